@@ -1,0 +1,150 @@
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstring>
+
+#include "bindings.hpp"
+#include "perfpass/error.hpp"
+#include "perfpass/graph.hpp"
+
+namespace perfpass::bindings {
+namespace {
+
+constexpr std::size_t kAttributeColumns = sizeof(NodeAttributes) / sizeof(std::int32_t);
+
+template <auto Member>
+nb::object column(nb::handle self) {
+  const auto& values = nb::cast<const OpGraph&>(self).*Member;
+  using T = typename std::decay_t<decltype(values)>::value_type;
+  if constexpr (std::is_enum_v<T>) {
+    using U = std::underlying_type_t<T>;
+    return view(reinterpret_cast<const U*>(values.data()), {values.size()}, self);
+  } else {
+    return view(values.data(), {values.size()}, self);
+  }
+}
+
+TensorRole role_from_name(std::string_view name) {
+  if (name == "activation") return TensorRole::activation;
+  if (name == "input") return TensorRole::input;
+  if (name == "weight") return TensorRole::weight;
+  if (name == "literal") return TensorRole::literal;
+  throw Error(ErrorCode::argument,
+              "tensor role '" + std::string(name) + "'; allowed are activation, input, weight and literal");
+}
+
+NodeAttributes attributes_from_dict(const nb::dict& values) {
+  NodeAttributes attributes;
+  auto* columns = reinterpret_cast<std::int32_t*>(&attributes);
+  const auto names = attribute_names();
+  for (auto [key, value] : values) {
+    const auto name = nb::cast<std::string_view>(key);
+    std::size_t i = 0;
+    while (i < names.size() && names[i] != name) ++i;
+    if (i == names.size()) throw Error(ErrorCode::argument, "no node attribute named '" + std::string(name) + "'");
+    columns[i] = nb::cast<std::int32_t>(value);
+  }
+  return attributes;
+}
+
+using Array64 = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig>;
+
+/// The same graph with other sizes: `dims` replaces the concatenated dimensions, all else stays.
+OpGraph with_dims(const OpGraph& graph, const Array64& dims) {
+  if (dims.size() != graph.dims.size()) {
+    throw Error(ErrorCode::argument, "with_dims got " + std::to_string(dims.size()) + " dimensions; the graph has " +
+                                         std::to_string(graph.dims.size()));
+  }
+  OpGraph copy = graph;
+  std::copy(dims.data(), dims.data() + dims.size(), copy.dims.begin());
+  for (TensorId t = 0; t < static_cast<TensorId>(copy.tensor_count()); ++t) checked_elements(copy.shape(t));
+  return copy;
+}
+
+}  // namespace
+
+void register_graph(nb::module_& m) {
+  nb::class_<OpGraph>(m, "Graph")
+      .def_prop_ro("node_count", &OpGraph::node_count)
+      .def_prop_ro("tensor_count", &OpGraph::tensor_count)
+      .def_prop_ro("edge_count", &OpGraph::edge_count)
+      .def_prop_ro("op", column<&OpGraph::op>)
+      .def_prop_ro("source_op", column<&OpGraph::source_op>)
+      .def_prop_ro("node_name", column<&OpGraph::node_name>)
+      .def_prop_ro("attributes",
+                   [](nb::handle self) {
+                     const auto& values = nb::cast<const OpGraph&>(self).attributes;
+                     return view(reinterpret_cast<const std::int32_t*>(values.data()),
+                                 {values.size(), kAttributeColumns}, self);
+                   })
+      .def_prop_ro("repeat", column<&OpGraph::repeat>)
+      .def_prop_ro("input_offset", column<&OpGraph::input_offset>)
+      .def_prop_ro("inputs", column<&OpGraph::inputs>)
+      .def_prop_ro("output_offset", column<&OpGraph::output_offset>)
+      .def_prop_ro("outputs", column<&OpGraph::outputs>)
+      .def_prop_ro("tensor_dtype", column<&OpGraph::tensor_dtype>)
+      .def_prop_ro("tensor_role", column<&OpGraph::tensor_role>)
+      .def_prop_ro("producer", column<&OpGraph::producer>)
+      .def_prop_ro("tensor_name", column<&OpGraph::tensor_name>)
+      .def_prop_ro("shape_offset", column<&OpGraph::shape_offset>)
+      .def_prop_ro("dims", column<&OpGraph::dims>)
+      .def_prop_ro("edge_producer", column<&OpGraph::edge_producer>)
+      .def_prop_ro("edge_consumer", column<&OpGraph::edge_consumer>)
+      .def_prop_ro("edge_tensor", column<&OpGraph::edge_tensor>)
+      .def_prop_ro("graph_inputs", column<&OpGraph::graph_inputs>)
+      .def_prop_ro("graph_outputs", column<&OpGraph::graph_outputs>)
+      .def_prop_ro("notes", [](const OpGraph& g) { return g.notes; })
+      .def_prop_ro("string_count", [](const OpGraph& g) { return g.strings.size(); })
+      .def("string", [](const OpGraph& g, std::int32_t id) { return std::string(g.strings.at(id)); })
+      .def("with_dims", &with_dims, nb::arg("dims"));
+
+  nb::class_<GraphBuilder>(m, "GraphBuilder")
+      .def(nb::init<>())
+      .def(
+          "add_tensor",
+          [](GraphBuilder& b, std::string_view name, std::string_view dtype, const std::vector<std::int64_t>& shape,
+             std::string_view role) {
+            return b.add_tensor(name, dtype_from_name(dtype), shape, role_from_name(role));
+          },
+          nb::arg("name"), nb::arg("dtype"), nb::arg("shape"), nb::arg("role"))
+      .def(
+          "add_node",
+          [](GraphBuilder& b, std::string_view op, std::string_view source_op, std::string_view name,
+             const nb::dict& attributes, const std::vector<TensorId>& inputs, const std::vector<TensorId>& outputs,
+             double repeat) {
+            return b.add_node(op_from_name(op), source_op, name, attributes_from_dict(attributes), inputs, outputs,
+                              repeat);
+          },
+          nb::arg("op"), nb::arg("source_op"), nb::arg("name"), nb::arg("attributes"), nb::arg("inputs"),
+          nb::arg("outputs"), nb::arg("repeat") = 1.0)
+      .def("add_note", &GraphBuilder::add_note, nb::arg("note"))
+      .def(
+          "finish",
+          [](GraphBuilder& b, const std::vector<TensorId>& inputs, const std::vector<TensorId>& outputs) {
+            return std::move(b).finish(inputs, outputs);
+          },
+          nb::arg("graph_inputs"), nb::arg("graph_outputs"));
+
+  nb::list attributes, operators, operator_classes, class_names, dtypes, dtype_bits;
+  for (const auto name : attribute_names()) attributes.append(nb::cast(name));
+  for (std::uint16_t i = 0; i < static_cast<std::uint16_t>(OpKind::count_); ++i) {
+    operators.append(nb::cast(op_name(static_cast<OpKind>(i))));
+    operator_classes.append(nb::int_(static_cast<int>(op_class(static_cast<OpKind>(i)))));
+  }
+  for (std::uint8_t i = 0; i < static_cast<std::uint8_t>(OpClass::count_); ++i) {
+    class_names.append(nb::cast(op_class_name(static_cast<OpClass>(i))));
+  }
+  for (std::uint8_t i = 0; i < static_cast<std::uint8_t>(DType::count_); ++i) {
+    dtypes.append(nb::cast(dtype_name(static_cast<DType>(i))));
+    dtype_bits.append(nb::int_(bits_of(static_cast<DType>(i))));
+  }
+  m.attr("ATTRIBUTES") = nb::tuple(attributes);
+  m.attr("OPERATORS") = nb::tuple(operators);
+  m.attr("OPERATOR_CLASS_OF") = nb::tuple(operator_classes);
+  m.attr("OPERATOR_CLASSES") = nb::tuple(class_names);
+  m.attr("DTYPES") = nb::tuple(dtypes);
+  m.attr("DTYPE_BITS") = nb::tuple(dtype_bits);
+}
+
+}  // namespace perfpass::bindings

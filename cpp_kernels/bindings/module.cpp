@@ -1,0 +1,41 @@
+#include "bindings.hpp"
+#include "perfpass/error.hpp"
+
+namespace nb = nanobind;
+
+namespace {
+
+// perfpass.errors defines the Python classes; the core's codes map to them by name.
+const char* python_class(perfpass::ErrorCode code) {
+  using perfpass::ErrorCode;
+  switch (code) {
+    case ErrorCode::io: return "FileError";
+    case ErrorCode::format: return "FormatError";
+    case ErrorCode::limit: return "LimitError";
+    case ErrorCode::graph: return "GraphError";
+    case ErrorCode::shape: return "ShapeError";
+    case ErrorCode::argument: return "ArgumentError";
+    case ErrorCode::unsupported: return "UnsupportedError";
+  }
+  return "PerfPassError";
+}
+
+}  // namespace
+
+NB_MODULE(_core, m) {
+  m.doc() = "The compiled core of perfpass; import perfpass instead.";
+  nb::register_exception_translator([](const std::exception_ptr& p, void*) {
+    try {
+      std::rethrow_exception(p);
+    } catch (const perfpass::Error& e) {
+      nb::object cls = nb::module_::import_("perfpass.errors").attr(python_class(e.code()));
+      PyErr_SetString(cls.ptr(), e.what());
+    }
+  });
+  perfpass::bindings::register_graph(m);
+  perfpass::bindings::register_onnx(m);
+  perfpass::bindings::register_cost(m);
+  perfpass::bindings::register_features(m);
+  perfpass::bindings::register_memory(m);
+  perfpass::bindings::register_trees(m);
+}

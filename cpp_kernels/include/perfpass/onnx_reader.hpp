@@ -1,0 +1,51 @@
+// ONNX model files to OpGraphs: a bounded protobuf wire reader over a memory-mapped file.
+//
+// Tensor data is never read, except small integer, boolean and float constants that decide shapes (kMaxShapeConstant
+// elements at most). External data files are never opened.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "perfpass/graph.hpp"
+
+namespace perfpass {
+
+struct OnnxLimits {
+  std::uint64_t file_bytes = std::uint64_t{64} << 30;
+  int nesting = 32;               // subgraphs and functions within one another
+  std::size_t string_bytes = 1 << 16;
+  std::size_t nodes = 1'000'000;  // after inlining functions and subgraphs
+  std::size_t shape_constant = 4096;  // elements of a constant that shape inference may read
+};
+
+struct OnnxOptions {
+  /// Values of symbolic dimensions by name ("batch" -> 8).
+  std::map<std::string, std::int64_t> dims;
+  /// Values of whole input shapes by input name; they override what the file says.
+  std::map<std::string, std::vector<std::int64_t>> input_shapes;
+  /// Rebind the leading dimension of every graph input; 0: leave as it is. If the file fixes another batch, shape
+  /// constants that repeat it (Reshape targets and the like) are scaled along; Error(shape) where that is contradictory.
+  std::int64_t batch = 0;
+  OnnxLimits limits;
+};
+
+/// One graph input as the file declares it.
+struct OnnxInput {
+  std::string name;
+  DType dtype = DType::undefined;
+  std::vector<std::int64_t> shape;   // kUnknownDim where symbolic
+  std::vector<std::string> symbols;  // per axis, empty where fixed
+  bool has_shape = false;
+};
+constexpr std::int64_t kUnknownDim = -1;
+
+OpGraph read_onnx_file(const std::string& path, const OnnxOptions& options = {});
+OpGraph read_onnx_bytes(std::span<const std::uint8_t> bytes, const OnnxOptions& options = {});
+/// The inputs (initializers excluded) without reading the nodes' shapes: for messages and command-line help.
+std::vector<OnnxInput> onnx_inputs_file(const std::string& path, const OnnxLimits& limits = {});
+
+}  // namespace perfpass

@@ -1,0 +1,35 @@
+"""perfpass: what a deep-learning model costs on a device, before it runs there."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from perfpass.devices import Device, device
+    from perfpass.errors import PerfPassError
+    from perfpass.graph import OpGraph
+    from perfpass.importers import load
+    from perfpass.prediction import Interval, Prediction
+    from perfpass.predictors import predict
+
+__version__ = "0.1.0"
+
+# Imported on first use, so that `import perfpass` and `perfpass --help` stay quick.
+_HOME = {
+    "Device": "perfpass.devices",
+    "device": "perfpass.devices",
+    "PerfPassError": "perfpass.errors",
+    "OpGraph": "perfpass.graph",
+    "load": "perfpass.importers",
+    "Interval": "perfpass.prediction",
+    "Prediction": "perfpass.prediction",
+    "predict": "perfpass.predictors",
+}
+__all__ = ["Device", "Interval", "OpGraph", "PerfPassError", "Prediction", "device", "load", "predict"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(import_module(_HOME[name]), name)
+    raise AttributeError(f"module 'perfpass' has no attribute {name!r}")

@@ -1,0 +1,67 @@
+"""The errors that perfpass raises. One root, one subclass per kind of failure.
+
+A message says what was found, what is allowed, and what to do. The command line prints it as one line on stderr and
+exits with the class's ``exit_code``.
+"""
+
+from __future__ import annotations
+
+
+class PerfPassError(Exception):
+    """Root of every error raised on purpose by perfpass."""
+
+    exit_code = 1
+
+
+class ArgumentError(PerfPassError, ValueError):
+    """A value outside the documented range, or arguments that contradict each other."""
+
+    exit_code = 2
+
+
+class FileError(PerfPassError, OSError):
+    """A file cannot be found, opened, read or written."""
+
+    exit_code = 3
+
+
+class FormatError(PerfPassError, ValueError):
+    """A file is not what it claims to be: truncated, corrupt, or of another format."""
+
+    exit_code = 4
+
+
+class LimitError(PerfPassError, ValueError):
+    """A documented bound is exceeded (file size, nesting, rank, tensor size, number of nodes)."""
+
+    exit_code = 5
+
+
+class GraphError(PerfPassError, ValueError):
+    """The operator graph is inconsistent: a cycle, a tensor with two producers or with none."""
+
+    exit_code = 6
+
+
+class ShapeError(PerfPassError, ValueError):
+    """A shape is unresolved (a symbolic dimension without a value) or contradictory."""
+
+    exit_code = 7
+
+
+class UnsupportedError(PerfPassError):
+    """Understood, but not handled here; the message names it and the alternative."""
+
+    exit_code = 8
+
+
+class DeviceError(PerfPassError, LookupError):
+    """An unknown device, or a device without the figure that was asked for."""
+
+    exit_code = 9
+
+
+class ArtefactError(PerfPassError):
+    """A shipped or trained predictor is missing, damaged or of a schema that this version cannot read."""
+
+    exit_code = 10

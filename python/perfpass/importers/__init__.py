@@ -1,0 +1,1 @@
+"""Model in, OpGraph out: one module per source, `load` chooses."""
