@@ -1,0 +1,38 @@
+"""Shared by all tests: the repository's folders, one thread per process, no network, GPU tests only with a GPU."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+# Before torch, onnxruntime or TVM are imported: two workers share two cores, and nothing may look for a hub.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TOPHUB_LOCATION", "NONE")
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The repository's root folder."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def examples(root: Path) -> Path:
+    """The folder of the exported models, structure only."""
+    return root / "examples"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    gpu_tests = [item for item in items if item.get_closest_marker("gpu")]
+    if not gpu_tests:
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        for item in gpu_tests:
+            item.add_marker(pytest.mark.skip(reason="no CUDA device"))
