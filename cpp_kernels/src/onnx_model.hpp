@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory_resource>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -49,6 +50,7 @@ struct Node {
   Text op_type, domain, name;
   std::span<const Text> inputs, outputs;  // empty text: optional and absent
   std::span<const Attribute> attributes;
+  Text overload;  // which of several functions of one name
 };
 
 struct ValueInfo {
@@ -56,7 +58,8 @@ struct ValueInfo {
   DType dtype = DType::undefined;
   bool has_shape = false;
   std::span<const std::int64_t> shape;  // kUnknownDim where symbolic or absent
-  std::span<const Text> symbols;        // [rank], empty text where fixed
+  std::span<const Text> symbols;        // [rank], empty text where fixed; no entries when no dimension is named
+  bool is_tensor = true;                // false: a sequence or map; dtype and shape are then those of its elements
 };
 
 struct Graph {
@@ -66,16 +69,19 @@ struct Graph {
   std::span<const Constant> initializers;
 };
 
+struct Opset {
+  Text domain;
+  std::int64_t version;
+};
+
 struct Function {
   Text domain, name;
   std::span<const Text> inputs, outputs;
   std::span<const Attribute> attributes;  // declared attributes; kind none where there is no default
   std::span<const Node> nodes;
-};
-
-struct Opset {
-  Text domain;
-  std::int64_t version;
+  std::span<const ValueInfo> value_info;
+  std::span<const Opset> opsets;
+  Text overload;
 };
 
 struct Model {
@@ -84,6 +90,11 @@ struct Model {
   const Graph* graph = nullptr;
   std::span<const Function> functions;
 };
+
+/// A name for a message: in single quotes, cut at 80 bytes, with bytes that are not printable UTF-8 written as \xNN.
+std::string quoted(Text text);
+/// All of the text, with the same bytes escaped: for the names that a graph keeps.
+std::string escaped(Text text);
 
 /// What is known of a tensor while shapes are inferred. `shape` entries are never negative once inference succeeded.
 struct Value {

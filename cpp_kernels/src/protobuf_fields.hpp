@@ -1,0 +1,116 @@
+// Fields of a protobuf message, one after the other. Encoding: https://protobuf.dev/programming-guides/encoding
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+
+#include "perfpass/error.hpp"
+
+namespace perfpass::onnx {
+
+static_assert(std::endian::native == std::endian::little, "fixed32 and fixed64 are read as they lie in the file");
+
+enum class Wire : std::uint8_t { varint = 0, fixed64 = 1, bytes = 2, group_start = 3, group_end = 4, fixed32 = 5 };
+
+/// A field as it lies in the file. `payload` is set for Wire::bytes, `value` for the others.
+struct Field {
+  std::uint32_t number = 0;
+  Wire wire = Wire::varint;
+  std::uint64_t value = 0;
+  std::span<const std::uint8_t> payload;
+};
+
+/// Walks the fields of one message. Payloads are skipped by their length: their pages are not touched.
+class FieldReader {
+ public:
+  /// `origin` is the first byte of the file: errors tell offsets from there.
+  FieldReader(std::span<const std::uint8_t> message, const std::uint8_t* origin) noexcept
+      : at_(message.data()), end_(message.data() + message.size()), origin_(origin) {}
+
+  /// False at the end of the message; Error(format) on bytes that are no field.
+  bool next(Field& field) {
+    if (at_ == end_) return false;
+    start_ = at_;
+    const std::uint64_t tag = varint();
+    field.number = static_cast<std::uint32_t>(tag >> 3);
+    field.wire = static_cast<Wire>(tag & 7);
+    if (tag >> 32 != 0 || field.number == 0) fail("has an invalid field tag");
+    switch (field.wire) {
+      case Wire::varint:
+        field.value = varint();
+        return true;
+      case Wire::bytes: {
+        const std::uint64_t length = varint();
+        const auto left = static_cast<std::uint64_t>(end_ - at_);
+        if (length > left) {
+          fail("has a field of " + std::to_string(length) + " bytes where " + std::to_string(left) + " are left");
+        }
+        field.payload = {at_, static_cast<std::size_t>(length)};
+        at_ += length;
+        return true;
+      }
+      case Wire::fixed64:
+        field.value = fixed<std::uint64_t>();
+        return true;
+      case Wire::fixed32:
+        field.value = fixed<std::uint32_t>();
+        return true;
+      default:
+        fail("has wire type " + std::to_string(tag & 7) + ", which ONNX does not use");
+    }
+  }
+
+  /// Elements of a packed list, where the reader walks the list's payload; false at its end.
+  bool next_packed_varint(std::uint64_t& value) {
+    if (at_ == end_) return false;
+    start_ = at_;
+    value = varint();
+    return true;
+  }
+  template <typename T>
+  bool next_packed(std::uint64_t& value) {
+    if (at_ == end_) return false;
+    start_ = at_;
+    value = fixed<T>();
+    return true;
+  }
+
+  [[noreturn]] void fail(const std::string& what) const {
+    throw Error(ErrorCode::format,
+                "the file " + what + " (at byte " + std::to_string(start_ - origin_) +
+                    "): it is truncated or damaged, or not an ONNX model; export or download it again");
+  }
+
+ private:
+  std::uint64_t varint() {
+    if (at_ != end_ && *at_ < 0x80) return *at_++;
+    std::uint64_t value = 0;
+    for (int shift = 0; shift < 70; shift += 7) {
+      if (at_ == end_) fail("ends within a number");
+      const std::uint8_t byte = *at_++;
+      if (shift == 63 && byte > 1) break;
+      value |= static_cast<std::uint64_t>(byte & 0x7f) << shift;
+      if (byte < 0x80) return value;
+    }
+    fail("has a number of more than 64 bits");
+  }
+
+  template <typename T>
+  T fixed() {
+    if (static_cast<std::size_t>(end_ - at_) < sizeof(T)) fail("ends within a number");
+    T value;
+    std::memcpy(&value, at_, sizeof(T));
+    at_ += sizeof(T);
+    return value;
+  }
+
+  const std::uint8_t* at_;
+  const std::uint8_t* end_;
+  const std::uint8_t* origin_;
+  const std::uint8_t* start_ = nullptr;  // of the field read last
+};
+
+}  // namespace perfpass::onnx
