@@ -62,7 +62,7 @@ def test_a_cycle_is_refused_and_named():
     a, b = (builder.add_tensor(n, "float32", [1], "activation") for n in "ab")
     builder.add_node("relu", "Relu", "first", {}, [b], [a])
     builder.add_node("relu", "Relu", "second", {}, [a], [b])
-    with pytest.raises(GraphError, match="cycle.*'first'"):
+    with pytest.raises(GraphError, match=r"cycle.*'first'"):
         builder.finish([], [b])
 
 
