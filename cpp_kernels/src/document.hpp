@@ -1,0 +1,39 @@
+// A small document tree for JSON and UBJSON, bounded in size and depth: what a tree ensemble is stored in.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace perfpass::document {
+
+/// Deeper nesting than any model needs; recursion stays far from the end of the stack.
+inline constexpr int kMaxDepth = 32;
+
+/// One value. An array of numbers alone is kept in `numbers` (doubles hold every int32 and float32 exactly), any other
+/// array in `items`.
+struct Value {
+  enum class Kind : std::uint8_t { null, boolean, number, string, numbers, items, object };
+  Kind kind = Kind::null;
+  double number = 0.0;  // also 0 or 1 of a boolean
+  std::string string;
+  std::vector<double> numbers;
+  std::vector<Value> items;
+  std::vector<std::pair<std::string, Value>> members;
+
+  /// Member of an object, or nullptr.
+  const Value* find(std::string_view name) const noexcept;
+};
+
+/// Error(format) for bytes that are not one complete value, Error(limit) beyond kMaxDepth.
+Value parse_json(std::span<const std::uint8_t> bytes);
+Value parse_ubjson(std::span<const std::uint8_t> bytes);
+
+/// UBJSON when the second byte cannot follow `{` in JSON text.
+Value parse(std::span<const std::uint8_t> bytes);
+
+}  // namespace perfpass::document

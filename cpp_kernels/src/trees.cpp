@@ -1,0 +1,195 @@
+#include "perfpass/trees.hpp"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <string_view>
+
+#include "document.hpp"
+#include "perfpass/error.hpp"
+
+namespace perfpass {
+namespace {
+
+using document::Value;
+
+constexpr std::size_t kMaxBytes = std::size_t{256} << 20;
+constexpr double kMaxFeatures = 1 << 20;
+
+// Objectives whose prediction is the sum of the leaves and the base score, without a link function.
+constexpr std::array<std::string_view, 4> kIdentityObjectives = {"reg:squarederror", "reg:absoluteerror",
+                                                                 "reg:pseudohubererror", "reg:quantileerror"};
+
+[[noreturn]] void malformed(const std::string& found) { throw Error(ErrorCode::format, "tree model: " + found); }
+
+[[noreturn]] void unsupported(const std::string& found) {
+  throw Error(
+      ErrorCode::unsupported,
+      "tree model: " + found + "; supported are gbtree ensembles for one regression target with numerical splits");
+}
+
+const Value& member(const Value& object, std::string_view name) {
+  const Value* value = object.find(name);
+  if (value == nullptr) malformed("no member '" + std::string(name) + "'");
+  return *value;
+}
+
+const std::string& text(const Value& object, std::string_view name) {
+  const Value& value = member(object, name);
+  if (value.kind != Value::Kind::string) malformed("'" + std::string(name) + "' is not a string");
+  return value.string;
+}
+
+const std::vector<double>& numbers(const Value& object, std::string_view name, std::size_t size) {
+  const Value& value = member(object, name);
+  if (value.kind != Value::Kind::numbers) malformed("'" + std::string(name) + "' is not an array of numbers");
+  if (value.numbers.size() != size) {
+    malformed("'" + std::string(name) + "' has " + std::to_string(value.numbers.size()) + " entries, the tree has " +
+              std::to_string(size) + " nodes");
+  }
+  return value.numbers;
+}
+
+/// XGBoost writes scalars of its parameters as strings, and since 3.1 the base score as a list of one, "[5E-1]".
+double scalar(const std::string& written, std::string_view name) {
+  std::string_view digits = written;
+  if (digits.size() >= 2 && digits.front() == '[' && digits.back() == ']') digits = digits.substr(1, digits.size() - 2);
+  if (digits.find(',') != std::string_view::npos) unsupported(std::string(name) + " has one value per target");
+  double value = 0.0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  if (error != std::errc{} || end != digits.data() + digits.size() || !std::isfinite(value)) {
+    malformed(std::string(name) + " is '" + written.substr(0, 40) + "', not a finite number");
+  }
+  return value;
+}
+
+/// 0 where the member is absent (older files), else its value.
+double optional_scalar(const Value& object, std::string_view name) {
+  return object.find(name) != nullptr ? scalar(text(object, name), name) : 0.0;
+}
+
+std::int32_t index(double value, std::size_t limit, std::string_view name) {
+  if (!(value >= 0) || value >= static_cast<double>(limit) || value != std::floor(value)) {
+    malformed(std::string(name) + " holds " + std::to_string(value) + "; allowed are whole numbers below " +
+              std::to_string(limit));
+  }
+  return static_cast<std::int32_t>(value);
+}
+
+void check_supported(const Value& learner) {
+  const Value& parameters = member(learner, "learner_model_param");
+  if (optional_scalar(parameters, "num_class") > 1) unsupported("a classifier");
+  if (optional_scalar(parameters, "num_target") > 1) unsupported("several targets");
+  const std::string& booster = text(member(learner, "gradient_booster"), "name");
+  if (booster != "gbtree") unsupported("booster '" + booster.substr(0, 40) + "'");
+  const std::string& objective = text(member(learner, "objective"), "name");
+  if (std::find(kIdentityObjectives.begin(), kIdentityObjectives.end(), objective) == kIdentityObjectives.end()) {
+    unsupported("objective '" + objective.substr(0, 40) + "'");
+  }
+}
+
+}  // namespace
+
+void TreeEnsemble::append_tree(const Node* nodes, std::size_t count) {
+  roots_.push_back(static_cast<std::int32_t>(nodes_.size()));
+  nodes_.insert(nodes_.end(), nodes, nodes + count);
+}
+
+TreeEnsemble TreeEnsemble::from_xgboost(std::span<const std::uint8_t> bytes) {
+  if (bytes.size() > kMaxBytes) {
+    throw Error(ErrorCode::limit,
+                "tree model: " + std::to_string(bytes.size()) + " bytes; allowed are " + std::to_string(kMaxBytes));
+  }
+  const Value root = document::parse(bytes);
+  const Value& learner = member(root, "learner");
+  check_supported(learner);
+  const Value& parameters = member(learner, "learner_model_param");
+
+  TreeEnsemble ensemble;
+  const double features = scalar(text(parameters, "num_feature"), "num_feature");
+  if (features < 1 || features > kMaxFeatures || features != std::floor(features)) {
+    malformed("num_feature is " + std::to_string(features) + "; allowed are 1 to " + std::to_string(kMaxFeatures));
+  }
+  ensemble.features_ = static_cast<std::size_t>(features);
+  ensemble.base_score_ = scalar(text(parameters, "base_score"), "base_score");
+
+  const Value& trees = member(member(member(learner, "gradient_booster"), "model"), "trees");
+  if (trees.kind == Value::Kind::numbers && trees.numbers.empty()) return ensemble;
+  if (trees.kind != Value::Kind::items) malformed("'trees' is not an array of trees");
+  std::vector<Node> nodes;
+  std::vector<std::uint8_t> is_child;
+  for (const Value& tree : trees.items) {
+    if (optional_scalar(member(tree, "tree_param"), "size_leaf_vector") > 1) unsupported("leaves with several values");
+    const Value& left_member = member(tree, "left_children");
+    if (left_member.kind != Value::Kind::numbers || left_member.numbers.empty()) {
+      malformed("'left_children' is not a filled array of numbers");
+    }
+    const std::vector<double>& left = left_member.numbers;
+    const std::size_t count = left.size();
+    if (ensemble.nodes_.size() + count > std::numeric_limits<std::int32_t>::max()) {
+      throw Error(ErrorCode::limit, "tree model: more than 2^31 nodes");
+    }
+    const auto& right = numbers(tree, "right_children", count);
+    const auto& feature = numbers(tree, "split_indices", count);
+    const auto& threshold = numbers(tree, "split_conditions", count);
+    const auto& default_left = numbers(tree, "default_left", count);
+    if (tree.find("split_type") != nullptr) {
+      const auto& kind = numbers(tree, "split_type", count);
+      if (std::any_of(kind.begin(), kind.end(), [](double k) { return k != 0; })) unsupported("a categorical split");
+    }
+
+    const auto base = static_cast<std::int32_t>(ensemble.nodes_.size());
+    nodes.assign(count, Node{});
+    is_child.assign(count, 0);
+    // A node with one parent at most and a root with none: what the root reaches is a tree, so every walk ends.
+    const auto claim = [&](double child) {
+      const std::int32_t i = index(child, count, "children");
+      if (i == 0 || is_child[i] != 0) malformed("a tree whose nodes form a cycle or share a child");
+      is_child[i] = 1;
+      return base + i;
+    };
+    for (std::size_t i = 0; i < count; ++i) {
+      Node& node = nodes[i];
+      node.threshold = static_cast<float>(threshold[i]);
+      if (std::isnan(node.threshold)) malformed("a split or leaf value is not a number");
+      if (left[i] == -1 && right[i] == -1) {
+        if (!std::isfinite(node.threshold)) malformed("a leaf value is not finite");
+        node.left = -1;
+        continue;
+      }
+      node.left = claim(left[i]);
+      node.right = claim(right[i]);
+      node.feature = index(feature[i], ensemble.features_, "split_indices");
+      node.default_left = default_left[i] != 0;
+    }
+    ensemble.append_tree(nodes.data(), count);
+  }
+  return ensemble;
+}
+
+std::vector<float> TreeEnsemble::predict(std::span<const float> x, std::size_t rows, std::size_t columns) const {
+  if (columns != features_ || x.size() != rows * columns) {
+    throw Error(ErrorCode::argument, "tree model: got rows of " + std::to_string(columns) +
+                                         " features; the model has " + std::to_string(features_));
+  }
+  std::vector<float> out(rows);
+  for (std::size_t row = 0; row < rows; ++row) {
+    const float* values = x.data() + row * columns;
+    double sum = base_score_;
+    for (const std::int32_t root : roots_) {
+      const Node* node = &nodes_[root];
+      while (node->left >= 0) {
+        const float value = values[node->feature];
+        const bool go_left = std::isnan(value) ? node->default_left : value < node->threshold;
+        node = &nodes_[go_left ? node->left : node->right];
+      }
+      sum += node->threshold;
+    }
+    out[row] = static_cast<float>(sum);
+  }
+  return out;
+}
+
+}  // namespace perfpass
