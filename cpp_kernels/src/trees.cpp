@@ -30,23 +30,25 @@ constexpr std::array<std::string_view, 4> kIdentityObjectives = {"reg:squarederr
       "tree model: " + found + "; supported are gbtree ensembles for one regression target with numerical splits");
 }
 
+std::string quoted(std::string_view name) { return std::string(1, '\'').append(name.substr(0, 40)).append(1, '\''); }
+
 const Value& member(const Value& object, std::string_view name) {
   const Value* value = object.find(name);
-  if (value == nullptr) malformed("no member '" + std::string(name) + "'");
+  if (value == nullptr) malformed("no member " + quoted(name));
   return *value;
 }
 
 const std::string& text(const Value& object, std::string_view name) {
   const Value& value = member(object, name);
-  if (value.kind != Value::Kind::string) malformed("'" + std::string(name) + "' is not a string");
+  if (value.kind != Value::Kind::string) malformed(quoted(name) + " is not a string");
   return value.string;
 }
 
 const std::vector<double>& numbers(const Value& object, std::string_view name, std::size_t size) {
   const Value& value = member(object, name);
-  if (value.kind != Value::Kind::numbers) malformed("'" + std::string(name) + "' is not an array of numbers");
+  if (value.kind != Value::Kind::numbers) malformed(quoted(name) + " is not an array of numbers");
   if (value.numbers.size() != size) {
-    malformed("'" + std::string(name) + "' has " + std::to_string(value.numbers.size()) + " entries, the tree has " +
+    malformed(quoted(name) + " has " + std::to_string(value.numbers.size()) + " entries, the tree has " +
               std::to_string(size) + " nodes");
   }
   return value.numbers;
@@ -60,7 +62,7 @@ double scalar(const std::string& written, std::string_view name) {
   double value = 0.0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
   if (error != std::errc{} || end != digits.data() + digits.size() || !std::isfinite(value)) {
-    malformed(std::string(name) + " is '" + written.substr(0, 40) + "', not a finite number");
+    malformed(std::string(name) + " is " + quoted(written) + ", not a finite number");
   }
   return value;
 }
@@ -83,10 +85,10 @@ void check_supported(const Value& learner) {
   if (optional_scalar(parameters, "num_class") > 1) unsupported("a classifier");
   if (optional_scalar(parameters, "num_target") > 1) unsupported("several targets");
   const std::string& booster = text(member(learner, "gradient_booster"), "name");
-  if (booster != "gbtree") unsupported("booster '" + booster.substr(0, 40) + "'");
+  if (booster != "gbtree") unsupported("booster " + quoted(booster));
   const std::string& objective = text(member(learner, "objective"), "name");
   if (std::find(kIdentityObjectives.begin(), kIdentityObjectives.end(), objective) == kIdentityObjectives.end()) {
-    unsupported("objective '" + objective.substr(0, 40) + "'");
+    unsupported("objective " + quoted(objective));
   }
 }
 
