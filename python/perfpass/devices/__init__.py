@@ -1,0 +1,9 @@
+"""Devices: one readable catalogue (figures with sources), MIG slices as devices, users' own devices from TOML files."""
+
+from __future__ import annotations
+
+from perfpass.devices.catalogue import add_file, catalogue, device
+from perfpass.devices.device import PRECISIONS, Device
+from perfpass.devices.mig import MigGeometry, MigProfile
+
+__all__ = ["PRECISIONS", "Device", "MigGeometry", "MigProfile", "add_file", "catalogue", "device"]

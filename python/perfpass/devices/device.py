@@ -1,0 +1,156 @@
+"""Device: what one accelerator or CPU can do at most, every figure in SI units."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from perfpass.errors import DeviceError
+
+if TYPE_CHECKING:
+    from perfpass.devices.mig import MigGeometry
+
+PRECISIONS: tuple[str, ...] = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp4")
+
+# Share of the power limit that a device draws while a program holds it and does nothing. No vendor publishes it; NVML
+# readings of idle P0 boards in public logs lie between 9 % (H100: 65 to 75 W of 700 W) and 20 % (T4, RTX 3090).
+IDLE_SHARE_GPU = 0.15
+IDLE_SHARE_CPU = 0.25
+
+
+@dataclass(frozen=True)
+class Device:
+    """One accelerator, one slice of it, or one CPU.
+
+    ``peak_flops`` maps a precision of ``PRECISIONS`` to dense FLOP/s (OP/s for int8) at boost clock, of the tensor
+    cores where the device has them, accumulating in fp32. ``sm_count`` counts streaming multiprocessors, compute units (AMD)
+    or cores (CPU). ``pcie_bandwidth_bytes_s`` is one direction, ``nvlink_bandwidth_bytes_s`` both directions of all
+    links, as vendors state them; 0 where there is none. ``sources`` maps a figure to the title of its source;
+    ``estimated`` names the figures that are not from a source, with the reason in ``notes``.
+    """
+
+    id: str
+    name: str
+    kind: str
+    vendor: str
+    architecture: str
+    peak_flops: dict[str, float] = field(hash=False)
+    memory_bytes: int
+    memory_type: str
+    memory_bandwidth_bytes_s: float
+    l2_bytes: int
+    sm_count: int
+    clock_hz: float
+    base_clock_hz: float
+    power_limit_w: float
+    idle_power_w: float
+    pcie_bandwidth_bytes_s: float
+    nvlink_bandwidth_bytes_s: float = 0.0
+    l3_bytes: int = 0
+    launch_date: str | None = None
+    compute_capability: tuple[int, int] | None = None
+    registers_per_sm: int = 0
+    shared_memory_per_sm_bytes: int = 0
+    shared_memory_per_block_bytes: int = 0
+    max_threads_per_sm: int = 0
+    mig_geometry: str | None = None
+    parent: str | None = None
+    mig_profile: str | None = None
+    aliases: tuple[str, ...] = ()
+    sources: dict[str, str] = field(default_factory=dict, hash=False)
+    estimated: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def mig(self) -> MigGeometry | None:
+        """How the device can be partitioned; None where it cannot, and for a slice."""
+        if self.mig_geometry is None:
+            return None
+        from perfpass.devices.mig import geometry
+
+        return geometry(self.mig_geometry)
+
+    @property
+    def is_gpu(self) -> bool:
+        """Whether this is an accelerator (or a slice of one) and not a CPU."""
+        return self.kind == "gpu"
+
+    def peak(self, precision: str) -> float:
+        """Dense peak FLOP/s in a precision. Raises DeviceError where the device does not have it."""
+        try:
+            return self.peak_flops[precision]
+        except KeyError:
+            raise DeviceError(
+                f"{self.name} has no {precision} rate; choose one of {', '.join(self.peak_flops)}"
+            ) from None
+
+    def mig_slice(self, profile: str) -> Device:
+        """One MIG instance as a device: its share of SMs, memory, bandwidth and L2. Raises DeviceError.
+
+        SMs and memory are what the driver lists for the profile; bandwidth and L2 go with the memory slices and PCIe
+        with the compute slices (NVIDIA MIG user guide, "Concepts"). Power has no limit per instance: its share of SMs
+        is taken and flagged as estimated. Instances see no NVLink.
+        """
+        geometry = self.mig
+        if geometry is None:
+            reason = f"it is the slice {self.mig_profile} already" if self.mig_profile else "it does not support MIG"
+            raise DeviceError(f"{self.name} cannot be partitioned: {reason}; ask for the device without a profile")
+        found = geometry.profile(profile)
+        compute = found.sm_count / self.sm_count
+        memory = found.memory_slices / geometry.memory_slices
+        return replace(
+            self,
+            id=f"{self.id}:{found.name}",
+            name=f"{self.name} MIG {found.name}",
+            peak_flops={p: rate * compute for p, rate in self.peak_flops.items()},
+            memory_bytes=found.memory_bytes,
+            memory_bandwidth_bytes_s=self.memory_bandwidth_bytes_s * memory,
+            l2_bytes=int(self.l2_bytes * memory),
+            sm_count=found.sm_count,
+            power_limit_w=self.power_limit_w * compute,
+            idle_power_w=self.idle_power_w * compute,
+            pcie_bandwidth_bytes_s=self.pcie_bandwidth_bytes_s * found.compute_slices / geometry.compute_slices,
+            nvlink_bandwidth_bytes_s=0.0,
+            mig_geometry=None,
+            parent=self.id,
+            mig_profile=found.name,
+            aliases=(),
+            estimated=tuple(dict.fromkeys((*self.estimated, "power_limit_w", "idle_power_w"))),
+            notes=(*self.notes, "power figures are the slice's share of SMs; the driver has no limit per instance"),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every figure, as JSON types."""
+        return {
+            "id": self.id,
+            "name": self.name,
+            "kind": self.kind,
+            "vendor": self.vendor,
+            "architecture": self.architecture,
+            "compute_capability": list(self.compute_capability) if self.compute_capability else None,
+            "peak_flops": dict(self.peak_flops),
+            "memory_bytes": self.memory_bytes,
+            "memory_type": self.memory_type,
+            "memory_bandwidth_bytes_s": self.memory_bandwidth_bytes_s,
+            "l2_bytes": self.l2_bytes,
+            "l3_bytes": self.l3_bytes,
+            "sm_count": self.sm_count,
+            "clock_hz": self.clock_hz,
+            "base_clock_hz": self.base_clock_hz,
+            "power_limit_w": self.power_limit_w,
+            "idle_power_w": self.idle_power_w,
+            "pcie_bandwidth_bytes_s": self.pcie_bandwidth_bytes_s,
+            "nvlink_bandwidth_bytes_s": self.nvlink_bandwidth_bytes_s,
+            "registers_per_sm": self.registers_per_sm,
+            "shared_memory_per_sm_bytes": self.shared_memory_per_sm_bytes,
+            "shared_memory_per_block_bytes": self.shared_memory_per_block_bytes,
+            "max_threads_per_sm": self.max_threads_per_sm,
+            "launch_date": self.launch_date,
+            "mig_profiles": [p.name for p in self.mig.profiles] if self.mig else [],
+            "parent": self.parent,
+            "mig_profile": self.mig_profile,
+            "aliases": list(self.aliases),
+            "sources": dict(self.sources),
+            "estimated": list(self.estimated),
+            "notes": list(self.notes),
+        }
