@@ -106,7 +106,7 @@ requirements() {
   up_to_date "$stamp" "$wanted" && return
   for file in "$@"; do arguments+=(-r "$file"); done
   say "installing Python packages: $*"
-  .venv/bin/python -m pip install -q -c constraints.txt "${arguments[@]}" \
+  .venv/bin/python -m pip install -qq -c constraints.txt "${arguments[@]}" \
     || die "pip could not install $*; is a package index configured and reachable?"
   echo "$wanted" >".venv/$stamp"
 }
@@ -122,7 +122,7 @@ package() {
   up_to_date .package "$wanted" && return
   system_packages
   say "building perfpass"
-  PATH="$PWD/.venv/bin:$PATH" .venv/bin/python -m pip install -q --no-build-isolation --no-deps --force-reinstall \
+  PATH="$PWD/.venv/bin:$PATH" .venv/bin/python -m pip install -qq --no-build-isolation --no-deps --force-reinstall \
     -C build-dir="build/{wheel_tag}" . || die "the build failed; the compiler's messages are above"
   echo "$wanted" >.venv/.package
 }
