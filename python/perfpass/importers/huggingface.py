@@ -1,0 +1,183 @@
+"""A Hugging Face config.json -> OpGraph, without weights: the architecture is built on the meta device and traced.
+
+Only architectures that the installed transformers defines are built. A configuration that names code of its own
+(`auto_map`) is refused: that code would have to be downloaded and run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from perfpass.errors import ArgumentError, FileError, FormatError, LimitError, PerfPassError, UnsupportedError
+from perfpass.graph import OpGraph
+
+if TYPE_CHECKING:
+    import torch
+
+DEFAULT_SEQUENCE_LENGTH = 128
+MODES = ("prefill", "decode", "encoder")
+_MAX_CONFIG_BYTES = 16 * 2**20  # the largest public configurations (label lists) stay below 2 MiB
+
+
+def trace_config(
+    config: str | os.PathLike[str] | Mapping[str, Any],
+    *,
+    batch: int = 1,
+    sequence_length: int = DEFAULT_SEQUENCE_LENGTH,
+    mode: str | None = None,
+    dtype: str = "float32",
+) -> OpGraph:
+    """The operator graph of the model that a configuration describes.
+
+    ``config``: a config.json, its folder, or its content. ``mode``: ``prefill`` (a decoder reads ``sequence_length``
+    tokens and fills its cache), ``decode`` (it reads one token with ``sequence_length`` tokens in the cache) or
+    ``encoder`` (no cache; encoder-decoder models read ``sequence_length`` tokens on both sides). Without it, decoders
+    are traced as prefill and the rest as encoder. Vision models get images of the configuration's ``image_size``,
+    speech models ``sequence_length`` frames or samples.
+
+    Raises FileError, FormatError for a file that is no configuration, UnsupportedError for an architecture that the
+    installed transformers lacks or that needs remote code, ArgumentError for a mode that the model does not have.
+    """
+    if mode is not None and mode not in MODES:
+        raise ArgumentError(f"mode {mode!r}; allowed are {', '.join(MODES)}")
+    if batch < 1 or sequence_length < 1:
+        raise ArgumentError(f"batch and sequence_length must be at least 1, got {batch} and {sequence_length}")
+    content = _content(config)
+    model = _build(content, dtype)
+    decoder = _is_decoder(model)
+    mode = mode or ("prefill" if decoder else "encoder")
+    if mode != "encoder" and not decoder:
+        raise ArgumentError(f"{content['model_type']} is no decoder and has no {mode}; use mode='encoder'")
+    from perfpass.importers.torch import trace_owned
+
+    if mode == "decode":
+        cache, state = _filled_cache(model, batch, sequence_length)
+        token = {model.main_input_name: ((1,), "int64")}
+        given = {"past_key_values": cache, "use_cache": True}
+        return trace_owned(model, token, batch=batch, dtype=dtype, given=given, given_tensors=state)
+    given = {"use_cache": mode == "prefill"} if decoder else {}
+    return trace_owned(model, _inputs(model, sequence_length), batch=batch, dtype=dtype, given=given)
+
+
+def _content(config: str | os.PathLike[str] | Mapping[str, Any]) -> dict[str, Any]:
+    where = "the configuration"
+    if isinstance(config, Mapping):
+        content: Any = dict(config)
+    else:
+        path = Path(config)
+        path = path / "config.json" if path.is_dir() else path
+        where = str(path)
+        try:
+            size = path.stat().st_size
+            if size > _MAX_CONFIG_BYTES:
+                raise LimitError(f"{path}: {size} bytes; a config.json has at most {_MAX_CONFIG_BYTES}")
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise FileError(f"{path}: {error.strerror or error}") from error
+        except (ValueError, RecursionError) as error:
+            raise FormatError(f"{path}: not JSON ({error})") from error
+    if not isinstance(content, dict) or not isinstance(content.get("model_type"), str):
+        raise FormatError(f"{where} has no model_type, so it is no Hugging Face model configuration")
+    if content.get("auto_map"):
+        raise UnsupportedError(
+            f"{where} needs code from its own repository (auto_map), which is never downloaded or run; "
+            "export the model to ONNX and pass that file"
+        )
+    return content
+
+
+def _build(content: dict[str, Any], dtype: str) -> torch.nn.Module:
+    """The module of the configuration's first architecture, on the meta device, in eval mode."""
+    from perfpass.importers import torchvision_schemas
+
+    torchvision_schemas.define()
+    import torch
+    import transformers
+
+    kind = content["model_type"]
+    if kind not in transformers.CONFIG_MAPPING:
+        raise UnsupportedError(
+            f"model_type {kind!r} is unknown to transformers {transformers.__version__}; export the model to ONNX and "
+            "pass that file"
+        )
+    dropped = ("model_type", "torch_dtype", "dtype", "quantization_config")
+    settings = {k: v for k, v in content.items() if k not in dropped}
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            configuration = transformers.CONFIG_MAPPING[kind](**settings)
+            names = content.get("architectures") or []
+            named = getattr(transformers, names[0], None) if names else None
+            with torch.device("meta"):
+                if isinstance(named, type) and issubclass(named, transformers.PreTrainedModel):
+                    model = named(configuration)
+                else:
+                    model = transformers.AutoModel.from_config(configuration, trust_remote_code=False)
+    except PerfPassError:
+        raise
+    except Exception as error:
+        raise UnsupportedError(f"{kind}: transformers cannot build this configuration: {error}") from error
+    return model.to(getattr(torch, dtype)).eval()
+
+
+def _is_decoder(model: Any) -> bool:
+    """Whether the model generates token by token with a cache of keys and values."""
+    configuration = model.config
+    if getattr(configuration, "is_encoder_decoder", False):
+        return False
+    return bool(model.can_generate()) or bool(getattr(configuration, "is_decoder", False))
+
+
+def _image_shape(configuration: Any) -> tuple[int, ...]:
+    vision = getattr(configuration, "vision_config", configuration)
+    size = getattr(vision, "image_size", 224) or 224
+    height, width = size if isinstance(size, list | tuple) else (size, size)
+    return (int(getattr(vision, "num_channels", 3) or 3), int(height), int(width))
+
+
+def _inputs(model: Any, sequence_length: int) -> dict[str, tuple[tuple[int, ...], str]]:
+    """Input shapes without the batch, by the name of the model's main input."""
+    configuration, main = model.config, model.main_input_name
+    shapes: dict[str, tuple[tuple[int, ...], str]] = {}
+    if main == "pixel_values":
+        shapes[main] = (_image_shape(configuration), "float32")
+        if hasattr(configuration, "text_config"):
+            shapes["input_ids"] = ((sequence_length,), "int64")
+    elif main == "input_features":
+        mel = getattr(configuration, "num_mel_bins", 80)
+        positions = getattr(configuration, "max_source_positions", None)
+        shapes[main] = ((mel, 2 * positions), "float32") if positions else ((sequence_length, mel), "float32")
+    elif main == "input_values":
+        shapes[main] = ((sequence_length,), "float32")
+    else:
+        shapes[main] = ((sequence_length,), "int64")
+        vision = getattr(configuration, "vision_config", None)
+        if vision is not None and not model.can_generate():
+            shapes["pixel_values"] = (_image_shape(configuration), "float32")
+    if getattr(configuration, "is_encoder_decoder", False):
+        shapes["decoder_input_ids"] = ((sequence_length,), "int64")
+    return shapes
+
+
+def _filled_cache(model: Any, batch: int, sequence_length: int) -> tuple[Any, dict[str, torch.Tensor]]:
+    """A cache after `sequence_length` tokens, and its tensors by name. Shapes only: the model is on the meta device."""
+    import torch
+
+    tokens = torch.empty((batch, sequence_length), dtype=torch.int64, device="meta")
+    with torch.no_grad():
+        cache = model(**{model.main_input_name: tokens}, use_cache=True).get("past_key_values")
+    layers = getattr(cache, "layers", None)
+    if not layers:
+        raise UnsupportedError(f"{model.config.model_type} keeps no cache of keys and values; decode cannot be traced")
+    state = {
+        f"past.{index}.{name}": value
+        for index, layer in enumerate(layers)
+        for name, value in vars(layer).items()
+        if isinstance(value, torch.Tensor) and value.numel() > 0
+    }
+    return cache, state

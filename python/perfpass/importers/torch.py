@@ -1,0 +1,161 @@
+"""torch.nn.Module -> OpGraph: the ATen operators that a forward pass runs, recorded on the meta device.
+
+Nothing is computed and no weight is read: the module's parameters are replaced by meta tensors in a copy, its forward
+runs once, and what it runs is recorded (torch_recorder), in perfpass's vocabulary (torch_operators).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from perfpass.errors import ArgumentError, PerfPassError, ShapeError, UnsupportedError
+from perfpass.graph import OpGraph
+from perfpass.importers.torch_operators import tensors_in
+from perfpass.importers.torch_recorder import FusedCalls, Recorder, build
+
+# A tensor attribute that is no parameter or buffer keeps its values up to this size, since forward passes read small
+# tables (anchor sizes, relative positions) with tolist(); larger ones become meta tensors.
+_KEPT_CONSTANT_ELEMENTS = 65_536
+
+
+def trace(
+    module: torch.nn.Module,
+    input_shape: Sequence[int] | Sequence[Sequence[int]] | Mapping[str, Any],
+    *,
+    batch: int = 1,
+    dtype: str = "float32",
+) -> OpGraph:
+    """The operator graph of ``module``'s forward pass (inference) on inputs of ``input_shape`` at ``batch``.
+
+    ``input_shape`` is without the batch: ``(3, 224, 224)``; several positional inputs: ``((3, 224, 224), (77,))``;
+    inputs by keyword: ``{"input_ids": (128,)}``. Where a shape stands, ``(shape, "int64")`` gives that input's type;
+    else it is ``dtype``, the type of the floating parameters too. The module may live on any device, ``meta`` included;
+    it is copied without its weights, and is left as it was (training flag, buffers, hooks, device).
+
+    Raises ArgumentError for bad arguments, UnsupportedError where the forward pass depends on values (the operator and
+    the module that runs it are named), ShapeError where the forward pass refuses the input.
+    """
+    if not isinstance(module, torch.nn.Module):
+        raise ArgumentError(f"trace takes a torch.nn.Module, got {type(module).__name__}")
+    if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
+        raise ArgumentError(f"batch must be a whole number of at least 1, got {batch!r}")
+    return trace_owned(_weightless_copy(module, _torch_dtype(dtype)), input_shape, batch=batch, dtype=dtype)
+
+
+def trace_owned(
+    module: torch.nn.Module,
+    input_shape: Any,
+    *,
+    batch: int = 1,
+    dtype: str = "float32",
+    given: Mapping[str, Any] | None = None,
+    given_tensors: Mapping[str, torch.Tensor] | None = None,
+) -> OpGraph:
+    """As `trace`, for a module on the meta device that the caller gives away: not copied, left in eval mode.
+
+    ``given`` are further keyword arguments of the forward pass; the meta tensors inside them that count as inputs of
+    the graph (a cache of keys and values) are ``given_tensors``, by name.
+    """
+    args, kwargs = _inputs(input_shape, batch, dtype)
+    module.eval()
+    recorder = Recorder()
+    for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
+        recorder.declare(tensor, "weight" if tensor.is_floating_point() and tensor.dim() > 0 else "literal", name)
+    inputs = [recorder.declare(t, "input", f"input_{i}" if len(args) > 1 else "input") for i, t in enumerate(args)]
+    inputs += [recorder.declare(t, "input", name) for name, t in kwargs.items()]
+    inputs += [recorder.declare(t, "input", name) for name, t in (given_tensors or {}).items()]
+    try:
+        with torch.no_grad(), recorder.naming(module), FusedCalls(recorder), recorder:
+            out = module(*args, **kwargs, **(given or {}))
+    except PerfPassError:
+        raise
+    except Exception as error:
+        shapes = [tuple(t.shape) for t in (*args, *kwargs.values())]
+        text = " ".join(str(error).split()) or type(error).__name__
+        raise ShapeError(
+            f"{type(module).__name__} refused inputs of shape {', '.join(map(str, shapes))} in {recorder.place()}: "
+            f"{text[:300]}; check input_shape (given without the batch) and dtype"
+        ) from error
+    if not recorder.tape.nodes:
+        raise ArgumentError(f"{type(module).__name__} ran no operator on its input; there is nothing to predict")
+    return build(recorder, inputs, _output_tensors(out))
+
+
+def _torch_dtype(name: str) -> torch.dtype:
+    value = getattr(torch, name, None) if isinstance(name, str) else None
+    if not isinstance(value, torch.dtype):
+        raise ArgumentError(f"dtype {name!r} is no torch type; give a name such as 'float32', 'float16' or 'int64'")
+    return value
+
+
+def _inputs(input_shape: Any, batch: int, dtype: str) -> tuple[list[torch.Tensor], dict[str, torch.Tensor]]:
+    """Meta tensors for every way of writing input_shape that `trace` documents."""
+
+    def is_shape(value: Any) -> bool:
+        return isinstance(value, list | tuple) and all(isinstance(d, int) and not isinstance(d, bool) for d in value)
+
+    def make(value: Any) -> torch.Tensor:
+        kind = dtype
+        if isinstance(value, list | tuple) and len(value) == 2 and isinstance(value[1], str):
+            value, kind = value
+        if not is_shape(value) or any(d < 0 for d in value):
+            raise ArgumentError(
+                f"input shape {value!r} is no sequence of whole numbers; write (3, 224, 224), or "
+                "((shape, dtype), ...) or {name: (shape, dtype)} for several inputs, without the batch"
+            )
+        return torch.empty((batch, *value), dtype=_torch_dtype(kind), device="meta")
+
+    if isinstance(input_shape, Mapping):
+        if not input_shape:
+            raise ArgumentError("input_shape is an empty mapping; name at least one input")
+        return [], {str(name): make(value) for name, value in input_shape.items()}
+    if is_shape(input_shape) or (
+        isinstance(input_shape, list | tuple) and len(input_shape) == 2 and isinstance(input_shape[1], str)
+    ):
+        return [make(input_shape)], {}
+    if isinstance(input_shape, list | tuple):
+        return [make(value) for value in input_shape], {}
+    raise ArgumentError(f"input_shape must be a shape, a sequence of shapes or a mapping, got {input_shape!r}")
+
+
+def _weightless_copy(module: torch.nn.Module, dtype: torch.dtype) -> torch.nn.Module:
+    """A deep copy whose parameters, buffers and large tensors are on the meta device; no weight is read or copied."""
+    memo: dict[int, Any] = {}
+
+    def replace(tensor: torch.Tensor, parameter: bool) -> None:
+        if torch.nn.parameter.is_lazy(tensor):
+            raise UnsupportedError(
+                "the module has lazy parameters whose shapes are not known yet; run it once on real data first"
+            )
+        kind = dtype if tensor.is_floating_point() else tensor.dtype
+        twin = torch.empty_strided(tensor.shape, tensor.stride(), dtype=kind, device="meta")
+        memo[id(tensor)] = torch.nn.Parameter(twin, requires_grad=False) if parameter else twin
+
+    for part in module.modules():
+        for name, tensor in [*part._parameters.items(), *part._buffers.items()]:
+            if tensor is not None and id(tensor) not in memo:
+                replace(tensor, parameter=name in part._parameters)
+        for value in vars(part).values():
+            if not isinstance(value, torch.Tensor) or id(value) in memo:
+                continue
+            if value.numel() > _KEPT_CONSTANT_ELEMENTS or value.grad_fn is not None:
+                replace(value, parameter=False)
+    try:
+        return copy.deepcopy(module, memo)
+    except Exception as error:
+        raise UnsupportedError(
+            f"{type(module).__name__} cannot be copied without its weights ({type(error).__name__}: {error}); build it "
+            "under `with torch.device('meta')` and remove attributes that cannot be copied"
+        ) from error
+
+
+def _output_tensors(out: Any) -> list[torch.Tensor]:
+    found = [t for t in pytree.tree_leaves(out) if isinstance(t, torch.Tensor)]
+    if not found and hasattr(out, "__dict__"):
+        found = tensors_in(vars(out))
+    return found

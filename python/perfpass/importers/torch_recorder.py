@@ -1,0 +1,399 @@
+"""Recording a forward pass: a dispatch mode that writes every ATen operator on a tape, and the tape as an OpGraph.
+
+Each record has shapes, tensor identity, views and in-place writes, so that edges are the true data flow. Two things
+that the meta device would take apart stay whole, because a GPU runs them as one kernel: scaled dot-product attention
+and the recurrent layers (cuDNN).
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from perfpass import _core
+from perfpass.errors import PerfPassError, ShapeError, UnsupportedError
+from perfpass.graph import OpGraph
+from perfpass.importers.torch_operators import Call, describe, tensors_in
+
+# Operators without a kernel whose output is their input under another name.
+_SAME_TENSOR = frozenset({"detach", "alias", "lift", "lift_fresh", "positive"})
+_NO_KERNEL = frozenset(
+    {"_assert_async", "_assert_tensor_metadata", "sym_size", "sym_numel", "sym_stride", "is_same_size"}
+)
+_ALLOCATIONS = frozenset({"empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "empty_permuted"})
+
+_DTYPES = {getattr(torch, name): name for name in _core.DTYPES if isinstance(getattr(torch, name, None), torch.dtype)}
+_FLOAT8 = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu")
+_DTYPES |= {getattr(torch, name): "float8" for name in _FLOAT8 if hasattr(torch, name)}
+_GATES = {"lstm": "lstm", "gru": "gru", "rnn_tanh": "rnn", "rnn_relu": "rnn"}
+
+
+@dataclass
+class Node:
+    kind: str
+    source: str
+    name: str
+    attributes: dict[str, int]
+    inputs: list[int]
+    outputs: list[int]
+
+
+@dataclass
+class Tape:
+    """What was recorded: tensors as columns, nodes as a list."""
+
+    names: list[str] = field(default_factory=list)
+    dtypes: list[str] = field(default_factory=list)
+    shapes: list[tuple[int, ...]] = field(default_factory=list)
+    roles: list[str] = field(default_factory=list)
+    nodes: list[Node] = field(default_factory=list)
+
+    def add(self, tensor: torch.Tensor, role: str, name: str = "") -> int:
+        self.names.append(name)
+        self.dtypes.append(_DTYPES.get(tensor.dtype, "undefined"))
+        self.shapes.append(tuple(int(s) for s in tensor.shape))
+        self.roles.append(role)
+        return len(self.names) - 1
+
+
+class Recorder(TorchDispatchMode):
+    """Records every ATen operator that touches a meta tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tape = Tape()
+        self.paused = False
+        self.modules: list[str] = []  # names of the modules whose forward is running
+        self._names: dict[str, int] = {}
+        self._known: dict[int, tuple[int, int]] = {}  # id(tensor) -> tensor on the tape, version of its storage
+        self._written: dict[int, tuple[int, int]] = {}  # storage -> version, tensor on the tape written last
+        self._host: dict[int, torch.Tensor] = {}  # id(host tensor) -> its meta twin
+        self._alive: list[torch.Tensor] = []  # ids and storages stay unique only while their tensors live
+
+    # -- tensors ---------------------------------------------------------------------------------------------------
+
+    def declare(self, tensor: torch.Tensor, role: str, name: str) -> int:
+        """Put a tensor that no operator produced on the tape."""
+        index = self.tape.add(tensor, role, name)
+        self._remember(tensor, index)
+        return index
+
+    def _remember(self, tensor: torch.Tensor, index: int) -> None:
+        self._alive.append(tensor)
+        self._known[id(tensor)] = (index, self._written.get(_storage(tensor), (0, 0))[0])
+
+    def index_of(self, tensor: torch.Tensor) -> int:
+        """The tape's index of a tensor, after any write to memory that it shares."""
+        known = self._known.get(id(tensor))
+        if known is None:
+            return self.declare(tensor, "literal", "")
+        index, version = known
+        current, writer = self._written.get(_storage(tensor), (0, 0))
+        if version == current:
+            return index
+        # The memory was written through another view: reading it now depends on that write.
+        merged = self.tape.add(tensor, "activation")
+        self._node("identity", "alias_after_write", {"view": 1}, [index, writer], [merged])
+        self._known[id(tensor)] = (merged, current)
+        return merged
+
+    # -- operators -------------------------------------------------------------------------------------------------
+
+    def _node(self, kind: str, source: str, attributes: dict[str, int], inputs: list[int], outputs: list[int]) -> None:
+        path = self.modules[-1] if self.modules else ""
+        name = f"{path}.{source}" if path else source
+        count = self._names.get(name, 0)
+        self._names[name] = count + 1
+        self.tape.nodes.append(Node(kind, source, f"{name}_{count}" if count else name, attributes, inputs, outputs))
+
+    def record(self, kind: str, source: str, attributes: dict[str, int], inputs: Sequence[Any], outputs: Any) -> None:
+        """Record one node over tensors; outputs are new tensors."""
+        ids = [-1 if t is None else self.index_of(t) for t in inputs]
+        made = []
+        for tensor in tensors_in(outputs):
+            made.append(self.tape.add(tensor, "activation"))
+            self._remember(tensor, made[-1])
+        self._node(kind, source, attributes, ids, made)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        kwargs = kwargs or {}
+        if self.paused:
+            return func(*args, **kwargs)
+        name = func._schema.name.split("::")[-1]
+        given = tensors_in([args, kwargs])
+        on_meta = any(t.device.type == "meta" for t in given)
+        if on_meta and name not in ("_to_copy", "copy_"):
+            args, kwargs = self._to_meta(name, args, kwargs)
+        try:
+            out = func(*args, **kwargs)
+        except PerfPassError:
+            raise
+        except (RuntimeError, NotImplementedError, TypeError) as error:
+            if on_meta and _depends_on_data(error, name):
+                raise UnsupportedError(
+                    f"{name} in {self.place()} needs the values of tensors, and a trace has only shapes; "
+                    "trace the part of the model before it, or export the model to ONNX and pass that file"
+                ) from error
+            raise
+        results = tensors_in(out)
+        if name in _NO_KERNEL or not (on_meta or any(t.device.type == "meta" for t in results)):
+            return out  # host arithmetic on real values: its results become constants where they meet the model
+        if name in _SAME_TENSOR and len(results) == 1 and given:
+            index = self.index_of(tensors_in([args, kwargs])[0])
+            if not any(results[0] is t for t in given):
+                self._remember(results[0], index)
+            return out
+        self._record_call(func, name, args, kwargs, results)
+        return out
+
+    def _to_meta(self, name: str, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+        """Replace host tensors by meta twins. Scalars stay, for type promotion; index masks stay, for their values."""
+
+        def twin(value: Any) -> Any:
+            if not isinstance(value, torch.Tensor) or value.device.type == "meta" or value.dim() == 0:
+                return value
+            if value.dtype == torch.bool and name.startswith(("index", "_unsafe_index")):
+                return value
+            if id(value) not in self._host:
+                self.paused = True
+                self._host[id(value)] = torch.empty_like(value, device="meta")
+                self.paused = False
+                self._alive.append(value)
+            return self._host[id(value)]
+
+        return pytree.tree_map(twin, args), pytree.tree_map(twin, kwargs)
+
+    def _record_call(self, func: Any, name: str, args: tuple, kwargs: dict, results: list[torch.Tensor]) -> None:
+        schema = func._schema.arguments
+        arguments = {a.name: a.default_value if a.has_default_value() else None for a in schema}
+        arguments |= dict(zip((a.name for a in schema), args, strict=False)) | kwargs
+        written = [
+            tensor
+            for a in schema
+            if a.alias_info is not None and a.alias_info.is_write
+            for tensor in tensors_in(arguments[a.name])
+        ]
+        plain = name if name.startswith("__") else name.removesuffix("_")
+        description = describe(Call(plain, arguments, results))
+        inputs = [-1 if t is None else self.index_of(t) for t in description.inputs]
+        attributes = description.attributes
+        memory = {_storage(t) for t in tensors_in(list(arguments.values()))}
+        if not written and results and any(_storage(t) in memory for t in results):
+            attributes["view"] = 1
+        outputs = []
+        for tensor in results or written:
+            is_write = any(tensor is w for w in written)
+            index = self.tape.add(tensor, "activation")
+            if is_write:
+                storage = _storage(tensor)
+                self._written[storage] = (self._written.get(storage, (0, 0))[0] + 1, index)
+                if name.endswith("_"):
+                    attributes["in_place"] = 1
+            self._remember(tensor, index)
+            outputs.append(index)
+        self._node(description.kind, _source_name(func), attributes, inputs, outputs)
+
+    def place(self) -> str:
+        return f"module '{self.modules[-1]}'" if self.modules and self.modules[-1] else "the model's own forward"
+
+    # -- module names ----------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def naming(self, model: torch.nn.Module) -> Iterator[None]:
+        """Keep `modules` at the path of the module that is running."""
+        names = weakref.WeakKeyDictionary({m: n for n, m in model.named_modules()})
+
+        def enter(module: torch.nn.Module, _: Any) -> None:
+            self.modules.append(names.get(module, self.modules[-1] if self.modules else ""))
+
+        def leave(module: torch.nn.Module, _: Any, __: Any) -> None:
+            if self.modules:
+                self.modules.pop()
+
+        hooks = torch.nn.modules.module
+        handles = [hooks.register_module_forward_pre_hook(enter), hooks.register_module_forward_hook(leave)]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+
+class FusedCalls(TorchFunctionMode):
+    """Keeps attention and recurrent layers whole: one node each, outputs by their documented shapes."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self.recorder = recorder
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", "")
+        if name == "scaled_dot_product_attention":
+            return self._attention(*args, **kwargs)
+        if (
+            name in _GATES
+            and func is getattr(torch, name, None)
+            and len(args) == 9
+            and isinstance(args[3], list | tuple)
+        ):
+            return self._recurrent(name, *args)
+        return func(*args, **kwargs)
+
+    def _attention(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attn_mask: torch.Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> torch.Tensor:
+        recorder = self.recorder
+        if query.device.type != "meta":
+            return torch._C._nn.scaled_dot_product_attention(
+                query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+            )
+        if query.shape[-1] != key.shape[-1] or key.shape[-2] != value.shape[-2]:
+            raise ShapeError(
+                f"scaled_dot_product_attention got query {tuple(query.shape)}, key {tuple(key.shape)} and value "
+                f"{tuple(value.shape)}; query and key must agree in the last axis, key and value in the one before"
+            )
+        recorder.paused = True
+        try:
+            shape = (*torch.broadcast_shapes(query.shape[:-3], value.shape[:-3]), *query.shape[-3:-1], value.shape[-1])
+            if query.dim() == 4:
+                # Fused kernels write [batch, length, heads, channels]; what follows is then a view, not a copy.
+                b, h, length, channels = shape
+                out = query.new_empty((b, length, h, channels)).transpose(1, 2)
+            else:
+                out = query.new_empty(shape)
+        finally:
+            recorder.paused = False
+        arguments = {"query": query, "key": key, "value": value, "attn_mask": attn_mask, "is_causal": is_causal}
+        description = describe(Call("scaled_dot_product_attention", arguments, [out]))
+        recorder.record(
+            description.kind, "aten.scaled_dot_product_attention", description.attributes, description.inputs, out
+        )
+        return out
+
+    def _recurrent(
+        self,
+        name: str,
+        source: torch.Tensor,
+        state: Any,
+        weights: Sequence[torch.Tensor],
+        has_biases: bool,
+        layers: int,
+        dropout: float,
+        train: bool,
+        bidirectional: bool,
+        batch_first: bool,
+    ) -> Any:
+        recorder = self.recorder
+        directions = 2 if bidirectional else 1
+        states = list(state) if isinstance(state, list | tuple) else [state]
+        hidden, projected = weights[1].shape[0] // {"lstm": 4, "gru": 3}.get(name, 1), states[0].shape[-1]
+        per_layer = len(weights) // layers
+        current = source
+        for layer in range(layers):
+            recorder.paused = True
+            try:
+                out = current.new_empty((*source.shape[:-1], directions * projected))
+            finally:
+                recorder.paused = False
+            attributes = {"hidden_size": hidden, "directions": directions}
+            mine = weights[layer * per_layer : (layer + 1) * per_layer]
+            recorder.record(_GATES[name], f"aten.{name}", attributes, [current, *mine, *states], out)
+            current = out
+        # The final states are written by the last layer's kernel.
+        recorder.paused = True
+        try:
+            final = [torch.empty_like(s) for s in states]
+        finally:
+            recorder.paused = False
+        for tensor in final:
+            recorder._remember(tensor, recorder.index_of(current))
+        return (current, *final)
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage()._cdata
+
+
+def _source_name(func: Any) -> str:
+    namespace, _, name = func._schema.name.partition("::")
+    return f"{namespace}.{name}"
+
+
+def _depends_on_data(error: Exception, operator: str) -> bool:
+    text = str(error).lower()
+    return (
+        isinstance(error, NotImplementedError)
+        or operator in ("_local_scalar_dense", "nonzero", "equal")
+        or ("meta tensor" in text or "data-dependent" in text or "'meta' backend" in text)
+    )
+
+
+def build(recorder: Recorder, inputs: list[int], outputs: list[torch.Tensor]) -> OpGraph:
+    tape = recorder.tape
+    results = list(dict.fromkeys(recorder.index_of(t) for t in outputs))
+    nodes = _without_idle(tape, _with_folded_weights(tape), results)
+    builder = _core.GraphBuilder()
+    used = {t for node in nodes for t in (*node.inputs, *node.outputs) if t >= 0} | set(inputs) | set(results)
+    number: dict[int, int] = {-1: -1}
+    for t in sorted(used):
+        number[t] = builder.add_tensor(tape.names[t], tape.dtypes[t], tape.shapes[t], tape.roles[t])
+    for node in nodes:
+        builder.add_node(
+            node.kind,
+            node.source,
+            node.name,
+            node.attributes,
+            [number[t] for t in node.inputs],
+            [number[t] for t in node.outputs],
+        )
+    return OpGraph(builder.finish([number[t] for t in inputs], [number[t] for t in results]))
+
+
+def _with_folded_weights(tape: Tape) -> list[Node]:
+    """Matrix products with a constant become dense layers on the weight itself: `t(weight)` is a flag, not a node."""
+    transposed: dict[int, int] = {}
+    for node in tape.nodes:
+        if node.kind == "transpose" and node.inputs and tape.roles[node.inputs[0]] in ("weight", "literal"):
+            shape = tape.shapes[node.inputs[0]]
+            if len(shape) == 2 and tape.shapes[node.outputs[0]] == shape[::-1]:
+                transposed[node.outputs[0]] = node.inputs[0]
+        elif node.kind == "matmul" and len(node.inputs) > 1:
+            weight = node.inputs[1]
+            if weight in transposed:
+                node.kind, node.inputs[1], node.attributes["transpose_b"] = "dense", transposed[weight], 1
+            elif tape.roles[weight] == "weight" and len(tape.shapes[weight]) == 2:
+                node.kind = "dense"
+    return tape.nodes
+
+
+def _without_idle(tape: Tape, nodes: list[Node], results: list[int]) -> list[Node]:
+    """Drop what runs no kernel and has no reader: allocations, folded transposes of weights."""
+    read = set(results)
+    kept = []
+    for node in reversed(nodes):
+        source = node.source.split(".")[-1].removesuffix("_")
+        constant_view = node.attributes.get("view") and all(
+            t < 0 or tape.roles[t] in ("weight", "literal") for t in node.inputs
+        )
+        if (source in _ALLOCATIONS or constant_view) and not any(t in read for t in node.outputs):
+            continue
+        read.update(node.inputs)
+        kept.append(node)
+    return kept[::-1]

@@ -1,0 +1,161 @@
+"""Operator tables of the recorded models at any batch size and precision, from one small Parquet file.
+
+Every size in a traced graph is affine in the batch size, so a table row is an intercept and a slope per column. Models
+that run the same operators (one architecture under several weights' names) share one table.
+
+Files (data/graphs): `vision_tables.parquet`, one row per table row, sorted by `table`; `vision_graphs.parquet`, one row
+per (source, model, img_size) with its `table` and the statics of its graph. docs/records.md is the schema.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from perfpass.errors import ArgumentError, FileError, FormatError
+from perfpass.records.location import data_directory
+
+if TYPE_CHECKING:
+    import pandas
+
+SCHEMA_VERSION = 1
+# Affine columns: count per execution, at 32 bits for floating tensors ("_16": the same at 16 bits).
+AFFINE = [
+    "macs",
+    "flops",
+    "bytes_read",
+    "bytes_written",
+    "bytes_read_16",
+    "bytes_written_16",
+    "input_elements",
+    "output_elements",
+    "b",
+    "m",
+    "n",
+    "k",
+]
+FIXED = {
+    "op": np.uint16,
+    "op_class": np.uint8,
+    "dtype": np.uint8,
+    "view": np.uint8,
+    "count": np.float64,
+    "weight_bytes": np.int64,
+    "weight_bytes_16": np.int64,
+    "kernel_area": np.int32,
+    "stride": np.int32,
+    "groups": np.int32,
+}
+# Graph statics. Peaks are recorded at each of PEAK_BATCHES, because a peak is the largest of several affine sums.
+STATICS = ["nodes", "edges", "kernels", "critical_path", "parameters", "input_elements_per_sample"]
+PEAK_BATCHES = (1, 2, 8, 64, 512, 4096)
+
+
+@dataclass(frozen=True)
+class RecordedTable:
+    """The columns of an `OperatorTable` for one recorded model at one batch size, and its graph's statics.
+
+    All columns have length R; all but ``count`` are per execution (cpp_kernels/include/perfpass/features.hpp).
+    """
+
+    op: np.ndarray
+    op_class: np.ndarray
+    dtype: np.ndarray
+    view: np.ndarray
+    count: np.ndarray
+    macs: np.ndarray
+    flops: np.ndarray
+    bytes_read: np.ndarray
+    bytes_written: np.ndarray
+    weight_bytes: np.ndarray
+    input_elements: np.ndarray
+    output_elements: np.ndarray
+    b: np.ndarray
+    m: np.ndarray
+    n: np.ndarray
+    k: np.ndarray
+    kernel_area: np.ndarray
+    stride: np.ndarray
+    groups: np.ndarray
+    statics: dict[str, float]
+
+    def __len__(self) -> int:
+        return len(self.op)
+
+
+class RecordedTables:
+    """Every recorded model's table, in memory (some 20 MB); `table` takes some 50 microseconds."""
+
+    def __init__(self, rows: pandas.DataFrame, graphs: pandas.DataFrame) -> None:
+        self._fixed = {name: rows[name].to_numpy(kind) for name, kind in FIXED.items()}
+        self._base = np.stack([rows[name].to_numpy(np.int64) for name in AFFINE])
+        self._slope = np.stack([rows[f"{name}_per_sample"].to_numpy(np.int64) for name in AFFINE])
+        table = rows["table"].to_numpy()
+        self._first = np.searchsorted(table, np.arange(table[-1] + 2))
+        self.graphs = graphs
+        keys = zip(graphs.source, graphs.model, graphs.img_size, strict=True)
+        self._row = {(s, m, int(z)): i for i, (s, m, z) in enumerate(keys)}
+        self._table_of = graphs["table"].to_numpy()
+        self._statics = graphs[STATICS].to_numpy(np.float64)
+        self._peaks = {
+            bits: np.stack(graphs[f"peak_activation_bytes_{bits}"].to_numpy()).astype(np.float64) for bits in (32, 16)
+        }
+        self._weights = {bits: graphs[f"weight_bytes_{bits}"].to_numpy(np.float64) for bits in (32, 16)}
+
+    def __contains__(self, key: tuple[str, str, int]) -> bool:
+        return key in self._row
+
+    def table_id(self, source: str, model: str, img_size: int) -> int:
+        """Models with equal operators share an id. Raises ArgumentError for a model that has no table."""
+        return int(self._table_of[self._find(source, model, img_size)])
+
+    def _find(self, source: str, model: str, img_size: int) -> int:
+        row = self._row.get((source, model, int(img_size)))
+        if row is None:
+            raise ArgumentError(
+                f"no operator table for {source} {model} at {img_size} px; docs/records.md lists the losses"
+            )
+        return row
+
+    def table(self, source: str, model: str, img_size: int, batch: int, bits: int = 32) -> RecordedTable:
+        """The table at one batch size, floating tensors of ``bits`` (32 or 16) bits.
+
+        Raises ArgumentError for an unknown model, another width or a batch below 1.
+        """
+        if bits not in (16, 32) or batch < 1:
+            raise ArgumentError(f"bits must be 16 or 32 and batch at least 1, got {bits} and {batch}")
+        row = self._find(source, model, img_size)
+        at = slice(*self._first[self._table_of[row] : self._table_of[row] + 2])
+        values = dict(zip(AFFINE, self._base[:, at] + self._slope[:, at] * batch, strict=True))
+        half = bits == 16
+        fixed = {name: column[at] for name, column in self._fixed.items()}
+        narrow = values.pop("bytes_read_16"), values.pop("bytes_written_16"), fixed.pop("weight_bytes_16")
+        if half:
+            values["bytes_read"], values["bytes_written"], fixed["weight_bytes"] = narrow
+        statics = dict(zip(STATICS, self._statics[row].tolist(), strict=True))
+        # Between two recorded batch sizes a peak is convex and nearly affine; beyond the last it grows affinely.
+        peaks, where = self._peaks[bits][row], np.asarray(PEAK_BATCHES, np.float64)
+        i = int(np.clip(np.searchsorted(where, batch) - 1, 0, len(where) - 2))
+        growth = (peaks[i + 1] - peaks[i]) / (where[i + 1] - where[i])
+        statics["peak_activation_bytes"] = float(peaks[i] + growth * (batch - where[i]))
+        statics["weight_bytes"] = float(self._weights[bits][row])
+        return RecordedTable(**fixed, **values, statics=statics)
+
+
+def load(folder: Path | str | None = None) -> RecordedTables:
+    """Read data/graphs. Raises FileError where it is missing and FormatError where columns are."""
+    import pandas
+
+    root = Path(folder) if folder else data_directory() / "graphs"
+    parts = []
+    for name in ("vision_tables.parquet", "vision_graphs.parquet"):
+        if not (root / name).is_file():
+            raise FileError(f"{root / name}: not found; run `python -m perfpass.records.build_vision` to make it")
+        parts.append(pandas.read_parquet(root / name))
+    try:
+        return RecordedTables(*parts)
+    except KeyError as error:
+        raise FormatError(f"{root}: the tables lack the column {error}; make them anew with build_vision") from error

@@ -1,0 +1,180 @@
+"""Measured latencies of vision models: two public tables read into one schema (docs/records.md).
+
+`read` distils the source tables, `load` gives the distilled rows that the repository keeps.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from perfpass.errors import FileError, FormatError
+from perfpass.records.location import data_directory
+
+if TYPE_CHECKING:
+    import pandas
+
+SCHEMA_VERSION = 1
+COLUMNS = (
+    "source",  # timm or torchvision: who named the model and measured it
+    "licence",
+    "model",  # by the source's name
+    "architecture",  # rows of one architecture share it, whatever the weights' name
+    "family",  # the source's module that defines the model
+    "img_size",  # pixels, square
+    "batch",
+    "precision",  # fp32, fp16, fp64, bf16, amp (autocast to fp16), amp_bf16
+    "layout",  # nchw, nhwc
+    "mode",  # inference, training
+    "runtime",  # torch, torch.compile
+    "device",  # catalogue id
+    "n_gpus",
+    "torch_version",
+    "cuda_version",
+    "timing",  # device_only, includes_h2d_copy, unknown
+    "latency_ms",  # one batch
+    "latency_p10_ms",
+    "latency_p90_ms",
+    "n_samples",
+    "run",  # the source's file or run
+)
+_REQUIRED_TIMM = "model device torch_version cuda_version precision layout compiled img_size batch_size samples_per_sec step_time_ms source_file"  # noqa: E501
+_REQUIRED_TORCHVISION = "device n_gpus run timing cuda_version model mode precision batch_size latency_median_ms latency_p10_ms latency_p90_ms n_samples"  # noqa: E501
+
+# The sources' device names -> catalogue ids.
+DEVICES = {
+    "Intel Core i7-12700H": "core-i7-12700h",
+    "Intel Core i9-10940X": "core-i9-10940x",
+    "NVIDIA GeForce RTX 3090": "rtx-3090",
+    "NVIDIA GeForce RTX 4090": "rtx-4090",
+    "NVIDIA RTX PRO 6000 Blackwell Max-Q": "rtx-pro-6000-max-q",
+    "NVIDIA A100-SXM4-40GB": "a100-sxm-40gb",
+    "NVIDIA GeForce GTX 1080 Ti": "gtx-1080-ti",
+    "NVIDIA GeForce RTX 2080 Ti": "rtx-2080-ti",
+    "NVIDIA TITAN RTX": "titan-rtx",
+    "NVIDIA TITAN V": "titan-v",
+    "NVIDIA TITAN Xp": "titan-xp",
+}
+# batch / throughput and step time agree within 6 % in every row of the source (its note T1); more is a broken row.
+_CONSISTENCY = 0.10
+
+
+@dataclass(frozen=True)
+class Distilled:
+    """Accepted rows (columns `COLUMNS`) and how many were refused, by source and reason."""
+
+    rows: pandas.DataFrame
+    refused: dict[str, int]
+
+
+def read(shared: Path | str) -> Distilled:
+    """Read the timm and torchvision tables below ``shared``; refuse rows that cannot be trusted, with the reason.
+
+    Raises FileError for a missing table, FormatError for missing columns.
+    """
+    import pandas
+
+    root = Path(shared)
+    refused: Counter[str] = Counter()
+    parts = [
+        _timm(_table(root / "timm" / "infer.parquet", _REQUIRED_TIMM), "inference", refused),
+        _timm(_table(root / "timm" / "train.csv", _REQUIRED_TIMM), "training", refused),
+        _torchvision(
+            _table(root / "pytorch_gpu_benchmark" / "torchvision_latency.csv", _REQUIRED_TORCHVISION), refused
+        ),
+    ]
+    rows = pandas.concat(parts, ignore_index=True)
+    from perfpass.records.vision_models import architectures
+
+    named = architectures(rows[["source", "model"]].drop_duplicates().itertuples(index=False, name=None))
+    keys = list(zip(rows.source, rows.model, strict=True))
+    rows["architecture"] = [named[k][0] for k in keys]
+    rows["family"] = [named[k][1] for k in keys]
+    rows = rows[list(COLUMNS)]
+    repeated = rows.duplicated()
+    if repeated.any():
+        refused["repeats another row exactly"] += int(repeated.sum())
+    return Distilled(rows[~repeated].reset_index(drop=True), dict(refused))
+
+
+def load(path: Path | str | None = None) -> pandas.DataFrame:
+    """The distilled rows that the repository keeps (data/records/vision.parquet). Raises FileError, FormatError."""
+    return _table(Path(path) if path else data_directory() / "records" / "vision.parquet", " ".join(COLUMNS))
+
+
+def _table(path: Path, required: str) -> pandas.DataFrame:
+    import pandas
+
+    if not path.is_file():
+        raise FileError(f"{path}: no such table; see docs/records.md for where the records come from")
+    table = pandas.read_parquet(path) if path.suffix == ".parquet" else pandas.read_csv(path)
+    missing = sorted(set(required.split()) - set(table.columns))
+    if missing:
+        raise FormatError(f"{path}: the table lacks the columns {', '.join(missing)}")
+    return table
+
+
+def _keep(table: pandas.DataFrame, good: pandas.Series, reason: str, refused: Counter[str]) -> pandas.DataFrame:
+    if not good.all():
+        refused[reason] += int((~good).sum())
+    return table[good]
+
+
+def _known_devices(table: pandas.DataFrame, refused: Counter[str]) -> pandas.DataFrame:
+    return _keep(table, table.device.isin(list(DEVICES)), "device is not in the catalogue", refused)
+
+
+def _text(column: pandas.Series) -> pandas.Series:
+    return column.map(lambda v: "" if v is None or v != v else str(v))
+
+
+def _timm(table: pandas.DataFrame, mode: str, refused: Counter[str]) -> pandas.DataFrame:
+    table = _known_devices(table, refused)
+    measured = (
+        np.isfinite(table.step_time_ms) & (table.step_time_ms > 0) & (table.batch_size > 0) & (table.img_size > 0)
+    )
+    table = _keep(table, measured, "no positive step time, batch or image size", refused)
+    by_rate = table.batch_size / table.samples_per_sec * 1000
+    agrees = (by_rate / table.step_time_ms - 1).abs() <= _CONSISTENCY
+    table = _keep(table, agrees, "step time and throughput contradict each other", refused)
+    return table.assign(
+        source="timm",
+        licence="Apache-2.0",
+        batch=table.batch_size.astype("int32"),
+        mode=mode,
+        runtime=np.where(table.compiled.astype(bool), "torch.compile", "torch"),
+        device=table.device.map(DEVICES),
+        n_gpus=1,
+        torch_version=_text(table.torch_version),
+        cuda_version=_text(table.cuda_version),
+        timing="device_only",  # timm's benchmark reuses one input that is on the device already
+        latency_ms=table.step_time_ms,
+        latency_p10_ms=np.nan,
+        latency_p90_ms=np.nan,
+        n_samples=0,
+        run=table.source_file,
+    )
+
+
+def _torchvision(table: pandas.DataFrame, refused: Counter[str]) -> pandas.DataFrame:
+    table = _known_devices(table, refused)
+    table = _keep(table, table.n_gpus == 1, "more than one GPU (DataParallel)", refused)
+    measured = np.isfinite(table.latency_median_ms) & (table.latency_median_ms > 0) & (table.batch_size > 0)
+    table = _keep(table, measured, "no positive latency or batch size", refused)
+    return table.assign(
+        source="torchvision",
+        licence="MIT",
+        img_size=224,
+        batch=table.batch_size.astype("int32"),
+        layout="nchw",
+        mode=table["mode"].map({"infer": "inference", "train": "training"}),
+        runtime="torch",
+        device=table.device.map(DEVICES),
+        torch_version="",  # not stated
+        cuda_version=_text(table.cuda_version),
+        latency_ms=table.latency_median_ms,
+    )
