@@ -6,7 +6,10 @@
 
 #include <cstddef>
 #include <initializer_list>
+#include <string_view>
 #include <vector>
+
+#include "perfpass/dtype.hpp"
 
 namespace perfpass::bindings {
 
@@ -18,6 +21,9 @@ void register_cost(nb::module_& m);
 void register_features(nb::module_& m);
 void register_memory(nb::module_& m);
 void register_trees(nb::module_& m);
+
+/// The floating type of that name, undefined for the empty one. Error(argument) for any other.
+DType floating_dtype(std::string_view name);
 
 /// A read-only NumPy array over `data`, kept alive by `owner`.
 template <typename T>

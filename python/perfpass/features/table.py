@@ -1,0 +1,60 @@
+"""The graph as a multiset of operators: equal nodes share one row (docs/schemas.md)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from perfpass import _core
+from perfpass import costs as _costs
+
+if TYPE_CHECKING:
+    from perfpass.costs import Costs
+    from perfpass.graph import OpGraph
+
+
+@dataclass(frozen=True, eq=False)
+class OperatorTable:
+    """R rows in the order of first appearance, as NumPy columns of length R; all but ``count`` are per execution.
+
+    ``op`` and ``op_class`` index ``graph.OPERATORS`` and ``graph.OPERATOR_CLASSES``; ``dtype`` is that of output 0;
+    ``count`` sums ``repeat``. ``b``, ``m``, ``n``, ``k`` are the sizes of the equivalent batch of matrix products
+    [m, k] x [k, n] for convolutions, matrix products and attention, else 0. ``kernel_area``, ``stride`` (first spatial
+    axis) and ``groups`` belong to convolution and pooling, else 0. ``first_node`` is an example node.
+    """
+
+    op: np.ndarray
+    op_class: np.ndarray
+    dtype: np.ndarray
+    view: np.ndarray
+    count: np.ndarray
+    macs: np.ndarray
+    flops: np.ndarray
+    bytes_read: np.ndarray
+    bytes_written: np.ndarray
+    weight_bytes: np.ndarray
+    input_elements: np.ndarray
+    output_elements: np.ndarray
+    b: np.ndarray
+    m: np.ndarray
+    n: np.ndarray
+    k: np.ndarray
+    kernel_area: np.ndarray
+    stride: np.ndarray
+    groups: np.ndarray
+    first_node: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.op)
+
+
+def operator_table(graph: OpGraph, costs: Costs | None = None) -> OperatorTable:
+    """Group the nodes of ``graph`` that run at least once; nodes of equal kind, types, sizes and costs share a row.
+
+    ``costs`` are those of the same graph, counted if absent. Raises ArgumentError when they belong to another graph.
+    """
+    counted = _costs.count(graph) if costs is None else costs
+    core = _core.operator_table(graph.core, counted.core)
+    return OperatorTable(**{field.name: getattr(core, field.name) for field in fields(OperatorTable)})
