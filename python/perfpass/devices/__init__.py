@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from perfpass.devices.catalogue import add_file, catalogue, device
-from perfpass.devices.device import PRECISIONS, Device
+from perfpass.devices.lookup import add_file, catalogue, device
 from perfpass.devices.mig import MigGeometry, MigProfile
+from perfpass.devices.spec import PRECISIONS, Device
 
 __all__ = ["PRECISIONS", "Device", "MigGeometry", "MigProfile", "add_file", "catalogue", "device"]

@@ -6,12 +6,12 @@ import platform
 import re
 from pathlib import Path
 
-from perfpass.devices.device import IDLE_SHARE_CPU, Device
+from perfpass.devices.spec import IDLE_SHARE_CPU, Device
 from perfpass.errors import DeviceError
 
 # fp32 FLOP per core and cycle by vector extension: lanes x 2 (fused multiply-add) x 2 units.
 # Source: Intel 64 and IA-32 Architectures Optimization Reference Manual; AMD Software Optimization Guides (Zen 4,
-# Zen 5); Arm Neoverse N1 and V1 Software Optimization Guides. Cores with one 512-bit unit reach half: stated in the notes.
+# Zen 5); Arm Neoverse N1 and V1 Software Optimization Guides. Cores with one 512-bit unit reach half: the notes say so.
 _FP32_PER_CYCLE = (("avx512f", 64), ("fma", 32), ("avx", 16), ("asimd", 16), ("sse2", 8))
 # AMX: 1,024 bf16 and 2,048 int8 multiply-adds (two operations each) per core and cycle (Intel Optimization Manual,
 # chapter on AMX).

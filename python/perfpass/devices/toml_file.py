@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from perfpass.devices.device import IDLE_SHARE_CPU, IDLE_SHARE_GPU, PRECISIONS, Device
+from perfpass.devices.spec import IDLE_SHARE_CPU, IDLE_SHARE_GPU, PRECISIONS, Device
 from perfpass.errors import FileError, FormatError, LimitError
 
 SCHEMA = 1

@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from perfpass.devices.device import Device
+from perfpass.devices.spec import Device
 from perfpass.devices.toml_file import device_of, read
 from perfpass.errors import ArgumentError, DeviceError
 

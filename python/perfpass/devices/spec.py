@@ -23,9 +23,9 @@ class Device:
     """One accelerator, one slice of it, or one CPU.
 
     ``peak_flops`` maps a precision of ``PRECISIONS`` to dense FLOP/s (OP/s for int8) at boost clock, of the tensor
-    cores where the device has them, accumulating in fp32. ``sm_count`` counts streaming multiprocessors, compute units (AMD)
-    or cores (CPU). ``pcie_bandwidth_bytes_s`` is one direction, ``nvlink_bandwidth_bytes_s`` both directions of all
-    links, as vendors state them; 0 where there is none. ``sources`` maps a figure to the title of its source;
+    cores where the device has them, accumulating in fp32. ``sm_count`` counts streaming multiprocessors, compute units
+    (AMD) or cores (CPU). ``pcie_bandwidth_bytes_s`` is one direction, ``nvlink_bandwidth_bytes_s`` both directions of
+    all links, as vendors state them; 0 where there is none. ``sources`` maps a figure to the title of its source;
     ``estimated`` names the figures that are not from a source, with the reason in ``notes``.
     """
 

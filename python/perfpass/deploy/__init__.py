@@ -1,0 +1,1 @@
+"""Deployment advice derived from predictions."""

@@ -1,0 +1,7 @@
+"""Predictors: what a counted graph costs on a device; `predict` is for people, `predict_graph` for adapters."""
+
+from __future__ import annotations
+
+from perfpass.predictors.assemble import predict, predict_graph
+
+__all__ = ["predict", "predict_graph"]

@@ -1,0 +1,230 @@
+"""From a model to a Prediction: read, count, plan, estimate, and put the answer together."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from perfpass.deploy.mig import hint
+from perfpass.devices import Device
+from perfpass.devices import device as find_device
+from perfpass.errors import ArgumentError
+from perfpass.graph import DTYPES, OPERATOR_CLASSES, OPERATORS, OpGraph
+from perfpass.prediction import Interval, MigHint, Prediction, Support
+from perfpass.predictors import analytic
+from perfpass.predictors.estimate import Estimate, Inputs
+from perfpass.predictors.workload import Workload, check, check_batch
+
+if TYPE_CHECKING:
+    from perfpass.costs import Costs
+    from perfpass.features import OperatorTable
+    from perfpass.memory import MemoryPlan
+
+TOP_OPERATORS = 10
+TOP_TENSORS = 10
+# The caching allocator of torch rounds every block up to 512 bytes (c10/cuda/CUDACachingAllocator.cpp, kMinBlockSize).
+_ALIGNMENT_BYTES = {"torch": 512, "torch.compile": 512}
+
+
+def predict(
+    model: Any,
+    device: str | Device,
+    *,
+    batch: int | None = None,
+    input_shape: Any = None,
+    precision: str = "fp32",
+    mode: str = "inference",
+    runtime: str = "torch",
+    layout: str = "nchw",
+    dims: Mapping[str, int] | None = None,
+) -> Prediction:
+    """What one run of ``model`` costs on ``device``.
+
+    ``model``: a path to an ONNX file or a Hugging Face ``config.json``, the bytes of a ModelProto, an
+    ``onnx.ModelProto``, a ``torch.nn.Module`` on any device (with ``input_shape``, without the batch), a Relay
+    ``tvm.IRModule`` or an OpGraph. ``device``: a name, id or alias (``perfpass.device``), with a MIG profile after a
+    colon if only a slice is meant, or "cpu" for this machine. ``batch``: the model's own if None. ``precision``: fp64,
+    fp32, tf32, fp16, bf16, amp (fp16 autocast), amp_bf16, int8 or fp8. ``runtime``: torch, torch.compile, onnxruntime,
+    tensorrt or tvm. ``layout``: nchw or nhwc. ``dims``: values of symbolic dimensions by name.
+
+    Raises ArgumentError, DeviceError, UnsupportedError and what reading the model raises (FileError, FormatError,
+    LimitError, GraphError, ShapeError).
+    """
+    from perfpass.importers import load
+
+    target = find_device(device)
+    if batch is not None:
+        batch = check_batch(batch)
+    graph = load(model, batch=batch, input_shape=input_shape, dims=dims)
+    return predict_graph(graph, target, batch=batch, precision=precision, mode=mode, runtime=runtime, layout=layout)
+
+
+def predict_graph(
+    graph: OpGraph,
+    device: str | Device,
+    *,
+    batch: int | None = None,
+    precision: str = "fp32",
+    mode: str = "inference",
+    runtime: str = "torch",
+    layout: str = "nchw",
+) -> Prediction:
+    """What one run of an operator graph costs on a device; ``batch`` says how many samples its shapes hold.
+
+    The arguments are those of ``predict``; without ``batch`` the leading dimension of the first input is taken.
+    """
+    from perfpass import costs, features, memory
+
+    if not isinstance(graph, OpGraph):
+        raise ArgumentError(f"predict_graph takes an OpGraph, got {type(graph).__name__}; use predict for other models")
+    target = find_device(device)
+    workload = check(target, batch=batch, precision=precision, mode=mode, runtime=runtime, layout=layout, graph=graph)
+    counted = costs.count(graph, float_as=workload.float_as)
+    table = features.operator_table(graph, counted)
+    plan = memory.plan(graph, float_as=workload.float_as, alignment_bytes=_ALIGNMENT_BYTES.get(runtime, 64))
+    inputs = Inputs(
+        graph=graph,
+        costs=counted,
+        table=table,
+        plan=plan,
+        device=target,
+        batch=workload.batch,
+        precision=workload.precision,
+        runtime=workload.runtime,
+        layout=workload.layout,
+        float_as=workload.float_as,
+    )
+    estimate = _predictor(inputs).estimate(inputs)
+    return Prediction(
+        latency_ms=estimate.latency_ms,
+        throughput_per_s=estimate.latency_ms.inverse(workload.batch * 1e3, "1/s"),
+        peak_memory_bytes=estimate.peak_memory_bytes,
+        energy_j=_energy(estimate),
+        power_w=estimate.power_w,
+        mig=_mig(estimate, target),
+        support=_support(estimate, graph, target),
+        breakdown=_breakdown(graph, table, plan, estimate),
+        provenance=_provenance(graph, counted, target, estimate),
+        workload=_workload(workload, target),
+    )
+
+
+def _predictor(inputs: Inputs) -> Any:
+    return analytic.load()
+
+
+def _energy(estimate: Estimate) -> Interval:
+    """Joules = watts x seconds. The errors of the two are taken as independent: relative widths add in quadrature."""
+    time, power = estimate.latency_ms, estimate.power_w
+    median = power.median * time.median * 1e-3
+
+    def spread(time_bound: float, power_bound: float) -> float:
+        return float(np.hypot(np.log(time_bound / time.median), np.log(power_bound / power.median)))
+
+    low = median * np.exp(-spread(time.low, power.low))
+    high = median * np.exp(spread(time.high, power.high))
+    return Interval(median, float(low), float(high), "J", min(time.coverage, power.coverage))
+
+
+def _mig(estimate: Estimate, device: Device) -> MigHint:
+    return hint(estimate.peak_memory_bytes.high, device)
+
+
+def _support(estimate: Estimate, graph: OpGraph, device: Device) -> Support:
+    """The predictor's support, and what the graph and the device add to it."""
+    level, reasons = estimate.support.level, list(estimate.support.reasons)
+    if unknown := graph.unknown_operators:
+        names = ", ".join(f"{name} ({count})" for name, count in sorted(unknown.items(), key=lambda i: -i[1])[:5])
+        reasons.append(f"operators without a cost model, counted as moving their inputs and outputs: {names}")
+        if level == "in range":
+            level = "near"
+    if estimate.peak_memory_bytes.low > device.memory_bytes:
+        reasons.append(
+            f"does not fit: at least {estimate.peak_memory_bytes.low / 2**30:.2f} GiB of the device's "
+            f"{device.memory_bytes / 2**30:.2f}; the latency is that of a device with enough memory"
+        )
+        level = "outside"
+    elif estimate.peak_memory_bytes.high > device.memory_bytes:
+        reasons.append(
+            f"may not fit: up to {estimate.peak_memory_bytes.high / 2**30:.2f} GiB of the device's "
+            f"{device.memory_bytes / 2**30:.2f}"
+        )
+    return Support(level, tuple(reasons))
+
+
+def _breakdown(graph: OpGraph, table: OperatorTable, plan: MemoryPlan, estimate: Estimate) -> dict[str, Any]:
+    classes = np.asarray(table.op_class)
+    per_class = np.bincount(classes, weights=estimate.row_ms, minlength=len(OPERATOR_CLASSES))
+    order = [int(c) for c in np.argsort(-per_class, kind="stable") if per_class[c] > 0]
+    rows = np.argsort(-estimate.row_ms, kind="stable")[:TOP_OPERATORS]
+    return {
+        "latency_ms": {OPERATOR_CLASSES[c]: float(per_class[c]) for c in order},
+        "memory_bytes": {key: float(value) for key, value in estimate.memory_bytes.items()},
+        "operators": [_operator(graph, table, int(row), float(estimate.row_ms[row])) for row in rows],
+        "peak": _peak(graph, plan),
+    }
+
+
+def _operator(graph: OpGraph, table: OperatorTable, row: int, milliseconds: float) -> dict[str, Any]:
+    """One row of the operator table, named after its first node."""
+    node = int(table.first_node[row])
+    outputs = [int(t) for t in graph.node_outputs(node) if t >= 0]
+    return {
+        "operator": OPERATORS[int(table.op[row])],
+        "source_operator": graph.source_op_name(node),
+        "example": graph.label(node),
+        "output_shape": list(graph.shape(outputs[0])) if outputs else [],
+        "count": float(table.count[row]),
+        "macs": int(table.macs[row]),
+        "ms": milliseconds,
+    }
+
+
+def _peak(graph: OpGraph, plan: MemoryPlan) -> dict[str, Any]:
+    """The operator during which memory peaks and the largest tensors alive then."""
+    node = int(plan.peak_node)
+    tensors = [int(t) for t in plan.peak_tensors[:TOP_TENSORS]]
+    return {
+        "operator": graph.label(node) if node >= 0 else None,
+        "live_tensors": len(plan.peak_tensors),
+        "largest": [
+            {
+                "tensor": graph.string(int(graph.tensor_name[t])),
+                "shape": list(graph.shape(t)),
+                "dtype": DTYPES[int(graph.tensor_dtype[t])],
+                "producer": graph.label(int(graph.producer[t])) if graph.producer[t] >= 0 else "input",
+            }
+            for t in tensors
+        ],
+    }
+
+
+def _provenance(graph: OpGraph, counted: Costs, device: Device, estimate: Estimate) -> dict[str, Any]:
+    from perfpass import __version__
+
+    return {
+        **estimate.provenance,
+        "perfpass": __version__,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "device": {
+            "id": device.id,
+            "name": device.name,
+            "estimated_figures": list(device.estimated),
+            "notes": list(device.notes),
+        },
+        "graph": {
+            "nodes": int(graph.node_count),
+            "edges": int(graph.edge_count),
+            **{key: int(value) for key, value in counted.totals.items()},
+            "unknown_operators": dict(graph.unknown_operators),
+            "notes": list(graph.notes),
+        },
+    }
+
+
+def _workload(workload: Workload, device: Device) -> dict[str, Any]:
+    return {"device": device.id, **workload.to_dict()}

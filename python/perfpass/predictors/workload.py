@@ -1,0 +1,103 @@
+"""How a graph runs: the arguments of `predict`, checked, and what they mean for counting."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from perfpass.errors import ArgumentError, DeviceError, UnsupportedError
+
+if TYPE_CHECKING:
+    from perfpass.devices import Device
+    from perfpass.graph import OpGraph
+
+# Precision: (type that floating tensors are counted as, rate of the device that must exist). "amp" is autocast: matrix
+# products and convolutions in the 16-bit type, weights kept in fp32.
+PRECISIONS: dict[str, tuple[str, str]] = {
+    "fp64": ("float64", "fp64"),
+    "fp32": ("float32", "fp32"),
+    "tf32": ("float32", "tf32"),
+    "fp16": ("float16", "fp16"),
+    "bf16": ("bfloat16", "bf16"),
+    "amp": ("float16", "fp16"),
+    "amp_bf16": ("bfloat16", "bf16"),
+    "int8": ("float8", "int8"),
+    "fp8": ("float8", "fp8"),
+}
+_PRECISION_ALIASES = {"amp_fp16": "amp", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float64": "fp64"}
+RUNTIMES = ("torch", "torch.compile", "onnxruntime", "tensorrt", "tvm")
+LAYOUTS = ("nchw", "nhwc")
+MAX_BATCH = 1 << 20
+
+
+@dataclass(frozen=True)
+class Workload:
+    """The checked arguments of a prediction."""
+
+    batch: int
+    precision: str
+    mode: str
+    runtime: str
+    layout: str
+
+    @property
+    def float_as(self) -> str:
+        """The type that floating tensors are counted as."""
+        return PRECISIONS[self.precision][0]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Strict JSON."""
+        return {
+            "batch": self.batch,
+            "precision": self.precision,
+            "mode": self.mode,
+            "runtime": self.runtime,
+            "layout": self.layout,
+        }
+
+
+def check(
+    device: Device, *, batch: int | None, precision: str, mode: str, runtime: str, layout: str, graph: OpGraph
+) -> Workload:
+    """The checked workload. Raises ArgumentError, DeviceError (precision) and UnsupportedError (training)."""
+    if mode == "training":
+        raise UnsupportedError("training steps are not predicted in this version; mode='inference' is")
+    _one_of("mode", mode, ("inference", "training"))
+    precision = _PRECISION_ALIASES.get(precision, precision)
+    _one_of("precision", precision, tuple(PRECISIONS))
+    _one_of("runtime", runtime, RUNTIMES)
+    _one_of("layout", layout, LAYOUTS)
+    rate = PRECISIONS[precision][1]
+    if rate not in device.peak_flops:
+        usable = [name for name, (_, needed) in PRECISIONS.items() if needed in device.peak_flops]
+        raise DeviceError(
+            f"{device.name} has no {rate} arithmetic, which precision {precision!r} needs; "
+            f"it can run {', '.join(usable)}"
+        )
+    return Workload(leading_dim(graph) if batch is None else check_batch(batch), precision, mode, runtime, layout)
+
+
+def check_batch(batch: Any) -> int:
+    """``batch`` as an int of 1 to 2^20. Raises ArgumentError."""
+    try:
+        value = operator.index(batch)
+    except TypeError:
+        raise ArgumentError(f"batch must be a whole number, got {batch!r}") from None
+    if isinstance(batch, bool) or not 1 <= value <= MAX_BATCH:
+        raise ArgumentError(f"batch must be 1 to {MAX_BATCH}, got {batch!r}")
+    return value
+
+
+def leading_dim(graph: OpGraph) -> int:
+    """Leading dimension of the graph's first input that has one: the batch the graph was read with; else 1."""
+    for tensor in graph.graph_inputs:
+        shape = graph.shape(int(tensor))
+        if shape:
+            return max(1, shape[0])
+    return 1
+
+
+def _one_of(what: str, value: Any, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ArgumentError(f"unknown {what} {value!r}; allowed are {', '.join(allowed)}")
