@@ -109,15 +109,15 @@ struct Value {
 
 /// One operator of the vocabulary: how a node of this type reads.
 struct InferContext {
-  const Node& node;                        // attributes already resolved (no references left)
-  std::int64_t opset;                      // of the node's domain
-  std::span<const Value* const> inputs;    // nullptr where absent
-  std::span<Value> outputs;                // to fill: dtype, shape, and values where small and known
-  NodeAttributes& attributes;              // to fill: kernel, stride, padding, heads, ...
-  std::pmr::memory_resource& arena;        // for the spans in outputs
-  std::size_t max_values;                  // propagate contents of at most so many elements
-  std::int64_t file_batch = 0;             // when a batch is rebound: the batch the file fixes, 0 otherwise
-  std::int64_t batch = 0;                  // and the one asked for
+  const Node& node;                      // attributes already resolved (no references left)
+  std::int64_t opset;                    // of the node's domain
+  std::span<const Value* const> inputs;  // nullptr where absent
+  std::span<Value> outputs;              // to fill: dtype, shape, and values where small and known
+  NodeAttributes& attributes;            // to fill: kernel, stride, padding, heads, ...
+  std::pmr::memory_resource& arena;      // for the spans in outputs
+  std::size_t max_values;                // propagate contents of at most so many elements
+  std::int64_t file_batch = 0;           // when a batch is rebound: the batch the file fixes, 0 otherwise
+  std::int64_t batch = 0;                // and the one asked for
 
   const Attribute* find(Text name) const noexcept;
   std::int64_t integer(Text name, std::int64_t fallback) const noexcept;
@@ -133,9 +133,9 @@ OpKind canonical_operator(Text domain, Text op_type) noexcept;
 /// complete and no inference is needed. Never throws for a missing shape.
 void lower_attributes(InferContext& context);
 
-/// Fills outputs and attributes. Returns false, leaving outputs without shape, when the operator is unknown here or the shape
-/// depends on data that is not in the file (the caller then uses value_info, or reports). Error(shape) where the inputs
-/// contradict the operator's definition; messages name operator, node and the shapes found.
+/// Fills outputs and attributes. Returns false, leaving outputs without shape, when the operator is unknown here or the
+/// shape depends on data that is not in the file (the caller then uses value_info, or reports). Error(shape) where the
+/// inputs contradict the operator's definition; messages name operator, node and the shapes found.
 bool infer(InferContext& context);
 
 }  // namespace perfpass::onnx

@@ -961,7 +961,10 @@ std::string escaped(Text text) {
 
 std::string quoted(Text text) {
   constexpr std::size_t kShown = 80;
-  return "'" + escaped(text.substr(0, kShown)) + (text.size() > kShown ? "...'" : "'");
+  std::string result(1, '\'');
+  result += escaped(text.substr(0, kShown));
+  result += text.size() > kShown ? "...'" : "'";
+  return result;
 }
 
 }  // namespace perfpass::onnx

@@ -1,0 +1,98 @@
+"""ONNX models to operator graphs, without the weights and without the onnx package.
+
+The core maps the file and reads its structure alone; tensor data and external data files are never opened. Shapes come
+from the file where it has them all, else from shape inference in the core.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from perfpass import _core
+from perfpass.errors import ArgumentError
+from perfpass.graph import OpGraph
+
+if TYPE_CHECKING:
+    import onnx
+
+    Model = str | os.PathLike[str] | bytes | bytearray | memoryview | onnx.ModelProto
+
+
+@dataclass(frozen=True)
+class Input:
+    """One input of a model as its file declares it.
+
+    ``shape`` holds a size per axis: an int where the file fixes it, a symbol's name where it does not, and
+    ``"name:axis"`` where it leaves the axis open without a name. Such a string is a key for ``dims``. None: no shape.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int | str, ...] | None
+
+
+def read(
+    model: Model,
+    *,
+    dims: Mapping[str, int] | None = None,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    batch: int | None = None,
+) -> OpGraph:
+    """Read an ONNX model, given as a path, as serialized bytes or as a ``ModelProto``.
+
+    ``dims`` gives values to symbolic dimensions by name (``{"seq": 128}``), ``input_shapes`` whole shapes to inputs by
+    name, and ``batch`` sets the first dimension of the inputs, also where the file fixes another.
+
+    Raises FileError (nothing readable there), FormatError (not an ONNX model, or a damaged one), LimitError (a bound is
+    exceeded), GraphError (a cycle, a missing tensor), ShapeError (a symbolic dimension without a value, shapes that
+    contradict each other), ArgumentError (a name that the model does not have, a size below 1) and UnsupportedError.
+    """
+    arguments = {
+        "dims": {_text(name): _size(name, value) for name, value in (dims or {}).items()},
+        "input_shapes": {
+            _text(name): [_size(name, value) for value in shape] for name, shape in (input_shapes or {}).items()
+        },
+        "batch": 0 if batch is None else _size("batch", batch),
+    }
+    if isinstance(model, (str, os.PathLike)):
+        return OpGraph(_core.read_onnx_file(os.fsencode(model), **arguments))
+    if isinstance(model, (bytes, bytearray, memoryview)):
+        return OpGraph(_core.read_onnx_bytes(model, **arguments))
+    serialize = getattr(model, "SerializeToString", None)
+    if serialize is None:
+        raise ArgumentError(
+            f"cannot read a model from {type(model).__name__}; give a path, bytes or an onnx.ModelProto"
+        )
+    return OpGraph(_core.read_onnx_bytes(serialize(), **arguments))
+
+
+def inputs(path: str | os.PathLike[str]) -> tuple[Input, ...]:
+    """The inputs of a model file, initializers excluded, in the file's order. Raises as ``read`` does."""
+    listed = []
+    for name, dtype, has_shape, shape, symbols in _core.onnx_inputs_file(os.fsencode(path)):
+        axes = tuple(
+            size if size >= 0 else symbol or f"{name}:{axis}"
+            for axis, (size, symbol) in enumerate(zip(shape, symbols, strict=True))
+        )
+        listed.append(Input(name, dtype, axes if has_shape else None))
+    return tuple(listed)
+
+
+def _text(name: Any) -> str:
+    if not isinstance(name, str):
+        raise ArgumentError(f"the name of a dimension or input must be a str, got {name!r}")
+    return name
+
+
+def _size(name: str, value: Any) -> int:
+    """A size as the core takes it: an int (NumPy's included) from 1 to 2^48."""
+    try:
+        size = value.__index__()
+    except AttributeError:
+        raise ArgumentError(f"{name} must be a whole number, got {value!r}") from None
+    if not 1 <= size <= 1 << 48:
+        raise ArgumentError(f"{name} = {size}; it must be from 1 to 2^48")
+    return size
