@@ -1,3 +1,5 @@
+#include <nanobind/stl/string_view.h>
+
 #include "bindings.hpp"
 #include "perfpass/features.hpp"
 
@@ -8,6 +10,12 @@ template <auto Member>
 nb::object column(nb::handle self) {
   const auto& values = nb::cast<const OperatorTable&>(self).*Member;
   return view(values.data(), {values.size()}, self);
+}
+
+nb::tuple names(std::span<const std::string_view> texts) {
+  nb::list result;
+  for (const std::string_view text : texts) result.append(nb::cast(text));
+  return nb::tuple(result);
 }
 
 }  // namespace
@@ -36,6 +44,23 @@ void register_features(nb::module_& m) {
       .def_prop_ro("groups", column<&OperatorTable::groups>)
       .def_prop_ro("first_node", column<&OperatorTable::first_node>);
   m.def("operator_table", &operator_table, nb::arg("graph"), nb::arg("costs"));
+  m.def(
+      "node_features",
+      [](const OpGraph& graph, const Costs& costs, std::string_view schema) {
+        FeatureMatrix matrix = node_features(graph, costs, schema_from_name(schema));
+        const auto rows = static_cast<std::size_t>(matrix.rows), columns = static_cast<std::size_t>(matrix.columns);
+        return nb::make_tuple(own(std::move(matrix.values), {rows, columns}), own(std::move(matrix.statics)));
+      },
+      nb::arg("graph"), nb::arg("costs"), nb::arg("schema"));
+  m.def(
+      "node_feature_names", [](std::string_view schema) { return names(node_feature_names(schema_from_name(schema))); },
+      nb::arg("schema"));
+  m.def(
+      "static_feature_names",
+      [](std::string_view schema) { return names(static_feature_names(schema_from_name(schema))); }, nb::arg("schema"));
+  m.def(
+      "schema_version", [](std::string_view schema) { return schema_version(schema_from_name(schema)); },
+      nb::arg("schema"));
 }
 
 }  // namespace perfpass::bindings

@@ -28,9 +28,14 @@ void require_costs(const OpGraph& graph, const Costs& costs) {
 }
 
 std::string NodeView::label() const {
-  const std::string name(g.strings.at(g.node_name[id]).substr(0, 200));
-  const std::string source(g.strings.at(g.source_op[id]).substr(0, 200));
-  return (name.empty() ? std::to_string(id) : "'" + name + "'") + " (" + source + ")";
+  const std::string_view name = g.strings.at(g.node_name[id]).substr(0, 200);
+  std::string text;
+  if (name.empty()) {
+    text.append(std::to_string(id));
+  } else {
+    text.append(1, '\'').append(name).append(1, '\'');
+  }
+  return text.append(" (").append(g.strings.at(g.source_op[id]).substr(0, 200)).append(1, ')');
 }
 
 }  // namespace detail

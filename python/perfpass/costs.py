@@ -67,7 +67,7 @@ def count(graph: OpGraph, float_as: str | None = None) -> Costs:
     """Count the costs of every node of ``graph``.
 
     ``float_as`` ("float16", "bfloat16", "float8", ...) counts every floating tensor of 16 to 64 bits at that width, for
-    a run in another precision than the file's. Raises ArgumentError for a type that is not floating, GraphError where an
-    operator lacks an input that its cost depends on, LimitError where a count passes 2^62.
+    a run in another precision than the file's. Raises ArgumentError for a type that is not floating, GraphError where
+    an operator lacks an input that its cost depends on, LimitError where a count passes 2^62.
     """
     return Costs(_core.count_costs(graph.core, float_as or ""))

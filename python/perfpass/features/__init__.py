@@ -1,7 +1,9 @@
-"""What predictors read: the table of distinct operators, and node features in named schemas (docs/schemas.md)."""
+"""What predictors read: node features in named schemas, and the table of distinct operators (docs/schemas.md)."""
 
 from __future__ import annotations
 
+from perfpass.features.files import load, save
+from perfpass.features.matrix import SCHEMAS, Features, extract, names
 from perfpass.features.table import OperatorTable, operator_table
 
-__all__ = ["OperatorTable", "operator_table"]
+__all__ = ["SCHEMAS", "Features", "OperatorTable", "extract", "load", "names", "operator_table", "save"]

@@ -1,0 +1,153 @@
+"""Features in files: NumPy's .npz without pickles, or .safetensors. Written whole or not at all.
+
+Both hold the arrays ``nodes``, ``edge_index`` and ``statics``. An .npz also holds ``node_names``, ``static_names``,
+``schema`` and ``version`` as arrays; a .safetensors file has them in its metadata, as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from perfpass.errors import ArgumentError, FileError, FormatError
+from perfpass.features.matrix import Features
+
+_ARRAYS = {"nodes": ("<f4", "F32"), "edge_index": ("<i4", "I32"), "statics": ("<f4", "F32")}
+_HEADER_BYTES = 1 << 20  # a header of ours has some kilobytes
+
+
+def save(features: Features, path: str | os.PathLike[str]) -> Path:
+    """Write ``features`` to ``path``, whose suffix is .npz or .safetensors, and return the path.
+
+    The file appears under its name only when it is complete. Raises ArgumentError for another suffix and FileError
+    where it cannot be written.
+    """
+    target = Path(path)
+    suffix = target.suffix.lower()
+    if suffix not in (".npz", ".safetensors"):
+        raise ArgumentError(f"cannot tell the format of '{target}' from its suffix; use .npz or .safetensors")
+    write = _write_npz if suffix == ".npz" else _write_safetensors
+    with _replacing(target) as file:
+        write(features, file)
+    return target
+
+
+def load(path: str | os.PathLike[str]) -> Features:
+    """Read what `save` wrote. Raises FileError where it cannot be read and FormatError where it is something else."""
+    source = Path(path)
+    try:
+        return _read_safetensors(source) if source.suffix.lower() == ".safetensors" else _read_npz(source)
+    except OSError as error:
+        raise FileError(f"cannot read '{source}': {error.strerror or error}") from error
+    except (KeyError, ValueError, TypeError, EOFError) as error:
+        raise FormatError(f"'{source}' is not a file of features: {error}") from error
+
+
+@contextmanager
+def _replacing(target: Path) -> Iterator[BinaryIO]:
+    """A new file beside ``target`` that takes its name once it is complete."""
+    temporary = None
+    try:
+        with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}.", delete=False) as file:
+            temporary = file.name
+            yield file
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(temporary, 0o666 & ~mask)  # a temporary file is private; the result is an ordinary file
+        os.replace(temporary, target)
+        temporary = None
+    except OSError as error:
+        raise FileError(f"cannot write '{target}': {error.strerror or error}") from error
+    finally:
+        if temporary is not None and os.path.exists(temporary):
+            os.unlink(temporary)
+
+
+def _write_npz(features: Features, file: BinaryIO) -> None:
+    np.savez(
+        file,
+        allow_pickle=False,
+        nodes=features.nodes,
+        edge_index=features.edge_index,
+        statics=features.statics,
+        node_names=np.array(features.node_names),
+        static_names=np.array(features.static_names),
+        schema=np.array(features.schema),
+        version=np.array(features.version),
+    )
+
+
+def _read_npz(source: Path) -> Features:
+    from zipfile import BadZipFile
+
+    try:
+        with np.load(source, allow_pickle=False) as file:
+            if not isinstance(file, np.lib.npyio.NpzFile):
+                raise FormatError(f"'{source}' holds one array, not features")
+            return Features(
+                file["nodes"],
+                file["edge_index"],
+                file["statics"],
+                tuple(file["node_names"].tolist()),
+                tuple(file["static_names"].tolist()),
+                str(file["schema"]),
+                int(file["version"]),
+            )
+    except BadZipFile as error:
+        raise FormatError(f"'{source}' is damaged: {error}") from error
+
+
+def _write_safetensors(features: Features, file: BinaryIO) -> None:
+    """The format of huggingface/safetensors: header length, JSON header, then the arrays' bytes, little-endian."""
+    header: dict[str, object] = {
+        "__metadata__": {
+            "schema": features.schema,
+            "version": str(features.version),
+            "node_names": json.dumps(features.node_names),
+            "static_names": json.dumps(features.static_names),
+        }
+    }
+    payload = []
+    offset = 0
+    for name, (dtype, tag) in _ARRAYS.items():
+        array = np.ascontiguousarray(getattr(features, name), dtype=dtype)
+        header[name] = {"dtype": tag, "shape": list(array.shape), "data_offsets": [offset, offset + array.nbytes]}
+        payload.append(array.tobytes())
+        offset += array.nbytes
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)  # the specification aligns the data by spaces after the header
+    file.write(len(text).to_bytes(8, "little") + text)
+    for block in payload:
+        file.write(block)
+
+
+def _read_safetensors(source: Path) -> Features:
+    data = source.read_bytes()
+    length = int.from_bytes(data[:8], "little")
+    if len(data) < 8 or length > min(_HEADER_BYTES, len(data) - 8):
+        raise FormatError(f"'{source}' is truncated or no safetensors file")
+    header = json.loads(data[8 : 8 + length])
+    arrays = {}
+    for name, (dtype, tag) in _ARRAYS.items():
+        entry = header[name]
+        if entry["dtype"] != tag:
+            raise FormatError(f"'{source}' holds '{name}' as {entry['dtype']}; {tag} is expected")
+        begin, end = entry["data_offsets"]
+        arrays[name] = np.frombuffer(data[8 + length + begin : 8 + length + end], dtype=dtype).reshape(entry["shape"])
+    meta = header["__metadata__"]
+    return Features(
+        arrays["nodes"],
+        arrays["edge_index"],
+        arrays["statics"],
+        tuple(json.loads(meta["node_names"])),
+        tuple(json.loads(meta["static_names"])),
+        meta["schema"],
+        int(meta["version"]),
+    )

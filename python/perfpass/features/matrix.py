@@ -1,0 +1,63 @@
+"""Node-feature matrix, edges and static vector of a graph, in a named and versioned schema (docs/schemas.md)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from perfpass import _core
+from perfpass import costs as _costs
+
+if TYPE_CHECKING:
+    import scipy.sparse
+
+    from perfpass.costs import Costs
+    from perfpass.graph import OpGraph
+
+SCHEMAS: tuple[str, ...] = ("operator", "dippm", "trappm", "nnlqp")
+
+
+@dataclass(frozen=True, eq=False)
+class Features:
+    """What a graph network reads.
+
+    ``nodes`` [N, F] float32, rows in execution order; ``edge_index`` [2, E] int32, producer over consumer; ``statics``
+    [S] float32; ``node_names`` [F] and ``static_names`` [S] name the columns. A schema's ``version`` changes whenever a
+    column does.
+    """
+
+    nodes: np.ndarray
+    edge_index: np.ndarray
+    statics: np.ndarray
+    node_names: tuple[str, ...]
+    static_names: tuple[str, ...]
+    schema: str
+    version: int
+
+    def adjacency(self) -> scipy.sparse.csr_matrix:
+        """[N, N] sparse; entry (p, c) counts the tensors that node c reads from node p."""
+        import scipy.sparse
+
+        producer, consumer = self.edge_index
+        count = len(self.nodes)
+        ones = np.ones(len(producer), dtype=np.float32)
+        return scipy.sparse.csr_matrix((ones, (producer, consumer)), shape=(count, count))
+
+
+def names(schema: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The node and static column names of a schema. Raises ArgumentError for an unknown one."""
+    return _core.node_feature_names(schema), _core.static_feature_names(schema)
+
+
+def extract(graph: OpGraph, schema: str = "operator", costs: Costs | None = None) -> Features:
+    """The features of ``graph`` in ``schema``: "operator", "dippm", "trappm" or "nnlqp".
+
+    ``costs`` are those of the same graph, counted if absent. Raises ArgumentError for an unknown schema or costs of
+    another graph.
+    """
+    node_names, static_names = names(schema)
+    counted = _costs.count(graph) if costs is None else costs
+    nodes, statics = _core.node_features(graph.core, counted.core, schema)
+    return Features(nodes, graph.edge_index, statics, node_names, static_names, schema, _core.schema_version(schema))
