@@ -2,7 +2,7 @@
 
 The ONNX one has what an exporter writes for a Llama-style layer (RMS norm, rotary embedding, grouped keys and values,
 gated MLP) decomposed into primitive operators, 60 nodes a layer; the Relay one what its importer makes of a GPT-style
-layer. Shapes are real, tensors have no data.
+layer. Deep and narrow, so that the weights of 167 layers (10,029 nodes) take half a gigabyte.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from onnx import TensorProto, helper
 if TYPE_CHECKING:
     import tvm
 
-HIDDEN, HEADS, KV_HEADS, HEAD, INTERMEDIATE, VOCABULARY = 2048, 32, 8, 64, 8192, 32000
+HIDDEN, HEADS, KV_HEADS, HEAD, INTERMEDIATE, VOCABULARY = 256, 4, 1, 64, 704, 32000
 
 
 @dataclass

@@ -2,7 +2,8 @@
 
 The weights are random: no figure of a prediction depends on them. ``python examples/export.py [NAME...]`` rewrites
 examples/NAME.onnx with the shape of every tensor in ``value_info``, and for a model exported with open dimensions
-examples/NAME_dynamic.onnx as the exporter left it, without shapes. Needs torch, timm, transformers and onnx (requirements-test.txt).
+examples/NAME_dynamic.onnx as the exporter left it, without shapes. Needs torch, timm, transformers, onnx and
+onnxruntime (requirements-test.txt).
 """
 
 from __future__ import annotations
@@ -193,8 +194,8 @@ def unshaped(model: onnx.ModelProto) -> list[str]:
 def with_shapes(model: onnx.ModelProto, arguments: tuple[torch.Tensor, ...], weights: Path) -> onnx.ModelProto:
     """The model for these arguments: concrete inputs, and the shape of every tensor in ``value_info``.
 
-    ONNX's own inference leaves some open (what follows a Range over a computed length); they are read off one run of the
-    file with weights.
+    ONNX's own inference leaves some open (what follows a Range over a computed length); they are read off one run of
+    the file with weights.
     """
     typed = onnx.ModelProto()
     typed.CopyFrom(model)
