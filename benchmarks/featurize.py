@@ -29,12 +29,12 @@ import numpy as np
 import onnx
 from graphs import onnx_decoder, onnx_decoder_macs, relay_decoder, relay_decoder_macs
 from peers import onnx_featurized, onnx_tool_macs, relay_networkx
+from perfpass.predictors import predict_graph
 from report import Timing, figure, publish, table, timed
 
 from perfpass import costs, devices, features
 from perfpass.graph import OpGraph
 from perfpass.importers import onnx as onnx_importer
-from perfpass.predictors import predict_graph
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 DECODER_LAYERS = 167  # 60 nodes each: a little over 10,000
@@ -136,7 +136,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
 
 
 def peak_resident_mb(*arguments: str) -> float:
-    """Peak resident memory of a fresh process that featurizes a file, in MB; without arguments, of the imports alone."""
+    """Peak resident memory of a fresh process that featurizes a file, in MB; without a file, of the imports."""
     run = subprocess.run([sys.executable, "-c", _PEAK, *arguments], check=True, capture_output=True, text=True)
     return int(run.stdout) / 1e6
 
@@ -220,9 +220,7 @@ def prediction_timing(graph: OpGraph, runs: int) -> Timing:
     device = devices.device(DEVICE)
 
     def predict() -> Any:
-        return predict_graph(
-            graph, device, batch=1, precision="fp32", mode="inference", runtime="torch", layout="nchw"
-        )
+        return predict_graph(graph, device, batch=1, precision="fp32", mode="inference", runtime="torch", layout="nchw")
 
     prediction, timing = timed(predict, runs, warm_up=2)
     for metric in ("latency_ms", "throughput_per_s", "peak_memory_bytes", "energy_j", "power_w"):

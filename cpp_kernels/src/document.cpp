@@ -161,7 +161,7 @@ class JsonParser {
         if (peek() != '"') malformed(at_, "expected the name of a member");
         std::string name = parse_string();
         expect(':');
-        value.members.emplace_back(std::move(name), parse_value(depth + 1));
+        value.members.push_back({std::move(name), parse_value(depth + 1)});
         if (peek() != ',') break;
         ++at_;
       }
@@ -399,7 +399,7 @@ class UbjsonParser {
     std::size_t left = c.count;
     while (c.counted ? left != 0 : peek() != '}') {
       std::string name = text();
-      value.members.emplace_back(std::move(name), parse_value(c.type != 0 ? c.type : next(), depth + 1));
+      value.members.push_back({std::move(name), parse_value(c.type != 0 ? c.type : next(), depth + 1)});
       --left;
     }
     if (!c.counted) ++at_;

@@ -16,6 +16,8 @@ inline constexpr int kMaxDepth = 32;
 
 /// One value. An array of numbers alone is kept in `numbers` (doubles hold every int32 and float32 exactly), any other
 /// array in `items`.
+struct Member;
+
 struct Value {
   enum class Kind : std::uint8_t { null, boolean, number, string, numbers, items, object };
   Kind kind = Kind::null;
@@ -23,10 +25,15 @@ struct Value {
   std::string string;
   std::vector<double> numbers;
   std::vector<Value> items;
-  std::vector<std::pair<std::string, Value>> members;
+  std::vector<Member> members;
 
   /// Member of an object, or nullptr.
   const Value* find(std::string_view name) const noexcept;
+};
+
+struct Member {
+  std::string name;
+  Value value;
 };
 
 /// Error(format) for bytes that are not one complete value, Error(limit) beyond kMaxDepth.
