@@ -120,6 +120,6 @@ class Prediction:
         }
 
     def __str__(self) -> str:
-        from perfpass.cli.table import prediction_table
+        from perfpass.report import prediction_table
 
         return prediction_table(self)

@@ -9,8 +9,8 @@ from perfpass.errors import ArgumentError
 from perfpass.prediction import MigHint
 
 # Panner Selvam and Brorsson, "DIPPM: a Deep Learning Inference Performance Predictive Model using Graph Neural
-# Networks" (Euro-Par 2023), equation 1: the profile of an A100 40 GB whose capacity is the first above the predicted memory. The
-# paper's gigabytes are NVML's, so GiB.
+# Networks" (Euro-Par 2023), equation 1: the profile of an A100 40 GB whose capacity is the first above the predicted
+# memory. The paper's gigabytes are NVML's, so GiB.
 _DIPPM_RULE = ((5, "1g.5gb"), (10, "2g.10gb"), (20, "3g.20gb"), (40, "7g.40gb"))
 
 

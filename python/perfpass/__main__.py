@@ -1,0 +1,7 @@
+"""`python -m perfpass`."""
+
+import sys
+
+from perfpass.cli import main
+
+sys.exit(main())

@@ -1,0 +1,161 @@
+"""What each command does; the options are in `parser`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from perfpass.cli.parser import once
+from perfpass.errors import ArgumentError, ShapeError
+
+if TYPE_CHECKING:
+    from perfpass.graph import OpGraph
+
+
+def predict(options: Any) -> int:
+    """`perfpass predict MODEL --device D`."""
+    from perfpass.predictors import predict as run
+    from perfpass.report import explanation, prediction_table, printable
+
+    prediction = run(
+        options.model,
+        _device(options),
+        batch=options.batch,
+        input_shape=once(options.input_shape, "--input-shape"),
+        precision=options.precision,
+        mode=options.mode,
+        runtime=_runtime(options),
+        layout=options.layout,
+        dims=once(options.dim, "--dim"),
+    )
+    if options.json:
+        _print_json(prediction.to_dict())
+        return 0
+    print(f"{printable(Path(options.model).name)} on {prediction_table(prediction)}")
+    if options.explain:
+        print(f"\n{explanation(prediction)}")
+    return 0
+
+
+def _runtime(options: Any) -> str:
+    if not options.compiled:
+        return options.runtime or "torch"
+    if options.runtime not in (None, "torch", "torch.compile"):
+        raise ArgumentError(f"--compiled means torch.compile, but --runtime is {options.runtime!r}; give one of them")
+    return "torch.compile"
+
+
+def _device(options: Any) -> Any:
+    from perfpass.devices import add_file, device
+
+    for path in options.device_file:
+        add_file(path)
+    return device(options.device)
+
+
+def inspect(options: Any) -> int:
+    """`perfpass inspect MODEL`: inputs first, so that the symbolic dimensions to set can be seen."""
+    from perfpass.cli.inspection import inputs_table, inspect_table, inspection, model_inputs
+
+    inputs = model_inputs(options.model)
+    try:
+        graph = _graph(options)
+    except ShapeError:
+        # What to set is what the user needs now: show it, then fail with the error that names it.
+        if inputs and not options.json:
+            print(inputs_table(inputs))
+            sys.stdout.flush()
+        raise
+    found = inspection(graph, inputs)
+    if options.json:
+        _print_json(found)
+    else:
+        print(inspect_table(Path(options.model).name, found))
+    return 0
+
+
+def _graph(options: Any) -> OpGraph:
+    from perfpass.importers import load
+
+    return load(
+        options.model,
+        batch=options.batch,
+        input_shape=once(options.input_shape, "--input-shape"),
+        dims=once(options.dim, "--dim"),
+    )
+
+
+def features(options: Any) -> int:
+    """`perfpass features MODEL --schema S -o FILE`."""
+    from perfpass.features import extract, save
+
+    found = extract(_graph(options), options.schema)
+    save(options.output, found)
+    nodes, width = found.nodes.shape
+    print(
+        f"{options.output}: schema {found.schema} version {found.version}, {nodes} nodes x {width} features, "
+        f"{found.edge_index.shape[1]} edges, {len(found.statics)} statics"
+    )
+    return 0
+
+
+def devices(options: Any) -> int:
+    """`perfpass devices [NAME]`."""
+    from perfpass.devices import add_file, catalogue, device
+    from perfpass.report import device_list, device_sheet
+
+    for path in options.device_file:
+        add_file(path)
+    if options.name is not None:
+        one = device(options.name)
+        if options.json:
+            _print_json(one.to_dict())
+        else:
+            print(device_sheet(one))
+        return 0
+    known = catalogue()
+    if options.json:
+        _print_json([d.to_dict() for d in known])
+        return 0
+    print(device_list(known))
+    print(
+        f"\n{len(known)} devices and cpu (this machine). Peaks in dense TFLOP/s, memory bandwidth in GB/s, power limit "
+        "in W.\n`perfpass devices NAME` shows the rest, MIG profiles and sources."
+    )
+    return 0
+
+
+def train(options: Any) -> int:
+    """`perfpass train`."""
+    from perfpass.training import train as run
+
+    run(records=options.records, output=options.output, seed=options.seed)
+    return 0
+
+
+def evaluate(options: Any) -> int:
+    """`perfpass evaluate`."""
+    from perfpass.training import evaluate as run
+
+    report = run(records=options.records, splits=options.split or None)
+    if options.json:
+        _print_json(report.to_dict())
+    else:
+        print(report)
+    return 0
+
+
+def completion(options: Any) -> int:
+    """`perfpass completion SHELL`."""
+    from perfpass.cli.completion import script
+
+    print(script(options.shell))
+    return 0
+
+
+def _print_json(value: Any) -> None:
+    """Strict JSON: ASCII only, and an error rather than NaN or infinity."""
+    json.dump(value, sys.stdout, indent=2, allow_nan=False)
+    print()

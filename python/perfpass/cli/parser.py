@@ -1,0 +1,266 @@
+"""The options of every command. Nothing heavy is imported: `perfpass --help` answers at once."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from perfpass import __version__
+from perfpass.errors import ArgumentError
+
+_DESCRIPTION = """\
+What a deep-learning model costs on a device before it runs there: latency, throughput, peak memory,
+energy, power and the MIG profile it fits into, each with an interval that holds in nine of ten cases."""
+
+_EPILOG = """\
+examples:
+  perfpass predict resnet50.onnx --device a100                     one prediction, as a table
+  perfpass predict resnet50.onnx --device h100 --batch 32 --precision amp --explain
+  perfpass predict encoder.onnx --device l4 --dim batch=8 --dim sequence=128 --json
+  perfpass predict model.onnx --device a100-80gb:1g.10gb           on a MIG slice
+  perfpass predict hf_model/config.json --device cpu               no weights needed
+  perfpass inspect model.onnx                                      operators, totals, inputs
+  perfpass features model.onnx --schema dippm -o model.npz         tensors for your own predictor
+  perfpass devices                                                 all devices; with a NAME, its figures and sources
+
+exit codes:
+  0 done             4 damaged file       8 not supported        70 internal error
+  1 other failure    5 a limit exceeded   9 unknown device       130 interrupted
+  2 wrong argument   6 broken graph      10 predictor damaged    141 reader of the output gone
+  3 file not found   7 unresolved shape
+
+Errors are one line on stderr. PERFPASS_DEBUG=1 adds the traceback. PERFPASS_DEVICES names further device files."""
+
+_PREDICT_EPILOG = """\
+MODEL is an ONNX file (weights are neither needed nor read) or a Hugging Face config.json or its folder.
+A symbolic dimension of the file needs a value: --dim NAME=N, or --batch for the batch; `perfpass inspect`
+lists them. The interval of peak memory is one-sided: plan for its upper end.
+
+examples:
+  perfpass predict resnet50.onnx --device a100
+  perfpass predict encoder.onnx --device t4 --dim batch=8 --dim sequence=128 --precision fp16
+  perfpass predict model.onnx --device rtx-4090 --batch 64 --precision amp --layout nhwc --compiled
+  perfpass predict model.onnx --device h100:1g.10gb --json | jq .latency_ms.median"""
+
+_PRECISIONS = ("fp64", "fp32", "tf32", "fp16", "bf16", "amp", "amp_bf16", "int8", "fp8")
+_RUNTIMES = ("torch", "torch.compile", "onnxruntime", "tensorrt", "tvm")
+_SCHEMAS = ("operator", "dippm", "trappm", "nnlqp")
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse with our error line: one line, what was wrong and where the help is."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ArgumentError(f"{message}; see `{self.prog} --help`")
+
+
+class _PrintCompletion(argparse.Action):
+    """`--print-completion SHELL`, with shtab imported only then."""
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: Any, values: Any, option: str | None = None) -> None:
+        from perfpass.cli.completion import script
+
+        print(script(values))
+        parser.exit()
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser; ``options.run(options)`` executes the command."""
+    parser = _Parser(
+        prog="perfpass",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"perfpass {__version__}")
+    parser.add_argument(
+        "--print-completion",
+        action=_PrintCompletion,
+        choices=("bash", "zsh", "tcsh"),
+        help="print a shell completion script (as `perfpass completion SHELL`)",
+    )
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Parser)
+    _add_predict(commands)
+    _add_inspect(commands)
+    _add_features(commands)
+    _add_devices(commands)
+    _add_train(commands)
+    _add_evaluate(commands)
+    _add_completion(commands)
+    return parser
+
+
+def _command(commands: Any, name: str, run: Callable[[Any], int], summary: str, epilog: str | None = None) -> Any:
+    command = commands.add_parser(
+        name,
+        help=summary,
+        description=summary[0].upper() + summary[1:] + ".",
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    command.set_defaults(run=run)
+    return command
+
+
+def _lazy(name: str) -> Callable[[Any], int]:
+    """The function of perfpass.cli.commands of that name, imported when it is called."""
+
+    def run(options: Any) -> int:
+        from perfpass.cli import commands
+
+        code: int = getattr(commands, name)(options)
+        return code
+
+    return run
+
+
+def _add_model(command: Any) -> None:
+    command.add_argument("model", metavar="MODEL", help="ONNX file, or Hugging Face config.json or folder")
+    command.add_argument("--batch", type=_whole, metavar="N", help="batch size (default: the model's own)")
+    command.add_argument(
+        "--dim",
+        action="append",
+        default=[],
+        type=_dim,
+        metavar="NAME=N",
+        help="value of a symbolic dimension; may be given more than once",
+    )
+    command.add_argument(
+        "--input-shape",
+        action="append",
+        default=[],
+        type=_shape,
+        metavar="NAME=1x3x224x224",
+        help="whole shape of one input; may be given more than once",
+    )
+
+
+def _add_predict(commands: Any) -> None:
+    command = _command(commands, "predict", _lazy("predict"), "predict what a model costs on a device", _PREDICT_EPILOG)
+    _add_model(command)
+    command.add_argument(
+        "--device", required=True, metavar="NAME", help="device, or device:profile for a MIG slice, or cpu for this one"
+    )
+    command.add_argument("--precision", default="fp32", metavar="P", help=f"{', '.join(_PRECISIONS)} (default: fp32)")
+    command.add_argument("--runtime", default=None, metavar="R", help=f"{', '.join(_RUNTIMES)} (default: torch)")
+    command.add_argument("--compiled", action="store_true", help="short for --runtime torch.compile")
+    command.add_argument("--layout", default="nchw", metavar="L", help="nchw or nhwc (default: nchw)")
+    command.add_argument("--mode", default="inference", metavar="M", help="inference (training: not in this version)")
+    command.add_argument("--json", action="store_true", help="JSON on stdout instead of the table")
+    command.add_argument("--explain", action="store_true", help="also show what the time and memory are made of")
+    command.add_argument("--device-file", action="append", default=[], metavar="FILE", help="TOML file of more devices")
+
+
+def _add_inspect(commands: Any) -> None:
+    command = _command(
+        commands,
+        "inspect",
+        _lazy("inspect"),
+        "show a model's inputs, symbolic dimensions, operators and exact totals",
+        "examples:\n  perfpass inspect model.onnx\n  perfpass inspect model.onnx --dim batch=8 --json",
+    )
+    _add_model(command)
+    command.add_argument("--json", action="store_true", help="JSON on stdout instead of tables")
+
+
+def _add_features(commands: Any) -> None:
+    command = _command(
+        commands,
+        "features",
+        _lazy("features"),
+        "write a model's node features, edges and statics to a file",
+        "FILE ends in .npz (NumPy; nodes [N, F], edge_index [2, E], statics [S] and their names). The schemas are\n"
+        "described in docs/schemas.md.\n\nexample:\n  perfpass features model.onnx --schema trappm -o model.npz",
+    )
+    _add_model(command)
+    command.add_argument("--schema", required=True, metavar="S", help=", ".join(_SCHEMAS))
+    command.add_argument("-o", "--output", required=True, metavar="FILE", help="file to write")
+
+
+def _add_devices(commands: Any) -> None:
+    command = _command(
+        commands,
+        "devices",
+        _lazy("devices"),
+        "list the devices, or show one with its MIG profiles and the source of every figure",
+        "examples:\n  perfpass devices\n  perfpass devices h100\n  perfpass devices a100-80gb:2g.20gb\n"
+        "  perfpass devices --device-file my_gpu.toml --json",
+    )
+    command.add_argument("name", nargs="?", metavar="NAME", help="one device; all if not given")
+    command.add_argument("--json", action="store_true", help="JSON on stdout instead of a table")
+    command.add_argument("--device-file", action="append", default=[], metavar="FILE", help="TOML file of more devices")
+
+
+def _add_train(commands: Any) -> None:
+    command = _command(
+        commands,
+        "train",
+        _lazy("train"),
+        "fit the predictor on measured records and write its artefact",
+        "Needs the packages of the training extra. The records are described in docs/records.md.",
+    )
+    command.add_argument("--records", metavar="DIR", help="folder of records (default: those of this repository)")
+    command.add_argument("-o", "--output", metavar="DIR", help="where to write (default: the shipped artefact's place)")
+    command.add_argument("--seed", type=_whole, default=0, metavar="N", help="seed of every random choice (default: 0)")
+
+
+def _add_evaluate(commands: Any) -> None:
+    command = _command(
+        commands,
+        "evaluate",
+        _lazy("evaluate"),
+        "grade the predictor on held-out records: unseen architectures, families and devices",
+        "example:\n  perfpass evaluate --split architecture --json",
+    )
+    command.add_argument("--records", metavar="DIR", help="folder of records (default: those of this repository)")
+    command.add_argument(
+        "--split", action="append", default=[], metavar="S", help="random, architecture, family, device (default: all)"
+    )
+    command.add_argument("--json", action="store_true", help="JSON on stdout instead of a table")
+
+
+def _add_completion(commands: Any) -> None:
+    command = _command(
+        commands,
+        "completion",
+        _lazy("completion"),
+        "print a shell completion script",
+        "examples:\n  perfpass completion bash > ~/.local/share/bash-completion/completions/perfpass\n"
+        "  perfpass completion zsh > ~/.zfunc/_perfpass",
+    )
+    command.add_argument("shell", choices=("bash", "zsh", "tcsh"), metavar="SHELL", help="bash, zsh or tcsh")
+
+
+def _whole(text: str) -> int:
+    try:
+        return int(text, 10)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+
+
+def _dim(text: str) -> tuple[str, int]:
+    name, equals, value = text.rpartition("=")
+    if not equals or not name or not value.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=N (for example batch=8)")
+    return name, int(value)
+
+
+def _shape(text: str) -> tuple[str, tuple[int, ...]]:
+    name, equals, value = text.rpartition("=")
+    parts = value.lower().split("x")
+    if not equals or not name or not all(part.isdecimal() for part in parts):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=SIZExSIZE (for example input=1x3x224x224)")
+    return name, tuple(int(part) for part in parts)
+
+
+def once(pairs: Sequence[tuple[str, Any]], option: str) -> dict[str, Any] | None:
+    """Repeated NAME=VALUE options as a mapping, None if there are none. Raises ArgumentError on a name given twice."""
+    mapping = dict(pairs)
+    if len(mapping) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ArgumentError(f"{option} gives {twice!r} more than once; give each name once")
+    return mapping or None
