@@ -122,8 +122,8 @@ package() {
   up_to_date .package "$wanted" && return
   system_packages
   say "building perfpass"
-  PATH="$PWD/.venv/bin:$PATH" .venv/bin/python -m pip install -qq --no-build-isolation --no-deps --force-reinstall \
-    -C build-dir="build/{wheel_tag}" . || die "the build failed; the compiler's messages are above"
+  PATH="$PWD/.venv/bin:$PATH" .venv/bin/python -m pip install -qq --no-build-isolation --no-deps --force-reinstall . \
+    || die "the build failed; the compiler's messages are above"
   echo "$wanted" >.venv/.package
 }
 
