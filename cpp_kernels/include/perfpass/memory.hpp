@@ -11,22 +11,26 @@ namespace perfpass {
 
 struct MemoryOptions {
   DType float_as = DType::undefined;  // as in CostOptions
-  /// Every live buffer is rounded up to a multiple of this many bytes (torch's caching allocator: 512; 1: exact).
+  /// Every buffer, weights included, is rounded up to a multiple of this many bytes (torch's caching allocator: 512; 1:
+  /// exact).
   std::int64_t alignment_bytes = 1;
 };
 
-/// A tensor lives from its producer to its last reader; views and in-place outputs share the buffer of their source;
-/// graph inputs and outputs live from start to end of the run; weights always.
+/// A tensor lives from its producer to its last reader; views and in-place outputs share the buffer of their source, through
+/// chains of them; graph inputs live during the whole run, graph outputs until its end, weights always. Nodes that never
+/// run (repeat 0) neither allocate nor keep anything alive.
 struct MemoryPlan {
   std::int64_t weight_bytes = 0;           // weights and literals, each once
   std::int64_t input_bytes = 0;            // graph inputs
   std::int64_t peak_activation_bytes = 0;  // largest sum of live buffers, inputs included, weights not
-  NodeId peak_node = kNone;                // the node during which it is reached
-  std::vector<TensorId> peak_tensors;      // live then, largest first
+  NodeId peak_node = kNone;                // the first node during which it is reached
+  std::vector<TensorId> peak_tensors;      // owners of the buffers live then, largest first, then by id
   std::vector<NodeId> peak_producers;      // producers of those tensors (kNone for inputs), same order
+  std::vector<std::int64_t> peak_bytes;    // sizes of those buffers, same order; they sum to peak_activation_bytes
   std::vector<std::int64_t> live_bytes;    // [N] live while each node runs
 };
 
+/// Error(argument) for an alignment below 1 or a float_as that is not floating, Error(limit) past 2^62 bytes in all.
 MemoryPlan plan_memory(const OpGraph& graph, const MemoryOptions& options = {});
 
 }  // namespace perfpass
