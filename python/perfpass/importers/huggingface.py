@@ -7,6 +7,7 @@ Only architectures that the installed transformers defines are built. A configur
 from __future__ import annotations
 
 import json
+import math
 import os
 import warnings
 from collections.abc import Mapping
@@ -38,7 +39,8 @@ def trace_config(
     tokens and fills its cache), ``decode`` (it reads one token with ``sequence_length`` tokens in the cache) or
     ``encoder`` (no cache; encoder-decoder models read ``sequence_length`` tokens on both sides). Without it, decoders
     are traced as prefill and the rest as encoder. Vision models get images of the configuration's ``image_size``,
-    speech models ``sequence_length`` frames or samples.
+    speech models ``sequence_length`` frames
+    (Whisper: its fixed window).
 
     Raises FileError, FormatError for a file that is no configuration, UnsupportedError for an architecture that the
     installed transformers lacks or that needs remote code, ArgumentError for a mode that the model does not have.
@@ -48,7 +50,7 @@ def trace_config(
     if batch < 1 or sequence_length < 1:
         raise ArgumentError(f"batch and sequence_length must be at least 1, got {batch} and {sequence_length}")
     content = _content(config)
-    model = _build(content, dtype)
+    model = _build(content, dtype, causal=mode in ("prefill", "decode"))
     decoder = _is_decoder(model)
     mode = mode or ("prefill" if decoder else "encoder")
     if mode != "encoder" and not decoder:
@@ -91,7 +93,7 @@ def _content(config: str | os.PathLike[str] | Mapping[str, Any]) -> dict[str, An
     return content
 
 
-def _build(content: dict[str, Any], dtype: str) -> torch.nn.Module:
+def _build(content: dict[str, Any], dtype: str, causal: bool) -> torch.nn.Module:
     """The module of the configuration's first architecture, on the meta device, in eval mode."""
     from perfpass.importers import torchvision_schemas
 
@@ -116,6 +118,8 @@ def _build(content: dict[str, Any], dtype: str) -> torch.nn.Module:
             with torch.device("meta"):
                 if isinstance(named, type) and issubclass(named, transformers.PreTrainedModel):
                     model = named(configuration)
+                elif causal and type(configuration) in transformers.AutoModelForCausalLM._model_mapping:
+                    model = transformers.AutoModelForCausalLM.from_config(configuration, trust_remote_code=False)
                 else:
                     model = transformers.AutoModel.from_config(configuration, trust_remote_code=False)
     except PerfPassError:
@@ -153,7 +157,9 @@ def _inputs(model: Any, sequence_length: int) -> dict[str, tuple[tuple[int, ...]
         positions = getattr(configuration, "max_source_positions", None)
         shapes[main] = ((mel, 2 * positions), "float32") if positions else ((sequence_length, mel), "float32")
     elif main == "input_values":
-        shapes[main] = ((sequence_length,), "float32")
+        # One frame of the feature extractor's output per step, and the rest of its first window.
+        samples = math.prod(getattr(configuration, "conv_stride", None) or [1])
+        shapes[main] = ((samples * (sequence_length + 1),), "float32")
     else:
         shapes[main] = ((sequence_length,), "int64")
         vision = getattr(configuration, "vision_config", None)
@@ -168,9 +174,11 @@ def _filled_cache(model: Any, batch: int, sequence_length: int) -> tuple[Any, di
     """A cache after `sequence_length` tokens, and its tensors by name. Shapes only: the model is on the meta device."""
     import torch
 
+    from perfpass.importers.torch import run
+    from perfpass.importers.torch_recorder import Recorder
+
     tokens = torch.empty((batch, sequence_length), dtype=torch.int64, device="meta")
-    with torch.no_grad():
-        cache = model(**{model.main_input_name: tokens}, use_cache=True).get("past_key_values")
+    cache = run(model, Recorder(), **{model.main_input_name: tokens}, use_cache=True).get("past_key_values")
     layers = getattr(cache, "layers", None)
     if not layers:
         raise UnsupportedError(f"{model.config.model_type} keeps no cache of keys and values; decode cannot be traced")

@@ -69,21 +69,26 @@ def trace_owned(
     inputs = [recorder.declare(t, "input", f"input_{i}" if len(args) > 1 else "input") for i, t in enumerate(args)]
     inputs += [recorder.declare(t, "input", name) for name, t in kwargs.items()]
     inputs += [recorder.declare(t, "input", name) for name, t in (given_tensors or {}).items()]
+    out = run(module, recorder, *args, **kwargs, **(given or {}))
+    if not recorder.tape.nodes:
+        raise ArgumentError(f"{type(module).__name__} ran no operator on its input; there is nothing to predict")
+    return build(recorder, inputs, _output_tensors(out))
+
+
+def run(module: torch.nn.Module, recorder: Recorder, *args: Any, **kwargs: Any) -> Any:
+    """The module's output (meta tensors), everything that it runs recorded. Raises as `trace`."""
     try:
         with torch.no_grad(), recorder.naming(module), FusedCalls(recorder), recorder:
-            out = module(*args, **kwargs, **(given or {}))
+            return module(*args, **kwargs)
     except PerfPassError:
         raise
     except Exception as error:
-        shapes = [tuple(t.shape) for t in (*args, *kwargs.values())]
+        shapes = [tuple(t.shape) for t in tensors_in([args, kwargs])]
         text = " ".join(str(error).split()) or type(error).__name__
         raise ShapeError(
             f"{type(module).__name__} refused inputs of shape {', '.join(map(str, shapes))} in {recorder.place()}: "
             f"{text[:300]}; check input_shape (given without the batch) and dtype"
         ) from error
-    if not recorder.tape.nodes:
-        raise ArgumentError(f"{type(module).__name__} ran no operator on its input; there is nothing to predict")
-    return build(recorder, inputs, _output_tensors(out))
 
 
 def _torch_dtype(name: str) -> torch.dtype:

@@ -98,7 +98,8 @@ _KINDS: dict[str, str] = {
     "gather": "index index_select gather take take_along_dim",
     "embedding": "embedding _embedding_bag embedding_bag",
     "scatter": "scatter scatter_add scatter_reduce index_put _unsafe_index_put index_add index_copy index_fill "
-    "slice_scatter select_scatter diagonal_scatter masked_scatter put index_reduce",
+    "slice_scatter select_scatter diagonal_scatter masked_scatter put index_reduce histc bincount",
+    "l2_norm": "_weight_norm_interface",
     "compress": "masked_select",
     "grid_sample": "grid_sampler_2d grid_sampler_3d grid_sampler",
     "affine_grid": "affine_grid_generator",
@@ -344,6 +345,7 @@ _HANDLERS: dict[str, Callable[[Call], Description]] = {
     "mv": _matrix_product("self", "vec"),
     "addmv": _matrix_product("mat", "vec", "self"),
     "dot": _matrix_product("self", "tensor"),
+    "_grouped_mm": _matrix_product("self", "mat2"),
     "_scaled_mm": _matrix_product("self", "mat2", "bias"),
     "linear": _linear,
     "scaled_dot_product_attention": _attention,

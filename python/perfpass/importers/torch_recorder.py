@@ -33,6 +33,8 @@ _ALLOCATIONS = frozenset({"empty", "empty_like", "new_empty", "empty_strided", "
 _DTYPES = {getattr(torch, name): name for name in _core.DTYPES if isinstance(getattr(torch, name, None), torch.dtype)}
 _FLOAT8 = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu")
 _DTYPES |= {getattr(torch, name): "float8" for name in _FLOAT8 if hasattr(torch, name)}
+# Forward passes ask such questions to skip a mask or to warn of padding: the usual input has neither.
+_ASSUMED = {True: "all() of a mask: nothing is padded", False: "any(): nothing unusual is there"}
 _GATES = {"lstm": "lstm", "gru": "gru", "rnn_tanh": "rnn", "rnn_relu": "rnn"}
 
 
@@ -72,7 +74,10 @@ class Recorder(TorchDispatchMode):
         self.tape = Tape()
         self.paused = False
         self.modules: list[str] = []  # names of the modules whose forward is running
+        self.notes: dict[str, None] = {}  # in order, each once
         self._names: dict[str, int] = {}
+        self._mask_sums: set[int] = set()  # ids of sums over whole masks
+        self._assumed: dict[int, bool] = {}  # id(result of all() or any()) -> the value that a forward pass may read
         self._known: dict[int, tuple[int, int]] = {}  # id(tensor) -> tensor on the tape, version of its storage
         self._written: dict[int, tuple[int, int]] = {}  # storage -> version, tensor on the tape written last
         self._host: dict[int, torch.Tensor] = {}  # id(host tensor) -> its meta twin
@@ -132,8 +137,12 @@ class Recorder(TorchDispatchMode):
         on_meta = any(t.device.type == "meta" for t in given)
         if on_meta and name not in ("_to_copy", "copy_"):
             args, kwargs = self._to_meta(name, args, kwargs)
+        if name == "_local_scalar_dense" and id(given[0]) in self._assumed:
+            value = self._assumed[id(given[0])]
+            self.notes[f"{self.place()} branches on a tensor's values; assumed {value} ({_ASSUMED[value]})"] = None
+            return value
         try:
-            out = func(*args, **kwargs)
+            out = self._grouped_product(*args) if name == "_grouped_mm" and on_meta else func(*args, **kwargs)
         except PerfPassError:
             raise
         except (RuntimeError, NotImplementedError, TypeError) as error:
@@ -153,6 +162,12 @@ class Recorder(TorchDispatchMode):
             return out
         self._record_call(func, name, args, kwargs, results)
         return out
+
+    def _grouped_product(self, rows: torch.Tensor, experts: torch.Tensor, *rest: Any) -> torch.Tensor:
+        """[S, K] rows, each by its expert's [K, N] of [E, K, N]: shapes for every type (the kernel takes bfloat16)."""
+        if rows.dim() != 2 or experts.dim() != 3:
+            return torch.ops.aten._grouped_mm(rows, experts, *rest)
+        return rows.new_empty((rows.shape[0], experts.shape[2]))
 
     def _to_meta(self, name: str, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
         """Replace host tensors by meta twins. Scalars stay, for type promotion; index masks stay, for their values."""
@@ -199,6 +214,12 @@ class Recorder(TorchDispatchMode):
                     attributes["in_place"] = 1
             self._remember(tensor, index)
             outputs.append(index)
+        if plain in ("all", "any") and results[0].numel() == 1:
+            self._assumed[id(results[0])] = plain == "all"
+        elif plain == "sum" and results[0].numel() == 1 and arguments["self"].dtype == torch.bool:
+            self._mask_sums.add(id(results[0]))
+        elif plain == "eq" and id(arguments["self"]) in self._mask_sums:
+            self._assumed[id(results[0])] = True  # mask.sum() == mask.numel() is all() in other words
         self._node(description.kind, _source_name(func), attributes, inputs, outputs)
 
     def place(self) -> str:
@@ -363,6 +384,8 @@ def build(recorder: Recorder, inputs: list[int], outputs: list[torch.Tensor]) ->
             [number[t] for t in node.inputs],
             [number[t] for t in node.outputs],
         )
+    for note in recorder.notes:
+        builder.add_note(note)
     return OpGraph(builder.finish([number[t] for t in inputs], [number[t] for t in results]))
 
 
