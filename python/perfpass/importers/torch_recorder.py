@@ -264,7 +264,7 @@ class FusedCalls(TorchFunctionMode):
             name in _GATES
             and func is getattr(torch, name, None)
             and len(args) == 9
-            and isinstance(args[3], list | tuple)
+            and isinstance(args[2], list | tuple)
         ):
             return self._recurrent(name, *args)
         return func(*args, **kwargs)

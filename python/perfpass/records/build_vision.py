@@ -16,13 +16,16 @@ import os
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from perfpass.errors import GraphError, PerfPassError
 from perfpass.graph import OpGraph
 from perfpass.records import graph_cache, tables, vision, vision_models
+
+if TYPE_CHECKING:
+    import pandas
 
 # Batch sizes that make accidental equality of two different sizes unlikely (a table row groups nodes of equal sizes),
 # and a third to check that every column is affine.
@@ -136,7 +139,7 @@ def _digest(columns: dict[str, np.ndarray]) -> str:
     return state.hexdigest()
 
 
-def write_tables(keys: list[Key], failures: dict[Key, str], folder: Path) -> None:
+def write_tables(keys: list[Key], failures: dict[Key, str], folder: Path) -> dict[Key, int]:
     """Count costs on every cached trace and write vision_tables.parquet and vision_graphs.parquet."""
     import pandas
 
@@ -167,6 +170,30 @@ def write_tables(keys: list[Key], failures: dict[Key, str], folder: Path) -> Non
     rows.to_parquet(folder / "vision_tables.parquet", compression="zstd", compression_level=19, index=False)
     pandas.DataFrame(graphs).to_parquet(folder / "vision_graphs.parquet", compression="zstd", index=False)
     print(f"{len(graphs)} models, {len(parts)} different tables, {len(rows)} rows", file=sys.stderr)
+    return {(g["source"], g["model"], g["img_size"]): g["table"] for g in graphs}
+
+
+def merge_architectures(rows: pandas.DataFrame, table_of: dict[Key, int]) -> pandas.DataFrame:
+    """Give one architecture to names that run the same operators, so that a split cannot have it on both sides.
+
+    DeiT-base and ViT-base, say, differ in how they were trained and not in what they run.
+    """
+    parent = {name: name for name in rows.architecture.unique()}
+
+    def root(name: str) -> str:
+        while parent[name] != name:
+            name = parent[name]
+        return name
+
+    first_of: dict[int, str] = {}
+    for source, model, img_size, name in sorted(
+        set(rows[["source", "model", "img_size", "architecture"]].itertuples(index=False, name=None))
+    ):
+        table = table_of.get((source, model, img_size))
+        if table is not None:
+            first, second = sorted((root(first_of.setdefault(table, name)), root(name)))
+            parent[second] = first
+    return rows.assign(architecture=rows.architecture.map(root))
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -178,14 +205,15 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
 
     distilled = vision.read(options.shared)
-    (options.data / "records").mkdir(parents=True, exist_ok=True)
-    target = options.data / "records" / "vision.parquet"
-    distilled.rows.to_parquet(target, compression="zstd", compression_level=19, index=False)
     keys = sorted(
         {(s, m, int(z)) for s, m, z in distilled.rows[["source", "model", "img_size"]].itertuples(index=False)}
     )
     failures = trace_all(keys, options.jobs)
-    write_tables(keys, failures, options.data / "graphs")
+    table_of = write_tables(keys, failures, options.data / "graphs")
+    rows = merge_architectures(distilled.rows, table_of)
+    (options.data / "records").mkdir(parents=True, exist_ok=True)
+    target = options.data / "records" / "vision.parquet"
+    rows.to_parquet(target, compression="zstd", compression_level=19, index=False)
     lost = distilled.rows[["source", "model", "img_size"]].apply(tuple, axis=1).isin(list(failures)).sum()
     print(f"{len(distilled.rows)} rows; refused: {distilled.refused}; without a graph: {lost}", file=sys.stderr)
     for reason, count in Counter(failures.values()).most_common():

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perfpass.errors import FileError, FormatError
+from perfpass.devices import device
+from perfpass.errors import DeviceError, FileError, FormatError
 from perfpass.records.location import data_directory
 
 if TYPE_CHECKING:
@@ -45,20 +47,6 @@ COLUMNS = (
 _REQUIRED_TIMM = "model device torch_version cuda_version precision layout compiled img_size batch_size samples_per_sec step_time_ms source_file"  # noqa: E501
 _REQUIRED_TORCHVISION = "device n_gpus run timing cuda_version model mode precision batch_size latency_median_ms latency_p10_ms latency_p90_ms n_samples"  # noqa: E501
 
-# The sources' device names -> catalogue ids.
-DEVICES = {
-    "Intel Core i7-12700H": "core-i7-12700h",
-    "Intel Core i9-10940X": "core-i9-10940x",
-    "NVIDIA GeForce RTX 3090": "rtx-3090",
-    "NVIDIA GeForce RTX 4090": "rtx-4090",
-    "NVIDIA RTX PRO 6000 Blackwell Max-Q": "rtx-pro-6000-max-q",
-    "NVIDIA A100-SXM4-40GB": "a100-sxm-40gb",
-    "NVIDIA GeForce GTX 1080 Ti": "gtx-1080-ti",
-    "NVIDIA GeForce RTX 2080 Ti": "rtx-2080-ti",
-    "NVIDIA TITAN RTX": "titan-rtx",
-    "NVIDIA TITAN V": "titan-v",
-    "NVIDIA TITAN Xp": "titan-xp",
-}
 # batch / throughput and step time agree within 6 % in every row of the source (its note T1); more is a broken row.
 _CONSISTENCY = 0.10
 
@@ -125,7 +113,13 @@ def _keep(table: pandas.DataFrame, good: pandas.Series, reason: str, refused: Co
 
 
 def _known_devices(table: pandas.DataFrame, refused: Counter[str]) -> pandas.DataFrame:
-    return _keep(table, table.device.isin(list(DEVICES)), "device is not in the catalogue", refused)
+    """Keep the rows whose device the catalogue knows, under its id there."""
+    ids: dict[str, str] = {}
+    for name in table.device.unique():
+        with contextlib.suppress(DeviceError):
+            ids[name] = device(name).id
+    table = _keep(table, table.device.isin(list(ids)), "device is not in the catalogue", refused)
+    return table.assign(device=table.device.map(ids))
 
 
 def _text(column: pandas.Series) -> pandas.Series:
@@ -147,7 +141,6 @@ def _timm(table: pandas.DataFrame, mode: str, refused: Counter[str]) -> pandas.D
         batch=table.batch_size.astype("int32"),
         mode=mode,
         runtime=np.where(table.compiled.astype(bool), "torch.compile", "torch"),
-        device=table.device.map(DEVICES),
         n_gpus=1,
         torch_version=_text(table.torch_version),
         cuda_version=_text(table.cuda_version),
@@ -173,7 +166,6 @@ def _torchvision(table: pandas.DataFrame, refused: Counter[str]) -> pandas.DataF
         layout="nchw",
         mode=table["mode"].map({"infer": "inference", "train": "training"}),
         runtime="torch",
-        device=table.device.map(DEVICES),
         torch_version="",  # not stated
         cuda_version=_text(table.cuda_version),
         latency_ms=table.latency_median_ms,
