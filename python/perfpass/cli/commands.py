@@ -92,7 +92,7 @@ def features(options: Any) -> int:
     from perfpass.features import extract, save
 
     found = extract(_graph(options), options.schema)
-    save(options.output, found)
+    save(found, options.output)
     nodes, width = found.nodes.shape
     print(
         f"{options.output}: schema {found.schema} version {found.version}, {nodes} nodes x {width} features, "

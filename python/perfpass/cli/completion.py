@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from perfpass.errors import UnsupportedError
 
 _FILES = ("model", "output", "device_file")
@@ -12,18 +14,16 @@ def script(shell: str) -> str:
     try:
         import shtab
     except ImportError as error:
-        raise UnsupportedError(
-            "shell completion needs the package shtab; install it with `pip install shtab`"
-        ) from error
+        raise UnsupportedError("shell completion needs the package shtab: pip install shtab") from error
     from perfpass.cli.parser import build_parser
     from perfpass.devices import catalogue
 
     parser = build_parser()
-    commands = next(a for a in parser._actions if a.dest == "command")
-    for command in (commands.choices or {}).values():  # type: ignore[union-attr]
-        for action in command._actions:  # type: ignore[attr-defined]
+    commands: Any = next(a for a in parser._actions if a.dest == "command")
+    for command in commands.choices.values():
+        for action in command._actions:
             if action.dest in _FILES:
                 action.complete = shtab.FILE
             elif action.dest in ("device", "name"):
-                action.choices = [d.id for d in catalogue()] + ["cpu"]
+                action.choices = [*(d.id for d in catalogue()), "cpu"]
     return str(shtab.complete(parser, shell=shell))

@@ -1,0 +1,351 @@
+"""The device catalogue: names resolve, figures are plausible and sourced, device files are checked."""
+
+from __future__ import annotations
+
+import math
+import pickle
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import perfpass
+from perfpass import devices
+from perfpass.devices import PRECISIONS, catalogue, device, lookup
+from perfpass.devices.host import host
+from perfpass.devices.toml_file import read
+from perfpass.errors import ArgumentError, DeviceError, FileError, FormatError, LimitError, PerfPassError
+
+CATALOGUE = Path(devices.__file__).with_name("catalogue.toml")
+
+# Every device string of the measured records that names a product of the catalogue, with the product it means.
+RECORDED = {
+    "NVIDIA A100-SXM4-80GB": "a100-sxm4-80gb",
+    "NVIDIA B200": "b200-sxm-180gb",
+    "NVIDIA H100 80GB HBM3": "h100-sxm5-80gb",
+    "NVIDIA H200": "h200-sxm-141gb",
+    "NVIDIA L40S": "l40s",
+    "NVIDIA GB200": "gb200-186gb",
+    "NVIDIA B300 SXM6 AC": "b300-sxm-288gb",
+    "AMD MI250 GPU": "mi250",
+    "AMD MI300X GPU": "mi300x",
+    "Nvidia A100 GPU": "a100-sxm4-40gb",
+    "Nvidia GH200 GPU": "gh200-96gb",
+    "Nvidia H100 GPU": "h100-sxm5-80gb",
+    "NVIDIA GeForce GTX 1080 Ti": "gtx-1080-ti",
+    "NVIDIA GeForce RTX 2080 Ti": "rtx-2080-ti",
+    "NVIDIA TITAN X": "titan-x-pascal",
+    "NVIDIA TITAN Xp": "titan-xp",
+    "NVIDIA TITAN V": "titan-v",
+    "NVIDIA TITAN RTX": "titan-rtx",
+    "NVIDIA A10": "a10",
+    "NVIDIA T4": "t4",
+    "NVIDIA V100": "v100-sxm2-16gb",
+    "AMD Instinct MI325": "mi325x",
+    "NVIDIA A100-40GB": "a100-sxm4-40gb",
+    "NVIDIA A100-80GB": "a100-sxm4-80gb",
+    "NVIDIA A100-SXM4-40GB": "a100-sxm4-40gb",
+    "NVIDIA A100 80GB PCIe": "a100-pcie-80gb",
+    "NVIDIA A100-PCIE-40GB": "a100-pcie-40gb",
+    "NVIDIA A40": "a40",
+    "NVIDIA L4": "l4",
+    "Tesla P100-PCIE-16GB": "p100-pcie-16gb",
+    "Tesla P4": "p4",
+    "Tesla T4": "t4",
+    "Tesla V100-PCIE-32GB": "v100-pcie-32gb",
+    "NVIDIA P100": "p100-pcie-16gb",
+    "NVIDIA Quadro RTX 6000": "quadro-rtx-6000",
+    "a100-80gb": "a100-sxm4-80gb",
+    "h100-80gb": "h100-sxm5-80gb",
+    "Intel Core i7-12700H": "core-i7-12700h",
+    "Intel Core i9-10940X": "core-i9-10940x",
+    "NVIDIA GeForce RTX 3090": "rtx-3090",
+    "NVIDIA GeForce RTX 4090": "rtx-4090",
+    "NVIDIA RTX PRO 6000 Blackwell Max-Q": "rtx-pro-6000-blackwell-max-q",
+    "NVIDIA H100-NVL-94GB": "h100-nvl-94gb",
+    "NVIDIA H100-PCIe-80GB": "h100-pcie-80gb",
+    "NVIDIA GH200 Grace Hopper Superchip 144GB": "gh200-144gb",
+    "AMD Instinct MI300X-NPS1-SPX-192GB-750W": "mi300x",
+}
+
+MINE = """
+schema = 1
+[[device]]
+id = "my-gpu"
+name = "My GPU 16GB"
+aliases = ["mine"]
+peak_tflops = { fp32 = 10, fp16 = 20 }
+memory_gib = 16
+bandwidth_gb_s = 500
+sm_count = 40
+boost_mhz = 1500
+power_limit_w = 200
+source = "its datasheet"
+"""
+
+
+@pytest.fixture(autouse=True)
+def only_shipped_devices(monkeypatch, tmp_path):
+    """No device files of whoever runs the tests."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.delenv("PERFPASS_DEVICES", raising=False)
+    monkeypatch.setattr(lookup, "_added", {})
+
+
+@pytest.mark.parametrize(("recorded", "expected"), RECORDED.items())
+def test_device_strings_of_the_records_resolve(recorded, expected):
+    assert device(recorded).id == expected
+
+
+@pytest.mark.parametrize("spelling", ["rtx3090", "RTX-3090", "geforce rtx 3090", "NVIDIA GeForce RTX 3090", " 3090 "])
+def test_spellings_of_one_device_are_one_device(spelling):
+    assert device(spelling).id == "rtx-3090"
+
+
+def test_every_id_name_and_alias_leads_to_its_device():
+    for known in catalogue():
+        for name in (known.id, known.name, *known.aliases):
+            assert device(name).id == known.id, name
+
+
+def test_no_two_devices_share_a_name():
+    seen: dict[str, str] = {}
+    for known in catalogue():
+        for name in {lookup._keys(n)[0] for n in (known.id, known.name, *known.aliases)}:
+            assert seen.setdefault(name, known.id) == known.id, name
+
+
+@pytest.mark.parametrize(
+    ("name", "others"),
+    [("a100", "a100-pcie-80gb"), ("H100", "h100-nvl-94gb"), ("v100", "v100-pcie-32gb"), ("p100", "p100-sxm2-16gb")],
+)
+def test_an_ambiguous_name_says_how_it_was_read(name, others):
+    assert f"{name!r} was read as" in device(name).notes[-1]
+    assert others in device(name).notes[-1]
+
+
+@pytest.mark.parametrize("name", ["l40", "L40S", "t4", "NVIDIA H100 80GB HBM3", "mi250"])
+def test_an_exact_name_carries_no_such_note(name):
+    assert not any("was read as" in note for note in device(name).notes)
+
+
+def test_an_unknown_device_names_the_nearest_and_the_way_to_add_one():
+    with pytest.raises(DeviceError, match=r"a1000.*a100-sxm4-40gb.*perfpass devices.*PERFPASS_DEVICES"):
+        device("a1000")
+
+
+@pytest.mark.parametrize("name", ["", "   ", "x" * 201, None, 3, b"a100"])
+def test_a_name_that_is_none_is_an_argument_error(name):
+    with pytest.raises(ArgumentError):
+        device(name)
+
+
+def test_figures_are_plausible_and_consistent():
+    for known in catalogue():
+        assert set(known.peak_flops) <= set(PRECISIONS) and "fp32" in known.peak_flops, known.id
+        assert 1e10 < known.peak_flops["fp32"] < 1e15, known.id
+        assert 4 * 2**30 <= known.memory_bytes <= 1024 * 2**30, known.id
+        assert 5e10 < known.memory_bandwidth_bytes_s < 2e13, known.id
+        assert 0 < known.idle_power_w < known.power_limit_w <= 1500, known.id
+        assert 0 < known.base_clock_hz <= known.clock_hz < 6e9, known.id
+        assert 0 < known.l2_bytes < 2**31, known.id
+        assert known.kind in ("gpu", "cpu"), known.id
+        assert known.launch_date and 2015 < int(known.launch_date[:4]) < 2027, known.id
+        assert (known.compute_capability is not None) == (known.vendor == "NVIDIA"), known.id
+
+
+def test_nvidia_vector_rates_follow_from_cores_and_clock():
+    """fp32 = SMs x lanes x 2 x boost: 64 lanes per SM on GP100, Volta, Turing and GA100, 128 on the others."""
+    for known in catalogue():
+        if known.vendor != "NVIDIA" or known.id in ("h100-nvl-94gb", "gb200-186gb", "b300-sxm-288gb"):
+            continue  # stated at another clock than the boost clock of the catalogue
+        lanes = 64 if known.compute_capability in ((6, 0), (7, 0), (7, 5), (8, 0)) else 128
+        expected = known.sm_count * lanes * 2 * known.clock_hz
+        assert math.isclose(known.peak_flops["fp32"], expected, rel_tol=0.05), known.id
+
+
+def test_every_figure_names_its_source():
+    for known in catalogue():
+        figures = {"peak_tflops", "memory_gib", "bandwidth_gb_s", "sm_count", "power_limit_w", "l2_mib"}
+        assert figures <= set(known.sources), known.id
+        assert all(len(title) > 8 for title in known.sources.values()), known.id
+
+
+def test_every_source_of_the_catalogue_is_declared_and_used():
+    document = tomllib.loads(CATALOGUE.read_text())
+    used = {"cuda-guide"}
+    for row in document["device"]:
+        used |= {row["source"], *row.get("sources", {}).values()}
+    assert used == set(document["sources"])
+
+
+def test_estimated_figures_say_how_they_were_made():
+    for known in catalogue():
+        assert not known.estimated or known.notes, known.id
+        assert "idle_power_w" in known.estimated, "no vendor publishes it; a source would be news"
+
+
+def test_the_block_parser_reads_the_file_as_tomllib_does():
+    ids = [row["id"] for row in tomllib.loads(CATALOGUE.read_text())["device"]]
+    assert [d.id for d in catalogue()] == ids
+
+
+def test_a_device_can_be_pickled_hashed_and_passed_back():
+    a100 = device("a100-sxm4-80gb")
+    assert pickle.loads(pickle.dumps(a100)) == a100
+    assert {a100: 1}[device("NVIDIA A100-SXM4-80GB")] == 1
+    assert device(a100) is a100
+    assert perfpass.device("t4") == device("t4")
+
+
+def test_a_missing_rate_is_a_device_error_that_lists_the_others():
+    with pytest.raises(DeviceError, match="no bf16 rate.*fp16"):
+        device("v100").peak("bf16")
+
+
+def test_a_device_file_adds_a_device(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(MINE)
+    (added,) = devices.add_file(path)
+    assert device("mine") == added == device("my gpu 16gb")
+    assert added.peak_flops == {"fp32": 10e12, "fp16": 20e12}
+    assert added.memory_bytes == 16 << 30
+    assert added.memory_bandwidth_bytes_s == 500e9
+    assert added.sources["memory_gib"] == "its datasheet"
+    assert added.idle_power_w == pytest.approx(30) and "idle_power_w" in added.estimated
+    assert added in catalogue()
+
+
+def test_device_files_are_found_in_the_configuration_folder_and_the_environment(tmp_path, monkeypatch):
+    folder = tmp_path / "config" / "perfpass" / "devices"
+    folder.mkdir(parents=True)
+    (folder / "one.toml").write_text(MINE)
+    other = tmp_path / "other.toml"
+    other.write_text(MINE.replace("my-gpu", "their-gpu").replace("My GPU", "Their GPU").replace("mine", "theirs"))
+    monkeypatch.setenv("PERFPASS_DEVICES", str(other))
+    assert device("mine").id == "my-gpu"
+    assert device("theirs").id == "their-gpu"
+
+
+def test_a_users_device_replaces_a_shipped_one_of_the_same_id(tmp_path):
+    path = tmp_path / "t4.toml"
+    path.write_text(MINE.replace("my-gpu", "t4").replace("My GPU 16GB", "T4 at 50 W").replace("mine", "t4 eco"))
+    devices.add_file(path)
+    assert device("t4").power_limit_w == 200
+    assert sum(d.id == "t4" for d in catalogue()) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("memory_gib = 16", "memory_gib = 17179869184"), "memory_gib = 17179869184.*check the unit"),
+        (("memory_gib = 16", "memory_gib = -1"), "memory_gib = -1"),
+        (("memory_gib = 16", 'memory_gib = "16"'), "memory_gib must be a number"),
+        (("memory_gib = 16", "memory_gib = true"), "memory_gib must be a number"),
+        (("memory_gib = 16", "memory_gib = nan"), "memory_gib = nan"),
+        (("memory_gib = 16", "memory_gib = inf"), "memory_gib = inf"),
+        (("memory_gib = 16", ""), "memory_gib is missing"),
+        (("fp32 = 10", "fp32 = 1e13"), r"peak_tflops.fp32 = 1.*10\^12"),
+        (("fp32 = 10, ", ""), "at least fp32"),
+        (("fp16 = 20", "fp17 = 20"), "unknown precision 'fp17'"),
+        (("sm_count = 40", "sm_count = 40.5"), "whole number"),
+        (("boost_mhz = 1500", "boost_mhz = 1500\nbase_mhz = 1600"), "base_mhz 1600 is above"),
+        (("boost_mhz = 1500", "boost_mhz = 1500\nspeed = 3"), "unknown figure 'speed'"),
+        (("boost_mhz = 1500", 'kind = "tpu"'), "kind 'tpu'"),
+        (("boost_mhz = 1500", 'mig = "a101"'), "unknown MIG geometry"),
+        (("boost_mhz = 1500", "idle_power_w = 300"), "not below power_limit_w"),
+        (("boost_mhz = 1500", "compute_capability = [8]"), "compute_capability"),
+        (("boost_mhz = 1500", 'sources = { l2_mib = "x" }'), "does not state"),
+        (("boost_mhz = 1500", "notes = [1]"), "notes must be a text"),
+        (('id = "my-gpu"', 'id = "my\\u001bgpu"'), "printable"),
+        (('id = "my-gpu"', f'id = "{"x" * 501}"'), "at most 500"),
+        (('id = "my-gpu"', 'id = ""'), "id must be a text"),
+        (("schema = 1", "schema = 2"), "schema 2"),
+        (("[[device]]", "[gadgets]\n[[device]]"), "unknown table 'gadgets'"),
+        (("[[device]]", "[device]"), "no \\[\\[device\\]\\] block"),
+        (("[[device]]", "[[device"), "not valid TOML"),
+    ],
+)
+def test_a_wrong_device_file_is_an_error_that_names_file_and_figure(tmp_path, change, message):
+    path = tmp_path / "wrong.toml"
+    path.write_text(MINE.replace(*change))
+    with pytest.raises(FormatError, match=message) as caught:
+        read(path)
+    assert "wrong.toml" in str(caught.value)
+
+
+def test_hostile_device_files_are_refused(tmp_path):
+    big, binary, deep = tmp_path / "big.toml", tmp_path / "binary.toml", tmp_path / "deep.toml"
+    big.write_bytes(b"#" * (1 << 21))
+    binary.write_bytes(bytes(range(256)))
+    deep.write_text("a = " + "[" * 5000 + "]" * 5000)
+    for path, error in ((big, LimitError), (binary, FormatError), (deep, FormatError), (tmp_path / "no", FileError)):
+        with pytest.raises(error, match=path.name):
+            read(path)
+
+
+def test_a_broken_file_in_the_configuration_folder_is_named(tmp_path, monkeypatch):
+    path = tmp_path / "broken.toml"
+    path.write_text("device = 3")
+    monkeypatch.setenv("PERFPASS_DEVICES", str(path))
+    with pytest.raises(PerfPassError, match=r"broken\.toml"):
+        device("t4")
+
+
+def test_this_machine_is_a_device():
+    cpu = device("cpu")
+    assert cpu == device("host")
+    assert cpu.kind == "cpu" and cpu.sm_count >= 1 and cpu.memory_bytes > 2**28
+    assert {"memory_bandwidth_bytes_s", "power_limit_w"} <= set(cpu.estimated)
+
+
+XEON = """processor\t: {n}
+vendor_id\t: GenuineIntel
+model name\t: Intel(R) Xeon(R) Platinum 8480+
+physical id\t: {socket}
+core id\t: {core}
+cpu MHz\t: 2000.000
+flags\t: fpu sse2 avx avx2 fma avx512f avx512_vnni avx512_bf16 amx_bf16 amx_int8
+"""
+
+
+def test_cpu_detection_counts_cores_clock_caches_and_vector_units(tmp_path):
+    """Two sockets of two cores with two threads each, on a made-up /proc and /sys."""
+    blocks = [XEON.format(n=n, socket=n // 4, core=n % 2) for n in range(8)]
+    cache = tmp_path / "sys/devices/system/cpu/cpu0/cache"
+    for index, (level, text, shared) in enumerate([(1, "48K", "0,4"), (2, "2048K", "0,4"), (3, "105M", "0-3")]):
+        folder = cache / f"index{index}"
+        folder.mkdir(parents=True)
+        (folder / "level").write_text(f"{level}\n")
+        (folder / "size").write_text(f"{text}\n")
+        (folder / "shared_cpu_list").write_text(f"{shared}\n")
+    (tmp_path / "sys/devices/system/cpu/cpu0/cpufreq").mkdir()
+    (tmp_path / "sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq").write_text("3800000\n")
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/cpuinfo").write_text("\n".join(blocks))
+    (tmp_path / "proc/meminfo").write_text("MemTotal:       263000000 kB\nMemFree: 1 kB\n")
+    cpu = host(tmp_path)
+    assert cpu.name == "Intel Xeon Platinum 8480+" and cpu.vendor == "Intel"
+    assert cpu.sm_count == 4
+    assert cpu.clock_hz == 3.8e9 and "clock_hz" not in cpu.estimated
+    assert cpu.memory_bytes == 263000000 * 1024
+    assert cpu.l2_bytes == 4 * 2048 * 1024  # one per core, two threads share it
+    assert cpu.l3_bytes == 2 * 105 << 20  # one per socket
+    assert cpu.peak_flops["fp32"] == 4 * 64 * 3.8e9
+    assert cpu.peak_flops["bf16"] == 4 * 2048 * 3.8e9
+    assert cpu.peak_flops["int8"] == 4 * 4096 * 3.8e9
+
+
+def test_cpu_detection_without_proc_says_what_to_do(tmp_path):
+    with pytest.raises(DeviceError, match="device file"):
+        host(tmp_path)
+
+
+def test_to_dict_is_complete_strict_json():
+    import dataclasses
+    import json
+
+    for known in (*catalogue(), device("cpu"), device("a100:1g.5gb")):
+        as_dict = json.loads(json.dumps(known.to_dict(), allow_nan=False))
+        fields = {f.name for f in dataclasses.fields(known)} - {"mig_geometry"}
+        assert fields <= set(as_dict)
