@@ -199,7 +199,7 @@ def test_a_device_can_be_pickled_hashed_and_passed_back():
 
 
 def test_a_missing_rate_is_a_device_error_that_lists_the_others():
-    with pytest.raises(DeviceError, match="no bf16 rate.*fp16"):
+    with pytest.raises(DeviceError, match=r"no bf16 rate.*fp16"):
         device("v100").peak("bf16")
 
 

@@ -23,7 +23,7 @@ def test_geometries_are_consistent(name):
     assert len({p.name for p in g.profiles}) == len(g.profiles)
     for p in g.profiles:
         assert p.name.startswith(f"{p.compute_slices}g.")
-        assert all(0 <= s and s + p.memory_slices <= g.memory_slices for s in p.starts), p.name
+        assert all(s >= 0 and s + p.memory_slices <= g.memory_slices for s in p.starts), p.name
         nominal = int(p.name.split(".")[1].split("gb")[0])
         assert 0.85 * nominal * GIB < p.memory_bytes <= nominal * GIB, "usable memory is a little below nominal"
         assert g.place([p.name] * p.max_instances) is not None, p.name
