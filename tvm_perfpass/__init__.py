@@ -1,0 +1,31 @@
+"""perfpass for Apache TVM: predictions as a Relay pass, inside a build, and at points of a build.
+
+Importing this package does not import TVM; using it does.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tvm_perfpass.build import build, read_prediction
+    from tvm_perfpass.instrument import PerformanceInstrument
+    from tvm_perfpass.relay import PredictPerformance
+    from tvm_perfpass.walk import import_module as import_relay
+
+_HOME = {
+    "build": ("tvm_perfpass.build", "build"),
+    "read_prediction": ("tvm_perfpass.build", "read_prediction"),
+    "PerformanceInstrument": ("tvm_perfpass.instrument", "PerformanceInstrument"),
+    "PredictPerformance": ("tvm_perfpass.relay", "PredictPerformance"),
+    "import_relay": ("tvm_perfpass.walk", "import_module"),
+}
+__all__ = ["PerformanceInstrument", "PredictPerformance", "build", "import_relay", "read_prediction"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        home, attribute = _HOME[name]
+        return getattr(import_module(home), attribute)
+    raise AttributeError(f"module 'tvm_perfpass' has no attribute {name!r}")

@@ -1,0 +1,54 @@
+// The values of expressions, by expression and frame: an open-addressing table, because a walk looks up every argument.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "values.hpp"
+
+namespace perfpass::relay {
+
+class Memo {
+ public:
+  Memo() : slots_(kFirstSize) {}
+
+  const Value* find(Handle expression, std::int32_t frame) const noexcept {
+    const Slot& slot = slots_[locate(slots_, expression, frame)];
+    return slot.expression == nullptr ? nullptr : &slot.value;
+  }
+  void put(Handle expression, std::int32_t frame, Value value) {
+    if (2 * (used_ + 1) > slots_.size()) grow();
+    Slot& slot = slots_[locate(slots_, expression, frame)];
+    if (slot.expression == nullptr) ++used_;
+    slot = {expression, frame, value};
+  }
+
+ private:
+  static constexpr std::size_t kFirstSize = 1 << 15;  // a power of two; room for 16k expressions without growing
+  struct Slot {
+    Handle expression = nullptr;
+    std::int32_t frame = 0;
+    Value value;
+  };
+  static std::size_t locate(const std::vector<Slot>& slots, Handle expression, std::int32_t frame) noexcept {
+    const auto address = reinterpret_cast<std::uintptr_t>(expression) >> 4;
+    const std::size_t mask = slots.size() - 1;
+    std::size_t at = ((address * 0x9E3779B97F4A7C15ULL) >> 20) + static_cast<std::size_t>(frame) * 0x85EBCA6BULL;
+    for (at &= mask;; at = (at + 1) & mask) {
+      const Slot& slot = slots[at];
+      if (slot.expression == nullptr || (slot.expression == expression && slot.frame == frame)) return at;
+    }
+  }
+  void grow() {
+    std::vector<Slot> bigger(slots_.size() * 2);
+    for (const Slot& slot : slots_) {
+      if (slot.expression != nullptr) bigger[locate(bigger, slot.expression, slot.frame)] = slot;
+    }
+    slots_.swap(bigger);
+  }
+
+  std::vector<Slot> slots_;
+  std::size_t used_ = 0;
+};
+
+}  // namespace perfpass::relay

@@ -1,0 +1,87 @@
+// Python's way into the native Relay walk; tvm_perfpass.relay is what people import.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "perfpass/error.hpp"
+#include "walk.hpp"
+
+namespace nb = nanobind;
+using namespace perfpass;
+using perfpass::relay::Handle;
+
+namespace {
+
+Handle handle(std::uintptr_t address) { return reinterpret_cast<Handle>(address); }
+
+relay::Rule rule_from_python(nb::handle row) {
+  relay::Rule rule;
+  rule.op = op_from_name(nb::cast<std::string>(row.attr("op")));
+  rule.form = relay::form_from_name(nb::cast<std::string>(row.attr("form")));
+  for (nb::handle read : nb::iter(row.attr("reads"))) {
+    rule.reads.push_back({nb::cast<std::string>(read[0]), relay::how_from_name(nb::cast<std::string>(read[1])),
+                          relay::column_from_name(nb::cast<std::string>(read[2]))});
+  }
+  if (nb::object inputs = row.attr("inputs"); !inputs.is_none()) {
+    rule.all_inputs = false;
+    for (nb::handle i : nb::iter(inputs)) rule.inputs.push_back(nb::cast<std::size_t>(i));
+  }
+  for (nb::handle pair : nb::iter(row.attr("fixed"))) {
+    rule.fixed.emplace_back(relay::column_from_name(nb::cast<std::string>(pair[0])), nb::cast<std::int32_t>(pair[1]));
+  }
+  return rule;
+}
+
+class Walker {
+ public:
+  Walker(const std::string& library, const nb::dict& rules) : tvm_(library) {
+    for (auto [name, row] : rules) rules_.emplace(nb::cast<std::string>(name), rule_from_python(row));
+  }
+
+  void calibrate(const std::map<std::string, std::vector<std::uintptr_t>>& probes) {
+    std::map<std::string, std::vector<Handle>> handles;
+    for (const auto& [key, addresses] : probes) {
+      for (const std::uintptr_t address : addresses) handles[key].push_back(handle(address));
+    }
+    tvm_.calibrate(handles);
+  }
+
+  nb::tuple walk(std::uintptr_t main, const std::vector<std::pair<std::uintptr_t, std::uintptr_t>>& functions,
+                 const nb::object& parameters) {
+    relay::Module module;
+    module.main = handle(main);
+    for (const auto& [variable, function] : functions) module.functions[handle(variable)] = handle(function);
+    module.infer_weights = parameters.is_none();
+    if (!module.infer_weights) module.parameters = nb::cast<std::vector<std::string>>(parameters);
+    relay::WalkResult result = relay::walk(tvm_, rules_, module);
+    auto* groups = new std::vector<std::int32_t>(std::move(result.kernel_group));
+    nb::capsule owner(groups, [](void* p) noexcept { delete static_cast<std::vector<std::int32_t>*>(p); });
+    return nb::make_tuple(std::move(result.graph),
+                          nb::ndarray<nb::numpy, const std::int32_t>(groups->data(), {groups->size()}, owner));
+  }
+
+  std::vector<std::string> calibrated() const { return tvm_.calibrated(); }
+  void forget_layout() { tvm_.forget_layout(); }
+
+ private:
+  relay::Tvm tvm_;
+  relay::RuleTable rules_;
+};
+
+}  // namespace
+
+NB_MODULE(_relay, m) {
+  m.doc() = "The native Relay walk; use tvm_perfpass.relay instead.";
+  // Registers the Graph class that walks return, and the translation of the core's errors.
+  nb::module_::import_("perfpass._core");
+  nb::exception<relay::AbiError>(m, "AbiError");
+  nb::class_<Walker>(m, "Walker")
+      .def(nb::init<const std::string&, const nb::dict&>(), nb::arg("library"), nb::arg("rules"))
+      .def("calibrate", &Walker::calibrate, nb::arg("probes"))
+      .def("forget_layout", &Walker::forget_layout)
+      .def_prop_ro("calibrated", &Walker::calibrated)
+      .def("walk", &Walker::walk, nb::arg("main"), nb::arg("functions"), nb::arg("parameters").none());
+}

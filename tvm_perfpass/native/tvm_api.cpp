@@ -1,0 +1,492 @@
+#include "tvm_api.hpp"
+
+#include <dlfcn.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace perfpass::relay {
+namespace {
+
+// Type codes of TVM's packed calls (tvm/runtime/c_runtime_api.h of 0.19: TVMArgTypeCode).
+constexpr int kInt = 0;
+constexpr int kReal = 2;
+constexpr int kNull = 4;
+constexpr int kObject = 8;
+constexpr int kText = 11;
+constexpr int kBool = 15;
+
+constexpr std::array<std::string_view, static_cast<std::size_t>(Class::count_)> kClassKeys = {"relay.Call",
+                                                                                              "relay.Var",
+                                                                                              "relay.Constant",
+                                                                                              "relay.Tuple",
+                                                                                              "relay.TupleGetItem",
+                                                                                              "relay.Function",
+                                                                                              "relay.Let",
+                                                                                              "relay.If",
+                                                                                              "Op",
+                                                                                              "GlobalVar",
+                                                                                              "relay.Constructor",
+                                                                                              "relay.Match",
+                                                                                              "relay.RefCreate",
+                                                                                              "relay.RefRead",
+                                                                                              "relay.RefWrite",
+                                                                                              "relay.TensorType",
+                                                                                              "TupleType",
+                                                                                              "IntImm",
+                                                                                              "Array",
+                                                                                              "runtime.String",
+                                                                                              "tir.PrimFunc"};
+
+enum class FieldKind : std::uint8_t { object, int32, int64, dtype };
+struct FieldSpec {
+  Class cls;
+  const char* name;
+  FieldKind kind;
+};
+constexpr std::array<FieldSpec, static_cast<std::size_t>(Field::count_)> kFields = {{
+    {Class::call, "op", FieldKind::object},
+    {Class::call, "args", FieldKind::object},
+    {Class::call, "attrs", FieldKind::object},
+    {Class::call, "_checked_type_", FieldKind::object},
+    {Class::var, "_checked_type_", FieldKind::object},
+    {Class::constant, "_checked_type_", FieldKind::object},
+    {Class::tuple, "fields", FieldKind::object},
+    {Class::tuple_get_item, "tuple_value", FieldKind::object},
+    {Class::tuple_get_item, "index", FieldKind::int32},
+    {Class::function, "params", FieldKind::object},
+    {Class::function, "body", FieldKind::object},
+    {Class::let, "var", FieldKind::object},
+    {Class::let, "value", FieldKind::object},
+    {Class::let, "body", FieldKind::object},
+    {Class::if_, "cond", FieldKind::object},
+    {Class::if_, "true_branch", FieldKind::object},
+    {Class::if_, "false_branch", FieldKind::object},
+    {Class::tensor_type, "shape", FieldKind::object},
+    {Class::tensor_type, "dtype", FieldKind::dtype},
+    {Class::tuple_type, "fields", FieldKind::object},
+    {Class::int_imm, "value", FieldKind::int64},
+}};
+
+constexpr const FieldSpec& spec(Field field) { return kFields[static_cast<std::size_t>(field)]; }
+
+// Objects of interest are smaller than this; the first 16 bytes are the reference-counted header.
+constexpr std::size_t kProbeBytes = 192;
+constexpr std::size_t kHeaderBytes = 16;
+// Reads of each field that a walk checks against the reflection before it trusts the offset.
+constexpr std::int8_t kChecksPerWalk = 2;
+
+/// Copies an object's bytes without the risk of a fault past its end; returns how many bytes could be read.
+std::size_t safe_copy(const void* from, std::array<unsigned char, kProbeBytes>& to) {
+  iovec local{to.data(), to.size()};
+  // Page by page, so that a read which crosses into an unmapped page keeps what lies before it.
+  const auto address = reinterpret_cast<std::uintptr_t>(from);
+  const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+  const std::size_t first = std::min<std::size_t>(to.size(), page - address % page);
+  iovec remote[2] = {{const_cast<void*>(from), first}, {reinterpret_cast<void*>(address + first), to.size() - first}};
+  const ssize_t got = process_vm_readv(getpid(), &local, 1, remote, to.size() > first ? 2 : 1, 0);
+  return got < 0 ? 0 : static_cast<std::size_t>(got);
+}
+
+template <typename T>
+T load(const void* object, std::int32_t offset) noexcept {
+  T value;
+  std::memcpy(&value, static_cast<const unsigned char*>(object) + offset, sizeof(T));
+  return value;
+}
+
+/// Offsets at which every probe holds its expected value; the caller accepts only a single one.
+template <typename T>
+std::vector<std::int32_t> matching_offsets(const std::vector<Handle>& probes, const std::vector<T>& expected) {
+  std::vector<std::int32_t> offsets;
+  for (std::size_t i = 0; i < probes.size(); ++i) {
+    std::array<unsigned char, kProbeBytes> bytes{};
+    const std::size_t size = safe_copy(probes[i], bytes);
+    std::vector<std::int32_t> here;
+    for (std::size_t at = kHeaderBytes; at + sizeof(T) <= size; at += std::min<std::size_t>(sizeof(T), 8)) {
+      if (std::memcmp(bytes.data() + at, &expected[i], sizeof(T)) == 0) here.push_back(static_cast<std::int32_t>(at));
+    }
+    if (i == 0) {
+      offsets = std::move(here);
+    } else {
+      std::erase_if(offsets, [&](std::int32_t o) { return std::find(here.begin(), here.end(), o) == here.end(); });
+    }
+  }
+  return offsets;
+}
+
+template <typename T>
+bool all_different(std::vector<T> values) {
+  std::sort(values.begin(), values.end());
+  return values.size() > 1 && std::adjacent_find(values.begin(), values.end()) == values.end();
+}
+
+}  // namespace
+
+std::string_view class_key(Class cls) noexcept { return kClassKeys[static_cast<std::size_t>(cls)]; }
+
+std::uint32_t dtype_word(std::string_view name) noexcept {
+  struct Family {
+    std::string_view prefix;
+    std::uint32_t code;
+  };
+  // DataType::TypeCode of TVM 0.19: int 0, uint 1, float 2, bfloat 4, float8 e4m3 6 and e5m2 7; a bool is a uint1.
+  static constexpr std::array<Family, 6> kFamilies = {
+      {{"e4m3_float", 6}, {"e5m2_float", 7}, {"bfloat", 4}, {"float", 2}, {"uint", 1}, {"int", 0}}};
+  const auto word = [](std::uint32_t code, std::uint32_t bits) { return code | bits << 8 | 1U << 16; };
+  if (name == "bool") return word(1, 1);
+  for (const Family& family : kFamilies) {
+    if (!name.starts_with(family.prefix)) continue;
+    std::uint32_t bits = 0;
+    for (const char c : name.substr(family.prefix.size())) {
+      if (c < '0' || c > '9' || bits > 64) return 0;  // vectors (float32x4) are no tensor types
+      bits = bits * 10 + static_cast<std::uint32_t>(c - '0');
+    }
+    return word(family.code, bits);
+  }
+  return 0;
+}
+
+DType dtype_of(std::uint32_t word) noexcept {
+  switch (word) {  // lanes 1, bits, code
+    case 0x1'04'00:
+      return DType::int4;
+    case 0x1'08'00:
+      return DType::int8;
+    case 0x1'10'00:
+      return DType::int16;
+    case 0x1'20'00:
+      return DType::int32;
+    case 0x1'40'00:
+      return DType::int64;
+    case 0x1'01'01:
+      return DType::boolean;
+    case 0x1'04'01:
+      return DType::uint4;
+    case 0x1'08'01:
+      return DType::uint8;
+    case 0x1'10'01:
+      return DType::uint16;
+    case 0x1'20'01:
+      return DType::uint32;
+    case 0x1'40'01:
+      return DType::uint64;
+    case 0x1'10'02:
+      return DType::float16;
+    case 0x1'20'02:
+      return DType::float32;
+    case 0x1'40'02:
+      return DType::float64;
+    case 0x1'10'04:
+      return DType::bfloat16;
+    case 0x1'08'06:
+    case 0x1'08'07:
+      return DType::float8;
+    default:
+      return DType::undefined;
+  }
+}
+
+Tvm::Tvm(const std::string& library) {
+  void* handle = library.empty() ? RTLD_DEFAULT : dlopen(library.c_str(), RTLD_LAZY | RTLD_NOLOAD);
+  if (handle == nullptr) handle = RTLD_DEFAULT;
+  const auto bind = [&](auto& target, const char* name) {
+    target = reinterpret_cast<std::decay_t<decltype(target)>>(symbol(handle, name));
+  };
+  bind(get_global_, "TVMFuncGetGlobal");
+  bind(call_, "TVMFuncCall");
+  bind(last_error_, "TVMGetLastError");
+  bind(type_index_, "TVMObjectGetTypeIndex");
+  bind(key_to_index_, "TVMObjectTypeKey2Index");
+  bind(index_to_key_, "TVMObjectTypeIndex2Key");
+  bind(free_, "TVMObjectFree");
+  node_get_attr_ = global("node.NodeGetAttr");
+  array_size_fn_ = global("runtime.ArraySize");
+  array_item_fn_ = global("runtime.ArrayGetItem");
+  text_fn_ = global("runtime.GetFFIString");
+  offset_.fill(-1);
+  for (std::size_t c = 0; c < kClassKeys.size(); ++c) {
+    unsigned index = 0;
+    if (key_to_index_(std::string(kClassKeys[c]).c_str(), &index) != 0) continue;  // this build lacks the class
+    if (index >= class_of_index_.size()) class_of_index_.resize(index + 1, Class::count_);
+    class_of_index_[index] = static_cast<Class>(c);
+  }
+}
+
+void* Tvm::symbol(void* library, const char* name) const {
+  void* found = dlsym(library, name);
+  if (found == nullptr) throw AbiError(std::string("the loaded TVM does not export ") + name);
+  return found;
+}
+
+void* Tvm::global(const char* name) const {
+  void* found = nullptr;
+  if (get_global_(name, &found) != 0 || found == nullptr) {
+    throw AbiError(std::string("the loaded TVM has no packed function ") + name);
+  }
+  return found;
+}
+
+Tvm::Result Tvm::invoke(void* function, Value* arguments, int* codes, int count) const {
+  Result result;
+  if (call_(function, arguments, codes, count, &result.value, &result.code) != 0) {
+    const char* message = last_error_();
+    throw AbiError(message == nullptr ? "a packed call into TVM failed" : std::string(message).substr(0, 400));
+  }
+  return result;
+}
+
+std::string Tvm::text(Handle string_object) {
+  Value argument{};
+  argument.v_handle = string_object;
+  int code = kObject;
+  const Result result = invoke(text_fn_, &argument, &code, 1);
+  if (result.code != kText) throw AbiError("runtime.GetFFIString did not return text");
+  return result.value.v_text;
+}
+
+Attribute Tvm::to_attribute(const Result& result) {
+  Attribute out;
+  switch (result.code) {
+    case kInt:
+    case kBool:
+      out.kind = Attribute::Kind::integer;
+      out.integer = result.code == kBool ? (result.value.v_int & 1) : result.value.v_int;
+      return out;
+    case kReal:
+      out.kind = Attribute::Kind::real;
+      out.real = result.value.v_real;
+      return out;
+    case kNull:
+      return out;
+    case kText:
+      out.kind = Attribute::Kind::text;
+      out.text = result.value.v_text;
+      return out;
+    case kObject:
+      break;
+    default:
+      throw AbiError("an attribute of packed type code " + std::to_string(result.code));
+  }
+  Handle object = result.value.v_handle;
+  const Class cls = class_of(object);
+  if (cls == Class::int_imm) {
+    out.kind = Attribute::Kind::integer;
+    out.integer = integer(object, Field::int_value);
+  } else if (cls == Class::string) {
+    out.kind = Attribute::Kind::text;
+    out.text = text(object);
+  } else {
+    out.kind = Attribute::Kind::object;
+    out.object = object;
+  }
+  free_(object);  // the parent keeps it alive
+  return out;
+}
+
+Attribute Tvm::attribute(Handle object, const char* name) {
+  Value arguments[2] = {};
+  arguments[0].v_handle = object;
+  arguments[1].v_text = name;
+  int codes[2] = {kObject, kText};
+  return to_attribute(invoke(node_get_attr_, arguments, codes, 2));
+}
+
+Attribute Tvm::element(Handle array, std::int64_t index) {
+  Value arguments[2] = {};
+  arguments[0].v_handle = array;
+  arguments[1].v_int = index;
+  int codes[2] = {kObject, kInt};
+  return to_attribute(invoke(array_item_fn_, arguments, codes, 2));
+}
+
+Class Tvm::class_of(Handle object) const {
+  unsigned index = 0;
+  if (object == nullptr || type_index_(object, &index) != 0 || index >= class_of_index_.size()) return Class::count_;
+  return class_of_index_[index];
+}
+
+std::string Tvm::type_key(Handle object) const {
+  if (object == nullptr) return "nothing";
+  unsigned index = 0;
+  char* key = nullptr;
+  if (type_index_(object, &index) != 0 || index_to_key_(index, &key) != 0 || key == nullptr) return "an unknown class";
+  return key;  // TVM allocates it; a few bytes on an error path
+}
+
+Handle Tvm::child_by_reflection(Handle object, Field field) {
+  Value arguments[2] = {};
+  arguments[0].v_handle = object;
+  arguments[1].v_text = spec(field).name;
+  int codes[2] = {kObject, kText};
+  const Result result = invoke(node_get_attr_, arguments, codes, 2);
+  if (result.code == kNull) return nullptr;
+  if (result.code != kObject) {
+    throw AbiError(std::string("field ") + spec(field).name + " has packed type code " + std::to_string(result.code));
+  }
+  free_(result.value.v_handle);  // the parent keeps it alive
+  return result.value.v_handle;
+}
+
+Handle Tvm::child(Handle object, Field field) {
+  const auto f = static_cast<std::size_t>(field);
+  if (offset_[f] < 0) return child_by_reflection(object, field);
+  Handle const found = load<Handle>(object, offset_[f]);
+  if (checks_[f] > 0) {
+    --checks_[f];
+    if (child_by_reflection(object, field) != found) throw LayoutMismatch(spec(field).name);
+  }
+  return found;
+}
+
+std::int64_t Tvm::integer(Handle object, Field field) {
+  const auto f = static_cast<std::size_t>(field);
+  const auto by_reflection = [&] { return attribute(object, spec(field).name).integer; };
+  if (offset_[f] < 0) return by_reflection();
+  const std::int64_t found = spec(field).kind == FieldKind::int32 ? load<std::int32_t>(object, offset_[f])
+                                                                  : load<std::int64_t>(object, offset_[f]);
+  if (checks_[f] > 0) {
+    --checks_[f];
+    if (by_reflection() != found) throw LayoutMismatch(spec(field).name);
+  }
+  return found;
+}
+
+DType Tvm::dtype(Handle tensor_type) {
+  constexpr auto f = static_cast<std::size_t>(Field::tensor_dtype);
+  const auto by_reflection = [&] {
+    return dtype_of(dtype_word(attribute(tensor_type, spec(Field::tensor_dtype).name).text));
+  };
+  if (offset_[f] < 0) return by_reflection();
+  const DType found = dtype_of(load<std::uint32_t>(tensor_type, offset_[f]));
+  if (checks_[f] > 0) {
+    --checks_[f];
+    if (by_reflection() != found) throw LayoutMismatch(spec(Field::tensor_dtype).name);
+  }
+  return found;
+}
+
+std::int64_t Tvm::array_size(Handle array) {
+  const auto by_reflection = [&] {
+    Value argument{};
+    argument.v_handle = array;
+    int code = kObject;
+    return invoke(array_size_fn_, &argument, &code, 1).value.v_int;
+  };
+  if (array_size_offset_ < 0) return by_reflection();
+  const auto found = load<std::int64_t>(array, array_size_offset_);
+  if (array_checks_ > 0) {
+    --array_checks_;
+    if (by_reflection() != found) throw LayoutMismatch("the size of an array");
+  }
+  return found;
+}
+
+Handle Tvm::array_item(Handle array, std::int64_t index) {
+  const auto by_reflection = [&]() -> Handle {
+    Value arguments[2] = {};
+    arguments[0].v_handle = array;
+    arguments[1].v_int = index;
+    int codes[2] = {kObject, kInt};
+    const Result result = invoke(array_item_fn_, arguments, codes, 2);
+    if (result.code != kObject) return nullptr;
+    free_(result.value.v_handle);  // the array keeps it alive
+    return result.value.v_handle;
+  };
+  if (array_data_offset_ < 0) return by_reflection();
+  Handle const found = load<Handle>(array, array_data_offset_ + static_cast<std::int32_t>(index * sizeof(Handle)));
+  if (array_checks_ > 0) {
+    --array_checks_;
+    if (by_reflection() != found) throw LayoutMismatch("an item of an array");
+  }
+  return found;
+}
+
+void Tvm::begin_walk() noexcept {
+  checks_.fill(kChecksPerWalk);
+  array_checks_ = 4 * kChecksPerWalk;
+}
+
+void Tvm::forget_layout() noexcept {
+  offset_.fill(-1);
+  array_size_offset_ = -1;
+  array_data_offset_ = -1;
+}
+
+std::vector<std::string> Tvm::calibrated() const {
+  std::vector<std::string> names;
+  for (std::size_t f = 0; f < kFields.size(); ++f) {
+    if (offset_[f] >= 0) names.push_back(std::string(class_key(kFields[f].cls)) + "." + kFields[f].name);
+  }
+  if (array_size_offset_ >= 0) names.emplace_back("Array.size");
+  if (array_data_offset_ >= 0) names.emplace_back("Array.items");
+  return names;
+}
+
+void Tvm::find_field(Field field, const std::vector<Handle>& probes) {
+  const FieldSpec& s = spec(field);
+  std::vector<std::int32_t> found;
+  const auto search = [&]<typename T>(auto&& read) {
+    std::vector<T> expected;
+    for (const Handle probe : probes) expected.push_back(read(probe));
+    if (all_different(expected)) found = matching_offsets(probes, expected);
+  };
+  switch (s.kind) {
+    case FieldKind::object:
+      search.operator()<Handle>([&](Handle p) { return child_by_reflection(p, field); });
+      break;
+    case FieldKind::int32:
+      search.operator()<std::int32_t>(
+          [&](Handle p) { return static_cast<std::int32_t>(attribute(p, s.name).integer); });
+      break;
+    case FieldKind::int64:
+      search.operator()<std::int64_t>([&](Handle p) { return attribute(p, s.name).integer; });
+      break;
+    case FieldKind::dtype:
+      search.operator()<std::uint32_t>([&](Handle p) { return dtype_word(attribute(p, s.name).text); });
+      break;
+  }
+  if (found.size() == 1) offset_[static_cast<std::size_t>(field)] = found.front();
+}
+
+void Tvm::find_array(const std::vector<Handle>& probes) {
+  std::vector<std::int64_t> sizes;
+  std::vector<Handle> first, second;
+  for (const Handle probe : probes) {
+    sizes.push_back(array_size(probe));
+    first.push_back(array_item(probe, 0));
+    second.push_back(array_item(probe, 1));
+  }
+  if (!all_different(sizes) || !all_different(first) || !all_different(second)) return;
+  const auto size_at = matching_offsets(probes, sizes);
+  const auto first_at = matching_offsets(probes, first);
+  const auto second_at = matching_offsets(probes, second);
+  // Items must lie in the object itself, one pointer after another.
+  if (size_at.size() != 1 || first_at.size() != 1 || second_at.size() != 1) return;
+  if (second_at[0] != first_at[0] + static_cast<std::int32_t>(sizeof(Handle))) return;
+  array_size_offset_ = size_at[0];
+  array_data_offset_ = first_at[0];
+}
+
+void Tvm::calibrate(const std::map<std::string, std::vector<Handle>>& probes) {
+  forget_layout();
+  decltype(offset_) found;
+  found.fill(-1);
+  for (std::size_t f = 0; f < kFields.size(); ++f) {
+    const auto it = probes.find(std::string(class_key(kFields[f].cls)));
+    if (it == probes.end()) continue;
+    try {
+      find_field(static_cast<Field>(f), it->second);
+    } catch (const AbiError&) {
+      continue;  // this build has no such field; reading it will say so if it is ever needed
+    }
+    // Each search must read by reflection, so offsets are put in place only when all are known.
+    std::swap(found[f], offset_[f]);
+  }
+  if (const auto it = probes.find("Array"); it != probes.end()) find_array(it->second);
+  offset_ = found;
+}
+
+}  // namespace perfpass::relay

@@ -1,0 +1,32 @@
+// From a Relay function to an OpGraph: a post-order walk with an explicit stack.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "perfpass/graph.hpp"
+#include "rules.hpp"
+#include "tvm_api.hpp"
+
+namespace perfpass::relay {
+
+struct Module {
+  Handle main = nullptr;                         // relay.Function
+  std::unordered_map<Handle, Handle> functions;  // GlobalVar to function
+  std::vector<std::string> parameters;           // names of main's parameters that hold weights
+  bool infer_weights = false;  // take variables in weight slots for weights (no parameters were named)
+};
+
+struct WalkResult {
+  OpGraph graph;
+  std::vector<std::int32_t> kernel_group;  // [N]: the fused function a node belongs to, kNone outside
+};
+
+/// Error(shape) for a dynamic shape, Error(unsupported) for what has no operator graph (references, matches,
+/// recursion), Error(graph) for a module without types or with free variables; AbiError if TVM cannot be read.
+WalkResult walk(Tvm& tvm, const RuleTable& rules, const Module& module);
+
+}  // namespace perfpass::relay

@@ -1,0 +1,348 @@
+"""Relay operators and the canonical operator each becomes, with the attributes that costs and features read.
+
+One table for both walks (native and plain): what an operator *means* is said here once, how it is read is written
+twice. Operator names and attributes: TVM 0.19, ``include/tvm/relay/attrs/*.h`` and ``src/relay/op``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+# How an attribute of the source becomes columns of the node's attributes:
+#   ints   an array, or a scalar, into <column>_0, <column>_1, ...
+#   pads   1, r or 2r entries into pad_begin_* and pad_end_* (r spatial axes)
+#   int    a scalar; absent (None) leaves the column unset
+#   axis   a scalar, or an array of exactly one entry; several axes leave the column unset
+READS = ("ints", "pads", "int", "axis")
+
+# What is special in an operator's lowering beyond reading attributes:
+#   conv, conv_transpose   data and kernel layouts; blocked layouts (NCHW8c, OIHW8i8o) are shown by their logical shape
+#   pool, global_pool, adaptive_pool   layout; the adaptive ones get the window that their sizes imply
+#   first_output           a tuple in Relay of which only field 0 is computed in inference (batch_norm, dropout)
+#   dense_pack             a packed weight [N/n, K, n] is shown as [N, K]
+#   einsum                 the contraction length comes from the equation
+#   unsupported            belongs to a later stage of TVM's lowering, or has no meaning as an operator graph
+FORMS = (
+    "",
+    "conv",
+    "conv_transpose",
+    "pool",
+    "global_pool",
+    "adaptive_pool",
+    "first_output",
+    "dense_pack",
+    "einsum",
+    "unsupported",
+)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One Relay operator: canonical name, attribute reads (source attribute, how, column), constants, special form.
+
+    ``inputs``: the arguments that are read, in canonical order; None for all. ``fixed``: columns with a constant value.
+    """
+
+    op: str
+    reads: tuple[tuple[str, str, str], ...] = ()
+    form: str = ""
+    inputs: tuple[int, ...] | None = None
+    fixed: tuple[tuple[str, int], ...] = ()
+
+
+_VIEW = (("view", 1),)
+_CONV = (
+    ("kernel_size", "ints", "kernel"),
+    ("strides", "ints", "stride"),
+    ("padding", "pads", "pad"),
+    ("dilation", "ints", "dilation"),
+    ("groups", "int", "groups"),
+)
+_POOL = (
+    ("pool_size", "ints", "kernel"),
+    ("strides", "ints", "stride"),
+    ("padding", "pads", "pad"),
+    ("dilation", "ints", "dilation"),
+)
+_AXIS = (("axis", "axis", "axis"),)
+_GROUPED_NORM = (("axis", "axis", "axis"), ("num_groups", "int", "groups"))
+_TRANSPOSES = (("transpose_a", "int", "transpose_a"), ("transpose_b", "int", "transpose_b"))
+
+
+def _convolutions() -> dict[str, Rule]:
+    conv = Rule("conv", _CONV, "conv")
+    transposed = Rule("conv_transpose", _CONV, "conv_transpose")
+    deformable = Rule("deform_conv", _CONV, "conv", inputs=(0, 2, 1))  # (data, offset, weight) in Relay
+    quantized = Rule("quantized_conv", _CONV, "conv")
+    table = {f"nn.conv{d}d": conv for d in (1, 2, 3)}
+    table |= {f"nn.conv{d}d_transpose": transposed for d in (1, 2, 3)}
+    table |= {
+        "nn.contrib_conv2d_NCHWc": conv,
+        "nn.contrib_depthwise_conv2d_NCHWc": conv,
+        "nn.contrib_conv2d_winograd_without_weight_transform": conv,
+        "nn.contrib_conv3d_winograd_without_weight_transform": conv,
+        "nn.contrib_conv2d_gemm_without_weight_transform": conv,
+        "nn.deformable_conv2d": deformable,
+        "qnn.conv2d": quantized,
+        "qnn.conv2d_transpose": Rule("quantized_conv", _CONV, "conv_transpose"),
+    }
+    return table
+
+
+def _products() -> dict[str, Rule]:
+    return {
+        "nn.dense": Rule("dense", fixed=(("transpose_b", 1),)),
+        "nn.contrib_dense_pack": Rule("dense", form="dense_pack", fixed=(("transpose_b", 1),)),
+        "nn.matmul": Rule("matmul", _TRANSPOSES),
+        "nn.batch_matmul": Rule("matmul", _TRANSPOSES),
+        "einsum": Rule("einsum", form="einsum"),
+        "qnn.dense": Rule("quantized_matmul", fixed=(("transpose_b", 1),)),
+        "qnn.contrib_dense_pack": Rule("quantized_matmul", form="dense_pack", fixed=(("transpose_b", 1),)),
+        "qnn.batch_matmul": Rule("quantized_matmul", fixed=(("transpose_b", 1),)),
+    }
+
+
+def _normalizations() -> dict[str, Rule]:
+    softmax = Rule("softmax", _AXIS)
+    return {
+        "nn.batch_norm": Rule("batch_norm", _AXIS, "first_output"),
+        "nn.layer_norm": Rule("layer_norm", _AXIS),
+        "nn.instance_norm": Rule("instance_norm", _AXIS),
+        "nn.group_norm": Rule("group_norm", _GROUPED_NORM),
+        "nn.lrn": Rule("lrn", _AXIS),
+        "nn.l2_normalize": Rule("l2_norm", _AXIS),
+        "nn.softmax": softmax,
+        "nn.fast_softmax": softmax,
+        "nn.log_softmax": Rule("log_softmax", _AXIS),
+        "qnn.softmax": Rule("quantized_elementwise", _AXIS),
+    }
+
+
+def _poolings() -> dict[str, Rule]:
+    table = {}
+    for kind in ("max", "avg"):
+        table |= {f"nn.{kind}_pool{d}d": Rule(f"{kind}_pool", _POOL, "pool") for d in (1, 2, 3)}
+        table |= {f"nn.adaptive_{kind}_pool{d}d": Rule(f"{kind}_pool", form="adaptive_pool") for d in (1, 2, 3)}
+        table[f"nn.global_{kind}_pool2d"] = Rule(f"global_{kind}_pool", form="global_pool")
+    table["qnn.avg_pool2d"] = Rule("avg_pool", _POOL, "pool")
+    table["vision.roi_align"] = Rule("roi_pool", (("pooled_size", "ints", "kernel"),))
+    table["vision.roi_pool"] = Rule("roi_pool", (("pooled_size", "ints", "kernel"),))
+    return table
+
+
+def _elementwise() -> dict[str, Rule]:
+    same_name = "abs exp log sqrt rsqrt erf sign tanh sigmoid clip cast where maximum minimum"
+    table = {name: Rule(name) for name in same_name.split()}
+    renamed = {
+        "nn.relu": "relu",
+        "nn.leaky_relu": "leaky_relu",
+        "hardswish": "hard_swish",
+        "negative": "neg",
+        "fast_exp": "exp",
+        "fast_erf": "erf",
+        "fast_tanh": "tanh",
+        "log2": "log",
+        "log10": "log",
+        "nn.bias_add": "add",
+        "subtract": "sub",
+        "multiply": "mul",
+        "divide": "div",
+        "power": "pow",
+        "reinterpret": "cast",
+        "cast_like": "cast",
+        "fixed_point_multiply": "quantized_elementwise",
+        "fixed_point_multiply_per_axis": "quantized_elementwise",
+        "relay.op.annotation.simulated_quantize": "quantized_elementwise",
+        "annotation.cast_hint": "identity",
+        "random.uniform": "random",
+        "random.normal": "random",
+        "random.multinomial": "random",
+        "random.threefry_generate": "random",
+        "random.threefry_split": "random",
+        "nn.cross_entropy": "loss",
+        "nn.cross_entropy_with_logits": "loss",
+        "nn.nll_loss": "loss",
+    }
+    table |= {name: Rule(op) for name, op in renamed.items()}
+    groups = {
+        "trigonometric": "sin cos tan sinh cosh asin acos atan asinh acosh atanh",
+        "round": "round floor ceil trunc",
+        "is_special": "isnan isinf isfinite",
+        "add": "add",
+        "div": "floor_divide trunc_divide",
+        "mod": "mod floor_mod trunc_mod",
+        "compare": "equal not_equal less less_equal greater greater_equal",
+        "logical": "logical_and logical_or logical_xor logical_not",
+        "bitwise": "bitwise_and bitwise_or bitwise_xor bitwise_not left_shift right_shift",
+        "quantized_elementwise": "qnn.add qnn.subtract qnn.mul qnn.requantize qnn.abs qnn.erf qnn.exp qnn.hardswish "
+        "qnn.leaky_relu qnn.log qnn.rsqrt qnn.sigmoid qnn.sqrt qnn.tanh qnn.simulated_quantize "
+        "qnn.simulated_dequantize",
+    }
+    table |= {name: Rule(op) for op, names in groups.items() for name in names.split()}
+    table["cast_like"] = Rule("cast", inputs=(0,))
+    table["nn.prelu"] = Rule("prelu", _AXIS)
+    table["qnn.quantize"] = Rule("quantize", _AXIS)
+    table["qnn.dequantize"] = Rule("dequantize", _AXIS)
+    return table
+
+
+def _reductions() -> dict[str, Rule]:
+    names = {
+        "sum": "reduce_sum",
+        "mean": "reduce_mean",
+        "max": "reduce_max",
+        "min": "reduce_min",
+        "prod": "reduce_prod",
+        "variance": "reduce_variance",
+        "all": "reduce_any",
+        "any": "reduce_any",
+        "argmax": "arg_reduce",
+        "argmin": "arg_reduce",
+        "cumsum": "cumulative",
+        "cumprod": "cumulative",
+    }
+    table = {name: Rule(op, _AXIS) for name, op in names.items()}
+    table["collapse_sum_to"] = Rule("reduce_sum", inputs=(0,))
+    table["collapse_sum_like"] = Rule("reduce_sum", inputs=(0,))
+    return table
+
+
+def _data_movement() -> dict[str, Rule]:
+    views = "reshape squeeze expand_dims nn.batch_flatten contrib_reverse_reshape vm.reshape_tensor"
+    table = {name: Rule("reshape", fixed=_VIEW, inputs=(0,)) for name in views.split()}
+    table["reshape_like"] = Rule("reshape", fixed=_VIEW, inputs=(0,))
+    for name in ("dyn.reshape", "dyn.squeeze", "dyn.expand_dims"):
+        table[name] = Rule("reshape", fixed=_VIEW)
+    identities = (
+        "on_device annotation.stop_fusion annotation.checkpoint annotation.bitpack_start annotation.bitpack_end"
+    )
+    identities += " annotation.compiler_begin annotation.compiler_end annotation.with_funcid"
+    table |= {name: Rule("identity", fixed=_VIEW) for name in identities.split()}
+    table["annotation.cast_hint"] = Rule("identity", fixed=_VIEW)
+    table["nn.dropout"] = Rule("dropout", form="first_output", fixed=_VIEW)
+    table |= {
+        "transpose": Rule("transpose"),
+        "layout_transform": Rule("transpose"),
+        "auto_scheduler_layout_transform": Rule("transpose"),
+        "meta_schedule_layout_transform": Rule("transpose"),
+        "matrix_set_diag": Rule("scatter"),
+        "concatenate": Rule("concat", _AXIS),
+        "qnn.concatenate": Rule("concat", _AXIS),
+        "stack": Rule("concat", _AXIS),
+        "split": Rule("split", _AXIS),
+        "strided_slice": Rule("slice"),
+        "dyn.strided_slice": Rule("slice"),
+        "slice_like": Rule("slice", inputs=(0,)),
+        "sliding_window": Rule("unfold", _AXIS),
+        "nn.pad": Rule("pad"),
+        "dyn.nn.pad": Rule("pad"),
+        "nn.mirror_pad": Rule("pad"),
+        "nn.dilate": Rule("pad"),
+        "nn.space_to_batch_nd": Rule("space_to_depth"),
+        "nn.batch_to_space_nd": Rule("depth_to_space"),
+        "tile": Rule("tile"),
+        "dyn.tile": Rule("tile"),
+        "repeat": Rule("tile", _AXIS),
+        "broadcast_to": Rule("expand"),
+        "dyn.broadcast_to": Rule("expand"),
+        "broadcast_to_like": Rule("expand", inputs=(0,)),
+        "nn.depth_to_space": Rule("depth_to_space", (("block_size", "int", "block_size"),)),
+        "nn.space_to_depth": Rule("space_to_depth", (("block_size", "int", "block_size"),)),
+        "reverse": Rule("reverse", _AXIS),
+        "reverse_sequence": Rule("reverse"),
+        "copy": Rule("copy"),
+        "device_copy": Rule("copy"),
+        "trilu": Rule("triangular"),
+        "meshgrid": Rule("expand"),
+        "nn.fifo_buffer": Rule("concat", _AXIS),
+        "vision.yolo_reorg": Rule("space_to_depth"),
+        "sequence_mask": Rule("where"),
+        "nn.contrib_conv2d_winograd_weight_transform": Rule("transpose"),
+        "nn.contrib_conv3d_winograd_weight_transform": Rule("transpose"),
+        "nn.contrib_conv2d_winograd_nnpack_weight_transform": Rule("transpose"),
+        "nn.contrib_conv2d_gemm_weight_transform": Rule("transpose"),
+    }
+    return table
+
+
+def _gathers_and_sorts() -> dict[str, Rule]:
+    return {
+        "take": Rule("gather", _AXIS),
+        "gather": Rule("gather", _AXIS),
+        "gather_nd": Rule("gather"),
+        "adv_index": Rule("gather"),
+        "scatter": Rule("scatter", _AXIS),
+        "scatter_elements": Rule("scatter", _AXIS),
+        "scatter_nd": Rule("scatter"),
+        "strided_set": Rule("scatter"),
+        "sparse_to_dense": Rule("scatter"),
+        "dyn.sparse_to_dense": Rule("scatter"),
+        "one_hot": Rule("one_hot", _AXIS),
+        "dyn.one_hot": Rule("one_hot", _AXIS),
+        "topk": Rule("top_k", _AXIS),
+        "dyn.topk": Rule("top_k", _AXIS),
+        "sort": Rule("sort", _AXIS),
+        "argsort": Rule("sort", _AXIS),
+        "searchsorted": Rule("sort"),
+        "argwhere": Rule("non_zero"),
+        "unique": Rule("unique"),
+        "unravel_index": Rule("mod"),
+        "invert_permutation": Rule("scatter"),
+        "vision.non_max_suppression": Rule("non_max_suppression"),
+        "vision.all_class_non_max_suppression": Rule("non_max_suppression"),
+        "vision.regular_non_max_suppression": Rule("non_max_suppression"),
+        "vision.get_valid_counts": Rule("compress"),
+        "vision.proposal": Rule("non_max_suppression"),
+        "vision.multibox_transform_loc": Rule("non_max_suppression"),
+    }
+
+
+def _generators_and_images() -> dict[str, Rule]:
+    generators = {
+        "zeros": "fill",
+        "ones": "fill",
+        "full": "fill",
+        "dyn.zeros": "fill",
+        "dyn.ones": "fill",
+        "dyn.full": "fill",
+        "arange": "range",
+        "vision.multibox_prior": "range",
+    }
+    table = {name: Rule(op) for name, op in generators.items()}
+    table |= {name: Rule("fill", inputs=()) for name in ("zeros_like", "ones_like")}
+    table["full_like"] = Rule("fill", inputs=(1,))
+    table |= {name: Rule("shape_of") for name in ("shape_of", "vm.shape_of", "ndarray_size")}
+    resizes = "image.resize1d image.resize2d image.resize3d dyn.image.resize2d nn.upsampling nn.upsampling3d"
+    resizes += " dyn.nn.upsampling dyn.nn.upsampling3d"
+    table |= {name: Rule("resize") for name in resizes.split()}
+    table["image.crop_and_resize"] = Rule("roi_pool")
+    table["image.grid_sample"] = Rule("grid_sample")
+    table["image.affine_grid"] = Rule("affine_grid")
+    table["dft"] = Rule("dft")
+    table["stft"] = Rule("stft")
+    return table
+
+
+def _unsupported() -> dict[str, Rule]:
+    names = (
+        "call_lowered vm.invoke_tvm_op memory.alloc_storage memory.alloc_tensor memory.kill parser.MetaRef debug"
+        " nn.max_pool2d_grad nn.avg_pool2d_grad nn.conv2d_backward_weight"
+    )
+    return {name: Rule("unknown", form="unsupported") for name in names.split()}
+
+
+RULES: dict[str, Rule] = {
+    **_convolutions(),
+    **_products(),
+    **_normalizations(),
+    **_poolings(),
+    **_elementwise(),
+    **_reductions(),
+    **_data_movement(),
+    **_gathers_and_sorts(),
+    **_generators_and_images(),
+    **_unsupported(),
+}
+
+# An operator outside the table is kept as "unknown": shapes, bytes and edges are right, its arithmetic is not counted.
+UNKNOWN = Rule("unknown")
