@@ -94,7 +94,7 @@ class Counter {
       throw Error(ErrorCode::limit,
                   "node " + node.label() + " has more than 2^62 " + what + "; check its shapes and repetitions");
     }
-    return whole ? count.value() : std::llround(estimate);
+    return whole ? count.value() : std::llrint(estimate);
   }
 
   /// Bytes of the inputs from slot `first` on, each tensor once.

@@ -181,7 +181,7 @@ Count beyond_macs(const NodeView& node) {
     case OpKind::lstm:
       return Count(out) * (8 + 4 + 3 * 4 + 2 + 4);
     case OpKind::gru:
-      return Count(out) * (6 + 3 + 2 * 4 + 1 + 4);
+      return Count(out) * (6 + 3 + 2 * 4 + 1 + 5);
     case OpKind::rnn:
       return Count(out) * (2 + 1 + 1);
     case OpKind::deform_conv: {  // every input value under the kernel is interpolated: 4 products, 3 sums

@@ -179,8 +179,16 @@ Count einsum_macs(const NodeView& node) {
   return Count(node.elements(result_of(node))) * contraction * (operands - 1);
 }
 
+/// The weight [O, I, J] of a bilinear form: input 2 as in ONNX-like sources, input 1 in torch's _trilinear.
+Shape bilinear_weight(const NodeView& node) {
+  const Shape second = node.shape(node.input(1));
+  return second.size() == 3 && node.shape(node.input(2)).size() < 3
+             ? second
+             : node.shape(require(node, node.input(2), "weight"));
+}
+
 Count bilinear_macs(const NodeView& node) {  // x1^T W x2: J dot products of length I, then one of length J
-  const Shape weight = node.shape(require(node, node.input(2), "weight"));
+  const Shape weight = bilinear_weight(node);
   const std::int64_t i = at(weight, -2), j = at(weight, -1);
   return Count(node.elements(result_of(node))) * (Count(i) * j + j);
 }
@@ -279,7 +287,7 @@ GemmSizes gemm_sizes(const NodeView& node) {
       return {1, divide(node.elements(node.output(0)), n), n, std::max(1, node.attributes().contraction)};
     }
     case OpKind::bilinear: {
-      const Shape weight = node.shape(require(node, node.input(2), "weight"));
+      const Shape weight = bilinear_weight(node);
       const std::int64_t n = at(weight, 0);
       return {1, divide(node.elements(result_of(node)), n), n, product(at(weight, -2), at(weight, -1))};
     }

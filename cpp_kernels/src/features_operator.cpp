@@ -134,7 +134,7 @@ void fill_row(const FeatureSource& source, const Topology& topology, NodeId id, 
   }
   // FLOPs per byte in sixteenths: whole numbers keep the logarithm cache useful and lose nothing that matters.
   const double bytes = static_cast<double>(costs.bytes_read[id]) + static_cast<double>(costs.bytes_written[id]);
-  write.log(bytes > 0 ? std::llround(16.0 * static_cast<double>(costs.flops[id]) / bytes) : 0);
+  write.log(bytes > 0 ? std::llrint(16.0 * static_cast<double>(costs.flops[id]) / bytes) : 0);
   const GemmSizes gemm = gemm_sizes(node);
   for (const std::int64_t size : {gemm.b, gemm.m, gemm.n, gemm.k}) write.log(size);
 

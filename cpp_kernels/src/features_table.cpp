@@ -24,7 +24,7 @@ std::uint64_t hash(const Row& row) noexcept {
 std::int64_t per_execution(std::int64_t total, double repeat) noexcept {
   if (repeat == 1.0) return total;
   if (repeat == std::floor(repeat) && repeat < 0x1p62) return total / static_cast<std::int64_t>(repeat);
-  return std::llround(static_cast<double>(total) / repeat);
+  return std::llrint(static_cast<double>(total) / repeat);
 }
 
 Row row_of(const detail::NodeView& node, const Costs& costs) {

@@ -1,0 +1,248 @@
+"""Random valid operator graphs for property tests: every operator kind, every layout that the costs distinguish."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from hypothesis import strategies as st
+
+from perfpass import _core
+from perfpass.graph import OPERATORS, OpGraph
+
+FLOATS = ("float32", "float32", "float32", "float16", "bfloat16", "float64")
+OTHERS = ("int64", "int32", "int8", "uint8", "int4", "uint4", "bool", "float8", "float4", "complex64", "undefined")
+STRUCTURED = frozenset(("conv", "conv_transpose", "deform_conv", "matmul", "dense", "einsum", "bilinear", "attention"))
+STRUCTURED |= {"lstm", "gru", "rnn", "quantized_conv", "quantized_matmul", "matmul_nbits", "moe", "state_space_scan"}
+LOOSE = tuple(op for op in OPERATORS if op not in STRUCTURED)  # their costs accept any tensors
+
+
+class Maker:
+    """Grows one graph, node by node; every method adds one node whose shapes are consistent."""
+
+    def __init__(self, random: Random) -> None:
+        self.random = random
+        self.builder = _core.GraphBuilder()
+        self.shapes: dict[int, tuple[int, ...]] = {}
+        self.pool: list[int] = []  # tensors that later nodes may read
+        self.inputs: list[int] = []
+        self.made: list[int] = []
+
+    def tensor(self, shape: tuple[int, ...], role: str, dtype: str = "float32") -> int:
+        index = self.builder.add_tensor(f"t{len(self.shapes)}", dtype, list(shape), role)
+        self.shapes[index] = tuple(shape)
+        return index
+
+    def data(self, shape: tuple[int, ...], dtype: str = "float32") -> int:
+        """An earlier tensor of that shape, if there is one, else a new graph input."""
+        fitting = [t for t in self.pool if self.shapes[t] == tuple(shape)]
+        if fitting and self.random.random() < 0.7:
+            return self.random.choice(fitting)
+        index = self.tensor(shape, "input", dtype)
+        self.inputs.append(index)
+        self.pool.append(index)
+        return index
+
+    def weight(self, shape: tuple[int, ...], dtype: str = "float32") -> int:
+        return self.tensor(shape, self.random.choice(("weight", "weight", "weight", "literal")), dtype)
+
+    def maybe(self, index: Callable[[], int]) -> int:
+        return index() if self.random.random() < 0.5 else -1
+
+    def node(self, op: str, inputs: list[int], outputs: list[tuple], source: str = "", **attributes: int) -> None:
+        """Add the node; ``outputs`` holds (shape, dtype) pairs, None where an optional output is absent."""
+        made = [-1 if o is None else self.tensor(o[0], "activation", o[1]) for o in outputs]
+        repeat = self.random.choice((1.0, 1.0, 1.0, 1.0, 3.0, 0.0, 2.5))
+        self.builder.add_node(op, source or op, "", attributes, inputs, made, repeat)
+        self.made.extend(t for t in made if t >= 0)
+        self.pool.extend(t for t in made if t >= 0)
+
+    def size(self, low: int = 1, high: int = 6) -> int:
+        return self.random.randint(low, high)
+
+    def convolution(self) -> None:
+        rank, groups = self.size(1, 3), self.size(1, 3)
+        into, made = groups * self.size(1, 3), groups * self.size(1, 3)
+        kernel = tuple(self.size(1, 3) for _ in range(rank))
+        batch, space = self.size(1, 2), tuple(self.size(3, 6) for _ in range(rank))
+        out_space = tuple(self.size(1, 6) for _ in range(rank))
+        last = self.random.random() < 0.3
+        attributes = {"spatial_rank": rank, "groups": groups, "channels_last": int(last), "weight_layout": int(last)}
+        for axis in range(rank):
+            attributes |= {f"kernel_{axis}": kernel[axis], f"stride_{axis}": self.size(1, 2), f"dilation_{axis}": 1}
+            attributes |= {f"pad_begin_{axis}": self.size(0, 1), f"pad_end_{axis}": self.size(0, 1)}
+        op = self.random.choice(("conv", "conv", "conv_transpose", "deform_conv", "quantized_conv"))
+        x = self.data((batch, *space, into) if last else (batch, into, *space))
+        out = (batch, *out_space, made) if last else (batch, made, *out_space)
+        if op == "conv_transpose":
+            shape = (*kernel, made // groups, into) if last else (into, made // groups, *kernel)
+            attributes["weight_layout"] = 2
+        else:
+            shape = (*kernel, into // groups, made) if last else (made, into // groups, *kernel)
+        bias = self.maybe(lambda: self.weight((made,)))
+        if op == "deform_conv":
+            offset, mask = self.data((batch, 2, *out_space)), self.maybe(lambda: self.data((2, 2)))
+            inputs = [x, self.weight(shape), offset, bias, mask]
+        elif op == "quantized_conv" and self.random.random() < 0.5:
+            scalar = self.tensor((), "literal", "uint8")
+            inputs = [x, scalar, scalar, self.weight(shape, "int8"), scalar, scalar, scalar, scalar, bias]
+        else:
+            inputs = [x, self.weight(shape), bias]
+        self.node(op, inputs, [(out, self.random.choice(("float32", "uint8")))], **attributes)
+
+    def product(self) -> None:
+        op = self.random.choice(("matmul", "matmul", "dense", "quantized_matmul", "matmul_nbits"))
+        m, n, k = self.size(), self.size(), self.size()
+        if op == "matmul_nbits":
+            k, block = 32 * self.size(1, 3), 32
+            blocks = k // block
+            scales = self.weight((n * blocks,))
+            zero = self.maybe(lambda: self.weight((n * ((blocks + 1) // 2),), "uint8"))
+            packed = self.weight((n, blocks, block // 2), "uint8")
+            inputs = [self.data((2, m, k)), packed, scales, zero, -1, self.maybe(lambda: self.weight((n,)))]
+            self.node(op, inputs, [((2, m, n), "float32")], weight_bits=4, block_size=block)
+            return
+        flip_a, flip_b = (int(self.random.random() < 0.3) for _ in range(2))
+        batch = tuple(self.size(1, 3) for _ in range(self.size(0, 2))) if op != "dense" else ()
+        a_shape = (*batch, k, m) if flip_a else (*batch, m, k)
+        b_batch = () if op == "dense" or self.random.random() < 0.5 else tuple(1 for _ in batch)
+        b_shape = (*b_batch, n, k) if flip_b else (*b_batch, k, n)
+        out = (*batch, m, n)
+        if op == "matmul" and self.random.random() < 0.15:  # by a vector
+            flip_b, b_shape, out = 0, (k,), (*batch, m)
+        a, b = self.data(a_shape), self.weight(b_shape)
+        bias = self.maybe(lambda: self.weight((n,)))
+        if op == "quantized_matmul":
+            scalar = self.tensor((), "literal")
+            inputs = [a, scalar, scalar, b, scalar, scalar] if self.random.random() < 0.5 else [a, b, scalar, scalar]
+        else:
+            inputs = [a, b] if bias < 0 else [a, b, bias]
+        dtype = self.random.choice(("float32", "int8", "int32"))
+        self.node(op, inputs, [(out, dtype)], transpose_a=flip_a, transpose_b=flip_b)
+
+    def attention(self) -> None:
+        batch, q, k, dim, v_dim = self.size(1, 2), self.size(), self.size(), self.size(2, 4), self.size(2, 4)
+        kv = self.size(1, 2)
+        heads = kv * self.size(1, 2)
+        past = self.size(0, 3)
+        present = [((batch, kv, k + past, dim), "float32")] if self.random.random() < 0.5 else []
+        counts = {"num_heads": heads, "num_kv_heads": kv, "causal": int(self.random.random() < 0.5)}
+        layout = self.random.randrange(6)
+        out = ((batch, q, heads * v_dim), "float32")
+        if layout == 0:
+            inputs = [(batch, heads, q, dim), (batch, kv, k, dim), (batch, kv, k, v_dim)]
+            out = ((batch, heads, q, v_dim), "float32")
+        elif layout == 1:
+            inputs = [(batch, q, heads * dim), (batch, k, kv * dim), (batch, k, kv * v_dim)]
+        elif layout == 2:
+            inputs = [(batch, q, heads * dim), (batch, kv, k, dim), (batch, kv, k, v_dim)]
+        elif layout == 3:
+            present = []
+            self.node(
+                "attention", [self.data((batch, q, (heads + 2 * kv) * dim)), -1, -1], [out, *present], **counts
+            )
+            return
+        elif layout == 4:
+            inputs = [(batch, q, heads, 3, dim)]
+        else:
+            hidden = heads * v_dim
+            weight = self.weight((hidden, 2 * heads * dim + hidden))
+            self.node("attention", [self.data((batch, q, hidden)), weight, -1], [out], num_heads=heads)
+            return
+        self.node("attention", [self.data(s) for s in inputs], [out, *present], **counts)
+
+    def recurrence(self) -> None:
+        op, gates = self.random.choice((("lstm", 4), ("gru", 3), ("rnn", 1)))
+        steps, batch, width = self.size(), self.size(), self.size()
+        hidden, directions = self.size(7, 9), self.size(1, 2)
+        x = self.data((steps, batch, width))
+        out = ((steps, directions, batch, hidden), "float32")
+        attributes = {"hidden_size": hidden, "directions": directions}
+        if self.random.random() < 0.5:  # ONNX
+            w = self.weight((directions, gates * hidden, width))
+            r = self.weight((directions, gates * hidden, hidden))
+            inputs = [x, w, r, self.maybe(lambda: self.weight((directions, 2 * gates * hidden)))]
+        else:  # torch: state, then weights of each layer and direction
+            inputs = [x, self.data((directions, batch, hidden))]
+            for _ in range(directions):
+                inputs += [self.weight((gates * hidden, width)), self.weight((gates * hidden, hidden))]
+        self.node(op, inputs, [out], **attributes)
+
+    def rare_product(self) -> None:
+        kind = self.random.randrange(4)
+        if kind == 0:
+            b, i, j, k = (self.size() for _ in range(4))
+            inputs = [self.data((b, i, k)), self.weight((j, k))]
+            self.node("einsum", inputs[: self.size(1, 2)], [((b, i, j), "float32")], contraction=k)
+        elif kind == 1:
+            b, i, j, o = (self.size() for _ in range(4))
+            operands = [self.data((b, i)), self.data((b, j)), self.weight((o, i, j))]
+            if self.random.random() < 0.5:
+                operands = [operands[0], operands[2], operands[1]]
+            self.node("bilinear", [*operands, self.maybe(lambda: self.weight((o,)))], [((b, o), "float32")])
+        elif kind == 2:
+            tokens, hidden, inner, experts = (self.size() for _ in range(4))
+            x, router = self.data((tokens, hidden)), self.data((tokens, experts))
+            width = self.random.choice((0, 4))
+            packing, dtype = (2, "uint8") if width else (1, "float32")
+            first = self.weight((experts, hidden * packing, inner), dtype)
+            second = self.weight((experts, inner * packing, hidden), dtype)
+            inputs = [x, router, first, self.maybe(lambda: self.weight((experts, inner))), second]
+            self.node("moe", inputs, [((tokens, hidden), "float32")], contraction=self.size(1, 2), weight_bits=width)
+        else:
+            b, d, length, n = (self.size() for _ in range(4))
+            x = self.data((b, d, length))
+            inputs = [x, self.data((b, d, length)), self.weight((d, n)), self.data((b, n, length))]
+            self.node("state_space_scan", inputs, [((b, d, length), "float32")])
+
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.random.choice((0, 1, 1, 2, 3, 4, 7)) for _ in range(self.size(0, 5)))
+
+    def any_tensor(self) -> int:
+        """An earlier tensor, a new one of any type, or none."""
+        choice = self.random.random()
+        if choice < 0.6 and self.pool:
+            return self.random.choice(self.pool)
+        if choice < 0.7:
+            return -1
+        role = self.random.choice(("weight", "literal", "input"))
+        index = self.tensor(self.shape(), role, self.random.choice(FLOATS + OTHERS))
+        self.pool.append(index)
+        if role == "input":
+            self.inputs.append(index)
+        return index
+
+    def loose(self) -> None:
+        op = self.random.choice(LOOSE)
+        attributes = {
+            "spatial_rank": self.size(0, 3),
+            "axis": self.size(-3, 3),
+            "groups": self.size(0, 2),
+            "view": int(self.random.random() < 0.2),
+            "in_place": int(self.random.random() < 0.2),
+            "weight_bits": self.random.choice((0, 0, 0, 4)),
+            "channels_last": self.size(0, 1),
+        }
+        attributes |= {f"kernel_{axis}": self.size(0, 3) for axis in range(3)}
+        attributes |= {f"stride_{axis}": self.size(0, 3) for axis in range(3)}
+        if self.random.random() < 0.3:
+            del attributes["axis"]
+        outputs = [(self.shape(), self.random.choice(FLOATS + OTHERS)) for _ in range(self.size(1, 3))]
+        if self.random.random() < 0.1:
+            outputs[0] = None
+        source = self.random.choice(("", "nearest", "Squeeze", "Floor", "None", "Conv", "nn.bias_add"))
+        self.node(op, [self.any_tensor() for _ in range(self.size(0, 4))], outputs, source, **attributes)
+
+    def finish(self) -> OpGraph:
+        outputs = self.random.sample(self.made, min(len(self.made), self.size(0, 2)))
+        return OpGraph(self.builder.finish(self.inputs, outputs))
+
+
+@st.composite
+def graphs(draw: st.DrawFn, max_nodes: int = 14) -> OpGraph:
+    """Graphs of up to ``max_nodes`` nodes with branches, shared weights, views, absent operands and zero sizes."""
+    maker = Maker(Random(draw(st.integers(0, 2**32 - 1))))
+    makers = [maker.convolution, maker.product, maker.attention, maker.recurrence, maker.rare_product]
+    for _ in range(draw(st.integers(1, max_nodes))):
+        maker.random.choice([*makers, *[maker.loose] * 5])()
+    return maker.finish()

@@ -1,0 +1,40 @@
+"""The operator table with a dictionary: equal nodes counted together, in order of first appearance."""
+
+from __future__ import annotations
+
+from perfpass.graph import OPERATOR_CLASS_OF, OPERATOR_CLASSES, OpGraph
+from twins.costs import Node, gemm, kernel_area
+
+COLUMNS = ("op", "dtype", "view", "macs", "flops", "bytes_read", "bytes_written", "weight_bytes")
+COLUMNS += ("input_elements", "output_elements", "b", "m", "n", "k", "kernel_area", "stride", "groups")
+
+
+def rows(graph: OpGraph, costs: dict[str, list[int]]) -> list[dict[str, float]]:
+    """One dictionary per row, with ``count``, ``first_node`` and the columns above."""
+    table: dict[tuple, dict[str, float]] = {}
+    for index in range(graph.node_count):
+        node = Node(graph, index)
+        if node.repeat == 0:
+            continue
+
+        def once(name: str, index: int = index, repeat: float = node.repeat) -> int:
+            total = costs[name][index]
+            return total // int(repeat) if repeat == int(repeat) else round(total / repeat)
+
+        spatial = OPERATOR_CLASSES[OPERATOR_CLASS_OF[graph.op[index]]] in ("convolution", "pooling")
+        key = (
+            int(graph.op[index]),
+            int(graph.tensor_dtype[node.output(0)]) if node.output(0) >= 0 else 0,
+            int(node.attribute["view"] != 0),
+            *(once(name) for name in ("macs", "flops", "bytes_read", "bytes_written")),
+            costs["weight_bytes"][index],
+            node.elements(node.input(0)),
+            node.elements(node.output(0)),
+            *gemm(node),
+            kernel_area(node) if spatial else 0,
+            node.attribute["stride_0"] if spatial else 0,
+            node.attribute["groups"] if spatial else 0,
+        )
+        row = table.setdefault(key, {"count": 0.0, "first_node": index, **dict(zip(COLUMNS, key, strict=True))})
+        row["count"] += node.repeat
+    return list(table.values())
