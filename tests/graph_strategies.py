@@ -138,9 +138,7 @@ class Maker:
             inputs = [(batch, q, heads * dim), (batch, kv, k, dim), (batch, kv, k, v_dim)]
         elif layout == 3:
             present = []
-            self.node(
-                "attention", [self.data((batch, q, (heads + 2 * kv) * dim)), -1, -1], [out, *present], **counts
-            )
+            self.node("attention", [self.data((batch, q, (heads + 2 * kv) * dim)), -1, -1], [out, *present], **counts)
             return
         elif layout == 4:
             inputs = [(batch, q, heads, 3, dim)]

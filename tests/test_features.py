@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from graph_strategies import graphs
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from graph_strategies import graphs
+from perfpass import costs, features
+from perfpass.errors import ArgumentError, FileError, FormatError
+from perfpass.graph import OPERATORS, OpGraph
 from test_costs import Sketch
 from twins import costs as costs_twin
 from twins import features as twin
 from twins import table as table_twin
-
-from perfpass import costs, features
-from perfpass.errors import ArgumentError, FileError, FormatError
-from perfpass.graph import OPERATORS, OpGraph
 
 WIDTHS = {"operator": (71, 48), "dippm": (32, 5), "trappm": (113, 6), "nnlqp": (44, 4)}
 
@@ -37,7 +37,7 @@ def residual_block() -> OpGraph:
 
 
 @pytest.mark.parametrize("schema", features.SCHEMAS)
-@settings(max_examples=80, deadline=None, derandomize=True)
+@settings(max_examples=200, deadline=None, derandomize=True)
 @given(graph=graphs())
 def test_features_equal_the_plain_twin(schema, graph):
     found = features.extract(graph, schema)
@@ -46,7 +46,7 @@ def test_features_equal_the_plain_twin(schema, graph):
     np.testing.assert_allclose(found.statics, statics, rtol=1e-6, atol=1e-7)
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=300, deadline=None, derandomize=True)
 @given(graphs(), st.sampled_from([None, "float16"]))
 def test_the_operator_table_equals_the_plain_twin(graph, float_as):
     table = features.operator_table(graph, costs.count(graph, float_as))

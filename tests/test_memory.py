@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from graph_strategies import graphs
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from twins import memory as twin
 
+from graph_strategies import graphs
 from perfpass import _core, memory
 from perfpass.errors import ArgumentError
 from perfpass.graph import OpGraph
+from twins import memory as twin
 
 KILO = 1000  # every tensor below has 250 floats
 
@@ -26,7 +26,7 @@ def chain(*ops: tuple[str, dict[str, int]], repeat: dict[int, float] | None = No
     return OpGraph(builder.finish([first], [last]))
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=300, deadline=None, derandomize=True)
 @given(graphs(), st.sampled_from([None, "float16", "float8"]), st.sampled_from([1, 64, 512]))
 def test_plans_equal_brute_force(graph, float_as, alignment):
     plan = memory.plan(graph, float_as, alignment)

@@ -15,8 +15,8 @@ POOLINGS = ("max_pool", "avg_pool", "lp_pool", "global_avg_pool", "global_max_po
 
 # FLOPs per element -> operators
 _PER_OUTPUT = {
-    1: "relu tanh abs neg exp log sqrt rsqrt reciprocal erf trigonometric round sign is_special sub div pow mod compare "
-    "logical bitwise where",
+    1: "relu tanh abs neg exp log sqrt rsqrt reciprocal erf trigonometric round sign is_special sub div pow mod "
+    "compare logical bitwise where",
     2: "batch_norm leaky_relu prelu clip dequantize",
     3: "l2_norm softplus softsign rotary_embedding window",
     4: "rms_norm elu hard_sigmoid sigmoid",
