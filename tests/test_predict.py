@@ -34,7 +34,10 @@ def network(batch: int = 4, width: int = 64, blocks: int = 3, op: str = "relu") 
         z = b.add_tensor(f"a{i}", "float32", [batch, width, 32, 32], "activation")
         attributes = {
             **{f"{name}_{axis}": 1 for name in ("stride", "pad_begin", "pad_end", "dilation") for axis in (0, 1)},
-            **{"kernel_0": 3, "kernel_1": 3, "spatial_rank": 2, "groups": 1},
+            "kernel_0": 3,
+            "kernel_1": 3,
+            "spatial_rank": 2,
+            "groups": 1,
         }
         b.add_node("conv", "Conv", f"conv{i}", attributes, [x, w], [y])
         b.add_node(op, op.title(), f"act{i}", {}, [y], [z])
@@ -83,7 +86,7 @@ def test_power_stays_between_idle_and_limit():
     for name in ("a100", "t4", "rtx-3090", "cpu", "a100:1g.5gb"):
         target = perfpass.device(name)
         power = run(device=name).power_w
-        assert 0 < power.low and power.high <= target.power_limit_w * 1.1, name
+        assert power.low > 0 and power.high <= target.power_limit_w * 1.1, name
 
 
 SCHEMA = {

@@ -16,7 +16,7 @@ from perfpass.graph import DTYPES, OPERATOR_CLASSES, OPERATORS, OpGraph
 from perfpass.prediction import Interval, MigHint, Prediction, Support
 from perfpass.predictors import analytic
 from perfpass.predictors.estimate import Estimate, Inputs
-from perfpass.predictors.workload import Workload, check, check_batch
+from perfpass.predictors.workload import check, leading_dim
 
 if TYPE_CHECKING:
     from perfpass.costs import Costs
@@ -56,8 +56,8 @@ def predict(
     from perfpass.importers import load
 
     target = find_device(device)
-    if batch is not None:
-        batch = check_batch(batch)
+    # Before the model is read: a wrong argument should not cost the time of a large one.
+    check(target, batch=batch, precision=precision, mode=mode, runtime=runtime, layout=layout)
     graph = load(model, batch=batch, input_shape=input_shape, dims=dims)
     return predict_graph(graph, target, batch=batch, precision=precision, mode=mode, runtime=runtime, layout=layout)
 
@@ -81,7 +81,8 @@ def predict_graph(
     if not isinstance(graph, OpGraph):
         raise ArgumentError(f"predict_graph takes an OpGraph, got {type(graph).__name__}; use predict for other models")
     target = find_device(device)
-    workload = check(target, batch=batch, precision=precision, mode=mode, runtime=runtime, layout=layout, graph=graph)
+    workload = check(target, batch=batch, precision=precision, mode=mode, runtime=runtime, layout=layout)
+    batch = leading_dim(graph) if workload.batch is None else workload.batch
     counted = costs.count(graph, float_as=workload.float_as)
     table = features.operator_table(graph, counted)
     plan = memory.plan(graph, float_as=workload.float_as, alignment_bytes=_ALIGNMENT_BYTES.get(runtime, 64))
@@ -91,7 +92,7 @@ def predict_graph(
         table=table,
         plan=plan,
         device=target,
-        batch=workload.batch,
+        batch=batch,
         precision=workload.precision,
         runtime=workload.runtime,
         layout=workload.layout,
@@ -100,7 +101,7 @@ def predict_graph(
     estimate = _predictor(inputs).estimate(inputs)
     return Prediction(
         latency_ms=estimate.latency_ms,
-        throughput_per_s=estimate.latency_ms.inverse(workload.batch * 1e3, "1/s"),
+        throughput_per_s=estimate.latency_ms.inverse(batch * 1e3, "1/s"),
         peak_memory_bytes=estimate.peak_memory_bytes,
         energy_j=_energy(estimate),
         power_w=estimate.power_w,
@@ -108,7 +109,14 @@ def predict_graph(
         support=_support(estimate, graph, target),
         breakdown=_breakdown(graph, table, plan, estimate),
         provenance=_provenance(graph, counted, target, estimate),
-        workload=_workload(workload, target),
+        workload={
+            "device": target.id,
+            "batch": batch,
+            "precision": workload.precision,
+            "mode": workload.mode,
+            "runtime": workload.runtime,
+            "layout": workload.layout,
+        },
     )
 
 
@@ -224,7 +232,3 @@ def _provenance(graph: OpGraph, counted: Costs, device: Device, estimate: Estima
             "notes": list(graph.notes),
         },
     }
-
-
-def _workload(workload: Workload, device: Device) -> dict[str, Any]:
-    return {"device": device.id, **workload.to_dict()}

@@ -33,9 +33,9 @@ MAX_BATCH = 1 << 20
 
 @dataclass(frozen=True)
 class Workload:
-    """The checked arguments of a prediction."""
+    """The checked arguments of a prediction; ``batch`` None: that of the graph."""
 
-    batch: int
+    batch: int | None
     precision: str
     mode: str
     runtime: str
@@ -46,24 +46,12 @@ class Workload:
         """The type that floating tensors are counted as."""
         return PRECISIONS[self.precision][0]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Strict JSON."""
-        return {
-            "batch": self.batch,
-            "precision": self.precision,
-            "mode": self.mode,
-            "runtime": self.runtime,
-            "layout": self.layout,
-        }
 
-
-def check(
-    device: Device, *, batch: int | None, precision: str, mode: str, runtime: str, layout: str, graph: OpGraph
-) -> Workload:
+def check(device: Device, *, batch: int | None, precision: str, mode: str, runtime: str, layout: str) -> Workload:
     """The checked workload. Raises ArgumentError, DeviceError (precision) and UnsupportedError (training)."""
+    _one_of("mode", mode, ("inference", "training"))
     if mode == "training":
         raise UnsupportedError("training steps are not predicted in this version; mode='inference' is")
-    _one_of("mode", mode, ("inference", "training"))
     precision = _PRECISION_ALIASES.get(precision, precision)
     _one_of("precision", precision, tuple(PRECISIONS))
     _one_of("runtime", runtime, RUNTIMES)
@@ -75,7 +63,7 @@ def check(
             f"{device.name} has no {rate} arithmetic, which precision {precision!r} needs; "
             f"it can run {', '.join(usable)}"
         )
-    return Workload(leading_dim(graph) if batch is None else check_batch(batch), precision, mode, runtime, layout)
+    return Workload(None if batch is None else check_batch(batch), precision, mode, runtime, layout)
 
 
 def check_batch(batch: Any) -> int:
