@@ -121,7 +121,7 @@ def devices(options: Any) -> int:
         return 0
     print(device_list(known))
     print(
-        f"\n{len(known)} devices, and cpu for this machine. Dense peaks in TFLOP/s, bandwidth in GB/s, power limit in W.\n"
+        f"\n{len(known)} devices, and cpu for this machine. Dense peaks in TFLOP/s, power limit in W.\n"
         "`perfpass devices NAME` shows the rest, MIG profiles and sources."
     )
     return 0
