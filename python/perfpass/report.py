@@ -57,7 +57,7 @@ def columns(rows: Sequence[Sequence[str]], right: Sequence[int] = (), indent: st
 
 def paragraph(label: str, text: str) -> str:
     """A labelled text, wrapped under itself."""
-    head = f"  {label:<13}"
+    head = f"  {label:<12} "
     return textwrap.fill(printable(text), WIDTH, initial_indent=head, subsequent_indent=" " * len(head))
 
 
@@ -96,7 +96,7 @@ def explanation(prediction: Prediction) -> str:
     total = sum(p.breakdown["latency_ms"].values()) or 1.0
     classes = [("operator class", "ms", "share")]
     classes += [(name, digits(ms), f"{ms / total:.1%}") for name, ms in p.breakdown["latency_ms"].items()]
-    memory = [("memory", "")] + [(name, size(value)) for name, value in p.breakdown["memory_bytes"].items()]
+    memory = [("part", "size")] + [(name, size(value)) for name, value in p.breakdown["memory_bytes"].items()]
     operators = [("operator", "runs", "ms", "share", "output", "example")]
     operators += [
         (

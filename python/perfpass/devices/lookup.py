@@ -11,7 +11,7 @@ import re
 import tomllib
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 from perfpass.devices.spec import Device
@@ -135,6 +135,7 @@ def _tokens(name: str) -> tuple[str, ...]:
     return tuple(w for w in words if w not in _FILLER) or tuple(words)
 
 
+@lru_cache(maxsize=4096)
 def _keys(name: str) -> tuple[str, str]:
     """Two spellings under which a name is found: letters and digits in order, and its words in any order."""
     tokens = _tokens(name)
