@@ -212,7 +212,7 @@ def test_a_device_file_adds_a_device(tmp_path):
     assert added.memory_bytes == 16 << 30
     assert added.memory_bandwidth_bytes_s == 500e9
     assert added.sources["memory_gib"] == "its datasheet"
-    assert added.idle_power_w == pytest.approx(30) and "idle_power_w" in added.estimated
+    assert added.idle_power_w == pytest.approx(24) and "idle_power_w" in added.estimated
     assert added in catalogue()
 
 

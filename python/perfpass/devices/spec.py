@@ -12,9 +12,10 @@ if TYPE_CHECKING:
 
 PRECISIONS: tuple[str, ...] = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp4")
 
-# Share of the power limit that a device draws while a program holds it and does nothing. No vendor publishes it; NVML
-# readings of idle P0 boards in public logs lie between 9 % (H100: 65 to 75 W of 700 W) and 20 % (T4, RTX 3090).
-IDLE_SHARE_GPU = 0.15
+# Share of the power limit that a device draws while a program holds it and does nothing. No vendor publishes it. It is
+# below the lowest mean power of any measured run, which is 13 % (P100, V100), 16 % (GB200), 17 % (A100 40 GB), 18 %
+# (H200), 21 % (Quadro RTX 6000) and 23 % (B200) of the limit in the records of Zeus, MISO and aiconfigurator.
+IDLE_SHARE_GPU = 0.12
 IDLE_SHARE_CPU = 0.25
 
 
