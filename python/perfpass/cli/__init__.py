@@ -8,8 +8,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
-from perfpass.errors import PerfPassError
+from perfpass.errors import FileError, FormatError, GraphError, LimitError, PerfPassError, ShapeError
 
 EXIT_INTERNAL = 70  # EX_SOFTWARE of sysexits.h
 EXIT_INTERRUPTED = 130  # 128 + SIGINT
@@ -20,6 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code. No traceback unless PERFPASS_DEBUG=1."""
     from perfpass.cli.parser import build_parser
 
+    options = None
     try:
         options = build_parser().parse_args(arguments)
         code: int = options.run(options)
@@ -35,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except PerfPassError as error:
         if os.environ.get("PERFPASS_DEBUG") == "1":
             raise
-        print(f"perfpass: error: {_one_line(str(error))}", file=sys.stderr)
+        print(f"perfpass: error: {_one_line(_about_model(error, options))}", file=sys.stderr)
         return error.exit_code
     except MemoryError:
         print("perfpass: error: out of memory; use a smaller model or batch, or more memory", file=sys.stderr)
@@ -49,6 +51,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return EXIT_INTERNAL
+
+
+def _about_model(error: PerfPassError, options: Any) -> str:
+    """The error's message, with the model's path in front where it is about the model and does not name it."""
+    message, model = str(error), getattr(options, "model", None)
+    about_model = isinstance(error, (FileError, FormatError, GraphError, LimitError, ShapeError))
+    if model is None or not about_model or os.path.basename(model) in message or getattr(error, "filename", None):
+        return message
+    return f"{model}: {message}"
 
 
 def _one_line(text: str) -> str:
