@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -276,18 +275,17 @@ def test_an_interrupt_exits_with_130_and_no_traceback():
 
 
 def test_predict_starts_cold_without_heavy_packages(models):
-    """The budget is 0.6 s on an idle machine (benchmarks/cold_start.py); here twice that, for a busy one."""
+    """At most 0.6 s of processor time; benchmarks/cold_start.py measures wall time, which a busy machine stretches."""
     heavy = ("torch", "onnx", "onnxruntime", "tvm", "pandas", "scipy", "xgboost", "networkx", "shtab", "pyarrow")
     code = (
-        "import sys, perfpass.cli as c\n"
+        "import sys, time, perfpass.cli as c\n"
         f"code = c.main(['predict', {str(models / 'fixed.onnx')!r}, '--device', 'a100', '--json'])\n"
-        f"print([m for m in {heavy!r} if m in sys.modules], file=sys.stderr)\n"
+        f"print([m for m in {heavy!r} if m in sys.modules], time.process_time(), sep=';', file=sys.stderr)\n"
         "sys.exit(code)"
     )
-    best = 9.0
+    seconds = []
     for _ in range(3):
-        start = time.perf_counter()
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-        best = min(best, time.perf_counter() - start)
-        assert done.returncode == 0 and done.stderr == "[]\n"
-    assert best < 1.2
+        assert done.returncode == 0 and done.stderr.startswith("[];"), done.stderr
+        seconds.append(float(done.stderr.split(";")[1]))
+    assert min(seconds) < 0.6
