@@ -1,7 +1,90 @@
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/vector.h>
+
 #include "bindings.hpp"
+#include "perfpass/error.hpp"
+#include "perfpass/onnx_reader.hpp"
 
 namespace perfpass::bindings {
+namespace {
 
-void register_onnx(nb::module_&) {}
+using Dims = std::map<std::string, std::int64_t>;
+using Shapes = std::map<std::string, std::vector<std::int64_t>>;
+
+OnnxOptions make_options(Dims dims, Shapes input_shapes, std::int64_t batch, const OnnxLimits& limits) {
+  return {.dims = std::move(dims), .input_shapes = std::move(input_shapes), .batch = batch, .limits = limits};
+}
+
+/// Any object with a contiguous buffer, borrowed for a call.
+class Buffer {
+ public:
+  explicit Buffer(nb::handle object) {
+    if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_SIMPLE) != 0) throw nb::python_error();
+  }
+  ~Buffer() { PyBuffer_Release(&view_); }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  std::span<const std::uint8_t> bytes() const noexcept {
+    return {static_cast<const std::uint8_t*>(view_.buf), static_cast<std::size_t>(view_.len)};
+  }
+
+ private:
+  Py_buffer view_{};
+};
+
+}  // namespace
+
+void register_onnx(nb::module_& m) {
+  nb::class_<OnnxLimits>(m, "OnnxLimits")
+      .def(nb::init<>())
+      .def_rw("file_bytes", &OnnxLimits::file_bytes)
+      .def_rw("nesting", &OnnxLimits::nesting)
+      .def_rw("string_bytes", &OnnxLimits::string_bytes)
+      .def_rw("nodes", &OnnxLimits::nodes)
+      .def_rw("shape_constant", &OnnxLimits::shape_constant);
+
+  m.def(
+      "read_onnx_file",
+      [](const nb::bytes& path, Dims dims, Shapes input_shapes, std::int64_t batch, const OnnxLimits& limits) {
+        const OnnxOptions options = make_options(std::move(dims), std::move(input_shapes), batch, limits);
+        const std::string name(path.c_str(), path.size());  // as the file system has it, not always UTF-8
+        const nb::gil_scoped_release released;
+        return read_onnx_file(name, options);
+      },
+      nb::arg("path"), nb::arg("dims") = Dims{}, nb::arg("input_shapes") = Shapes{}, nb::arg("batch") = 0,
+      nb::arg("limits") = OnnxLimits{});
+  m.def(
+      "read_onnx_bytes",
+      [](nb::handle buffer, Dims dims, Shapes input_shapes, std::int64_t batch, const OnnxLimits& limits) {
+        const Buffer borrowed(buffer);
+        const OnnxOptions options = make_options(std::move(dims), std::move(input_shapes), batch, limits);
+        const nb::gil_scoped_release released;
+        return read_onnx_bytes(borrowed.bytes(), options);
+      },
+      nb::arg("buffer"), nb::arg("dims") = Dims{}, nb::arg("input_shapes") = Shapes{}, nb::arg("batch") = 0,
+      nb::arg("limits") = OnnxLimits{});
+
+  const auto listing = [](const std::vector<OnnxInput>& inputs) {
+    nb::list rows;
+    for (const OnnxInput& input : inputs) {
+      rows.append(nb::make_tuple(input.name, dtype_name(input.dtype), input.has_shape, input.shape, input.symbols));
+    }
+    return rows;
+  };
+  m.def(
+      "onnx_inputs_file",
+      [listing](const nb::bytes& path, const OnnxLimits& limits) {
+        const std::string name(path.c_str(), path.size());
+        std::vector<OnnxInput> inputs;
+        {
+          const nb::gil_scoped_release released;
+          inputs = onnx_inputs_file(name, limits);
+        }
+        return listing(inputs);
+      },
+      nb::arg("path"), nb::arg("limits") = OnnxLimits{});
+}
 
 }  // namespace perfpass::bindings

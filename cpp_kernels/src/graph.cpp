@@ -5,17 +5,17 @@
 #include <queue>
 
 #include "perfpass/error.hpp"
+#include "text_hash.hpp"
 
 namespace perfpass {
 
 std::span<const std::string_view> attribute_names() noexcept {
   static constexpr std::array<std::string_view, 32> kNames = {
-      "kernel_0",    "kernel_1",     "kernel_2",       "stride_0",      "stride_1",    "stride_2",
-      "pad_begin_0", "pad_begin_1",  "pad_begin_2",    "pad_end_0",     "pad_end_1",   "pad_end_2",
-      "dilation_0",  "dilation_1",   "dilation_2",     "spatial_rank",  "groups",      "axis",
-      "transpose_a", "transpose_b",  "channels_last",  "weight_layout", "contraction", "num_heads",
-      "num_kv_heads", "causal",      "weight_bits",    "block_size",    "hidden_size", "directions",
-      "view",        "in_place"};
+      "kernel_0",      "kernel_1",     "kernel_2",  "stride_0",     "stride_1",    "stride_2",    "pad_begin_0",
+      "pad_begin_1",   "pad_begin_2",  "pad_end_0", "pad_end_1",    "pad_end_2",   "dilation_0",  "dilation_1",
+      "dilation_2",    "spatial_rank", "groups",    "axis",         "transpose_a", "transpose_b", "channels_last",
+      "weight_layout", "contraction",  "num_heads", "num_kv_heads", "causal",      "weight_bits", "block_size",
+      "hidden_size",   "directions",   "view",      "in_place"};
   static_assert(sizeof(NodeAttributes) == kNames.size() * sizeof(std::int32_t));
   return kNames;
 }
@@ -23,12 +23,39 @@ std::span<const std::string_view> attribute_names() noexcept {
 StringPool::StringPool() : offsets_{0} { intern(""); }
 
 std::int32_t StringPool::intern(std::string_view text) {
-  if (const auto it = index_.find(text); it != index_.end()) return it->second;
-  const auto id = static_cast<std::int32_t>(offsets_.size() - 1);
+  const auto id = static_cast<std::int32_t>(hashes_.size());
+  if ((hashes_.size() + 1) * 2 > table_.size()) grow();
+  const auto hash = static_cast<std::uint32_t>(hash_text(text));
+  const std::size_t mask = table_.size() - 1;
+  for (std::size_t i = hash & mask;; i = (i + 1) & mask) {
+    const std::int32_t other = table_[i];
+    if (other == kNone) {
+      table_[i] = id;
+      break;
+    }
+    if (hashes_[static_cast<std::size_t>(other)] == hash && at(other) == text) return other;
+  }
   bytes_.append(text);
   offsets_.push_back(bytes_.size());
-  index_.emplace(std::string(text), id);
+  hashes_.push_back(hash);
   return id;
+}
+
+void StringPool::reserve(std::size_t strings, std::size_t bytes) {
+  bytes_.reserve(bytes);
+  offsets_.reserve(strings + 1);
+  hashes_.reserve(strings);
+  while (table_.size() < strings * 2) grow();
+}
+
+void StringPool::grow() {
+  table_.assign(std::max<std::size_t>(16, table_.size() * 2), kNone);
+  const std::size_t mask = table_.size() - 1;
+  for (std::size_t id = 0; id < hashes_.size(); ++id) {
+    std::size_t i = hashes_[id] & mask;
+    while (table_[i] != kNone) i = (i + 1) & mask;
+    table_[i] = static_cast<std::int32_t>(id);
+  }
 }
 
 std::string_view StringPool::at(std::int32_t id) const {
@@ -150,6 +177,7 @@ void GraphBuilder::reserve(std::size_t nodes, std::size_t tensors) {
   g_.tensor_name.reserve(tensors);
   g_.shape_offset.reserve(tensors + 1);
   g_.dims.reserve(tensors * 4);
+  g_.strings.reserve(nodes + tensors, (nodes + tensors) * 32);
 }
 
 namespace {
@@ -250,19 +278,17 @@ OpGraph GraphBuilder::finish(std::span<const TensorId> graph_inputs, std::span<c
   if (g.node_count() == 0) throw Error(ErrorCode::graph, "the graph has no operator; nothing can be predicted for it");
   const auto check = [&](TensorId t, const char* what) {
     if (t < 0 || t >= static_cast<TensorId>(g.tensor_count())) {
-      throw Error(ErrorCode::argument, std::string(what) + " names tensor " + std::to_string(t) + " of " +
-                                           std::to_string(g.tensor_count()));
+      throw Error(ErrorCode::argument,
+                  std::string(what) + " names tensor " + std::to_string(t) + " of " + std::to_string(g.tensor_count()));
     }
   };
-  const auto orphan = [&](TensorId t) {
-    return g.tensor_role[t] == TensorRole::activation && g.producer[t] == kNone;
-  };
+  const auto orphan = [&](TensorId t) { return g.tensor_role[t] == TensorRole::activation && g.producer[t] == kNone; };
   for (const TensorId t : graph_inputs) check(t, "the list of graph inputs");
   for (const TensorId t : graph_outputs) {
     check(t, "the list of graph outputs");
     if (orphan(t)) {
-      throw Error(ErrorCode::graph, "graph output '" + std::string(g.strings.at(g.tensor_name[t])) +
-                                        "' is produced by no node");
+      throw Error(ErrorCode::graph,
+                  "graph output '" + std::string(g.strings.at(g.tensor_name[t])) + "' is produced by no node");
     }
   }
   for (NodeId n = 0; n < static_cast<NodeId>(g.node_count()); ++n) {

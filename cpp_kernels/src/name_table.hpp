@@ -5,10 +5,11 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
-#include <cstring>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "text_hash.hpp"
 
 namespace perfpass::onnx {
 
@@ -19,7 +20,7 @@ class NameTable {
   static constexpr std::uint32_t kAbsent = ~std::uint32_t{0};
 
   std::uint32_t find(std::string_view name) const noexcept {
-    const std::uint64_t h = hash(name);
+    const std::uint64_t h = hash_text(name);
     for (std::size_t i = h & mask();; i = (i + 1) & mask()) {
       const Entry& entry = entries_[i];
       if (entry.position == kAbsent) return kAbsent;
@@ -30,7 +31,7 @@ class NameTable {
   /// The position kept under the name, and whether it was added now.
   std::pair<std::uint32_t, bool> insert(std::string_view name, std::uint32_t position) {
     if ((size_ + 1) * 2 > entries_.size()) grow();
-    const std::uint64_t h = hash(name);
+    const std::uint64_t h = hash_text(name);
     for (std::size_t i = h & mask();; i = (i + 1) & mask()) {
       Entry& entry = entries_[i];
       if (entry.position == kAbsent) {
@@ -49,34 +50,6 @@ class NameTable {
     std::uint32_t tag = 0;  // upper half of the hash: names are compared only where it agrees
   };
 
-  /// Multiply and fold, eight bytes at a time. The seed differs from process to process (the address of a stack
-  /// variable, which the kernel randomises), so that no file can be made to collide on purpose.
-  static std::uint64_t hash(std::string_view name) noexcept {
-    static const std::uint64_t seed = [] {
-      const int here = 0;
-      return reinterpret_cast<std::uintptr_t>(&here) * 0x9e3779b97f4a7c15ULL;
-    }();
-    std::uint64_t h = seed ^ name.size();
-    const char* at = name.data();
-    std::size_t left = name.size();
-    for (; left >= 8; at += 8, left -= 8) {
-      std::uint64_t word;
-      std::memcpy(&word, at, 8);
-      h = fold(h ^ word);
-    }
-    if (left > 0) {
-      std::uint64_t word = 0;
-      std::memcpy(&word, at, left);
-      h = fold(h ^ word);
-    }
-    return fold(h);
-  }
-
-  static std::uint64_t fold(std::uint64_t value) noexcept {
-    value *= 0xd6e8feb86659fd93ULL;
-    return value ^ (value >> 32);
-  }
-
   std::size_t mask() const noexcept { return entries_.size() - 1; }
 
   void grow() {
@@ -84,7 +57,7 @@ class NameTable {
     old.swap(entries_);
     for (const Entry& entry : old) {
       if (entry.position == kAbsent) continue;
-      std::size_t i = hash(entry.name) & mask();
+      std::size_t i = hash_text(entry.name) & mask();
       while (entries_[i].position != kAbsent) i = (i + 1) & mask();
       entries_[i] = entry;
     }

@@ -121,6 +121,8 @@ MappedFile::MappedFile(const std::string& path, const OnnxLimits& limits) {
   if (mapping == MAP_FAILED) fail_io(path, "cannot be mapped: " + reason(errno));
   data_ = static_cast<const std::uint8_t*>(mapping);
   ::madvise(mapping, size_, MADV_RANDOM);  // no read-ahead into tensor data
+  // Where the page cache holds the file in huge pages, a touch of one byte would else make 2 MiB of weights resident.
+  ::madvise(mapping, size_, MADV_NOHUGEPAGE);
 }
 
 MappedFile::~MappedFile() {

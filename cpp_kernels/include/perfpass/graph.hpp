@@ -9,7 +9,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "perfpass/dtype.hpp"
@@ -43,22 +42,22 @@ struct NodeAttributes {
   std::int32_t pad_end[3] = {0, 0, 0};
   std::int32_t dilation[3] = {0, 0, 0};
   std::int32_t spatial_rank = 0;
-  std::int32_t groups = 0;           // convolutions; 0 elsewhere
+  std::int32_t groups = 0;  // convolutions; 0 elsewhere
   std::int32_t axis = std::numeric_limits<std::int32_t>::min();
   std::int32_t transpose_a = 0;
   std::int32_t transpose_b = 0;
-  std::int32_t channels_last = 0;    // activations are N...C and the kernel's layout is in `weight_layout`
-  std::int32_t weight_layout = 0;    // 0: O I spatial (ONNX, torch); 1: spatial I O (HWIO); 2: I O spatial (transposed)
-  std::int32_t contraction = 0;      // einsum: reduced length per output element
-  std::int32_t num_heads = 0;        // attention
+  std::int32_t channels_last = 0;  // activations are N...C and the kernel's layout is in `weight_layout`
+  std::int32_t weight_layout = 0;  // 0: O I spatial (ONNX, torch); 1: spatial I O (HWIO); 2: I O spatial (transposed)
+  std::int32_t contraction = 0;    // einsum: reduced length per output element
+  std::int32_t num_heads = 0;      // attention
   std::int32_t num_kv_heads = 0;
   std::int32_t causal = 0;
-  std::int32_t weight_bits = 0;      // quantized weights (MatMulNBits: 4)
+  std::int32_t weight_bits = 0;  // quantized weights (MatMulNBits: 4)
   std::int32_t block_size = 0;
-  std::int32_t hidden_size = 0;      // recurrent
-  std::int32_t directions = 0;       // recurrent
-  std::int32_t view = 0;             // 1: outputs alias input 0 and nothing is moved in the source's runtime
-  std::int32_t in_place = 0;         // 1: output 0 overwrites input 0 (torch's add_, relu_)
+  std::int32_t hidden_size = 0;  // recurrent
+  std::int32_t directions = 0;   // recurrent
+  std::int32_t view = 0;         // 1: outputs alias input 0 and nothing is moved in the source's runtime
+  std::int32_t in_place = 0;     // 1: output 0 overwrites input 0 (torch's add_, relu_)
 };
 constexpr std::int32_t kNoAxis = std::numeric_limits<std::int32_t>::min();
 /// Names of NodeAttributes' int32 columns in memory order ("kernel_0", "kernel_1", ... "in_place").
@@ -69,17 +68,17 @@ class StringPool {
  public:
   StringPool();
   std::int32_t intern(std::string_view text);
+  void reserve(std::size_t strings, std::size_t bytes);
   std::string_view at(std::int32_t id) const;
   std::size_t size() const noexcept { return offsets_.size() - 1; }
 
  private:
-  struct Hash {
-    using is_transparent = void;
-    std::size_t operator()(std::string_view s) const noexcept { return std::hash<std::string_view>{}(s); }
-  };
+  void grow();
+
   std::string bytes_;
-  std::vector<std::size_t> offsets_;  // [size + 1]
-  std::unordered_map<std::string, std::int32_t, Hash, std::equal_to<>> index_;
+  std::vector<std::size_t> offsets_;   // [size + 1]
+  std::vector<std::uint32_t> hashes_;  // [size]
+  std::vector<std::int32_t> table_;    // open addressing, a power of two, at most half full; kNone: free
 };
 
 struct OpGraph {
@@ -88,17 +87,17 @@ struct OpGraph {
   std::vector<std::int32_t> source_op;  // string id of the operator's name in its source ("Conv", "nn.conv2d")
   std::vector<std::int32_t> node_name;  // string id, may be the empty string
   std::vector<NodeAttributes> attributes;
-  std::vector<double> repeat;  // executions per run: loop bodies > 1, the lighter branch of an If 0, else 1
-  std::vector<std::int32_t> input_offset;   // [N + 1] into inputs
-  std::vector<TensorId> inputs;             // kNone where an optional input is absent
+  std::vector<double> repeat;              // executions per run: loop bodies > 1, the lighter branch of an If 0, else 1
+  std::vector<std::int32_t> input_offset;  // [N + 1] into inputs
+  std::vector<TensorId> inputs;            // kNone where an optional input is absent
   std::vector<std::int32_t> output_offset;  // [N + 1] into outputs
   std::vector<TensorId> outputs;            // kNone where an optional output is absent
 
   // Per tensor, [T]
   std::vector<DType> tensor_dtype;
   std::vector<TensorRole> tensor_role;
-  std::vector<NodeId> producer;           // kNone for inputs and constants
-  std::vector<std::int32_t> tensor_name;  // string id
+  std::vector<NodeId> producer;            // kNone for inputs and constants
+  std::vector<std::int32_t> tensor_name;   // string id
   std::vector<std::int32_t> shape_offset;  // [T + 1] into dims
   std::vector<std::int64_t> dims;
 

@@ -1,0 +1,105 @@
+// What the readers of ONNX messages share: bounded lists in the arena, checked wire types, texts.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <memory_resource>
+#include <span>
+#include <string>
+#include <type_traits>
+
+#include "onnx_model.hpp"
+#include "protobuf_fields.hpp"
+
+namespace perfpass::onnx {
+
+using Bytes = std::span<const std::uint8_t>;
+
+/// Numbers of a repeated scalar field, packed or not, in order of appearance.
+template <typename Visit>
+void each_number(const Field& field, const std::uint8_t* origin, Wire element, Visit visit) {
+  if (field.wire == element) {
+    visit(field.value);
+    return;
+  }
+  FieldReader reader(field.payload, origin);
+  if (element == Wire::varint) {
+    for (std::uint64_t value = 0; reader.next_packed_varint(value);) visit(value);
+  } else if (element == Wire::fixed32) {
+    for (std::uint64_t value = 0; reader.next_packed<std::uint32_t>(value);) visit(value);
+  } else {
+    for (std::uint64_t value = 0; reader.next_packed<std::uint64_t>(value);) visit(value);
+  }
+}
+
+class WireReader {
+ protected:
+  WireReader(Bytes bytes, const OnnxLimits& limits, std::pmr::memory_resource& arena)
+      : bytes_(bytes), origin_(bytes.data()), limits_(limits), arena_(arena) {}
+
+  /// Room for n elements, not yet initialised: a file that claims a million nodes and fails at the first must not make
+  /// a million nodes' memory resident.
+  template <typename T>
+  std::span<T> make(std::size_t n) {
+    static_assert(std::is_trivially_destructible_v<T>);
+    if (n == 0) return {};
+    return {static_cast<T*>(arena_.allocate(n * sizeof(T), alignof(T))), n};
+  }
+
+  template <typename T>
+  T& make_one() {
+    return *std::construct_at(make<T>(1).data());
+  }
+
+  /// The next element of a list from make, initialised.
+  template <typename T>
+  static T& fresh(std::span<T> list, std::size_t& i) {
+    return *std::construct_at(&list[i++]);
+  }
+
+  static void require_name(Text name, const char* what) {
+    if (name.empty()) throw Error(ErrorCode::format, std::string(what) + " has no name; the file is damaged");
+  }
+
+  static void expect(const FieldReader& reader, const Field& field, Wire wire, const char* name) {
+    if (field.wire == wire) return;
+    static constexpr std::array<const char*, 6> kNames = {"a varint", "a fixed64", "bytes", "", "", "a fixed32"};
+    reader.fail(std::string("stores ") + name + " as " + kNames[static_cast<std::size_t>(field.wire)] + ", not as " +
+                kNames[static_cast<std::size_t>(wire)]);
+  }
+
+  /// A repeated scalar: its own wire type, or packed bytes.
+  static void expect_list(const FieldReader& reader, const Field& field, Wire wire, const char* name) {
+    if (field.wire != Wire::bytes) expect(reader, field, wire, name);
+  }
+
+  static void bound(std::size_t found, std::size_t allowed, const std::string& what) {
+    if (found <= allowed) return;
+    throw Error(ErrorCode::limit,
+                std::to_string(found) + " " + what + "; at most " + std::to_string(allowed) + " are allowed");
+  }
+
+  Text text(const FieldReader& reader, const Field& field, const char* name) const {
+    expect(reader, field, Wire::bytes, name);
+    if (field.payload.size() > limits_.string_bytes) {
+      throw Error(ErrorCode::limit, std::string(name) + " of " + std::to_string(field.payload.size()) +
+                                        " bytes; at most " + std::to_string(limits_.string_bytes) + " are allowed");
+    }
+    return view(field.payload);
+  }
+
+  static Text view(Bytes payload) { return {reinterpret_cast<const char*>(payload.data()), payload.size()}; }
+
+  void check_depth(int depth) const {
+    if (depth <= limits_.nesting) return;
+    throw Error(ErrorCode::limit, "subgraphs or types nested more than " + std::to_string(limits_.nesting) +
+                                      " deep; at most " + std::to_string(limits_.nesting) + " levels are allowed");
+  }
+
+  Bytes bytes_;
+  const std::uint8_t* origin_;
+  const OnnxLimits& limits_;
+  std::pmr::memory_resource& arena_;
+};
+
+}  // namespace perfpass::onnx
