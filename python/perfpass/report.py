@@ -176,7 +176,7 @@ def _memory_cells(interval: Interval) -> tuple[str, str, str]:
 
 def device_list(devices: Sequence[Device]) -> str:
     """One line per device."""
-    rows = [("id", "memory", "GB/s", "fp32", "fp16", "bf16", "W", "MIG", "name")]
+    rows: list[tuple[str, ...]] = [("id", "memory", "GB/s", "fp32", "fp16", "bf16", "W", "MIG", "name")]
     for d in devices:
         rates = [digits(d.peak_flops[p] / 1e12) if p in d.peak_flops else "-" for p in ("fp32", "fp16", "bf16")]
         rows.append(
