@@ -32,7 +32,7 @@ std::int64_t channels(const NodeView& node, TensorId t) {
   const Shape shape = node.shape(t);
   const int rank = static_cast<int>(shape.size());
   const int spatial = node.attributes().spatial_rank;
-  if (spatial > 0 && rank == spatial + 3) return product(at(shape, 1), at(shape, -1));
+  if (spatial > 0 && rank - 3 == spatial) return product(at(shape, 1), at(shape, -1));
   return node.attributes().channels_last ? at(shape, -1) : at(shape, 1);
 }
 
