@@ -168,7 +168,9 @@ def test_views_move_nothing_and_in_place_writes_are_marked():
             return y.relu_().chunk(2, dim=1)
 
     graph = trace(Steps(), (4, 6))
-    flags = {graph.op_name(n): (graph.attributes[n, VIEW], graph.attributes[n, IN_PLACE]) for n in range(graph.node_count)}
+    flags = {
+        graph.op_name(n): (graph.attributes[n, VIEW], graph.attributes[n, IN_PLACE]) for n in range(graph.node_count)
+    }
     assert flags["transpose"] == (1, 0) and flags["split"] == (1, 0)
     assert flags["copy"] == (0, 0) and flags["relu"] == (0, 1)
 

@@ -62,9 +62,9 @@ def load(
             raise ArgumentError("a torch module needs input_shape, without the batch: input_shape=(3, 224, 224)")
         return torch.trace(model, input_shape, batch=1 if batch is None else batch)
     if "tvm" in origins:
-        from tvm_perfpass import relay
+        from tvm_perfpass.walk import import_module
 
-        return relay.to_graph(model)
+        return import_module(model)
     if origins & {"onnx", "google"} and hasattr(model, "SerializeToString"):
         from perfpass.importers import onnx
 

@@ -46,6 +46,27 @@ def trace_one(key: Key) -> tuple[Key, str]:
     return key, ""
 
 
+def _count_one(model: str) -> tuple[str, tuple[int, int | None] | None]:
+    try:
+        return model, vision_models.parameter_counts(model)
+    except RuntimeError:  # the installed timm does not know the name; tracing reports it
+        return model, None
+
+
+def parameter_counts(models: list[str], jobs: int) -> dict[str, tuple[int, int | None]]:
+    """Parameters of every timm model as built and folded, kept in the cache from run to run."""
+    file = graph_cache.directory() / f"v{graph_cache.VERSION}" / "timm_parameters.json"
+    known: dict[str, Any] = json.loads(file.read_text()) if file.is_file() else {}
+    missing = [m for m in models if m not in known]
+    if missing:
+        print(f"counting the parameters of {len(missing)} models", file=sys.stderr)
+        with multiprocessing.get_context("spawn").Pool(jobs, _quiet_worker) as pool:
+            known |= dict(pool.imap_unordered(_count_one, missing, chunksize=8))
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(known))
+    return {model: (counts[0], counts[1]) for model, counts in known.items() if counts is not None}
+
+
 def _quiet_worker() -> None:
     os.nice(10)
     import torch
@@ -204,7 +225,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=2, help="tracing processes (default: 2)")
     options = parser.parse_args(arguments)
 
-    distilled = vision.read(options.shared)
+    distilled = vision.read(options.shared, parameter_counts(vision.timm_models(options.shared), options.jobs))
     keys = sorted(
         {(s, m, int(z)) for s, m, z in distilled.rows[["source", "model", "img_size"]].itertuples(index=False)}
     )

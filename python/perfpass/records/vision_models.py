@@ -14,8 +14,15 @@ if TYPE_CHECKING:
 
 BATCHES = (2, 3)  # not 1: a dimension of size 1 broadcasts and may change the operators that run
 
+# A suffix of a record's model: measured with its parallel branches folded into one convolution each.
+REPARAMETERIZED = "+reparameterized"
+
 # Names that timm dropped without an alias: the same architecture under its present name, or as a variant of another.
 _VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    # timm's alias names the 8d network for all four.
+    "ig_resnext101_32x16d": ("resnext101_32x16d", {}),
+    "ig_resnext101_32x32d": ("resnext101_32x32d", {}),
+    "ig_resnext101_32x48d": ("resnext101_32x32d", {"base_width": 48}),
     "vit_base_patch16_reg8_gap_256": ("vit_base_patch16_reg4_gap_256", {"reg_tokens": 8}),
 }
 _RENAMED = {
@@ -26,15 +33,37 @@ _RENAMED = {
 }
 
 
-def _timm(name: str, img_size: int, fixed: bool) -> torch.nn.Module:
+def _timm(name: str, img_size: int, fixed: bool, device: str = "meta") -> torch.nn.Module:
     import timm
     import torch
 
     name, variant = _VARIANTS.get(name, (_RENAMED.get(name, name), {}))
     kwargs = variant | ({"img_size": img_size} if fixed else {})
-    with torch.device("meta"), warnings.catch_warnings():
+    with torch.device(device), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return timm.create_model(name, pretrained=False, **kwargs)
+
+
+def _reparameterized(name: str) -> torch.nn.Module | None:
+    """The model with its parallel branches folded (RepVGG, MobileOne, ...); None where nothing folds.
+
+    Folding computes on weights, so they are allocated (and random) here, unlike everywhere else.
+    """
+    from timm.utils.model import reparameterize_model
+
+    if not any(hasattr(m, "reparameterize") or hasattr(m, "fuse") for m in _timm(name, 0, False).modules()):
+        return None
+    return reparameterize_model(_timm(name, 0, False, device="cpu").eval())
+
+
+def parameter_counts(name: str) -> tuple[int, int | None]:
+    """Parameters of a timm model (buffers not counted) as built, and reparameterized; None where nothing folds."""
+    from perfpass.importers import torchvision_schemas
+
+    torchvision_schemas.define()
+    folded = _reparameterized(name)
+    plain = sum(p.numel() for p in _timm(name, 0, False).parameters())
+    return plain, None if folded is None else sum(p.numel() for p in folded.parameters())
 
 
 def _torchvision(name: str) -> torch.nn.Module:
@@ -75,7 +104,8 @@ def architectures(models: Iterable[tuple[str, str]]) -> dict[tuple[str, str], tu
             family = getattr(torchvision.models, model).__module__.rpartition(".")[2]
             result[source, model] = model, family
             continue
-        name = _RENAMED.get(model, model).partition(".")[0]
+        name = _VARIANTS.get(model, (_RENAMED.get(model, model), {}))[0] if model.startswith("ig_") else model
+        name = _RENAMED.get(name, name).removesuffix(REPARAMETERIZED).partition(".")[0]
         name = (registry._deprecated_models.get(name) or name).partition(".")[0]
         module = registry._model_to_module.get(name)
         # A model that the installed timm lacks stands alone under the first part of its name.
@@ -92,6 +122,14 @@ def traces(source: str, model: str, img_size: int) -> tuple[OpGraph, OpGraph]:
     from perfpass.importers import torchvision_schemas
 
     torchvision_schemas.define()
+    if model.endswith(REPARAMETERIZED):
+        from perfpass.importers.torch import trace
+
+        folded = _reparameterized(model.removesuffix(REPARAMETERIZED))
+        if folded is None:
+            raise UnsupportedError(f"{model}: this model has no branches that fold")
+        first, second = (trace(folded, (3, img_size, img_size), batch=b) for b in BATCHES)
+        return first, second
     failure: Exception | None = None
     for fixed in (False, True) if source == "timm" else (False,):
         try:
