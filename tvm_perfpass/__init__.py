@@ -9,14 +9,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tvm_perfpass.build import build, read_prediction
     from tvm_perfpass.instrument import PerformanceInstrument
+    from tvm_perfpass.library import build, read_prediction
     from tvm_perfpass.relay import PredictPerformance
     from tvm_perfpass.walk import import_module as import_relay
 
 _HOME = {
-    "build": ("tvm_perfpass.build", "build"),
-    "read_prediction": ("tvm_perfpass.build", "read_prediction"),
+    "build": ("tvm_perfpass.library", "build"),
+    "read_prediction": ("tvm_perfpass.library", "read_prediction"),
     "PerformanceInstrument": ("tvm_perfpass.instrument", "PerformanceInstrument"),
     "PredictPerformance": ("tvm_perfpass.relay", "PredictPerformance"),
     "import_relay": ("tvm_perfpass.walk", "import_module"),

@@ -6,6 +6,7 @@ objects built here; every offset is checked against TVM's own reflection (``tvm_
 
 from __future__ import annotations
 
+import atexit
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -48,23 +49,30 @@ def import_module(mod: tvm.IRModule, params: Mapping[str, Any] | Iterable[str] |
 def walk(mod: tvm.IRModule, params: Mapping[str, Any] | Iterable[str] | None = None) -> Walk:
     """As import_module, with the fused function of every node."""
     names = None if params is None else [str(name) for name in params]
-    mod = typed(mod)
+    complete = typed(mod)
+    try:
+        return _walk(complete, names)
+    except GraphError:
+        if complete is not mod:
+            raise
+    # Passes such as binding parameters leave single expressions without a type in a module that has them elsewhere.
+    return _walk(_infer_types(mod), names)
+
+
+def _walk(mod: tvm.IRModule, names: list[str] | None) -> Walk:
     main, functions = _functions(mod)
     native = _native()
-    if native is None:
-        from tvm_perfpass.walk_plain import walk_plain
+    if native is not None:
+        try:
+            core, groups = native.walk(
+                main.handle.value, [(var.handle.value, function.handle.value) for var, function in functions], names
+            )
+            return Walk(OpGraph(core), groups)
+        except _relay.AbiError as error:
+            _say_slow(str(error))
+    from tvm_perfpass.walk_plain import walk_plain
 
-        return walk_plain(mod, names)
-    try:
-        core, groups = native.walk(
-            main.handle.value, [(var.handle.value, function.handle.value) for var, function in functions], names
-        )
-    except _relay.AbiError as error:
-        _say_slow(str(error))
-        from tvm_perfpass.walk_plain import walk_plain
-
-        return walk_plain(mod, names)
-    return Walk(OpGraph(core), groups)
+    return walk_plain(mod, names)
 
 
 def typed(mod: tvm.IRModule) -> tvm.IRModule:
@@ -81,7 +89,8 @@ def typed(mod: tvm.IRModule) -> tvm.IRModule:
 
 def _infer_types(mod: tvm.IRModule) -> tvm.IRModule:
     try:
-        return relay.transform.InferType()(mod)
+        with tvm.transform.PassContext():  # one without the instruments of a build that is under way
+            return relay.transform.InferType()(mod)
     except tvm.error.TVMError as error:
         lines = [line for line in str(error).splitlines() if line.strip()]
         raise GraphError(f"the module does not type-check: {lines[-1] if lines else error}") from error
@@ -110,9 +119,13 @@ def _native() -> _relay.Walker | None:
     except (_relay.AbiError, ImportError, AttributeError) as error:
         _say_slow(str(error))
         return None
-    probes = _probes()
+    with tvm.transform.PassContext():  # as above: an instrument must not see the probes
+        probes = _probes()
     walker.calibrate({key: [probe.handle.value for probe in objects] for key, objects in probes.items()})
     return walker
+
+
+atexit.register(_native.cache_clear)  # before nanobind looks for objects that outlive the interpreter
 
 
 def _say_slow(reason: str) -> None:
