@@ -16,7 +16,7 @@ constexpr std::int64_t kNewestOpset = 28;  // onnx 1.23
 constexpr std::int64_t kLastPlausibleOpset = 100;
 constexpr std::size_t kBeingCounted = std::numeric_limits<std::size_t>::max();
 
-std::string label(const Node& node) { return quoted(node.name) + " (" + std::string(quoted(node.op_type)) + ")"; }
+std::string label(const Node& node) { return quoted(node.name) + " (" + escaped(node.op_type) + ")"; }
 
 /// Operands that hold parameters although their type is an integer.
 struct QuantizedOperands {
@@ -43,15 +43,24 @@ bool is_byte_type(DType dtype) {
   return dtype != DType::boolean && !is_floating(dtype) && bits_of(dtype) > 0 && bits_of(dtype) <= 8;
 }
 
-/// Every name that the nodes of a subgraph and of its subgraphs read.
-void each_read(const Graph& graph, const std::function<void(Text)>& visit) {
+/// Every name that a subgraph and those within it read from the graphs around it.
+void each_capture(const Graph& graph, const std::function<void(Text)>& visit) {
+  NameTable own(graph.nodes.size() + graph.inputs.size() + graph.initializers.size());
+  for (const ValueInfo& input : graph.inputs) own.insert(input.name, 0);
+  for (const Constant& constant : graph.initializers) own.insert(constant.name, 0);
   for (const Node& node : graph.nodes) {
-    for (const Text name : node.inputs) visit(name);
+    for (const Text name : node.outputs) own.insert(name, 0);
+  }
+  const std::function<void(Text)> outer = [&](Text name) {
+    if (own.find(name) == NameTable::kAbsent) visit(name);
+  };
+  for (const Node& node : graph.nodes) {
+    for (const Text name : node.inputs) outer(name);
     for (const Attribute& attribute : node.attributes) {
-      if (attribute.graph != nullptr) each_read(*attribute.graph, visit);
+      if (attribute.graph != nullptr) each_capture(*attribute.graph, outer);
     }
   }
-  for (const ValueInfo& output : graph.outputs) visit(output.name);
+  for (const ValueInfo& output : graph.outputs) outer(output.name);
 }
 
 bool has_subgraph(const Node& node) {
@@ -281,7 +290,7 @@ bool Lowering::captures_ready(const Scope& scope, const Node& node) const {
   bool ready = true;
   for (const Attribute& attribute : node.attributes) {
     if (attribute.graph == nullptr) continue;
-    each_read(*attribute.graph, [&](Text name) {
+    each_capture(*attribute.graph, [&](Text name) {
       const Slot* slot = find(scope, name);
       ready = ready && (slot == nullptr || slot->ready);
     });
@@ -322,7 +331,7 @@ std::vector<std::uint32_t> Lowering::order_from(const Scope& scope, std::size_t 
     };
     for (const Text name : scope.nodes[i].inputs) depend(name);
     for (const Attribute& attribute : scope.nodes[i].attributes) {
-      if (attribute.graph != nullptr) each_read(*attribute.graph, depend);
+      if (attribute.graph != nullptr) each_capture(*attribute.graph, depend);
     }
   }
   std::priority_queue<std::uint32_t, std::vector<std::uint32_t>, std::greater<>> queue;
@@ -342,7 +351,7 @@ std::vector<std::uint32_t> Lowering::order_from(const Scope& scope, std::size_t 
   const auto stuck = static_cast<std::size_t>(
       std::find_if(pending.begin(), pending.end(), [](std::uint32_t p) { return p > 0; }) - pending.begin());
   throw Error(ErrorCode::graph, "the graph has a cycle: " + std::to_string(n - first - order.size()) +
-                                    " nodes wait for one another, the first is " + label(scope.nodes[stuck]));
+                                    " node(s) wait for one another, the first is " + label(scope.nodes[stuck]));
 }
 
 }  // namespace perfpass::onnx

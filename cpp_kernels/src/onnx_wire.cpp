@@ -252,7 +252,7 @@ class ModelReader : TensorReader {
       throw Error(ErrorCode::format, "node " + quoted(result.name) + " has no op_type; the file is damaged");
     }
     if (result.outputs.empty()) {
-      throw Error(ErrorCode::format, "node " + quoted(result.name) + " (" + quoted(result.op_type) +
+      throw Error(ErrorCode::format, "node " + quoted(result.name) + " (" + escaped(result.op_type) +
                                          ") has no output; every ONNX node has one");
     }
   }

@@ -1,0 +1,140 @@
+#include <array>
+#include <cstring>
+#include <memory_resource>
+
+#include "../src/name_table.hpp"
+#include "../src/onnx_file.hpp"
+#include "../src/onnx_wire.hpp"
+#include "check.hpp"
+#include "onnx_message.hpp"
+#include "perfpass/onnx_reader.hpp"
+
+namespace {
+
+using namespace perfpass;
+using namespace perfpass::testing;
+
+struct Parsed {
+  std::pmr::monotonic_buffer_resource arena;
+  std::string bytes;
+  onnx::Model model;
+
+  explicit Parsed(std::string serialized, const OnnxLimits& limits = {}) : bytes(std::move(serialized)) {
+    model = onnx::read_model(as_bytes(bytes), limits, arena);
+  }
+};
+
+std::string relu_graph(const std::string& more = "") {
+  return bytes(1, node("Relu", {"x"}, {"y"})) + bytes(11, value("x", {2, 3})) + bytes(12, value("y", {2, 3})) + more;
+}
+
+TEST(lists_are_read_packed_and_unpacked_alike) {
+  const std::string packed = bytes(1, "axes") + bytes(8, varint(3) + varint(300)) + number(20, 7);
+  const std::string unpacked = bytes(1, "axes") + number(8, 3) + number(8, 300) + number(20, 7);
+  for (const std::string& attribute : {packed, unpacked}) {
+    const Parsed parsed(model(bytes(1, node("Relu", {"x"}, {"y"}, bytes(5, attribute)))));
+    const onnx::Attribute& read = parsed.model.graph->nodes[0].attributes[0];
+    CHECK(read.kind == onnx::Attribute::Kind::integers);
+    CHECK_EQUAL(read.integers.size(), std::size_t{2});
+    CHECK_EQUAL(read.integers[1], 300);
+  }
+}
+
+TEST(an_attribute_without_a_declared_type_is_what_it_stores) {
+  const Parsed parsed(model(bytes(1, node("Gather", {"x"}, {"y"}, bytes(5, bytes(1, "axis") + number(3, -2))))));
+  const onnx::Attribute& read = parsed.model.graph->nodes[0].attributes[0];
+  CHECK(read.kind == onnx::Attribute::Kind::integer);
+  CHECK_EQUAL(read.integer, -2);
+}
+
+TEST(small_integers_are_read_from_raw_and_typed_data) {
+  const std::array<std::int64_t, 2> expected{-1, 7};
+  std::string raw(16, '\0');
+  std::memcpy(raw.data(), expected.data(), 16);
+  const std::string head = number(1, 2) + number(2, 7) + bytes(8, "c");
+  for (const std::string& data : {bytes(9, raw), number(7, -1) + number(7, 7), bytes(7, varint(~0ULL) + varint(7))}) {
+    const Parsed parsed(model(relu_graph(bytes(5, head + data))));
+    const onnx::Constant& constant = parsed.model.graph->initializers[0];
+    CHECK(constant.has_values);
+    CHECK_EQUAL(constant.integers[0], -1);
+    CHECK_EQUAL(constant.integers[1], 7);
+  }
+}
+
+TEST(half_precision_constants_have_their_values) {
+  // 1.5 in float16 (0x3e00) and bfloat16 (0x3fc0)
+  for (const auto& [type, bits] : {std::pair{10, "\x00\x3e"}, std::pair{16, "\xc0\x3f"}}) {
+    const Parsed parsed(
+        model(relu_graph(bytes(5, number(2, type) + bytes(8, "c") + bytes(9, std::string_view(bits, 2))))));
+    CHECK_EQUAL(parsed.model.graph->initializers[0].reals[0], 1.5);
+  }
+}
+
+TEST(large_and_external_constants_have_a_shape_and_no_values) {
+  const std::string large =
+      number(1, 100) + number(1, 100) + number(2, 7) + bytes(8, "l") + bytes(9, std::string(80'000, 'a'));
+  const std::string external =
+      number(1, 5) + number(2, 7) + bytes(8, "e") + bytes(13, bytes(1, "location")) + number(14, 1);
+  const Parsed parsed(model(relu_graph(bytes(5, large) + bytes(5, external))));
+  for (const onnx::Constant& constant : parsed.model.graph->initializers) CHECK(!constant.has_values);
+  CHECK_EQUAL(parsed.model.graph->initializers[1].shape[0], 5);
+}
+
+TEST(names_in_messages_are_printable_and_short) {
+  CHECK_EQUAL(onnx::quoted("conv"), "'conv'");
+  CHECK_EQUAL(onnx::quoted("a\xff\n"), "'a\\xff\\x0a'");
+  CHECK_EQUAL(onnx::quoted("\xc3\xa9"), "'\xc3\xa9'");             // a character of two bytes
+  CHECK_EQUAL(onnx::quoted("\xc0\xaf"), "'\\xc0\\xaf'");           // an overlong form
+  CHECK_EQUAL(onnx::quoted("\xed\xa0\x80"), "'\\xed\\xa0\\x80'");  // a surrogate
+  CHECK_EQUAL(onnx::quoted(std::string(500, 'n')).size(), std::size_t{85});
+}
+
+TEST(the_name_table_keeps_every_name_while_it_grows) {
+  onnx::NameTable table(2);
+  std::vector<std::string> names;
+  for (int i = 0; i < 5000; ++i) names.push_back("tensor_" + std::to_string(i));
+  for (std::uint32_t i = 0; i < names.size(); ++i) CHECK(table.insert(names[i], i).second);
+  for (std::uint32_t i = 0; i < names.size(); ++i) CHECK_EQUAL(table.find(names[i]), i);
+  CHECK(!table.insert("tensor_7", 9).second);
+  CHECK_EQUAL(table.find("tensor_5000"), onnx::NameTable::kAbsent);
+}
+
+TEST(interned_strings_keep_their_ids) {
+  StringPool pool;
+  CHECK_EQUAL(pool.intern(""), 0);
+  const std::int32_t first = pool.intern("a");
+  for (int i = 0; i < 1000; ++i) pool.intern("name" + std::to_string(i));
+  CHECK_EQUAL(pool.intern("a"), first);
+  CHECK_EQUAL(pool.at(pool.intern("name77")), "name77");
+  CHECK_EQUAL(pool.size(), std::size_t{1002});
+}
+
+TEST(a_symbolic_dimension_takes_its_value_or_is_named_in_the_error) {
+  const std::string bytes_ = model(bytes(1, node("Relu", {"x"}, {"y"})) + bytes(11, value("x", {-1, 3}, "seq")) +
+                                   bytes(12, value("y", {-1, 3}, "seq")));
+  CHECK_ERROR(read_onnx_bytes(as_bytes(bytes_)), ErrorCode::shape, "--dim seq=N");
+  OnnxOptions options;
+  options.dims["seq"] = 5;
+  const OpGraph graph = read_onnx_bytes(as_bytes(bytes_), options);
+  CHECK_EQUAL(graph.shape(graph.graph_outputs[0])[0], 5);
+  options.dims["sequence"] = 5;
+  CHECK_ERROR(read_onnx_bytes(as_bytes(bytes_), options), ErrorCode::argument, "'sequence'");
+  options.dims = {{"seq", 5}};
+  options.batch = 6;
+  CHECK_ERROR(read_onnx_bytes(as_bytes(bytes_), options), ErrorCode::shape, "give one value");
+}
+
+TEST(nodes_in_the_wrong_order_are_sorted) {
+  const std::string bytes_ = model(bytes(1, node("Exp", {"h"}, {"y"})) + bytes(1, node("Relu", {"x"}, {"h"})) +
+                                   bytes(11, value("x", {4})) + bytes(12, value("y", {4})));
+  const OpGraph graph = read_onnx_bytes(as_bytes(bytes_));
+  CHECK(graph.op[0] == OpKind::relu);
+  CHECK_EQUAL(graph.edge_count(), std::size_t{1});
+}
+
+TEST(other_formats_are_called_by_their_name) {
+  CHECK_EQUAL(onnx::recognised_format(as_bytes(std::string("\xff\xd8\xff\xe0", 4))), "a JPEG image");
+  CHECK_EQUAL(onnx::recognised_format(as_bytes(std::string("\x08\x07\x12\x07pytorch", 11))), "");
+}
+
+}  // namespace
