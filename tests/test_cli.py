@@ -123,7 +123,7 @@ def test_explain_shows_what_time_and_memory_are_made_of(models):
         "Where the figures come from",
     ):
         assert word in text
-    assert "Conv" in text and max(map(len, text.splitlines())) <= 100
+    assert "conv " in text and max(map(len, text.splitlines())) <= 100
 
 
 def test_control_characters_of_a_model_never_reach_the_terminal(models):

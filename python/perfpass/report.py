@@ -100,7 +100,7 @@ def explanation(prediction: Prediction) -> str:
     operators = [("operator", "runs", "ms", "share", "output", "example")]
     operators += [
         (
-            printable(o["source_operator"]) or o["operator"],
+            o["operator"],
             digits(o["count"]),
             digits(o["ms"]),
             f"{o['ms'] / total:.1%}",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from perfpass.graph import DTYPES, OPERATOR_CLASSES, OPERATORS, OpGraph
 from perfpass.prediction import Interval, MigHint, Prediction, Support
 from perfpass.predictors import analytic
 from perfpass.predictors.estimate import Estimate, Inputs
+from perfpass.predictors.fusion import as_run
 from perfpass.predictors.workload import check, leading_dim
 
 if TYPE_CHECKING:
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 TOP_OPERATORS = 10
 TOP_TENSORS = 10
-MAX_RANK = 16  # of a tensor (cpp_kernels/include/perfpass/graph.hpp), so the most integers that a shape can have
-_INTEGER = np.array([name.startswith(("int", "uint", "bool")) for name in DTYPES])
 # The caching allocator of torch rounds every block up to 512 bytes (c10/cuda/CUDACachingAllocator.cpp, kMinBlockSize).
 _ALIGNMENT_BYTES = {"torch": 512, "torch.compile": 512}
 
@@ -87,7 +85,7 @@ def predict_graph(
     workload = check(target, batch=batch, precision=precision, mode=mode, runtime=runtime, layout=layout)
     batch = leading_dim(graph) if workload.batch is None else workload.batch
     counted = costs.count(graph, float_as=workload.float_as)
-    table = _with_free_shape_arithmetic(features.operator_table(graph, counted))
+    table = as_run(graph, counted, features.operator_table(graph, counted), runtime)
     plan = memory.plan(graph, float_as=workload.float_as, alignment_bytes=_ALIGNMENT_BYTES.get(runtime, 64))
     inputs = Inputs(
         graph=graph,
@@ -121,18 +119,6 @@ def predict_graph(
             "layout": workload.layout,
         },
     )
-
-
-def _with_free_shape_arithmetic(table: OperatorTable) -> OperatorTable:
-    """The table with shape arithmetic marked as moving nothing, as views are.
-
-    Exporters write out how shapes are computed (Shape, Gather, Concat on a few integers, scales from a square root).
-    Runtimes fold it or do it on the host; none of it is a kernel of the network.
-    """
-    integer = _INTEGER[np.asarray(table.dtype)]
-    outputs = np.asarray(table.output_elements)
-    shape_arithmetic = (outputs <= 1) | (integer & (outputs <= MAX_RANK))
-    return replace(table, view=np.where(shape_arithmetic & (np.asarray(table.macs) == 0), 1, table.view))
 
 
 def _predictor(inputs: Inputs) -> Any:

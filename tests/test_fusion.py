@@ -1,0 +1,84 @@
+"""Operators that exporters write out in parts are one row again, and nothing is lost on the way."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from graph_strategies import graphs
+from perfpass import costs, features
+from perfpass.features import OperatorTable
+from perfpass.graph import OPERATORS, OpGraph
+from perfpass.importers import load
+from perfpass.predictors.fusion import as_run
+
+
+def tables(graph: OpGraph, runtime: str = "torch") -> tuple[OperatorTable, OperatorTable]:
+    """The table as counted and as run."""
+    counted = costs.count(graph)
+    table = features.operator_table(graph, counted)
+    return table, as_run(graph, counted, table, runtime)
+
+
+def kernels(table: OperatorTable) -> Counter[str]:
+    """How often each operator is launched."""
+    found: Counter[str] = Counter()
+    for op, count, view in zip(table.op, table.count, table.view, strict=True):
+        if not view:
+            found[OPERATORS[op]] += int(count)
+    return found
+
+
+def macs(table: OperatorTable) -> float:
+    return float((table.macs * table.count).sum())
+
+
+def test_an_exported_vision_transformer_runs_the_kernels_of_its_torch_module(examples):
+    before, after = tables(load(examples / "vit_base_patch16_224.onnx"))
+    found = kernels(after)
+    assert found["attention"] == 12 and found["gelu"] == 12 and found["dense"] == 49 and found["layer_norm"] == 25
+    assert not {"softmax", "erf", "matmul", "mul", "div"} & set(found)
+    assert macs(after) == macs(before)
+
+
+def test_layer_norms_and_gelus_of_an_old_exporter_are_found(examples):
+    before, after = tables(load(examples / "deberta_v3_large.onnx"))
+    found = kernels(after)
+    assert found["layer_norm"] == 50 and found["gelu"] == 24 and found["dense"] == 144
+    assert macs(after) == macs(before)
+    assert sum(found.values()) < 0.4 * sum(kernels(before).values())
+
+
+def test_attention_and_silu_of_a_decoder_are_found(examples):
+    before, after = tables(load(examples / "llama_1b_prefill.onnx"))
+    found = kernels(after)
+    assert found["attention"] == 16 and found["silu"] == 16
+    assert macs(after) == macs(before)
+
+
+def test_a_convolutional_network_keeps_its_table(examples):
+    before, after = tables(load(examples / "resnet50.onnx"))
+    assert kernels(after) == kernels(before)
+    assert np.array_equal(after.count, before.count)
+
+
+@pytest.mark.parametrize("runtime", ["torch", "onnxruntime"])
+def test_transposes_are_strides_in_torch_and_copies_elsewhere(examples, runtime):
+    found = kernels(tables(load(examples / "vit_base_patch16_224.onnx"), runtime)[1])
+    assert found["split"] == (0 if runtime == "torch" else 12)
+
+
+@settings(derandomize=True, max_examples=150, deadline=None)
+@given(graphs(), st.sampled_from(["torch", "tvm"]))
+def test_no_work_appears_or_vanishes_in_any_graph(graph, runtime):
+    before, after = tables(graph, runtime)
+    assert macs(after) == macs(before)
+    assert (after.count > 0).all()
+    moved = [
+        float(((t.bytes_read + t.bytes_written) * t.count)[np.asarray(t.view) == 0].sum()) for t in (before, after)
+    ]
+    assert moved[1] <= moved[0]
