@@ -127,11 +127,18 @@ class Maker:
         past = self.size(0, 3)
         present = [((batch, kv, k + past, dim), "float32")] if self.random.random() < 0.5 else []
         counts = {"num_heads": heads, "num_kv_heads": kv, "causal": int(self.random.random() < 0.5)}
-        layout = self.random.randrange(6)
+        layout = self.random.randrange(7)
         out = ((batch, q, heads * v_dim), "float32")
         if layout == 0:
             inputs = [(batch, heads, q, dim), (batch, kv, k, dim), (batch, kv, k, v_dim)]
             out = ((batch, heads, q, v_dim), "float32")
+        elif layout == 6:  # tokens of all sequences in a row, projected or not
+            out, present = ((q, heads * v_dim), "float32"), []
+            if self.random.random() < 0.5:
+                weight = self.weight((heads * v_dim, 2 * heads * dim + heads * v_dim))
+                self.node("attention", [self.data((q, heads * v_dim)), weight, -1], [out], num_heads=heads)
+                return
+            inputs = [(q, heads * dim), (k, kv * dim), (k, kv * v_dim)]
         elif layout == 1:
             inputs = [(batch, q, heads * dim), (batch, k, kv * dim), (batch, k, kv * v_dim)]
         elif layout == 2:
@@ -189,6 +196,16 @@ class Maker:
             self.node("moe", inputs, [((tokens, hidden), "float32")], contraction=self.size(1, 2), weight_bits=width)
         else:
             b, d, length, n = (self.size() for _ in range(4))
+            if self.random.random() < 0.5:  # linear attention
+                heads, kv = 2 * d, d
+                inputs = [
+                    self.data((b, length, heads * n)),
+                    self.data((b, length, kv * n)),
+                    self.data((b, length, kv * 3)),
+                ]
+                out = ((b, length, heads * 3), "float32")
+                self.node("state_space_scan", inputs, [out], num_heads=heads, num_kv_heads=kv)
+                return
             x = self.data((b, d, length))
             inputs = [x, self.data((b, d, length)), self.weight((d, n)), self.data((b, n, length))]
             self.node("state_space_scan", inputs, [((b, d, length), "float32")])
@@ -210,8 +227,9 @@ class Maker:
             self.inputs.append(index)
         return index
 
-    def loose(self) -> None:
-        op = self.random.choice(LOOSE)
+    def loose(self, op: str = "") -> None:
+        """A node whose operands, attributes and results are anything at all; of any loose kind unless one is given."""
+        op = op or self.random.choice(LOOSE)
         attributes = {
             "spatial_rank": self.size(0, 3),
             "axis": self.size(-3, 3),

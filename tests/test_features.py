@@ -11,6 +11,7 @@ from graph_strategies import graphs
 from perfpass import costs, features
 from perfpass.errors import ArgumentError, FileError, FormatError
 from perfpass.graph import OPERATORS, OpGraph
+from perfpass.importers import load
 from test_costs import Sketch
 from twins import costs as costs_twin
 from twins import features as twin
@@ -54,6 +55,20 @@ def test_the_operator_table_equals_the_plain_twin(graph, float_as):
     assert len(table) == len(rows)
     for name in ("count", "first_node", *table_twin.COLUMNS):
         assert getattr(table, name).tolist() == [row[name] for row in rows], name
+
+
+@pytest.mark.parametrize("name", ["resnet50", "llama_1b_prefill"])
+def test_features_of_real_exports_equal_the_plain_twins(examples, name):
+    graph = load(examples / f"{name}.onnx")
+    counted = costs_twin.count(graph)
+    for schema in features.SCHEMAS:
+        found = features.extract(graph, schema)
+        nodes, statics = twin.extract(graph, schema, counted)
+        np.testing.assert_allclose(found.nodes, nodes, rtol=1e-6, atol=1e-7)
+        np.testing.assert_allclose(found.statics, statics, rtol=1e-6, atol=1e-7)
+    table, rows = features.operator_table(graph), table_twin.rows(graph, counted)
+    for column in ("count", "first_node", *table_twin.COLUMNS):
+        assert getattr(table, column).tolist() == [row[column] for row in rows], column
 
 
 def test_the_operator_table_sums_to_the_totals():

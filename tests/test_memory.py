@@ -10,6 +10,7 @@ from graph_strategies import graphs
 from perfpass import _core, memory
 from perfpass.errors import ArgumentError
 from perfpass.graph import OpGraph
+from perfpass.importers import load
 from twins import memory as twin
 
 KILO = 1000  # every tensor below has 250 floats
@@ -36,6 +37,15 @@ def test_plans_equal_brute_force(graph, float_as, alignment):
         assert (found.tolist() if isinstance(value, list) else found) == value, name
     if plan.peak_node >= 0:
         assert plan.peak_bytes.sum() == plan.peak_activation_bytes == plan.live_bytes[plan.peak_node]
+
+
+def test_the_plan_of_a_real_export_equals_brute_force(examples):
+    graph = load(examples / "resnet50.onnx")
+    plan, expected = memory.plan(graph, alignment_bytes=512), twin.plan(graph, alignment=512)
+    assert {name: getattr(plan, name) for name in ("peak_node", "peak_activation_bytes", "weight_bytes")} == {
+        name: expected[name] for name in ("peak_node", "peak_activation_bytes", "weight_bytes")
+    }
+    assert plan.live_bytes.tolist() == expected["live_bytes"]
 
 
 def test_a_chain_keeps_the_input_and_two_tensors():

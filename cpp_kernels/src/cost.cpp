@@ -38,6 +38,12 @@ std::string NodeView::label() const {
   return text.append(" (").append(g.strings.at(g.source_op[id]).substr(0, 200)).append(1, ')');
 }
 
+bool is_fused_embedding(const NodeView& node) noexcept {
+  const TensorId ids = node.input(0);
+  return node.op() == OpKind::embedding && ids != kNone && !node.g.is_constant(ids) &&
+         !is_floating(node.g.tensor_dtype[ids]) && node.inputs().size() > 2;
+}
+
 }  // namespace detail
 
 namespace {
@@ -122,6 +128,19 @@ class Counter {
     return bytes;
   }
 
+  /// Rows of every table, and the ids, scale and shift whole.
+  Count read_fused_embedding(const NodeView& node) {
+    Count bytes = 0;
+    for (const TensorId t : node.inputs()) {
+      if (t == kNone || last_reader_[t] == node.id) continue;
+      last_reader_[t] = node.id;
+      const bool table = g_.is_constant(t) && g_.shape(t).size() == 2;
+      const int bits = detail::effective_bits(g_.tensor_dtype[t], float_as_);
+      bytes += table ? bytes_for(node.elements(node.output(0)), bits) : bytes_[t];
+    }
+    return bytes;
+  }
+
   static bool overwrites(const NodeView& node) {
     return node.attributes().in_place != 0 && (node.op() == OpKind::scatter || node.op() == OpKind::copy) &&
            node.inputs().size() >= 2;
@@ -129,8 +148,10 @@ class Counter {
 
   Count read(const NodeView& node) {
     switch (node.op()) {
-      case OpKind::gather:
       case OpKind::embedding:
+        if (detail::is_fused_embedding(node)) return read_fused_embedding(node);
+        [[fallthrough]];
+      case OpKind::gather:
       case OpKind::slice:
       case OpKind::split:
       case OpKind::compress:

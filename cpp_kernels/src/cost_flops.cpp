@@ -203,8 +203,9 @@ Count beyond_macs(const NodeView& node) {
 
 Count node_flops(const NodeView& node, Count macs) {
   const std::int64_t out = node.elements(node.output(0)), in = node.elements(node.input(0));
-  if (node.op() == OpKind::state_space_scan) {  // 9 B L D N: the count of VMamba's flops_selective_scan_fn
-    return Count(macs.value() / 2) * 9;
+  if (node.op() == OpKind::state_space_scan) {
+    // 9 B L D N is the count of VMamba's flops_selective_scan_fn; linear attention has its MACs and no more.
+    return node.attributes().num_heads > 0 ? Count(2) * macs : Count(macs.value() / 2) * 9;
   }
   if (macs.value() > 0) return Count(2) * macs + beyond_macs(node);
   switch (node.op()) {
@@ -232,6 +233,8 @@ Count node_flops(const NodeView& node, Count macs) {
       return Count(in) * log2_ceil(axis_length(node, node.output(0)));
     case OpKind::einsum:
       return in;
+    case OpKind::embedding:
+      return is_fused_embedding(node) ? Count(out) * 9 : Count(0);  // two sums, layer norm 7
     case OpKind::dft: {  // 5 n log2 n per transform of length n, as FFTW's benchmarks count
       const TensorId t = node.output(0);
       return Count(5) * complex_elements(node, t) * log2_ceil(axis_length(node, t));

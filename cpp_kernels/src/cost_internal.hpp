@@ -87,6 +87,8 @@ GemmSizes gemm_sizes(const NodeView& node);
 AttentionSizes attention_sizes(const NodeView& node);
 /// FLOPs of one execution, given its MACs (docs/costs.md).
 Count node_flops(const NodeView& node, Count macs);
+/// ONNX Runtime's EmbedLayerNormalization: ids come first, and every constant of rank 2 is a table that they index.
+bool is_fused_embedding(const NodeView& node) noexcept;
 /// Kernel elements per spatial position (9 for 3x3) of a convolution or pooling; 0 elsewhere.
 std::int64_t kernel_area(const NodeView& node);
 

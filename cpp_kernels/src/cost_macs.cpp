@@ -1,5 +1,6 @@
 // Multiply-accumulates, from shapes and attributes. Formulas and input orders: docs/costs.md.
 #include <algorithm>
+#include <array>
 #include <string>
 
 #include "cost_internal.hpp"
@@ -95,10 +96,18 @@ Count moe_macs(const NodeView& node) {
   return macs;
 }
 
-/// State update h = exp(dt A) h + dt B x and read-out y = C h: two MACs per channel, step and state.
+/// State update and read-out, two MACs per channel, step and state. Mamba: h = exp(dt A) h + dt B x, y = C h with
+/// x [B, D, L] and A [D, N]. Linear attention (num_heads is set): S = S + k v, y = q S with a state of Dk x Dv per
+/// head.
 Count scan_macs(const NodeView& node) {
-  const Shape a = node.shape(require(node, node.input(2), "state matrix"));
-  return Count(2) * node.elements(data_of(node)) * at(a, -1);
+  const std::int64_t heads = node.attributes().num_heads;
+  const Shape third = node.shape(require(node, node.input(2), "state matrix or value"));
+  if (heads <= 0) return Count(2) * node.elements(data_of(node)) * at(third, -1);
+  const std::int64_t kv_heads = node.attributes().num_kv_heads > 0 ? node.attributes().num_kv_heads : heads;
+  const Shape q = node.shape(data_of(node));
+  const std::int64_t tokens = divide(node.elements(node.input(0)), at(q, -1));
+  const Count state = Count(at(q, -1) / heads) * (at(third, -1) / kv_heads);
+  return Count(tokens) * state * (heads + kv_heads);
 }
 
 /// Keys and values so far, where the operator returns them: rank 4 is [batch, heads, length, dim], rank 5 has both.
@@ -109,6 +118,7 @@ std::int64_t length_with_past(const NodeView& node, std::int64_t length, std::in
   return length;
 }
 
+/// Queries of shape [batch, length, hidden] by a weight of shape [hidden, query + key + value].
 AttentionSizes packed_projection(const NodeView& node, Shape q, Shape weight) {
   AttentionSizes s;
   const std::int64_t heads = std::max<std::int64_t>(1, node.attributes().num_heads);
@@ -209,7 +219,7 @@ GemmSizes conv_sizes(const NodeView& node, bool transposed) {
 }
 
 GemmSizes matmul_sizes(const NodeView& node) {
-  const Shape b = node.shape(right_operand(node));
+  const Shape b = node.op() == OpKind::dense ? node.shape(node.input(1)) : node.shape(right_operand(node));
   const std::int64_t k = contracted_length(node);
   const std::int64_t out = node.elements(result_of(node));
   if (node.op() == OpKind::dense || node.op() == OpKind::matmul_nbits || b.size() <= 2) {
@@ -228,6 +238,12 @@ AttentionSizes attention_sizes(const NodeView& node) {
   const Shape q = node.shape(require(node, node.input(0), "query"));
   const Shape k = node.shape(node.input(1));
   const Shape v = node.shape(node.input(2));
+  if (q.size() == 2 && node.attributes().num_heads > 0) {  // tokens of all sequences in a row: one long sequence
+    const std::array<std::int64_t, 3> rows = {1, q[0], q[1]};
+    if (k.size() == 2 && node.g.is_constant(node.input(1))) return packed_projection(node, rows, k);
+    const std::array<std::int64_t, 3> keys = {1, at(k, 0), at(k, 1)}, values = {1, at(v, 0), at(v, 1)};
+    return hidden_layout(node, rows, k.empty() ? k : Shape(keys), v.empty() ? v : Shape(values));
+  }
   if (q.size() == 3 && k.size() == 2) return packed_projection(node, q, k);
   if (q.size() == 5 && q[3] == 3 && node.attributes().num_heads > 0) {  // [batch, length, heads, 3, dim]
     return {product(q[0], q[2]), q[1], length_with_past(node, q[1], q[4]), q[4], q[4], 0};
@@ -245,10 +261,11 @@ Count node_macs(const NodeView& node) {
     case OpKind::conv_transpose:
       return conv_transpose_macs(node);
     case OpKind::matmul:
-    case OpKind::dense:
     case OpKind::quantized_matmul:
     case OpKind::matmul_nbits:
       right_operand(node);
+      [[fallthrough]];
+    case OpKind::dense:  // ONNX's LinearClassifier holds its weights in an attribute
       return Count(node.elements(result_of(node))) * contracted_length(node);
     case OpKind::einsum:
       return einsum_macs(node);

@@ -402,6 +402,10 @@ std::string_view trappm_name(OpKind op) noexcept {
   }
 }
 
+double stored_bytes(const NodeView& node, TensorId t) noexcept {
+  return static_cast<double>(bytes_for(node.elements(t), bits_of(node.g.tensor_dtype[t])));
+}
+
 /// Columns by name; built once.
 class TrappmColumns {
  public:
@@ -593,6 +597,7 @@ void fill_trappm(const FeatureSource& source, FeatureMatrix& matrix) {
   static const TrappmColumns columns;
   constexpr std::int32_t kNotLookedUp = -2;
   std::vector<std::int32_t> of_string(source.graph.strings.size(), kNotLookedUp);  // by string id
+  std::vector<std::uint8_t> counted(source.graph.tensor_count(), 0);
   double memory = 0.0;
   for (NodeId id = 0; id < static_cast<NodeId>(matrix.rows); ++id) {
     const NodeView node = source.node(id);
@@ -602,10 +607,15 @@ void fill_trappm(const FeatureSource& source, FeatureMatrix& matrix) {
     row[named != kNone ? named : columns.of_op(node.op())] = 1.0F;
     write_shape(row + kTrappmOps, node.shape(node.input(0)), 6);
     write_shape(row + kTrappmOps + 6, node.shape(node.output(0)), 6);
-    // onnx-tool's memory, which TraPPM uses: the node's outputs and the weights it is the first to read.
-    double bytes = static_cast<double>(source.costs.weight_bytes[id]);
+    // onnx-tool's memory, which TraPPM uses: the node's outputs and the weights it is the first to read, as stored.
+    double bytes = 0.0;
     for (const TensorId t : node.outputs()) {
-      if (t != kNone) bytes += static_cast<double>(bytes_for(node.elements(t), bits_of(source.graph.tensor_dtype[t])));
+      if (t != kNone) bytes += stored_bytes(node, t);
+    }
+    for (const TensorId t : node.inputs()) {
+      if (t == kNone || source.graph.tensor_role[t] != TensorRole::weight || counted[t]) continue;
+      counted[t] = 1;
+      bytes += stored_bytes(node, t);
     }
     row[kTrappmOps + 12] = real(source.costs.macs[id]);
     row[kTrappmOps + 13] = real(source.costs.parameters[id]);

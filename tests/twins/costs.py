@@ -132,6 +132,9 @@ def attention(node: Node) -> Attention:
     q, k, v = (node.shape(node.input(i)) for i in range(3))
     heads = node.attribute["num_heads"]
     kv_heads = node.attribute["num_kv_heads"] or heads
+    if len(q) == 2 and heads:  # tokens of all sequences in a row
+        q, v = (1, *q), (1, *v) if v else v
+        k = k if node.input(1) < 0 or node.role(node.input(1)) in ("weight", "literal") else (1, *k)
     if len(q) == 3 and len(k) == 2:  # projection weight [hidden, q + k + v]
         hidden = node.shape(node.output(0))[-1]
         heads = max(1, heads)
@@ -202,7 +205,12 @@ def macs(node: Node) -> int:
     if node.op == "moe":
         return moe_macs(node)
     if node.op == "state_space_scan":
-        return 2 * node.elements(node.input(0)) * node.shape(node.input(2))[-1]
+        x, third = node.shape(node.input(0)), node.shape(node.input(2))
+        if node.attribute["num_heads"] == 0:  # Mamba: x [B, D, L], A [D, N]
+            return 2 * prod(x) * third[-1]
+        heads = node.attribute["num_heads"]
+        kv_heads = node.attribute["num_kv_heads"] or heads
+        return prod(x[:-1]) * (x[-1] // heads) * (third[-1] // kv_heads) * (heads + kv_heads)
     return 0
 
 
@@ -253,10 +261,12 @@ def mac_operator_flops(node: Node, count: int) -> int:
 
 def flops(node: Node, count: int) -> int:
     if node.op == "state_space_scan":
-        return count // 2 * 9
+        return 2 * count if node.attribute["num_heads"] else count // 2 * 9
     if count > 0:
         return mac_operator_flops(node, count)
     into, out = node.elements(node.input(0)), node.elements(node.output(0))
+    if is_fused_embedding(node):
+        return 9 * out
     if node.op in ("add", "mul", "minimum", "maximum"):
         return out * max(1, len(node.inputs) - 1)
     if node.op in ("max_pool", "avg_pool"):
@@ -280,6 +290,13 @@ def flops(node: Node, count: int) -> int:
     return out * FLOPS_PER_OUTPUT.get(node.op, 0) + into * FLOPS_PER_INPUT.get(node.op, 0)
 
 
+def is_fused_embedding(node: Node) -> bool:
+    """Ids first, tables behind them: EmbedLayerNormalization."""
+    if node.op != "embedding" or len(node.inputs) < 3 or node.input(0) < 0:
+        return False
+    return node.role(node.input(0)) in ("activation", "input") and node.dtype(node.input(0)) not in FLOATING
+
+
 def overwrites(node: Node) -> bool:
     return bool(node.attribute["in_place"]) and node.op in ("scatter", "copy") and len(node.inputs) >= 2
 
@@ -287,6 +304,12 @@ def overwrites(node: Node) -> bool:
 def bytes_read(node: Node, float_as: str | None) -> int:
     if node.op in GENERATORS + CONTROL:
         return 0
+    if is_fused_embedding(node):
+        tables = {
+            t for t in node.inputs if t >= 0 and node.role(t) in ("weight", "literal") and len(node.shape(t)) == 2
+        }
+        rows = sum(ceil(node.elements(node.output(0)) * bits(node.dtype(t), float_as) / 8) for t in tables)
+        return rows + sum(size_in_bytes(node, t, float_as) for t in {*node.inputs} - tables if t >= 0)
     if node.op in RETURNS_PART:
         returned = 0
         if node.input(0) >= 0:
