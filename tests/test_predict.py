@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import perfpass
+from graph_strategies import graphs
 from perfpass import _core
 from perfpass.errors import ArgumentError, DeviceError, UnsupportedError
 from perfpass.graph import OpGraph
@@ -248,6 +249,13 @@ def test_any_small_network_gives_a_finite_prediction(batch, width, blocks, devic
     found = run(network(batch, width, blocks), device)
     assert all(getattr(found, m).low <= getattr(found, m).median <= getattr(found, m).high for m in METRICS)
     strict(found)
+
+
+@settings(derandomize=True, max_examples=60, deadline=None)
+@given(graphs(), st.sampled_from(["a100", "rtx-3090", "cpu", "a100:1g.5gb"]), st.sampled_from(["fp32", "fp16"]))
+def test_any_graph_gives_a_finite_prediction(graph, device, precision):
+    """Graphs of views, of shape arithmetic, of empty tensors and of unknown operators included."""
+    strict(run(graph, device, precision=precision, batch=1))
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,7 @@ _MASKING = _operators("add", "mul", "div", "where", "cast", "clip")
 _TRANSPOSE = _operators("transpose")
 # What torch does by changing strides, and an ONNX file by an operator that moves data.
 _STRIDED = _operators("transpose", "split", "slice", "expand")
+_NOTHING = _operators("identity", "dropout", "constant")
 _OP = {name: OPERATORS.index(name) for name in OPERATORS}
 
 
@@ -49,12 +50,12 @@ class _Fused:
 
 
 def as_run(graph: OpGraph, costs: Costs, table: OperatorTable, runtime: str) -> OperatorTable:
-    """``table`` with written-out operators put together and shape arithmetic marked as moving nothing."""
+    """``table`` with written-out operators put together, without shape arithmetic and operators that do nothing."""
     if not len(table):
         return table
     links = _Links(graph)
     rows = _row_of_nodes(graph, costs, table)
-    view = np.asarray(table.view).astype(bool) | _is_shape_arithmetic(table)
+    view = np.asarray(table.view).astype(bool)
     if runtime in ("torch", "torch.compile"):
         strided = _STRIDED[table.op]
         copied = rows[_copying_transposes(links)]
@@ -66,6 +67,7 @@ def as_run(graph: OpGraph, costs: Costs, table: OperatorTable, runtime: str) -> 
     attention = _attention(links)
     if len(attention.anchor):
         result.merge_attention(attention)
+    result.drop(_is_shape_arithmetic(table) | _NOTHING[table.op])
     return result.table()
 
 
@@ -275,6 +277,10 @@ class _Rows:
             return False
         np.subtract.at(self._count, rows, self._repeat[nodes])
         return True
+
+    def drop(self, rows: np.ndarray) -> None:
+        """Takes every execution from the rows, given as a mask."""
+        self._count[rows] = 0.0
 
     def merge(self, fused: _Fused) -> None:
         """Anchors change their operator, parts go."""
