@@ -43,7 +43,7 @@ constexpr Operator kOperators[] = {
     {"Ceil", Domain::standard, OpKind::round, infer_unary, nullptr, Variant::ceil},
     {"Celu", Domain::standard, OpKind::celu, infer_same},
     {"CenterCropPad", Domain::standard, OpKind::pad, infer_center_crop_pad},
-    {"Clip", Domain::standard, OpKind::clip, infer_same},
+    {"Clip", Domain::standard, OpKind::clip, infer_clip},
     {"Col2Im", Domain::standard, OpKind::fold, infer_col2im, lower_col2im},
     {"Compress", Domain::standard, OpKind::compress, infer_compress, lower_axis},
     {"Concat", Domain::standard, OpKind::concat, infer_concat, lower_axis},

@@ -177,8 +177,9 @@ void select_values(InferContext& c, std::size_t i, const Value& from, Source sou
 // --- inference, one function per group of operators that share a rule ---
 
 // onnx_operators_elementwise.cpp
-bool infer_same(InferContext&, const Operator&);       // outputs like input 0, no contents
-bool infer_unary(InferContext&, const Operator&);      // the same, with contents
+bool infer_same(InferContext&, const Operator&);   // outputs like input 0, no contents
+bool infer_unary(InferContext&, const Operator&);  // the same, with contents
+bool infer_clip(InferContext&, const Operator&);
 bool infer_predicate(InferContext&, const Operator&);  // boolean, shape of input 0
 bool infer_binary(InferContext&, const Operator&);     // broadcast of all inputs, type of input 0
 bool infer_compare(InferContext&, const Operator&);    // broadcast, boolean
@@ -191,6 +192,7 @@ void lower_dropout(InferContext&, const Operator&);
 
 // onnx_operators_values.cpp: contents of elementwise operators
 void unary_values(InferContext&, const Operator&);
+void clip_values(InferContext&);
 void binary_values(InferContext&, const Operator&);
 void compare_values(InferContext&, const Operator&);
 void where_values(InferContext&);

@@ -96,7 +96,10 @@ DType dtype_of(const InferContext& c, std::size_t i) noexcept {
 
 const Value* integers_of(const InferContext& c, std::size_t i) noexcept {
   const Value* value = input(c, i);
-  return value != nullptr && value->has_values && !is_floating(value->dtype) ? value : nullptr;
+  if (value == nullptr || is_floating(value->dtype)) return nullptr;
+  // Nothing has to be read of a tensor without elements.
+  const bool empty = value->has_shape && std::find(value->shape.begin(), value->shape.end(), 0) != value->shape.end();
+  return value->has_values || empty ? value : nullptr;
 }
 
 Dims integers_attribute(const InferContext& c, Text name) {

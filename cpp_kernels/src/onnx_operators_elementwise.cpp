@@ -15,6 +15,12 @@ bool infer_unary(InferContext& c, const Operator& op) {
   return true;
 }
 
+bool infer_clip(InferContext& c, const Operator& op) {
+  if (!infer_same(c, op)) return false;
+  clip_values(c);
+  return true;
+}
+
 bool infer_predicate(InferContext& c, const Operator& op) {
   if (!ready(c, {0})) return false;
   set(c, 0, DType::boolean, shape_of(c, 0));

@@ -6,6 +6,39 @@
 
 namespace perfpass::onnx {
 
+namespace {
+
+/// Row by row of the axes before the concatenated one. Nothing where the contents do not fill the shape, as after a
+/// rebound batch.
+template <typename T, typename List>
+std::span<const T> joined(InferContext& c, std::size_t axis, T* values, List list) {
+  const Dims out = c.outputs[0].shape;
+  const auto count = static_cast<std::size_t>(elements(out));
+  const auto rows = static_cast<std::size_t>(elements(out.first(axis)));
+  std::size_t at = 0;
+  for (std::size_t row = 0; row < rows; ++row) {
+    for (const Value* v : c.inputs) {
+      const std::span<const T> part = list(*v);
+      const std::size_t length = part.size() / rows;
+      for (std::size_t k = 0; k < length && at < count; ++k) values[at++] = part[row * length + k];
+    }
+  }
+  return {values, at};
+}
+
+void concat_values(InferContext& c, std::size_t axis, bool real) {
+  Value& out = c.outputs[0];
+  const auto count = static_cast<std::size_t>(elements(out.shape));
+  if (real) {
+    out.reals = joined(c, axis, new_reals(c, count), [](const Value& v) { return v.reals; });
+  } else {
+    out.integers = joined(c, axis, new_integers(c, count), [](const Value& v) { return v.integers; });
+  }
+  out.has_values = (real ? out.reals.size() : out.integers.size()) == count;
+}
+
+}  // namespace
+
 bool infer_concat(InferContext& c, const Operator&) {
   set_dtype(c, 0, dtype_of(c, 0));
   if (c.inputs.empty()) fail(c, "found no input, needs at least one");
@@ -29,24 +62,7 @@ bool infer_concat(InferContext& c, const Operator&) {
     }
   }
   set(c, 0, dtype_of(c, 0), out);
-  if (!known || real || !wants_values(c, 0)) return true;
-  // Row by row of the axes before the concatenated one.
-  std::int64_t rows = 1;
-  for (std::size_t d = 0; d < axis; ++d) rows *= out[d];
-  const auto count = static_cast<std::size_t>(elements(out));
-  std::int64_t* values = new_integers(c, count);
-  std::size_t at = 0;
-  for (std::int64_t row = 0; row < rows; ++row) {
-    for (const Value* v : c.inputs) {
-      const std::size_t length = v->integers.size() / static_cast<std::size_t>(std::max<std::int64_t>(1, rows));
-      for (std::size_t k = 0; k < length && at < count; ++k) {
-        values[at++] = v->integers[static_cast<std::size_t>(row) * length + k];
-      }
-    }
-  }
-  if (at != count) return true;  // a rebound batch: contents no longer fit the shape
-  c.outputs[0].integers = {values, count};
-  c.outputs[0].has_values = true;
+  if (known && wants_values(c, 0)) concat_values(c, axis, real);
   return true;
 }
 

@@ -241,6 +241,35 @@ void binary_values(InferContext& c, const Operator& op) {
   }
 }
 
+void clip_values(InferContext& c) {
+  if (!wants_values(c, 0)) return;
+  // Bounds are attributes before opset 11, then scalar inputs.
+  const auto bound = [&](std::size_t slot, Text name, double fallback) -> std::optional<double> {
+    if (slot >= c.inputs.size() || c.inputs[slot] == nullptr) return c.real(name, fallback);
+    const Value& v = *c.inputs[slot];
+    if (holds(&v, true) && v.reals.size() == 1) return v.reals[0];
+    if (holds(&v, false) && v.integers.size() == 1) return static_cast<double>(v.integers[0]);
+    return std::nullopt;
+  };
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const std::optional<double> low = bound(1, "min", -kInfinity), high = bound(2, "max", kInfinity);
+  if (!low || !high) return;
+  const auto at = [](std::int64_t k) { return static_cast<std::size_t>(k); };
+  if (holds(c.inputs[0], true)) {
+    fill_reals(
+        c, [&](std::int64_t k) { return std::optional(std::min(std::max(c.inputs[0]->reals[at(k)], *low), *high)); });
+  } else if (holds(c.inputs[0], false)) {
+    fill_integers(c, [&](std::int64_t k) -> Integer {
+      const std::int64_t v = c.inputs[0]->integers[at(k)];
+      const auto approximate = static_cast<double>(v);
+      if (approximate >= *low && approximate <= *high) return v;
+      const double clipped = approximate < *low ? std::min(*low, *high) : *high;
+      if (!(std::abs(clipped) < 0x1p62)) return std::nullopt;
+      return static_cast<std::int64_t>(clipped);
+    });
+  }
+}
+
 namespace {
 
 template <typename T>
