@@ -182,10 +182,9 @@ bool infer_conv_transpose(InferContext& c, const Operator&) {
   for (std::size_t i = 0; i < w.rank; ++i) {
     const std::int64_t extra = window_entry(c, "output_padding", i, 0, 0);
     const bool same = w.padding == Padding::same_upper || w.padding == Padding::same_lower;
-    std::int64_t extent = product(c, x[i + 2], w.stride[i]);
-    if (!same) {
-      extent = product(c, x[i + 2] - 1, w.stride[i]) + extra + w.reach(i) - w.begin[i] - w.end[i];
-    }
+    const std::int64_t full = product(c, x[i + 2] - 1, w.stride[i]) + extra + w.reach(i);
+    // Padding is never negative: a kernel shorter than the stride leaves less than input x stride.
+    std::int64_t extent = same ? std::min(full, product(c, x[i + 2], w.stride[i])) : full - w.begin[i] - w.end[i];
     if (wanted.size() == w.rank) extent = wanted[i];
     if (wanted.size() == x.size()) extent = wanted[i + 2];
     if (extent < 0) fail(c, "makes a dimension of " + std::to_string(extent) + " from an input of shape " + show(x));

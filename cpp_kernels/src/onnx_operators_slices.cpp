@@ -155,6 +155,9 @@ bool infer_slice(InferContext& c, const Operator&) {
     const std::int64_t by = no_steps ? 1 : steps[i];
     if (by == 0) fail(c, "found a step of 0, needs a positive or negative one");
     std::int64_t start = starts[i], end = ends[i];
+    // The largest integer means "to the end", whichever way that is.
+    constexpr std::int64_t kEnd = std::numeric_limits<std::int64_t>::max();
+    if (by < 0 && (end == kEnd || end == std::numeric_limits<std::int32_t>::max())) end = -1 - extent;
     if (start < 0) start += extent;
     if (end < 0) end += extent;
     if (by > 0) {
