@@ -189,6 +189,7 @@ void fill_row(const FeatureSource& source, const Topology& topology, NodeId id, 
 /// Names that begin with a prefix and the names of the operator classes; the views live as long as the program.
 std::vector<std::string> per_class(std::string_view prefix) {
   std::vector<std::string> names;
+  names.reserve(kClasses);
   for (std::size_t c = 0; c < kClasses; ++c) {
     names.push_back(std::string(prefix).append(op_class_name(static_cast<OpClass>(c))));
   }

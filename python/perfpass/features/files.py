@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO
 
 import numpy as np
 
@@ -51,7 +51,7 @@ def load(path: str | os.PathLike[str]) -> Features:
 
 
 @contextmanager
-def _replacing(target: Path) -> Iterator[BinaryIO]:
+def _replacing(target: Path) -> Iterator[IO[bytes]]:
     """A new file beside ``target`` that takes its name once it is complete."""
     temporary = None
     try:
@@ -70,7 +70,7 @@ def _replacing(target: Path) -> Iterator[BinaryIO]:
             os.unlink(temporary)
 
 
-def _write_npz(features: Features, file: BinaryIO) -> None:
+def _write_npz(features: Features, file: IO[bytes]) -> None:
     np.savez(
         file,
         allow_pickle=False,
@@ -104,7 +104,7 @@ def _read_npz(source: Path) -> Features:
         raise FormatError(f"'{source}' is damaged: {error}") from error
 
 
-def _write_safetensors(features: Features, file: BinaryIO) -> None:
+def _write_safetensors(features: Features, file: IO[bytes]) -> None:
     """The format of huggingface/safetensors: header length, JSON header, then the arrays' bytes, little-endian."""
     header: dict[str, object] = {
         "__metadata__": {
