@@ -4,6 +4,7 @@
 // is a floating tensor with dimensions: old exporters keep parameters so) and calls of model-local functions, which are
 // replaced by their bodies. Shape arithmetic (Shape, Gather, Concat of integers) stays: the file's runtime executes it.
 #include <algorithm>
+#include <cstring>
 #include <memory>
 #include <unordered_set>
 
@@ -21,15 +22,25 @@ std::string source_label(const Node& node) {
 
 std::string label(const Node& node) { return quoted(node.name) + " (" + source_label(node) + ")"; }
 
-/// Printable ASCII, or at least nothing that must be escaped.
+/// Printable ASCII alone, so that nothing must be escaped. Eight bytes at a time: every name passes here.
 bool is_plain(Text text) {
-  unsigned char low = 0xff;
-  unsigned char high = 0;
-  for (const char c : text) {
-    low = std::min(low, static_cast<unsigned char>(c));
-    high = std::max(high, static_cast<unsigned char>(c));
+  constexpr std::uint64_t kOnes = 0x0101010101010101ULL;
+  constexpr std::uint64_t kHigh = 0x80 * kOnes;
+  // A byte's high bit is set where it is past 0x7e (byte + 1), below 0x20 (byte + 0x60 stays below 0x80), or set
+  // already.
+  const auto special = [](std::uint64_t word) {
+    return (word | ((word & ~kHigh) + kOnes) | ~((word & ~kHigh) + 0x60 * kOnes)) & kHigh;
+  };
+  const char* at = text.data();
+  std::size_t left = text.size();
+  for (; left >= 8; at += 8, left -= 8) {
+    std::uint64_t word;
+    std::memcpy(&word, at, 8);
+    if (special(word) != 0) return false;
   }
-  return low >= 0x20 && high < 0x7f;
+  std::uint64_t word = 0x20 * kOnes;
+  if (left > 0) std::memcpy(&word, at, left);
+  return special(word) == 0;
 }
 
 Value value_of(const Constant& constant) {
@@ -65,7 +76,7 @@ OpGraph Lowering::run() {
   declare_infos(scope, graph.value_info);
   declare_infos(scope, graph.outputs);
   mark_quantized_weights(scope);
-  fast_ = is_complete(scope);
+  fast_ = take_declared(scope);
   lower_nodes(scope);
   std::vector<TensorId> outputs;
   for (const ValueInfo& output : graph.outputs) {
@@ -286,7 +297,10 @@ bool Lowering::use_declared(InferContext& context, Slot* first_output, bool resc
 void Lowering::infer_shapes(InferContext& context, OpKind op, Slot* first_output) {
   const Node& node = context.node;
   if (fast_) {
-    use_declared(context, first_output, false);
+    const Slot* slot = first_output;
+    for (std::size_t i = 0; i < context.outputs.size(); ++i) {
+      if (!node.outputs[i].empty()) context.outputs[i] = (slot++)->value;
+    }
     lower_attributes(context);
     return;
   }

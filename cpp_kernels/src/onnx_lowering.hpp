@@ -91,7 +91,7 @@ class Lowering {
   void declare_nodes(Scope& scope, std::span<const Node> nodes);
   void declare_infos(Scope& scope, std::span<const ValueInfo> infos);
   void mark_quantized_weights(Scope& scope);
-  bool is_complete(const Scope& scope) const;
+  bool take_declared(Scope& scope);
   Slot* find(const Scope& scope, Text name) const;
   bool resolve_inputs(const Scope& scope, const Node& node, std::vector<Slot*>& inputs) const;
   bool captures_ready(const Scope& scope, const Node& node) const;

@@ -214,10 +214,20 @@ void Lowering::declare_nodes(Scope& scope, std::span<const Node> nodes) {
 }
 
 void Lowering::declare_infos(Scope& scope, std::span<const ValueInfo> infos) {
+  constexpr std::size_t kAhead = 4;
+  std::size_t expected = 0;  // writers mostly list values in the order of the nodes: the next slots are tried first
   for (const ValueInfo& info : infos) {
-    const std::uint32_t at = scope.table.find(info.name);
+    std::size_t at = expected;
+    const std::size_t end = std::min(expected + kAhead, scope.slots.size());
+    while (at < end && scope.slots[at].name != info.name) ++at;
+    if (at == end) {
+      const std::uint32_t found = scope.table.find(info.name);
+      if (found == NameTable::kAbsent) continue;
+      at = found;
+    }
+    expected = at + 1;
     // A graph output is often declared twice, in value_info too: the one with a shape counts.
-    if (at != NameTable::kAbsent && (scope.slots[at].info == nullptr || info.has_shape)) scope.slots[at].info = &info;
+    if (scope.slots[at].info == nullptr || info.has_shape) scope.slots[at].info = &info;
   }
 }
 
@@ -241,17 +251,21 @@ void Lowering::mark_quantized_weights(Scope& scope) {
   }
 }
 
-/// Every tensor that a node writes has its type and shape in the file.
-bool Lowering::is_complete(const Scope& scope) const {
+/// Takes types and shapes from the file where it has them for every tensor that a node writes; false where it does not.
+bool Lowering::take_declared(Scope& scope) {
   if (shapes_.stale()) return false;
-  for (const Slot& slot : scope.slots) {
+  for (Slot& slot : scope.slots) {
     if (slot.writer == kNone) continue;
     const Node& node = scope.nodes[static_cast<std::size_t>(slot.writer)];
     if (slot.info == nullptr) {
       if (node.domain.empty() && node.op_type == "Constant") continue;
       return false;
     }
-    if (slot.info->dtype == DType::undefined || !slot.info->is_tensor || !shapes_.resolve(*slot.info)) return false;
+    const auto shape = shapes_.resolve(*slot.info);
+    if (slot.info->dtype == DType::undefined || !slot.info->is_tensor || !shape) return false;
+    slot.value.dtype = slot.info->dtype;
+    slot.value.has_shape = true;
+    slot.value.shape = *shape;
   }
   return std::none_of(scope.nodes.begin(), scope.nodes.end(), [&](const Node& node) {
     return (node.domain.empty() && has_subgraph(node)) || function_of(node) != nullptr;

@@ -62,10 +62,7 @@ class WireReader {
   }
 
   static void expect(const FieldReader& reader, const Field& field, Wire wire, const char* name) {
-    if (field.wire == wire) return;
-    static constexpr std::array<const char*, 6> kNames = {"a varint", "a fixed64", "bytes", "", "", "a fixed32"};
-    reader.fail(std::string("stores ") + name + " as " + kNames[static_cast<std::size_t>(field.wire)] + ", not as " +
-                kNames[static_cast<std::size_t>(wire)]);
+    if (field.wire != wire) fail_wire(reader, field.wire, wire, name);
   }
 
   /// A repeated scalar: its own wire type, or packed bytes.
@@ -73,18 +70,13 @@ class WireReader {
     if (field.wire != Wire::bytes) expect(reader, field, wire, name);
   }
 
-  static void bound(std::size_t found, std::size_t allowed, const std::string& what) {
-    if (found <= allowed) return;
-    throw Error(ErrorCode::limit,
-                std::to_string(found) + " " + what + "; at most " + std::to_string(allowed) + " are allowed");
+  static void bound(std::size_t found, std::size_t allowed, const char* what) {
+    if (found > allowed) fail_bound(found, allowed, what);
   }
 
   Text text(const FieldReader& reader, const Field& field, const char* name) const {
     expect(reader, field, Wire::bytes, name);
-    if (field.payload.size() > limits_.string_bytes) {
-      throw Error(ErrorCode::limit, std::string(name) + " of " + std::to_string(field.payload.size()) +
-                                        " bytes; at most " + std::to_string(limits_.string_bytes) + " are allowed");
-    }
+    if (field.payload.size() > limits_.string_bytes) fail_text(field.payload.size(), limits_.string_bytes, name);
     return view(field.payload);
   }
 
@@ -96,6 +88,26 @@ class WireReader {
                                       " deep; at most " + std::to_string(limits_.nesting) + " levels are allowed");
   }
 
+ private:
+  // Out of line, so that the checks above stay a comparison each.
+  [[noreturn, gnu::cold, gnu::noinline]] static void fail_wire(const FieldReader& reader, Wire found, Wire wanted,
+                                                               const char* name) {
+    static constexpr std::array<const char*, 6> kNames = {"a varint", "a fixed64", "bytes", "", "", "a fixed32"};
+    reader.fail(std::string("stores ") + name + " as " + kNames[static_cast<std::size_t>(found)] + ", not as " +
+                kNames[static_cast<std::size_t>(wanted)]);
+  }
+  [[noreturn, gnu::cold, gnu::noinline]] static void fail_bound(std::size_t found, std::size_t allowed,
+                                                                const char* what) {
+    throw Error(ErrorCode::limit, std::to_string(found) + " " + std::string(what) + "; at most " +
+                                      std::to_string(allowed) + " are allowed");
+  }
+  [[noreturn, gnu::cold, gnu::noinline]] static void fail_text(std::size_t found, std::size_t allowed,
+                                                               const char* name) {
+    throw Error(ErrorCode::limit, std::string(name) + " of " + std::to_string(found) + " bytes; at most " +
+                                      std::to_string(allowed) + " are allowed");
+  }
+
+ protected:
   Bytes bytes_;
   const std::uint8_t* origin_;
   const OnnxLimits& limits_;
