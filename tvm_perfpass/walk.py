@@ -154,6 +154,7 @@ def _probes() -> dict[str, list[Any]]:
     return {
         "relay.Call": calls,
         "relay.Var": [call.args[0] for call in calls],
+        "relay.Id": [call.args[0].vid for call in calls],
         "relay.Constant": constants,
         "relay.Tuple": tuples,
         "relay.TupleGetItem": [

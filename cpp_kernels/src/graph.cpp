@@ -23,6 +23,7 @@ std::span<const std::string_view> attribute_names() noexcept {
 StringPool::StringPool() : offsets_{0} { intern(""); }
 
 std::int32_t StringPool::intern(std::string_view text) {
+  if (text.empty() && size() > 0) return 0;
   const auto id = static_cast<std::int32_t>(hashes_.size());
   if ((hashes_.size() + 1) * 2 > table_.size()) grow();
   const auto hash = static_cast<std::uint32_t>(hash_text(text));

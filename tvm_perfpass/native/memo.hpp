@@ -12,15 +12,23 @@ class Memo {
  public:
   Memo() : slots_(kFirstSize) {}
 
+  /// Forgets everything and keeps the memory.
+  void clear() noexcept {
+    used_ = 0;
+    if (++generation_ == 0) {
+      slots_.assign(slots_.size(), Slot{});
+      generation_ = 1;
+    }
+  }
   const Value* find(Handle expression, std::int32_t frame) const noexcept {
     const Slot& slot = slots_[locate(slots_, expression, frame)];
-    return slot.expression == nullptr ? nullptr : &slot.value;
+    return slot.generation != generation_ ? nullptr : &slot.value;
   }
   void put(Handle expression, std::int32_t frame, Value value) {
     if (2 * (used_ + 1) > slots_.size()) grow();
     Slot& slot = slots_[locate(slots_, expression, frame)];
-    if (slot.expression == nullptr) ++used_;
-    slot = {expression, frame, value};
+    if (slot.generation != generation_) ++used_;
+    slot = {expression, frame, generation_, value};
   }
 
  private:
@@ -28,27 +36,29 @@ class Memo {
   struct Slot {
     Handle expression = nullptr;
     std::int32_t frame = 0;
+    std::uint32_t generation = 0;  // the walk it belongs to; others' slots count as empty
     Value value;
   };
-  static std::size_t locate(const std::vector<Slot>& slots, Handle expression, std::int32_t frame) noexcept {
+  std::size_t locate(const std::vector<Slot>& slots, Handle expression, std::int32_t frame) const noexcept {
     const auto address = reinterpret_cast<std::uintptr_t>(expression) >> 4;
     const std::size_t mask = slots.size() - 1;
     std::size_t at = ((address * 0x9E3779B97F4A7C15ULL) >> 20) + static_cast<std::size_t>(frame) * 0x85EBCA6BULL;
     for (at &= mask;; at = (at + 1) & mask) {
       const Slot& slot = slots[at];
-      if (slot.expression == nullptr || (slot.expression == expression && slot.frame == frame)) return at;
+      if (slot.generation != generation_ || (slot.expression == expression && slot.frame == frame)) return at;
     }
   }
   void grow() {
     std::vector<Slot> bigger(slots_.size() * 2);
     for (const Slot& slot : slots_) {
-      if (slot.expression != nullptr) bigger[locate(bigger, slot.expression, slot.frame)] = slot;
+      if (slot.generation == generation_) bigger[locate(bigger, slot.expression, slot.frame)] = slot;
     }
     slots_.swap(bigger);
   }
 
   std::vector<Slot> slots_;
   std::size_t used_ = 0;
+  std::uint32_t generation_ = 1;
 };
 
 }  // namespace perfpass::relay

@@ -56,7 +56,7 @@ class Walker {
     for (const auto& [variable, function] : functions) module.functions[handle(variable)] = handle(function);
     module.infer_weights = parameters.is_none();
     if (!module.infer_weights) module.parameters = nb::cast<std::vector<std::string>>(parameters);
-    relay::WalkResult result = relay::walk(tvm_, rules_, module);
+    relay::WalkResult result = relay::walk(tvm_, rules_, module, workspace_);
     auto* groups = new std::vector<std::int32_t>(std::move(result.kernel_group));
     nb::capsule owner(groups, [](void* p) noexcept { delete static_cast<std::vector<std::int32_t>*>(p); });
     return nb::make_tuple(std::move(result.graph),
@@ -69,6 +69,7 @@ class Walker {
  private:
   relay::Tvm tvm_;
   relay::RuleTable rules_;
+  relay::Workspace workspace_;
 };
 
 }  // namespace

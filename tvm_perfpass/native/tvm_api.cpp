@@ -38,7 +38,8 @@ constexpr std::array<std::string_view, static_cast<std::size_t>(Class::count_)> 
                                                                                               "IntImm",
                                                                                               "Array",
                                                                                               "runtime.String",
-                                                                                              "tir.PrimFunc"};
+                                                                                              "tir.PrimFunc",
+                                                                                              "relay.Id"};
 
 enum class FieldKind : std::uint8_t { object, int32, int64, dtype };
 struct FieldSpec {
@@ -52,6 +53,8 @@ constexpr std::array<FieldSpec, static_cast<std::size_t>(Field::count_)> kFields
     {Class::call, "attrs", FieldKind::object},
     {Class::call, "_checked_type_", FieldKind::object},
     {Class::var, "_checked_type_", FieldKind::object},
+    {Class::var, "vid", FieldKind::object},
+    {Class::id, "name_hint", FieldKind::object},
     {Class::constant, "_checked_type_", FieldKind::object},
     {Class::tuple, "fields", FieldKind::object},
     {Class::tuple_get_item, "tuple_value", FieldKind::object},
@@ -304,7 +307,12 @@ Attribute Tvm::element(Handle array, std::int64_t index) {
 
 Class Tvm::class_of(Handle object) const {
   unsigned index = 0;
-  if (object == nullptr || type_index_(object, &index) != 0 || index >= class_of_index_.size()) return Class::count_;
+  if (object == nullptr) return Class::count_;
+  if (type_index_first_) {
+    index = load<std::uint32_t>(object, 0);
+    return index < class_of_index_.size() ? class_of_index_[index] : Class::count_;
+  }
+  if (type_index_(object, &index) != 0 || index >= class_of_index_.size()) return Class::count_;
   return class_of_index_[index];
 }
 
@@ -411,6 +419,7 @@ void Tvm::begin_walk() noexcept {
 
 void Tvm::forget_layout() noexcept {
   offset_.fill(-1);
+  type_index_first_ = false;
   array_size_offset_ = -1;
   array_data_offset_ = -1;
 }
@@ -449,6 +458,25 @@ void Tvm::find_field(Field field, const std::vector<Handle>& probes) {
       break;
   }
   if (found.size() == 1) offset_[static_cast<std::size_t>(field)] = found.front();
+  // A variable's annotation is the very object that type inference gives it as its type. Both lie in the variable; the
+  // checked type is where every expression has it.
+  const std::int32_t in_calls = offset_[static_cast<std::size_t>(Field::call_type)];
+  if (field == Field::var_type && std::find(found.begin(), found.end(), in_calls) != found.end()) {
+    offset_[static_cast<std::size_t>(field)] = in_calls;
+  }
+}
+
+void Tvm::find_type_index(const std::map<std::string, std::vector<Handle>>& probes) {
+  bool all = !probes.empty();
+  for (const auto& [key, objects] : probes) {
+    for (const Handle object : objects) {
+      unsigned index = 0;
+      std::array<unsigned char, kProbeBytes> bytes{};
+      all = all && type_index_(object, &index) == 0 && safe_copy(object, bytes) >= kHeaderBytes &&
+            std::memcmp(bytes.data(), &index, sizeof(std::uint32_t)) == 0;
+    }
+  }
+  type_index_first_ = all && probes.size() > 5;
 }
 
 void Tvm::find_array(const std::vector<Handle>& probes) {
@@ -482,11 +510,13 @@ void Tvm::calibrate(const std::map<std::string, std::vector<Handle>>& probes) {
     } catch (const AbiError&) {
       continue;  // this build has no such field; reading it will say so if it is ever needed
     }
-    // Each search must read by reflection, so offsets are put in place only when all are known.
-    std::swap(found[f], offset_[f]);
+    // The searches read by reflection, so offsets are put in place only when all are known.
+    if (static_cast<Field>(f) != Field::call_type) std::swap(found[f], offset_[f]);
   }
+  std::swap(found[static_cast<std::size_t>(Field::call_type)], offset_[static_cast<std::size_t>(Field::call_type)]);
   if (const auto it = probes.find("Array"); it != probes.end()) find_array(it->second);
   offset_ = found;
+  find_type_index(probes);
 }
 
 }  // namespace perfpass::relay

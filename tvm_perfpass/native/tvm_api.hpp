@@ -55,6 +55,7 @@ enum class Class : std::uint8_t {
   array,
   string,
   prim_func,
+  id,
   count_,
 };
 /// TVM's type key of a class ("relay.Call").
@@ -67,6 +68,8 @@ enum class Field : std::uint8_t {
   call_attrs,
   call_type,
   var_type,
+  var_id,
+  id_name,
   constant_type,
   tuple_fields,
   get_item_tuple,
@@ -141,6 +144,7 @@ class Tvm {
   Result invoke(void* function, Value* arguments, int* codes, int count) const;
   Attribute to_attribute(const Result& result);
   void find_field(Field field, const std::vector<Handle>& probes);
+  void find_type_index(const std::map<std::string, std::vector<Handle>>& probes);
   void find_array(const std::vector<Handle>& probes);
   Handle child_by_reflection(Handle object, Field field);
 
@@ -159,6 +163,7 @@ class Tvm {
   std::vector<Class> class_of_index_;  // by TVM type index
   std::array<std::int32_t, static_cast<std::size_t>(Field::count_)> offset_{};
   std::array<std::int8_t, static_cast<std::size_t>(Field::count_)> checks_{};
+  bool type_index_first_ = false;  // an object begins with its type index
   std::int32_t array_size_offset_ = -1;
   std::int32_t array_data_offset_ = -1;
   std::int8_t array_checks_ = 0;

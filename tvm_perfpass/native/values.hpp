@@ -47,6 +47,17 @@ struct Records {
   std::vector<std::string> sources;
   std::vector<std::string> notes;
 
+  /// Forgets everything and keeps the memory.
+  void clear() noexcept {
+    tensors.clear();
+    dims.clear();
+    nodes.clear();
+    links.clear();
+    tuples.clear();
+    names.clear();
+    sources.clear();
+    notes.clear();
+  }
   std::span<const std::int64_t> shape(TensorId t) const {
     return {dims.data() + tensors[t].first_dim, static_cast<std::size_t>(tensors[t].rank)};
   }

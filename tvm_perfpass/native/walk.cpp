@@ -8,6 +8,21 @@
 #include "values.hpp"
 
 namespace perfpass::relay {
+
+struct Task {
+  Handle expression;
+  std::int32_t frame;
+  std::int32_t state;  // 0 first visit; then what the class of the expression makes of it
+};
+
+struct Workspace::Contents {
+  Records records;
+  Memo memo;
+  std::vector<Task> stack;
+};
+Workspace::Workspace() : contents_(std::make_unique<Contents>()) {}
+Workspace::~Workspace() = default;
+
 namespace {
 
 // Functions within functions. Real modules have one level (fused functions) or two (partitions for other compilers).
@@ -27,12 +42,6 @@ struct Closure {
   std::int32_t frame;
 };
 
-struct Task {
-  Handle expression;
-  std::int32_t frame;
-  std::int32_t state;  // 0 first visit; then what the class of the expression makes of it
-};
-
 /// The two branches of one If, as ranges of node records.
 struct Branches {
   std::int32_t begin, middle, end;
@@ -46,7 +55,17 @@ struct Operator {
 
 class Walker {
  public:
-  Walker(Tvm& tvm, const RuleTable& rules, const Module& module) : tvm_(tvm), rules_(rules), module_(module) {}
+  Walker(Tvm& tvm, const RuleTable& rules, const Module& module, Workspace::Contents& workspace)
+      : tvm_(tvm),
+        rules_(rules),
+        module_(module),
+        records_(workspace.records),
+        memo_(workspace.memo),
+        stack_(workspace.stack) {
+    records_.clear();
+    memo_.clear();
+    stack_.clear();
+  }
   WalkResult run();
 
  private:
@@ -87,11 +106,11 @@ class Walker {
   Tvm& tvm_;
   const RuleTable& rules_;
   const Module& module_;
-  Records records_;
-  Memo memo_;
+  Records& records_;
+  Memo& memo_;
+  std::vector<Task>& stack_;
   std::vector<Frame> frames_;
   std::vector<Closure> closures_;
-  std::vector<Task> stack_;
   std::vector<TensorId> graph_inputs_;
   std::unordered_map<Handle, Value> constants_;
   std::unordered_map<Handle, Operator> operators_;
@@ -194,7 +213,7 @@ void Walker::bind_main() {
   const std::int64_t count = tvm_.array_size(params);
   for (std::int64_t i = 0; i < count; ++i) {
     const Handle var = tvm_.array_item(params, i);
-    const std::string name = tvm_.attribute(tvm_.attribute(var, "vid").object, "name_hint").text;
+    const std::string name = tvm_.text(tvm_.child(tvm_.child(var, Field::var_id), Field::id_name));
     const TensorRole role = named.contains(name) ? TensorRole::weight : TensorRole::input;
     const auto first = static_cast<TensorId>(records_.tensors.size());
     const Value value = value_of_type(tvm_.child(var, Field::var_type), role, "input '" + name + "'", 0);
@@ -211,7 +230,7 @@ Value Walker::variable(Handle var, std::int32_t frame) {
   for (std::int32_t f = frame; f != kNone; f = frames_[f].lexical) {
     if (const Value* found = known(var, f)) return *found;
   }
-  const std::string name = tvm_.attribute(tvm_.attribute(var, "vid").object, "name_hint").text;
+  const std::string name = tvm_.text(tvm_.child(tvm_.child(var, Field::var_id), Field::id_name));
   throw Error(ErrorCode::graph, "variable '" + name + "' is bound by no function or let");
 }
 
@@ -275,11 +294,13 @@ void Walker::visit_call(const Task& task) {
       throw Error(ErrorCode::unsupported,
                   "the module builds an algebraic data type; only tensors and tuples are counted");
     }
+    const std::size_t before = stack_.size();
     stack_.push_back({task.expression, task.frame, 1});
     const Handle args = tvm_.child(task.expression, Field::call_args);
     for (std::int64_t i = tvm_.array_size(args) - 1; i >= 0; --i) push(tvm_.array_item(args, i), task.frame);
     if (evaluated) push(op, task.frame);
-    return;
+    if (stack_.size() > before + 1) return;
+    stack_.pop_back();  // nothing to wait for
   }
   if (task.state >= 2) {  // state - 2 is the frame that the called function's body ran in
     const std::int32_t inner = task.state - 2;
@@ -549,10 +570,6 @@ WalkResult Walker::build(std::span<const TensorId> outputs) {
 
 WalkResult Walker::run() {
   tvm_.begin_walk();
-  records_.tensors.reserve(1 << 14);
-  records_.dims.reserve(1 << 16);
-  records_.nodes.reserve(1 << 14);
-  records_.links.reserve(1 << 16);
   frames_.push_back({module_.main, kNone, kNone, 0, kNone});
   bind_main();
   const Handle body = tvm_.child(module_.main, Field::function_body);
@@ -571,12 +588,12 @@ WalkResult Walker::run() {
 
 }  // namespace
 
-WalkResult walk(Tvm& tvm, const RuleTable& rules, const Module& module) {
+WalkResult walk(Tvm& tvm, const RuleTable& rules, const Module& module, Workspace& workspace) {
   try {
-    return Walker(tvm, rules, module).run();
+    return Walker(tvm, rules, module, workspace.contents()).run();
   } catch (const LayoutMismatch&) {
     tvm.forget_layout();
-    return Walker(tvm, rules, module).run();
+    return Walker(tvm, rules, module, workspace.contents()).run();
   }
 }
 

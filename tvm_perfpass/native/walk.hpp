@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -20,6 +21,18 @@ struct Module {
   bool infer_weights = false;  // take variables in weight slots for weights (no parameters were named)
 };
 
+/// Memory that one walk leaves to the next: fresh pages cost as much as the walk itself.
+class Workspace {
+ public:
+  Workspace();
+  ~Workspace();
+  struct Contents;
+  Contents& contents() noexcept { return *contents_; }
+
+ private:
+  std::unique_ptr<Contents> contents_;
+};
+
 struct WalkResult {
   OpGraph graph;
   std::vector<std::int32_t> kernel_group;  // [N]: the fused function a node belongs to, kNone outside
@@ -27,6 +40,6 @@ struct WalkResult {
 
 /// Error(shape) for a dynamic shape, Error(unsupported) for what has no operator graph (references, matches,
 /// recursion), Error(graph) for a module without types or with free variables; AbiError if TVM cannot be read.
-WalkResult walk(Tvm& tvm, const RuleTable& rules, const Module& module);
+WalkResult walk(Tvm& tvm, const RuleTable& rules, const Module& module, Workspace& workspace);
 
 }  // namespace perfpass::relay
