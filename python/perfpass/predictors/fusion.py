@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from perfpass.graph import OpGraph
 
 MAX_RANK = 16  # of a tensor (cpp_kernels/include/perfpass/graph.hpp), so the most integers that a shape can have
+_OP = {name: index for index, name in enumerate(OPERATORS)}
 _INTEGER = np.array([name.startswith(("int", "uint", "bool")) for name in DTYPES])
 _LITERAL, _WEIGHT = ROLES.index("literal"), ROLES.index("weight")
 
@@ -28,7 +29,7 @@ _LITERAL, _WEIGHT = ROLES.index("literal"), ROLES.index("weight")
 def _operators(*names: str) -> np.ndarray:
     """[operators] bool: whether an operator is one of ``names``."""
     chosen = np.zeros(len(OPERATORS), dtype=bool)
-    chosen[[OPERATORS.index(name) for name in names]] = True
+    chosen[[_OP[name] for name in names]] = True
     return chosen
 
 
@@ -37,7 +38,6 @@ _TRANSPOSE = _operators("transpose")
 # What torch does by changing strides, and an ONNX file by an operator that moves data.
 _STRIDED = _operators("transpose", "split", "slice", "expand")
 _NOTHING = _operators("identity", "dropout", "constant")
-_OP = {name: OPERATORS.index(name) for name in OPERATORS}
 
 
 @dataclass(frozen=True)
@@ -116,14 +116,14 @@ class _Links:
 
     def is_op(self, nodes: np.ndarray, *names: str) -> np.ndarray:
         """Whether each node exists and is one of the operators."""
-        return (nodes >= 0) & np.isin(self.op[nodes], [_OP[n] for n in names])
+        return (nodes >= 0) & _operators(*names)[self.op[nodes]]
 
     def has_constant(self, nodes: np.ndarray) -> np.ndarray:
         """Whether one of the first two inputs is a weight or a literal."""
         constant = np.zeros(len(nodes), dtype=bool)
         for slot in (0, 1):
             tensor = self.tensor(nodes, slot)
-            constant |= (tensor >= 0) & np.isin(self.role[tensor], (_LITERAL, _WEIGHT))
+            constant |= (tensor >= 0) & ((self.role[tensor] == _LITERAL) | (self.role[tensor] == _WEIGHT))
         return constant
 
     def after(self, nodes: np.ndarray, *names: str, constant: bool = False) -> np.ndarray:
