@@ -45,6 +45,22 @@ def test_an_exported_vision_transformer_runs_the_kernels_of_its_torch_module(exa
     assert macs(after) == macs(before)
 
 
+def test_the_torch_module_and_its_export_give_the_same_kernels(examples):
+    from perfpass.importers import torchvision_schemas
+
+    torchvision_schemas.define()
+    import timm
+    import torch
+
+    with torch.device("meta"):
+        module = timm.create_model("vit_base_patch16_224").eval()
+    traced = kernels(tables(load(module, input_shape=(3, 224, 224), batch=1))[1])
+    exported = kernels(tables(load(examples / "vit_base_patch16_224.onnx"))[1])
+    for operator in ("conv", "dense", "attention", "gelu", "layer_norm", "add"):
+        assert traced[operator] == exported[operator] > 0, operator
+    assert abs(sum(traced.values()) - sum(exported.values())) <= 3
+
+
 def test_layer_norms_and_gelus_of_an_old_exporter_are_found(examples):
     before, after = tables(load(examples / "deberta_v3_large.onnx"))
     found = kernels(after)

@@ -220,7 +220,10 @@ def _attention(links: _Links) -> _Fused:
     product = links.after(np.where(probabilities >= 0, probabilities, softmax), "matmul")
     whole = links.is_op(scores, "matmul") & (product >= 0)
     scaled = [_scaling(links, scores, slot) for slot in (0, 1)]
-    chain = np.stack([scores, softmax, probabilities, *between, *scaled])[:, whole]
+    # Fused kernels read and write any order of heads and positions, so the transposes around them move nothing.
+    turned = [_transposed(links, scores, 0), _transposed(links, scores, 1), _transposed(links, product, 1)]
+    turned.append(links.after(product, "transpose"))
+    chain = np.stack([scores, softmax, probabilities, *between, *scaled, *turned])[:, whole]
     return _Fused("attention", product[whole], chain)
 
 
@@ -230,6 +233,12 @@ def _scaling(links: _Links, products: np.ndarray, slot: int) -> np.ndarray:
     maker = np.where(links.is_op(maker, "transpose"), links.maker(maker, 0), maker)
     scales = links.is_op(maker, "mul", "div") & links.has_constant(maker) & (links.next[maker] >= 0)
     return np.where(scales, maker, -1)
+
+
+def _transposed(links: _Links, products: np.ndarray, slot: int) -> np.ndarray:
+    """The transpose that makes an operand of each product, else -1."""
+    maker = links.maker(products, slot)
+    return np.where(links.is_op(maker, "transpose") & (links.next[maker] >= 0), maker, -1)
 
 
 def _copying_transposes(links: _Links) -> np.ndarray:
