@@ -195,6 +195,18 @@ def test_functions_lets_tuples_and_closures_are_inlined():
     assert len(graph.graph_outputs) == 2
 
 
+def test_the_heavier_branch_of_an_if_counts():
+    x, flag = relay.var("x", shape=(4, 8)), relay.var("flag", shape=(), dtype="bool")
+    heavy = relay.nn.dense(x, relay.const(np.zeros((8, 8), "float32")))
+    inner = relay.If(flag, relay.exp(x), relay.tanh(relay.exp(relay.sigmoid(x))))
+    mod = tvm.IRModule.from_expr(relay.Function([x, flag], relay.If(flag, inner, heavy)))
+    graph = both(mod).graph
+    names = [graph.source_op_name(n) for n in range(graph.node_count)]
+    assert names == ["exp", "sigmoid", "exp", "tanh", "If", "nn.dense", "If"]
+    assert graph.repeat.tolist() == [0, 0, 0, 0, 0, 1, 1]
+    assert len(graph.notes) == 2
+
+
 def test_what_cannot_be_counted_is_said():
     x, n = relay.var("x", shape=(2,)), relay.var("n", shape=(), dtype="bool")
     loop = relay.GlobalVar("loop")

@@ -67,7 +67,7 @@ class PerformanceInstrument:
         self.device = find_device(device)
         self.at = frozenset(at)
         self.params = None if params is None else [str(name) for name in params]
-        self.options = {"precision": precision, "batch": batch, "layout": layout}
+        self.options: dict[str, Any] = {"precision": precision, "batch": batch, "layout": layout}
         self.points: list[Point] = []
         self.errors: list[Failure] = []
         self._entered = False

@@ -55,7 +55,8 @@ def build(
             f"the {executor.name} executor has no place for a prediction; use the graph executor, or run "
             "PredictPerformance on the module and relay.build yourself"
         )
-    annotated = PredictPerformance(device, precision=precision, batch=batch, params=params, layout=layout)(mod)
+    predict: Any = PredictPerformance(device, precision=precision, batch=batch, params=params, layout=layout)
+    annotated = predict(mod)
     factory = relay.build(annotated, target, params=params, **kwargs)
     return with_prediction(factory, prediction_of(annotated))
 

@@ -119,7 +119,7 @@ def _normalizations() -> dict[str, Rule]:
 
 
 def _poolings() -> dict[str, Rule]:
-    table = {}
+    table: dict[str, Rule] = {}
     for kind in ("max", "avg"):
         table |= {f"nn.{kind}_pool{d}d": Rule(f"{kind}_pool", _POOL, "pool") for d in (1, 2, 3)}
         table |= {f"nn.adaptive_{kind}_pool{d}d": Rule(f"{kind}_pool", form="adaptive_pool") for d in (1, 2, 3)}

@@ -69,7 +69,7 @@ class PredictPerformance:
         features.names(schema)  # an unknown schema is an error here, not in the middle of a build
         self.schema = schema
         self.params = None if params is None else [str(name) for name in params]
-        self.options = {"precision": precision, "runtime": runtime, "batch": batch, "layout": layout}
+        self.options: dict[str, Any] = {"precision": precision, "runtime": runtime, "batch": batch, "layout": layout}
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """The module with attributes; its functions are the same objects."""

@@ -15,7 +15,7 @@ import numpy as np
 import tvm
 from tvm import relay
 
-from perfpass import _core
+from perfpass import _core, costs
 from perfpass.errors import GraphError, LimitError, ShapeError, UnsupportedError
 from perfpass.graph import DTYPES, OpGraph
 from tvm_perfpass.operators import RULES, UNKNOWN, Rule
@@ -300,18 +300,41 @@ class PlainWalker:
         frame.values[call] = result
 
     def build(self, outputs: list[int]) -> tuple[OpGraph, np.ndarray]:
+        """The graph; a second time with the lighter branch of every If counted 0 times, if there is one."""
+        notes = []
+        if self.params is None and (found := self.weights_in_slots()):
+            notes.append(f"{found} inputs stand in weight slots and are counted as weights; pass params= to name them")
+        repeat = [1.0] * len(self.nodes)
+        graph = self.emit(outputs, notes, repeat)
+        if self.branches:
+            counted = costs.count(graph)
+            for begin, middle, end in self.branches:
+                work = [
+                    (
+                        sum(int(counted.macs[n]) * repeat[n] for n in part),
+                        sum(int(counted.bytes_written[n]) * repeat[n] for n in part),
+                    )
+                    for part in (range(begin, middle), range(middle, end))
+                ]
+                then_counts = work[0] >= work[1]
+                for n in range(middle, end) if then_counts else range(begin, middle):
+                    repeat[n] = 0.0
+                notes.append(
+                    f"an If: the {'then' if then_counts else 'else'} branch is counted, the other has less to do and "
+                    "counts 0 times"
+                )
+            graph = self.emit(outputs, notes, repeat)
+        return graph, np.array([node.group for node in self.nodes], dtype=np.int32)
+
+    def emit(self, outputs: list[int], notes: list[str], repeat: list[float]) -> OpGraph:
         builder = _core.GraphBuilder()
-        found = self.weights_in_slots() if self.params is None else 0
         for tensor in self.tensors:
             builder.add_tensor(tensor.name, tensor.dtype, list(tensor.shape), tensor.role)
-        for node in self.nodes:
-            builder.add_node(node.op, node.source, "", node.attributes, node.inputs, node.outputs)
-        if found:
-            builder.add_note(
-                f"{found} inputs stand in weight slots and are counted as weights; pass params= to name them"
-            )
-        core = builder.finish(self.inputs, outputs)
-        return OpGraph(core), np.array([node.group for node in self.nodes], dtype=np.int32)
+        for node, times in zip(self.nodes, repeat, strict=True):
+            builder.add_node(node.op, node.source, "", node.attributes, node.inputs, node.outputs, times)
+        for note in notes:
+            builder.add_note(note)
+        return OpGraph(builder.finish(self.inputs, outputs))
 
     def weights_in_slots(self) -> int:
         """Turns inputs that stand where an operator has its parameters into weights; returns how many."""

@@ -4,6 +4,7 @@
 #include <unordered_set>
 
 #include "memo.hpp"
+#include "perfpass/cost.hpp"
 #include "perfpass/error.hpp"
 #include "values.hpp"
 
@@ -102,6 +103,7 @@ class Walker {
   }
   std::int32_t weights_in_slots();
   WalkResult build(std::span<const TensorId> outputs);
+  void choose_branches(OpGraph& graph) const;
 
   Tvm& tvm_;
   const RuleTable& rules_;
@@ -565,7 +567,30 @@ WalkResult Walker::build(std::span<const TensorId> outputs) {
   }
   for (std::string& note : records_.notes) builder.add_note(std::move(note));
   result.graph = std::move(builder).finish(graph_inputs_, outputs);
+  choose_branches(result.graph);
   return result;
+}
+
+/// Of the two branches of every If, the lighter one counts 0 times. Inner ones come first, as they were left first.
+void Walker::choose_branches(OpGraph& graph) const {
+  if (branches_.empty()) return;
+  const Costs costs = count_costs(graph);
+  for (const Branches& b : branches_) {
+    const auto work = [&](std::int32_t begin, std::int32_t end) {
+      double macs = 0.0, bytes = 0.0;
+      for (std::int32_t n = begin; n < end; ++n) {
+        macs += static_cast<double>(costs.macs[n]) * graph.repeat[n];
+        bytes += static_cast<double>(costs.bytes_written[n]) * graph.repeat[n];
+      }
+      return std::pair(macs, bytes);
+    };
+    const bool then_counts = !(work(b.begin, b.middle) < work(b.middle, b.end));
+    for (std::int32_t n = then_counts ? b.middle : b.begin; n < (then_counts ? b.end : b.middle); ++n) {
+      graph.repeat[n] = 0.0;
+    }
+    graph.notes.push_back(std::string("an If: the ") + (then_counts ? "then" : "else") +
+                          " branch is counted, the other has less to do and counts 0 times");
+  }
 }
 
 WalkResult Walker::run() {
