@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <queue>
 
 #include "perfpass/error.hpp"
@@ -25,7 +26,7 @@ StringPool::StringPool() : offsets_{0} { intern(""); }
 std::int32_t StringPool::intern(std::string_view text) {
   if (text.empty() && size() > 0) return 0;
   const auto id = static_cast<std::int32_t>(hashes_.size());
-  if ((hashes_.size() + 1) * 2 > table_.size()) grow();
+  if ((hashes_.size() + 1) * 2 > table_.size()) rehash(std::max<std::size_t>(16, table_.size() * 2));
   const auto hash = static_cast<std::uint32_t>(hash_text(text));
   const std::size_t mask = table_.size() - 1;
   for (std::size_t i = hash & mask;; i = (i + 1) & mask) {
@@ -46,11 +47,11 @@ void StringPool::reserve(std::size_t strings, std::size_t bytes) {
   bytes_.reserve(bytes);
   offsets_.reserve(strings + 1);
   hashes_.reserve(strings);
-  while (table_.size() < strings * 2) grow();
+  if (table_.size() < strings * 2) rehash(std::bit_ceil(strings * 2));
 }
 
-void StringPool::grow() {
-  table_.assign(std::max<std::size_t>(16, table_.size() * 2), kNone);
+void StringPool::rehash(std::size_t places) {
+  table_.assign(places, kNone);
   const std::size_t mask = table_.size() - 1;
   for (std::size_t id = 0; id < hashes_.size(); ++id) {
     std::size_t i = hashes_[id] & mask;

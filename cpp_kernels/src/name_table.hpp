@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <memory_resource>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -15,7 +16,8 @@ namespace perfpass::onnx {
 
 class NameTable {
  public:
-  explicit NameTable(std::size_t expected) : entries_(std::bit_ceil(std::max<std::size_t>(8, expected * 2))) {}
+  explicit NameTable(std::size_t expected, std::pmr::memory_resource& memory = *std::pmr::get_default_resource())
+      : entries_(std::bit_ceil(std::max<std::size_t>(8, expected * 2)), &memory) {}
 
   static constexpr std::uint32_t kAbsent = ~std::uint32_t{0};
 
@@ -53,7 +55,7 @@ class NameTable {
   std::size_t mask() const noexcept { return entries_.size() - 1; }
 
   void grow() {
-    std::vector<Entry> old(entries_.size() * 2);
+    std::pmr::vector<Entry> old(entries_.size() * 2, entries_.get_allocator());
     old.swap(entries_);
     for (const Entry& entry : old) {
       if (entry.position == kAbsent) continue;
@@ -63,7 +65,7 @@ class NameTable {
     }
   }
 
-  std::vector<Entry> entries_;  // a power of two, at most half full
+  std::pmr::vector<Entry> entries_;  // a power of two, at most half full
   std::size_t size_ = 0;
 };
 

@@ -71,7 +71,7 @@ Scope Lowering::body_scope(const Scope& scope, const Node& node, const Graph& gr
                            double repeat) {
   std::size_t names = graph.initializers.size() + graph.inputs.size();
   for (const Node& inner : graph.nodes) names += inner.outputs.size();
-  Scope body(&scope, names);
+  Scope body(&scope, names, *std::pmr::get_default_resource());
   body.prefix = join(scope.prefix, node.name.empty() ? node.op_type : node.name, part);
   body.repeat = repeat;
   body.call = scope.call;

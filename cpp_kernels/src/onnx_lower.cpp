@@ -12,6 +12,7 @@
 #include "onnx_lowering.hpp"
 #include "onnx_wire.hpp"
 #include "perfpass/error.hpp"
+#include "reading_arena.hpp"
 
 namespace perfpass::onnx {
 namespace {
@@ -58,7 +59,7 @@ OpGraph Lowering::run() {
   extent(graph.nodes, 0);
   std::size_t names = graph.initializers.size() + graph.inputs.size();
   for (const Node& node : graph.nodes) names += node.outputs.size();
-  Scope scope(nullptr, names);
+  Scope scope(nullptr, names, arena_);
   scope.opsets = model_.opsets;
   scope.default_opset = opset_of(scope, {});
   declare_constants(scope, graph.initializers);
@@ -414,7 +415,7 @@ void Lowering::lower_call(Scope& scope, const Node& node, const Function& functi
   std::size_t names = function.inputs.size();
   for (const Node& inner : function.nodes) names += inner.outputs.size();
   const Call call{&node, &function};
-  Scope body(nullptr, names);
+  Scope body(nullptr, names, *std::pmr::get_default_resource());
   body.prefix = join(scope.prefix, node.name.empty() ? node.op_type : node.name, {});
   body.repeat = scope.repeat;
   body.call = &call;
@@ -448,9 +449,9 @@ void Lowering::lower_call(Scope& scope, const Node& node, const Function& functi
 namespace {
 
 OpGraph lower(std::span<const std::uint8_t> bytes, const OnnxOptions& options) {
-  std::pmr::monotonic_buffer_resource arena(std::size_t{1} << 18);
-  const Model model = read_model(bytes, options.limits, arena);
-  return Lowering(model, options, arena).run();
+  ReadingArena arena(bytes.size());
+  const Model model = read_model(bytes, options.limits, arena.resource());
+  return Lowering(model, options, arena.resource()).run();
 }
 
 }  // namespace
@@ -473,8 +474,8 @@ OpGraph read_onnx_bytes(std::span<const std::uint8_t> bytes, const OnnxOptions& 
 
 std::vector<OnnxInput> onnx_inputs_file(const std::string& path, const OnnxLimits& limits) {
   const onnx::MappedFile file(path, limits);
-  std::pmr::monotonic_buffer_resource arena(std::size_t{1} << 18);
-  const onnx::Model model = onnx::read_model(file.bytes(), limits, arena);
+  onnx::ReadingArena arena(file.bytes().size());
+  const onnx::Model model = onnx::read_model(file.bytes(), limits, arena.resource());
   std::unordered_set<std::string_view> constants;
   for (const onnx::Constant& constant : model.graph->initializers) constants.insert(constant.name);
   std::vector<OnnxInput> inputs;

@@ -39,14 +39,18 @@ struct Call {
 
 /// One graph, subgraph or function body being lowered.
 struct Scope {
-  Scope(const Scope* outer, std::size_t names) : parent(outer), table(names) { slots.reserve(names); }
+  /// `memory`: the arena for the main graph; the heap for bodies, which come and go by the thousand.
+  Scope(const Scope* outer, std::size_t names, std::pmr::memory_resource& memory)
+      : parent(outer), table(names, memory), slots(&memory), first_output(&memory) {
+    slots.reserve(names);
+  }
 
   const Scope* parent;  // whose names this one sees; none for the main graph and for function bodies
   NameTable table;
-  std::vector<Slot> slots;  // never grows past the reserved size: pointers to slots stay valid
+  std::pmr::vector<Slot> slots;  // never grows past the reserved size: pointers to slots stay valid
   std::span<const Node> nodes;
-  std::vector<std::uint32_t> first_output;  // [nodes + 1]: slots of a node's named outputs lie one after the other
-  Text prefix;                              // of tensor and node names: the way through calls and subgraphs
+  std::pmr::vector<std::uint32_t> first_output;  // [nodes + 1]: slots of a node's named outputs lie one after the other
+  Text prefix;                                   // of tensor and node names: the way through calls and subgraphs
   double repeat = 1.0;
   const Call* call = nullptr;
   std::span<const Opset> opsets;

@@ -73,7 +73,7 @@ class StringPool {
   std::size_t size() const noexcept { return offsets_.size() - 1; }
 
  private:
-  void grow();
+  void rehash(std::size_t places);
 
   std::string bytes_;
   std::vector<std::size_t> offsets_;   // [size + 1]
