@@ -29,12 +29,12 @@ import numpy as np
 import onnx
 from graphs import onnx_decoder, onnx_decoder_macs, relay_decoder, relay_decoder_macs
 from peers import onnx_featurized, onnx_tool_macs, relay_networkx
-from perfpass.predictors import predict_graph
 from report import Timing, figure, publish, table, timed
 
 from perfpass import costs, devices, features
 from perfpass.graph import OpGraph
 from perfpass.importers import onnx as onnx_importer
+from perfpass.predictors import predict_graph
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 DECODER_LAYERS = 167  # 60 nodes each: a little over 10,000

@@ -216,7 +216,7 @@ class Recorder(TorchDispatchMode):
             outputs.append(index)
         if plain in ("all", "any") and results[0].numel() == 1:
             self._assumed[id(results[0])] = plain == "all"
-        elif plain == "sum" and results[0].numel() == 1 and arguments["self"].dtype == torch.bool:
+        elif plain == "sum" and results[0].numel() == 1 and tensors_in(arguments["self"])[0].dtype == torch.bool:
             self._mask_sums.add(id(results[0]))
         elif plain == "eq" and id(arguments["self"]) in self._mask_sums:
             self._assumed[id(results[0])] = True  # mask.sum() == mask.numel() is all() in other words

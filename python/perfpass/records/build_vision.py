@@ -165,7 +165,8 @@ def write_tables(keys: list[Key], failures: dict[Key, str], folder: Path) -> dic
     import pandas
 
     number: dict[str, int] = {}
-    parts, graphs = [], []
+    parts: list[pandas.DataFrame] = []
+    graphs: list[dict[str, Any]] = []
     for done, key in enumerate(keys, 1):
         if key in failures:
             continue
@@ -179,7 +180,7 @@ def write_tables(keys: list[Key], failures: dict[Key, str], folder: Path) -> dic
         if digest not in number:
             number[digest] = len(number)
             parts.append(pandas.DataFrame({"table": np.int32(number[digest]), **columns}))
-        row = {"source": key[0], "model": key[1], "img_size": key[2], "table": number[digest]}
+        row: dict[str, Any] = {"source": key[0], "model": key[1], "img_size": key[2], "table": number[digest]}
         graphs.append(row | graph_statics(stored))
         if done % 200 == 0:
             print(f"counted {done} of {len(keys)}", file=sys.stderr)
