@@ -78,7 +78,7 @@ ONNX: list[tuple[str, str]] = [
     *(("timm", n) for n in ("vit_tiny_patch16_224", "deit_tiny_patch16_224", "convnext_atto", "mixer_s32_224")),
     *(("timm", n) for n in ("mobilevit_xxs", "edgenext_xx_small", "poolformer_s12", "ghostnet_100", "resnet18d")),
     *(("timm", n) for n in ("efficientvit_b0", "fastvit_t8", "levit_128s", "swin_tiny_patch4_window7_224")),
-    *(("transformers", n) for n in ("distilbert-base", "electra-small", "segformer-b0")),
+    *(("transformers", n) for n in ("distilbert-base", "segformer-b0")),
 ]
 
 
@@ -94,7 +94,7 @@ def timm_names() -> dict[str, tuple[int, int, int]]:
             name = members[len(members) // 2]
             configuration = timm.get_pretrained_cfg(name, allow_unregistered=True)
             size = configuration.input_size if configuration is not None else (3, 224, 224)
-            names[name] = (3, min(size[1], 512), min(size[2], 512))
+            names[name] = (3, size[1], size[2])
     return names
 
 

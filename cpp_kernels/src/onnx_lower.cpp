@@ -1,8 +1,9 @@
 // From a parsed model to an OpGraph, node by node, and the three entry points of onnx_reader.hpp.
 //
 // What becomes a node: every node of the file except Constant, whose value is a tensor of role literal (weight where it
-// is a floating tensor with dimensions: old exporters keep parameters so) and calls of model-local functions, which are
-// replaced by their bodies. Shape arithmetic (Shape, Gather, Concat of integers) stays: the file's runtime executes it.
+// is a floating tensor of several elements: old exporters keep parameters so) and calls of model-local functions, which
+// are replaced by their bodies. Shape arithmetic (Shape, Gather, Concat of integers) stays: the file's runtime executes
+// it.
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -48,9 +49,7 @@ Value value_of(const Constant& constant) {
   return {constant.dtype, true, true, constant.shape, constant.has_values, constant.integers, constant.reals};
 }
 
-bool is_parameter(const Value& value, bool marked) {
-  return marked || (is_floating(value.dtype) && !value.shape.empty());
-}
+bool is_parameter(const Value& value) { return is_floating(value.dtype) && !value.shape.empty(); }
 
 }  // namespace
 
@@ -226,7 +225,12 @@ TensorId Lowering::tensor_of(Slot& slot) {
   if (slot.is_input) {
     role = TensorRole::input;
   } else if (slot.writer == kNone || slot.value.is_constant) {
-    role = is_parameter(slot.value, slot.is_weight) ? TensorRole::weight : TensorRole::literal;
+    // A Constant of one element is a scalar that the exporter wrote as [1] (attention's scale), not a parameter.
+    const auto& shape = slot.value.shape;
+    const bool is_scalar =
+        slot.writer != kNone && std::all_of(shape.begin(), shape.end(), [](auto d) { return d == 1; });
+    const bool is_weight = slot.is_weight || (!is_scalar && is_parameter(slot.value));
+    role = is_weight ? TensorRole::weight : TensorRole::literal;
   }
   slot.tensor = builder_.add_tensor(display_name(slot.prefix, slot.name), slot.value.dtype, slot.value.shape, role);
   return slot.tensor;
