@@ -66,7 +66,7 @@ COMPARED = {"runs": 0}
 
 
 @pytest.fixture(autouse=True)
-def something_was_compared(request: pytest.FixtureRequest):  # noqa: ANN201
+def something_was_compared(request: pytest.FixtureRequest):
     """A test whose every model ONNX Runtime refuses would show nothing."""
     before = COMPARED["runs"]
     yield
