@@ -1,0 +1,177 @@
+"""Roofline: the least time each operator of a table can take on a device.
+
+The bound of one operator is max(FLOPs / peak, bytes / bandwidth) (Williams, Waterman, Patterson: Roofline, CACM 52(4),
+2009). Everything here is counted or read from the device; what is learned is a factor per operator group and what the
+trees add (trees.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from perfpass.graph import OPERATOR_CLASSES, OPERATORS
+
+if TYPE_CHECKING:
+    from perfpass.devices import Device
+
+# The rate of the device that matrix products of a precision run at.
+GEMM_RATE = {"fp32": "fp32", "fp16": "fp16", "bf16": "bf16", "fp64": "fp64", "amp": "fp16", "amp_bf16": "bf16"}
+# Energy of one floating-point operation of a 16-bit matrix product at full load, data movement included: (power limit -
+# idle) over the best sustained rate. It caps boards whose power limit is low for their peak (RTX PRO 6000 Max-Q, L4).
+# HBM boards: measured GEMMs of aiconfigurator (H200: 690 of 989 TFLOP/s at 700 W; B200: 1,395 of 2,250 at 1,000 W).
+# GDDR boards: the RTX PRO 6000 Max-Q of the vision records, 300 W, whose matrix products run at some 55 % of the peak.
+FLOP_JOULES = {"hbm": 0.85e-12, "hbm blackwell": 0.6e-12, "gddr": 1.1e-12}
+_JOULES_SCALE = {"fp16": 1.0, "bf16": 1.0, "tf32": 2.0}
+# Under this time a kernel's duration is its launch and its ramps (an empty kernel takes about 2 us on the queue).
+KERNEL_S = 2e-6
+# Time the host needs to issue one kernel: eager PyTorch dispatch, and a compiled graph.
+ISSUE_S = {"torch": 6e-6, "torch.compile": 2e-6}
+# Pageable host memory to device, the usual PCIe 3.0 x16 figure; only the torchvision records contain such a copy.
+PAGEABLE_COPY_BYTES_S = 5e9
+_SMOOTHNESS = 4.0  # exponent of the smooth maximum between device time and issue time
+
+# Groups of operators that share an efficiency. Order is part of the artefact.
+GROUPS: tuple[str, ...] = (
+    "conv1x1", "conv3x3", "conv_large", "conv_grouped", "conv_depthwise3", "conv_depthwise", "dense", "matmul",
+    "attention", "recurrent", "batch_norm", "layer_norm", "other_norm", "softmax", "relu", "activation", "add", "elementwise",
+    "reduction", "pooling", "copy", "concat", "gather", "resize", "other",
+)  # fmt: skip
+_G = {name: i for i, name in enumerate(GROUPS)}
+_BY_CLASS = {
+    "matmul": "matmul", "attention": "attention", "recurrent": "recurrent", "normalization": "other_norm",
+    "softmax": "softmax", "activation": "activation", "elementwise": "elementwise", "reduction": "reduction",
+    "pooling": "pooling", "data_movement": "copy", "gather": "gather", "resize": "resize",
+}  # fmt: skip
+_BY_OPERATOR = {
+    "dense": "dense", "batch_norm": "batch_norm", "layer_norm": "layer_norm", "relu": "relu", "clip": "relu",
+    "hard_swish": "relu", "hard_sigmoid": "relu", "leaky_relu": "relu", "add": "add", "concat": "concat",
+    "split": "concat", "slice": "concat", "pad": "concat", "roll": "concat",
+}  # fmt: skip
+
+
+def _group_of_operators() -> np.ndarray:
+    from perfpass.graph import OPERATOR_CLASS_OF
+
+    out = np.full(len(OPERATORS), _G["other"])
+    for i, name in enumerate(OPERATORS):
+        group = _BY_OPERATOR.get(name) or _BY_CLASS.get(OPERATOR_CLASSES[OPERATOR_CLASS_OF[i]], "other")
+        out[i] = _G[group]
+    return out
+
+
+_OPERATOR_GROUP = _group_of_operators()
+_CONVOLUTION = OPERATOR_CLASSES.index("convolution")
+_GEMM = np.array([c in ("convolution", "matmul", "attention", "recurrent") for c in OPERATOR_CLASSES])
+
+
+@dataclass(frozen=True)
+class Workload:
+    """How a model runs. ``torch_version`` None stands for the newest release with records."""
+
+    batch: int
+    precision: str = "fp32"
+    runtime: str = "torch"
+    layout: str = "nchw"
+    torch_version: str | None = None
+    copies_input: bool = False
+
+    @property
+    def software(self) -> str:
+        """Which kernels run: "compiled", "nhwc" or "eager"."""
+        if self.runtime == "torch.compile":
+            return "compiled"
+        return "nhwc" if self.layout == "nhwc" else "eager"
+
+
+SOFTWARE: tuple[str, ...] = ("eager", "nhwc", "compiled", "cpu")
+
+
+def software_index(device: Device, workload: Workload) -> int:
+    """Row of the efficiency table that applies: a CPU has its own."""
+    return SOFTWARE.index("cpu" if device.kind == "cpu" else workload.software)
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Roofline of every row of an operator table. All arrays have length R; times are of one execution, in seconds."""
+
+    compute_s: np.ndarray
+    memory_s: np.ndarray
+    bytes: np.ndarray
+    launched: np.ndarray  # 0 for views
+    group: np.ndarray  # index into GROUPS
+
+    @property
+    def roof_s(self) -> np.ndarray:
+        """The bound with the least duration of a kernel."""
+        return np.maximum(np.maximum(self.compute_s, self.memory_s), KERNEL_S) * self.launched
+
+
+def sustained_flops(device: Device, precision: str) -> float:
+    """Dense FLOP/s at a precision that the power limit allows.
+
+    Where the device has no rate, or a token one (fp16 on Pascal), that of fp32 counts, as libraries choose.
+    """
+    fp32 = device.peak_flops["fp32"]
+    if precision == "fp64":
+        return float(device.peak_flops.get("fp64", fp32))
+    peak = max(device.peak_flops.get(precision, fp32), fp32)
+    scale = _JOULES_SCALE.get(precision)
+    if scale is None or device.kind == "cpu" or device.power_limit_w <= device.idle_power_w:
+        return float(peak)
+    kind = "hbm" if device.memory_type.upper().startswith("HBM") else "gddr"
+    if kind == "hbm" and (device.compute_capability or (0, 0))[0] == 10:
+        kind = "hbm blackwell"
+    joules = scale * FLOP_JOULES[kind]
+    return float(min(peak, max(fp32, (device.power_limit_w - device.idle_power_w) / joules)))
+
+
+def operator_groups(table: Any) -> np.ndarray:
+    """[R] index into GROUPS; convolutions by kernel and groups."""
+    group = _OPERATOR_GROUP[np.asarray(table.op)]
+    convolution = np.asarray(table.op_class) == _CONVOLUTION
+    area, groups, n = np.asarray(table.kernel_area), np.asarray(table.groups), np.asarray(table.n)
+    depthwise = (groups > 1) & (n <= 2)
+    kind = np.select(
+        [depthwise & (area <= 9), depthwise, groups > 1, area <= 1, area <= 9],
+        [_G[g] for g in ("conv_depthwise3", "conv_depthwise", "conv_grouped", "conv1x1", "conv3x3")],
+        _G["conv_large"],
+    )
+    return np.where(convolution, kind, group)
+
+
+def bound(table: Any, device: Device, workload: Workload, byte_scale: float = 1.0) -> Bound:
+    """The roofline of every row of ``table`` (perfpass.features.OperatorTable, counted at the workload's width).
+
+    ``byte_scale`` corrects a table that was counted at another width.
+    """
+    classes = np.asarray(table.op_class)
+    rate = GEMM_RATE[workload.precision]
+    vector = sustained_flops(device, "fp64" if rate == "fp64" else "fp32")
+    peak = np.where(_GEMM[classes], sustained_flops(device, rate), vector)
+    if rate == "fp32" and "tf32" in device.peak_flops:
+        # cuDNN convolutions use TF32 by default, matrix products do not (torch.backends.cudnn.allow_tf32).
+        peak = np.where(classes == _CONVOLUTION, sustained_flops(device, "tf32"), peak)
+    launched = (np.asarray(table.view) == 0).astype(np.float64)
+    traffic = np.add(table.bytes_read, table.bytes_written, dtype=np.float64) * (byte_scale * launched)
+    return Bound(
+        compute_s=np.asarray(table.flops, dtype=np.float64) / peak,
+        memory_s=traffic / device.memory_bandwidth_bytes_s,
+        bytes=traffic,
+        launched=launched,
+        group=operator_groups(table),
+    )
+
+
+def smooth_maximum(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """A little above the larger where both are close: device work and its issue overlap, but not perfectly."""
+    larger = np.maximum(a, b)
+    return larger * ((a / larger) ** _SMOOTHNESS + (b / larger) ** _SMOOTHNESS) ** (1 / _SMOOTHNESS)
+
+
+def issue_seconds(kernels: np.ndarray | float, device: Device, workload: Workload) -> np.ndarray | float:
+    """Time of the host to issue all kernels of one run; 0 on a CPU, which issues to itself."""
+    return kernels * (0.0 if device.kind == "cpu" else ISSUE_S[workload.runtime])

@@ -1,0 +1,207 @@
+"""The vision predictor: roofline, learned group efficiencies, gradient-boosted trees on what is left, conformal bounds.
+
+Two ensembles stand behind it. The one for known devices sees the device's figures and learns each device's habits; the
+portable one never sees them, so that on a device without records only the roofline tells devices apart. Predicting
+needs NumPy and the compiled core.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from perfpass import _core
+from perfpass.errors import ArtefactError
+from perfpass.graph import OPERATORS
+from perfpass.prediction import Interval, Support
+from perfpass.predictors import artefacts
+from perfpass.predictors.estimate import Estimate
+from perfpass.predictors.intervals import ConformalTable, nearest
+from perfpass.predictors.memory_model import MemoryModel
+from perfpass.predictors.power import PowerModel
+from perfpass.predictors.roofline import GEMM_RATE, GROUPS, ISSUE_S, SOFTWARE, Workload, bound, sustained_flops
+from perfpass.predictors.roofline_features import FEATURES, fingerprint, graph_vector
+from perfpass.predictors.roofline_features import SCHEMA_VERSION as FEATURE_VERSION
+
+if TYPE_CHECKING:
+    from perfpass.devices import Device
+    from perfpass.prediction import SupportLevel
+    from perfpass.predictors.estimate import Inputs
+
+# Where trees would extrapolate (a network unlike all of the corpus), their correction fades between these distances.
+TREES_FADE = (0.35, 0.6)
+# Outside support the conformal bounds are no longer backed by exchangeable residuals; log widths grow by these factors,
+# and are at least the minima. Chosen so that leave-device-out and leave-family-out errors are covered (docs).
+WIDENING = {"in range": 1.0, "near": 1.5, "outside": 2.5}
+LEAST_WIDTH = {"in range": 0.0, "near": 0.15, "outside": 0.7}
+_LEVELS: tuple[SupportLevel, ...] = ("in range", "near", "outside")
+
+
+@dataclass(frozen=True)
+class LatencyPrediction:
+    """Seconds: the median and bounds of one run, and its parts per row of the operator table."""
+
+    median_s: float
+    low_s: float
+    high_s: float
+    row_s: np.ndarray
+    distance: float
+    ensemble: str
+    support: Support
+
+
+class VisionPredictor:
+    """Latency, power and memory of vision inference in PyTorch, from a trained artefact."""
+
+    def __init__(self, folder: Path | str | None = None) -> None:
+        """Reads the shipped artefact, or the one in ``folder``. Raises ArtefactError."""
+        artefact = artefacts.Artefact(folder or artefacts.shipped("vision"))
+        manifest = artefact.manifest
+        expected = {"features": list(FEATURES), "groups": list(GROUPS), "feature_version": FEATURE_VERSION}
+        for name, value in expected.items():
+            if manifest.get(name) != value:
+                raise ArtefactError(
+                    f"{artefact.folder}: {name} is not what this version computes; run `perfpass train`"
+                )
+        self.manifest = manifest
+        self._efficiency = np.array(manifest["efficiency"], dtype=np.float64)
+        if self._efficiency.shape != (len(SOFTWARE), len(GROUPS)):
+            raise ArtefactError(f"{artefact.folder}: efficiency has shape {self._efficiency.shape}")
+        self._columns = {name: np.array(manifest["columns"][name]) for name in ("known", "portable")}
+        self._trees = {
+            name: _core.TreeEnsemble.from_xgboost(artefact.read(f"{name}.ubj")) for name in ("known", "portable")
+        }
+        self._fingerprints = artefact.array("fingerprints.npy").astype(np.float32)
+        self._conformal = {name: ConformalTable.from_dict(t) for name, t in manifest["conformal"].items()}
+        self._power = PowerModel.from_dict(manifest["power"])
+        self._memory = MemoryModel.from_dict(manifest["memory"])
+
+    @staticmethod
+    @lru_cache(maxsize=1)
+    def load() -> VisionPredictor:
+        """The shipped predictor, read once per process."""
+        return VisionPredictor()
+
+    @staticmethod
+    def covers(inputs: Inputs) -> bool:
+        """Whether the precision and the runtime are ones this predictor speaks of at all."""
+        return inputs.precision in GEMM_RATE and inputs.runtime in ISSUE_S
+
+    def predict(self, table: Any, device: Device, workload: Workload) -> LatencyPrediction:
+        """Latency of one operator table (counted at the workload's width) on a device."""
+        measured = self._measured(device, workload)
+        if workload.torch_version is None and measured:
+            newest = measured["torch_version"]
+            workload = Workload(workload.batch, workload.precision, workload.runtime, workload.layout, newest)
+        vector = graph_vector(table, device, workload, self._efficiency)
+        distance = float(nearest(fingerprint(table, workload.batch)[None], self._fingerprints)[0])
+        support = self._support(table, device, workload, distance, measured)
+        ensemble = "known" if measured else "portable"
+        x = np.ascontiguousarray(vector.values[None, self._columns[ensemble]])
+        fade = float(np.clip((TREES_FADE[1] - distance) / (TREES_FADE[1] - TREES_FADE[0]), 0.0, 1.0))
+        median = vector.base_s * float(np.exp(fade * self._trees[ensemble].predict(x)[0]))
+        conformal = self._conformal[("cpu_" if device.kind == "cpu" else "gpu_") + ensemble]
+        low, high = (float(v) for v in conformal.bounds(distance))
+        low = min(low * WIDENING[support.level], -LEAST_WIDTH[support.level])
+        high = max(high * WIDENING[support.level], LEAST_WIDTH[support.level])
+        row_s = vector.row_s * (median / max(float(vector.row_s.sum()), 1e-12))
+        return LatencyPrediction(
+            median, median * float(np.exp(low)), median * float(np.exp(high)), row_s, distance, ensemble, support
+        )
+
+    def estimate(self, inputs: Inputs) -> Estimate:
+        """All metrics of one run (perfpass.predictors.estimate)."""
+        device, precision = inputs.device, inputs.precision
+        workload = Workload(inputs.batch, precision, inputs.runtime, inputs.layout)
+        latency = self.predict(inputs.table, device, workload)
+        roof = bound(inputs.table, device, workload)
+        count = np.asarray(inputs.table.count, dtype=np.float64)
+        # Against the plain peak, not the sustained one: the power model was fitted so.
+        to_peak = sustained_flops(device, GEMM_RATE[precision]) / device.peak_flops.get(
+            GEMM_RATE[precision], device.peak_flops["fp32"]
+        )
+        compute_use = float(roof.compute_s @ count) / latency.median_s * to_peak
+        memory_use = float(roof.memory_s @ count) / latency.median_s
+        parts = self._memory.parts(
+            device, precision, float(inputs.plan.weight_bytes), float(inputs.plan.peak_activation_bytes)
+        )
+        corpus = self.manifest["corpus"]
+        return Estimate(
+            latency_ms=Interval(latency.median_s * 1e3, latency.low_s * 1e3, latency.high_s * 1e3, "ms"),
+            power_w=self._power.predict(device, compute_use, memory_use),
+            peak_memory_bytes=self._memory.interval(device, parts),
+            row_ms=latency.row_s * 1e3,
+            memory_bytes=parts,
+            support=latency.support,
+            provenance={
+                "predictor": "vision",
+                "artefact_schema": self.manifest["schema_version"],
+                "corpus": corpus["name"],
+                "corpus_rows": corpus["rows"],
+                "ensemble": latency.ensemble,
+                "nearest_network_distance": latency.distance,
+                "power": self.manifest["power"]["source"],
+                "memory": self.manifest["memory"]["source"],
+            },
+        )
+
+    def _measured(self, device: Device, workload: Workload) -> dict[str, Any] | None:
+        """What the corpus has on this device at this precision, runtime and layout; None where it has nothing."""
+        for entry in self.manifest["measured"].get(device.id, ()):
+            if (entry["precision"], entry["runtime"], entry["layout"]) == (
+                workload.precision,
+                workload.runtime,
+                workload.layout,
+            ):
+                return entry
+        return None
+
+    def _support(
+        self, table: Any, device: Device, workload: Workload, distance: float, measured: dict[str, Any] | None
+    ) -> Support:
+        level = 0
+        reasons: list[str] = []
+
+        def note(at_least: int, reason: str) -> None:
+            nonlocal level
+            level = max(level, at_least)
+            reasons.append(reason)
+
+        known = self.manifest["measured"].get(device.id)
+        if not known:
+            note(1, f"no measurement on {device.name}; the roofline carries over what was learned on other devices")
+        elif measured is None:
+            what = sorted({f"{e['precision']} {e['runtime']} {e['layout']}" for e in known})
+            asked = f"{workload.precision} {workload.runtime} {workload.layout}"
+            note(1, f"{asked} was not measured on {device.name}; measured: {', '.join(what)}")
+        elif not measured["batch"][0] <= workload.batch <= measured["batch"][1]:
+            low, high = measured["batch"]
+            note(1, f"batch {workload.batch} is beside those measured on {device.name} ({low} to {high})")
+        if (known and measured is None) or not known:
+            low, high = self.manifest["support"]["batch"]["cpu" if device.kind == "cpu" else "gpu"]
+            if not low <= workload.batch <= high:
+                note(1, f"batch {workload.batch} is beside those measured ({low} to {high})")
+        edges = self.manifest["support"]["distance"]
+        if distance > edges["far"]:
+            note(
+                2,
+                f"unlike every measured network (distance {distance:.2f}; measured networks are within {edges['far']:.2f})",
+            )
+        elif distance > edges["near"]:
+            note(1, f"no close relative among the measured networks (distance {distance:.2f})")
+        classes = np.asarray(table.op)
+        convolution = np.isin(classes, [OPERATORS.index("conv"), OPERATORS.index("conv_transpose")])
+        if not convolution.any():
+            note(2, "no convolution or patch embedding: not a vision model, and only vision models were measured")
+        unmeasured = sorted({OPERATORS[i] for i in np.unique(classes)} - set(self.manifest["support"]["operators"]))
+        if unmeasured:
+            note(1, f"operators that no measured network has: {', '.join(unmeasured[:6])}")
+        macs = float(np.dot(table.macs, table.count)) / workload.batch
+        low, high = self.manifest["support"]["macs_per_sample"]
+        if not low <= macs <= high:
+            note(1, f"{macs:.3g} MACs per sample; measured networks have {low:.3g} to {high:.3g}")
+        return Support(_LEVELS[level], tuple(reasons))

@@ -1,0 +1,97 @@
+"""The vision records as arrays: one feature row, one time and the group keys per measurement."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from perfpass.devices import Device, device
+from perfpass.predictors.roofline import GROUPS, SOFTWARE, Workload, bound, software_index
+from perfpass.predictors.roofline_features import FEATURES, fingerprint, graph_vector
+
+# torchvision's runs do not state their torch; the sources' dates say 1.0 to 1.7.
+_UNSTATED_TORCH = "1.7"
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """N records. ``rows`` is the pandas table, ``latency_s`` [N] measured, ``fingerprints`` [N, P]."""
+
+    rows: Any
+    tables: list[Any]
+    workloads: list[Workload]
+    devices: dict[str, Device]
+    latency_s: np.ndarray
+    fingerprints: np.ndarray
+    byte_scale: np.ndarray
+    missing: int
+
+    def __len__(self) -> int:
+        return len(self.latency_s)
+
+    def features(self, efficiency: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """[N, F] float32 and the roofline time with learned efficiencies, [N] seconds."""
+        x = np.empty((len(self), len(FEATURES)), dtype=np.float32)
+        base = np.empty(len(self))
+        for i, (table, workload, name) in enumerate(zip(self.tables, self.workloads, self.rows.device, strict=True)):
+            vector = graph_vector(table, self.devices[name], workload, efficiency, self.byte_scale[i])
+            x[i], base[i] = vector.values, vector.base_s
+        return x, base
+
+    def group_times(self) -> tuple[np.ndarray, np.ndarray]:
+        """Roofline seconds by operator group [N, len(GROUPS)] and the row of SOFTWARE [N] that applies."""
+        times = np.empty((len(self), len(GROUPS)))
+        software = np.empty(len(self), dtype=np.int64)
+        for i, (table, workload, name) in enumerate(zip(self.tables, self.workloads, self.rows.device, strict=True)):
+            roof = bound(table, self.devices[name], workload, self.byte_scale[i])
+            times[i] = np.bincount(roof.group, roof.roof_s * table.count, len(GROUPS))
+            software[i] = software_index(self.devices[name], workload)
+        assert software.max() < len(SOFTWARE)
+        return times, software
+
+
+def load(folder: Path | str | None = None) -> Dataset:
+    """The inference records on one device that have an operator table (data/records, data/graphs). Raises FileError."""
+    from perfpass.records import tables, vision
+
+    root = Path(folder) if folder else None
+    rows = vision.load(root / "records" / "vision.parquet" if root else None)
+    known = tables.load(root / "graphs" if root else None)
+    rows = rows[(rows["mode"] == "inference") & (rows.n_gpus == 1)]
+    has_table = np.array([key in known for key in zip(rows.source, rows.model, rows.img_size, strict=True)])
+    missing = int((~has_table).sum())
+    rows = rows[has_table].reset_index(drop=True)
+    found, workloads, prints, scale = [], [], [], []
+    seen: dict[tuple[Any, ...], tuple[Any, np.ndarray]] = {}
+    for row in rows.itertuples():
+        bits = 32 if row.precision in ("fp32", "fp64") else 16
+        key = (row.source, row.model, row.img_size, row.batch, bits)
+        if key not in seen:
+            table = known.table(row.source, row.model, row.img_size, row.batch, bits)
+            seen[key] = table, fingerprint(table, row.batch)
+        found.append(seen[key][0])
+        prints.append(seen[key][1])
+        scale.append(2.0 if row.precision == "fp64" else 1.0)
+        workloads.append(
+            Workload(
+                row.batch,
+                row.precision,
+                row.runtime,
+                row.layout,
+                row.torch_version or _UNSTATED_TORCH,
+                row.timing != "device_only",
+            )
+        )
+    return Dataset(
+        rows,
+        found,
+        workloads,
+        {name: device(name) for name in rows.device.unique()},
+        rows.latency_ms.to_numpy(np.float64) * 1e-3,
+        np.stack(prints),
+        np.array(scale),
+        missing,
+    )

@@ -1,0 +1,62 @@
+"""The whole latency model on one set of training rows: efficiencies, both tree ensembles, and their predictions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from perfpass.predictors.intervals import nearest
+from perfpass.predictors.trees import TREES_FADE
+from perfpass.training.dataset import Dataset
+from perfpass.training.fit import Trees, fit_efficiency, fit_trees
+
+# Rows of the old torchvision runs are few and noisy but the only ones on their devices and of eager fp32 on GPUs.
+TORCHVISION_WEIGHT = 2.0
+
+
+@dataclass(frozen=True)
+class Arrays:
+    """A dataset under one set of efficiencies: features [N, F], roofline time [N] and measured time [N] in seconds."""
+
+    x: np.ndarray
+    base_s: np.ndarray
+    latency_s: np.ndarray
+    weight: np.ndarray
+    fingerprints: np.ndarray
+
+    @property
+    def target(self) -> np.ndarray:
+        """[N] log(measured / roofline)."""
+        return np.log(self.latency_s / self.base_s)
+
+
+def efficiency_of(dataset: Dataset, rows: np.ndarray) -> np.ndarray:
+    """Group efficiencies from the given rows alone."""
+    group_s, software = dataset.group_times()
+    return fit_efficiency(group_s[rows], software[rows], dataset.latency_s[rows])
+
+
+def arrays(dataset: Dataset, efficiency: np.ndarray) -> Arrays:
+    """Features of every row."""
+    x, base = dataset.features(efficiency)
+    weight = np.where(dataset.rows.source.to_numpy() == "torchvision", TORCHVISION_WEIGHT, 1.0)
+    return Arrays(x, base, dataset.latency_s, weight, dataset.fingerprints)
+
+
+def fade(distance: np.ndarray) -> np.ndarray:
+    """[N] weight of the trees' correction, as in VisionPredictor."""
+    return np.clip((TREES_FADE[1] - distance) / (TREES_FADE[1] - TREES_FADE[0]), 0.0, 1.0)
+
+
+def fit(data: Arrays, rows: np.ndarray, *, portable: bool, seed: int = 0, **changes: float) -> Trees:
+    """Trees from the given rows alone."""
+    return fit_trees(data.x[rows], data.target[rows], data.weight[rows], portable=portable, seed=seed, **changes)
+
+
+def predict(data: Arrays, trees: Trees, train: np.ndarray, test: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """[len(test)] seconds, and the distance of each row to the networks of the training rows."""
+    known = np.unique(data.fingerprints[train], axis=0)
+    prints, inverse = np.unique(data.fingerprints[test], axis=0, return_inverse=True)
+    distance = nearest(prints, known)[inverse.ravel()]
+    return data.base_s[test] * np.exp(fade(distance) * trees.predict(data.x[test])), distance
