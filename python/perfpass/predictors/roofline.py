@@ -24,6 +24,9 @@ GEMM_RATE = {"fp32": "fp32", "fp16": "fp16", "bf16": "bf16", "fp64": "fp64", "am
 # HBM boards: measured GEMMs of aiconfigurator (H200: 690 of 989 TFLOP/s at 700 W; B200: 1,395 of 2,250 at 1,000 W).
 # GDDR boards: the RTX PRO 6000 Max-Q of the vision records, 300 W, whose matrix products run at some 55 % of the peak.
 FLOP_JOULES = {"hbm": 0.85e-12, "hbm blackwell": 0.6e-12, "gddr": 1.1e-12}
+# Energy of one byte moved at full bandwidth by memory-bound kernels on a GDDR board, set by the same board, whose
+# memory-bound operators run some tenth below what its bandwidth promises. No other board of the catalogue is held back.
+BYTE_JOULES_GDDR = 160e-12
 _JOULES_SCALE = {"fp16": 1.0, "bf16": 1.0, "tf32": 2.0}
 # Under this time a kernel's duration is its launch and its ramps (an empty kernel takes about 2 us on the queue).
 KERNEL_S = 2e-6
@@ -36,8 +39,8 @@ _SMOOTHNESS = 4.0  # exponent of the smooth maximum between device time and issu
 # Groups of operators that share an efficiency. Order is part of the artefact.
 GROUPS: tuple[str, ...] = (
     "conv1x1", "conv3x3", "conv_large", "conv_grouped", "conv_depthwise3", "conv_depthwise", "dense", "matmul",
-    "attention", "recurrent", "batch_norm", "layer_norm", "other_norm", "softmax", "relu", "activation", "add", "elementwise",
-    "reduction", "pooling", "copy", "concat", "gather", "resize", "other",
+    "attention", "recurrent", "batch_norm", "layer_norm", "other_norm", "softmax", "relu", "activation", "add",
+    "elementwise", "reduction", "pooling", "copy", "concat", "gather", "resize", "other",
 )  # fmt: skip
 _G = {name: i for i, name in enumerate(GROUPS)}
 _BY_CLASS = {
@@ -129,6 +132,15 @@ def sustained_flops(device: Device, precision: str) -> float:
     return float(min(peak, max(fp32, (device.power_limit_w - device.idle_power_w) / joules)))
 
 
+def sustained_bandwidth(device: Device) -> float:
+    """Byte/s of device memory that the power limit allows."""
+    bandwidth = device.memory_bandwidth_bytes_s
+    budget = device.power_limit_w - device.idle_power_w
+    if device.kind == "cpu" or not device.memory_type.upper().startswith("GDDR") or budget <= 0:
+        return bandwidth
+    return min(bandwidth, budget / BYTE_JOULES_GDDR)
+
+
 def operator_groups(table: Any) -> np.ndarray:
     """[R] index into GROUPS; convolutions by kernel and groups."""
     group = _OPERATOR_GROUP[np.asarray(table.op)]
@@ -159,7 +171,7 @@ def bound(table: Any, device: Device, workload: Workload, byte_scale: float = 1.
     traffic = np.add(table.bytes_read, table.bytes_written, dtype=np.float64) * (byte_scale * launched)
     return Bound(
         compute_s=np.asarray(table.flops, dtype=np.float64) / peak,
-        memory_s=traffic / device.memory_bandwidth_bytes_s,
+        memory_s=traffic / sustained_bandwidth(device),
         bytes=traffic,
         launched=launched,
         group=operator_groups(table),

@@ -189,7 +189,7 @@ class VisionPredictor:
         if distance > edges["far"]:
             note(
                 2,
-                f"unlike every measured network (distance {distance:.2f}; measured networks are within {edges['far']:.2f})",
+                f"unlike every measured network (distance {distance:.2f}, over {edges['far']:.2f})",
             )
         elif distance > edges["near"]:
             note(1, f"no close relative among the measured networks (distance {distance:.2f})")

@@ -36,7 +36,7 @@ class Line:
 
     split: str
     method: str
-    rows: str
+    judged_on: str
     errors: Errors
 
 
@@ -54,7 +54,10 @@ class Report:
         return {
             "schema_version": 1,
             "corpus": self.corpus,
-            "lines": [{"split": x.split, "method": x.method, "rows": x.rows, **x.errors.to_dict()} for x in self.lines],
+            "lines": [
+                {"split": x.split, "method": x.method, "judged_on": x.judged_on, **x.errors.to_dict()}
+                for x in self.lines
+            ],
             "worst_families": self.worst_families,
             "worst_cases": self.worst_cases,
         }
@@ -73,7 +76,7 @@ class Report:
             coverage = "" if e.coverage_pct is None else f"{e.coverage_pct:.1f}"
             factor = "" if e.interval_factor is None else f"{e.interval_factor:.2f}"
             out.append(
-                f"| {x.split} | {x.method} | {x.rows} | {e.rows} | {e.mape_pct:.2f} | {e.median_ape_pct:.2f} | "
+                f"| {x.split} | {x.method} | {x.judged_on} | {e.rows} | {e.mape_pct:.2f} | {e.median_ape_pct:.2f} | "
                 f"{e.p90_ape_pct:.1f} | {e.within_10_pct:.1f} | {e.rmse_ms:.1f} | "
                 f"{e.kendall_tau:.3f} | {coverage} | {factor} |"
             )
@@ -100,6 +103,7 @@ def evaluate(
     json_file: str | None = None,
     seed: int = 0,
     folds: int = FOLDS,
+    rounds: int = ROUNDS,
     baselines: bool = True,
     quiet: bool = False,
 ) -> Report:
@@ -132,9 +136,9 @@ def evaluate(
         if not quiet:
             print(f"evaluate: {split}", file=sys.stderr, flush=True)
         if split == "device":
-            _devices(dataset, report, seed)
+            _devices(dataset, report, seed, rounds)
         else:
-            _folds(dataset, data, kind, report, split, folds, seed, baselines)
+            _folds(dataset, data, kind, report, split, folds, seed, rounds, baselines)
     text = json.dumps(report.to_dict(), indent=1, allow_nan=False) + "\n"
     if json_file:
         Path(json_file).write_text(text, encoding="utf-8")
@@ -160,6 +164,7 @@ def _folds(
     split: str,
     folds: int,
     seed: int,
+    rounds: int,
     baselines: bool,
 ) -> None:
     rows, n = dataset.rows, len(dataset)
@@ -168,10 +173,10 @@ def _folds(
     every = list(folds_of(split, rows.architecture, rows.family, rows.device, folds, seed))
     residual, distance = np.empty(n), np.empty(n)
     for fold in every:
-        trees = model.fit(data, fold.train, portable=False, seed=seed)
+        trees = model.fit(data, fold.train, portable=False, seed=seed, rounds=rounds)
         predicted[fold.test], distance[fold.test] = model.predict(data, trees, fold.train, fold.test)
         if baselines:
-            for name, values in _baselines(dataset, data, fold, seed).items():
+            for name, values in _baselines(dataset, data, fold, seed, rounds).items():
                 others[name][fold.test] = values
     residual = np.log(dataset.latency_s / predicted)
     # A fold's intervals come from the residuals of the other folds, whose groups it does not share.
@@ -198,7 +203,7 @@ def _folds(
         report.worst_cases = _worst_cases(dataset, predicted, np.abs(residual), kind == GPU)
 
 
-def _baselines(dataset: Dataset, data: model.Arrays, fold: Fold, seed: int) -> dict[str, np.ndarray]:
+def _baselines(dataset: Dataset, data: model.Arrays, fold: Fold, seed: int, rounds: int) -> dict[str, np.ndarray]:
     """What simpler methods make of the same rows: one rate per device and software, the roofline, trees without it."""
     rows, y = dataset.rows, dataset.latency_s
     macs = np.array([float(np.dot(t.macs, t.count)) for t in dataset.tables])
@@ -212,7 +217,7 @@ def _baselines(dataset: Dataset, data: model.Arrays, fold: Fold, seed: int) -> d
         by_roof[inside] = data.base_s[fold.test][inside] * np.median(y[known] / data.base_s[known])
     names = [*_STATIC, *SOFTWARE_FEATURES, *DEVICE_FEATURES]
     x = np.column_stack([data.x[:, [FEATURES.index(n) for n in names]], np.log(np.maximum(macs, 1))])
-    static = fit_trees_on(x[fold.train], np.log(y[fold.train]), seed)
+    static = _fit_static(x[fold.train], np.log(y[fold.train]), seed, rounds)
     import xgboost
 
     return {
@@ -222,15 +227,15 @@ def _baselines(dataset: Dataset, data: model.Arrays, fold: Fold, seed: int) -> d
     }
 
 
-def fit_trees_on(x: np.ndarray, target: np.ndarray, seed: int) -> Any:
+def _fit_static(x: np.ndarray, target: np.ndarray, seed: int, rounds: int) -> Any:
     """A booster with the predictor's own settings on other features."""
     import xgboost
 
     settings = {**TREES, "seed": seed, "nthread": 1, "base_score": float(np.median(target))}
-    return xgboost.train(settings, xgboost.DMatrix(x, target), ROUNDS)
+    return xgboost.train(settings, xgboost.DMatrix(x, target), rounds)
 
 
-def _devices(dataset: Dataset, report: Report, seed: int) -> None:
+def _devices(dataset: Dataset, report: Report, seed: int, rounds: int) -> None:
     """Each device unseen: zero-shot, then after a scale factor from a few calibration records."""
     rows = dataset.rows
     device = rows.device.to_numpy()
@@ -241,7 +246,7 @@ def _devices(dataset: Dataset, report: Report, seed: int) -> None:
     for name in sorted(counts.index[counts >= LEAST_DEVICE_ROWS]):
         train, test = np.flatnonzero(device != name), np.flatnonzero(device == name)
         data = model.arrays(dataset, fit_efficiency(group_s[train], software[train], dataset.latency_s[train]))
-        trees = model.fit(data, train, portable=True, seed=seed)
+        trees = model.fit(data, train, portable=True, seed=seed, rounds=rounds)
         predicted = data.base_s[test] * np.exp(trees.predict(data.x[test]))
         measured = dataset.latency_s[test]
         report.lines.append(Line("device", "perfpass, zero-shot", name, errors(predicted, measured)))

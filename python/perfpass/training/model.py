@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -49,7 +50,7 @@ def fade(distance: np.ndarray) -> np.ndarray:
     return np.clip((TREES_FADE[1] - distance) / (TREES_FADE[1] - TREES_FADE[0]), 0.0, 1.0)
 
 
-def fit(data: Arrays, rows: np.ndarray, *, portable: bool, seed: int = 0, **changes: float) -> Trees:
+def fit(data: Arrays, rows: np.ndarray, *, portable: bool, seed: int = 0, **changes: Any) -> Trees:
     """Trees from the given rows alone."""
     return fit_trees(data.x[rows], data.target[rows], data.weight[rows], portable=portable, seed=seed, **changes)
 
