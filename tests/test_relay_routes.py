@@ -99,13 +99,15 @@ def routes(request):
     for parameter in model.parameters():  # the exporter merges equal ones
         nn.init.normal_(parameter)
     proto = exported(model, size)
-    return {
+    graphs = {
         "torch": torch_importer.trace(make().eval(), (3, size, size), batch=2),
         "onnx": onnx_importer.read(proto.SerializeToString()),
         "relay from onnx": import_relay(*from_onnx(proto, freeze=False)),
-        "relay from onnx, frozen": import_relay(from_onnx(proto, freeze=True)[0]),
         "relay from torch": import_relay(*from_pytorch(model, size)),
     }
+    if make is Convolutional:  # freezing folds constants with a compiler: half a minute for the other
+        graphs["relay from onnx, frozen"] = import_relay(from_onnx(proto, freeze=True)[0])
+    return graphs
 
 
 def test_every_route_counts_the_same_macs(routes):
@@ -122,7 +124,8 @@ def test_parameters_are_those_of_the_source(routes):
     """The ONNX exporter folds batch normalization into the convolution, so its parameters are the ONNX file's."""
     parameters = {route: costs.count(graph).totals["parameters"] for route, graph in routes.items()}
     assert parameters["relay from torch"] == parameters["torch"], parameters
-    assert parameters["relay from onnx"] == parameters["onnx"] == parameters["relay from onnx, frozen"], parameters
+    assert parameters["relay from onnx"] == parameters["onnx"], parameters
+    assert parameters.get("relay from onnx, frozen", parameters["onnx"]) == parameters["onnx"], parameters
 
 
 def test_bytes_differ_by_what_relay_splits_off(routes):

@@ -316,6 +316,29 @@ Class Tvm::class_of(Handle object) const {
   return class_of_index_[index];
 }
 
+void Tvm::prefetch(Handle expression, int stage) const noexcept {
+  const auto at = [&](Field field) { return offset_[static_cast<std::size_t>(field)]; };
+  if (!type_index_first_ || at(Field::call_type) < 0 || at(Field::tensor_shape) < 0 || array_data_offset_ < 0) return;
+  if (stage == 0) {
+    __builtin_prefetch(expression);
+    __builtin_prefetch(static_cast<const char*>(expression) + 64);
+    return;
+  }
+  if (class_of(expression) != Class::call) return;
+  Handle const type = load<Handle>(expression, at(Field::call_type));
+  if (stage == 1) __builtin_prefetch(type);
+  if (stage == 1 || class_of(type) != Class::tensor_type) return;
+  Handle const shape = load<Handle>(type, at(Field::tensor_shape));
+  if (stage == 2) {
+    __builtin_prefetch(shape);
+    return;
+  }
+  const std::int64_t rank = std::min<std::int64_t>(load<std::int64_t>(shape, array_size_offset_), 4);
+  for (std::int64_t i = 0; i < rank; ++i) {
+    __builtin_prefetch(load<Handle>(shape, array_data_offset_ + static_cast<std::int32_t>(i * sizeof(Handle))));
+  }
+}
+
 std::string Tvm::type_key(Handle object) const {
   if (object == nullptr) return "nothing";
   unsigned index = 0;

@@ -114,6 +114,9 @@ class Tvm {
   void begin_walk() noexcept;
 
   Class class_of(Handle object) const;
+  /// Brings a call that will be lowered soon into the cache: 0 the call, 1 its type, 2 the type's shape, 3 its sizes.
+  /// Each stage reads what the one before has fetched.
+  void prefetch(Handle expression, int stage) const noexcept;
   std::string type_key(Handle object) const;
 
   Handle child(Handle object, Field field);

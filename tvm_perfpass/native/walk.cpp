@@ -602,6 +602,12 @@ WalkResult Walker::run() {
   while (!stack_.empty()) {
     const Task task = stack_.back();
     stack_.pop_back();
+    // A walk waits for memory most of the time; the stack says what will be read next.
+    const std::size_t waiting = stack_.size();
+    for (std::size_t stage = 0; stage < 4; ++stage) {
+      const std::size_t ahead = 8 - 2 * stage;
+      if (waiting >= ahead) tvm_.prefetch(stack_[waiting - ahead].expression, static_cast<int>(stage));
+    }
     step(task);
   }
   std::vector<TensorId> outputs;
