@@ -48,7 +48,8 @@ struct Operator;
 using Infer = bool (*)(InferContext&, const Operator&);
 using Lower = void (*)(InferContext&, const Operator&);
 
-enum class Domain : std::uint8_t { standard, microsoft, ml, preview, other };
+/// nchwc is ONNX Runtime's blocked layout on CPUs: channels padded to the vector width, which files do not state.
+enum class Domain : std::uint8_t { standard, microsoft, nchwc, ml, preview, other };
 
 struct Operator {
   Text name;
@@ -132,6 +133,7 @@ double* new_reals(InferContext& c, std::size_t count);
 std::int64_t wrapped(DType dtype, std::int64_t value) noexcept;
 /// Rounds to the precision of the type (single where it is float32).
 double rounded(DType dtype, double value) noexcept;
+double round_half_even(double value) noexcept;
 
 /// Numpy broadcasting; Error(shape) where it does not apply. A dimension that carries the file's batch on one side and
 /// the batch asked for on the other counts as equal.
@@ -263,6 +265,7 @@ bool infer_slice(InferContext&, const Operator&);
 bool infer_pad(InferContext&, const Operator&);
 bool infer_tile(InferContext&, const Operator&);
 bool infer_expand(InferContext&, const Operator&);
+bool infer_reorder(InferContext&, const Operator&);
 bool infer_center_crop_pad(InferContext&, const Operator&);
 bool infer_unfold_tensor(InferContext&, const Operator&);
 

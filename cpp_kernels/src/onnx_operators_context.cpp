@@ -227,6 +227,13 @@ double rounded(DType dtype, double value) noexcept {
              : value;
 }
 
+double round_half_even(double value) noexcept {  // independent of the floating-point environment
+  const double low = std::floor(value);
+  const double rest = value - low;
+  if (rest != 0.5) return rest < 0.5 ? low : low + 1;
+  return std::fmod(low, 2.0) == 0.0 ? low : low + 1;
+}
+
 bool rebinds(const InferContext& c) noexcept { return c.batch > 0 && c.file_batch > 0 && c.batch != c.file_batch; }
 
 namespace {

@@ -121,7 +121,7 @@ bool infer_conv(InferContext& c, const Operator& op) {
   const std::int64_t group = small(c, integer_attribute(c, "group", 1), 1, "group");
   const std::int64_t channels = last ? x.back() : x[1];
   const bool fits = product(c, weight[1], group) == channels || (last && product(c, weight.back(), group) == channels);
-  if (!fits || weight[0] % group != 0) {
+  if (op.domain != Domain::nchwc && (!fits || weight[0] % group != 0)) {
     fail(c, "found " + std::to_string(channels) + " input channels, a weight of shape " + show(weight) + " and " +
                 std::to_string(group) +
                 " groups, needs a weight of [outputs, input channels / groups, kernel] and outputs "

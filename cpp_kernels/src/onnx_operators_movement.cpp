@@ -252,6 +252,24 @@ bool infer_space_to_depth(InferContext& c, const Operator&) {
   return true;
 }
 
+bool infer_reorder(InferContext& c, const Operator& op) {
+  // To the blocked layout and back. The padding of the channels is the machine's and not in the file; it is left out.
+  set_dtype(c, 0, dtype_of(c, 0));
+  if (!ready(c, {0})) return false;
+  Shape out(shape_of(c, 0));
+  if (out.size() < 3) fail(c, "found an input of shape " + show(out) + ", needs [batch, channels, spatial]");
+  const bool inverse = op.variant == Variant::inverse, last = integer_attribute(c, "channels_last", 0) != 0;
+  std::int64_t channels = last && !inverse ? out[out.size() - 1] : out[1];
+  if (inverse) channels = integer_attribute(c, "channels", channels);
+  for (std::size_t d = 1; d + 1 < out.size() && last; ++d) {  // spatial axes move by one
+    if (inverse) out[d] = out[d + 1];
+    if (!inverse) out[out.size() - d] = out[out.size() - d - 1];
+  }
+  out[last && inverse ? out.size() - 1 : 1] = channels;
+  set(c, 0, dtype_of(c, 0), out);
+  return true;
+}
+
 void lower_axis(InferContext& c, const Operator& op) {
   // Operators whose axis has a default: the first, but for the sorts, one-hot encodings and norms that take the last.
   const bool last = op.kind == OpKind::top_k || op.kind == OpKind::one_hot || op.kind == OpKind::l2_norm;

@@ -78,6 +78,11 @@ bool infer_resize(InferContext& c, const Operator& op) {
   if (const Attribute* a = c.find("scales"); a != nullptr) {  // Upsample before opset 9
     scales.known = true;
     scales.reals = a->reals;
+    if (a->kind == Attribute::Kind::integers) {  // com.microsoft.nchwc
+      double* copy = new_reals(c, a->integers.size());
+      std::copy(a->integers.begin(), a->integers.end(), copy);
+      scales.reals = {copy, a->integers.size()};
+    }
   } else {
     const bool simple = upsample || c.opset < 11;  // X, scales; later X, roi, scales, sizes
     scales = numbers_of(c, simple ? 1 : 2);

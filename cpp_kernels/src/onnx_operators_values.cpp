@@ -87,13 +87,6 @@ std::optional<double> apply(OpKind op, double a, double b, bool fmod) {
   }
 }
 
-double round_half_even(double value) {  // independent of the floating-point environment
-  const double low = std::floor(value);
-  const double rest = value - low;
-  if (rest != 0.5) return rest < 0.5 ? low : low + 1;
-  return std::fmod(low, 2.0) == 0.0 ? low : low + 1;
-}
-
 std::optional<double> apply(const Operator& op, double a) {
   switch (op.kind) {
     case OpKind::abs:
