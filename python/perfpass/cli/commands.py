@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfpass.cli.parser import once
-from perfpass.errors import ArgumentError, ShapeError
+from perfpass.errors import ArgumentError, ShapeError, UnsupportedError
 
 if TYPE_CHECKING:
     from perfpass.graph import OpGraph
@@ -129,22 +129,31 @@ def devices(options: Any) -> int:
 
 def train(options: Any) -> int:
     """`perfpass train`."""
-    from perfpass.training import train as run
-
+    run = _training("train")
     run(records=options.records, output=options.output, seed=options.seed)
     return 0
 
 
 def evaluate(options: Any) -> int:
     """`perfpass evaluate`."""
-    from perfpass.training import evaluate as run
-
+    run = _training("evaluate")
     report = run(records=options.records, splits=options.split or None)
     if options.json:
         _print_json(report.to_dict())
     else:
         print(report)
     return 0
+
+
+def _training(name: str) -> Any:
+    """A function of perfpass.training, whose packages a plain installation does not have."""
+    try:
+        from perfpass import training
+    except ModuleNotFoundError as error:
+        raise UnsupportedError(
+            f"`perfpass {name}` needs the package {error.name}: pip install pandas pyarrow scipy xgboost-cpu"
+        ) from error
+    return getattr(training, name)
 
 
 def completion(options: Any) -> int:

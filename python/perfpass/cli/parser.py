@@ -200,7 +200,7 @@ def _add_train(commands: Any) -> None:
         "train",
         _lazy("train"),
         "fit the predictor on measured records and write its artefact",
-        "Needs the packages of the training extra. The records are described in docs/records.md.",
+        "Needs pandas, pyarrow, scipy and xgboost. The records are described in docs/records.md.",
     )
     command.add_argument("--records", metavar="DIR", help="folder of records (default: those of this repository)")
     command.add_argument("-o", "--output", metavar="DIR", help="where to write (default: the shipped artefact's place)")
@@ -217,7 +217,11 @@ def _add_evaluate(commands: Any) -> None:
     )
     command.add_argument("--records", metavar="DIR", help="folder of records (default: those of this repository)")
     command.add_argument(
-        "--split", action="append", default=[], metavar="S", help="random, architecture, family, device (default: all)"
+        "--split",
+        action="append",
+        default=[],
+        metavar="S",
+        help="random, architecture, family or device (default: all)",
     )
     command.add_argument("--json", action="store_true", help="JSON on stdout instead of a table")
 

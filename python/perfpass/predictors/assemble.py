@@ -15,7 +15,7 @@ from perfpass.errors import ArgumentError
 from perfpass.graph import DTYPES, OPERATOR_CLASSES, OPERATORS, OpGraph
 from perfpass.prediction import Interval, MigHint, Prediction, Support
 from perfpass.predictors import analytic
-from perfpass.predictors.estimate import Estimate, Inputs
+from perfpass.predictors.estimate import Estimate, Inputs, Predictor
 from perfpass.predictors.fusion import as_run
 from perfpass.predictors.workload import check, leading_dim
 
@@ -121,7 +121,12 @@ def predict_graph(
     )
 
 
-def _predictor(inputs: Inputs) -> Any:
+def _predictor(inputs: Inputs) -> Predictor:
+    """The learned predictor where it speaks of the workload at all, else the analytic one."""
+    from perfpass.predictors.trees import VisionPredictor
+
+    if VisionPredictor.covers(inputs):
+        return VisionPredictor.load()
     return analytic.load()
 
 
