@@ -123,8 +123,8 @@ def test_to_dict_is_strict_json_of_the_documented_schema(device):
 
 def test_the_longest_operators_and_the_peak_are_named():
     found = run(network(blocks=3))
-    first = found.breakdown["operators"][0]
-    assert first["operator"] == "conv" and first["count"] == 3 and first["output_shape"] == [4, 64, 32, 32]
+    conv = next(o for o in found.breakdown["operators"] if o["operator"] == "conv")
+    assert conv["count"] == 3 and conv["output_shape"] == [4, 64, 32, 32] and conv["example"] == "conv0"
     times = [o["ms"] for o in found.breakdown["operators"]]
     assert times == sorted(times, reverse=True)
     peak = found.breakdown["peak"]
