@@ -214,9 +214,9 @@ def test_unknown_operators_are_named_in_the_support():
     assert found.provenance["graph"]["unknown_operators"] == {"Unknown": 3}
 
 
-def test_a_device_without_any_record_is_outside_and_says_why():
+def test_a_device_without_any_record_is_never_in_range_and_says_why():
     found = run(device="mi300x")
-    assert found.support.level == "outside" and found.support.reasons
+    assert found.support.level != "in range" and any("no measurement on AMD" in r for r in found.support.reasons)
 
 
 def test_an_ambiguous_device_name_is_told_in_the_provenance():
