@@ -88,7 +88,7 @@ class OpGraph:
         return names
 
     def to_networkx(self) -> networkx.MultiDiGraph:
-        """The graph as a networkx MultiDiGraph: node data ``op``, ``source_op``, ``name``; edge data ``tensor``, ``shape``."""
+        """A networkx MultiDiGraph: node data ``op``, ``source_op``, ``name``; edge data ``tensor``, ``shape``."""
         import networkx
 
         graph = networkx.MultiDiGraph()
