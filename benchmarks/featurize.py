@@ -194,10 +194,10 @@ def onnx_row(case: Case, runs: int, peer_runs: int) -> dict[str, Any]:
 
 def relay_row(runs: int, peer_runs: int) -> dict[str, Any]:
     """Times a Relay module of 10,000 calls, with Python's walk as the peer."""
-    from tvm_perfpass import relay as relay_adapter
+    from tvm_perfpass import import_relay
 
     mod = relay_decoder(DECODER_LAYERS)
-    result, timing = timed(lambda: featurized(relay_adapter.read(mod)), runs, warm_up=3)
+    result, timing = timed(lambda: featurized(import_relay(mod)), runs, warm_up=3)
     walked, walked_timing = timed(lambda: relay_networkx(mod), peer_runs)
     macs = relay_decoder_macs(DECODER_LAYERS)
     check(result.macs == macs, f"Relay decoder: {result.macs} MACs, {macs} by hand")

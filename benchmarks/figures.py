@@ -1,0 +1,98 @@
+"""Writes the tables of benchmarks/results/*.json into README.md, between `<!-- table NAME -->` and `<!-- end -->`.
+
+    python benchmarks/figures.py [--check]
+
+With --check nothing is written, and the exit code says whether README.md shows the stored results.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from report import figure, table
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "benchmarks" / "results"
+_BLOCK = re.compile(r"(<!-- table (?P<name>\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def _spread(timing: dict[str, float]) -> str:
+    return f"{figure(timing['median_ms'])} ({figure(timing['low_ms'])} to {figure(timing['high_ms'])})"
+
+
+def _setting(document: dict[str, Any]) -> str:
+    machine = document["machine"]
+    return (
+        f"{machine['processor']}, {machine['cores']} cores, {machine['system']}, Python {machine['python']}; "
+        + ", ".join(f"{name} {version}" for name, version in document["versions"].items())
+    )
+
+
+def featurize(document: dict[str, Any]) -> str:
+    """Model to features: ours and every peer, each with its ratio."""
+    peers = {
+        "onnx.load + Python": "onnx.load + Python, or post_order_visit + networkx",
+        "onnx-tool": "onnx-tool",
+    }
+    rows = []
+    for row in document["rows"]:
+        cells = [row["case"], f"{row['nodes']:,}", _spread(row["perfpass"])]
+        for peer in peers:
+            name = peer if peer in row["peers"] or peer == "onnx-tool" else "post_order_visit + networkx"
+            timing = row["peers"].get(name)
+            cells.append(f"{figure(timing['median_ms'])} ({row['ratios'][name]:,.0f}x)" if timing else "")
+        cells.append(_spread(row["prediction"]))
+        cells.append(f"{row['peak_resident_mb']:.0f}" if "peak_resident_mb" in row else "")
+        rows.append(cells)
+    header = ["model", "nodes", "perfpass ms", *(f"{title}, ms" for title in peers.values()), "all metrics, ms", "peak MB"]
+    runs = document["rows"][0]["perfpass"]["runs"]
+    return (
+        f"{table(header, rows)}\n\nMedians of {runs} runs (10th to 90th percentile). Peak MB is the resident memory of a "
+        f"fresh process, {document['imports_resident_mb']:.0f} of it for the imports. {_setting(document)}."
+    )
+
+
+def cold_start(document: dict[str, Any]) -> str:
+    """Wall time of whole processes."""
+    rows = [[f"`{row['command']}`", _spread(row["wall"])] for row in document["rows"]]
+    runs = document["rows"][0]["wall"]["runs"]
+    return f"{table(['process', 'wall ms'], rows)}\n\nMedians of {runs} processes (10th to 90th percentile). {_setting(document)}."
+
+
+TABLES: dict[str, Callable[[dict[str, Any]], str]] = {"featurize": featurize, "cold_start": cold_start}
+
+
+def filled(text: str) -> str:
+    """README text with every marked table made from its results; a marker without results is an error."""
+
+    def replace(match: re.Match[str]) -> str:
+        name = match["name"]
+        if name not in TABLES:
+            raise SystemExit(f"README.md asks for the table {name!r}; known are {', '.join(TABLES)}")
+        document = json.loads((RESULTS / f"{name}.json").read_text())
+        return f"{match[1]}{TABLES[name](document)}\n{match[3]}"
+
+    return _BLOCK.sub(replace, text)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="only compare")
+    check = parser.parse_args().check
+    readme = ROOT / "README.md"
+    before = readme.read_text()
+    after = filled(before)
+    if check and after != before:
+        sys.exit("README.md does not show the stored results; run: bash bootstrap.sh figures")
+    if not check:
+        readme.write_text(after)
+
+
+if __name__ == "__main__":
+    main()
