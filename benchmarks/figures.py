@@ -50,11 +50,18 @@ def featurize(document: dict[str, Any]) -> str:
         cells.append(_spread(row["prediction"]))
         cells.append(f"{row['peak_resident_mb']:.0f}" if "peak_resident_mb" in row else "")
         rows.append(cells)
-    header = ["model", "nodes", "perfpass ms", *(f"{title}, ms" for title in peers.values()), "all metrics, ms", "peak MB"]
+    header = [
+        "model",
+        "nodes",
+        "perfpass ms",
+        *(f"{title}, ms" for title in peers.values()),
+        "all metrics, ms",
+        "peak MB",
+    ]
     runs = document["rows"][0]["perfpass"]["runs"]
     return (
-        f"{table(header, rows)}\n\nMedians of {runs} runs (10th to 90th percentile). Peak MB is the resident memory of a "
-        f"fresh process, {document['imports_resident_mb']:.0f} of it for the imports. {_setting(document)}."
+        f"{table(header, rows)}\n\nMedians of {runs} runs (10th to 90th percentile). Peak MB is the resident memory of "
+        f"a fresh process, {document['imports_resident_mb']:.0f} of it for the imports. {_setting(document)}."
     )
 
 
@@ -62,7 +69,8 @@ def cold_start(document: dict[str, Any]) -> str:
     """Wall time of whole processes."""
     rows = [[f"`{row['command']}`", _spread(row["wall"])] for row in document["rows"]]
     runs = document["rows"][0]["wall"]["runs"]
-    return f"{table(['process', 'wall ms'], rows)}\n\nMedians of {runs} processes (10th to 90th percentile). {_setting(document)}."
+    note = f"Medians of {runs} processes (10th to 90th percentile). {_setting(document)}."
+    return f"{table(['process', 'wall ms'], rows)}\n\n{note}"
 
 
 TABLES: dict[str, Callable[[dict[str, Any]], str]] = {"featurize": featurize, "cold_start": cold_start}

@@ -68,17 +68,17 @@ def vit_base_patch16_224() -> Export:
     return _timm("vit_base_patch16_224")
 
 
-def deberta_v3_large() -> Export:
-    """Encoder of 24 layers, 435 million parameters, 128 tokens: disentangled attention makes it about 9,000 nodes."""
+def deberta_v3(hidden_size: int, heads: int) -> Export:
+    """DeBERTa-v3's encoder at any width: 24 layers, 128 tokens. Disentangled attention makes it about 9,000 nodes."""
     from transformers import DebertaV2Config, DebertaV2Model
 
-    # The sizes of microsoft/deberta-v3-large's config.json.
+    # All but the width is microsoft/deberta-v3-large's config.json.
     config = DebertaV2Config(
         vocab_size=128100,
-        hidden_size=1024,
+        hidden_size=hidden_size,
         num_hidden_layers=24,
-        num_attention_heads=16,
-        intermediate_size=4096,
+        num_attention_heads=heads,
+        intermediate_size=4 * hidden_size,
         max_position_embeddings=512,
         relative_attention=True,
         position_buckets=256,
@@ -93,6 +93,11 @@ def deberta_v3_large() -> Export:
     module = _TokensOnly(DebertaV2Model(config), masked=True)
     arguments = (tokens, torch.ones_like(tokens))
     return Export(module, arguments, ["input_ids", "attention_mask"], opset=14, dynamic=("batch", "sequence"))
+
+
+def deberta_v3_large() -> Export:
+    """Encoder of 24 layers, 434 million parameters, 128 tokens."""
+    return deberta_v3(hidden_size=1024, heads=16)
 
 
 def llama_1b_prefill() -> Export:
