@@ -126,13 +126,14 @@ def featurized(graph: OpGraph) -> Featurized:
 
 
 _PEAK = """
-import resource, sys
+import re, sys
 from perfpass import costs, features
 from perfpass.importers import onnx
 if len(sys.argv) > 1:
     graph = onnx.read(sys.argv[1], dims={pair.split("=")[0]: int(pair.split("=")[1]) for pair in sys.argv[2:]})
     features.extract(graph, "operator", costs.count(graph))
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+# Not getrusage: its peak includes that of the process that started this one.
+print(int(re.search(r"VmHWM:\\s+(\\d+) kB", open("/proc/self/status").read())[1]) * 1024)
 """
 
 
