@@ -1,4 +1,6 @@
-"""Writes the tables of benchmarks/results/*.json into README.md, between `<!-- table NAME -->` and `<!-- end -->`.
+"""Writes what README.md quotes between `<!-- table NAME -->` or `<!-- transcript -->` and `<!-- end -->`.
+
+Tables come from benchmarks/results/*.json and data/results/accuracy.md, the transcript from running the command.
 
     python benchmarks/figures.py [--check]
 
@@ -10,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +22,8 @@ from report import figure, table
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
-_BLOCK = re.compile(r"(<!-- table (?P<name>\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+TRANSCRIPT = ("perfpass", "predict", "examples/resnet50.onnx", "--device", "a100-80gb")
+_BLOCK = re.compile(r"(<!-- (?:table )?(?P<name>\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def _spread(timing: dict[str, float]) -> str:
@@ -74,6 +78,8 @@ def cold_start(document: dict[str, Any]) -> str:
 
 
 TABLES: dict[str, Callable[[dict[str, Any]], str]] = {"featurize": featurize, "cold_start": cold_start}
+# Written as Markdown by `perfpass evaluate --output`.
+ACCURACY = ROOT / "data" / "results" / "accuracy.md"
 
 
 def filled(text: str) -> str:
@@ -81,6 +87,13 @@ def filled(text: str) -> str:
 
     def replace(match: re.Match[str]) -> str:
         name = match["name"]
+        if name == "transcript":
+            run = subprocess.run(
+                [sys.executable, "-m", *TRANSCRIPT], cwd=ROOT, check=True, capture_output=True, text=True
+            )
+            return f"{match[1]}```\n$ {' '.join(TRANSCRIPT)}\n{run.stdout.strip()}\n```\n{match[3]}"
+        if name == "accuracy":
+            return f"{match[1]}{ACCURACY.read_text().strip()}\n{match[3]}"
         if name not in TABLES:
             raise SystemExit(f"README.md asks for the table {name!r}; known are {', '.join(TABLES)}")
         document = json.loads((RESULTS / f"{name}.json").read_text())
