@@ -151,14 +151,16 @@ configure() {
 sanitize() {
   say "C++ tests under AddressSanitizer and UndefinedBehaviorSanitizer"
   system_packages
-  configure build/sanitize -DPERFPASS_SANITIZE=ON -DCMAKE_BUILD_TYPE=None -DCMAKE_CXX_FLAGS="-O1 -g1"
+  configure build/sanitize -DPERFPASS_SANITIZE=ON -DPERFPASS_FUZZ=ON -DCMAKE_BUILD_TYPE=None \
+    -DCMAKE_CXX_FLAGS="-O1 -g1"
   PATH="$PWD/.venv/bin:$PATH" cmake --build build/sanitize
   ./build/sanitize/perfpass_tests
+  # The hostile files of tests/, then ten seconds of damage done to them at random.
+  PATH="$PWD/.venv/bin:$PATH" python tests/hostile_files.py build/sanitize/hostile
+  ./build/sanitize/fuzz_onnx build/sanitize/hostile --mutate 10
 }
 
 cpp_files() { find cpp_kernels tvm_perfpass -name '*.cpp' -o -name '*.hpp'; }
-
-python_folders=(python tvm_perfpass tests benchmarks examples)
 
 demo() {
   prediction_environment
