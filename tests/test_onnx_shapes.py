@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
+import warnings
 from typing import Any
 
 import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
@@ -688,3 +691,112 @@ def test_operators_of_one_case_have_the_shape_that_runs(case: str) -> None:
     one, inputs, constants = CASES[case]
     graph = check(one, inputs, constants, LATER.get(case, 21))
     assert graph is not None and graph.op_name(0) != "unknown"
+
+
+# --- the vocabulary ---
+
+WITHOUT_COUNTERPART = {
+    "ImageDecoder": "decodes JPEG and other files; its result depends on the file's bytes",
+}
+
+
+def test_every_standard_operator_has_a_canonical_counterpart() -> None:
+    """All of ai.onnx that is not deprecated, but for what is listed with a reason."""
+    missing = set()
+    for schema in onnx.defs.get_all_schemas():
+        if schema.domain != "" or schema.deprecated or schema.name in ("If", "Loop", "Scan", "Constant"):
+            continue
+        one = helper.make_node(schema.name, ["x"] * max(1, schema.min_input), ["y"])
+        # With every shape declared the operator is named without its inference, which would miss attributes here.
+        info = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 1, 1, 1]) for n in ("x", "y")]
+        graph = helper.make_graph([one], "g", info[:1], info[1:])
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 27)], ir_version=10)
+        try:
+            known = importer.read(model).op_name(0) != "unknown"
+        except ShapeError:  # a required attribute is missing: the operator is known
+            known = True
+        if not known:
+            missing.add(schema.name)
+    assert missing == set(WITHOUT_COUNTERPART)
+
+
+def test_views_move_nothing_and_copies_do() -> None:
+    x, target, axes = f32(1, 3), i64(3, 1), i64(0)
+    expected = {"Reshape": 1, "Squeeze": 1, "Unsqueeze": 1, "Flatten": 1, "Identity": 1, "Transpose": 0, "Relu": 0}
+    second = {"Reshape": target, "Squeeze": axes, "Unsqueeze": axes}
+    for op, view in expected.items():
+        constants = {"c": second[op]} if op in second else {}
+        graph = importer.read(model_of([node(op, ["x", *constants])], {"x": x}, constants))
+        assert attributes_of(graph)["view"] == view, op
+
+
+def test_attributes_of_few_bit_weights_and_heads_are_read() -> None:
+    one, inputs, constants = CASES["MatMulNBits"]
+    found = attributes_of(importer.read(model_of([one], inputs, constants)))
+    assert (found["weight_bits"], found["block_size"]) == (4, 32)
+    one, inputs, constants = CASES["GroupQueryAttention"]
+    found = attributes_of(importer.read(model_of([one], inputs, constants)))
+    assert (found["num_heads"], found["num_kv_heads"], found["causal"]) == (4, 2, 1)
+    one, inputs, constants = CASES["DynamicQuantizeLSTM"]
+    found = attributes_of(importer.read(model_of([one], inputs, constants)))
+    assert (found["hidden_size"], found["directions"]) == (4, 2)
+
+
+# --- whole exports ---
+
+
+class Windows(torch.nn.Module):
+    """Shape arithmetic as exporters write it: padding to a multiple, windows and back, split heads, a class token."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = torch.nn.Conv2d(3, 16, 4, stride=4)
+        self.token = torch.nn.Parameter(torch.zeros(1, 1, 16))
+        self.qkv = torch.nn.Linear(16, 48)
+        self.recurrent = torch.nn.LSTM(16, 8, batch_first=True, bidirectional=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[batch, 3, height, width] to [batch, tokens + 1, 16]."""
+        x = self.embed(x).permute(0, 2, 3, 1)
+        b, h, w, c = x.shape
+        x = torch.nn.functional.pad(x, (0, 0, 0, (4 - w % 4) % 4, 0, (4 - h % 4) % 4))
+        h, w = x.shape[1], x.shape[2]
+        x = x.view(b, h // 4, 4, w // 4, 4, c).permute(0, 1, 3, 2, 4, 5).reshape(-1, 16, c)
+        q, k, v = self.qkv(x).reshape(-1, 16, 3, 4, 4).permute(2, 0, 3, 1, 4).unbind(0)
+        x = (torch.softmax(q @ k.transpose(-2, -1) / 2, -1) @ v).transpose(1, 2).reshape(-1, 16, c)
+        x = x.view(b, h // 4, w // 4, 4, 4, c).permute(0, 1, 3, 2, 4, 5).reshape(b, h * w, c)
+        return self.recurrent(torch.cat([self.token.expand(b, -1, -1), x], dim=1))[0]
+
+
+def exported(batch: int) -> onnx.ModelProto:
+    target = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(Windows().eval(), (torch.zeros(batch, 3, 40, 56),), target, dynamo=False, opset_version=17)
+    model = onnx.load_from_string(target.getvalue())
+    del model.graph.value_info[:]
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    return model
+
+
+def test_an_export_without_shapes_is_inferred_as_it_runs() -> None:
+    model = exported(2)
+    every = onnx.ModelProto()
+    every.CopyFrom(model)
+    last = model.graph.output[0].name
+    names = {n for one in model.graph.node for n in one.output if n and n != last}
+    every.graph.output.extend(onnx.ValueInfoProto(name=n) for n in sorted(names))
+    results = run(every, {model.graph.input[0].name: f32(2, 3, 40, 56)})
+    assert results is not None and len(results) > 60
+    COMPARED["runs"] += 1
+    found = found_shapes(importer.read(model))
+    assert {n: r.shape for n, r in results.items() if n in found} == {n: found[n][0] for n in results if n in found}
+    assert found[last][0] == (2, 12 * 16 + 1, 16)
+
+
+def test_a_rebound_batch_gives_the_shapes_of_an_export_of_that_batch() -> None:
+    for file, asked in ((1, 3), (3, 1), (2, 6)):
+        expected = found_shapes(importer.read(exported(asked)))
+        rebound = found_shapes(importer.read(exported(file), batch=asked))
+        last = exported(file).graph.output[0].name
+        assert rebound[last] == expected[last] == ((asked, 12 * 16 + 1, 16), "float32")

@@ -138,6 +138,8 @@ double round_half_even(double value) noexcept;
 /// Numpy broadcasting; Error(shape) where it does not apply. A dimension that carries the file's batch on one side and
 /// the batch asked for on the other counts as equal.
 Shape broadcast(const InferContext& c, Dims a, Dims b);
+/// Shape of input i. A constant that holds the file's batch beside an operand with the batch asked for follows it.
+Shape operand(const InferContext& c, std::size_t i);
 /// Two dimensions that must agree; the one with the batch asked for where they differ by the batch alone.
 std::int64_t agree(const InferContext& c, std::int64_t a, std::int64_t b, const char* what);
 bool rebinds(const InferContext& c) noexcept;

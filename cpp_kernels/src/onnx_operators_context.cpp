@@ -252,6 +252,20 @@ std::int64_t agree(const InferContext& c, std::int64_t a, std::int64_t b, const 
        std::string(what) + ": found " + std::to_string(a) + " and " + std::to_string(b) + ", needs equal dimensions");
 }
 
+Shape operand(const InferContext& c, std::size_t i) {
+  Shape shape(shape_of(c, i));
+  if (!rebinds(c) || c.file_batch < 2 || shape.size() < 2 || shape[0] != c.file_batch || !c.inputs[i]->is_constant) {
+    return shape;
+  }
+  for (const Value* other : c.inputs) {
+    if (other != nullptr && !other->is_constant && other->has_shape && other->shape.size() == shape.size() &&
+        other->shape[0] == c.batch) {
+      shape[0] = c.batch;
+    }
+  }
+  return shape;
+}
+
 Shape broadcast(const InferContext& c, Dims a, Dims b) {
   const Dims longer = a.size() >= b.size() ? a : b;
   const Dims shorter = a.size() >= b.size() ? b : a;

@@ -37,11 +37,11 @@ bool broadcasts_to_first(const InferContext& c) {
 
 bool broadcast_inputs(InferContext& c, DType dtype) {
   if (!ready(c, {0})) return false;
-  Shape shape(shape_of(c, 0));
+  Shape shape = operand(c, 0);
   for (std::size_t i = 1; i < c.inputs.size() && !broadcasts_to_first(c); ++i) {
     if (c.inputs[i] == nullptr) continue;
     if (!c.inputs[i]->has_shape) return false;
-    shape = broadcast(c, shape, shape_of(c, i));
+    shape = broadcast(c, shape, operand(c, i));
   }
   set(c, 0, dtype, shape);
   return true;
@@ -63,7 +63,7 @@ bool infer_compare(InferContext& c, const Operator& op) {
 
 bool infer_where(InferContext& c, const Operator&) {
   if (!ready(c, {0, 1, 2})) return false;
-  set(c, 0, dtype_of(c, 1), broadcast(c, broadcast(c, shape_of(c, 0), shape_of(c, 1)), shape_of(c, 2)));
+  set(c, 0, dtype_of(c, 1), broadcast(c, broadcast(c, operand(c, 0), operand(c, 1)), operand(c, 2)));
   where_values(c);
   return true;
 }

@@ -65,7 +65,7 @@ bool infer_constant_of_shape(InferContext& c, const Operator&) {
   for (const std::int64_t d : shape) {
     if (d < 0) fail(c, "found a target of " + show(shape) + ", needs entries of 0 or more");
   }
-  if (rebinds(c) && target->is_constant && c.file_batch > 1 && shape.size() > 0 && shape[0] == c.file_batch) {
+  if (rebinds(c) && target->is_constant && c.file_batch > 1 && shape.size() > 1 && shape[0] == c.file_batch) {
     shape[0] = c.batch;
   }
   set(c, 0, type, shape);

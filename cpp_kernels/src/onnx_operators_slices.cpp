@@ -274,7 +274,7 @@ bool infer_tile(InferContext& c, const Operator&) {
       out[i] = product(c, out[i], repeats->integers[i]);
     }
     // A constant that repeats the file's batch, of something that is not batched itself.
-    if (rebinds(c) && repeats->is_constant && c.file_batch > 1 && x.size() > 0 && x[0] == 1 && out[0] == c.file_batch) {
+    if (rebinds(c) && repeats->is_constant && c.file_batch > 1 && x.size() > 1 && x[0] == 1 && out[0] == c.file_batch) {
       out[0] = c.batch;
     }
   }
@@ -300,7 +300,7 @@ bool infer_expand(InferContext& c, const Operator&) {
   for (const std::int64_t d : wanted) {
     if (d < 0) fail(c, "found a target of " + show(wanted) + ", needs entries of 0 or more");
   }
-  if (rebinds(c) && target->is_constant && c.file_batch > 1 && wanted.size() > 0 && wanted[0] == c.file_batch) {
+  if (rebinds(c) && target->is_constant && c.file_batch > 1 && wanted.size() > 1 && wanted[0] == c.file_batch) {
     wanted[0] = c.batch;
   }
   const Shape out = broadcast(c, shape_of(c, 0), wanted);
