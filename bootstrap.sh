@@ -162,15 +162,15 @@ sanitize() {
 
 cpp_files() { find cpp_kernels tvm_perfpass -name '*.cpp' -o -name '*.hpp'; }
 
+show() { echo; echo "\$ perfpass $*"; .venv/bin/perfpass "$@"; }
+
 demo() {
   prediction_environment
-  local device=a100-80gb model
-  say "perfpass predict on $device: the models in examples/, structure only, no weights"
-  for model in resnet50 vit_base_patch16_224 deberta_v3_large llama_1b_prefill; do
-    echo
-    echo "\$ perfpass predict examples/$model.onnx --device $device"
-    .venv/bin/perfpass predict "examples/$model.onnx" --device "$device"
-  done
+  say "the models in examples/: structure only, no weights"
+  show predict examples/resnet50.onnx --device a100-80gb
+  show predict examples/vit_base_patch16_224.onnx --device a100-80gb
+  show predict examples/deberta_v3_large.onnx --device a100-80gb
+  show predict examples/llama_1b_prefill.onnx --device a100-80gb --precision bf16
   echo
   echo "Next: source .venv/bin/activate && perfpass --help"
 }

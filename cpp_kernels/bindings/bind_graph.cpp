@@ -104,9 +104,7 @@ void register_graph(nb::module_& m) {
       .def(
           "add_tensor",
           [](GraphBuilder& b, std::string_view name, std::string_view dtype, const std::vector<std::int64_t>& shape,
-             std::string_view role) {
-            return b.add_tensor(name, dtype_from_name(dtype), shape, role_from_name(role));
-          },
+             std::string_view role) { return b.add_tensor(name, dtype_from_name(dtype), shape, role_from_name(role)); },
           nb::arg("name"), nb::arg("dtype"), nb::arg("shape"), nb::arg("role"))
       .def(
           "add_node",

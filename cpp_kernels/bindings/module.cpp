@@ -9,13 +9,20 @@ namespace {
 const char* python_class(perfpass::ErrorCode code) {
   using perfpass::ErrorCode;
   switch (code) {
-    case ErrorCode::io: return "FileError";
-    case ErrorCode::format: return "FormatError";
-    case ErrorCode::limit: return "LimitError";
-    case ErrorCode::graph: return "GraphError";
-    case ErrorCode::shape: return "ShapeError";
-    case ErrorCode::argument: return "ArgumentError";
-    case ErrorCode::unsupported: return "UnsupportedError";
+    case ErrorCode::io:
+      return "FileError";
+    case ErrorCode::format:
+      return "FormatError";
+    case ErrorCode::limit:
+      return "LimitError";
+    case ErrorCode::graph:
+      return "GraphError";
+    case ErrorCode::shape:
+      return "ShapeError";
+    case ErrorCode::argument:
+      return "ArgumentError";
+    case ErrorCode::unsupported:
+      return "UnsupportedError";
   }
   return "PerfPassError";
 }

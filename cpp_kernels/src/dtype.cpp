@@ -12,11 +12,11 @@ struct DTypeEntry {
 };
 
 constexpr std::array<DTypeEntry, static_cast<std::size_t>(DType::count_)> kDTypes = {{
-    {"undefined", 0, false}, {"float32", 32, true},   {"float16", 16, true},    {"bfloat16", 16, true},
-    {"float64", 64, true},   {"float8", 8, true},     {"float4", 4, true},      {"int8", 8, false},
-    {"int16", 16, false},    {"int32", 32, false},    {"int64", 64, false},     {"uint8", 8, false},
-    {"uint16", 16, false},   {"uint32", 32, false},   {"uint64", 64, false},    {"int4", 4, false},
-    {"uint4", 4, false},     {"bool", 8, false},      {"complex64", 64, false}, {"complex128", 128, false},
+    {"undefined", 0, false}, {"float32", 32, true}, {"float16", 16, true},    {"bfloat16", 16, true},
+    {"float64", 64, true},   {"float8", 8, true},   {"float4", 4, true},      {"int8", 8, false},
+    {"int16", 16, false},    {"int32", 32, false},  {"int64", 64, false},     {"uint8", 8, false},
+    {"uint16", 16, false},   {"uint32", 32, false}, {"uint64", 64, false},    {"int4", 4, false},
+    {"uint4", 4, false},     {"bool", 8, false},    {"complex64", 64, false}, {"complex128", 128, false},
     {"string", 64, false},
 }};
 

@@ -8,13 +8,13 @@
 namespace perfpass {
 
 enum class ErrorCode {
-  io,            // a file cannot be opened, mapped or read
-  format,        // the bytes are not what they claim to be (truncated, wrong wire type, not ONNX)
-  limit,         // a documented bound is exceeded (file size, nesting, rank, dimension product, node count)
-  graph,         // the graph is inconsistent (cycle, two producers of a tensor, a missing tensor)
-  shape,         // a shape is unresolved or contradictory (symbolic dimension without a value)
-  argument,      // the caller passed a value outside the documented range
-  unsupported,   // understood, but not handled; the message names it
+  io,           // a file cannot be opened, mapped or read
+  format,       // the bytes are not what they claim to be (truncated, wrong wire type, not ONNX)
+  limit,        // a documented bound is exceeded (file size, nesting, rank, dimension product, node count)
+  graph,        // the graph is inconsistent (cycle, two producers of a tensor, a missing tensor)
+  shape,        // a shape is unresolved or contradictory (symbolic dimension without a value)
+  argument,     // the caller passed a value outside the documented range
+  unsupported,  // understood, but not handled; the message names it
 };
 
 class Error : public std::runtime_error {

@@ -34,15 +34,15 @@ FeatureMatrix node_features(const OpGraph& graph, const Costs& costs, Schema sch
 struct OperatorTable {
   std::vector<std::uint16_t> op;
   std::vector<std::uint8_t> op_class;
-  std::vector<std::uint8_t> dtype;        // of output 0
+  std::vector<std::uint8_t> dtype;  // of output 0
   std::vector<std::uint8_t> view;
-  std::vector<double> count;              // sum of `repeat`
+  std::vector<double> count;  // sum of `repeat`
   std::vector<std::int64_t> macs, flops, bytes_read, bytes_written, weight_bytes;
   std::vector<std::int64_t> input_elements, output_elements;  // input 0, output 0
   // GEMM-equivalent sizes of convolutions, matrix products and attention (batch b of m x k by k x n), else 0
   std::vector<std::int64_t> b, m, n, k;
-  std::vector<std::int32_t> kernel_area, stride, groups;      // convolution and pooling, else 0
-  std::vector<NodeId> first_node;                             // an example node of the row
+  std::vector<std::int32_t> kernel_area, stride, groups;  // convolution and pooling, else 0
+  std::vector<NodeId> first_node;                         // an example node of the row
 };
 
 OperatorTable operator_table(const OpGraph& graph, const Costs& costs);

@@ -16,9 +16,9 @@ struct MemoryOptions {
   std::int64_t alignment_bytes = 1;
 };
 
-/// A tensor lives from its producer to its last reader; views and in-place outputs share the buffer of their source, through
-/// chains of them; graph inputs live during the whole run, graph outputs until its end, weights always. Nodes that never
-/// run (repeat 0) neither allocate nor keep anything alive.
+/// A tensor lives from its producer to its last reader; views and in-place outputs share the buffer of their source,
+/// through chains of them; graph inputs live during the whole run, graph outputs until its end, weights always. Nodes
+/// that never run (repeat 0) neither allocate nor keep anything alive.
 struct MemoryPlan {
   std::int64_t weight_bytes = 0;           // weights and literals, each once
   std::int64_t input_bytes = 0;            // graph inputs

@@ -16,9 +16,9 @@ namespace perfpass {
 
 struct OnnxLimits {
   std::uint64_t file_bytes = std::uint64_t{64} << 30;
-  int nesting = 32;               // subgraphs and functions within one another
+  int nesting = 32;  // subgraphs and functions within one another
   std::size_t string_bytes = 1 << 16;
-  std::size_t nodes = 1'000'000;  // after inlining functions and subgraphs
+  std::size_t nodes = 1'000'000;      // after inlining functions and subgraphs
   std::size_t shape_constant = 4096;  // elements of a constant that shape inference may read
 };
 
@@ -28,7 +28,8 @@ struct OnnxOptions {
   /// Values of whole input shapes by input name; they override what the file says.
   std::map<std::string, std::vector<std::int64_t>> input_shapes;
   /// Rebind the leading dimension of every graph input; 0: leave as it is. If the file fixes another batch, shape
-  /// constants that repeat it (Reshape targets and the like) are scaled along; Error(shape) where that is contradictory.
+  /// constants that repeat it (Reshape targets and the like) are scaled along; Error(shape) where that is
+  /// contradictory.
   std::int64_t batch = 0;
   OnnxLimits limits;
 };

@@ -102,7 +102,7 @@ def compact_trees(models: list[bytes]) -> bytes:
     learners = [json.loads(model)["learner"] for model in models]
     first = learners[0]
     base = float(np.mean([float(x["learner_model_param"]["base_score"].strip("[]")) for x in learners]))
-    trees = []
+    trees: list[dict[str, Any]] = []
     for learner in learners:
         for tree in learner["gradient_booster"]["model"]["trees"]:
             left = np.asarray(tree["left_children"])
