@@ -348,6 +348,13 @@ def test_what_was_not_measured_is_said(predictor):
     assert text.high_s / text.low_s > unseen.high_s / unseen.low_s > 1
 
 
+def test_a_device_with_few_records_is_treated_as_unseen(predictor):
+    found = predictor.predict(table([convolution(12, width=4)]), devices.device("a100-sxm4-40gb"), Workload(12, "fp32"))
+    assert found.ensemble == "portable"
+    assert found.support.level != "in range"
+    assert any("records on NVIDIA A100" in r for r in found.support.reasons)
+
+
 def test_an_empty_table_still_has_a_positive_time(predictor):
     found = predictor.predict(table([]), devices.device(GPU), Workload(1, "amp"))
     assert 0 < found.low_s <= found.median_s <= found.high_s

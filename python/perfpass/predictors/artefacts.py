@@ -109,8 +109,8 @@ def compact_trees(models: list[bytes]) -> bytes:
             value = np.asarray(tree["split_conditions"], dtype=np.float64)
             value = np.where(left < 0, value / len(models), value)
             columns = {**tree, "split_conditions": value}
-            trees.append({name: np.asarray(columns[name]).astype(kind) for name, kind in _TREE_ARRAYS.items()})
-            trees[-1]["tree_param"] = {"size_leaf_vector": "1"}
+            kept: dict[str, Any] = {n: np.asarray(columns[n]).astype(kind) for n, kind in _TREE_ARRAYS.items()}
+            trees.append({**kept, "tree_param": {"size_leaf_vector": "1"}})
     parameters = {"base_score": repr(base), "num_class": "0", "num_target": "1"}
     parameters["num_feature"] = first["learner_model_param"]["num_feature"]
     document = {

@@ -180,11 +180,11 @@ def graph_vector(
     row_s = roof.roof_s * factor[roof.group] * count
     device_s = max(float(row_s.sum()), 1e-9)
     kernels = max(float(count @ roof.launched), 1.0)
-    issue_s = float(roofline.issue_seconds(kernels, device, workload))
+    issue_s = roofline.issue_seconds(kernels, device, workload)
     copy_s = 0.0
     if workload.copies_input:
         copy_s = float(np.max(table.input_elements, initial=0)) * 4.0 / roofline.PAGEABLE_COPY_BYTES_S
-    base_s = float(roofline.smooth_maximum(np.float64(device_s), np.float64(max(issue_s, 1e-12)))) + copy_s
+    base_s = roofline.smooth_maximum(device_s, max(issue_s, 1e-12)) + copy_s
 
     share = row_s / device_s
     launched = count * roof.launched / kernels
@@ -235,13 +235,14 @@ def fingerprint(table: Any, batch: int) -> np.ndarray:
     """[2 x groups + 1] what a network is made of, apart from any device: roots of shares of MACs and bytes, and size.
 
     The distance between two fingerprints is that of Hellinger over operator groups, plus an eighth of the difference in
-    log2 MACs per sample.
+    log2 MACs per sample. Batch normalization does not count, so that a network and its folded export are the same.
     """
     group = roofline.operator_groups(table)
     count = np.asarray(table.count, dtype=np.float64) * (np.asarray(table.view) == 0)
     macs = np.bincount(group, np.asarray(table.macs, dtype=np.float64) * count, len(GROUPS))
     traffic = np.add(table.bytes_read, table.bytes_written, dtype=np.float64) * count
     traffic = np.bincount(group, traffic, len(GROUPS))
+    traffic[GROUPS.index("batch_norm")] = 0.0
     size = np.log2(max(macs.sum() / batch, 1.0)) / 8.0
     return np.concatenate(
         [np.sqrt(macs / max(macs.sum(), 1.0)), np.sqrt(traffic / max(traffic.sum(), 1.0)), [size]]

@@ -38,6 +38,9 @@ TREES_FADE = (0.35, 0.6)
 # and are at least the minima. Chosen so that leave-device-out and leave-family-out errors are covered (docs).
 WIDENING = {"in range": 1.0, "near": 1.5, "outside": 2.5}
 LEAST_WIDTH = {"in range": 0.0, "near": 0.15, "outside": 0.7}
+# A device with fewer records than this is predicted as an unseen one: a few dozen rows of one kind of network at one
+# batch size say little about others. Its records still teach both ensembles.
+LEAST_DEVICE_ROWS = 1000
 _LEVELS: tuple[SupportLevel, ...] = ("in range", "near", "outside")
 
 
@@ -72,9 +75,8 @@ class VisionPredictor:
         if self._efficiency.shape != (len(SOFTWARE), len(GROUPS)):
             raise ArtefactError(f"{artefact.folder}: efficiency has shape {self._efficiency.shape}")
         self._columns = {name: np.array(manifest["columns"][name]) for name in ("known", "portable")}
-        self._trees = {
-            name: _core.TreeEnsemble.from_xgboost(artefact.read(f"{name}.ubj")) for name in ("known", "portable")
-        }
+        self._artefact = artefact
+        self._trees: dict[str, _core.TreeEnsemble] = {}
         self._fingerprints = artefact.array("fingerprints.npy").astype(np.float32)
         self._conformal = {name: ConformalTable.from_dict(t) for name, t in manifest["conformal"].items()}
         self._power = PowerModel.from_dict(manifest["power"])
@@ -100,10 +102,10 @@ class VisionPredictor:
         vector = graph_vector(table, device, workload, self._efficiency)
         distance = float(nearest(fingerprint(table, workload.batch)[None], self._fingerprints)[0])
         support = self._support(table, device, workload, distance, measured)
-        ensemble = "known" if measured else "portable"
+        ensemble = "known" if measured and self._rows(device) >= LEAST_DEVICE_ROWS else "portable"
         x = np.ascontiguousarray(vector.values[None, self._columns[ensemble]])
         fade = float(np.clip((TREES_FADE[1] - distance) / (TREES_FADE[1] - TREES_FADE[0]), 0.0, 1.0))
-        median = vector.base_s * float(np.exp(fade * self._trees[ensemble].predict(x)[0]))
+        median = vector.base_s * float(np.exp(fade * self._ensemble(ensemble).predict(x)[0]))
         conformal = self._conformal[("cpu_" if device.kind == "cpu" else "gpu_") + ensemble]
         low, high = (float(v) for v in conformal.bounds(distance))
         low = min(low * WIDENING[support.level], -LEAST_WIDTH[support.level])
@@ -149,6 +151,16 @@ class VisionPredictor:
             },
         )
 
+    def _ensemble(self, name: str) -> _core.TreeEnsemble:
+        """One of the two ensembles; read when it is first needed, because a process mostly needs one."""
+        if name not in self._trees:
+            self._trees[name] = _core.TreeEnsemble.from_xgboost(self._artefact.read(f"{name}.ubj"))
+        return self._trees[name]
+
+    def _rows(self, device: Device) -> int:
+        """Number of records on the device."""
+        return sum(entry["rows"] for entry in self.manifest["measured"].get(device.id, ()))
+
     def _measured(self, device: Device, workload: Workload) -> dict[str, Any] | None:
         """What the corpus has on this device at this precision, runtime and layout; None where it has nothing."""
         for entry in self.manifest["measured"].get(device.id, ()):
@@ -172,6 +184,8 @@ class VisionPredictor:
             reasons.append(reason)
 
         known = self.manifest["measured"].get(device.id)
+        if known and self._rows(device) < LEAST_DEVICE_ROWS:
+            note(1, f"only {self._rows(device)} records on {device.name}; predicted as if it had none")
         if not known:
             note(1, f"no measurement on {device.name}; the roofline carries over what was learned on other devices")
         elif measured is None:

@@ -26,7 +26,7 @@ TREES = {
 ROUNDS = 600
 # An efficiency group without rows stays at this many times its roofline; the weight is that of a fraction of the rows.
 PRIOR_FACTOR = 1.5
-PRIOR_WEIGHT = 1e-3
+PRIOR_WEIGHT = 1e-5
 
 
 def fit_efficiency(group_s: np.ndarray, software: np.ndarray, latency_s: np.ndarray) -> np.ndarray:

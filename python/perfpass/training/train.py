@@ -15,6 +15,7 @@ from perfpass.predictors.intervals import ConformalTable, conformal, quantiles
 from perfpass.predictors.roofline import GROUPS, SOFTWARE
 from perfpass.predictors.roofline_features import FEATURES
 from perfpass.predictors.roofline_features import SCHEMA_VERSION as FEATURE_VERSION
+from perfpass.predictors.trees import LEAST_DEVICE_ROWS
 from perfpass.training import model
 from perfpass.training.constants import MEMORY, POWER
 from perfpass.training.dataset import Dataset, load
@@ -23,8 +24,6 @@ from perfpass.training.splits import folds_of
 
 SEEDS = 2
 CALIBRATION_FOLDS = 3
-# A device's leave-out errors count towards the bounds of unseen devices if it has this many rows.
-LEAST_DEVICE_ROWS = 1000
 # Distances beyond which a network has no close relative, or none at all, among the measured: quantiles of what families
 # keep from each other (docs/prediction.md).
 NEAR_DISTANCE = 0.2
