@@ -355,6 +355,14 @@ def test_a_device_with_few_records_is_treated_as_unseen(predictor):
     assert any("records on NVIDIA A100" in r for r in found.support.reasons)
 
 
+def test_a_run_that_waits_for_the_host_says_so(predictor, recorded):
+    _, known = recorded
+    sizes = known.table("timm", "resnet50", 224, 1, 16)
+    found = predictor.predict(sizes, devices.device(GPU), Workload(1, "amp"))
+    assert any("bound by the host" in r for r in found.support.reasons)
+    assert found.high_s / found.low_s > 2.5
+
+
 def test_an_empty_table_still_has_a_positive_time(predictor):
     found = predictor.predict(table([]), devices.device(GPU), Workload(1, "amp"))
     assert 0 < found.low_s <= found.median_s <= found.high_s

@@ -41,7 +41,12 @@ LEAST_WIDTH = {"in range": 0.0, "near": 0.15, "outside": 0.7}
 # A device with fewer records than this is predicted as an unseen one: a few dozen rows of one kind of network at one
 # batch size say little about others. Its records still teach both ensembles.
 LEAST_DEVICE_ROWS = 1000
+# A run that waits for the host to issue its operators: hosts differ by about this factor (exp) either way, and no
+# record states which host it was.
+HOST_BOUND_ISSUE = 0.5  # issue time over device time from which on the host counts
+HOST_BOUND_WIDTH = 0.6
 _LEVELS: tuple[SupportLevel, ...] = ("in range", "near", "outside")
+_LOG_ISSUE = FEATURES.index("log_issue")
 
 
 @dataclass(frozen=True)
@@ -108,8 +113,14 @@ class VisionPredictor:
         median = vector.base_s * float(np.exp(fade * self._ensemble(ensemble).predict(x)[0]))
         conformal = self._conformal[("cpu_" if device.kind == "cpu" else "gpu_") + ensemble]
         low, high = (float(v) for v in conformal.bounds(distance))
-        low = min(low * WIDENING[support.level], -LEAST_WIDTH[support.level])
-        high = max(high * WIDENING[support.level], LEAST_WIDTH[support.level])
+        least = LEAST_WIDTH[support.level]
+        if float(np.exp(vector.values[_LOG_ISSUE])) > HOST_BOUND_ISSUE:
+            least = max(least, HOST_BOUND_WIDTH)
+            reason = "bound by the host, which issues the operators one by one; its speed is not known"
+            level: SupportLevel = "near" if support.level == "in range" else support.level
+            support = Support(level, (*support.reasons, reason))
+        low = min(low * WIDENING[support.level], -least)
+        high = max(high * WIDENING[support.level], least)
         row_s = vector.row_s * (median / max(float(vector.row_s.sum()), 1e-12))
         return LatencyPrediction(
             median, median * float(np.exp(low)), median * float(np.exp(high)), row_s, distance, ensemble, support
