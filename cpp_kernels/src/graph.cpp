@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <queue>
+#include <utility>
 
 #include "perfpass/error.hpp"
 #include "text_hash.hpp"
@@ -21,42 +21,42 @@ std::span<const std::string_view> attribute_names() noexcept {
   return kNames;
 }
 
-StringPool::StringPool() : offsets_{0} { intern(""); }
+StringPool::StringPool() : offsets_{0, 0} {}
 
-std::int32_t StringPool::intern(std::string_view text) {
-  if (text.empty() && size() > 0) return 0;
-  const auto id = static_cast<std::int32_t>(hashes_.size());
-  if ((hashes_.size() + 1) * 2 > table_.size()) rehash(std::max<std::size_t>(16, table_.size() * 2));
-  const auto hash = static_cast<std::uint32_t>(hash_text(text));
-  const std::size_t mask = table_.size() - 1;
-  for (std::size_t i = hash & mask;; i = (i + 1) & mask) {
-    const std::int32_t other = table_[i];
-    if (other == kNone) {
-      table_[i] = id;
-      break;
-    }
-    if (hashes_[static_cast<std::size_t>(other)] == hash && at(other) == text) return other;
-  }
+std::int32_t StringPool::append(std::string_view text) {
+  if (text.empty()) return 0;
   bytes_.append(text);
   offsets_.push_back(bytes_.size());
-  hashes_.push_back(hash);
-  return id;
+  return static_cast<std::int32_t>(size() - 1);
+}
+
+std::int32_t StringPool::intern(std::string_view text) {
+  if (text.empty()) return 0;
+  if ((interned_ + 1) * 2 > table_.size()) grow();
+  const auto hash = static_cast<std::uint32_t>(hash_text(text));
+  const std::size_t mask = table_.size() - 1;
+  std::size_t i = hash & mask;
+  for (; table_[i].id != kNone; i = (i + 1) & mask) {
+    if (table_[i].hash == hash && at(table_[i].id) == text) return table_[i].id;
+  }
+  ++interned_;
+  table_[i] = {hash, append(text)};
+  return table_[i].id;
 }
 
 void StringPool::reserve(std::size_t strings, std::size_t bytes) {
   bytes_.reserve(bytes);
   offsets_.reserve(strings + 1);
-  hashes_.reserve(strings);
-  if (table_.size() < strings * 2) rehash(std::bit_ceil(strings * 2));
 }
 
-void StringPool::rehash(std::size_t places) {
-  table_.assign(places, kNone);
+void StringPool::grow() {
+  const std::vector<Slot> old = std::exchange(table_, std::vector<Slot>(std::max<std::size_t>(64, table_.size() * 2)));
   const std::size_t mask = table_.size() - 1;
-  for (std::size_t id = 0; id < hashes_.size(); ++id) {
-    std::size_t i = hashes_[id] & mask;
-    while (table_[i] != kNone) i = (i + 1) & mask;
-    table_[i] = static_cast<std::int32_t>(id);
+  for (const Slot& slot : old) {
+    if (slot.id == kNone) continue;
+    std::size_t i = slot.hash & mask;
+    while (table_[i].id != kNone) i = (i + 1) & mask;
+    table_[i] = slot;
   }
 }
 
@@ -111,7 +111,7 @@ TensorId GraphBuilder::add_tensor(std::string_view name, DType dtype, std::span<
   g_.tensor_dtype.push_back(dtype);
   g_.tensor_role.push_back(role);
   g_.producer.push_back(kNone);
-  g_.tensor_name.push_back(g_.strings.intern(name));
+  g_.tensor_name.push_back(g_.strings.append(name));
   g_.dims.insert(g_.dims.end(), shape.begin(), shape.end());
   g_.shape_offset.push_back(static_cast<std::int32_t>(g_.dims.size()));
   return static_cast<TensorId>(g_.tensor_count() - 1);
@@ -147,7 +147,7 @@ NodeId GraphBuilder::add_node(OpKind op, std::string_view source_op, std::string
   }
   g_.op.push_back(op);
   g_.source_op.push_back(g_.strings.intern(source_op));
-  g_.node_name.push_back(g_.strings.intern(name));
+  g_.node_name.push_back(g_.strings.append(name));
   g_.attributes.push_back(attributes);
   g_.repeat.push_back(repeat);
   if (g_.input_offset.empty()) {

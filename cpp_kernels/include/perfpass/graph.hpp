@@ -63,22 +63,30 @@ constexpr std::int32_t kNoAxis = std::numeric_limits<std::int32_t>::min();
 /// Names of NodeAttributes' int32 columns in memory order ("kernel_0", "kernel_1", ... "in_place").
 std::span<const std::string_view> attribute_names() noexcept;
 
-/// Interned strings; id 0 is the empty string.
+/// Strings by id; id 0 is the empty string. Operator names repeat and are interned; names of nodes and tensors are as good
+/// as unique and only appended, because a hash look-up per name is the dearest part of reading a large file.
 class StringPool {
  public:
   StringPool();
+  /// The id of a string equal to `text`, a new one where there is none among the interned.
   std::int32_t intern(std::string_view text);
+  /// A new id; 0 for the empty string.
+  std::int32_t append(std::string_view text);
   void reserve(std::size_t strings, std::size_t bytes);
   std::string_view at(std::int32_t id) const;
   std::size_t size() const noexcept { return offsets_.size() - 1; }
 
  private:
-  void rehash(std::size_t places);
+  struct Slot {
+    std::uint32_t hash = 0;
+    std::int32_t id = kNone;
+  };
+  void grow();
 
   std::string bytes_;
-  std::vector<std::size_t> offsets_;   // [size + 1]
-  std::vector<std::uint32_t> hashes_;  // [size]
-  std::vector<std::int32_t> table_;    // open addressing, a power of two, at most half full; kNone: free
+  std::vector<std::size_t> offsets_;  // [size + 1]
+  std::vector<Slot> table_;           // of the interned: open addressing, a power of two, at most half full
+  std::size_t interned_ = 0;
 };
 
 struct OpGraph {

@@ -137,7 +137,7 @@ def train(options: Any) -> int:
 def evaluate(options: Any) -> int:
     """`perfpass evaluate`."""
     run = _training("evaluate")
-    report = run(records=options.records, splits=options.split or None)
+    report = run(records=options.records, splits=options.split or None, output=options.output)
     if options.json:
         _print_json(report.to_dict())
     else:

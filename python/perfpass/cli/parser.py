@@ -224,6 +224,7 @@ def _add_evaluate(commands: Any) -> None:
         help="random, architecture, family or device (default: all)",
     )
     command.add_argument("--json", action="store_true", help="JSON on stdout instead of a table")
+    command.add_argument("--output", metavar="DIR", help="also write accuracy.md and accuracy.json there")
 
 
 def _add_completion(commands: Any) -> None:

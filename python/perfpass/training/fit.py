@@ -10,7 +10,7 @@ import numpy as np
 from perfpass.predictors.roofline import GROUPS, SOFTWARE
 from perfpass.predictors.roofline_features import DEVICE_FEATURES, FEATURES
 
-# Chosen on inner architecture folds of the training rows (docs/prediction.md).
+# Chosen on the first of the architecture folds that `evaluate` reports (docs/prediction.md says what that costs).
 TREES = {
     "objective": "reg:pseudohubererror",
     "huber_slope": 0.1,
