@@ -63,8 +63,8 @@ constexpr std::int32_t kNoAxis = std::numeric_limits<std::int32_t>::min();
 /// Names of NodeAttributes' int32 columns in memory order ("kernel_0", "kernel_1", ... "in_place").
 std::span<const std::string_view> attribute_names() noexcept;
 
-/// Strings by id; id 0 is the empty string. Operator names repeat and are interned; names of nodes and tensors are as good
-/// as unique and only appended, because a hash look-up per name is the dearest part of reading a large file.
+/// Strings by id; id 0 is the empty string. Operator names repeat and are interned; names of nodes and tensors are as
+/// good as unique and only appended, because a hash look-up per name is the dearest part of reading a large file.
 class StringPool {
  public:
   StringPool();

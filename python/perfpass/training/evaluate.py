@@ -109,7 +109,8 @@ def evaluate(
     """Grade the predictor with each of ``splits`` (default: all of ``SPLITS``) held out.
 
     ``output``: a folder for accuracy.md and accuracy.json; ``json_file``: a file for the JSON alone. Nothing is tuned
-    here; the bounds of each fold come from the held-out errors of the other folds. Raises ArgumentError for an unknown split.
+    here; the bounds of each fold come from the held-out errors of the other folds. Raises ArgumentError for an
+    unknown split.
     """
     chosen = tuple(splits or SPLITS)
     for split in chosen:
