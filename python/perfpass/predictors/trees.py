@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 # Where trees would extrapolate (a network unlike all of the corpus), their correction fades between these distances.
 TREES_FADE = (0.35, 0.6)
 # Outside support the conformal bounds are no longer backed by exchangeable residuals; log widths grow by these factors,
-# and are at least the minima. Chosen so that leave-device-out and leave-family-out errors are covered (docs).
+# and are at least the minima. Set by hand: no data vouches for them (docs/prediction.md).
 WIDENING = {"in range": 1.0, "near": 1.5, "outside": 2.5}
 LEAST_WIDTH = {"in range": 0.0, "near": 0.15, "outside": 0.7}
 # A device with fewer records than this is predicted as an unseen one: a few dozen rows of one kind of network at one
