@@ -154,6 +154,36 @@ def small_network() -> bytes:
     )
 
 
+def weighted_network() -> bytes:
+    """A good model with tensor data wherever data can be, long and short, and shape constants among it."""
+    bias = tensor("k", [2000], FLOAT) + field(9, bytes(8000))
+    branch = graph(
+        [node("Add", ["c", "s"], ["b"], "a")], [], [field(1, "b")], [tensor("s", [1, 20, 8, 8]) + field(9, bytes(5120))]
+    )
+    other = graph([node("Neg", ["c"], ["b2"], "r")], [], [field(1, "b2")])
+    table = list(range(3000))
+    nodes = [
+        node("Conv", ["x", "w"], ["c"], "conv", kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
+        node("If", ["flag"], ["d"], "if", then_branch=("graph", branch), else_branch=("graph", other)),
+        node("Constant", [], ["k"], "k", value=("tensor", bias)),
+        node("Custom", ["d", "k"], ["e"], "blob", "acme", blob="z" * 9000),
+        node("Gather", ["table", "index"], ["target"], "pick"),
+        node("Reshape", ["c", "target"], ["y"], "flat"),
+    ]
+    constants = [
+        tensor("w", [20, 4, 3, 3]) + field(4, bytes(4 * 720)),
+        tensor("unused", [64, 64], FLOAT) + field(9, bytes(4 * 4096)),
+        tensor("half", [3000], 10) + field(5, bytes(6000)),
+        tensor("table", [3000], INT64, table),
+        tensor("typed", [4096], INT64) + field(7, b"".join(map(varint, range(4096)))),
+        tensor("longer", [9000], INT64, list(range(9000))),
+        tensor("index", [2], INT64, [1, 1280]),
+    ]
+    inputs = [value("x", ["batch", 4, 8, 8]), value("flag", [], BOOL)]
+    infos = [value("e", [1, 2])]
+    return model(graph(nodes, inputs, [field(1, "y")], constants, infos)) + field(14, "m" * 5000)
+
+
 def shape_constant(name: str, values: list[int]) -> bytes:
     """A one-dimensional int64 constant."""
     return tensor(name, [len(values)], INT64, values)
@@ -485,7 +515,8 @@ def write(directory: Path) -> list[Path]:
     """Write every file, and the good ones that mutation starts from; returns their paths."""
     directory.mkdir(parents=True, exist_ok=True)
     paths = []
-    for hostile in (*FILES, Hostile("good-plain", "", "", plain), Hostile("good-network", "", "", small_network)):
+    good = (("good-plain", plain), ("good-network", small_network), ("good-weights", weighted_network))
+    for hostile in (*FILES, *(Hostile(name, "", "", build) for name, build in good)):
         path = directory / f"{hostile.name}.onnx"
         path.write_bytes(hostile.build())
         paths.append(path)

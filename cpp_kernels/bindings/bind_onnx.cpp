@@ -43,7 +43,8 @@ void register_onnx(nb::module_& m) {
       .def_rw("nesting", &OnnxLimits::nesting)
       .def_rw("string_bytes", &OnnxLimits::string_bytes)
       .def_rw("nodes", &OnnxLimits::nodes)
-      .def_rw("shape_constant", &OnnxLimits::shape_constant);
+      .def_rw("shape_constant", &OnnxLimits::shape_constant)
+      .def_rw("whole_file", &OnnxLimits::whole_file);
 
   m.def(
       "read_onnx_file",

@@ -1,7 +1,6 @@
 #include "onnx_file.hpp"
 
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -91,12 +90,7 @@ bool is_safetensors(std::string_view head) {
 
 }  // namespace
 
-// The file is mapped and not read through a window: the structure of a model lies scattered between gigabytes of tensor
-// data, and a mapping lets one parser serve files and memory alike, with only the pages that hold structure touched.
-// The price: if another process truncates the file during the milliseconds of reading, the kernel raises SIGBUS, as for
-// every program that maps files. The mapping is private, so a concurrent writer can at worst give us other bytes, and
-// every byte is checked when it is read.
-MappedFile::MappedFile(const std::string& path, const OnnxLimits& limits) {
+ModelFile::ModelFile(const std::string& path, const OnnxLimits& limits) {
   if (path.find('\0') != std::string::npos) fail_io(path, "holds a zero byte and cannot name a file");
   // O_NONBLOCK: opening a named pipe must not wait for a writer.
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
@@ -110,23 +104,13 @@ MappedFile::MappedFile(const std::string& path, const OnnxLimits& limits) {
   if (!S_ISREG(status.st_mode)) {
     fail_io(path, std::string(kind_of_file(status.st_mode)) + "; give the path of an .onnx file");
   }
-  size_ = static_cast<std::size_t>(status.st_size);
-  if (size_ > limits.file_bytes) {
-    throw Error(ErrorCode::limit, quoted(path) + " has " + std::to_string(size_) + " bytes; at most " +
+  const auto size = static_cast<std::uint64_t>(status.st_size);
+  if (size > limits.file_bytes) {
+    throw Error(ErrorCode::limit, quoted(path) + " has " + std::to_string(size) + " bytes; at most " +
                                       std::to_string(limits.file_bytes) +
                                       " are read; keep the weights in external data files");
   }
-  if (size_ == 0) return;
-  void* mapping = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, descriptor, 0);
-  if (mapping == MAP_FAILED) fail_io(path, "cannot be mapped: " + reason(errno));
-  data_ = static_cast<const std::uint8_t*>(mapping);
-  ::madvise(mapping, size_, MADV_RANDOM);  // no read-ahead into tensor data
-  // Where the page cache holds the file in huge pages, a touch of one byte would else make 2 MiB of weights resident.
-  ::madvise(mapping, size_, MADV_NOHUGEPAGE);
-}
-
-MappedFile::~MappedFile() {
-  if (data_ != nullptr) ::munmap(const_cast<std::uint8_t*>(data_), size_);
+  read(descriptor, size, path, limits);
 }
 
 std::string recognised_format(std::span<const std::uint8_t> bytes) {

@@ -1,28 +1,43 @@
-// A model file as bytes, and what a file is that turns out not to be an ONNX model.
+// A model file without its tensor data, and what a file is that turns out not to be an ONNX model.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
+#include "excerpt.hpp"
+#include "page_block.hpp"
 #include "perfpass/onnx_reader.hpp"
 
 namespace perfpass::onnx {
 
-/// A regular file, mapped read-only and private for as long as the object lives.
-class MappedFile {
+/// What a model file holds besides tensor data, read once and kept for as long as the object lives: what happens to the
+/// file afterwards does not matter.
+class ModelFile {
  public:
-  /// Error(io) where there is no readable regular file, Error(limit) past limits.file_bytes.
-  MappedFile(const std::string& path, const OnnxLimits& limits);
-  ~MappedFile();
-  MappedFile(const MappedFile&) = delete;
-  MappedFile& operator=(const MappedFile&) = delete;
+  /// Error(io) where there is no readable regular file or it shrinks while it is read, Error(limit) past
+  /// limits.file_bytes. Of a damaged file, what the parser needs to find the damage.
+  ModelFile(const std::string& path, const OnnxLimits& limits);
+  /// The same of an open file, of the size that it had when it was opened; `path` is for messages.
+  ModelFile(int descriptor, std::uint64_t size, const std::string& path, const OnnxLimits& limits);
 
-  std::span<const std::uint8_t> bytes() const noexcept { return {data_, size_}; }
+  Excerpt excerpt() const noexcept {
+    return {{reinterpret_cast<const std::uint8_t*>(block_.data()), used_}, gaps_, {head_.data(), head_size_}};
+  }
 
  private:
-  const std::uint8_t* data_ = nullptr;
-  std::size_t size_ = 0;
+  friend class Skimmer;
+
+  void read(int descriptor, std::uint64_t size, const std::string& path, const OnnxLimits& limits);
+  void reserve(std::size_t bytes);
+
+  PageBlock block_;
+  std::size_t used_ = 0;
+  std::vector<Gap> gaps_;
+  std::array<std::uint8_t, 512> head_{};
+  std::size_t head_size_ = 0;
 };
 
 /// "a JPEG image", "a ZIP archive (...)": the format that the first bytes show; empty where they show none.

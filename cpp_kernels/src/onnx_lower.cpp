@@ -452,9 +452,9 @@ void Lowering::lower_call(Scope& scope, const Node& node, const Function& functi
 
 namespace {
 
-OpGraph lower(std::span<const std::uint8_t> bytes, const OnnxOptions& options) {
-  ReadingArena arena(bytes.size());
-  const Model model = read_model(bytes, options.limits, arena.resource());
+OpGraph lower(const Excerpt& file, const OnnxOptions& options) {
+  ReadingArena arena(file.bytes().size());
+  const Model model = read_model(file, options.limits, arena.resource());
   return Lowering(model, options, arena.resource()).run();
 }
 
@@ -464,8 +464,8 @@ OpGraph lower(std::span<const std::uint8_t> bytes, const OnnxOptions& options) {
 namespace perfpass {
 
 OpGraph read_onnx_file(const std::string& path, const OnnxOptions& options) {
-  const onnx::MappedFile file(path, options.limits);
-  return onnx::lower(file.bytes(), options);
+  const onnx::ModelFile file(path, options.limits);
+  return onnx::lower(file.excerpt(), options);
 }
 
 OpGraph read_onnx_bytes(std::span<const std::uint8_t> bytes, const OnnxOptions& options) {
@@ -477,9 +477,10 @@ OpGraph read_onnx_bytes(std::span<const std::uint8_t> bytes, const OnnxOptions& 
 }
 
 std::vector<OnnxInput> onnx_inputs_file(const std::string& path, const OnnxLimits& limits) {
-  const onnx::MappedFile file(path, limits);
-  onnx::ReadingArena arena(file.bytes().size());
-  const onnx::Model model = onnx::read_model(file.bytes(), limits, arena.resource());
+  const onnx::ModelFile file(path, limits);
+  const onnx::Excerpt excerpt = file.excerpt();
+  onnx::ReadingArena arena(excerpt.bytes().size());
+  const onnx::Model model = onnx::read_model(excerpt, limits, arena.resource());
   std::unordered_set<std::string_view> constants;
   for (const onnx::Constant& constant : model.graph->initializers) constants.insert(constant.name);
   std::vector<OnnxInput> inputs;

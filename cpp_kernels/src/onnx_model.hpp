@@ -1,7 +1,7 @@
 // The parsed form of an ONNX file, between the wire reader (onnx_wire.cpp) and the lowering to an OpGraph
 // (onnx_lower.cpp), and the interface of shape inference (onnx_operators*.cpp). Internal to the core.
 //
-// Text is a view into the mapped file. Lists live in the model's arena: a 10,000-node file must not cost 100,000
+// Text is a view into the file's bytes. Lists live in the model's arena: a 10,000-node file must not cost 100,000
 // allocations.
 #pragma once
 

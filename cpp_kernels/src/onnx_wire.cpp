@@ -31,8 +31,8 @@ std::int64_t as_signed(std::uint64_t value) { return static_cast<std::int64_t>(v
 
 class ModelReader : TensorReader {
  public:
-  ModelReader(Bytes bytes, const OnnxLimits& limits, std::pmr::memory_resource& arena)
-      : TensorReader(bytes, limits, arena) {}
+  ModelReader(const Excerpt& file, const OnnxLimits& limits, std::pmr::memory_resource& arena)
+      : TensorReader(file, limits, arena) {}
 
   Model read() {
     Model model;
@@ -40,7 +40,7 @@ class ModelReader : TensorReader {
     std::size_t opsets = 0;
     Bytes graph;
     bool has_graph = false;
-    FieldReader count(bytes_, origin_);
+    FieldReader count(file_.bytes(), file_);
     for (Field f; count.next(f);) {
       switch (f.number) {
         case 1:
@@ -65,7 +65,7 @@ class ModelReader : TensorReader {
           break;
       }
     }
-    if (bytes_.empty()) throw Error(ErrorCode::format, "the file is empty; an ONNX model was expected");
+    if (file_.bytes().empty()) throw Error(ErrorCode::format, "the file is empty; an ONNX model was expected");
     if (!has_graph) {
       throw Error(ErrorCode::format,
                   "the file has no graph (ModelProto.graph is missing): it is not an ONNX model, or "
@@ -79,7 +79,7 @@ class ModelReader : TensorReader {
     model.functions = function_list;
     std::size_t o = 0;
     std::size_t n = 0;
-    FieldReader fill(bytes_, origin_);
+    FieldReader fill(file_.bytes(), file_);
     for (Field f; fill.next(f);) {
       if (f.number == 8) fresh(opset_list, o) = opset(f.payload);
       if (f.number == 25) fresh(function_list, n) = function(f.payload);
@@ -91,7 +91,7 @@ class ModelReader : TensorReader {
  private:
   Opset opset(Bytes message) const {
     Opset result{{}, 0};
-    FieldReader reader(message, origin_);
+    FieldReader reader(message, file_);
     for (Field f; reader.next(f);) {
       if (f.number == 1) result.domain = text(reader, f, "OperatorSetIdProto.domain");
       if (f.number == 2) {
@@ -107,7 +107,7 @@ class ModelReader : TensorReader {
   const Graph* graph(Bytes message, int depth) {
     check_depth(depth);
     std::size_t nodes = 0, inputs = 0, outputs = 0, infos = 0, constants = 0;
-    FieldReader count(message, origin_);
+    FieldReader count(message, file_);
     for (Field f; count.next(f);) {
       switch (f.number) {
         case 1:
@@ -155,7 +155,7 @@ class ModelReader : TensorReader {
     result->value_info = info_list;
     result->initializers = constant_list;
     std::size_t n = 0, i = 0, o = 0, v = 0, c = 0;
-    FieldReader fill(message, origin_);
+    FieldReader fill(message, file_);
     for (Field f; fill.next(f);) {
       switch (f.number) {
         case 1:
@@ -201,7 +201,7 @@ class ModelReader : TensorReader {
 
   void node(Bytes message, Node& result, int depth) {
     std::size_t inputs = 0, outputs = 0, attributes = 0;
-    FieldReader count(message, origin_);
+    FieldReader count(message, file_);
     for (Field f; count.next(f);) {
       if (f.number == 1) ++inputs;
       if (f.number == 2) ++outputs;
@@ -220,7 +220,7 @@ class ModelReader : TensorReader {
     result.outputs = output_list;
     result.attributes = attribute_list;
     std::size_t i = 0, o = 0, a = 0;
-    FieldReader fill(message, origin_);
+    FieldReader fill(message, file_);
     for (Field f; fill.next(f);) {
       switch (f.number) {
         case 1:
@@ -263,7 +263,7 @@ class ModelReader : TensorReader {
   Function function(Bytes message) {
     Function result;
     std::size_t inputs = 0, outputs = 0, attributes = 0, nodes = 0, infos = 0, opsets = 0;
-    FieldReader count(message, origin_);
+    FieldReader count(message, file_);
     for (Field f; count.next(f);) {
       switch (f.number) {
         case 4:
@@ -308,7 +308,7 @@ class ModelReader : TensorReader {
     auto info_list = make<ValueInfo>(infos);
     auto opset_list = make<Opset>(opsets);
     std::size_t i = 0, o = 0, a = 0, n = 0, v = 0, s = 0;
-    FieldReader fill(message, origin_);
+    FieldReader fill(message, file_);
     for (Field f; fill.next(f);) {
       switch (f.number) {
         case 1:
@@ -361,16 +361,16 @@ class ModelReader : TensorReader {
     std::int64_t declared = 0;
     Kind stored = Kind::none;
     std::size_t reals = 0, integers = 0, texts = 0;
-    FieldReader count(message, origin_);
+    FieldReader count(message, file_);
     for (Field f; count.next(f);) {
       switch (f.number) {
         case 7:
           expect_list(count, f, Wire::fixed32, "AttributeProto.floats");
-          each_number(f, origin_, Wire::fixed32, [&](std::uint64_t) { ++reals; });
+          each_number(f, file_, Wire::fixed32, [&](std::uint64_t) { ++reals; });
           break;
         case 8:
           expect_list(count, f, Wire::varint, "AttributeProto.ints");
-          each_number(f, origin_, Wire::varint, [&](std::uint64_t) { ++integers; });
+          each_number(f, file_, Wire::varint, [&](std::uint64_t) { ++integers; });
           break;
         case 9:
           expect(count, f, Wire::bytes, "AttributeProto.strings");
@@ -389,7 +389,7 @@ class ModelReader : TensorReader {
     auto integer_list = make<std::int64_t>(integers);
     auto text_list = make<Text>(texts);
     std::size_t r = 0, n = 0, t = 0;
-    FieldReader fill(message, origin_);
+    FieldReader fill(message, file_);
     for (Field f; fill.next(f);) {
       switch (f.number) {
         case 1:
@@ -411,7 +411,7 @@ class ModelReader : TensorReader {
         case 4:
           expect(fill, f, Wire::bytes, "AttributeProto.s");
           // Compiled blobs and tokenizers are kept in such attributes: no operator's sizes depend on one that long.
-          if (f.payload.size() <= limits_.string_bytes) result.text = view(f.payload);
+          if (f.value <= limits_.string_bytes) result.text = view(f.payload);
           stored = Kind::text;
           break;
         case 5:
@@ -427,18 +427,18 @@ class ModelReader : TensorReader {
           stored = Kind::graph;
           break;
         case 7:
-          each_number(f, origin_, Wire::fixed32, [&](std::uint64_t bits) {
+          each_number(f, file_, Wire::fixed32, [&](std::uint64_t bits) {
             real_list[r++] = std::bit_cast<float>(static_cast<std::uint32_t>(bits));
           });
           stored = Kind::reals;
           break;
         case 8:
-          each_number(f, origin_, Wire::varint, [&](std::uint64_t value) { integer_list[n++] = as_signed(value); });
+          each_number(f, file_, Wire::varint, [&](std::uint64_t value) { integer_list[n++] = as_signed(value); });
           stored = Kind::integers;
           break;
         case 9:
           expect(fill, f, Wire::bytes, "AttributeProto.strings");
-          fresh(text_list, t) = f.payload.size() <= limits_.string_bytes ? view(f.payload) : Text{};
+          fresh(text_list, t) = f.value <= limits_.string_bytes ? view(f.payload) : Text{};
           stored = Kind::texts;
           break;
         case 10:
@@ -489,11 +489,11 @@ class ModelReader : TensorReader {
 
 }  // namespace
 
-Model read_model(Bytes bytes, const OnnxLimits& limits, std::pmr::memory_resource& arena) {
+Model read_model(const Excerpt& file, const OnnxLimits& limits, std::pmr::memory_resource& arena) {
   try {
-    return ModelReader(bytes, limits, arena).read();
+    return ModelReader(file, limits, arena).read();
   } catch (const Error& e) {
-    const std::string format = bytes.empty() ? "" : recognised_format(bytes);
+    const std::string format = file.head().empty() ? "" : recognised_format(file.head());
     if (e.code() != ErrorCode::format || format.empty()) throw;
     throw Error(ErrorCode::format, "found " + format + ", expected an ONNX model");
   }

@@ -15,14 +15,21 @@ namespace perfpass::onnx {
 
 using Bytes = std::span<const std::uint8_t>;
 
+/// For payloads that are left out although their bytes matter: they are longer than any that a model has.
+[[noreturn, gnu::cold, gnu::noinline]] inline void fail_missing(const FieldReader& reader, const Field& field,
+                                                                const char* what) {
+  reader.fail("has " + std::string(what) + " of " + std::to_string(field.value) + " bytes, too many to be one");
+}
+
 /// Numbers of a repeated scalar field, packed or not, in order of appearance.
 template <typename Visit>
-void each_number(const Field& field, const std::uint8_t* origin, Wire element, Visit visit) {
+void each_number(const Field& field, const Excerpt& file, Wire element, Visit visit) {
   if (field.wire == element) {
     visit(field.value);
     return;
   }
-  FieldReader reader(field.payload, origin);
+  FieldReader reader(field.payload, file);
+  if (field.is_missing()) fail_missing(reader, field, "a list");
   if (element == Wire::varint) {
     for (std::uint64_t value = 0; reader.next_packed_varint(value);) visit(value);
   } else if (element == Wire::fixed32) {
@@ -34,8 +41,8 @@ void each_number(const Field& field, const std::uint8_t* origin, Wire element, V
 
 class WireReader {
  protected:
-  WireReader(Bytes bytes, const OnnxLimits& limits, std::pmr::memory_resource& arena)
-      : bytes_(bytes), origin_(bytes.data()), limits_(limits), arena_(arena) {}
+  WireReader(const Excerpt& file, const OnnxLimits& limits, std::pmr::memory_resource& arena)
+      : file_(file), limits_(limits), arena_(arena) {}
 
   /// Room for n elements, not yet initialised: a file that claims a million nodes and fails at the first must not make
   /// a million nodes' memory resident.
@@ -76,7 +83,7 @@ class WireReader {
 
   Text text(const FieldReader& reader, const Field& field, const char* name) const {
     expect(reader, field, Wire::bytes, name);
-    if (field.payload.size() > limits_.string_bytes) fail_text(field.payload.size(), limits_.string_bytes, name);
+    if (field.value > limits_.string_bytes) fail_text(field.value, limits_.string_bytes, name);
     return view(field.payload);
   }
 
@@ -101,15 +108,14 @@ class WireReader {
     throw Error(ErrorCode::limit, std::to_string(found) + " " + std::string(what) + "; at most " +
                                       std::to_string(allowed) + " are allowed");
   }
-  [[noreturn, gnu::cold, gnu::noinline]] static void fail_text(std::size_t found, std::size_t allowed,
+  [[noreturn, gnu::cold, gnu::noinline]] static void fail_text(std::uint64_t found, std::size_t allowed,
                                                                const char* name) {
     throw Error(ErrorCode::limit, std::string(name) + " of " + std::to_string(found) + " bytes; at most " +
                                       std::to_string(allowed) + " are allowed");
   }
 
  protected:
-  Bytes bytes_;
-  const std::uint8_t* origin_;
+  const Excerpt& file_;
   const OnnxLimits& limits_;
   std::pmr::memory_resource& arena_;
 };

@@ -54,7 +54,7 @@ std::int64_t checked(const Constant& constant) {
 }
 
 /// A stored length that contradicts the shape betrays damage without a look at the data.
-void check_raw_size(const Constant& constant, std::int64_t elements, std::uint64_t type, std::size_t found) {
+void check_raw_size(const Constant& constant, std::int64_t elements, std::uint64_t type, std::uint64_t found) {
   const bool narrow = type >= 25;  // two- and six-bit types are widened in kDataTypes
   if (constant.dtype == DType::string || constant.dtype == DType::undefined || narrow) return;
   const std::int64_t wanted = bytes_for(elements, bits_of(constant.dtype));
@@ -95,11 +95,11 @@ double real_value(DType dtype, std::uint64_t bits, Wire wire) {
 std::span<const std::int64_t> TensorReader::dims(Bytes message, std::uint32_t number, const char* name) {
   std::array<std::int64_t, kMaxRank> found{};
   std::size_t rank = 0;
-  FieldReader reader(message, origin_);
+  FieldReader reader(message, file_);
   for (Field f; reader.next(f);) {
     if (f.number != number) continue;
     expect_list(reader, f, Wire::varint, name);
-    each_number(f, origin_, Wire::varint, [&](std::uint64_t value) {
+    each_number(f, file_, Wire::varint, [&](std::uint64_t value) {
       if (rank == kMaxRank) {
         throw Error(ErrorCode::limit, "a constant of rank " + std::to_string(rank + 1) + " or more; at most " +
                                           std::to_string(kMaxRank) + " dimensions are allowed");
@@ -115,17 +115,16 @@ std::span<const std::int64_t> TensorReader::dims(Bytes message, std::uint32_t nu
 void TensorReader::constant(Bytes message, Constant& result) {
   std::uint64_t type = 0;
   bool external = false;
-  bool has_raw = false;
-  Bytes raw;
+  Field raw;
   std::size_t typed = 0;  // fields of typed data lists
   std::array<std::int64_t, kMaxRank> shape{};
   std::size_t rank = 0;
-  FieldReader reader(message, origin_);
+  FieldReader reader(message, file_);
   for (Field f; reader.next(f);) {
     switch (f.number) {
       case 1:
         expect_list(reader, f, Wire::varint, "TensorProto.dims");
-        each_number(f, origin_, Wire::varint, [&](std::uint64_t value) {
+        each_number(f, file_, Wire::varint, [&](std::uint64_t value) {
           if (rank == kMaxRank) {
             throw Error(ErrorCode::limit, "a constant of more than " + std::to_string(kMaxRank) +
                                               " dimensions; at most " + std::to_string(kMaxRank) + " are allowed");
@@ -153,8 +152,7 @@ void TensorReader::constant(Bytes message, Constant& result) {
         break;
       case 9:
         expect(reader, f, Wire::bytes, "TensorProto.raw_data");
-        raw = f.payload;
-        has_raw = !raw.empty();
+        raw = f;
         break;
       case 14:
         expect(reader, f, Wire::varint, "TensorProto.data_location");
@@ -170,8 +168,8 @@ void TensorReader::constant(Bytes message, Constant& result) {
   result.shape = list;
   const std::int64_t elements = checked(result);
   if (external) return;  // where the data lies is nobody's business here
-  if (has_raw) check_raw_size(result, elements, type, raw.size());
-  if (typed + (has_raw ? 1 : 0) == 0 || elements > value_limit(result.dtype)) return;
+  if (raw.value > 0) check_raw_size(result, elements, type, raw.value);
+  if (typed + raw.value == 0 || elements > value_limit(result.dtype)) return;
   read_values(message, result, elements, type, raw);
 }
 
@@ -199,7 +197,7 @@ std::int64_t TensorReader::value_limit(DType dtype) const {
 }
 
 void TensorReader::read_values(Bytes message, Constant& constant, std::int64_t elements, std::uint64_t type,
-                               Bytes raw) {
+                               const Field& raw) {
   const auto n = static_cast<std::size_t>(elements);
   const bool real = is_floating(constant.dtype);
   auto reals = make<double>(real ? n : 0);
@@ -215,15 +213,17 @@ void TensorReader::read_values(Bytes message, Constant& constant, std::int64_t e
     }
     ++found;
   };
-  if (!raw.empty()) {
+  if (raw.value > 0) {
+    // Only where a second type follows the data: what is kept of a payload is decided by the first.
+    if (raw.is_missing()) fail_missing(FieldReader(message, file_), raw, "data of a constant");
     const std::size_t width = static_cast<std::size_t>(bits_of(constant.dtype)) / 8;
-    for (; found < n;) put_bits(raw_bits(constant.dtype, raw.subspan(found * width, width)), Wire::bytes);
+    for (; found < n;) put_bits(raw_bits(constant.dtype, raw.payload.subspan(found * width, width)), Wire::bytes);
   } else {
-    FieldReader reader(message, origin_);
+    FieldReader reader(message, file_);
     for (Field f; reader.next(f);) {
       const Wire wire = f.number == 4 ? Wire::fixed32 : f.number == 10 ? Wire::fixed64 : Wire::varint;
       const bool is_data = f.number == 4 || f.number == 5 || f.number == 7 || f.number == 10 || f.number == 11;
-      if (is_data) each_number(f, origin_, wire, [&](std::uint64_t bits) { put_bits(bits, wire); });
+      if (is_data) each_number(f, file_, wire, [&](std::uint64_t bits) { put_bits(bits, wire); });
     }
   }
   if (found != n) {
@@ -237,7 +237,7 @@ void TensorReader::read_values(Bytes message, Constant& constant, std::int64_t e
 }
 
 void TensorReader::sparse_constant(Bytes message, Constant& result) {
-  FieldReader reader(message, origin_);
+  FieldReader reader(message, file_);
   for (Field f; reader.next(f);) {
     if (f.number != 1) continue;
     expect(reader, f, Wire::bytes, "SparseTensorProto.values");
@@ -253,12 +253,13 @@ void TensorReader::sparse_constant(Bytes message, Constant& result) {
 // ---- Declared values
 
 void TensorReader::value_info(Bytes message, ValueInfo& result) {
-  FieldReader reader(message, origin_);
+  FieldReader reader(message, file_);
   Bytes type;
   for (Field f; reader.next(f);) {
     if (f.number == 1) result.name = text(reader, f, "ValueInfoProto.name");
     if (f.number == 2) {
       expect(reader, f, Wire::bytes, "ValueInfoProto.type");
+      if (f.is_missing()) fail_missing(reader, f, "a type");
       type = f.payload;
     }
   }
@@ -268,7 +269,7 @@ void TensorReader::value_info(Bytes message, ValueInfo& result) {
 
 void TensorReader::type(Bytes message, ValueInfo& result, int depth) {
   check_depth(depth);
-  FieldReader reader(message, origin_);
+  FieldReader reader(message, file_);
   for (Field f; reader.next(f);) {
     switch (f.number) {
       case 1:
@@ -291,7 +292,7 @@ void TensorReader::type(Bytes message, ValueInfo& result, int depth) {
 }
 
 void TensorReader::element_type(Bytes message, std::uint32_t number, ValueInfo& result, int depth) {
-  FieldReader reader(message, origin_);
+  FieldReader reader(message, file_);
   for (Field f; reader.next(f);) {
     if (f.number != number) continue;
     expect(reader, f, Wire::bytes, "TypeProto.elem_type");
@@ -300,7 +301,7 @@ void TensorReader::element_type(Bytes message, std::uint32_t number, ValueInfo& 
 }
 
 void TensorReader::tensor_type(Bytes message, ValueInfo& result) {
-  FieldReader reader(message, origin_);
+  FieldReader reader(message, file_);
   for (Field f; reader.next(f);) {
     if (f.number == 1) {
       expect(reader, f, Wire::varint, "TypeProto.Tensor.elem_type");
@@ -318,7 +319,7 @@ void TensorReader::shape(Bytes message, ValueInfo& result) {
   std::array<Text, kMaxRank> symbols{};
   std::size_t rank = 0;
   bool named = false;
-  FieldReader reader(message, origin_);
+  FieldReader reader(message, file_);
   for (Field f; reader.next(f);) {
     if (f.number != 1) continue;
     expect(reader, f, Wire::bytes, "TensorShapeProto.dim");
@@ -327,7 +328,7 @@ void TensorReader::shape(Bytes message, ValueInfo& result) {
                                         " dimensions; at most " + std::to_string(kMaxRank) + " are allowed");
     }
     found[rank] = kUnknownDim;
-    FieldReader dim(f.payload, origin_);
+    FieldReader dim(f.payload, file_);
     for (Field d; dim.next(d);) {
       if (d.number == 1) {
         expect(dim, d, Wire::varint, "TensorShapeProto.Dimension.dim_value");

@@ -19,7 +19,7 @@ class TensorReader : protected WireReader {
  private:
   std::span<const std::int64_t> dims(Bytes message, std::uint32_t number, const char* name);
   std::int64_t value_limit(DType dtype) const;
-  void read_values(Bytes message, Constant& constant, std::int64_t elements, std::uint64_t type, Bytes raw);
+  void read_values(Bytes message, Constant& constant, std::int64_t elements, std::uint64_t type, const Field& raw);
   void type(Bytes message, ValueInfo& result, int depth);
   void element_type(Bytes message, std::uint32_t number, ValueInfo& result, int depth);
   void tensor_type(Bytes message, ValueInfo& result);

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 
+#include "excerpt.hpp"
 #include "perfpass/error.hpp"
 
 namespace perfpass::onnx {
@@ -15,20 +16,23 @@ static_assert(std::endian::native == std::endian::little, "fixed32 and fixed64 a
 
 enum class Wire : std::uint8_t { varint = 0, fixed64 = 1, bytes = 2, group_start = 3, group_end = 4, fixed32 = 5 };
 
-/// A field as it lies in the file. `payload` is set for Wire::bytes, `value` for the others.
+/// A field as it lies in the file. Of Wire::bytes, `value` is the length in the file and `payload` what is there of it.
 struct Field {
   std::uint32_t number = 0;
   Wire wire = Wire::varint;
   std::uint64_t value = 0;
   std::span<const std::uint8_t> payload;
+
+  /// Left out of the excerpt whole. (A message may also be there with payloads left out of it.)
+  bool is_missing() const noexcept { return payload.empty() && value > 0; }
 };
 
 /// Walks the fields of one message. Payloads are skipped by their length: their pages are not touched.
 class FieldReader {
  public:
-  /// `origin` is the first byte of the file: errors tell offsets from there.
-  FieldReader(std::span<const std::uint8_t> message, const std::uint8_t* origin) noexcept
-      : at_(message.data()), end_(message.data() + message.size()), origin_(origin) {}
+  /// `file` is what the message is part of: errors tell places in it.
+  FieldReader(std::span<const std::uint8_t> message, const Excerpt& file) noexcept
+      : at_(message.data()), end_(message.data() + message.size()), file_(file) {}
 
   /// False at the end of the message; Error(format) on bytes that are no field. Inlined: a model is some 100,000
   /// fields.
@@ -44,11 +48,12 @@ class FieldReader {
         field.value = varint();
         return true;
       case Wire::bytes: {
-        const std::uint64_t length = varint();
+        field.value = varint();
         const auto left = static_cast<std::uint64_t>(end_ - at_);
-        if (length > left) fail_length(length, left);
-        field.payload = {at_, static_cast<std::size_t>(length)};
-        at_ += length;
+        const std::size_t present =
+            field.value < kMinGap && field.value <= left ? static_cast<std::size_t>(field.value) : large(field.value);
+        field.payload = {at_, present};
+        at_ += present;
         return true;
       }
       case Wire::fixed64:
@@ -79,11 +84,17 @@ class FieldReader {
 
   [[noreturn, gnu::cold, gnu::noinline]] void fail(const std::string& what) const {
     throw Error(ErrorCode::format,
-                "the file " + what + " (at byte " + std::to_string(start_ - origin_) +
+                "the file " + what + " (at byte " + std::to_string(file_.place(start_)) +
                     "): it is truncated or damaged, or not an ONNX model; export or download it again");
   }
 
  private:
+  /// How much is there of a payload that may have gaps.
+  [[gnu::noinline]] std::size_t large(std::uint64_t length) const {
+    const std::uint64_t left = file_.distance(at_, end_);
+    if (length > left) fail_length(length, left);
+    return file_.present(at_, length, end_);
+  }
   [[noreturn, gnu::cold, gnu::noinline]] void fail_length(std::uint64_t length, std::uint64_t left) const {
     fail("has a field of " + std::to_string(length) + " bytes where " + std::to_string(left) + " are left");
   }
@@ -117,7 +128,7 @@ class FieldReader {
 
   const std::uint8_t* at_;
   const std::uint8_t* end_;
-  const std::uint8_t* origin_;
+  const Excerpt& file_;
   const std::uint8_t* start_ = nullptr;  // of the field read last
 };
 

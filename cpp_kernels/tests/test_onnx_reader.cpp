@@ -1,3 +1,6 @@
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <array>
 #include <cstring>
 #include <memory_resource>
@@ -135,6 +138,80 @@ TEST(nodes_in_the_wrong_order_are_sorted) {
 TEST(other_formats_are_called_by_their_name) {
   CHECK_EQUAL(onnx::recognised_format(as_bytes(std::string("\xff\xd8\xff\xe0", 4))), "a JPEG image");
   CHECK_EQUAL(onnx::recognised_format(as_bytes(std::string("\x08\x07\x12\x07pytorch", 11))), "");
+}
+
+/// Bytes as an open file in memory.
+class OpenFile {
+ public:
+  explicit OpenFile(const std::string& bytes) : descriptor_(::memfd_create("model", 0)) {
+    CHECK_EQUAL(::pwrite(descriptor_, bytes.data(), bytes.size(), 0), static_cast<ssize_t>(bytes.size()));
+  }
+  ~OpenFile() { ::close(descriptor_); }
+  OpenFile(const OpenFile&) = delete;
+  OpenFile& operator=(const OpenFile&) = delete;
+  int descriptor() const { return descriptor_; }
+
+ private:
+  int descriptor_;
+};
+
+/// 1 MiB of weights between two nodes' worth of structure, and a shape constant that must be kept.
+std::string weighted_model() {
+  const std::string weight =
+      number(1, 512) + number(1, 512) + number(2, 1) + bytes(8, "w") + bytes(9, std::string(1 << 20, 'w'));
+  const std::string target = number(1, 2) + number(2, 7) + bytes(8, "t") + number(7, 512) + number(7, -1);
+  return model(bytes(1, node("MatMul", {"x", "w"}, {"h"})) + bytes(5, weight) + bytes(5, target) +
+               bytes(1, node("Reshape", {"h", "t"}, {"y"})) + bytes(11, value("x", {8, 512})) +
+               bytes(12, value("y", {})));
+}
+
+OnnxLimits skimming() {
+  OnnxLimits limits;
+  limits.whole_file = 0;
+  return limits;
+}
+
+TEST(tensor_data_of_a_skimmed_file_is_not_copied) {
+  const std::string serialized = weighted_model();
+  const OpenFile open(serialized);
+  const onnx::ModelFile file(open.descriptor(), serialized.size(), "model.onnx", skimming());
+  CHECK(file.excerpt().has_gaps());
+  CHECK_EQUAL(file.excerpt().bytes().size(), serialized.size() - (1 << 20));
+  std::pmr::monotonic_buffer_resource arena;
+  const onnx::Excerpt excerpt = file.excerpt();
+  const onnx::Model read = onnx::read_model(excerpt, {}, arena);
+  CHECK_EQUAL(read.graph->nodes.size(), std::size_t{2});
+  CHECK(!read.graph->initializers[0].has_values);
+  CHECK_EQUAL(read.graph->initializers[1].integers[0], 512);
+}
+
+TEST(errors_in_a_skimmed_file_tell_places_in_the_file) {
+  std::string serialized = weighted_model();
+  serialized += "\x0f";  // wire type 7 behind the weights
+  const OpenFile open(serialized);
+  const onnx::ModelFile file(open.descriptor(), serialized.size(), "model.onnx", skimming());
+  std::pmr::monotonic_buffer_resource arena;
+  CHECK_ERROR(onnx::read_model(file.excerpt(), {}, arena), ErrorCode::format,
+              "wire type 7, which ONNX does not use (at byte " + std::to_string(serialized.size() - 1) + ")");
+}
+
+TEST(a_weight_cut_off_in_a_skimmed_file_is_a_format_error) {
+  const std::string serialized = weighted_model().substr(0, 700'000);
+  const OpenFile open(serialized);
+  const onnx::ModelFile file(open.descriptor(), serialized.size(), "model.onnx", skimming());
+  std::pmr::monotonic_buffer_resource arena;
+  CHECK_ERROR(onnx::read_model(file.excerpt(), {}, arena), ErrorCode::format, "where 699");
+}
+
+TEST(a_file_that_shrinks_while_it_is_read_is_an_error) {
+  const std::string serialized = weighted_model();
+  const OpenFile open(serialized);
+  CHECK(::ftruncate(open.descriptor(), 500'000) == 0);
+  const auto read = [&](const OnnxLimits& limits) {
+    const onnx::ModelFile file(open.descriptor(), serialized.size(), "model.onnx", limits);
+  };
+  CHECK_ERROR(read({}), ErrorCode::io, "ends now at byte 500000");
+  CHECK_ERROR(read(skimming()), ErrorCode::io, "another program is writing it");
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 namespace perfpass {
 
 enum class ErrorCode {
-  io,           // a file cannot be opened, mapped or read
+  io,           // a file cannot be opened or read
   format,       // the bytes are not what they claim to be (truncated, wrong wire type, not ONNX)
   limit,        // a documented bound is exceeded (file size, nesting, rank, dimension product, node count)
   graph,        // the graph is inconsistent (cycle, two producers of a tensor, a missing tensor)

@@ -1,7 +1,7 @@
-// ONNX model files to OpGraphs: a bounded protobuf wire reader over a memory-mapped file.
+// ONNX model files to OpGraphs: a bounded protobuf wire reader.
 //
 // Tensor data is never read, except small integer, boolean and float constants that decide shapes (kMaxShapeConstant
-// elements at most). External data files are never opened.
+// elements at most). Of large files it is not even copied into memory. External data files are never opened.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,9 @@ struct OnnxLimits {
   std::uint64_t file_bytes = std::uint64_t{64} << 30;
   int nesting = 32;  // subgraphs and functions within one another
   std::size_t string_bytes = 1 << 16;
-  std::size_t nodes = 1'000'000;      // after inlining functions and subgraphs
-  std::size_t shape_constant = 4096;  // elements of a constant that shape inference may read
+  std::size_t nodes = 1'000'000;                      // after inlining functions and subgraphs
+  std::size_t shape_constant = 4096;                  // elements of a constant that shape inference may read
+  std::uint64_t whole_file = std::uint64_t{4} << 20;  // larger files are read without their tensor data
 };
 
 struct OnnxOptions {
