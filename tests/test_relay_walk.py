@@ -75,10 +75,19 @@ def test_native_walk_equals_its_twin(name):
     assert walk.graph.node_count > 3
 
 
-def test_every_field_but_one_is_read_in_place():
+def test_what_most_of_a_walk_reads_is_read_in_place():
     walker = walks._native()
     assert walker is not None
-    assert {"relay.Call.op", "relay.Call.args", "relay.TensorType.shape", "Array.items"} <= set(walker.calibrated)
+    fields = {"relay.Call.op", "relay.Call.args", "relay.TensorType.shape", "Array.items", "runtime.String.data"}
+    assert fields <= set(walker.calibrated)
+
+
+def test_names_of_any_length_and_script_reach_the_graph():
+    names = ["x", "layers.0.attention.query.weight" * 20, "Gewichtsmaß/重み"]
+    variables = [relay.var(name, shape=(2, 3)) for name in names]
+    mod = tvm.IRModule.from_expr(relay.Function(variables, relay.Tuple([relay.exp(var) for var in variables])))
+    graph = both(mod).graph
+    assert [graph.string(int(graph.tensor_name[t])) for t in graph.graph_inputs] == names
 
 
 def test_reflection_alone_gives_the_same_graph():

@@ -140,7 +140,7 @@ def _inferred(expression: relay.Expr) -> relay.Call:
 
 def _probes() -> dict[str, list[Any]]:
     """Objects of every class with fields, any two of which differ in all of them."""
-    a, b, c = (relay.var(name, shape=(3 + i, 7)) for i, name in enumerate("abc"))
+    a, b, c = (relay.var(name, shape=(3 + i, 7)) for i, name in enumerate(("a", "bb", "cccc")))
     calls = [_inferred(e) for e in (relay.nn.softmax(a), relay.nn.log_softmax(b), relay.nn.leaky_relu(c, 0.1))]
     constants = [_inferred(relay.exp(relay.const(np.zeros((i + 2,), "float32")))).args[0] for i in range(3)]
     tuples = [relay.Tuple([x]) for x in (a, b, c)]

@@ -241,13 +241,24 @@ Tvm::Result Tvm::invoke(void* function, Value* arguments, int* codes, int count)
   return result;
 }
 
-std::string Tvm::text(Handle string_object) {
+std::string Tvm::text_by_call(Handle string_object) const {
   Value argument{};
   argument.v_handle = string_object;
   int code = kObject;
   const Result result = invoke(text_fn_, &argument, &code, 1);
   if (result.code != kText) throw AbiError("runtime.GetFFIString did not return text");
   return result.value.v_text;
+}
+
+std::string Tvm::text(Handle string_object) {
+  if (text_data_offset_ < 0) return text_by_call(string_object);
+  std::string found(load<const char*>(string_object, text_data_offset_),
+                    load<std::uint64_t>(string_object, text_size_offset_));
+  if (text_checks_ > 0) {
+    --text_checks_;
+    if (text_by_call(string_object) != found) throw LayoutMismatch("the text of a string");
+  }
+  return found;
 }
 
 Attribute Tvm::to_attribute(const Result& result) {
@@ -298,6 +309,11 @@ Attribute Tvm::attribute(Handle object, const char* name) {
 }
 
 Attribute Tvm::element(Handle array, std::int64_t index) {
+  if (array_data_offset_ >= 0) {
+    Handle const item = array_item(array, index);
+    if (class_of(item) == Class::int_imm)
+      return {Attribute::Kind::integer, integer(item, Field::int_value), 0.0, {}, item};
+  }
   Value arguments[2] = {};
   arguments[0].v_handle = array;
   arguments[1].v_int = index;
@@ -305,34 +321,55 @@ Attribute Tvm::element(Handle array, std::int64_t index) {
   return to_attribute(invoke(array_item_fn_, arguments, codes, 2));
 }
 
-Class Tvm::class_of(Handle object) const {
+Class Tvm::class_by_call(Handle object) const {
   unsigned index = 0;
-  if (object == nullptr) return Class::count_;
-  if (type_index_first_) {
-    index = load<std::uint32_t>(object, 0);
-    return index < class_of_index_.size() ? class_of_index_[index] : Class::count_;
-  }
-  if (type_index_(object, &index) != 0 || index >= class_of_index_.size()) return Class::count_;
+  if (object == nullptr || type_index_(object, &index) != 0 || index >= class_of_index_.size()) return Class::count_;
   return class_of_index_[index];
 }
 
-void Tvm::prefetch(Handle expression, int stage) const noexcept {
+void Tvm::prefetch(Handle object) noexcept {
+  // Objects of interest span two cache lines. A call's arguments are allocated just before the call.
+  const auto* at = static_cast<const char*>(object);
+  __builtin_prefetch(at);
+  __builtin_prefetch(at + 64);
+  __builtin_prefetch(at - 64);
+}
+
+void Tvm::prefetch_fields(Handle expression, Class cls) const noexcept {
+  const auto fetch = [&](Field field) {
+    const std::int32_t at = offset_[static_cast<std::size_t>(field)];
+    if (at >= 0) __builtin_prefetch(load<Handle>(expression, at));
+  };
+  if (cls == Class::call) {
+    fetch(Field::call_type);
+    fetch(Field::call_args);
+    fetch(Field::call_attrs);
+  } else if (cls == Class::var) {
+    fetch(Field::var_type);
+    fetch(Field::var_id);
+  }
+}
+
+Handle Tvm::shape_in_cache(Handle expression, Class cls) const noexcept {
+  const std::int32_t type_at =
+      offset_[static_cast<std::size_t>(cls == Class::call ? Field::call_type : Field::var_type)];
+  const std::int32_t shape_at = offset_[static_cast<std::size_t>(Field::tensor_shape)];
+  if ((cls != Class::call && cls != Class::var) || type_at < 0 || shape_at < 0 || !type_index_first_) return nullptr;
+  Handle const type = load<Handle>(expression, type_at);
+  return class_of(type) == Class::tensor_type ? load<Handle>(type, shape_at) : nullptr;
+}
+
+void Tvm::prefetch_shape(Handle expression, Class cls) const noexcept {
+  __builtin_prefetch(shape_in_cache(expression, cls));
   const auto at = [&](Field field) { return offset_[static_cast<std::size_t>(field)]; };
-  if (!type_index_first_ || at(Field::call_type) < 0 || at(Field::tensor_shape) < 0 || array_data_offset_ < 0) return;
-  if (stage == 0) {
-    __builtin_prefetch(expression);
-    __builtin_prefetch(static_cast<const char*>(expression) + 64);
-    return;
+  if (cls == Class::var && at(Field::var_id) >= 0 && at(Field::id_name) >= 0) {
+    __builtin_prefetch(load<Handle>(load<Handle>(expression, at(Field::var_id)), at(Field::id_name)));
   }
-  if (class_of(expression) != Class::call) return;
-  Handle const type = load<Handle>(expression, at(Field::call_type));
-  if (stage == 1) __builtin_prefetch(type);
-  if (stage == 1 || class_of(type) != Class::tensor_type) return;
-  Handle const shape = load<Handle>(type, at(Field::tensor_shape));
-  if (stage == 2) {
-    __builtin_prefetch(shape);
-    return;
-  }
+}
+
+void Tvm::prefetch_sizes(Handle expression, Class cls) const noexcept {
+  Handle const shape = shape_in_cache(expression, cls);
+  if (shape == nullptr || array_data_offset_ < 0) return;
   const std::int64_t rank = std::min<std::int64_t>(load<std::int64_t>(shape, array_size_offset_), 4);
   for (std::int64_t i = 0; i < rank; ++i) {
     __builtin_prefetch(load<Handle>(shape, array_data_offset_ + static_cast<std::int32_t>(i * sizeof(Handle))));
@@ -438,6 +475,7 @@ Handle Tvm::array_item(Handle array, std::int64_t index) {
 void Tvm::begin_walk() noexcept {
   checks_.fill(kChecksPerWalk);
   array_checks_ = 4 * kChecksPerWalk;
+  text_checks_ = kChecksPerWalk;
 }
 
 void Tvm::forget_layout() noexcept {
@@ -445,6 +483,8 @@ void Tvm::forget_layout() noexcept {
   type_index_first_ = false;
   array_size_offset_ = -1;
   array_data_offset_ = -1;
+  text_size_offset_ = -1;
+  text_data_offset_ = -1;
 }
 
 std::vector<std::string> Tvm::calibrated() const {
@@ -454,6 +494,7 @@ std::vector<std::string> Tvm::calibrated() const {
   }
   if (array_size_offset_ >= 0) names.emplace_back("Array.size");
   if (array_data_offset_ >= 0) names.emplace_back("Array.items");
+  if (text_data_offset_ >= 0) names.emplace_back("runtime.String.data");
   return names;
 }
 
@@ -521,6 +562,37 @@ void Tvm::find_array(const std::vector<Handle>& probes) {
   array_data_offset_ = first_at[0];
 }
 
+void Tvm::find_text(const std::vector<Handle>& identifiers) {
+  std::vector<Handle> strings;
+  std::vector<std::uint64_t> sizes;
+  std::vector<const void*> data;
+  for (const Handle identifier : identifiers) {
+    Handle const string = child_by_reflection(identifier, Field::id_name);
+    const std::string expected = text_by_call(string);
+    if (expected.empty() || expected.size() > kProbeBytes) return;
+    strings.push_back(string);
+    sizes.push_back(expected.size());
+    // The characters' address is the one word of the object that leads to them.
+    std::array<unsigned char, kProbeBytes> bytes{};
+    const std::size_t size = safe_copy(string, bytes);
+    for (std::size_t at = kHeaderBytes; at + sizeof(void*) <= size; at += sizeof(void*)) {
+      const void* const word = load<const void*>(bytes.data(), static_cast<std::int32_t>(at));
+      std::array<unsigned char, kProbeBytes> there{};
+      if (safe_copy(word, there) < expected.size()) continue;
+      if (std::memcmp(there.data(), expected.data(), expected.size()) != 0) continue;
+      data.push_back(word);
+      break;
+    }
+  }
+  if (data.size() != strings.size() || !all_different(sizes) || !all_different(data)) return;
+  const auto size_at = matching_offsets(strings, sizes);
+  const auto data_at = matching_offsets(strings, data);
+  // A string made from a std::string also holds that one, with the same two words; the object's own come first.
+  if (size_at.empty() || data_at.empty()) return;
+  text_size_offset_ = size_at[0];
+  text_data_offset_ = data_at[0];
+}
+
 void Tvm::calibrate(const std::map<std::string, std::vector<Handle>>& probes) {
   forget_layout();
   decltype(offset_) found;
@@ -538,6 +610,7 @@ void Tvm::calibrate(const std::map<std::string, std::vector<Handle>>& probes) {
   }
   std::swap(found[static_cast<std::size_t>(Field::call_type)], offset_[static_cast<std::size_t>(Field::call_type)]);
   if (const auto it = probes.find("Array"); it != probes.end()) find_array(it->second);
+  if (const auto it = probes.find("relay.Id"); it != probes.end()) find_text(it->second);
   offset_ = found;
   find_type_index(probes);
 }

@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cstdint>
+#include <cstring>
 #include <map>
 #include <stdexcept>
 #include <string>
@@ -113,10 +114,18 @@ class Tvm {
   /// Starts a walk: the first reads of every field are checked against the reflection again.
   void begin_walk() noexcept;
 
-  Class class_of(Handle object) const;
-  /// Brings a call that will be lowered soon into the cache: 0 the call, 1 its type, 2 the type's shape, 3 its sizes.
-  /// Each stage reads what the one before has fetched.
-  void prefetch(Handle expression, int stage) const noexcept;
+  Class class_of(Handle object) const {
+    if (!type_index_first_ || object == nullptr) return class_by_call(object);
+    std::uint32_t index;
+    std::memcpy(&index, object, sizeof(index));
+    return index < class_of_index_.size() ? class_of_index_[index] : Class::count_;
+  }
+  /// Brings objects that will be read soon into the cache, in steps: each reads what the one before has fetched.
+  /// Nothing happens where fields are read by reflection.
+  static void prefetch(Handle object) noexcept;
+  void prefetch_fields(Handle call_or_variable, Class cls) const noexcept;  // the type, attributes and arguments
+  void prefetch_shape(Handle call_or_variable, Class cls) const noexcept;   // the array of the type's sizes
+  void prefetch_sizes(Handle call_or_variable, Class cls) const noexcept;
   std::string type_key(Handle object) const;
 
   Handle child(Handle object, Field field);
@@ -132,6 +141,8 @@ class Tvm {
   std::string text(Handle string_object);
 
  private:
+  Class class_by_call(Handle object) const;
+  Handle shape_in_cache(Handle call_or_variable, Class cls) const noexcept;
   union Value {
     std::int64_t v_int;
     double v_real;
@@ -149,6 +160,8 @@ class Tvm {
   void find_field(Field field, const std::vector<Handle>& probes);
   void find_type_index(const std::map<std::string, std::vector<Handle>>& probes);
   void find_array(const std::vector<Handle>& probes);
+  void find_text(const std::vector<Handle>& identifiers);
+  std::string text_by_call(Handle string_object) const;
   Handle child_by_reflection(Handle object, Field field);
 
   int (*get_global_)(const char*, void**) = nullptr;
@@ -170,6 +183,9 @@ class Tvm {
   std::int32_t array_size_offset_ = -1;
   std::int32_t array_data_offset_ = -1;
   std::int8_t array_checks_ = 0;
+  std::int32_t text_size_offset_ = -1;
+  std::int32_t text_data_offset_ = -1;
+  std::int8_t text_checks_ = 0;
 };
 
 /// TVM's DataType as it lies in memory (code, bits, 16 bits of lanes) from its name ("float32"); 0 for other names.
