@@ -1,7 +1,9 @@
 // A model file without its tensor data, and what a file is that turns out not to be an ONNX model.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -22,6 +24,12 @@ class ModelFile {
   ModelFile(const std::string& path, const OnnxLimits& limits);
   /// The same of an open file, of the size that it had when it was opened; `path` is for messages.
   ModelFile(int descriptor, std::uint64_t size, const std::string& path, const OnnxLimits& limits);
+
+  /// Memory behind the excerpt that nobody uses, for the lists that are read from it: one block of huge pages for both.
+  std::span<std::byte> spare() const noexcept {
+    const std::size_t from = std::min((used_ + 63) / 64 * 64, block_.size());
+    return {block_.data() + from, block_.size() - from};
+  }
 
   Excerpt excerpt() const noexcept {
     return {{reinterpret_cast<const std::uint8_t*>(block_.data()), used_}, gaps_, {head_.data(), head_size_}};

@@ -345,7 +345,8 @@ void Lowering::infer_shapes(InferContext& context, OpKind op, Slot* first_output
 }
 
 void Lowering::lower_operator(Scope& scope, const Node& node, std::uint32_t output, Inputs inputs) {
-  const OpKind op = canonical_operator(node.domain, node.op_type);
+  const Operator* entry = find_operator(node.domain, node.op_type);
+  const OpKind op = canonical_operator(entry);
   input_values_.clear();
   input_ids_.clear();
   output_ids_.clear();
@@ -366,7 +367,8 @@ void Lowering::lower_operator(Scope& scope, const Node& node, std::uint32_t outp
                        // Ever less as the budget is used up, so that it is never exceeded.
                        .max_values = std::min(options_.limits.shape_constant, value_budget_ / 256),
                        .file_batch = shapes_.file_batch(),
-                       .batch = shapes_.batch()};
+                       .batch = shapes_.batch(),
+                       .entry = entry};
   infer_shapes(context, op, scope.slots.data() + output);
   Slot* slot = scope.slots.data() + output;
   for (std::size_t i = 0; i < node.outputs.size(); ++i) {
@@ -452,8 +454,7 @@ void Lowering::lower_call(Scope& scope, const Node& node, const Function& functi
 
 namespace {
 
-OpGraph lower(const Excerpt& file, const OnnxOptions& options) {
-  ReadingArena arena(file.bytes().size());
+OpGraph lower(const Excerpt& file, ReadingArena& arena, const OnnxOptions& options) {
   const Model model = read_model(file, options.limits, arena.resource());
   return Lowering(model, options, arena.resource()).run();
 }
@@ -465,7 +466,8 @@ namespace perfpass {
 
 OpGraph read_onnx_file(const std::string& path, const OnnxOptions& options) {
   const onnx::ModelFile file(path, options.limits);
-  return onnx::lower(file.excerpt(), options);
+  onnx::ReadingArena arena(file.spare());
+  return onnx::lower(file.excerpt(), arena, options);
 }
 
 OpGraph read_onnx_bytes(std::span<const std::uint8_t> bytes, const OnnxOptions& options) {
@@ -473,13 +475,14 @@ OpGraph read_onnx_bytes(std::span<const std::uint8_t> bytes, const OnnxOptions& 
     throw Error(ErrorCode::limit, "the model has " + std::to_string(bytes.size()) + " bytes; at most " +
                                       std::to_string(options.limits.file_bytes) + " are read");
   }
-  return onnx::lower(bytes, options);
+  onnx::ReadingArena arena(bytes.size());
+  return onnx::lower(bytes, arena, options);
 }
 
 std::vector<OnnxInput> onnx_inputs_file(const std::string& path, const OnnxLimits& limits) {
   const onnx::ModelFile file(path, limits);
   const onnx::Excerpt excerpt = file.excerpt();
-  onnx::ReadingArena arena(excerpt.bytes().size());
+  onnx::ReadingArena arena(file.spare());
   const onnx::Model model = onnx::read_model(excerpt, limits, arena.resource());
   std::unordered_set<std::string_view> constants;
   for (const onnx::Constant& constant : model.graph->initializers) constants.insert(constant.name);

@@ -45,8 +45,8 @@ struct Scope {
     slots.reserve(names);
   }
 
-  const Scope* parent;  // whose names this one sees; none for the main graph and for function bodies
-  NameTable table;
+  const Scope* parent;           // whose names this one sees; none for the main graph and for function bodies
+  NameTable table;               // in the order of slots
   std::pmr::vector<Slot> slots;  // never grows past the reserved size: pointers to slots stay valid
   std::span<const Node> nodes;
   std::pmr::vector<std::uint32_t> first_output;  // [nodes + 1]: slots of a node's named outputs lie one after the other
@@ -97,7 +97,9 @@ class Lowering {
   void mark_quantized_weights(Scope& scope);
   bool take_declared(Scope& scope);
   Slot* find(const Scope& scope, Text name) const;
-  bool resolve_inputs(const Scope& scope, const Node& node, std::vector<Slot*>& inputs) const;
+  Slot* find(const Scope& scope, Text name, std::uint32_t hash) const;
+  bool resolve_inputs(const Scope& scope, const Node& node, std::span<const std::uint32_t> hashes,
+                      std::vector<Slot*>& inputs) const;
   bool captures_ready(const Scope& scope, const Node& node) const;
   void lower_nodes(Scope& scope);
   std::vector<std::uint32_t> order_from(const Scope& scope, std::size_t first) const;

@@ -107,6 +107,11 @@ struct Value {
   std::span<const double> reals;
 };
 
+struct Operator;  // onnx_operators.hpp
+
+/// The vocabulary's entry for an ONNX operator; nullptr where there is none.
+const Operator* find_operator(Text domain, Text op_type) noexcept;
+
 /// One operator of the vocabulary: how a node of this type reads.
 struct InferContext {
   const Node& node;                      // attributes already resolved (no references left)
@@ -118,6 +123,7 @@ struct InferContext {
   std::size_t max_values;                // propagate contents of at most so many elements
   std::int64_t file_batch = 0;           // when a batch is rebound: the batch the file fixes, 0 otherwise
   std::int64_t batch = 0;                // and the one asked for
+  const Operator* entry = nullptr;       // the vocabulary's for this node
 
   const Attribute* find(Text name) const noexcept;
   std::int64_t integer(Text name, std::int64_t fallback) const noexcept;
@@ -126,8 +132,8 @@ struct InferContext {
   Text text(Text name, Text fallback) const noexcept;
 };
 
-/// The canonical operator of an ONNX operator; OpKind::unknown where there is none.
-OpKind canonical_operator(Text domain, Text op_type) noexcept;
+/// The canonical operator of an entry; OpKind::unknown where there is none.
+OpKind canonical_operator(const Operator* entry) noexcept;
 
 /// Fills the attributes of the node alone, from node attributes and input shapes: used when the file's value_info is
 /// complete and no inference is needed. Never throws for a missing shape.

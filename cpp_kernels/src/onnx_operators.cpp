@@ -433,20 +433,17 @@ const Operator* find_operator(Text domain, Text op_type) noexcept {
 
 std::span<const Operator> operator_table() noexcept { return kOperators; }
 
-OpKind canonical_operator(Text domain, Text op_type) noexcept {
-  const Operator* op = find_operator(domain, op_type);
-  return op != nullptr ? op->kind : OpKind::unknown;
-}
+OpKind canonical_operator(const Operator* entry) noexcept { return entry != nullptr ? entry->kind : OpKind::unknown; }
 
 void lower_attributes(InferContext& context) {
-  const Operator* op = find_operator(context.node.domain, context.node.op_type);
+  const Operator* op = context.entry;
   if (op == nullptr || op->lower == nullptr) return;
   check_inputs(context);
   op->lower(context, *op);
 }
 
 bool infer(InferContext& context) {
-  const Operator* op = find_operator(context.node.domain, context.node.op_type);
+  const Operator* op = context.entry;
   if (op == nullptr) return false;
   check_inputs(context);
   if (op->lower != nullptr) op->lower(context, *op);

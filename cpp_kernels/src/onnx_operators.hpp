@@ -60,8 +60,6 @@ struct Operator {
   Variant variant = Variant::none;
 };
 
-/// nullptr for an operator that is not in the table.
-const Operator* find_operator(Text domain, Text op_type) noexcept;
 std::span<const Operator> operator_table() noexcept;
 
 /// A shape under construction, at most kMaxRank long.

@@ -46,10 +46,10 @@ bool is_byte_type(DType dtype) {
 /// Every name that a subgraph and those within it read from the graphs around it.
 void each_capture(const Graph& graph, const std::function<void(Text)>& visit) {
   NameTable own(graph.nodes.size() + graph.inputs.size() + graph.initializers.size());
-  for (const ValueInfo& input : graph.inputs) own.insert(input.name, 0);
-  for (const Constant& constant : graph.initializers) own.insert(constant.name, 0);
+  for (const ValueInfo& input : graph.inputs) own.insert(input.name);
+  for (const Constant& constant : graph.initializers) own.insert(constant.name);
   for (const Node& node : graph.nodes) {
-    for (const Text name : node.outputs) own.insert(name, 0);
+    for (const Text name : node.outputs) own.insert(name);
   }
   const std::function<void(Text)> outer = [&](Text name) {
     if (own.find(name) == NameTable::kAbsent) visit(name);
@@ -62,6 +62,41 @@ void each_capture(const Graph& graph, const std::function<void(Text)>& visit) {
   }
   for (const ValueInfo& output : graph.outputs) outer(output.name);
 }
+
+/// Hashes of the names that nodes read, computed a block of nodes at a time and ahead of the lookups, so that the
+/// memory that those need is on its way.
+class InputHashes {
+ public:
+  explicit InputHashes(const Scope& scope) : scope_(scope) {}
+
+  std::span<const std::uint32_t> of(std::size_t node) {
+    if (node < first_ || node >= end_) compute(node);
+    const std::size_t i = node - first_;
+    return std::span(hashes_).subspan(offsets_[i], offsets_[i + 1] - offsets_[i]);
+  }
+
+ private:
+  static constexpr std::size_t kBlock = 16;
+
+  void compute(std::size_t node) {
+    first_ = node;
+    end_ = std::min(node + kBlock, scope_.nodes.size());
+    hashes_.clear();
+    for (std::size_t i = first_; i < end_; ++i) {
+      offsets_[i - first_] = hashes_.size();
+      for (const Text name : scope_.nodes[i].inputs) {
+        hashes_.push_back(NameTable::hash(name));
+        scope_.table.prefetch(hashes_.back());
+      }
+    }
+    offsets_[end_ - first_] = hashes_.size();
+  }
+
+  const Scope& scope_;
+  std::size_t first_ = 0, end_ = 0;
+  std::array<std::size_t, kBlock + 1> offsets_{};
+  std::vector<std::uint32_t> hashes_;
+};
 
 bool has_subgraph(const Node& node) {
   return std::any_of(node.attributes.begin(), node.attributes.end(),
@@ -166,8 +201,7 @@ Lowering::Extent Lowering::extent_of_function(std::size_t index, int depth) {
 }
 
 Slot& Lowering::declare(Scope& scope, Text name, const char* what) {
-  const auto position = static_cast<std::uint32_t>(scope.slots.size());
-  const auto [at, added] = scope.table.insert(name, position);
+  const auto [at, added] = scope.table.insert(name);
   if (!added) {
     throw Error(ErrorCode::graph, std::string(what) + " " + quoted(name) +
                                       " has the name of another tensor of its graph; names must be unique");
@@ -194,8 +228,7 @@ void Lowering::declare_nodes(Scope& scope, std::span<const Node> nodes) {
     scope.first_output[i] = static_cast<std::uint32_t>(scope.slots.size());
     for (const Text name : nodes[i].outputs) {
       if (name.empty()) continue;
-      const auto position = static_cast<std::uint32_t>(scope.slots.size());
-      const auto [at, added] = scope.table.insert(name, position);
+      const auto [at, added] = scope.table.insert(name);
       if (!added) {
         const Slot& other = scope.slots[at];
         throw Error(
@@ -272,9 +305,11 @@ bool Lowering::take_declared(Scope& scope) {
   });
 }
 
-Slot* Lowering::find(const Scope& scope, Text name) const {
+Slot* Lowering::find(const Scope& scope, Text name) const { return find(scope, name, NameTable::hash(name)); }
+
+Slot* Lowering::find(const Scope& scope, Text name, std::uint32_t hash) const {
   for (const Scope* s = &scope; s != nullptr; s = s->parent) {
-    const std::uint32_t at = s->table.find(name);
+    const std::uint32_t at = s->table.find(name, hash);
     // Scopes are constant in what they declare; what is known of a slot grows while its nodes are lowered.
     if (at != NameTable::kAbsent) return const_cast<Slot*>(&s->slots[at]);
   }
@@ -282,14 +317,16 @@ Slot* Lowering::find(const Scope& scope, Text name) const {
 }
 
 /// False where an input waits for a node that comes later in the file.
-bool Lowering::resolve_inputs(const Scope& scope, const Node& node, std::vector<Slot*>& inputs) const {
+bool Lowering::resolve_inputs(const Scope& scope, const Node& node, std::span<const std::uint32_t> hashes,
+                              std::vector<Slot*>& inputs) const {
   inputs.clear();
-  for (const Text name : node.inputs) {
+  for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+    const Text name = node.inputs[i];
     if (name.empty()) {
       inputs.push_back(nullptr);
       continue;
     }
-    Slot* slot = find(scope, name);
+    Slot* slot = find(scope, name, hashes[i]);
     if (slot == nullptr) {
       throw Error(ErrorCode::graph, "node " + label(node) + " reads tensor " + quoted(name) +
                                         ", which is neither an input nor a constant nor any node's output");
@@ -314,14 +351,15 @@ bool Lowering::captures_ready(const Scope& scope, const Node& node) const {
 
 void Lowering::lower_nodes(Scope& scope) {
   std::vector<Slot*> inputs;
+  InputHashes hashes(scope);
   for (std::size_t i = 0; i < scope.nodes.size(); ++i) {
-    if (resolve_inputs(scope, scope.nodes[i], inputs)) {
+    if (resolve_inputs(scope, scope.nodes[i], hashes.of(i), inputs)) {
       lower_node(scope, i, inputs);
       continue;
     }
     // ONNX demands sorted nodes; files that are not are sorted here, from the first node that must wait.
     for (const std::uint32_t next : order_from(scope, i)) {
-      if (!resolve_inputs(scope, scope.nodes[next], inputs)) {
+      if (!resolve_inputs(scope, scope.nodes[next], hashes.of(next), inputs)) {
         throw Error(ErrorCode::graph, "node " + label(scope.nodes[next]) +
                                           " reads a tensor that depends on the node around it; the graph has a cycle");
       }

@@ -17,11 +17,12 @@
 #include "onnx_model.hpp"
 #include "perfpass/error.hpp"
 #include "protobuf_fields.hpp"
+#include "reading_arena.hpp"
 
 namespace perfpass::onnx {
 namespace {
 
-constexpr std::size_t kFirstReserve = 16 << 20;  // of address space; pages are taken when they are written
+constexpr std::size_t kFirstReserve = 32 << 20;  // of address space; pages are taken when they are written
 constexpr std::size_t kFirstBlock = kMinGap;     // behind a gap: mostly one tensor's head
 constexpr std::size_t kLastBlock = 256 << 10;
 constexpr std::uint64_t kLongestHeader = 20;  // a tag and a length, ten bytes each at most
@@ -257,6 +258,7 @@ void ModelFile::read(int descriptor, std::uint64_t size, const std::string& path
   if (size == 0) return;
   Skimmer skimmer(*this, descriptor, size, path, limits);
   if (size <= limits.whole_file) {
+    block_ = PageBlock(size + ReadingArena::room_for(size));
     skimmer.copy_whole();
   } else {
     skimmer.skim();
@@ -265,7 +267,7 @@ void ModelFile::read(int descriptor, std::uint64_t size, const std::string& path
 
 void ModelFile::reserve(std::size_t bytes) {
   if (bytes <= block_.size()) return;
-  PageBlock larger(std::max(2 * bytes, kFirstReserve));
+  PageBlock larger(std::max(bytes + bytes / 2 + ReadingArena::room_for(bytes), kFirstReserve));
   if (larger.data() == nullptr) throw std::bad_alloc();
   if (used_ > 0) std::memcpy(larger.data(), block_.data(), used_);
   block_ = std::move(larger);

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "perfpass/error.hpp"
+#include "text_hash.hpp"
 
 namespace perfpass::onnx {
 namespace {
@@ -264,7 +265,24 @@ void TensorReader::value_info(Bytes message, ValueInfo& result) {
     }
   }
   require_name(result.name, "a graph input, output or declared value");
-  this->type(type, result, 0);
+  declared_type(type, result);
+}
+
+void TensorReader::declared_type(Bytes message, ValueInfo& result) {
+  constexpr std::size_t kLongest = 128;
+  if (message.empty() || message.size() > kLongest) {
+    type(message, result, 0);
+    return;
+  }
+  KnownType& known = known_types_[hash_text(view(message)) % known_types_.size()];
+  if (known.message != view(message)) {
+    type(message, result, 0);
+    known = {view(message), result};
+    return;
+  }
+  const Text name = result.name;
+  result = known.value;
+  result.name = name;
 }
 
 void TensorReader::type(Bytes message, ValueInfo& result, int depth) {

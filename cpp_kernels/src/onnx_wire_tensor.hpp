@@ -1,6 +1,8 @@
 // TensorProto, SparseTensorProto and ValueInfoProto: types and shapes, and the contents of small constants.
 #pragma once
 
+#include <array>
+
 #include "onnx_wire_reader.hpp"
 
 namespace perfpass::onnx {
@@ -20,10 +22,18 @@ class TensorReader : protected WireReader {
   std::span<const std::int64_t> dims(Bytes message, std::uint32_t number, const char* name);
   std::int64_t value_limit(DType dtype) const;
   void read_values(Bytes message, Constant& constant, std::int64_t elements, std::uint64_t type, const Field& raw);
+  void declared_type(Bytes message, ValueInfo& result);
   void type(Bytes message, ValueInfo& result, int depth);
   void element_type(Bytes message, std::uint32_t number, ValueInfo& result, int depth);
   void tensor_type(Bytes message, ValueInfo& result);
   void shape(Bytes message, ValueInfo& result);
+
+  /// A type as it was read once: the layers of a model repeat some dozens of them.
+  struct KnownType {
+    Text message;
+    ValueInfo value;  // its name is of another value
+  };
+  std::array<KnownType, 256> known_types_{};  // by hash, the last one wins
 };
 
 }  // namespace perfpass::onnx

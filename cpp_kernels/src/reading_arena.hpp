@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <memory_resource>
+#include <span>
 
 #include "page_block.hpp"
 
@@ -11,10 +12,11 @@ namespace perfpass::onnx {
 
 class ReadingArena {
  public:
-  /// `file_bytes` is a hint: lists take about two and a half times the room of the structure they were read from. The
-  /// block is capped at what some 12,000 nodes need; what goes beyond comes from the heap.
-  explicit ReadingArena(std::size_t file_bytes)
-      : block_(std::clamp<std::size_t>(file_bytes * 5 / 2, 1 << 16, 8 << 20)),
+  /// In memory that outlives the arena.
+  explicit ReadingArena(std::span<std::byte> memory) : resource_(memory.data(), memory.size()) {}
+  /// For a model of so many bytes.
+  explicit ReadingArena(std::size_t model_bytes)
+      : block_(room_for(model_bytes)),
         // Without a block the resource goes to the heap at once.
         resource_(block_.data() == nullptr ? &spare_ : static_cast<void*>(block_.data()),
                   block_.data() == nullptr ? sizeof spare_ : block_.size()) {}
@@ -22,6 +24,12 @@ class ReadingArena {
   ReadingArena& operator=(const ReadingArena&) = delete;
 
   std::pmr::memory_resource& resource() noexcept { return resource_; }
+
+  /// Lists take three to six times the room of the structure they are read from. Capped at what some 40,000 nodes need;
+  /// what goes beyond comes from the heap.
+  static constexpr std::size_t room_for(std::size_t model_bytes) noexcept {
+    return std::clamp<std::size_t>(model_bytes * 6, 1 << 16, 24 << 20);
+  }
 
  private:
   PageBlock block_;

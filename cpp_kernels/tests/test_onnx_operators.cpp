@@ -83,7 +83,8 @@ class Case {
     outputs_.assign(outputs, Value());
     node_.attributes = attributes_;
     attributes_found = NodeAttributes();
-    InferContext context{node_, opset_, inputs, outputs_, attributes_found, arena_, 4096, file_batch_, batch_};
+    InferContext context{node_,  opset_, inputs,      outputs_, attributes_found,
+                         arena_, 4096,   file_batch_, batch_,   find_operator(node_.domain, node_.op_type)};
     return infer(context);
   }
 
@@ -123,12 +124,12 @@ std::string show(const Integers& value) {
 }  // namespace perfpass::testing
 
 TEST(onnx_operator_names_lead_to_canonical_operators) {
-  CHECK_EQUAL(canonical_operator("", "Gemm"), OpKind::dense);
-  CHECK_EQUAL(canonical_operator("ai.onnx", "MatMul"), OpKind::matmul);
-  CHECK_EQUAL(canonical_operator("com.microsoft", "MatMulNBits"), OpKind::matmul_nbits);
-  CHECK_EQUAL(canonical_operator("", "MatMulNBits"), OpKind::unknown);
-  CHECK_EQUAL(canonical_operator("my.domain", "Conv"), OpKind::unknown);
-  CHECK_EQUAL(canonical_operator("", ""), OpKind::unknown);
+  CHECK_EQUAL(canonical_operator(find_operator("", "Gemm")), OpKind::dense);
+  CHECK_EQUAL(canonical_operator(find_operator("ai.onnx", "MatMul")), OpKind::matmul);
+  CHECK_EQUAL(canonical_operator(find_operator("com.microsoft", "MatMulNBits")), OpKind::matmul_nbits);
+  CHECK_EQUAL(canonical_operator(find_operator("", "MatMulNBits")), OpKind::unknown);
+  CHECK_EQUAL(canonical_operator(find_operator("my.domain", "Conv")), OpKind::unknown);
+  CHECK_EQUAL(canonical_operator(find_operator("", "")), OpKind::unknown);
   for (const Operator& op : operator_table()) {
     CHECK(op.kind != OpKind::unknown || op.infer == nullptr);
     const Text domain = op.domain == Domain::standard    ? ""
