@@ -5,9 +5,11 @@
 The encoder is DeBERTa-v3's 24 layers at width 512, exported here by torch: with its 0.57 GB of weights inside the
 file, in an external file, and structure only; the decoders come from graphs.py. Every timing of perfpass starts at the
 file (or the Relay module) and ends with costs, node features and edges of the schema `operator`. The peers are
-`onnx.load` with a plain Python featurization (after `onnx.shape_inference` where shapes are missing), onnx-tool, and
-Python's `post_order_visit` into networkx. What was timed is checked: same edges and MACs for every storage of a graph
-and as the peers and the closed form count them. Peak memory is read in a fresh process per file.
+`onnx.load` with a plain Python featurization (after `onnx.shape_inference` where shapes are missing), once with the
+very features of perfpass and once with the few that are quick to write down, onnx-tool, and Python's `post_order_visit`
+into networkx. What was timed is checked: same edges and MACs for every storage of a graph and as the peers and the
+closed form count them, and the same matrix, edges and statics as the peer with the same features. Peak memory is read
+in a fresh process per file.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ import onnx
 from graphs import onnx_decoder, onnx_decoder_macs, relay_decoder, relay_decoder_macs
 from peers import onnx_featurized, onnx_tool_macs, relay_networkx
 from report import Timing, figure, publish, table, timed
+from same_features import SameFeatures, onnx_same_features
 
 from perfpass import costs, devices, features
 from perfpass.graph import OpGraph
@@ -149,6 +152,17 @@ def check(condition: bool, what: str) -> None:
         sys.exit(f"wrong result, timings are void: {what}")
 
 
+def check_same(name: str, plain: SameFeatures, ours: features.Features) -> None:
+    """All features equal; nodes only where the peer has their shapes, and statics only where it has all of them."""
+    check(np.array_equal(plain.edge_index, ours.edge_index), f"{name}: other edges than the plain featurization")
+    close = np.isclose(plain.nodes, ours.nodes, rtol=1e-6, atol=1e-7) | ~plain.known[:, None]
+    columns = [ours.node_names[i] for i in np.flatnonzero(~close.all(axis=0))]
+    check(not columns, f"{name}: other {', '.join(columns)} than the plain featurization")
+    check(bool(plain.known.mean() > 0.9), f"{name}: the plain featurization has the shapes of {plain.known.mean():.0%}")
+    if plain.known.all():
+        check(np.allclose(plain.statics, ours.statics, rtol=1e-6, atol=1e-7), f"{name}: other statics")
+
+
 def measured(name: str, ours: Timing, peers: dict[str, Timing], extra: dict[str, Any]) -> dict[str, Any]:
     """One row of the results, printed as it comes."""
     ratios = {peer: timing.median_ms / ours.median_ms for peer, timing in peers.items()}
@@ -164,7 +178,9 @@ def onnx_row(case: Case, runs: int, peer_runs: int) -> dict[str, Any]:
 
     result, timing = timed(ours, runs, warm_up=3)
     plain, plain_timing = timed(lambda: onnx_featurized(case.path, case.dims or {}, case.infer), peer_runs)
-    peers = {"onnx.load + Python": plain_timing}
+    same, same_timing = timed(lambda: onnx_same_features(case.path, case.dims or {}, case.infer), peer_runs)
+    peers = {"onnx.load + Python, same features": same_timing, "onnx.load + Python": plain_timing}
+    check_same(case.name, same, result.features)
     if case.macs is not None:
         check(result.macs == case.macs, f"{case.name}: {result.macs} MACs, {case.macs} by hand")
     if not case.infer:
@@ -188,6 +204,7 @@ def onnx_row(case: Case, runs: int, peer_runs: int) -> dict[str, Any]:
             "macs": result.macs,
             "parameters": int(result.costs.totals["parameters"]),
             "file_mb": case.megabytes,
+            "equal_rows": int(same.known.sum()),
             "peak_resident_mb": peak_resident_mb(str(case.path), *dims),
             "prediction": prediction_timing(result.graph, runs),
         },

@@ -40,17 +40,19 @@ def _setting(document: dict[str, Any]) -> str:
 
 def featurize(document: dict[str, Any]) -> str:
     """Model to features: ours and every peer, each with its ratio."""
-    peers = {
-        "onnx.load + Python": "onnx.load + Python, or post_order_visit + networkx",
-        "onnx-tool": "onnx-tool",
+    columns = {
+        "onnx.load + Python, same features": ("onnx.load + Python, same features",),
+        "onnx.load + Python, or post_order_visit + networkx": ("onnx.load + Python", "post_order_visit + networkx"),
+        "onnx-tool": ("onnx-tool",),
     }
+    measured = {peer for row in document["rows"] for peer in row["peers"]}
+    columns = {title: peers for title, peers in columns.items() if measured.intersection(peers)}
     rows = []
     for row in document["rows"]:
         cells = [row["case"], f"{row['nodes']:,}", _spread(row["perfpass"])]
-        for peer in peers:
-            name = peer if peer in row["peers"] or peer == "onnx-tool" else "post_order_visit + networkx"
-            timing = row["peers"].get(name)
-            cells.append(f"{figure(timing['median_ms'])} ({row['ratios'][name]:,.0f}x)" if timing else "")
+        for peers in columns.values():
+            name = next((peer for peer in peers if peer in row["peers"]), None)
+            cells.append(f"{figure(row['peers'][name]['median_ms'])} ({row['ratios'][name]:,.0f}x)" if name else "")
         cells.append(_spread(row["prediction"]))
         cells.append(f"{row['peak_resident_mb']:.0f}" if "peak_resident_mb" in row else "")
         rows.append(cells)
@@ -58,7 +60,7 @@ def featurize(document: dict[str, Any]) -> str:
         "model",
         "nodes",
         "perfpass ms",
-        *(f"{title}, ms" for title in peers.values()),
+        *(f"{title}, ms" for title in columns),
         "all metrics, ms",
         "peak MB",
     ]
