@@ -249,3 +249,14 @@ def test_fusion_keeps_macs_and_parameters_and_saves_traffic():
     assert kernels["parameters"] == plain["parameters"]
     assert kernels["bytes_written"] < plain["bytes_written"]
     assert fused(walk(simple, params)).node_count == walk(simple, params).graph.node_count
+
+
+def test_wrong_arguments_are_errors_before_a_build_begins(network):
+    mod, params = network
+    with pytest.raises(ArgumentError, match=r"write \['FuseOps'\]"):
+        PerformanceInstrument("a100-80gb", "FuseOps")
+    for make in (PredictPerformance, PerformanceInstrument):
+        with pytest.raises(ArgumentError, match=r"write \['weight'\]"):
+            make("a100-80gb", params="weight")
+    with pytest.raises(ArgumentError, match="IRModule, got Function"):
+        tvm_perfpass.build(mod["main"], "llvm", params, device="a100-80gb")

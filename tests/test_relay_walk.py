@@ -11,15 +11,16 @@ import pytest
 
 os.environ.setdefault("TOPHUB_LOCATION", "NONE")
 tvm = pytest.importorskip("tvm")
-sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
-import relay_decoder  # noqa: E402
+from graphs import relay_decoder, relay_decoder_macs  # noqa: E402
 from tvm import relay  # noqa: E402
 from tvm.relay import testing  # noqa: E402
 
-from perfpass import _core  # noqa: E402
-from perfpass.errors import GraphError, LimitError, ShapeError, UnsupportedError  # noqa: E402
+from perfpass import _core, costs  # noqa: E402
+from perfpass.errors import ArgumentError, GraphError, LimitError, ShapeError, UnsupportedError  # noqa: E402
 from tvm_perfpass import walk as walks  # noqa: E402
+from tvm_perfpass import walk_plain as plain  # noqa: E402
 from tvm_perfpass.operators import FORMS, READS, RULES  # noqa: E402
 from tvm_perfpass.walk_plain import walk_plain  # noqa: E402
 
@@ -50,6 +51,17 @@ def both(mod: tvm.IRModule, params=None) -> walks.Walk:
     return native
 
 
+def _rotary_embedding() -> tvm.IRModule:
+    """Tokens to rotated keys, repeated for groups of queries: takes, splits and concatenations."""
+    tokens = relay.var("tokens", shape=(1, 16), dtype="int32")
+    x = relay.take(relay.var("embedding", shape=(100, 64)), tokens, axis=0)
+    heads = relay.transpose(relay.reshape(x, (1, 16, 2, 32)), (0, 2, 1, 3))
+    first, second = relay.split(heads, 2, axis=-1)
+    cos, sin = (relay.const(np.zeros((1, 1, 16, 16), "float32")) for _ in range(2))
+    turned = [first * cos - second * sin, first * sin + second * cos]
+    return module(relay.reshape(relay.repeat(relay.concatenate(turned, axis=-1), 4, axis=1), (-1, 16, 32)))
+
+
 NETWORKS = {
     "resnet": lambda: testing.resnet.get_workload(1, num_layers=18),
     "mobilenet": lambda: testing.mobilenet.get_workload(2),
@@ -62,8 +74,14 @@ NETWORKS = {
     "dqn": lambda: testing.dqn.get_workload(1),
     "mlp": lambda: testing.mlp.get_workload(1),
     "resnet3d": lambda: testing.resnet_3d.get_workload(1, num_layers=18),
-    "decoder": lambda: (relay_decoder.decoder(2), None),
+    "decoder": lambda: (relay_decoder(2), None),
+    "rotary": lambda: (_rotary_embedding(), None),
 }
+
+
+def test_macs_of_a_decoder_are_those_of_its_closed_form():
+    graph = walks.walk(relay_decoder(3, batch=2, length=16)).graph
+    assert costs.count(graph).totals["macs"] == relay_decoder_macs(3, batch=2, length=16)
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -247,3 +265,114 @@ def test_functions_too_deep_are_an_error_of_their_own():
     mod["main"] = relay.Function([y], relay.Call(callee, [y]))
     with pytest.raises(LimitError, match="128"):
         walks.walk(relay.transform.InferType()(mod))
+
+
+def test_quantized_weights_are_parameters_by_every_way_of_naming_them():
+    def network(weight, bias):
+        data = relay.var("data", shape=(1, 3, 8, 8), dtype="uint8")
+        zero, scale = relay.const(0), relay.const(0.1)
+        out = relay.qnn.op.conv2d(data, weight, zero, zero, scale, scale, kernel_size=(3, 3), channels=16)
+        return module(relay.nn.bias_add(out, bias))
+
+    weight = relay.var("weight", shape=(16, 3, 3, 3), dtype="int8")
+    bias = relay.var("bias", shape=(16,), dtype="int32")
+    constants = [relay.const(np.zeros((16, 3, 3, 3), "int8")), relay.const(np.zeros((16,), "int32"))]
+    for mod, params, expected in (
+        (network(weight, bias), ["weight", "bias"], 16 * 27 + 16),
+        (network(*constants), None, 16 * 27 + 16),
+        (network(weight, bias), None, 16 * 27),  # a bias of integers may be any input
+    ):
+        assert costs.count(both(mod, params).graph).totals["parameters"] == expected
+
+
+def test_masks_and_shapes_are_no_parameters():
+    mask = relay.const(np.zeros((4, 4), "bool"))
+    data = relay.var("data", shape=(4, 4))
+    mod = module(relay.where(mask, data, relay.cast(relay.const(np.zeros((4, 4), "int32")), "float32")))
+    assert costs.count(both(mod).graph).totals["parameters"] == 0
+
+
+def test_a_product_of_quantized_activations_has_no_weight():
+    a, b = (relay.var(name, shape=(2, 4, 8), dtype="int8") for name in "ab")
+    zero, scale = relay.const(0), relay.const(0.1)
+    graph = both(module(relay.qnn.op.batch_matmul(a, b, zero, zero, scale, scale))).graph
+    assert costs.count(graph).totals["parameters"] == 0
+    assert len(graph.graph_inputs) == 2
+
+
+@pytest.mark.parametrize("dtype", ["int7", "float32x4"])
+def test_a_dtype_of_unknown_size_is_an_error_that_names_it(dtype):
+    x = relay.var("x", shape=(4,), dtype=dtype)
+    mod = module(relay.nn.relu(x))
+    for walk in (walks.walk, lambda m: walk_plain(walks.typed(m), None)):
+        with pytest.raises(UnsupportedError, match=f"input 'x': it has dtype {dtype}"):
+            walk(mod)
+
+
+def test_functions_that_double_their_calls_end_in_an_error(monkeypatch):
+    mod = tvm.IRModule()
+    inner = None
+    for i in range(30):
+        argument = relay.var("a", shape=(4,))
+        body = argument if inner is None else inner(inner(argument))
+        inner = relay.GlobalVar(f"f{i}")
+        mod[inner] = relay.Function([argument], body, relay.TensorType((4,)))
+    x = relay.var("x", shape=(4,))
+    mod["main"] = relay.Function([x], relay.exp(inner(x)))
+    with pytest.raises(LimitError, match="called more than 1048576 times"):
+        walks.walk(mod)
+    monkeypatch.setattr(plain, "MAX_INLINED", 1000)  # the twin takes a minute for a million
+    with pytest.raises(LimitError, match="called more than 1000 times"):
+        walk_plain(walks.typed(mod), None)
+
+
+@pytest.mark.parametrize(
+    ("make", "operators"),
+    [
+        (lambda x: _closure_that_is_returned(x), ["add"]),
+        (lambda x: _closure_that_is_an_argument(x), ["exp", "exp"]),
+        (lambda x: relay.exp(relay.TupleGetItem(relay.TupleGetItem(_nested(x), 1), 1)), ["split", "exp"]),
+    ],
+    ids=["returned closure", "function argument", "chain of tuple fields"],
+)
+def test_values_reach_their_readers(make, operators):
+    x = relay.var("x", shape=(12, 8))
+    graph = both(tvm.IRModule.from_expr(relay.Function([x], make(x)))).graph
+    assert [graph.source_op_name(node) for node in range(graph.node_count)] == operators
+
+
+def _nested(x):
+    parts = relay.split(x, 3, axis=0)
+    return relay.Tuple([parts[0], relay.Tuple([parts[1], parts[2]])])
+
+
+def _closure_that_is_returned(x):
+    a, b = (relay.var(name, shape=(12, 8)) for name in "ab")
+    return relay.Call(relay.Call(relay.Function([a], relay.Function([b], relay.add(a, b))), [x]), [x])
+
+
+def _closure_that_is_an_argument(x):
+    kind = relay.TensorType((12, 8))
+    function, a, b = relay.Var("f", relay.FuncType([kind], kind)), relay.var("a", kind), relay.var("b", kind)
+    twice = relay.Function([function, a], function(function(a)))
+    return twice(relay.Function([b], relay.exp(b)), x)
+
+
+@pytest.mark.parametrize("body", [relay.Tuple([]), relay.const(1.0), relay.var("x", shape=(3,))])
+def test_a_module_without_operators_is_an_error(body):
+    mod = tvm.IRModule.from_expr(relay.Function(relay.analysis.free_vars(body), body))
+    with pytest.raises(GraphError, match="no operator"):
+        walks.walk(mod)
+
+
+@pytest.mark.parametrize("shape", [(), (0, 8), (1, 0, 4)])
+def test_scalars_and_empty_tensors_are_counted(shape):
+    x = relay.var("x", shape=shape)
+    graph = both(module(relay.exp(x))).graph
+    assert costs.count(graph).totals["bytes_read"] == 4 * int(np.prod(shape))
+
+
+def test_one_name_in_place_of_a_list_is_an_error():
+    x = relay.var("x", shape=(4,))
+    with pytest.raises(ArgumentError, match="a list of names"):
+        walks.walk(module(relay.exp(x)), "x")

@@ -16,10 +16,11 @@ from tvm import relay
 from perfpass import costs
 from perfpass.devices import Device
 from perfpass.devices import device as find_device
+from perfpass.errors import ArgumentError
 from perfpass.prediction import Prediction
 from tvm_perfpass.fusion import fused
 from tvm_perfpass.relay import predict_module
-from tvm_perfpass.walk import walk
+from tvm_perfpass.walk import parameter_names, walk
 
 INPUT = "input"
 
@@ -64,9 +65,11 @@ class PerformanceInstrument:
         batch: int | None = None,
         layout: str | None = None,
     ) -> None:
+        if isinstance(at, str):
+            raise ArgumentError(f"at must be a list of names, got the string '{at}'; write ['{at}']")
         self.device = find_device(device)
         self.at = frozenset(at)
-        self.params = None if params is None else [str(name) for name in params]
+        self.params = parameter_names(params)
         self.options: dict[str, Any] = {"precision": precision, "batch": batch, "layout": layout}
         self.points: list[Point] = []
         self.errors: list[Failure] = []

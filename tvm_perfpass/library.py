@@ -44,6 +44,8 @@ def build(
     Raises ArgumentError for arguments that relay.build does not have, UnsupportedError for an executor other than the
     graph executor (its artefacts have no place for metadata), and what the pass raises.
     """
+    if not isinstance(mod, tvm.IRModule):
+        raise ArgumentError(f"expected a tvm.IRModule, got {type(mod).__name__}; tvm.IRModule.from_expr makes one")
     if unknown := sorted(set(kwargs) - _BUILD_ARGUMENTS):
         raise ArgumentError(
             f"unknown arguments {', '.join(unknown)}; allowed are device, precision, batch, layout and those of "

@@ -21,7 +21,7 @@ from perfpass.errors import GraphError
 from perfpass.graph import ATTRIBUTES, DTYPES, OPERATORS, OpGraph
 from perfpass.prediction import Interval, Prediction
 from perfpass.predictors import predict_graph
-from tvm_perfpass.walk import Walk, import_module, walk
+from tvm_perfpass.walk import Walk, import_module, parameter_names, walk
 
 __all__ = [
     "METRICS",
@@ -68,7 +68,7 @@ class PredictPerformance:
         self.device = find_device(device)
         features.names(schema)  # an unknown schema is an error here, not in the middle of a build
         self.schema = schema
-        self.params = None if params is None else [str(name) for name in params]
+        self.params = parameter_names(params)
         self.options: dict[str, Any] = {"precision": precision, "runtime": runtime, "batch": batch, "layout": layout}
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:

@@ -48,7 +48,7 @@ def import_module(mod: tvm.IRModule, params: Mapping[str, Any] | Iterable[str] |
 
 def walk(mod: tvm.IRModule, params: Mapping[str, Any] | Iterable[str] | None = None) -> Walk:
     """As import_module, with the fused function of every node."""
-    names = None if params is None else [str(name) for name in params]
+    names = parameter_names(params)
     complete = typed(mod)
     try:
         return _walk(complete, names)
@@ -57,6 +57,15 @@ def walk(mod: tvm.IRModule, params: Mapping[str, Any] | Iterable[str] | None = N
             raise
     # Passes such as binding parameters leave single expressions without a type in a module that has them elsewhere.
     return _walk(_infer_types(mod), names)
+
+
+def parameter_names(params: Mapping[str, Any] | Iterable[str] | None) -> list[str] | None:
+    """The names in a ``params`` argument; None where there is none. Raises ArgumentError for a single string."""
+    if isinstance(params, str):
+        raise ArgumentError(
+            f"params must be a mapping or a list of names, got the string '{params}'; write ['{params}']"
+        )
+    return None if params is None else [str(name) for name in params]
 
 
 def _walk(mod: tvm.IRModule, names: list[str] | None) -> Walk:

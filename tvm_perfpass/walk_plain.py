@@ -1,7 +1,7 @@
 """The plain twin of the native Relay walk: the same graph, node by node, by TVM's Python interface alone.
 
 Tests compare the two; it is also what runs where the native walk cannot read the loaded TVM. The order of nodes, the
-roles of constants and the treatment of functions are those of ``tvm_perfpass/native/walk.cpp``.
+roles of constants and the treatment of functions are those of ``tvm_perfpass/native/walk*.cpp``.
 """
 
 from __future__ import annotations
@@ -21,12 +21,15 @@ from perfpass.graph import DTYPES, OpGraph
 from tvm_perfpass.operators import RULES, UNKNOWN, Rule
 
 MAX_CALL_DEPTH = 128
+MAX_INLINED = 1 << 20
 PARAMETER_SLOTS = {
     "conv": (1,),
     "conv_transpose": (1,),
     "deform_conv": (1,),
     "dense": (1,),
     "prelu": (1,),
+    "quantized_conv": (1,),
+    "quantized_matmul": (1,),
     "batch_norm": (1, 2, 3, 4),
     "layer_norm": (1, 2),
     "instance_norm": (1, 2),
@@ -88,6 +91,7 @@ class PlainWalker:
         self.inputs: list[int] = []
         self.constants: dict[Any, Any] = {}
         self.groups = 0
+        self.inlined = 0
         self.stack: list[tuple[Any, Frame, int | Frame]] = []
         self.marks: dict[tuple[Any, int], list[int]] = {}
         self.branches: list[tuple[int, ...]] = []
@@ -202,6 +206,12 @@ class PlainWalker:
                     "Unroll it, or predict for the body alone"
                 )
             scope = scope.caller
+        self.inlined += 1
+        if self.inlined > MAX_INLINED:
+            raise LimitError(
+                f"functions are called more than {MAX_INLINED} times in all; each call is counted as if its function "
+                "were inlined"
+            )
         group = frame.group
         if literal and group == -1:
             group, self.groups = self.groups, self.groups + 1
@@ -268,6 +278,11 @@ class PlainWalker:
                 )
         shape = tuple(int(size) for size in kind.shape)
         dtype = _dtype(kind.dtype)
+        if dtype == "undefined":
+            raise UnsupportedError(
+                f"{whose}: {'its result' if role == 'activation' else 'it'} has dtype {kind.dtype}, whose size and "
+                "speed are unknown; allowed are floats, integers of 4 to 64 bits, and bool"
+            )
         if role == "weight" and not is_parameter(dtype, shape):
             role = "literal"
         self.tensors.append(Tensor(dtype, shape, role))
@@ -286,6 +301,10 @@ class PlainWalker:
         inputs: list[int] = []
         if not all(flatten(value, inputs) for value in read):
             raise UnsupportedError(f"operator {name} takes a function as argument")
+        if name == "nn.bias_add" and len(inputs) > 1:  # quantized networks have integer biases
+            bias = self.tensors[inputs[1]]
+            if bias.role == "literal" and len(bias.shape) == 1:
+                bias.role = "weight"
         kind = _type(call, name)
         outputs: list[int] = []
         if rule.form == "first_output" and isinstance(kind, tvm.ir.TupleType):
@@ -341,6 +360,8 @@ class PlainWalker:
         found = 0
         for node in self.nodes:
             slots = (1,) if node.source == "nn.bias_add" else PARAMETER_SLOTS.get(node.op, ())
+            if node.source == "qnn.batch_matmul":  # two activations
+                slots = ()
             for slot in slots:
                 tensor = self.tensors[node.inputs[slot]] if slot < len(node.inputs) else None
                 if tensor is not None and tensor.role == "input" and is_parameter(tensor.dtype, tensor.shape):
@@ -512,8 +533,10 @@ def flatten(value: Any, out: list[int]) -> bool:
 
 
 def is_parameter(dtype: str, shape: tuple[int, ...]) -> bool:
-    """Whether a constant of this type counts as parameters: floating, and not a scalar."""
-    return dtype.startswith(("float", "bfloat")) and len(shape) >= 1
+    """Whether a constant counts as parameters: floating and no scalar, or bytes of two and more dimensions."""
+    if dtype.startswith(("float", "bfloat")):
+        return len(shape) >= 1
+    return dtype in ("int8", "uint8", "int4", "uint4") and len(shape) >= 2
 
 
 def _type(expression: Any, whose: str) -> tvm.ir.Type:
