@@ -376,3 +376,17 @@ def test_one_name_in_place_of_a_list_is_an_error():
     x = relay.var("x", shape=(4,))
     with pytest.raises(ArgumentError, match="a list of names"):
         walks.walk(module(relay.exp(x)), "x")
+
+
+def test_an_input_that_is_picked_from_is_no_weight():
+    data = relay.var("data", shape=(8, 16))
+    picked = relay.take(data, relay.const(np.arange(4, dtype="int32")), axis=0)
+    gathered = relay.gather_nd(data, relay.var("indices", shape=(1, 3), dtype="int32"))
+    graph = both(module(picked, gathered)).graph
+    assert costs.count(graph).totals["parameters"] == 0
+    assert len(graph.graph_inputs) == 2
+
+
+def test_a_table_that_tokens_look_up_is_a_weight():
+    table, tokens = relay.var("table", shape=(100, 16)), relay.var("tokens", shape=(1, 8), dtype="int32")
+    assert costs.count(both(module(relay.take(table, tokens, axis=0))).graph).totals["parameters"] == 1600

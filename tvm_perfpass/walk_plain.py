@@ -360,7 +360,7 @@ class PlainWalker:
         found = 0
         for node in self.nodes:
             slots = (1,) if node.source == "nn.bias_add" else PARAMETER_SLOTS.get(node.op, ())
-            if node.source == "qnn.batch_matmul":  # two activations
+            if node.source == "qnn.batch_matmul" or (node.op == "gather" and not self.looks_up_table(node)):
                 slots = ()
             for slot in slots:
                 tensor = self.tensors[node.inputs[slot]] if slot < len(node.inputs) else None
@@ -369,6 +369,12 @@ class PlainWalker:
                     found += 1
         self.inputs = [t for t in self.inputs if self.tensors[t].role == "input"]
         return found
+
+    def looks_up_table(self, node: Node) -> bool:
+        """An embedding: rows chosen by what the network is fed. Constant indices pick from the network's own input."""
+        if node.source != "take" or len(node.inputs) < 2:
+            return False
+        return self.tensors[node.inputs[1]].role in ("input", "activation")
 
 
 class Lowering:

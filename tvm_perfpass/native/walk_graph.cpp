@@ -15,6 +15,12 @@ std::int32_t Walker::weights_in_slots() {
     tensor.role = TensorRole::weight;
     ++found;
   };
+  // An embedding: rows chosen by what the network is fed. Constant indices pick from the network's own input.
+  const auto looks_up_table = [&](const NodeRecord& node) {
+    if (records_.sources[node.source] != "take" || node.inputs < 2) return false;
+    const TensorRole indices = records_.tensors[records_.links[node.first_input + 1]].role;
+    return indices == TensorRole::input || indices == TensorRole::activation;
+  };
   for (const NodeRecord& node : records_.nodes) {
     switch (node.op) {
       case OpKind::conv:
@@ -37,7 +43,7 @@ std::int32_t Walker::weights_in_slots() {
         for (std::int32_t i = 1; i < 3; ++i) slot(node, i);
         break;
       case OpKind::gather:
-        slot(node, 0);
+        if (looks_up_table(node)) slot(node, 0);
         break;
       case OpKind::add:
         if (records_.sources[node.source] == "nn.bias_add") slot(node, 1);
