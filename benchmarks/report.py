@@ -47,12 +47,14 @@ def timed(call: Callable[[], T], runs: int, warm_up: int = 1) -> tuple[T, Timing
         raise ValueError(f"runs must be at least 1, got {runs}")
     for _ in range(warm_up):
         call()
-    times = []
+    times: list[float] = []
+    results: list[T] = []
     for _ in range(runs):
+        results.clear()  # giving back the memory of the one before is no part of a call
         start = time.perf_counter()
-        result = call()
+        results.append(call())
         times.append(1e3 * (time.perf_counter() - start))
-    return result, summary(times)
+    return results[0], summary(times)
 
 
 def machine() -> dict[str, Any]:
