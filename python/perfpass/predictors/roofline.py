@@ -179,9 +179,9 @@ def bound(table: Any, device: Device, workload: Workload, byte_scale: float = 1.
     )
 
 
-def smooth_maximum(a: float, b: float) -> float:
+def smooth_maximum(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """A little above the larger where both are close: device work and its issue overlap, but not perfectly."""
-    larger = max(a, b)
+    larger = np.maximum(a, b)
     return larger * ((a / larger) ** _SMOOTHNESS + (b / larger) ** _SMOOTHNESS) ** (1 / _SMOOTHNESS)
 
 

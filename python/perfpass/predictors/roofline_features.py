@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -92,6 +93,7 @@ FEATURES: tuple[str, ...] = _names()
 _MEMBERS = np.stack([np.isin(GROUPS, members) for members, _ in _AVERAGED.values()], axis=1).astype(np.float64)
 _SIZES = tuple(dict.fromkeys(name for _, names in _AVERAGED.values() for name in names))
 _AVERAGED_SIZE = np.array([_SIZES.index(name) for _, names in _AVERAGED.values() for name in names])
+_COMPUTE_GROUPS = np.array([GROUPS.index(g) for g in _COMPUTE_SHARES])
 _AVERAGED_SET = np.array([i for i, (_, names) in enumerate(_AVERAGED.values()) for _ in names])
 
 
@@ -167,6 +169,115 @@ def _sizes(table: Any, device: Device, roof: roofline.Bound) -> dict[str, np.nda
     }  # fmt: skip
 
 
+@dataclass(frozen=True)
+class GraphSums:
+    """A graph on a device before any efficiency is known: what its features are made of, summed by operator group.
+
+    Every array may have a leading axis of graphs (`stacked`); G = len(GROUPS), S: the sizes of `_columns`.
+    """
+
+    seconds: np.ndarray  # [G] roofline seconds
+    compute: np.ndarray  # [G] FLOPs over the sustained rate, seconds
+    memory: np.ndarray  # [G] bytes over the sustained bandwidth, seconds
+    kernels: np.ndarray  # [G] number of launches
+    weighted: np.ndarray  # [S, G] sums of roofline seconds x a size of the operator
+    issue_s: np.ndarray
+    copy_s: np.ndarray
+    small_kernels: np.ndarray  # share of kernels that are all launch
+    log_batch: np.ndarray
+    log_weights: np.ndarray
+    context: np.ndarray  # [len(SOFTWARE_FEATURES) + len(DEVICE_FEATURES)]
+
+    @classmethod
+    def stacked(cls, graphs: Sequence[GraphSums]) -> GraphSums:
+        """N graphs as one, every array with a leading axis of length N."""
+        return cls(*(np.stack([getattr(g, f.name) for g in graphs]) for f in fields(cls)))
+
+
+def graph_sums(table: Any, device: Device, workload: Workload, byte_scale: float = 1.0) -> GraphSums:
+    """The sums of one graph, which no efficiency changes."""
+    return _graph_sums(table, device, workload, byte_scale, roofline.bound(table, device, workload, byte_scale))
+
+
+def _graph_sums(
+    table: Any, device: Device, workload: Workload, byte_scale: float, roof: roofline.Bound
+) -> GraphSums:
+    count = np.asarray(table.count, dtype=np.float64)
+    seconds, launched = roof.roof_s * count, roof.launched * count
+    member = (roof.group[:, None] == np.arange(len(GROUPS))).astype(np.float64)
+    kernels = float(launched.sum())
+    copy_s = 0.0
+    if workload.copies_input:
+        copy_s = float(np.max(table.input_elements, initial=0)) * 4.0 / roofline.PAGEABLE_COPY_BYTES_S
+    return GraphSums(
+        seconds=seconds @ member,
+        compute=(roof.compute_s * count) @ member,
+        memory=(roof.memory_s * count) @ member,
+        kernels=launched @ member,
+        weighted=(_columns(table, device, roof) * seconds) @ member,
+        issue_s=np.float64(roofline.issue_seconds(max(kernels, 1.0), device, workload)),
+        copy_s=np.float64(copy_s),
+        small_kernels=launched[roof.roof_s <= roofline.KERNEL_S].sum() / max(kernels, 1.0),
+        log_batch=np.log(workload.batch),
+        log_weights=np.log(max(float(np.dot(table.weight_bytes, count)), 1.0) * byte_scale),
+        context=np.array(_software(device, workload) + _device(device, workload), dtype=np.float64),
+    )
+
+
+def _columns(table: Any, device: Device, roof: roofline.Bound) -> np.ndarray:
+    """[S, R] sizes that are averaged over time, then the bins of the histograms as 0 and 1."""
+    sizes = _sizes(table, device, roof)
+    gemm = _GEMM_GROUPS[roof.group]
+    bins = [
+        *(_bins(sizes["k"], _WIDTH_EDGES) * gemm),
+        *(_bins(sizes["n"], _WIDTH_EDGES) * gemm),
+        *_bins(sizes["cache"], _CACHE_EDGES),
+    ]
+    return np.stack([*(sizes[name] for name in _SIZES), *bins])
+
+
+def _bins(values: np.ndarray, edges: tuple[float, ...]) -> np.ndarray:
+    """[len(edges), R] whether a value lies from one edge up to the next, from the last without end."""
+    return np.searchsorted(edges[1:], values, side="right") == np.arange(len(edges))[:, None]
+
+
+def features(sums: GraphSums, factor: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """[N, len(FEATURES)] float32 and the base time [N] in seconds of stacked graphs.
+
+    ``factor`` [N, len(GROUPS)]: measured time over roofline time, one row of the efficiencies for each graph's software.
+    """
+    time = sums.seconds * factor
+    device_s = np.maximum(time.sum(axis=1), 1e-9)
+    kernels = np.maximum(sums.kernels.sum(axis=1), 1.0)
+    compute_s, memory_s = sums.compute.sum(axis=1), sums.memory.sum(axis=1)
+    base_s = roofline.smooth_maximum(device_s, np.maximum(sums.issue_s, 1e-12)) + sums.copy_s
+    by_set = time @ _MEMBERS
+    # [N, S, G] times [G, sets]: every average that a set may need in one product.
+    weighted = sums.weighted * factor[:, None, :]
+    averages = (weighted[:, : len(_SIZES)] @ _MEMBERS) / np.maximum(by_set, 1e-30)[:, None, :]
+    averages = np.where((by_set < 1e-9 * device_s[:, None])[:, None, :], np.nan, averages)
+    parts = [
+        np.log(base_s),
+        compute_s / device_s,
+        memory_s / device_s,
+        np.log(np.maximum(compute_s, 1e-12) / np.maximum(memory_s, 1e-12)),
+        np.log(kernels),
+        np.log(np.maximum(sums.issue_s, 1e-9) / device_s),
+        sums.log_batch,
+        sums.log_weights,
+        np.log(device_s / kernels),
+        sums.small_kernels,
+        np.log(np.maximum(sums.copy_s, 1e-9) / base_s),
+        time / device_s[:, None],
+        sums.kernels / kernels[:, None],
+        sums.compute[:, _COMPUTE_GROUPS] / device_s[:, None],
+        averages[:, _AVERAGED_SIZE, _AVERAGED_SET],
+        weighted[:, len(_SIZES) :].sum(axis=2) / device_s[:, None],
+        sums.context,
+    ]
+    return np.column_stack(parts).astype(np.float32), base_s
+
+
 def graph_vector(
     table: Any, device: Device, workload: Workload, efficiency: np.ndarray, byte_scale: float = 1.0
 ) -> GraphVector:
@@ -175,60 +286,11 @@ def graph_vector(
     ``efficiency`` [len(SOFTWARE), len(GROUPS)]: measured time over roofline time, by kind of software.
     """
     roof = roofline.bound(table, device, workload, byte_scale)
-    count = np.asarray(table.count, dtype=np.float64)
     factor = efficiency[roofline.software_index(device, workload)]
-    row_s = roof.roof_s * factor[roof.group] * count
-    device_s = max(float(row_s.sum()), 1e-9)
-    kernels = max(float(count @ roof.launched), 1.0)
-    issue_s = roofline.issue_seconds(kernels, device, workload)
-    copy_s = 0.0
-    if workload.copies_input:
-        copy_s = float(np.max(table.input_elements, initial=0)) * 4.0 / roofline.PAGEABLE_COPY_BYTES_S
-    base_s = roofline.smooth_maximum(device_s, max(issue_s, 1e-12)) + copy_s
-
-    share = row_s / device_s
-    launched = count * roof.launched / kernels
-    compute = roof.compute_s * count
-    memory = roof.memory_s * count
-    groups = len(GROUPS)
-    time_by_group = np.bincount(roof.group, share, groups)
-    compute_by_group = np.bincount(roof.group, compute, groups) / device_s
-    sizes = _sizes(table, device, roof)
-
-    values: list[float] = [
-        np.log(base_s),
-        compute.sum() / device_s,
-        memory.sum() / device_s,
-        np.log(max(compute.sum(), 1e-12) / max(memory.sum(), 1e-12)),
-        np.log(kernels),
-        np.log(max(issue_s, 1e-9) / device_s),
-        np.log(workload.batch),
-        np.log(max(float(np.dot(table.weight_bytes, count)), 1.0) * byte_scale),
-        np.log(device_s / kernels),
-        float(launched[roof.roof_s <= roofline.KERNEL_S].sum()),
-        np.log(max(copy_s, 1e-9) / base_s),
-    ]
-    values += time_by_group.tolist()
-    values += np.bincount(roof.group, launched, groups).tolist()
-    values += [compute_by_group[GROUPS.index(g)] for g in _COMPUTE_SHARES]
-    # [sizes, R] times [R, sets]: every average that a set may need in one product.
-    weights = share[:, None] * _MEMBERS[roof.group]
-    totals = np.maximum(weights.sum(axis=0), 1e-30)
-    averages = (np.stack([sizes[name] for name in _SIZES]) @ weights) / totals
-    averages[:, totals < 1e-9] = np.nan
-    values += averages[_AVERAGED_SIZE, _AVERAGED_SET].tolist()
-    gemm = share * _GEMM_GROUPS[roof.group]
-    for name in ("k", "n"):
-        values += _histogram(sizes[name], _WIDTH_EDGES, gemm)
-    values += _histogram(sizes["cache"], _CACHE_EDGES, share)
-    values += _software(device, workload) + _device(device, workload)
-    return GraphVector(np.array(values, dtype=np.float32), base_s, row_s)
-
-
-def _histogram(values: np.ndarray, edges: tuple[float, ...], weight: np.ndarray) -> list[float]:
-    """Weight from each edge up to the next, from the last without end."""
-    bins = np.searchsorted(edges[1:], values, side="right")
-    return np.bincount(bins, weight, len(edges)).tolist()
+    sums = GraphSums.stacked([_graph_sums(table, device, workload, byte_scale, roof)])
+    values, base_s = features(sums, factor[None])
+    row_s = roof.roof_s * factor[roof.group] * np.asarray(table.count, dtype=np.float64)
+    return GraphVector(values[0], float(base_s[0]), row_s)
 
 
 def fingerprint(table: Any, batch: int) -> np.ndarray:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from perfpass.devices import Device, device
-from perfpass.predictors.roofline import GROUPS, SOFTWARE, Workload, bound, software_index
-from perfpass.predictors.roofline_features import FEATURES, fingerprint, graph_vector
+from perfpass.predictors.roofline import Workload, software_index
+from perfpass.predictors.roofline_features import GraphSums, features, fingerprint, graph_sums
 
 # torchvision's runs do not state their torch; the sources' dates say 1.0 to 1.7.
 _UNSTATED_TORCH = "1.7"
@@ -32,25 +33,21 @@ class Dataset:
     def __len__(self) -> int:
         return len(self.latency_s)
 
+    @cached_property
+    def sums(self) -> GraphSums:
+        """What no efficiency changes, stacked [N]; the features of any efficiencies follow in a second."""
+        rows = zip(self.tables, self.workloads, self.rows.device, self.byte_scale, strict=True)
+        return GraphSums.stacked([graph_sums(t, self.devices[d], w, scale) for t, w, d, scale in rows])
+
+    @cached_property
+    def software(self) -> np.ndarray:
+        """[N] row of SOFTWARE that applies."""
+        names = zip(self.rows.device, self.workloads, strict=True)
+        return np.array([software_index(self.devices[name], workload) for name, workload in names])
+
     def features(self, efficiency: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """[N, F] float32 and the roofline time with learned efficiencies, [N] seconds."""
-        x = np.empty((len(self), len(FEATURES)), dtype=np.float32)
-        base = np.empty(len(self))
-        for i, (table, workload, name) in enumerate(zip(self.tables, self.workloads, self.rows.device, strict=True)):
-            vector = graph_vector(table, self.devices[name], workload, efficiency, self.byte_scale[i])
-            x[i], base[i] = vector.values, vector.base_s
-        return x, base
-
-    def group_times(self) -> tuple[np.ndarray, np.ndarray]:
-        """Roofline seconds by operator group [N, len(GROUPS)] and the row of SOFTWARE [N] that applies."""
-        times = np.empty((len(self), len(GROUPS)))
-        software = np.empty(len(self), dtype=np.int64)
-        for i, (table, workload, name) in enumerate(zip(self.tables, self.workloads, self.rows.device, strict=True)):
-            roof = bound(table, self.devices[name], workload, self.byte_scale[i])
-            times[i] = np.bincount(roof.group, roof.roof_s * table.count, len(GROUPS))
-            software[i] = software_index(self.devices[name], workload)
-        assert software.max() < len(SOFTWARE)
-        return times, software
+        return features(self.sums, efficiency[self.software])
 
 
 def load(folder: Path | str | None = None) -> Dataset:

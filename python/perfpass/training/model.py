@@ -34,8 +34,7 @@ class Arrays:
 
 def efficiency_of(dataset: Dataset, rows: np.ndarray) -> np.ndarray:
     """Group efficiencies from the given rows alone."""
-    group_s, software = dataset.group_times()
-    return fit_efficiency(group_s[rows], software[rows], dataset.latency_s[rows])
+    return fit_efficiency(dataset.sums.seconds[rows], dataset.software[rows], dataset.latency_s[rows])
 
 
 def arrays(dataset: Dataset, efficiency: np.ndarray) -> Arrays:
