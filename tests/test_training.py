@@ -95,6 +95,14 @@ def test_an_unknown_split_is_refused():
         splits.groups_into_folds(["a", "b"], 5)
 
 
+def test_whole_families_are_set_aside():
+    family = np.array([f"family {i % 40}" for i in range(400)])
+    aside = splits.set_aside(family)
+    assert 0.1 < aside.mean() < 0.45
+    assert not set(family[aside]) & set(family[~aside])
+    assert np.array_equal(aside[:40], splits.set_aside(family[:40]))  # whatever else is there
+
+
 # -------------------------------------------------------------------------------------------------------------- metrics
 
 
@@ -139,6 +147,20 @@ def test_bounds_never_narrow_with_distance():
     assert list(found.high) == sorted(found.high)
 
 
+def test_pooled_widths_count_every_group_alike():
+    many, few = np.full(900, 0.1), np.full(30, -0.8)
+    assert intervals.pooled_width([many, few]) == pytest.approx(0.8)  # by rows alone it would be 0.1
+    assert intervals.pooled_width([many, many, few], coverage=0.6) == pytest.approx(0.1)
+    with pytest.raises(ArgumentError, match="empty"):
+        intervals.pooled_width([many, few[:0]])
+
+
+def test_an_unseen_network_widens_the_interval_of_an_unseen_device():
+    found = intervals.ConformalTable((0.0, 0.1), (-0.05, -0.3), (0.05, 0.4), (500, 500))
+    assert found.around(0.2, 0.0) == pytest.approx(0.2)
+    assert found.around(0.2, 0.3) == pytest.approx(np.sqrt(0.2**2 + 0.4**2 - 0.05**2))
+
+
 def test_nearest_is_the_plain_distance():
     generator = np.random.default_rng(4)
     a, b = generator.random((20, 7)).astype(np.float32), generator.random((30, 7)).astype(np.float32)
@@ -172,6 +194,20 @@ def test_convolutions_are_told_apart_by_kernel_and_groups():
     assert names == ["conv1x1", "conv3x3", "conv_large", "conv_grouped", "conv_depthwise3"]
 
 
+def test_depthwise_convolutions_run_at_the_vector_rate():
+    device = devices.device("a100-sxm4-80gb")
+    row = convolution(64, area=81, groups=256)
+    found = roofline.bound(table([row]), device, Workload(64, "amp"))
+    assert found.compute_s[0] == pytest.approx(row["flops"] / device.peak_flops["fp32"])
+
+
+def test_a_copied_input_costs_its_bytes():
+    sizes, device, ones = table([convolution(8)]), devices.device(GPU), np.ones((len(SOFTWARE), len(GROUPS)))
+    resident = graph_vector(sizes, device, Workload(8, "amp"), ones)
+    copied = graph_vector(sizes, device, Workload(8, "amp", copied_bytes=1e7), ones)
+    assert copied.base_s - resident.base_s == pytest.approx(1e7 / roofline.PAGEABLE_COPY_BYTES_S)
+
+
 def test_power_limit_caps_boards_that_cannot_feed_their_peak():
     capped, free = devices.device("rtx-pro-6000-blackwell-max-q"), devices.device("rtx-4090")
     assert roofline.sustained_flops(capped, "fp16") < 0.7 * capped.peak_flops["fp16"]
@@ -201,6 +237,20 @@ def test_features_are_finite_or_missing_and_named():
     assert len(set(FEATURES)) == len(FEATURES)
     assert not np.isinf(vector.values).any()
     assert vector.row_s.sum() > 0
+
+
+def test_features_are_averages_over_the_time_of_each_operator():
+    rows = [convolution(8), convolution(8, channels=512, pixels=49), convolution(8, area=1)]
+    sizes, device, workload = table(rows), devices.device(GPU), Workload(8, "amp")
+    efficiency = np.ones((len(SOFTWARE), len(GROUPS)))
+    efficiency[:, GROUPS.index("conv1x1")] = 7.0
+    found = graph_vector(sizes, device, workload, efficiency)
+    value = dict(zip(FEATURES, found.values.tolist(), strict=True))
+    share = found.row_s / found.row_s.sum()
+    assert value["time_conv1x1"] == pytest.approx(share[2], rel=1e-5)
+    assert value["gemm_k"] == pytest.approx(np.average(np.log2([r["k"] for r in rows]), weights=share), rel=1e-5)
+    assert value["k_from_9.01"] == pytest.approx(share[:2].sum(), rel=1e-5)
+    assert np.isnan(value["attention_m"])
 
 
 # ------------------------------------------------------------------------------------------------------------ artefacts
@@ -414,6 +464,67 @@ def test_evaluate_grades_and_writes_the_table(small_corpus, tmp_path):
     assert ours["mape_pct"] < 20
     assert ours["mape_pct"] < on_gpus["MACs only"]["mape_pct"]
     assert "| architecture | perfpass |" in (tmp_path / "accuracy.md").read_text()
+
+
+def test_families_on_which_settings_were_chosen_are_not_graded(small_corpus):
+    from perfpass.training import evaluate
+
+    report = evaluate(str(small_corpus), ["random"], folds=2, rounds=5, baselines=False, quiet=True)
+    rows = pandas.read_parquet(small_corpus / "records" / "vision.parquet")
+    aside = report.corpus["rows_set_aside"]
+    assert 0 < aside < report.corpus["rows"] <= len(rows)
+    assert report.lines[0].errors.rows == report.corpus["rows"] - aside
+    assert splits.set_aside(report.corpus["families_set_aside"]).all()
+
+
+def test_nothing_of_the_held_out_rows_reaches_their_predictions(small_corpus):
+    from perfpass.training import model
+    from perfpass.training.dataset import load
+
+    dataset = load(small_corpus)
+    test = np.flatnonzero(splits.groups_into_folds(dataset.rows.family, 3) == 0)
+    train = np.setdiff1d(np.arange(len(dataset)), test)
+    before = model.held_out(dataset, train, test, portable=False, seed=0, rounds=20).predicted_s
+    dataset.latency_s[test] *= np.random.default_rng(0).uniform(0.1, 10.0, len(test))
+    after = model.held_out(dataset, train, test, portable=False, seed=0, rounds=20).predicted_s
+    np.testing.assert_array_equal(before, after)
+
+
+def test_the_width_of_a_device_comes_from_other_devices():
+    from perfpass.training import calibrate
+
+    def experiment(name, residual, evidence):
+        rows = np.arange(50)
+        ones = np.ones(50)
+        return calibrate.Experiment(
+            frozenset([name]), "gpu", rows, ones, ones, np.full(50, residual), np.full(50, evidence)
+        )
+
+    every = [experiment("a", 0.2, 0), experiment("b", -0.1, 0), experiment("c", 0.5, 1), experiment("c", 0.3, 2)]
+    assert calibrate.widths(every, "gpu") == pytest.approx({"common": 0.2, "rare": 0.5, "unmeasured": 0.5})
+    without = calibrate.widths(every, "gpu", without=["a", "c"])
+    assert without == pytest.approx({"common": 0.1, "rare": 0.1, "unmeasured": 0.1})
+    np.testing.assert_allclose(calibrate.bounds(every[0], every), 0.1)
+
+
+def test_choosing_settings_names_the_best_of_those_tried(small_corpus):
+    from perfpass.training import choose
+    from perfpass.training.dataset import load
+
+    grid = ({"max_depth": 1, "rounds": 2}, {"max_depth": 6, "rounds": 60})
+    found = choose.choose(load(small_corpus), grid)
+    assert found["best"] == grid[1]
+    assert found["settings"][0]["mean"] > found["settings"][1]["mean"]
+    assert [f["fade"] for f in found["fades"]] == list(choose.FADES)
+
+
+def test_the_settings_in_use_are_those_that_were_chosen():
+    from perfpass.predictors.trees import TREES_FADE
+    from perfpass.training.fit import ROUNDS, TREES
+
+    stored = json.loads((data_directory() / "results" / "settings.json").read_text())
+    assert stored["best"] == {**{k: TREES[k] for k in ("max_depth", "colsample_bytree")}, "rounds": ROUNDS}
+    assert stored["best_fade"] == list(TREES_FADE)
 
 
 def test_evaluate_refuses_an_unknown_split(small_corpus):

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class OperatorTable:
-    """R rows in the order of first appearance, as NumPy columns of length R; all but ``count`` are per execution.
+class OperatorColumns:
+    """What predictors read of R different operators, as NumPy columns of length R; all but ``count`` are per execution.
 
     ``op`` and ``op_class`` index ``graph.OPERATORS`` and ``graph.OPERATOR_CLASSES``; ``dtype`` is that of output 0;
     ``count`` sums ``repeat``. ``b``, ``m``, ``n``, ``k`` are the sizes of the equivalent batch of matrix products
     [m, k] x [k, n] for convolutions, matrix products and attention, else 0. ``kernel_area``, ``stride`` (first spatial
-    axis) and ``groups`` belong to convolution and pooling, else 0. ``first_node`` is an example node.
+    axis) and ``groups`` belong to convolution and pooling, else 0.
     """
 
     op: np.ndarray
@@ -44,10 +44,16 @@ class OperatorTable:
     kernel_area: np.ndarray
     stride: np.ndarray
     groups: np.ndarray
-    first_node: np.ndarray
 
     def __len__(self) -> int:
         return len(self.op)
+
+
+@dataclass(frozen=True, eq=False)
+class OperatorTable(OperatorColumns):
+    """The rows of one graph, in the order of first appearance; ``first_node`` [R] is an example node of each."""
+
+    first_node: np.ndarray
 
 
 def operator_table(graph: OpGraph, costs: Costs | None = None) -> OperatorTable:

@@ -17,6 +17,9 @@ from perfpass.errors import ArgumentError
 
 # Distances between fingerprints that part the calibration residuals: the same network, close variants, relatives, rest.
 DISTANCE_EDGES: tuple[float, ...] = (0.0, 0.01, 0.05, 0.1, 0.2, 0.35)
+# What is known of the software (precision, runtime, layout) that an unseen device runs: measured widely on other
+# devices, measured on a few boards alone or bound by an unknown host, or not measured on any device of its kind.
+EVIDENCE = ("common", "rare", "unmeasured")
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,15 @@ class ConformalTable:
         """Log bounds for each distance."""
         i = np.clip(np.searchsorted(self.edges, distance, side="right") - 1, 0, len(self.edges) - 1)
         return np.asarray(self.low)[i], np.asarray(self.high)[i]
+
+    def around(self, width: float, distance: float) -> float:
+        """Log half-width on an unseen device: ``width`` for a known network, and what this one's distance adds.
+
+        The two errors are taken as independent, so squares add.
+        """
+        low, high = self.bounds(np.array([distance, 0.0]))
+        added = max(low[0] ** 2 - low[1] ** 2, high[0] ** 2 - high[1] ** 2)
+        return float(np.sqrt(width**2 + max(added, 0.0)))
 
     def to_dict(self) -> dict[str, Any]:
         """Strict JSON."""
@@ -53,6 +65,17 @@ def quantiles(residuals: np.ndarray, coverage: float) -> tuple[float, float]:
     low = int(np.floor(tail * (n + 1))) - 1
     high = int(np.ceil((1.0 - tail) * (n + 1))) - 1
     return float(ordered[max(low, 0)]), float(ordered[min(high, n - 1)])
+
+
+def pooled_width(groups: Sequence[np.ndarray], coverage: float = 0.9) -> float:
+    """The least w for which |residual| <= w holds in ``coverage`` of the cases, every group counting alike."""
+    if not groups or not all(len(g) for g in groups):
+        raise ArgumentError("no groups of residuals, or an empty one; at least one residual each is needed")
+    sizes = np.concatenate([np.abs(g) for g in groups])
+    weight = np.concatenate([np.full(len(g), 1.0 / (len(g) * len(groups))) for g in groups])
+    order = np.argsort(sizes, kind="stable")
+    reached = int(np.searchsorted(np.cumsum(weight[order]), coverage - 1e-12))
+    return float(sizes[order][min(reached, len(sizes) - 1)])
 
 
 def conformal(

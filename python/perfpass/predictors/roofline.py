@@ -73,14 +73,17 @@ _GEMM = np.array([c in ("convolution", "matmul", "attention", "recurrent") for c
 
 @dataclass(frozen=True)
 class Workload:
-    """How a model runs. ``torch_version`` None stands for the newest release with records."""
+    """How a model runs. ``torch_version`` None stands for the newest release with records.
+
+    ``copied_bytes``: input that is copied from pageable host memory within the timed region.
+    """
 
     batch: int
     precision: str = "fp32"
     runtime: str = "torch"
     layout: str = "nchw"
     torch_version: str | None = None
-    copies_input: bool = False
+    copied_bytes: float = 0.0
 
     @property
     def software(self) -> str:
@@ -146,14 +149,19 @@ def operator_groups(table: Any) -> np.ndarray:
     """[R] index into GROUPS; convolutions by kernel and groups."""
     group = _OPERATOR_GROUP[np.asarray(table.op)]
     convolution = np.asarray(table.op_class) == _CONVOLUTION
-    area, groups, n = np.asarray(table.kernel_area), np.asarray(table.groups), np.asarray(table.n)
-    depthwise = (groups > 1) & (n <= 2)
+    area, groups = np.asarray(table.kernel_area), np.asarray(table.groups)
+    depthwise = _depthwise(table)
     kind = np.select(
         [depthwise & (area <= 9), depthwise, groups > 1, area <= 1, area <= 9],
         [_G[g] for g in ("conv_depthwise3", "conv_depthwise", "conv_grouped", "conv1x1", "conv3x3")],
         _G["conv_large"],
     )
     return np.where(convolution, kind, group)
+
+
+def _depthwise(table: Any) -> np.ndarray:
+    """[R] whether an operator is a convolution of single channels, which no matrix unit can run."""
+    return (np.asarray(table.op_class) == _CONVOLUTION) & (np.asarray(table.groups) > 1) & (np.asarray(table.n) <= 2)
 
 
 def bound(table: Any, device: Device, workload: Workload, byte_scale: float = 1.0) -> Bound:
@@ -164,10 +172,11 @@ def bound(table: Any, device: Device, workload: Workload, byte_scale: float = 1.
     classes = np.asarray(table.op_class)
     rate = GEMM_RATE[workload.precision]
     vector = sustained_flops(device, "fp64" if rate == "fp64" else "fp32")
-    peak = np.where(_GEMM[classes], sustained_flops(device, rate), vector)
+    products = _GEMM[classes] & ~_depthwise(table)
+    peak = np.where(products, sustained_flops(device, rate), vector)
     if rate == "fp32" and "tf32" in device.peak_flops:
         # cuDNN convolutions use TF32 by default, matrix products do not (torch.backends.cudnn.allow_tf32).
-        peak = np.where(classes == _CONVOLUTION, sustained_flops(device, "tf32"), peak)
+        peak = np.where(products & (classes == _CONVOLUTION), sustained_flops(device, "tf32"), peak)
     launched = (np.asarray(table.view) == 0).astype(np.float64)
     traffic = np.add(table.bytes_read, table.bytes_written, dtype=np.float64) * (byte_scale * launched)
     return Bound(

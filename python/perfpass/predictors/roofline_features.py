@@ -14,7 +14,7 @@ from perfpass.predictors.roofline import GROUPS, Workload
 if TYPE_CHECKING:
     from perfpass.devices import Device
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 _TILE = 128  # rows and columns of a usual GEMM thread block tile (CUTLASS's default)
 _GEMM_GROUPS = np.array([g.startswith("conv") or g in ("dense", "matmul", "attention", "recurrent") for g in GROUPS])
 _COMPUTE_SHARES = ("conv1x1", "conv3x3", "conv_large", "conv_grouped", "dense", "matmul", "attention")
@@ -126,7 +126,7 @@ def _software(device: Device, workload: Workload) -> list[float]:
         precision == "fp64",
         torch_age(workload.torch_version),
         device.kind == "cpu",
-        workload.copies_input,
+        workload.copied_bytes > 0,
     ]
 
 
@@ -199,24 +199,19 @@ def graph_sums(table: Any, device: Device, workload: Workload, byte_scale: float
     return _graph_sums(table, device, workload, byte_scale, roofline.bound(table, device, workload, byte_scale))
 
 
-def _graph_sums(
-    table: Any, device: Device, workload: Workload, byte_scale: float, roof: roofline.Bound
-) -> GraphSums:
+def _graph_sums(table: Any, device: Device, workload: Workload, byte_scale: float, roof: roofline.Bound) -> GraphSums:
     count = np.asarray(table.count, dtype=np.float64)
     seconds, launched = roof.roof_s * count, roof.launched * count
     member = (roof.group[:, None] == np.arange(len(GROUPS))).astype(np.float64)
     kernels = float(launched.sum())
-    copy_s = 0.0
-    if workload.copies_input:
-        copy_s = float(np.max(table.input_elements, initial=0)) * 4.0 / roofline.PAGEABLE_COPY_BYTES_S
     return GraphSums(
         seconds=seconds @ member,
         compute=(roof.compute_s * count) @ member,
         memory=(roof.memory_s * count) @ member,
         kernels=launched @ member,
         weighted=(_columns(table, device, roof) * seconds) @ member,
-        issue_s=np.float64(roofline.issue_seconds(max(kernels, 1.0), device, workload)),
-        copy_s=np.float64(copy_s),
+        issue_s=np.array(roofline.issue_seconds(max(kernels, 1.0), device, workload)),
+        copy_s=np.array(workload.copied_bytes / roofline.PAGEABLE_COPY_BYTES_S),
         small_kernels=launched[roof.roof_s <= roofline.KERNEL_S].sum() / max(kernels, 1.0),
         log_batch=np.log(workload.batch),
         log_weights=np.log(max(float(np.dot(table.weight_bytes, count)), 1.0) * byte_scale),
@@ -244,7 +239,7 @@ def _bins(values: np.ndarray, edges: tuple[float, ...]) -> np.ndarray:
 def features(sums: GraphSums, factor: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """[N, len(FEATURES)] float32 and the base time [N] in seconds of stacked graphs.
 
-    ``factor`` [N, len(GROUPS)]: measured time over roofline time, one row of the efficiencies for each graph's software.
+    ``factor`` [N, len(GROUPS)]: measured time over roofline time, by each graph's row of the efficiencies.
     """
     time = sums.seconds * factor
     device_s = np.maximum(time.sum(axis=1), 1e-9)

@@ -33,20 +33,26 @@ if TYPE_CHECKING:
     from perfpass.predictors.estimate import Inputs
 
 # Where trees would extrapolate (a network unlike all of the corpus), their correction fades between these distances.
-TREES_FADE = (0.35, 0.6)
-# Outside support the conformal bounds are no longer backed by exchangeable residuals; log widths grow by these factors,
-# and are at least the minima. Set by hand: no data vouches for them (docs/prediction.md).
+# Chosen on families set aside for it (perfpass.training.choose).
+TREES_FADE = (0.1, 0.35)
+# Where no held-out error stands behind the bounds (batch sizes, operators and networks beyond the measured), log widths
+# grow by these factors, and are at least the minima. Set by hand: no data vouches for them (docs/prediction.md).
 WIDENING = {"in range": 1.0, "near": 1.5, "outside": 2.5}
 LEAST_WIDTH = {"in range": 0.0, "near": 0.15, "outside": 0.7}
 # A device with fewer records than this is predicted as an unseen one: a few dozen rows of one kind of network at one
 # batch size say little about others. Its records still teach both ensembles.
 LEAST_DEVICE_ROWS = 1000
-# A run that waits for the host to issue its operators: hosts differ by about this factor (exp) either way, and no
-# record states which host it was.
-HOST_BOUND_ISSUE = 0.5  # issue time over device time from which on the host counts
-HOST_BOUND_WIDTH = 0.6
+# Issue time over device time from which on the host counts. No record states its host, so such a run is no better known
+# than one on a board with few records.
+HOST_BOUND_ISSUE = 0.5
 _LEVELS: tuple[SupportLevel, ...] = ("in range", "near", "outside")
 _LOG_ISSUE = FEATURES.index("log_issue")
+
+
+def evidence_key(workload: Workload) -> str:
+    """Which records speak of this software on other devices; the 16-bit types that modern runs use count as one."""
+    precision = "amp/bf16" if workload.precision in ("amp", "amp_bf16", "bf16") else workload.precision
+    return f"{precision} {workload.runtime} {workload.layout}"
 
 
 @dataclass(frozen=True)
@@ -84,6 +90,8 @@ class VisionPredictor:
         self._trees: dict[str, _core.TreeEnsemble] = {}
         self._fingerprints = artefact.array("fingerprints.npy").astype(np.float32)
         self._conformal = {name: ConformalTable.from_dict(t) for name, t in manifest["conformal"].items()}
+        self._evidence: dict[str, dict[str, str]] = manifest["evidence"]
+        self._unseen_width: dict[str, dict[str, float]] = manifest["unseen_device"]
         self._power = PowerModel.from_dict(manifest["power"])
         self._memory = MemoryModel.from_dict(manifest["memory"])
 
@@ -106,21 +114,19 @@ class VisionPredictor:
             workload = Workload(workload.batch, workload.precision, workload.runtime, workload.layout, newest)
         vector = graph_vector(table, device, workload, self._efficiency)
         distance = float(nearest(fingerprint(table, workload.batch)[None], self._fingerprints)[0])
-        support = self._support(table, device, workload, distance, measured)
+        support, beyond = self._support(table, device, workload, distance, measured)
         ensemble = "known" if measured and self._rows(device) >= LEAST_DEVICE_ROWS else "portable"
         x = np.ascontiguousarray(vector.values[None, self._columns[ensemble]])
         fade = float(np.clip((TREES_FADE[1] - distance) / (TREES_FADE[1] - TREES_FADE[0]), 0.0, 1.0))
         median = vector.base_s * float(np.exp(fade * self._ensemble(ensemble).predict(x)[0]))
-        conformal = self._conformal[("cpu_" if device.kind == "cpu" else "gpu_") + ensemble]
-        low, high = (float(v) for v in conformal.bounds(distance))
-        least = LEAST_WIDTH[support.level]
-        if float(np.exp(vector.values[_LOG_ISSUE])) > HOST_BOUND_ISSUE:
-            least = max(least, HOST_BOUND_WIDTH)
+        host_bound = float(np.exp(vector.values[_LOG_ISSUE])) > HOST_BOUND_ISSUE
+        if host_bound:
             reason = "bound by the host, which issues the operators one by one; its speed is not known"
             level: SupportLevel = "near" if support.level == "in range" else support.level
             support = Support(level, (*support.reasons, reason))
-        low = min(low * WIDENING[support.level], -least)
-        high = max(high * WIDENING[support.level], least)
+        low, high = self._bounds(device, workload, ensemble, distance, host_bound)
+        low = min(low * WIDENING[beyond], -LEAST_WIDTH[beyond])
+        high = max(high * WIDENING[beyond], LEAST_WIDTH[beyond])
         row_s = vector.row_s * (median / max(float(vector.row_s.sum()), 1e-12))
         return LatencyPrediction(
             median, median * float(np.exp(low)), median * float(np.exp(high)), row_s, distance, ensemble, support
@@ -162,6 +168,21 @@ class VisionPredictor:
             },
         )
 
+    def _bounds(
+        self, device: Device, workload: Workload, ensemble: str, distance: float, host_bound: bool
+    ) -> tuple[float, float]:
+        """Log bounds that held-out errors vouch for: those of the network, and of the device where it is unseen."""
+        known = self._conformal[device.kind]
+        unseen = self._unseen_width[device.kind]
+        low, high = (float(v) for v in known.bounds(distance))
+        if ensemble == "known":
+            least = unseen["rare"] if host_bound else 0.0
+            return min(low, -least), max(high, least)
+        evidence = self._evidence.get(device.kind, {}).get(evidence_key(workload), "unmeasured")
+        width = max(unseen[evidence], unseen["rare"] if host_bound else 0.0)
+        width = known.around(width, distance)
+        return -width, width
+
     def _ensemble(self, name: str) -> _core.TreeEnsemble:
         """One of the two ensembles; read when it is first needed, because a process mostly needs one."""
         if name not in self._trees:
@@ -185,24 +206,27 @@ class VisionPredictor:
 
     def _support(
         self, table: Any, device: Device, workload: Workload, distance: float, measured: dict[str, Any] | None
-    ) -> Support:
-        level = 0
+    ) -> tuple[Support, SupportLevel]:
+        """The support, and its level by what no held-out error vouches for."""
+        level = beyond = 0
         reasons: list[str] = []
 
-        def note(at_least: int, reason: str) -> None:
-            nonlocal level
+        def note(at_least: int, reason: str, *, vouched: bool = False) -> None:
+            nonlocal level, beyond
             level = max(level, at_least)
+            beyond = beyond if vouched else max(beyond, at_least)
             reasons.append(reason)
 
         known = self.manifest["measured"].get(device.id)
         if known and self._rows(device) < LEAST_DEVICE_ROWS:
-            note(1, f"only {self._rows(device)} records on {device.name}; predicted as if it had none")
+            note(1, f"only {self._rows(device)} records on {device.name}; predicted as if it had none", vouched=True)
         if not known:
-            note(1, f"no measurement on {device.name}; the roofline carries over what was learned on other devices")
+            reason = f"no measurement on {device.name}; the roofline carries over what was learned on other devices"
+            note(1, reason, vouched=True)
         elif measured is None:
             what = sorted({f"{e['precision']} {e['runtime']} {e['layout']}" for e in known})
             asked = f"{workload.precision} {workload.runtime} {workload.layout}"
-            note(1, f"{asked} was not measured on {device.name}; measured: {', '.join(what)}")
+            note(1, f"{asked} was not measured on {device.name}; measured: {', '.join(what)}", vouched=True)
         elif not measured["batch"][0] <= workload.batch <= measured["batch"][1]:
             low, high = measured["batch"]
             note(1, f"batch {workload.batch} is beside those measured on {device.name} ({low} to {high})")
@@ -217,7 +241,7 @@ class VisionPredictor:
                 f"unlike every measured network (distance {distance:.2f}, over {edges['far']:.2f})",
             )
         elif distance > edges["near"]:
-            note(1, f"no close relative among the measured networks (distance {distance:.2f})")
+            note(1, f"no close relative among the measured networks (distance {distance:.2f})", vouched=True)
         classes = np.asarray(table.op)
         convolution = np.isin(classes, [OPERATORS.index("conv"), OPERATORS.index("conv_transpose")])
         if not convolution.any():
@@ -229,4 +253,4 @@ class VisionPredictor:
         low, high = self.manifest["support"]["macs_per_sample"]
         if not low <= macs <= high:
             note(1, f"{macs:.3g} MACs per sample; measured networks have {low:.3g} to {high:.3g}")
-        return Support(_LEVELS[level], tuple(reasons))
+        return Support(_LEVELS[level], tuple(reasons)), _LEVELS[beyond]

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from perfpass.errors import ArgumentError, FileError, FormatError
+from perfpass.features.table import OperatorColumns
 from perfpass.records.location import data_directory
 
 if TYPE_CHECKING:
@@ -54,36 +55,11 @@ STATICS = ["nodes", "edges", "kernels", "critical_path", "parameters", "input_el
 PEAK_BATCHES = (1, 2, 8, 64, 512, 4096)
 
 
-@dataclass(frozen=True)
-class RecordedTable:
-    """The columns of an `OperatorTable` for one recorded model at one batch size, and its graph's statics.
+@dataclass(frozen=True, eq=False)
+class RecordedTable(OperatorColumns):
+    """The columns of an `OperatorTable` for one recorded model at one batch size, and its graph's statics."""
 
-    All columns have length R; all but ``count`` are per execution (cpp_kernels/include/perfpass/features.hpp).
-    """
-
-    op: np.ndarray
-    op_class: np.ndarray
-    dtype: np.ndarray
-    view: np.ndarray
-    count: np.ndarray
-    macs: np.ndarray
-    flops: np.ndarray
-    bytes_read: np.ndarray
-    bytes_written: np.ndarray
-    weight_bytes: np.ndarray
-    input_elements: np.ndarray
-    output_elements: np.ndarray
-    b: np.ndarray
-    m: np.ndarray
-    n: np.ndarray
-    k: np.ndarray
-    kernel_area: np.ndarray
-    stride: np.ndarray
-    groups: np.ndarray
     statics: dict[str, float]
-
-    def __len__(self) -> int:
-        return len(self.op)
 
 
 class RecordedTables:

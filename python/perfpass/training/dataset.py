@@ -5,13 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from perfpass.devices import Device, device
 from perfpass.predictors.roofline import Workload, software_index
 from perfpass.predictors.roofline_features import GraphSums, features, fingerprint, graph_sums
+
+if TYPE_CHECKING:
+    from perfpass.records.tables import RecordedTable
 
 # torchvision's runs do not state their torch; the sources' dates say 1.0 to 1.7.
 _UNSTATED_TORCH = "1.7"
@@ -50,6 +53,13 @@ class Dataset:
         return features(self.sums, efficiency[self.software])
 
 
+def _copied_bytes(row: Any, table: RecordedTable) -> float:
+    """Bytes of the input, in the network's own type, that the timed region copies from the host."""
+    width = {"fp64": 8, "fp32": 4}.get(row.precision, 2)
+    copied = row.timing != "device_only"
+    return table.statics["input_elements_per_sample"] * row.batch * width if copied else 0.0
+
+
 def load(folder: Path | str | None = None) -> Dataset:
     """The inference records on one device that have an operator table (data/records, data/graphs). Raises FileError."""
     from perfpass.records import tables, vision
@@ -79,7 +89,7 @@ def load(folder: Path | str | None = None) -> Dataset:
                 row.runtime,
                 row.layout,
                 row.torch_version or _UNSTATED_TORCH,
-                row.timing != "device_only",
+                _copied_bytes(row, seen[key][0]),
             )
         )
     return Dataset(

@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 
 from perfpass.predictors.intervals import nearest
+from perfpass.predictors.roofline import SOFTWARE
 from perfpass.predictors.trees import TREES_FADE
 from perfpass.training.dataset import Dataset
-from perfpass.training.fit import Trees, fit_efficiency, fit_trees
+from perfpass.training.fit import ROUNDS, Trees, fit_efficiency, fit_trees
 
 # Rows of the old torchvision runs are few and noisy but the only ones on their devices and of eager fp32 on GPUs.
 TORCHVISION_WEIGHT = 2.0
+CPU = SOFTWARE.index("cpu")
 
 
 @dataclass(frozen=True)
@@ -44,9 +46,9 @@ def arrays(dataset: Dataset, efficiency: np.ndarray) -> Arrays:
     return Arrays(x, base, dataset.latency_s, weight, dataset.fingerprints)
 
 
-def fade(distance: np.ndarray) -> np.ndarray:
+def fade(distance: np.ndarray, between: tuple[float, float] = TREES_FADE) -> np.ndarray:
     """[N] weight of the trees' correction, as in VisionPredictor."""
-    return np.clip((TREES_FADE[1] - distance) / (TREES_FADE[1] - TREES_FADE[0]), 0.0, 1.0)
+    return np.clip((between[1] - distance) / (between[1] - between[0]), 0.0, 1.0)
 
 
 def fit(data: Arrays, rows: np.ndarray, *, portable: bool, seed: int = 0, **changes: Any) -> Trees:
@@ -54,9 +56,32 @@ def fit(data: Arrays, rows: np.ndarray, *, portable: bool, seed: int = 0, **chan
     return fit_trees(data.x[rows], data.target[rows], data.weight[rows], portable=portable, seed=seed, **changes)
 
 
-def predict(data: Arrays, trees: Trees, train: np.ndarray, test: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """[len(test)] seconds, and the distance of each row to the networks of the training rows."""
+@dataclass(frozen=True)
+class HeldOut:
+    """What a model made of rows it had not seen: ``data`` under its efficiencies, times and distances of those rows."""
+
+    data: Arrays
+    predicted_s: np.ndarray
+    distance: np.ndarray
+
+
+def held_out(
+    dataset: Dataset, train: np.ndarray, test: np.ndarray, *, portable: bool, seed: int, rounds: int | None = None
+) -> HeldOut:
+    """Efficiencies and trees from the rows ``train`` alone, asked about the rows ``test``."""
+    data = arrays(dataset, efficiency_of(dataset, train))
+    trees = fit(data, train, portable=portable, seed=seed, rounds=rounds or ROUNDS)
+    return HeldOut(data, *predict(data, trees, train, test))
+
+
+def distances(data: Arrays, train: np.ndarray, test: np.ndarray) -> np.ndarray:
+    """[len(test)] distance of each row's network to the nearest of the training rows."""
     known = np.unique(data.fingerprints[train], axis=0)
     prints, inverse = np.unique(data.fingerprints[test], axis=0, return_inverse=True)
-    distance = nearest(prints, known)[inverse.ravel()]
+    return nearest(prints, known)[inverse.ravel()]
+
+
+def predict(data: Arrays, trees: Trees, train: np.ndarray, test: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """[len(test)] seconds, and the distance of each row to the networks of the training rows."""
+    distance = distances(data, train, test)
     return data.base_s[test] * np.exp(fade(distance) * trees.predict(data.x[test])), distance

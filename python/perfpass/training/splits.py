@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -10,6 +11,16 @@ import numpy as np
 from perfpass.errors import ArgumentError
 
 SPLITS: tuple[str, ...] = ("random", "architecture", "family", "device")
+
+
+# One family in four is never reported: settings are chosen on these (perfpass.training.choose).
+_SET_ASIDE = 4
+
+
+def set_aside(family: Sequence[str]) -> np.ndarray:
+    """[N] whether a row's family is one on which settings are chosen; decided by the SHA-256 of its name."""
+    chosen = {f: int(hashlib.sha256(f.encode()).hexdigest(), 16) % _SET_ASIDE == 0 for f in set(map(str, family))}
+    return np.array([chosen[str(f)] for f in family], dtype=bool)
 
 
 @dataclass(frozen=True)

@@ -11,16 +11,14 @@ import numpy as np
 from perfpass.errors import ArgumentError
 from perfpass.graph import OPERATORS
 from perfpass.predictors import artefacts
-from perfpass.predictors.intervals import ConformalTable, conformal, quantiles
 from perfpass.predictors.roofline import GROUPS, SOFTWARE
 from perfpass.predictors.roofline_features import FEATURES
 from perfpass.predictors.roofline_features import SCHEMA_VERSION as FEATURE_VERSION
-from perfpass.predictors.trees import LEAST_DEVICE_ROWS
-from perfpass.training import model
+from perfpass.training import calibrate, model
 from perfpass.training.constants import MEMORY, POWER
 from perfpass.training.dataset import Dataset, load
 from perfpass.training.fit import columns
-from perfpass.training.splits import folds_of
+from perfpass.training.splits import SPLITS
 
 SEEDS = 2
 CALIBRATION_FOLDS = 3
@@ -62,7 +60,6 @@ def train(
     # To 1/256, far below the distances that matter: most batch sizes of a network then share a fingerprint.
     prints = np.unique(np.round(dataset.fingerprints * 256), axis=0) / 256
     files["fingerprints.npy"] = artefacts.array_bytes(prints.astype(np.float16))
-    tables = _calibrate(dataset, data, seed, say)
     manifest: dict[str, Any] = {
         "predictor": "vision",
         "feature_version": FEATURE_VERSION,
@@ -71,7 +68,7 @@ def train(
         "software": list(SOFTWARE),
         "efficiency": [[round(float(v), 5) for v in row] for row in efficiency],
         "columns": {name: columns(name == "portable").tolist() for name in ("known", "portable")},
-        "conformal": {name: table.to_dict() for name, table in tables.items()},
+        **_calibrate(dataset, seed, say),
         "power": POWER,
         "memory": MEMORY,
         **_support(dataset),
@@ -82,57 +79,22 @@ def train(
     return folder
 
 
-def held_out_residuals(
-    dataset: Dataset, data: model.Arrays, splits: tuple[str, ...], folds: int, seed: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """log(measured / predicted), distance and row of every row when held out, over the given splits."""
-    rows = dataset.rows
-    out: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
-    for split in splits:
-        for fold in folds_of(split, rows.architecture, rows.family, rows.device, folds, seed):
-            trees = model.fit(data, fold.train, portable=False, seed=seed)
-            predicted, distance = model.predict(data, trees, fold.train, fold.test)
-            out.append((np.log(data.latency_s[fold.test] / predicted), distance, fold.test))
-    return tuple(np.concatenate(parts) for parts in zip(*out, strict=True))  # type: ignore[return-value]
-
-
-def held_out_devices(
-    dataset: Dataset, data: model.Arrays, seed: int, names: list[str]
-) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """log(measured / predicted) and rows of each device in ``names``, by portable trees that never saw it."""
-    device = dataset.rows.device.to_numpy()
-    out = {}
-    for name in names:
-        train_rows, test_rows = np.flatnonzero(device != name), np.flatnonzero(device == name)
-        trees = model.fit(data, train_rows, portable=True, seed=seed)
-        predicted = data.base_s[test_rows] * np.exp(trees.predict(data.x[test_rows]))
-        out[name] = np.log(data.latency_s[test_rows] / predicted), test_rows
-    return out
-
-
-def _calibrate(dataset: Dataset, data: model.Arrays, seed: int, say: Any) -> dict[str, ConformalTable]:
-    residual, distance, row = held_out_residuals(
-        dataset, data, ("random", "architecture", "family"), CALIBRATION_FOLDS, seed + 100
-    )
-    say("held-out folds for the intervals")
-    cpu = np.array([d.kind == "cpu" for d in map(dataset.devices.get, dataset.rows.device)])  # type: ignore[union-attr]
-    tables = {
-        "gpu_known": conformal(residual[~cpu[row]], distance[~cpu[row]]),
-        "cpu_known": conformal(residual[cpu[row]], distance[cpu[row]]),
+def _calibrate(dataset: Dataset, seed: int, say: Any) -> dict[str, Any]:
+    """Bounds by network distance, and widths of unseen devices by what is known of the software; by kind of device."""
+    found = calibrate.unseen_networks(dataset, SPLITS[:3], CALIBRATION_FOLDS, seed=seed + 100)
+    say("held-out networks for the intervals")
+    experiments = calibrate.unseen_devices(dataset, seed=seed, say=say)
+    experiments += calibrate.unseen_software(dataset, seed=seed, say=say)
+    kinds = sorted({d.kind for d in dataset.devices.values()})
+    return {
+        "conformal": {kind: table.to_dict() for kind, table in calibrate.tables(dataset, found).items()},
+        "evidence": calibrate.evidence_table(dataset),
+        "unseen_device": {kind: _rounded(calibrate.widths(experiments, kind)) for kind in kinds},
     }
-    counts = dataset.rows.device.value_counts()
-    names = sorted(counts.index[counts >= LEAST_DEVICE_ROWS])
-    unseen = held_out_devices(dataset, data, seed, names)
-    say("held-out devices for the intervals")
-    for kind in ("gpu", "cpu"):
-        known = tables[f"{kind}_known"]
-        widths = [np.abs(quantiles(r, 0.9)).max() for n, (r, _) in unseen.items() if dataset.devices[n].kind == kind]
-        # Few devices stand for all: the widest of their bounds holds, added to what networks differ by.
-        width = float(max(widths))
-        extra = [max(abs(a), b) for a, b in zip(known.low, known.high, strict=True)]
-        bound = [float(np.hypot(width, e)) for e in extra]
-        tables[f"{kind}_portable"] = ConformalTable(known.edges, tuple(-b for b in bound), tuple(bound), known.rows)
-    return tables
+
+
+def _rounded(values: dict[str, float]) -> dict[str, float]:
+    return {name: round(value, 4) for name, value in values.items()}
 
 
 def _support(dataset: Dataset) -> dict[str, Any]:

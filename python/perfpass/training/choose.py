@@ -1,0 +1,100 @@
+"""Which settings `fit` and the predictor use, chosen on families that `evaluate` never reports.
+
+    python -m perfpass.training.choose [--json FILE]
+
+Every setting is fitted twice, efficiencies included: without the set-aside families (`splits.set_aside`), and without
+half of their architectures; it is graded on what was left out, on the timm GPUs. The least mean of the two errors
+wins. The distances between which the trees fade are chosen afterwards, on the set-aside families alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from perfpass.predictors.trees import TREES_FADE
+from perfpass.training import model
+from perfpass.training.dataset import Dataset, load
+from perfpass.training.fit import ROUNDS, TREES
+from perfpass.training.splits import groups_into_folds, set_aside
+
+# Nothing deeper or longer than depth 8 and 600 rounds: two seeds of two ensembles must fit into 8 MB.
+GRID: tuple[dict[str, Any], ...] = (
+    {"max_depth": 6, "colsample_bytree": 0.3, "rounds": 600},
+    {"max_depth": 6, "colsample_bytree": 0.6, "rounds": 600},
+    {"max_depth": 7, "colsample_bytree": 0.3, "rounds": 600},
+    {"max_depth": 8, "colsample_bytree": 0.3, "rounds": 300},
+    {"max_depth": 8, "colsample_bytree": 0.15, "rounds": 600},
+    {"max_depth": 8, "colsample_bytree": 0.3, "rounds": 600},
+    {"max_depth": 8, "colsample_bytree": 0.6, "rounds": 600},
+)
+FADES: tuple[tuple[float, float], ...] = ((0.05, 0.2), (0.1, 0.35), (0.2, 0.5), (0.35, 0.6), (0.6, 1.0))
+
+
+def choose(dataset: Dataset, grid: Sequence[dict[str, Any]] = GRID, seed: int = 0) -> dict[str, Any]:
+    """Errors (MAPE, %) of every setting and every fade, and the best of each. Strict JSON."""
+    rows = dataset.rows
+    aside = set_aside(rows.family)
+    half = aside & (groups_into_folds(rows.architecture, 2, seed) == 0)
+    gpu = (rows.source == "timm").to_numpy() & (dataset.software != model.CPU)
+    parts = {}
+    for task, out in (("family", aside), ("architecture", half)):
+        train, test = np.flatnonzero(~out), np.flatnonzero(out & gpu)
+        parts[task] = train, test, model.arrays(dataset, model.efficiency_of(dataset, train))
+    found: list[dict[str, Any]] = []
+    corrections = []
+    for setting in grid:
+        line: dict[str, Any] = {"setting": setting}
+        for task, (train, test, data) in parts.items():
+            trees = model.fit(data, train, portable=False, seed=seed, **setting)
+            correction = trees.predict(data.x[test])
+            if task == "family":
+                corrections.append(correction)
+            line[task] = _mape(data, test, correction)
+        line["mean"] = (line["family"] + line["architecture"]) / 2
+        print({k: v if k == "setting" else round(v, 2) for k, v in line.items()}, file=sys.stderr, flush=True)
+        found.append(line)
+    best = min(range(len(found)), key=lambda i: found[i]["mean"])
+    train, test, data = parts["family"]
+    distance = model.distances(data, train, test)
+    fades: list[dict[str, Any]] = [
+        {"fade": fade, "family": _mape(data, test, corrections[best] * model.fade(distance, fade))} for fade in FADES
+    ]
+    return {
+        "set_aside": {
+            "families": sorted(set(rows.family[aside])),
+            "architectures": int(rows.architecture[aside].nunique()),
+            "rows": int(aside.sum()),
+        },
+        "settings": found,
+        "best": found[best]["setting"],
+        "used": {**{k: TREES[k] for k in ("max_depth", "colsample_bytree")}, "rounds": ROUNDS},
+        "fades": fades,
+        "best_fade": min(fades, key=lambda line: line["family"])["fade"],
+        "used_fade": TREES_FADE,
+    }
+
+
+def _mape(data: model.Arrays, test: np.ndarray, correction: np.ndarray) -> float:
+    return 100 * float(np.abs(data.base_s[test] * np.exp(correction) / data.latency_s[test] - 1).mean())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--records", metavar="DIR", help="folder of records (default: those of this repository)")
+    parser.add_argument("--json", metavar="FILE", help="write the result there")
+    options = parser.parse_args()
+    text = json.dumps(choose(load(options.records)), indent=1, allow_nan=False)
+    if options.json:
+        Path(options.json).write_text(text + "\n", encoding="utf-8")
+    print(text)
+
+
+if __name__ == "__main__":
+    main()
