@@ -194,11 +194,14 @@ def test_convolutions_are_told_apart_by_kernel_and_groups():
     assert names == ["conv1x1", "conv3x3", "conv_large", "conv_grouped", "conv_depthwise3"]
 
 
-def test_depthwise_convolutions_run_at_the_vector_rate():
+def test_depthwise_convolutions_use_no_matrix_unit_and_large_ones_a_generic_kernel():
     device = devices.device("a100-sxm4-80gb")
-    row = convolution(64, area=81, groups=256)
-    found = roofline.bound(table([row]), device, Workload(64, "amp"))
-    assert found.compute_s[0] == pytest.approx(row["flops"] / device.peak_flops["fp32"])
+    usual, large = convolution(64, area=25, groups=256), convolution(64, area=81, groups=256)
+    found = roofline.bound(table([usual, large]), device, Workload(64, "amp"))
+    rate = device.peak_flops["fp32"]
+    assert found.compute_s[0] == pytest.approx(usual["flops"] / rate)
+    assert found.compute_s[1] == pytest.approx(large["flops"] / (rate * roofline.GENERIC_DEPTHWISE))
+    assert [GROUPS[g] for g in found.group] == ["conv_depthwise", "conv_depthwise_large"]
 
 
 def test_a_copied_input_costs_its_bytes():
@@ -515,7 +518,8 @@ def test_choosing_settings_names_the_best_of_those_tried(small_corpus):
     found = choose.choose(load(small_corpus), grid)
     assert found["best"] == grid[1]
     assert found["settings"][0]["mean"] > found["settings"][1]["mean"]
-    assert [f["fade"] for f in found["fades"]] == list(choose.FADES)
+    assert [f["fade"] for f in found["fades"]["gpu"]] == list(choose.FADES)
+    assert found["best_fade"]["gpu"] in choose.FADES
 
 
 def test_the_settings_in_use_are_those_that_were_chosen():
@@ -524,7 +528,7 @@ def test_the_settings_in_use_are_those_that_were_chosen():
 
     stored = json.loads((data_directory() / "results" / "settings.json").read_text())
     assert stored["best"] == {**{k: TREES[k] for k in ("max_depth", "colsample_bytree")}, "rounds": ROUNDS}
-    assert stored["best_fade"] == list(TREES_FADE)
+    assert stored["best_fade"] == {kind: list(fade) for kind, fade in TREES_FADE.items()}
 
 
 def test_evaluate_refuses_an_unknown_split(small_corpus):

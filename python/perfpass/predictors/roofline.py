@@ -35,13 +35,25 @@ KERNEL_S = 2e-6
 ISSUE_S = {"torch": 20e-6, "torch.compile": 5e-6}
 # Pageable host memory to device, the usual PCIe 3.0 x16 figure; only the torchvision records contain such a copy.
 PAGEABLE_COPY_BYTES_S = 5e9
+# cuDNN's and PyTorch's depthwise kernels for GPUs are made for sides of 1, 3 and 5; larger ones take a generic kernel
+# (aten/src/ATen/native/cuda/DepthwiseConv2d.cu), whose time grows with the taps, not with the bytes.
+_OWN_KERNEL = 25
+GENERIC_DEPTHWISE = 1 / 32
+_CONVOLUTION_GROUPS = (
+    "conv_depthwise3",
+    "conv_depthwise",
+    "conv_depthwise_large",
+    "conv_grouped",
+    "conv1x1",
+    "conv3x3",
+)
 _SMOOTHNESS = 4.0  # exponent of the smooth maximum between device time and issue time
 
 # Groups of operators that share an efficiency. Order is part of the artefact.
 GROUPS: tuple[str, ...] = (
-    "conv1x1", "conv3x3", "conv_large", "conv_grouped", "conv_depthwise3", "conv_depthwise", "dense", "matmul",
-    "attention", "recurrent", "batch_norm", "layer_norm", "other_norm", "softmax", "relu", "activation", "add",
-    "elementwise", "reduction", "pooling", "copy", "concat", "gather", "resize", "other",
+    "conv1x1", "conv3x3", "conv_large", "conv_grouped", "conv_depthwise3", "conv_depthwise", "conv_depthwise_large",
+    "dense", "matmul", "attention", "recurrent", "batch_norm", "layer_norm", "other_norm", "softmax", "relu",
+    "activation", "add", "elementwise", "reduction", "pooling", "copy", "concat", "gather", "resize", "other",
 )  # fmt: skip
 _G = {name: i for i, name in enumerate(GROUPS)}
 _BY_CLASS = {
@@ -152,8 +164,8 @@ def operator_groups(table: Any) -> np.ndarray:
     area, groups = np.asarray(table.kernel_area), np.asarray(table.groups)
     depthwise = _depthwise(table)
     kind = np.select(
-        [depthwise & (area <= 9), depthwise, groups > 1, area <= 1, area <= 9],
-        [_G[g] for g in ("conv_depthwise3", "conv_depthwise", "conv_grouped", "conv1x1", "conv3x3")],
+        [depthwise & (area <= 9), depthwise & (area <= _OWN_KERNEL), depthwise, groups > 1, area <= 1, area <= 9],
+        [_G[g] for g in _CONVOLUTION_GROUPS],
         _G["conv_large"],
     )
     return np.where(convolution, kind, group)
@@ -177,6 +189,9 @@ def bound(table: Any, device: Device, workload: Workload, byte_scale: float = 1.
     if rate == "fp32" and "tf32" in device.peak_flops:
         # cuDNN convolutions use TF32 by default, matrix products do not (torch.backends.cudnn.allow_tf32).
         peak = np.where(products & (classes == _CONVOLUTION), sustained_flops(device, "tf32"), peak)
+    if device.kind == "gpu":
+        generic = _depthwise(table) & (np.asarray(table.kernel_area) > _OWN_KERNEL)
+        peak = np.where(generic, peak * GENERIC_DEPTHWISE, peak)
     launched = (np.asarray(table.view) == 0).astype(np.float64)
     traffic = np.add(table.bytes_read, table.bytes_written, dtype=np.float64) * (byte_scale * launched)
     return Bound(

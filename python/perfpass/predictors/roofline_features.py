@@ -47,7 +47,10 @@ _AVERAGED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "linear": (("dense", "matmul"), ("n", "k", "m", "b")),
     "attention": (("attention",), ("m", "k", "b", "m_by_8", "k_by_8", "n")),
-    "depthwise": (("conv_depthwise3", "conv_depthwise"), ("area", "stride", "groups", "output", "cache")),
+    "depthwise": (
+        ("conv_depthwise3", "conv_depthwise", "conv_depthwise_large"),
+        ("area", "stride", "groups", "output", "cache"),
+    ),
     "norm": (("layer_norm", "batch_norm", "other_norm"), ("cache", "output")),
     "memory": (
         ("relu", "activation", "add", "elementwise", "reduction", "pooling", "copy", "concat", "gather", "resize"),

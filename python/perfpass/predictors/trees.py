@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 # Where trees would extrapolate (a network unlike all of the corpus), their correction fades between these distances.
 # Chosen on families set aside for it (perfpass.training.choose).
-TREES_FADE = (0.1, 0.35)
+TREES_FADE = {"gpu": (0.35, 0.6), "cpu": (0.6, 1.0)}
 # Where no held-out error stands behind the bounds (batch sizes, operators and networks beyond the measured), log widths
 # grow by these factors, and are at least the minima. Set by hand: no data vouches for them (docs/prediction.md).
 WIDENING = {"in range": 1.0, "near": 1.5, "outside": 2.5}
@@ -117,7 +117,8 @@ class VisionPredictor:
         support, beyond = self._support(table, device, workload, distance, measured)
         ensemble = "known" if measured and self._rows(device) >= LEAST_DEVICE_ROWS else "portable"
         x = np.ascontiguousarray(vector.values[None, self._columns[ensemble]])
-        fade = float(np.clip((TREES_FADE[1] - distance) / (TREES_FADE[1] - TREES_FADE[0]), 0.0, 1.0))
+        first, last = TREES_FADE[device.kind]
+        fade = float(np.clip((last - distance) / (last - first), 0.0, 1.0))
         median = vector.base_s * float(np.exp(fade * self._ensemble(ensemble).predict(x)[0]))
         host_bound = float(np.exp(vector.values[_LOG_ISSUE])) > HOST_BOUND_ISSUE
         if host_bound:

@@ -27,6 +27,7 @@ class Arrays:
     latency_s: np.ndarray
     weight: np.ndarray
     fingerprints: np.ndarray
+    cpu: np.ndarray
 
     @property
     def target(self) -> np.ndarray:
@@ -43,11 +44,11 @@ def arrays(dataset: Dataset, efficiency: np.ndarray) -> Arrays:
     """Features of every row."""
     x, base = dataset.features(efficiency)
     weight = np.where(dataset.rows.source.to_numpy() == "torchvision", TORCHVISION_WEIGHT, 1.0)
-    return Arrays(x, base, dataset.latency_s, weight, dataset.fingerprints)
+    return Arrays(x, base, dataset.latency_s, weight, dataset.fingerprints, dataset.software == CPU)
 
 
-def fade(distance: np.ndarray, between: tuple[float, float] = TREES_FADE) -> np.ndarray:
-    """[N] weight of the trees' correction, as in VisionPredictor."""
+def fade(distance: np.ndarray, between: tuple[float, float]) -> np.ndarray:
+    """[N] weight of the trees' correction, as in VisionPredictor, which fades between two distances."""
     return np.clip((between[1] - distance) / (between[1] - between[0]), 0.0, 1.0)
 
 
@@ -84,4 +85,5 @@ def distances(data: Arrays, train: np.ndarray, test: np.ndarray) -> np.ndarray:
 def predict(data: Arrays, trees: Trees, train: np.ndarray, test: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """[len(test)] seconds, and the distance of each row to the networks of the training rows."""
     distance = distances(data, train, test)
-    return data.base_s[test] * np.exp(fade(distance) * trees.predict(data.x[test])), distance
+    weight = np.where(data.cpu[test], fade(distance, TREES_FADE["cpu"]), fade(distance, TREES_FADE["gpu"]))
+    return data.base_s[test] * np.exp(weight * trees.predict(data.x[test])), distance
