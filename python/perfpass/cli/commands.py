@@ -127,6 +127,13 @@ def devices(options: Any) -> int:
     return 0
 
 
+def measure(options: Any) -> int:
+    """`perfpass measure`."""
+    from perfpass.cli.measuring import run
+
+    return run(options)
+
+
 def train(options: Any) -> int:
     """`perfpass train`."""
     run = _training("train")

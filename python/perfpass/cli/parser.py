@@ -23,6 +23,7 @@ examples:
   perfpass inspect model.onnx                                      operators, totals, inputs
   perfpass features model.onnx --schema dippm -o model.npz         tensors for your own predictor
   perfpass devices                                                 all devices; with a NAME, its figures and sources
+  perfpass measure timm:resnet50 --batch 1,8                       measure on this machine, into records
 
 exit codes:
   0 done             4 damaged file       8 not supported        70 internal error
@@ -86,6 +87,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_inspect(commands)
     _add_features(commands)
     _add_devices(commands)
+    _add_measure(commands)
     _add_train(commands)
     _add_evaluate(commands)
     _add_completion(commands)
@@ -194,6 +196,47 @@ def _add_devices(commands: Any) -> None:
     command.add_argument("--device-file", action="append", default=[], metavar="FILE", help="TOML file of more devices")
 
 
+_MEASURE_EPILOG = """\
+MODEL is SOURCE:NAME: timm:resnet50, torchvision:resnet50, hf:bert-base (a configuration shipped with perfpass) or hf:PATH
+(a config.json), onnx:PATH (with its weights), unet:temperature-downscaling. Weights are random, nothing is downloaded. Every
+combination of the lists is measured; what DIR/records.jsonl already holds is not measured again.
+
+examples:
+  perfpass measure timm:resnet50 --batch 1,8,32 --runtime torch,onnxruntime
+  perfpass measure hf:llama-3.2-1b --device cuda --mode prefill,decode --sequence-length 512,4096 --precision bf16
+  perfpass measure --campaign data/campaigns/gpu.toml --device cuda --budget 25m -o records/h100
+  perfpass measure --campaign data/campaigns/gpu.toml --ray auto --budget 2h"""
+
+
+def _add_measure(commands: Any) -> None:
+    command = _command(
+        commands,
+        "measure",
+        _lazy("measure"),
+        "measure latency, memory, energy and power of models on this machine",
+        _MEASURE_EPILOG,
+    )
+    command.add_argument("model", nargs="*", metavar="MODEL", help="SOURCE:NAME of what to measure")
+    command.add_argument("--campaign", metavar="FILE", help="campaign file (docs/measuring.md) instead of models")
+    command.add_argument("--device", metavar="D", help="cpu, cuda or cuda:N (default: cpu, or what the campaign says)")
+    command.add_argument("--mode", type=_texts, metavar="M,..", help="inference, training, prefill, decode")
+    command.add_argument("--batch", type=_wholes, metavar="N,..", help="batch sizes (default: 1)")
+    command.add_argument("--precision", type=_texts, metavar="P,..", help="fp32, tf32, fp16, bf16, amp, amp_bf16")
+    command.add_argument("--layout", type=_texts, metavar="L,..", help="nchw, nhwc")
+    command.add_argument("--runtime", type=_texts, metavar="R,..", help="torch, torch.compile, onnxruntime, tvm")
+    command.add_argument("--image-size", type=_wholes, metavar="N,..", help="pixels (default: the model's own)")
+    command.add_argument("--sequence-length", type=_wholes, metavar="N,..", help="tokens read, or in the cache (decode)")
+    command.add_argument("--optimizer", type=_texts, metavar="O,..", help="sgd, adamw (training; default: sgd)")
+    command.add_argument("--threads", type=_wholes, metavar="N,..", help="threads on the CPU (default: all)")
+    command.add_argument("--repeats", type=_whole, metavar="N", help="measure each combination N times (default: 1)")
+    command.add_argument("-o", "--output", metavar="DIR", help="folder of the records (default: records/NAME)")
+    command.add_argument("--budget", type=_seconds, metavar="T", help="stop in time: 90s, 25m, 2h")
+    command.add_argument("--retry-failed", action="store_true", help="measure again what failed, crashed or timed out")
+    command.add_argument("--list", action="store_true", help="print the order of what would be measured, and stop")
+    command.add_argument("--ray", metavar="ADDRESS", help="run on a Ray cluster: its address, auto, or local")
+    command.add_argument("--ray-workers", type=_whole, metavar="N", help="CPU workers on the cluster (default: one a node)")
+
+
 def _add_train(commands: Any) -> None:
     command = _command(
         commands,
@@ -244,6 +287,25 @@ def _whole(text: str) -> int:
         return int(text, 10)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+
+
+def _wholes(text: str) -> list[int]:
+    return [_whole(part.strip()) for part in text.split(",")]
+
+
+def _texts(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",")]
+
+
+def _seconds(text: str) -> float:
+    unit = {"s": 1.0, "m": 60.0, "h": 3600.0}.get(text[-1:])
+    try:
+        value = float(text[:-1]) if unit else float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 < value < 1e6:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time (for example 90s, 25m or 2h)")
+    return value * (unit or 1.0)
 
 
 def _dim(text: str) -> tuple[str, int]:

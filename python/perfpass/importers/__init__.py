@@ -8,10 +8,12 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from perfpass.errors import ArgumentError, FileError, FormatError, UnsupportedError
-from perfpass.graph import OpGraph
+
+if TYPE_CHECKING:
+    from perfpass.graph import OpGraph
 
 _PICKLES = frozenset({".pt", ".pth", ".pkl", ".pickle", ".bin", ".ckpt", ".joblib", ".pt2"})
 _WEIGHTS = frozenset({".safetensors", ".gguf", ".npz", ".npy", ".msgpack"})
@@ -46,6 +48,8 @@ def load(
 
     Raises FileError, FormatError, ShapeError, UnsupportedError, ArgumentError: see perfpass.errors.
     """
+    from perfpass.graph import OpGraph
+
     if isinstance(model, OpGraph):
         return model
     if isinstance(model, (str, os.PathLike)):

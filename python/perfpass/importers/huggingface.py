@@ -6,23 +6,21 @@ Only architectures that the installed transformers defines are built. A configur
 
 from __future__ import annotations
 
-import json
 import math
 import os
-import warnings
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfpass.errors import ArgumentError, FileError, FormatError, LimitError, PerfPassError, UnsupportedError
+from perfpass.errors import ArgumentError, UnsupportedError
 from perfpass.graph import OpGraph
+from perfpass.model_sources import huggingface as build
+from perfpass.model_sources import is_decoder, read_configuration
 
 if TYPE_CHECKING:
     import torch
 
 DEFAULT_SEQUENCE_LENGTH = 128
 MODES = ("prefill", "decode", "encoder")
-_MAX_CONFIG_BYTES = 16 * 2**20  # the largest public configurations (label lists) stay below 2 MiB
 
 
 def trace_config(
@@ -49,9 +47,9 @@ def trace_config(
         raise ArgumentError(f"mode {mode!r}; allowed are {', '.join(MODES)}")
     if batch < 1 or sequence_length < 1:
         raise ArgumentError(f"batch and sequence_length must be at least 1, got {batch} and {sequence_length}")
-    content = _content(config)
-    model = _build(content, dtype, causal=mode in ("prefill", "decode"))
-    decoder = _is_decoder(model)
+    content = read_configuration(config)
+    model: Any = build(content, dtype=dtype, causal=mode in ("prefill", "decode"))
+    decoder = is_decoder(model)
     mode = mode or ("prefill" if decoder else "encoder")
     if mode != "encoder" and not decoder:
         raise ArgumentError(f"{content['model_type']} is no decoder and has no {mode}; use mode='encoder'")
@@ -64,77 +62,6 @@ def trace_config(
         return trace_owned(model, token, batch=batch, dtype=dtype, given=given, given_tensors=state)
     given = {"use_cache": mode == "prefill"} if decoder else {}
     return trace_owned(model, _inputs(model, sequence_length), batch=batch, dtype=dtype, given=given)
-
-
-def _content(config: str | os.PathLike[str] | Mapping[str, Any]) -> dict[str, Any]:
-    where = "the configuration"
-    if isinstance(config, Mapping):
-        content: Any = dict(config)
-    else:
-        path = Path(config)
-        path = path / "config.json" if path.is_dir() else path
-        where = str(path)
-        try:
-            size = path.stat().st_size
-            if size > _MAX_CONFIG_BYTES:
-                raise LimitError(f"{path}: {size} bytes; a config.json has at most {_MAX_CONFIG_BYTES}")
-            content = json.loads(path.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise FileError(f"{path}: {error.strerror or error}") from error
-        except (ValueError, RecursionError) as error:
-            raise FormatError(f"{path}: not JSON ({error})") from error
-    if not isinstance(content, dict) or not isinstance(content.get("model_type"), str):
-        raise FormatError(f"{where} has no model_type, so it is no Hugging Face model configuration")
-    if content.get("auto_map"):
-        raise UnsupportedError(
-            f"{where} needs code from its own repository (auto_map), which is never downloaded or run; "
-            "export the model to ONNX and pass that file"
-        )
-    return content
-
-
-def _build(content: dict[str, Any], dtype: str, causal: bool) -> torch.nn.Module:
-    """The module of the configuration's first architecture, on the meta device, in eval mode."""
-    from perfpass.importers import torchvision_schemas
-
-    torchvision_schemas.define()
-    import torch
-    import transformers
-
-    kind = content["model_type"]
-    if kind not in transformers.CONFIG_MAPPING:
-        raise UnsupportedError(
-            f"model_type {kind!r} is unknown to transformers {transformers.__version__}; export the model to ONNX and "
-            "pass that file"
-        )
-    dropped = ("model_type", "torch_dtype", "dtype", "quantization_config")
-    settings = {k: v for k, v in content.items() if k not in dropped}
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            configuration = transformers.CONFIG_MAPPING[kind](**settings)
-            names = content.get("architectures") or []
-            named = getattr(transformers, names[0], None) if names else None
-            with torch.device("meta"):
-                if isinstance(named, type) and issubclass(named, transformers.PreTrainedModel):
-                    model = named(configuration)
-                elif causal and type(configuration) in transformers.AutoModelForCausalLM._model_mapping:
-                    model = transformers.AutoModelForCausalLM.from_config(configuration, trust_remote_code=False)
-                else:
-                    model = transformers.AutoModel.from_config(configuration, trust_remote_code=False)
-    except PerfPassError:
-        raise
-    except Exception as error:
-        raise UnsupportedError(f"{kind}: transformers cannot build this configuration: {error}") from error
-    return model.to(getattr(torch, dtype)).eval()
-
-
-def _is_decoder(model: Any) -> bool:
-    """Whether the model generates token by token with a cache of keys and values."""
-    configuration = model.config
-    if getattr(configuration, "is_encoder_decoder", False):
-        return False
-    return bool(model.can_generate()) or bool(getattr(configuration, "is_decoder", False))
 
 
 def _image_shape(configuration: Any) -> tuple[int, ...]:

@@ -1,0 +1,120 @@
+"""Campaign files: a TOML table of sweeps -> configurations in a fixed order.
+
+    name = "cpu-small"
+
+    [protocol]                     # optional, fields of Protocol
+    measure_max_s = 3.0
+
+    [[sweep]]                      # every combination of the lists
+    model = ["timm:resnet18", "timm:vit_tiny_patch16_224"]
+    mode = ["inference", "training"]
+    batch = [1, 8]
+    repeats = 2                    # each combination measured twice
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from perfpass.errors import ArgumentError, FileError, FormatError, LimitError
+from perfpass.measure.configuration import Configuration, Protocol
+
+LARGEST_FILE_BYTES = 2**20
+LARGEST_CAMPAIGN = 100_000  # configurations
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """A name, configurations in the file's order without repetitions, and the protocol of all of them."""
+
+    name: str
+    configurations: tuple[Configuration, ...]
+    protocol: Protocol
+
+
+def read_campaign(path: str | os.PathLike[str], **fixed: Any) -> Campaign:
+    """The campaign of a TOML file; ``fixed`` fields (``device="cuda"``) replace those of every sweep.
+
+    Raises FileError, FormatError for a file that is no TOML, ArgumentError (naming the sweep) for what it says,
+    LimitError above 100,000 configurations.
+    """
+    path = Path(path)
+    try:
+        if path.stat().st_size > LARGEST_FILE_BYTES:
+            raise LimitError(f"{path}: larger than {LARGEST_FILE_BYTES} bytes, the limit of a campaign file")
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise FileError(f"{path}: {error.strerror or error}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise FormatError(f"{path}: not a TOML file ({error})") from error
+    try:
+        return campaign(content, default_name=path.stem, **fixed)
+    except ArgumentError as error:
+        raise ArgumentError(f"{path}: {error}") from error
+
+
+def campaign(content: Mapping[str, Any], default_name: str = "campaign", **fixed: Any) -> Campaign:
+    """The campaign of a parsed file (see the module's docstring)."""
+    unknown = sorted(set(content) - {"name", "protocol", "sweep"})
+    if unknown:
+        raise ArgumentError(f"unknown entries {', '.join(unknown)}; allowed are name, protocol and [[sweep]]")
+    sweeps = content.get("sweep")
+    if not isinstance(sweeps, list) or not sweeps or not all(isinstance(sweep, dict) for sweep in sweeps):
+        raise ArgumentError("no [[sweep]]: nothing to measure")
+    protocol = content.get("protocol", {})
+    if not isinstance(protocol, dict):
+        raise ArgumentError("protocol must be a table")
+    found: dict[Configuration, None] = {}
+    for number, sweep in enumerate(sweeps, 1):
+        try:
+            found.update(dict.fromkeys(_expand(sweep | fixed)))
+        except ArgumentError as error:
+            raise ArgumentError(f"sweep {number}: {error}") from error
+        if len(found) > LARGEST_CAMPAIGN:
+            raise LimitError(f"over {LARGEST_CAMPAIGN} configurations; split the campaign")
+    name = content.get("name", default_name)
+    if not isinstance(name, str) or not name.strip():
+        raise ArgumentError(f"name {name!r}; it is a text")
+    return Campaign(name, tuple(found), Protocol.from_dict(protocol))
+
+
+def _expand(sweep: Mapping[str, Any]) -> list[Configuration]:
+    """Every combination of the sweep's lists, the model outermost, in the order written.
+
+    ``optimizer`` is for its training steps only. A combination may come out twice; the caller drops repetitions.
+    """
+    allowed = [field.name for field in fields(Configuration) if field.name != "repeat"]
+    unknown = sorted(set(sweep) - {*allowed, "repeats"})
+    if unknown:
+        raise ArgumentError(f"unknown {', '.join(unknown)}; allowed are {', '.join(allowed)} and repeats")
+    repeats = sweep.get("repeats", 1)
+    if not isinstance(repeats, int) or isinstance(repeats, bool) or not 1 <= repeats <= 1000:
+        raise ArgumentError(f"repeats {repeats!r}; it is a whole number from 1 to 1000")
+    axes = {name: _as_list(name, sweep[name]) for name in allowed if name in sweep}
+    if "model" not in axes:
+        raise ArgumentError("it names no model")
+    count = repeats
+    for values in axes.values():
+        count *= len(values)
+    if count > LARGEST_CAMPAIGN:
+        raise LimitError(f"{count} combinations; at most {LARGEST_CAMPAIGN} are allowed, split the campaign")
+    found = []
+    for values in product(*axes.values()):
+        chosen = dict(zip(axes, values, strict=True))
+        if chosen.get("mode", "inference") != "training" and "training" in axes.get("mode", ()):
+            chosen.pop("optimizer", None)
+        found += [Configuration(**chosen, repeat=repeat) for repeat in range(repeats)]
+    return found
+
+
+def _as_list(name: str, value: Any) -> list[Any]:
+    values = value if isinstance(value, list) else [value]
+    if not values:
+        raise ArgumentError(f"{name} is an empty list")
+    return values

@@ -1,0 +1,165 @@
+"""What is measured (Configuration) and how carefully (Protocol)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+from perfpass.errors import ArgumentError
+
+MODES = ("inference", "training", "prefill", "decode")
+PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "amp", "amp_bf16")
+RUNTIMES = ("torch", "torch.compile", "onnxruntime", "tvm")
+LAYOUTS = ("nchw", "nhwc")
+OPTIMIZERS = ("sgd", "adamw")
+SOURCES = ("timm", "torchvision", "hf", "onnx", "unet")
+DEFAULT_SEQUENCE_LENGTH = 128
+_LARGEST = 2**31 - 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Configuration:
+    """One thing to measure. Every field is part of its identity (`key`).
+
+    ``model`` is ``SOURCE:NAME``: ``timm:resnet50``, ``torchvision:resnet50``, ``hf:NAME`` (a configuration shipped with
+    perfpass) or ``hf:PATH`` (a config.json or its folder; weights are random), ``onnx:PATH``, ``unet:NAME``.
+    ``sequence_length`` counts tokens read by each sample (inference, training, prefill) or already in its cache
+    (decode). ``image_size`` is in pixels, None for the model's own. ``threads`` (CPU only): None for all. ``repeat``
+    tells repetitions of the same configuration apart.
+    """
+
+    model: str
+    mode: str = "inference"
+    batch: int = 1
+    precision: str = "fp32"
+    layout: str = "nchw"
+    runtime: str = "torch"
+    device: str = "cpu"
+    image_size: int | None = None
+    sequence_length: int | None = None
+    optimizer: str | None = None
+    threads: int | None = None
+    repeat: int = 0
+
+    def __post_init__(self) -> None:
+        source, colon, name = str(self.model).partition(":")
+        if not colon or source not in SOURCES or not name:
+            raise ArgumentError(f"model {self.model!r}; write SOURCE:NAME with SOURCE one of {', '.join(SOURCES)}")
+        for field, allowed in _CHOICES.items():
+            if getattr(self, field) not in allowed:
+                raise ArgumentError(f"{field} {getattr(self, field)!r}; allowed are {', '.join(allowed)}")
+        for field in ("batch", "image_size", "sequence_length", "threads", "repeat"):
+            _check_whole(field, getattr(self, field))
+        self._check_combination()
+
+    def _check_combination(self) -> None:
+        if self.device not in ("cpu", "cuda") and not self.device.removeprefix("cuda:").isdigit():
+            raise ArgumentError(f"device {self.device!r}; allowed are cpu, cuda and cuda:N")
+        if self.mode == "training" and self.runtime not in ("torch", "torch.compile"):
+            raise ArgumentError(f"{self.runtime} runs no training step; use torch or torch.compile")
+        if self.mode in ("prefill", "decode") and self.source != "hf":
+            raise ArgumentError(f"{self.mode} needs a language model (hf:NAME), got {self.model!r}")
+        if self.source == "onnx" and self.runtime != "onnxruntime":
+            raise ArgumentError(f"{self.model!r} is an ONNX file; it runs in onnxruntime only, not in {self.runtime}")
+        if self.mode in ("prefill", "decode") and not self.runtime.startswith("torch"):
+            raise ArgumentError(f"{self.mode} is measured in torch only, not in {self.runtime}")
+        if self.optimizer is not None and self.mode != "training":
+            raise ArgumentError(f"optimizer {self.optimizer!r} in mode {self.mode}; only training has one")
+        if self.threads is not None and self.device != "cpu":
+            raise ArgumentError(f"threads {self.threads} on {self.device}; only the CPU has them")
+        if self.precision != "fp32" and not self.runtime.startswith("torch"):
+            raise ArgumentError(f"precision {self.precision!r} in {self.runtime}; only fp32 is measured there")
+
+    @property
+    def source(self) -> str:
+        """Where the model comes from, the part before the colon."""
+        return self.model.partition(":")[0]
+
+    @property
+    def name(self) -> str:
+        """The model's name in its source."""
+        return self.model.partition(":")[2]
+
+    @property
+    def key(self) -> str:
+        """20 hexadecimal digits, equal for equal configurations."""
+        return digest(asdict(self))
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields that are not None."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Configuration:
+        """The inverse of `to_dict`. Raises ArgumentError for unknown fields and values outside the allowed ones."""
+        unknown = sorted(set(content) - {field.name for field in fields(cls)})
+        if unknown:
+            known = ", ".join(field.name for field in fields(cls))
+            raise ArgumentError(f"unknown field{'s' if unknown[1:] else ''} {', '.join(unknown)}; allowed are {known}")
+        if "model" not in content:
+            raise ArgumentError("a configuration needs a model")
+        return cls(**content)
+
+
+_CHOICES: dict[str, tuple[str | None, ...]] = {
+    "mode": MODES,
+    "precision": PRECISIONS,
+    "layout": LAYOUTS,
+    "runtime": RUNTIMES,
+    "optimizer": (*OPTIMIZERS, None),
+}
+
+
+def _check_whole(field: str, value: Any) -> None:
+    least = 0 if field == "repeat" else 1
+    if value is None and field not in ("batch", "repeat"):
+        return
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= _LARGEST:
+        raise ArgumentError(f"{field} {value!r}; it is a whole number from {least} to {_LARGEST}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Protocol:
+    """How a configuration is measured. All times in seconds.
+
+    An iteration's latency is the time from its call to its completion on the device. Warm-up ends when two
+    consecutive windows of iterations have medians within ``steady_share`` of each other. Iterations are then taken until the
+    95 % confidence interval of the median (from order statistics) is narrower than +-``confidence_share``, within
+    the bounds given here.
+    """
+
+    steady_share: float = 0.02
+    warmup_max_s: float = 5.0
+    confidence_share: float = 0.01
+    iterations_min: int = 11
+    iterations_max: int = 20_000
+    measure_min_s: float = 0.3
+    measure_max_s: float = 5.0
+    energy_min_s: float = 0.8  # of measured time, where energy is read: its counter moves in steps of 20 to 100 ms
+    timeout_s: float = 300.0  # for one configuration, model building included
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < 1e6:
+                raise ArgumentError(f"protocol: {field.name} {value!r}; it is a number above 0 and below 1e6")
+        if self.measure_min_s > self.measure_max_s or self.iterations_min > self.iterations_max:
+            raise ArgumentError("protocol: a minimum is larger than its maximum")
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Protocol:
+        """Raises ArgumentError for unknown names and values out of range."""
+        unknown = sorted(set(content) - {field.name for field in fields(cls)})
+        if unknown:
+            known = ", ".join(field.name for field in fields(cls))
+            raise ArgumentError(f"protocol: unknown {', '.join(unknown)}; allowed are {known}")
+        return replace(cls(), **content)
+
+
+def digest(content: Any) -> str:
+    """20 hexadecimal digits of the SHA-256 of ``content`` as canonical JSON."""
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:20]

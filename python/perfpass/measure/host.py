@@ -1,0 +1,129 @@
+"""The host's side of a measurement: peak resident memory, energy of the CPU, and who else was using it."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+# More than this share of the machine used by others during the measurement is worth a flag.
+CONTENDED_SHARE = 0.05
+
+
+def reset_peak_rss() -> bool:
+    """Makes the kernel forget the peak resident size of this process; False where it does not let us.
+
+    Source: proc(5), /proc/pid/clear_refs, value 5 (Linux 4.0).
+    """
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return False
+    return True
+
+
+def peak_rss_bytes() -> int:
+    """Peak resident size of this process since it started or since `reset_peak_rss`."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    raise OSError("/proc/self/status has no VmHWM")
+
+
+def rss_bytes() -> int:
+    """Resident size of this process now."""
+    return int(psutil.Process().memory_info().rss)
+
+
+class Rapl:
+    """Energy counters of the CPU packages and their memory (powercap, intel-rapl); AMD's appear under the same name.
+
+    `available` is False where there are none or they may not be read (they need root since 2020, CVE-2020-8694).
+    """
+
+    def __init__(self, root: Path = Path("/sys/class/powercap")) -> None:
+        self._zones: list[tuple[Path, float]] = []
+        for zone in sorted(root.glob("intel-rapl:*")):
+            try:
+                name = (zone / "name").read_text().strip()
+                # Packages count their cores; memory is a zone inside a package and not counted by it.
+                if name.startswith("package") or name == "dram":
+                    int((zone / "energy_uj").read_text())
+                    self._zones.append((zone, float((zone / "max_energy_range_uj").read_text())))
+            except (OSError, ValueError):
+                continue
+
+    @property
+    def available(self) -> bool:
+        """Whether `read_uj` gives anything."""
+        return bool(self._zones)
+
+    def read_uj(self) -> list[float]:
+        """The counters, in microjoules, one per zone."""
+        return [float((zone / "energy_uj").read_text()) for zone, _ in self._zones]
+
+    def joules_between(self, before: list[float], after: list[float]) -> float:
+        """Energy between two readings; a counter that wrapped once is unwrapped."""
+        total = 0.0
+        for (_, span), a, b in zip(self._zones, before, after, strict=True):
+            total += b - a if b >= a else b - a + span
+        return total / 1e6
+
+
+@dataclass(frozen=True)
+class HostState:
+    """A moment: clocks of the machine and of this process, and the energy counters."""
+
+    monotonic_s: float
+    machine_busy_s: float
+    process_busy_s: float
+    stolen_s: float
+    preemptions: int
+    energy_uj: list[float]
+
+
+class HostProbe:
+    """Brackets a measurement: `state` before and after, `between` for what happened."""
+
+    def __init__(self) -> None:
+        self.rapl = Rapl()
+        self._process = psutil.Process()
+
+    def state(self) -> HostState:
+        """Now. Takes about 100 microseconds."""
+        machine = psutil.cpu_times()
+        own = self._process.cpu_times()
+        idle = machine.idle + getattr(machine, "iowait", 0.0) + getattr(machine, "steal", 0.0)
+        return HostState(
+            time.monotonic(),
+            sum(machine) - idle - getattr(machine, "guest", 0.0) - getattr(machine, "guest_nice", 0.0),
+            own.user + own.system,
+            getattr(machine, "steal", 0.0),
+            self._process.num_ctx_switches().involuntary,
+            self.rapl.read_uj(),
+        )
+
+    def between(self, before: HostState, after: HostState) -> dict[str, Any]:
+        """Shares of the whole machine's time (all cores) and, where it can be read, the energy of the CPU."""
+        elapsed = max(after.monotonic_s - before.monotonic_s, 1e-9) * (os.cpu_count() or 1)
+        own = after.process_busy_s - before.process_busy_s
+        others = max(0.0, after.machine_busy_s - before.machine_busy_s - own)
+        found: dict[str, Any] = {
+            "cpu_share": round(own / elapsed, 4),
+            "cpu_share_of_others": round(others / elapsed, 4),
+            "cpu_share_stolen": round(max(0.0, after.stolen_s - before.stolen_s) / elapsed, 4),
+            "preemptions": after.preemptions - before.preemptions,
+        }
+        if self.rapl.available:
+            found["cpu_energy_j"] = self.rapl.joules_between(before.energy_uj, after.energy_uj)
+        return found
+
+    @staticmethod
+    def flags(between: dict[str, Any]) -> list[str]:
+        """`contended` where others, or the hypervisor, took a share of the CPU that shows."""
+        taken = between["cpu_share_of_others"] + between["cpu_share_stolen"]
+        return ["contended"] if taken > CONTENDED_SHARE else []

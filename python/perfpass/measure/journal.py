@@ -1,0 +1,140 @@
+"""The records of a campaign: one append-only file of JSON lines that survives a kill at any moment.
+
+Every line is one JSON object with ``kind`` ``facts`` (a machine and its software, once) or ``record`` (one measured
+configuration). A line is appended with one write and synced before the next configuration starts; a line torn by a kill is
+recognised by its missing end and cut off when the file is opened again. docs/measuring.md describes the fields.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from perfpass.errors import FileError, FormatError, LimitError
+
+SCHEMA_VERSION = 1
+LARGEST_LINE_BYTES = 2**20
+FINAL = ("ok", "out_of_memory", "unsupported")  # statuses that a resumed campaign does not measure again
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a journal holds: facts by their id, records in the order measured, and bytes of a torn last line."""
+
+    facts: dict[str, dict[str, Any]] = field(default_factory=dict)
+    records: list[dict[str, Any]] = field(default_factory=list)
+    torn_bytes: int = 0
+
+
+def read(path: str | os.PathLike[str]) -> Contents:
+    """Reads a journal; a torn last line is left out and counted.
+
+    Raises FileError, FormatError for a line in the middle that is no record, or for another schema version.
+    """
+    try:
+        with open(path, "rb") as file:
+            return _parse(file.read(), str(path))
+    except OSError as error:
+        raise FileError(f"{path}: {error.strerror or error}") from error
+
+
+def _parse(content: bytes, where: str) -> Contents:
+    whole, newline, tail = content.rpartition(b"\n")
+    facts: dict[str, dict[str, Any]] = {}
+    records: list[dict[str, Any]] = []
+    for number, line in enumerate(whole.split(b"\n") if newline else [], 1):
+        if len(line) > LARGEST_LINE_BYTES:
+            raise LimitError(f"{where}: line {number} has {len(line)} bytes; at most {LARGEST_LINE_BYTES} are allowed")
+        try:
+            entry = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise FormatError(f"{where}: line {number} is not JSON ({error}); move the file away") from error
+        kind = entry.get("kind") if isinstance(entry, dict) else None
+        if kind not in ("facts", "record"):
+            raise FormatError(f"{where}: line {number} is no record of a campaign")
+        if entry.get("schema") != SCHEMA_VERSION:
+            raise FormatError(
+                f"{where}: line {number} has schema {entry.get('schema')!r}; this version reads {SCHEMA_VERSION}"
+            )
+        needed = ("id",) if kind == "facts" else ("key", "environment", "status", "configuration")
+        missing = [name for name in needed if name not in entry]
+        if missing:
+            raise FormatError(f"{where}: line {number} lacks {', '.join(missing)}")
+        if kind == "facts":
+            facts[entry["id"]] = entry
+        else:
+            records.append(entry)
+    return Contents(facts, records, len(tail))
+
+
+class Journal:
+    """An open journal: `contents` as found, `append` for what is new. One process at a time holds it (file lock).
+
+    Raises FileError where the file cannot be written or another process has it open, FormatError as `read`.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise FileError(f"{self.path}: {error.strerror or error}") from error
+        try:
+            self._lock()
+            with open(self._file, "rb", closefd=False) as file:
+                content = file.read()
+            self.contents = _parse(content, str(self.path))
+            self._end = len(content) - self.contents.torn_bytes
+            os.ftruncate(self._file, self._end)
+        except BaseException:
+            os.close(self._file)
+            raise
+
+    def _lock(self) -> None:
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise FileError(f"{self.path}: another campaign writes here; wait for it or choose another output") from error
+
+    def append(self, kind: str, entry: Mapping[str, Any]) -> None:
+        """Adds one line and waits until it is on the disk.
+
+        Raises FileError (a full disk, say); the file then ends where it did before.
+        """
+        line = json.dumps({"kind": kind, "schema": SCHEMA_VERSION, **entry}, separators=(",", ":"), allow_nan=False)
+        content = line.encode() + b"\n"
+        try:
+            written = 0
+            while written < len(content):
+                written += os.pwrite(self._file, content[written:], self._end + written)
+            os.fsync(self._file)
+        except OSError as error:
+            os.ftruncate(self._file, self._end)
+            raise FileError(f"{self.path}: {error.strerror or error}; the records written so far are safe") from error
+        self._end += len(content)
+
+    def close(self) -> None:
+        """Gives the file back to other processes."""
+        os.close(self._file)
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def known(contents: Contents, retry_failed: bool = False) -> set[tuple[str, str]]:
+    """(key, environment) of what a resumed campaign skips: measured, too large or unsupported; failures unless retried."""
+    return {
+        (record["key"], record["environment"])
+        for record in contents.records
+        if record["status"] in FINAL or not retry_failed
+    }

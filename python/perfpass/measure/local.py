@@ -1,0 +1,217 @@
+"""A worker process on this machine: measures what it is sent, and may be killed without harm to the campaign."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib
+import json
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from perfpass.errors import DeviceError, PerfPassError
+from perfpass.measure.configuration import Configuration, Protocol
+from perfpass.measure.pool import Answer, Died, Measured, TimedOut
+
+if TYPE_CHECKING:
+    from perfpass.measure.collector import Collector
+
+_START_TIMEOUT_S = 300.0
+
+
+class LocalPool:
+    """One worker process per device of this machine. What workers print goes to ``log``.
+
+    Raises PerfPassError with the worker's reason where a device cannot be used.
+    """
+
+    def __init__(self, devices: list[str], log: Path) -> None:
+        self._log = log
+        self._workers: dict[str, _Worker] = {device: _Worker(device, log) for device in devices}
+
+    def facts(self) -> dict[str, dict[str, Any]]:
+        """Facts by worker."""
+        return {name: worker.facts for name, worker in self._workers.items()}
+
+    def describe(self, name: str) -> dict[str, Any]:
+        """The facts with measured capability; the worker must be idle."""
+        described: dict[str, Any] = self._workers[name].ask({"task": "describe"}, _START_TIMEOUT_S)
+        return described
+
+    def submit(self, name: str, configuration: Configuration, protocol: Protocol) -> None:
+        """Starts a measurement; `collect` gives its end."""
+        self._workers[name].start(configuration, protocol)
+
+    def collect(self) -> list[Answer]:
+        """Waits until at least one measurement has ended, in whatever way. A dead worker is started anew."""
+        busy = [worker for worker in self._workers.values() if worker.busy]
+        if not busy:
+            return []
+        soonest = min(worker.deadline for worker in busy)
+        handles: list[Any] = [worker.connection for worker in busy] + [worker.process.sentinel for worker in busy]
+        wait(handles, timeout=max(0.0, soonest - time.monotonic()))
+        answers = [answer for worker in busy if (answer := worker.answer()) is not None]
+        for answer in answers:
+            if not isinstance(answer, Measured):
+                self._workers[answer.worker].close()
+                self._workers[answer.worker] = _Worker(answer.worker, self._log)
+        return answers
+
+    def close(self) -> None:
+        """Ends all workers at once, whatever they do."""
+        for worker in self._workers.values():
+            worker.close()
+
+
+class _Worker:
+    def __init__(self, device: str, log: Path) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.connection, theirs = context.Pipe()
+        self.process = context.Process(target=serve, args=(theirs, device, str(log)), daemon=True)
+        self.process.start()
+        theirs.close()
+        self.device = device
+        self.busy = False
+        self.deadline = 0.0
+        self.facts: dict[str, Any] = self._receive(_START_TIMEOUT_S)
+
+    def ask(self, request: dict[str, Any], timeout_s: float) -> Any:
+        self.connection.send_bytes(json.dumps(request).encode())
+        return self._receive(timeout_s)
+
+    def _receive(self, timeout_s: float) -> Any:
+        try:
+            if not self.connection.poll(timeout_s):
+                raise DeviceError(f"{self.device}: the measuring process gave no answer in {timeout_s:.0f} s")
+            answer = json.loads(self.connection.recv_bytes())
+        except EOFError as error:
+            self.process.join(5)
+            raise DeviceError(f"{self.device}: the measuring process ended ({_ending(self.process.exitcode)})") from error
+        if "error" in answer:
+            raise _error(answer)
+        return answer["result"]
+
+    def start(self, configuration: Configuration, protocol: Protocol) -> None:
+        request = {"task": "measure", "configuration": configuration.to_dict(), "protocol": asdict(protocol)}
+        self.deadline = time.monotonic() + protocol.timeout_s
+        self.busy = True
+        with contextlib.suppress(OSError):  # it died meanwhile: `answer` tells
+            self.connection.send_bytes(json.dumps(request).encode())
+
+    def answer(self) -> Answer | None:
+        try:
+            if self.connection.poll(0):
+                result = json.loads(self.connection.recv_bytes())["result"]
+                self.busy = False
+                return Measured(self.device, result)
+        except (EOFError, OSError):
+            self.process.join(5)
+            return Died(self.device, _ending(self.process.exitcode))
+        if not self.process.is_alive():
+            return Died(self.device, _ending(self.process.exitcode))
+        return TimedOut(self.device) if time.monotonic() >= self.deadline else None
+
+    def close(self) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid or 0, signal.SIGKILL)  # the measuring child too
+        self.process.kill()
+        self.process.join()
+        self.connection.close()
+
+
+def _ending(code: int | None) -> str:
+    if code is not None and code < 0:
+        name = signal.Signals(-code).name
+        return f"killed by {name}" + ("; the system kills so when memory runs out" if name == "SIGKILL" else "")
+    return f"exit code {code}"
+
+
+def _error(answer: dict[str, Any]) -> PerfPassError:
+    from perfpass import errors
+
+    kind = getattr(errors, answer["error"], PerfPassError)
+    error: PerfPassError = kind(answer["message"])
+    return error
+
+
+def serve(connection: Connection, device: str, log: str) -> None:
+    """The worker's loop: JSON requests in, JSON answers out, until the parent is gone."""
+    os.setpgid(0, 0)  # a group of its own: Ctrl-C stays with the parent, and one kill reaches the children
+    _die_with_parent()
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    try:
+        from perfpass.measure.collector import Collector
+
+        collector = Collector(device)
+    except PerfPassError as error:
+        connection.send_bytes(json.dumps({"error": type(error).__name__, "message": str(error)}).encode())
+        return
+    if device == "cpu":
+        preload()
+    _reply(connection, collector.facts)
+    with contextlib.suppress(EOFError, OSError):
+        while True:
+            request = json.loads(connection.recv_bytes())
+            if device == "cpu":
+                _in_a_child(lambda: _reply(connection, _perform(collector, request)))  # noqa: B023
+            else:
+                _reply(connection, _perform(collector, request))
+    collector.close()
+
+
+def preload() -> None:
+    """Imports what runs models, so that the children of this process need not."""
+    for name in ("torch", "timm", "transformers", "onnxruntime"):
+        with contextlib.suppress(Exception):
+            if name == "timm":
+                from perfpass.importers import torchvision_schemas
+
+                torchvision_schemas.define()
+            importlib.import_module(name)
+
+
+def _in_a_child(work: Callable[[], None]) -> None:
+    """Every configuration starts from the same process image: its peak of resident memory is its own.
+
+    A CPU worker has run no model, so no thread pool exists that a fork would break. Ends this process as the child ended.
+    """
+    child = os.fork()
+    if child == 0:
+        _die_with_parent()
+        code = 1
+        try:
+            work()
+            code = 0
+        finally:
+            os._exit(code)
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+        # The default action of the signals that end a process is to end it: nobody here has changed it.
+        os.kill(os.getpid(), os.WTERMSIG(status))
+    elif os.WEXITSTATUS(status):
+        os._exit(os.WEXITSTATUS(status))
+
+
+def _die_with_parent() -> None:
+    """A killed campaign leaves nobody behind who keeps the machine busy (prctl(2), PR_SET_PDEATHSIG)."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+
+
+def _perform(collector: Collector, request: dict[str, Any]) -> dict[str, Any]:
+    if request["task"] == "describe":
+        return collector.describe()
+    configuration = Configuration.from_dict(request["configuration"])
+    return collector.measure(configuration, Protocol.from_dict(request["protocol"]))
+
+
+def _reply(connection: Connection, result: Any) -> None:
+    connection.send_bytes(json.dumps({"result": result}).encode())

@@ -1,0 +1,117 @@
+"""A configuration's model with random weights, and random inputs for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from perfpass import model_sources
+from perfpass.errors import UnsupportedError
+from perfpass.measure.configuration import DEFAULT_SEQUENCE_LENGTH, Configuration
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass
+class Built:
+    """A model ready to be measured, with what its inputs look like."""
+
+    module: torch.nn.Module
+    kind: str  # image, tokens, causal
+    image_shape: tuple[int, int, int] | None  # [C, H, W]
+    vocabulary: int | None
+    decoder_inputs: bool  # an encoder-decoder, which reads tokens on both sides
+    parameters: int
+    buffers: int
+    context_limit: int | None  # most tokens that the model has positions for
+
+    def inputs(self, configuration: Configuration, device: str) -> dict[str, torch.Tensor]:
+        """Named inputs of one batch on ``device``: images in fp32, standard normal; tokens, uniform."""
+        import torch
+
+        if self.image_shape is not None:
+            shape = (configuration.batch, *self.image_shape)
+            return {"x": torch.randn(shape, device=device)}
+        if self.vocabulary is None:
+            raise UnsupportedError(f"{configuration.model} reads neither images nor tokens")
+        length = 1 if configuration.mode == "decode" else sequence_length(configuration)
+        shape = (configuration.batch, length)
+        tokens = torch.randint(0, self.vocabulary, shape, device=device)
+        return {"input_ids": tokens} | ({"decoder_input_ids": tokens.clone()} if self.decoder_inputs else {})
+
+
+def sequence_length(configuration: Configuration) -> int:
+    """The configuration's own, or 128."""
+    return configuration.sequence_length or DEFAULT_SEQUENCE_LENGTH
+
+
+def build(configuration: Configuration, device: str) -> Built:
+    """The model on ``device``, in eval mode, with random weights.
+
+    Raises UnsupportedError where it cannot be built here; errors of exhausted memory pass through.
+    """
+    source, name = configuration.source, configuration.name
+    if source == "hf":
+        return _language_model(configuration, device)
+    if source == "timm":
+        module = model_sources.timm(name, configuration.image_size, device)
+        shape: tuple[int, ...] = _timm_shape(module, configuration.image_size)
+    elif source == "torchvision":
+        module = model_sources.torchvision(name, device)
+        size = configuration.image_size or (299 if name == "inception_v3" else 224)
+        shape = (3, size, size)
+    elif source == "unet":
+        module, shape = _unet(name, device)
+    else:
+        raise UnsupportedError(f"{configuration.model} is no torch model")
+    return Built(module, "image", _three(shape), None, False, *_sizes(module), None)
+
+
+def _language_model(configuration: Configuration, device: str) -> Built:
+    content = model_sources.read_configuration(configuration.name)
+    dtype = {"fp16": "float16", "bf16": "bfloat16"}.get(configuration.precision, "float32")
+    causal = configuration.mode in ("prefill", "decode", "training")
+    module: Any = model_sources.huggingface(content, dtype=dtype, causal=causal, device=device)
+    decoder = model_sources.is_decoder(module)
+    if configuration.mode in ("prefill", "decode") and not decoder:
+        raise UnsupportedError(f"{configuration.model} is no decoder and has no {configuration.mode}")
+    settings = module.config
+    if module.main_input_name != "input_ids":
+        raise UnsupportedError(f"{configuration.model} reads {module.main_input_name}; only models that read tokens are measured")
+    return Built(
+        module,
+        "causal" if decoder else "tokens",
+        None,
+        int(settings.vocab_size),
+        bool(getattr(settings, "is_encoder_decoder", False)),
+        *_sizes(module),
+        getattr(settings, "max_position_embeddings", None),
+    )
+
+
+def _timm_shape(module: Any, image_size: int | None) -> tuple[int, ...]:
+    settings = getattr(module, "pretrained_cfg", None) or getattr(module, "default_cfg", None) or {}
+    channels, height, width = settings.get("input_size") or (3, 224, 224)
+    return (channels, image_size or height, image_size or width)
+
+
+def _unet(name: str, device: str) -> tuple[Any, tuple[int, int, int]]:
+    import torch
+
+    from perfpass.measure import unet
+
+    if name not in unet.NAMES:
+        raise UnsupportedError(f"unknown U-Net {name!r}; known are {', '.join(unet.NAMES)}")
+    with torch.device(device):
+        return unet.UNet(unet.NAMES[name]).eval(), (unet.CHANNELS, unet.HEIGHT, unet.WIDTH)
+
+
+def _three(shape: tuple[int, ...]) -> tuple[int, int, int]:
+    channels, height, width = shape
+    return int(channels), int(height), int(width)
+
+
+def _sizes(module: Any) -> tuple[int, int]:
+    """Numbers of parameters and of buffer elements."""
+    return sum(p.numel() for p in module.parameters()), sum(b.numel() for b in module.buffers())

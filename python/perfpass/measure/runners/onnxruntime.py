@@ -1,0 +1,157 @@
+"""ONNX Runtime on an exported model or a file, with the CPU or the CUDA execution provider."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+
+from perfpass.errors import ArgumentError, FileError, FormatError, UnsupportedError
+from perfpass.measure.configuration import DEFAULT_SEQUENCE_LENGTH, Configuration
+from perfpass.measure.models import Built, sequence_length
+from perfpass.model_sources import is_out_of_memory
+
+_OPSET = 17
+_DTYPES = {
+    "tensor(float)": np.float32,
+    "tensor(float16)": np.float16,
+    "tensor(double)": np.float64,
+    "tensor(int64)": np.int64,
+    "tensor(int32)": np.int32,
+    "tensor(bool)": np.bool_,
+    "tensor(uint8)": np.uint8,
+    "tensor(int8)": np.int8,
+}
+
+
+class OnnxRuntimeSession:
+    """One configuration in ONNX Runtime; inputs are in host memory and the copy to a device is part of a lap."""
+
+    def __init__(self, configuration: Configuration, built: Built | None) -> None:
+        provider = "CPUExecutionProvider" if configuration.device == "cpu" else "CUDAExecutionProvider"
+        if provider not in onnxruntime.get_available_providers():
+            raise UnsupportedError(f"onnxruntime {onnxruntime.__version__} has no {provider} here")
+        with contextlib.ExitStack() as stack:
+            if built is None:
+                path = Path(configuration.name)
+                if not path.is_file():
+                    raise FileError(f"{path}: no such file")
+            else:
+                folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="perfpass-export-"))
+                path = Path(folder) / "model.onnx"
+                export(built, configuration, path)
+            self._session: Any = self._open(path, configuration, provider)
+        self._feed = {value.name: _array(value, configuration) for value in self._session.get_inputs()}
+        self.facts: dict[str, Any] = {
+            "parameters": None if built is None else built.parameters,
+            "buffers": None if built is None else built.buffers,
+            "image_size": built.image_shape[1] if built is not None and built.image_shape else None,
+            "sequence_length": sequence_length(configuration) if built is not None and not built.image_shape else None,
+            "opset": None if built is None else _OPSET,
+            "threads": configuration.threads,
+        }
+
+    @staticmethod
+    def _open(path: Path, configuration: Configuration, provider: str) -> Any:
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4
+        if configuration.threads is not None:
+            options.intra_op_num_threads = configuration.threads
+        try:
+            return onnxruntime.InferenceSession(str(path), options, providers=[provider])
+        except Exception as error:
+            if is_out_of_memory(error):
+                raise
+            raise FormatError(f"{path.name}: onnxruntime cannot load it: {error}") from error
+
+    def lap(self) -> float:
+        """One `run`, outputs in host memory; by the monotonic clock, in ms."""
+        start = time.perf_counter_ns()
+        self._session.run(None, self._feed)
+        return (time.perf_counter_ns() - start) / 1e6
+
+    def reset_memory(self) -> None:
+        """ONNX Runtime's arena keeps no peak that Python can read."""
+
+    def memory(self) -> dict[str, int]:
+        """Nothing; the peak resident size of the process tells."""
+        return {}
+
+    def close(self) -> None:
+        """Frees the session."""
+        self._session, self._feed = None, {}
+
+
+def export(built: Built, configuration: Configuration, path: Path) -> None:
+    """Writes the model as ONNX with PyTorch's TorchScript exporter, at the configuration's batch.
+
+    Raises UnsupportedError where the exporter cannot.
+    """
+    import torch
+
+    built.module.eval().float()
+    inputs = built.inputs(configuration, "cpu")
+    module = built.module.cpu()
+    keywords = {} if built.image_shape is not None else {"use_cache": False} if built.kind == "causal" else {}
+    try:
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")
+            torch.onnx.export(
+                _Plain(module, tuple(inputs), keywords),
+                tuple(inputs.values()),
+                str(path),
+                input_names=list(inputs),
+                opset_version=_OPSET,
+                dynamo=False,
+            )
+    except MemoryError:
+        raise
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        raise UnsupportedError(f"{configuration.model} cannot be exported to ONNX: {' '.join(str(error).split())[:300]}") from error
+
+
+def _Plain(module: Any, names: tuple[str, ...], keywords: dict[str, Any]) -> Any:  # noqa: N802
+    """The module with positional inputs and the first floating output only, as exporters and tracers want it."""
+    import torch
+
+    class Plain(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.module = module
+
+        def forward(self, *values: Any) -> Any:
+            if names == ("x",):
+                return module(values[0])
+            output = module(**dict(zip(names, values, strict=True)), **keywords)
+            return output[0]
+
+    return Plain().eval()
+
+
+def _array(value: Any, configuration: Configuration) -> np.ndarray:
+    """A random input: standard normal, or whole numbers of 0 and 1. The first open dimension is the batch."""
+    if value.type not in _DTYPES:
+        raise UnsupportedError(f"input {value.name} has type {value.type}; only tensors of numbers can be made up")
+    dims: list[int] = []
+    for position, dim in enumerate(value.shape):
+        if isinstance(dim, int) and dim > 0:
+            dims.append(dim)
+        elif position == 0:
+            dims.append(configuration.batch)
+        else:
+            dims.append(configuration.image_size or configuration.sequence_length or DEFAULT_SEQUENCE_LENGTH)
+    if dims and isinstance(value.shape[0], int) and value.shape[0] != configuration.batch:
+        raise ArgumentError(f"input {value.name} has a fixed batch of {value.shape[0]}, not {configuration.batch}")
+    generator = np.random.default_rng(0)
+    dtype = np.dtype(_DTYPES[value.type])
+    if dtype.kind == "f":
+        return generator.standard_normal(dims, np.float32).astype(dtype)
+    return generator.integers(0, 2, dims).astype(dtype)
