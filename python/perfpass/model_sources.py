@@ -125,7 +125,8 @@ def is_out_of_memory(error: BaseException) -> bool:
     text = str(error).lower()
     return (
         isinstance(error, MemoryError)
-        or type(error).__name__ in ("OutOfMemoryError", "AcceleratorError") and "memory" in text
+        or (type(error).__name__ in ("OutOfMemoryError", "AcceleratorError")
+        and "memory" in text)
         or any(phrase in text for phrase in ("out of memory", "can't allocate memory", "bad_alloc", "bad allocation"))
     )
 

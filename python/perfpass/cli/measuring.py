@@ -51,7 +51,7 @@ def run(options: Any) -> int:
 
 def _campaign(options: Any) -> Campaign:
     given = {name: value for name in _AXES if (value := getattr(options, name)) is not None}
-    if (options.campaign is None) == (not options.model):
+    if (options.campaign is None) == (not options.models):
         raise ArgumentError("give either models to measure or --campaign FILE; see `perfpass measure --help`")
     fixed = {} if options.device is None else {"device": options.device}
     if options.campaign is not None:
@@ -59,7 +59,7 @@ def _campaign(options: Any) -> Campaign:
             names = ", ".join("--" + name.replace("_", "-") for name in given)
             raise ArgumentError(f"{names}: these are set in the campaign file; leave them out or give models instead")
         return read_campaign(options.campaign, **fixed)
-    return campaign({"sweep": [{"model": options.model} | given]}, default_name="measured", **fixed)
+    return campaign({"sweep": [{"model": options.models} | given]}, default_name="measured", **fixed)
 
 
 def _need_packages() -> None:

@@ -216,7 +216,7 @@ def _add_measure(commands: Any) -> None:
         "measure latency, memory, energy and power of models on this machine",
         _MEASURE_EPILOG,
     )
-    command.add_argument("model", nargs="*", metavar="MODEL", help="SOURCE:NAME of what to measure")
+    command.add_argument("models", nargs="*", metavar="MODEL", help="SOURCE:NAME of what to measure")
     command.add_argument("--campaign", metavar="FILE", help="campaign file (docs/measuring.md) instead of models")
     command.add_argument("--device", metavar="D", help="cpu, cuda or cuda:N (default: cpu, or what the campaign says)")
     command.add_argument("--mode", type=_texts, metavar="M,..", help="inference, training, prefill, decode")
@@ -225,7 +225,9 @@ def _add_measure(commands: Any) -> None:
     command.add_argument("--layout", type=_texts, metavar="L,..", help="nchw, nhwc")
     command.add_argument("--runtime", type=_texts, metavar="R,..", help="torch, torch.compile, onnxruntime, tvm")
     command.add_argument("--image-size", type=_wholes, metavar="N,..", help="pixels (default: the model's own)")
-    command.add_argument("--sequence-length", type=_wholes, metavar="N,..", help="tokens read, or in the cache (decode)")
+    command.add_argument(
+        "--sequence-length", type=_wholes, metavar="N,..", help="tokens read, or in the cache (decode)"
+    )
     command.add_argument("--optimizer", type=_texts, metavar="O,..", help="sgd, adamw (training; default: sgd)")
     command.add_argument("--threads", type=_wholes, metavar="N,..", help="threads on the CPU (default: all)")
     command.add_argument("--repeats", type=_whole, metavar="N", help="measure each combination N times (default: 1)")
@@ -234,7 +236,9 @@ def _add_measure(commands: Any) -> None:
     command.add_argument("--retry-failed", action="store_true", help="measure again what failed, crashed or timed out")
     command.add_argument("--list", action="store_true", help="print the order of what would be measured, and stop")
     command.add_argument("--ray", metavar="ADDRESS", help="run on a Ray cluster: its address, auto, or local")
-    command.add_argument("--ray-workers", type=_whole, metavar="N", help="CPU workers on the cluster (default: one a node)")
+    command.add_argument(
+        "--ray-workers", type=_whole, metavar="N", help="CPU workers on the cluster (default: one a node)"
+    )
 
 
 def _add_train(commands: Any) -> None:

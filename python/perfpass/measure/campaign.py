@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from perfpass.measure.configuration import Configuration
 from perfpass.measure.campaign_file import Campaign
+from perfpass.measure.configuration import Configuration
 from perfpass.measure.journal import Journal, known
 from perfpass.measure.order import informative_order
 from perfpass.measure.pool import Answer, Died, Measured, Pool
@@ -51,11 +51,15 @@ class Outcome:
     def __str__(self) -> str:
         total = sum(self.measured.values())
         by_status = ", ".join(f"{count} {status}" for status, count in self.measured.most_common()) or "nothing"
-        lines = [f"{total} configurations in {self.elapsed_s:.0f} s ({by_status}); {self.skipped} were known, {self.left} are left"]
+        lines = [
+            f"{total} configurations in {self.elapsed_s:.0f} s ({by_status}); {self.skipped} were known, {self.left} are left"
+        ]
         if self.flags:
             lines.append("flags: " + ", ".join(f"{flag} {count}" for flag, count in self.flags.most_common()))
         if self.overhead_share:
-            lines.append(f"time between iterations: median {100 * statistics.median(self.overhead_share):.2f} % of the measured time")
+            lines.append(
+                f"time between iterations: median {100 * statistics.median(self.overhead_share):.2f} % of the measured time"
+            )
         lines += [f"  {model}: {status}: {message[:160]}" for model, status, message in self.problems[:20]]
         if len(self.problems) > 20:
             lines.append(f"  and {len(self.problems) - 20} more, in the records")
@@ -136,7 +140,7 @@ class _Run:
         total = sum(map(len, self.queues.values()))
         environment = {name: facts["id"] for name, facts in self.pool.facts().items()}
         while True:
-            for name in environment:
+            for name in self.pool.facts():  # anew each time: a worker of a cluster may have left
                 queue = self.queues[environment[name]]
                 if name not in self.running and queue and self._time_left():
                     self.running[name] = queue.popleft()

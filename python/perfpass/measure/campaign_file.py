@@ -1,15 +1,15 @@
 """Campaign files: a TOML table of sweeps -> configurations in a fixed order.
 
-    name = "cpu-small"
+name = "cpu-small"
 
-    [protocol]                     # optional, fields of Protocol
-    measure_max_s = 3.0
+[protocol]                     # optional, fields of Protocol
+measure_max_s = 3.0
 
-    [[sweep]]                      # every combination of the lists
-    model = ["timm:resnet18", "timm:vit_tiny_patch16_224"]
-    mode = ["inference", "training"]
-    batch = [1, 8]
-    repeats = 2                    # each combination measured twice
+[[sweep]]                      # every combination of the lists
+model = ["timm:resnet18", "timm:vit_tiny_patch16_224"]
+mode = ["inference", "training"]
+batch = [1, 8]
+repeats = 2                    # each combination measured twice
 """
 
 from __future__ import annotations
@@ -105,8 +105,8 @@ def _expand(sweep: Mapping[str, Any]) -> list[Configuration]:
     if count > LARGEST_CAMPAIGN:
         raise LimitError(f"{count} combinations; at most {LARGEST_CAMPAIGN} are allowed, split the campaign")
     found = []
-    for values in product(*axes.values()):
-        chosen = dict(zip(axes, values, strict=True))
+    for combination in product(*axes.values()):
+        chosen = dict(zip(axes, combination, strict=True))
         if chosen.get("mode", "inference") != "training" and "training" in axes.get("mode", ()):
             chosen.pop("optimizer", None)
         found += [Configuration(**chosen, repeat=repeat) for repeat in range(repeats)]

@@ -172,7 +172,11 @@ class Collector:
             if process is not None:
                 record["memory"]["process_device_bytes"] = process
         during.pop("cpu_energy_j", None)
-        return record | {"host": during, "flags": flags, "ran": {k: v for k, v in session.facts.items() if v is not None}}
+        return record | {
+            "host": during,
+            "flags": flags,
+            "ran": {k: v for k, v in session.facts.items() if v is not None},
+        }
 
     def _energy(self, timing: Timing, during: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Energy of one iteration in joules with how it is known, and the GPU's conditions meanwhile."""

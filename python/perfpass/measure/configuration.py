@@ -50,7 +50,7 @@ class Configuration:
             raise ArgumentError(f"model {self.model!r}; write SOURCE:NAME with SOURCE one of {', '.join(SOURCES)}")
         for field, allowed in _CHOICES.items():
             if getattr(self, field) not in allowed:
-                raise ArgumentError(f"{field} {getattr(self, field)!r}; allowed are {', '.join(allowed)}")
+                raise ArgumentError(f"{field} {getattr(self, field)!r}; allowed are {', '.join(filter(None, allowed))}")
         for field in ("batch", "image_size", "sequence_length", "threads", "repeat"):
             _check_whole(field, getattr(self, field))
         self._check_combination()

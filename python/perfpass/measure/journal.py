@@ -101,7 +101,9 @@ class Journal:
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise FileError(f"{self.path}: another campaign writes here; wait for it or choose another output") from error
+            raise FileError(
+                f"{self.path}: another campaign writes here; wait for it or choose another output"
+            ) from error
 
     def append(self, kind: str, entry: Mapping[str, Any]) -> None:
         """Adds one line and waits until it is on the disk.
@@ -127,7 +129,9 @@ class Journal:
     def __enter__(self) -> Journal:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
 

@@ -93,7 +93,9 @@ class _Worker:
             answer = json.loads(self.connection.recv_bytes())
         except EOFError as error:
             self.process.join(5)
-            raise DeviceError(f"{self.device}: the measuring process ended ({_ending(self.process.exitcode)})") from error
+            raise DeviceError(
+                f"{self.device}: the measuring process ended ({_ending(self.process.exitcode)})"
+            ) from error
         if "error" in answer:
             raise _error(answer)
         return answer["result"]

@@ -31,13 +31,11 @@ class Built:
         import torch
 
         if self.image_shape is not None:
-            shape = (configuration.batch, *self.image_shape)
-            return {"x": torch.randn(shape, device=device)}
+            return {"x": torch.randn((configuration.batch, *self.image_shape), device=device)}
         if self.vocabulary is None:
             raise UnsupportedError(f"{configuration.model} reads neither images nor tokens")
         length = 1 if configuration.mode == "decode" else sequence_length(configuration)
-        shape = (configuration.batch, length)
-        tokens = torch.randint(0, self.vocabulary, shape, device=device)
+        tokens = torch.randint(0, self.vocabulary, (configuration.batch, length), device=device)
         return {"input_ids": tokens} | ({"decoder_input_ids": tokens.clone()} if self.decoder_inputs else {})
 
 
@@ -78,7 +76,9 @@ def _language_model(configuration: Configuration, device: str) -> Built:
         raise UnsupportedError(f"{configuration.model} is no decoder and has no {configuration.mode}")
     settings = module.config
     if module.main_input_name != "input_ids":
-        raise UnsupportedError(f"{configuration.model} reads {module.main_input_name}; only models that read tokens are measured")
+        raise UnsupportedError(
+            f"{configuration.model} reads {module.main_input_name}; only models that read tokens are measured"
+        )
     return Built(
         module,
         "causal" if decoder else "tokens",

@@ -47,7 +47,9 @@ class Gpu:
         try:
             import pynvml
         except ImportError as error:
-            raise DeviceError("nvidia-ml-py is not installed; `pip install nvidia-ml-py` to read energy and clocks") from error
+            raise DeviceError(
+                "nvidia-ml-py is not installed; `pip install nvidia-ml-py` to read energy and clocks"
+            ) from error
         self._nvml: Any = pynvml
         try:
             pynvml.nvmlInit()

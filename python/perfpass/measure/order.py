@@ -12,7 +12,9 @@ from perfpass.measure.configuration import Configuration
 TOGETHER = 4  # configurations of one model measured in a row: building a model costs as much as measuring it once
 
 
-def informative_order(configurations: Sequence[Configuration], known: Iterable[Configuration] = ()) -> list[Configuration]:
+def informative_order(
+    configurations: Sequence[Configuration], known: Iterable[Configuration] = ()
+) -> list[Configuration]:
     """All of ``configurations``, each of which adds most to what those before it (and ``known``) cover.
 
     What a configuration tells is summed over its traits (model, family, mode, batch, precision, ...) and pairs of them; a

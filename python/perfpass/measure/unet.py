@@ -42,5 +42,9 @@ class UNet(nn.Module):
 def _block(inputs: int, outputs: int) -> nn.Sequential:
     layers: list[nn.Module] = []
     for channels in (inputs, outputs):
-        layers += [nn.Conv2d(channels, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU(inplace=True)]
+        layers += [
+            nn.Conv2d(channels, outputs, 3, padding=1, bias=False),
+            nn.BatchNorm2d(outputs),
+            nn.ReLU(inplace=True),
+        ]
     return nn.Sequential(*layers)

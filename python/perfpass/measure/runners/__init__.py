@@ -16,7 +16,9 @@ from perfpass.measure.models import Built
 class Session(Protocol):
     """A model ready to run one iteration after another."""
 
-    facts: Mapping[str, Any]
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """What it ran: parameters, sizes, threads; see docs/measuring.md."""
 
     def lap(self) -> float:
         """Runs one iteration, waits for it, and returns its latency in milliseconds."""

@@ -115,10 +115,12 @@ def export(built: Built, configuration: Configuration, path: Path) -> None:
     except Exception as error:
         if is_out_of_memory(error):
             raise
-        raise UnsupportedError(f"{configuration.model} cannot be exported to ONNX: {' '.join(str(error).split())[:300]}") from error
+        raise UnsupportedError(
+            f"{configuration.model} cannot be exported to ONNX: {' '.join(str(error).split())[:300]}"
+        ) from error
 
 
-def _Plain(module: Any, names: tuple[str, ...], keywords: dict[str, Any]) -> Any:  # noqa: N802
+def _Plain(module: Any, names: tuple[str, ...], keywords: dict[str, Any]) -> Any:
     """The module with positional inputs and the first floating output only, as exporters and tracers want it."""
     import torch
 

@@ -26,7 +26,8 @@ class TorchSession:
         self._device = torch.device(configuration.device)
         self._check(built)
         training = configuration.mode == "training"
-        self._module: Any = built.module.train(training)
+        self._module: Any = built.module
+        self._module.train(training)
         self._module.requires_grad_(training)
         set_math(configuration.precision)
         self._module.to(_CAST.get(configuration.precision, torch.float32))
@@ -63,7 +64,8 @@ class TorchSession:
     def _cast_inputs(self, inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         dtype = _CAST.get(self._configuration.precision, torch.float32)
         return {
-            name: x.to(dtype=dtype, memory_format=self._format) if x.is_floating_point() else x for name, x in inputs.items()
+            name: x.to(dtype=dtype, memory_format=self._format) if x.is_floating_point() else x
+            for name, x in inputs.items()
         }
 
     def _compiled(self, module: Any) -> Any:
@@ -128,7 +130,9 @@ class TorchSession:
             optimizer.zero_grad(set_to_none=True)
             extra = {"use_cache": False, "labels": self._inputs["input_ids"]} if built.kind == "causal" else {}
             with self._autocast():
-                output = self._forward(self._inputs["x"]) if "x" in self._inputs else self._forward(**self._inputs, **extra)
+                output = (
+                    self._forward(self._inputs["x"]) if "x" in self._inputs else self._forward(**self._inputs, **extra)
+                )
                 loss = _loss(output, labels)
             scaler.scale(loss).backward()
             scaler.step(optimizer)

@@ -40,14 +40,18 @@ class TvmSession:
             with torch.no_grad(), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 traced = torch.jit.trace(_Plain(module, tuple(inputs), keywords), tuple(inputs.values()), strict=False)
-                described = [(name, (tuple(x.shape), str(x.dtype).removeprefix("torch."))) for name, x in inputs.items()]
+                described = [
+                    (name, (tuple(x.shape), str(x.dtype).removeprefix("torch."))) for name, x in inputs.items()
+                ]
                 relay_module, parameters = relay.frontend.from_pytorch(traced, described)
             with tvm.transform.PassContext(opt_level=3):
                 library = relay.build(relay_module, target=target, params=parameters)
         except MemoryError:
             raise
         except Exception as error:
-            raise UnsupportedError(f"{configuration.model}: TVM cannot build it: {' '.join(str(error).split())[-300:]}") from error
+            raise UnsupportedError(
+                f"{configuration.model}: TVM cannot build it: {' '.join(str(error).split())[-300:]}"
+            ) from error
         self._executor: Any = graph_executor.GraphModule(library["default"](tvm.cpu()))
         for name, x in inputs.items():
             self._executor.set_input(name, tvm.nd.array(x.numpy()))
