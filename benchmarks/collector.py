@@ -2,9 +2,10 @@
 
     python benchmarks/collector.py [--json FILE] [--kills N]
 
-Per model, the collector's median latency beside torch.utils.benchmark (blocked_autorange) or onnxruntime's own profile of the
-same session type, in alternating runs of the same process state; the peak resident memory beside GNU time's (`/usr/bin/time
--v`) of a plain script; and N real campaigns killed with SIGKILL at random moments, then completed. Run it on an idle machine.
+Per model, the collector's median latency beside torch.utils.benchmark (blocked_autorange) or onnxruntime's own profile
+of the same session type, in alternating runs of the same process state; the peak resident memory beside GNU time's
+(`/usr/bin/time -v`) of a plain script; and N real campaigns killed with SIGKILL at random moments, then completed. Run
+it on an idle machine.
 """
 
 from __future__ import annotations
@@ -156,7 +157,9 @@ def _records(folder: Path) -> list[dict[str, Any]]:
 
 
 def kills(count: int) -> dict[str, Any]:
-    """``count`` campaigns killed at random moments of one journal's life, each read after the kill; then one to the end."""
+    """``count`` campaigns killed at random moments of one journal's life, each read after the kill; then one to the
+    end.
+    """
     generator = random.Random(0)
     with tempfile.TemporaryDirectory() as folder:
         campaign = Path(folder) / "kills.toml"

@@ -229,7 +229,8 @@ def test_a_full_disk_is_one_clear_error_and_loses_no_record(tmp_path):
         with Journal(sys.argv[1]) as journal:
             for number in range(20):
                 try:
-                    journal.append("record", {"key": str(number), "environment": "e", "status": "ok", "configuration": {}})
+                    journal.append("record", {"key": str(number), "environment": "e", "status": "ok",
+                                              "configuration": {}})
                 except FileError as error:
                     print(number, error)
                     break

@@ -1,6 +1,7 @@
 """Models by name, built from definitions installed here: timm, torchvision, Hugging Face configurations.
 
-Weights are never downloaded or read: on the meta device there are none, elsewhere they are random. Needs no compiled core.
+Weights are never downloaded or read: on the meta device there are none, elsewhere they are random. Needs no compiled
+core.
 """
 
 from __future__ import annotations
@@ -125,8 +126,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     text = str(error).lower()
     return (
         isinstance(error, MemoryError)
-        or (type(error).__name__ in ("OutOfMemoryError", "AcceleratorError")
-        and "memory" in text)
+        or (type(error).__name__ in ("OutOfMemoryError", "AcceleratorError") and "memory" in text)
         or any(phrase in text for phrase in ("out of memory", "can't allocate memory", "bad_alloc", "bad allocation"))
     )
 

@@ -197,9 +197,9 @@ def _add_devices(commands: Any) -> None:
 
 
 _MEASURE_EPILOG = """\
-MODEL is SOURCE:NAME: timm:resnet50, torchvision:resnet50, hf:bert-base (a configuration shipped with perfpass) or hf:PATH
-(a config.json), onnx:PATH (with its weights), unet:temperature-downscaling. Weights are random, nothing is downloaded. Every
-combination of the lists is measured; what DIR/records.jsonl already holds is not measured again.
+MODEL is SOURCE:NAME: timm:resnet50, torchvision:resnet50, hf:bert-base (a configuration shipped with perfpass) or
+hf:PATH (a config.json), onnx:PATH (with its weights), unet:temperature-downscaling. Weights are random, nothing is
+downloaded. Every combination of the lists is measured; what DIR/records.jsonl already holds is not measured again.
 
 examples:
   perfpass measure timm:resnet50 --batch 1,8,32 --runtime torch,onnxruntime

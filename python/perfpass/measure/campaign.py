@@ -52,14 +52,14 @@ class Outcome:
         total = sum(self.measured.values())
         by_status = ", ".join(f"{count} {status}" for status, count in self.measured.most_common()) or "nothing"
         lines = [
-            f"{total} configurations in {self.elapsed_s:.0f} s ({by_status}); {self.skipped} were known, {self.left} are left"
+            f"{total} configurations in {self.elapsed_s:.0f} s ({by_status}); "
+            f"{self.skipped} were known, {self.left} are left"
         ]
         if self.flags:
             lines.append("flags: " + ", ".join(f"{flag} {count}" for flag, count in self.flags.most_common()))
         if self.overhead_share:
-            lines.append(
-                f"time between iterations: median {100 * statistics.median(self.overhead_share):.2f} % of the measured time"
-            )
+            between = statistics.median(self.overhead_share)
+            lines.append(f"time between iterations: median {between:.2%} of the measured time")
         lines += [f"  {model}: {status}: {message[:160]}" for model, status, message in self.problems[:20]]
         if len(self.problems) > 20:
             lines.append(f"  and {len(self.problems) - 20} more, in the records")
@@ -77,10 +77,10 @@ def run(
 ) -> Outcome:
     """Measures what of ``campaign`` is not yet in ``output``/records.jsonl, and appends it there.
 
-    ``open_pool`` gets the log file's path. Every environment (device and software) among the pool's workers gets the whole
-    campaign, shared among its workers. ``budget_s``: no configuration is started that would probably end later.
-    ``progress(what, done, total)`` is called after each record. An interrupt (Ctrl-C) ends the workers and is raised again; the
-    records are safe.
+    ``open_pool`` gets the log file's path. Every environment (device and software) among the pool's workers gets the
+    whole campaign, shared among its workers. ``budget_s``: no configuration is started that would probably end later.
+    ``progress(what, done, total)`` is called after each record. An interrupt (Ctrl-C) ends the workers and is raised
+    again; the records are safe.
 
     Raises FileError, FormatError (see `Journal`), and what ``open_pool`` raises.
     """

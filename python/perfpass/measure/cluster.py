@@ -1,6 +1,7 @@
 """The workers of a Ray cluster: one per GPU, or one per node for a campaign on CPUs.
 
-perfpass must be installed on every node. Records come back to the process that runs the campaign, which alone writes them.
+perfpass must be installed on every node. Records come back to the process that runs the campaign, which alone writes
+them.
 """
 
 from __future__ import annotations
@@ -26,11 +27,12 @@ _REJOIN_TIMEOUT_S = 120.0
 class RayPool:
     """Connects to ``address`` (``auto``, ``ray://HOST:PORT``, or ``local`` for a cluster inside this machine).
 
-    ``devices``: what the campaign asks for, one of cpu or cuda. ``workers``: how many on CPUs (default one per node), sharing
-    each node's cores evenly. A worker that dies is restarted by Ray up to three times and leaves the pool after that.
+    ``devices``: what the campaign asks for, one of cpu or cuda. ``workers``: how many on CPUs (default one per node),
+    sharing each node's cores evenly. A worker that dies is restarted by Ray up to three times and leaves the pool
+    after that.
 
-    Raises UnsupportedError without Ray, ArgumentError for devices that a cluster cannot share out, DeviceError where the
-    cluster has no such device or its workers do not start.
+    Raises UnsupportedError without Ray, ArgumentError for devices that a cluster cannot share out, DeviceError where
+    the cluster has no such device or its workers do not start.
     """
 
     def __init__(self, address: str, devices: list[str], workers: int | None = None) -> None:

@@ -108,7 +108,7 @@ class Collector:
         return record
 
     def _start(self) -> int:
-        """Resident bytes before anything of the configuration exists, its model of the configuration before excepted."""
+        """Resident bytes before anything of the configuration exists."""
         gc.collect()
         if self.device != "cpu":
             import torch

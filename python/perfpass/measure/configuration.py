@@ -125,10 +125,10 @@ def _check_whole(field: str, value: Any) -> None:
 class Protocol:
     """How a configuration is measured. All times in seconds.
 
-    An iteration's latency is the time from its call to its completion on the device. Warm-up ends when two
-    consecutive windows of iterations have medians within ``steady_share`` of each other. Iterations are then taken until the
-    95 % confidence interval of the median (from order statistics) is narrower than +-``confidence_share``, within
-    the bounds given here.
+    An iteration's latency is the time from its call to its completion on the device. Warm-up ends when two consecutive
+    windows of iterations have medians within ``steady_share`` of each other. Iterations are then taken until the 95 %
+    confidence interval of the median (from order statistics) is narrower than +-``confidence_share``, within the
+    bounds given here.
     """
 
     steady_share: float = 0.02

@@ -1,8 +1,9 @@
 """The records of a campaign: one append-only file of JSON lines that survives a kill at any moment.
 
 Every line is one JSON object with ``kind`` ``facts`` (a machine and its software, once) or ``record`` (one measured
-configuration). A line is appended with one write and synced before the next configuration starts; a line torn by a kill is
-recognised by its missing end and cut off when the file is opened again. docs/measuring.md describes the fields.
+configuration). A line is appended with one write and synced before the next configuration starts; a line torn by a
+kill is recognised by its missing end and cut off when the file is opened again. docs/measuring.md describes the
+fields.
 """
 
 from __future__ import annotations
@@ -136,7 +137,9 @@ class Journal:
 
 
 def known(contents: Contents, retry_failed: bool = False) -> set[tuple[str, str]]:
-    """(key, environment) of what a resumed campaign skips: measured, too large or unsupported; failures unless retried."""
+    """(key, environment) of what a resumed campaign skips: measured, too large or unsupported; failures unless
+    retried.
+    """
     return {
         (record["key"], record["environment"])
         for record in contents.records

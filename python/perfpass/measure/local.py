@@ -184,7 +184,8 @@ def preload() -> None:
 def _in_a_child(work: Callable[[], None]) -> None:
     """Every configuration starts from the same process image: its peak of resident memory is its own.
 
-    A CPU worker has run no model, so no thread pool exists that a fork would break. Ends this process as the child ended.
+    A CPU worker has run no model, so no thread pool exists that a fork would break. Ends this process as the child
+    ended.
     """
     child = os.fork()
     if child == 0:

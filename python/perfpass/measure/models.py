@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Built:
     """A model ready to be measured, with what its inputs look like."""
 
-    module: torch.nn.Module
+    module: Any  # a torch.nn.Module
     kind: str  # image, tokens, causal
     image_shape: tuple[int, int, int] | None  # [C, H, W]
     vocabulary: int | None

@@ -17,9 +17,10 @@ def informative_order(
 ) -> list[Configuration]:
     """All of ``configurations``, each of which adds most to what those before it (and ``known``) cover.
 
-    What a configuration tells is summed over its traits (model, family, mode, batch, precision, ...) and pairs of them; a
-    trait seen n times before counts 1 / (n + 1), so it is a greedy maximisation of a concave, hence submodular, coverage.
-    Configurations of one model come in groups of up to `TOGETHER`. Deterministic; ties keep the given order.
+    What a configuration tells is summed over its traits (model, family, mode, batch, precision, ...) and pairs of
+    them; a trait seen n times before counts 1 / (n + 1), so it is a greedy maximisation of a concave, hence
+    submodular, coverage. Configurations of one model come in groups of up to `TOGETHER`. Deterministic; ties keep the
+    given order.
     """
     seen: Counter[tuple[object, ...]] = Counter()
     for configuration in known:

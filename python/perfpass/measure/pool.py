@@ -1,4 +1,6 @@
-"""What a campaign asks of workers, be they processes of this machine (`local`) or actors of a Ray cluster (`cluster`)."""
+"""What a campaign asks of workers, be they processes of this machine (`local`) or actors of a Ray cluster
+(`cluster`).
+"""
 
 from __future__ import annotations
 

@@ -159,5 +159,7 @@ def drift_share(laps: np.ndarray) -> float:
 
 
 def _significant(value: float, digits: int = 6) -> float | None:
-    """``value`` to six significant digits: what a clock resolves, and no more bytes in the record. None if not finite."""
+    """``value`` to six significant digits: what a clock resolves, and no more bytes in the record. None if not
+    finite.
+    """
     return float(f"{value:.{digits}g}") if math.isfinite(value) else None

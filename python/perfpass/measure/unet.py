@@ -1,11 +1,13 @@
 """The U-Net of the temperature downscaling study: image [B, 3, 96, 128] -> two fields [B, 1, 96, 128] each.
 
-The shapes and the size (about 3.5 million parameters) are the study's; the layout is the usual one (Ronneberger et al., "U-Net",
-MICCAI 2015): per level two 3 x 3 convolutions with batch norm and ReLU, max-pooling down, transposed convolution up, and a
-concatenation across. Two 1 x 1 convolutions give the two fields.
+The shapes and the size (about 3.5 million parameters) are the study's; the layout is the usual one (Ronneberger et
+al., "U-Net", MICCAI 2015): per level two 3 x 3 convolutions with batch norm and ReLU, max-pooling down, transposed
+convolution up, and a concatenation across. Two 1 x 1 convolutions give the two fields.
 """
 
 from __future__ import annotations
+
+from itertools import pairwise
 
 import torch
 from torch import nn
@@ -21,7 +23,7 @@ class UNet(nn.Module):
         super().__init__()
         inputs = (CHANNELS, *widths[:-1])
         self.down = nn.ModuleList(_block(a, b) for a, b in zip(inputs, widths, strict=True))
-        pairs = list(zip(widths[:-1], widths[1:], strict=True))[::-1]
+        pairs = list(pairwise(widths))[::-1]
         self.up = nn.ModuleList(nn.ConvTranspose2d(deep, shallow, 2, stride=2) for shallow, deep in pairs)
         self.merge = nn.ModuleList(_block(2 * shallow, shallow) for shallow, _ in pairs)
         self.heads = nn.ModuleList(nn.Conv2d(widths[0], 1, 1) for _ in range(2))
