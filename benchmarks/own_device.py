@@ -1,0 +1,199 @@
+"""A device learned from its own measurements: the error of the predictor before and after, by split.
+
+    python benchmarks/own_device.py [RECORDS ...] [--json FILE]
+
+Takes inference records of images and of encoders in torch and onnxruntime (default: those in data/records/measured), predicts each
+run from its graph (traced without weights), and corrects the prediction with 10, with 32 and with all records of
+the training side (perfpass.training.calibration). Splits: random halves, and five folds in which no architecture is on both
+sides. The 10 and the 32 are drawn twenty times with fixed seeds; the table shows means over the draws.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from report import publish, table
+
+from perfpass import model_sources
+from perfpass.devices import device as find_device
+from perfpass.errors import PerfPassError
+from perfpass.importers import torch as torch_importer
+from perfpass.importers.huggingface import trace_config
+from perfpass.measure.journal import read
+from perfpass.predictors import predict_graph
+from perfpass.records import measured
+from perfpass.training.calibration import fit
+
+DRAWS = 20
+FOLDS = 5
+SIZES = (10, 32)
+
+
+@lru_cache(maxsize=None)
+def graph(model: str, batch: int, image_size: int | None, length: int | None) -> Any:
+    source, _, name = model.partition(":")
+    if source == "hf":
+        return trace_config(_configuration(name), batch=batch, sequence_length=length or 128, mode="encoder")
+    if source == "unet":
+        import torch
+
+        from perfpass.measure import unet
+
+        with torch.device("meta"):
+            module: Any = unet.UNet(unet.NAMES[name]).eval()
+        return torch_importer.trace(module, (unet.CHANNELS, unet.HEIGHT, unet.WIDTH), batch=batch)
+    module = model_sources.timm(name) if source == "timm" else model_sources.torchvision(name)
+    return torch_importer.trace(module, (3, image_size, image_size), batch=batch)
+
+
+def _configuration(name: str) -> dict[str, Any]:
+    return model_sources.read_configuration(name)
+
+
+def device_of(facts: dict[str, Any]) -> Any:
+    """The catalogue's device, with the rates that this very machine was measured to reach in place of estimates."""
+    found = find_device("cpu") if facts["device"]["kind"] == "cpu" else find_device(facts["device"]["catalogue_id"])
+    if facts["device"]["kind"] != "cpu":
+        return found
+    rates = facts["capability"]["gemm_flop_s"]
+    return replace(
+        found,
+        peak_flops={**found.peak_flops, **rates},
+        memory_bandwidth_bytes_s=facts["capability"]["copy_bytes_s"],
+    )
+
+
+def traits(row: Any, prediction: Any, nodes: int) -> list[float]:
+    latency = prediction.latency_ms.median
+    shares = prediction.breakdown["latency_ms"]
+    by_class = [shares.get(name, 0.0) / latency for name in CLASSES]
+    flags = [row.runtime == "onnxruntime", row.precision == "bf16", row.precision == "amp_bf16", row.layout == "nhwc"]
+    return [np.log(latency), np.log(nodes), np.log(latency / nodes), np.log(row.batch), *by_class, *map(float, flags)]
+
+
+CLASSES = (
+    "convolution",
+    "matmul",
+    "attention",
+    "normalization",
+    "activation",
+    "elementwise",
+    "pooling",
+    "data_movement",
+)
+
+
+def predicted(rows: Any, facts: dict[str, dict[str, Any]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Traits [N, F], predicted seconds [N] and which rows have a prediction [N]; without any record of the device."""
+    found, seconds, has = [], [], []
+    for row in rows.itertuples():
+        size = None if np.isnan(row.ran_image_size) else int(row.ran_image_size)
+        length = None if np.isnan(row.ran_sequence_length) else int(row.ran_sequence_length)
+        try:
+            network = graph(row.model, row.batch, size, length)
+            prediction = predict_graph(
+                network,
+                device_of(facts[row.environment]),
+                batch=row.batch,
+                precision=row.precision,
+                runtime=row.runtime,
+                layout=row.layout,
+            )
+        except PerfPassError as error:
+            print(f"left out: {row.model} {row.runtime} {row.precision}: {error}")
+            has.append(False)
+            continue
+        has.append(True)
+        seconds.append(prediction.latency_ms.median * 1e-3)
+        found.append(traits(row, prediction, network.node_count))
+    return np.array(found), np.array(seconds), np.array(has)
+
+
+def errors(estimate: np.ndarray, truth: np.ndarray) -> np.ndarray:
+    return np.asarray(np.abs(estimate / truth - 1.0))
+
+
+def halves(count: int, draw: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    order = np.random.default_rng(draw).permutation(count)
+    return [(order[: count // 2], order[count // 2 :]), (order[count // 2 :], order[: count // 2])]
+
+
+def by_architecture(models: np.ndarray, draw: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    names = np.random.default_rng(draw).permutation(np.unique(models))
+    fold = {name: index % FOLDS for index, name in enumerate(names)}
+    of = np.array([fold[name] for name in models])
+    return [(np.flatnonzero(of != k), np.flatnonzero(of == k)) for k in range(FOLDS)]
+
+
+def learned(z: np.ndarray, prior: np.ndarray, truth: np.ndarray, split: Any, size: int | None) -> np.ndarray:
+    """Errors of all rows held out once per draw, with ``size`` records of the training side (None: all of them)."""
+    found = []
+    for draw in range(DRAWS):
+        for train, test in split(draw):
+            chosen = train if size is None else np.random.default_rng(1000 + draw).choice(train, size, replace=False)
+            correction = fit(z[chosen], truth[chosen], prior[chosen])
+            found.append(errors(prior[test] * correction.factor(z[test]), truth[test]))
+    return np.concatenate(found)
+
+
+def summary(found: np.ndarray) -> dict[str, float]:
+    return {"mape": float(found.mean()), "median": float(np.median(found)), "p90": float(np.quantile(found, 0.9))}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("records", nargs="*", type=Path, metavar="RECORDS", help="journals of `perfpass measure`")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results here")
+    options = parser.parse_args()
+
+    paths = options.records or measured.journals()
+    facts = {key: value for path in paths for key, value in read(path).facts.items()}
+    rows = measured.load(paths)
+    rows = rows[(rows.status == "ok") & (rows["mode"] == "inference") & rows.runtime.isin(["torch", "onnxruntime"])]
+    rows = rows[rows.threads.isna() & (rows.repeat == 0) & ~rows.flags.str.contains("contended")].reset_index(drop=True)
+    z, prior, has = predicted(rows, facts)
+    rows = rows[has].reset_index(drop=True)
+    truth = rows.latency_ms.to_numpy(float) * 1e-3
+    models = rows.model.to_numpy(str)
+
+    splits = {
+        "random halves": lambda draw: halves(len(rows), draw),
+        "by architecture": lambda draw: by_architecture(models, draw),
+    }
+    results: dict[str, Any] = {"rows": len(rows), "models": len(set(models))}
+    shown = []
+    for runtime in ("torch", "onnxruntime"):
+        alone = (rows.runtime == runtime).to_numpy()
+        found = summary(errors(prior[alone], truth[alone]))
+        results[f"no record, {runtime}"] = found
+        shown.append([f"any ({runtime})", "none (catalogue and measured GEMM and copy rates)", *_cells(found)])
+    for name, split in splits.items():
+        for size in (*SIZES, None):
+            found = summary(learned(z, prior, truth, split, size))
+            label = "all of the training side" if size is None else str(size)
+            results[f"{label}, {name}"] = found
+            shown.append([name, label, *_cells(found)])
+    print(f"{len(rows)} records of {len(set(models))} models\n")
+    print(table(["split", "records learned from", "MAPE", "median", "P90"], shown) + "\n")
+    full = fit(z, truth, prior)
+    worst = np.argsort(-np.abs(full.residual))[:10]
+    print("worst, left out one by one:")
+    for index in worst:
+        row = rows.iloc[index]
+        what = f"{row.model} {row.runtime} {row.precision} {row.layout} batch {row.batch}"
+        print(f"  {what}: {truth[index] * 1e3:.2f} ms, {np.exp(-full.residual[index]) - 1:+.0%}")
+    print()
+    publish("own_device", results, ("torch", "timm", "onnxruntime"), options.json)
+
+
+def _cells(found: dict[str, float]) -> list[str]:
+    return [f"{found[name]:.1%}" for name in ("mape", "median", "p90")]
+
+
+if __name__ == "__main__":
+    main()
