@@ -2,17 +2,18 @@
 
     python benchmarks/own_device.py [RECORDS ...] [--json FILE]
 
-Takes inference records of images and of encoders in torch and onnxruntime (default: those in data/records/measured), predicts each
-run from its graph (traced without weights), and corrects the prediction with 10, with 32 and with all records of
-the training side (perfpass.training.calibration). Splits: random halves, and five folds in which no architecture is on both
-sides. The 10 and the 32 are drawn twenty times with fixed seeds; the table shows means over the draws.
+Takes inference records of images and of encoders in torch and onnxruntime (default: those in data/records/measured),
+predicts each run from its graph (traced without weights), and corrects the prediction with 10, with 32 and with all
+records of the training side (perfpass.training.calibration). Splits: random halves, and five folds in which no
+architecture is on both sides. The 10 and the 32 are drawn twenty times with fixed seeds; the table shows means over
+the draws.
 """
 
 from __future__ import annotations
 
 import argparse
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ FOLDS = 5
 SIZES = (10, 32)
 
 
-@lru_cache(maxsize=None)
+@cache
 def graph(model: str, batch: int, image_size: int | None, length: int | None) -> Any:
     source, _, name = model.partition(":")
     if source == "hf":

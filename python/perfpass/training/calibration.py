@@ -1,8 +1,8 @@
 """What a few measurements on a device tell about all others there: a correction of the prediction's logarithm.
 
-log(measured / predicted) = w . z with z the standardised traits of a run (a constant first), w by ridge regression. The strength of
-the ridge is chosen by leave-one-out on the measurements themselves, in closed form, so ten measurements mostly give one scale
-factor, and hundreds a factor per kind of operator.
+log(measured / predicted) = w . z with z the standardised traits of a run (a constant first), w by ridge regression.
+The strength of the ridge is chosen by leave-one-out on the measurements themselves, in closed form, so ten
+measurements mostly give one scale factor, and hundreds a factor per kind of operator.
 """
 
 from __future__ import annotations
