@@ -6,12 +6,14 @@ import contextlib
 import ctypes
 import importlib
 import json
-import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict
+from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,8 +57,7 @@ class LocalPool:
         if not busy:
             return []
         soonest = min(worker.deadline for worker in busy)
-        handles: list[Any] = [worker.connection for worker in busy] + [worker.process.sentinel for worker in busy]
-        wait(handles, timeout=max(0.0, soonest - time.monotonic()))
+        wait([worker.connection for worker in busy], timeout=max(0.0, soonest - time.monotonic()))
         answers = [answer for worker in busy if (answer := worker.answer()) is not None]
         for answer in answers:
             if not isinstance(answer, Measured):
@@ -71,11 +72,15 @@ class LocalPool:
 
 
 class _Worker:
+    """A process started afresh, not by multiprocessing, which would need the main module of whoever runs a campaign."""
+
     def __init__(self, device: str, log: Path) -> None:
-        context = multiprocessing.get_context("spawn")
-        self.connection, theirs = context.Pipe()
-        self.process = context.Process(target=serve, args=(theirs, device, str(log)), daemon=True)
-        self.process.start()
+        self.connection, theirs = Pipe()
+        command = [sys.executable, "-m", "perfpass.measure.local", str(theirs.fileno()), device, str(log)]
+        # A session of its own: Ctrl-C stays with the campaign, and one kill of its group reaches the children.
+        self.process = subprocess.Popen(
+            command, pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL, start_new_session=True
+        )
         theirs.close()
         self.device = device
         self.busy = False
@@ -92,10 +97,7 @@ class _Worker:
                 raise DeviceError(f"{self.device}: the measuring process gave no answer in {timeout_s:.0f} s")
             answer = json.loads(self.connection.recv_bytes())
         except EOFError as error:
-            self.process.join(5)
-            raise DeviceError(
-                f"{self.device}: the measuring process ended ({_ending(self.process.exitcode)})"
-            ) from error
+            raise DeviceError(f"{self.device}: the measuring process ended ({self._ending()})") from error
         if "error" in answer:
             raise _error(answer)
         return answer["result"]
@@ -114,25 +116,24 @@ class _Worker:
                 self.busy = False
                 return Measured(self.device, result)
         except (EOFError, OSError):
-            self.process.join(5)
-            return Died(self.device, _ending(self.process.exitcode))
-        if not self.process.is_alive():
-            return Died(self.device, _ending(self.process.exitcode))
+            return Died(self.device, self._ending())
         return TimedOut(self.device) if time.monotonic() >= self.deadline else None
+
+    def _ending(self) -> str:
+        try:
+            code = self.process.wait(5)
+        except subprocess.TimeoutExpired:
+            return "it closed its connection"
+        if code < 0:
+            name = signal.Signals(-code).name
+            return f"killed by {name}" + ("; the system kills so when memory runs out" if name == "SIGKILL" else "")
+        return f"exit code {code}"
 
     def close(self) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid or 0, signal.SIGKILL)  # the measuring child too
-        self.process.kill()
-        self.process.join()
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
         self.connection.close()
-
-
-def _ending(code: int | None) -> str:
-    if code is not None and code < 0:
-        name = signal.Signals(-code).name
-        return f"killed by {name}" + ("; the system kills so when memory runs out" if name == "SIGKILL" else "")
-    return f"exit code {code}"
 
 
 def _error(answer: dict[str, Any]) -> PerfPassError:
@@ -145,7 +146,6 @@ def _error(answer: dict[str, Any]) -> PerfPassError:
 
 def serve(connection: Connection, device: str, log: str) -> None:
     """The worker's loop: JSON requests in, JSON answers out, until the parent is gone."""
-    os.setpgid(0, 0)  # a group of its own: Ctrl-C stays with the parent, and one kill reaches the children
     _die_with_parent()
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(output, 1)
@@ -218,3 +218,7 @@ def _perform(collector: Collector, request: dict[str, Any]) -> dict[str, Any]:
 
 def _reply(connection: Connection, result: Any) -> None:
     connection.send_bytes(json.dumps({"result": result}).encode())
+
+
+if __name__ == "__main__":
+    serve(Connection(int(sys.argv[1])), sys.argv[2], sys.argv[3])
