@@ -26,7 +26,7 @@ from typing import Any
 from report import figure, publish, table
 
 MODELS = ("timm:resnet18", "timm:mobilenetv2_100", "timm:vit_tiny_patch16_224", "timm:efficientnet_b0", "hf:bert-small")
-ROUNDS = 5
+ROUNDS = 4
 THREADS = os.cpu_count() or 1
 PACKAGES = ("torch", "timm", "transformers", "onnxruntime")
 
@@ -218,7 +218,7 @@ def main() -> None:
     print(table(["model", "collector, peak MB", "GNU time, peak MB", "difference"], shown) + "\n")
     killed = kills(options.kills)
     print(", ".join(f"{name.replace('_', ' ')} {value}" for name, value in killed.items()) + "\n")
-    publish("collector", {"latency": rows, "memory": peaks, "kills": killed}, PACKAGES, options.json)
+    publish("collector", {"rounds": ROUNDS, "latency": rows, "memory": peaks, "kills": killed}, PACKAGES, options.json)
 
 
 if __name__ == "__main__":

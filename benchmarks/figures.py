@@ -79,7 +79,46 @@ def cold_start(document: dict[str, Any]) -> str:
     return f"{table(['process', 'wall ms'], rows)}\n\n{note}"
 
 
-TABLES: dict[str, Callable[[dict[str, Any]], str]] = {"featurize": featurize, "cold_start": cold_start}
+def collector(document: dict[str, Any]) -> str:
+    """The collector beside other ways of measuring, and the campaigns killed."""
+    header = ["model", "runtime", "perfpass measure, ms", "the other way, ms", "difference", "spread of the two"]
+    rows = [
+        [
+            *(row["model"], row["runtime"], figure(row["collector_ms"]), figure(row["peer_ms"])),
+            *(f"{row['difference']:+.1%}", f"{row['collector_spread']:.1%}, {row['peer_spread']:.1%}"),
+        ]
+        for row in document["latency"]
+    ]
+    kills = document["kills"]
+    overhead = max(row["overhead_share"] for row in document["latency"])
+    peaks = [abs(row["difference"]) for row in document["memory"]]
+    return (
+        f"{table(header, rows)}\n\nMedians of {document['rounds']} processes each, taken in turn; the other way is "
+        "torch.utils.benchmark or onnxruntime's own profile, the spread is between the slowest and the fastest process. "
+        f"Time between iterations at most {overhead:.2%}. Peak resident memory against GNU time: within {max(peaks):.1%}. "
+        f"{kills['kills']} campaigns killed with SIGKILL: {kills['lost']} records lost, {kills['doubled']} doubled, all "
+        f"{kills['records']} there after the last run. {_setting(document)}."
+    )
+
+
+def own_device(document: dict[str, Any]) -> str:
+    """Error on this machine before and after learning from its records."""
+    rows = [
+        [row["split"], row["learned_from"], *(f"{row[name]:.1%}" for name in ("mape", "median", "p90"))]
+        for row in document["lines"]
+    ]
+    return (
+        f"{table(['split', 'learned from', 'MAPE', 'median', 'P90'], rows)}\n\n{document['rows']} records of "
+        f"{document['models']} models on {document['machine']['processor']}, {document['machine']['cores']} cores."
+    )
+
+
+TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
+    "featurize": featurize,
+    "cold_start": cold_start,
+    "collector": collector,
+    "own_device": own_device,
+}
 # Written as Markdown by `perfpass evaluate --output`.
 ACCURACY = ROOT / "data" / "results" / "accuracy.md"
 

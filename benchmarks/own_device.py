@@ -166,21 +166,21 @@ def main() -> None:
         "random halves": lambda draw: halves(len(rows), draw),
         "by architecture": lambda draw: by_architecture(models, draw),
     }
-    results: dict[str, Any] = {"rows": len(rows), "models": len(set(models))}
-    shown = []
+    lines: list[dict[str, Any]] = []
     for runtime in ("torch", "onnxruntime"):
         alone = (rows.runtime == runtime).to_numpy()
         found = summary(errors(prior[alone], truth[alone]))
-        results[f"no record, {runtime}"] = found
-        shown.append([f"any ({runtime})", "none (catalogue and measured GEMM and copy rates)", *_cells(found)])
+        lines.append({"split": f"any, {runtime}", "learned_from": "no record of it", **found})
     for name, split in splits.items():
         for size in (*SIZES, None):
             found = summary(learned(z, prior, truth, split, size))
-            label = "all of the training side" if size is None else str(size)
-            results[f"{label}, {name}"] = found
-            shown.append([name, label, *_cells(found)])
+            label = "all of the training side" if size is None else f"{size} records"
+            lines.append({"split": name, "learned_from": label, **found})
     print(f"{len(rows)} records of {len(set(models))} models\n")
-    print(table(["split", "records learned from", "MAPE", "median", "P90"], shown) + "\n")
+    shown = [
+        [row["split"], row["learned_from"], *(f"{row[n]:.1%}" for n in ("mape", "median", "p90"))] for row in lines
+    ]
+    print(table(["split", "learned from", "MAPE", "median", "P90"], shown) + "\n")
     full = fit(z, truth, prior)
     worst = np.argsort(-np.abs(full.residual))[:10]
     print("worst, left out one by one:")
@@ -189,11 +189,8 @@ def main() -> None:
         what = f"{row.model} {row.runtime} {row.precision} {row.layout} batch {row.batch}"
         print(f"  {what}: {truth[index] * 1e3:.2f} ms, {np.exp(-full.residual[index]) - 1:+.0%}")
     print()
+    results = {"rows": len(rows), "models": len(set(models)), "lines": lines}
     publish("own_device", results, ("torch", "timm", "onnxruntime"), options.json)
-
-
-def _cells(found: dict[str, float]) -> list[str]:
-    return [f"{found[name]:.1%}" for name in ("mape", "median", "p90")]
 
 
 if __name__ == "__main__":
