@@ -94,10 +94,10 @@ def collector(document: dict[str, Any]) -> str:
     peaks = [abs(row["difference"]) for row in document["memory"]]
     return (
         f"{table(header, rows)}\n\nMedians of {document['rounds']} processes each, taken in turn; the other way is "
-        "torch.utils.benchmark or onnxruntime's own profile, the spread is between the slowest and the fastest process. "
-        f"Time between iterations at most {overhead:.2%}. Peak resident memory against GNU time: within {max(peaks):.1%}. "
-        f"{kills['kills']} campaigns killed with SIGKILL: {kills['lost']} records lost, {kills['doubled']} doubled, all "
-        f"{kills['records']} there after the last run. {_setting(document)}."
+        "torch.utils.benchmark or onnxruntime's own profile, the spread is between the slowest and the fastest "
+        f"process. Time between iterations at most {overhead:.2%}. Peak resident memory against GNU time: within "
+        f"{max(peaks):.1%}. {kills['kills']} campaigns killed with SIGKILL: {kills['lost']} records lost, "
+        f"{kills['doubled']} doubled, all {kills['records']} there after the last run. {_setting(document)}."
     )
 
 
