@@ -31,6 +31,7 @@ IMPORTED_WHERE_USED = (
     "scipy",
     "xgboost",
     "networkx",
+    "matplotlib",
 )
 
 

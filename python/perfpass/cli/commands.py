@@ -134,6 +134,13 @@ def measure(options: Any) -> int:
     return run(options)
 
 
+def roofline(options: Any) -> int:
+    """`perfpass roofline`."""
+    from perfpass.cli.characterising import run
+
+    return run(options)
+
+
 def train(options: Any) -> int:
     """`perfpass train`."""
     run = _training("train")

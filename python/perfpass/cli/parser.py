@@ -88,6 +88,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_features(commands)
     _add_devices(commands)
     _add_measure(commands)
+    _add_roofline(commands)
     _add_train(commands)
     _add_evaluate(commands)
     _add_completion(commands)
@@ -239,6 +240,22 @@ def _add_measure(commands: Any) -> None:
     command.add_argument(
         "--ray-workers", type=_whole, metavar="N", help="CPU workers on the cluster (default: one a node)"
     )
+
+
+def _add_roofline(commands: Any) -> None:
+    command = _command(
+        commands,
+        "roofline",
+        _lazy("roofline"),
+        "measure what this machine's device reaches on single operators, and draw its roofline",
+        "Writes DIR/operators.jsonl (every point; what it already holds is not measured again), roofline.json,\n"
+        "roofline.svg and roofline.md (docs/roofline.md). Needs torch, psutil and matplotlib.\n\n"
+        "examples:\n  perfpass roofline --quick\n  perfpass roofline --device cuda -o records/h100-roofline",
+    )
+    command.add_argument("--device", default="cpu", metavar="D", help="cpu, cuda or cuda:N (default: cpu)")
+    command.add_argument("-o", "--output", metavar="DIR", help="folder to write to (default: records/roofline-DEVICE)")
+    command.add_argument("--quick", action="store_true", help="fewer points, less care: under a minute")
+    command.add_argument("--threads", type=_whole, metavar="N", help="threads on the CPU (default: all)")
 
 
 def _add_train(commands: Any) -> None:
