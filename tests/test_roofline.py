@@ -338,3 +338,24 @@ def test_on_cuda_small_operators_are_replayed_from_a_graph(tmp_path):
     assert (small["status"], small["launch"]) == ("ok", "graph")
     assert (large["status"], large["launch"]) == ("ok", "stream") and large["flop_s"] > 1e13
     assert too_large["status"] == "out_of_memory"
+
+
+def test_the_study_counts_the_network_as_the_graph_does():
+    import importlib.util
+
+    from perfpass import costs
+    from perfpass.importers.torch import trace
+    from perfpass.measure import unet
+
+    path = Path(__file__).resolve().parent.parent / "examples" / "downscaling_study.py"
+    spec = importlib.util.spec_from_file_location("downscaling_study", path)
+    study = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(study)
+    network = unet.UNet(unet.NAMES[study.NAME])
+    assert 3.3e6 < sum(p.numel() for p in network.parameters()) < 3.8e6
+    counted = costs.count(trace(network, (unet.CHANNELS, unet.HEIGHT, unet.WIDTH), batch=2))
+    flops, _ = study.work(2, "fp32")
+    assert flops == 2 * counted.macs.sum()
+    assert len(study.layers(2, "fp32")) == sum(
+        isinstance(m, torch.nn.Conv2d | torch.nn.ConvTranspose2d) for m in network.modules()
+    )

@@ -1,4 +1,4 @@
-"""The command line: `perfpass predict`, `inspect`, `features`, `devices`, `roofline`, `train`, `evaluate`, `completion`.
+"""Command line: `perfpass predict`, `inspect`, `features`, `devices`, `roofline`, `train`, `evaluate`, `completion`.
 
 Results go to stdout, one-line errors to stderr; the exit code says which kind of failure it was (docs/cli.md).
 """
