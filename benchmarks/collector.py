@@ -2,10 +2,9 @@
 
     python benchmarks/collector.py [--json FILE] [--kills N]
 
-Per model, the collector's median latency beside torch.utils.benchmark (blocked_autorange) or onnxruntime's own profile
-of the same session type, in alternating runs of the same process state; the peak resident memory beside GNU time's
-(`/usr/bin/time -v`) of a plain script; and N real campaigns killed with SIGKILL at random moments, then completed. Run
-it on an idle machine.
+Per model, the collector's latency beside torch.utils.benchmark (blocks of both in turn) and beside onnxruntime's own
+profile of the very same runs; the peak resident memory beside GNU time's (`/usr/bin/time -v`) of a plain script; and N
+real campaigns killed with SIGKILL at random moments, then completed. Run it on an idle machine.
 """
 
 from __future__ import annotations
@@ -26,59 +25,61 @@ from typing import Any
 from report import figure, publish, table
 
 MODELS = ("timm:resnet18", "timm:mobilenetv2_100", "timm:vit_tiny_patch16_224", "timm:efficientnet_b0", "hf:bert-small")
-ROUNDS = 4
+BLOCKS = 12
 THREADS = os.cpu_count() or 1
 PACKAGES = ("torch", "timm", "transformers", "onnxruntime")
 
-# Each program runs in a fresh process and prints one number; the collector is one of them, so that all are equal.
-COLLECTOR = """
-    import sys
-    from perfpass.measure.collector import Collector
-    from perfpass.measure.configuration import Configuration, Protocol
-    configuration = Configuration(model=sys.argv[1], runtime=sys.argv[2])
-    record = Collector("cpu").measure(configuration, Protocol(measure_min_s=1.0, measure_max_s=4.0))
-    assert record["status"] == "ok", record
-    print(record["latency_ms"]["median"], record["overhead_share"], record["memory"]["host_peak_rss_bytes"])
-"""
+# Each program runs in a fresh process and prints the collector's median, the other way's, and their own spreads.
+# torch: blocks of both in turn, so that a slow moment of the machine meets both.
 TORCH = """
-    import sys, torch
+    import statistics, sys, time, torch
     from torch.utils.benchmark import Timer
     from perfpass.measure.configuration import Configuration
     from perfpass.measure.models import build
+    from perfpass.measure.runners.torch import TorchSession
     torch.set_num_threads(THREADS)
     configuration = Configuration(model=sys.argv[1])
     built = build(configuration, "cpu")
+    session = TorchSession(configuration, built)
     inputs = built.inputs(configuration, "cpu")
-    module = built.module.eval().requires_grad_(False)
+    module = built.module
+    call = (lambda: module(inputs["x"])) if "x" in inputs else (lambda: module(**inputs))
+    ours, theirs = [], []
     with torch.no_grad():
-        call = (lambda: module(inputs["x"])) if "x" in inputs else (lambda: module(**inputs))
-        for _ in range(10):
-            call()
         timer = Timer("call()", globals={"call": call}, num_threads=THREADS)
-        print(timer.blocked_autorange(min_run_time=2.0).median * 1e3)
+        for _ in range(20):
+            session.lap()
+        for _ in range(BLOCKS):
+            ours.append(statistics.median(session.lap() for _ in range(15)))
+            theirs.append(statistics.median(timer.timeit(1).median * 1e3 for _ in range(15)))
+    print(*ours)
+    print(*theirs)
 """
+# onnxruntime: the profile of the very runs that the collector timed.
 ONNXRUNTIME = """
-    import json, sys, tempfile, os
-    from pathlib import Path
-    import statistics
+    import json, os, statistics, sys, tempfile
     import onnxruntime
     from perfpass.measure.configuration import Configuration
     from perfpass.measure.models import build
-    from perfpass.measure.runners.onnxruntime import export
+    from perfpass.measure.runners.onnxruntime import OnnxRuntimeSession
+    plain = onnxruntime.SessionOptions
+    def profiled():
+        options = plain()
+        options.enable_profiling = True
+        return options
+    onnxruntime.SessionOptions = profiled
     configuration = Configuration(model=sys.argv[1], runtime="onnxruntime")
     built = build(configuration, "cpu")
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        export(built, configuration, Path("model.onnx"))
-        options = onnxruntime.SessionOptions()
-        options.enable_profiling = True
-        session = onnxruntime.InferenceSession("model.onnx", options, providers=["CPUExecutionProvider"])
-        feed = {name: x.numpy() for name, x in built.inputs(configuration, "cpu").items()}
-        for _ in range(60):
-            session.run(None, feed)
-        events = json.loads(Path(session.end_profiling()).read_text())
-        runs = [e["dur"] / 1e3 for e in events if e.get("name") == "model_run"]
-        print(statistics.median(runs[20:]))
+        session = OnnxRuntimeSession(configuration, built)
+        laps = [session.lap() for _ in range(20 + 15 * BLOCKS)][20:]
+        with open(session._session.end_profiling()) as file:
+            events = json.load(file)
+    runs = [event["dur"] / 1e3 for event in events if event.get("name") == "model_run"][20:]
+    blocks = range(0, len(laps), 15)
+    print(*(statistics.median(laps[i : i + 15]) for i in blocks))
+    print(*(statistics.median(runs[i : i + 15]) for i in blocks))
 """
 # What the collector measures, without the collector: the peak of the whole process is GNU time's to read.
 PLAIN = """
@@ -95,6 +96,10 @@ PLAIN = """
         for _ in range(20):
             built.module(inputs["x"]) if "x" in inputs else built.module(**inputs)
 """
+IMPORTS = """
+    from perfpass.measure.local import preload
+    preload()
+"""
 CAMPAIGN = """
 name = "kills"
 [protocol]
@@ -108,44 +113,48 @@ threads = [1, 2]
 """
 
 
-def numbers(program: str, *arguments: str) -> list[float]:
-    text = textwrap.dedent(program).replace("THREADS", str(THREADS))
-    done = subprocess.run([sys.executable, "-c", text, *arguments], capture_output=True, text=True, check=True)
-    return [float(value) for value in done.stdout.split()]
-
-
-def agreement(model: str, runtime: str, peer: str) -> dict[str, Any]:
-    """Medians of alternating fresh processes, so that a slow moment of the machine meets both."""
-    ours, theirs, overhead = [], [], []
-    for _ in range(ROUNDS):
-        latency, share, _ = numbers(COLLECTOR, model, runtime)
-        ours.append(latency)
-        overhead.append(share)
-        theirs += numbers(peer, model)
-    mine, other = statistics.median(ours), statistics.median(theirs)
+def agreement(model: str, runtime: str, program: str) -> dict[str, Any]:
+    """Medians over blocks of fifteen iterations; the difference is the median of the blocks' own differences."""
+    text = textwrap.dedent(program).replace("THREADS", str(THREADS)).replace("BLOCKS", str(BLOCKS))
+    done = subprocess.run([sys.executable, "-c", text, model], capture_output=True, text=True, check=True)
+    ours, theirs = ([float(value) for value in line.split()] for line in done.stdout.splitlines()[-2:])
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "perfpass", "measure", model, "--runtime", runtime, "-o", folder]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        record = _records(Path(folder))[0]
     return {
         "model": model,
         "runtime": runtime,
-        "collector_ms": mine,
+        "collector_ms": statistics.median(ours),
         "collector_spread": max(ours) / min(ours) - 1,
-        "peer_ms": other,
+        "peer_ms": statistics.median(theirs),
         "peer_spread": max(theirs) / min(theirs) - 1,
-        "difference": mine / other - 1,
-        "overhead_share": statistics.median(overhead),
+        "difference": statistics.median(a / b for a, b in zip(ours, theirs, strict=True)) - 1,
+        "overhead_share": record["overhead_share"],
     }
 
 
-def resident(model: str) -> dict[str, Any]:
-    text = textwrap.dedent(PLAIN).replace("THREADS", str(THREADS))
-    command = ["/usr/bin/time", "-v", sys.executable, "-c", text, model]
+def gnu_time_peak_bytes(program: str, *arguments: str) -> int:
+    text = textwrap.dedent(program).replace("THREADS", str(THREADS))
+    command = ["/usr/bin/time", "-v", sys.executable, "-c", text, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    peer = int(re.search(r"Maximum resident set size \(kbytes\): (\d+)", done.stderr)[1]) * 1024
+    found = re.search(r"Maximum resident set size \(kbytes\): (\d+)", done.stderr)
+    assert found is not None, done.stderr
+    return int(found[1]) * 1024
+
+
+def resident(model: str, imports_bytes: int) -> dict[str, Any]:
+    """The model's own peak: over the collector's baseline, and over that of a process that only imports, by GNU time.
+
+    The whole peaks differ by a constant: a fork does not map the library pages that it never touches.
+    """
+    peer = gnu_time_peak_bytes(PLAIN, model) - imports_bytes
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run(
             [sys.executable, "-m", "perfpass", "measure", model, "-o", folder], check=True, stdout=subprocess.DEVNULL
         )
-        record = _records(Path(folder))[0]
-    mine = record["memory"]["host_peak_rss_bytes"]
+        memory = _records(Path(folder))[0]["memory"]
+    mine = memory["host_peak_rss_bytes"] - memory["host_baseline_rss_bytes"]
     return {"model": model, "collector_mb": mine / 1e6, "gnu_time_mb": peer / 1e6, "difference": mine / peer - 1}
 
 
@@ -209,16 +218,17 @@ def main() -> None:
         ]
         for row in rows
     ]
-    print(f"medians of {ROUNDS} processes each; the other way: torch.utils.benchmark, onnxruntime's profile\n")
+    print(f"medians of {BLOCKS} blocks; the other way: torch.utils.benchmark, onnxruntime's profile\n")
     print(table(header, shown) + "\n")
-    peaks = [resident(model) for model in MODELS]
+    imports_bytes = gnu_time_peak_bytes(IMPORTS)
+    peaks = [resident(model, imports_bytes) for model in MODELS]
     shown = [
         [p["model"], f"{p['collector_mb']:.0f}", f"{p['gnu_time_mb']:.0f}", f"{p['difference']:+.1%}"] for p in peaks
     ]
-    print(table(["model", "collector, peak MB", "GNU time, peak MB", "difference"], shown) + "\n")
+    print(table(["model", "collector, MB over imports", "GNU time, MB over imports", "difference"], shown) + "\n")
     killed = kills(options.kills)
     print(", ".join(f"{name.replace('_', ' ')} {value}" for name, value in killed.items()) + "\n")
-    publish("collector", {"rounds": ROUNDS, "latency": rows, "memory": peaks, "kills": killed}, PACKAGES, options.json)
+    publish("collector", {"blocks": BLOCKS, "latency": rows, "memory": peaks, "kills": killed}, PACKAGES, options.json)
 
 
 if __name__ == "__main__":

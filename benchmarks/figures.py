@@ -93,11 +93,12 @@ def collector(document: dict[str, Any]) -> str:
     overhead = max(row["overhead_share"] for row in document["latency"])
     peaks = [abs(row["difference"]) for row in document["memory"]]
     return (
-        f"{table(header, rows)}\n\nMedians of {document['rounds']} processes each, taken in turn; the other way is "
-        "torch.utils.benchmark or onnxruntime's own profile, the spread is between the slowest and the fastest "
-        f"process. Time between iterations at most {overhead:.2%}. Peak resident memory against GNU time: within "
-        f"{max(peaks):.1%}. {kills['kills']} campaigns killed with SIGKILL: {kills['lost']} records lost, "
-        f"{kills['doubled']} doubled, all {kills['records']} there after the last run. {_setting(document)}."
+        f"{table(header, rows)}\n\nMedians of {document['blocks']} blocks of fifteen iterations; the other way is "
+        "torch.utils.benchmark in turn with ours, or onnxruntime's own profile of the same runs; the spread is between "
+        f"the slowest and the fastest block. Time between iterations at most {overhead:.2%}. Peak resident memory "
+        f"over the imports' against GNU time: within {max(peaks):.1%}. {kills['kills']} campaigns killed with SIGKILL: "
+        f"{kills['lost']} records lost, {kills['doubled']} doubled, all {kills['records']} there after the last run. "
+        f"{_setting(document)}."
     )
 
 

@@ -267,6 +267,7 @@ def test_every_runtime_and_mode_gives_a_record(measured):
         )
         assert record["memory"]["host_peak_rss_bytes"] > 0
         assert record["ran"]["parameters"] > 0
+        assert 0 < record["host"]["cpu_share"] <= 1.05
         assert record["environment"] in contents.facts
     facts = next(iter(contents.facts.values()))
     assert facts["capability"]["gemm_flop_s"]["fp32"] > 1e9

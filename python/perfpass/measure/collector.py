@@ -8,6 +8,7 @@ import math
 import os
 import re
 import resource
+import statistics
 import time
 import traceback
 from datetime import UTC, datetime
@@ -28,6 +29,10 @@ from perfpass.model_sources import is_out_of_memory
 _IDLE_S = 2.0
 _MEMORY_SHARE = 0.9  # of the memory that is free when a campaign on the CPU starts; beyond it a machine swaps or kills
 _SLOWING = {"power_cap", "hardware_slowdown", "thermal_software", "thermal_hardware", "power_brake"}
+# A product and a copy of two to three milliseconds each on two cores of 2024; their first laps warm the caches.
+_REFERENCE_SIDE = 512
+_REFERENCE_BYTES = 32 * 2**20
+_REFERENCE_LAPS = 11
 _UNITS = {"b": 1, "bytes": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
 
 
@@ -95,7 +100,10 @@ class Collector:
         try:
             baseline = self._start()
             session = self._open(configuration)
+            before = self._reference(configuration)
             record |= {"status": "ok"} | self._measured(session, configuration, protocol, baseline)
+            if before is not None:
+                record["reference_ms"] = {"before": before, "after": self._reference(configuration)}
         except Exception as error:
             record |= self._failure(error)
             if record["status"] != "unsupported":
@@ -134,6 +142,32 @@ class Collector:
             gc.collect()
             self._built = (wanted, build(configuration, on))
         return open_session(configuration, self._built[1])
+
+    def _reference(self, configuration: Configuration) -> dict[str, float] | None:
+        """Times, in ms, of a small matrix product and a copy on the CPU; None on a GPU, whose clocks NVML tells.
+
+        A virtual machine sees neither its clock nor its neighbours: the same work before and after a measurement tells
+        a slow moment of the machine from a slow model.
+        """
+        if self.device != "cpu":
+            return None
+        import torch
+
+        torch.set_num_threads(configuration.threads or len(os.sched_getaffinity(0)))
+        a = torch.full((_REFERENCE_SIDE, _REFERENCE_SIDE), 0.5)
+        out = torch.empty_like(a)
+        block = torch.full((_REFERENCE_BYTES // 4,), 0.5)
+        target = torch.empty_like(block)
+        works = {"gemm": lambda: torch.mm(a, a, out=out), "copy": lambda: target.copy_(block)}
+        found = {}
+        for name, work in works.items():
+            times = []
+            for _ in range(_REFERENCE_LAPS):
+                start = time.perf_counter_ns()
+                work()
+                times.append((time.perf_counter_ns() - start) / 1e6)
+            found[name] = float(f"{statistics.median(times[2:]):.6g}")
+        return found
 
     def _measured(
         self, session: Session, configuration: Configuration, protocol: Protocol, baseline: int

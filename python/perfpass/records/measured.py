@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable
 from dataclasses import fields
@@ -56,8 +57,11 @@ def journals() -> list[Path]:
 def load(paths: Iterable[str | os.PathLike[str]] | None = None) -> pandas.DataFrame:
     """One row per record of ``paths`` (default `journals`), whatever its status.
 
-    Columns: the configuration's fields, the record's own, and those of `_NESTED` and `_FACTS`; ``flags`` is a text with
-    spaces between. A record that occurs in several journals (merged ones) is kept once. Raises FileError, FormatError.
+    Columns: the configuration's fields, the record's own, and those of `_NESTED` and `_FACTS`; ``flags`` is a text
+    with spaces between; ``gemm_slowdown`` and ``copy_slowdown`` are the times of the
+    reference work (the slower of before and after) over their least in the same environment with the same threads, NaN
+    where a record has none. A record
+    that occurs in several journals (merged ones) is kept once. Raises FileError, FormatError.
     """
     import pandas
 
@@ -72,6 +76,18 @@ def load(paths: Iterable[str | os.PathLike[str]] | None = None) -> pandas.DataFr
             row |= {name: record.get(name) for name in _PLAIN}
             row |= {name: record.get(outer, {}).get(inner) for name, (outer, inner) in _NESTED.items()}
             row |= {name: facts.get(outer, {}).get(inner) for name, (outer, inner) in _FACTS.items()}
+            row["reference_ms"] = record.get("reference_ms")
             row["flags"] = " ".join(record.get("flags", ()))
             rows[record["key"], record["environment"], record["measured_at"]] = row
-    return pandas.DataFrame(list(rows.values()))
+    table = pandas.DataFrame(list(rows.values()))
+    return table if table.empty else _with_slowdown(table)
+
+
+def _with_slowdown(table: pandas.DataFrame) -> pandas.DataFrame:
+    import pandas
+
+    for name in ("gemm", "copy"):
+        times = [max(r[name] for r in (ref["before"], ref["after"])) if ref else math.nan for ref in table.reference_ms]
+        least = pandas.Series(times).groupby([table.environment, table.threads], dropna=False).transform("min")
+        table[f"{name}_slowdown"] = times / least
+    return table.drop(columns="reference_ms")
