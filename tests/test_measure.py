@@ -364,7 +364,7 @@ def test_no_process_outlives_a_killed_campaign(tmp_path):
     children = psutil.Process(process.pid).children(recursive=True)
     process.kill()
     process.wait()
-    assert len(children) >= 2
+    assert children  # the worker, and its measuring child unless it is between two configurations
     _, alive = psutil.wait_procs(children, timeout=10)
     assert not alive
     records = _records(tmp_path)
