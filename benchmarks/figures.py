@@ -109,9 +109,16 @@ def own_device(document: dict[str, Any]) -> str:
         [row["split"], row["learned_from"], *(f"{row[name]:.1%}" for name in ("mape", "median", "p90"))]
         for row in document["lines"]
     ]
+    zero_shot = "; ".join(
+        f"{row['split'].removeprefix('any, ')} {row['median_ratio']:.1f} times the measured time (median of "
+        f"{row['rows']}), 90 % intervals hold for {row['covered']:.0%}"
+        for row in document["lines"]
+        if "covered" in row
+    )
     return (
         f"{table(['split', 'learned from', 'MAPE', 'median', 'P90'], rows)}\n\n{document['rows']} records of "
-        f"{document['models']} models on {document['machine']['processor']}, {document['machine']['cores']} cores."
+        f"{document['models']} models on {document['machine']['processor']}, {document['machine']['cores']} cores. "
+        f"Without a record: {zero_shot}."
     )
 
 

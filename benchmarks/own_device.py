@@ -83,9 +83,11 @@ CLASSES = (
 )
 
 
-def predicted(rows: Any, facts: dict[str, dict[str, Any]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Traits [N, F], predicted seconds [N] and which rows have a prediction [N]; without any record of the device."""
-    found, seconds, has = [], [], []
+def predicted(rows: Any, facts: dict[str, dict[str, Any]]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Without any record of the device: traits [N, F], seconds [N], which of the M rows have a prediction [M], and
+    whether the interval holds the measured time [N].
+    """
+    found, seconds, has, covered = [], [], [], []
     for row in rows.itertuples():
         size = None if np.isnan(row.ran_image_size) else int(row.ran_image_size)
         length = None if np.isnan(row.ran_sequence_length) else int(row.ran_sequence_length)
@@ -106,7 +108,8 @@ def predicted(rows: Any, facts: dict[str, dict[str, Any]]) -> tuple[np.ndarray, 
         has.append(True)
         seconds.append(prediction.latency_ms.median * 1e-3)
         found.append(traits(row, prediction, network.node_count))
-    return np.array(found), np.array(seconds), np.array(has)
+        covered.append(prediction.latency_ms.low <= row.latency_ms <= prediction.latency_ms.high)
+    return np.array(found), np.array(seconds), np.array(has), np.array(covered)
 
 
 def errors(estimate: np.ndarray, truth: np.ndarray) -> np.ndarray:
@@ -153,7 +156,7 @@ def main() -> None:
     rows = rows[rows.threads.isna() & (rows.repeat == 0) & ~rows["flags"].str.contains("contended")].reset_index(
         drop=True
     )
-    z, prior, has = predicted(rows, facts)
+    z, prior, has, covered = predicted(rows, facts)
     rows = rows[has].reset_index(drop=True)
     truth = rows.latency_ms.to_numpy(float) * 1e-3
     models = rows.model.to_numpy(str)
@@ -166,7 +169,9 @@ def main() -> None:
     for runtime in ("torch", "onnxruntime"):
         alone = (rows.runtime == runtime).to_numpy()
         found = summary(errors(prior[alone], truth[alone]))
-        lines.append({"split": f"any, {runtime}", "learned_from": "no record of it", **found})
+        ratio = float(np.median(prior[alone] / truth[alone]))
+        zero_shot = {"covered": float(covered[alone].mean()), "median_ratio": ratio, "rows": int(alone.sum())}
+        lines.append({"split": f"any, {runtime}", "learned_from": "no record of it", **found, **zero_shot})
     for name, split in splits.items():
         for size in (*SIZES, None):
             found = summary(learned(z, prior, truth, split, size))
@@ -177,6 +182,13 @@ def main() -> None:
         [row["split"], row["learned_from"], *(f"{row[n]:.1%}" for n in ("mape", "median", "p90"))] for row in lines
     ]
     print(table(["split", "learned from", "MAPE", "median", "P90"], shown) + "\n")
+    for row in lines:
+        if "covered" in row:
+            print(
+                f"{row['split']}: {row['rows']} rows, predicted over measured {row['median_ratio']:.2f} (median), ",
+                end="",
+            )
+            print(f"intervals hold for {row['covered']:.0%}")
     full = fit(z, truth, prior)
     worst = np.argsort(-np.abs(full.residual))[:10]
     print("worst, left out one by one:")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
-from perfpass.errors import ArgumentError, UnsupportedError
+from perfpass.cli.session import Progress, need
+from perfpass.errors import ArgumentError
 from perfpass.measure.campaign_file import Campaign, campaign, read_campaign
 from perfpass.measure.configuration import Configuration
 from perfpass.measure.order import informative_order
@@ -32,11 +32,11 @@ def run(options: Any) -> int:
         for configuration in informative_order(wanted.configurations):
             print(_line(configuration))
         return 0
-    _need_packages()
+    need("measure", "torch", "psutil")
     from perfpass.measure.campaign import run as run_campaign
 
     output = Path(options.output or Path("records") / wanted.name)
-    with _Progress() as progress:
+    with Progress("configuration") as progress:
         outcome = run_campaign(
             wanted,
             output,
@@ -62,18 +62,6 @@ def _campaign(options: Any) -> Campaign:
     return campaign({"sweep": [{"model": options.models} | given]}, default_name="measured", **fixed)
 
 
-def _need_packages() -> None:
-    """Raises UnsupportedError, with what to install, where a package that every measurement needs is missing."""
-    missing = []
-    for module, package in (("torch", "torch"), ("psutil", "psutil"), ("tqdm", "tqdm")):
-        try:
-            __import__(module)
-        except ImportError:
-            missing.append(package)
-    if missing:
-        raise UnsupportedError(f"`perfpass measure` needs {', '.join(missing)}: pip install {' '.join(missing)}")
-
-
 def _pool(options: Any, wanted: Campaign, log: Path) -> Any:
     devices = sorted({configuration.device for configuration in wanted.configurations})
     if options.ray is not None:
@@ -91,24 +79,3 @@ def _line(configuration: Configuration) -> str:
     fields = configuration.to_dict()
     model = fields.pop("model")
     return f"{model} " + " ".join(f"{name}={value}" for name, value in fields.items() if name != "repeat" or value)
-
-
-class _Progress:
-    """A bar on stderr with the remaining time, where stderr is a terminal; silent otherwise."""
-
-    def __enter__(self) -> _Progress:
-        self._bar: Any = None
-        return self
-
-    def __call__(self, what: str, done: int, total: int) -> None:
-        if self._bar is None:
-            from tqdm import tqdm
-
-            tqdm.monitor_interval = 0  # no thread beside the measurement
-            self._bar = tqdm(total=total, unit="configuration", disable=not sys.stderr.isatty(), smoothing=0.05)
-        self._bar.set_postfix_str(what, refresh=False)
-        self._bar.update(done - self._bar.n)
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.close()

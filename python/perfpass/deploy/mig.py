@@ -22,9 +22,7 @@ def hint(memory_bytes: float, device: Device) -> MigHint:
     (+me) are left out. ``instances_per_gpu`` is how many of the profile one GPU holds. Raises ArgumentError for a
     size that is not a finite number of at least 0.
     """
-    if not math.isfinite(memory_bytes) or memory_bytes < 0:
-        raise ArgumentError(f"memory must be a finite number of bytes, at least 0, got {memory_bytes!r}")
-    need = f"{memory_bytes / 2**30:.2f} GiB"
+    need = _need(memory_bytes)
     geometry = device.mig
     if geometry is None:
         return MigHint(None, 0, _reason_without_mig(memory_bytes, need, device))
@@ -84,9 +82,7 @@ def advise(share: float, memory_bytes: float, device: Device) -> MigHint:
     """
     if not math.isfinite(share) or not 0 <= share <= 1:
         raise ArgumentError(f"utilisation must be between 0 and 1, got {share!r}")
-    if not math.isfinite(memory_bytes) or memory_bytes < 0:
-        raise ArgumentError(f"memory must be a finite number of bytes, at least 0, got {memory_bytes!r}")
-    need = f"{memory_bytes / 2**30:.2f} GiB"
+    need = _need(memory_bytes)
     geometry = device.mig
     if geometry is None:
         return MigHint(None, 0, _reason_without_mig(memory_bytes, need, device))
@@ -108,6 +104,13 @@ def advise(share: float, memory_bytes: float, device: Device) -> MigHint:
         f"keeps {share:.0%} of the device busy and needs up to {need}, more than any profile from "
         f"{sizes[first]}g on holds; use the whole GPU without MIG, a GPU with more memory or a smaller batch",
     )
+
+
+def _need(memory_bytes: float) -> str:
+    """The size as reasons show it. Raises ArgumentError for one that is not finite and at least 0."""
+    if not math.isfinite(memory_bytes) or memory_bytes < 0:
+        raise ArgumentError(f"memory must be a finite number of bytes, at least 0, got {memory_bytes!r}")
+    return f"{memory_bytes / 2**30:.2f} GiB"
 
 
 def _rung(share: float, sizes: int) -> int:

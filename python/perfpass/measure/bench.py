@@ -15,7 +15,7 @@ from perfpass.errors import ArgumentError, DeviceError, PerfPassError
 from perfpass.measure import facts as machine
 from perfpass.measure.configuration import Protocol, digest
 from perfpass.measure.operators import Operator
-from perfpass.measure.timing import Lap, measure
+from perfpass.measure.timing import Lap, measure, significant
 from perfpass.model_sources import is_out_of_memory
 
 PROTOCOLS = {
@@ -85,6 +85,7 @@ class Bench:
             message = " ".join(str(error).split())[:500] or type(error).__name__
             if is_out_of_memory(error):
                 record |= {"status": "out_of_memory", "message": message}
+            # torch has no kernel for this operator in this type here, in either of its ways to say so.
             elif isinstance(error, PerfPassError | NotImplementedError) or "not implemented" in message:
                 record |= {"status": "unsupported", "message": message}
             else:
@@ -194,11 +195,6 @@ class Bench:
     def close(self) -> None:
         """Ends the sampling of a GPU."""
         self._witness.close()
-
-
-def significant(value: float) -> float:
-    """Six significant digits: what a clock resolves, and no more bytes in a record."""
-    return float(f"{value:.6g}")
 
 
 class _Witness:

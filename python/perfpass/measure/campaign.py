@@ -73,13 +73,13 @@ def run(
     *,
     budget_s: float | None = None,
     retry_failed: bool = False,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Callable[[int, int, str], None] | None = None,
 ) -> Outcome:
     """Measures what of ``campaign`` is not yet in ``output``/records.jsonl, and appends it there.
 
     ``open_pool`` gets the log file's path. Every environment (device and software) among the pool's workers gets the
     whole campaign, shared among its workers. ``budget_s``: no configuration is started that would probably end later.
-    ``progress(what, done, total)`` is called after each record. An interrupt (Ctrl-C) ends the workers and is raised
+    ``progress(done, total, what)`` is called after each record. An interrupt (Ctrl-C) ends the workers and is raised
     again; the records are safe.
 
     Raises FileError, FormatError (see `Journal`), and what ``open_pool`` raises.
@@ -131,7 +131,7 @@ class _Run:
     outcome: Outcome
     started: float
     budget_s: float | None
-    progress: Callable[[str, int, int], None] | None
+    progress: Callable[[int, int, str], None] | None
     running: dict[str, Configuration] = field(default_factory=dict)
     deaths: Counter[tuple[str, str]] = field(default_factory=Counter)
 
@@ -151,7 +151,7 @@ class _Run:
                 self._take(answer, environment[answer.worker])
                 if self.progress is not None:
                     what = self.outcome_line()
-                    self.progress(what, sum(self.outcome.measured.values()), total)
+                    self.progress(sum(self.outcome.measured.values()), total, what)
         self.outcome.left = sum(map(len, self.queues.values()))
 
     def outcome_line(self) -> str:

@@ -23,7 +23,7 @@ from perfpass.measure.models import Built, build
 from perfpass.measure.nvml import Gpu
 from perfpass.measure.runners import Session, open_session
 from perfpass.measure.sampler import Sampler, conditions, mean_power
-from perfpass.measure.timing import Timing, measure
+from perfpass.measure.timing import Timing, measure, significant
 from perfpass.model_sources import is_out_of_memory
 
 _IDLE_S = 2.0
@@ -166,7 +166,7 @@ class Collector:
                 start = time.perf_counter_ns()
                 work()
                 times.append((time.perf_counter_ns() - start) / 1e6)
-            found[name] = float(f"{statistics.median(times[2:]):.6g}")
+            found[name] = significant(statistics.median(times[2:]))
         return found
 
     def _measured(
@@ -187,7 +187,7 @@ class Collector:
         flags = timing.flags(protocol) + self._host.flags(during)
         record = timing.to_dict()
         median = record["latency_ms"]["median"]
-        record["throughput_per_s"] = float(f"{configuration.batch / median * 1e3:.6g}")
+        record["throughput_per_s"] = significant(configuration.batch / median * 1e3)
         record["memory"] = session.memory() | {
             "host_peak_rss_bytes": host.peak_rss_bytes(),
             "host_opening_peak_rss_bytes": opening_peak,
@@ -223,7 +223,7 @@ class Collector:
                 return {"method": "none", "reason": self._no_energy or "too few samples"}, conditions(rows)
             return {
                 "method": power.method,
-                "energy_j": float(f"{power.mean_w * wall_s / iterations:.6g}"),
+                "energy_j": significant(power.mean_w * wall_s / iterations),
                 "power_w": round(power.mean_w, 3),
                 "power_max_w": round(power.highest_w, 3),
                 "samples": power.samples,
@@ -232,7 +232,7 @@ class Collector:
             joules = during["cpu_energy_j"]
             return {
                 "method": "rapl",
-                "energy_j": float(f"{joules / iterations:.6g}"),
+                "energy_j": significant(joules / iterations),
                 "power_w": round(joules / wall_s, 3),
             }, {}
         return {"method": "none", "reason": self._no_energy}, {}

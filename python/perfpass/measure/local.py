@@ -171,7 +171,7 @@ def serve(connection: Connection, device: str, log: str) -> None:
 
 
 def preload() -> None:
-    """Imports what runs models, so that the children of this process need not."""
+    """Imports what runs models, so that the children of this process need not. What cannot be imported tells on use."""
     for name in ("torch", "timm", "transformers", "onnxruntime"):
         with contextlib.suppress(Exception):
             if name == "timm":

@@ -38,6 +38,25 @@ class Built:
         tokens = torch.randint(0, self.vocabulary, (configuration.batch, length), device=device)
         return {"input_ids": tokens} | ({"decoder_input_ids": tokens.clone()} if self.decoder_inputs else {})
 
+    def positional(self, names: tuple[str, ...]) -> torch.nn.Module:
+        """The module with inputs by position and the first output only, as exporters and tracers want it."""
+        import torch
+
+        module, image = self.module, self.image_shape is not None
+        keywords = {"use_cache": False} if self.kind == "causal" else {}
+
+        class Positional(torch.nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.module = module
+
+            def forward(self, *values: Any) -> Any:
+                if image:
+                    return module(values[0])
+                return module(**dict(zip(names, values, strict=True)), **keywords)[0]
+
+        return Positional().eval()
+
 
 def sequence_length(configuration: Configuration) -> int:
     """The configuration's own, or 128."""

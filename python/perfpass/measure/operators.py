@@ -7,6 +7,7 @@ FLOPs over bytes (Williams, Waterman and Patterson, "Roofline", CACM 52(4), 2009
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar
@@ -20,7 +21,7 @@ _LARGEST = 2**40
 
 
 @dataclass(frozen=True, kw_only=True)
-class Operator:
+class Operator(ABC):
     """What all operators share. ``precision`` is fp32, tf32, fp16 or bf16."""
 
     name: ClassVar[str] = ""
@@ -35,14 +36,14 @@ class Operator:
                 raise ArgumentError(f"{self.name}: {field.name} {value!r}; it is a whole number of at least 1")
 
     @property
+    @abstractmethod
     def flops(self) -> int:
         """Floating-point operations of one call."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def bytes(self) -> int:
         """Bytes that one call must read and write."""
-        raise NotImplementedError
 
     @property
     def exact(self) -> bool:
@@ -54,9 +55,9 @@ class Operator:
         """The class of operators it is drawn and listed with."""
         return self.name
 
+    @abstractmethod
     def call(self, device: str) -> Callable[[], Any]:
         """A function that starts the operator once, on operands made now: standard normal, on ``device``."""
-        raise NotImplementedError
 
     def to_dict(self) -> dict[str, Any]:
         """All fields, and the operator's name as ``operator``."""

@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from perfpass.errors import ArgumentError, FileError
-from perfpass.measure.bench import PROTOCOLS, Bench, significant
+from perfpass.measure.bench import PROTOCOLS, Bench
 from perfpass.measure.configuration import digest
 from perfpass.measure.journal import Contents, Journal, known, read
 from perfpass.measure.operators import Operator, from_dict
 from perfpass.measure.sweeps import sweep
+from perfpass.measure.timing import significant
 
 JOURNAL = "operators.jsonl"
 SUMMARY = "roofline.json"

@@ -42,22 +42,23 @@ class Timing:
         percentiles = np.percentile(laps, (10, 50, 90, 95, 99))
         names = ("p10", "median", "p90", "p95", "p99")
         wall_ms = (self.ended_ns - self.started_ns) / 1e6
+        confidence = median_confidence_share(laps)
         return {
-            "latency_ms": {name: _significant(value) for name, value in zip(names, percentiles, strict=True)}
+            "latency_ms": {name: significant(value) for name, value in zip(names, percentiles, strict=True)}
             | {
-                "min": _significant(laps.min()),
-                "max": _significant(laps.max()),
-                "mean": _significant(laps.mean()),
-                "std": _significant(laps.std(ddof=1)) if len(laps) > 1 else 0.0,
+                "min": significant(laps.min()),
+                "max": significant(laps.max()),
+                "mean": significant(laps.mean()),
+                "std": significant(laps.std(ddof=1)) if len(laps) > 1 else 0.0,
             },
             "iterations": len(laps),
-            "median_confidence_share": _significant(median_confidence_share(laps)),
-            "first_ms": _significant(self.first_ms),
+            "median_confidence_share": significant(confidence) if math.isfinite(confidence) else None,
+            "first_ms": significant(self.first_ms),
             "warmup_iterations": self.warmup_iterations,
             "steady": self.steady,
             "outliers": outliers(laps),
-            "drift_share": _significant(drift_share(laps)),
-            "overhead_share": _significant(max(0.0, 1.0 - laps.sum() / wall_ms)) if wall_ms > 0 else 0.0,
+            "drift_share": significant(drift_share(laps)),
+            "overhead_share": significant(max(0.0, 1.0 - laps.sum() / wall_ms)) if wall_ms > 0 else 0.0,
         }
 
     def flags(self, protocol: Protocol) -> list[str]:
@@ -158,8 +159,6 @@ def drift_share(laps: np.ndarray) -> float:
     return float(np.median(laps[-third:]) / np.median(laps[:third]) - 1.0)
 
 
-def _significant(value: float, digits: int = 6) -> float | None:
-    """``value`` to six significant digits: what a clock resolves, and no more bytes in the record. None if not
-    finite.
-    """
-    return float(f"{value:.{digits}g}") if math.isfinite(value) else None
+def significant(value: float) -> float:
+    """Six significant digits: what a clock resolves, and no more bytes in a record."""
+    return float(f"{value:.6g}")

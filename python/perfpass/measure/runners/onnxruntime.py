@@ -97,13 +97,12 @@ def export(built: Built, configuration: Configuration, path: Path) -> None:
 
     built.module.eval().float()
     inputs = built.inputs(configuration, "cpu")
-    module = built.module.cpu()
-    keywords = {} if built.image_shape is not None else {"use_cache": False} if built.kind == "causal" else {}
+    built.module.cpu()
     try:
         with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")
             torch.onnx.export(
-                _Plain(module, tuple(inputs), keywords),
+                built.positional(tuple(inputs)),
                 tuple(inputs.values()),
                 str(path),
                 input_names=list(inputs),
@@ -118,24 +117,6 @@ def export(built: Built, configuration: Configuration, path: Path) -> None:
         raise UnsupportedError(
             f"{configuration.model} cannot be exported to ONNX: {' '.join(str(error).split())[:300]}"
         ) from error
-
-
-def _Plain(module: Any, names: tuple[str, ...], keywords: dict[str, Any]) -> Any:
-    """The module with positional inputs and the first floating output only, as exporters and tracers want it."""
-    import torch
-
-    class Plain(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.module = module
-
-        def forward(self, *values: Any) -> Any:
-            if names == ("x",):
-                return module(values[0])
-            output = module(**dict(zip(names, values, strict=True)), **keywords)
-            return output[0]
-
-    return Plain().eval()
 
 
 def _array(value: Any, configuration: Configuration) -> np.ndarray:

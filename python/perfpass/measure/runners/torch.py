@@ -36,7 +36,6 @@ class TorchSession:
         if built.image_shape is not None:
             self._module.to(memory_format=self._format)
         self._inputs = self._cast_inputs(built.inputs(configuration, configuration.device))
-        self._parameters = built.parameters
         self._cuda = self._device.type == "cuda"
         self._before: Callable[[], None] = _nothing
         self._forward = self._compiled(self._module) if configuration.runtime == "torch.compile" else self._module

@@ -30,16 +30,13 @@ class TvmSession:
             raise UnsupportedError(f"TVM with Relay is not installed here ({error})") from error
         import torch
 
-        from perfpass.measure.runners.onnxruntime import _Plain
-
         inputs = built.inputs(configuration, "cpu")
-        module = built.module.eval().float()
-        keywords = {"use_cache": False} if built.kind == "causal" else {}
+        built.module.eval().float()
         target = tvm.target.Target(f"llvm -mcpu={_cpu_name(tvm)}")
         try:
             with torch.no_grad(), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                traced = torch.jit.trace(_Plain(module, tuple(inputs), keywords), tuple(inputs.values()), strict=False)
+                traced = torch.jit.trace(built.positional(tuple(inputs)), tuple(inputs.values()), strict=False)
                 described = [
                     (name, (tuple(x.shape), str(x.dtype).removeprefix("torch."))) for name, x in inputs.items()
                 ]

@@ -1,0 +1,49 @@
+"""What the commands that measure share: the packages they need, and a bar that shows how far they are."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+from perfpass.errors import UnsupportedError
+
+
+def need(command: str, *packages: str) -> None:
+    """Raises UnsupportedError, before anything is measured, with what to install where a package is missing."""
+    missing = []
+    for package in packages:
+        try:
+            importlib.import_module(package)
+        except ImportError:
+            missing.append(package)
+    if missing:
+        raise UnsupportedError(f"`perfpass {command}` needs {', '.join(missing)}: pip install {' '.join(missing)}")
+
+
+class Progress:
+    """A bar on stderr with the remaining time, where that is a terminal and tqdm is installed; silent otherwise."""
+
+    def __init__(self, unit: str) -> None:
+        self._unit = unit
+        self._bar: Any = None
+
+    def __call__(self, done: int, total: int, what: str = "") -> None:
+        """``done`` of ``total``; ``what`` stands behind the bar."""
+        if self._bar is None and sys.stderr.isatty():
+            try:
+                from tqdm import tqdm
+            except ImportError:
+                return
+            tqdm.monitor_interval = 0  # no thread beside the measurement
+            self._bar = tqdm(total=total, unit=self._unit, smoothing=0.05)
+        if self._bar is not None:
+            self._bar.set_postfix_str(what, refresh=False)
+            self._bar.update(done - self._bar.n)
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.close()
