@@ -1,6 +1,6 @@
 """Writes what README.md quotes between `<!-- table NAME -->` or `<!-- transcript -->` and `<!-- end -->`.
 
-Tables come from benchmarks/results/*.json and data/results/accuracy.md, the transcript from running the command.
+Tables come from benchmarks/results/*.json and data/results/accuracy, the transcript from running the command.
 
     python benchmarks/figures.py [--check]
 
@@ -128,8 +128,30 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "collector": collector,
     "own_device": own_device,
 }
-# Written as Markdown by `perfpass evaluate --output`.
-ACCURACY = ROOT / "data" / "results" / "accuracy.md"
+# Written by `perfpass evaluate --output`: AREA.json.
+ACCURACY = ROOT / "data" / "results" / "accuracy"
+
+
+def accuracy() -> str:
+    """One line for each line of our predictors, of all areas; the full tables are beside their JSON."""
+    from perfpass.training.areas import AREAS
+
+    out = ["| metric | held out | judged on | rows | MAPE % | aim % | median % | P90 % | covered % |"]
+    out.append("|---|---|---|---:|---:|---:|---:|---:|---:|")
+    for area in AREAS:
+        section = json.loads((ACCURACY / f"{area}.json").read_text())
+        out.append(f"| **[{section['title']}](data/results/accuracy/{area}.md)** |||||||||")
+        for x in section["lines"]:
+            if not x["method"].startswith("perfpass"):
+                continue
+            held_out = x["split"] + x["method"].removeprefix("perfpass")
+            aim = "" if x["aim_pct"] is None else f"{x['aim_pct']:.0f}"
+            covered = "" if x["coverage_pct"] is None else f"{x['coverage_pct']:.0f}"
+            out.append(
+                f"| {x['metric']} | {held_out} | {x['judged_on']} | {x['rows']} | {x['mape_pct']:.1f} | {aim} | "
+                f"{x['median_ape_pct']:.1f} | {x['p90_ape_pct']:.0f} | {covered} |"
+            )
+    return "\n".join(out)
 
 
 def filled(text: str) -> str:
@@ -143,7 +165,7 @@ def filled(text: str) -> str:
             )
             return f"{match[1]}```\n$ {' '.join(TRANSCRIPT)}\n{run.stdout.strip()}\n```\n{match[3]}"
         if name == "accuracy":
-            return f"{match[1]}{ACCURACY.read_text().strip()}\n{match[3]}"
+            return f"{match[1]}{accuracy()}\n{match[3]}"
         if name not in TABLES:
             raise SystemExit(f"README.md asks for the table {name!r}; known are {', '.join(TABLES)}")
         document = json.loads((RESULTS / f"{name}.json").read_text())

@@ -214,7 +214,7 @@ def test_the_bash_completion_script_is_valid_bash():
         (2, ["features", "{}/fixed.onnx", "--schema", "x", "-o", "x.npz"], "schema"),
         (2, ["features", "{}/fixed.onnx", "--schema", "dippm", "-o", "x.txt"], "x.txt"),
         (2, ["completion", "fish"], "fish"),
-        (2, ["evaluate", "--split", "kind"], "unknown split 'kind'"),
+        (2, ["evaluate", "--area", "kind"], "unknown area 'kind'"),
         (3, ["predict", "{}/none.onnx", "--device", "a100"], "none.onnx"),
         (3, ["inspect", "{}/none.onnx"], "none.onnx"),
         (3, ["features", "{}/fixed.onnx", "--schema", "dippm", "-o", "/nonexistent/x.npz"], "/nonexistent"),

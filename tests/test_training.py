@@ -21,6 +21,7 @@ from perfpass.predictors.roofline_features import FEATURES, fingerprint, graph_v
 from perfpass.predictors.trees import VisionPredictor
 from perfpass.records.location import data_directory
 from perfpass.training import metrics, splits
+from perfpass.training.section import grade
 
 pandas = pytest.importorskip("pandas")
 xgboost = pytest.importorskip("xgboost")
@@ -116,12 +117,14 @@ def test_kendall_tau_is_that_of_scipy():
 
 
 def test_percentage_errors_are_relative_to_the_measurement():
-    found = metrics.errors(np.array([1.05, 2.0]), np.array([1.0, 4.0]), np.array([0.9, 1.0]), np.array([1.2, 3.0]))
+    found = grade(np.array([1.05, 2.0]), np.array([1.0, 4.0]), np.array([0.9, 1.0]), np.array([1.2, 3.0]))
     assert found.mape_pct == pytest.approx(27.5)
     assert found.within_10_pct == pytest.approx(50.0)
     assert found.coverage_pct == pytest.approx(50.0)
+    assert found.over_bound_pct == pytest.approx(50.0)
+    assert found.rmse == pytest.approx(np.sqrt((0.05**2 + 2**2) / 2))
     with pytest.raises(ArgumentError, match="not above 0"):
-        metrics.errors(np.ones(1), np.zeros(1))
+        grade(np.ones(1), np.zeros(1))
 
 
 # ------------------------------------------------------------------------------------------------------------ intervals
@@ -219,7 +222,7 @@ def test_power_limit_caps_boards_that_cannot_feed_their_peak():
 
 
 def test_efficiencies_are_recovered_from_sums():
-    from perfpass.training.fit import PRIOR_FACTOR, fit_efficiency
+    from perfpass.training.vision.fit import PRIOR_FACTOR, fit_efficiency
 
     generator = np.random.default_rng(5)
     group_s = generator.exponential(1.0, (4000, len(GROUPS)))
@@ -456,33 +459,38 @@ def small_corpus(tmp_path_factory):
     return folder
 
 
-def test_evaluate_grades_and_writes_the_table(small_corpus, tmp_path):
-    from perfpass.training import evaluate
+def test_evaluate_grades_and_writes_the_table(small_corpus, tmp_path, monkeypatch):
+    from perfpass.training import areas, evaluate, vision
 
-    report = evaluate(str(small_corpus), ["architecture"], output=str(tmp_path), folds=3, rounds=80, quiet=True)
-    written = json.loads((tmp_path / "accuracy.json").read_text())
-    assert written == json.loads(json.dumps(report.to_dict()))
+    def quick(folder, seed, *, quiet):
+        return vision.evaluate(folder, seed, splits=["architecture"], folds=3, rounds=80, quiet=quiet)
+
+    monkeypatch.setattr(areas, "module", lambda name: SimpleNamespace(evaluate=quick))
+    report = evaluate(str(small_corpus), ["vision"], output=str(tmp_path), quiet=True)
+    written = json.loads((tmp_path / "vision.json").read_text())
+    assert written["lines"] == json.loads(json.dumps(report.to_dict()))["areas"]["vision"]["lines"]
     on_gpus = {x["method"]: x for x in written["lines"] if x["judged_on"] == "GPUs (timm)"}
     ours = on_gpus["perfpass"]
     assert ours["mape_pct"] < 20
     assert ours["mape_pct"] < on_gpus["MACs only"]["mape_pct"]
-    assert "| architecture | perfpass |" in (tmp_path / "accuracy.md").read_text()
+    assert "| latency ms | architecture | perfpass |" in (tmp_path / "vision.md").read_text()
+    assert (tmp_path / "vision.svg").read_text().startswith("<?xml")
 
 
 def test_families_on_which_settings_were_chosen_are_not_graded(small_corpus):
-    from perfpass.training import evaluate
+    from perfpass.training.vision import evaluate
 
-    report = evaluate(str(small_corpus), ["random"], folds=2, rounds=5, baselines=False, quiet=True)
+    report = evaluate(str(small_corpus), splits=["random"], folds=2, rounds=5, baselines=False, quiet=True)
     rows = pandas.read_parquet(small_corpus / "records" / "vision.parquet")
     aside = report.corpus["rows_set_aside"]
     assert 0 < aside < report.corpus["rows"] <= len(rows)
-    assert report.lines[0].errors.rows == report.corpus["rows"] - aside
+    assert report.lines[0].grade.rows == report.corpus["rows"] - aside
     assert splits.set_aside(report.corpus["families_set_aside"]).all()
 
 
 def test_nothing_of_the_held_out_rows_reaches_their_predictions(small_corpus):
-    from perfpass.training import model
-    from perfpass.training.dataset import load
+    from perfpass.training.vision import model
+    from perfpass.training.vision.dataset import load
 
     dataset = load(small_corpus)
     test = np.flatnonzero(splits.groups_into_folds(dataset.rows.family, 3) == 0)
@@ -494,7 +502,7 @@ def test_nothing_of_the_held_out_rows_reaches_their_predictions(small_corpus):
 
 
 def test_the_width_of_a_device_comes_from_other_devices():
-    from perfpass.training import calibrate
+    from perfpass.training.vision import calibrate
 
     def experiment(name, residual, evidence):
         rows = np.arange(50)
@@ -511,8 +519,8 @@ def test_the_width_of_a_device_comes_from_other_devices():
 
 
 def test_choosing_settings_names_the_best_of_those_tried(small_corpus):
-    from perfpass.training import choose
-    from perfpass.training.dataset import load
+    from perfpass.training.vision import choose
+    from perfpass.training.vision.dataset import load
 
     grid = ({"max_depth": 1, "rounds": 2}, {"max_depth": 6, "rounds": 60})
     found = choose.choose(load(small_corpus), grid)
@@ -524,7 +532,7 @@ def test_choosing_settings_names_the_best_of_those_tried(small_corpus):
 
 def test_the_settings_in_use_are_those_that_were_chosen():
     from perfpass.predictors.trees import TREES_FADE
-    from perfpass.training.fit import ROUNDS, TREES
+    from perfpass.training.vision.fit import ROUNDS, TREES
 
     stored = json.loads((data_directory() / "results" / "settings.json").read_text())
     assert stored["best"] == {**{k: TREES[k] for k in ("max_depth", "colsample_bytree")}, "rounds": ROUNDS}
@@ -532,7 +540,7 @@ def test_the_settings_in_use_are_those_that_were_chosen():
 
 
 def test_evaluate_refuses_an_unknown_split(small_corpus):
-    from perfpass.training import evaluate
+    from perfpass.training.vision import evaluate
 
     with pytest.raises(ArgumentError, match="unknown split 'weather'"):
-        evaluate(str(small_corpus), ["weather"])
+        evaluate(str(small_corpus), splits=["weather"])

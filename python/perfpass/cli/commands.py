@@ -144,14 +144,14 @@ def roofline(options: Any) -> int:
 def train(options: Any) -> int:
     """`perfpass train`."""
     run = _training("train")
-    run(records=options.records, output=options.output, seed=options.seed)
+    run(options.records, options.output, options.area, seed=options.seed)
     return 0
 
 
 def evaluate(options: Any) -> int:
     """`perfpass evaluate`."""
     run = _training("evaluate")
-    report = run(records=options.records, splits=options.split or None, output=options.output)
+    report = run(options.records, options.area, output=options.output, seed=options.seed)
     if options.json:
         _print_json(report.to_dict())
     else:
@@ -165,7 +165,7 @@ def _training(name: str) -> Any:
         from perfpass import training
     except ModuleNotFoundError as error:
         raise UnsupportedError(
-            f"`perfpass {name}` needs the package {error.name}: pip install pandas pyarrow scipy xgboost-cpu"
+            f"`perfpass {name}` needs the package {error.name}: pip install pandas pyarrow scipy xgboost-cpu matplotlib"
         ) from error
     return getattr(training, name)
 

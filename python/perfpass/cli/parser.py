@@ -263,12 +263,11 @@ def _add_train(commands: Any) -> None:
         commands,
         "train",
         _lazy("train"),
-        "fit the predictor on measured records and write its artefact",
-        "Needs pandas, pyarrow, scipy and xgboost. The records are described in docs/records.md.",
+        "fit the predictors on measured records and write their artefacts",
+        "Needs pandas, pyarrow, scipy, xgboost and matplotlib. The records are described in docs/records.md.",
     )
-    command.add_argument("--records", metavar="DIR", help="folder of records (default: those of this repository)")
-    command.add_argument("-o", "--output", metavar="DIR", help="where to write (default: the shipped artefact's place)")
-    command.add_argument("--seed", type=_whole, default=0, metavar="N", help="seed of every random choice (default: 0)")
+    _add_areas(command)
+    command.add_argument("-o", "--output", metavar="DIR", help="where to write (default: the shipped artefacts' place)")
 
 
 def _add_evaluate(commands: Any) -> None:
@@ -276,19 +275,18 @@ def _add_evaluate(commands: Any) -> None:
         commands,
         "evaluate",
         _lazy("evaluate"),
-        "grade the predictor on held-out records: unseen architectures, families and devices",
-        "example:\n  perfpass evaluate --split architecture --json",
+        "grade the predictors on held-out records: unseen models, families and devices",
+        "examples:\n  perfpass evaluate --area vision --json\n  perfpass evaluate --output results",
     )
+    _add_areas(command)
+    command.add_argument("--json", action="store_true", help="JSON on stdout instead of tables")
+    command.add_argument("--output", metavar="DIR", help="also write AREA.md, AREA.json and AREA.svg there")
+
+
+def _add_areas(command: Any) -> None:
     command.add_argument("--records", metavar="DIR", help="folder of records (default: those of this repository)")
-    command.add_argument(
-        "--split",
-        action="append",
-        default=[],
-        metavar="S",
-        help="random, architecture, family or device (default: all)",
-    )
-    command.add_argument("--json", action="store_true", help="JSON on stdout instead of a table")
-    command.add_argument("--output", metavar="DIR", help="also write accuracy.md and accuracy.json there")
+    command.add_argument("--area", type=_texts, metavar="A,..", help="vision, ... (default: all; docs/prediction.md)")
+    command.add_argument("--seed", type=_whole, default=0, metavar="N", help="seed of every random choice (default: 0)")
 
 
 def _add_completion(commands: Any) -> None:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from perfpass.predictors.estimate import Inputs
 
 # Where trees would extrapolate (a network unlike all of the corpus), their correction fades between these distances.
-# Chosen on families set aside for it (perfpass.training.choose).
+# Chosen on families set aside for it (perfpass.training.vision.choose).
 TREES_FADE = {"gpu": (0.35, 0.6), "cpu": (0.6, 1.0)}
 # Where no held-out error stands behind the bounds (batch sizes, operators and networks beyond the measured), log widths
 # grow by these factors, and are at least the minima. Set by hand: no data vouches for them (docs/prediction.md).

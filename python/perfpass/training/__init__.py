@@ -1,8 +1,7 @@
-"""Training and grading: needs the packages of the training extra (pandas, pyarrow, scipy, xgboost)."""
+"""Training and grading: needs the packages of the training extra (pandas, pyarrow, scipy, xgboost, matplotlib)."""
 
 from __future__ import annotations
 
-from perfpass.training.evaluate import evaluate
-from perfpass.training.train import train
+from perfpass.training.report import evaluate, train
 
 __all__ = ["evaluate", "train"]

@@ -2,34 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-
 import numpy as np
 
 from perfpass.errors import ArgumentError
-
-
-@dataclass(frozen=True)
-class Errors:
-    """Absolute percentage errors (``*_pct``), root mean squared error in ms, rank correlation, interval quality.
-
-    ``coverage_pct`` is the share of measurements inside the interval, ``interval_factor`` the median of high over low;
-    both are None without intervals.
-    """
-
-    rows: int
-    mape_pct: float
-    median_ape_pct: float
-    p90_ape_pct: float
-    within_10_pct: float
-    rmse_ms: float
-    kendall_tau: float
-    coverage_pct: float | None = None
-    interval_factor: float | None = None
-
-    def to_dict(self) -> dict[str, float | int | None]:
-        """Strict JSON."""
-        return asdict(self)
 
 
 def absolute_percentage_errors(predicted: np.ndarray, measured: np.ndarray) -> np.ndarray:
@@ -71,28 +46,3 @@ def _inversions(values: np.ndarray) -> int:
             values[start : start + 2 * width] = np.sort(values[start : start + 2 * width], kind="stable")
         width *= 2
     return total
-
-
-def errors(
-    predicted_s: np.ndarray,
-    measured_s: np.ndarray,
-    low_s: np.ndarray | None = None,
-    high_s: np.ndarray | None = None,
-) -> Errors:
-    """All metrics of N predictions in seconds."""
-    ape = absolute_percentage_errors(predicted_s, measured_s)
-    coverage = factor = None
-    if low_s is not None and high_s is not None:
-        coverage = 100.0 * float(np.mean((low_s <= measured_s) & (measured_s <= high_s)))
-        factor = float(np.median(high_s / low_s))
-    return Errors(
-        rows=len(ape),
-        mape_pct=100.0 * float(ape.mean()),
-        median_ape_pct=100.0 * float(np.median(ape)),
-        p90_ape_pct=100.0 * float(np.quantile(ape, 0.9)),
-        within_10_pct=100.0 * float(np.mean(ape <= 0.1)),
-        rmse_ms=1e3 * float(np.sqrt(np.mean((np.asarray(predicted_s) - np.asarray(measured_s)) ** 2))),
-        kendall_tau=kendall_tau(predicted_s, measured_s),
-        coverage_pct=coverage,
-        interval_factor=factor,
-    )

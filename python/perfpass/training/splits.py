@@ -13,7 +13,7 @@ from perfpass.errors import ArgumentError
 SPLITS: tuple[str, ...] = ("random", "architecture", "family", "device")
 
 
-# One family in four is never reported: settings are chosen on these (perfpass.training.choose).
+# One family in four is never reported: settings are chosen on these (perfpass.training.vision.choose).
 _SET_ASIDE = 4
 
 

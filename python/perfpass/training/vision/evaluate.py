@@ -1,12 +1,10 @@
-"""`perfpass evaluate`: every accuracy figure, from the records of the repository alone."""
+"""Grading of the vision predictor, from the records of the repository alone."""
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
-from pathlib import Path
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -14,131 +12,52 @@ import numpy as np
 from perfpass.errors import ArgumentError
 from perfpass.predictors.roofline import GROUPS
 from perfpass.predictors.roofline_features import DEVICE_FEATURES, FEATURES, SOFTWARE_FEATURES
-from perfpass.training import calibrate, model
-from perfpass.training.dataset import Dataset, load
-from perfpass.training.fit import ROUNDS, TREES
-from perfpass.training.metrics import Errors, errors
+from perfpass.training.section import Section
 from perfpass.training.splits import SPLITS, Fold, folds_of, set_aside
+from perfpass.training.vision import calibrate, model
+from perfpass.training.vision.dataset import Dataset, load
+from perfpass.training.vision.fit import ROUNDS, TREES
 
 FOLDS = 5
-WORST = 10
 CALIBRATION_SIZES = (10, 32)
 GPU, CPU, OLD = "GPUs (timm)", "CPUs (timm)", "older GPUs (torchvision)"
-_HEADING = """# Accuracy of the vision predictor
-
-What `perfpass evaluate` prints. Intervals: 90 % asked, made as those that ship, but from the other folds and devices
-alone. Devices with few records are predicted as unseen, so the device split grades them. "device and software": no
-training row is of that device, nor of its software (eager, channels-last, compiled; or what only older GPUs ran)."""
+_INTRO = """Intervals: 90 % asked, made as those that ship, but from the other folds and devices alone. Devices with few
+records are predicted as unseen, so the device split grades them. "device and software": no training row is of that
+device, nor of its software (eager, channels-last, compiled; or what only older GPUs ran)."""
+_METRIC = "latency ms"
+_AIMS = {"random": 3.0, "architecture": 6.0, "family": 10.0, "device": 10.0, "device, 10 records": 5.0}
 _STATIC = ("log_kernels", "log_batch", "log_weights", *(f"kernels_{g}" for g in GROUPS))
 
 
-@dataclass(frozen=True)
-class Line:
-    """One line of the table: a split, the method, the rows it was judged on and its errors."""
-
-    split: str
-    method: str
-    judged_on: str
-    errors: Errors
-
-
-@dataclass
-class Report:
-    """What `evaluate` found; prints as Markdown."""
-
-    corpus: dict[str, Any]
-    lines: list[Line] = field(default_factory=list)
-    worst_families: list[dict[str, Any]] = field(default_factory=list)
-    worst_cases: list[dict[str, Any]] = field(default_factory=list)
-    few_records: list[dict[str, Any]] = field(default_factory=list)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Strict JSON."""
-        return {
-            "schema_version": 1,
-            "corpus": self.corpus,
-            "lines": [
-                {"split": x.split, "method": x.method, "judged_on": x.judged_on, **x.errors.to_dict()}
-                for x in self.lines
-            ],
-            "worst_families": self.worst_families,
-            "worst_cases": self.worst_cases,
-            "devices_with_few_records": self.few_records,
-        }
-
-    def __str__(self) -> str:
-        out = [f"{self.corpus['rows']} records, {self.corpus['architectures']} architectures in "]
-        out[0] += (
-            f"{self.corpus['families']} families, {self.corpus['devices']} devices; not reported, because settings "
-        )
-        out[0] += (
-            f"were chosen on them: {self.corpus['rows_set_aside']} records of {len(self.corpus['families_set_aside'])} "
-        )
-        out[0] += "families"
-        out += [
-            "",
-            "| held out | method | judged on | rows | MAPE % | median % | P90 % | within 10 % | RMSE ms | tau | ",
-        ]
-        out[-1] += "covered % | high/low |"
-        out.append("|---|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
-        for x in self.lines:
-            e = x.errors
-            coverage = "" if e.coverage_pct is None else f"{e.coverage_pct:.1f}"
-            factor = "" if e.interval_factor is None else f"{e.interval_factor:.2f}"
-            out.append(
-                f"| {x.split} | {x.method} | {x.judged_on} | {e.rows} | {e.mape_pct:.2f} | {e.median_ape_pct:.2f} | "
-                f"{e.p90_ape_pct:.1f} | {e.within_10_pct:.1f} | {e.rmse_ms:.1f} | "
-                f"{e.kendall_tau:.3f} | {coverage} | {factor} |"
-            )
-        if self.few_records:
-            out += ["", "Older GPUs, each unseen (rows, MAPE, covered): "]
-            out[-1] += ", ".join(
-                f"{f['device']} {f['rows']}, {f['mape_pct']:.0f} %, {f['coverage_pct']:.0f} %" for f in self.few_records
-            )
-        if self.worst_families:
-            out += ["", "Worst families when unseen (GPUs, timm): "]
-            out[-1] += ", ".join(f"{f['family']} {f['mape_pct']:.1f} % ({f['rows']})" for f in self.worst_families)
-        if self.worst_cases:
-            out += [
-                "",
-                "| worst cases, architecture unseen | device | workload | measured ms | predicted ms |",
-                "|---|---|---|---:|---:|",
-            ]
-            for c in self.worst_cases:
-                times = f"{c['measured_ms']:.1f} | {c['predicted_ms']:.1f}"
-                out.append(f"| {c['model']} {c['img_size']} px | {c['device']} | {c['workload']} | {times} |")
-        return "\n".join(out)
-
-
 def evaluate(
-    records: str | None = None,
-    splits: Sequence[str] | None = None,
-    *,
-    output: str | None = None,
-    json_file: str | None = None,
+    folder: str | None = None,
     seed: int = 0,
+    *,
+    splits: Sequence[str] | None = None,
     folds: int = FOLDS,
     rounds: int = ROUNDS,
     baselines: bool = True,
     quiet: bool = False,
-) -> Report:
+) -> Section:
     """Grade the predictor with each of ``splits`` (default: all of ``SPLITS``) held out.
 
-    ``output``: a folder for accuracy.md and accuracy.json; ``json_file``: a file for the JSON alone. Everything that is
-    fitted is fitted on a fold's training rows, its bounds come from the held-out errors of the other folds, and
-    families on which settings were chosen (`splits.set_aside`) are not graded. Raises ArgumentError for an unknown
-    split.
+    ``folder``: of the records (default: those of the repository). Everything that is fitted is fitted on a fold's
+    training rows, its bounds come from the held-out errors of the other folds, and families on which settings were
+    chosen (`splits.set_aside`) are not graded. Raises ArgumentError for an unknown split.
     """
     chosen = tuple(splits or SPLITS)
     for split in chosen:
         if split not in SPLITS:
             raise ArgumentError(f"unknown split {split!r}; allowed are {', '.join(SPLITS)}")
-    dataset = load(records)
+    dataset = load(folder)
     rows = dataset.rows
     kind = _kinds(dataset)
     aside = set_aside(rows.family)
     graded = ~aside
-    report = Report(
+    report = Section(
+        "vision",
+        "Vision inference, latency",
+        _INTRO,
         {
             "rows": len(dataset),
             "rows_without_table": dataset.missing,
@@ -148,7 +67,7 @@ def evaluate(
             "devices": len(dataset.devices),
             "rows_set_aside": int(aside.sum()),
             "families_set_aside": sorted(set(rows.family[aside])),
-        }
+        },
     )
 
     def say(text: str) -> None:
@@ -164,14 +83,6 @@ def evaluate(
             _grade_folds(dataset, report, split, found, known, kind, graded)
     if "device" in chosen:
         _devices(dataset, report, graded, seed, rounds, say)
-    text = json.dumps(report.to_dict(), indent=1, allow_nan=False) + "\n"
-    if json_file:
-        Path(json_file).write_text(text, encoding="utf-8")
-    if output:
-        folder = Path(output)
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "accuracy.json").write_text(text, encoding="utf-8")
-        (folder / "accuracy.md").write_text(f"{_HEADING}\n\n{report}\n", encoding="utf-8")
     return report
 
 
@@ -211,7 +122,7 @@ def _held_out(dataset: Dataset, split: str, folds: int, seed: int, rounds: int, 
 
 def _grade_folds(
     dataset: Dataset,
-    report: Report,
+    report: Section,
     split: str,
     found: _Split,
     known: calibrate.NetworkResiduals,
@@ -231,14 +142,17 @@ def _grade_folds(
     for name in (GPU, CPU):
         m = (kind == name) & graded
         if m.any():
-            report.lines.append(Line(split, "perfpass", name, errors(predicted[m], y[m], low[m], high[m])))
+            times = (1e3 * v[m] for v in (predicted, y, low, high))
+            report.add(_METRIC, split, "perfpass", name, *times, aim_pct=_AIMS.get(split) if name == GPU else None)
     m = (kind == GPU) & graded
     for method, values in found.baselines.items():
-        report.lines.append(Line(split, method, GPU, errors(values[m], y[m])))
+        report.add(_METRIC, split, method, GPU, 1e3 * values[m], 1e3 * y[m])
+    rows, at = dataset.rows[m], 1e3 * predicted[m]
+    report.add_points(_METRIC, "ms", split, rows.device.to_numpy(), at, rows.latency_ms.to_numpy())
     if split == "family":
-        report.worst_families = _worst_families(dataset.rows, np.abs(predicted / y - 1), m)
+        report.add_worst_groups(_METRIC, split, "family", rows.family, at, rows.latency_ms.to_numpy())
     if split == "architecture":
-        report.worst_cases = _worst_cases(dataset, predicted, np.abs(np.log(predicted / y)), m)
+        report.add_worst_cases(_METRIC, "ms", split, _described(rows), at, rows.latency_ms.to_numpy())
 
 
 def _baselines(dataset: Dataset, data: model.Arrays, fold: Fold, seed: int, rounds: int) -> dict[str, np.ndarray]:
@@ -273,7 +187,7 @@ def _fit_static(x: np.ndarray, target: np.ndarray, seed: int, rounds: int) -> An
     return xgboost.train(settings, xgboost.DMatrix(x, target), rounds)
 
 
-def _devices(dataset: Dataset, report: Report, graded: np.ndarray, seed: int, rounds: int, say: Any) -> None:
+def _devices(dataset: Dataset, report: Section, graded: np.ndarray, seed: int, rounds: int, say: Any) -> None:
     """Each device unseen: zero-shot, then scaled by a few calibration records; and its software unseen too."""
     generator = np.random.default_rng(seed)
     large = calibrate.well_measured(dataset)
@@ -283,31 +197,33 @@ def _devices(dataset: Dataset, report: Report, graded: np.ndarray, seed: int, ro
     judged = [_judged(dataset, e, every, graded) for e in alone]
     known = {name: j for j, e in zip(judged, alone, strict=True) for name in e.devices if name in large}
     for name, j in known.items():
+        gpu = dataset.devices[name].is_gpu
         for size in CALIBRATION_SIZES:
             drawn = generator.permutation(len(j.predicted_s))
             seen, rest = drawn[:size], drawn[size:]
             software = dataset.software[j.rows]
             scale = _calibrated(np.log(j.measured_s[seen] / j.predicted_s[seen]), software[seen], software[rest])
-            found = errors(j.predicted_s[rest] * np.exp(scale), j.measured_s[rest])
-            report.lines.append(Line("device", f"perfpass, {size} records", name, found))
-        report.lines.append(Line("device", "roofline only, zero-shot", name, errors(j.base_s, j.measured_s)))
-        report.lines.append(Line("device", "perfpass, zero-shot", name, j.errors()))
+            times = 1e3 * j.predicted_s[rest] * np.exp(scale), 1e3 * j.measured_s[rest]
+            aim = _AIMS.get(f"device, {size} records") if gpu else None
+            report.add(_METRIC, "device", f"perfpass, {size} records", name, *times, aim_pct=aim)
+        report.add(_METRIC, "device", "roofline only, zero-shot", name, 1e3 * j.base_s, 1e3 * j.measured_s)
+        report.add(
+            _METRIC, "device", "perfpass, zero-shot", name, *j.times_ms(), aim_pct=_AIMS["device"] if gpu else None
+        )
     few = [j for j, e in zip(judged, alone, strict=True) if not e.devices & set(large)]
     if few:
         boards = _Judged.joined(few)
         judged_on = f"{OLD}, one at a time"
-        report.lines.append(
-            Line("device", "roofline only, zero-shot", judged_on, errors(boards.base_s, boards.measured_s))
-        )
-        report.lines.append(Line("device", "perfpass, zero-shot", judged_on, boards.errors()))
+        times = 1e3 * boards.base_s, 1e3 * boards.measured_s
+        report.add(_METRIC, "device", "roofline only, zero-shot", judged_on, *times)
+        report.add(_METRIC, "device", "perfpass, zero-shot", judged_on, *boards.times_ms())
         for j in few:
-            device = str(dataset.rows.device[j.rows[0]])
-            report.few_records.append({"device": device, **j.errors().to_dict()})
+            report.add(_METRIC, "device", "perfpass, zero-shot", str(dataset.rows.device[j.rows[0]]), *j.times_ms())
     for name, known_devices in ((GPU, True), (f"{OLD}, all at once", False)):
         parts = [_judged(dataset, e, every, graded) for e in together if bool(e.devices & set(large)) == known_devices]
         if parts:
-            line = Line("device and software", "perfpass, zero-shot", name, _Judged.joined(parts).errors())
-            report.lines.append(line)
+            times_ms = _Judged.joined(parts).times_ms()
+            report.add(_METRIC, "device and software", "perfpass, zero-shot", name, *times_ms)
 
 
 @dataclass(frozen=True)
@@ -324,9 +240,10 @@ class _Judged:
     def joined(cls, parts: Sequence[_Judged]) -> _Judged:
         return cls(*(np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(cls)))
 
-    def errors(self) -> Errors:
-        spread = np.exp(self.width)
-        return errors(self.predicted_s, self.measured_s, self.predicted_s / spread, self.predicted_s * spread)
+    def times_ms(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Predicted, measured, and the bounds, each [N] in milliseconds."""
+        spread, at = np.exp(self.width), 1e3 * self.predicted_s
+        return at, 1e3 * self.measured_s, at / spread, at * spread
 
 
 def _judged(
@@ -349,24 +266,9 @@ def _calibrated(residual: np.ndarray, software: np.ndarray, asked: np.ndarray) -
     return out
 
 
-def _worst_families(rows: Any, ape: np.ndarray, mask: np.ndarray) -> list[dict[str, Any]]:
-    found = rows[mask].assign(ape=ape[mask]).groupby("family").ape.agg(["mean", "size"])
-    found = found.sort_values("mean", ascending=False).head(WORST)
-    return [{"family": str(f), "mape_pct": 100 * float(r["mean"]), "rows": int(r["size"])} for f, r in found.iterrows()]
-
-
-def _worst_cases(dataset: Dataset, predicted: np.ndarray, size: np.ndarray, mask: np.ndarray) -> list[dict[str, Any]]:
-    out = []
-    for i in np.flatnonzero(mask)[np.argsort(-size[mask])[:WORST]]:
-        row = dataset.rows.iloc[i]
-        out.append(
-            {
-                "model": str(row.model),
-                "img_size": int(row.img_size),
-                "device": str(row.device),
-                "workload": f"{row.precision} {row.layout} {row.runtime}, batch {row.batch}",
-                "measured_ms": float(row.latency_ms),
-                "predicted_ms": 1e3 * float(predicted[i]),
-            }
-        )
-    return out
+def _described(rows: Any) -> list[str]:
+    """Each row in words."""
+    return [
+        f"{r.model} {r.img_size} px, {r.device}, {r.precision} {r.layout} {r.runtime}, batch {r.batch}"
+        for r in rows.itertuples()
+    ]

@@ -1,4 +1,4 @@
-"""`perfpass train`: fit the vision predictor on all records and write its artefact."""
+"""Fit the vision predictor on all records and write its artefact."""
 
 from __future__ import annotations
 
@@ -8,17 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from perfpass.errors import ArgumentError
 from perfpass.graph import OPERATORS
 from perfpass.predictors import artefacts
 from perfpass.predictors.roofline import GROUPS, SOFTWARE
 from perfpass.predictors.roofline_features import FEATURES
 from perfpass.predictors.roofline_features import SCHEMA_VERSION as FEATURE_VERSION
-from perfpass.training import calibrate, model
 from perfpass.training.constants import MEMORY, POWER
-from perfpass.training.dataset import Dataset, load
-from perfpass.training.fit import columns
 from perfpass.training.splits import SPLITS
+from perfpass.training.vision import calibrate, model
+from perfpass.training.vision.dataset import Dataset, load
+from perfpass.training.vision.fit import columns
 
 SEEDS = 2
 CALIBRATION_FOLDS = 3
@@ -28,22 +27,18 @@ NEAR_DISTANCE = 0.2
 FAR_DISTANCE = 0.5
 
 
-def train(
-    records: str | None = None, output: str | None = None, seed: int = 0, predictor: str = "vision", quiet: bool = False
-) -> Path:
-    """Fit ``predictor`` on the records in ``records`` (default: the repository's data) and write it to ``output``.
+def train(folder: str | None = None, output: str | None = None, *, seed: int = 0, quiet: bool = False) -> Path:
+    """Fit the vision predictor on the records in ``folder`` (default: the repository's data), write it to ``output``.
 
-    ``output`` defaults to the place of the shipped artefact. Returns the folder. Raises ArgumentError, FileError.
+    ``output`` defaults to the place of the shipped artefact. Returns where it was written. Raises FileError.
     """
-    if predictor != "vision":
-        raise ArgumentError(f"unknown predictor {predictor!r}; allowed is vision")
-    folder = Path(output) if output else artefacts.shipped("vision")
+    place = Path(output) if output else artefacts.shipped("vision")
 
     def say(text: str) -> None:
         if not quiet:
             print(text, file=sys.stderr, flush=True)
 
-    dataset = load(records)
+    dataset = load(folder)
     say(f"{len(dataset)} records of {dataset.rows.model.nunique()} models on {len(dataset.devices)} devices")
     everything = np.arange(len(dataset))
     efficiency = model.efficiency_of(dataset, everything)
@@ -74,9 +69,9 @@ def train(
         **_support(dataset),
         "corpus": _corpus(dataset),
     }
-    artefacts.write(folder, manifest, files)
-    say(f"wrote {folder}: {sum(map(len, files.values())) / 1e6:.1f} MB")
-    return folder
+    artefacts.write(place, manifest, files)
+    say(f"wrote {place}: {sum(map(len, files.values())) / 1e6:.1f} MB")
+    return place
 
 
 def _calibrate(dataset: Dataset, seed: int, say: Any) -> dict[str, Any]:

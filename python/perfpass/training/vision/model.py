@@ -10,8 +10,8 @@ import numpy as np
 from perfpass.predictors.intervals import nearest
 from perfpass.predictors.roofline import SOFTWARE
 from perfpass.predictors.trees import TREES_FADE
-from perfpass.training.dataset import Dataset
-from perfpass.training.fit import ROUNDS, Trees, fit_efficiency, fit_trees
+from perfpass.training.vision.dataset import Dataset
+from perfpass.training.vision.fit import ROUNDS, Trees, fit_efficiency, fit_trees
 
 # Rows of the old torchvision runs are few and noisy but the only ones on their devices and of eager fp32 on GPUs.
 TORCHVISION_WEIGHT = 2.0

@@ -14,9 +14,9 @@ from perfpass.predictors.intervals import EVIDENCE, ConformalTable, conformal, p
 from perfpass.predictors.roofline import Workload
 from perfpass.predictors.roofline_features import FEATURES
 from perfpass.predictors.trees import HOST_BOUND_ISSUE, LEAST_DEVICE_ROWS, evidence_key
-from perfpass.training import model
-from perfpass.training.dataset import Dataset
 from perfpass.training.splits import folds_of
+from perfpass.training.vision import model
+from perfpass.training.vision.dataset import Dataset
 
 COMMON, RARE, UNMEASURED = range(len(EVIDENCE))
 # A device with fewer rows of a kind says too little of that kind to count as much as the others.

@@ -10,7 +10,7 @@ import numpy as np
 from perfpass.predictors.roofline import GROUPS, SOFTWARE
 from perfpass.predictors.roofline_features import DEVICE_FEATURES, FEATURES
 
-# Depth, columns and rounds: chosen by perfpass.training.choose on families that `evaluate` does not report.
+# Depth, columns and rounds: chosen by perfpass.training.vision.choose on families that `evaluate` does not report.
 TREES = {
     "objective": "reg:pseudohubererror",
     "huber_slope": 0.1,

@@ -1,6 +1,6 @@
 """Which settings `fit` and the predictor use, chosen on families that `evaluate` never reports.
 
-    python -m perfpass.training.choose [--json FILE]
+    python -m perfpass.training.vision.choose [--json FILE]
 
 Every setting is fitted twice, efficiencies included: without the set-aside families (`splits.set_aside`), and without
 half of their architectures; it is graded on what was left out, on the timm GPUs. The least mean of the two errors
@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 
 from perfpass.predictors.trees import TREES_FADE
-from perfpass.training import model
-from perfpass.training.dataset import Dataset, load
-from perfpass.training.fit import ROUNDS, TREES
 from perfpass.training.splits import groups_into_folds, set_aside
+from perfpass.training.vision import model
+from perfpass.training.vision.dataset import Dataset, load
+from perfpass.training.vision.fit import ROUNDS, TREES
 
 # Nothing deeper or longer than depth 8 and 600 rounds: two seeds of two ensembles must fit into 8 MB.
 GRID: tuple[dict[str, Any], ...] = (

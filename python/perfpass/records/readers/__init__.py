@@ -1,0 +1,3 @@
+"""Readers of public measurements: ``read(shared)`` of each module gives a `perfpass.records.schema.Reading`."""
+
+from __future__ import annotations

@@ -1,0 +1,340 @@
+"""The schema of a record: one measurement, whatever was measured, as a row of a Parquet table (docs/records.md).
+
+Every table holds the `COMMON` columns, the `METRICS` it has, and the columns that describe the workload of its kind
+(`WORKLOADS`). `admit` is the only door: it gives every column its type, resolves device names and refuses rows that
+break a rule, counted by reason.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from perfpass.errors import ArgumentError, DeviceError, FileError, FormatError
+
+if TYPE_CHECKING:
+    import pandas
+
+SCHEMA_VERSION = 2
+_METADATA_KEY = b"perfpass"
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: its type ("text", "int", "float", "bool"), what it means and in which unit.
+
+    An unknown text is "", an unknown float NaN, an unknown int -1; a bool is never unknown.
+    """
+
+    name: str
+    type: str
+    meaning: str
+
+
+def _columns(*lines: str) -> tuple[Column, ...]:
+    return tuple(Column(*(part.strip() for part in line.split("|", 2))) for line in lines)
+
+
+COMMON = _columns(
+    "source | text | who measured: the id of a source in docs/records.md",
+    "licence | text | SPDX name of the source's licence",
+    "run | text | the source's file, run or row id",
+    "device | text | id in the device catalogue, or the source's own name where `listed` is false",
+    "listed | bool | whether the catalogue has the device",
+    "n_devices | int | devices that took part",
+    "mig_profile | text | MIG profile where the device is a slice of `device`",
+    "runtime | text | torch, torch.compile, onnxruntime, tvm, tensorflow, vllm, trtllm, sglang, ...",
+    "runtime_version | text | as the source states it",
+    "cuda_version | text | as the source states it",
+    "precision | text | fp64, fp32, tf32, fp16, bf16, amp, amp_bf16, fp8, int8, int4, fp4, ...",
+    "mode | text | inference, training, prefill, decode, serving, kernel",
+    "batch | int | samples or sequences in one run",
+    "timing | text | what the timed region holds, by the source",
+    "caveats | text | doubts that apply to the row, comma-separated; docs/records.md explains each",
+)
+
+METRICS = _columns(
+    "latency_ms | float | one run of the whole batch",
+    "latency_p10_ms | float | 10th percentile",
+    "latency_p90_ms | float | 90th percentile",
+    "n_samples | int | timed runs behind the latency",
+    "throughput_per_s | float | samples, or tokens where the kind says so, per second over all devices",
+    "ttft_ms | float | time to the first token",
+    "tpot_ms | float | time per output token after the first",
+    "peak_memory_bytes | float | of one device",
+    "power_w | float | mean over the run, of all devices",
+    "energy_j | float | of one run, or of one request (serving), over all devices",
+)
+
+WORKLOADS: dict[str, tuple[Column, ...]] = {
+    "vision": _columns(
+        "model | text | by the source's name",
+        "architecture | text | group key: equal for names that run the same operators",
+        "family | text | the module that defines the model",
+        "img_size | int | pixels, square",
+        "layout | text | nchw, nhwc",
+        "optimizer | text | of a training step; empty where no optimizer step was timed",
+    ),
+    "training": _columns(
+        "model | text | network or benchmark, by the source's name",
+        "family | text | group of related models",
+        "dataset | text | what it trains on",
+        "optimizer | text | by the source's name",
+        "workers | int | data-loading processes",
+        "power_limit_w | float | the limit that was set",
+    ),
+    "serving": _columns(
+        "model | text | Hugging Face name",
+        "family | text | group of related models",
+        "disaggregated | bool | prefill and decode on separate workers",
+        "input_tokens | int | prompt length",
+        "output_tokens | int | generated length",
+        "concurrency | int | requests in flight",
+        "gemm_quantization | text | weights and activations of dense products",
+        "moe_quantization | text | of expert products",
+        "kv_quantization | text | of the KV cache",
+        "tensor_parallel | int | ranks",
+        "pipeline_parallel | int | stages",
+        "data_parallel | int | attention data-parallel ranks",
+        "moe_tensor_parallel | int | ranks that share an expert",
+        "moe_expert_parallel | int | ranks that the experts are spread over",
+        "prefill_batch | int | of a prefill worker (disaggregated)",
+        "prefill_tensor_parallel | int | as above, of a prefill worker",
+        "prefill_pipeline_parallel | int | as above, of a prefill worker",
+        "prefill_data_parallel | int | as above, of a prefill worker",
+        "prefill_moe_tensor_parallel | int | as above, of a prefill worker",
+        "prefill_moe_expert_parallel | int | as above, of a prefill worker",
+        "prefill_workers | int | number of prefill workers",
+        "decode_workers | int | number of decode workers",
+        "queue_ms | float | time in the queue where the source tells it apart",
+        "configuration | text | group key: equal for rows that measured the same thing",
+    ),
+    "generation": _columns(
+        "model | text | by the source's name",
+        "family | text | group of related models",
+        "task | text | chat, text generation, image or video diffusion, ...",
+        "input_tokens | int | prompt length",
+        "output_tokens | int | generated length",
+        "tensor_parallel | int | ranks",
+        "pipeline_parallel | int | stages",
+        "mean_batch | float | mean number of sequences in a step (serving under load)",
+        "resolution | text | of a picture or video",
+        "steps | int | denoising steps",
+        "frames | int | of a video",
+    ),
+    "gemm": _columns(
+        "m | int | rows of the output [m, n]",
+        "n | int | columns of the output",
+        "k | int | reduced dimension",
+        "stack | text | serving framework and its version that the kernel comes from",
+        "kernel | text | the source's name of the implementation",
+        "power_limit_w | float | board limit",
+    ),
+    "attention": _columns(
+        "heads | int | query heads",
+        "kv_heads | int | key-value heads",
+        "head_dim | int | per head",
+        "window | int | sliding window in tokens; 0: full",
+        "query_tokens | int | new tokens per sequence",
+        "context_tokens | int | tokens that are attended, the new ones included",
+        "kv_precision | text | of the KV cache",
+        "stack | text | serving framework and its version that the kernel comes from",
+        "kernel | text | the source's name of the implementation",
+        "power_limit_w | float | board limit",
+    ),
+    "moe": _columns(
+        "tokens | int | in one call",
+        "hidden | int | width of the model",
+        "intermediate | int | width of one expert",
+        "experts | int | in the layer",
+        "active_experts | int | per token",
+        "moe_tensor_parallel | int | ranks that share an expert",
+        "moe_expert_parallel | int | ranks that the experts are spread over",
+        "distribution | text | of tokens over experts",
+        "stack | text | serving framework and its version that the kernel comes from",
+        "kernel | text | the source's name of the implementation",
+        "power_limit_w | float | board limit",
+    ),
+    "collective": _columns(
+        "operation | text | all_reduce, all_gather, reduce_scatter, all_to_all",
+        "elements | int | of the message",
+        "stack | text | library or serving framework and its version",
+        "kernel | text | the source's name of the implementation",
+    ),
+    "operator": _columns(
+        "operator | text | canonical operator",
+        "dimensions | text | comma-separated sizes, in the operator's order of docs/records.md",
+        "split | text | the source's own split",
+        "kernel | text | the source's name of the implementation",
+    ),
+    "nas": _columns(
+        "space | text | search space",
+        "model | text | index within the space",
+        "architecture | text | cell or block string",
+    ),
+    "mig": _columns(
+        "model | text | by the source's name",
+        "processes | int | MPS processes that share the instance",
+        "fits | bool | whether it ran",
+    ),
+    "system": _columns(
+        "model | text | benchmark",
+        "scenario | text | Offline, Server, SingleStream, MultiStream",
+        "system | text | the submitter's name of the system",
+        "organization | text | submitter",
+        "host | text | host processors",
+        "inferred | bool | derived from another scenario",
+    ),
+}
+
+_POSITIVE = tuple(c.name for c in METRICS if c.type == "float")
+_DTYPES = {"int": np.int64, "float": np.float64, "bool": np.bool_}
+_EMPTY = {"text": "", "int": -1, "float": np.nan, "bool": False}
+
+
+@dataclass
+class Reading:
+    """What a reader made of its source: a table per kind, and how many rows were refused, by reason."""
+
+    source: str
+    tables: dict[str, pandas.DataFrame] = field(default_factory=dict)
+    refused: Counter[str] = field(default_factory=Counter)
+
+    def add(self, kind: str, table: pandas.DataFrame) -> None:
+        """Pass ``table`` through `admit` and keep it, below those of the same kind."""
+        import pandas
+
+        admitted = admit(kind, table.assign(source=self.source), self.refused)
+        before = self.tables.get(kind)
+        self.tables[kind] = (
+            admitted if before is None else with_all_columns(kind, pandas.concat([before, admitted], ignore_index=True))
+        )
+
+    def keep(self, table: pandas.DataFrame, good: pandas.Series | np.ndarray, reason: str) -> pandas.DataFrame:
+        """The rows that are ``good``; the others are refused for ``reason``."""
+        good = np.asarray(good, dtype=bool)
+        if not good.all():
+            self.refused[reason] += int((~good).sum())
+        return table[good]
+
+
+def columns_of(kind: str) -> tuple[Column, ...]:
+    """All columns that a table of this kind may have. Raises ArgumentError for an unknown kind."""
+    if kind not in WORKLOADS:
+        raise ArgumentError(f"unknown kind of record {kind!r}; allowed are {', '.join(WORKLOADS)}")
+    return (*COMMON, *WORKLOADS[kind], *METRICS)
+
+
+def admit(kind: str, table: pandas.DataFrame, refused: Counter[str]) -> pandas.DataFrame:
+    """``table`` with the types and the order of the schema; rows that break a rule are counted in ``refused``.
+
+    The rules: every metric that is stated is finite and above 0, and at least one is stated (a `mig` row that did not
+    fit states none); a batch and a device are stated; no row repeats another exactly. Metrics that no row states are
+    left out. ``device`` may be any name the catalogue knows; other names stay as they are, with ``listed`` false.
+
+    Raises FormatError for a column the kind does not have, or values that are not of its type.
+    """
+    from perfpass.devices import device
+
+    known = {c.name: c for c in columns_of(kind)}
+    strange = sorted(set(table.columns) - set(known))
+    if strange:
+        raise FormatError(f"records of kind {kind!r} have no column {', '.join(strange)}; see perfpass.records.schema")
+    typed = _typed(table, known)
+    ids: dict[str, str] = {}
+    for name in filter(None, typed.device.unique()):
+        with contextlib.suppress(DeviceError):
+            ids[name] = device(name).id
+    typed["listed"] = typed.device.isin(list(ids))
+    typed["device"] = typed.device.map(lambda name: ids.get(name, name))
+
+    def keep(good: pandas.Series, reason: str) -> None:
+        nonlocal typed
+        if not good.all():
+            refused[reason] += int((~good).sum())
+            typed = typed[good]
+
+    metrics = [m for m in _POSITIVE if m in typed.columns]
+    values = typed[metrics]
+    keep((values.isna() | (np.isfinite(values) & (values > 0))).all(axis=1), "a metric that is not finite and above 0")
+    empty = typed["fits"] if kind == "mig" else True
+    keep(typed[metrics].notna().any(axis=1) | (empty == False), "no metric")  # noqa: E712 - elementwise
+    keep(typed.device != "", "no device stated")
+    keep(~typed.duplicated(), "repeats another row exactly")
+    return with_all_columns(kind, typed).reset_index(drop=True)
+
+
+def with_all_columns(kind: str, table: pandas.DataFrame) -> pandas.DataFrame:
+    """``table`` in the schema's order, absent columns filled as unknown; metrics that nothing states are left out."""
+    known = {c.name: c for c in columns_of(kind)}
+    metrics = {c.name for c in METRICS}
+    typed = _typed(table, known)
+    stated = [n for n in known if n not in metrics or (n in typed.columns and not _unknown(typed[n]).all())]
+    absent = {n: _EMPTY[known[n].type] for n in stated if n not in typed.columns}
+    return _typed(typed.assign(**absent)[stated], known)
+
+
+def _unknown(column: pandas.Series) -> pandas.Series:
+    return column.isna() | (column == -1)
+
+
+def _typed(table: pandas.DataFrame, known: dict[str, Column]) -> pandas.DataFrame:
+    import pandas
+
+    out = {}
+    for name in table.columns:
+        kind = known[name].type
+        column = table[name]
+        try:
+            if kind == "text":
+                codes, found = pandas.factorize(column)
+                texts = np.array([*(str(v) for v in found), ""], dtype=object)  # code -1, unknown, is the last
+                out[name] = pandas.Series(texts[codes], index=column.index, dtype=object)
+            else:
+                out[name] = column.fillna(_EMPTY[kind]).astype(_DTYPES[kind])
+        except (TypeError, ValueError) as error:
+            raise FormatError(f"column {name!r} holds something that is no {kind}: {error}") from error
+    return pandas.DataFrame(out, index=table.index)
+
+
+def write(path: Path | str, kind: str, table: pandas.DataFrame) -> None:
+    """Write an admitted table, atomically, with the schema's version and kind in the file's metadata."""
+    import pyarrow
+    import pyarrow.parquet
+
+    path = Path(path)
+    arrow = pyarrow.Table.from_pandas(with_all_columns(kind, table), preserve_index=False)
+    note = json.dumps({"schema_version": SCHEMA_VERSION, "kind": kind}).encode()
+    arrow = arrow.replace_schema_metadata({_METADATA_KEY: note})
+    partial = path.with_name(path.name + ".partial")
+    text = [c.name for c in columns_of(kind) if c.type == "text" and c.name in arrow.column_names]
+    pyarrow.parquet.write_table(arrow, partial, compression="zstd", compression_level=19, use_dictionary=text)
+    os.replace(partial, path)
+
+
+def read(path: Path | str, kind: str | None = None) -> pandas.DataFrame:
+    """Read a table of records. Raises FileError, and FormatError for another file, schema version or kind."""
+    import pyarrow
+    import pyarrow.parquet
+
+    path = Path(path)
+    if not path.is_file():
+        raise FileError(f"{path}: no such table of records; docs/records.md says how each is made")
+    try:
+        arrow = pyarrow.parquet.read_table(path)
+        note = json.loads((arrow.schema.metadata or {}).get(_METADATA_KEY, b"{}"))
+    except (pyarrow.ArrowInvalid, OSError, ValueError) as error:
+        raise FormatError(f"{path}: not a Parquet table of records ({str(error).splitlines()[0]})") from error
+    version, found = note.get("schema_version"), note.get("kind")
+    if version != SCHEMA_VERSION:
+        raise FormatError(f"{path}: record schema {version!r}, this version reads {SCHEMA_VERSION}; make it anew")
+    if found not in WORKLOADS or (kind is not None and found != kind):
+        raise FormatError(f"{path}: holds records of kind {found!r}, not {kind!r}")
+    return with_all_columns(found, arrow.to_pandas())

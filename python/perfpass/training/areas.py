@@ -1,0 +1,25 @@
+"""The areas that `perfpass train` and `perfpass evaluate` know, each a module with ``train`` and ``evaluate``.
+
+``train(folder=None, output=None, *, seed=0, quiet=False)`` fits what ships from the records of ``folder`` (default:
+those of the repository), writes the artefact to ``output`` (default: where it ships from) and returns that folder.
+``evaluate(folder=None, seed=0, *, quiet=False)`` returns a `perfpass.training.section.Section`. An area without
+anything to fit has no ``train``.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from perfpass.errors import ArgumentError
+
+AREAS: dict[str, str] = {
+    "vision": "perfpass.training.vision",
+}
+
+
+def module(area: str) -> Any:
+    """The module of an area. Raises ArgumentError for an unknown name."""
+    if area not in AREAS:
+        raise ArgumentError(f"unknown area {area!r}; allowed are {', '.join(AREAS)}")
+    return import_module(AREAS[area])
