@@ -174,7 +174,7 @@ def test_device_files_come_by_option_and_by_environment(tmp_path):
 def test_help_explains_options_examples_and_exit_codes():
     text = ok("--help")
     assert "examples:" in text and "exit codes:" in text and "PERFPASS_DEBUG" in text
-    for command in ("predict", "inspect", "features", "devices", "train", "evaluate", "completion"):
+    for command in ("predict", "inspect", "features", "devices", "records", "train", "evaluate", "completion"):
         assert command in text
         assert "usage: perfpass " + command in ok(command, "--help")
     assert ok("--version").startswith("perfpass ")

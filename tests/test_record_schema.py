@@ -105,3 +105,34 @@ def test_a_reading_joins_what_it_is_given():
     assert len(reading.tables["vision"]) == 4
     assert reading.tables["vision"].power_w.notna().sum() == 1
     assert reading.refused == {"not a transformer": 2}
+
+
+def test_the_documentation_shows_the_schema():
+    from pathlib import Path
+
+    from perfpass.records import corpus
+
+    text = (Path(__file__).parent.parent / "docs" / "records.md").read_text()
+    assert corpus.described() in text
+
+
+def test_a_reading_is_summed_up_with_its_caveats_and_refusals():
+    from perfpass.records import corpus
+
+    reading = schema.Reading("test")
+    rows = table().drop(columns="source")
+    reading.add("vision", reading.keep(rows, rows.batch != 2, "batch 2").assign(caveats=["noisy", "noisy, old"]))
+    found = corpus.summary(reading)
+    assert found["kinds"]["vision"]["caveats"] == {"noisy": 2, "old": 1}
+    assert found["kinds"]["vision"]["metrics"] == {"latency_ms": 2}
+    assert found["refused"] == {"batch 2": 1}
+    assert "caveat          2  noisy" in corpus.text("test", found)
+
+
+def test_readers_that_do_not_exist_are_named(tmp_path):
+    from perfpass.records import corpus
+
+    with pytest.raises(FileError, match="no such folder"):
+        list(corpus.read(tmp_path / "none"))
+    with pytest.raises(ArgumentError, match="no reader weather"):
+        list(corpus.read(tmp_path, ["weather"]))

@@ -141,6 +141,29 @@ def roofline(options: Any) -> int:
     return run(options)
 
 
+def records(options: Any) -> int:
+    """`perfpass records`."""
+    try:
+        from perfpass.records import corpus, schema
+
+        found = {}
+        for name, reading in corpus.read(options.sources, options.reader):
+            found[name] = corpus.summary(reading)
+            if not options.json:
+                print(corpus.text(name, found[name]), flush=True)
+            if options.output:
+                Path(options.output).mkdir(parents=True, exist_ok=True)
+                for kind, table in reading.tables.items():
+                    schema.write(Path(options.output) / f"{name}-{kind}.parquet", kind, table)
+    except ModuleNotFoundError as error:
+        raise UnsupportedError(
+            f"`perfpass records` needs the package {error.name}: pip install pandas pyarrow"
+        ) from error
+    if options.json:
+        _print_json(found)
+    return 0
+
+
 def train(options: Any) -> int:
     """`perfpass train`."""
     run = _training("train")

@@ -89,6 +89,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_devices(commands)
     _add_measure(commands)
     _add_roofline(commands)
+    _add_records(commands)
     _add_train(commands)
     _add_evaluate(commands)
     _add_completion(commands)
@@ -256,6 +257,20 @@ def _add_roofline(commands: Any) -> None:
     command.add_argument("-o", "--output", metavar="DIR", help="folder to write to (default: records/roofline-DEVICE)")
     command.add_argument("--quick", action="store_true", help="fewer points, less care: under a minute")
     command.add_argument("--threads", type=_whole, metavar="N", help="threads on the CPU (default: all)")
+
+
+def _add_records(commands: Any) -> None:
+    command = _command(
+        commands,
+        "records",
+        _lazy("records"),
+        "read public measurements into the record schema, and list what was refused and why",
+        "example:\n  perfpass records sources --reader argonne -o records",
+    )
+    command.add_argument("sources", metavar="DIR", help="folder that holds the sources' folders (docs/records.md)")
+    command.add_argument("--reader", type=_texts, metavar="R,..", help="only these readers (default: all)")
+    command.add_argument("-o", "--output", metavar="DIR", help="write every table as DIR/READER-KIND.parquet")
+    command.add_argument("--json", action="store_true", help="JSON on stdout instead of text")
 
 
 def _add_train(commands: Any) -> None:
