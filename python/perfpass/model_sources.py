@@ -23,11 +23,14 @@ CONFIGURATIONS = Path(__file__).resolve().parent / "configurations"
 _MAX_CONFIG_BYTES = 16 * 2**20  # the largest public configurations (label lists) stay below 2 MiB
 
 
-def read_configuration(config: str | os.PathLike[str] | Mapping[str, Any]) -> dict[str, Any]:
+def read_configuration(
+    config: str | os.PathLike[str] | Mapping[str, Any], *, run_code: bool = True
+) -> dict[str, Any]:
     """The content of a config.json, of the one in a folder, or of a shipped one by its name (`CONFIGURATIONS`).
 
-    Raises FileError, FormatError for a file that is no configuration, UnsupportedError for one that needs code of
-    its own (`auto_map`): that code would have to be downloaded and run.
+    Raises FileError, FormatError for a file that is no configuration, and, where the model is to be built
+    (``run_code``), UnsupportedError for one that needs code of its own (`auto_map`): that code would have to be
+    downloaded and run.
     """
     where = "the configuration"
     if isinstance(config, Mapping):
@@ -50,7 +53,7 @@ def read_configuration(config: str | os.PathLike[str] | Mapping[str, Any]) -> di
             raise FormatError(f"{path}: not JSON ({error})") from error
     if not isinstance(content, dict) or not isinstance(content.get("model_type"), str):
         raise FormatError(f"{where} has no model_type, so it is no Hugging Face model configuration")
-    if content.get("auto_map"):
+    if run_code and content.get("auto_map"):
         raise UnsupportedError(
             f"{where} needs code from its own repository (auto_map), which is never downloaded or run; "
             "export the model to ONNX and pass that file"

@@ -1,0 +1,23 @@
+"""Language models: their architecture from a config.json, the work of serving them, and what a prediction of it is."""
+
+from __future__ import annotations
+
+from perfpass.llm.architecture import LanguageModel
+from perfpass.llm.configuration import language_model
+from perfpass.llm.costs import Parallelism, Quantization, Step, StepCosts, cache_bytes, step_costs, weight_bytes
+from perfpass.llm.prediction import LlmPrediction, MemoryFit, Serving
+
+__all__ = [
+    "LanguageModel",
+    "LlmPrediction",
+    "MemoryFit",
+    "Parallelism",
+    "Quantization",
+    "Serving",
+    "Step",
+    "StepCosts",
+    "cache_bytes",
+    "language_model",
+    "step_costs",
+    "weight_bytes",
+]

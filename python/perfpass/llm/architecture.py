@@ -1,0 +1,238 @@
+"""What a language model consists of: its layers, what each holds and computes, exactly counted and without weights.
+
+`perfpass.llm.configuration` reads these facts from a Hugging Face config.json; `perfpass.llm.costs` turns them into the
+work of a prefill or decode step. Parameters count every tensor of the published checkpoint's language model; layers for
+multi-token prediction and vision or speech towers do not count.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Softmax attention of one layer.
+
+    ``head_dim`` is the width of a query or key head, ``value_dim`` of a value head. ``window``: keys that a query sees
+    at most (sliding or chunked), None for all. ``kv_rank`` > 0 is latent attention (DeepSeek-V2, arXiv:2405.04434,
+    section 2.1): the cache holds ``kv_rank + rope_dim`` elements per token, whatever the heads; ``q_rank`` is the
+    rank of the query's projection, 0 where it is a single matrix. ``gated``: an output gate as wide as the queries.
+    ``keys_are_values``: one projection for both. ``top_k`` > 0: a lightning indexer of ``index_heads`` heads of
+    ``index_dim`` chooses the keys (DeepSeek-V3.2). ``extra`` counts parameters beside the matrices: biases, norms of
+    heads, sinks.
+    """
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+    value_dim: int
+    window: int | None = None
+    q_rank: int = 0
+    kv_rank: int = 0
+    rope_dim: int = 0
+    gated: bool = False
+    keys_are_values: bool = False
+    top_k: int = 0
+    index_heads: int = 0
+    index_dim: int = 0
+    extra: int = 0
+
+    @property
+    def is_latent(self) -> bool:
+        """Whether the cache holds a latent vector instead of keys and values."""
+        return self.kv_rank > 0
+
+    def matrices(self, hidden: int) -> int:
+        """Elements of the projections, indexer included; every token is multiplied by each once."""
+        queries = self.heads * self.head_dim * (2 if self.gated else 1)
+        query = hidden * self.q_rank + self.q_rank * queries if self.q_rank else hidden * queries
+        output = self.heads * self.value_dim * hidden
+        if self.is_latent:
+            down = hidden * (self.kv_rank + self.rope_dim)
+            up = self.kv_rank * self.heads * (self.head_dim - self.rope_dim + self.value_dim)
+        else:
+            down = hidden * self.kv_heads * (self.head_dim + (0 if self.keys_are_values else self.value_dim))
+            up = 0
+        return query + down + up + output + self.indexer(hidden)
+
+    def indexer(self, hidden: int) -> int:
+        """Elements of the indexer's projections."""
+        if not self.top_k:
+            return 0
+        return (self.q_rank or hidden) * self.index_heads * self.index_dim + hidden * (
+            self.index_dim + self.index_heads
+        )
+
+    @property
+    def cache_elements(self) -> int:
+        """Elements that the cache keeps per token, without the indexer's keys."""
+        if self.is_latent:
+            return self.kv_rank + self.rope_dim
+        return self.kv_heads * (self.head_dim + self.value_dim)
+
+
+@dataclass(frozen=True)
+class Recurrence:
+    """A layer with a state of fixed size per sequence: Mamba-2, gated delta net, lightning attention.
+
+    ``projections``: elements of the matrices that every token is multiplied by; ``state``: elements of the recurrent
+    state, ``convolution``: of the convolution's window, both per sequence; ``heads`` splits over tensor parallelism.
+    """
+
+    projections: int
+    state: int
+    convolution: int
+    heads: int
+    extra: int = 0
+
+
+@dataclass(frozen=True)
+class Mlp:
+    """Dense feed-forward block: ``matrices`` (3 where gated, else 2) of hidden x ``width``."""
+
+    width: int
+    matrices: int = 3
+    extra: int = 0
+
+
+@dataclass(frozen=True)
+class Experts:
+    """Mixture of experts: ``active`` of ``count`` experts per token, each ``matrices`` of ``model_width`` x ``width``.
+
+    ``shared_width`` is the summed width of the experts that every token passes, 0 for none (they are as wide as the
+    hidden size on the other side). ``model_width`` is the hidden size, or the latent width where tokens are projected
+    down first, by two matrices of ``latent_projection`` elements together. ``expert_extra``: biases of one expert;
+    ``extra``: everything beside, such as the router's.
+    """
+
+    count: int
+    active: int
+    width: int
+    model_width: int
+    matrices: int = 3
+    shared_width: int = 0
+    latent_projection: int = 0
+    expert_extra: int = 0
+    extra: int = 0
+
+    @property
+    def expert_elements(self) -> int:
+        """Elements of one expert's matrices."""
+        return self.matrices * self.model_width * self.width
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One layer: what mixes tokens, what transforms each, and ``norms`` parameters. ``dense`` runs beside ``experts``
+    where a model has both.
+    """
+
+    attention: Attention | None = None
+    recurrence: Recurrence | None = None
+    dense: Mlp | None = None
+    experts: Experts | None = None
+    norms: int = 0
+
+    def parameters(self, hidden: int, *, active: bool = False) -> int:
+        """Parameters; with ``active`` only those that one token meets."""
+        total = self.norms
+        if self.attention:
+            total += self.attention.matrices(hidden) + self.attention.extra
+        if self.recurrence:
+            total += self.recurrence.projections + self.recurrence.extra
+        if self.dense:
+            total += self.dense.matrices * hidden * self.dense.width + self.dense.extra
+        if self.experts:
+            e = self.experts
+            total += e.extra + e.count * hidden + e.latent_projection + e.matrices * hidden * e.shared_width
+            total += (e.active if active else e.count) * (e.expert_elements + e.expert_extra)
+        return total
+
+
+@dataclass(frozen=True)
+class LanguageModel:
+    """A decoder-only language model (or the language model inside a vision-language one).
+
+    ``layers`` holds (count, layer) for equal layers. ``embedding_extra``: parameters of learned positions, embedding
+    norms, the final norm and a bias of the head. ``tied``: the head shares the input embedding. ``stored_as``: the
+    precision of the published checkpoint's matrices where its configuration says so, else "bf16";
+    ``experts_stored_as`` likewise for experts. ``notes`` lists what could not be read exactly.
+    """
+
+    name: str
+    model_type: str
+    hidden: int
+    vocabulary: int
+    layers: tuple[tuple[int, Layer], ...]
+    tied: bool
+    embedding_extra: int = 0
+    max_positions: int = 0
+    stored_as: str = "bf16"
+    experts_stored_as: str = "bf16"
+    notes: tuple[str, ...] = ()
+
+    @property
+    def layer_count(self) -> int:
+        """Layers (a Nemotron-H block counts as one layer, as its configuration counts)."""
+        return sum(count for count, _ in self.layers)
+
+    @property
+    def parameters(self) -> int:
+        """All parameters."""
+        inner = sum(count * layer.parameters(self.hidden) for count, layer in self.layers)
+        return inner + self.embedding_extra + (1 if self.tied else 2) * self.vocabulary * self.hidden
+
+    @property
+    def active_parameters(self) -> int:
+        """Parameters that one token meets: without the experts it is not sent to and without the input embedding,
+        of which it reads one row.
+        """
+        inner = sum(count * layer.parameters(self.hidden, active=True) for count, layer in self.layers)
+        return inner + self.embedding_extra + self.vocabulary * self.hidden
+
+    @property
+    def expert_parameters(self) -> int:
+        """Parameters in routed experts."""
+        return sum(n * e.count * (e.expert_elements + e.expert_extra) for n, e in self._mixtures)
+
+    @property
+    def is_mixture(self) -> bool:
+        """Whether any layer has experts."""
+        return bool(self._mixtures)
+
+    @property
+    def is_hybrid(self) -> bool:
+        """Whether any layer is recurrent."""
+        return any(layer.recurrence for _, layer in self.layers)
+
+    @property
+    def heads(self) -> int:
+        """Query heads of the widest attention layer; 0 without attention."""
+        return max((layer.attention.heads for _, layer in self.layers if layer.attention), default=0)
+
+    @property
+    def kv_heads(self) -> int:
+        """Key-value heads of the attention layer with most (1 for latent attention); 0 without attention."""
+        found = [layer.attention for _, layer in self.layers if layer.attention]
+        return max((1 if a.is_latent else a.kv_heads for a in found), default=0)
+
+    @property
+    def _mixtures(self) -> list[tuple[int, Experts]]:
+        return [(count, layer.experts) for count, layer in self.layers if layer.experts]
+
+    def cache_elements(self, context: float, sequences: float = 1.0) -> float:
+        """Elements of keys and values (or latents) cached for ``sequences`` of ``context`` tokens each, unsplit."""
+        total = 0.0
+        for count, layer in self.layers:
+            if layer.attention:
+                a = layer.attention
+                seen = min(context, a.window) if a.window else context
+                total += count * seen * (a.cache_elements + (a.index_dim if a.top_k else 0))
+        return total * sequences
+
+    @property
+    def state_elements(self) -> int:
+        """Elements of recurrent and convolution states per sequence, unsplit."""
+        found = [(count, layer.recurrence) for count, layer in self.layers if layer.recurrence]
+        return sum(count * (r.state + r.convolution) for count, r in found)

@@ -1,0 +1,369 @@
+"""The work of one serving step on one GPU: FLOPs, bytes and messages per component, under parallelism and quantization.
+
+A step is a set of tokens that pass the layers together: a chunk of a prefill, a decode step of a batch, or both mixed.
+Everything takes NumPy arrays as well as numbers and broadcasts, so a table of workloads is counted in one go.
+
+Sources: FLOPs and bytes of a decoder follow from its matrices; latent attention in its absorbed form (DeepSeek-V2,
+arXiv:2405.04434, section 2.1.2) in decode, unabsorbed in prefill; tensor parallelism needs two all-reduces a layer
+(Megatron-LM, arXiv:1909.08053); expert parallelism a dispatch and a combine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from perfpass.errors import ArgumentError
+from perfpass.llm.architecture import Attention, Experts, LanguageModel, Layer, Mlp, Recurrence
+
+Number = float | np.ndarray
+
+# Bytes of an element as stored, block scales included: fp8 blocks of 128 x 128 carry an fp32 scale, nvfp4 blocks of 16
+# an fp8 one, mxfp4 blocks of 32 an 8-bit one (OCP Microscaling 1.0), int4 groups of 32 a 16-bit one.
+ELEMENT_BYTES: dict[str, float] = {
+    "fp32": 4.0,
+    "bf16": 2.0,
+    "fp16": 2.0,
+    "fp8": 1.0,
+    "fp8_block": 1.0 + 4 / 128**2,
+    "int8": 1.0,
+    "nvfp4": 0.5 + 1 / 16,
+    "mxfp4": 0.5 + 1 / 32,
+    "int4_wo": 0.5 + 2 / 32,
+}
+# The unit that multiplies matrices of each kind; where a device lacks it, they are expanded to the next wider one.
+UNITS: dict[str, tuple[str, ...]] = {
+    "fp32": ("tf32", "fp32"),
+    "bf16": ("bf16", "fp16", "fp32"),
+    "fp16": ("fp16", "bf16", "fp32"),
+    "fp8": ("fp8", "bf16", "fp16"),
+    "fp8_block": ("fp8", "bf16", "fp16"),
+    "int8": ("int8", "bf16", "fp16"),
+    "nvfp4": ("fp4", "bf16", "fp16"),
+    "mxfp4": ("fp4", "bf16", "fp16"),
+    "int4_wo": ("bf16", "fp16"),
+}
+COMPONENTS = (
+    "projections",
+    "attention",
+    "recurrence",
+    "dense_mlp",
+    "experts",
+    "shared_experts",
+    "logits",
+    "elementwise",
+    "collectives",
+)
+_STATE_BYTES = 4.0  # recurrent states are kept in fp32
+_ACTIVATION_BYTES = 2.0
+
+
+@dataclass(frozen=True)
+class Quantization:
+    """Precision of the matrices (attention and dense), of the experts' matrices and of the cache, of ELEMENT_BYTES."""
+
+    gemm: str = "bf16"
+    moe: str = "bf16"
+    kv_cache: str = "bf16"
+
+    def __post_init__(self) -> None:
+        for part in (self.gemm, self.moe, self.kv_cache):
+            if part not in ELEMENT_BYTES:
+                raise ArgumentError(f"precision {part!r}; allowed are {', '.join(ELEMENT_BYTES)}")
+
+
+@dataclass(frozen=True)
+class Parallelism:
+    """How one replica is split over GPUs.
+
+    ``tensor`` GPUs share each attention layer, ``attention_data`` such groups serve different requests and meet in
+    the experts, which are split over ``expert`` groups of ``expert_tensor`` GPUs; ``pipeline`` stages of layers.
+    """
+
+    tensor: int = 1
+    pipeline: int = 1
+    attention_data: int = 1
+    expert_tensor: int = 1
+    expert: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("tensor", "pipeline", "attention_data", "expert_tensor", "expert"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 4096:
+                raise ArgumentError(f"parallelism: {name} must be a whole number from 1 to 4096, got {value!r}")
+
+    @classmethod
+    def of(cls, tensor: int = 1, pipeline: int = 1, attention_data: int = 1, expert: int = 1) -> Parallelism:
+        """With the experts' tensor split worked out: ``tensor`` x ``attention_data`` GPUs over ``expert`` groups."""
+        plain = cls(tensor, pipeline, attention_data, 1, expert)
+        stage = tensor * attention_data
+        if stage % expert:
+            raise ArgumentError(f"{expert} expert groups do not divide the {stage} GPUs of a stage")
+        return cls(plain.tensor, plain.pipeline, plain.attention_data, stage // expert, expert)
+
+    @property
+    def stage(self) -> int:
+        """GPUs of one pipeline stage."""
+        return self.tensor * self.attention_data
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of one replica."""
+        return self.stage * self.pipeline
+
+
+@dataclass(frozen=True)
+class Step:
+    """What passes the layers together, on one attention-data rank.
+
+    ``tokens``: new tokens; ``sequences``: requests among them whose next token is drawn; ``attended``: summed over the
+    new tokens, the tokens that each attends to; ``cached``: summed over sequences, the cached tokens that are
+    read; ``requests``: all requests with tokens in the step. ``decode``: one token per sequence (latent attention runs
+    absorbed).
+    """
+
+    tokens: Number
+    sequences: Number
+    attended: Number
+    cached: Number
+    requests: Number
+    decode: bool
+
+    @classmethod
+    def of_decode(cls, batch: Number, context: Number) -> Step:
+        """``batch`` sequences take one token each, with ``context`` tokens in the cache on average."""
+        batch, context = np.asarray(batch, float), np.asarray(context, float)
+        return cls(batch, batch, batch * context, batch * context, batch, True)
+
+    @classmethod
+    def of_prefill(cls, requests: Number, length: Number, past: Number = 0.0) -> Step:
+        """``requests`` prompts of ``length`` tokens each, after ``past`` cached tokens, causally."""
+        requests, length, past = (np.asarray(v, float) for v in (requests, length, past))
+        attended = requests * length * (past + (length + 1) / 2)
+        return cls(requests * length, requests, attended, requests * past, requests, False)
+
+
+@dataclass
+class Work:
+    """What one component does on one GPU in one step; bytes are those of device memory."""
+
+    flops: Number = 0.0
+    weight_bytes: Number = 0.0
+    cache_bytes: Number = 0.0
+    activation_bytes: Number = 0.0
+    message_bytes: Number = 0.0
+    messages: float = 0.0
+    launches: float = 0.0
+    precision: str = "bf16"
+
+    @property
+    def memory_bytes(self) -> Number:
+        """All device memory traffic."""
+        return self.weight_bytes + self.cache_bytes + self.activation_bytes
+
+    def add(self, count: float, **amounts: Number) -> None:
+        """Adds ``count`` times each amount."""
+        for name, amount in amounts.items():
+            setattr(self, name, getattr(self, name) + count * amount)
+
+
+@dataclass
+class StepCosts:
+    """Work by component of COMPONENTS, for one pipeline stage's share of the layers on one GPU."""
+
+    parts: dict[str, Work] = field(default_factory=dict)
+
+    def total(self, amount: str) -> Number:
+        """The sum over components of one amount of Work."""
+        return sum((getattr(work, amount) for work in self.parts.values()), np.float64(0.0))
+
+
+def step_costs(model: LanguageModel, parallelism: Parallelism, quantization: Quantization, step: Step) -> StepCosts:
+    """The work of one step on one GPU, all pipeline stages together (divide by ``pipeline`` for one stage).
+
+    A token of a request passes every stage, so the sum over stages is what its latency is made of.
+    """
+    precisions = {"projections": quantization.gemm, "dense_mlp": quantization.gemm, "recurrence": quantization.gemm}
+    precisions |= {"shared_experts": quantization.gemm, "experts": quantization.moe, "attention": "bf16"}
+    costs = StepCosts({name: Work(precision=precisions.get(name, "bf16")) for name in COMPONENTS})
+    for count, layer in model.layers:
+        _layer(costs.parts, model.hidden, count, layer, parallelism, quantization, step)
+    logits = costs.parts["logits"]
+    # The head is split like attention; embeddings are looked up, one row per token.
+    head = model.hidden * model.vocabulary / parallelism.tensor
+    logits.add(1, flops=2 * head * step.sequences, weight_bytes=head * _ACTIVATION_BYTES, launches=3)
+    logits.add(1, activation_bytes=step.sequences * model.vocabulary / parallelism.tensor * 4)
+    if parallelism.pipeline > 1:
+        hops = parallelism.pipeline - 1
+        size = step.tokens * model.hidden * _ACTIVATION_BYTES
+        costs.parts["collectives"].add(hops, message_bytes=size, messages=1, launches=1)
+    return costs
+
+
+def _layer(
+    parts: dict[str, Work],
+    hidden: int,
+    count: int,
+    layer: Layer,
+    parallelism: Parallelism,
+    quantization: Quantization,
+    step: Step,
+) -> None:
+    tensor = parallelism.tensor
+    row = step.tokens * hidden * _ACTIVATION_BYTES
+    if layer.attention:
+        _attention(parts, hidden, count, layer.attention, tensor, quantization, step)
+    if layer.recurrence:
+        _recurrence(parts["recurrence"], count, layer.recurrence, tensor, quantization, step)
+    if (layer.attention or layer.recurrence) and tensor > 1:
+        # A ring all-reduce moves 2 (n - 1) / n of the message through every GPU.
+        share = 2 * (tensor - 1) / tensor
+        parts["collectives"].add(count, message_bytes=row * share, messages=1, launches=1)
+    if layer.dense:
+        _dense(parts["dense_mlp"], hidden, count, layer.dense, tensor, quantization, step)
+    if layer.experts:
+        _experts(parts, hidden, count, layer.experts, parallelism, quantization, step)
+    elif layer.dense and tensor > 1:
+        share = 2 * (tensor - 1) / tensor
+        parts["collectives"].add(count, message_bytes=row * share, messages=1, launches=1)
+    # Two norms with residuals a layer: read and write the stream.
+    parts["elementwise"].add(count, activation_bytes=6 * row, launches=2)
+
+
+def _attention(
+    parts: dict[str, Work], hidden: int, count: int, a: Attention, tensor: int, quantization: Quantization, step: Step
+) -> None:
+    projections, attention = parts["projections"], parts["attention"]
+    elements = a.matrices(hidden) / tensor
+    size = ELEMENT_BYTES[quantization.gemm]
+    projections.add(
+        count, flops=2 * elements * step.tokens, weight_bytes=elements * size, launches=3 if a.q_rank else 2
+    )
+    width = a.heads * (a.head_dim + a.value_dim) / tensor
+    projections.add(count, activation_bytes=step.tokens * (2 * hidden + 2 * width) * _ACTIVATION_BYTES)
+    attended, cached = step.attended, step.cached
+    limit = min(filter(None, (a.window, a.top_k or None)), default=None)
+    if limit:
+        attended = np.minimum(attended, step.tokens * limit)
+        if step.decode or a.window:
+            cached = np.minimum(cached, step.requests * limit)
+    if a.is_latent and step.decode:
+        pairs = a.heads * (2 * a.kv_rank + a.rope_dim)
+    else:
+        pairs = a.heads * (a.head_dim + a.value_dim)
+    kv_size = ELEMENT_BYTES[quantization.kv_cache]
+    # Latents are the same for all heads, so every GPU of a tensor group reads them all.
+    per_token = a.cache_elements * kv_size / (1 if a.is_latent else min(tensor, a.kv_heads))
+    attention.add(
+        count, flops=2 * pairs * attended / tensor, cache_bytes=per_token * (cached + step.tokens), launches=2
+    )
+    attention.add(count, activation_bytes=step.tokens * width * _ACTIVATION_BYTES)
+    if a.top_k:
+        attention.add(count, flops=2 * a.index_heads * a.index_dim * step.attended, launches=4)
+        attention.add(count, cache_bytes=a.index_dim * kv_size * (step.cached + step.tokens))
+
+
+def _recurrence(work: Work, count: int, r: Recurrence, tensor: int, quantization: Quantization, step: Step) -> None:
+    elements, state = r.projections / tensor, r.state / tensor
+    # Each token scales, adds to and reads the state: three multiply-adds per element.
+    work.add(
+        count, flops=(2 * elements + 6 * state) * step.tokens, weight_bytes=elements * ELEMENT_BYTES[quantization.gemm]
+    )
+    work.add(count, cache_bytes=2 * state * _STATE_BYTES * step.requests, launches=6)
+
+
+def _dense(work: Work, hidden: int, count: int, mlp: Mlp, tensor: int, quantization: Quantization, step: Step) -> None:
+    elements = mlp.matrices * hidden * mlp.width / tensor
+    size = ELEMENT_BYTES[quantization.gemm]
+    work.add(count, flops=2 * elements * step.tokens, weight_bytes=elements * size, launches=3)
+    work.add(
+        count, activation_bytes=step.tokens * (2 * hidden + 2 * mlp.matrices * mlp.width / tensor) * _ACTIVATION_BYTES
+    )
+
+
+def _experts(
+    parts: dict[str, Work],
+    hidden: int,
+    count: int,
+    e: Experts,
+    parallelism: Parallelism,
+    quantization: Quantization,
+    step: Step,
+) -> None:
+    work, shared = parts["experts"], parts["shared_experts"]
+    # The experts see the tokens of all attention-data ranks.
+    tokens = step.tokens * parallelism.attention_data
+    per_group = e.count / parallelism.expert
+    touched = per_group * expected_share(e, tokens)
+    elements = e.expert_elements / parallelism.expert_tensor
+    visits = tokens * e.active / parallelism.expert
+    work.add(count, flops=2 * elements * visits, weight_bytes=touched * elements * ELEMENT_BYTES[quantization.moe])
+    moved = 2 * e.model_width + 2 * e.matrices * e.width / parallelism.expert_tensor
+    work.add(count, activation_bytes=visits * moved * _ACTIVATION_BYTES, launches=5)
+    beside = e.matrices * hidden * e.shared_width / parallelism.tensor
+    router = e.count * hidden + e.latent_projection
+    shared.add(count, flops=2 * (beside + router) * step.tokens, launches=3)
+    shared.add(count, weight_bytes=beside * ELEMENT_BYTES[quantization.gemm] + router * _ACTIVATION_BYTES)
+    stage = parallelism.stage
+    if stage == 1:
+        return
+    row = e.model_width * _ACTIVATION_BYTES
+    if parallelism.expert > 1 and parallelism.attention_data > 1:
+        # Dispatch and combine: each token goes to at most `active` other groups, and comes back.
+        reached = min(e.active, parallelism.expert) * (parallelism.expert - 1) / parallelism.expert
+        parts["collectives"].add(count, message_bytes=2 * step.tokens * row * reached, messages=2, launches=2)
+    else:
+        share = 2 * (stage - 1) / stage
+        parts["collectives"].add(count, message_bytes=tokens * row * share, messages=1, launches=1)
+
+
+def expected_share(e: Experts, tokens: Number) -> Number:
+    """Share of the experts that ``tokens`` tokens touch, routed evenly and independently."""
+    return 1 - (1 - e.active / e.count) ** np.asarray(tokens, float)
+
+
+def weight_bytes(model: LanguageModel, parallelism: Parallelism, quantization: Quantization) -> float:
+    """Bytes of the weights on one GPU: matrices split, embeddings and head split over tensor, the rest copied."""
+    total = 0.0
+    gemm, moe = ELEMENT_BYTES[quantization.gemm], ELEMENT_BYTES[quantization.moe]
+    for count, layer in model.layers:
+        size = layer.norms * _ACTIVATION_BYTES
+        if layer.attention:
+            a = layer.attention
+            size += a.matrices(model.hidden) / parallelism.tensor * gemm + a.extra * _ACTIVATION_BYTES
+        if layer.recurrence:
+            size += (layer.recurrence.projections * gemm + layer.recurrence.extra * 2.0) / parallelism.tensor
+        if layer.dense:
+            matrices = layer.dense.matrices * model.hidden * layer.dense.width
+            size += (matrices * gemm + layer.dense.extra * 2.0) / parallelism.tensor
+        if layer.experts:
+            e = layer.experts
+            routed = e.count * (e.expert_elements * moe + e.expert_extra * _ACTIVATION_BYTES)
+            size += routed / (parallelism.expert * parallelism.expert_tensor)
+            size += e.matrices * model.hidden * e.shared_width * gemm / parallelism.tensor
+            size += (e.count * model.hidden + e.latent_projection + e.extra) * _ACTIVATION_BYTES
+        total += count * size
+    tables = (1 if model.tied else 2) * model.vocabulary * model.hidden * _ACTIVATION_BYTES
+    outside = tables / parallelism.tensor + model.embedding_extra * _ACTIVATION_BYTES
+    # The fullest stage holds its share of the layers and, at either end, a table.
+    return total / parallelism.pipeline + outside / min(2, parallelism.pipeline)
+
+
+def cache_bytes(
+    model: LanguageModel, parallelism: Parallelism, quantization: Quantization, context: float, sequences: float = 1.0
+) -> float:
+    """Bytes of cache and states on one GPU for ``sequences`` of ``context`` tokens on one attention-data rank."""
+    size, total = ELEMENT_BYTES[quantization.kv_cache], 0.0
+    for count, layer in model.layers:
+        if layer.attention:
+            a = layer.attention
+            seen = min(context, a.window) if a.window else context
+            split = 1 if a.is_latent else min(parallelism.tensor, a.kv_heads)
+            index = a.index_dim if a.top_k else 0
+            total += count * seen * (a.cache_elements / split + index) * size
+        if layer.recurrence:
+            r = layer.recurrence
+            state = r.state * _STATE_BYTES + r.convolution * _ACTIVATION_BYTES
+            total += count * state / parallelism.tensor
+    return total * sequences / parallelism.pipeline

@@ -1,0 +1,371 @@
+"""How each model type builds its layers: one reader per family of implementations.
+
+Conventions are those of the model's class in transformers, or of the repository that the configuration names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from perfpass.errors import FormatError
+from perfpass.llm.architecture import Attention, Experts, Layer, Mlp, Recurrence
+from perfpass.llm.fields import Fields
+
+
+@dataclass(frozen=True)
+class Body:
+    """What a reader returns: layers in order, and what stands around them."""
+
+    hidden: int
+    layers: list[Layer]
+    tied: bool
+    embedding_extra: int
+
+
+@dataclass(frozen=True)
+class Plain:
+    """Conventions of a model type whose layers are alike.
+
+    ``norm``: parameters per hidden element of a norm (1 RMS, 2 with bias, 0 without parameters); ``norms`` per layer;
+    ``qkv_bias``, ``out_bias``, ``mlp_bias``, ``head_bias``: defaults where the configuration has no field for it;
+    ``head_norms``: "head" (queries and keys, per head width), "all" (per whole width), "chameleon" or "" for none;
+    ``matrices`` of the feed-forward block; ``widening``: its width over the hidden size where no field states it;
+    ``positions``: learned positions, plus this many; None for none.
+    """
+
+    norm: int = 1
+    norms: int = 2
+    qkv_bias: bool = False
+    out_bias: bool = False
+    mlp_bias: bool = False
+    head_bias: bool = False
+    head_norms: str = ""
+    matrices: int = 3
+    widening: int = 0
+    positions: int | None = None
+    embedding_norm: bool = False
+    tied: bool = False
+    one_kv_head: bool = False
+
+
+_GPT2 = Plain(norm=2, qkv_bias=True, out_bias=True, mlp_bias=True, matrices=2, widening=4, positions=0, tied=True)
+_NEOX = Plain(norm=2, qkv_bias=True, out_bias=True, mlp_bias=True, matrices=2)
+PLAIN: dict[str, Plain] = {
+    **dict.fromkeys(
+        ("llama", "mistral", "ministral", "mixtral", "phi3", "granite", "internlm3", "stablelm_epoch", "aquila", "yi"),
+        Plain(),
+    ),
+    "qwen2": Plain(qkv_bias=True),
+    "qwen2_moe": Plain(qkv_bias=True),
+    **dict.fromkeys(("qwen3", "qwen3_moe", "qwen3_vl_text", "qwen3_vl_moe_text"), Plain(head_norms="head")),
+    "gemma": Plain(tied=True),
+    "gemma2": Plain(norms=4, tied=True),
+    **dict.fromkeys(("gemma3", "gemma3_text"), Plain(norms=4, head_norms="head", tied=True)),
+    "olmo2": Plain(head_norms="all"),
+    "olmoe": Plain(head_norms="all"),
+    "cohere": Plain(norms=1, tied=True),
+    "phi": replace(_NEOX, norms=1, head_bias=True),
+    "phi3small": Plain(norm=2, qkv_bias=True, out_bias=True, mlp_bias=True, tied=True),
+    "gpt2": _GPT2,
+    "gpt_bigcode": _GPT2,
+    "gptj": replace(_NEOX, norms=1, qkv_bias=False, out_bias=False, head_bias=True, widening=4),
+    "gpt_neox": _NEOX,
+    "opt": replace(_NEOX, positions=2, tied=True),
+    "bloom": replace(_NEOX, widening=4, embedding_norm=True, tied=True),
+    "mpt": Plain(matrices=2, widening=4, tied=True),
+    "starcoder2": replace(_NEOX, tied=True),
+    "chameleon": Plain(head_norms="chameleon"),
+    "gpt_oss": Plain(qkv_bias=True, out_bias=True),
+    "minimax_m2": Plain(head_norms="all"),
+    "glm4_moe": Plain(),
+}
+
+
+def _hidden(f: Fields) -> int:
+    return f.size("hidden_size", "n_embd", "d_model")
+
+
+def _layers(f: Fields) -> int:
+    return f.size("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+
+
+def _attention(f: Fields, rule: Plain, window: int | None = None) -> Attention:
+    hidden, heads = _hidden(f), f.size("num_attention_heads", "n_head", "n_heads")
+    shared = 1 if f.flag("multi_query", rule.one_kv_head) else heads
+    kv = f.size("num_key_value_heads", default=shared)
+    dim = f.size("head_dim", "attention_head_dim", default=max(1, hidden // heads))
+    if heads % kv:
+        raise FormatError(f"{f.name}: {heads} attention heads cannot share {kv} key-value heads")
+    inner, cached = heads * dim, kv * dim
+    bias = f.flag("attention_bias", f.flag("enable_bias", f.flag("use_bias", rule.qkv_bias)))
+    # Qwen2-like models have biases on queries, keys and values alone; Llama's attention_bias covers the output too.
+    out = rule.out_bias if rule.qkv_bias else bias and f.find("model_type") != "glm4_moe"
+    extra = (inner + 2 * cached if bias else 0) + (hidden if out and bias else 0)
+    if rule.head_norms == "head" or (f.find("model_type") == "glm4_moe" and f.flag("use_qk_norm")):
+        extra += 2 * dim
+    elif rule.head_norms == "all":
+        extra += inner + cached
+    elif rule.head_norms == "chameleon":
+        extra += 2 * (inner + cached)
+    if f.find("model_type") == "gpt_oss":
+        extra += heads
+    return Attention(heads=heads, kv_heads=kv, head_dim=dim, value_dim=dim, window=window, extra=extra)
+
+
+def _windows(f: Fields, layers: int) -> list[int | None]:
+    """Per layer the window of its attention."""
+    width = f.find("sliding_window", "attention_chunk_size")
+    if not isinstance(width, int) or isinstance(width, bool) or width < 1:
+        return [None] * layers
+    kinds = f.texts("layer_types", layers)
+    if kinds is not None:
+        return [width if kind in ("sliding_attention", "chunked_attention") else None for kind in kinds]
+    kind = f.find("model_type")
+    if kind == "gemma2":  # every other layer, the first one included
+        return [width if i % 2 == 0 else None for i in range(layers)]
+    if kind in ("gemma3", "gemma3_text"):
+        every = f.size("sliding_window_pattern", default=6)
+        return [None if (i + 1) % every == 0 else width for i in range(layers)]
+    if kind == "gpt_oss":
+        return [width if i % 2 == 0 else None for i in range(layers)]
+    if str(kind).startswith("qwen"):
+        first = f.count("max_window_layers", default=layers)
+        return [width if f.flag("use_sliding_window") and i >= first else None for i in range(layers)]
+    return [width] * layers
+
+
+def _dense(f: Fields, rule: Plain, width: int) -> Mlp:
+    bias = f.flag("mlp_bias", f.flag("enable_bias", f.flag("use_bias", rule.mlp_bias)))
+    extra = (rule.matrices - 1) * width + _hidden(f) if bias else 0
+    return Mlp(width, rule.matrices, extra)
+
+
+def _experts(f: Fields, *, width: int, shared: int = 0, matrices: int = 3, extra: int = 0, biases: int = 0) -> Experts:
+    count = f.size("num_experts", "num_local_experts", "n_routed_experts")
+    active = f.size("num_experts_per_tok", "experts_per_token", "top_k_experts", "moe_topk")
+    if active > count:
+        raise FormatError(f"{f.name}: {active} experts per token of {count}")
+    return Experts(count, active, width, _hidden(f), matrices, shared_width=shared, expert_extra=biases, extra=extra)
+
+
+def _sparse_layers(f: Fields, layers: int) -> list[bool]:
+    """Which layers have experts."""
+    only_dense = f.find("mlp_only_layers") or []
+    step = f.size("decoder_sparse_step", "moe_layer_freq", "interleave_moe_layer_step", default=1)
+    first = f.count("first_k_dense_replace", default=0)
+    offset = 1 if f.find("decoder_sparse_step", "interleave_moe_layer_step") is not None else 0
+    return [i not in only_dense and i >= first and (i + offset) % step == 0 for i in range(layers)]
+
+
+def _plain(f: Fields) -> Body:
+    kind = str(f.find("model_type"))
+    rule, hidden, layers = PLAIN[kind], _hidden(f), _layers(f)
+    if f.size("word_embed_proj_dim", default=hidden) != hidden:
+        raise FormatError(f"{f.name}: embeddings narrower than the layers (word_embed_proj_dim) are not counted here")
+    width = f.size(
+        "intermediate_size",
+        "n_inner",
+        "ffn_dim",
+        "ffn_hidden_size",
+        "ff_intermediate_size",
+        default=rule.widening * hidden or None,
+    )
+    mlp = _dense(f, rule, width)
+    routed = f.find("num_experts", "num_local_experts", "n_routed_experts")
+    experts: Experts | None = None
+    if routed:
+        own = f.size("moe_intermediate_size", default=width)
+        shared = f.count("shared_expert_intermediate_size", default=f.count("n_shared_experts", default=0) * own)
+        extra = 0
+        if kind == "qwen2_moe":
+            extra = hidden  # the shared expert's gate
+        if kind in ("glm4_moe", "minimax_m2"):
+            extra = int(routed)  # correction bias of the router
+        biases = 0
+        if kind == "gpt_oss":
+            extra, biases = int(routed), 2 * own + hidden
+        experts = _experts(f, width=own, shared=shared, extra=extra, biases=biases)
+    sparse = _sparse_layers(f, layers) if experts else [False] * layers
+    windows = _windows(f, layers)
+    found = [
+        Layer(
+            attention=_attention(f, rule, windows[i]),
+            dense=None if sparse[i] else mlp,
+            experts=experts if sparse[i] else None,
+            norms=rule.norms * rule.norm * hidden,
+        )
+        for i in range(layers)
+    ]
+    around = rule.norm * hidden * (2 if rule.embedding_norm else 1)
+    if rule.positions is not None:
+        around += (f.size("max_position_embeddings", "n_positions") + rule.positions) * hidden
+    if rule.head_bias:
+        around += f.size("vocab_size")
+    return Body(hidden, found, f.flag("tie_word_embeddings", rule.tied), around)
+
+
+def _latent(f: Fields) -> Body:
+    """DeepSeek-V2 and V3 and their kin: latent attention, dense layers first, then experts."""
+    hidden, layers = _hidden(f), _layers(f)
+    rope, nope = f.size("qk_rope_head_dim"), f.size("qk_nope_head_dim")
+    q_rank, kv_rank = f.count("q_lora_rank", default=0), f.size("kv_lora_rank")
+    index = f.count("index_topk", default=0)
+    heads, index_dim = f.size("num_attention_heads"), f.count("index_head_dim", default=0)
+    attention = Attention(
+        heads=heads,
+        kv_heads=heads,
+        head_dim=nope + rope,
+        value_dim=f.size("v_head_dim"),
+        q_rank=q_rank,
+        kv_rank=kv_rank,
+        rope_dim=rope,
+        top_k=index,
+        index_heads=f.size("index_n_heads") if index else 0,
+        index_dim=index_dim if index else 0,
+        extra=q_rank + kv_rank + (2 * index_dim if index else 0),
+    )
+    own = f.size("moe_intermediate_size")
+    # DeepSeek-V2 routes by plain scores; the later ones add a correction bias to each expert's score.
+    corrected = f.find("model_type") != "deepseek_v2"
+    experts = _experts(
+        f,
+        width=own,
+        shared=f.count("n_shared_experts", default=0) * own,
+        extra=f.size("n_routed_experts") if corrected else 0,
+    )
+    mlp, norms = Mlp(f.size("intermediate_size")), 2 * hidden
+    found = [
+        Layer(attention=attention, experts=experts, norms=norms)
+        if sparse
+        else Layer(attention=attention, dense=mlp, norms=norms)
+        for sparse in _sparse_layers(f, layers)
+    ]
+    return Body(hidden, found, f.flag("tie_word_embeddings"), hidden)
+
+
+def _qwen_hybrid(f: Fields) -> Body:
+    """Qwen3-Next and Qwen3.5: three gated delta nets (arXiv:2412.06464) to one gated attention."""
+    hidden, layers = _hidden(f), _layers(f)
+    every = f.size("full_attention_interval", default=4)
+    kinds = f.texts("layer_types", layers) or [
+        "full_attention" if (i + 1) % every == 0 else "linear_attention" for i in range(layers)
+    ]
+    keys = f.size("linear_num_key_heads") * f.size("linear_key_head_dim")
+    value_heads, value_dim = f.size("linear_num_value_heads"), f.size("linear_value_head_dim")
+    values, kernel = value_heads * value_dim, f.size("linear_conv_kernel_dim")
+    mixed = 2 * keys + values
+    recurrence = Recurrence(
+        projections=hidden * (mixed + values + 2 * value_heads) + values * hidden,
+        state=value_heads * value_dim * f.size("linear_key_head_dim"),
+        convolution=mixed * kernel,
+        heads=value_heads,
+        extra=mixed * kernel + 2 * value_heads + value_dim,
+    )
+    attention = replace(_attention(f, Plain(head_norms="head")), gated=True)
+    norms = 2 * hidden
+    sparse = bool(f.find("num_experts"))
+    experts, mlp = None, None
+    if sparse:
+        shared = f.count("shared_expert_intermediate_size", default=0)
+        experts = _experts(f, width=f.size("moe_intermediate_size"), shared=shared, extra=hidden if shared else 0)
+    else:
+        mlp = Mlp(f.size("intermediate_size"))
+    found = [
+        Layer(attention=attention, experts=experts, dense=mlp, norms=norms)
+        if kind == "full_attention"
+        else Layer(recurrence=recurrence, experts=experts, dense=mlp, norms=norms)
+        for kind in kinds
+    ]
+    return Body(hidden, found, f.flag("tie_word_embeddings"), hidden)
+
+
+def _nemotron_hybrid(f: Fields) -> Body:
+    """Nemotron-H: each block is one of Mamba-2 (M), attention (*), feed-forward (-) or experts (E)."""
+    hidden = _hidden(f)
+    pattern = f.find("hybrid_override_pattern")
+    if not isinstance(pattern, str) or not set(pattern) <= set("M*-E"):
+        raise FormatError(f"{f.name}: hybrid_override_pattern must be made of M, *, - and E; got {pattern!r}")
+    heads, state = f.size("mamba_num_heads"), f.size("ssm_state_size")
+    inner = heads * f.size("mamba_head_dim")
+    mixed = inner + 2 * f.size("n_groups") * state
+    kernel = f.size("conv_kernel")
+    recurrence = Recurrence(
+        projections=hidden * (inner + mixed + heads) + inner * hidden,
+        state=inner * state,
+        convolution=mixed * kernel,
+        heads=heads,
+        extra=mixed * (kernel + (1 if f.flag("use_conv_bias", True) else 0)) + 3 * heads + inner,
+    )
+    blocks = {"M": Layer(recurrence=recurrence, norms=hidden)}
+    if "*" in pattern:
+        blocks["*"] = Layer(attention=_attention(f, Plain()), norms=hidden)
+    if "-" in pattern:
+        blocks["-"] = Layer(dense=Mlp(f.size("intermediate_size"), matrices=2), norms=hidden)
+    if "E" in pattern:
+        latent = f.count("moe_latent_size", default=0)
+        experts = _experts(
+            f,
+            width=f.size("moe_intermediate_size"),
+            shared=f.count("moe_shared_expert_intermediate_size", default=0) * f.count("n_shared_experts", default=1),
+            matrices=2,
+            extra=f.size("n_routed_experts"),
+        )
+        if latent:
+            experts = replace(experts, model_width=latent, latent_projection=2 * latent * hidden)
+        blocks["E"] = Layer(experts=experts, norms=hidden)
+    return Body(hidden, [blocks[letter] for letter in pattern], f.flag("tie_word_embeddings"), hidden)
+
+
+def _llama4(f: Fields) -> Body:
+    hidden, layers = _hidden(f), _layers(f)
+    # Three layers in four attend within a chunk (no_rope_layers are the others).
+    chunk = f.size("attention_chunk_size")
+    attention = _attention(f, Plain())
+    width = f.size("intermediate_size")
+    experts = _experts(f, width=width, shared=width)
+    mlp = Mlp(f.size("intermediate_size_mlp"))
+    found = []
+    for i, sparse in enumerate(_sparse_layers(f, layers)):
+        mixer = attention if (i + 1) % 4 == 0 else replace(attention, window=chunk)
+        found.append(
+            Layer(attention=mixer, experts=experts if sparse else None, dense=None if sparse else mlp, norms=2 * hidden)
+        )
+    return Body(hidden, found, f.flag("tie_word_embeddings"), hidden)
+
+
+def _gemma4(f: Fields) -> Body:
+    """Gemma 4: five windows to one full attention with wider heads and shared keys and values; experts beside."""
+    hidden, layers = _hidden(f), _layers(f)
+    if f.count("hidden_size_per_layer_input", default=0) or f.count("num_kv_shared_layers", default=0):
+        raise FormatError(f"{f.name}: embeddings per layer and caches shared between layers are not counted here")
+    kinds = f.texts("layer_types", layers)
+    if kinds is None:
+        raise FormatError(f"{f.name}: its configuration has no layer_types; it cannot be counted without")
+    heads = f.size("num_attention_heads")
+    dim, wide = f.size("head_dim"), f.size("global_head_dim", default=f.size("head_dim"))
+    near = Attention(heads, f.size("num_key_value_heads"), dim, dim, window=f.size("sliding_window"), extra=2 * dim)
+    alike = f.flag("attention_k_eq_v")
+    kv = f.size("num_global_key_value_heads", default=near.kv_heads) if alike else near.kv_heads
+    far = Attention(heads, kv, wide, wide, keys_are_values=alike, extra=2 * wide)
+    mlp = Mlp(f.size("intermediate_size"))
+    experts, norms = None, 4 * hidden
+    if f.flag("enable_moe_block"):
+        count = f.size("num_experts")
+        experts = _experts(f, width=f.size("moe_intermediate_size"), extra=count + hidden)
+        norms = 7 * hidden
+    found = [
+        Layer(attention=near if kind == "sliding_attention" else far, dense=mlp, experts=experts, norms=norms)
+        for kind in kinds
+    ]
+    return Body(hidden, found, f.flag("tie_word_embeddings", True), hidden)
+
+
+READERS: dict[str, Callable[[Fields], Body]] = {
+    **dict.fromkeys(PLAIN, _plain),
+    **dict.fromkeys(("deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "glm_moe_dsa", "glm4_moe_lite"), _latent),
+    **dict.fromkeys(("qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text"), _qwen_hybrid),
+    "nemotron_h": _nemotron_hybrid,
+    **dict.fromkeys(("llama4", "llama4_text"), _llama4),
+    **dict.fromkeys(("gemma4", "gemma4_text"), _gemma4),
+}

@@ -1,0 +1,57 @@
+"""Typed access to the fields of a config.json, under any of the names that model types give them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from perfpass.errors import FormatError
+
+_LARGEST = 2**40
+
+
+class Fields:
+    """Reads numbers and lists of one configuration; every failure is a FormatError that names model and field."""
+
+    def __init__(self, content: Mapping[str, Any], name: str) -> None:
+        """``content``: the part of the configuration that describes the language model."""
+        self.content, self.name = content, name
+
+    def find(self, *keys: str) -> Any:
+        """The first of ``keys`` that is present and not null; None where none is."""
+        for key in keys:
+            value = self.content.get(key)
+            if value is not None:
+                return value
+        return None
+
+    def count(self, *keys: str, default: int | None = None, least: int = 0) -> int:
+        """A whole number of at least ``least``, or ``default`` where the field is absent."""
+        value = self.find(*keys)
+        if value is None:
+            if default is None:
+                raise FormatError(
+                    f"{self.name}: its configuration has no {' or '.join(keys)}; it cannot be counted without"
+                )
+            return default
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _LARGEST:
+            raise FormatError(f"{self.name}: {keys[0]} is {value!r}; a whole number from {least} is needed")
+        return value
+
+    def size(self, *keys: str, default: int | None = None) -> int:
+        """A whole number of at least 1."""
+        return self.count(*keys, default=default, least=1)
+
+    def flag(self, key: str, default: bool = False) -> bool:
+        """A truth value, or ``default`` where the field is absent."""
+        value = self.find(key)
+        return default if value is None else bool(value)
+
+    def texts(self, key: str, length: int) -> list[str] | None:
+        """A list of ``length`` words, or None where the field is absent."""
+        value = self.find(key)
+        if value is None:
+            return None
+        if not isinstance(value, list) or len(value) != length or not all(isinstance(v, str) for v in value):
+            raise FormatError(f"{self.name}: {key} must be a list of {length} words, one per layer")
+        return value
