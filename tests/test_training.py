@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 import subprocess
 import sys
 import time
+from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from perfpass import _core, devices
-from perfpass.errors import ArgumentError, ArtefactError
+from perfpass.errors import ArgumentError, ArtefactError, FileError
 from perfpass.graph import OPERATOR_CLASS_OF, OPERATORS
 from perfpass.predictors import artefacts, intervals, roofline
 from perfpass.predictors.roofline import GROUPS, SOFTWARE, Workload
@@ -474,7 +477,7 @@ def test_evaluate_grades_and_writes_the_table(small_corpus, tmp_path, monkeypatc
     assert ours["mape_pct"] < 20
     assert ours["mape_pct"] < on_gpus["MACs only"]["mape_pct"]
     assert "| latency ms | architecture | perfpass |" in (tmp_path / "vision.md").read_text()
-    assert (tmp_path / "vision.svg").read_text().startswith("<?xml")
+    assert (tmp_path / "vision.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_families_on_which_settings_were_chosen_are_not_graded(small_corpus):
@@ -544,3 +547,43 @@ def test_evaluate_refuses_an_unknown_split(small_corpus):
 
     with pytest.raises(ArgumentError, match="unknown split 'weather'"):
         evaluate(str(small_corpus), splits=["weather"])
+
+
+def test_an_interrupted_training_goes_on_where_it_stopped(tmp_path, monkeypatch):
+    from perfpass.training import areas, train
+
+    runs = []
+
+    def fit(name, folder, output, *, seed, quiet):
+        if len(runs) == 1 and name == "second":
+            runs.append("interrupted")
+            raise KeyboardInterrupt
+        runs.append(name)
+        artefacts.write(Path(output), {"predictor": name}, {"x.bin": name.encode()})
+
+    monkeypatch.setattr(areas, "AREAS", {"first": "", "second": ""})
+    monkeypatch.setattr(areas, "module", lambda name: SimpleNamespace(train=partial(fit, name)))
+    with pytest.raises(KeyboardInterrupt):
+        train(output=str(tmp_path), quiet=True)
+    train(output=str(tmp_path), resume=True, quiet=True)
+    assert runs == ["first", "interrupted", "second"]
+    train(output=str(tmp_path), resume=True, seed=1, quiet=True)
+    assert runs[3:] == ["first", "second"]
+    assert artefacts.Artefact(tmp_path / "second").read("x.bin") == b"second"
+
+
+def test_a_full_disk_leaves_the_former_artefact(tmp_path, monkeypatch):
+    place = tmp_path / "predictor"
+    artefacts.write(place, {"predictor": "old"}, {"x.bin": b"old"})
+    write = Path.write_bytes
+
+    def full(path, content):
+        if content == b"new":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(path, content)
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(FileError, match="No space left on device; the former artefact is untouched"):
+        artefacts.write(place, {"predictor": "new"}, {"x.bin": b"new"})
+    assert artefacts.Artefact(place).read("x.bin") == b"old"
+    assert [p.name for p in tmp_path.iterdir()] == ["predictor"]

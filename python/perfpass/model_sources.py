@@ -23,9 +23,7 @@ CONFIGURATIONS = Path(__file__).resolve().parent / "configurations"
 _MAX_CONFIG_BYTES = 16 * 2**20  # the largest public configurations (label lists) stay below 2 MiB
 
 
-def read_configuration(
-    config: str | os.PathLike[str] | Mapping[str, Any], *, run_code: bool = True
-) -> dict[str, Any]:
+def read_configuration(config: str | os.PathLike[str] | Mapping[str, Any], *, run_code: bool = True) -> dict[str, Any]:
     """The content of a config.json, of the one in a folder, or of a shipped one by its name (`CONFIGURATIONS`).
 
     Raises FileError, FormatError for a file that is no configuration, and, where the model is to be built

@@ -167,7 +167,7 @@ def records(options: Any) -> int:
 def train(options: Any) -> int:
     """`perfpass train`."""
     run = _training("train")
-    run(options.records, options.output, options.area, seed=options.seed)
+    run(options.records, options.output, options.area, seed=options.seed, resume=options.resume)
     return 0
 
 

@@ -283,6 +283,7 @@ def _add_train(commands: Any) -> None:
     )
     _add_areas(command)
     command.add_argument("-o", "--output", metavar="DIR", help="where to write (default: the shipped artefacts' place)")
+    command.add_argument("--resume", action="store_true", help="keep artefacts made from the same records and program")
 
 
 def _add_evaluate(commands: Any) -> None:
@@ -295,7 +296,7 @@ def _add_evaluate(commands: Any) -> None:
     )
     _add_areas(command)
     command.add_argument("--json", action="store_true", help="JSON on stdout instead of tables")
-    command.add_argument("--output", metavar="DIR", help="also write AREA.md, AREA.json and AREA.svg there")
+    command.add_argument("--output", metavar="DIR", help="also write AREA.md, AREA.json and AREA.png there")
 
 
 def _add_areas(command: Any) -> None:

@@ -8,13 +8,14 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import shutil
 import struct
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from perfpass.errors import ArtefactError
+from perfpass.errors import ArtefactError, FileError
 
 SCHEMA_VERSION = 1
 MANIFEST = "manifest.json"
@@ -27,13 +28,36 @@ def shipped(predictor: str) -> Path:
 
 
 def write(folder: Path, manifest: dict[str, Any], files: dict[str, bytes]) -> None:
-    """Write ``files`` and a manifest that lists their hashes; ``schema_version`` is added."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, content in files.items():
-        (folder / name).write_bytes(content)
+    """Write ``files`` and a manifest that lists their hashes; ``schema_version`` is added.
+
+    An artefact that is there already stays whole until the new one is: both are written beside each other and change
+    places at the end. Raises FileError where the disk refuses.
+    """
     hashes = {name: hashlib.sha256(content).hexdigest() for name, content in sorted(files.items())}
     text = json.dumps({"schema_version": SCHEMA_VERSION, **manifest, "files": hashes}, indent=1, allow_nan=False)
-    (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
+    fresh, former = (folder.with_name(f".{folder.name}.{part}") for part in ("new", "old"))
+    try:
+        for leftover in (fresh, former):
+            shutil.rmtree(leftover, ignore_errors=True)
+        fresh.mkdir(parents=True)
+        for name, content in {**files, MANIFEST: (text + "\n").encode()}.items():
+            (fresh / name).write_bytes(content)
+        if folder.exists():
+            folder.rename(former)
+        fresh.rename(folder)
+    except OSError as error:
+        shutil.rmtree(fresh, ignore_errors=True)
+        raise FileError(f"{folder}: {error.strerror}; the former artefact is untouched") from error
+    shutil.rmtree(former, ignore_errors=True)
+
+
+def annotate(folder: Path, notes: dict[str, Any]) -> None:
+    """Add entries to the manifest of a written artefact."""
+    path = folder / MANIFEST
+    partial = path.with_name(path.name + ".partial")
+    text = json.dumps({**Artefact(folder).manifest, **notes}, indent=1, allow_nan=False)
+    partial.write_text(text + "\n", encoding="utf-8")
+    partial.replace(path)
 
 
 class Artefact:

@@ -1,7 +1,7 @@
 """The areas that `perfpass train` and `perfpass evaluate` know, each a module with ``train`` and ``evaluate``.
 
 ``train(folder=None, output=None, *, seed=0, quiet=False)`` fits what ships from the records of ``folder`` (default:
-those of the repository), writes the artefact to ``output`` (default: where it ships from) and returns that folder.
+those of the repository), writes the artefact to ``output`` (default: where it ships from, `artefacts.shipped(area)`).
 ``evaluate(folder=None, seed=0, *, quiet=False)`` returns a `perfpass.training.section.Section`. An area without
 anything to fit has no ``train``.
 """

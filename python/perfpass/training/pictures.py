@@ -13,7 +13,6 @@ from perfpass.training.section import Section
 
 # Colour-blind safe (Okabe and Ito, "Color Universal Design", 2008); further groups share the last.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
-_PANELS_PER_ROW = 3
 
 
 def save_section(section: Section, path: Path) -> None:
@@ -21,18 +20,17 @@ def save_section(section: Section, path: Path) -> None:
     from matplotlib.figure import Figure
 
     covered = [x for x in section.lines if x.grade.coverage_pct is not None]
-    panels = 2 * len(section.points) + bool(covered)
-    columns = min(_PANELS_PER_ROW, panels)
-    rows = -(-panels // columns)
-    figure = Figure(figsize=(5.2 * columns, 4.4 * rows), layout="constrained")
-    axes = list(np.atleast_1d(figure.subplots(rows, columns)).ravel())
+    heights = [4.0] * len(section.points) + ([0.8 + 0.17 * len(covered)] if covered else [])
+    if not heights:
+        return
+    figure = Figure(figsize=(11.0, sum(heights) + 0.4), layout="constrained")
+    parts = iter(figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0])
     for points in section.points:
-        _draw_agreement(axes.pop(0), points)
-        _draw_groups(axes.pop(0), points)
+        agreement, groups = next(parts).subplots(1, 2)
+        _draw_agreement(agreement, points)
+        _draw_groups(groups, points)
     if covered:
-        _draw_coverage(axes.pop(0), covered)
-    for unused in axes:
-        unused.set_axis_off()
+        _draw_coverage(next(parts).subplots(), covered)
     figure.suptitle(section.title, fontsize=13)
     save(figure, path)
 
@@ -51,14 +49,13 @@ def _by_group(points: dict[str, Any]) -> list[tuple[str, np.ndarray]]:
 def _draw_agreement(axis: Any, points: dict[str, Any]) -> None:
     measured, predicted = np.asarray(points["measured"]), np.asarray(points["predicted"])
     for (name, mask), colour in zip(_by_group(points), _COLOURS, strict=False):
-        label = {"label": name, "rasterized": True}
-        axis.scatter(measured[mask], predicted[mask], s=6, alpha=0.5, color=colour, linewidths=0, **label)
+        axis.scatter(measured[mask], predicted[mask], s=6, alpha=0.5, color=colour, linewidths=0, label=name)
     ends = np.array([min(measured.min(), predicted.min()), max(measured.max(), predicted.max())])
     axis.plot(ends, ends, color="black", linewidth=0.8)
     for factor in (0.8, 1.25):
         axis.plot(ends, ends * factor, color="black", linewidth=0.5, linestyle=":")
     axis.set(xscale="log", yscale="log", xlabel=f"measured, {points['unit']}", ylabel=f"predicted, {points['unit']}")
-    axis.set_title(f"{points['metric']}, held out: {points['split']}\n(dotted: a quarter off)", fontsize=10)
+    axis.set_title(f"{points['metric']}, held out: {points['split']} (dotted: a quarter off)", fontsize=10)
     axis.legend(fontsize=7, markerscale=2, frameon=False)
 
 
@@ -68,12 +65,12 @@ def _draw_groups(axis: Any, points: dict[str, Any]) -> None:
     axis.boxplot([error[mask] for _, mask in groups], orientation="horizontal", whis=(5, 95), showfliers=False)
     axis.set_yticklabels([f"{name} ({int(mask.sum())})" for name, mask in groups], fontsize=7)
     axis.axvline(0, color="black", linewidth=0.8)
-    axis.set(xlabel="predicted over measured, % off (whiskers: 5 to 95 %)")
+    axis.set(xlabel="error, % (whiskers: 5 to 95 % of cases)")
     axis.set_title(f"{points['metric']}, {points['split']}", fontsize=10)
 
 
 def _draw_coverage(axis: Any, lines: list[Any]) -> None:
-    names = [f"{x.metric}, {x.split}, {x.judged_on}"[:60] for x in lines]
+    names = [f"{x.metric}, {x.split}, {x.method}, {x.judged_on}" for x in lines]
     at = np.arange(len(lines))
     axis.barh(at, [x.grade.coverage_pct for x in lines], color="#56B4E9")
     axis.axvline(100 * COVERAGE, color="black", linewidth=0.8)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
 import time
@@ -10,7 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from perfpass.errors import ArgumentError
+import perfpass
+from perfpass.errors import ArgumentError, ArtefactError
+from perfpass.predictors import artefacts
+from perfpass.records.location import data_directory
 from perfpass.training import areas
 from perfpass.training.section import Section
 
@@ -37,23 +41,59 @@ def train(
     names: Sequence[str] | None = None,
     *,
     seed: int = 0,
+    resume: bool = False,
     quiet: bool = False,
 ) -> list[Path]:
     """Fit what ships in each area (default: all) from the folder ``records`` (default: the repository's data).
 
-    ``output``: a folder in which each artefact gets a folder of its area's name (default: where it ships from). An
-    area whose artefact is written stays written when a later one fails or is interrupted; name the rest to go on.
-    Returns the folders. Raises ArgumentError for an unknown area, or one without anything to train.
+    ``output``: a folder in which each artefact gets a folder of its area's name (default: where it ships from). Every
+    manifest says what it was made from (``made_from``: digests of the records, of the program, and the seed); with
+    ``resume`` an area whose artefact was made from just that is left as it is, so an interrupted run goes on where it
+    stopped. Returns the folders. Raises ArgumentError for an unknown area, or one without anything to train.
     """
     chosen = _chosen(names, "train")
+    made_from = {**_digests(records), "seed": seed}
     written = []
     for name in chosen:
         started = time.monotonic()
-        place = None if output is None else str(Path(output) / name)
-        written.append(areas.module(name).train(records, place, seed=seed, quiet=quiet))
-        if not quiet:
-            print(f"train {name}: {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
+        place = artefacts.shipped(name) if output is None else Path(output) / name
+        if resume and _made_from(place) == made_from:
+            _say(quiet, f"train {name}: up to date")
+        else:
+            areas.module(name).train(records, str(place), seed=seed, quiet=quiet)
+            artefacts.annotate(place, {"made_from": made_from})
+            _say(quiet, f"train {name}: {time.monotonic() - started:.0f} s")
+        written.append(place)
     return written
+
+
+def _say(quiet: bool, text: str) -> None:
+    if not quiet:
+        print(text, file=sys.stderr, flush=True)
+
+
+def _digests(records: str | None) -> dict[str, str]:
+    """SHA-256 of the records and graphs, and of the program that learns from them."""
+    data, package = Path(records) if records else data_directory(), Path(perfpass.__file__).parent
+    # The results of evaluations lie beside the records and change nothing.
+    files = {
+        "records_sha256": [p for part in ("records", "graphs") for p in (data / part).rglob("*")],
+        "program_sha256": [p for kind in ("*.py", "*.toml", "configurations/*.json") for p in package.rglob(kind)],
+    }
+    out = {}
+    for name, paths in files.items():
+        digest = hashlib.sha256()
+        for path in sorted(p for p in paths if p.is_file()):
+            digest.update(path.name.encode() + hashlib.sha256(path.read_bytes()).digest())
+        out[name] = digest.hexdigest()
+    return out
+
+
+def _made_from(place: Path) -> Any:
+    try:
+        return artefacts.Artefact(place).manifest.get("made_from")
+    except ArtefactError:
+        return None
 
 
 def evaluate(
@@ -66,7 +106,7 @@ def evaluate(
 ) -> Report:
     """Grade each area (default: all) on the folder ``records`` (default: the repository's data).
 
-    ``output``: a folder that gets AREA.json, AREA.md and AREA.svg as soon as an area is done. Raises ArgumentError for
+    ``output``: a folder that gets AREA.json, AREA.md and AREA.png as soon as an area is done. Raises ArgumentError for
     an unknown area.
     """
     chosen = _chosen(names, "evaluate")
@@ -77,8 +117,7 @@ def evaluate(
         sections.append(section)
         if output:
             _write(Path(output), section)
-        if not quiet:
-            print(f"evaluate {name}: {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
+        _say(quiet, f"evaluate {name}: {time.monotonic() - started:.0f} s")
     return Report(tuple(sections))
 
 
@@ -99,4 +138,4 @@ def _write(folder: Path, section: Section) -> None:
     text = json.dumps({"schema_version": SCHEMA_VERSION, **section.to_dict()}, indent=1, allow_nan=False)
     (folder / f"{section.area}.json").write_text(text + "\n", encoding="utf-8")
     (folder / f"{section.area}.md").write_text(f"{section}\n", encoding="utf-8")
-    save_section(section, folder / f"{section.area}.svg")
+    save_section(section, folder / f"{section.area}.png")

@@ -12,7 +12,7 @@ from perfpass.errors import ArgumentError
 from perfpass.training.metrics import absolute_percentage_errors, kendall_tau
 
 WORST = 10
-_POINTS = 1500
+_POINTS = 800
 
 
 @dataclass(frozen=True)
