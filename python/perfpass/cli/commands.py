@@ -134,6 +134,13 @@ def measure(options: Any) -> int:
     return run(options)
 
 
+def operator(options: Any) -> int:
+    """`perfpass operator NAME`."""
+    from perfpass.cli.operators import run
+
+    return run(options)
+
+
 def roofline(options: Any) -> int:
     """`perfpass roofline`."""
     from perfpass.cli.characterising import run

@@ -88,6 +88,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_features(commands)
     _add_devices(commands)
     _add_measure(commands)
+    _add_operator(commands)
     _add_roofline(commands)
     _add_records(commands)
     _add_train(commands)
@@ -241,6 +242,57 @@ def _add_measure(commands: Any) -> None:
     command.add_argument(
         "--ray-workers", type=_whole, metavar="N", help="CPU workers on the cluster (default: one a node)"
     )
+
+
+_OPERATOR_EPILOG = """\
+DTYPE is bf16, fp16, fp8, fp8_block, fp8_static, int8, int8_wo, int4_wo (weights alone), fp4, w4a16_mxfp4 or
+w4a8_mxfp4_mxfp8, as far as it was measured for the operator. Stack and version default to the newest measured ones.
+
+examples:
+  perfpass operator gemm --device h100 --m 4096 --n 4096 --k 4096 --dtype fp8 --stack vllm
+  perfpass operator prefill-attention --device h200 --batch 1 --tokens 8192 --heads 32 --kv-heads 8
+  perfpass operator decode-attention --device h100 --batch 64 --context 4096 --heads 32 --kv-heads 8 --kv-dtype fp8
+  perfpass operator moe --device b200 --tokens 512 --hidden 4096 --intermediate 1536 --experts 128 --active-experts 8
+  perfpass operator all-reduce --device h100 --n-devices 8 --elements 4194304 --json"""
+# Sizes of each operator; those with a value are its default.
+_OPERATOR_SIZES: dict[str, dict[str, int | None]] = {
+    "gemm": {"m": None, "n": None, "k": None},
+    "prefill-attention": {"batch": 1, "tokens": None, "heads": None, "kv-heads": None, "head-dim": 128, "window": 0},
+    "decode-attention": {"batch": 1, "context": None, "heads": None, "kv-heads": None, "head-dim": 128, "window": 0},
+    "moe": {
+        **dict.fromkeys(("tokens", "hidden", "intermediate", "experts", "active-experts")),
+        **dict.fromkeys(("tensor-parallel", "expert-parallel"), 1),
+    },
+    **{n: {"n-devices": None, "elements": None} for n in ("all-reduce", "all-gather", "reduce-scatter", "all-to-all")},
+}
+
+
+def _add_operator(commands: Any) -> None:
+    command = _command(
+        commands, "operator", _lazy("operator"), "predict what one kernel costs on a GPU", _OPERATOR_EPILOG
+    )
+    operators = command.add_subparsers(dest="operator", metavar="OPERATOR", required=True, parser_class=_Parser)
+    for name, sizes in _OPERATOR_SIZES.items():
+        operator = operators.add_parser(name, help=", ".join(sizes), allow_abbrev=False)
+        operator.add_argument("--device", required=True, metavar="NAME", help="a GPU of `perfpass devices`")
+        for size, default in sizes.items():
+            operator.add_argument(f"--{size}", type=_whole, metavar="N", required=default is None, default=default)
+        operator.add_argument("--dtype", default="bf16", metavar="DTYPE", help="precision (default: bf16)")
+        if "attention" in name:
+            operator.add_argument("--kv-dtype", metavar="DTYPE", help="precision of the cache (default: --dtype)")
+        if name == "moe":
+            operator.add_argument(
+                "--skew",
+                type=float,
+                default=0.0,
+                metavar="X",
+                help="power law of tokens over experts (default: 0, even)",
+            )
+        operator.add_argument("--stack", metavar="S", help="trtllm, vllm, sglang; nccl for collectives")
+        operator.add_argument("--stack-version", metavar="V", help="its version, as 0.24.0 or 1.3.0rc20")
+        operator.add_argument("--kernel", metavar="K", help="implementation, as triton, fa3, deepgemm, cutlass")
+        operator.add_argument("--json", action="store_true", help="JSON on stdout instead of a table")
+        operator.add_argument("--device-file", action="append", default=[], metavar="FILE", help="TOML of more devices")
 
 
 def _add_roofline(commands: Any) -> None:

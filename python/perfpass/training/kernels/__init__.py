@@ -1,0 +1,7 @@
+"""Single kernels on GPUs: training and grading (docs/prediction-kernels.md)."""
+
+from __future__ import annotations
+
+from perfpass.training.kernels.train import train
+
+__all__ = ["train"]

@@ -1,0 +1,79 @@
+"""Fitting one operator: efficiencies of software, then trees on what is left."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from perfpass.predictors.kernel_efficiency import Efficiencies
+from perfpass.predictors.kernel_model import PORTABLE_LEVEL, features, known_features, shares
+from perfpass.training.kernels.data import Data
+
+TREES: dict[str, Any] = {
+    "objective": "reg:pseudohubererror",
+    "huber_slope": 0.1,
+    "grow_policy": "lossguide",
+    "max_depth": 0,
+    "max_leaves": 64,
+    "eta": 0.15,
+    "subsample": 0.7,
+    "colsample_bytree": 0.5,
+    "min_child_weight": 3.0,
+    "reg_lambda": 2.0,
+    "tree_method": "hist",
+    "max_bin": 128,
+    "nthread": 1,
+}
+ROUNDS = {"known": 250, "portable": 100}
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """Efficiencies and boosters; a booster that was not asked for is None."""
+
+    efficiencies: Efficiencies
+    portable: Any
+    known: Any
+
+    def predict(self, data: Data, *, portable: bool) -> np.ndarray:
+        """Log seconds [N]."""
+        import xgboost
+
+        x, log_base, _ = inputs(self.efficiencies, data, portable=portable)
+        booster = self.portable if portable else self.known
+        return log_base + booster.predict(xgboost.DMatrix(x))
+
+
+def inputs(efficiencies: Efficiencies, data: Data, *, portable: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Features [N, F], log base [N] and regime shares [N, 4] of one of the two models."""
+    deepest = PORTABLE_LEVEL if portable else data.keys.shape[1] - 1
+    values, _ = efficiencies.rows(data.keys, deepest)
+    x, log_base = features(data.terms, data.software, values)
+    if not portable:
+        x = known_features(x, data.figures, values)
+    return x, log_base, shares(data.terms, values)
+
+
+def fit(
+    data: Data, *, portable: bool = True, known: bool = True, seed: int = 0, rounds: dict[str, int] | None = None
+) -> Fitted:
+    """Both models (or one) from all rows of ``data``."""
+    efficiencies = Efficiencies.fit(data.keys, data.seconds, data.terms.ramp, data.terms.work_s)
+    boosters: dict[str, Any] = {}
+    for kind, wanted in (("portable", portable), ("known", known)):
+        boosters[kind] = None
+        if wanted:
+            x, log_base, _ = inputs(efficiencies, data, portable=kind == "portable")
+            target = np.log(data.seconds) - log_base
+            boosters[kind] = boosted(x, target, (rounds or ROUNDS)[kind], seed)
+    return Fitted(efficiencies, boosters["portable"], boosters["known"])
+
+
+def boosted(x: np.ndarray, target: np.ndarray, rounds: int, seed: int, **changes: Any) -> Any:
+    """Trees for ``target`` [N]."""
+    import xgboost
+
+    settings = {**TREES, "seed": seed, "base_score": float(np.median(target)), **changes}
+    return xgboost.train(settings, xgboost.DMatrix(x, target), rounds)

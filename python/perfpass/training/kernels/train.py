@@ -1,0 +1,87 @@
+"""Training what ships: both models of every operator, their bounds, and power."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from perfpass.predictors import artefacts
+from perfpass.predictors.kernel_power import power_features
+from perfpass.predictors.kernels import FEATURE_VERSION, OPERATORS
+from perfpass.training.kernels import experiments
+from perfpass.training.kernels.data import SHAPES, Data, capability_of, load
+from perfpass.training.kernels.fit import Fitted, boosted, fit, inputs
+
+POWER_TREES = {"max_leaves": 32, "eta": 0.1}
+POWER_ROUNDS = 120
+
+
+def train(
+    folder: Path | str | None = None, output: Path | str | None = None, *, seed: int = 0, quiet: bool = False
+) -> Path:
+    """Fits all operators from the records of ``folder`` and writes the artefact to ``output``; returns its place."""
+    target = Path(output) if output else artefacts.shipped("kernels")
+    files: dict[str, bytes] = {}
+    sections: dict[str, Any] = {}
+    corpus: dict[str, Any] = {"source": "aiconfigurator", "licence": "Apache-2.0", "rows": {}}
+    powered: list[tuple[np.ndarray, np.ndarray]] = []
+    for operator in OPERATORS:
+        if not quiet:
+            print(f"kernels: {operator}", file=sys.stderr)
+        data = load(operator, folder)
+        found = experiments.run(data, seed=seed)
+        fitted = fit(data, seed=seed)
+        for kind in ("portable", "known"):
+            model = bytes(getattr(fitted, kind).save_raw("json"))
+            files[f"{operator}-{kind}.ubj"] = artefacts.compact_trees([model])
+        sections[operator] = {
+            "efficiencies": fitted.efficiencies.to_dict(),
+            "bounds": experiments.bounds(found),
+            "software": software(data),
+            "ranges": ranges(data),
+        }
+        corpus["rows"][operator] = len(data)
+        powered.append(power_rows(data, fitted))
+    x, share = (np.concatenate(parts) for parts in zip(*powered, strict=True))
+    trees = boosted(x, np.log(share), POWER_ROUNDS, seed, **POWER_TREES)
+    files["power.ubj"] = artefacts.compact_trees([bytes(trees.save_raw("json"))])
+    manifest = {"predictor": "kernels", "feature_version": FEATURE_VERSION, "operators": sections, "corpus": corpus}
+    artefacts.write(target, manifest, files)
+    return target
+
+
+def software(data: Data) -> list[list[Any]]:
+    """Each measured combination of device and software, as `kernel_model.Software` takes it."""
+    from perfpass.devices import device
+    from perfpass.predictors.kernel_software import family
+
+    rows = data.rows.assign(
+        precision_key=data.precision, family=data.rows["kernel"].map(family), host_bound=data.host_bound
+    )
+    groups = rows.groupby(["device", "runtime", "precision_key", "runtime_version", "family"], sort=True)
+    out: list[list[Any]] = []
+    for (name, runtime, precision, version, kind), group in groups:
+        capability = capability_of(device(name))
+        host = bool(group["host_bound"].mean() > 0.5)
+        out.append([name, capability, runtime, precision, version, kind, len(group), host])
+    return out
+
+
+def ranges(data: Data) -> dict[str, list[float]]:
+    """Least and largest measured value of every size."""
+    texts = ("distribution", "operation", "window")
+    return {n: [float(data.rows[n].min()), float(data.rows[n].max())] for n in SHAPES[data.operator] if n not in texts}
+
+
+def power_rows(data: Data, fitted: Fitted) -> tuple[np.ndarray, np.ndarray]:
+    """Features and share of the limit of the rows with power; times are the measured ones."""
+    if "power_w" not in data.rows:
+        return np.zeros((0, 11), np.float32), np.zeros(0)
+    rows = np.flatnonzero(data.rows["power_w"].notna().to_numpy())
+    part = data.take(rows)
+    _, _, regime = inputs(fitted.efficiencies, part, portable=False)
+    x = power_features(data.operator, part.terms, part.seconds, regime, part.software[:, 3].astype(int))
+    return x, (part.rows["power_w"] / part.rows["power_limit_w"]).to_numpy()
