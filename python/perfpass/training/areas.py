@@ -15,6 +15,7 @@ from perfpass.errors import ArgumentError
 
 AREAS: dict[str, str] = {
     "vision": "perfpass.training.vision",
+    "generation": "perfpass.training.generation",
 }
 
 

@@ -1,0 +1,8 @@
+"""Offline generation: training and grading of `perfpass.predictors.generation`."""
+
+from __future__ import annotations
+
+from perfpass.training.generation.evaluate import evaluate
+from perfpass.training.generation.train import train
+
+__all__ = ["evaluate", "train"]

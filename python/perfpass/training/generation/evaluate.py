@@ -1,0 +1,126 @@
+"""Grades the generation predictor: held-out rows, models, devices and runtimes, beside plain baselines."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+
+from perfpass.predictors.generation_features import facts
+from perfpass.training.baselines import one_factor, trees
+from perfpass.training.component_fit import covariance_of
+from perfpass.training.component_grade import (
+    Held,
+    Quantity,
+    adapted,
+    add_lines,
+    group_split,
+    hold_out,
+    random_split,
+)
+from perfpass.training.generation.dataset import Dataset, corpus, load
+from perfpass.training.generation.train import MODEL_FOLDS
+from perfpass.training.section import Section
+from perfpass.training.splits import Fold
+
+INTRO = """
+Latency of one batch of equal requests, first prompt token to last output token (LLM-Inference-Bench): throughput is
+tokens over it, so both have the same errors in percent. A model is held out with all models of the same architecture, a
+device with both of its software stacks, random rows with their repeats. Bounds (90 % asked) are made from other folds
+alone. Length scales and amplitudes were chosen on the set-aside models (every fourth by hash of its name), which the
+model split shows apart.
+"""
+
+
+def evaluate(folder: str | None = None, seed: int = 0, *, quiet: bool = False) -> Section:
+    """Grade the method on the records of ``folder`` (default: the repository's data)."""
+
+    def say(text: str) -> None:
+        if not quiet:
+            print(text, file=sys.stderr, flush=True)
+
+    data = load(folder)
+    q = data.quantity
+    covariance = covariance_of(q.form, q.rows)
+    found = corpus(data)
+    section = Section(
+        "generation",
+        "Offline generation",
+        INTRO,
+        {
+            "rows": len(q),
+            "models": len(set(q.model)),
+            "devices": len(found["devices"]),
+            "runtimes": len(found["runtimes"]),
+        },
+    )
+    folds = {
+        "random": random_split(q, seed=seed),
+        "model": group_split(q.model, MODEL_FOLDS, seed),
+        "device": group_split(q.device),
+        "runtime": group_split(q.others["runtime"]),
+    }
+    columns = table_columns(data)
+    for split, parts in folds.items():
+        held = hold_out(q, parts, covariance)
+        alike = split in ("device", "runtime")
+        add_lines(
+            section, q, split, held, alike=alike, judged_on="all devices", aim_pct={"model": 12.0}.get(split),
+            baseline=trees(columns, q.measured, parts, seed),
+        )  # fmt: skip
+        rows = np.isfinite(held.predicted)
+        roofline = one_factor(q.rows.components[:, [0, 1, 2, 4]].sum(axis=1), q.measured, parts)
+        section.add(q.name, split, "roofline only", "all devices", roofline[rows], q.measured[rows])
+        if split == "model":
+            _by_choice(section, q, held)
+        if alike:
+            _by_group(section, q, split, held)
+        groups = {"device": q.device, "runtime": q.others["runtime"]}.get(split, q.model)
+        section.add_worst_groups(
+            q.name, split, "model" if groups is q.model else split, list(groups), held.predicted, q.measured
+        )
+        if split == "model":
+            section.add_worst_cases(q.name, "s", split, list(q.configuration), held.predicted, q.measured)
+            section.add_points(q.name, "s", split, list(q.device), held.predicted, q.measured)
+        say(f"generation: {split}")
+    _few_records(section, q, folds["device"], covariance, seed)
+    section.notes.append(
+        "Refused: 33 rows that end before weights and cache can have been read. llama.cpp rows time one sequence, "
+        "whatever their batch (docs/records.md)."
+    )
+    return section
+
+
+def table_columns(data: Dataset) -> np.ndarray:
+    """[N, F] what a plain table of model, workload and device says; for the tree baseline."""
+    kinds = sorted({b.runtime for b in data.batches})
+    out = []
+    for b in data.batches:
+        f = facts(b.model)
+        numbers = [f.parameters, f.body, f.layers, f.hidden, f.expert_count, b.model.kv_heads, b.model.vocabulary]
+        numbers += [b.devices, b.batch, b.input_tokens, b.output_tokens]
+        numbers += [b.device.memory_bandwidth_bytes_s, b.device.memory_bytes, max(b.device.peak_flops.values())]
+        out.append([*numbers, *(float(b.runtime == k) for k in kinds)])
+    return np.array(out, dtype=np.float64)
+
+
+def _by_choice(section: Section, q: Quantity, held: Held) -> None:
+    from perfpass.training.splits import set_aside
+
+    chosen = set_aside(list(q.model))
+    for rows, text in ((chosen, "set-aside models (settings chosen on them)"), (~chosen, "all other models")):
+        section.add(q.name, "model", "perfpass", text, held.predicted[rows], q.measured[rows])
+
+
+def _by_group(section: Section, q: Quantity, split: str, held: Held) -> None:
+    for evidence in sorted(set(held.evidence)):
+        rows = held.evidence == evidence
+        section.add(q.name, split, "perfpass", f"rows with {evidence}", held.predicted[rows], q.measured[rows])
+
+
+def _few_records(section: Section, q: Quantity, folds: list[Fold], covariance: np.ndarray, seed: int) -> None:
+    for count, held in adapted(q, folds, (10, 32), covariance, seed).items():
+        rows = np.isfinite(held.predicted)
+        section.add(
+            q.name, "device", f"perfpass, {count} records", "all devices", held.predicted[rows], q.measured[rows]
+        )
