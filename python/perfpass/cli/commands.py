@@ -29,6 +29,7 @@ def predict(options: Any) -> int:
         runtime=_runtime(options),
         layout=options.layout,
         dims=once(options.dim, "--dim"),
+        calibration=not options.no_calibration,
     )
     if options.json:
         _print_json(prediction.to_dict())
@@ -103,6 +104,7 @@ def features(options: Any) -> int:
 
 def devices(options: Any) -> int:
     """`perfpass devices [NAME]`."""
+    from perfpass.cli.inspection import calibration_facts, calibration_lines
     from perfpass.devices import add_file, catalogue, device
     from perfpass.report import device_list, device_sheet
 
@@ -110,10 +112,13 @@ def devices(options: Any) -> int:
         add_file(path)
     if options.name is not None:
         one = device(options.name)
+        learned = calibration_facts(one)
         if options.json:
-            _print_json(one.to_dict())
+            _print_json({**one.to_dict(), "calibration": learned})
         else:
             print(device_sheet(one))
+            if learned:
+                print("\n" + calibration_lines(learned))
         return 0
     known = catalogue()
     if options.json:
@@ -137,6 +142,13 @@ def measure(options: Any) -> int:
 def operator(options: Any) -> int:
     """`perfpass operator NAME`."""
     from perfpass.cli.operators import run
+
+    return run(options)
+
+
+def calibrate(options: Any) -> int:
+    """`perfpass calibrate`."""
+    from perfpass.cli.calibrating import run
 
     return run(options)
 

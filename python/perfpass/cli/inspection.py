@@ -10,6 +10,7 @@ import numpy as np
 from perfpass.report import columns, count, paragraph, printable, size
 
 if TYPE_CHECKING:
+    from perfpass.devices import Device
     from perfpass.graph import OpGraph
     from perfpass.importers.onnx import Input
 
@@ -132,3 +133,34 @@ def inspect_table(name: str, found: dict[str, Any]) -> str:
 
 def _dims(shape: Any) -> str:
     return "x".join(printable(str(d)) for d in shape) or "scalar"
+
+
+def calibration_facts(device: Device) -> dict[str, Any] | None:
+    """What `perfpass calibrate` has stored of a device, as JSON types; None without. Raises as `calibration.find`."""
+    from perfpass.predictors import calibration
+    from perfpass.predictors.calibrated import digest_of
+
+    found = calibration.find(device)
+    if found is None:
+        return None
+    software = sorted(set(found.software))
+    return {
+        **found.provenance,
+        "points": len(found.log_ratio),
+        "software": {name: found.software.count(name) for name in software},
+        "predictors": {
+            name: "current" if digest == digest_of(name) else "of another version, not used"
+            for name, digest in found.predictors.items()
+        },
+    }
+
+
+def calibration_lines(facts: dict[str, Any]) -> str:
+    """The calibration of a device in words."""
+    software = ", ".join(f"{name} ({number})" for name, number in facts["software"].items())
+    predictors = ", ".join(f"{name} ({state})" for name, state in facts["predictors"].items())
+    return paragraph(
+        "calibrated",
+        f"by {facts['points']} measurements ({facts.get('records', 'no file stated')}, "
+        f"{facts.get('made_at', 'no date stated')}): {software}; predictors: {predictors}",
+    )

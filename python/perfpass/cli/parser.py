@@ -89,6 +89,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_devices(commands)
     _add_measure(commands)
     _add_operator(commands)
+    _add_calibrate(commands)
     _add_roofline(commands)
     _add_records(commands)
     _add_train(commands)
@@ -157,6 +158,9 @@ def _add_predict(commands: Any) -> None:
     command.add_argument("--json", action="store_true", help="JSON on stdout instead of the table")
     command.add_argument("--explain", action="store_true", help="also show what the time and memory are made of")
     command.add_argument("--device-file", action="append", default=[], metavar="FILE", help="TOML file of more devices")
+    command.add_argument(
+        "--no-calibration", action="store_true", help="ignore what `perfpass calibrate` has learned of the device"
+    )
 
 
 def _add_inspect(commands: Any) -> None:
@@ -293,6 +297,36 @@ def _add_operator(commands: Any) -> None:
         operator.add_argument("--kernel", metavar="K", help="implementation, as triton, fa3, deepgemm, cutlass")
         operator.add_argument("--json", action="store_true", help="JSON on stdout instead of a table")
         operator.add_argument("--device-file", action="append", default=[], metavar="FILE", help="TOML of more devices")
+
+
+_CALIBRATE_EPILOG = """\
+FILE is a journal of `perfpass measure` (records.jsonl) or a Parquet table of vision records (docs/records.md). The
+calibration is stored beside your device files, `perfpass predict` uses it and says so, and --no-calibration leaves it
+out. Ten measurements are enough for a scale, thirty-two bend it by kind of network.
+
+examples:
+  perfpass calibrate --device h100 --plan 10 --precision amp > plan.toml     what to measure
+  perfpass measure --campaign plan.toml --device cuda -o records/h100
+  perfpass calibrate --device h100 --records records/h100/records.jsonl"""
+
+
+def _add_calibrate(commands: Any) -> None:
+    command = _command(
+        commands,
+        "calibrate",
+        _lazy("calibrate"),
+        "learn a device, or new software on it, from 10 to 32 measurements",
+        _CALIBRATE_EPILOG,
+    )
+    command.add_argument("--device", required=True, metavar="NAME", help="device, or device:profile, or cpu")
+    command.add_argument("--records", metavar="FILE", help="measurements of that device: JSONL or Parquet")
+    command.add_argument("-o", "--output", metavar="DIR", help="where to write (default: the user's device folder)")
+    command.add_argument("--plan", type=_whole, metavar="N", help="print which N configurations to measure, and stop")
+    command.add_argument("--precision", default="fp32", metavar="P", help="of the plan (default: fp32)")
+    command.add_argument("--runtime", default="torch", metavar="R", help="of the plan (default: torch)")
+    command.add_argument("--layout", default="nchw", metavar="L", help="of the plan (default: nchw)")
+    command.add_argument("--json", action="store_true", help="the plan as JSON instead of a campaign file")
+    command.add_argument("--device-file", action="append", default=[], metavar="FILE", help="TOML file of more devices")
 
 
 def _add_roofline(commands: Any) -> None:

@@ -52,7 +52,7 @@ def device(name: str | Device) -> Device:
     if found is None:
         raise DeviceError(
             f"unknown device {name!r}; {_nearest(name)}; `perfpass devices` lists all, and a TOML file in "
-            f"{_user_folder()}, in PERFPASS_DEVICES or by --device-file adds one (docs/devices.md)"
+            f"{user_folder()}, in PERFPASS_DEVICES or by --device-file adds one (docs/devices.md)"
         )
     return found
 
@@ -101,13 +101,14 @@ def _shipped() -> _Shipped:
     return _Shipped(_SHIPPED.read_text(encoding="utf-8"))
 
 
-def _user_folder() -> Path:
+def user_folder() -> Path:
+    """The folder of the user's device files and calibrations."""
     config = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
     return Path(config).expanduser() / "perfpass" / "devices"
 
 
 def _user_files() -> Iterator[Path]:
-    if (folder := _user_folder()).is_dir():
+    if (folder := user_folder()).is_dir():
         yield from sorted(folder.glob("*.toml"))
     for entry in filter(None, os.environ.get("PERFPASS_DEVICES", "").split(os.pathsep)):
         path = Path(entry).expanduser()

@@ -14,7 +14,7 @@ from perfpass.devices import device as find_device
 from perfpass.errors import ArgumentError
 from perfpass.graph import DTYPES, OPERATOR_CLASSES, OPERATORS, OpGraph
 from perfpass.prediction import Interval, MigHint, Prediction, Support
-from perfpass.predictors import analytic
+from perfpass.predictors import analytic, calibrated
 from perfpass.predictors.estimate import Estimate, Inputs, Predictor
 from perfpass.predictors.fusion import as_run
 from perfpass.predictors.workload import check, leading_dim
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from perfpass.costs import Costs
     from perfpass.features import OperatorTable
     from perfpass.memory import MemoryPlan
+    from perfpass.predictors.calibration import Calibration
 
 TOP_OPERATORS = 10
 TOP_TENSORS = 10
@@ -41,6 +42,7 @@ def predict(
     runtime: str = "torch",
     layout: str = "nchw",
     dims: Mapping[str, int] | None = None,
+    calibration: bool | Calibration = True,
 ) -> Prediction:
     """What one run of ``model`` costs on ``device``.
 
@@ -49,7 +51,8 @@ def predict(
     ``tvm.IRModule`` or an OpGraph. ``device``: a name, id or alias (``perfpass.device``), with a MIG profile after a
     colon if only a slice is meant, or "cpu" for this machine. ``batch``: the model's own if None. ``precision``: fp64,
     fp32, tf32, fp16, bf16, amp (fp16 autocast), amp_bf16, int8 or fp8. ``runtime``: torch, torch.compile, onnxruntime,
-    tensorrt or tvm. ``layout``: nchw or nhwc. ``dims``: values of symbolic dimensions by name.
+    tensorrt or tvm. ``layout``: nchw or nhwc. ``dims``: values of symbolic dimensions by name. ``calibration``: True
+    takes what `perfpass calibrate` has stored of the device, False ignores it, a Calibration is used itself.
 
     Raises ArgumentError, DeviceError, UnsupportedError and what reading the model raises (FileError, FormatError,
     LimitError, GraphError, ShapeError).
@@ -60,7 +63,16 @@ def predict(
     # Before the model is read: a wrong argument should not cost the time of a large one.
     check(target, batch=batch, precision=precision, mode=mode, runtime=runtime, layout=layout)
     graph = load(model, batch=batch, input_shape=input_shape, dims=dims)
-    return predict_graph(graph, target, batch=batch, precision=precision, mode=mode, runtime=runtime, layout=layout)
+    return predict_graph(
+        graph,
+        target,
+        batch=batch,
+        precision=precision,
+        mode=mode,
+        runtime=runtime,
+        layout=layout,
+        calibration=calibration,
+    )
 
 
 def predict_graph(
@@ -72,11 +84,47 @@ def predict_graph(
     mode: str = "inference",
     runtime: str = "torch",
     layout: str = "nchw",
+    calibration: bool | Calibration = True,
 ) -> Prediction:
     """What one run of an operator graph costs on a device; ``batch`` says how many samples its shapes hold.
 
     The arguments are those of ``predict``; without ``batch`` the leading dimension of the first input is taken.
     """
+    inputs = inputs_of(graph, device, batch=batch, precision=precision, mode=mode, runtime=runtime, layout=layout)
+    plan, table, target = inputs.plan, inputs.table, inputs.device
+    estimate = calibrated.apply(predictor_of(inputs).estimate(inputs), inputs, calibration)
+    return Prediction(
+        latency_ms=estimate.latency_ms,
+        throughput_per_s=estimate.latency_ms.inverse(inputs.batch * 1e3, "1/s"),
+        peak_memory_bytes=estimate.peak_memory_bytes,
+        energy_j=_energy(estimate),
+        power_w=estimate.power_w,
+        mig=_mig(estimate, target),
+        support=_support(estimate, graph, target),
+        breakdown=_breakdown(graph, table, plan, estimate),
+        provenance=_provenance(graph, inputs.costs, target, estimate),
+        workload={
+            "device": target.id,
+            "batch": inputs.batch,
+            "precision": inputs.precision,
+            "mode": mode,
+            "runtime": inputs.runtime,
+            "layout": inputs.layout,
+        },
+    )
+
+
+def inputs_of(
+    graph: OpGraph,
+    device: str | Device,
+    *,
+    batch: int | None = None,
+    precision: str = "fp32",
+    mode: str = "inference",
+    runtime: str = "torch",
+    layout: str = "nchw",
+) -> Inputs:
+    """What predictors take, counted and planned; the arguments are those of `predict_graph`."""
     from perfpass import costs, features, memory
 
     if not isinstance(graph, OpGraph):
@@ -87,7 +135,7 @@ def predict_graph(
     counted = costs.count(graph, float_as=workload.float_as)
     table = as_run(graph, counted, features.operator_table(graph, counted), runtime)
     plan = memory.plan(graph, float_as=workload.float_as, alignment_bytes=_ALIGNMENT_BYTES.get(runtime, 64))
-    inputs = Inputs(
+    return Inputs(
         graph=graph,
         costs=counted,
         table=table,
@@ -99,29 +147,9 @@ def predict_graph(
         layout=workload.layout,
         float_as=workload.float_as,
     )
-    estimate = _predictor(inputs).estimate(inputs)
-    return Prediction(
-        latency_ms=estimate.latency_ms,
-        throughput_per_s=estimate.latency_ms.inverse(batch * 1e3, "1/s"),
-        peak_memory_bytes=estimate.peak_memory_bytes,
-        energy_j=_energy(estimate),
-        power_w=estimate.power_w,
-        mig=_mig(estimate, target),
-        support=_support(estimate, graph, target),
-        breakdown=_breakdown(graph, table, plan, estimate),
-        provenance=_provenance(graph, counted, target, estimate),
-        workload={
-            "device": target.id,
-            "batch": batch,
-            "precision": workload.precision,
-            "mode": workload.mode,
-            "runtime": workload.runtime,
-            "layout": workload.layout,
-        },
-    )
 
 
-def _predictor(inputs: Inputs) -> Predictor:
+def predictor_of(inputs: Inputs) -> Predictor:
     """The learned predictor where it speaks of the workload at all, else the analytic one."""
     from perfpass.predictors.trees import VisionPredictor
 

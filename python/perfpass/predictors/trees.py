@@ -66,6 +66,7 @@ class LatencyPrediction:
     distance: float
     ensemble: str
     support: Support
+    beyond: SupportLevel  # the level by what no held-out error vouches for
 
 
 class VisionPredictor:
@@ -130,7 +131,14 @@ class VisionPredictor:
         high = max(high * WIDENING[beyond], LEAST_WIDTH[beyond])
         row_s = vector.row_s * (median / max(float(vector.row_s.sum()), 1e-12))
         return LatencyPrediction(
-            median, median * float(np.exp(low)), median * float(np.exp(high)), row_s, distance, ensemble, support
+            median,
+            median * float(np.exp(low)),
+            median * float(np.exp(high)),
+            row_s,
+            distance,
+            ensemble,
+            support,
+            beyond,
         )
 
     def estimate(self, inputs: Inputs) -> Estimate:
@@ -163,11 +171,21 @@ class VisionPredictor:
                 "corpus": corpus["name"],
                 "corpus_rows": corpus["rows"],
                 "ensemble": latency.ensemble,
+                "beyond_measured": latency.beyond,
                 "nearest_network_distance": latency.distance,
                 "power": self.manifest["power"]["source"],
                 "memory": self.manifest["memory"]["source"],
             },
         )
+
+    def widened(self, device: Device, width: float, distance: float, beyond: SupportLevel) -> float:
+        """Log half-width of a calibrated device: ``width`` for a known network, what distance and novelty add to it."""
+        width = self._conformal[device.kind].around(width, distance)
+        return max(width * WIDENING[beyond], LEAST_WIDTH[beyond])
+
+    def traits(self, table: Any, device: Device, workload: Workload) -> np.ndarray:
+        """[len(FEATURES)] what the time of a run is made of, under this predictor's efficiencies."""
+        return graph_vector(table, device, workload, self._efficiency).values
 
     def _bounds(
         self, device: Device, workload: Workload, ensemble: str, distance: float, host_bound: bool

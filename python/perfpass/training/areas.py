@@ -16,6 +16,7 @@ from perfpass.errors import ArgumentError
 AREAS: dict[str, str] = {
     "vision": "perfpass.training.vision",
     "generation": "perfpass.training.generation",
+    "calibration": "perfpass.training.adaptation",
 }
 
 

@@ -19,13 +19,12 @@ from perfpass.training.vision.dataset import Dataset, load
 from perfpass.training.vision.fit import ROUNDS, TREES
 
 FOLDS = 5
-CALIBRATION_SIZES = (10, 32)
 GPU, CPU, OLD = "GPUs (timm)", "CPUs (timm)", "older GPUs (torchvision)"
 _INTRO = """Intervals: 90 % asked, made as those that ship, but from the other folds and devices alone. Devices with few
 records are predicted as unseen, so the device split grades them. "device and software": no training row is of that
 device, nor of its software (eager, channels-last, compiled; or what only older GPUs ran)."""
 _METRIC = "latency ms"
-_AIMS = {"random": 3.0, "architecture": 6.0, "family": 10.0, "device": 10.0, "device, 10 records": 5.0}
+_AIMS = {"random": 3.0, "architecture": 6.0, "family": 10.0, "device": 10.0}
 _STATIC = ("log_kernels", "log_batch", "log_weights", *(f"kernels_{g}" for g in GROUPS))
 
 
@@ -188,8 +187,7 @@ def _fit_static(x: np.ndarray, target: np.ndarray, seed: int, rounds: int) -> An
 
 
 def _devices(dataset: Dataset, report: Section, graded: np.ndarray, seed: int, rounds: int, say: Any) -> None:
-    """Each device unseen: zero-shot, then scaled by a few calibration records; and its software unseen too."""
-    generator = np.random.default_rng(seed)
+    """Each device unseen: zero-shot; and its software unseen too. The area "calibration" grades few records."""
     large = calibrate.well_measured(dataset)
     alone = calibrate.unseen_devices(dataset, seed=seed, rounds=rounds, say=say)
     together = calibrate.unseen_software(dataset, seed=seed, rounds=rounds, say=say)
@@ -198,14 +196,6 @@ def _devices(dataset: Dataset, report: Section, graded: np.ndarray, seed: int, r
     known = {name: j for j, e in zip(judged, alone, strict=True) for name in e.devices if name in large}
     for name, j in known.items():
         gpu = dataset.devices[name].is_gpu
-        for size in CALIBRATION_SIZES:
-            drawn = generator.permutation(len(j.predicted_s))
-            seen, rest = drawn[:size], drawn[size:]
-            software = dataset.software[j.rows]
-            scale = _calibrated(np.log(j.measured_s[seen] / j.predicted_s[seen]), software[seen], software[rest])
-            times = 1e3 * j.predicted_s[rest] * np.exp(scale), 1e3 * j.measured_s[rest]
-            aim = _AIMS.get(f"device, {size} records") if gpu else None
-            report.add(_METRIC, "device", f"perfpass, {size} records", name, *times, aim_pct=aim)
         report.add(_METRIC, "device", "roofline only, zero-shot", name, 1e3 * j.base_s, 1e3 * j.measured_s)
         report.add(
             _METRIC, "device", "perfpass, zero-shot", name, *j.times_ms(), aim_pct=_AIMS["device"] if gpu else None
@@ -254,16 +244,6 @@ def _judged(
     rows = experiment.rows[kept]
     width = calibrate.bounds(experiment, every)[kept]
     return _Judged(rows, experiment.predicted_s[kept], experiment.base_s[kept], dataset.latency_s[rows], width)
-
-
-def _calibrated(residual: np.ndarray, software: np.ndarray, asked: np.ndarray) -> np.ndarray:
-    """[len(asked)] log factors: the median of each kind of software's residuals, drawn to that of all by 4 records."""
-    overall = float(np.median(residual))
-    out = np.full(len(asked), overall)
-    for s in np.unique(software):
-        own = residual[software == s]
-        out[asked == s] = (len(own) * np.median(own) + 4 * overall) / (len(own) + 4)
-    return out
 
 
 def _described(rows: Any) -> list[str]:

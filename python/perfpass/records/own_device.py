@@ -1,0 +1,177 @@
+"""Measurements of one device, from our own journals or from a table of records, with the model behind each."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from perfpass.errors import (
+    ArgumentError,
+    DeviceError,
+    FileError,
+    FormatError,
+    LimitError,
+    PerfPassError,
+    UnsupportedError,
+)
+from perfpass.measure.configuration import Configuration
+
+if TYPE_CHECKING:
+    from perfpass.devices import Device
+    from perfpass.graph import OpGraph
+
+MAX_FILE_BYTES = 256 << 20
+_SOURCES = ("timm", "torchvision")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One measurement: what ran, and how long one batch took."""
+
+    configuration: Configuration
+    latency_ms: float
+
+
+@dataclass
+class Measurements:
+    """What a file says of one device, and how many of its rows were refused, by reason."""
+
+    file: str
+    sha256: str
+    rows: list[Measured] = field(default_factory=list)
+    refused: Counter[str] = field(default_factory=Counter)
+
+
+def read(path: Path | str, device: Device) -> Measurements:
+    """The inference measurements of ``device`` in ``path``: a journal of `perfpass measure` (JSONL), or a Parquet table
+    of records of kind "vision" (docs/records.md).
+
+    Rows of other devices, modes and kinds of model are refused and counted. Raises FileError, FormatError, LimitError,
+    and ArgumentError where no row is left.
+    """
+    path = Path(path)
+    try:
+        content = path.read_bytes() if path.stat().st_size <= MAX_FILE_BYTES else None
+    except OSError as error:
+        raise FileError(f"{path}: {error.strerror or error}") from error
+    if content is None:
+        raise LimitError(f"{path}: over {MAX_FILE_BYTES} bytes; a calibration needs 10 to 32 measurements")
+    found = Measurements(path.name, hashlib.sha256(content).hexdigest())
+    rows = _from_table(path, device, found.refused) if content[:4] == b"PAR1" else _from_journal(path, device, found)
+    for configuration, latency_ms in rows:
+        if not math.isfinite(latency_ms) or latency_ms <= 0:
+            found.refused["latency is not finite and above 0"] += 1
+        else:
+            found.rows.append(Measured(configuration, latency_ms))
+    if not found.rows:
+        why = "; ".join(f"{count} {reason}" for reason, count in found.refused.items()) or "it has no rows"
+        raise ArgumentError(f"{path}: no measurement of {device.name} to learn from: {why}")
+    return found
+
+
+def _from_journal(path: Path, device: Device, found: Measurements) -> Iterator[tuple[Configuration, float]]:
+    from perfpass.measure.journal import read as read_journal
+
+    contents = read_journal(path)
+    for record in contents.records:
+        elsewhere = _elsewhere(contents.facts.get(record["environment"], {}), device)
+        if record["status"] != "ok":
+            found.refused["the measurement did not succeed"] += 1
+        elif elsewhere:
+            found.refused[f"measured on {elsewhere}"] += 1
+        else:
+            try:
+                configuration = Configuration.from_dict(record["configuration"])
+                latency_ms = float(record["latency_ms"]["median"])
+            except (KeyError, TypeError, ValueError, ArgumentError) as error:
+                raise FormatError(f"{path}: record {record['key']} is broken: {error}") from error
+            if configuration.mode != "inference":
+                found.refused[f"mode {configuration.mode}; inference is calibrated"] += 1
+            else:
+                yield configuration, latency_ms
+
+
+def _elsewhere(facts: dict[str, Any], device: Device) -> str | None:
+    """The device of a record, where it is certainly not ``device``. A CPU that no catalogue knows may be any."""
+    stated = facts.get("device", {})
+    identity = stated.get("catalogue_id")
+    if identity in (None, device.id, device.parent):
+        return None
+    if identity == "host-cpu":
+        return None if device.kind == "cpu" else str(stated.get("name", identity))
+    return str(identity)
+
+
+def _from_table(path: Path, device: Device, refused: Counter[str]) -> Iterator[tuple[Configuration, float]]:
+    try:
+        from perfpass.records import schema
+
+        table = schema.read(path, "vision")
+    except ModuleNotFoundError as error:
+        raise UnsupportedError(f"a Parquet table needs the package {error.name}: pip install pandas pyarrow") from error
+    for row in table.itertuples(index=False):
+        name = row.device if not row.mig_profile else f"{row.device}:{row.mig_profile}"
+        if name != device.id:
+            refused[f"measured on {name}"] += 1
+        elif row.mode != "inference" or row.n_devices > 1:
+            refused["no inference on one device"] += 1
+        elif row.source not in _SOURCES and ":" not in row.model:
+            refused["whose model has no known source"] += 1
+        else:
+            model = row.model if ":" in row.model else f"{row.source}:{row.model}"
+            try:
+                configuration = Configuration(
+                    model=model,
+                    batch=int(row.batch),
+                    precision=row.precision,
+                    layout=row.layout or "nchw",
+                    runtime=row.runtime,
+                    device="cpu" if device.kind == "cpu" else "cuda",
+                    image_size=int(row.img_size) if row.img_size > 0 else None,
+                )
+            except ArgumentError:
+                refused["a configuration that `perfpass measure` does not have"] += 1
+                continue
+            yield configuration, float(row.latency_ms)
+
+
+def graph_of(configuration: Configuration) -> OpGraph:
+    """The operator graph of a configuration, built by name without weights.
+
+    Raises UnsupportedError where the model cannot be built here, and what importing raises.
+    """
+    from perfpass.importers import load
+
+    if configuration.source == "onnx":
+        return load(configuration.name, batch=configuration.batch)
+    from perfpass.measure import models
+
+    if configuration.source == "hf":
+        from perfpass.importers import huggingface
+
+        length = models.sequence_length(configuration)
+        return huggingface.trace_config(configuration.name, batch=configuration.batch, sequence_length=length)
+    built = models.build(configuration, "meta")
+    return load(built.module, batch=configuration.batch, input_shape=built.image_shape)
+
+
+def graphs(rows: Iterable[Measured], refused: Counter[str]) -> Iterator[tuple[Measured, OpGraph]]:
+    """Every measurement with its graph; those whose model cannot be built are refused with the reason."""
+    last: tuple[Any, OpGraph] | None = None
+    for row in sorted(
+        rows, key=lambda r: (r.configuration.model, r.configuration.image_size or 0, r.configuration.batch)
+    ):
+        c = row.configuration
+        key = (c.model, c.image_size, c.batch, c.sequence_length)
+        if last is None or last[0] != key:
+            try:
+                last = key, graph_of(c)
+            except (PerfPassError, DeviceError) as error:
+                refused[f"{c.model} cannot be built: {' '.join(str(error).split())[:120]}"] += 1
+                continue
+        yield row, last[1]
