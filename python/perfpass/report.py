@@ -76,9 +76,10 @@ def prediction_table(prediction: Prediction) -> str:
     w = p.workload
     device = p.provenance["device"]
     mig = f"{p.mig.profile}, {p.mig.instances_per_gpu} per GPU" if p.mig.profile else "none"
+    optimizer = f" with {w['optimizer']}" if "optimizer" in w else ""
     lines = [
         f"{printable(device['name'])} ({device['id']})",
-        f"batch {w['batch']}, {w['precision']}, {w['mode']}, {w['runtime']}, {w['layout']}",
+        f"batch {w['batch']}, {w['precision']}, {w['mode']}{optimizer}, {w['runtime']}, {w['layout']}",
         "",
         columns(rows, right=(1,)),
         "",
@@ -96,6 +97,8 @@ def explanation(prediction: Prediction) -> str:
     total = sum(p.breakdown["latency_ms"].values()) or 1.0
     classes = [("operator class", "ms", "share")]
     classes += [(name, digits(ms), f"{ms / total:.1%}") for name, ms in p.breakdown["latency_ms"].items()]
+    phases = p.breakdown.get("phase_ms", {})
+    classes += [(f"({name})", digits(ms), f"{ms / total:.1%}") for name, ms in phases.items()]
     memory = [("part", "size")] + [(name, size(value)) for name, value in p.breakdown["memory_bytes"].items()]
     operators = [("operator", "runs", "ms", "share", "output", "example")]
     operators += [

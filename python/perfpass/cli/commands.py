@@ -28,6 +28,7 @@ def predict(options: Any) -> int:
         mode=options.mode,
         runtime=_runtime(options),
         layout=options.layout,
+        optimizer=options.optimizer,
         dims=once(options.dim, "--dim"),
         calibration=not options.no_calibration,
     )

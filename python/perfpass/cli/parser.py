@@ -154,7 +154,10 @@ def _add_predict(commands: Any) -> None:
     command.add_argument("--runtime", default=None, metavar="R", help=f"{', '.join(_RUNTIMES)} (default: torch)")
     command.add_argument("--compiled", action="store_true", help="short for --runtime torch.compile")
     command.add_argument("--layout", default="nchw", metavar="L", help="nchw or nhwc (default: nchw)")
-    command.add_argument("--mode", default="inference", metavar="M", help="inference (training: not in this version)")
+    command.add_argument("--mode", default="inference", metavar="M", help="inference, or training: one whole step")
+    command.add_argument(
+        "--optimizer", metavar="O", help="none, sgd, momentum, adam, adamw (training; default: momentum)"
+    )
     command.add_argument("--json", action="store_true", help="JSON on stdout instead of the table")
     command.add_argument("--explain", action="store_true", help="also show what the time and memory are made of")
     command.add_argument("--device-file", action="append", default=[], metavar="FILE", help="TOML file of more devices")

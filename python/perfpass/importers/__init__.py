@@ -36,6 +36,8 @@ def load(
     batch: int | None = None,
     input_shape: Any = None,
     dims: Mapping[str, int] | None = None,
+    mode: str = "inference",
+    optimizer: str = "momentum",
 ) -> OpGraph:
     """The operator graph of a model in any form that perfpass reads.
 
@@ -44,12 +46,18 @@ def load(
     batch); a Relay ``tvm.IRModule``; or an OpGraph, given back as it is.
 
     ``batch`` is the batch size (ONNX: the symbolic batch dimension; torch: 1 if not given); ``dims`` sets named
-    dimensions: those of an ONNX file, or ``sequence_length`` of a configuration.
+    dimensions: those of an ONNX file, or ``sequence_length`` of a configuration. ``mode`` "training" gives a whole step
+    (a `perfpass.training_graph.TrainingGraph`: forward, backward, ``optimizer``) of a torch module or a configuration;
+    other models have no autograd to record, and `perfpass.backward.derive` makes their step from the forward graph.
 
     Raises FileError, FormatError, ShapeError, UnsupportedError, ArgumentError: see perfpass.errors.
     """
     from perfpass.graph import OpGraph
 
+    if mode not in ("inference", "training"):
+        raise ArgumentError(f"unknown mode {mode!r}; allowed are inference, training")
+    if mode == "training":
+        return _training(model, batch, input_shape, dims, optimizer)
     if isinstance(model, OpGraph):
         return model
     if isinstance(model, (str, os.PathLike)):
@@ -62,9 +70,7 @@ def load(
     if "torch" in origins:
         from perfpass.importers import torch
 
-        if input_shape is None:
-            raise ArgumentError("a torch module needs input_shape, without the batch: input_shape=(3, 224, 224)")
-        return torch.trace(model, input_shape, batch=1 if batch is None else batch)
+        return torch.trace(model, _given_shape(input_shape), batch=1 if batch is None else batch)
     if "tvm" in origins:
         from tvm_perfpass.walk import import_module
 
@@ -76,6 +82,33 @@ def load(
     raise ArgumentError(
         f"cannot read a model from {type(model).__module__}.{type(model).__qualname__}; allowed are a path, bytes, an "
         "onnx.ModelProto, a torch.nn.Module, a tvm.IRModule and an OpGraph"
+    )
+
+
+def _given_shape(input_shape: Any) -> Any:
+    if input_shape is None:
+        raise ArgumentError("a torch module needs input_shape, without the batch: input_shape=(3, 224, 224)")
+    return input_shape
+
+
+def _training(
+    model: Any, batch: int | None, input_shape: Any, dims: Mapping[str, int] | None, optimizer: str
+) -> OpGraph:
+    """A traced step, from what has an autograd."""
+    samples = 1 if batch is None else batch
+    if "torch" in {base.__module__.partition(".")[0] for base in type(model).__mro__}:
+        from perfpass.importers.torch_training import trace_training
+
+        return trace_training(model, _given_shape(input_shape), batch=samples, optimizer=optimizer)
+    path = Path(model) if isinstance(model, (str, os.PathLike)) else None
+    if path is not None and (path.is_dir() or path.suffix.lower() == ".json"):
+        from perfpass.importers import huggingface
+
+        sequence_length = (dims or {}).get("sequence_length", huggingface.DEFAULT_SEQUENCE_LENGTH)
+        return huggingface.trace_training(path, batch=samples, sequence_length=sequence_length, optimizer=optimizer)
+    raise UnsupportedError(
+        "only torch modules and Hugging Face configurations have a training step to record; for other models, "
+        "perfpass.predict(model, device, mode='training') derives the step from the forward graph"
     )
 
 

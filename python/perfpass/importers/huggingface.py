@@ -19,6 +19,8 @@ from perfpass.model_sources import is_decoder, read_configuration
 if TYPE_CHECKING:
     import torch
 
+    from perfpass.training_graph import TrainingGraph
+
 DEFAULT_SEQUENCE_LENGTH = 128
 MODES = ("prefill", "decode", "encoder")
 
@@ -62,6 +64,32 @@ def trace_config(
         return trace_owned(model, token, batch=batch, dtype=dtype, given=given, given_tensors=state)
     given = {"use_cache": mode == "prefill"} if decoder else {}
     return trace_owned(model, _inputs(model, sequence_length), batch=batch, dtype=dtype, given=given)
+
+
+def trace_training(
+    config: str | os.PathLike[str] | Mapping[str, Any],
+    *,
+    batch: int = 1,
+    sequence_length: int = DEFAULT_SEQUENCE_LENGTH,
+    optimizer: str = "adamw",
+    dtype: str = "float32",
+) -> TrainingGraph:
+    """One training step of the model that a configuration describes; decoders predict every next token.
+
+    ``optimizer`` and what is raised: as `perfpass.importers.torch_training.trace_training`; the rest as `trace_config`.
+    """
+    from perfpass.importers.torch_training import trace_training_owned
+
+    if batch < 1 or sequence_length < 1:
+        raise ArgumentError(f"batch and sequence_length must be at least 1, got {batch} and {sequence_length}")
+    content = read_configuration(config)
+    model: Any = build(content, dtype=dtype, causal=False)
+    if is_decoder(model):
+        model = build(content, dtype=dtype, causal=True)
+    given = {"use_cache": False} if is_decoder(model) else {}
+    return trace_training_owned(
+        model, _inputs(model, sequence_length), batch=batch, dtype=dtype, optimizer=optimizer, given=given
+    )
 
 
 def _image_shape(configuration: Any) -> tuple[int, ...]:

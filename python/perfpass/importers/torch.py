@@ -44,7 +44,7 @@ def trace(
         raise ArgumentError(f"trace takes a torch.nn.Module, got {type(module).__name__}")
     if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
         raise ArgumentError(f"batch must be a whole number of at least 1, got {batch!r}")
-    return trace_owned(_weightless_copy(module, _torch_dtype(dtype)), input_shape, batch=batch, dtype=dtype)
+    return trace_owned(weightless_copy(module, torch_dtype(dtype)), input_shape, batch=batch, dtype=dtype)
 
 
 def trace_owned(
@@ -61,7 +61,7 @@ def trace_owned(
     ``given`` are further keyword arguments of the forward pass; the meta tensors inside them that count as inputs of
     the graph (a cache of keys and values) are ``given_tensors``, by name.
     """
-    args, kwargs = _inputs(input_shape, batch, dtype)
+    args, kwargs = make_inputs(input_shape, batch, dtype)
     module.eval()
     recorder = Recorder()
     for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
@@ -91,14 +91,14 @@ def run(module: torch.nn.Module, recorder: Recorder, *args: Any, **kwargs: Any) 
         ) from error
 
 
-def _torch_dtype(name: str) -> torch.dtype:
+def torch_dtype(name: str) -> torch.dtype:
     value = getattr(torch, name, None) if isinstance(name, str) else None
     if not isinstance(value, torch.dtype):
         raise ArgumentError(f"dtype {name!r} is no torch type; give a name such as 'float32', 'float16' or 'int64'")
     return value
 
 
-def _inputs(input_shape: Any, batch: int, dtype: str) -> tuple[list[torch.Tensor], dict[str, torch.Tensor]]:
+def make_inputs(input_shape: Any, batch: int, dtype: str) -> tuple[list[torch.Tensor], dict[str, torch.Tensor]]:
     """Meta tensors for every way of writing input_shape that `trace` documents."""
 
     def is_shape(value: Any) -> bool:
@@ -113,7 +113,7 @@ def _inputs(input_shape: Any, batch: int, dtype: str) -> tuple[list[torch.Tensor
                 f"input shape {value!r} is no sequence of whole numbers; write (3, 224, 224), or "
                 "((shape, dtype), ...) or {name: (shape, dtype)} for several inputs, without the batch"
             )
-        return torch.empty((batch, *value), dtype=_torch_dtype(kind), device="meta")
+        return torch.empty((batch, *value), dtype=torch_dtype(kind), device="meta")
 
     if isinstance(input_shape, Mapping):
         if not input_shape:
@@ -128,7 +128,7 @@ def _inputs(input_shape: Any, batch: int, dtype: str) -> tuple[list[torch.Tensor
     raise ArgumentError(f"input_shape must be a shape, a sequence of shapes or a mapping, got {input_shape!r}")
 
 
-def _weightless_copy(module: torch.nn.Module, dtype: torch.dtype) -> torch.nn.Module:
+def weightless_copy(module: torch.nn.Module, dtype: torch.dtype) -> torch.nn.Module:
     """A deep copy whose parameters, buffers and large tensors are on the meta device; no weight is read or copied."""
     memo: dict[int, Any] = {}
 

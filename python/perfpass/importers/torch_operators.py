@@ -125,7 +125,7 @@ _KINDS: dict[str, str] = {
     "non_max_suppression": "nms",
     "bilinear": "_trilinear",
 }
-_KIND_OF: dict[str, str] = {name: kind for kind, names in _KINDS.items() for name in names.split()}
+KIND_OF: dict[str, str] = {name: kind for kind, names in _KINDS.items() for name in names.split()}
 
 _REDUCTIONS = frozenset(kind for kind in _KINDS if kind.startswith("reduce_") or kind == "arg_reduce")
 _WITH_AXIS = frozenset(
@@ -312,7 +312,7 @@ def _resize(call: Call) -> Description:
 
 
 def _listed(call: Call) -> Description:
-    kind = _KIND_OF.get(call.name, "unknown")
+    kind = KIND_OF.get(call.name, "unknown")
     description = Description(kind, list(tensors_in(list(call.arguments.values()))))
     dim = call["dim"]
     if kind in _REDUCTIONS or kind in _WITH_AXIS:

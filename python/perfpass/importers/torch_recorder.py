@@ -93,7 +93,7 @@ class Recorder(TorchDispatchMode):
 
     def _remember(self, tensor: torch.Tensor, index: int) -> None:
         self._alive.append(tensor)
-        self._known[id(tensor)] = (index, self._written.get(_storage(tensor), (0, 0))[0])
+        self._known[id(tensor)] = (index, self._written.get(storage(tensor), (0, 0))[0])
 
     def index_of(self, tensor: torch.Tensor) -> int:
         """The tape's index of a tensor, after any write to memory that it shares."""
@@ -101,7 +101,7 @@ class Recorder(TorchDispatchMode):
         if known is None:
             return self.declare(tensor, "literal", "")
         index, version = known
-        current, writer = self._written.get(_storage(tensor), (0, 0))
+        current, writer = self._written.get(storage(tensor), (0, 0))
         if version == current:
             return index
         # The memory was written through another view: reading it now depends on that write.
@@ -200,16 +200,16 @@ class Recorder(TorchDispatchMode):
         description = describe(Call(plain, arguments, results))
         inputs = [-1 if t is None else self.index_of(t) for t in description.inputs]
         attributes = description.attributes
-        memory = {_storage(t) for t in tensors_in(list(arguments.values()))}
-        if not written and results and any(_storage(t) in memory for t in results):
+        memory = {storage(t) for t in tensors_in(list(arguments.values()))}
+        if not written and results and any(storage(t) in memory for t in results):
             attributes["view"] = 1
         outputs = []
         for tensor in results or written:
             is_write = any(tensor is w for w in written)
             index = self.tape.add(tensor, "activation")
             if is_write:
-                storage = _storage(tensor)
-                self._written[storage] = (self._written.get(storage, (0, 0))[0] + 1, index)
+                memory_of = storage(tensor)
+                self._written[memory_of] = (self._written.get(memory_of, (0, 0))[0] + 1, index)
                 if name.endswith("_"):
                     attributes["in_place"] = 1
             self._remember(tensor, index)
@@ -220,7 +220,7 @@ class Recorder(TorchDispatchMode):
             self._mask_sums.add(id(results[0]))
         elif plain == "eq" and id(arguments["self"]) in self._mask_sums:
             self._assumed[id(results[0])] = True  # mask.sum() == mask.numel() is all() in other words
-        self._node(description.kind, _source_name(func), attributes, inputs, outputs)
+        self._node(description.kind, source_name(func), attributes, inputs, outputs)
 
     def place(self) -> str:
         return f"module '{self.modules[-1]}'" if self.modules and self.modules[-1] else "the model's own forward"
@@ -348,11 +348,11 @@ class FusedCalls(TorchFunctionMode):
         return (current, *final)
 
 
-def _storage(tensor: torch.Tensor) -> int:
+def storage(tensor: torch.Tensor) -> int:
     return tensor.untyped_storage()._cdata
 
 
-def _source_name(func: Any) -> str:
+def source_name(func: Any) -> str:
     namespace, _, name = func._schema.name.partition("::")
     return f"{namespace}.{name}"
 
@@ -367,6 +367,12 @@ def _depends_on_data(error: Exception, operator: str) -> bool:
 
 
 def build(recorder: Recorder, inputs: list[int], outputs: list[torch.Tensor]) -> OpGraph:
+    """The recorded nodes as a graph with these inputs and outputs."""
+    return assemble(recorder, inputs, outputs)[0]
+
+
+def assemble(recorder: Recorder, inputs: list[int], outputs: list[torch.Tensor]) -> tuple[OpGraph, list[Node]]:
+    """The graph, and the recorded node behind each of its nodes."""
     tape = recorder.tape
     results = list(dict.fromkeys(recorder.index_of(t) for t in outputs))
     nodes = _without_idle(tape, _with_folded_weights(tape), results)
@@ -386,7 +392,7 @@ def build(recorder: Recorder, inputs: list[int], outputs: list[torch.Tensor]) ->
         )
     for note in recorder.notes:
         builder.add_note(note)
-    return OpGraph(builder.finish([number[t] for t in inputs], [number[t] for t in results]))
+    return OpGraph(builder.finish([number[t] for t in inputs], [number[t] for t in results])), nodes
 
 
 def _with_folded_weights(tape: Tape) -> list[Node]:

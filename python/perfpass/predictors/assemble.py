@@ -14,10 +14,10 @@ from perfpass.devices import device as find_device
 from perfpass.errors import ArgumentError
 from perfpass.graph import DTYPES, OPERATOR_CLASSES, OPERATORS, OpGraph
 from perfpass.prediction import Interval, MigHint, Prediction, Support
-from perfpass.predictors import analytic, calibrated
+from perfpass.predictors import analytic, assemble_step, calibrated
 from perfpass.predictors.estimate import Estimate, Inputs, Predictor
 from perfpass.predictors.fusion import as_run
-from perfpass.predictors.workload import check, leading_dim
+from perfpass.predictors.workload import DEFAULT_OPTIMIZER, check, leading_dim
 
 if TYPE_CHECKING:
     from perfpass.costs import Costs
@@ -42,6 +42,7 @@ def predict(
     runtime: str = "torch",
     layout: str = "nchw",
     dims: Mapping[str, int] | None = None,
+    optimizer: str | None = None,
     calibration: bool | Calibration = True,
 ) -> Prediction:
     """What one run of ``model`` costs on ``device``.
@@ -51,8 +52,9 @@ def predict(
     ``tvm.IRModule`` or an OpGraph. ``device``: a name, id or alias (``perfpass.device``), with a MIG profile after a
     colon if only a slice is meant, or "cpu" for this machine. ``batch``: the model's own if None. ``precision``: fp64,
     fp32, tf32, fp16, bf16, amp (fp16 autocast), amp_bf16, int8 or fp8. ``runtime``: torch, torch.compile, onnxruntime,
-    tensorrt or tvm. ``layout``: nchw or nhwc. ``dims``: values of symbolic dimensions by name. ``calibration``: True
-    takes what `perfpass calibrate` has stored of the device, False ignores it, a Calibration is used itself.
+    tensorrt or tvm. ``layout``: nchw or nhwc. ``dims``: values of symbolic dimensions by name. ``mode``: inference, or
+    training: one step (forward, backward, optimizer), derived from the forward graph; ``optimizer``: none, sgd,
+    momentum (the default), adam or adamw, for training alone. ``calibration`` (inference alone): True takes what `perfpass calibrate` has stored of the device, False ignores it, a Calibration is used itself.
 
     Raises ArgumentError, DeviceError, UnsupportedError and what reading the model raises (FileError, FormatError,
     LimitError, GraphError, ShapeError).
@@ -61,18 +63,10 @@ def predict(
 
     target = find_device(device)
     # Before the model is read: a wrong argument should not cost the time of a large one.
-    check(target, batch=batch, precision=precision, mode=mode, runtime=runtime, layout=layout)
+    how: dict[str, Any] = {"precision": precision, "mode": mode, "runtime": runtime, "layout": layout}
+    check(target, batch=batch, optimizer=optimizer, **how)
     graph = load(model, batch=batch, input_shape=input_shape, dims=dims)
-    return predict_graph(
-        graph,
-        target,
-        batch=batch,
-        precision=precision,
-        mode=mode,
-        runtime=runtime,
-        layout=layout,
-        calibration=calibration,
-    )
+    return predict_graph(graph, target, batch=batch, optimizer=optimizer, calibration=calibration, **how)
 
 
 def predict_graph(
@@ -84,15 +78,25 @@ def predict_graph(
     mode: str = "inference",
     runtime: str = "torch",
     layout: str = "nchw",
+    optimizer: str | None = None,
     calibration: bool | Calibration = True,
 ) -> Prediction:
     """What one run of an operator graph costs on a device; ``batch`` says how many samples its shapes hold.
 
-    The arguments are those of ``predict``; without ``batch`` the leading dimension of the first input is taken.
+    The arguments are those of ``predict``; without ``batch`` the leading dimension of the first input is taken. A
+    training step is derived from the forward graph: a traced step (TrainingGraph) is refused.
     """
-    inputs = inputs_of(graph, device, batch=batch, precision=precision, mode=mode, runtime=runtime, layout=layout)
+    how: dict[str, Any] = {"precision": precision, "mode": mode, "runtime": runtime, "layout": layout}
+    inputs = inputs_of(graph, device, batch=batch, optimizer=optimizer, **how)
     plan, table, target = inputs.plan, inputs.table, inputs.device
-    estimate = calibrated.apply(predictor_of(inputs).estimate(inputs), inputs, calibration)
+    if mode == "training":
+        optimizer = optimizer or DEFAULT_OPTIMIZER
+        step = assemble_step.derive(inputs, optimizer)
+        estimate = assemble_step.estimate(inputs, step, optimizer)
+        breakdown = assemble_step.breakdown(graph, inputs, step, estimate, TOP_OPERATORS)
+    else:
+        estimate = calibrated.apply(predictor_of(inputs).estimate(inputs), inputs, calibration)
+        breakdown = _breakdown(graph, table, plan, estimate)
     return Prediction(
         latency_ms=estimate.latency_ms,
         throughput_per_s=estimate.latency_ms.inverse(inputs.batch * 1e3, "1/s"),
@@ -101,7 +105,7 @@ def predict_graph(
         power_w=estimate.power_w,
         mig=_mig(estimate, target),
         support=_support(estimate, graph, target),
-        breakdown=_breakdown(graph, table, plan, estimate),
+        breakdown=breakdown,
         provenance=_provenance(graph, inputs.costs, target, estimate),
         workload={
             "device": target.id,
@@ -110,6 +114,7 @@ def predict_graph(
             "mode": mode,
             "runtime": inputs.runtime,
             "layout": inputs.layout,
+            **({"optimizer": optimizer} if mode == "training" else {}),
         },
     )
 
@@ -123,14 +128,23 @@ def inputs_of(
     mode: str = "inference",
     runtime: str = "torch",
     layout: str = "nchw",
+    optimizer: str | None = None,
 ) -> Inputs:
     """What predictors take, counted and planned; the arguments are those of `predict_graph`."""
     from perfpass import costs, features, memory
+    from perfpass.training_graph import TrainingGraph
 
     if not isinstance(graph, OpGraph):
         raise ArgumentError(f"predict_graph takes an OpGraph, got {type(graph).__name__}; use predict for other models")
+    if isinstance(graph, TrainingGraph):
+        raise ArgumentError(
+            "got a traced training step; give the forward graph (perfpass.load without mode) and mode='training', from "
+            "which the step is derived"
+        )
     target = find_device(device)
-    workload = check(target, batch=batch, precision=precision, mode=mode, runtime=runtime, layout=layout)
+    workload = check(
+        target, batch=batch, precision=precision, mode=mode, runtime=runtime, layout=layout, optimizer=optimizer
+    )
     batch = leading_dim(graph) if workload.batch is None else workload.batch
     counted = costs.count(graph, float_as=workload.float_as)
     table = as_run(graph, counted, features.operator_table(graph, counted), runtime)

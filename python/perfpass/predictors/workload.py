@@ -6,7 +6,9 @@ import operator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from perfpass.errors import ArgumentError, DeviceError, UnsupportedError
+from perfpass.backward import OPTIMIZERS
+from perfpass.errors import ArgumentError, DeviceError
+from perfpass.predictors.steps import StepPredictor
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
@@ -29,6 +31,7 @@ _PRECISION_ALIASES = {"amp_fp16": "amp", "float32": "fp32", "float16": "fp16", "
 RUNTIMES = ("torch", "torch.compile", "onnxruntime", "tensorrt", "tvm")
 LAYOUTS = ("nchw", "nhwc")
 MAX_BATCH = 1 << 20
+DEFAULT_OPTIMIZER = "momentum"  # what the training records ran
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,7 @@ class Workload:
     mode: str
     runtime: str
     layout: str
+    optimizer: str | None = None  # of a training step, else None
 
     @property
     def float_as(self) -> str:
@@ -47,11 +51,24 @@ class Workload:
         return PRECISIONS[self.precision][0]
 
 
-def check(device: Device, *, batch: int | None, precision: str, mode: str, runtime: str, layout: str) -> Workload:
-    """The checked workload. Raises ArgumentError, DeviceError (precision) and UnsupportedError (training)."""
+def check(
+    device: Device,
+    *,
+    batch: int | None,
+    precision: str,
+    mode: str,
+    runtime: str,
+    layout: str,
+    optimizer: str | None = None,
+) -> Workload:
+    """The checked workload.
+
+    Raises ArgumentError, DeviceError for a precision that the device lacks, UnsupportedError for one or a runtime of
+    which no training is predicted.
+    """
     _one_of("mode", mode, ("inference", "training"))
-    if mode == "training":
-        raise UnsupportedError("training steps are not predicted in this version; mode='inference' is")
+    if mode == "inference" and optimizer is not None:
+        raise ArgumentError(f"optimizer {optimizer!r} needs mode='training'; inference has none")
     precision = _PRECISION_ALIASES.get(precision, precision)
     _one_of("precision", precision, tuple(PRECISIONS))
     _one_of("runtime", runtime, RUNTIMES)
@@ -63,7 +80,11 @@ def check(device: Device, *, batch: int | None, precision: str, mode: str, runti
             f"{device.name} has no {rate} arithmetic, which precision {precision!r} needs; "
             f"it can run {', '.join(usable)}"
         )
-    return Workload(None if batch is None else check_batch(batch), precision, mode, runtime, layout)
+    if mode == "training":
+        optimizer = DEFAULT_OPTIMIZER if optimizer is None else optimizer
+        _one_of("optimizer", optimizer, tuple(OPTIMIZERS))
+        StepPredictor.check(precision, runtime)
+    return Workload(None if batch is None else check_batch(batch), precision, mode, runtime, layout, optimizer)
 
 
 def check_batch(batch: Any) -> int:

@@ -15,6 +15,7 @@ from perfpass.errors import ArgumentError
 
 AREAS: dict[str, str] = {
     "vision": "perfpass.training.vision",
+    "steps": "perfpass.training.steps",
     "generation": "perfpass.training.generation",
     "calibration": "perfpass.training.adaptation",
 }
