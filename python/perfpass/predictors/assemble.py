@@ -54,7 +54,8 @@ def predict(
     fp32, tf32, fp16, bf16, amp (fp16 autocast), amp_bf16, int8 or fp8. ``runtime``: torch, torch.compile, onnxruntime,
     tensorrt or tvm. ``layout``: nchw or nhwc. ``dims``: values of symbolic dimensions by name. ``mode``: inference, or
     training: one step (forward, backward, optimizer), derived from the forward graph; ``optimizer``: none, sgd,
-    momentum (the default), adam or adamw, for training alone. ``calibration`` (inference alone): True takes what `perfpass calibrate` has stored of the device, False ignores it, a Calibration is used itself.
+    momentum (the default), adam or adamw, for training alone. ``calibration`` (inference alone): True takes what
+    `perfpass calibrate` has stored of the device, False ignores it, a Calibration is used itself.
 
     Raises ArgumentError, DeviceError, UnsupportedError and what reading the model raises (FileError, FormatError,
     LimitError, GraphError, ShapeError).
