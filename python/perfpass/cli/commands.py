@@ -16,12 +16,15 @@ if TYPE_CHECKING:
 
 def predict(options: Any) -> int:
     """`perfpass predict MODEL --device D`."""
+    from perfpass.cli.costing import cost_options
     from perfpass.predictors import predict as run
     from perfpass.report import explanation, prediction_table, printable
 
+    # Before the model is read: a wrong table should not cost the time of a large one.
+    asked, device = cost_options(options), _device(options)
     prediction = run(
         options.model,
-        _device(options),
+        device,
         batch=options.batch,
         input_shape=once(options.input_shape, "--input-shape"),
         precision=options.precision,
@@ -32,10 +35,17 @@ def predict(options: Any) -> int:
         dims=once(options.dim, "--dim"),
         calibration=not options.no_calibration,
     )
+    found = None
+    if asked is not None:
+        from perfpass.deploy.cost import cost, table
+
+        found = cost(prediction.latency_ms, prediction.energy_j, device, asked)
     if options.json:
-        _print_json(prediction.to_dict())
+        _print_json({**prediction.to_dict(), **({"cost": found.to_dict()} if found else {})})
         return 0
     print(f"{printable(Path(options.model).name)} on {prediction_table(prediction)}")
+    if found:
+        print(f"\n{table(found)}")
     if options.explain:
         print(f"\n{explanation(prediction)}")
     return 0

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from perfpass import __version__
+from perfpass.cli.costing import add_cost_options
 from perfpass.errors import ArgumentError
 
 _DESCRIPTION = """\
@@ -42,7 +43,8 @@ examples:
   perfpass predict resnet50.onnx --device a100
   perfpass predict encoder.onnx --device t4 --dim batch=8 --dim sequence=128 --precision fp16
   perfpass predict model.onnx --device rtx-4090 --batch 64 --precision amp --layout nhwc --compiled
-  perfpass predict model.onnx --device h100:1g.10gb --json | jq .latency_ms.median"""
+  perfpass predict model.onnx --device h100:1g.10gb --json | jq .latency_ms.median
+  perfpass predict model.onnx --device a100 --region FR --pue 1.2      also energy, carbon and money of 1,000 runs"""
 
 _PRECISIONS = ("fp64", "fp32", "tf32", "fp16", "bf16", "amp", "amp_bf16", "int8", "fp8")
 _RUNTIMES = ("torch", "torch.compile", "onnxruntime", "tensorrt", "tvm")
@@ -142,6 +144,7 @@ def _add_model(command: Any) -> None:
         metavar="NAME=1x3x224x224",
         help="whole shape of one input; may be given more than once",
     )
+    add_cost_options(command)
 
 
 def _add_predict(commands: Any) -> None:

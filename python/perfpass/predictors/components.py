@@ -242,11 +242,11 @@ class Bounds:
     of: Mapping[str, tuple[float, float]]
 
     def find(self, evidence: str) -> tuple[float, float]:
-        """Bounds for an evidence; where it was never tried out, the widest of all."""
+        """Bounds for an evidence; where it was never tried out, twice the widest of all."""
         plain = evidence.removesuffix(UNSEEN_MODEL)
         if found := self.of.get(evidence) or self.of.get(plain):
             return found
-        return min(low for low, _ in self.of.values()), max(high for _, high in self.of.values())
+        return 2 * min(low for low, _ in self.of.values()), 2 * max(high for _, high in self.of.values())
 
     def interval(self, median: float, spread: float, evidence: str, unit: str, widening: float = 1.0) -> Interval:
         """The interval of one row; ``widening`` multiplies its logarithmic width."""

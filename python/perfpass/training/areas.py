@@ -18,6 +18,7 @@ AREAS: dict[str, str] = {
     "steps": "perfpass.training.steps",
     "generation": "perfpass.training.generation",
     "calibration": "perfpass.training.adaptation",
+    "energy": "perfpass.training.energy",
 }
 
 

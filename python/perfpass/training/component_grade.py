@@ -76,7 +76,7 @@ def both_split(q: Quantity, seed: int = 0) -> list[Fold]:
     for number, name in enumerate(np.unique(q.device.astype(str))):
         hidden = half == number % 2
         test = np.flatnonzero((q.device == name) & hidden)
-        if len(test):
+        if len(test) and ((q.device != name) & ~hidden).any():
             found.append(Fold(np.flatnonzero((q.device != name) & ~hidden), test, f"{name} and half of the models"))
     return found
 

@@ -1,0 +1,114 @@
+"""What a workload emits: energy times the carbon intensity of a grid (grids.toml, the user's table or figure)."""
+
+from __future__ import annotations
+
+import math
+import os
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+from perfpass.errors import ArgumentError, FileError, FormatError, LimitError
+from perfpass.prediction import Interval
+
+SCHEMA = 1
+LARGEST_FILE_BYTES = 2**20
+_SHIPPED = Path(__file__).with_name("grids.toml")
+_JOULES_PER_KWH = 3.6e6
+# No grid is dirtier than a bad lignite plant; catches a figure in another unit.
+_HIGHEST_G_PER_KWH = 2000.0
+_HIGHEST_PUE = 5.0
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Grams of CO2 equivalents per kWh: where, of which year, and who says so."""
+
+    region: str
+    g_per_kwh: float
+    year: int | None
+    source: str
+
+    def __post_init__(self) -> None:
+        if not math.isfinite(self.g_per_kwh) or not 0 <= self.g_per_kwh <= _HIGHEST_G_PER_KWH:
+            raise ArgumentError(
+                f"carbon intensity {self.g_per_kwh!r}; it is in gCO2e/kWh, from 0 to {_HIGHEST_G_PER_KWH:g}"
+            )
+
+    def __str__(self) -> str:
+        when = f", {self.year}" if self.year else ""
+        return f"{self.g_per_kwh:g} gCO2e/kWh ({self.region}{when})"
+
+
+def own_grid(g_per_kwh: float) -> Grid:
+    """The user's figure. Raises ArgumentError outside 0 to 2000 gCO2e/kWh."""
+    return Grid("given", float(g_per_kwh), None, "given by the user")
+
+
+def read_grids(path: str | os.PathLike[str] | None = None) -> dict[str, Grid]:
+    """The grids of a TOML table by region in upper case; of the shipped one if None.
+
+    Raises FileError, LimitError (over 1 MiB) and FormatError, which names the region and what is wrong with it.
+    """
+    file = _SHIPPED if path is None else Path(path)
+    try:
+        if file.stat().st_size > LARGEST_FILE_BYTES:
+            raise LimitError(f"{file}: larger than {LARGEST_FILE_BYTES} bytes, the limit of a table of grids")
+        document = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise FileError(f"{file}: {error.strerror or error}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise FormatError(f"{file}: not a TOML file ({error})") from error
+    if document.get("schema", SCHEMA) != SCHEMA or document.get("unit", "gCO2e/kWh") != "gCO2e/kWh":
+        raise FormatError(
+            f"{file}: schema {document.get('schema')!r}, unit {document.get('unit')!r}; 1 and gCO2e/kWh are read"
+        )
+    rows, year, source = document.get("grid"), document.get("year"), document.get("source", str(file))
+    if not isinstance(rows, dict) or not rows:
+        raise FormatError(f"{file}: no [grid] table; see the shipped grids.toml")
+    if isinstance(year, bool) or not isinstance(year, int) or not isinstance(source, str):
+        raise FormatError(f"{file}: year must be a whole number and source a text, got {year!r} and {source!r}")
+    out = {}
+    for region, value in rows.items():
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise FormatError(f"{file}, {region}: {value!r} is not a number of gCO2e/kWh")
+        try:
+            out[region.upper()] = Grid(region.upper(), float(value), year, source)
+        except ArgumentError as error:
+            raise FormatError(f"{file}, {region}: {error}") from error
+    return out
+
+
+def grid(region: str, path: str | os.PathLike[str] | None = None) -> Grid:
+    """The grid of a region: an ISO 3166 country code, or WORLD. Raises ArgumentError for an unknown one."""
+    known = read_grids(path)
+    found = known.get(region.strip().upper())
+    if found is None:
+        raise ArgumentError(
+            f"no carbon intensity of {region!r}; known are {', '.join(sorted(known))}; give your own in gCO2e/kWh"
+        )
+    return found
+
+
+def drawn(energy_j: float | Interval, pue: float = 1.0) -> float | Interval:
+    """Joules that the building draws: energy times its power usage effectiveness. Raises ArgumentError below 1 or over 5."""
+    if isinstance(pue, bool) or not math.isfinite(pue) or not 1.0 <= pue <= _HIGHEST_PUE:
+        raise ArgumentError(f"PUE {pue!r}; total over IT power is from 1 to {_HIGHEST_PUE:g}")
+    if isinstance(energy_j, Interval):
+        return energy_j.scaled(pue, "J")
+    if not math.isfinite(energy_j) or energy_j < 0:
+        raise ArgumentError(f"energy must be a finite number of J of at least 0, got {energy_j!r}")
+    return energy_j * pue
+
+
+def emitted(energy_j: float | Interval, where: Grid, pue: float = 1.0) -> float | Interval:
+    """Grams of CO2 equivalents for an energy in J at the device; an interval gives an interval. Raises as `drawn`.
+
+    The device's own making, and hosts and networks beside it, are not in here.
+    """
+    total = drawn(energy_j, pue)
+    factor = where.g_per_kwh / _JOULES_PER_KWH
+    if isinstance(total, Interval):
+        low, median, high = (v * factor for v in (total.low, total.median, total.high))
+        return Interval(median, low, high, "g", total.coverage)
+    return total * factor

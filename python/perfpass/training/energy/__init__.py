@@ -1,0 +1,8 @@
+"""Energy and power: training and grading of `perfpass.predictors.energy`."""
+
+from __future__ import annotations
+
+from perfpass.training.energy.evaluate import evaluate
+from perfpass.training.energy.train import train
+
+__all__ = ["evaluate", "train"]
