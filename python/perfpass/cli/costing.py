@@ -10,12 +10,16 @@ if TYPE_CHECKING:
 
 def add_cost_options(command: Any) -> None:
     """--region, --carbon-intensity, --pue, --price-table, --grid-table."""
-    group = command.add_argument_group("cost", "energy, carbon and money of many runs; shown where one of these is given")
+    group = command.add_argument_group(
+        "cost", "energy, carbon and money of many runs; shown where one of these is given"
+    )
     group.add_argument("--region", metavar="CODE", help="grid whose carbon counts: ISO country code, or WORLD")
     group.add_argument("--carbon-intensity", type=float, metavar="G", help="your own gCO2e/kWh instead of a region's")
     group.add_argument("--pue", type=float, default=None, metavar="X", help="total over IT power (default: 1)")
     group.add_argument("--price-table", metavar="FILE", help="TOML price table instead of the shipped one")
-    group.add_argument("--grid-table", metavar="FILE", help="TOML table of carbon intensities instead of the shipped one")
+    group.add_argument(
+        "--grid-table", metavar="FILE", help="TOML table of carbon intensities instead of the shipped one"
+    )
 
 
 def cost_options(options: Any) -> Options | None:

@@ -18,8 +18,8 @@ _MS_PER_HOUR = 3.6e6
 class Options:
     """What a user says of where and for how much: any may be left out, and its figure is then left out too.
 
-    ``region``: a key of the table of grids, or ``g_per_kwh``: the user's own intensity (it wins). ``pue``: total over IT
-    power of the building. ``price_table``: a price table in place of the shipped one; ``grid_table`` likewise.
+    ``region``: a key of the table of grids, or ``g_per_kwh``: the user's own intensity (it wins). ``pue``: total over
+    IT power of the building. ``price_table``: a price table in place of the shipped one; ``grid_table`` likewise.
     """
 
     region: str | None = None

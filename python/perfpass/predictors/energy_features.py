@@ -1,7 +1,7 @@
 """What energy and power are made of, as the components that `perfpass.predictors.energy` weighs.
 
-Joules per byte moved and per FLOP, watts over time that the devices wait (per step, per layer, per token), bounded by the
-power limit where power itself is asked for.
+Joules per byte moved and per FLOP, watts over time that the devices wait (per step, per layer, per token); power itself
+as idle, and shares of the limit by what the time is spent on.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from perfpass.predictors.generation_features import facts, peak_flops, touched
 
 # Prompt lengths that the source of serving energy does not state; its data sets are public (ShareGPT, EvalPlus, LLaVA).
 PROMPT_TOKENS = {"chat": 200, "code": 150, "mllm": 120}
-# Tokens that a picture becomes, by the models' published processors (anyres of LLaVA-NeXT and the 16 crops of Phi-3 vision
-# at their usual and largest extent).
+# Tokens that a picture becomes, by the models' published processors (LLaVA-NeXT at its usual, the 16 crops of Phi-3
+# vision at their largest extent).
 IMAGE_TOKENS = {
     "facebook/chameleon-7b": 1024,
     "facebook/chameleon-30b": 1024,
@@ -36,7 +36,17 @@ _EXCHANGE_WAIT_S = 2e-4
 _LLM_TRAITS = {"log_parameters": 1.5, "log_active": 1.5, "log_cache": 2.0, "log_vocabulary": 3.0, "log_layers": 2.0}
 
 SERVING = Form(
-    components=("weights", "cache", "flops", "prefill_flops", "messages", "message_wait", "token_wait", "step_wait", "layer_wait"),
+    components=(
+        "weights",
+        "cache",
+        "flops",
+        "prefill_flops",
+        "messages",
+        "message_wait",
+        "token_wait",
+        "step_wait",
+        "layer_wait",
+    ),
     workload={"log2_batch": 3.0, "log2_devices": 2.0, "log_output": 2.0},
     traits=_LLM_TRAITS,
     categories=("device", "task", "model"),
@@ -160,9 +170,7 @@ class Served:
 def _llm_traits(model: LanguageModel, context: float) -> list[float]:
     f = facts(model)
     cache = 2.0 * model.cache_elements(context)
-    return [
-        float(np.log(v)) for v in (f.parameters, f.body + f.head, max(cache, 1.0), f.head / f.hidden, f.layers)
-    ]
+    return [float(np.log(v)) for v in (f.parameters, f.body + f.head, max(cache, 1.0), f.head / f.hidden, f.layers)]
 
 
 def serving_rows(served: Sequence[Served]) -> Rows:
@@ -278,7 +286,7 @@ class Offline:
 
 
 def offline_power_rows(runs: Sequence[Offline]) -> Rows:
-    """Rows of `OFFLINE_POWER`: watts of all devices. Uses are shares of the time of prefill and decode at peak rates."""
+    """Rows of `OFFLINE_POWER`: watts of all devices. Uses are shares of prefill's and decode's time at peak."""
     components, workload, traits = [], [], []
     for r in runs:
         f = facts(r.model)
@@ -334,9 +342,7 @@ class Server:
 
 def server_power_rows(runs: Sequence[Server]) -> Rows:
     """Rows of `SERVER_POWER`: watts at the wall."""
-    components = [
-        [100.0, r.boards * r.device.idle_power_w, r.boards * r.device.power_limit_w] for r in runs
-    ]
+    components = [[100.0, r.boards * r.device.idle_power_w, r.boards * r.device.power_limit_w] for r in runs]
     workload = [[np.log2(r.boards), np.log(r.device.power_limit_w)] for r in runs]
     categories = [(r.device.id, r.model, r.scenario, r.organization) for r in runs]
     return _rows(components, workload, [[1.0]] * len(runs), categories)

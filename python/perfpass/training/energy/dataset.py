@@ -114,7 +114,9 @@ def _serving(table: pandas.DataFrame) -> Quantity:
         )
     rows = features.serving_rows(served)
     per_token = table.power_w / table.throughput_per_s
-    return _quantity("serving_energy", "J/token", features.SERVING, rows, per_token, table, _architectures(rows, table.model))
+    return _quantity(
+        "serving_energy", "J/token", features.SERVING, rows, per_token, table, _architectures(rows, table.model)
+    )
 
 
 def _batch1(table: pandas.DataFrame) -> Quantity:
@@ -125,7 +127,9 @@ def _batch1(table: pandas.DataFrame) -> Quantity:
         for r in table.itertuples()
     ]
     rows = features.batch1_rows(served)
-    return _quantity("batch1_energy", "J/response", features.BATCH1, rows, table.energy_j, table, _architectures(rows, table.model))
+    return _quantity(
+        "batch1_energy", "J/response", features.BATCH1, rows, table.energy_j, table, _architectures(rows, table.model)
+    )
 
 
 def _diffusion(table: pandas.DataFrame) -> Quantity:
@@ -158,14 +162,17 @@ def _offline_power(table: pandas.DataFrame) -> Quantity:
         for r in table.itertuples()
     ]  # fmt: skip
     rows = features.offline_power_rows(runs)
-    return _quantity("offline_power", "W", features.OFFLINE_POWER, rows, table.power_w, table, table.model, source=table.source)
+    return _quantity(
+        "offline_power", "W", features.OFFLINE_POWER, rows, table.power_w, table, table.model, source=table.source
+    )
 
 
 def _training_power(table: pandas.DataFrame) -> Quantity:
     table = table.reset_index(drop=True)
     devices = {name: device(name) for name in table.device.unique()}
     runs = [
-        features.Trained(devices[r.device], r.model, r.dataset, int(r.batch), r.power_limit_w) for r in table.itertuples()
+        features.Trained(devices[r.device], r.model, r.dataset, int(r.batch), r.power_limit_w)
+        for r in table.itertuples()
     ]
     rows = features.training_power_rows(runs)
     return _quantity("training_power", "W", features.TRAINING_POWER, rows, table.power_w, table, table.model)
@@ -182,10 +189,13 @@ def _server_power(table: pandas.DataFrame) -> Quantity:
         except DeviceError:
             continue
     runs = [
-        features.Server(known[r.device], int(r.n_devices), r.model, r.scenario, r.organization) for r in table.itertuples()
+        features.Server(known[r.device], int(r.n_devices), r.model, r.scenario, r.organization)
+        for r in table.itertuples()
     ]
     rows = features.server_power_rows(runs)
-    return _quantity("server_power", "W", features.SERVER_POWER, rows, table.power_w, table, table.model, system=table.system)
+    return _quantity(
+        "server_power", "W", features.SERVER_POWER, rows, table.power_w, table, table.model, system=table.system
+    )
 
 
 def names(quantities: Sequence[Quantity]) -> dict[str, Any]:

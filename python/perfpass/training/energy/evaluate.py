@@ -14,11 +14,12 @@ from perfpass.training.section import Section
 from perfpass.training.splits import Fold
 
 INTRO = """
-Energy and power that were measured, each learned by itself. serving_energy: joules per output token of all GPUs under load, prompts
-included (ML.ENERGY leaderboard v2). batch1_energy: joules per response, eager PyTorch (its first edition). diffusion_energy: joules per
-picture or video. offline_power: watts while a batch of requests runs (LLM-Inference-Bench, splitwise-sim). training_power: watts by
-network, batch size and power limit (Zeus). server_power: watts at the wall (MLPerf Inference). A model is held out with all models of
-its architecture, random rows with their repeats. Bounds (90 % asked) are made from other folds alone.
+Energy and power that were measured, each learned by itself. serving_energy: joules per output token of all GPUs under
+load, prompts included (ML.ENERGY leaderboard v2). batch1_energy: joules per response, eager PyTorch (its first edition).
+diffusion_energy: joules per picture or video. offline_power: watts while a batch of requests runs (LLM-Inference-Bench,
+splitwise-sim). training_power: watts by network, batch size and power limit (Zeus). server_power: watts at the wall
+(MLPerf Inference). A model is held out with all models of its architecture, random rows with their repeats. Bounds
+(90 % asked) are made from other folds alone; where few models or devices vouch for another, each counts alike.
 """
 AIMS = {("serving_energy", "model"): 10.0, ("batch1_energy", "model"): 10.0}
 _WHAT = {"training_power": "network", "server_power": "benchmark"}
@@ -41,9 +42,7 @@ def evaluate(folder: str | None = None, seed: int = 0, *, quiet: bool = False) -
             )  # fmt: skip
             for source in sorted(set(q.others.get("source", ()))):
                 rows = q.others["source"] == source
-                section.add(
-                    name, label, "perfpass", f"rows of {source}", held.predicted[rows], q.measured[rows]
-                )
+                section.add(name, label, "perfpass", f"rows of {source}", held.predicted[rows], q.measured[rows])
             if split != "random":
                 groups = q.model if split == "model" else q.device
                 section.add_worst_groups(name, label, split, list(groups), held.predicted, q.measured)
@@ -53,8 +52,8 @@ def evaluate(folder: str | None = None, seed: int = 0, *, quiet: bool = False) -
         if not quiet:
             print(f"energy: {name}", file=sys.stderr, flush=True)
     section.notes.append(
-        "Not measured anywhere here, so physics and flagged as such: energy and power of vision inference. Encoder-decoders and "
-        "RWKV of the batch-1 records are left out: no configuration of theirs is read."
+        "Not measured anywhere here, so physics and flagged as such: energy and power of vision inference. "
+        "Encoder-decoders and RWKV of the batch-1 records are left out: no configuration of theirs is read."
     )
     return section
 
