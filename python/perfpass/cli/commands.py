@@ -34,6 +34,7 @@ def predict(options: Any) -> int:
         optimizer=options.optimizer,
         dims=once(options.dim, "--dim"),
         calibration=not options.no_calibration,
+        processes=options.processes,
     )
     found = None
     if asked is not None:

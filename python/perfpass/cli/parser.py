@@ -165,6 +165,9 @@ def _add_predict(commands: Any) -> None:
     command.add_argument("--explain", action="store_true", help="also show what the time and memory are made of")
     command.add_argument("--device-file", action="append", default=[], metavar="FILE", help="TOML file of more devices")
     command.add_argument(
+        "--processes", type=_whole, metavar="N", help="MPS processes that share the device or slice (default: one)"
+    )
+    command.add_argument(
         "--no-calibration", action="store_true", help="ignore what `perfpass calibrate` has learned of the device"
     )
 

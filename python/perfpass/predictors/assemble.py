@@ -17,6 +17,7 @@ from perfpass.prediction import Interval, MigHint, Prediction, Support
 from perfpass.predictors import analytic, assemble_step, calibrated
 from perfpass.predictors.estimate import Estimate, Inputs, Predictor
 from perfpass.predictors.fusion import as_run
+from perfpass.predictors.mig_latency import MigPredictor
 from perfpass.predictors.workload import DEFAULT_OPTIMIZER, check, leading_dim
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def predict(
     dims: Mapping[str, int] | None = None,
     optimizer: str | None = None,
     calibration: bool | Calibration = True,
+    processes: int | None = None,
 ) -> Prediction:
     """What one run of ``model`` costs on ``device``.
 
@@ -55,7 +57,9 @@ def predict(
     tensorrt or tvm. ``layout``: nchw or nhwc. ``dims``: values of symbolic dimensions by name. ``mode``: inference, or
     training: one step (forward, backward, optimizer), derived from the forward graph; ``optimizer``: none, sgd,
     momentum (the default), adam or adamw, for training alone. ``calibration`` (inference alone): True takes what
-    `perfpass calibrate` has stored of the device, False ignores it, a Calibration is used itself.
+    `perfpass calibrate` has stored of the device, False ignores it, a Calibration is used itself. ``processes``
+    (inference alone): how many MPS processes share the device, each running the model; the latency is that of one, the
+    throughput that of all.
 
     Raises ArgumentError, DeviceError, UnsupportedError and what reading the model raises (FileError, FormatError,
     LimitError, GraphError, ShapeError).
@@ -67,7 +71,9 @@ def predict(
     how: dict[str, Any] = {"precision": precision, "mode": mode, "runtime": runtime, "layout": layout}
     check(target, batch=batch, optimizer=optimizer, **how)
     graph = load(model, batch=batch, input_shape=input_shape, dims=dims)
-    return predict_graph(graph, target, batch=batch, optimizer=optimizer, calibration=calibration, **how)
+    return predict_graph(
+        graph, target, batch=batch, optimizer=optimizer, calibration=calibration, processes=processes, **how
+    )
 
 
 def predict_graph(
@@ -81,6 +87,7 @@ def predict_graph(
     layout: str = "nchw",
     optimizer: str | None = None,
     calibration: bool | Calibration = True,
+    processes: int | None = None,
 ) -> Prediction:
     """What one run of an operator graph costs on a device; ``batch`` says how many samples its shapes hold.
 
@@ -91,16 +98,22 @@ def predict_graph(
     inputs = inputs_of(graph, device, batch=batch, optimizer=optimizer, **how)
     plan, table, target = inputs.plan, inputs.table, inputs.device
     if mode == "training":
+        if processes is not None:
+            raise ArgumentError(
+                "processes: sharing a device is predicted for inference, not for training; leave it out"
+            )
         optimizer = optimizer or DEFAULT_OPTIMIZER
         step = assemble_step.derive(inputs, optimizer)
         estimate = assemble_step.estimate(inputs, step, optimizer)
         breakdown = assemble_step.breakdown(graph, inputs, step, estimate, TOP_OPERATORS)
     else:
         estimate = calibrated.apply(predictor_of(inputs).estimate(inputs), inputs, calibration)
+        if processes is not None or target.parent is not None:
+            estimate = MigPredictor.load().apply(estimate, inputs, processes)
         breakdown = _breakdown(graph, table, plan, estimate)
     return Prediction(
         latency_ms=estimate.latency_ms,
-        throughput_per_s=estimate.latency_ms.inverse(inputs.batch * 1e3, "1/s"),
+        throughput_per_s=estimate.latency_ms.inverse(inputs.batch * (processes or 1) * 1e3, "1/s"),
         peak_memory_bytes=estimate.peak_memory_bytes,
         energy_j=_energy(estimate),
         power_w=estimate.power_w,
@@ -116,6 +129,7 @@ def predict_graph(
             "runtime": inputs.runtime,
             "layout": inputs.layout,
             **({"optimizer": optimizer} if mode == "training" else {}),
+            **({} if processes is None else {"processes": processes}),
         },
     )
 

@@ -19,6 +19,7 @@ AREAS: dict[str, str] = {
     "generation": "perfpass.training.generation",
     "calibration": "perfpass.training.adaptation",
     "energy": "perfpass.training.energy",
+    "mig": "perfpass.training.mig",
 }
 
 
