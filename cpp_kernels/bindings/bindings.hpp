@@ -20,6 +20,7 @@ void register_onnx(nb::module_& m);
 void register_cost(nb::module_& m);
 void register_features(nb::module_& m);
 void register_memory(nb::module_& m);
+void register_allocators(nb::module_& m);
 void register_trees(nb::module_& m);
 
 /// The floating type of that name, undefined for the empty one. Error(argument) for any other.

@@ -44,5 +44,6 @@ NB_MODULE(_core, m) {
   perfpass::bindings::register_cost(m);
   perfpass::bindings::register_features(m);
   perfpass::bindings::register_memory(m);
+  perfpass::bindings::register_allocators(m);
   perfpass::bindings::register_trees(m);
 }

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "cost_internal.hpp"
+#include "perfpass/allocators.hpp"
 #include "perfpass/error.hpp"
 
 namespace perfpass {
@@ -23,7 +24,44 @@ class Planner {
     return sweep();
   }
 
+  MemoryEvents events() {
+    assign_owners();
+    extend_to_last_uses();
+    MemoryEvents made;
+    const auto add = [&](TensorId t, std::int64_t bytes, MemoryUse use) {
+      made.block.push_back(t);
+      made.bytes.push_back(bytes);
+      made.use.push_back(static_cast<std::uint8_t>(use));
+    };
+    Count all = 0;
+    std::vector<std::vector<TensorId>> dying(g_.node_count());
+    for (const bool weights : {true, false}) {
+      for (TensorId t = 0; t < static_cast<TensorId>(g_.tensor_count()); ++t) {
+        if (!g_.is_constant(t) && !is_buffer(t)) continue;
+        if (weights != g_.is_constant(t)) continue;
+        all += buffer_bytes(t);
+        check_total(all);
+        if (weights) add(t, buffer_bytes(t), MemoryUse::weights);
+        if (g_.tensor_role[t] == TensorRole::input) add(t, buffer_bytes(t), MemoryUse::inputs);
+        if (!weights && g_.tensor_role[t] != TensorRole::input) dying[last_use_[t]].push_back(t);
+      }
+    }
+    for (NodeId n = 0; n <= last_node(); ++n) {
+      for (const TensorId t : g_.node_outputs(n)) {
+        if (t != kNone && is_buffer(t) && runs(n)) add(t, buffer_bytes(t), MemoryUse::activations);
+      }
+      for (const TensorId t : dying[n]) add(t, MemoryEvents::kFree, MemoryUse::activations);
+    }
+    return made;
+  }
+
  private:
+  static void check_total(const Count& all) {
+    if (all.value() > detail::kMaxCount) {
+      throw Error(ErrorCode::limit, "the graph's tensors have more than 2^62 bytes; check its shapes");
+    }
+  }
+
   NodeId last_node() const noexcept { return static_cast<NodeId>(g_.node_count()) - 1; }
   bool runs(NodeId n) const noexcept { return g_.repeat[n] > 0.0; }
 
@@ -85,9 +123,7 @@ class Planner {
       if (!g_.is_constant(t) && !is_buffer(t)) continue;
       const std::int64_t bytes = buffer_bytes(t);
       all += bytes;
-      if (all.value() > detail::kMaxCount) {
-        throw Error(ErrorCode::limit, "the graph's tensors have more than 2^62 bytes; check its shapes");
-      }
+      check_total(all);
       if (g_.is_constant(t)) {
         weights += bytes;
         continue;
@@ -133,6 +169,14 @@ class Planner {
 };
 
 }  // namespace
+
+MemoryEvents memory_events(const OpGraph& graph, DType float_as) {
+  if (float_as != DType::undefined && !is_floating(float_as)) {
+    throw Error(ErrorCode::argument, "float_as is " + std::string(dtype_name(float_as)) +
+                                         "; only floating types can stand for floating tensors");
+  }
+  return Planner(graph, {float_as, 1}).events();
+}
 
 MemoryPlan plan_memory(const OpGraph& graph, const MemoryOptions& options) {
   if (options.alignment_bytes < 1) {
