@@ -79,23 +79,36 @@ COUNTS = {"resnet18": (11_689_512, None), "repvgg_a0": (9_108_968, 8_309_384), "
 def test_tables_of_both_sources_become_one_schema(tmp_path):
     pytest.importorskip("timm")
     write(tmp_path, [timm_rows()], [timm_rows(compiled=False)], [torchvision_row()])
-    read = vision.read(tmp_path, COUNTS)
-    assert tuple(read.rows.columns) == vision.COLUMNS and read.refused == {}
-    infer, train, other = read.rows.to_dict("records")
+    timm, torchvision = vision.read_timm(tmp_path, COUNTS), vision.read_torchvision(tmp_path)
+    assert not timm.refused
+    assert not torchvision.refused
+    infer, train = timm.tables["vision"].to_dict("records")
+    (other,) = torchvision.tables["vision"].to_dict("records")
     assert (infer["runtime"], infer["mode"], infer["layout"], infer["latency_ms"]) == (
         "torch.compile",
         "inference",
         "nhwc",
         10.0,
     )
-    assert (train["runtime"], train["mode"], train["device"]) == ("torch", "training", "rtx-3090")
+    assert (infer["runtime_version"], infer["cuda_version"], infer["optimizer"]) == ("2.4.0", "12.4", "")
+    assert (train["runtime"], train["mode"], train["device"], train["optimizer"]) == (
+        "torch",
+        "training",
+        "rtx-3090",
+        "sgd",
+    )
     assert (other["mode"], other["img_size"], other["latency_p90_ms"], other["cuda_version"]) == (
         "training",
         224,
         22.0,
         "",
     )
-    assert (other["source"], other["licence"], other["timing"]) == ("torchvision", "MIT", "device_only")
+    assert (other["source"], other["licence"], other["timing"], other["optimizer"]) == (
+        "torchvision",
+        "MIT",
+        "device_only",
+        "",
+    )
     assert {r["family"] for r in (infer, train, other)} == {"resnet"}
 
 
@@ -109,17 +122,18 @@ def test_rows_that_cannot_be_trusted_are_refused_and_counted(tmp_path):
     ]
     multi = [torchvision_row(n_gpus=4), torchvision_row(latency_median_ms=float("nan")), torchvision_row()]
     write(tmp_path, [timm_rows(), timm_rows(), *bad], [timm_rows()], multi)
-    read = vision.read(tmp_path, COUNTS)
-    assert len(read.rows) == 3
+    read = vision.read_timm(tmp_path, COUNTS)
+    assert len(read.tables["vision"]) == 2
     assert read.refused == {
         "no positive step time, batch or image size": 1,
         "step time and throughput contradict each other": 1,
         "device is not in the catalogue": 1,
         "measured network differs from the installed definition": 1,
-        "more than one GPU (DataParallel)": 1,
-        "no positive latency or batch size": 1,
         "repeats another row exactly": 1,
     }
+    other = vision.read_torchvision(tmp_path)
+    assert len(other.tables["vision"]) == 1
+    assert other.refused == {"more than one GPU (DataParallel)": 1, "no positive latency or batch size": 1}
 
 
 def test_a_row_measured_with_folded_branches_names_the_folded_network(tmp_path):
@@ -127,22 +141,23 @@ def test_a_row_measured_with_folded_branches_names_the_folded_network(tmp_path):
     rep = {"model": "repvgg_a0"}
     infer = [timm_rows(**rep, param_count_m=9.11), timm_rows(**rep, param_count_m=8.31, source_file="b.csv")]
     write(tmp_path, infer, [timm_rows()], [torchvision_row()])
-    names = vision.read(tmp_path, COUNTS).rows.model.tolist()
+    names = vision.read_timm(tmp_path, COUNTS).tables["vision"].model.tolist()
     assert names[:2] == ["repvgg_a0", "repvgg_a0+reparameterized"]
 
 
 def test_missing_tables_and_columns_are_named(tmp_path):
     with pytest.raises(FileError, match=r"infer\.parquet"):
-        vision.read(tmp_path, {})
+        vision.read_timm(tmp_path, {})
     with pytest.raises(FileError, match="build_vision"):
         tables.load(tmp_path)
-    pandas.DataFrame({"source": ["timm"]}).to_parquet(tmp_path / "x.parquet")
-    with pytest.raises(FormatError, match="architecture, batch"):
-        vision.load(tmp_path / "x.parquet")
+    (tmp_path / "pytorch_gpu_benchmark").mkdir()
+    pandas.DataFrame({"device": ["TITAN V"]}).to_csv(tmp_path / "pytorch_gpu_benchmark" / "torchvision_latency.csv")
+    with pytest.raises(FormatError, match="lacks the columns batch_size"):
+        vision.read_torchvision(tmp_path)
 
 
 def test_the_shipped_records_are_complete(rows):
-    assert len(rows) == 24_442 and (rows.latency_ms > 0).all() and (rows.n_gpus == 1).all()
+    assert len(rows) == 24_442 and (rows.latency_ms > 0).all() and (rows.n_devices == 1).all()
     assert rows.groupby(["source", "mode"]).size().to_dict() == {
         ("timm", "inference"): 21_640,
         ("timm", "training"): 1_546,

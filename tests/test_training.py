@@ -22,6 +22,7 @@ from perfpass.predictors import artefacts, intervals, roofline
 from perfpass.predictors.roofline import GROUPS, SOFTWARE, Workload
 from perfpass.predictors.roofline_features import FEATURES, fingerprint, graph_vector
 from perfpass.predictors.trees import VisionPredictor
+from perfpass.records import schema
 from perfpass.records.location import data_directory
 from perfpass.training import metrics, splits
 from perfpass.training.section import grade
@@ -65,7 +66,7 @@ def recorded():
     from perfpass.records import tables, vision
 
     rows = vision.load()
-    return rows[(rows["mode"] == "inference") & (rows.n_gpus == 1)], tables.load()
+    return rows[(rows["mode"] == "inference") & (rows.n_devices == 1)], tables.load()
 
 
 # --------------------------------------------------------------------------------------------------------------- splits
@@ -344,7 +345,7 @@ def test_recorded_networks_are_predicted_closely_and_inside_the_interval(predict
         if (r.source, r.model, r.img_size) not in known:
             continue
         sizes = known.table(r.source, r.model, r.img_size, r.batch, 16)
-        workload = Workload(r.batch, r.precision, r.runtime, r.layout, r.torch_version)
+        workload = Workload(r.batch, r.precision, r.runtime, r.layout, r.runtime_version)
         found = predictor.predict(sizes, devices.device(r.device), workload)
         errors.append(abs(found.median_s * 1e3 / r.latency_ms - 1))
         covered.append(found.low_s * 1e3 <= r.latency_ms <= found.high_s * 1e3)
@@ -358,7 +359,9 @@ def test_the_core_scores_what_training_fitted(predictor, recorded):
     row = rows[(rows.source == "timm") & (rows.device == GPU) & (rows.model == "resnet50")].iloc[0]
     sizes = known.table("timm", row.model, row.img_size, row.batch, 16)
     found = predictor.predict(
-        sizes, devices.device(GPU), Workload(int(row.batch), row.precision, row.runtime, row.layout, row.torch_version)
+        sizes,
+        devices.device(GPU),
+        Workload(int(row.batch), row.precision, row.runtime, row.layout, row.runtime_version),
     )
     assert found.row_s.sum() == pytest.approx(found.median_s)
     assert found.median_s * 1e3 == pytest.approx(row.latency_ms, rel=0.1)
@@ -458,7 +461,7 @@ def small_corpus(tmp_path_factory):
     rows = pandas.read_parquet(source / "records" / "vision.parquet")
     names = sorted(set(rows.architecture))[::12]
     rows = rows[rows.architecture.isin(names) & rows.device.isin(["rtx-4090"])]
-    rows.to_parquet(folder / "records" / "vision.parquet")
+    schema.write(folder / "records" / "vision.parquet", "vision", rows)
     return folder
 
 

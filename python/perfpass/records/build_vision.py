@@ -22,7 +22,7 @@ import numpy as np
 
 from perfpass.errors import GraphError, PerfPassError
 from perfpass.graph import OpGraph
-from perfpass.records import graph_cache, tables, vision, vision_models
+from perfpass.records import graph_cache, schema, tables, vision, vision_models
 
 if TYPE_CHECKING:
     import pandas
@@ -226,18 +226,21 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=2, help="tracing processes (default: 2)")
     options = parser.parse_args(arguments)
 
-    distilled = vision.read(options.shared, parameter_counts(vision.timm_models(options.shared), options.jobs))
-    keys = sorted(
-        {(s, m, int(z)) for s, m, z in distilled.rows[["source", "model", "img_size"]].itertuples(index=False)}
-    )
+    import pandas
+
+    counts = parameter_counts(vision.timm_models(options.shared), options.jobs)
+    readings = [vision.read_timm(options.shared, counts), vision.read_torchvision(options.shared)]
+    joined = pandas.concat([reading.tables["vision"] for reading in readings], ignore_index=True)
+    keys = sorted({(s, m, int(z)) for s, m, z in joined[["source", "model", "img_size"]].itertuples(index=False)})
     failures = trace_all(keys, options.jobs)
     table_of = write_tables(keys, failures, options.data / "graphs")
-    rows = merge_architectures(distilled.rows, table_of)
+    rows = merge_architectures(joined, table_of)
     (options.data / "records").mkdir(parents=True, exist_ok=True)
     target = options.data / "records" / "vision.parquet"
-    rows.to_parquet(target, compression="zstd", compression_level=19, index=False)
-    lost = distilled.rows[["source", "model", "img_size"]].apply(tuple, axis=1).isin(list(failures)).sum()
-    print(f"{len(distilled.rows)} rows; refused: {distilled.refused}; without a graph: {lost}", file=sys.stderr)
+    schema.write(target, "vision", rows)
+    lost = joined[["source", "model", "img_size"]].apply(tuple, axis=1).isin(list(failures)).sum()
+    refused = {r.source: dict(r.refused) for r in readings}
+    print(f"{len(joined)} rows; refused: {refused}; without a graph: {lost}", file=sys.stderr)
     for reason, count in Counter(failures.values()).most_common():
         models = sorted({k[1] for k, r in failures.items() if r == reason})
         print(json.dumps({"reason": reason, "graphs": count, "models": models}), file=sys.stderr)

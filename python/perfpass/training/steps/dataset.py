@@ -82,7 +82,7 @@ def load(folder: Path | str | None = None) -> Dataset:
     root = Path(folder) if folder else None
     rows = vision.load(root / "records" / "vision.parquet" if root else None)
     known = tables.load(root / "graphs" if root else None)
-    rows = rows[(rows["mode"] == "training") & (rows[_devices_column(rows)] == 1)]
+    rows = rows[(rows["mode"] == "training") & (rows.n_devices == 1)]
     has_table = np.array([key in known for key in zip(rows.source, rows.model, rows.img_size, strict=True)])
     missing = int((~has_table).sum())
     rows = rows[has_table].reset_index(drop=True)
@@ -116,7 +116,3 @@ def load(folder: Path | str | None = None) -> Dataset:
         np.array(scale),
         missing,
     )
-
-
-def _devices_column(rows: Any) -> str:
-    return "n_devices" if "n_devices" in rows.columns else "n_gpus"

@@ -67,7 +67,7 @@ def load(folder: Path | str | None = None) -> Dataset:
     root = Path(folder) if folder else None
     rows = vision.load(root / "records" / "vision.parquet" if root else None)
     known = tables.load(root / "graphs" if root else None)
-    rows = rows[(rows["mode"] == "inference") & (rows.n_gpus == 1)]
+    rows = rows[(rows["mode"] == "inference") & (rows.n_devices == 1)]
     has_table = np.array([key in known for key in zip(rows.source, rows.model, rows.img_size, strict=True)])
     missing = int((~has_table).sum())
     rows = rows[has_table].reset_index(drop=True)
@@ -88,7 +88,7 @@ def load(folder: Path | str | None = None) -> Dataset:
                 row.precision,
                 row.runtime,
                 row.layout,
-                row.torch_version or _UNSTATED_TORCH,
+                row.runtime_version or _UNSTATED_TORCH,
                 _copied_bytes(row, seen[key][0]),
             )
         )

@@ -97,7 +97,7 @@ def _support(dataset: Dataset) -> dict[str, Any]:
     rows = dataset.rows
     measured: dict[str, list[dict[str, Any]]] = {}
     for (name, precision, runtime, layout), group in rows.groupby(["device", "precision", "runtime", "layout"]):
-        versions = sorted(set(group.torch_version) - {""}, key=lambda v: tuple(int(p) for p in v.split(".")))
+        versions = sorted(set(group.runtime_version) - {""}, key=lambda v: tuple(int(p) for p in v.split(".")))
         measured.setdefault(name, []).append(
             {
                 "precision": precision,
