@@ -15,6 +15,7 @@ import multiprocessing
 import os
 import sys
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -160,8 +161,17 @@ def _digest(columns: dict[str, np.ndarray]) -> str:
     return state.hexdigest()
 
 
-def write_tables(keys: list[Key], failures: dict[Key, str], folder: Path) -> dict[Key, int]:
-    """Count costs on every cached trace and write vision_tables.parquet and vision_graphs.parquet."""
+def write_tables(
+    keys: list[Key],
+    failures: dict[Key, str],
+    folder: Path,
+    name: str = "vision",
+    files: Mapping[Key, Path] | None = None,
+) -> dict[Key, int]:
+    """Count costs on every trace and write NAME_tables.parquet and NAME_graphs.parquet.
+
+    ``files`` are the traces where they are not those of the cache.
+    """
     import pandas
 
     number: dict[str, int] = {}
@@ -170,7 +180,7 @@ def write_tables(keys: list[Key], failures: dict[Key, str], folder: Path) -> dic
     for done, key in enumerate(keys, 1):
         if key in failures:
             continue
-        stored = graph_cache.Stored.read(graph_cache.path(*key))
+        stored = graph_cache.Stored.read(files[key] if files else graph_cache.path(*key))
         try:
             columns = affine_table(stored)
         except GraphError as error:
@@ -185,12 +195,12 @@ def write_tables(keys: list[Key], failures: dict[Key, str], folder: Path) -> dic
         if done % 200 == 0:
             print(f"counted {done} of {len(keys)}", file=sys.stderr)
     rows = pandas.concat(parts, ignore_index=True)
-    for name in rows.columns:
-        kind = tables.FIXED.get(name)
-        rows[name] = rows[name].astype(kind if kind is not None else np.int32 if name == "table" else np.int64)
+    for column in rows.columns:
+        kind = tables.FIXED.get(column)
+        rows[column] = rows[column].astype(kind if kind is not None else np.int32 if column == "table" else np.int64)
     folder.mkdir(parents=True, exist_ok=True)
-    rows.to_parquet(folder / "vision_tables.parquet", compression="zstd", compression_level=19, index=False)
-    pandas.DataFrame(graphs).to_parquet(folder / "vision_graphs.parquet", compression="zstd", index=False)
+    rows.to_parquet(folder / f"{name}_tables.parquet", compression="zstd", compression_level=19, index=False)
+    pandas.DataFrame(graphs).to_parquet(folder / f"{name}_graphs.parquet", compression="zstd", index=False)
     print(f"{len(graphs)} models, {len(parts)} different tables, {len(rows)} rows", file=sys.stderr)
     return {(g["source"], g["model"], g["img_size"]): g["table"] for g in graphs}
 

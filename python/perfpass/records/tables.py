@@ -121,16 +121,19 @@ class RecordedTables:
         return RecordedTable(**fixed, **values, statics=statics)
 
 
-def load(folder: Path | str | None = None) -> RecordedTables:
-    """Read data/graphs. Raises FileError where it is missing and FormatError where columns are."""
+def load(folder: Path | str | None = None, name: str = "vision") -> RecordedTables:
+    """Read the tables ``name`` of data/graphs: "vision", or "outside" (networks of outside training records).
+
+    Raises FileError where they are missing and FormatError where columns are.
+    """
     import pandas
 
     root = Path(folder) if folder else data_directory() / "graphs"
     parts = []
-    for name in ("vision_tables.parquet", "vision_graphs.parquet"):
-        if not (root / name).is_file():
-            raise FileError(f"{root / name}: not found; run `python -m perfpass.records.build_vision` to make it")
-        parts.append(pandas.read_parquet(root / name))
+    for file in (f"{name}_tables.parquet", f"{name}_graphs.parquet"):
+        if not (root / file).is_file():
+            raise FileError(f"{root / file}: not found; run `python -m perfpass.records.build_{name}` to make it")
+        parts.append(pandas.read_parquet(root / file))
     try:
         return RecordedTables(*parts)
     except KeyError as error:
