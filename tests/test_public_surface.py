@@ -11,7 +11,17 @@ import pytest
 import perfpass
 
 SURFACE = {
-    "perfpass": ["Device", "Interval", "OpGraph", "PerfPassError", "Prediction", "device", "load", "predict"],
+    "perfpass": [
+        "Device",
+        "Interval",
+        "OpGraph",
+        "PerfPassError",
+        "Prediction",
+        "device",
+        "load",
+        "predict",
+        "predict_llm",
+    ],
     "perfpass.devices": ["PRECISIONS", "Device", "MigGeometry", "MigProfile", "add_file", "catalogue", "device"],
     "perfpass.predictors": ["predict", "predict_graph"],
 }

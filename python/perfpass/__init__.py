@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from perfpass.importers import load
     from perfpass.prediction import Interval, Prediction
     from perfpass.predictors import predict
+    from perfpass.predictors.serving import predict_llm
 
 __version__ = "0.1.0"
 
@@ -25,8 +26,9 @@ _HOME = {
     "Interval": "perfpass.prediction",
     "Prediction": "perfpass.prediction",
     "predict": "perfpass.predictors",
+    "predict_llm": "perfpass.predictors.serving",
 }
-__all__ = ["Device", "Interval", "OpGraph", "PerfPassError", "Prediction", "device", "load", "predict"]
+__all__ = ["Device", "Interval", "OpGraph", "PerfPassError", "Prediction", "device", "load", "predict", "predict_llm"]
 
 
 def __getattr__(name: str) -> Any:

@@ -151,6 +151,13 @@ def measure(options: Any) -> int:
     return run(options)
 
 
+def llm(options: Any) -> int:
+    """`perfpass llm MODEL`."""
+    from perfpass.cli.llm import run
+
+    return run(options)
+
+
 def operator(options: Any) -> int:
     """`perfpass operator NAME`."""
     from perfpass.cli.operators import run

@@ -21,6 +21,7 @@ examples:
   perfpass predict encoder.onnx --device l4 --dim batch=8 --dim sequence=128 --json
   perfpass predict model.onnx --device a100-80gb:1g.10gb           on a MIG slice
   perfpass predict hf_model/config.json --device cpu               no weights needed
+  perfpass llm llama-3.1-8b --device h100 --input-length 1024 --output-length 128 --concurrency 64
   perfpass inspect model.onnx                                      operators, totals, inputs
   perfpass features model.onnx --schema dippm -o model.npz         tensors for your own predictor
   perfpass devices                                                 all devices; with a NAME, its figures and sources
@@ -90,6 +91,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_features(commands)
     _add_devices(commands)
     _add_measure(commands)
+    _add_llm(commands)
     _add_operator(commands)
     _add_calibrate(commands)
     _add_roofline(commands)
@@ -255,6 +257,46 @@ def _add_measure(commands: Any) -> None:
     command.add_argument(
         "--ray-workers", type=_whole, metavar="N", help="CPU workers on the cluster (default: one a node)"
     )
+
+
+_LLM_EPILOG = """\
+MODEL is a Hugging Face config.json or its folder, or the name of a model whose configuration ships (as
+deepseek-ai/DeepSeek-V3, llama-3.1-70b). Concurrency counts requests in flight over the whole deployment.
+
+examples:
+  perfpass llm llama-3.1-8b --device h100 --input-length 1024 --output-length 128 --concurrency 64
+  perfpass llm deepseek-ai/DeepSeek-R1 --device b200 --tp 8 --ep 8 --precision nvfp4 --runtime trtllm \\
+      --input-length 8192 --output-length 1024 --concurrency 32
+  perfpass llm model/config.json --device h200 --workers 2 --tp 8 --prefill-workers 1 --prefill-tp 8 \\
+      --input-length 4096 --output-length 512 --concurrency 256 --runtime sglang --json"""
+_LLM_PRECISIONS = ("bf16", "fp16", "fp8", "fp8_block", "nvfp4", "fp4", "mxfp4", "int4", "int8")
+
+
+def _add_llm(commands: Any) -> None:
+    command = _command(
+        commands, "llm", _lazy("llm"), "predict what serving a language model costs: TTFT, TPOT, memory", _LLM_EPILOG
+    )
+    command.add_argument("model", metavar="MODEL", help="config.json, its folder, or a known name")
+    command.add_argument("--device", required=True, metavar="NAME", help="a GPU of `perfpass devices`")
+    for name, text in (("input-length", "prompt"), ("output-length", "answer")):
+        command.add_argument(f"--{name}", type=_whole, required=True, metavar="N", help=f"mean tokens of a {text}")
+    command.add_argument("--concurrency", type=_whole, required=True, metavar="N", help="requests in flight")
+    command.add_argument(
+        "--runtime", choices=("vllm", "trtllm", "sglang"), default="vllm", help="serving stack (default: vllm)"
+    )
+    command.add_argument("--runtime-version", default="", metavar="V", help="its version, as 0.18.0")
+    command.add_argument("--precision", choices=_LLM_PRECISIONS, help="of the matrices (default: what is stored)")
+    command.add_argument("--kv-precision", choices=("bf16", "fp8", "nvfp4"), help="of the cache")
+    for name, text in (("tp", "tensor"), ("pp", "pipeline"), ("dp", "attention-data"), ("ep", "expert")):
+        command.add_argument(f"--{name}", type=_whole, default=1, metavar="N", help=f"{text} parallelism (default: 1)")
+        if name != "ep":
+            command.add_argument(f"--prefill-{name}", type=_whole, default=1, metavar="N", help="of a prefill worker")
+    command.add_argument("--workers", type=_whole, default=1, metavar="N", help="replicas (default: 1)")
+    command.add_argument(
+        "--prefill-workers", type=_whole, metavar="N", help="disaggregated: replicas that only prefill"
+    )
+    command.add_argument("--json", action="store_true", help="JSON on stdout instead of a table")
+    command.add_argument("--device-file", action="append", default=[], metavar="FILE", help="TOML of more devices")
 
 
 _OPERATOR_EPILOG = """\

@@ -20,6 +20,7 @@ AREAS: dict[str, str] = {
     "calibration": "perfpass.training.adaptation",
     "energy": "perfpass.training.energy",
     "mig": "perfpass.training.mig",
+    "serving": "perfpass.training.serving",
 }
 
 

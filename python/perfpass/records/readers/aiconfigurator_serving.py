@@ -1,0 +1,160 @@
+"""LLM serving measurements that aiconfigurator collects from public benchmark runs (`aiconfigurator/e2e.csv`).
+
+Corrections, each with a caveat in its row:
+
+- `split-product`: tensor (or attention-data) parallelism stated as the product of the experts' tensor and expert
+  split, both above 1 (4 x 4, 8 x 8), or as tensor x data with as many GPUs each. The run used one factor's GPUs, with
+  the experts spread over them.
+- `split-widened`: the experts are spread over more GPUs than the stated tensor parallelism, and no attention-data
+  parallelism is stated: the others are taken as attention-data ranks.
+- `gpus-as-split`: on GB200, a split of 12 to 72 that is no power of two is the number of GPUs of a disaggregated
+  deployment, whatever mode the row states. Its split is unknown.
+- `workers-unknown`: a disaggregated row that does not say how many workers there were.
+- `concurrency-from-batch`: the requests in flight follow from the batch of a rank.
+- `queueing`: the time to the first token is longer than `QUEUED_S`.
+
+One run often stands in several collections of the source, with more or fewer columns. Rows that measured the same
+(device, times) share a `configuration`, so that no split has them on both sides; rows that the source's table marks as
+repeats are refused.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from perfpass.errors import FileError
+from perfpass.records.schema import Reading
+
+if TYPE_CHECKING:
+    import pandas
+
+TABLE = Path("aiconfigurator") / "e2e.csv"
+# A first token after ten seconds means a queue: no prefill of the table's prompts takes a second of it.
+QUEUED_S = 10.0
+_MOST_SPLIT = 64
+
+
+def read(shared: Path) -> Reading:
+    """The source's table as records of kind `serving`. Raises FileError where it is missing."""
+    import pandas
+
+    path = Path(shared) / TABLE
+    if not path.is_file():
+        raise FileError(f"{path}: no such table")
+    raw = pandas.read_csv(path, low_memory=False)
+    reading = Reading("aiconfigurator")
+    raw = reading.keep(raw, ~raw.repeats_earlier_row, "repeats an earlier row in everything but its id and provenance")
+    reading.add("serving", _records(raw.reset_index(drop=True)))
+    return reading
+
+
+def _records(raw: pandas.DataFrame) -> pandas.DataFrame:
+    import pandas
+
+    caveats: list[list[str]] = [[] for _ in range(len(raw))]
+    out = pandas.DataFrame(
+        {
+            "licence": "Apache-2.0",
+            "run": raw.id,
+            "device": raw.device,
+            "runtime": raw.backend,
+            "runtime_version": raw.backend_version.fillna(""),
+            "precision": raw.precision.fillna("bf16"),
+            "mode": "serving",
+            "model": raw.model_path,
+            "family": raw.model_path.map(_family),
+            "disaggregated": raw["mode"] == "disagg",
+            "input_tokens": raw.isl,
+            "output_tokens": raw.osl,
+            "gemm_quantization": raw.gemm_quant_mode.fillna("bf16"),
+            "moe_quantization": raw.moe_quant_mode.fillna("bf16"),
+            "ttft_ms": raw.silicon_ttft_ms,
+            "tpot_ms": raw.silicon_tpot_ms,
+        }
+    )
+    out["configuration"] = [
+        f"{d}|{t:.6g}|{p:.6g}" for d, t, p in zip(out.device, out.ttft_ms, out.tpot_ms, strict=True)
+    ]
+    stated = raw.to_dict("records")
+    apart = out.disaggregated.tolist()
+    splits: dict[str, list[float]] = {}
+    for row, content in enumerate(stated):
+        own, notes = _split(content, "decode_" if apart[row] else "")
+        other, more = _split(content, "prefill_") if apart[row] else (dict.fromkeys(own, np.nan), [])
+        caveats[row] += dict.fromkeys([*notes, *more])
+        for name, value in (*own.items(), *((f"prefill_{n}", v) for n, v in other.items())):
+            splits.setdefault(name, []).append(value)
+    out = out.assign(**splits)
+    out["prefill_batch"] = raw.prefill_batch_size
+    out["prefill_workers"], out["decode_workers"] = raw.prefill_num_workers, raw.decode_num_workers
+    whole = _whole_deployment(raw)
+    ranks = out.data_parallel.fillna(1) * out.decode_workers.fillna(1)
+    batch = raw.batch_size.fillna(raw.decode_batch_size)
+    out["concurrency"] = raw.silicon_concurrency.fillna(batch * ranks).round()
+    out["batch"] = np.where(out.disaggregated, raw.decode_batch_size, out.concurrency / out.data_parallel.fillna(1))
+    out["batch"] = out.batch.round()
+    out["disaggregated"] |= whole
+    doubts = {
+        "gpus-as-split": whole,
+        "workers-unknown": np.asarray(out.disaggregated & ~(out.decode_workers > 0)),
+        "concurrency-from-batch": np.asarray(raw.silicon_concurrency.isna()),
+        "queueing": np.asarray(raw.silicon_ttft_ms > QUEUED_S * 1000),
+    }
+    for name, rows in doubts.items():
+        for found in np.flatnonzero(rows):
+            caveats[found].append(name)
+    out.loc[whole, list(splits)] = np.nan
+    one = out.tensor_parallel * out.pipeline_parallel * out.data_parallel
+    other = out.prefill_tensor_parallel * out.prefill_pipeline_parallel * out.prefill_data_parallel
+    both = one * out.decode_workers + other * out.prefill_workers
+    total = raw.decode_tp_size.fillna(raw.tp_size)
+    out["n_devices"] = np.where(whole, total, np.where(out.disaggregated, both, one))
+    out["caveats"] = [",".join(notes) for notes in caveats]
+    return out
+
+
+def _whole_deployment(raw: pandas.DataFrame) -> np.ndarray:
+    """[N] where a split of a GB200 row is the number of GPUs of the deployment."""
+    decode = raw.tp_size.fillna(raw.decode_tp_size)
+    prefill = raw.tp_size.fillna(raw.prefill_tp_size)
+    uneven = (np.log2(decode.fillna(1)) % 1 != 0) & (decode == prefill)
+    too_many = (raw["mode"] == "agg") & (decode > 8) & (raw.moe_ep_size.fillna(1) <= 1)
+    return np.asarray((raw.system == "gb200") & (uneven | too_many | ((decode == _MOST_SPLIT) & (decode == prefill))))
+
+
+def _split(row: dict[str, Any], prefix: str) -> tuple[dict[str, float], list[str]]:
+    """The parallel degrees of one side of a row, and what was corrected. Unknown is NaN."""
+
+    def stated(name: str) -> float:
+        value = row[f"{prefix}{name}_size"]
+        return float(value) if value is not None and value > 0 else np.nan
+
+    tensor, data = stated("tp"), stated("attention_dp")
+    expert_tensor, expert = stated("moe_tp"), stated("moe_ep")
+    notes = []
+    product = expert_tensor * expert
+    if expert_tensor > 1 and expert > 1 and expert_tensor == expert and product in (tensor, data):
+        tensor, data = (expert, data) if product == tensor else (tensor, expert)
+        expert_tensor = 1.0
+        notes.append("split-product")
+    elif tensor > 1 and tensor == data and tensor * data == expert:
+        expert, tensor = data, 1.0
+        notes.append("split-product")
+    if np.isnan(data) and tensor > 0:
+        data = 1.0
+        if product > tensor and product % tensor == 0:
+            data = product / tensor
+            notes.append("split-widened")
+    found = {"tensor_parallel": tensor, "pipeline_parallel": stated("pp"), "data_parallel": data}
+    found |= {"moe_tensor_parallel": expert_tensor, "moe_expert_parallel": expert}
+    return found, notes
+
+
+def _family(model: str) -> str:
+    """The architecture that a repository's checkpoint has: its shipped configuration."""
+    from perfpass.llm.names import known
+
+    return known()[model.lower()]

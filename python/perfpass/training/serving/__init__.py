@@ -1,0 +1,8 @@
+"""LLM serving: training and grading of `perfpass.predictors.serving` (docs/prediction-serving.md)."""
+
+from __future__ import annotations
+
+from perfpass.training.serving.evaluate import evaluate
+from perfpass.training.serving.train import train
+
+__all__ = ["evaluate", "train"]

@@ -1,0 +1,154 @@
+"""The serving records as workloads with measured times."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from perfpass.devices import device as find_device
+from perfpass.llm.architecture import LanguageModel
+from perfpass.llm.configuration import language_model
+from perfpass.llm.costs import Parallelism, Quantization
+from perfpass.llm.prediction import Serving
+from perfpass.predictors.serving_features import Workloads, describe
+from perfpass.predictors.serving_memory import room
+from perfpass.records import schema
+from perfpass.records.location import data_directory
+
+if TYPE_CHECKING:
+    import pandas
+
+RECORDS = "serving.parquet"
+# Where a disaggregated row does not say how many workers it had, the base assumes the layouts that the other
+# rows have: under this load several small decode workers to one of prefill, above it one wide decode worker.
+_FEW_REQUESTS = 500
+_SMALL_WORKERS = 3
+_PROMPTS_PER_WORKER = 1000
+# Requests per GPU from which latent attention runs data-parallel in those layouts.
+_DATA_PARALLEL_FROM = 32
+_WIDEST = 64
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Records [N] as workloads: ``tpot_s``, ``ttft_s``, and ``weight`` [N], shared by repeats of one measurement."""
+
+    rows: pandas.DataFrame
+    workloads: Workloads
+    tpot_s: np.ndarray
+    ttft_s: np.ndarray
+    weight: np.ndarray
+    models: dict[str, LanguageModel]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def aggregated(self) -> np.ndarray:
+        """[N] whether prefill and decode share workers."""
+        return ~np.asarray(self.rows.disaggregated)
+
+    @property
+    def queued(self) -> np.ndarray:
+        """[N] whether the first token waited in a queue."""
+        return np.asarray(self.rows.caveats.str.contains("queueing"))
+
+    def measured_s(self, target: str) -> np.ndarray:
+        """[N] seconds of "tpot" or "ttft"."""
+        return self.tpot_s if target == "tpot" else self.ttft_s
+
+
+def load(folder: Path | str | None = None) -> Dataset:
+    """The records of ``folder`` (default: the repository's data). Raises FileError, FormatError."""
+    root = Path(folder) if folder else data_directory()
+    rows = schema.read(root / "records" / RECORDS, "serving")
+    models = {family: language_model(family) for family in sorted(rows.family.unique())}
+    devices = {name: find_device(name) for name in sorted(rows.device.unique())}
+    parts = []
+    for row in rows.itertuples():
+        model, target = models[row.family], devices[row.device]
+        serving, sure = serving_of(row, model, target)
+        parts.append(describe(model, row.family, target, serving, workers_known=sure))
+    repeats = rows.groupby("configuration").run.transform("size").to_numpy()
+    return Dataset(
+        rows, Workloads.joined(parts), rows.tpot_ms.to_numpy() / 1e3, rows.ttft_ms.to_numpy() / 1e3, 1 / repeats, models
+    )
+
+
+def serving_of(row: Any, model: LanguageModel, device: Any) -> tuple[Serving, bool]:
+    """The workload of a record, and whether its number of workers is stated."""
+    serving = Serving(
+        input_length=int(row.input_tokens),
+        output_length=int(row.output_tokens),
+        concurrency=float(row.concurrency),
+        runtime=row.runtime,
+        runtime_version=row.runtime_version,
+        mode="disagg" if row.disaggregated else "agg",
+        parallelism=_split(row, ""),
+        workers=max(1, int(row.decode_workers)) if row.disaggregated else 1,
+        prefill=_split(row, "prefill_") if row.disaggregated else None,
+        prefill_workers=max(1, int(row.prefill_workers)) if row.disaggregated else 0,
+        quantization=_quantization(row, model),
+    )
+    sure = not row.disaggregated or row.decode_workers > 0
+    return (serving, True) if sure else (_assumed(serving, row, model, device), False)
+
+
+def _quantization(row: Any, model: LanguageModel) -> Quantization:
+    """What the run multiplied in. Where only experts are stored at 4 bits the rest ran at 16, whatever the row says."""
+    gemm, moe = row.gemm_quantization, row.moe_quantization
+    if model.experts_stored_as == "mxfp4":
+        gemm, moe = "bf16", "mxfp4"
+    elif model.experts_stored_as == "int4_wo" and moe == "int4_wo":
+        gemm = "bf16"
+    return Quantization(gemm, moe, "bf16" if gemm == "bf16" else "fp8")
+
+
+def _split(row: Any, side: str) -> Parallelism:
+    def stated(name: str, unknown: int) -> int:
+        value = int(getattr(row, side + name))
+        return value if value > 0 else unknown
+
+    tensor, data = stated("tensor_parallel", 8), stated("data_parallel", 1)
+    expert = stated("moe_expert_parallel", 1)
+    if (tensor * data) % expert:
+        expert = 1
+    return Parallelism.of(tensor, stated("pipeline_parallel", 1), data, expert)
+
+
+def _assumed(serving: Serving, row: Any, model: LanguageModel, device: Any) -> Serving:
+    split = serving.parallelism
+    if model.kv_heads == 1 and split.attention_data == 1 and serving.concurrency / split.tensor >= _DATA_PARALLEL_FROM:
+        split = Parallelism(1, split.pipeline, split.tensor, 1, split.tensor)
+    workers = 1
+    if "gpus-as-split" in row.caveats:
+        workers = max(1, round((row.n_devices - 8) / split.gpus))
+    elif split.attention_data == 1 and serving.concurrency < _FEW_REQUESTS:
+        workers = _SMALL_WORKERS
+    found = replace(
+        serving,
+        parallelism=split,
+        workers=workers,
+        prefill_workers=max(1, round(serving.concurrency / _PROMPTS_PER_WORKER)),
+    )
+    while found.parallelism.gpus < _WIDEST and _short_of_room(model, device, found):
+        p = found.parallelism
+        found = replace(found, parallelism=Parallelism(p.tensor, p.pipeline, 2 * p.attention_data, 1, 2 * p.stage))
+    return found
+
+
+def _short_of_room(model: LanguageModel, device: Any, serving: Serving) -> bool:
+    ranks = serving.workers * serving.parallelism.attention_data
+    return room(model, device, serving) * ranks < serving.concurrency
+
+
+def set_aside(rows: pandas.DataFrame) -> np.ndarray:
+    """[N] a quarter of the curves (rows alike but for the load), by SHA-256: settings are chosen on these alone."""
+    columns = ["device", "family", "runtime", "runtime_version", "disaggregated", "input_tokens", "output_tokens"]
+    keys = rows[[*columns, "gemm_quantization", "tensor_parallel"]].astype(str).agg("|".join, axis=1)
+    chosen = keys.map(lambda text: int(hashlib.sha256(text.encode()).hexdigest(), 16) % 4 == 0)
+    return np.asarray(rows.assign(chosen=chosen).groupby("configuration").chosen.transform("max"), dtype=bool)
