@@ -91,7 +91,7 @@ def grid(region: str, path: str | os.PathLike[str] | None = None) -> Grid:
 
 
 def drawn(energy_j: float | Interval, pue: float = 1.0) -> float | Interval:
-    """Joules that the building draws: energy times power usage effectiveness. Raises ArgumentError below 1 or over 5."""
+    """Joules that the building draws: energy times power usage effectiveness. Raises ArgumentError outside 1 to 5."""
     if isinstance(pue, bool) or not math.isfinite(pue) or not 1.0 <= pue <= _HIGHEST_PUE:
         raise ArgumentError(f"PUE {pue!r}; total over IT power is from 1 to {_HIGHEST_PUE:g}")
     if isinstance(energy_j, Interval):
