@@ -12,13 +12,13 @@ import pytest
 
 from perfpass.errors import ArgumentError, ArtefactError
 from perfpass.predictors import artefacts
-from perfpass.predictors.components import Adaptation, Bounds, Fitted, Form, Rows, Term, adapt
+from perfpass.predictors.components import Bounds, Fitted, Form, Rows, Term
 from perfpass.predictors.generation import GenerationPredictor, batch_of, predict_offline
 from perfpass.predictors.generation_features import FORM, rows_of
 from perfpass.records import schema
 from perfpass.records.location import data_directory
 from perfpass.records.readers import argonne, ibm_llm_pilot, mlenergy, mlperf, splitwise, zeus
-from perfpass.training.component_fit import fit
+from perfpass.training.component_fit import adapt, fit
 
 RECORDS = data_directory() / "records"
 
@@ -149,7 +149,7 @@ _TOY = Form(
     components=("p", "q"),
     workload={"w": 2.0},
     traits={"t": 1.0},
-    categories=("kind", "device"),
+    categories=("runtime", "device"),
     levels=((), ("device",)),
     averaged=(0, 1),
     terms=(Term(0.1, ("device",)), Term(0.05)),
@@ -184,7 +184,9 @@ def test_an_unknown_device_takes_the_coarser_group():
     fitted = fit(_TOY, rows, rows.components @ np.array([2.0, 0.5]))
     strange = dataclasses.replace(rows, categories=np.array([["x", "new"]] * len(rows), dtype=object))
     assert set(fitted.evidence(strange)) == {"device unseen"}
-    assert isinstance(adapt(fitted, strange, np.ones(len(rows))), Adaptation)
+    tripled = adapt(fitted, strange.take(np.arange(20)), 3.0 * fitted.predict(strange.take(np.arange(20)))[0])
+    ratio = tripled.predict(fitted, strange) / fitted.predict(strange)[0]
+    assert 2.8 < np.median(ratio) < 3.1
 
 
 def test_bounds_of_untried_evidence_are_wider_than_all():

@@ -10,7 +10,7 @@ exp(-distance), so far from all records the correction fades and the physics sta
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -90,38 +90,6 @@ class Rows:
         return Rows(*(getattr(self, f)[index] for f in ("components", "workload", "traits", "categories", "apart")))
 
 
-@dataclass(frozen=True)
-class Adaptation:
-    """What a few measurements tell about a device or software stack that has none: a second, small process.
-
-    ``factor(rows) -> [N]``: what to multiply predictions with.
-    """
-
-    form: Form
-    names: tuple[tuple[str, ...], ...]
-    numbers: tuple[np.ndarray, np.ndarray, np.ndarray]
-    weights: np.ndarray
-
-    def factor(self, rows: Rows) -> np.ndarray:
-        """[N] factors."""
-        return np.exp(kernel(self.form, scaled(self.form, rows, self.names), self.numbers) @ self.weights)
-
-
-# Of the logarithm, before any measurement on the device: one factor for all of it, one per runtime, and how both
-# differ between workloads and models. Set by hand from the spread of zero-shot errors, not tuned.
-_ADAPTATION = (Term(0.5, workload=False, traits=False), Term(0.15), Term(0.1, traits=False), Term(0.1, workload=False))
-_ADAPTATION_NOISE = 0.01
-
-
-def adapt(fitted: Fitted, rows: Rows, measured: np.ndarray) -> Adaptation:
-    """The correction that N measurements [N] of a new device suggest for all its other workloads. N of at least 1."""
-    form = replace(fitted.form, terms=_ADAPTATION, noise=_ADAPTATION_NOISE)
-    numbers = scaled(form, rows, fitted.names)
-    covariance = kernel(form, numbers, numbers) + form.noise * np.eye(len(rows))
-    residual = np.log(measured / fitted.predict(rows)[0])
-    return Adaptation(form, fitted.names, numbers, np.linalg.solve(covariance, residual))
-
-
 def key_of(values: Sequence[str]) -> str:
     """A group's name in an artefact."""
     return "|".join(values)
@@ -171,6 +139,14 @@ class Fitted:
         if self.form.averaged and complete.any():
             own[complete] = np.nanmean(logarithm[complete][:, list(self.form.averaged)], axis=1)
         return np.exp(own), spread
+
+    def groups(self, rows: Rows) -> list[str]:
+        """Per row the finest measured group, as "level:key"."""
+        columns = {name: i for i, name in enumerate(self.form.categories)}
+        out = []
+        for row, level in zip(rows.categories, self.base(rows)[1], strict=True):
+            out.append(f"{level}:{key_of([row[columns[name]] for name in self.form.levels[level]])}")
+        return out
 
     def evidence(self, rows: Rows) -> np.ndarray:
         """[N] what stands behind each row: the form's ``support``, and `UNSEEN_MODEL` for traits never measured."""
@@ -233,6 +209,35 @@ class Fitted:
             tuple(tuple(names) for names in entry["names"]),
             Known(numbers[:, :split], numbers[:, split:], codes, weights),
         )
+
+
+@dataclass(frozen=True)
+class Adaptation:
+    """What a few measurements tell about a device or software stack that has none.
+
+    ``factors``: new factors of the groups (`Fitted.groups`) with enough of them; a second, small process corrects what
+    is left everywhere. Made by `perfpass.training.component_fit.adapt`.
+    """
+
+    form: Form
+    names: tuple[tuple[str, ...], ...]
+    numbers: tuple[np.ndarray, np.ndarray, np.ndarray]
+    weights: np.ndarray
+    factors: Mapping[str, np.ndarray]
+
+    def predict(self, fitted: Fitted, rows: Rows) -> np.ndarray:
+        """Corrected medians [N]."""
+        correction = kernel(self.form, scaled(self.form, rows, self.names), self.numbers) @ self.weights
+        return np.asarray(self.start(fitted, rows, self.factors) * np.exp(correction))
+
+    @staticmethod
+    def start(fitted: Fitted, rows: Rows, factors: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Medians [N] before the second process."""
+        median = fitted.predict(rows)[0]
+        for i, group in enumerate(fitted.groups(rows)):
+            if group in factors:
+                median[i] = max(float(rows.components[i] @ factors[group]), 1e-30)
+        return median
 
 
 @dataclass(frozen=True)

@@ -149,7 +149,7 @@ class Served:
     """Serving under load on ``devices`` GPUs: ``mean_batch`` sequences in a step on average.
 
     ``input_tokens`` and ``output_tokens``: means of a request. ``task``: chat, code or mllm, a habit of the load; empty
-    for none of these.
+    for none of these. ``weight_bytes``: of one weight as stored; only 2 was measured.
     """
 
     model: LanguageModel
@@ -159,9 +159,10 @@ class Served:
     input_tokens: float
     output_tokens: float
     task: str = ""
+    weight_bytes: float = 2.0
 
     def __post_init__(self) -> None:
-        for name in ("devices", "mean_batch", "input_tokens", "output_tokens"):
+        for name in ("devices", "mean_batch", "input_tokens", "output_tokens", "weight_bytes"):
             value = getattr(self, name)
             if isinstance(value, bool) or not np.isfinite(value) or not 0 < value <= 1e7:
                 raise ArgumentError(f"{name} must be a number above 0 and at most 10,000,000, got {value!r}")
@@ -184,7 +185,7 @@ def serving_rows(served: Sequence[Served]) -> Rows:
         several = n > 1
         components.append(
             [
-                2 * touched(f, batch) / batch * 1e-9,
+                s.weight_bytes * touched(f, batch) / batch * 1e-9,
                 2.0 * s.model.cache_elements(context) * 1e-9,
                 flops * 1e-12,
                 flops * s.input_tokens / s.output_tokens * 1e-12,

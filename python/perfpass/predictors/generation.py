@@ -18,7 +18,7 @@ from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.configuration import language_model
 from perfpass.prediction import Interval, Support, SupportLevel
 from perfpass.predictors import artefacts
-from perfpass.predictors.components import UNSEEN_MODEL, Adaptation, Bounds, Fitted, adapt
+from perfpass.predictors.components import UNSEEN_MODEL, Adaptation, Bounds, Fitted
 from perfpass.predictors.generation_features import FORM, ONE_SEQUENCE, RUNTIMES, Batch, fits, rows_of
 
 QUANTITY = "latency"
@@ -112,8 +112,10 @@ class GenerationPredictor:
     def adapted(self, batches: Sequence[Batch], latency_s: Sequence[float]) -> Adaptation:
         """What measured batches of one device or stack tell about its others; give it to `predict`.
 
-        Raises ArgumentError for no measurement, unequal lengths, or a latency that is not above 0.
+        Needs SciPy. Raises ArgumentError for no measurement, unequal lengths, or a latency that is not above 0.
         """
+        from perfpass.training.component_fit import adapt
+
         measured = np.asarray(latency_s, dtype=np.float64)
         if not len(batches) or len(batches) != len(measured) or not (np.isfinite(measured) & (measured > 0)).all():
             raise ArgumentError(f"{len(batches)} batches and {len(measured)} latencies; as many are needed, above 0 s")
@@ -130,7 +132,7 @@ class GenerationPredictor:
         median, spread = self.fitted.predict(rows)
         evidence = str(self.fitted.evidence(rows)[0])
         if adaptation is not None:
-            median = median * adaptation.factor(rows)
+            median = adaptation.predict(self.fitted, rows)
         beyond = self._beyond(batch)
         latency = self.bounds.interval(float(median[0]), float(spread[0]), evidence, "s", BEYOND if beyond else 1.0)
         total = batch.sequences * (batch.input_tokens + batch.output_tokens)

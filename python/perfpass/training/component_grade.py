@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perfpass.predictors.components import Bounds, Fitted, Form, Rows, adapt
+from perfpass.predictors.components import Bounds, Fitted, Form, Rows
 from perfpass.predictors.intervals import pooled_width, quantiles
-from perfpass.training.component_fit import covariance_of, fit
+from perfpass.training.component_fit import adapt, covariance_of, fit
 from perfpass.training.section import Section
 from perfpass.training.splits import Fold, groups_into_folds, random_folds
 
@@ -120,9 +120,8 @@ def adapted(
                 continue
             shown, rest = order[:count], order[count:]
             correction = adapt(fitted, q.rows.take(shown), q.measured[shown])
-            predicted, spread = fitted.predict(q.rows.take(rest))
-            held.predicted[rest] = predicted * correction.factor(q.rows.take(rest))
-            held.spread[rest], held.fold[rest] = spread, number
+            held.predicted[rest] = correction.predict(fitted, q.rows.take(rest))
+            held.spread[rest], held.fold[rest] = fitted.predict(q.rows.take(rest))[1], number
     return out
 
 

@@ -1,0 +1,112 @@
+"""Energy, power, offline throughput and cost of a serving prediction, from the predictors learned on other records."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from perfpass.deploy.cost import Cost, Options, cost
+from perfpass.devices import Device
+from perfpass.errors import ArgumentError
+from perfpass.llm.architecture import LanguageModel
+from perfpass.llm.costs import ELEMENT_BYTES
+from perfpass.llm.prediction import LlmPrediction
+from perfpass.prediction import Interval, Support
+from perfpass.predictors.energy import EnergyPredictor, Measured
+from perfpass.predictors.energy_features import Served
+from perfpass.predictors.generation import RUNTIMES, GenerationPredictor, batch_of
+
+_MILLION = 1_000_000
+_16_BITS = 2.0
+# Bounds of what was never measured: at least this factor on either side, and twice the logarithmic width. By hand.
+_LEAST_FACTOR = 1.6
+
+
+def with_energy(found: LlmPrediction, model: LanguageModel, device: Device) -> LlmPrediction:
+    """``found`` with joules per output token of all GPUs, mean watts of one, and offline tokens per second.
+
+    Energy was measured on vLLM of 2024 in 16 bits, aggregated; anything else widens the interval and is said. Power is
+    energy times throughput, between the device's idle and its limit. Offline throughput is left out for runtimes and
+    splits without records.
+    """
+    energy = energy_per_token(found, model, device)
+    watts = [v * found.output_tokens_per_s.median / found.serving.gpus for v in _bounds(energy.value)]
+    low, median, high = (min(max(w, device.idle_power_w), device.power_limit_w) for w in watts)
+    reasons = tuple(r for r in energy.support.reasons if r not in found.support.reasons)
+    return replace(
+        found,
+        energy_per_token_j=energy.value,
+        power_w=Interval(median, low, high, "W", energy.value.coverage),
+        offline_tokens_per_s=_offline(found, model, device),
+        support=Support(found.support.level, (*found.support.reasons, *reasons)),
+        provenance={**found.provenance, "energy": {"kind": energy.kind, "support": energy.support.to_dict()}},
+    )
+
+
+def _bounds(interval: Interval) -> tuple[float, float, float]:
+    return interval.low, interval.median, interval.high
+
+
+def energy_per_token(found: LlmPrediction, model: LanguageModel, device: Device) -> Measured:
+    """Joules per output token, prompts included, of all GPUs of a replica."""
+    serving = found.serving
+    size = ELEMENT_BYTES[serving.quantization.moe if model.is_mixture else serving.quantization.gemm]
+    served = Served(
+        model,
+        device,
+        serving.parallelism.gpus,
+        max(serving.concurrency / serving.workers, 1.0),
+        serving.input_length,
+        serving.output_length,
+        weight_bytes=size,
+    )
+    energy = EnergyPredictor.load().serving(served)
+    beyond = []
+    if size != _16_BITS:
+        beyond.append("energy was measured with 16-bit weights only")
+    if serving.mode != "agg":
+        beyond.append("energy was measured on aggregated servers only; prefill workers count as the others")
+    if serving.runtime != "vllm":
+        beyond.append(f"energy was measured on vLLM only, not {serving.runtime}")
+    if not beyond:
+        return energy
+    value = energy.value
+    low = min((value.low / value.median) ** 2, 1 / _LEAST_FACTOR)
+    high = max((value.high / value.median) ** 2, _LEAST_FACTOR)
+    wider = Interval(value.median, value.median * low, value.median * high, value.unit, value.coverage)
+    return Measured(wider, Support("outside", (*energy.support.reasons, *beyond)), energy.kind)
+
+
+def _offline(found: LlmPrediction, model: LanguageModel, device: Device) -> Interval | None:
+    serving = found.serving
+    if serving.runtime not in RUNTIMES or serving.mode != "agg":
+        return None
+    try:
+        batch = batch_of(
+            model,
+            device,
+            runtime=serving.runtime,
+            devices=serving.parallelism.gpus,
+            batch=max(round(serving.concurrency / serving.workers), 1),
+            input_tokens=serving.input_length,
+            output_tokens=serving.output_length,
+            precision=serving.quantization.gemm,
+        )
+        one = GenerationPredictor.load().predict(batch).tokens_per_s
+    except ArgumentError:  # it does not fit, which `found.memory` says
+        return None
+    return one.scaled(serving.workers, one.unit)
+
+
+def per_million_tokens(found: LlmPrediction, device: Device, options: Options) -> Cost:
+    """Energy, carbon and money of a million output tokens at the predicted throughput, prompts included.
+
+    Raises ArgumentError for a prediction without energy (`with_energy` adds it), and what `cost` raises.
+    """
+    if found.energy_per_token_j is None:
+        raise ArgumentError("the prediction has no energy; with_energy adds it")
+    token_ms = found.output_tokens_per_s.inverse(1e3, "ms")
+    kind = found.provenance.get("energy", {}).get("kind", "learned")
+    return cost(
+        token_ms, found.energy_per_token_j, device, options, devices=found.serving.gpus, count=_MILLION,
+        of="output tokens", energy_kind=kind,
+    )  # fmt: skip
