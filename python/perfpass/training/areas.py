@@ -18,6 +18,7 @@ AREAS: dict[str, str] = {
     "steps": "perfpass.training.steps",
     "generation": "perfpass.training.generation",
     "calibration": "perfpass.training.adaptation",
+    "phases": "perfpass.training.phases",
     "energy": "perfpass.training.energy",
     "mig": "perfpass.training.mig",
     "serving": "perfpass.training.serving",

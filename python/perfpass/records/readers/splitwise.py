@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from perfpass.devices import device
+from perfpass.llm.configuration import language_model
 from perfpass.records.schema import Reading
 from perfpass.records.sources import add_caveat, table_of
+
+if TYPE_CHECKING:
+    import pandas
 
 # The source's names; pcap is the same board with its power capped, which the catalogue does not know as a device.
 DEVICES = {"a100-80gb": "a100-sxm4-80gb", "h100-80gb": "h100-sxm5-80gb", "h100-80gb-pcap": "h100-sxm5-80gb"}
@@ -53,5 +58,15 @@ def read(shared: Path) -> Reading:
     expected = table.prompt_time_ms + table.token_size * table.token_time_ms
     off = np.abs(np.log(table.e2e_time_ms / expected)) > np.log(1.5)
     rows["caveats"] = add_caveat(rows.caveats, off.to_numpy(), "whole_time_contradicts_phases")
+    possible = rows.ttft_ms.to_numpy() / 1e3 >= _least_prompt_s(rows)
+    rows = reading.keep(rows, possible, "prompt phase faster than the boards' peak FLOP/s: it cannot have run whole")
     reading.add("generation", rows)
     return reading
+
+
+def _least_prompt_s(rows: pandas.DataFrame) -> np.ndarray:
+    """Seconds that the matrix products of all prompts take at peak; the models are dense."""
+    models = {name: language_model(name) for name in rows.model.unique()}
+    layers = rows.model.map({name: m.active_parameters - m.hidden * m.vocabulary for name, m in models.items()})
+    peak = rows.device.map({name: device(name).peak("fp16") for name in rows.device.unique()})
+    return np.asarray(2.0 * layers * rows.batch * rows.input_tokens / (peak * rows.n_devices))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -196,11 +195,3 @@ def _server_power(table: pandas.DataFrame) -> Quantity:
     return _quantity(
         "server_power", "W", features.SERVER_POWER, rows, table.power_w, table, table.model, system=table.system
     )
-
-
-def names(quantities: Sequence[Quantity]) -> dict[str, Any]:
-    """What stands behind each quantity."""
-    return {
-        q.name: {"rows": len(q), "models": len(set(q.model)), "devices": sorted(set(q.device)), "unit": q.unit}
-        for q in quantities
-    }

@@ -9,7 +9,8 @@ import numpy as np
 from perfpass.training.baselines import trees
 from perfpass.training.component_fit import covariance_of
 from perfpass.training.component_grade import Quantity, add_lines, group_split, hold_out, random_split
-from perfpass.training.energy.dataset import load, names
+from perfpass.training.component_train import corpus
+from perfpass.training.energy.dataset import load
 from perfpass.training.section import Section
 from perfpass.training.splits import Fold
 
@@ -28,7 +29,7 @@ _WHAT = {"training_power": "network", "server_power": "benchmark"}
 def evaluate(folder: str | None = None, seed: int = 0, *, quiet: bool = False) -> Section:
     """Grade the method on the records of ``folder`` (default: the repository's data)."""
     quantities = load(folder)
-    found = names(list(quantities.values()))
+    found = corpus(quantities)
     section = Section("energy", "Energy and power", INTRO, {name: entry["rows"] for name, entry in found.items()})
     for name, q in quantities.items():
         covariance = covariance_of(q.form, q.rows)

@@ -1,0 +1,94 @@
+"""Records of prefill and decode, alone and under load, as rows of the predictors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from perfpass.devices import device
+from perfpass.errors import PerfPassError
+from perfpass.llm.architecture import LanguageModel
+from perfpass.llm.configuration import language_model
+from perfpass.predictors import phase_features as features
+from perfpass.predictors.components import Form, Rows
+from perfpass.records import schema
+from perfpass.records.location import data_directory
+from perfpass.training.component_grade import Quantity
+
+if TYPE_CHECKING:
+    import pandas
+
+# The source's name of a run on a board with its power capped: another device to all that is learned here.
+_CAPPED = "power_capped"
+
+
+def load(folder: str | None = None) -> dict[str, Quantity]:
+    """Every quantity in seconds, by name. Raises FileError, FormatError.
+
+    Encoder-decoders (T5, UL2, mT0) have no configuration that is read, and are left out.
+    """
+    root = (Path(folder) if folder else data_directory()) / "records"
+    alone = schema.read(root / "generation.parquet", "generation")
+    alone = alone[alone.run.isin(["perf_model", "ttft_itl"]) & ~alone.caveats.str.contains(_CAPPED)]
+    loaded = schema.read(root / "serving_load.parquet", "serving")
+    return {q.name: q for q in (*_alone(alone), *_loaded(loaded))}
+
+
+def _readable(table: pandas.DataFrame) -> tuple[pandas.DataFrame, dict[str, LanguageModel]]:
+    models: dict[str, LanguageModel] = {}
+    for name in table.model.unique():
+        try:
+            models[name] = language_model(name)
+        except PerfPassError:
+            continue
+    return table[table.model.isin(list(models))].reset_index(drop=True), models
+
+
+def _alone(table: pandas.DataFrame) -> list[Quantity]:
+    table, models = _readable(table)
+    phases = [
+        features.Phase(
+            models[r.model], device(r.device), int(r.n_devices), r.runtime, int(r.batch), int(r.input_tokens)
+        )
+        for r in table.itertuples()
+    ]
+    decode = table.tpot_ms.notna().to_numpy()
+    steps = [p for p, has in zip(phases, decode, strict=True) if has]
+    return [
+        _quantity("prefill", features.ALONE, features.prefill_rows(phases), table.ttft_ms, table),
+        _quantity("decode", features.ALONE, features.decode_rows(steps), table.tpot_ms[decode], table[decode]),
+    ]
+
+
+def _loaded(table: pandas.DataFrame) -> list[Quantity]:
+    table, models = _readable(table)
+    phases = [
+        features.Phase(
+            models[r.model], device(r.device), int(r.n_devices), r.runtime, int(r.concurrency),
+            max(int(r.input_tokens), 1), max(int(r.output_tokens), 1),
+        )
+        for r in table.itertuples()
+    ]  # fmt: skip
+    first, between = features.loaded_rows(phases, first=True), features.loaded_rows(phases, first=False)
+    return [
+        _quantity("loaded_first_token", features.LOADED, first, table.ttft_ms, table),
+        _quantity("loaded_between_tokens", features.LOADED, between, table.tpot_ms, table),
+    ]
+
+
+def _quantity(name: str, form: Form, rows: Rows, milliseconds: pandas.Series, table: pandas.DataFrame) -> Quantity:
+    keys = ["device", "runtime", "model", "n_devices", "batch", "input_tokens", "output_tokens"]
+    keys += ["concurrency"] if "concurrency" in table.columns else []
+    return Quantity(
+        name=name,
+        unit="s",
+        form=form,
+        rows=rows,
+        measured=milliseconds.to_numpy() / 1e3,
+        configuration=table[keys].astype(str).agg("|".join, axis=1).to_numpy(),
+        model=np.asarray(table.model, dtype=object),
+        device=table.device.to_numpy(),
+        others={"source": table.source.to_numpy()},
+    )

@@ -1,0 +1,13 @@
+"""Fits the phase predictors on all records and writes their artefact."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from perfpass.training.component_train import train_quantities
+from perfpass.training.phases.dataset import load
+
+
+def train(folder: str | None = None, output: str | None = None, *, seed: int = 0, quiet: bool = False) -> Path:
+    """Learn from the records of ``folder`` and write the artefact to ``output``; returns that folder."""
+    return train_quantities("phases", load(folder), output, seed=seed, quiet=quiet)
