@@ -22,6 +22,7 @@ AREAS: dict[str, str] = {
     "energy": "perfpass.training.energy",
     "mig": "perfpass.training.mig",
     "serving": "perfpass.training.serving",
+    "nas": "perfpass.training.nas",
 }
 
 

@@ -21,9 +21,14 @@ _ROWS = 400
 _CANDIDATES = 300
 # A board that was measured on fewer rows leaves too few to judge.
 LEAST_ROWS = 2 * max(SIZES)
-# Wide enough for any device that the catalogue describes: two in three offsets within a factor of 1.35. The levels span
-# what devices left out showed, by about a factor of two from one to the next.
-PRIOR = Prior(scale=0.3, software=0.05, levels=((0.05, 0.06), (0.1, 0.1), (0.2, 0.1), (0.4, 0.15)), bound=1.0)
+# Wide enough for a device whose figures are rough (two in three offsets within a factor of 2.7): ten measurements leave
+# nothing of it. The levels span what devices left out showed, by about a factor of two from one to the next.
+PRIOR = Prior(
+    scale=1.0,
+    software=0.05,
+    levels=((0.05, 0.06), (0.1, 0.1), (0.2, 0.1), (0.4, 0.15), (0.8, 0.1), (1.6, 0.15)),
+    bound=1.0,
+)
 # For predictors that were never graded on devices left out (analytic and others): by hand, too wide rather than too
 # narrow.
 OTHER = Prior(scale=1.0, software=0.3, levels=((0.2, 0.15), (0.5, 0.25), (1.0, 0.4)), bound=2.0)

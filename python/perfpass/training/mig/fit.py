@@ -35,8 +35,9 @@ def fit(work: Work, latency_s: np.ndarray) -> MigModel:
         efficiency = prior.copy()
         efficiency *= np.exp(x[len(PARAMETERS)])
         efficiency[used] *= np.exp(x[len(PARAMETERS) + 1 :])
-        values = np.exp(x[: len(PARAMETERS)])
-        return MigModel(dict(zip(PARAMETERS, map(float, values), strict=True)), efficiency)
+        values = dict(zip(PARAMETERS, map(float, np.exp(x[: len(PARAMETERS)])), strict=True))
+        values["sharpness"] = min(max(values["sharpness"], 1.0), 20.0)
+        return MigModel(values, efficiency)
 
     def residuals(x: np.ndarray) -> np.ndarray:
         pulled = x.copy()
