@@ -9,6 +9,7 @@ one's outputs are taken: autocast casts by CUDA's lists, attention is fused, dro
 from __future__ import annotations
 
 import contextlib
+import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -170,6 +171,16 @@ class _Storages(TorchDispatchMode):
         self.use.append(self.use[self._made[block]])
         del self._of[key], self._references[block]
 
+    def hold(self, size: int, use: int, each: int = 25 << 20) -> None:
+        """Allocate ``size`` bytes for good, in blocks of ``each`` (DDP's bucket_cap_mb)."""
+        while size > 0:
+            block = len(self._made)
+            self._made.append(len(self.block))
+            self.block.append(block)
+            self.bytes.append(min(size, each))
+            self.use.append(use)
+            size -= each
+
     def is_use(self, tensors: Sequence[torch.Tensor], use: int) -> None:
         """These tensors' storages hold ``use``, whatever was going on when they were made."""
         for tensor in tensors:
@@ -292,7 +303,8 @@ def _as_on_cuda() -> Iterator[None]:
             mask = mask.to(query.dtype)
         return _Attention.apply(query, key, value, mask)
 
-    with torch.library._scoped_library("aten", "IMPL") as library:
+    with torch.library._scoped_library("aten", "IMPL") as library, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Warning only once for all operators")
         library.impl("dropout", dropout, "AutogradCPU")
         library.impl("scaled_dot_product_attention", attention, "AutogradCPU")
         loss = torch.ops.aten.cross_entropy_loss.default
@@ -342,6 +354,7 @@ def record(
     steps: int = 2,
     gradients: bool = True,
     loop: bool = True,
+    buckets: bool = False,
     before: Callable[[], Any] | None = None,
     first: Callable[[torch.nn.Module], Any] | None = None,
 ) -> Recorded:
@@ -354,6 +367,7 @@ def record(
     ``precision``: fp32, tf32, fp16, bf16 (parameters of that type), amp, amp_bf16 (autocast over fp32 parameters).
     ``zero_grad``: "none" drops gradients before the forward pass, "zeros" keeps their buffers, "never" accumulates.
     ``loop``: the names of a step live until the next step assigns them, as in a training loop; else they end with it.
+    ``buckets``: DistributedDataParallel keeps a second copy of the gradients for its collectives.
     ``before`` runs at the start of every step (a frozen encoder, say), ``first`` once before them, on the module.
 
     Raises ArgumentError for unknown names, UnsupportedError where the program reads values of tensors.
@@ -371,6 +385,8 @@ def record(
     storages = _Storages()
     _fake(module, mode, PARAMETERS[precision], storages)
     module.train(loss is not None)
+    if buckets:
+        storages.hold(sum(p.numel() * p.element_size() for p in module.parameters() if p.requires_grad), _GRADIENTS)
     update = OPTIMIZERS[optimizer]([p for p in module.parameters() if p.requires_grad]) if optimizer else None
     ends = [len(storages.block)]
     try:

@@ -19,6 +19,7 @@ AREAS: dict[str, str] = {
     "generation": "perfpass.training.generation",
     "calibration": "perfpass.training.adaptation",
     "phases": "perfpass.training.phases",
+    "memory": "perfpass.training.memory",
     "energy": "perfpass.training.energy",
     "mig": "perfpass.training.mig",
     "serving": "perfpass.training.serving",

@@ -1,0 +1,8 @@
+"""Peak memory of training: fitting and grading of `perfpass.predictors.memory`."""
+
+from __future__ import annotations
+
+from perfpass.training.memory.evaluate import evaluate
+from perfpass.training.memory.train import train
+
+__all__ = ["evaluate", "train"]

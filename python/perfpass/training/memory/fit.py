@@ -1,0 +1,97 @@
+"""Fitting: one runtime per device, one workspace share per kind of program, both by relative absolute error."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from perfpass.predictors.memory import FLOOR_BYTES
+from perfpass.training.memory.dataset import Rows
+
+_ROUNDS = 12
+# Of the interval's ten per cent outside, two lie above: memory that runs out is a crash.
+LOW, HIGH = 0.08, 0.98
+
+
+def weighted_quantile(values: np.ndarray, weights: np.ndarray, q: float) -> float:
+    """The smallest value at which the weights up to it reach ``q`` of all."""
+    order = np.argsort(values, kind="stable")
+    reached = np.cumsum(weights[order])
+    return float(values[order][np.searchsorted(reached, q * reached[-1])])
+
+
+def family_weights(rows: Rows) -> np.ndarray:
+    """[N] every pair of family and device counts alike."""
+    _, inverse, count = np.unique(
+        np.char.add(rows.family.astype(str), rows.device.astype(str)), return_inverse=True, return_counts=True
+    )
+    return np.asarray(1.0 / count[inverse])
+
+
+@dataclass(frozen=True)
+class Constants:
+    """``runtime`` by device id, ``unseen`` by vendor (with the spread over its devices), ``share`` by kind."""
+
+    runtime: dict[str, float]
+    unseen: dict[str, tuple[float, float]]
+    share: dict[str, float]
+
+    def predict(self, rows: Rows) -> np.ndarray:
+        """[N] bytes."""
+        runtime = np.array(
+            [self.runtime.get(d, self.unseen[k.split()[0]][0]) for d, k in zip(rows.device, rows.kind, strict=True)]
+        )
+        share = np.array([self.share.get(k, 0.0) for k in rows.kind])
+        return np.asarray(runtime + (1.0 + share) * rows.reserved)
+
+
+def fit(rows: Rows) -> Constants:
+    """The constants that minimise the weighted sum of |measured - predicted| / measured, by turns.
+
+    Runtimes come from the programs of a device that take least workspace (matrix products), where it has some: the
+    two kinds of constants are told apart by the smallest batches, and a convolution library's workspace is no context.
+    """
+    weight = family_weights(rows)
+    share: dict[str, float] = dict.fromkeys(map(str, np.unique(rows.kind)), 0.0)
+    runtime: dict[str, float] = {}
+    matrix = np.array([k.endswith("products") for k in rows.kind])
+    for _ in range(_ROUNDS):
+        for name in map(str, np.unique(rows.device)):
+            here = rows.device == name
+            here = here & matrix if (here & matrix).any() else here
+            rest = rows.measured[here] - rows.reserved[here] * np.array([1.0 + share[k] for k in rows.kind[here]])
+            found = weighted_quantile(rest, weight[here] / rows.measured[here], 0.5)
+            runtime[name] = max(found, 0.0)
+        for name in share:
+            here = rows.kind == name
+            rest = rows.measured[here] - np.array([runtime[d] for d in rows.device[here]])
+            relative = weight[here] * rows.reserved[here] / rows.measured[here]
+            share[name] = max(weighted_quantile(rest / rows.reserved[here] - 1.0, relative, 0.5), 0.0)
+    unseen: dict[str, tuple[float, float]] = {}
+    for vendor in ("nvidia", "amd"):
+        devices = sorted({d for d, k in zip(rows.device, rows.kind, strict=True) if k.startswith(vendor)})
+        values = np.array([runtime[d] for d in devices] or [0.0])
+        unseen[vendor] = (float(np.median(values)), float(np.ptp(values)))
+    if unseen["amd"][0] == 0.0:
+        unseen["amd"] = unseen["nvidia"]
+    if unseen["nvidia"][0] == 0.0:
+        unseen["nvidia"] = unseen["amd"]
+    return Constants(runtime, unseen, share)
+
+
+def bounds(predicted: np.ndarray, rows: Rows) -> tuple[float, float]:
+    """What to add to a prediction for its bounds, as shares of (prediction + `FLOOR_BYTES`), from networks held out.
+
+    The upper one is the largest of the networks' own 98th percentiles: a network is off as a whole, so rows of one
+    vouch for no other, and of k networks that are as good as drawn at random the next exceeds all with chance
+    1 / (k + 1). The lower one holds 92 in 100 rows, every network and device counting alike.
+    """
+    off = (rows.measured - predicted) / (predicted + FLOOR_BYTES)
+    highest = max(float(np.quantile(off[rows.family == f], HIGH)) for f in np.unique(rows.family))
+    return min(0.0, weighted_quantile(off, family_weights(rows), LOW)), max(0.0, highest)
+
+
+def bound_groups(rows: Rows) -> np.ndarray:
+    """[N] what bounds are made for: NVIDIA boards, and the two kinds of program on AMD boards."""
+    return np.array(["nvidia" if k.startswith("nvidia") else k for k in rows.kind])

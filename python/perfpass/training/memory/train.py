@@ -1,0 +1,43 @@
+"""Fitting what ships: `perfpass train --area memory`. Seconds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from perfpass.predictors import artefacts
+from perfpass.training.memory.dataset import load
+from perfpass.training.memory.evaluate import by_family
+from perfpass.training.memory.fit import bound_groups, bounds, fit
+
+
+def train(folder: Path | None = None, output: Path | None = None, *, seed: int = 0, quiet: bool = False) -> None:
+    """Fit the constants to all recorded programs, their bounds to families held out, and write the artefact."""
+    rows, _ = load(folder)
+    constants = fit(rows)
+    held_out = by_family(rows)
+    of = bound_groups(rows)
+    found = {}
+    for name in map(str, np.unique(of)):
+        here = np.flatnonzero(of == name)
+        for kind in map(str, np.unique(rows.kind[here])):
+            found[kind] = bounds(held_out[here], rows.take(here))
+    manifest = {
+        "runtime_bytes": constants.runtime,
+        "unseen_runtime_bytes": {vendor: value for vendor, (value, _) in constants.unseen.items()},
+        "unseen_device_bytes": {vendor: spread for vendor, (_, spread) in constants.unseen.items()},
+        "workspace_share": constants.share,
+        "bounds": found,
+        "corpus": {
+            "name": "training_memory",
+            "rows": len(rows),
+            "programs": len(np.unique(rows.bench)),
+            "families": sorted(map(str, np.unique(rows.family))),
+            "devices": sorted(map(str, np.unique(rows.device))),
+            "sources": "milabench (MIT), peak by NVML",
+        },
+    }
+    artefacts.write(Path(output) if output else artefacts.shipped("memory"), manifest, {})
+    if not quiet:
+        print(f"memory: {len(rows)} rows of {len(np.unique(rows.family))} networks")
