@@ -52,7 +52,7 @@ _SIZES = {
 def _result(operator: str, device: Any, sizes: dict[str, int], times: Any) -> dict[str, Any]:
     """The prediction of one row as strict JSON."""
     median, low, high = (float(v[0]) * 1e6 for v in (times.seconds, times.low_s, times.high_s))
-    names = ("launch", "compute", "memory", "dependent_steps")
+    names = ("launch", "compute", "memory", "dependent_steps", "before_and_after")
     return {
         "schema_version": 1,
         "operator": operator,

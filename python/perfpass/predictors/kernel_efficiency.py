@@ -1,11 +1,11 @@
 """How well software uses a device: a floor and three efficiencies per piece of software, learned with shrinkage.
 
-    seconds = floor x ramp + ((compute / e_c)^4 + (memory / e_m)^4 + (chain / e_l)^4)^(1/4)
+    seconds = floor x ramp + ((compute / e_c)^4 + (memory / e_m)^4 + (chain / e_l)^4)^(1/4) + serial / e_s
 
-with ramp, compute, memory and chain from physics (kernel_physics). The four logarithms are fitted at five levels, each
-drawn to the one above, so that what was measured little, or not at all (a new version, a new device), has its parent's
-values: precision; software (stack, family of kernels, precision); software on one compute capability; on one device;
-that in one version.
+with ramp, compute, memory, chain and serial from physics (kernel_physics). The five logarithms are fitted at five
+levels, each drawn to the one above, so that what was measured little, or not at all (a new version, a new device), has
+its parent's values: precision; software (stack, family of kernels, precision); software on one compute capability; on
+one device; that in one version.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 SMOOTH = 4.0
-START = (np.log(3e-6), np.log(0.7), np.log(0.8), np.log(1.0))
+START = (np.log(3e-6), np.log(0.7), np.log(0.8), np.log(1.0), np.log(1.0))
 WIDTH = len(START)
 # Standard deviations: of a level's values around those of the level above, and of a row around its level's curve.
 LEVEL_SPREAD = (2.0, 0.8, 0.4, 0.2, 0.2)
@@ -27,27 +27,28 @@ LEVELS = len(LEVEL_SPREAD)
 
 
 def curve(values: np.ndarray, ramp: np.ndarray, work_s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Log seconds [N] and their slopes [N, 4] along ``values`` [N, 4] or [4], the logs of floor and efficiencies.
+    """Log seconds [N] and their slopes [N, 5] along ``values`` [N, 5] or [5], the logs of floor and efficiencies.
 
-    ``ramp`` [N], ``work_s`` [N, 3].
+    ``ramp`` [N], ``work_s`` [N, 4].
     """
-    floor = np.exp(values[..., 0]) * ramp
-    parts = np.maximum(work_s, 1e-12) * np.exp(-values[..., 1:])
+    serial = np.stack([ramp, work_s[:, 3]], axis=1) * np.exp(values[..., [0, 4]] * (1.0, -1.0))
+    parts = np.maximum(work_s[:, :3], 1e-12) * np.exp(-values[..., 1:4])
     largest = parts.max(axis=1)
     powers = (parts / largest[:, None]) ** SMOOTH
     total_power = powers.sum(axis=1)
     work = largest * total_power ** (1 / SMOOTH)
-    total = floor + work
+    total = serial.sum(axis=1) + work
     slopes = np.empty((len(ramp), WIDTH))
-    slopes[:, 0] = floor / total
-    slopes[:, 1:] = -(work / total / total_power)[:, None] * powers
+    slopes[:, 0] = serial[:, 0] / total
+    slopes[:, 1:4] = -(work / total / total_power)[:, None] * powers
+    slopes[:, 4] = -serial[:, 1] / total
     return np.log(total), slopes
 
 
 def fit_group(
     measured_log_s: np.ndarray, ramp: np.ndarray, work_s: np.ndarray, prior: np.ndarray, spread: float
 ) -> np.ndarray:
-    """[4] values of one group: the posterior mode with Huber weights, by damped Gauss-Newton steps from the prior."""
+    """[5] values of one group: the posterior mode with Huber weights, by damped Gauss-Newton steps from the prior."""
     values = prior.copy()
     weight_prior = (ROW_SPREAD / spread) ** 2
     for _ in range(_STEPS):
@@ -83,14 +84,14 @@ class Efficiencies:
         return found
 
     def at(self, keys: Sequence[str], deepest: int = LEVELS - 1) -> np.ndarray:
-        """[4] values of one row's keys, from the deepest level that is known and no deeper than ``deepest``."""
+        """[5] values of one row's keys, from the deepest level that is known and no deeper than ``deepest``."""
         for level in range(deepest, -1, -1):
             if (found := self.values[level].get(str(keys[level]))) is not None:
                 return found
         return np.array(START)
 
     def rows(self, keys: np.ndarray, deepest: int = LEVELS - 1) -> tuple[np.ndarray, np.ndarray]:
-        """[N, 4] values of the rows of ``keys`` [N, LEVELS], and the level [N] they come from (-1: none)."""
+        """[N, 5] values of the rows of ``keys`` [N, LEVELS], and the level [N] they come from (-1: none)."""
         joined = keys[:, LEVELS - 1]
         names, first, inverse = np.unique(joined, return_index=True, return_inverse=True)
         table = np.stack([self.at(keys[i], deepest) for i in first]) if len(names) else np.zeros((0, WIDTH))

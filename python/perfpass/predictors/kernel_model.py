@@ -17,8 +17,8 @@ from perfpass.predictors.kernel_efficiency import LEVELS, Efficiencies, curve
 from perfpass.predictors.kernel_physics import Figures, Terms
 
 SOFTWARE_FEATURES = ("runtime", "version", "family", "precision", "kv_precision")
-SHARES = ("share_floor", "share_compute", "share_memory", "share_chain")
-DEVICE_FEATURES = ("log_bandwidth", "log_sms", "log_rate")
+SHARES = ("share_floor", "share_compute", "share_memory", "share_chain", "share_serial")
+DEVICE_FEATURES = ("log_bandwidth", "log_sms", "log_rate", "log_clock", "throttle")
 # The level of `Efficiencies` that a device without records starts from: the software on all devices.
 PORTABLE_LEVEL = 1
 # What stands behind a figure, from the best to the least.
@@ -30,13 +30,15 @@ OUTSIDE_WIDENING = 2.5
 OUTSIDE_LEAST = 0.7
 # Ridge of `offsets`: how far a device's own regimes may be from the portable model's, and a row from its regime (logs).
 OFFSET_SPREAD = 0.3
-OFFSET_ROW_SPREAD = 0.15
+OFFSET_ROW_SPREAD = 0.3
+# A record further off than this says that something else was measured, and counts as this.
+OFFSET_LIMIT = 1.5
 
 
 def features(terms: Terms, software: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Features [N, F] of the portable trees and the log base [N] that they correct.
 
-    ``software`` [N, 5] as SOFTWARE_FEATURES, ``values`` [N, 4] of `Efficiencies`.
+    ``software`` [N, 5] as SOFTWARE_FEATURES, ``values`` [N, 5] of `Efficiencies`.
     """
     log_base, slopes = curve(values, terms.ramp, terms.work_s)
     parts = (terms.features, software, slopes, log_base[:, None], values[:, :1])
@@ -45,19 +47,21 @@ def features(terms: Terms, software: np.ndarray, values: np.ndarray) -> tuple[np
 
 def known_features(portable: np.ndarray, figures: Figures, values: np.ndarray) -> np.ndarray:
     """Features [N, F'] of the known trees: those of `features`, the device's figures and the efficiencies."""
-    device = np.stack([np.log(figures.bandwidth), np.log(figures.sms), np.log(figures.rate[:, 0])], axis=1)
+    logs = [np.log(v) for v in (figures.bandwidth, figures.sms, figures.rate[:, 0], figures.clock)]
+    device = np.stack([*logs, figures.throttle], axis=1)
     device = np.broadcast_to(device, (len(portable), device.shape[1]))
     return np.concatenate([portable, device, values], axis=1).astype(np.float32)
 
 
 def offsets(residual: np.ndarray, shares: np.ndarray) -> np.ndarray:
-    """[4] log factors per regime from few records: ridge of log(measured / predicted) [n] on the shares [n, 4]."""
+    """[5] log factors per regime from few records: ridge of log(measured / predicted) [n] on the shares [n, 5]."""
+    residual = np.clip(residual, -OFFSET_LIMIT, OFFSET_LIMIT)
     ridge = (OFFSET_ROW_SPREAD / OFFSET_SPREAD) ** 2
     return np.linalg.solve(shares.T @ shares + ridge * np.eye(shares.shape[1]), shares.T @ residual)
 
 
 def shares(terms: Terms, values: np.ndarray) -> np.ndarray:
-    """[N, 4] how much of the time is floor, compute, memory and chain; rows sum to 1."""
+    """[N, 5] how much of the time is floor, compute, memory, chain and serial; rows sum to 1."""
     return np.abs(curve(values, terms.ramp, terms.work_s)[1])
 
 
@@ -107,7 +111,7 @@ class OperatorModel:
     def log_seconds(
         self, terms: Terms, figures: Figures, software: np.ndarray, keys: Sequence[str]
     ) -> tuple[np.ndarray, np.ndarray, int]:
-        """Log medians [N], regime shares [N, 4] and the deepest known level; N kernels of one software and device."""
+        """Log medians [N], regime shares [N, 5] and the deepest known level; N kernels of one software and device."""
         depth = self.efficiencies.depth(keys)
         known = depth >= LEVELS - 2
         one = self.efficiencies.at(keys) if known else self.efficiencies.at(keys, PORTABLE_LEVEL)

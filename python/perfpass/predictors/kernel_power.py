@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from perfpass.devices import Device
     from perfpass.predictors.kernel_physics import Terms
 
-POWERED = ("gemm", "prefill_attention", "decode_attention", "moe", "collective")
+POWERED = ("gemm", "prefill_attention", "decode_attention", "moe", "collective", "torch")
 _WIDTHS = np.array([PRECISIONS[p][:2] for p in PRECISIONS])
 
 
 def power_features(
     operator: str, terms: Terms, seconds: np.ndarray, shares: np.ndarray, precision: np.ndarray | int
 ) -> np.ndarray:
-    """[N, 11] utilisations and regime of N kernels that take ``seconds``; ``precision`` codes of kernel_software."""
+    """[N, 12] utilisations and regime of N kernels that take ``seconds``; ``precision`` codes of kernel_software."""
     rows = len(seconds)
     widths = np.broadcast_to(_WIDTHS[precision], (rows, 2))
     return np.column_stack(

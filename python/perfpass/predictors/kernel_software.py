@@ -56,13 +56,20 @@ _FAMILIES: tuple[tuple[str, str], ...] = (
     ("graph", "graph"),
     ("linear", "torch"),
 )
-FAMILIES: tuple[str, ...] = ("default", *dict.fromkeys(family for _, family in _FAMILIES))
+# PyTorch operators in fp32; a trailing u is tensor with scalar.
+TORCH_OPERATORS: tuple[str, ...] = (
+    *("bmm", "linear", "conv", "add", "addu", "div", "divu", "gelu", "ln"),
+    *("mul", "mulu", "pow", "powu", "relu", "softmax", "tanh"),
+)
+FAMILIES: tuple[str, ...] = ("default", *dict.fromkeys(family for _, family in _FAMILIES), *TORCH_OPERATORS)
 
 
 @lru_cache(maxsize=4096)
 def family(kernel: str) -> str:
     """The family of a record's kernel name, "default" where the name says only which stack it is."""
     lowered = kernel.lower()
+    if lowered in TORCH_OPERATORS:
+        return lowered
     return next((found for text, found in _FAMILIES if text in lowered), "default")
 
 

@@ -28,13 +28,20 @@ from perfpass.predictors.kernel_efficiency import level_keys
 from perfpass.predictors.kernel_model import OUTSIDE_FACTOR, OperatorModel, Software, offsets
 from perfpass.predictors.kernel_physics import COLLECTIVES, Figures, Terms
 from perfpass.predictors.kernel_power import KernelPower
-from perfpass.predictors.kernel_software import FAMILIES, family, precision_code, runtime_code, version_number
+from perfpass.predictors.kernel_software import (
+    FAMILIES,
+    TORCH_OPERATORS,
+    family,
+    precision_code,
+    runtime_code,
+    version_number,
+)
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
 
 FEATURE_VERSION = 1
-OPERATORS = ("gemm", "prefill_attention", "decode_attention", "moe", "collective")
+OPERATORS = ("gemm", "prefill_attention", "decode_attention", "moe", "collective", "torch")
 _NEAR = ("version unseen", "software unseen", "device unseen", "device and version unseen")
 
 
@@ -43,8 +50,8 @@ class KernelTimes:
     """Medians and 90 % bounds of N kernels in seconds, ``power_w`` of one GPU with the kernel back to back, [N] each.
 
     ``evidence`` says what stands behind them (kernel_model.EVIDENCE), ``support`` the same in the words of every
-    prediction, ``outside`` [N] which rows are beyond the measured sizes. ``shares`` [N, 4]: floor, compute, memory and
-    chain of dependent steps. ``software`` is what the figures are of.
+    prediction, ``outside`` [N] which rows are beyond the measured sizes. ``shares`` [N, 5]: floor, compute, memory,
+    chain of dependent steps, and what runs before and after. ``software`` is what the figures are of.
     """
 
     seconds: np.ndarray
@@ -72,7 +79,7 @@ class KernelPredictor:
         self.manifest = manifest
         self._artefact = artefact
         self._models: dict[str, OperatorModel] = {}
-        self._offsets: dict[tuple[str, str], np.ndarray] = {}
+        self._offsets: dict[tuple[str, tuple[str, ...]], np.ndarray] = {}
 
     def model(self, operator: str) -> OperatorModel:
         """The model of one of OPERATORS, read when it is first asked for."""
@@ -262,20 +269,39 @@ class KernelPredictor:
             lambda d, software: kernel_physics.collective(d, kind, sizes["n_devices"], sizes["elements"] * width),
         )
 
-    def adapted(
-        self, device: str | Device, operator: str, predicted: KernelTimes, measured_s: ArrayLike
-    ) -> KernelPredictor:
-        """A predictor that knows a few measurements of one operator on a device that has none here.
+    def torch_operator(self, device: str | Device, operator: str, sizes: ArrayLike) -> KernelTimes:
+        """One PyTorch operator in fp32 (TF32 off), ``operator`` of kernel_software.TORCH_OPERATORS.
 
-        ``predicted`` is what this predictor says of the measured kernels, ``measured_s`` [n] their seconds. Ten are
-        enough for the four regimes (floor, compute, memory, chain).
+        ``sizes`` [N, D] or [D]: bmm and linear b, m, n, k with n reduced; conv b, in channels, out channels, kernel
+        size, input size, stride, padding (square); all others b, h. Raises ArgumentError, DeviceError.
+        """
+        if operator not in TORCH_OPERATORS:
+            raise ArgumentError(f"unknown operator {operator!r}; allowed are {', '.join(TORCH_OPERATORS)}")
+        table = np.atleast_2d(np.asarray(sizes, dtype=np.float64))
+        wanted = kernel_physics.TORCH_SIZES.get(operator, 2)
+        least = np.ones(wanted) if operator != "conv" else np.array([1, 1, 1, 1, 1, 1, 0])
+        if table.ndim != 2 or table.shape[1] != wanted or not ((table >= least) & (table < 2**40)).all():
+            raise ArgumentError(f"{operator} takes {wanted} whole numbers of 1 or more for each kernel")
+        chosen = ("torch", None, operator)
+        names = {"rows": table[:, 0]}
+
+        def physics(d: Figures, software: Software) -> Terms:
+            return kernel_physics.torch_operator(d, operator, table)
+
+        return self._predict("torch", device, names, ("fp32", ""), chosen, physics)
+
+    def adapted(self, operator: str, predicted: KernelTimes, measured_s: ArrayLike) -> KernelPredictor:
+        """A predictor that also knows a few measurements of one operator in one piece of software on one device.
+
+        ``predicted`` is what this predictor says of the measured kernels, ``measured_s`` [n] their seconds; the device
+        and the software are those of ``predicted``. Ten are enough for the five regimes. Raises ArgumentError.
         """
         measured = np.asarray(measured_s, dtype=np.float64)
         if operator not in OPERATORS or measured.shape != predicted.seconds.shape or not (measured > 0).all():
             raise ArgumentError("measured_s must hold one positive time per prediction, of a known operator")
         out = KernelPredictor.__new__(KernelPredictor)
         out.__dict__.update(self.__dict__)
-        key = (operator, find_device(device).id)
+        key = (operator, _identity(predicted.software))
         fitted = offsets(np.log(measured / predicted.seconds), predicted.shares)
         out._offsets = {**self._offsets, key: self._offsets.get(key, 0.0) + fitted}
         return out
@@ -312,7 +338,7 @@ class KernelPredictor:
         ]
         columns = np.broadcast_to(np.array(row, dtype=np.float32), (rows, len(row)))
         log_s, shares, _ = model.log_seconds(terms, figures, columns, keys)
-        log_s = log_s + shares @ self._offsets.get((operator, found.id), np.zeros(shares.shape[1]))
+        log_s = log_s + shares @ self._offsets.get((operator, _identity(software)), np.zeros(shares.shape[1]))
         outside = np.zeros(rows, dtype=bool)
         for name, (least, most) in model.ranges.items():
             size = np.broadcast_to(sizes[name], (rows,))
@@ -427,6 +453,11 @@ def _sizes(**values: ArrayLike) -> dict[str, np.ndarray]:
         if not (np.isfinite(a).all() and (a >= 1).all() and (a < 2**40).all()):
             raise ArgumentError(f"{name} must be whole numbers of 1 or more")
     return {name: np.broadcast_to(a, shape).ravel() for name, a in arrays.items()}
+
+
+def _identity(software: Software) -> tuple[str, ...]:
+    """What a few measurements speak of."""
+    return software.device, software.runtime, software.version, software.precision, software.family
 
 
 def _codes(dtype: str, sizes: dict[str, np.ndarray]) -> np.ndarray:

@@ -6,16 +6,15 @@ care, and keeps a sample that is the same on every machine. The rules and what s
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from perfpass.devices import device as find_device
 from perfpass.errors import FileError
+from perfpass.records.sampling import rounded, row_hash
 from perfpass.records.schema import Reading
 
 if TYPE_CHECKING:
@@ -30,8 +29,6 @@ DOUBTFUL_SHARE = 0.05
 # Products this small take under 20 us in every stack that launches from a graph; a collection whose fastest tenth of
 # them takes longer than this timed the host that issued them.
 HOST_BOUND_MS = 0.04
-# Stored precision of a measurement: 0.05 %, a twentieth of the spread between repeats.
-MANTISSA_BITS = 10
 
 
 @dataclass(frozen=True)
@@ -120,7 +117,7 @@ def trusted(shared: Path, table: Table, reading: Reading) -> pandas.DataFrame:
     kept = kept.reset_index()
     for name in ("latency_ms", "power_w"):
         if name in kept:
-            kept[name] = _rounded(kept[name].to_numpy())
+            kept[name] = rounded(kept[name].to_numpy())
     return kept.assign(licence=LICENCE, mode=table.mode, timing=TIMING)
 
 
@@ -203,31 +200,3 @@ def sample(rows: pandas.DataFrame, table: Table) -> pandas.DataFrame:
     rank = np.arange(len(ordered)) - np.repeat(first, size)
     quota = np.maximum(np.round(size * (table.kept_rows / len(rows))), 1)
     return rows.iloc[np.sort(order[rank < np.repeat(quota, size)])].reset_index(drop=True)
-
-
-def row_hash(rows: pandas.DataFrame, names: Sequence[str]) -> np.ndarray:
-    """[N] uint64 of each row's named columns: texts by SHA-256, mixed with the sizes by splitmix64."""
-    state = np.zeros(len(rows), dtype=np.uint64)
-    for name in names:
-        column: Any = rows[name]
-        values = column.to_numpy()
-        if values.dtype.kind not in "iuf":
-            texts = {t: int.from_bytes(hashlib.sha256(str(t).encode()).digest()[:8], "big") for t in column.unique()}
-            values = np.array([texts[t] for t in column], dtype=np.uint64)
-        state = _mix(state ^ values.astype(np.uint64))
-    return state
-
-
-def _mix(state: np.ndarray) -> np.ndarray:
-    """One step of splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014)."""
-    with np.errstate(over="ignore"):
-        state = state + np.uint64(0x9E3779B97F4A7C15)
-        state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return state ^ (state >> np.uint64(31))
-
-
-def _rounded(values: np.ndarray) -> np.ndarray:
-    """``values`` with ``MANTISSA_BITS`` bits of mantissa, which compress well."""
-    mantissa, exponent = np.frexp(np.asarray(values, dtype=np.float64))
-    return np.ldexp(np.round(mantissa * 2**MANTISSA_BITS) / 2**MANTISSA_BITS, exponent)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from perfpass.training.kernels.evaluate import evaluate
 from perfpass.training.kernels.train import train
 
-__all__ = ["train"]
+__all__ = ["evaluate", "train"]

@@ -28,6 +28,7 @@ FILES = {
     "decode_attention": ("kernels_attention", "attention", "decode"),
     "moe": ("kernels_moe", "moe", "kernel"),
     "collective": ("kernels_collective", "collective", "kernel"),
+    "torch": ("operators_fp32", "operator", "kernel"),
 }
 SHAPES = {
     "gemm": ("m", "n", "k"),
@@ -38,6 +39,7 @@ SHAPES = {
         *("moe_expert_parallel", "distribution"),
     ),
     "collective": ("operation", "n_devices", "elements"),
+    "torch": ("operator", "dimensions"),
 }
 
 
@@ -74,7 +76,7 @@ class Data:
 def load(operator: str, folder: Path | str | None = None) -> Data:
     """Records of one operator below ``folder`` (default: those of the repository). Raises FileError, FormatError."""
     name, kind, mode = FILES[operator]
-    root = Path(folder) if folder else data_directory() / "records"
+    root = (Path(folder) if folder else data_directory()) / "records"
     rows = schema.read(root / f"{name}.parquet", kind)
     return prepare(operator, rows[rows["mode"] == mode].reset_index(drop=True))
 
@@ -87,7 +89,7 @@ def prepare(operator: str, rows: pandas.DataFrame) -> Data:
     devices = [find_device(n) for n in names]
     index = rows["device"].map({n: i for i, n in enumerate(names)}).to_numpy()
     figures = Figures.of(devices, index)
-    kinds = rows["kernel"].map(family)
+    kinds = rows["operator"] if operator == "torch" else rows["kernel"].map(family)
     precision = rows["precision"].copy()
     if "kv_precision" in rows:
         precision = precision + "/" + rows["kv_precision"]
@@ -144,6 +146,23 @@ def _terms(operator: str, figures: Figures, rows: pandas.DataFrame, kinds: panda
         gated = (kinds != "nongated").to_numpy()
         columns += [rows["distribution"].map(exponent).to_numpy(), codes, gated]
         return kernel_physics.moe(figures, *columns)
+    if operator == "torch":
+        return _torch_terms(figures, rows)
     kind = rows["operation"].map(COLLECTIVES.index).to_numpy()
     width = rows["precision"].map(kernel_physics.element_bytes).to_numpy()
     return kernel_physics.collective(figures, kind, column("n_devices"), column("elements") * width)
+
+
+def _torch_terms(figures: Figures, rows: pandas.DataFrame) -> Terms:
+    """Each operator has its own sizes; the parts are put back into the order of the rows."""
+    names = rows["operator"].to_numpy()
+    parts, places = [], []
+    for name in np.unique(names):
+        at = np.flatnonzero(names == name)
+        sizes = np.array([text.split(",") for text in rows["dimensions"].iloc[at]], dtype=np.float64)
+        own = Figures(*(getattr(figures, n)[at] for n in figures.__dataclass_fields__))
+        parts.append(kernel_physics.torch_operator(own, str(name), sizes))
+        places.append(at)
+    order = np.argsort(np.concatenate(places))
+    columns = ("ramp", "work_s", "features", "compute_s", "memory_s")
+    return Terms(*(np.concatenate([getattr(p, n) for p in parts])[order] for n in columns))

@@ -6,6 +6,7 @@ other folds.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,24 +17,27 @@ from perfpass.training.kernels.data import Data
 from perfpass.training.kernels.fit import fit, inputs
 from perfpass.training.splits import groups_into_folds
 
-# Rows that versions and devices are left out of: enough for the widths, and an evaluation stays within minutes.
-SUBSAMPLE = 50_000
+# Rows that shapes, versions and devices are left out of: enough for the widths, and an evaluation stays within minutes.
+SUBSAMPLE = 30_000
 FOLDS = 5
 # Of the five folds of rows and of shapes so many are judged; each has a fifth of all rows.
 JUDGED = 2
 RECORDS = (10, 32)
-DRAWS = 3
 LEAST_ROWS = 30
 
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """Log predictions of held-out rows. ``fold`` names what was held out with each row; ``data`` are these rows."""
+    """Log predictions of held-out rows, beside those of physics and efficiencies alone (``base``).
+
+    ``fold`` names what was held out with each row; ``data`` are these rows, ``shares`` [N, 5] their regimes.
+    """
 
     split: str
     data: Data
     predicted: np.ndarray
     base: np.ndarray
+    shares: np.ndarray
     fold: np.ndarray
 
     @property
@@ -44,7 +48,8 @@ class Found:
 
 def row_groups(data: Data) -> np.ndarray:
     """[N] one text per shape and software on a device; repeats share it, so that none is on both sides of a split."""
-    return np.array([f"{s} {k}" for s, k in zip(data.shape_key, data.keys[:, -1], strict=True)])
+    _, code = np.unique(data.keys[:, -1].astype(str), return_inverse=True)
+    return np.char.add(np.char.add(data.shape_key.astype(str), " "), code.astype(str))
 
 
 def subsample(data: Data, rows: int, seed: int = 0) -> Data:
@@ -55,53 +60,60 @@ def subsample(data: Data, rows: int, seed: int = 0) -> Data:
 
 
 def run(data: Data, *, seed: int = 0) -> dict[str, Found]:
-    """All held-out predictions of one operator, by split."""
+    """All held-out predictions of one operator, by split; no versions where there is only one."""
     part = subsample(data, SUBSAMPLE, seed)
-    return {
+    found = {
         "random": grouped("random", data, row_groups(data), FOLDS, JUDGED, seed),
-        "shape": grouped("shape", data, data.shape_key, FOLDS, JUDGED, seed),
-        "version": grouped("version", part, part.release, 4, 4, seed),
+        "shape": grouped("shape", part, part.shape_key, FOLDS, JUDGED, seed),
         "device": devices(part, seed),
     }
+    if len(np.unique(part.release)) >= 4:
+        found["version"] = grouped("version", part, part.release, 4, 4, seed)
+    return found
 
 
 def grouped(split: str, data: Data, groups: np.ndarray, folds: int, judged: int, seed: int) -> Found:
     """Rows whose group was held out, by the known model."""
     fold = groups_into_folds(list(groups), min(folds, len(np.unique(groups))), seed)
-    tests, predicted, base = [], [], []
-    for i in range(min(judged, fold.max() + 1)):
-        test = np.flatnonzero(fold == i)
-        held = data.take(test)
-        fitted = fit(data.take(np.flatnonzero(fold != i)), portable=False, seed=seed)
-        tests.append(test)
-        predicted.append(fitted.predict(held, portable=False))
-        base.append(inputs(fitted.efficiencies, held, portable=False)[1])
-    rows = np.concatenate(tests)
-    return Found(split, data.take(rows), np.concatenate(predicted), np.concatenate(base), fold[rows].astype(str))
+    return _held_out(split, data, fold, list(range(min(judged, int(fold.max()) + 1))), False, seed)
 
 
 def devices(data: Data, seed: int) -> Found:
     """Rows of each device by the portable model of the others."""
-    tests, predicted, base = [], [], []
-    for name in np.unique(data.device):
-        test = np.flatnonzero(data.device == name)
+    return _held_out("device", data, data.device, sorted(np.unique(data.device)), True, seed)
+
+
+def _held_out(split: str, data: Data, fold: np.ndarray, names: Sequence[object], portable: bool, seed: int) -> Found:
+    rows, predicted, base, regimes = [], [], [], []
+    for name in names:
+        test = np.flatnonzero(fold == name)
         held = data.take(test)
-        fitted = fit(data.take(np.flatnonzero(data.device != name)), known=False, seed=seed)
-        tests.append(test)
-        predicted.append(fitted.predict(held, portable=True))
-        base.append(inputs(fitted.efficiencies, held, portable=True)[1])
-    rows = np.concatenate(tests)
-    return Found("device", data.take(rows), np.concatenate(predicted), np.concatenate(base), data.device[rows])
+        fitted = fit(data.take(np.flatnonzero(fold != name)), portable=portable, known=not portable, seed=seed)
+        _, log_base, own_shares = inputs(fitted.efficiencies, held, portable=portable)
+        rows.append(test)
+        predicted.append(fitted.predict(held, portable=portable))
+        base.append(log_base)
+        regimes.append(own_shares)
+    joined = np.concatenate(rows)
+    logs, bases, shares = (np.concatenate(p) for p in (predicted, base, regimes))
+    return Found(split, data.take(joined), logs, bases, shares, fold[joined].astype(str))
+
+
+def row_folds(data: Data, seed: int) -> np.ndarray:
+    """[N] fold of each row at random, repeats of a measurement together."""
+    return groups_into_folds(list(row_groups(data)), FOLDS, seed)
 
 
 def bounds(found: dict[str, Found]) -> dict[str, dict[str, list[float]]]:
     """Log bounds that ship, by evidence and precision, and "*" for all precisions."""
+    unseen = device_widths(found["device"])
+    version = by_precision(found["version"]) if "version" in found else unseen
     return {
         "measured": by_precision(found["random"]),
-        "version unseen": by_precision(found["version"]),
-        "software unseen": device_widths(found["device"]),
-        "device unseen": device_widths(found["device"]),
-        "device and version unseen": widened(device_widths(found["device"]), by_precision(found["version"])),
+        "version unseen": version,
+        "software unseen": unseen,
+        "device unseen": unseen,
+        "device and version unseen": widened(unseen, version),
     }
 
 
@@ -145,17 +157,19 @@ def widened(a: dict[str, list[float]], b: dict[str, list[float]]) -> dict[str, l
     return {p: [-float(np.hypot(low, other[0])), float(np.hypot(high, other[1]))] for p, (low, high) in a.items()}
 
 
-def adapted(found: Found, data_shares: np.ndarray, records: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Log predictions of left-out devices after ``records`` of their rows, and which rows were kept back from judging.
+def adapted(found: Found, groups: np.ndarray, records: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Log predictions of left-out devices after ``records`` rows of each group, and which rows [N] are judged.
 
-    Returns [N] predictions and [N] bools (row was a record). One draw.
+    A group's records correct its own rows; groups with fewer than twice as many rows are not judged.
     """
     rng = np.random.default_rng(seed)
-    predicted, used = found.predicted.copy(), np.zeros(len(found.predicted), dtype=bool)
-    for name in np.unique(found.fold):
-        rows = np.flatnonzero(found.fold == name)
-        chosen = rng.permutation(rows)[: min(records, len(rows) // 2)]
-        fitted = offsets(found.residual[chosen], data_shares[chosen])
-        predicted[rows] += data_shares[rows] @ fitted
-        used[chosen] = True
-    return predicted, used
+    predicted, judged = found.predicted.copy(), np.ones(len(found.predicted), dtype=bool)
+    for name in np.unique(groups):
+        rows = np.flatnonzero(groups == name)
+        if len(rows) < 2 * records:
+            judged[rows] = False
+            continue
+        chosen = rng.permutation(rows)[:records]
+        predicted[rows] += found.shares[rows] @ offsets(found.residual[chosen], found.shares[chosen])
+        judged[chosen] = False
+    return predicted, judged

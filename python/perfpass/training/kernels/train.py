@@ -9,14 +9,12 @@ from typing import Any
 import numpy as np
 
 from perfpass.predictors import artefacts
-from perfpass.predictors.kernel_power import power_features
 from perfpass.predictors.kernels import FEATURE_VERSION, OPERATORS
-from perfpass.training.kernels import experiments
+from perfpass.training.kernels import experiments, power
 from perfpass.training.kernels.data import SHAPES, Data, capability_of, load
-from perfpass.training.kernels.fit import Fitted, boosted, fit, inputs
+from perfpass.training.kernels.fit import fit
 
-POWER_TREES = {"max_leaves": 32, "eta": 0.1}
-POWER_ROUNDS = 120
+_SOURCES = {"aiconfigurator": "Apache-2.0", "NeuSight": "MIT"}
 
 
 def train(
@@ -26,7 +24,7 @@ def train(
     target = Path(output) if output else artefacts.shipped("kernels")
     files: dict[str, bytes] = {}
     sections: dict[str, Any] = {}
-    corpus: dict[str, Any] = {"source": "aiconfigurator", "licence": "Apache-2.0", "rows": {}}
+    corpus: dict[str, Any] = {"sources": _SOURCES, "rows": {}}
     powered: list[tuple[np.ndarray, np.ndarray]] = []
     for operator in OPERATORS:
         if not quiet:
@@ -44,10 +42,9 @@ def train(
             "ranges": ranges(data),
         }
         corpus["rows"][operator] = len(data)
-        powered.append(power_rows(data, fitted))
+        powered.append(power.rows(data, fitted)[:2])
     x, share = (np.concatenate(parts) for parts in zip(*powered, strict=True))
-    trees = boosted(x, np.log(share), POWER_ROUNDS, seed, **POWER_TREES)
-    files["power.ubj"] = artefacts.compact_trees([bytes(trees.save_raw("json"))])
+    files["power.ubj"] = artefacts.compact_trees([bytes(power.model(x, share, seed).save_raw("json"))])
     manifest = {"predictor": "kernels", "feature_version": FEATURE_VERSION, "operators": sections, "corpus": corpus}
     artefacts.write(target, manifest, files)
     return target
@@ -59,7 +56,9 @@ def software(data: Data) -> list[list[Any]]:
     from perfpass.predictors.kernel_software import family
 
     rows = data.rows.assign(
-        precision_key=data.precision, family=data.rows["kernel"].map(family), host_bound=data.host_bound
+        precision_key=data.precision,
+        family=data.rows["operator"] if data.operator == "torch" else data.rows["kernel"].map(family),
+        host_bound=data.host_bound,
     )
     groups = rows.groupby(["device", "runtime", "precision_key", "runtime_version", "family"], sort=True)
     out: list[list[Any]] = []
@@ -72,16 +71,5 @@ def software(data: Data) -> list[list[Any]]:
 
 def ranges(data: Data) -> dict[str, list[float]]:
     """Least and largest measured value of every size."""
-    texts = ("distribution", "operation", "window")
+    texts = ("distribution", "operation", "window", "operator", "dimensions")
     return {n: [float(data.rows[n].min()), float(data.rows[n].max())] for n in SHAPES[data.operator] if n not in texts}
-
-
-def power_rows(data: Data, fitted: Fitted) -> tuple[np.ndarray, np.ndarray]:
-    """Features and share of the limit of the rows with power; times are the measured ones."""
-    if "power_w" not in data.rows:
-        return np.zeros((0, 11), np.float32), np.zeros(0)
-    rows = np.flatnonzero(data.rows["power_w"].notna().to_numpy())
-    part = data.take(rows)
-    _, _, regime = inputs(fitted.efficiencies, part, portable=False)
-    x = power_features(data.operator, part.terms, part.seconds, regime, part.software[:, 3].astype(int))
-    return x, (part.rows["power_w"] / part.rows["power_limit_w"]).to_numpy()
