@@ -30,6 +30,7 @@ from perfpass.predictors.kernel_physics import COLLECTIVES, Figures, Terms
 from perfpass.predictors.kernel_power import KernelPower
 from perfpass.predictors.kernel_software import (
     FAMILIES,
+    PRECISIONS,
     TORCH_OPERATORS,
     family,
     precision_code,
@@ -323,6 +324,11 @@ class KernelPredictor:
         model = self.model(operator)
         joined = "/".join(filter(None, precision))
         software, evidence, reasons = self._software(model, found, joined, *chosen)
+        rate = PRECISIONS[precision[0]][2]
+        if rate not in found.peak_flops and evidence != "measured":
+            # Whatever runs there widens the operands or packs them: another kernel than the one that was measured.
+            evidence = "outside"
+            reasons.append(f"{found.name} has no {rate} rate")
         figures = Figures.of([found])
         terms = physics(figures, software)
         rows = len(terms.ramp)

@@ -1,4 +1,4 @@
-"""`python -m perfpass.records.build_kernels SOURCES [DIR]`: the kernel records of the repository, from their sources."""
+"""`python -m perfpass.records.build_kernels SOURCES [DIR]`: the repository's kernel records, from their sources."""
 
 from __future__ import annotations
 

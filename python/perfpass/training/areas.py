@@ -24,6 +24,7 @@ AREAS: dict[str, str] = {
     "mig": "perfpass.training.mig",
     "serving": "perfpass.training.serving",
     "nas": "perfpass.training.nas",
+    "kernels": "perfpass.training.kernels",
 }
 
 

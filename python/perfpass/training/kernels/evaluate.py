@@ -30,12 +30,13 @@ SPLIT_NAMES = {
     "device": "device, zero-shot",
 }
 _AIMS = {"gemm": (5.0, 12.0), "prefill_attention": (5.0, 12.0), "decode_attention": (5.0, 12.0)}
-_INTRO = """Single kernels of serving stacks on six GPUs (TensorRT-LLM, vLLM, SGLang, NCCL; aiconfigurator). "Shapes": no
-shape is on both sides, on any device or in any stack. "Versions": no training row is of that stack in that version.
-"Device": nothing was measured on that device; after 10 and 32 records "of the device" one correction is fitted to all
-its software, "of its software" one to each (device, stack, version, precision, kernel). Intervals: 90 % asked; the
-bounds of a fold come from the other folds, those of a device from the other devices. The plain roofline is max(FLOPs /
-peak, bytes / bandwidth, 2 us), nothing fitted; "XGBoost" sees sizes, software and device figures, not physics."""
+_INTRO = """Single kernels of serving stacks on six GPUs (TensorRT-LLM, vLLM, SGLang, NCCL; aiconfigurator). "Shapes":
+no shape is on both sides, on any device or in any stack. "Versions": no training row is of that stack in
+that version. "Device": nothing was measured on that device; after 10 and 32 records "of the device" one
+correction is fitted to all its software, "of its software" one to each (device, stack, version, precision,
+kernel). Intervals: 90 % asked; the bounds of a fold come from the other folds, those of a device from the
+other devices. The plain roofline is max(FLOPs / peak, bytes / bandwidth, 2 us), nothing fitted; "XGBoost"
+sees sizes, software and device figures, not physics."""
 ROOFLINE_FLOOR_S = 2e-6
 _BASELINE_ROWS = 30_000
 _TEXTS = ("distribution", "operation", "operator", "dimensions")
