@@ -1,7 +1,8 @@
 """The training-step predictor: the step derived from the forward graph, roofline with learned group efficiencies,
 gradient-boosted trees on what is left, conformal bounds (docs/prediction-training.md).
 
-Two ensembles, as for inference: the one for known devices sees the device's figures, the portable one never does.
+Two models, as for inference: the one for known devices sees the device's figures; the portable one never does, and has
+learned from records of inference too, because what other devices are good at shows there.
 Predicting needs NumPy and the compiled core.
 """
 
@@ -74,9 +75,10 @@ class StepPredictor:
                     f"{artefact.folder}: {name} is not what this version computes; run `perfpass train --area steps`"
                 )
         self.manifest = manifest
-        self._efficiency = np.array(manifest["efficiency"], dtype=np.float64)
-        if self._efficiency.shape != (len(SOFTWARE), len(STEP_GROUPS)):
-            raise ArtefactError(f"{artefact.folder}: efficiency has shape {self._efficiency.shape}")
+        self._efficiency = {name: np.array(manifest["efficiency"][name]) for name in ("known", "portable")}
+        for name, values in self._efficiency.items():
+            if values.shape != (len(SOFTWARE), len(STEP_GROUPS)):
+                raise ArtefactError(f"{artefact.folder}: efficiency {name} has shape {values.shape}")
         self._columns = {name: np.array(manifest["columns"][name]) for name in ("known", "portable")}
         self._artefact = artefact
         self._trees: dict[str, _core.TreeEnsemble] = {}
@@ -116,11 +118,11 @@ class StepPredictor:
 
         ``newer_software`` False: the run is with the software of the records (torch 1.12 and older).
         """
-        vector = step_vector(step, device, workload, self._efficiency, byte_scale)
-        distance = float(nearest(fingerprint(forward, workload.batch)[None], self._fingerprints)[0])
         measured = self._measured(device, workload)
-        support, beyond = self._support(forward, device, workload, distance, measured, newer_software)
         ensemble = "known" if measured else "portable"
+        vector = step_vector(step, device, workload, self._efficiency[ensemble], byte_scale)
+        distance = float(nearest(fingerprint(forward, workload.batch)[None], self._fingerprints)[0])
+        support, beyond = self._support(forward, device, workload, distance, measured, newer_software)
         x = np.ascontiguousarray(vector.values[None, self._columns[ensemble]])
         first, last = TREES_FADE
         fade = float(np.clip((last - distance) / (last - first), 0.0, 1.0))
@@ -153,7 +155,7 @@ class StepPredictor:
         """Of EVIDENCE, for a device without records at a precision; bf16 and its autocast run as fp16 and its."""
         name = {"bf16": "fp16", "amp_bf16": "amp", "tf32": "fp32"}.get(precision, precision)
         known = {d for d, entries in self.manifest["measured"].items() for e in entries if e["precision"] == name}
-        if device.kind == "cpu":
+        if device.kind == "cpu" or device.vendor not in self.manifest["support"]["vendors"]:
             return EVIDENCE[2]
         return EVIDENCE[0] if len(known) > 1 else EVIDENCE[1] if known else EVIDENCE[2]
 
@@ -210,11 +212,12 @@ class StepPredictor:
                 f"learned from steps with torch {support['newest_torch']} and older; newer releases were not measured",
             )
         if device.id not in self.manifest["measured"]:
-            kind = "outside" if device.kind == "cpu" else "near"
+            # Our own records of a CPU lie within the width of what is unmeasured; nothing vouches for other vendors.
+            vendor = device.kind == "cpu" or device.vendor in support["vendors"]
             note(
-                _LEVELS.index(kind),
+                1 if vendor and device.kind != "cpu" else 2,
                 f"no training step was measured on {device.name}; the roofline carries over what others showed",
-                vouched=True,
+                vouched=vendor,
             )
         elif measured is None:
             asked = f"{workload.precision} {workload.runtime} {workload.layout}"

@@ -11,7 +11,7 @@ from perfpass.predictors.intervals import ConformalTable, conformal, pooled_widt
 from perfpass.predictors.steps import EVIDENCE, LEAST_DEVICE_ROWS
 from perfpass.training.splits import folds_of
 from perfpass.training.steps import model
-from perfpass.training.steps.dataset import Dataset
+from perfpass.training.steps.dataset import Dataset, Inference
 
 NETWORK_SPLITS = ("random", "architecture", "family")
 # Distances that part the residuals; fewer than for inference, as there are fewer rows.
@@ -38,7 +38,7 @@ def unseen_networks(dataset: Dataset, folds: int, *, seed: int) -> Residuals:
     rows, parts = dataset.rows, []
     for split in NETWORK_SPLITS:
         for fold in folds_of(split, rows.architecture, rows.family, rows.device, folds, seed):
-            found = model.held_out(dataset, fold.train, fold.test, portable=False, seed=seed)
+            found = model.held_out(dataset, fold.train, fold.test, seed=seed)
             parts.append(Residuals(np.log(dataset.step_s[fold.test] / found.predicted_s), found.distance, fold.test))
     return Residuals.joined(parts)
 
@@ -71,12 +71,14 @@ class Experiment:
     alone: np.ndarray
 
 
-def unseen_devices(dataset: Dataset, *, seed: int, say: Callable[[str], None] = lambda text: None) -> list[Experiment]:
-    """Every device left out, by rising name."""
+def unseen_devices(
+    dataset: Dataset, others: Inference, *, seed: int, say: Callable[[str], None] = lambda text: None
+) -> list[Experiment]:
+    """Every device left out, its records of inference too, by rising name."""
     rows, out = dataset.rows, []
     precision = rows.precision.to_numpy()
     for fold in folds_of("device", rows.architecture, rows.family, rows.device):
-        found = model.held_out(dataset, fold.train, fold.test, portable=True, seed=seed)
+        found = model.held_out(dataset, fold.train, fold.test, others=others, seed=seed)
         alone = ~np.isin(precision[fold.test], np.unique(precision[fold.train]))
         # As StepPredictor: trees have nothing to say of a precision that no record has.
         predicted = np.where(alone, found.base_s, found.predicted_s)

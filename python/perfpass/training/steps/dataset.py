@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,15 @@ from perfpass import backward
 from perfpass.backward import StepOptions, StepTable
 from perfpass.devices import Device, device
 from perfpass.features.table import OperatorColumns
+from perfpass.graph import OPERATORS
 from perfpass.predictors.roofline import Workload
 from perfpass.predictors.roofline_features import fingerprint
 from perfpass.predictors.step_features import StepSums, features, software_index, step_sums
 
 # torchvision's runs do not state their torch; the sources' dates say 1.0 to 1.7.
 _UNSTATED_TORCH = "1.7"
+# Records of inference that the portable model learns from too; more made no difference.
+INFERENCE_ROWS = 3000
 
 
 @dataclass(frozen=True)
@@ -116,3 +119,56 @@ def load(folder: Path | str | None = None) -> Dataset:
         np.array(scale),
         missing,
     )
+
+
+@dataclass(frozen=True)
+class Inference:
+    """M records of eager inference on GPUs, as steps that end with the forward pass."""
+
+    sums: StepSums
+    software: np.ndarray
+    latency_s: np.ndarray
+    device: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.latency_s)
+
+
+def inference(folder: Path | str | None = None, size: int = INFERENCE_ROWS) -> Inference:
+    """``size`` records of inference, evenly over all in a fixed order: what devices are good at. Raises FileError."""
+    from perfpass.records import tables, vision
+
+    root = Path(folder) if folder else None
+    rows = vision.load(root / "records" / "vision.parquet" if root else None)
+    known = tables.load(root / "graphs" if root else None)
+    rows = rows[(rows["mode"] == "inference") & (rows.runtime == "torch") & (rows.n_devices == 1)]
+    rows = rows[[key in known for key in zip(rows.source, rows.model, rows.img_size, strict=True)]]
+    rows = rows.sort_values(["device", "precision", "layout", "runtime_version", "model", "img_size", "batch", "run"])
+    rows = rows.iloc[np.unique(np.linspace(0, len(rows) - 1, min(size, len(rows))).astype(int))].reset_index(drop=True)
+    sums, software = [], []
+    for row in rows.itertuples():
+        bits = 32 if row.precision in ("fp32", "fp64") else 16
+        table = known.table(row.source, row.model, row.img_size, row.batch, bits)
+        elements = table.statics["input_elements_per_sample"] * row.batch
+        version = row.runtime_version or _UNSTATED_TORCH
+        chosen = StepOptions(
+            "none", autocast=row.precision.startswith("amp"), separate_attention=version.startswith(("0", "1"))
+        )
+        width = {"fp64": 8, "fp32": 4}.get(row.precision, 2)
+        workload = Workload(
+            row.batch, row.precision, row.runtime, row.layout, version, elements * width * (row.timing != "device_only")
+        )
+        scale = 2.0 if row.precision == "fp64" else 1.0
+        target = device(row.device)
+        sums.append(step_sums(_forward_alone(step_of(table, chosen, elements, bits)), target, workload, scale))
+        software.append(software_index(target, workload))
+    latency = rows.latency_ms.to_numpy(np.float64) * 1e-3
+    return Inference(StepSums.stacked(sums), np.array(software), latency, rows.device.to_numpy())
+
+
+def _forward_alone(step: StepTable) -> StepTable:
+    """The rows of the forward pass, without the loss."""
+    loss = (step.source < 0) & (np.asarray(step.op) == OPERATORS.index("loss"))
+    kept = (step.part == backward.FORWARD) & ~loss
+    columns = {f.name: getattr(step, f.name) for f in fields(step)}
+    return StepTable(**{n: c[kept] if isinstance(c, np.ndarray) else c for n, c in columns.items()})

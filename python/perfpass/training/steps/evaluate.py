@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from perfpass.backward import PARTS
 from perfpass.predictors.roofline import GROUPS, Workload
 from perfpass.predictors.step_features import DEVICE_FEATURES, FEATURES, SOFTWARE_FEATURES
 from perfpass.training.section import Section
 from perfpass.training.splits import Fold, folds_of, set_aside
-from perfpass.training.steps import calibrate, model
-from perfpass.training.steps.dataset import Dataset, load
+from perfpass.training.steps import calibrate, model, outside
+from perfpass.training.steps.dataset import Dataset, Inference, inference, load
 
 FOLDS = 5
 CALIBRATION_SIZES = (10, 32)
@@ -77,7 +77,8 @@ def evaluate(folder: str | None = None, seed: int = 0, *, folds: int = FOLDS, qu
     for split, found in held.items():
         found.baselines["3 x inference (shipped vision predictor, which has seen all networks)"] = tripled
         _grade(dataset, section, split, found, known, ~aside)
-    _devices(dataset, section, ~aside, seed, say)
+    _devices(dataset, inference(folder), section, ~aside, seed, say)
+    outside.grade(section, Path(folder) if folder else None, seed)
     return section
 
 
@@ -86,7 +87,7 @@ def _held_out(dataset: Dataset, split: str, folds: int, seed: int, say: Any) -> 
     every = list(folds_of(split, rows.architecture, rows.family, rows.device, folds, seed))
     found = _Split(every, np.empty(n), np.empty(n))
     for fold in every:
-        held = model.held_out(dataset, fold.train, fold.test, portable=False, seed=seed)
+        held = model.held_out(dataset, fold.train, fold.test, seed=seed)
         found.predicted_s[fold.test], found.distance[fold.test] = held.predicted_s, held.distance
         residual = np.log(dataset.step_s[fold.test] / held.predicted_s)
         found.residuals.append(calibrate.Residuals(residual, held.distance, fold.test))
@@ -169,10 +170,10 @@ def _three_inferences(dataset: Dataset) -> np.ndarray:
     return out
 
 
-def _devices(dataset: Dataset, section: Section, graded: np.ndarray, seed: int, say: Any) -> None:
+def _devices(dataset: Dataset, others: Inference, section: Section, graded: np.ndarray, seed: int, say: Any) -> None:
     """Each device unseen: zero-shot, then scaled by a few calibration records."""
     generator = np.random.default_rng(seed)
-    experiments = calibrate.unseen_devices(dataset, seed=seed, say=say)
+    experiments = calibrate.unseen_devices(dataset, others, seed=seed, say=say)
     pooled: dict[str, list[np.ndarray]] = {}
     for e in experiments:
         kept = graded[e.rows]
@@ -209,15 +210,3 @@ def scale(residual: np.ndarray, precision: np.ndarray, asked: np.ndarray) -> np.
         own = residual[precision == name]
         out[asked == name] = (len(own) * np.median(own) + 4 * overall) / (len(own) + 4)
     return out
-
-
-def parts_of_time(dataset: Dataset, efficiency: np.ndarray) -> dict[str, float]:
-    """Mean share of the base time by part of the step, for the documentation."""
-    from perfpass.predictors.step_features import STEP_GROUPS
-
-    time = dataset.sums.seconds * efficiency[dataset.software]
-    share = time / time.sum(axis=1, keepdims=True)
-    part = np.array(
-        [3 if g == "optimizer" else 2 if g.endswith(":weight") else g.endswith(":data") for g in STEP_GROUPS]
-    )
-    return {name: float(share[:, part == i].sum(axis=1).mean()) for i, name in enumerate(PARTS)}

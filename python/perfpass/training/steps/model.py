@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 
 from perfpass.predictors.intervals import nearest
-from perfpass.predictors.step_features import DEVICE_FEATURES, FEATURES, SOFTWARE, STEP_GROUPS
+from perfpass.predictors.step_features import (
+    DEVICE_FEATURES,
+    FEATURES,
+    SOFTWARE,
+    STEP_GROUPS,
+    StepSums,
+    features,
+)
 from perfpass.predictors.steps import TREES_FADE
-from perfpass.training.steps.dataset import Dataset
+from perfpass.training.steps.dataset import Dataset, Inference
 
 # Chosen on the families that `evaluate` does not report (docs/prediction-training.md).
 TREES = {
@@ -33,35 +40,89 @@ ROUNDS = 500
 PRIOR_FACTOR = 1.5
 PRIOR_WEIGHT = 3e-4
 _LEAST_ROWS = 50
+# A record of inference counts as this share of a step.
+INFERENCE_WEIGHT = 0.1
 # Rows whose host needs over this share of their time to issue kernels must not bend the factors.
 _ISSUE_BOUND = 0.3
 
 
-def fit_efficiency(dataset: Dataset, rows: np.ndarray) -> np.ndarray:
-    """[len(SOFTWARE), len(STEP_GROUPS)] factors on roofline time, from the given rows alone.
+@dataclass(frozen=True)
+class Rows:
+    """What a model is fitted on: steps, and for the portable model records of inference beside them.
+
+    ``sums`` stacked [N], ``software``, ``measured_s`` and ``weight`` [N].
+    """
+
+    sums: StepSums
+    software: np.ndarray
+    measured_s: np.ndarray
+    weight: np.ndarray
+
+    @classmethod
+    def of(cls, dataset: Dataset, rows: np.ndarray) -> Rows:
+        """Rows of the dataset."""
+        sums = _taken(dataset.sums, rows)
+        return cls(sums, dataset.software[rows], dataset.step_s[rows], np.ones(len(rows)))
+
+    def beside(self, others: Inference, kept: np.ndarray) -> Rows:
+        """These rows and the records of inference ``kept``."""
+        joined = [(getattr(self.sums, f.name), getattr(others.sums, f.name)[kept]) for f in fields(StepSums)]
+        return Rows(
+            StepSums(*(np.concatenate(pair) for pair in joined)),
+            np.concatenate([self.software, others.software[kept]]),
+            np.concatenate([self.measured_s, others.latency_s[kept]]),
+            np.concatenate([self.weight, np.full(int(kept.sum()), INFERENCE_WEIGHT)]),
+        )
+
+
+def _taken(sums: StepSums, rows: np.ndarray) -> StepSums:
+    return StepSums(*(getattr(sums, f.name)[rows] for f in fields(StepSums)))
+
+
+def fit_efficiency(rows: Rows) -> np.ndarray:
+    """[len(SOFTWARE), len(STEP_GROUPS)] factors on roofline time.
 
     Non-negative least squares on the relative error of the sum. Software without rows takes the factors of all rows.
     """
-    overall = _factors(dataset, rows, np.full(len(STEP_GROUPS), PRIOR_FACTOR))
+    everything = np.ones(len(rows.software), dtype=bool)
+    overall = _factors(rows, everything, np.full(len(STEP_GROUPS), PRIOR_FACTOR))
     out = np.tile(overall, (len(SOFTWARE), 1))
     for s in range(len(SOFTWARE)):
-        own = rows[dataset.software[rows] == s]
-        if len(own) >= _LEAST_ROWS:
-            out[s] = _factors(dataset, own, overall)
+        own = rows.software == s
+        if own.sum() >= _LEAST_ROWS:
+            out[s] = _factors(rows, own, overall)
     return out
 
 
-def _factors(dataset: Dataset, rows: np.ndarray, prior: np.ndarray) -> np.ndarray:
+def _factors(rows: Rows, kept: np.ndarray, prior: np.ndarray) -> np.ndarray:
     from scipy.optimize import nnls
 
-    sums, measured = dataset.sums, dataset.step_s[rows]
-    on_device = np.maximum(measured - sums.copy_s[rows], 0.3 * measured)
-    a = sums.seconds[rows] / on_device[:, None]
+    sums, measured = rows.sums, rows.measured_s[kept]
+    on_device = np.maximum(measured - sums.copy_s[kept], 0.3 * measured)
+    a = sums.seconds[kept] / on_device[:, None]
     total = a.sum(axis=1)
-    a = a[(total > np.median(total) / 4) & (sums.issue_s[rows] < _ISSUE_BOUND * on_device)]
+    usable = (total > np.median(total) / 4) & (sums.issue_s[kept] < _ISSUE_BOUND * on_device)
+    a, root = a[usable], np.sqrt(rows.weight[kept][usable])
     weight = np.sqrt(PRIOR_WEIGHT * max(len(a), 1))
-    stacked = np.concatenate([a, weight * np.eye(len(prior))])
-    return np.maximum(nnls(stacked, np.concatenate([np.ones(len(a)), weight * prior]))[0], 0.02)
+    stacked = np.concatenate([a * root[:, None], weight * np.eye(len(prior))])
+    return np.maximum(nnls(stacked, np.concatenate([root, weight * prior]))[0], 0.02)
+
+
+@dataclass(frozen=True)
+class Model:
+    """Efficiencies, and trees on the features ``columns``."""
+
+    efficiency: np.ndarray
+    booster: Any
+    columns: np.ndarray
+
+
+def fit(rows: Rows, *, portable: bool, seed: int = 0, rounds: int = ROUNDS) -> Model:
+    """The whole model from the given rows alone."""
+    efficiency = fit_efficiency(rows)
+    x, base = features(rows.sums, efficiency[rows.software])
+    seen = columns(portable)
+    return Model(efficiency, fit_trees(x[:, seen], np.log(rows.measured_s / base), rows.weight, seed, rounds), seen)
 
 
 def columns(portable: bool) -> np.ndarray:
@@ -69,11 +130,11 @@ def columns(portable: bool) -> np.ndarray:
     return np.array([i for i, name in enumerate(FEATURES) if not (portable and name in DEVICE_FEATURES)])
 
 
-def fit_trees(x: np.ndarray, target: np.ndarray, *, seed: int = 0, rounds: int = ROUNDS) -> Any:
+def fit_trees(x: np.ndarray, target: np.ndarray, weight: np.ndarray, seed: int = 0, rounds: int = ROUNDS) -> Any:
     """A booster for ``target`` [N] = log(measured / base) on the features ``x`` [N, F]."""
     import xgboost
 
-    return xgboost.train({**TREES, "seed": seed}, xgboost.DMatrix(x, target), rounds)
+    return xgboost.train({**TREES, "seed": seed}, xgboost.DMatrix(x, target, weight=weight), rounds)
 
 
 @dataclass(frozen=True)
@@ -88,18 +149,29 @@ class HeldOut:
 
 
 def held_out(
-    dataset: Dataset, train: np.ndarray, test: np.ndarray, *, portable: bool, seed: int = 0, rounds: int = ROUNDS
+    dataset: Dataset,
+    train: np.ndarray,
+    test: np.ndarray,
+    *,
+    others: Inference | None = None,
+    seed: int = 0,
+    rounds: int = ROUNDS,
 ) -> HeldOut:
-    """Efficiencies and trees from the rows ``train`` alone, asked about the rows ``test``."""
+    """A model from the rows ``train`` alone, asked about the rows ``test``.
+
+    With ``others`` it is the portable one, which learns from inference too, but not on the devices of ``test``.
+    """
     import xgboost
 
-    x, base = dataset.features(fit_efficiency(dataset, train))
-    seen = columns(portable)
-    booster = fit_trees(x[np.ix_(train, seen)], np.log(dataset.step_s / base)[train], seed=seed, rounds=rounds)
+    known = Rows.of(dataset, train)
+    if others is not None:
+        known = known.beside(others, ~np.isin(others.device, dataset.rows.device.to_numpy()[test]))
+    found = fit(known, portable=others is not None, seed=seed, rounds=rounds)
+    x, base = dataset.features(found.efficiency)
     distance = distances(dataset, train, test)
     first, last = TREES_FADE
     weight = np.clip((last - distance) / (last - first), 0.0, 1.0)
-    predicted = base[test] * np.exp(weight * booster.predict(xgboost.DMatrix(x[np.ix_(test, seen)])))
+    predicted = base[test] * np.exp(weight * found.booster.predict(xgboost.DMatrix(x[np.ix_(test, found.columns)])))
     return HeldOut(predicted, base[test], distance, x, base)
 
 

@@ -13,7 +13,7 @@ from perfpass.predictors import artefacts
 from perfpass.predictors.step_features import FEATURES, SCHEMA_VERSION, SOFTWARE, STEP_GROUPS
 from perfpass.training.constants import MEMORY, POWER
 from perfpass.training.steps import calibrate, model
-from perfpass.training.steps.dataset import Dataset, load
+from perfpass.training.steps.dataset import Dataset, inference, load
 
 SEEDS = 2
 CALIBRATION_FOLDS = 4
@@ -37,20 +37,20 @@ def train(folder: str | None = None, output: str | None = None, *, seed: int = 0
     dataset = load(folder)
     say(f"{len(dataset)} records of {dataset.rows.model.nunique()} models on {len(dataset.devices)} devices")
     everything = np.arange(len(dataset))
-    efficiency = model.fit_efficiency(dataset, everything)
-    x, base = dataset.features(efficiency)
-    files = {}
-    for name, portable in (("known", False), ("portable", True)):
-        seen = model.columns(portable)
-        target_log = np.log(dataset.step_s / base)
-        boosters = [model.fit_trees(x[:, seen], target_log, seed=seed + i) for i in range(SEEDS)]
-        files[f"{name}.ubj"] = artefacts.compact_trees([bytes(b.save_raw("json")) for b in boosters])
+    others = inference(folder)
+    steps = model.Rows.of(dataset, everything)
+    joint = steps.beside(others, np.ones(len(others), dtype=bool))
+    files, efficiency = {}, {}
+    for name, rows in (("known", steps), ("portable", joint)):
+        fitted = [model.fit(rows, portable=name == "portable", seed=seed + i) for i in range(SEEDS)]
+        files[f"{name}.ubj"] = artefacts.compact_trees([bytes(m.booster.save_raw("json")) for m in fitted])
+        efficiency[name] = [[round(float(v), 5) for v in row] for row in fitted[0].efficiency]
         say(f"trees {name}")
     prints = np.unique(np.round(dataset.fingerprints * 256), axis=0) / 256
     files["fingerprints.npy"] = artefacts.array_bytes(prints.astype(np.float16))
     found = calibrate.unseen_networks(dataset, CALIBRATION_FOLDS, seed=seed + 100)
     say("held-out networks for the intervals")
-    experiments = calibrate.unseen_devices(dataset, seed=seed, say=say)
+    experiments = calibrate.unseen_devices(dataset, others, seed=seed, say=say)
     unseen = {name: round(value, 4) for name, value in calibrate.widths(experiments).items()}
     manifest: dict[str, Any] = {
         "predictor": "steps",
@@ -58,7 +58,7 @@ def train(folder: str | None = None, output: str | None = None, *, seed: int = 0
         "features": list(FEATURES),
         "groups": list(STEP_GROUPS),
         "software": list(SOFTWARE),
-        "efficiency": [[round(float(v), 5) for v in row] for row in efficiency],
+        "efficiency": efficiency,
         "columns": {name: model.columns(name == "portable").tolist() for name in ("known", "portable")},
         "conformal": {name: table.to_dict() for name, table in calibrate.tables(dataset, found).items()},
         # No CPU was measured in the corpus: what is left of the roofline there is as little known as it can be.
@@ -69,6 +69,7 @@ def train(folder: str | None = None, output: str | None = None, *, seed: int = 0
         "corpus": {
             "name": "vision training: timm benchmarks and torchvision on pytorch-gpu-benchmark",
             "rows": len(dataset),
+            "rows_of_inference": len(others),
             "models": int(dataset.rows.model.nunique()),
             "architectures": int(dataset.rows.architecture.nunique()),
             "families": int(dataset.rows.family.nunique()),
@@ -97,6 +98,7 @@ def _support(dataset: Dataset) -> dict[str, Any]:
         "measured": measured,
         "support": {
             "newest_torch": _NEWEST_TORCH,
+            "vendors": sorted({d.vendor for d in dataset.devices.values()}),
             "operators": sorted(OPERATORS[i] for i in operators),
             "macs_per_sample": [min(macs), max(macs)],
             "batch": [int(rows.batch.min()), int(rows.batch.max())],
