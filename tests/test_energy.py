@@ -105,6 +105,15 @@ def test_larger_batches_take_less_energy_per_token(predictor):
     json.dumps(found[0].to_dict(), allow_nan=False)
 
 
+def test_energy_at_a_known_rate_never_asks_for_more_than_the_boards_give(predictor):
+    served = features.Served(language_model("llama-3.1-8b"), device("h100"), 2, 64, 1000, 400, "chat")
+    for rate in (50.0, 2000.0, 1e6):
+        found = predictor.serving_at_rate(served, rate).value
+        assert found.high <= 2 * 700 / rate * (1 + 1e-9)
+    slow, fast = (predictor.serving_at_rate(served, r).value.median for r in (500.0, 2000.0))
+    assert fast < slow
+
+
 def test_what_was_not_measured_is_said_and_widens(predictor):
     model = language_model("llama-3.1-8b")
     seen = predictor.serving(features.Served(model, device("h100"), 1, 64, 200, 400, "chat"))

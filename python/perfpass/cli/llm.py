@@ -9,18 +9,22 @@ from typing import Any
 
 def run(options: Any) -> int:
     """Prints the prediction as a table or JSON."""
-    from perfpass.devices import add_file
+    from perfpass.cli.costing import cost_options
+    from perfpass.devices import add_file, device
     from perfpass.llm import Parallelism
+    from perfpass.llm.energy import per_million_tokens
     from perfpass.predictors.serving import predict_llm
 
     for path in options.device_file:
         add_file(path)
+    # Before the model is read: a wrong table should not cost the time of a prediction.
+    asked, target = cost_options(options), device(options.device)
     prefill = None
     if options.prefill_workers:
         prefill = Parallelism.of(options.prefill_tp, options.prefill_pp, options.prefill_dp)
     found = predict_llm(
         options.model,
-        options.device,
+        target,
         input_length=options.input_length,
         output_length=options.output_length,
         concurrency=options.concurrency,
@@ -36,9 +40,15 @@ def run(options: Any) -> int:
         prefill=prefill,
         prefill_workers=options.prefill_workers or 0,
     )
+    cost = per_million_tokens(found, target, asked) if asked else None
     if options.json:
-        json.dump(found.to_dict(), sys.stdout, indent=2, allow_nan=False)
+        content = {**found.to_dict(), **({"cost": cost.to_dict()} if cost else {})}
+        json.dump(content, sys.stdout, indent=2, allow_nan=False)
         print()
     else:
+        from perfpass.deploy.cost import table
+
         print(found)
+        if cost:
+            print(f"\n{table(cost)}")
     return 0

@@ -297,6 +297,7 @@ def _add_llm(commands: Any) -> None:
     )
     command.add_argument("--json", action="store_true", help="JSON on stdout instead of a table")
     command.add_argument("--device-file", action="append", default=[], metavar="FILE", help="TOML of more devices")
+    add_cost_options(command)
 
 
 _OPERATOR_EPILOG = """\

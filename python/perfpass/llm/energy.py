@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from perfpass.deploy.cost import Cost, Options, cost
 from perfpass.devices import Device
 from perfpass.errors import ArgumentError
 from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.costs import ELEMENT_BYTES
 from perfpass.llm.prediction import LlmPrediction
-from perfpass.prediction import Interval, Support
+from perfpass.prediction import Interval, Support, SupportLevel
 from perfpass.predictors.energy import EnergyPredictor, Measured
 from perfpass.predictors.energy_features import Served
 from perfpass.predictors.generation import RUNTIMES, GenerationPredictor, batch_of
@@ -24,9 +26,10 @@ _LEAST_FACTOR = 1.6
 def with_energy(found: LlmPrediction, model: LanguageModel, device: Device) -> LlmPrediction:
     """``found`` with joules per output token of all GPUs, mean watts of one, and offline tokens per second.
 
-    Energy was measured on vLLM of 2024 in 16 bits, aggregated; anything else widens the interval and is said. Power is
-    energy times throughput, between the device's idle and its limit. Offline throughput is left out for runtimes and
-    splits without records.
+    Energy is that at the predicted rate of tokens: joules for bytes and FLOPs, watts while the GPUs are held. It was
+    measured on vLLM of 2024 in 16 bits, aggregated; anything else widens the interval and is said. Power is energy
+    times rate, between the device's idle and its limit. Offline throughput is left out for runtimes and splits
+    without records.
     """
     energy = energy_per_token(found, model, device)
     watts = [v * found.output_tokens_per_s.median / found.serving.gpus for v in _bounds(energy.value)]
@@ -47,19 +50,21 @@ def _bounds(interval: Interval) -> tuple[float, float, float]:
 
 
 def energy_per_token(found: LlmPrediction, model: LanguageModel, device: Device) -> Measured:
-    """Joules per output token, prompts included, of all GPUs of a replica."""
+    """Joules per output token of the whole deployment, prompts included, at the predicted rate."""
     serving = found.serving
     size = ELEMENT_BYTES[serving.quantization.moe if model.is_mixture else serving.quantization.gemm]
     served = Served(
         model,
         device,
-        serving.parallelism.gpus,
+        serving.gpus,
         max(serving.concurrency / serving.workers, 1.0),
         serving.input_length,
         serving.output_length,
         weight_bytes=size,
     )
-    energy = EnergyPredictor.load().serving(served)
+    rate = found.output_tokens_per_s
+    predictor = EnergyPredictor.load()
+    energy = predictor.serving_at_rate(served, rate.median)
     beyond = []
     if size != _16_BITS:
         beyond.append("energy was measured with 16-bit weights only")
@@ -67,13 +72,19 @@ def energy_per_token(found: LlmPrediction, model: LanguageModel, device: Device)
         beyond.append("energy was measured on aggregated servers only; prefill workers count as the others")
     if serving.runtime != "vllm":
         beyond.append(f"energy was measured on vLLM only, not {serving.runtime}")
-    if not beyond:
-        return energy
+    # The rate's own bounds move the energy too; errors of the two are taken as independent, so squares add.
     value = energy.value
-    low = min((value.low / value.median) ** 2, 1 / _LEAST_FACTOR)
-    high = max((value.high / value.median) ** 2, _LEAST_FACTOR)
-    wider = Interval(value.median, value.median * low, value.median * high, value.unit, value.coverage)
-    return Measured(wider, Support("outside", (*energy.support.reasons, *beyond)), energy.kind)
+    slow = predictor.serving_at_rate(served, rate.low).value.median
+    fast = predictor.serving_at_rate(served, rate.high).value.median
+    low = np.hypot(np.log(value.median / value.low), np.log(max(value.median / min(fast, value.median), 1.0)))
+    high = np.hypot(np.log(value.high / value.median), np.log(max(slow, value.median) / value.median))
+    if beyond:
+        low, high = (max(2 * float(w), float(np.log(_LEAST_FACTOR))) for w in (low, high))
+    wider = Interval(
+        value.median, value.median * float(np.exp(-low)), value.median * float(np.exp(high)), value.unit, value.coverage
+    )
+    level: SupportLevel = "outside" if beyond else energy.support.level
+    return Measured(wider, Support(level, (*energy.support.reasons, *beyond)), energy.kind)
 
 
 def _offline(found: LlmPrediction, model: LanguageModel, device: Device) -> Interval | None:

@@ -19,6 +19,7 @@ from perfpass.predictors.components import UNSEEN_MODEL, Bounds, Fitted, Form, R
 # Name of a quantity -> its form and unit.
 QUANTITIES: Mapping[str, tuple[Form, str]] = {
     "serving_energy": (features.SERVING, "J/token"),
+    "serving_energy_at_rate": (features.SERVING_AT_RATE, "J/token"),
     "batch1_energy": (features.BATCH1, "J/response"),
     "diffusion_energy": (features.DIFFUSION, "J/sample"),
     "offline_power": (features.OFFLINE_POWER, "W"),
@@ -64,6 +65,12 @@ class EnergyPredictor:
     def serving(self, served: features.Served) -> Measured:
         """Joules per output token of all GPUs together, prompts included; vLLM of 2024, 16 bits."""
         return self._one("serving_energy", features.serving_rows([served]))
+
+    def serving_at_rate(self, served: features.Served, tokens_per_s: float) -> Measured:
+        """The same where output tokens per second of the deployment are known; at most what the boards' limits give."""
+        found = self._one("serving_energy_at_rate", features.serving_at_rate_rows([served], [tokens_per_s]))
+        most = served.devices * served.device.power_limit_w / tokens_per_s
+        return Measured(_capped(found.value, most), found.support)
 
     def batch1(self, served: features.Served) -> Measured:
         """Joules per response in eager PyTorch at batch 1 on one GPU."""

@@ -64,6 +64,18 @@ SERVING = Form(
     noise=0.002,
     support=("device unseen", "seen"),
 )
+# With the rate of tokens known, time is: what is left are joules moved and computed, and watts while the GPUs are held.
+SERVING_AT_RATE = Form(
+    components=("held", "weights", "cache", "flops", "prefill_flops", "messages"),
+    workload={"log2_batch": 3.0, "log2_devices": 2.0, "log_output": 2.0, "log_held": 2.0},
+    traits=_LLM_TRAITS,
+    categories=("device", "task", "model"),
+    levels=((), ("device",)),
+    averaged=(),
+    terms=SERVING.terms,
+    noise=0.002,
+    support=("device unseen", "seen"),
+)
 BATCH1 = Form(
     components=("weights", "cache", "flops", "layer_wait", "token_wait", "request"),
     workload={"log_output": 1.0},
@@ -200,6 +212,18 @@ def serving_rows(served: Sequence[Served]) -> Rows:
         traits.append(_llm_traits(s.model, 500.0))
     categories = [(s.device.id, s.task, s.model.name) for s in served]
     return _rows(components, workload, traits, categories)
+
+
+def serving_at_rate_rows(served: Sequence[Served], tokens_per_s: Sequence[float]) -> Rows:
+    """Rows of `SERVING_AT_RATE`: joules per output token where ``tokens_per_s`` [N] of each deployment are known."""
+    plain = serving_rows(served)
+    kept = [SERVING.components.index(name) for name in SERVING_AT_RATE.components[1:]]
+    held = np.array(
+        [0.1 * s.device.power_limit_w * s.devices / rate for s, rate in zip(served, tokens_per_s, strict=True)]
+    )
+    workload = np.concatenate([plain.workload, np.log(held)[:, None]], axis=1)
+    components = np.concatenate([held[:, None], plain.components[:, kept]], axis=1)
+    return Rows(components, workload, plain.traits, plain.categories, plain.apart)
 
 
 def batch1_rows(served: Sequence[Served]) -> Rows:

@@ -97,7 +97,9 @@ def predict_llm(
         prefill_workers=prefill_workers,
         quantization=quantization(read, precision, kv_precision),
     )
-    return ServingPredictor.load().predict(read, target, serving)
+    from perfpass.llm.energy import with_energy
+
+    return with_energy(ServingPredictor.load().predict(read, target, serving), read, target)
 
 
 def quantization(model: LanguageModel, precision: str | Quantization | None, kv: str | None) -> Quantization:

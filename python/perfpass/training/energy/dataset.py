@@ -43,7 +43,7 @@ def load(folder: str | None = None) -> dict[str, Quantity]:
     root = (Path(folder) if folder else data_directory()) / "records"
     generation = schema.read(root / "generation.parquet", "generation")
     quantities = [
-        _serving(generation[generation.run == "llm"]),
+        *_serving(generation[generation.run == "llm"]),
         _batch1(generation[generation.run == "legacy_llm_batch1"]),
         _diffusion(generation[generation.run == "diffusion"]),
         _offline_power(generation[generation.power_w.notna() & generation.run.isin(["power_results", "perf_model"])]),
@@ -100,7 +100,7 @@ def _architectures(rows: Rows, names: Any) -> np.ndarray:
     return np.array([named[key] for key in keys], dtype=object)
 
 
-def _serving(table: pandas.DataFrame) -> Quantity:
+def _serving(table: pandas.DataFrame) -> tuple[Quantity, Quantity]:
     table, models, devices = _readable(table)
     served = []
     for r in table.itertuples():
@@ -112,9 +112,11 @@ def _serving(table: pandas.DataFrame) -> Quantity:
             )
         )
     rows = features.serving_rows(served)
-    per_token = table.power_w / table.throughput_per_s
-    return _quantity(
-        "serving_energy", "J/token", features.SERVING, rows, per_token, table, _architectures(rows, table.model)
+    at_rate = features.serving_at_rate_rows(served, table.throughput_per_s)
+    per_token, models_of = table.power_w / table.throughput_per_s, _architectures(rows, table.model)
+    return (
+        _quantity("serving_energy", "J/token", features.SERVING, rows, per_token, table, models_of),
+        _quantity("serving_energy_at_rate", "J/token", features.SERVING_AT_RATE, at_rate, per_token, table, models_of),
     )
 
 

@@ -16,11 +16,12 @@ from perfpass.training.splits import Fold
 
 INTRO = """
 Energy and power that were measured, each learned by itself. serving_energy: joules per output token of all GPUs under
-load, prompts included (ML.ENERGY leaderboard v2). batch1_energy: joules per response, eager PyTorch (first edition).
-diffusion_energy: joules per picture or video. offline_power: watts while a batch of requests runs (LLM-Inference-Bench,
-splitwise-sim). training_power: watts by network, batch size and power limit (Zeus). server_power: watts at the wall
-(MLPerf Inference). A model is held out with all models of its architecture, random rows with their repeats. Bounds
-(90 % asked) are made from other folds alone; where few models or devices vouch for another, each counts alike.
+load, prompts included (ML.ENERGY leaderboard v2); serving_energy_at_rate: the same with the measured tokens per second
+given. batch1_energy: joules per response, eager PyTorch (first edition). diffusion_energy: joules per picture or video.
+offline_power: watts while a batch of requests runs (LLM-Inference-Bench, splitwise-sim). training_power: watts by
+network, batch size and power limit (Zeus). server_power: watts at the wall (MLPerf Inference). A model is held out with
+all models of its architecture, random rows with their repeats. Bounds (90 % asked) are made from other folds alone;
+where few models or devices vouch for another, each counts alike.
 """
 AIMS = {("serving_energy", "model"): 10.0, ("batch1_energy", "model"): 10.0}
 _WHAT = {"training_power": "network", "server_power": "benchmark"}
