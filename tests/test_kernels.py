@@ -44,6 +44,13 @@ def test_what_was_not_measured_is_said_and_widens_the_bounds(predictor):
     assert widths[0] < widths[1] < widths[2]
 
 
+def test_a_board_alone_of_its_generation_is_the_least_certain(predictor):
+    sister = predictor.gemm("b300", 512, 4096, 4096, stack="vllm")
+    lone = predictor.gemm("rtx-5090", 512, 4096, 4096, stack="vllm")
+    assert (sister.evidence, lone.evidence) == ("device unseen", "generation unseen")
+    assert lone.high_s[0] / lone.low_s[0] > 1.5 * sister.high_s[0] / sister.low_s[0]
+
+
 def test_a_precision_that_the_device_lacks_is_outside(predictor):
     times = predictor.gemm("a100-80gb", 512, 4096, 4096, "fp4")
     assert times.support.level == "outside" and "no fp4 rate" in " ".join(times.support.reasons)
@@ -54,7 +61,7 @@ def test_pytorch_operators_in_fp32(predictor):
     assert linear.seconds[0] > 8 * linear.seconds[1]
     assert 2 * 16 * 512 * 1024 * 4096 / linear.seconds[0] < 15.7e12
     unseen = predictor.torch_operator("rtx-3090", "softmax", [4096, 1024])
-    assert unseen.evidence == "device unseen" and unseen.seconds[0] > 1e-6
+    assert unseen.evidence == "generation unseen" and unseen.seconds[0] > 1e-6
     with pytest.raises(ArgumentError):
         predictor.torch_operator("v100", "linear", [1, 2, 3])
     with pytest.raises(ArgumentError):

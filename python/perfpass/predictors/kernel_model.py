@@ -22,7 +22,10 @@ DEVICE_FEATURES = ("log_bandwidth", "log_sms", "log_rate", "log_clock", "throttl
 # The level of `Efficiencies` that a device without records starts from: the software on all devices.
 PORTABLE_LEVEL = 1
 # What stands behind a figure, from the best to the least.
-EVIDENCE = ("measured", "version unseen", "software unseen", "device unseen", "device and version unseen", "outside")
+EVIDENCE = (
+    *("measured", "version unseen", "software unseen", "device unseen", "device and version unseen"),
+    *("generation unseen", "outside"),
+)
 # Shapes beyond the measured ones by more than this factor, and precisions that no record has, count as outside. Nothing
 # vouches for their bounds: log widths grow by the factor below and are at least the minimum.
 OUTSIDE_FACTOR = 2.0

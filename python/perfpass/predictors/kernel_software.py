@@ -7,8 +7,12 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from perfpass.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from perfpass.devices import Device
 
 RUNTIMES: tuple[str, ...] = ("trtllm", "vllm", "sglang", "nccl", "torch")
 # Bytes of one stored element: activations, weights (with the scales of their blocks), and the rate they multiply at.
@@ -84,6 +88,12 @@ def version_number(version: str) -> float:
         raise ArgumentError(f"version {version!r} has no number; give it as 0.24.0 or 1.3.0rc15")
     major, minor, patch, candidate = (*parts, 0, 0, 0)[:4]
     return 100.0 * major + minor + (candidate if "rc" in version else patch) / 100.0
+
+
+def generation(device: Device) -> str:
+    """Compute capability as text; the data-centre boards of one major number from 10 on run the same kernels."""
+    major, minor = device.compute_capability or (0, 0)
+    return f"{major}.0" if major >= 10 else f"{major}.{minor}"
 
 
 def precision_code(name: str) -> int:

@@ -33,6 +33,7 @@ from perfpass.predictors.kernel_software import (
     PRECISIONS,
     TORCH_OPERATORS,
     family,
+    generation,
     precision_code,
     runtime_code,
     version_number,
@@ -385,7 +386,7 @@ class KernelPredictor:
         kernel: str | None,
     ) -> tuple[Software, str, list[str]]:
         """What the figures are of, what stands behind them, and what does not."""
-        capability = ".".join(map(str, device.compute_capability or (0, 0)))
+        capability = generation(device)
         here = [s for s in model.software if s.device == device.id]
         options = model.candidates(device.id, capability, precision)
         if stack is not None:
@@ -436,6 +437,9 @@ class KernelPredictor:
         if here:
             reasons.append(f"{chosen.runtime} in {precision} was not measured on {device.name}")
             return chosen, "software unseen", reasons
+        if all(s.capability != capability for s in model.software):
+            reasons.append(f"nor on another device of compute capability {capability}")
+            return chosen, "generation unseen", reasons
         return chosen, "device unseen" if version_known else "device and version unseen", reasons
 
 

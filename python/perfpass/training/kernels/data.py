@@ -8,12 +8,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perfpass.devices import Device
 from perfpass.devices import device as find_device
 from perfpass.predictors import kernel_physics
 from perfpass.predictors.kernel_efficiency import level_keys
 from perfpass.predictors.kernel_physics import COLLECTIVES, Figures, Terms
-from perfpass.predictors.kernel_software import FAMILIES, family, precision_code, runtime_code, version_number
+from perfpass.predictors.kernel_software import (
+    FAMILIES,
+    family,
+    generation,
+    precision_code,
+    runtime_code,
+    version_number,
+)
 from perfpass.records import schema
 from perfpass.records.location import data_directory
 
@@ -93,7 +99,7 @@ def prepare(operator: str, rows: pandas.DataFrame) -> Data:
     precision = rows["precision"].copy()
     if "kv_precision" in rows:
         precision = precision + "/" + rows["kv_precision"]
-    capability = rows["device"].map({d.id: capability_of(d) for d in devices})
+    capability = rows["device"].map({d.id: generation(d) for d in devices})
     columns = (precision, rows["runtime"], kinds, capability, rows["device"], rows["runtime_version"])
     text = columns[0].str.cat(columns[1:], sep="\x1f")
     codes, unique = text.factorize()
@@ -122,11 +128,6 @@ def prepare(operator: str, rows: pandas.DataFrame) -> Data:
         seconds=rows["latency_ms"].to_numpy(np.float64) * 1e-3,
         host_bound=rows["caveats"].str.contains("issued by the host").to_numpy(),
     )
-
-
-def capability_of(device: Device) -> str:
-    """Compute capability as text."""
-    return ".".join(map(str, device.compute_capability or (0, 0)))
 
 
 def _terms(operator: str, figures: Figures, rows: pandas.DataFrame, kinds: pandas.Series) -> Terms:

@@ -104,7 +104,9 @@ def _bounds(split: str, found: Found) -> tuple[np.ndarray, np.ndarray]:
     for fold in np.unique(found.fold):
         inside = found.fold == fold
         if split == "device":
-            table = experiments.device_widths(found, str(fold))
+            name = str(fold)
+            widths = experiments.generation_widths if experiments.alone(found, name) else experiments.device_widths
+            table = widths(found, name)
         else:
             table = experiments.by_precision(found, ~inside)
         for precision in np.unique(found.data.precision[inside]):

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from perfpass.devices import device as find_device
 from perfpass.predictors.intervals import pooled_width, quantiles
 from perfpass.predictors.kernel_model import offsets
+from perfpass.predictors.kernel_software import generation
 from perfpass.training.kernels.data import Data
 from perfpass.training.kernels.fit import fit, inputs
 from perfpass.training.splits import groups_into_folds
@@ -114,6 +116,7 @@ def bounds(found: dict[str, Found]) -> dict[str, dict[str, list[float]]]:
         "software unseen": unseen,
         "device unseen": unseen,
         "device and version unseen": widened(unseen, version),
+        "generation unseen": generation_widths(found["device"]),
     }
 
 
@@ -149,6 +152,23 @@ def device_widths(found: Found, without: str | None = None) -> dict[str, list[fl
             own = pooled_width(groups)
             out[str(name)] = [-own, own]
     return out
+
+
+def generation_widths(found: Found, without: str | None = None) -> dict[str, list[float]]:
+    """Half-widths that hold nine in ten on the worst left-out device: no other of its generation vouches for one.
+
+    Few devices are alone of their compute capability, so the worst of all stands in for them, for all precisions alike.
+    """
+    names = [n for n in np.unique(found.fold) if n != without]
+    groups = [found.residual[found.fold == n] for n in names]
+    width = max(pooled_width([g]) for g in groups if len(g) >= LEAST_ROWS)
+    return {"*": [-width, width]}
+
+
+def alone(found: Found, device: str) -> bool:
+    """Whether no other left-out device has the compute capability of this one."""
+    own = generation(find_device(device))
+    return all(generation(find_device(str(n))) != own for n in np.unique(found.fold) if n != device)
 
 
 def widened(a: dict[str, list[float]], b: dict[str, list[float]]) -> dict[str, list[float]]:

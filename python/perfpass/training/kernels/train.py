@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from perfpass.predictors import artefacts
+from perfpass.predictors.kernel_software import family, generation
 from perfpass.predictors.kernels import FEATURE_VERSION, OPERATORS
 from perfpass.training.kernels import experiments, power
-from perfpass.training.kernels.data import SHAPES, Data, capability_of, load
+from perfpass.training.kernels.data import SHAPES, Data, load
 from perfpass.training.kernels.fit import fit
 
 _SOURCES = {"aiconfigurator": "Apache-2.0", "NeuSight": "MIT"}
@@ -53,7 +54,6 @@ def train(
 def software(data: Data) -> list[list[Any]]:
     """Each measured combination of device and software, as `kernel_model.Software` takes it."""
     from perfpass.devices import device
-    from perfpass.predictors.kernel_software import family
 
     rows = data.rows.assign(
         precision_key=data.precision,
@@ -63,7 +63,7 @@ def software(data: Data) -> list[list[Any]]:
     groups = rows.groupby(["device", "runtime", "precision_key", "runtime_version", "family"], sort=True)
     out: list[list[Any]] = []
     for (name, runtime, precision, version, kind), group in groups:
-        capability = capability_of(device(name))
+        capability = generation(device(name))
         host = bool(group["host_bound"].mean() > 0.5)
         out.append([name, capability, runtime, precision, version, kind, len(group), host])
     return out
