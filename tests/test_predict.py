@@ -71,7 +71,8 @@ def test_the_metrics_agree_with_each_other():
     assert found.throughput_per_s.low == pytest.approx(4e3 / found.latency_ms.high)
     assert found.energy_j.median == pytest.approx(found.power_w.median * found.latency_ms.median / 1e3)
     assert sum(found.breakdown["latency_ms"].values()) == pytest.approx(found.latency_ms.median, rel=1e-6)
-    assert set(found.breakdown["memory_bytes"]) == {"weights", "activations", "workspace", "runtime"}
+    parts = {"weights", "activations", "allocator", "workspace", "runtime"}
+    assert set(found.breakdown["memory_bytes"]) == parts
     assert sum(found.breakdown["memory_bytes"].values()) == pytest.approx(found.peak_memory_bytes.median, rel=1e-6)
 
 

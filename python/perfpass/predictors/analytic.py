@@ -13,6 +13,7 @@ import numpy as np
 
 from perfpass.graph import OPERATOR_CLASSES
 from perfpass.prediction import Interval, Support
+from perfpass.predictors import allocation
 from perfpass.predictors.estimate import Estimate
 from perfpass.predictors.workload import PRECISIONS
 
@@ -58,6 +59,7 @@ class AnalyticPredictor:
             "workspace": float(WORKSPACE_BYTES[device.kind]),
             "runtime": float(RUNTIME_BYTES[device.kind]),
         }
+        memory["allocator"] = max(0.0, allocation.reserved(inputs) - memory["weights"] - memory["activations"])
         peak = sum(memory.values())
         below, above = SPREAD[device.kind]
         return Estimate(

@@ -37,7 +37,7 @@ class Estimate:
     """What a predictor says of one run.
 
     ``row_ms`` [R] is the time per row of the operator table, its count included; ``memory_bytes`` has the keys
-    "weights", "activations", "workspace" and "runtime".
+    "weights", "activations", "workspace" and "runtime", and "allocator" where one was simulated.
     """
 
     latency_ms: Interval

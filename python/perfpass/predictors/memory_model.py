@@ -1,7 +1,7 @@
-"""Peak memory of a process on a device: what the plan says, plus what the runtime keeps.
+"""Peak memory of a process on a device: what the plan says, plus what the allocator and the runtime keep.
 
-peak = runtime + workspace + weights (twice where autocast keeps a second copy) + planned activations x an allocator
-factor. Constants and their sources are in the manifest (training.memory).
+peak = runtime + workspace + weights (twice where autocast keeps a second copy) + planned activations + what the
+allocator holds beside them (`allocation`). Constants and their sources are in the manifest (training.constants).
 """
 
 from __future__ import annotations
@@ -50,5 +50,6 @@ class MemoryModel:
         planned = parts["weights"] + parts["activations"]
         median = sum(parts.values())
         low = parts["weights"] + parts["activations"] * self.low + 0.7 * parts["runtime"]
-        high = planned * self.high + 4.0 * parts["workspace"] + self.runtime_high_bytes[device.kind]
+        runtime = max(self.runtime_high_bytes[device.kind], 1.1 * parts["runtime"])
+        high = planned * self.high + parts.get("allocator", 0.0) + 4.0 * parts["workspace"] + runtime
         return Interval(median, min(low, median), max(high, median), "byte")

@@ -18,7 +18,7 @@ from perfpass import _core
 from perfpass.errors import ArtefactError
 from perfpass.graph import OPERATORS
 from perfpass.prediction import Interval, Support
-from perfpass.predictors import artefacts
+from perfpass.predictors import allocation, artefacts
 from perfpass.predictors.estimate import Estimate
 from perfpass.predictors.intervals import ConformalTable, nearest
 from perfpass.predictors.memory_model import MemoryModel
@@ -154,9 +154,7 @@ class VisionPredictor:
         )
         compute_use = float(roof.compute_s @ count) / latency.median_s * to_peak
         memory_use = float(roof.memory_s @ count) / latency.median_s
-        parts = self._memory.parts(
-            device, precision, float(inputs.plan.weight_bytes), float(inputs.plan.peak_activation_bytes)
-        )
+        parts = allocation.parts(inputs, self._memory)
         corpus = self.manifest["corpus"]
         return Estimate(
             latency_ms=Interval(latency.median_s * 1e3, latency.low_s * 1e3, latency.high_s * 1e3, "ms"),
