@@ -24,7 +24,7 @@ def predicted(model="llama-3.1-8b", on="h200", **options):
 def test_a_prediction_is_whole_and_its_json_strict():
     found = predicted()
     shown = json.loads(json.dumps(found.to_dict(), allow_nan=False))
-    for name in ("ttft_ms", "tpot_ms", "request_ms", "output_tokens_per_s"):
+    for name in ("ttft_ms", "tpot_ms", "request_ms", "output_tokens_per_s", "energy_per_token_j", "power_w"):
         assert 0 < shown[name]["low"] <= shown[name]["median"] <= shown[name]["high"]
     # A closed loop: requests in flight over the time of one is the rate of requests.
     rate = LOAD["concurrency"] / (shown["request_ms"]["median"] / 1e3)
@@ -133,6 +133,19 @@ def test_requests_that_find_no_room_wait():
 def test_another_artefact_is_refused(tmp_path):
     with pytest.raises(ArtefactError):
         ServingPredictor(tmp_path)
+
+
+def test_shipped_trees_and_neighbours_give_what_training_graded():
+    pytest.importorskip("xgboost")
+    from perfpass.training.serving.dataset import load
+
+    data = load()
+    rows = np.arange(0, len(data), 7)
+    found = ServingPredictor.load().seconds(data.workloads.take(rows), "measured")
+    for target in ("tpot", "ttft"):
+        ape = np.abs(found[target] / data.measured_s(target)[rows] - 1)
+        # Fitted on these rows: what is left is what the table does not tell apart.
+        assert np.median(ape) < 0.1
 
 
 def test_bounds_grow_with_what_is_unknown():

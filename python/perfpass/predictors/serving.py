@@ -33,8 +33,15 @@ TARGETS = ("tpot", "ttft")
 # What is known of a workload: model and device measured together; both, but not together; only the one or the other;
 # neither. The held-out errors of each make its bounds.
 EVIDENCE = ("measured", "apart", "model unseen", "device unseen", "both unseen")
-# Of the correction that the portable trees see, how much is taken: what did best on the rows set aside.
-SHRINK = {"tpot": 0.5, "ttft": 1.0}
+# What answers for each of EVIDENCE: trees of one kind, or the base alone. Chosen on the rows set aside, where portable
+# trees made TPOT worse than the base is, and known ones the TTFT of pairs that were not measured together.
+_UNSEEN = {"tpot": "base", "ttft": "portable"}
+METHOD: dict[str, dict[str, str]] = {
+    "measured": {"tpot": "known", "ttft": "known"},
+    "apart": {"tpot": "known", "ttft": "portable"},
+    **dict.fromkeys(("model unseen", "device unseen", "both unseen"), _UNSEEN),
+}
+TREES_OF = {"tpot": ("known",), "ttft": ("known", "portable")}
 # Beyond the measured ranges no held-out error speaks for the bounds: log bounds grow so much. By hand.
 BEYOND = 1.5
 # Precisions that a name of the command line stands for.
@@ -70,7 +77,7 @@ def predict_llm(
     prefill: Parallelism | None = None,
     prefill_workers: int = 0,
 ) -> LlmPrediction:
-    """What serving a language model costs: times with intervals, throughput, memory per GPU, support.
+    """What serving a language model costs: times, throughput, energy and power with intervals, memory, support.
 
     ``model``: a config.json, its folder or content, a known name (perfpass/llm/names.toml), or a LanguageModel.
     ``device``: a GPU of the catalogue. ``input_length``, ``output_length``: mean tokens of a request; ``concurrency``:
@@ -97,6 +104,7 @@ def predict_llm(
         prefill_workers=prefill_workers,
         quantization=quantization(read, precision, kv_precision),
     )
+    # Imported here: it brings two more artefacts.
     from perfpass.llm.energy import with_energy
 
     return with_energy(ServingPredictor.load().predict(read, target, serving), read, target)
@@ -160,11 +168,14 @@ class ServingPredictor:
         base = times(w.terms, self.constants)
         out = dict(base)
         for target in TARGETS:
-            if evidence in ("measured", "apart"):
+            method = METHOD[evidence][target]
+            if method == "known":
                 x = np.hstack([known(w, self.constants), self._neighbours(target).features(w)])
                 correction = self._ensemble(f"{target}-known").predict(x)
+            elif method == "portable":
+                correction = self._ensemble(f"{target}-portable").predict(portable(w, self.constants))
             else:
-                correction = SHRINK[target] * self._ensemble(f"{target}-portable").predict(portable(w, self.constants))
+                correction = np.zeros(len(w))
             out[target] = base[target] * np.exp(np.asarray(correction, dtype=np.float64))
         return out
 

@@ -17,7 +17,7 @@ from perfpass.devices import Device
 from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.costs import UNITS, Parallelism, Quantization, Step, step_costs
 from perfpass.llm.prediction import RUNTIMES, Serving
-from perfpass.predictors.serving_memory import room
+from perfpass.predictors.serving_memory import likely_room
 
 # Components by what limits them; each has its own efficiency.
 KINDS = ("projections", "attention", "recurrence", "dense_mlp", "experts", "shared_experts", "logits", "elementwise")
@@ -87,6 +87,8 @@ BY_RUNTIME: dict[str, float] = {
 CONSTANTS: tuple[str, ...] = (*SHARED, *(f"{name}.{runtime}" for name in BY_RUNTIME for runtime in RUNTIMES))
 _SHARES = ("compute_decode", "compute_prefill", "memory_dense", "memory_experts", "memory_cache", "wire")
 _SHARPNESS = 4.0
+# Waiting for the cache grows TTFT to at most this many full rounds of the requests in flight.
+_MOST_WAITING = 8.0
 
 
 def prior() -> np.ndarray:
@@ -133,7 +135,7 @@ def terms(model: LanguageModel, device: Device, serving: Serving) -> Terms:
     split, q = serving.parallelism, serving.quantization
     wanted = max(1.0, serving.concurrency / serving.workers)
     # Without room for even one the memory plan says so; the times are then those of a device with more memory.
-    fit = room(model, device, serving) * split.attention_data
+    fit = likely_room(model, device, serving) * split.attention_data
     requests = min(wanted, fit) if fit >= 1 else wanted
     per_rank = max(1.0, requests / split.attention_data)
     context = serving.input_length + serving.output_length / 2
@@ -150,7 +152,7 @@ def terms(model: LanguageModel, device: Device, serving: Serving) -> Terms:
         prefill_ranks=np.array([float(prefill_split.attention_data)]),
         steps=np.array([float(serving.output_length)]),
         split=np.array([own]),
-        waiting=np.array([wanted / requests - 1]),
+        waiting=np.array([min(wanted / requests - 1, _MOST_WAITING)]),
         runtime=np.array([RUNTIMES.index(serving.runtime)]),
     )
 

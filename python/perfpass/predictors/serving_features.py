@@ -62,12 +62,13 @@ class Workloads:
 
 
 def describe(
-    model: LanguageModel, family: str, device: Device, serving: Serving, *, workers_known: bool = True
+    model: LanguageModel, family: str, device: Device, serving: Serving, *, assumed: Serving | None = None
 ) -> Workloads:
     """One workload. ``family``: the measured architecture that the model has, or its own name.
 
-    ``workers_known`` false: the number of workers in ``serving`` is assumed and hidden from the features.
+    ``assumed``: the layout that the base takes where ``serving`` does not tell its workers, which then no feature sees.
     """
+    workers_known, stated, serving = assumed is None, serving, assumed or serving
     split = serving.parallelism
     own = serving.mode == "disagg" and serving.prefill is not None
     prefill = serving.prefill if own and serving.prefill else split
@@ -85,6 +86,10 @@ def describe(
         "log_prefill_tensor": np.log2(prefill.tensor) if own else 0.0,
         "log_prefill_workers": np.log2(prefill_workers) if prefill_workers > 0 else -1.0,
         "tensor": float(split.tensor),
+        "stated_tensor": float(stated.parallelism.tensor),
+        "stated_data": float(stated.parallelism.attention_data),
+        "stated_expert": float(stated.parallelism.expert),
+        "prefill_expert": float(stated.prefill.expert) if stated.prefill else np.nan,
         "prefill_data": float(prefill.attention_data) if own else np.nan,
         "workers": workers,
         "prefill_workers": prefill_workers,
@@ -149,6 +154,7 @@ def known(w: Workloads, constants: dict[str, float]) -> np.ndarray:
     columns += [np.log(w.terms.requests), w.terms.waiting, w.terms.decode[:, -2]]
     names = (
         *("log_gpus", "tensor", "log_prefill_tensor", "prefill_data", "workers", "prefill_workers", "deployment_gpus"),
+        *("stated_tensor", "stated_data", "stated_expert", "prefill_expert"),
         *("moe_bytes", "version", "build", "active", "total", "layers", "device_rank"),
     )
     columns += [w.numbers[name] for name in names]

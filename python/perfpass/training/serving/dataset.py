@@ -71,17 +71,19 @@ def load(folder: Path | str | None = None) -> Dataset:
     parts = []
     for row in rows.itertuples():
         model, target = models[row.family], devices[row.device]
-        serving, sure = serving_of(row, model, target)
-        parts.append(describe(model, row.family, target, serving, workers_known=sure))
+        serving = serving_of(row, model)
+        sure = not row.disaggregated or row.decode_workers > 0
+        assumed = None if sure else _assumed(serving, row, model, target)
+        parts.append(describe(model, row.family, target, serving, assumed=assumed))
     repeats = rows.groupby("configuration").run.transform("size").to_numpy()
     return Dataset(
         rows, Workloads.joined(parts), rows.tpot_ms.to_numpy() / 1e3, rows.ttft_ms.to_numpy() / 1e3, 1 / repeats, models
     )
 
 
-def serving_of(row: Any, model: LanguageModel, device: Any) -> tuple[Serving, bool]:
-    """The workload of a record, and whether its number of workers is stated."""
-    serving = Serving(
+def serving_of(row: Any, model: LanguageModel) -> Serving:
+    """The workload of a record as its columns state it; unknown numbers of workers are 1."""
+    return Serving(
         input_length=int(row.input_tokens),
         output_length=int(row.output_tokens),
         concurrency=float(row.concurrency),
@@ -94,8 +96,6 @@ def serving_of(row: Any, model: LanguageModel, device: Any) -> tuple[Serving, bo
         prefill_workers=max(1, int(row.prefill_workers)) if row.disaggregated else 0,
         quantization=_quantization(row, model),
     )
-    sure = not row.disaggregated or row.decode_workers > 0
-    return (serving, True) if sure else (_assumed(serving, row, model, device), False)
 
 
 def _quantization(row: Any, model: LanguageModel) -> Quantization:

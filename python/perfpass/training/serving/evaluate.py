@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from perfpass.predictors.serving import EVIDENCE, TARGETS
+from perfpass.predictors.serving import EVIDENCE, METHOD, TARGETS
 from perfpass.training.section import Section
 from perfpass.training.serving.dataset import Dataset, load, set_aside
-from perfpass.training.serving.held_out import KIND, HeldOut, folds_of, held_out
+from perfpass.training.serving.held_out import HeldOut, folds_of, held_out
 from perfpass.training.serving.train import corpus
 
 SPLIT = {
@@ -101,13 +101,16 @@ def _line(
 def _grade(section: Section, data: Dataset, found: HeldOut, level: str, target: str, rows: np.ndarray) -> None:
     y, p, bounds = data.measured_s(target), found.seconds[target], found.bounds(target)
     calm = rows & _unqueued(data, target)
-    method = "perfpass" if KIND[level] == "known" else "perfpass, portable trees"
+    method = {"known": "perfpass", "portable": "perfpass, portable trees", "base": "perfpass, physical base"}[
+        METHOD[level][target]
+    ]
     _line(section, target, level, method, "all", calm, p, y, bounds, AIMS[target].get(level))
     for name, mode in (("aggregated", data.aggregated), ("disaggregated", ~data.aggregated)):
         _line(section, target, level, method, name, calm & mode, p, y, bounds)
     if target == "ttft":
         _line(section, target, level, method, "queued", rows & data.queued, p, y, bounds)
-    _line(section, target, level, "physical base alone", "all", calm, found.seconds[f"base-{target}"], y)
+    if METHOD[level][target] != "base":
+        _line(section, target, level, "physical base alone", "all", calm, found.seconds[f"base-{target}"], y)
     metric = f"{target.upper()} (ms)"
     groups = data.rows.family if level in ("measured", "apart", "model unseen") else data.rows.device
     by = "model" if groups.name == "family" else "device"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from perfpass.predictors.serving import SHRINK, TARGETS
+from perfpass.predictors.serving import TARGETS, TREES_OF
 from perfpass.predictors.serving_base import Terms, bounded, prior, times
 from perfpass.predictors.serving_features import Neighbours, known, portable
 from perfpass.training.serving.dataset import Dataset
@@ -49,8 +50,8 @@ def constants_of(t: Terms, tpot_s: np.ndarray, ttft_s: np.ndarray, weight: np.nd
     return bounded(found.x)
 
 
-def fit(data: Dataset, train: np.ndarray, kinds: tuple[str, ...] = ("known", "portable"), seed: int = 0) -> Fit:
-    """Everything learned from the rows ``train`` alone."""
+def fit(data: Dataset, train: np.ndarray, kinds: Collection[str] = ("known", "portable"), seed: int = 0) -> Fit:
+    """Everything learned from the rows ``train`` alone; of the trees only the ``kinds`` that are asked for."""
     import xgboost
 
     w, weight = data.workloads.take(train), data.weight[train]
@@ -62,7 +63,9 @@ def fit(data: Dataset, train: np.ndarray, kinds: tuple[str, ...] = ("known", "po
     for target in TARGETS:
         residual = np.log(data.measured_s(target)[train] / base[target])
         neighbours[target] = Neighbours.of(w, weight, residual)
-        for kind in kinds:
+        for kind in TREES_OF[target]:
+            if kind not in kinds:
+                continue
             x = portable(w, constants)
             if kind == "known":
                 x = np.hstack([known(w, constants), neighbours[target].features(w, same)])
@@ -72,19 +75,22 @@ def fit(data: Dataset, train: np.ndarray, kinds: tuple[str, ...] = ("known", "po
     return Fit(constants, boosters, neighbours)
 
 
-def predict(fitted: Fit, data: Dataset, rows: np.ndarray, kind: str) -> dict[str, np.ndarray]:
-    """Seconds of both targets for ``rows``, with the base's beside them as "base-tpot" and "base-ttft"."""
+def predict(fitted: Fit, data: Dataset, rows: np.ndarray, method: Mapping[str, str]) -> dict[str, np.ndarray]:
+    """Seconds of both targets for ``rows``, with the base's beside them as "base-tpot" and "base-ttft".
+
+    ``method``: of METHOD, "known", "portable" or "base" by target.
+    """
     import xgboost
 
     w = data.workloads.take(rows)
     base = times(w.terms, fitted.constants)
     out: dict[str, np.ndarray] = {}
     for target in TARGETS:
-        shrink = SHRINK[target] if kind == "portable" else 1.0
-        x = portable(w, fitted.constants)
-        if kind == "known":
-            x = np.hstack([known(w, fitted.constants), fitted.neighbours[target].features(w)])
-        correction = fitted.boosters[f"{target}-{kind}"].predict(xgboost.DMatrix(x))
-        out[target] = base[target] * np.exp(shrink * correction.astype(np.float64))
-        out[f"base-{target}"] = base[target]
+        out[target] = out[f"base-{target}"] = base[target]
+        if method[target] != "base":
+            booster = fitted.boosters[f"{target}-{method[target]}"]
+            x = portable(w, fitted.constants)
+            if method[target] == "known":
+                x = np.hstack([known(w, fitted.constants), fitted.neighbours[target].features(w)])
+            out[target] = base[target] * np.exp(booster.predict(xgboost.DMatrix(x)).astype(np.float64))
     return out
