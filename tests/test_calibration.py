@@ -126,6 +126,12 @@ def test_a_damaged_calibration_is_one_typed_error_that_names_the_way_out(damage,
     assert asked(calibration=False).latency_ms.median > 0
 
 
+def test_a_file_with_a_point_that_cannot_be_is_refused_though_its_digest_holds():
+    path = calibration.write(made(log_ratio=np.full(12, 500.0)))
+    with pytest.raises(FormatError, match="off"):
+        calibration.read(path)
+
+
 # What predict makes of it
 
 

@@ -157,10 +157,10 @@ def calibration_facts(device: Device) -> dict[str, Any] | None:
 
 def calibration_lines(facts: dict[str, Any]) -> str:
     """The calibration of a device in words."""
-    software = ", ".join(f"{name} ({number})" for name, number in facts["software"].items())
-    predictors = ", ".join(f"{name} ({state})" for name, state in facts["predictors"].items())
+    software = ", ".join(f"{printable(name)} ({number})" for name, number in facts["software"].items())
+    predictors = ", ".join(f"{printable(name)} ({state})" for name, state in facts["predictors"].items())
     return paragraph(
         "calibrated",
-        f"by {facts['points']} measurements ({facts.get('records', 'no file stated')}, "
-        f"{facts.get('made_at', 'no date stated')}): {software}; predictors: {predictors}",
+        f"by {facts['points']} measurements ({printable(str(facts.get('records', 'no file stated')))}, "
+        f"{printable(str(facts.get('made_at', 'no date stated')))}): {software}; predictors: {predictors}",
     )

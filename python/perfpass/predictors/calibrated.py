@@ -80,7 +80,7 @@ def apply(estimate: Estimate, inputs: Inputs, wanted: bool | Calibration = True)
         "points": points,
         "factor": factor,
         "left_out_mape_pct": off,
-        **{key: found.provenance[key] for key in ("records", "made_at") if key in found.provenance},
+        **{key: _shown(found.provenance[key]) for key in ("records", "made_at") if key in found.provenance},
     }
     return replace(
         estimate,
@@ -89,6 +89,11 @@ def apply(estimate: Estimate, inputs: Inputs, wanted: bool | Calibration = True)
         support=Support(estimate.support.level, (*estimate.support.reasons, reason)),
         provenance={**estimate.provenance, "calibration": notes},
     )
+
+
+def _shown(value: Any) -> str:
+    """A text of a calibration file, which a terminal may print."""
+    return "".join(c if c.isprintable() else "?" for c in str(value)[:200])
 
 
 def _widths(estimate: Estimate, inputs: Inputs, predictor: str, width: float) -> tuple[float, float]:

@@ -40,6 +40,7 @@ MOST_POINTS = 512
 TRAITS: tuple[str, ...] = tuple(f for f in FEATURES if f not in DEVICE_FEATURES and f not in SOFTWARE_FEATURES)
 TRAIT_COLUMNS = np.array([FEATURES.index(name) for name in TRAITS])
 _TRAIT_LIMIT = 3.0  # deviations: beyond, a trait counts as that, so that no line is drawn far past the data
+_LARGEST_RATIO = 20.0  # of a logarithm: no measurement and prediction of one run are further apart
 _REFITS = 4  # reweightings against outliers
 _OUTLIER = 2.5  # robust deviations from the median
 _STUDENT = 4.0  # degrees of freedom of the errors of single measurements
@@ -321,8 +322,10 @@ def read(path: Path | str) -> Calibration:
         raise FormatError(f"{path}: not a calibration ({error}); {again}") from error
     if len(points) > MOST_POINTS:
         raise LimitError(f"{path}: {len(points)} points, at most {MOST_POINTS}; {again}")
-    if not np.isfinite(found.log_ratio).all() or found.kind not in ("cpu", "gpu"):
-        raise FormatError(f"{path}: a point that is not finite, or a kind of device that is unknown; {again}")
+    if not (np.abs(found.log_ratio) <= _LARGEST_RATIO).all() or found.kind not in ("cpu", "gpu"):
+        raise FormatError(
+            f"{path}: a point over a factor of e^{_LARGEST_RATIO:.0f} off, or an unknown kind of device; {again}"
+        )
     return found
 
 
