@@ -190,3 +190,20 @@ def test_intervals_hold_on_devices_and_software_that_nothing_was_fitted_on():
         factor = (rows.high / rows.low).groupby(rows.device).median()
         if "mi325x" in factor:
             assert factor["mi325x"] > 3 * factor["h100-sxm5-80gb"]
+
+
+def test_the_memory_of_a_torch_module_is_that_of_its_recorded_steps():
+    torch = pytest.importorskip("torch")
+    layers = [part for _ in range(4) for part in (torch.nn.Conv2d(16, 16, 3, padding=1), torch.nn.ReLU())]
+    model = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 16, 3, padding=1), *layers, torch.nn.Flatten(), torch.nn.Linear(16 * 64**2, 10)
+    )
+    given = {"input_shape": (3, 64, 64), "batch": 512, "precision": "fp32", "optimizer": "adamw"}
+    found = run(model, "h100", **given)
+    assert "recorded" in found.provenance["memory"]
+    derived = run(perfpass.load(model, input_shape=(3, 64, 64), batch=512), "h100", **(given | {"input_shape": None}))
+    # Five maps of 16 x 64 x 64 floats a sample are kept: every convolution's input, which is also ReLU's result.
+    kept = 5 * 512 * 16 * 64**2 * 4
+    assert kept <= found.breakdown["memory_bytes"]["activations"] < 1.4 * kept
+    assert found.peak_memory_bytes.low < derived.peak_memory_bytes.median < found.peak_memory_bytes.high
+    assert "planned" in run(model, "cpu", **given).provenance["memory"]

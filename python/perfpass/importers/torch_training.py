@@ -84,7 +84,7 @@ def trace_training_owned(
     inputs += [recorder.declare(t, "input", name) for name, t in kwargs.items()]
     step, states = _optimizer(optimizer, list(parameters.values()), foreach)
     held = [recorder.declare(t, "literal", f"{optimizer}_state") for t in states]
-    _run(module, recorder, args, {**kwargs, **(given or {})}, loss or _usual_loss, step)
+    _run(module, recorder, args, {**kwargs, **(given or {})}, loss or usual_loss, step)
     gradients = [p.grad for p in parameters.values() if p.grad is not None]
     graph, kept = assemble(recorder, inputs, gradients)
     # Tensors are numbered anew: names of gradients are those of the outputs, states those of their role and name.
@@ -155,7 +155,7 @@ def _optimizer(
     return optimizer.step, found
 
 
-def _usual_loss(out: Any) -> torch.Tensor:
+def usual_loss(out: Any) -> torch.Tensor:
     """See `trace_training`."""
     found = getattr(out, "loss", None)
     if isinstance(found, torch.Tensor):

@@ -71,9 +71,16 @@ def predict(
     how: dict[str, Any] = {"precision": precision, "mode": mode, "runtime": runtime, "layout": layout}
     check(target, batch=batch, optimizer=optimizer, **how)
     graph = load(model, batch=batch, input_shape=input_shape, dims=dims)
-    return predict_graph(
+    found = predict_graph(
         graph, target, batch=batch, optimizer=optimizer, calibration=calibration, processes=processes, **how
     )
+    if mode == "training" and runtime == "torch" and _is_module(model):
+        return assemble_step.with_recorded_memory(found, model, input_shape, target)
+    return found
+
+
+def _is_module(model: Any) -> bool:
+    return "torch" in {base.__module__.partition(".")[0] for base in type(model).__mro__}
 
 
 def predict_graph(

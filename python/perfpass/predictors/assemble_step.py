@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from perfpass import _core, backward
 from perfpass.graph import DTYPES, OPERATOR_CLASSES, OPERATORS, OpGraph
-from perfpass.prediction import Interval
+from perfpass.prediction import Interval, Prediction, Support
 from perfpass.predictors.estimate import Estimate
+from perfpass.predictors.memory import MemoryPredictor
 from perfpass.predictors.memory_model import MemoryModel
 from perfpass.predictors.power import PowerModel
 from perfpass.predictors.roofline import Workload
@@ -17,6 +19,7 @@ from perfpass.predictors.steps import StepPredictor, state_bytes
 
 if TYPE_CHECKING:
     from perfpass.backward import StepTable
+    from perfpass.devices import Device
     from perfpass.predictors.estimate import Inputs
 
 # Planned memory of a step against what a run may keep: in backward, gradients of activations live beside what was saved
@@ -51,7 +54,7 @@ def estimate(inputs: Inputs, step: StepTable, optimizer: str) -> Estimate:
     median, runtime = sum(parts.values()), parts["runtime"]
     held = planned - parts["activations"]
     high = held + parts["activations"] * _MEMORY_HIGH + 4.0 * parts["workspace"]
-    high += memory.runtime_high_bytes[inputs.device.kind]
+    high += max(memory.runtime_high_bytes[inputs.device.kind], 1.1 * runtime)
     low = held + parts["activations"] * _MEMORY_LOW + 0.7 * runtime
     corpus = predictor.manifest["corpus"]
     return Estimate(
@@ -91,8 +94,30 @@ def _memory_parts(inputs: Inputs, step: StepTable, optimizer: str, memory: Memor
         "optimizer": (state_bytes(optimizer, step.parameters) - 4.0 * step.parameters) * held / 4.0,
         "activations": float(saved.saved + _GRADIENT_TENSORS * saved.largest),
         "workspace": memory.workspace_bytes[device.kind],
-        "runtime": memory.runtime_bytes[device.kind],
+        "runtime": memory.runtime_bytes["cpu"]
+        if device.kind == "cpu"
+        else MemoryPredictor.load().runtime_bytes(device),
     }
+
+
+def with_recorded_memory(found: Prediction, module: Any, input_shape: Any, device: Device) -> Prediction:
+    """``found`` with the memory of the module's own step, recorded and simulated, where that is possible."""
+    from perfpass.deploy.mig import hint
+    from perfpass.predictors import step_memory
+
+    w = found.workload
+    how = {"batch": w["batch"], "precision": w["precision"], "optimizer": w["optimizer"]}
+    peak = step_memory.recorded(module, input_shape, device, **how)
+    if peak is None:
+        return found
+    return replace(
+        found,
+        peak_memory_bytes=peak.peak,
+        mig=hint(peak.peak.high, device),
+        support=Support(found.support.level, (*found.support.reasons, *peak.support.reasons)),
+        breakdown={**found.breakdown, "memory_bytes": peak.parts},
+        provenance={**found.provenance, "memory": "two recorded steps through the simulated caching allocator"},
+    )
 
 
 def breakdown(graph: OpGraph, inputs: Inputs, step: StepTable, found: Estimate, top: int) -> dict[str, Any]:
