@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -207,3 +209,15 @@ def test_the_memory_of_a_torch_module_is_that_of_its_recorded_steps():
     assert kept <= found.breakdown["memory_bytes"]["activations"] < 1.4 * kept
     assert found.peak_memory_bytes.low < derived.peak_memory_bytes.median < found.peak_memory_bytes.high
     assert "planned" in run(model, "cpu", **given).provenance["memory"]
+
+
+def test_a_network_exported_for_inference_says_that_its_normalizations_are_missing():
+    import perfpass
+
+    examples = Path(__file__).parent.parent / "examples"
+    folded = perfpass.predict(examples / "resnet50.onnx", "a100-80gb", batch=64, mode="training", optimizer="adamw")
+    assert any("folded away" in reason for reason in folded.support.reasons)
+    # Conv and normalization outputs of ResNet-50 are 22.2 million elements a sample, saved in fp32.
+    assert folded.peak_memory_bytes.high > 22.2e6 * 64 * 4
+    whole = perfpass.predict(examples / "vit_base_patch16_224.onnx", "a100-80gb", mode="training")
+    assert not any("folded away" in reason for reason in whole.support.reasons)
