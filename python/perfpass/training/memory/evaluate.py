@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from perfpass.predictors.memory import FLOOR_BYTES
+from perfpass.training.memory import serving
 from perfpass.training.memory.dataset import Rows, load
 from perfpass.training.memory.fit import bound_groups, bounds, fit
 from perfpass.training.section import Section
@@ -134,6 +135,7 @@ def evaluate(folder: Path | None = None, seed: int = 0, *, quiet: bool = False) 
                 args = tuple(v[where] / _MIB for v in (predicted, part.measured, below, above))
                 section.add(_METRIC, split, "simulated allocator + learned constants", name, *args)
     _few_samples(section, others)
+    section.notes += serving.notes(folder)
     return section
 
 

@@ -1,0 +1,148 @@
+"""Memory of one GPU that serves a language model: weights, paged cache, states, workspace, and how many sequences fit.
+
+The cache is counted in blocks as paged attention hands them out (Kwon et al., SOSP 2023): every sequence rounds each
+layer up to whole blocks. Grouped keys and values are split over tensor ranks down to one head, copied beyond; latents
+(multi-head latent attention) are copied to every rank; a window keeps its own tokens and one block more; recurrent
+layers keep one state per sequence, whatever its length. Of pipeline stages the fullest counts.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from perfpass.errors import ArgumentError
+from perfpass.llm.costs import ELEMENT_BYTES, Parallelism, Quantization, weight_bytes
+
+if TYPE_CHECKING:
+    from perfpass.devices import Device
+    from perfpass.llm.architecture import LanguageModel
+
+# vLLM's defaults (vllm/config): share of a GPU that it fills, tokens of a block, tokens of a prefill step.
+UTILIZATION = 0.9
+BLOCK_TOKENS = 16
+CHUNK_TOKENS = 8192
+# CUDA context, libraries, graphs and communication buffers of one rank: 1.3 GB on an H100 (training_memory records,
+# torch alone), up to 4 GB with CUDA graphs and NCCL on many ranks. The second figure is what the safe count uses.
+RUNTIME_BYTES = 2.0e9
+RUNTIME_HIGH_BYTES = 4.0e9
+# Workspaces of fused kernels beside the tensors of a layer, as a share of these.
+_WORKSPACE_HIGH = 1.0
+_STATE_BYTES, _ACTIVATION_BYTES, _LOGIT_BYTES = 4.0, 2.0, 4.0
+
+
+@dataclass(frozen=True)
+class ServingMemory:
+    """Bytes on the fullest GPU. ``cache_per_sequence_bytes`` is for one sequence of the asked context.
+
+    ``most_sequences`` fit at once beside the rest; ``safe_sequences`` still fit where runtime and workspace take what
+    they take at most. 0: the model does not fit.
+    """
+
+    weights_bytes: float
+    cache_per_sequence_bytes: float
+    workspace_bytes: float
+    runtime_bytes: float
+    usable_bytes: float
+    most_sequences: int
+    safe_sequences: int
+
+    @property
+    def fits(self) -> bool:
+        """Whether one sequence fits."""
+        return self.most_sequences >= 1
+
+    @property
+    def surely_fits(self) -> bool:
+        """Whether one sequence fits by the careful count."""
+        return self.safe_sequences >= 1
+
+
+def sequence_bytes(
+    model: LanguageModel,
+    split: Parallelism,
+    quantization: Quantization,
+    context: int,
+    *,
+    block_tokens: int = BLOCK_TOKENS,
+) -> float:
+    """Bytes of cache and states that one sequence of ``context`` tokens holds on a GPU of the fullest stage.
+
+    Raises ArgumentError for a context or block below 1.
+    """
+    if context < 1 or block_tokens < 1:
+        raise ArgumentError(f"context and block_tokens must be at least 1, got {context} and {block_tokens}")
+    size, total = ELEMENT_BYTES[quantization.kv_cache], 0.0
+    for count, layer in model.layers:
+        if layer.attention:
+            a = layer.attention
+            tokens = context
+            if a.window and a.window < context:
+                tokens = min(context, a.window + block_tokens)
+            paged = math.ceil(tokens / block_tokens) * block_tokens
+            per_token = float(a.cache_elements)
+            if not a.is_latent:
+                per_token *= math.ceil(a.kv_heads / split.tensor) / a.kv_heads
+            total += count * paged * (per_token + (a.index_dim if a.top_k else 0)) * size
+        if layer.recurrence:
+            r = layer.recurrence
+            total += count * (r.state * _STATE_BYTES + r.convolution * _ACTIVATION_BYTES) / split.tensor
+    return total * math.ceil(model.layer_count / split.pipeline) / model.layer_count
+
+
+def workspace_bytes(model: LanguageModel, split: Parallelism, tokens: int, sequences: int = 1) -> float:
+    """Largest sum of live activations of one layer for ``tokens`` tokens at once, and the logits of ``sequences``."""
+    widest = 0.0
+    for _, layer in model.layers:
+        if layer.attention:
+            a = layer.attention
+            projected = a.heads * a.head_dim + a.kv_heads * (a.head_dim + a.value_dim) + a.heads * a.value_dim
+            widest = max(widest, projected / split.tensor)
+        if layer.dense:
+            widest = max(widest, layer.dense.matrices * layer.dense.width / split.tensor)
+        if layer.experts:
+            e = layer.experts
+            routed = e.active * (e.matrices * e.width / split.expert_tensor + 2 * e.model_width) / split.expert
+            widest = max(widest, routed + e.matrices * e.shared_width / split.tensor)
+    stream = 2 * model.hidden  # the residual and its normalised copy
+    logits = sequences * model.vocabulary * _LOGIT_BYTES / split.tensor
+    return tokens * (stream + widest) * _ACTIVATION_BYTES + logits
+
+
+def plan(
+    model: LanguageModel,
+    device: Device,
+    split: Parallelism,
+    quantization: Quantization,
+    *,
+    context: int,
+    chunk_tokens: int = CHUNK_TOKENS,
+    utilization: float = UTILIZATION,
+    block_tokens: int = BLOCK_TOKENS,
+) -> ServingMemory:
+    """The memory of a replica's fullest GPU and the sequences of ``context`` tokens that it holds at once.
+
+    ``utilization``: share of the GPU that the stack may fill. Raises ArgumentError for arguments out of range.
+    """
+    if not 0 < utilization <= 1:
+        raise ArgumentError(f"utilization must be above 0 and at most 1, got {utilization!r}")
+    if chunk_tokens < 1:
+        raise ArgumentError(f"chunk_tokens must be at least 1, got {chunk_tokens}")
+    weights = weight_bytes(model, split, quantization)
+    each = sequence_bytes(model, split, quantization, context, block_tokens=block_tokens)
+    workspace = workspace_bytes(model, split, min(chunk_tokens, max(context, 1)))
+    usable = utilization * device.memory_bytes
+
+    def room(extra: float, runtime: float) -> int:
+        return max(0, math.floor((usable - weights - workspace * (1 + extra) - runtime) / max(each, 1.0)))
+
+    return ServingMemory(
+        weights_bytes=weights,
+        cache_per_sequence_bytes=each,
+        workspace_bytes=workspace,
+        runtime_bytes=RUNTIME_BYTES,
+        usable_bytes=usable,
+        most_sequences=room(0.0, RUNTIME_BYTES),
+        safe_sequences=room(_WORKSPACE_HIGH, RUNTIME_HIGH_BYTES),
+    )

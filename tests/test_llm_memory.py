@@ -1,0 +1,99 @@
+"""Memory of language models: caches by hand, paging, splits, and runs that are known to fit."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from perfpass.devices import device
+from perfpass.errors import ArgumentError
+from perfpass.llm import language_model
+from perfpass.llm.costs import Parallelism, Quantization
+from perfpass.llm.memory import plan, sequence_bytes, workspace_bytes
+
+BF16 = Quantization()
+
+
+def test_grouped_queries_cache_their_key_value_heads_alone():
+    model = language_model("llama-3.1-8b")  # 32 layers, 8 key-value heads of 128
+    assert sequence_bytes(model, Parallelism(), BF16, 4096) == 4096 * 32 * 2 * 8 * 128 * 2
+
+
+def test_blocks_are_handed_out_whole():
+    model = language_model("llama-3.1-8b")
+    one, sixteen, seventeen = (sequence_bytes(model, Parallelism(), BF16, n) for n in (1, 16, 17))
+    assert one == sixteen == seventeen / 2
+
+
+def test_heads_are_split_down_to_one_and_copied_beyond():
+    model = language_model("llama-3.1-8b")
+    whole = sequence_bytes(model, Parallelism(), BF16, 1024)
+    assert sequence_bytes(model, Parallelism(tensor=8), BF16, 1024) == whole / 8
+    assert sequence_bytes(model, Parallelism(tensor=32), BF16, 1024) == whole / 8
+    assert sequence_bytes(model, Parallelism(pipeline=4), BF16, 1024) == whole / 4
+
+
+def test_a_quantized_cache_takes_half():
+    model = language_model("mistral-7b")
+    half = sequence_bytes(model, Parallelism(), Quantization("fp8", "fp8", "fp8"), 2048)
+    assert half == sequence_bytes(model, Parallelism(), BF16, 2048) / 2
+
+
+def test_latents_are_small_and_copied_to_every_rank():
+    model = language_model("deepseek-v3")  # 61 layers of 512 + 64
+    each = sequence_bytes(model, Parallelism(), BF16, 4096)
+    assert each == 4096 * 61 * 576 * 2
+    assert sequence_bytes(model, Parallelism(tensor=8), BF16, 4096) == each
+
+
+def test_a_window_keeps_its_own_tokens():
+    content = {
+        "model_type": "mistral",
+        "hidden_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "intermediate_size": 128,
+        "vocab_size": 100,
+        "sliding_window": 256,
+        "max_position_embeddings": 4096,
+    }
+    model = language_model(content)
+    per_token = 2 * 2 * 2 * 16 * 2
+    assert sequence_bytes(model, Parallelism(), BF16, 200) == 208 * per_token
+    assert sequence_bytes(model, Parallelism(), BF16, 4000) == (256 + 16) * per_token
+
+
+def test_the_careful_count_never_holds_more():
+    for name, board, tensor in (("llama-3.1-8b", "l40s", 1), ("llama-2-13b", "a100-sxm4-80gb", 2)):
+        found = plan(language_model(name), device(board), Parallelism(tensor=tensor), BF16, context=4096)
+        assert 1 <= found.safe_sequences <= found.most_sequences
+        room = found.usable_bytes - found.weights_bytes - found.workspace_bytes - found.runtime_bytes
+        assert found.most_sequences == math.floor(room / found.cache_per_sequence_bytes)
+
+
+def test_what_does_not_fit_says_so():
+    found = plan(language_model("llama-2-13b"), device("l4"), Parallelism(), BF16, context=4096)
+    assert not found.fits and not found.surely_fits and found.most_sequences == 0
+
+
+def test_workspace_grows_with_the_chunk_and_shrinks_with_the_split():
+    model = language_model("llama-3.1-8b")
+    whole = workspace_bytes(model, Parallelism(), 8192)
+    assert whole == pytest.approx(2 * workspace_bytes(model, Parallelism(), 4096), rel=0.01)
+    assert workspace_bytes(model, Parallelism(tensor=4), 8192) < whole
+
+
+def test_arguments_out_of_range_are_refused():
+    model, board = language_model("llama-3.1-8b"), device("h100-sxm5-80gb")
+    for options in ({"context": 0}, {"context": 1, "utilization": 1.5}, {"context": 1, "chunk_tokens": 0}):
+        with pytest.raises(ArgumentError):
+            plan(model, board, Parallelism(), BF16, **options)
+
+
+def test_serving_runs_that_were_measured_fit():
+    from perfpass.training.memory.serving import notes
+
+    served, _ = notes()
+    assert "the count refuses 0 " in served
