@@ -15,10 +15,15 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "python"))
 
-MODELS = """resnet18 resnet50 resnext50_32x4d wide_resnet50_2 densenet121 mobilenetv2_100 mobilenetv3_large_100
-efficientnet_b0 regnety_016 convnext_tiny convnextv2_nano vgg11 dla34 hrnet_w18_small vit_tiny_patch16_224
-vit_small_patch16_224 deit_small_patch16_224 mixer_s32_224 swin_tiny_patch4_window7_224 pit_s_224 poolformer_s12
-resmlp_12_224 gmlp_s16_224 cait_xxs24_224 xcit_tiny_12_p16_224 coat_tiny edgenext_small ghostnet_100""".split()
+# fmt: off
+MODELS = (
+    "resnet18", "resnet50", "resnext50_32x4d", "wide_resnet50_2", "densenet121", "mobilenetv2_100",
+    "mobilenetv3_large_100", "efficientnet_b0", "regnety_016", "convnext_tiny", "convnextv2_nano", "vgg11", "dla34",
+    "hrnet_w18_small", "vit_tiny_patch16_224", "vit_small_patch16_224", "deit_small_patch16_224", "mixer_s32_224",
+    "swin_tiny_patch4_window7_224", "pit_s_224", "poolformer_s12", "resmlp_12_224", "gmlp_s16_224", "cait_xxs24_224",
+    "xcit_tiny_12_p16_224", "coat_tiny", "edgenext_small", "ghostnet_100",
+)
+# fmt: on
 BATCH = 8
 
 
