@@ -132,7 +132,8 @@ def _empty(n: int) -> tuple[np.ndarray, ...]:
 def bounds_from(
     residual: np.ndarray, evidence: np.ndarray, group: np.ndarray, alike: bool
 ) -> dict[str, tuple[float, float]]:
-    """Bounds in units of spread by evidence. ``alike``: every group counts the same (devices, runtimes).
+    """Bounds in units of spread by evidence. ``alike``: every group counts the same (devices, models), or every row, if
+    that is wider.
 
     A handful of devices says little about the next one: their pooled width grows by one over their number. By hand; the
     exact rank of a group among so few would ask for no bound at all.
@@ -140,13 +141,12 @@ def bounds_from(
     out = {}
     for name in sorted(set(evidence)):
         inside = evidence == name
+        low, high = quantiles(residual[inside], COVERAGE)
         if alike:
             parts = [residual[inside & (group == g)] for g in np.unique(group[inside])]
             width = pooled_width(parts, COVERAGE) * (1.0 + 1.0 / len(parts))
-            out[name] = (-width, width)
-        else:
-            low, high = quantiles(residual[inside], COVERAGE)
-            out[name] = (min(low, -LEAST_BOUND), max(high, LEAST_BOUND))
+            low, high = min(low, -width), max(high, width)
+        out[name] = (min(low, -LEAST_BOUND), max(high, LEAST_BOUND))
     return out
 
 
