@@ -25,7 +25,7 @@ def _served(base: Path) -> str:
     models = {family: language_model(family) for family in rows.family.unique()}
     found = []
     for row in rows.itertuples():
-        serving, _ = serving_of(row, models[row.family], device(row.device))
+        serving = serving_of(row, models[row.family])
         context = serving.input_length + serving.output_length
         memory = plan(
             models[row.family], device(row.device), serving.parallelism, serving.quantization, context=context
