@@ -439,7 +439,8 @@ def _add_evaluate(commands: Any) -> None:
 
 def _add_areas(command: Any) -> None:
     command.add_argument("--records", metavar="DIR", help="folder of records (default: those of this repository)")
-    command.add_argument("--area", type=_texts, metavar="A,..", help="vision, ... (default: all; docs/prediction.md)")
+    areas = "vision, serving, ... (default: all; perfpass.training.areas lists them)"
+    command.add_argument("--area", type=_texts, action="extend", metavar="A,..", help=areas)
     command.add_argument("--seed", type=_whole, default=0, metavar="N", help="seed of every random choice (default: 0)")
 
 
