@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import perfpass
 from graph_strategies import graphs
-from perfpass import _core
+from perfpass import _core, costs, features
 from perfpass.errors import ArgumentError, DeviceError, UnsupportedError
 from perfpass.graph import OpGraph
 from perfpass.prediction import Interval, MigHint, Prediction, Support
@@ -276,3 +276,20 @@ def test_intervals_scale_and_invert():
 def test_a_support_level_is_one_of_three():
     with pytest.raises(ArgumentError, match="in range, near, outside"):
         Support("fine")
+
+
+def test_bytes_that_a_cpus_last_level_cache_holds_come_faster():
+    from dataclasses import replace
+
+    from perfpass.devices import device
+    from perfpass.predictors.roofline import CACHE_SPEED, Workload, bound
+
+    table = features.operator_table(network(batch=1), costs.count(network(batch=1)))
+    cpu = device("core-i9-10940x")
+    without = replace(cpu, l2_bytes=0, l3_bytes=0)
+    cached, plain = (bound(table, d, Workload(1)).memory_s for d in (cpu, without))
+    moved = plain > 0
+    # A feature map of 64 x 32 x 32 floats is far below the cache, and far above one of a kilobyte.
+    assert np.allclose(plain[moved] / cached[moved], CACHE_SPEED["cpu"])
+    small = replace(without, l2_bytes=1024)
+    assert (bound(table, small, Workload(1)).memory_s[moved] > 0.9 * plain[moved]).all()

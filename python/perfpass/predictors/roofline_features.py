@@ -14,7 +14,7 @@ from perfpass.predictors.roofline import GROUPS, Workload
 if TYPE_CHECKING:
     from perfpass.devices import Device
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 _TILE = 128  # rows and columns of a usual GEMM thread block tile (CUTLASS's default)
 _GEMM_GROUPS = np.array([g.startswith("conv") or g in ("dense", "matmul", "attention", "recurrent") for g in GROUPS])
 _COMPUTE_SHARES = ("conv1x1", "conv3x3", "conv_large", "conv_grouped", "dense", "matmul", "attention")
