@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from perfpass.errors import ArgumentError
-from perfpass.llm.costs import ELEMENT_BYTES, Parallelism, Quantization, weight_bytes
+from perfpass.llm.costs import ELEMENT_BYTES, Parallelism, Quantization, cache_bytes, weight_bytes
+from perfpass.llm.prediction import MemoryFit
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
     from perfpass.llm.architecture import LanguageModel
+    from perfpass.llm.prediction import Serving
 
 # vLLM's defaults (vllm/config): share of a GPU that it fills, tokens of a block, tokens of a prefill step.
 UTILIZATION = 0.9
@@ -27,6 +29,9 @@ CHUNK_TOKENS = 8192
 # torch alone), up to 4 GB with CUDA graphs and NCCL on many ranks. The second figure is what the safe count uses.
 RUNTIME_BYTES = 2.0e9
 RUNTIME_HIGH_BYTES = 4.0e9
+# The most that a deployment tuned by hand fills, and the least that its context takes.
+_MOST_UTILIZATION = 0.97
+_LEAST_RUNTIME_BYTES = 1e9
 # Workspaces of fused kernels beside the tensors of a layer, as a share of these.
 _WORKSPACE_HIGH = 1.0
 _STATE_BYTES, _ACTIVATION_BYTES, _LOGIT_BYTES = 4.0, 2.0, 4.0
@@ -146,3 +151,45 @@ def plan(
         most_sequences=room(0.0, RUNTIME_BYTES),
         safe_sequences=room(_WORKSPACE_HIGH, RUNTIME_HIGH_BYTES),
     )
+
+
+def served(model: LanguageModel, device: Device, serving: Serving) -> MemoryFit:
+    """The memory of one GPU that decodes (and prefills, where aggregated), under the load that is asked."""
+    split = serving.parallelism
+    length = serving.input_length + serving.output_length
+    found = plan(model, device, split, serving.quantization, context=length)
+    ranks = serving.workers * split.attention_data
+    wanted = math.ceil(serving.concurrency / ranks)
+    each = found.cache_per_sequence_bytes
+    free = found.usable_bytes - found.weights_bytes - found.workspace_bytes - found.runtime_bytes
+    reason = ""
+    if free < 0:
+        whole, usable = found.weights_bytes / 1e9, found.usable_bytes / 1e9
+        reason = f"weights of {whole:.0f} GB leave no room in {usable:.0f} GB; split over more GPUs"
+    elif not found.fits:
+        reason = f"one request of {length} tokens needs {each / 1e9:.1f} GB of cache, {free / 1e9:.1f} GB are left"
+    elif not found.surely_fits:
+        reason = "it fits only where runtime and workspaces take no more than usual"
+    elif found.most_sequences < wanted:
+        reason = f"of {wanted} requests per rank {found.most_sequences} fit at once; the others wait"
+    return MemoryFit(
+        weights_bytes=int(found.weights_bytes),
+        cache_bytes=int(each * min(wanted, max(found.most_sequences, 1))),
+        activation_bytes=int(found.workspace_bytes),
+        runtime_bytes=int(found.runtime_bytes),
+        usable_bytes=int(found.usable_bytes),
+        most_requests=found.most_sequences * ranks,
+        fits=found.fits,
+        reason=reason,
+    )
+
+
+def likely_sequences(model: LanguageModel, device: Device, serving: Serving) -> float:
+    """Sequences that a well-tuned stack holds at once on a rank: no reserves, requests half-way through their output.
+
+    Whether requests wait is a cliff: where `plan` alone says so, measured runs mostly did not.
+    """
+    split, quantization = serving.parallelism, serving.quantization
+    free = _MOST_UTILIZATION * device.memory_bytes - weight_bytes(model, split, quantization) - _LEAST_RUNTIME_BYTES
+    each = cache_bytes(model, split, quantization, serving.input_length + serving.output_length / 2)
+    return max(0.0, free / max(each, 1.0))

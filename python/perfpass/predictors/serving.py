@@ -22,12 +22,12 @@ from perfpass.errors import ArgumentError, ArtefactError
 from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.configuration import language_model
 from perfpass.llm.costs import ELEMENT_BYTES, Parallelism, Quantization
+from perfpass.llm.memory import served
 from perfpass.llm.prediction import LlmPrediction, Serving
 from perfpass.prediction import COVERAGE, Interval, Support
 from perfpass.predictors import artefacts
 from perfpass.predictors.serving_base import CONSTANTS, times
 from perfpass.predictors.serving_features import Neighbours, Workloads, describe, known, portable
-from perfpass.predictors.serving_memory import plan
 
 TARGETS = ("tpot", "ttft")
 # What is known of a workload: model and device measured together; both, but not together; only the one or the other;
@@ -187,7 +187,7 @@ class ServingPredictor:
         evidence = self.evidence(family, device)
         w = describe(model, family, device, serving)
         found = self.seconds(w, evidence)
-        memory = plan(model, device, serving)
+        memory = served(model, device, serving)
         beyond = self._beyond(model, device, serving, memory.fits)
         widen = BEYOND if beyond else 1.0
         tpot = self._interval(found["tpot"], "tpot", evidence, serving.mode, widen)

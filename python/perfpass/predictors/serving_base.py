@@ -16,8 +16,8 @@ import numpy as np
 from perfpass.devices import Device
 from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.costs import UNITS, Parallelism, Quantization, Step, step_costs
+from perfpass.llm.memory import likely_sequences
 from perfpass.llm.prediction import RUNTIMES, Serving
-from perfpass.predictors.serving_memory import likely_room
 
 # Components by what limits them; each has its own efficiency.
 KINDS = ("projections", "attention", "recurrence", "dense_mlp", "experts", "shared_experts", "logits", "elementwise")
@@ -135,7 +135,7 @@ def terms(model: LanguageModel, device: Device, serving: Serving) -> Terms:
     split, q = serving.parallelism, serving.quantization
     wanted = max(1.0, serving.concurrency / serving.workers)
     # Without room for even one the memory plan says so; the times are then those of a device with more memory.
-    fit = likely_room(model, device, serving) * split.attention_data
+    fit = likely_sequences(model, device, serving) * split.attention_data
     requests = min(wanted, fit) if fit >= 1 else wanted
     per_rank = max(1.0, requests / split.attention_data)
     context = serving.input_length + serving.output_length / 2

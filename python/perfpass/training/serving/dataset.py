@@ -13,9 +13,9 @@ from perfpass.devices import device as find_device
 from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.configuration import language_model
 from perfpass.llm.costs import Parallelism, Quantization
+from perfpass.llm.memory import plan
 from perfpass.llm.prediction import Serving
 from perfpass.predictors.serving_features import Workloads, describe
-from perfpass.predictors.serving_memory import room
 from perfpass.records import schema
 from perfpass.records.location import data_directory
 
@@ -143,7 +143,9 @@ def _assumed(serving: Serving, row: Any, model: LanguageModel, device: Any) -> S
 
 def _short_of_room(model: LanguageModel, device: Any, serving: Serving) -> bool:
     ranks = serving.workers * serving.parallelism.attention_data
-    return room(model, device, serving) * ranks < serving.concurrency
+    length = serving.input_length + serving.output_length
+    memory = plan(model, device, serving.parallelism, serving.quantization, context=length)
+    return memory.most_sequences * ranks < serving.concurrency
 
 
 def set_aside(rows: pandas.DataFrame) -> np.ndarray:
