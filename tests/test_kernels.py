@@ -139,3 +139,11 @@ def test_the_command_line_answers(capsys):
     assert main(arguments) == 0
     assert "us" in capsys.readouterr().out
     assert main(["operator", "all-reduce", "--device", "h100", "--n-devices", "8", "--elements", "1048576"]) == 0
+
+
+def test_a_vendor_without_records_is_outside(predictor):
+    found = predictor.gemm("mi300x", 1024, 1024, 1024, "bf16")
+    assert found.support.level == "outside"
+    assert any("any device of AMD" in reason for reason in found.support.reasons)
+    unseen = predictor.gemm("l4", 1024, 1024, 1024, "bf16")
+    assert found.high_s[0] / found.low_s[0] > unseen.high_s[0] / unseen.low_s[0]

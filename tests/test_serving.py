@@ -227,3 +227,8 @@ def test_the_command_answers_without_heavy_packages():
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert json.loads(found.stdout)["tpot_ms"]["unit"] == "ms"
+
+
+def test_attention_heads_are_split_whole():
+    with pytest.raises(ArgumentError, match="32 attention heads do not divide into 3 tensor ranks; choose 1, 2, 4"):
+        predicted("llama-3.1-8b", "h100", tp=3)

@@ -437,6 +437,9 @@ class KernelPredictor:
         if here:
             reasons.append(f"{chosen.runtime} in {precision} was not measured on {device.name}")
             return chosen, "software unseen", reasons
+        if device.compute_capability is None:
+            reasons.append(f"nor on any device of {device.vendor}")
+            return chosen, "outside", reasons
         if all(s.capability != capability for s in model.software):
             reasons.append(f"nor on another device of compute capability {capability}")
             return chosen, "generation unseen", reasons
@@ -461,7 +464,8 @@ def _sizes(**values: ArrayLike) -> dict[str, np.ndarray]:
         raise ArgumentError(f"sizes have {len(shape)} dimensions; give numbers or one-dimensional arrays")
     for name, a in arrays.items():
         if not (np.isfinite(a).all() and (a >= 1).all() and (a < 2**40).all()):
-            raise ArgumentError(f"{name} must be whole numbers of 1 or more")
+            wrong = a[~(np.isfinite(a) & (a >= 1) & (a < 2**40))].flat[0]
+            raise ArgumentError(f"{name} must be whole numbers from 1 to 2^40, got {wrong:g}")
     return {name: np.broadcast_to(a, shape).ravel() for name, a in arrays.items()}
 
 

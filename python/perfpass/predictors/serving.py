@@ -104,10 +104,23 @@ def predict_llm(
         prefill_workers=prefill_workers,
         quantization=quantization(read, precision, kv_precision),
     )
+    for split in (serving.parallelism, serving.prefill):
+        _check_heads(read, split)
     # Imported here: it brings two more artefacts.
     from perfpass.llm.energy import with_energy
 
     return with_energy(ServingPredictor.load().predict(read, target, serving), read, target)
+
+
+def _check_heads(model: LanguageModel, split: Parallelism | None) -> None:
+    """Serving stacks split whole attention heads. Raises ArgumentError."""
+    for _, layer in model.layers:
+        if split and layer.attention and layer.attention.heads % split.tensor:
+            heads = layer.attention.heads
+            fits = ", ".join(str(n) for n in range(1, heads + 1) if heads % n == 0)
+            raise ArgumentError(
+                f"{heads} attention heads do not divide into {split.tensor} tensor ranks; choose {fits}"
+            )
 
 
 def quantization(model: LanguageModel, precision: str | Quantization | None, kv: str | None) -> Quantization:
