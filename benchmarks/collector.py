@@ -144,10 +144,7 @@ def gnu_time_peak_bytes(program: str, *arguments: str) -> int:
 
 
 def resident(model: str, imports_bytes: int) -> dict[str, Any]:
-    """The model's own peak: over the collector's baseline, and over that of a process that only imports, by GNU time.
-
-    The whole peaks differ by a constant: a fork does not map the library pages that it never touches.
-    """
+    """The model's own peak: over the collector's baseline, and over that of a process that only imports."""
     peer = gnu_time_peak_bytes(PLAIN, model) - imports_bytes
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run(

@@ -96,8 +96,8 @@ def collector(document: dict[str, Any]) -> str:
         f"{table(header, rows)}\n\nMedians of {document['blocks']} blocks of fifteen iterations; the other way is "
         "torch.utils.benchmark in turn with ours, or onnxruntime's own profile of the same runs; the spread is between "
         f"the slowest and the fastest block. Time between iterations at most {overhead:.2%}. Peak resident memory "
-        f"over the imports' is {min(peaks):.0f} to {max(peaks):.0f} MB above what GNU time says, library pages that a "
-        f"fork maps anew. {kills['kills']} campaigns killed with SIGKILL: "
+        f"over the imports' differs from GNU time's by {min(peaks):+.0f} to {max(peaks):+.0f} MB. "
+        f"{kills['kills']} campaigns killed with SIGKILL: "
         f"{kills['lost']} records lost, {kills['doubled']} doubled, all {kills['records']} there after the last run. "
         f"{_setting(document)}."
     )

@@ -511,3 +511,28 @@ def test_the_order_can_be_seen_before_measuring(tmp_path):
     assert done.returncode == 0
     assert len(done.stdout.splitlines()) == 4
     assert not list(tmp_path.iterdir())
+
+
+def test_a_child_maps_the_library_pages_of_its_parent_before_it_measures():
+    pages = host.mapped_file_pages()
+    if not pages:
+        pytest.skip("this kernel does not tell which pages are mapped")
+    here, there = os.pipe()
+    child = os.fork()
+    if child == 0:
+        before = _file_pages()
+        host.map_pages(pages)
+        os.write(there, f"{before} {_file_pages()}".encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    before, after = map(int, os.read(here, 100).split())
+    if after == before:
+        pytest.skip("this kernel cannot map pages on request (MADV_POPULATE_READ, Linux 5.14)")
+    assert after > sum(size for _, size in pages) / 1024 * 0.9
+    assert after - before > 1000
+
+
+def _file_pages() -> int:
+    """Resident file pages of this process, KiB."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("RssFile")).split()[1])

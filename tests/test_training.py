@@ -518,10 +518,12 @@ def test_the_width_of_a_device_comes_from_other_devices():
         )
 
     every = [experiment("a", 0.2, 0), experiment("b", -0.1, 0), experiment("c", 0.5, 1), experiment("c", 0.3, 2)]
-    assert calibrate.widths(every, "gpu") == pytest.approx({"common": 0.2, "rare": 0.5, "unmeasured": 0.5})
+    two, one = np.sqrt(3 / 2), np.sqrt(2)
+    wide = {"common": 0.2 * two, "rare": 0.5 * one, "unmeasured": 0.5 * one}
+    assert calibrate.widths(every, "gpu") == pytest.approx(wide)
     without = calibrate.widths(every, "gpu", without=["a", "c"])
-    assert without == pytest.approx({"common": 0.1, "rare": 0.1, "unmeasured": 0.1})
-    np.testing.assert_allclose(calibrate.bounds(every[0], every), 0.1)
+    assert without == pytest.approx(dict.fromkeys(("common", "rare", "unmeasured"), 0.1 * one))
+    np.testing.assert_allclose(calibrate.bounds(every[0], every), 0.1 * one)
 
 
 def test_choosing_settings_names_the_best_of_those_tried(small_corpus):

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfpass.errors import DeviceError, PerfPassError
+from perfpass.measure import host
 from perfpass.measure.configuration import Configuration, Protocol
 from perfpass.measure.pool import Answer, Died, Measured, TimedOut
 
@@ -157,14 +158,16 @@ def serve(connection: Connection, device: str, log: str) -> None:
     except PerfPassError as error:
         connection.send_bytes(json.dumps({"error": type(error).__name__, "message": str(error)}).encode())
         return
+    pages = []
     if device == "cpu":
         preload()
+        pages = host.mapped_file_pages()
     _reply(connection, collector.facts)
     with contextlib.suppress(EOFError, OSError):
         while True:
             request = json.loads(connection.recv_bytes())
             if device == "cpu":
-                _in_a_child(lambda: _reply(connection, _perform(collector, request)))  # noqa: B023
+                _in_a_child(lambda: _reply(connection, _perform(collector, request)), pages)  # noqa: B023
             else:
                 _reply(connection, _perform(collector, request))
     collector.close()
@@ -181,7 +184,7 @@ def preload() -> None:
             importlib.import_module(name)
 
 
-def _in_a_child(work: Callable[[], None]) -> None:
+def _in_a_child(work: Callable[[], None], pages: list[tuple[int, int]]) -> None:
     """Every configuration starts from the same process image: its peak of resident memory is its own.
 
     A CPU worker has run no model, so no thread pool exists that a fork would break. Ends this process as the child
@@ -192,6 +195,7 @@ def _in_a_child(work: Callable[[], None]) -> None:
         _die_with_parent()
         code = 1
         try:
+            host.map_pages(pages)
             work()
             code = 0
         finally:

@@ -109,7 +109,7 @@ def evaluate(folder: Path | None = None, seed: int = 0, *, quiet: bool = False) 
     for name, where in _judged(rows):
         aim = _AIM_PCT if name == "NVIDIA" else None
         args = (model[where], measured[where], low[where], high[where])
-        section.add(_METRIC, "network", "simulated allocator + learned constants", name, *args, aim_pct=aim)
+        section.add(_METRIC, "network", "perfpass", name, *args, aim_pct=aim)
         for method, predicted in base.items():
             section.add(_METRIC, "network", method, name, predicted[where] / _MIB, measured[where])
     nvidia = dict(_judged(rows))["NVIDIA"]
@@ -125,7 +125,7 @@ def evaluate(folder: Path | None = None, seed: int = 0, *, quiet: bool = False) 
     kept = kept / _MIB
     for name, where in list(_judged(rows))[:4]:
         args = (kept[where], measured[where], below[where], above[where])
-        section.add(_METRIC, "random rows", "simulated allocator + learned constants", name, *args)
+        section.add(_METRIC, "random rows", "perfpass", name, *args)
     for records in (0, 10, 32):
         judged, predicted, below, above = _zero_shot(rows, records, seed)
         part = rows.take(judged)
@@ -133,7 +133,7 @@ def evaluate(folder: Path | None = None, seed: int = 0, *, quiet: bool = False) 
         for name, where in list(_judged(part))[:4]:
             if where.any():
                 args = tuple(v[where] / _MIB for v in (predicted, part.measured, below, above))
-                section.add(_METRIC, split, "simulated allocator + learned constants", name, *args)
+                section.add(_METRIC, split, "perfpass", name, *args)
     _few_samples(section, others)
     section.notes += serving.notes(folder)
     return section

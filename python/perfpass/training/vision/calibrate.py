@@ -166,7 +166,8 @@ def widths(experiments: Iterable[Experiment], kind: str, without: Iterable[str] 
         groups = [e.residual[e.evidence == i] for e in experiments if e.kind == kind]
         groups = [g for g in groups if len(g) >= LEAST_ROWS]
         if groups:
-            least = max(least, pooled_width(groups))
+            # A new device differs from all of these; that their centre is known from a few adds its own variance.
+            least = max(least, pooled_width(groups) * float(np.sqrt(1.0 + 1.0 / len(groups))))
         out[name] = least
     if kind == "cpu":
         others = [e.residual for e in experiments if e.kind == "gpu" and (e.evidence == UNMEASURED).all()]
