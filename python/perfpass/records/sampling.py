@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 # Stored precision of a measurement: 0.05 %, a twentieth of the spread between repeats of a kernel.
 MANTISSA_BITS = 10
+# The reason under which readers count good rows that a sample leaves out.
+NOT_SAMPLED = "good, but not in the sample that is kept"
 
 
 def row_hash(rows: pandas.DataFrame, names: Sequence[str]) -> np.ndarray:

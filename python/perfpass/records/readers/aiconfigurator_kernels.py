@@ -14,7 +14,7 @@ import numpy as np
 
 from perfpass.devices import device as find_device
 from perfpass.errors import FileError
-from perfpass.records.sampling import rounded, row_hash
+from perfpass.records.sampling import NOT_SAMPLED, rounded, row_hash
 from perfpass.records.schema import Reading
 
 if TYPE_CHECKING:
@@ -90,7 +90,10 @@ def read(shared: Path) -> Reading:
     """The sample that the repository keeps, with the refusals of all rows. Raises FileError for a missing table."""
     reading = Reading(SOURCE)
     for table in TABLES:
-        reading.add(table.kind, sample(trusted(shared, table, reading), table))
+        good = trusted(shared, table, reading)
+        kept = sample(good, table)
+        reading.refused[NOT_SAMPLED] += len(good) - len(kept)
+        reading.add(table.kind, kept)
     return reading
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from perfpass.errors import FileError
-from perfpass.records.sampling import rounded, row_hash
+from perfpass.records.sampling import NOT_SAMPLED, rounded, row_hash
 from perfpass.records.schema import Reading
 
 LICENCE = "MIT"
@@ -53,6 +53,7 @@ def read(shared: Path) -> Reading:
         stay = np.concatenate(
             [np.flatnonzero(kept["split"] != "train"), train[order[: KEPT.get(operator, KEPT_VECTOR)]]]
         )
+        reading.refused[NOT_SAMPLED] += len(kept) - len(stay)
         kept = kept.iloc[np.sort(stay)]
         reading.add(
             "operator",
