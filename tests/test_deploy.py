@@ -13,6 +13,7 @@ from perfpass.deploy.mig import advise, utilisation
 from perfpass.devices import catalogue, device
 from perfpass.errors import ArgumentError, DeviceError, FileError, FormatError, LimitError
 from perfpass.prediction import Interval
+from perfpass.toml_table import LARGEST_FILE_BYTES
 
 GIB = 2**30
 
@@ -202,6 +203,6 @@ def test_a_broken_table_names_the_row_and_the_value(tmp_path, old, new, message)
 def test_a_missing_or_oversized_table_is_an_error(tmp_path):
     with pytest.raises(FileError, match=r"none\.toml"):
         money.read_prices(tmp_path / "none.toml")
-    (tmp_path / "large.toml").write_bytes(b"#" * (money.LARGEST_FILE_BYTES + 1))
+    (tmp_path / "large.toml").write_bytes(b"#" * (LARGEST_FILE_BYTES + 1))
     with pytest.raises(LimitError, match="1048576"):
         money.read_prices(tmp_path / "large.toml")

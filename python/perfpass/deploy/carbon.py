@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 import os
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfpass.errors import ArgumentError, FileError, FormatError, LimitError
+from perfpass.errors import ArgumentError, FormatError
 from perfpass.prediction import Interval
+from perfpass.toml_table import read_toml
 
 SCHEMA = 1
-LARGEST_FILE_BYTES = 2**20
 _SHIPPED = Path(__file__).with_name("grids.toml")
 _JOULES_PER_KWH = 3.6e6
 # No grid is dirtier than a bad lignite plant; catches a figure in another unit.
@@ -51,14 +50,7 @@ def read_grids(path: str | os.PathLike[str] | None = None) -> dict[str, Grid]:
     Raises FileError, LimitError (over 1 MiB) and FormatError, which names the region and what is wrong with it.
     """
     file = _SHIPPED if path is None else Path(path)
-    try:
-        if file.stat().st_size > LARGEST_FILE_BYTES:
-            raise LimitError(f"{file}: larger than {LARGEST_FILE_BYTES} bytes, the limit of a table of grids")
-        document = tomllib.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise FileError(f"{file}: {error.strerror or error}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise FormatError(f"{file}: not a TOML file ({error})") from error
+    document = read_toml(file, "a table of grids")
     if document.get("schema", SCHEMA) != SCHEMA or document.get("unit", "gCO2e/kWh") != "gCO2e/kWh":
         raise FormatError(
             f"{file}: schema {document.get('schema')!r}, unit {document.get('unit')!r}; 1 and gCO2e/kWh are read"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -13,11 +12,11 @@ from typing import Any
 
 from perfpass.devices import Device
 from perfpass.devices import device as find_device
-from perfpass.errors import ArgumentError, DeviceError, FileError, FormatError, LimitError
+from perfpass.errors import ArgumentError, DeviceError, FormatError
 from perfpass.prediction import Interval
+from perfpass.toml_table import read_toml
 
 SCHEMA = 1
-LARGEST_FILE_BYTES = 2**20
 _SHIPPED = Path(__file__).with_name("prices.toml")
 _FIELDS = {"device", "provider", "usd_per_hour", "date", "source", "approximate"}
 _HIGHEST_USD = 1e5  # an hour of anything; catches a price in another unit
@@ -46,14 +45,7 @@ def read_prices(path: str | os.PathLike[str] | None = None) -> tuple[Price, ...]
     Raises FileError, LimitError (over 1 MiB) and FormatError, which names the row and what is wrong with it.
     """
     path = _SHIPPED if path is None else Path(path)
-    try:
-        if path.stat().st_size > LARGEST_FILE_BYTES:
-            raise LimitError(f"{path}: larger than {LARGEST_FILE_BYTES} bytes, the limit of a price table")
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise FileError(f"{path}: {error.strerror or error}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise FormatError(f"{path}: not a TOML file ({error})") from error
+    document = read_toml(path, "a price table")
     rows, sources = document.get("price"), document.get("sources", {})
     if document.get("schema", SCHEMA) != SCHEMA or document.get("currency", "USD") != "USD":
         raise FormatError(

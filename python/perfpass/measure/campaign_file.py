@@ -15,17 +15,16 @@ repeats = 2                    # each combination measured twice
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from perfpass.errors import ArgumentError, FileError, FormatError, LimitError
+from perfpass.errors import ArgumentError, LimitError
 from perfpass.measure.configuration import Configuration, Protocol
+from perfpass.toml_table import read_toml
 
-LARGEST_FILE_BYTES = 2**20
 LARGEST_CAMPAIGN = 100_000  # configurations
 
 
@@ -45,14 +44,7 @@ def read_campaign(path: str | os.PathLike[str], **fixed: Any) -> Campaign:
     LimitError above 100,000 configurations.
     """
     path = Path(path)
-    try:
-        if path.stat().st_size > LARGEST_FILE_BYTES:
-            raise LimitError(f"{path}: larger than {LARGEST_FILE_BYTES} bytes, the limit of a campaign file")
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise FileError(f"{path}: {error.strerror or error}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise FormatError(f"{path}: not a TOML file ({error})") from error
+    content = read_toml(path, "a campaign file")
     try:
         return campaign(content, default_name=path.stem, **fixed)
     except ArgumentError as error:
