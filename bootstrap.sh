@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # From a bare Debian 12 to a prediction, and to every check, one command each. `bash bootstrap.sh help` lists them.
-# Installs only what is missing: system packages through apt, Python packages into .venv/. What is done already is
-# skipped, so the second time is quick and needs no network.
+# Installs only what is missing: system packages through apt, Python packages into .venv/ (.venv-relax/ for the tests with
+# today's TVM). What is done already is skipped, so the second time is quick and needs no network.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 export DEBIAN_FRONTEND=noninteractive PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONNOUSERSITE=1
@@ -84,59 +84,90 @@ system_packages() {
 digest() { sha256sum | cut -d ' ' -f 1; }
 
 # up_to_date STAMP DIGEST: whether the step that left the stamp saw the same inputs.
-up_to_date() { [ -f ".venv/$1" ] && [ "$(cat ".venv/$1")" = "$2" ]; }
+up_to_date() { [ -f "$1" ] && [ "$(cat "$1")" = "$2" ]; }
 
+# virtual_environment VENV
 virtual_environment() {
   # A venv that was moved with its folder, or whose Python was replaced, is made anew.
-  if [ ! -x .venv/bin/python ] || ! .venv/bin/python -c 'import pip' 2>/dev/null \
-    || [ "$(cat .venv/.place 2>/dev/null)" != "$PWD" ]; then
+  if [ ! -x "$1/bin/python" ] || ! "$1/bin/python" -c 'import pip' 2>/dev/null || [ "$(cat "$1/.place" 2>/dev/null)" != "$PWD" ]; then
     system_packages
-    say "creating .venv"
-    rm -rf .venv
-    "$(find_python)" -m venv .venv
-    echo "$PWD" >.venv/.place
+    say "creating $1"
+    rm -rf "$1"
+    "$(find_python)" -m venv "$1"
+    echo "$PWD" >"$1/.place"
   fi
 }
 
-# requirements NAME FILE...: installs the pinned requirements once per content.
+# requirements VENV STAMP CONSTRAINTS FILE...: installs the pinned requirements once per content.
 requirements() {
-  local stamp=".$1" wanted arguments=() file
-  shift
-  wanted=$(cat constraints.txt requirements*.txt | digest)
+  local venv="$1" stamp="$1/.$2" constraints="$3" wanted arguments=() file
+  shift 3
+  wanted=$(cat "$constraints" requirements*.txt | digest)
   up_to_date "$stamp" "$wanted" && return
   for file in "$@"; do arguments+=(-r "$file"); done
   say "installing Python packages: $*"
-  .venv/bin/python -m pip install -qq -c constraints.txt "${arguments[@]}" \
+  "$venv/bin/python" -m pip install -qq -c "$constraints" "${arguments[@]}" \
     || die "pip could not install $*; is a package index configured and reachable?"
-  echo "$wanted" >".venv/$stamp"
+  echo "$wanted" >"$stamp"
 }
 
 source_digest() {
-  { find CMakeLists.txt pyproject.toml cpp_kernels/include cpp_kernels/src cpp_kernels/bindings python tvm_perfpass \
+  { find CMakeLists.txt pyproject.toml cpp_kernels/include cpp_kernels/src cpp_kernels/bindings python tvm_perfpass ort_extension \
     -type f ! -name '*.py[co]' ! -name '*.so' -print0 2>/dev/null || true; } | LC_ALL=C sort -z | xargs -0 sha256sum | digest
 }
 
-package() {
-  local wanted
+# install_package VENV: builds the wheel once per content of the sources, and installs it where it is not.
+install_package() {
+  local wanted options=()
   wanted=$(source_digest)
-  up_to_date .package "$wanted" && return
-  system_packages
-  say "building perfpass"
-  PATH="$PWD/.venv/bin:$PATH" .venv/bin/python -m pip install -qq --no-build-isolation --no-deps --force-reinstall . \
-    || die "the build failed; the compiler's messages are above"
-  echo "$wanted" >.venv/.package
+  up_to_date "$1/.package" "$wanted" && return
+  if ! up_to_date build/wheel/.sources "$wanted"; then
+    system_packages
+    say "building perfpass"
+    # The provider inside onnxruntime is built if its headers can be had.
+    if bash ort_extension/fetch_headers.sh build/onnxruntime-headers; then
+      options=(-C "cmake.define.PERFPASS_ORT_HEADERS=$PWD/build/onnxruntime-headers")
+    else
+      say "going on without the native provider of onnxruntime; ort_extension will read model files instead"
+    fi
+    rm -rf build/wheel
+    PATH="$PWD/.venv/bin:$PATH" .venv/bin/python -m pip wheel -qq --no-build-isolation --no-deps -w build/wheel "${options[@]}" . \
+      || die "the build failed; the compiler's messages are above"
+    echo "$wanted" >build/wheel/.sources
+  fi
+  "$1/bin/python" -m pip install -qq --no-deps --no-index --force-reinstall build/wheel/*.whl
+  echo "$wanted" >"$1/.package"
 }
 
 prediction_environment() {
-  virtual_environment
-  requirements runtime requirements.txt requirements-build.txt
-  package
+  virtual_environment .venv
+  requirements .venv runtime constraints.txt requirements.txt requirements-build.txt
+  install_package .venv
 }
 
 full_environment() {
-  virtual_environment
-  requirements everything requirements-test.txt
-  package
+  virtual_environment .venv
+  requirements .venv everything constraints.txt requirements-test.txt
+  install_package .venv
+}
+
+# Today's TVM has the same package name as the one with Relay.
+relax_environment() {
+  virtual_environment .venv-relax
+  requirements .venv-relax everything constraints-relax.txt requirements-relax.txt
+  install_package .venv-relax
+}
+
+# Other releases of onnxruntime, each in a folder of its own, for the tests of the provider.
+onnxruntime_releases() {
+  local release
+  for release in 1.23.2 1.27.0; do
+    [ ! -d "build/onnxruntime-$release/onnxruntime" ] || continue
+    say "unpacking onnxruntime $release"
+    .venv/bin/python -m pip install -qq --no-deps --target "build/onnxruntime-$release.part" "onnxruntime==$release" \
+      || die "pip could not download onnxruntime $release; is a package index configured and reachable?"
+    mv "build/onnxruntime-$release.part" "build/onnxruntime-$release"
+  done
 }
 
 # ------------------------------------------------------------------------------------------------------- commands
@@ -160,7 +191,7 @@ sanitize() {
   ./build/sanitize/fuzz_onnx build/sanitize/hostile --mutate 10
 }
 
-cpp_files() { find cpp_kernels tvm_perfpass -name '*.cpp' -o -name '*.hpp'; }
+cpp_files() { find cpp_kernels tvm_perfpass ort_extension -name '*.cpp' -o -name '*.hpp' -o -name '*.cc'; }
 
 show() { echo; echo "\$ perfpass $*"; .venv/bin/perfpass "$@"; }
 
@@ -177,12 +208,16 @@ demo() {
 
 run_tests() {
   full_environment
+  relax_environment
+  onnxruntime_releases
   sanitize
   say "Python tests"
   export OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 TOPHUB_LOCATION=NONE TOKENIZERS_PARALLELISM=false
-  if [ $# -eq 0 ]; then set -- -n 2; fi
   # Not python -m pytest: that puts this folder first, and tvm_perfpass here has no compiled module.
-  .venv/bin/pytest "$@"
+  if [ $# -gt 0 ]; then .venv/bin/pytest "$@"; return; fi
+  .venv/bin/pytest -n 2
+  say "Python tests with Relax"
+  .venv-relax/bin/pytest tests/relax
 }
 
 command="${1:-help}"
@@ -191,7 +226,7 @@ case "$command" in
   demo) demo ;;
   test) run_tests "$@" ;;
   build) prediction_environment ;;
-  sanitize) virtual_environment; requirements runtime requirements.txt requirements-build.txt; sanitize ;;
+  sanitize) virtual_environment .venv; requirements .venv runtime constraints.txt requirements.txt requirements-build.txt; sanitize ;;
   lint)
     full_environment
     .venv/bin/ruff check .

@@ -1,0 +1,1 @@
+"""perfpass inside ONNX Runtime: a session that knows what it costs before it reads a weight."""
