@@ -18,7 +18,6 @@ from perfpass.predictors.estimate import Estimate
 from perfpass.predictors.workload import PRECISIONS
 
 if TYPE_CHECKING:
-    from perfpass.devices import Device
     from perfpass.predictors.estimate import Inputs
 
 # Shares of the two roofs, and seconds that the host needs to issue one operator. Fitted by least mean |log error| on
@@ -29,8 +28,7 @@ ISSUE_S = 20e-6
 # Compiled runtimes issue from a graph, not from Python: the records of torch.compile lie a third below the fit.
 ISSUE_COMPILED_S = 5e-6
 # Factors below and above the median. Nine in ten of those records lie within a factor of 2.05 (GPU) and 1.66 (CPU);
-# widened for devices without records. On a 2-core EPYC, which the fit has not seen, onnxruntime is 1.7 to 5.1 times as
-# fast as this (5th to 95th percentile of 121 records in data/records/measured): hence the lower bound of CPUs.
+# widened for devices without records; compiled runtimes on CPUs may be several times as fast: hence their lower bound.
 SPREAD = {"gpu": (2.5, 2.5), "cpu": (6.0, 2.5)}
 # What the process holds on the device besides tensors: CUDA context and libraries (torch 2.x on NVIDIA, driver 5xx: 300
 # to 550 MiB by nvidia-smi), plus cuBLAS's default workspace of 32 MiB on Hopper, 8 MiB before.
@@ -46,12 +44,10 @@ class AnalyticPredictor:
 
     def estimate(self, inputs: Inputs) -> Estimate:
         """The metrics of one run; see the module for what they rest on."""
-        device, table = inputs.device, inputs.table
+        device = inputs.device
         row_ms = _row_ms(inputs)
         # A graph of nothing but views still costs its call.
         latency = max(float(row_ms.sum()), ISSUE_COMPILED_S * 1e3)
-        flops = float(np.dot(table.flops, table.count))
-        traffic = float(np.dot(np.add(table.bytes_read, table.bytes_written), table.count))
         weights = float(inputs.plan.weight_bytes)
         memory = {
             "weights": weights,
@@ -64,7 +60,7 @@ class AnalyticPredictor:
         below, above = SPREAD[device.kind]
         return Estimate(
             latency_ms=Interval(latency, latency / below, latency * above, "ms"),
-            power_w=_power(device, PRECISIONS[inputs.precision][1], flops, traffic, latency * 1e-3),
+            power_w=power(inputs, latency * 1e-3),
             peak_memory_bytes=Interval(peak, peak * 0.85, 1.15 * peak + (256 << 20), "byte"),
             row_ms=row_ms,
             memory_bytes=memory,
@@ -100,8 +96,11 @@ def _row_ms(inputs: Inputs) -> np.ndarray:
     return seconds * np.asarray(table.count) * 1e3
 
 
-def _power(device: Device, rate: str, flops: float, traffic: float, seconds: float) -> Interval:
-    """Mean power: idle plus the shares of compute and bandwidth in use, up to the limit."""
+def power(inputs: Inputs, seconds: float) -> Interval:
+    """Mean power of a run of so many seconds: idle plus the shares of compute and bandwidth in use, up to the limit."""
+    device, table, rate = inputs.device, inputs.table, PRECISIONS[inputs.precision][1]
+    flops = float(np.dot(table.flops, table.count))
+    traffic = float(np.dot(np.add(table.bytes_read, table.bytes_written), table.count))
     busy = 1.0
     if seconds > 0:
         compute = flops / (device.peak(rate) * seconds)

@@ -187,10 +187,13 @@ def inputs_of(
 
 def predictor_of(inputs: Inputs) -> Predictor:
     """The learned predictor where it speaks of the workload at all, else the analytic one."""
+    from perfpass.predictors.onnxruntime_cpu import OnnxRuntimeCpuPredictor
     from perfpass.predictors.trees import VisionPredictor
 
     if VisionPredictor.covers(inputs):
         return VisionPredictor.load()
+    if OnnxRuntimeCpuPredictor.covers(inputs):
+        return OnnxRuntimeCpuPredictor()
     return analytic.load()
 
 
