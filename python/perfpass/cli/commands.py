@@ -68,6 +68,13 @@ def _device(options: Any) -> Any:
     return device(options.device)
 
 
+def annotate(options: Any) -> int:
+    """`perfpass annotate MODEL`."""
+    from perfpass.cli.annotating import run
+
+    return run(options, runtime=None if options.show or options.remove else _runtime(options))
+
+
 def inspect(options: Any) -> int:
     """`perfpass inspect MODEL`: inputs first, so that the symbolic dimensions to set can be seen."""
     from perfpass.cli.inspection import inputs_table, inspect_table, inspection, model_inputs

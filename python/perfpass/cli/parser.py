@@ -23,6 +23,7 @@ examples:
   perfpass predict hf_model/config.json --device cpu               no weights needed
   perfpass llm llama-3.1-8b --device h100 --input-length 1024 --output-length 128 --concurrency 64
   perfpass inspect model.onnx                                      operators, totals, inputs
+  perfpass annotate model.onnx --device a100                       the prediction into the file's metadata
   perfpass features model.onnx --schema dippm -o model.npz         tensors for your own predictor
   perfpass devices                                                 all devices; with a NAME, its figures and sources
   perfpass measure timm:resnet50 --batch 1,8                       measure on this machine, into records
@@ -87,6 +88,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Parser)
     _add_predict(commands)
+    _add_annotate(commands)
     _add_inspect(commands)
     _add_features(commands)
     _add_devices(commands)
@@ -146,7 +148,6 @@ def _add_model(command: Any) -> None:
         metavar="NAME=1x3x224x224",
         help="whole shape of one input; may be given more than once",
     )
-    add_cost_options(command)
 
 
 def _add_predict(commands: Any) -> None:
@@ -155,6 +156,14 @@ def _add_predict(commands: Any) -> None:
     command.add_argument(
         "--device", required=True, metavar="NAME", help="device, or device:profile for a MIG slice, or cpu for this one"
     )
+    _add_workload(command)
+    command.add_argument("--json", action="store_true", help="JSON on stdout instead of the table")
+    command.add_argument("--explain", action="store_true", help="also show what the time and memory are made of")
+    add_cost_options(command)
+
+
+def _add_workload(command: Any) -> None:
+    """How the model runs, and on what devices beyond the catalogue."""
     command.add_argument("--precision", default="fp32", metavar="P", help=f"{', '.join(_PRECISIONS)} (default: fp32)")
     command.add_argument("--runtime", default=None, metavar="R", help=f"{', '.join(_RUNTIMES)} (default: torch)")
     command.add_argument("--compiled", action="store_true", help="short for --runtime torch.compile")
@@ -163,8 +172,6 @@ def _add_predict(commands: Any) -> None:
     command.add_argument(
         "--optimizer", metavar="O", help="none, sgd, momentum, adam, adamw (training; default: momentum)"
     )
-    command.add_argument("--json", action="store_true", help="JSON on stdout instead of the table")
-    command.add_argument("--explain", action="store_true", help="also show what the time and memory are made of")
     command.add_argument("--device-file", action="append", default=[], metavar="FILE", help="TOML file of more devices")
     command.add_argument(
         "--processes", type=_whole, metavar="N", help="MPS processes that share the device or slice (default: one)"
@@ -172,6 +179,38 @@ def _add_predict(commands: Any) -> None:
     command.add_argument(
         "--no-calibration", action="store_true", help="ignore what `perfpass calibrate` has learned of the device"
     )
+
+
+_ANNOTATE_EPILOG = """\
+MODEL is an ONNX file. Its weights are neither read nor rewritten: some kilobytes of metadata are appended, which
+ONNX Runtime (custom_metadata_map), onnx.checker and Netron show. Annotating again replaces the prediction for the
+same device; predictions for several devices stand side by side. See docs/annotate.md.
+
+examples:
+  perfpass annotate model.onnx --device a100-80gb --device l4 --dim batch=8
+  perfpass annotate model.onnx --device h100 --precision fp16 --runtime onnxruntime -o annotated.onnx
+  perfpass annotate model.onnx --show
+  perfpass annotate model.onnx --remove                            the file is what it was, byte for byte"""
+
+
+def _add_annotate(commands: Any) -> None:
+    command = _command(
+        commands, "annotate", _lazy("annotate"), "write the prediction into an ONNX file's metadata", _ANNOTATE_EPILOG
+    )
+    _add_model(command)
+    command.add_argument(
+        "--device",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="device to predict for; may be given more than once",
+    )
+    _add_workload(command)
+    command.add_argument("-o", "--output", metavar="FILE", help="write a copy instead of changing the file")
+    what = command.add_mutually_exclusive_group()
+    what.add_argument("--show", action="store_true", help="show the predictions that the file holds")
+    what.add_argument("--remove", action="store_true", help="take the metadata out again")
+    command.add_argument("--json", action="store_true", help="JSON on stdout instead of a table")
 
 
 def _add_inspect(commands: Any) -> None:
