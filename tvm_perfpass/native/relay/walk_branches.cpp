@@ -1,5 +1,4 @@
 // If: both branches are kept, the lighter one counts 0 times.
-#include "perfpass/cost.hpp"
 #include "walker.hpp"
 
 namespace perfpass::relay {
@@ -50,30 +49,9 @@ void Walker::merge_branches(const Task& task, Value condition, Value then_value,
   records_.flatten(result, outputs_);
   NodeAttributes attributes;
   attributes.view = 1;
-  add_node(OpKind::conditional, source_id("If"), attributes, inputs_, outputs_, frames_[task.frame].group);
+  ir::add_node(records_, OpKind::conditional, source_id("If"), attributes, inputs_, outputs_,
+               frames_[task.frame].group);
   set(task, result);
-}
-
-/// Of the two branches of every If, the lighter one counts 0 times. Inner ones come first, as they were left first.
-void Walker::choose_branches(OpGraph& graph) const {
-  if (branches_.empty()) return;
-  const Costs costs = count_costs(graph);
-  for (const Branches& b : branches_) {
-    const auto work = [&](std::int32_t begin, std::int32_t end) {
-      double macs = 0.0, bytes = 0.0;
-      for (std::int32_t n = begin; n < end; ++n) {
-        macs += static_cast<double>(costs.macs[n]) * graph.repeat[n];
-        bytes += static_cast<double>(costs.bytes_written[n]) * graph.repeat[n];
-      }
-      return std::pair(macs, bytes);
-    };
-    const bool then_counts = !(work(b.begin, b.middle) < work(b.middle, b.end));
-    for (std::int32_t n = then_counts ? b.middle : b.begin; n < (then_counts ? b.end : b.middle); ++n) {
-      graph.repeat[n] = 0.0;
-    }
-    graph.notes.push_back(std::string("an If: the ") + (then_counts ? "then" : "else") +
-                          " branch is counted, the other has less to do and counts 0 times");
-  }
 }
 
 }  // namespace perfpass::relay

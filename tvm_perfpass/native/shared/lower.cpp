@@ -5,7 +5,7 @@
 #include "perfpass/error.hpp"
 #include "values.hpp"
 
-namespace perfpass::relay {
+namespace perfpass::ir {
 namespace {
 
 using Shape = std::vector<std::int64_t>;
@@ -20,21 +20,6 @@ std::int32_t narrow(std::int64_t value, const std::string& source, const std::st
   return static_cast<std::int32_t>(value);
 }
 
-/// An array of numbers, or one number; empty when the attribute is None or holds something else (a symbolic size).
-Shape read_ints(Tvm& tvm, Handle attrs, const std::string& name) {
-  const Attribute value = tvm.attribute(attrs, name.c_str());
-  if (value.kind == Attribute::Kind::integer) return {value.integer};
-  if (value.kind != Attribute::Kind::object || tvm.class_of(value.object) != Class::array) return {};
-  Shape out;
-  const std::int64_t size = tvm.array_size(value.object);
-  for (std::int64_t i = 0; i < size; ++i) {
-    const Attribute element = tvm.element(value.object, i);
-    if (element.kind != Attribute::Kind::integer) return {};
-    out.push_back(element.integer);
-  }
-  return out;
-}
-
 void apply(const Read& read, const Shape& values, const std::string& source, NodeAttributes& out) {
   std::int32_t* const at = columns(out) + read.column;
   const auto put = [&](std::int32_t* to, std::int64_t value) { *to = narrow(value, source, read.attribute); };
@@ -45,6 +30,8 @@ void apply(const Read& read, const Shape& values, const std::string& source, Nod
       return;
     case How::axis:
       if (n == 1) put(at, values[0]);
+      return;
+    case How::equation:
       return;
     case How::ints:
       for (std::size_t i = 0; i < std::min<std::size_t>(n, 3); ++i) put(at + i, values[i]);
@@ -102,12 +89,6 @@ Shape logical_shape(const Layout& layout, std::span<const std::int64_t> shape) {
     out[at] *= shape[i];
   }
   return out;
-}
-
-std::string read_text(Tvm& tvm, Handle attrs, const char* name) {
-  if (attrs == nullptr) return {};
-  const Attribute value = tvm.attribute(attrs, name);
-  return value.kind == Attribute::Kind::text ? value.text : std::string();
 }
 
 /// Shows a blocked activation by its logical shape and returns its layout's primary letters.
@@ -168,10 +149,10 @@ std::int64_t channel_count(const Records& records, TensorId tensor, const std::s
   return at < shape.size() ? shape[at] : 0;
 }
 
-void lower_conv(Tvm& tvm, bool transposed, Handle attrs, std::span<const TensorId> inputs,
+void lower_conv(AttributeSource& from, bool transposed, Handle attrs, std::span<const TensorId> inputs,
                 std::span<const TensorId> outputs, Records& records, NodeAttributes& out) {
-  const std::string data_layout = read_text(tvm, attrs, "data_layout");
-  std::string out_layout = read_text(tvm, attrs, "out_layout");
+  const std::string data_layout = from.text(attrs, "data_layout");
+  std::string out_layout = from.text(attrs, "out_layout");
   if (out_layout.empty()) out_layout = data_layout;
   const std::string letters = unblock(records, inputs[0], data_layout);
   const std::string out_letters = unblock(records, outputs[0], out_layout);
@@ -179,12 +160,12 @@ void lower_conv(Tvm& tvm, bool transposed, Handle attrs, std::span<const TensorI
   if (inputs.size() < 2) return;
   const std::int64_t channels =
       transposed ? channel_count(records, inputs[0], letters) : channel_count(records, outputs[0], out_letters);
-  lower_conv_weight(transposed, read_text(tvm, attrs, "kernel_layout"), inputs[1], channels, records, out);
+  lower_conv_weight(transposed, from.text(attrs, "kernel_layout"), inputs[1], channels, records, out);
 }
 
-void lower_pool(Tvm& tvm, Form form, Handle attrs, TensorId input, TensorId output, Records& records, OpKind& op,
-                NodeAttributes& out) {
-  const std::string text = read_text(tvm, attrs, "layout");
+void lower_pool(AttributeSource& from, Form form, Handle attrs, TensorId input, TensorId output, Records& records,
+                OpKind& op, NodeAttributes& out) {
+  const std::string text = from.text(attrs, "layout");
   const std::string letters = unblock(records, input, text);
   unblock(records, output, text);
   const auto in = records.shape(input);
@@ -245,9 +226,21 @@ void lower_dense_pack(TensorId weight, Records& records) {
   if (shape.size() == 3) records.reshape(weight, Shape{shape[0] * shape[2], shape[1]});
 }
 
+/// Query, key and value are [batch, length, heads, dim].
+void lower_attention(AttributeSource& from, Handle attrs, std::span<const TensorId> inputs, const Records& records,
+                     NodeAttributes& out) {
+  const auto heads = [&](TensorId t) {
+    const auto shape = records.shape(t);
+    return shape.size() == 4 ? static_cast<std::int32_t>(std::min<std::int64_t>(shape[2], 1 << 20)) : 0;
+  };
+  out.num_heads = heads(inputs[0]);
+  out.num_kv_heads = heads(inputs[1]);
+  out.causal = from.text(attrs, "causal_mask").empty() ? 0 : 1;
+}
+
 }  // namespace
 
-NodeAttributes lower(Tvm& tvm, const Rule& rule, const std::string& source, Handle attrs,
+NodeAttributes lower(AttributeSource& from, const Rule& rule, const std::string& source, Handle attrs,
                      std::span<const TensorId> inputs, std::span<const TensorId> outputs, Records& records,
                      OpKind& op) {
   NodeAttributes out;
@@ -257,34 +250,41 @@ NodeAttributes lower(Tvm& tvm, const Rule& rule, const std::string& source, Hand
   // Layouts come first, since padding is read by the number of spatial axes. A kernel size that the attributes name
   // wins over the weight's: Winograd weights are larger than the window they stand for.
   for (const Read& read : rule.reads) {
-    if (read.how != How::pads) apply(read, read_ints(tvm, attrs, read.attribute), source, out);
+    if (read.how == How::equation) {
+      columns(out)[read.column] =
+          narrow(einsum_contraction(from.text(attrs, read.attribute), inputs, records), source, read.attribute);
+    } else if (read.how != How::pads) {
+      apply(read, from.integers(attrs, read.attribute), source, out);
+    }
   }
   switch (rule.form) {
     case Form::conv:
     case Form::conv_transpose:
-      if (has_data) lower_conv(tvm, rule.form == Form::conv_transpose, attrs, inputs, outputs, records, out);
+      if (has_data) lower_conv(from, rule.form == Form::conv_transpose, attrs, inputs, outputs, records, out);
       break;
     case Form::pool:
     case Form::global_pool:
     case Form::adaptive_pool:
-      if (has_data) lower_pool(tvm, rule.form, attrs, inputs[0], outputs[0], records, op, out);
+      if (has_data) lower_pool(from, rule.form, attrs, inputs[0], outputs[0], records, op, out);
       break;
     case Form::dense_pack:
       if (inputs.size() > 1) lower_dense_pack(inputs[1], records);
       break;
-    case Form::einsum:
-      out.contraction =
-          narrow(einsum_contraction(read_text(tvm, attrs, "equation"), inputs, records), source, "equation");
+    case Form::attention:
+      if (inputs.size() > 1) lower_attention(from, attrs, inputs, records, out);
       break;
     case Form::plain:
     case Form::first_output:
+    case Form::no_node:
+    case Form::call_tir:
+    case Form::packed:
     case Form::unsupported:
       break;
   }
   for (const Read& read : rule.reads) {
-    if (read.how == How::pads) apply(read, read_ints(tvm, attrs, read.attribute), source, out);
+    if (read.how == How::pads) apply(read, from.integers(attrs, read.attribute), source, out);
   }
   return out;
 }
 
-}  // namespace perfpass::relay
+}  // namespace perfpass::ir

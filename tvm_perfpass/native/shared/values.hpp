@@ -7,11 +7,11 @@
 #include <string_view>
 #include <vector>
 
+#include "attribute_source.hpp"
 #include "perfpass/graph.hpp"
 #include "rules.hpp"
-#include "tvm_api.hpp"
 
-namespace perfpass::relay {
+namespace perfpass::ir {
 
 /// A tensor (a: its record), a tuple (a, b: first and number in Records::tuples) or a function (a: closure).
 struct Value {
@@ -25,7 +25,8 @@ struct TensorRecord {
   std::int32_t rank;
   DType dtype;
   TensorRole role;
-  std::int32_t name;  // into Records::names, kNone for no name
+  std::int32_t name;      // into Records::names, kNone for no name
+  bool constant = false;  // its elements are in the module: what is computed from it alone can be folded
 };
 
 struct NodeRecord {
@@ -83,7 +84,7 @@ struct Records {
 
 /// The attributes of one operator call. May narrow `op` (an adaptive pooling to 1 x 1 is a global one) and give blocked
 /// tensors among inputs and outputs their logical shape.
-NodeAttributes lower(Tvm& tvm, const Rule& rule, const std::string& source, Handle attrs,
+NodeAttributes lower(AttributeSource& from, const Rule& rule, const std::string& source, Handle attrs,
                      std::span<const TensorId> inputs, std::span<const TensorId> outputs, Records& records, OpKind& op);
 
-}  // namespace perfpass::relay
+}  // namespace perfpass::ir

@@ -1,5 +1,5 @@
 // One walk over a module. Its parts by topic: walk.cpp (the stack and the plain expressions), walk_calls.cpp (operators
-// and functions), walk_branches.cpp (If), walk_values.cpp (tensors), walk_graph.cpp (the graph of what was collected).
+// and functions), walk_branches.cpp (If), walk_values.cpp (tensors); ../shared/assemble.cpp makes the graph.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +8,20 @@
 #include <unordered_map>
 #include <vector>
 
-#include "memo.hpp"
+#include "../shared/memo.hpp"
+#include "../shared/values.hpp"
 #include "perfpass/error.hpp"
-#include "values.hpp"
 #include "walk.hpp"
 
 namespace perfpass::relay {
+
+using ir::Branches;
+using ir::Form;
+using ir::Memo;
+using ir::Records;
+using ir::Rule;
+using ir::TensorRecord;
+using ir::Value;
 
 struct Task {
   Handle expression;
@@ -40,11 +48,6 @@ struct Closure {
   std::int32_t frame;
 };
 
-/// The two branches of one If, as ranges of node records.
-struct Branches {
-  std::int32_t begin, middle, end;
-};
-
 struct Operator {
   std::string name;
   const Rule* rule;
@@ -53,9 +56,6 @@ struct Operator {
 
 /// Expressions between fetching one into the cache and reading it.
 constexpr std::size_t kAhead = 16;
-
-/// Floating constants that are no scalars, and quantized weights: bytes of two and more dimensions.
-bool is_parameter(DType dtype, std::size_t rank);
 
 class Walker {
  public:
@@ -91,8 +91,6 @@ class Walker {
   Value value_of_type(Handle type, TensorRole role, const std::string& whose, int depth);
   const Operator& operator_of(Handle op);
   std::int32_t source_id(const std::string& name);
-  void add_node(OpKind op, std::int32_t source, const NodeAttributes& attributes, std::span<const TensorId> inputs,
-                std::span<const TensorId> outputs, std::int32_t group);
   Value tuple_of(std::span<const Value> fields);
   const Value* known(Handle expression, std::int32_t frame) const { return memo_.find(expression, frame); }
   void set(const Task& task, Value value) { memo_.put(task.expression, task.frame, value); }
@@ -105,9 +103,6 @@ class Walker {
     if (found == nullptr) throw Error(ErrorCode::graph, "an expression of the module depends on itself");
     return *found;
   }
-  std::int32_t weights_in_slots();
-  WalkResult build(std::span<const TensorId> outputs);
-  void choose_branches(OpGraph& graph) const;
 
   Tvm& tvm_;
   const RuleTable& rules_;

@@ -15,11 +15,12 @@
 #include <string_view>
 #include <vector>
 
+#include "../shared/attribute_source.hpp"
 #include "perfpass/dtype.hpp"
 
 namespace perfpass::relay {
 
-using Handle = void*;
+using ir::Handle;
 
 /// TVM cannot be spoken to (a symbol is missing, a packed call failed): the caller falls back to the plain walk.
 class AbiError : public std::runtime_error {
@@ -99,7 +100,7 @@ struct Attribute {
   Handle object = nullptr;
 };
 
-class Tvm {
+class Tvm : public ir::AttributeSource {
  public:
   /// `library`: path of the loaded libtvm; empty searches the symbols of the whole process. AbiError if a symbol is
   /// missing.
@@ -139,6 +140,9 @@ class Tvm {
   /// One element of an array by reflection: numbers may be boxed or immediate.
   Attribute element(Handle array, std::int64_t index);
   std::string text(Handle string_object);
+
+  std::vector<std::int64_t> integers(Handle attrs, const std::string& name) override;
+  std::string text(Handle attrs, const std::string& name) override;
 
  private:
   Class class_by_call(Handle object) const;

@@ -9,11 +9,6 @@ constexpr int kMaxTupleDepth = 16;
 
 }  // namespace
 
-bool is_parameter(DType dtype, std::size_t rank) {
-  const bool bytes = dtype == DType::int8 || dtype == DType::uint8 || dtype == DType::int4 || dtype == DType::uint4;
-  return (is_floating(dtype) && rank >= 1) || (bytes && rank >= 2);
-}
-
 TensorId Walker::add_tensor(Handle type, TensorRole role, std::int32_t name, const char* what,
                             const std::string& whose) {
   const Handle shape = tvm_.child(type, Field::tensor_shape);
@@ -42,7 +37,7 @@ TensorId Walker::add_tensor(Handle type, TensorRole role, std::int32_t name, con
                 whose + ": " + what + " has dtype " + tvm_.attribute(type, "dtype").text +
                     ", whose size and speed are unknown; allowed are floats, integers of 4 to 64 bits, and bool");
   }
-  if (role == TensorRole::weight && !is_parameter(dtype, dims.size())) role = TensorRole::literal;
+  if (role == TensorRole::weight && !ir::is_parameter(dtype, dims.size())) role = TensorRole::literal;
   records_.tensors.push_back({static_cast<std::int32_t>(first), static_cast<std::int32_t>(rank), dtype, role, name});
   return static_cast<TensorId>(records_.tensors.size() - 1);
 }

@@ -29,19 +29,6 @@ const Operator& Walker::operator_of(Handle op) {
       .first->second;
 }
 
-void Walker::add_node(OpKind op, std::int32_t source, const NodeAttributes& attributes,
-                      std::span<const TensorId> inputs, std::span<const TensorId> outputs, std::int32_t group) {
-  if (records_.nodes.size() >= kMaxNodes) {
-    throw Error(ErrorCode::limit, "more than " + std::to_string(kMaxNodes) + " operators after inlining functions");
-  }
-  const auto first_input = static_cast<std::int32_t>(records_.links.size());
-  records_.links.insert(records_.links.end(), inputs.begin(), inputs.end());
-  const auto first_output = static_cast<std::int32_t>(records_.links.size());
-  records_.links.insert(records_.links.end(), outputs.begin(), outputs.end());
-  records_.nodes.push_back({op, source, attributes, first_input, static_cast<std::int32_t>(inputs.size()), first_output,
-                            static_cast<std::int32_t>(outputs.size()), group});
-}
-
 // States of a call: 0 arguments to be visited, 1 arguments known, 2 the body of the called function known.
 void Walker::visit_call(const Task& task) {
   const Handle op = tvm_.child(task.expression, Field::call_op);
@@ -173,8 +160,8 @@ void Walker::lower_call(const Task& task, Handle op) {
   }
   OpKind kind = rule.op;
   const Handle attrs = tvm_.child(task.expression, Field::call_attrs);
-  const NodeAttributes attributes = lower(tvm_, rule, called.name, attrs, inputs_, outputs_, records_, kind);
-  add_node(kind, called.source, attributes, inputs_, outputs_, frames_[task.frame].group);
+  const NodeAttributes attributes = ir::lower(tvm_, rule, called.name, attrs, inputs_, outputs_, records_, kind);
+  ir::add_node(records_, kind, called.source, attributes, inputs_, outputs_, frames_[task.frame].group);
   set(task, result);
 }
 

@@ -6,7 +6,7 @@
 
 #include "values.hpp"
 
-namespace perfpass::relay {
+namespace perfpass::ir {
 
 class Memo {
  public:
@@ -61,4 +61,4 @@ class Memo {
   std::uint32_t generation_ = 1;
 };
 
-}  // namespace perfpass::relay
+}  // namespace perfpass::ir

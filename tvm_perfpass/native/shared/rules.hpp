@@ -1,4 +1,4 @@
-// What the table in tvm_perfpass/operators.py says about one Relay operator, as the walk reads it.
+// What an operator table (tvm_perfpass/operators.py, tvm_perfpass/relax/operators.py) says about one operator of TVM.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,9 @@
 
 #include "perfpass/operators.hpp"
 
-namespace perfpass::relay {
+namespace perfpass::ir {
 
-enum class How : std::uint8_t { ints, pads, integer, axis };
+enum class How : std::uint8_t { ints, pads, integer, axis, equation };
 enum class Form : std::uint8_t {
   plain,
   conv,
@@ -22,12 +22,15 @@ enum class Form : std::uint8_t {
   adaptive_pool,
   first_output,
   dense_pack,
-  einsum,
+  attention,
+  no_node,
+  call_tir,
+  packed,
   unsupported,
 };
 
 struct Read {
-  std::string attribute;  // its name in Relay
+  std::string attribute;  // its name in TVM
   How how = How::integer;
   std::size_t column = 0;  // of NodeAttributes; the first of a group for ints, pad_begin_0 for pads
 };
@@ -43,10 +46,10 @@ struct Rule {
 
 using RuleTable = std::unordered_map<std::string, Rule>;
 
-/// Error(argument) for a name that is not in operators.py's READS or FORMS, or not a column of NodeAttributes.
+/// Error(argument) for a name that is not in tvm_perfpass/rules.py's READS or FORMS, or not a column of NodeAttributes.
 How how_from_name(std::string_view name);
 Form form_from_name(std::string_view name);
 /// `name` is a column ("axis") or the stem of a group ("kernel" for kernel_0; "pad" for pad_begin_0).
 std::size_t column_from_name(std::string_view name);
 
-}  // namespace perfpass::relay
+}  // namespace perfpass::ir

@@ -8,8 +8,9 @@
 #include <utility>
 #include <vector>
 
+#include "../shared/assemble.hpp"
+#include "../shared/rules.hpp"
 #include "perfpass/graph.hpp"
-#include "rules.hpp"
 #include "tvm_api.hpp"
 
 namespace perfpass::relay {
@@ -33,10 +34,8 @@ class Workspace {
   std::unique_ptr<Contents> contents_;
 };
 
-struct WalkResult {
-  OpGraph graph;
-  std::vector<std::int32_t> kernel_group;  // [N]: the fused function a node belongs to, kNone outside
-};
+using ir::RuleTable;
+using ir::WalkResult;
 
 /// Error(shape) for a dynamic shape, Error(unsupported) for what has no operator graph (references, matches,
 /// recursion), Error(graph) for a module without types or with free variables; AbiError if TVM cannot be read.

@@ -6,43 +6,23 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include "../shared/from_python.hpp"
 #include "perfpass/error.hpp"
 #include "walk.hpp"
 
 namespace nb = nanobind;
 using namespace perfpass;
-using perfpass::relay::Handle;
 
 namespace {
 
-Handle handle(std::uintptr_t address) { return reinterpret_cast<Handle>(address); }
-
-relay::Rule rule_from_python(nb::handle row) {
-  relay::Rule rule;
-  rule.op = op_from_name(nb::cast<std::string>(row.attr("op")));
-  rule.form = relay::form_from_name(nb::cast<std::string>(row.attr("form")));
-  for (nb::handle read : nb::iter(row.attr("reads"))) {
-    rule.reads.push_back({nb::cast<std::string>(read[0]), relay::how_from_name(nb::cast<std::string>(read[1])),
-                          relay::column_from_name(nb::cast<std::string>(read[2]))});
-  }
-  if (nb::object inputs = row.attr("inputs"); !inputs.is_none()) {
-    rule.all_inputs = false;
-    for (nb::handle i : nb::iter(inputs)) rule.inputs.push_back(nb::cast<std::size_t>(i));
-  }
-  for (nb::handle pair : nb::iter(row.attr("fixed"))) {
-    rule.fixed.emplace_back(relay::column_from_name(nb::cast<std::string>(pair[0])), nb::cast<std::int32_t>(pair[1]));
-  }
-  return rule;
-}
+using perfpass::ir::handle;
 
 class Walker {
  public:
-  Walker(const std::string& library, const nb::dict& rules) : tvm_(library) {
-    for (auto [name, row] : rules) rules_.emplace(nb::cast<std::string>(name), rule_from_python(row));
-  }
+  Walker(const std::string& library, const nb::dict& rules) : tvm_(library), rules_(ir::rules_from_python(rules)) {}
 
   void calibrate(const std::map<std::string, std::vector<std::uintptr_t>>& probes) {
-    std::map<std::string, std::vector<Handle>> handles;
+    std::map<std::string, std::vector<ir::Handle>> handles;
     for (const auto& [key, addresses] : probes) {
       for (const std::uintptr_t address : addresses) handles[key].push_back(handle(address));
     }
@@ -57,10 +37,7 @@ class Walker {
     module.infer_weights = parameters.is_none();
     if (!module.infer_weights) module.parameters = nb::cast<std::vector<std::string>>(parameters);
     relay::WalkResult result = relay::walk(tvm_, rules_, module, workspace_);
-    auto* groups = new std::vector<std::int32_t>(std::move(result.kernel_group));
-    nb::capsule owner(groups, [](void* p) noexcept { delete static_cast<std::vector<std::int32_t>*>(p); });
-    return nb::make_tuple(std::move(result.graph),
-                          nb::ndarray<nb::numpy, const std::int32_t>(groups->data(), {groups->size()}, owner));
+    return ir::walk_to_python(std::move(result));
   }
 
   std::vector<std::string> calibrated() const { return tvm_.calibrated(); }

@@ -238,6 +238,25 @@ Attribute Tvm::element(Handle array, std::int64_t index) {
   return to_attribute(invoke(array_item_fn_, arguments, codes, 2));
 }
 
+std::vector<std::int64_t> Tvm::integers(Handle attrs, const std::string& name) {
+  const Attribute value = attribute(attrs, name.c_str());
+  if (value.kind == Attribute::Kind::integer) return {value.integer};
+  if (value.kind != Attribute::Kind::object || class_of(value.object) != Class::array) return {};
+  std::vector<std::int64_t> out;
+  const std::int64_t size = array_size(value.object);
+  for (std::int64_t i = 0; i < size; ++i) {
+    const Attribute item = element(value.object, i);
+    if (item.kind != Attribute::Kind::integer) return {};
+    out.push_back(item.integer);
+  }
+  return out;
+}
+
+std::string Tvm::text(Handle attrs, const std::string& name) {
+  const Attribute value = attribute(attrs, name.c_str());
+  return value.kind == Attribute::Kind::text ? value.text : std::string();
+}
+
 Class Tvm::class_by_call(Handle object) const {
   unsigned index = 0;
   if (object == nullptr || type_index_(object, &index) != 0 || index >= class_of_index_.size()) return Class::count_;

@@ -5,7 +5,7 @@
 #include "perfpass/error.hpp"
 #include "perfpass/graph.hpp"
 
-namespace perfpass::relay {
+namespace perfpass::ir {
 namespace {
 
 template <std::size_t N>
@@ -13,20 +13,20 @@ std::size_t index_of(const std::array<std::string_view, N>& names, std::string_v
   for (std::size_t i = 0; i < N; ++i) {
     if (names[i] == name) return i;
   }
-  throw Error(ErrorCode::argument, std::string(what) + " '" + std::string(name) + "' is not known to the Relay walk");
+  throw Error(ErrorCode::argument, std::string(what) + " '" + std::string(name) + "' is not known to the walk");
 }
 
 }  // namespace
 
 How how_from_name(std::string_view name) {
-  static constexpr std::array<std::string_view, 4> kNames = {"ints", "pads", "int", "axis"};
+  static constexpr std::array<std::string_view, 5> kNames = {"ints", "pads", "int", "axis", "equation"};
   return static_cast<How>(index_of(kNames, name, "attribute reading"));
 }
 
 Form form_from_name(std::string_view name) {
-  static constexpr std::array<std::string_view, 10> kNames = {
-      "",           "conv",   "conv_transpose", "pool", "global_pool", "adaptive_pool", "first_output",
-      "dense_pack", "einsum", "unsupported"};
+  static constexpr std::array<std::string_view, 13> kNames = {
+      "",           "conv",      "conv_transpose", "pool",     "global_pool", "adaptive_pool", "first_output",
+      "dense_pack", "attention", "no_node",        "call_tir", "packed",      "unsupported"};
   return static_cast<Form>(index_of(kNames, name, "form"));
 }
 
@@ -39,4 +39,4 @@ std::size_t column_from_name(std::string_view name) {
   throw Error(ErrorCode::argument, "no node attribute named '" + std::string(name) + "'");
 }
 
-}  // namespace perfpass::relay
+}  // namespace perfpass::ir

@@ -150,7 +150,8 @@ WalkResult Walker::run() {
   if (!records_.flatten(value(body, 0), outputs)) {
     throw Error(ErrorCode::unsupported, "the main function returns a function; only tensors and tuples are counted");
   }
-  return build(outputs);
+  if (module_.infer_weights) ir::weights_in_slots(records_, graph_inputs_);
+  return ir::assemble(records_, graph_inputs_, outputs, branches_);
 }
 
 WalkResult walk(Tvm& tvm, const RuleTable& rules, const Module& module, Workspace& workspace) {
