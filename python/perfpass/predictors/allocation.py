@@ -16,7 +16,7 @@ from perfpass.allocators import FREE, USES, Events
 from perfpass.predictors.memory import MemoryPredictor
 
 if TYPE_CHECKING:
-    from perfpass.predictors.estimate import Inputs
+    from perfpass.predictors.estimate import Planned
     from perfpass.predictors.memory_model import MemoryModel
 
 _WEIGHTS = USES.index("weights")
@@ -24,7 +24,7 @@ _WEIGHTS = USES.index("weights")
 _AUTOCAST_COPIES = 3
 
 
-def parts(inputs: Inputs, model: MemoryModel) -> dict[str, float]:
+def parts(inputs: Planned, model: MemoryModel) -> dict[str, float]:
     """Bytes of "weights", "activations", "allocator", "workspace" and "runtime" of one run."""
     planned = model.parts(
         inputs.device, inputs.precision, float(inputs.plan.weight_bytes), float(inputs.plan.peak_activation_bytes)
@@ -37,7 +37,7 @@ def parts(inputs: Inputs, model: MemoryModel) -> dict[str, float]:
     return planned
 
 
-def reserved(inputs: Inputs) -> float:
+def reserved(inputs: Planned) -> float:
     """Bytes that the runtime's allocator takes from the device, weights included."""
     copies = _AUTOCAST_COPIES if inputs.precision in ("amp", "amp_bf16") else 1
     if inputs.runtime in ("torch", "torch.compile") and inputs.device.kind == "cpu":

@@ -18,7 +18,7 @@ from perfpass.predictors.estimate import Estimate
 from perfpass.predictors.workload import PRECISIONS
 
 if TYPE_CHECKING:
-    from perfpass.predictors.estimate import Inputs
+    from perfpass.predictors.estimate import Inputs, Planned
 
 # Shares of the two roofs, and seconds that the host needs to issue one operator. Fitted by least mean |log error| on
 # up to 80 records of each device, precision and runtime of data/records/vision.parquet (1,159 on GPUs, 159 on CPUs).
@@ -48,20 +48,12 @@ class AnalyticPredictor:
         row_ms = _row_ms(inputs)
         # A graph of nothing but views still costs its call.
         latency = max(float(row_ms.sum()), ISSUE_COMPILED_S * 1e3)
-        weights = float(inputs.plan.weight_bytes)
-        memory = {
-            "weights": weights,
-            "activations": float(inputs.plan.peak_activation_bytes),
-            "workspace": float(WORKSPACE_BYTES[device.kind]),
-            "runtime": float(RUNTIME_BYTES[device.kind]),
-        }
-        memory["allocator"] = max(0.0, allocation.reserved(inputs) - memory["weights"] - memory["activations"])
-        peak = sum(memory.values())
+        memory, peak = self.memory(inputs)
         below, above = SPREAD[device.kind]
         return Estimate(
             latency_ms=Interval(latency, latency / below, latency * above, "ms"),
             power_w=power(inputs, latency * 1e-3),
-            peak_memory_bytes=Interval(peak, peak * 0.85, 1.15 * peak + (256 << 20), "byte"),
+            peak_memory_bytes=peak,
             row_ms=row_ms,
             memory_bytes=memory,
             support=Support("outside", ("roofline with fixed efficiencies; no measurement stands behind it",)),
@@ -72,6 +64,19 @@ class AnalyticPredictor:
                 "memory_efficiency": MEMORY_EFFICIENCY[device.kind],
             },
         )
+
+    def memory(self, planned: Planned) -> tuple[dict[str, float], Interval]:
+        """Weights, planned activations and what the runtime holds beside them; and their sum with its bounds."""
+        kind = planned.device.kind
+        parts = {
+            "weights": float(planned.plan.weight_bytes),
+            "activations": float(planned.plan.peak_activation_bytes),
+            "workspace": float(WORKSPACE_BYTES[kind]),
+            "runtime": float(RUNTIME_BYTES[kind]),
+        }
+        parts["allocator"] = max(0.0, allocation.reserved(planned) - parts["weights"] - parts["activations"])
+        peak = sum(parts.values())
+        return parts, Interval(peak, peak * 0.85, 1.15 * peak + (256 << 20), "byte")
 
 
 def load() -> AnalyticPredictor:

@@ -16,13 +16,11 @@ if TYPE_CHECKING:
     from perfpass.prediction import Interval, Support
 
 
-@dataclass(frozen=True, eq=False)
-class Inputs:
-    """A counted graph and how it runs. ``float_as`` is the type the floating tensors were counted as."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Planned:
+    """A graph whose memory is planned, and how it runs. ``float_as`` is the type that floating tensors count as."""
 
     graph: OpGraph
-    costs: Costs
-    table: OperatorTable
     plan: MemoryPlan
     device: Device
     batch: int
@@ -30,6 +28,14 @@ class Inputs:
     runtime: str
     layout: str
     float_as: str | None
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Inputs(Planned):
+    """The same, its operators counted: what a prediction of time needs beside one of memory."""
+
+    costs: Costs
+    table: OperatorTable
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +57,10 @@ class Estimate:
 
 class Predictor(Protocol):
     """A predictor of latency, power and memory."""
+
+    def memory(self, planned: Planned) -> tuple[dict[str, float], Interval]:
+        """Bytes by part, as in `Estimate.memory_bytes`, and the peak."""
+        ...
 
     def estimate(self, inputs: Inputs) -> Estimate:
         """The metrics of one run of ``inputs``."""

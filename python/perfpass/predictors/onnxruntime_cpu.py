@@ -16,7 +16,7 @@ from perfpass.predictors.roofline import Workload
 from perfpass.predictors.trees import VisionPredictor
 
 if TYPE_CHECKING:
-    from perfpass.predictors.estimate import Estimate, Inputs
+    from perfpass.predictors.estimate import Estimate, Inputs, Planned
 
 NAME = "onnxruntime-cpu"
 # Median of measured time in onnxruntime over predicted time in eager PyTorch, and the log deviation around it, of 120
@@ -32,9 +32,13 @@ class OnnxRuntimeCpuPredictor:
     """Latency from the vision predictor and a ratio, memory from the arena, power from use of the roofs."""
 
     @staticmethod
-    def covers(inputs: Inputs) -> bool:
+    def covers(inputs: Planned) -> bool:
         """Whether it speaks of the run: onnxruntime on a CPU in single precision."""
         return inputs.runtime == "onnxruntime" and inputs.device.kind == "cpu" and inputs.precision == "fp32"
+
+    def memory(self, planned: Planned) -> tuple[dict[str, float], Interval]:
+        """Bytes by part, and the peak with its bounds: the analytic predictor's, which simulates the arena."""
+        return analytic.load().memory(planned)
 
     def estimate(self, inputs: Inputs) -> Estimate:
         """All metrics of one run (perfpass.predictors.estimate)."""

@@ -30,7 +30,7 @@ from perfpass.predictors.roofline_features import SCHEMA_VERSION as FEATURE_VERS
 if TYPE_CHECKING:
     from perfpass.devices import Device
     from perfpass.prediction import SupportLevel
-    from perfpass.predictors.estimate import Inputs
+    from perfpass.predictors.estimate import Inputs, Planned
 
 # Where trees would extrapolate (a network unlike all of the corpus), their correction fades between these distances.
 # Chosen on families set aside for it (perfpass.training.vision.choose).
@@ -103,7 +103,7 @@ class VisionPredictor:
         return VisionPredictor()
 
     @staticmethod
-    def covers(inputs: Inputs) -> bool:
+    def covers(inputs: Planned) -> bool:
         """Whether the precision and the runtime are ones this predictor speaks of at all."""
         return inputs.precision in GEMM_RATE and inputs.runtime in ISSUE_S
 
@@ -154,12 +154,12 @@ class VisionPredictor:
         )
         compute_use = float(roof.compute_s @ count) / latency.median_s * to_peak
         memory_use = float(roof.memory_s @ count) / latency.median_s
-        parts = allocation.parts(inputs, self._memory)
+        parts, peak = self.memory(inputs)
         corpus = self.manifest["corpus"]
         return Estimate(
             latency_ms=Interval(latency.median_s * 1e3, latency.low_s * 1e3, latency.high_s * 1e3, "ms"),
             power_w=self._power.predict(device, compute_use, memory_use),
-            peak_memory_bytes=self._memory.interval(device, parts),
+            peak_memory_bytes=peak,
             row_ms=latency.row_s * 1e3,
             memory_bytes=parts,
             support=latency.support,
@@ -175,6 +175,11 @@ class VisionPredictor:
                 "memory": self.manifest["memory"]["source"],
             },
         )
+
+    def memory(self, planned: Planned) -> tuple[dict[str, float], Interval]:
+        """Bytes by part, and the peak with its bounds."""
+        parts = allocation.parts(planned, self._memory)
+        return parts, self._memory.interval(planned.device, parts)
 
     def widened(self, device: Device, width: float, distance: float, beyond: SupportLevel) -> float:
         """Log half-width of a calibrated device: ``width`` for a known network, what distance and novelty add to it."""
