@@ -75,6 +75,13 @@ def annotate(options: Any) -> int:
     return run(options, runtime=None if options.show or options.remove else _runtime(options))
 
 
+def partition(options: Any) -> int:
+    """`perfpass partition MODEL --device D -o FILE`."""
+    from perfpass.cli.partitioning import run
+
+    return run(options, _device(options))
+
+
 def inspect(options: Any) -> int:
     """`perfpass inspect MODEL`: inputs first, so that the symbolic dimensions to set can be seen."""
     from perfpass.cli.inspection import inputs_table, inspect_table, inspection, model_inputs

@@ -89,6 +89,7 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Parser)
     _add_predict(commands)
     _add_annotate(commands)
+    _add_partition(commands)
     _add_inspect(commands)
     _add_features(commands)
     _add_devices(commands)
@@ -211,6 +212,36 @@ def _add_annotate(commands: Any) -> None:
     what.add_argument("--show", action="store_true", help="show the predictions that the file holds")
     what.add_argument("--remove", action="store_true", help="take the metadata out again")
     command.add_argument("--json", action="store_true", help="JSON on stdout instead of a table")
+
+
+_PARTITION_EPILOG = """\
+ONNX Runtime gives nodes to its CUDA provider until the statistics of FILE add up to a limit; this writes FILE without
+the profiling run on the GPU that it usually comes from. See docs/partition.md.
+
+examples:
+  perfpass partition model.onnx --device l4 --dim batch=8 -o model.csv
+  perfpass partition model.onnx --device a100-80gb:1g.10gb --source file -o model.csv --json"""
+
+
+def _add_partition(commands: Any) -> None:
+    command = _command(
+        commands,
+        "partition",
+        _lazy("partition"),
+        "write the node memory statistics that ONNX Runtime's resource partitioning reads",
+        _PARTITION_EPILOG,
+    )
+    _add_model(command)
+    command.add_argument("--device", required=True, metavar="NAME", help="device whose memory is the limit")
+    command.add_argument("-o", "--output", required=True, metavar="FILE", help="CSV file to write")
+    command.add_argument(
+        "--source",
+        choices=("auto", "onnxruntime", "file"),
+        default="auto",
+        help="whose graph: onnxruntime's after its basic optimisations, or the file's (default: the first if possible)",
+    )
+    command.add_argument("--device-file", action="append", default=[], metavar="FILE", help="TOML file of more devices")
+    command.add_argument("--json", action="store_true", help="JSON on stdout instead of text")
 
 
 def _add_inspect(commands: Any) -> None:
