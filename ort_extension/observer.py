@@ -12,7 +12,6 @@ import threading
 import weakref
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,26 +56,7 @@ def why_not() -> str:
 
     Imports onnxruntime and registers the provider with it, once per process.
     """
-    if native_library() is None:
-        return (
-            f"the native provider was not built ({_LIBRARY.name} is missing beside {Path(__file__).name}); "
-            "build with onnxruntime's headers (-DPERFPASS_ORT_HEADERS, see docs/onnxruntime.md)"
-        )
-    if find_spec("onnxruntime") is None:
-        return "onnxruntime is not installed; install onnxruntime 1.23 or later"
-    try:
-        import onnxruntime
-
-        _native()
-    except (ImportError, OSError, AttributeError) as error:
-        return f"onnxruntime or the native provider cannot be loaded: {error}"
-    version = onnxruntime.__version__
-    if _numbers(version) < _OLDEST or not hasattr(onnxruntime, "register_execution_provider_library"):
-        return f"onnxruntime {version} has no plug-in execution providers; install onnxruntime 1.23 or later"
-    try:
-        return "" if _devices() else f"onnxruntime {version} took the native provider but offers no device of it"
-    except Exception as error:  # onnxruntime raises classes of its own, all of them below Exception
-        return f"onnxruntime {version} refused the native provider: {error}"
+    return _devices()[1]
 
 
 def observe(session_options: onnxruntime.SessionOptions) -> Observation:
@@ -92,7 +72,8 @@ def observe(session_options: onnxruntime.SessionOptions) -> Observation:
     add = getattr(session_options, "add_session_config_entry", None)
     if add is None:
         raise ArgumentError(f"onnxruntime.SessionOptions are needed, got {type(session_options).__name__}")
-    problem = why_not() or _why_not_these(session_options)
+    devices, problem = _devices()
+    problem = problem or _why_not_these(session_options)
     if problem:
         return Observation(0, problem)
     token = _native().perfpass_ort_open()
@@ -100,8 +81,8 @@ def observe(session_options: onnxruntime.SessionOptions) -> Observation:
         return Observation(0, "there is no memory to observe the session")
     observation = Observation(token)
     try:
-        if not _entry(session_options, _TOKEN_KEY):
-            session_options.add_provider_for_devices(_devices()[:1], {})
+        if not _is_added(session_options):
+            session_options.add_provider_for_devices(devices[:1], {})
         add(_TOKEN_KEY, str(token))
     except Exception as error:
         observation.close()
@@ -230,23 +211,49 @@ def _why_not_these(options: onnxruntime.SessionOptions) -> str:
 _NEUTRAL = ("CPUExecutionProvider", "AzureExecutionProvider", PROVIDER)
 
 
-def _entry(options: onnxruntime.SessionOptions, key: str) -> str:
+def _is_added(options: onnxruntime.SessionOptions) -> bool:
+    """Whether an earlier call has added our device to these options."""
+    if not options.has_providers():
+        return False
     try:
-        return str(options.get_session_config_entry(key))
-    except Exception:  # onnxruntime's way to say that there is none
-        return ""
+        return bool(options.get_session_config_entry(_TOKEN_KEY))
+    except Exception:  # onnxruntime's way to say that there is no such entry
+        return False
 
 
-def _devices() -> list[Any]:
-    """Our devices, after registering the library with onnxruntime if nobody has."""
+def _devices() -> tuple[list[Any], str]:
+    """Our devices, after registering the library with onnxruntime if nobody has; or none, and why."""
+    if native_library() is None:
+        return [], (
+            f"the native provider was not built ({_LIBRARY.name} is missing beside {Path(__file__).name}); "
+            "build with onnxruntime's headers (-DPERFPASS_ORT_HEADERS, see docs/onnxruntime.md)"
+        )
+    try:
+        import onnxruntime
+
+        _native()
+    except ModuleNotFoundError as error:
+        return [], f"onnxruntime 1.23 or later is needed, and cannot be imported: {error}"
+    except (ImportError, OSError, AttributeError) as error:
+        return [], f"onnxruntime or the native provider cannot be loaded: {error}"
+    version = onnxruntime.__version__
+    if _numbers(version) < _OLDEST or not hasattr(onnxruntime, "register_execution_provider_library"):
+        return [], f"onnxruntime {version} has no plug-in execution providers; install onnxruntime 1.23 or later"
+    try:
+        with _registering:
+            devices = _offered()
+            if not devices:
+                onnxruntime.register_execution_provider_library(_REGISTERED_AS, str(_LIBRARY))
+                devices = _offered()
+    except Exception as error:  # onnxruntime raises classes of its own, all of them below Exception
+        return [], f"onnxruntime {version} refused the native provider: {error}"
+    return devices, "" if devices else f"onnxruntime {version} took the native provider but offers no device of it"
+
+
+def _offered() -> list[Any]:
     import onnxruntime
 
-    with _registering:
-        devices = [device for device in onnxruntime.get_ep_devices() if device.ep_name == PROVIDER]
-        if not devices:
-            onnxruntime.register_execution_provider_library(_REGISTERED_AS, str(_LIBRARY))
-            devices = [device for device in onnxruntime.get_ep_devices() if device.ep_name == PROVIDER]
-    return devices
+    return [device for device in onnxruntime.get_ep_devices() if device.ep_name == PROVIDER]
 
 
 @lru_cache(maxsize=1)
