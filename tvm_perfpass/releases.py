@@ -12,6 +12,11 @@ _NEEDS = {
 }
 
 
+def has(dialect: str) -> bool:
+    """Whether the installed TVM has ``dialect`` ("relay" or "relax")."""
+    return find_spec("tvm") is not None and find_spec(_NEEDS[dialect][0]) is not None
+
+
 def need(dialect: str) -> None:
     """Nothing where the installed TVM has ``dialect`` ("relay" or "relax"); UnsupportedError that says what lacks."""
     module, what, remedy = _NEEDS[dialect]
@@ -19,5 +24,5 @@ def need(dialect: str) -> None:
         import tvm
     except ImportError as error:
         raise UnsupportedError(f"TVM cannot be imported ({error}); install {remedy}") from error
-    if find_spec(module) is None:
+    if not has(dialect):
         raise UnsupportedError(f"TVM {tvm.__version__} lacks {what} (module {module}); needed is {remedy}")

@@ -9,12 +9,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tvm_perfpass.relax.instrument import PerformanceInstrument
+    from tvm_perfpass.relax.library import build, read_prediction
+    from tvm_perfpass.relax.passes import PredictPerformance
     from tvm_perfpass.relax.walk import load
 
 _HOME = {
+    "build": "tvm_perfpass.relax.library",
     "load": "tvm_perfpass.relax.walk",
+    "read_prediction": "tvm_perfpass.relax.library",
+    "PerformanceInstrument": "tvm_perfpass.relax.instrument",
+    "PredictPerformance": "tvm_perfpass.relax.passes",
 }
-__all__ = ["load"]
+__all__ = ["PerformanceInstrument", "PredictPerformance", "build", "load", "read_prediction"]
 
 
 def __getattr__(name: str) -> Any:
