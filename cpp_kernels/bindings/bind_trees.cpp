@@ -1,4 +1,5 @@
 #include "bindings.hpp"
+#include "perfpass/neighbours.hpp"
 #include "perfpass/trees.hpp"
 
 namespace perfpass::bindings {
@@ -14,13 +15,38 @@ void register_trees(nb::module_& m) {
           nb::arg("model"))
       .def(
           "predict",
-          [](const TreeEnsemble& self, Rows x) {
-            return own(self.predict({x.data(), x.size()}, x.shape(0), x.shape(1)));
+          [](const TreeEnsemble& self, Rows x, unsigned threads) {
+            std::vector<float> found;
+            {
+              const nb::gil_scoped_release released;
+              found = self.predict({x.data(), x.size()}, x.shape(0), x.shape(1), threads);
+            }
+            return own(std::move(found));
           },
-          nb::arg("x"), "x: [rows, features] float32, NaN is missing. Returns [rows] float32.")
+          nb::arg("x"), nb::arg("threads") = 1,
+          "x: [rows, features] float32, NaN is missing. Returns [rows] float32.")
       .def_prop_ro("features", &TreeEnsemble::features)
       .def_prop_ro("trees", &TreeEnsemble::trees)
       .def_prop_ro("base_score", &TreeEnsemble::base_score);
+  nb::class_<Neighbours>(m, "Neighbours", "Points among which nearest ones are looked for.")
+      .def(
+          "__init__",
+          [](Neighbours* self, Rows points) {
+            new (self) Neighbours({points.data(), points.size()}, points.shape(0), points.shape(1));
+          },
+          nb::arg("points"))
+      .def(
+          "distances",
+          [](const Neighbours& self, Rows queries, unsigned threads) {
+            std::vector<double> found;
+            {
+              const nb::gil_scoped_release released;
+              found = self.distances({queries.data(), queries.size()}, queries.shape(0), queries.shape(1), threads);
+            }
+            return own(std::move(found));
+          },
+          nb::arg("queries"), nb::arg("threads") = 1,
+          "queries: [rows, columns] float32. Returns [rows] float64, Euclidean.");
 }
 
 }  // namespace perfpass::bindings

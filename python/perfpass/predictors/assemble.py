@@ -14,8 +14,8 @@ from perfpass.devices import device as find_device
 from perfpass.errors import ArgumentError
 from perfpass.graph import DTYPES, OPERATOR_CLASSES, OPERATORS, OpGraph
 from perfpass.prediction import Interval, MigHint, Prediction, Support
-from perfpass.predictors import analytic, assemble_step, calibrated
-from perfpass.predictors.estimate import Estimate, Inputs, Planned, Predictor
+from perfpass.predictors import allocation, analytic, assemble_step, calibrated
+from perfpass.predictors.estimate import Bounds, Estimate, Inputs, Planned, Predictor, Way, energy_j
 from perfpass.predictors.fusion import as_run
 from perfpass.predictors.mig_latency import MigPredictor
 from perfpass.predictors.workload import DEFAULT_OPTIMIZER, check, leading_dim
@@ -110,8 +110,7 @@ def predict_graph(
                 "processes: sharing a device is predicted for inference, not for training; leave it out"
             )
         optimizer = optimizer or DEFAULT_OPTIMIZER
-        step = assemble_step.derive(inputs, optimizer)
-        estimate = assemble_step.estimate(inputs, step, optimizer)
+        estimate, step = assemble_step.StepsPredictor().estimate(inputs, optimizer)
         breakdown = assemble_step.breakdown(graph, inputs, step, estimate, TOP_OPERATORS)
     else:
         estimate = calibrated.apply(predictor_of(inputs).estimate(inputs), inputs, calibration)
@@ -122,7 +121,7 @@ def predict_graph(
         latency_ms=estimate.latency_ms,
         throughput_per_s=estimate.latency_ms.inverse(inputs.batch * (processes or 1) * 1e3, "1/s"),
         peak_memory_bytes=estimate.peak_memory_bytes,
-        energy_j=_energy(estimate),
+        energy_j=energy_j(Bounds.of(estimate.latency_ms), Bounds.of(estimate.power_w)).interval(0, "J"),
         power_w=estimate.power_w,
         mig=_mig(estimate, target),
         support=_support(estimate, graph, target),
@@ -164,7 +163,8 @@ def peak_memory(
         layout=layout,
         optimizer=None,
     )
-    return predictor_of(planned).memory(planned)[1]
+    _, peak = predictor_of(planned).memory(allocation.columns_of(planned), Way.of(planned))
+    return peak.interval(0, "byte")
 
 
 def inputs_of(
@@ -179,7 +179,7 @@ def inputs_of(
     optimizer: str | None = None,
 ) -> Inputs:
     """What predictors take, counted and planned; the arguments are those of `predict_graph`."""
-    from perfpass import costs, features
+    from perfpass import costs
 
     planned = _planned(
         graph,
@@ -192,7 +192,7 @@ def inputs_of(
         optimizer=optimizer,
     )
     counted = costs.count(graph, float_as=planned.float_as)
-    table = as_run(graph, counted, features.operator_table(graph, counted), runtime)
+    table = as_run(graph, counted, runtime)
     return Inputs(**vars(planned), costs=counted, table=table)
 
 
@@ -221,8 +221,8 @@ def _planned(graph: OpGraph, device: str | Device, *, runtime: str, **how: Any) 
     )
 
 
-def predictor_of(inputs: Planned) -> Predictor:
-    """The learned predictor where it speaks of the workload at all, else the analytic one."""
+def predictor_of(inputs: Planned | Way) -> Predictor:
+    """For inference: the learned predictor where it speaks of the workload at all, else the analytic one."""
     from perfpass.predictors.onnxruntime_cpu import OnnxRuntimeCpuPredictor
     from perfpass.predictors.trees import VisionPredictor
 
@@ -231,19 +231,6 @@ def predictor_of(inputs: Planned) -> Predictor:
     if OnnxRuntimeCpuPredictor.covers(inputs):
         return OnnxRuntimeCpuPredictor()
     return analytic.load()
-
-
-def _energy(estimate: Estimate) -> Interval:
-    """Joules = watts x seconds. The errors of the two are taken as independent: relative widths add in quadrature."""
-    time, power = estimate.latency_ms, estimate.power_w
-    median = power.median * time.median * 1e-3
-
-    def spread(time_bound: float, power_bound: float) -> float:
-        return float(np.hypot(np.log(time_bound / time.median), np.log(power_bound / power.median)))
-
-    low = median * np.exp(-spread(time.low, power.low))
-    high = median * np.exp(spread(time.high, power.high))
-    return Interval(median, float(low), float(high), "J", min(time.coverage, power.coverage))
 
 
 def _mig(estimate: Estimate, device: Device) -> MigHint:
