@@ -1,5 +1,3 @@
-#include "perfpass/counting.hpp"
-
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
@@ -8,6 +6,7 @@
 #include <deque>
 
 #include "bindings.hpp"
+#include "perfpass/counting.hpp"
 
 namespace perfpass::bindings {
 namespace {
@@ -119,7 +118,8 @@ void register_counting(nb::module_& m) {
       },
       nb::arg("items"), nb::arg("float_as"), nb::arg("strided"), nb::arg("alignment_bytes"), nb::arg("allocator"),
       nb::arg("weight_copies"), nb::arg("training"), nb::arg("threads"),
-      "Items are tuples (graph, or path as bytes, or (buffer,); batch or 0; dims; input shapes). Returns the columns of "
+      "Items are tuples (graph, or path as bytes, or (buffer,); batch or 0; dims; input shapes). Returns the columns "
+      "of "
       "all operator tables as run, facts per graph, and (item, error class, message) of those that cannot be counted.");
 }
 

@@ -23,8 +23,7 @@ void register_trees(nb::module_& m) {
             }
             return own(std::move(found));
           },
-          nb::arg("x"), nb::arg("threads") = 1,
-          "x: [rows, features] float32, NaN is missing. Returns [rows] float32.")
+          nb::arg("x"), nb::arg("threads") = 1, "x: [rows, features] float32, NaN is missing. Returns [rows] float32.")
       .def_prop_ro("features", &TreeEnsemble::features)
       .def_prop_ro("trees", &TreeEnsemble::trees)
       .def_prop_ro("base_score", &TreeEnsemble::base_score);

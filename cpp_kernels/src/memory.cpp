@@ -66,9 +66,7 @@ class Planner {
   NodeId last_node() const noexcept { return static_cast<NodeId>(g_.node_count()) - 1; }
   bool runs(NodeId n) const noexcept { return g_.repeat[n] > 0.0; }
 
-  std::int64_t buffer_bytes(TensorId t) const {
-    return detail::buffer_bytes(g_, t, options_);
-  }
+  std::int64_t buffer_bytes(TensorId t) const { return detail::buffer_bytes(g_, t, options_); }
 
   void assign_owners() {
     for (TensorId t = 0; t < static_cast<TensorId>(g_.tensor_count()); ++t) {

@@ -15,17 +15,16 @@ using detail::OperatorSet;
 using enum OpKind;
 
 // What the backward pass of an operator reads again: its inputs, its output, both, or nothing of the forward pass.
-const OperatorSet kSavesOutput{relu, sigmoid, tanh, softmax, log_softmax, exp, OpKind::sqrt, rsqrt, reciprocal,
-                               elu,  selu,    celu};
-const OperatorSet kSavesBoth{attention, lstm,        gru,        rnn,        max_pool,
-                             l2_norm,   reduce_norm, cumulative, reduce_prod};
+const OperatorSet kSavesOutput{relu,         sigmoid, tanh,       softmax, log_softmax, exp,
+                               OpKind::sqrt, rsqrt,   reciprocal, elu,     selu,        celu};
+const OperatorSet kSavesBoth{attention, lstm, gru, rnn, max_pool, l2_norm, reduce_norm, cumulative, reduce_prod};
 const OperatorSet kSavesNothing{
-    unknown,   add,      sub,       neg,        cast,       reduce_sum,     reduce_mean,    avg_pool, global_avg_pool,
-    reshape,   transpose, concat,   split,      slice,      pad,            tile,           expand,   depth_to_space,
-    space_to_depth, unfold, fold,   roll,       reverse,    copy,           identity,       triangular, resize,
-    OpKind::round, sign, compare,   logical,    bitwise,    is_special,     constant,       fill,     range,
-    OpKind::random, shape_of, eye,  window,     arg_reduce, reduce_any,     top_k,          sort,     gather,
-    embedding, scatter,  one_hot,   loss};
+    unknown,        add,       sub,     neg,     cast,       reduce_sum, reduce_mean, avg_pool,   global_avg_pool,
+    reshape,        transpose, concat,  split,   slice,      pad,        tile,        expand,     depth_to_space,
+    space_to_depth, unfold,    fold,    roll,    reverse,    copy,       identity,    triangular, resize,
+    OpKind::round,  sign,      compare, logical, bitwise,    is_special, constant,    fill,       range,
+    OpKind::random, shape_of,  eye,     window,  arg_reduce, reduce_any, top_k,       sort,       gather,
+    embedding,      scatter,   one_hot, loss};
 // A product with a constant has a gradient that reads the constant alone.
 const OperatorSet kScales{mul, OpKind::div};
 

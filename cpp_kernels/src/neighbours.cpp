@@ -48,8 +48,8 @@ Neighbours::Neighbours(std::span<const float> points, std::size_t count, std::si
 std::vector<double> Neighbours::distances(std::span<const float> queries, std::size_t rows, std::size_t columns,
                                           unsigned threads) const {
   if (columns != columns_ || queries.size() != rows * columns) {
-    throw Error(ErrorCode::argument, "neighbours: got rows of " + std::to_string(columns) + " columns; the points have " +
-                                         std::to_string(columns_));
+    throw Error(ErrorCode::argument, "neighbours: got rows of " + std::to_string(columns) +
+                                         " columns; the points have " + std::to_string(columns_));
   }
   std::vector<double> found(rows);
   detail::in_parallel((rows + kRowsAtOnce - 1) / kRowsAtOnce, threads, [&](std::size_t part) {

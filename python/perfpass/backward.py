@@ -483,7 +483,7 @@ def _row(
     if not len(graph):
         return
     each = count[graph]
-    block = {name: np.zeros(len(graph)) for name in _COLUMNS}
+    block: dict[str, np.ndarray] = {name: np.zeros(len(graph)) for name in _COLUMNS}
     block["op"][:], block["op_class"][:] = _OP[op], OPERATOR_CLASS_OF[_OP[op]]
     block |= {
         "count": each,

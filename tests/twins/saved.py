@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from math import prod
+from math import ceil, prod
 
-from perfpass.graph import ATTRIBUTES, OPERATORS, ROLES, OpGraph
+from perfpass.graph import ATTRIBUTES, DTYPES, OPERATORS, ROLES, OpGraph
 from twins.costs import BITS, FLOATING
 
 # What the backward pass of an operator reads again: its inputs, its output, or nothing that the forward pass made.
@@ -34,14 +34,13 @@ _SAVES_NOTHING = (
 
 def saved_activations(graph: OpGraph, float_as: str | None, alignment_bytes: int) -> tuple[int, int, list[int]]:
     """Bytes saved, the largest tensor's, and the owners of what is saved, largest first."""
-    from perfpass.graph import DTYPES
 
     def size(tensor: int) -> int:
         dtype = DTYPES[graph.tensor_dtype[tensor]]
         bits = BITS[dtype]
         if float_as and dtype in FLOATING and bits >= 16:
             bits = BITS[float_as]
-        return -(-(-(-prod(graph.shape(tensor)) * bits // 8)) // alignment_bytes) * alignment_bytes
+        return ceil(ceil(prod(graph.shape(tensor)) * bits / 8) / alignment_bytes) * alignment_bytes
 
     role = [ROLES[r] for r in graph.tensor_role]
     owner = list(range(len(role)))
@@ -49,8 +48,8 @@ def saved_activations(graph: OpGraph, float_as: str | None, alignment_bytes: int
     for node in range(graph.node_count):
         op = OPERATORS[graph.op[node]]
         attribute = dict(zip(ATTRIBUTES, graph.attributes[node].tolist(), strict=True))
-        given = [t for t in graph.node_inputs(node).tolist()]
-        made = [t for t in graph.node_outputs(node).tolist()]
+        given = graph.node_inputs(node).tolist()
+        made = graph.node_outputs(node).tolist()
         saves_inputs = op not in (*_SAVES_OUTPUT, *_SAVES_NOTHING)
         if (attribute["view"] or (attribute["in_place"] and not saves_inputs)) and given and given[0] >= 0:
             for tensor in made if attribute["view"] else made[:1]:

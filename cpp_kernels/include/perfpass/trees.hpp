@@ -28,10 +28,10 @@ class TreeEnsemble {
   /// Siblings lie side by side, and a leaf is its own child, so that a walk needs no branch: after as many steps as the
   /// tree is deep it stands on its leaf.
   struct Node {
-    float threshold = 0.0F;      // a smaller value goes left; of a leaf, its value
-    std::int32_t child = 0;      // the left one, or the leaf itself
+    float threshold = 0.0F;  // a smaller value goes left; of a leaf, its value
+    std::int32_t child = 0;  // the left one, or the leaf itself
     std::uint32_t feature = 0;
-    std::uint16_t step = 0;      // from the left child to the right one: 1, or 0 in a leaf
+    std::uint16_t step = 0;  // from the left child to the right one: 1, or 0 in a leaf
     std::uint16_t default_left = 0;
   };
   struct Tree {

@@ -71,7 +71,7 @@ class Tables:
     @classmethod
     def one(cls, table: OperatorColumns) -> Tables:
         """A single table."""
-        return cls(table, np.array([0, len(table)]))
+        return cls(table, np.array([0, len(table.op)]))
 
     def __len__(self) -> int:
         return len(self.offset) - 1

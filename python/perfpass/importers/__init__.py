@@ -66,7 +66,7 @@ def load(
     if isinstance(model, (bytes, bytearray, memoryview)):
         from perfpass.importers import onnx
 
-        return onnx.read(bytes(model), dims=dims, input_shapes=_named_shapes(input_shape), batch=batch)
+        return onnx.read(bytes(model), dims=dims, input_shapes=named_shapes(input_shape), batch=batch)
     origins = {base.__module__.partition(".")[0] for base in type(model).__mro__}
     if "torch" in origins:
         from perfpass.importers import torch
@@ -77,7 +77,7 @@ def load(
     if origins & {"onnx", "google"} and hasattr(model, "SerializeToString"):
         from perfpass.importers import onnx
 
-        return onnx.read(model.SerializeToString(), dims=dims, input_shapes=_named_shapes(input_shape), batch=batch)
+        return onnx.read(model.SerializeToString(), dims=dims, input_shapes=named_shapes(input_shape), batch=batch)
     raise ArgumentError(
         f"cannot read a model from {type(model).__module__}.{type(model).__qualname__}; allowed are a path, bytes, an "
         "onnx.ModelProto, a torch.nn.Module, a tvm.IRModule and an OpGraph"
@@ -123,7 +123,8 @@ def _training(
     )
 
 
-def _named_shapes(input_shape: Any) -> Mapping[str, Any] | None:
+def named_shapes(input_shape: Any) -> Mapping[str, Any] | None:
+    """``input_shape`` of an ONNX model. Raises ArgumentError where it is not a mapping."""
     if input_shape is None or isinstance(input_shape, Mapping):
         return input_shape
     raise ArgumentError(
@@ -165,4 +166,4 @@ def _from_path(path: Path, batch: int | None, input_shape: Any, dims: Mapping[st
         return huggingface.trace_config(path, batch=1 if batch is None else batch, sequence_length=sequence_length)
     from perfpass.importers import onnx
 
-    return onnx.read(path, dims=dims, input_shapes=_named_shapes(input_shape), batch=batch)
+    return onnx.read(path, dims=dims, input_shapes=named_shapes(input_shape), batch=batch)

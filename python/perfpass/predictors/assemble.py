@@ -105,10 +105,7 @@ def predict_graph(
     inputs = inputs_of(graph, device, batch=batch, optimizer=optimizer, **how)
     plan, table, target = inputs.plan, inputs.table, inputs.device
     if mode == "training":
-        if processes is not None:
-            raise ArgumentError(
-                "processes: sharing a device is predicted for inference, not for training; leave it out"
-            )
+        refuse_sharing(processes)
         optimizer = optimizer or DEFAULT_OPTIMIZER
         estimate, step = assemble_step.StepsPredictor().estimate(inputs, optimizer)
         breakdown = assemble_step.breakdown(graph, inputs, step, estimate, TOP_OPERATORS)
@@ -138,6 +135,17 @@ def predict_graph(
             **({} if processes is None else {"processes": processes}),
         },
     )
+
+
+def alignment_bytes(runtime: str) -> int:
+    """What buffers are rounded up to."""
+    return _ALIGNMENT_BYTES.get(runtime, 64)
+
+
+def refuse_sharing(processes: int | None) -> None:
+    """Raises ArgumentError where training processes are to share a device."""
+    if processes is not None:
+        raise ArgumentError("processes: sharing a device is predicted for inference, not for training; leave it out")
 
 
 def peak_memory(
@@ -211,7 +219,7 @@ def _planned(graph: OpGraph, device: str | Device, *, runtime: str, **how: Any) 
     workload = check(target, runtime=runtime, **how)
     return Planned(
         graph=graph,
-        plan=memory.plan(graph, float_as=workload.float_as, alignment_bytes=_ALIGNMENT_BYTES.get(runtime, 64)),
+        plan=memory.plan(graph, float_as=workload.float_as, alignment_bytes=alignment_bytes(runtime)),
         device=target,
         batch=leading_dim(graph) if workload.batch is None else workload.batch,
         precision=workload.precision,

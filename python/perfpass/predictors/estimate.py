@@ -126,7 +126,7 @@ class Bounds:
     high: np.ndarray
 
     @classmethod
-    def around(cls, median: np.ndarray, low: np.ndarray, high: np.ndarray) -> Bounds:
+    def around(cls, median: np.ndarray, low: np.ndarray | float, high: np.ndarray | float) -> Bounds:
         """From logarithms of the bounds over the median."""
         return cls(median, median * np.exp(low), median * np.exp(high))
 
@@ -172,8 +172,8 @@ class Estimate:
     """What a predictor says of one run.
 
     ``row_ms`` [R] is the time per row of the operator table, its count included; ``memory_bytes`` has the keys
-    "weights", "activations", "workspace" and "runtime", and "allocator" where one was simulated; ``columns`` are what it
-    was made from, with N = 1.
+    "weights", "activations", "workspace" and "runtime", and "allocator" where one was simulated; ``columns`` are what
+    it was made from, with N = 1.
     """
 
     latency_ms: Interval
@@ -209,8 +209,8 @@ class Estimate:
     def arrays(self) -> Estimates:
         """The same as N = 1."""
         level = np.array([SUPPORT_LEVELS.index(self.support.level)], dtype=np.int8)
-        bounds = (Bounds.of(v) for v in (self.latency_ms, self.power_w, self.peak_memory_bytes))
-        return Estimates(*bounds, memory_bytes=dict(self.memory_bytes), level=level)
+        latency, power, memory = (Bounds.of(v) for v in (self.latency_ms, self.power_w, self.peak_memory_bytes))
+        return Estimates(latency, power, memory, dict(self.memory_bytes), level)
 
 
 def energy_j(latency_ms: Bounds, power_w: Bounds) -> Bounds:

@@ -73,7 +73,7 @@ class MigModel:
     def seconds(self, work: Work) -> np.ndarray:
         """[N] seconds of one run of one process."""
         p = self.parameters
-        device_s = work.group_s @ self.efficiency
+        device_s = (work.group_s * self.efficiency).sum(axis=1)
         host_s = p["issue_s"] * work.kernels + p["start_s"] + p["copy_s_per_byte"] * work.copied_bytes
         own, shared = host_s + p["own_share"] * device_s, work.processes * device_s
         larger = np.maximum(own, shared)
@@ -136,7 +136,7 @@ class MigPredictor:
         ratio = asked_s / self.model.seconds(replace(work, processes=np.ones(len(seen))))
         base = found.latency_ms
         low, high = (float(v) for v in self.manifest["bounds"])
-        own = Bounds.around(asked_s * 1e3, np.float64(low), np.float64(high))
+        own = Bounds.around(asked_s * 1e3, low, high)
         extra = _WIDENING * max(-low, high) if processes > 1 else 0.0
         scaled = Bounds.around(
             base.median * ratio,
@@ -164,7 +164,9 @@ class MigPredictor:
             share = f"one of {processes} processes" if processes > 1 else "one process"
             reason = f"time of {share} in a slice, input copied, learned on slices of {device.name.split(' MIG ')[0]}"
         else:
-            reason = f"{processes} processes share the device: {ratios[0]:.2f} times the time of one (not measured here)"
+            reason = (
+                f"{processes} processes share the device: {ratios[0]:.2f} times the time of one (not measured here)"
+            )
         latency = found.latency_ms.interval(0, "ms")
         return replace(
             estimate,

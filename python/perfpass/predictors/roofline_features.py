@@ -327,7 +327,7 @@ def fingerprint(table: OperatorColumns, batch: int) -> np.ndarray:
 
 
 def fingerprints(tables: Tables, batch: np.ndarray) -> np.ndarray:
-    """[N, 2 x groups + 1] what networks are made of, apart from any device: roots of shares of MACs and bytes, and size.
+    """[N, 2 x groups + 1] what networks are made of, apart from any device: roots of shares of MACs and bytes, size.
 
     The distance between two fingerprints is that of Hellinger over operator groups, plus an eighth of the difference in
     log2 MACs per sample. Batch normalization does not count, so that a network and its folded export are the same.

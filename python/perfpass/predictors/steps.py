@@ -157,7 +157,9 @@ class StepPredictor:
     ) -> StepPrediction:
         """Time of a step derived from the table ``forward``; ``byte_scale`` corrects one counted at another width."""
         batch = np.array([workload.batch])
-        columns, notes, row_s = self.columns(Steps.one(step), Tables.one(forward), batch, device, workload, 1, byte_scale)
+        columns, notes, row_s = self.columns(
+            Steps.one(step), Tables.one(forward), batch, device, workload, 1, byte_scale
+        )
         seconds = self.latency_s(columns, device, workload)
         median = float(seconds.median[0])
         return StepPrediction(
@@ -195,8 +197,8 @@ class StepPredictor:
             low, high = known.bounds(distance)
             least = np.where(host_bound & (workload.copied_bytes == 0), self._unseen["gpu"]["common"], 0.0)
             return np.minimum(low, -least), np.maximum(high, least)
-        width = self._unseen[device.kind][self.evidence(device, workload.precision)]
-        width = self._conformal["few"].around(width, distance)
+        unseen = self._unseen[device.kind][self.evidence(device, workload.precision)]
+        width = self._conformal["few"].around(unseen, distance)
         return -width, width
 
     def _trees_of(self, name: str) -> _core.TreeEnsemble:
@@ -258,9 +260,7 @@ class StepPredictor:
             vouched=True,
         )
         no_convolution = ~tables.any(np.isin(np.asarray(tables.table.op), CONVOLUTIONS))
-        notes.add(
-            2, no_convolution, "no convolution or patch embedding: only vision models were measured in training"
-        )
+        notes.add(2, no_convolution, "no convolution or patch embedding: only vision models were measured in training")
         note_operators(notes, tables, self._known_operators, "operators that no network measured in training has")
         macs = tables.sums(np.asarray(tables.table.macs) * tables.count) / batch
         lowest, highest = support["macs_per_sample"]

@@ -356,4 +356,3 @@ def _workload(way: Way) -> Workload:
 def _host_bound(features: np.ndarray) -> np.ndarray:
     """[N] whether the host, which issues the operators, takes a good part of the time."""
     return np.asarray(np.exp(features[:, _LOG_ISSUE].astype(np.float64)) > HOST_BOUND_ISSUE)
-
