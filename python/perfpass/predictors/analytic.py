@@ -138,9 +138,7 @@ def power_w(way: Way, flops: np.ndarray, traffic: np.ndarray, seconds: np.ndarra
     device, rate = way.device, PRECISIONS[way.precision][1]
     compute = flops / (device.peak(rate) * seconds)
     memory = traffic / (device.memory_bandwidth_bytes_s * seconds)
-    busy = np.minimum(
-        1.0, np.hypot(compute / COMPUTE_EFFICIENCY[device.kind], memory / MEMORY_EFFICIENCY[device.kind])
-    )
+    busy = np.minimum(1.0, np.hypot(compute / COMPUTE_EFFICIENCY[device.kind], memory / MEMORY_EFFICIENCY[device.kind]))
     span = device.power_limit_w - device.idle_power_w
     one = np.ones_like(busy)
     return Bounds(device.idle_power_w + span * busy, device.idle_power_w * one, device.power_limit_w * one)

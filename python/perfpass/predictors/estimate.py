@@ -238,10 +238,6 @@ class ManyPredictor(Protocol):
         """What is known of N runs before they are scored, and how far measurements stand behind them."""
         ...
 
-    def memory(self, columns: Columns, way: Way) -> tuple[dict[str, Any], Bounds]:
-        """Bytes by part, as in `Estimates.memory_bytes`, and the peak of N runs."""
-        ...
-
     def estimates(self, columns: Columns, way: Way, threads: int = 1) -> Estimates:
         """The metrics of N runs."""
         ...
@@ -249,6 +245,10 @@ class ManyPredictor(Protocol):
 
 class Predictor(ManyPredictor, Protocol):
     """One that puts a single run into words, too."""
+
+    def memory(self, columns: Columns, way: Way) -> tuple[dict[str, Any], Bounds]:
+        """Bytes by part, as in `Estimates.memory_bytes`, and the peak of N runs."""
+        ...
 
     def estimate(self, inputs: Inputs) -> Estimate:
         """The metrics of one run of ``inputs``."""
