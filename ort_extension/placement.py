@@ -6,6 +6,7 @@ import contextlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from perfpass.devices import Device
@@ -71,8 +72,14 @@ def place(named: str | Device | None, asked: Sequence[tuple[str, dict[str, Any]]
         device = in_catalogue(facts)
         part = f", MIG slice {device.mig_profile}" if device.mig_profile else ""
         return Placement(device, f"{device.name}, detected by NVML ({uuid}{part})", device.memory_bytes, runtime)
-    device = find_device("cpu")
+    device = _this_cpu()
     return _host(device, runtime, f"{device.name}, this machine's CPU ({device.sm_count} cores), detected")
+
+
+@cache
+def _this_cpu() -> Device:
+    """Found once: it takes as long as reading a small model."""
+    return find_device("cpu")
 
 
 def _host(device: Device, runtime: str, how: str) -> Placement:
@@ -128,7 +135,7 @@ def unlike(placement: Placement, providers: Sequence[str], gpu: int, threads: in
     if runs_on is None:
         return f"perfpass has no device for the providers {', '.join(providers)}"
     if runs_on == CPU:
-        host = find_device("cpu")
+        host = _this_cpu()
         if device.kind != "cpu":
             return f"the session runs on {host.name}; predicted is {device.name}"
         if device.id != host.id and not _is_named(device, host.name):

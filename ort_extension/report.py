@@ -21,6 +21,7 @@ from perfpass.predictors.workload import precision_of
 from perfpass.report import digits, printable
 
 if TYPE_CHECKING:
+    from ort_extension.observer import Observation
     from perfpass.devices import Device
     from perfpass.graph import OpGraph
 
@@ -37,7 +38,7 @@ class Report:
         self._lock = threading.RLock()
         self._made: dict[str, Any] = {}
         # Of the session, once it exists.
-        self._observation: Any = None
+        self._observation: Observation | None = None
         self._native_problem = "the session does not exist yet"
         self._providers: tuple[str, ...] = ()
         self._threads = 0
@@ -184,6 +185,11 @@ class Report:
         return self._fixed
 
     @property
+    def observation(self) -> Observation | None:
+        """What the native provider saw of the session; None without it."""
+        return self._observation
+
+    @property
     def drain(self) -> Callable[[], Any] | None:
         """Gives the times that the native provider took since the last call; None without it."""
         return None if self._observation is None else self._observation.drain_runs
@@ -213,8 +219,8 @@ class Report:
 
     def _predict_optimised(self) -> Prediction | str:
         forecaster, observation = self._forecaster, self._observation
-        if forecaster is None:
-            return "there is no device to predict for"
+        if forecaster is None or observation is None:
+            return "there is no device to predict for, or no session"
         try:
             graph, _ = self._read
             if graph is None:
@@ -285,7 +291,7 @@ class Report:
     def _from_session(self, shapes: Shapes) -> Prediction | str:
         forecaster = self._forecaster
         try:
-            if forecaster is None:
+            if forecaster is None or self._observation is None:
                 return self.detected
             return forecaster.predict(self._observation.read(input_shapes=dict(shapes)), leading(shapes))
         except Exception as error:
