@@ -180,6 +180,11 @@ class Observation:
         pointer = rows.ctypes.data_as(ctypes.POINTER(ctypes.c_double))
         return rows[: _native().perfpass_ort_drain_runs(self._token, pointer, len(rows))].copy()
 
+    def seal(self) -> None:
+        """See no further session: those that are created with the same options later go unseen."""
+        if self._token:
+            _native().perfpass_ort_seal(self._token)
+
     def close(self) -> None:
         """Forget what was seen and look no further; the session goes on. Happens by itself with the last reference."""
         if self._close is not None:
@@ -264,6 +269,7 @@ def _native() -> ctypes.CDLL:
     for name, result, arguments in (
         ("open", token, ()),
         ("close", None, (token,)),
+        ("seal", None, (token,)),
         ("read_state", ctypes.c_int, (token, ctypes.POINTER(_State))),
         ("model", size, (token, ctypes.c_char_p, size)),
         ("drain_runs", size, (token, ctypes.POINTER(ctypes.c_double), size)),

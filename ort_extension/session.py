@@ -99,13 +99,15 @@ class InferenceSession(_Base):  # type: ignore[misc]
         asked = asked_providers(providers, provider_options, onnxruntime.get_available_providers())
         report = self._report = Report(request, asked)
         report.decide()
-        plain = all(entry in (CPU, (CPU, {})) for entry in providers or ()) and not any(provider_options or ())
+        named = providers if isinstance(providers, Sequence) else ()
+        plain = all(entry in (CPU, (CPU, {})) for entry in named) and not any(provider_options or ())
         options, observation, problem = _observed(sess_options, request.reader, plain)
         try:
             if observation is None:
                 super().__init__(path_or_bytes, sess_options, providers, provider_options, **kwargs)
             else:
                 super().__init__(path_or_bytes, options, **kwargs)
+                observation.seal()  # the options are the caller's, who may use them again
                 self._sess_options_initial = sess_options
         except BaseException:
             if observation is not None:

@@ -91,6 +91,10 @@ PERFPASS_EXPORT uint64_t perfpass_ort_open(void) try { return Register::instance
 
 PERFPASS_EXPORT void perfpass_ort_close(uint64_t token) { Register::instance().close(token); }
 
+PERFPASS_EXPORT void perfpass_ort_seal(uint64_t token) {
+  if (const auto observation = find_observation(token)) observation->sealed = true;
+}
+
 PERFPASS_EXPORT int perfpass_ort_read_state(uint64_t token, perfpass_ort_state* state) {
   const auto observation = find_observation(token);
   if (observation == nullptr || state == nullptr) return 0;

@@ -1,6 +1,7 @@
 // What was seen of the sessions that carry one token, and the register of all tokens.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -32,6 +33,7 @@ class Observation {
   }
 
   RunLog runs;
+  std::atomic<bool> sealed = false;  // no further session is shown to it
 
  private:
   mutable std::mutex mutex_;

@@ -27,6 +27,8 @@ typedef struct {
 uint64_t perfpass_ort_open(void);
 /* Sessions that still run keep running, unobserved. */
 void perfpass_ort_close(uint64_t token);
+/* No later session is seen by it, whatever options it is created with; what was seen stays. */
+void perfpass_ort_seal(uint64_t token);
 /* These three return 0 for an unknown token, else what they say. */
 int perfpass_ort_read_state(uint64_t token, perfpass_ort_state* state);
 /* Copies the graph, an ONNX model without weights, if capacity suffices; returns its length. */

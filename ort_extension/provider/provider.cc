@@ -9,6 +9,7 @@
 #include <exception>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "graph_writer.hpp"
 #include "observation.hpp"
@@ -122,7 +123,9 @@ struct Factory : OrtEpFactory {
     const Runtime& runtime = static_cast<Factory*>(self)->runtime;
     try {
       const std::optional<std::uint64_t> token = token_of(runtime, options);
-      *provider = new Provider(runtime, token ? find_observation(*token) : nullptr);
+      auto observation = token ? find_observation(*token) : nullptr;
+      if (observation != nullptr && observation->sealed) observation = nullptr;
+      *provider = new Provider(runtime, std::move(observation));
       return nullptr;
     } catch (...) {
       return runtime.api->CreateStatus(ORT_FAIL, "perfpass: no memory to observe the session");
