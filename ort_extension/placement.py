@@ -82,8 +82,13 @@ def _this_cpu() -> Device:
     return find_device("cpu")
 
 
+@cache
+def _container_bytes() -> float | None:
+    return container_limits().get("memory_bytes")
+
+
 def _host(device: Device, runtime: str, how: str) -> Placement:
-    limit = container_limits().get("memory_bytes")
+    limit = _container_bytes()
     if limit is not None and limit < device.memory_bytes:
         return Placement(device, f"{how}, in a container of {limit / 2**30:.2f} GiB", int(limit), runtime)
     return Placement(device, how, device.memory_bytes, runtime)
@@ -110,7 +115,14 @@ def gpu_facts(index: int) -> tuple[dict[str, Any], str]:
         )
     gpu = Gpu(index=int(entry)) if entry.isdigit() else Gpu(entry)
     try:
-        return gpu.facts(), f"GPU {entry}"
+        instance = gpu.first_instance()
+        if instance is None:
+            return gpu.facts(), f"GPU {entry}"
+    finally:
+        gpu.close()
+    gpu = Gpu(instance)
+    try:
+        return gpu.facts(), f"GPU {entry}, instance {instance}"
     finally:
         gpu.close()
 

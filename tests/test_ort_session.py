@@ -697,6 +697,8 @@ def test_nvidia_providers_are_placed_on_the_gpu_that_nvml_tells(monkeypatch):
         assert part.device.mig_profile == "1g.10gb" and "MIG slice 1g.10gb" in part.how
         assert unlike(part, ["CUDAExecutionProvider"], 0, 0, False) is None
         assert "predicted is" in unlike(whole, ["CUDAExecutionProvider"], 0, 0, False)
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-partitioned")
+        assert place(None, [("CUDAExecutionProvider", {})]).device == part.device
         with pytest.raises(DeviceError, match="CUDA_VISIBLE_DEVICES has 1"):
             place(None, [("CUDAExecutionProvider", {"device_id": 3})])
         assert place(None, [("CPUExecutionProvider", {})]).device.id == "host-cpu"
