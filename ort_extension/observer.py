@@ -147,9 +147,10 @@ class Observation:
         """The graph after ONNX Runtime's optimisations; None before the session, or with the reason in ``problem``."""
         walks = self._state().walks
         if walks and walks != self._graph[0]:
+            self._problem = None
             try:
-                self._graph = (walks, self.read())
-                self._problem = None
+                model = self.model
+                self._graph = (walks, onnx_importer.read(model) if model else None)
             except PerfPassError as error:
                 self._graph = (walks, None)
                 self._problem = f"the session's graph cannot be used: {error}"

@@ -116,12 +116,12 @@ void GraphWriter::graph(WireWriter& out, const OrtGraph* graph, int depth) {
   runtime_.check(api_.Graph_GetNumOutputs(graph, &count));
   values.resize(count);
   runtime_.check(api_.Graph_GetOutputs(graph, values.data(), count));
-  each_reversed([&](const OrtValueInfo* info) { value(out, 12, info, false); });
+  each_reversed([&](const OrtValueInfo* info) { value(out, 12, info, name_of(info), false); });
 
   runtime_.check(api_.Graph_GetNumInputs(graph, &count));
   values.resize(count);
   runtime_.check(api_.Graph_GetInputs(graph, values.data(), count));
-  each_reversed([&](const OrtValueInfo* info) { value(out, 11, info, true); });
+  each_reversed([&](const OrtValueInfo* info) { value(out, 11, info, name_of(info), true); });
 
   runtime_.check(api_.Graph_GetNumInitializers(graph, &count));
   values.resize(count);
@@ -153,20 +153,21 @@ void GraphWriter::node(WireWriter& out, const OrtNode* node, int depth) {
   runtime_.check(api_.Node_GetName(node, &text));
   if (*text != '\0') out.text(3, text);
 
-  const auto names = [&](std::uint32_t field, const std::vector<const OrtValueInfo*>& values) {
-    for (std::size_t i = values.size(); i-- > 0;) out.text(field, values[i] == nullptr ? "" : name_of(values[i]));
-  };
   runtime_.check(api_.Node_GetNumOutputs(node, &count));
   outputs_.resize(count);
+  names_.resize(count);
   runtime_.check(api_.Node_GetOutputs(node, outputs_.data(), count));
-  names(2, outputs_);
+  for (std::size_t i = count; i-- > 0;) {
+    names_[i] = outputs_[i] == nullptr ? "" : name_of(outputs_[i]);
+    out.text(2, names_[i]);
+  }
   runtime_.check(api_.Node_GetNumInputs(node, &count));
   inputs_.resize(count);
   runtime_.check(api_.Node_GetInputs(node, inputs_.data(), count));
-  names(1, inputs_);
+  for (std::size_t i = count; i-- > 0;) out.text(1, inputs_[i] == nullptr ? "" : name_of(inputs_[i]));
   out.close(1, mark);
   for (std::size_t i = outputs_.size(); i-- > 0;) {
-    if (outputs_[i] != nullptr) value(out, 13, outputs_[i], false);
+    if (outputs_[i] != nullptr) value(out, 13, outputs_[i], names_[i], false);
   }
 }
 
@@ -276,7 +277,8 @@ void GraphWriter::attribute(WireWriter& out, const OrtOpAttr* attribute) {
   out.close(5, mark);
 }
 
-void GraphWriter::value(WireWriter& out, std::uint32_t field, const OrtValueInfo* info, bool is_input) {
+void GraphWriter::value(WireWriter& out, std::uint32_t field, const OrtValueInfo* info, std::string_view name,
+                        bool is_input) {
   const OrtTypeInfo* described = nullptr;
   runtime_.check(api_.GetValueInfoTypeInfo(info, &described));
   if (described == nullptr && field == 13) return;
@@ -285,7 +287,7 @@ void GraphWriter::value(WireWriter& out, std::uint32_t field, const OrtValueInfo
     type(out, described, is_input, 0);
     out.close(2, mark);
   }
-  out.text(1, name_of(info));
+  out.text(1, name);
   out.close(field, mark);
 }
 

@@ -33,7 +33,7 @@ class GraphWriter {
   void subgraphs(WireWriter& out, const OrtNode* node, int depth);
   void attributes(WireWriter& out, const OrtNode* node);
   void attribute(WireWriter& out, const OrtOpAttr* attribute);
-  void value(WireWriter& out, std::uint32_t field, const OrtValueInfo* info, bool is_input);
+  void value(WireWriter& out, std::uint32_t field, const OrtValueInfo* info, std::string_view name, bool is_input);
   void type(WireWriter& out, const OrtTypeInfo* info, bool is_input, int depth);
   void contained_type(WireWriter& out, std::uint32_t field, OrtTypeInfo* owned, bool is_input, int depth);
   void tensor_type(WireWriter& out, const OrtTensorTypeAndShapeInfo* info, bool is_input);
@@ -46,6 +46,7 @@ class GraphWriter {
   const OrtApi& api_;
   std::size_t nodes_ = 0;
   std::vector<const OrtValueInfo*> inputs_, outputs_;
+  std::vector<std::string_view> names_;
   std::vector<const OrtOpAttr*> attributes_;
   std::vector<std::int64_t> dims_;
   std::vector<const char*> symbols_;

@@ -68,8 +68,12 @@ void Observation::set_graph(WireWriter model, std::uint64_t nodes, std::uint64_t
 void Observation::set_problem(const char* text) noexcept {
   try {
     std::string copy(text, ::strnlen(text, 1024));
+    std::unique_ptr<WireWriter> none;  // what was written down before is not this graph
     const std::lock_guard lock(mutex_);
     problem_.swap(copy);
+    graph_.model.swap(none);
+    graph_.nodes = 0;
+    ++graph_.walks;
   } catch (...) {  // without memory for a sentence there is none
   }
 }
