@@ -33,6 +33,17 @@ def test_the_walks_agree_on_random_modules(seed, steps):
     assert both(mod, {"n": 5} if symbolic else None).graph.node_count > 0
 
 
+@settings(derandomize=True, deadline=None, max_examples=10)
+@given(st.integers(0, 2**32 - 1), st.integers(2, 10))
+def test_the_walks_agree_on_lowered_modules_and_no_product_is_lost(seed, steps):
+    mod = Maker(Random(seed)).grow(steps)
+    bindings = {"n": 5} if relax.analysis.defined_symbolic_vars(mod["main"]) else None
+    macs = costs.count(both(mod, bindings).graph).totals["macs"]
+    for lowering in ("LegalizeOps", "AnnotateTIROpPattern", "FuseOps", "FuseTIR"):
+        mod = getattr(relax.transform, lowering)()(mod)
+        assert costs.count(both(mod, bindings).graph).totals["macs"] == macs, lowering
+
+
 def test_every_operator_of_the_release_is_in_the_table():
     known = {str(name) for name in tvm.ir.Op.list_op_names() if str(name).startswith("relax.")}
     assert known == set(RULES)
