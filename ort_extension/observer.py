@@ -81,7 +81,7 @@ def observe(session_options: onnxruntime.SessionOptions) -> Observation:
         return Observation(0, "there is no memory to observe the session")
     observation = Observation(token)
     try:
-        if not _is_added(session_options):
+        if not is_added(session_options):
             session_options.add_provider_for_devices(devices[:1], {})
         add(_TOKEN_KEY, str(token))
     except Exception as error:
@@ -217,7 +217,7 @@ def _why_not_these(options: onnxruntime.SessionOptions) -> str:
 _NEUTRAL = ("CPUExecutionProvider", "AzureExecutionProvider", PROVIDER)
 
 
-def _is_added(options: onnxruntime.SessionOptions) -> bool:
+def is_added(options: onnxruntime.SessionOptions) -> bool:
     """Whether an earlier call has added our device to these options."""
     if not options.has_providers():
         return False

@@ -232,6 +232,8 @@ def _observed(options: Any, reader: str, plain: bool) -> tuple[Any, observer.Obs
     if not plain:
         return None, None, "beside providers that are named to the session, onnxruntime takes none from its options"
     try:
+        if options is not None and options.has_providers() and not observer.is_added(options):
+            return None, None, "the session options choose providers of their own, which the observer would displace"
         prepared = onnxruntime.SessionOptions() if options is None else options
         observation = observer.observe(prepared)
     except Exception as error:  # what is no options object is for onnxruntime to refuse

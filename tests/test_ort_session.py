@@ -257,6 +257,13 @@ def test_without_the_native_library_the_file_reader_answers_and_says_why(models,
     assert session(models / "fixed.onnx").perfpass.reader == FILE_READER
 
 
+def test_options_that_choose_providers_are_left_as_they_are(models):
+    options = ort.SessionOptions()
+    options.set_provider_selection_policy(ort.OrtExecutionProviderDevicePolicy.PREFER_CPU)
+    ours = ort_extension.InferenceSession(str(models / "fixed.onnx"), options)
+    assert ours.perfpass.reader == FILE_READER and "displace" in ours.perfpass.why_not_native
+
+
 @needs_native
 def test_the_native_provider_gives_the_graph_as_it_was_optimised(models):
     ours = session(models / "fixed.onnx")
