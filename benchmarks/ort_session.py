@@ -5,7 +5,8 @@
 Models with random weights are exported into a temporary folder. Every figure is a ratio of neighbours: one session (or
 run) with the observer and one without, in alternating order, one thread; the median of the ratios and their 10th and
 90th percentile are told, so that a machine that is slow for a while slows both. Beside the time on the wall stands the
-process's own time on the processor, which other programs disturb less. "With" includes ``observe()``. The provider is
+process's own time on the processor, which other programs disturb less. "With" includes ``observe()``. A third session
+has the provider but no observation: what it takes longer is onnxruntime's own work for any plug-in. The provider is
 registered before, once, as in any process. Outputs must be bit-identical, or the timings are void.
 """
 
@@ -36,7 +37,7 @@ MODELS = [
     *(("timm", name) for name in ("swin_tiny_patch4_window7_224", "efficientvit_b0")),
     *(("transformers", name) for name in ("distilbert-base", "electra-small", "segformer-b0", "vit-base")),
 ]
-FEWEST, MOST = 11, 101  # pairs
+FEWEST, MOST = 12, 120  # rounds
 
 
 def export(source: str, name: str, path: Path) -> None:
@@ -64,47 +65,55 @@ def export(source: str, name: str, path: Path) -> None:
         )
 
 
-def session(path: Path, observed: bool) -> tuple[ort.InferenceSession, observer.Observation | None]:
+PLAIN, IDLE, OBSERVED = range(3)
+
+
+def session(path: Path, kind: int) -> tuple[ort.InferenceSession, observer.Observation | None]:
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1
-    observation = observer.observe(options) if observed else None
+    observation = observer.observe(options) if kind == OBSERVED else None
+    if kind == IDLE:
+        ours = [device for device in ort.get_ep_devices() if device.ep_name == observer.PROVIDER]
+        options.add_provider_for_devices(ours[:1], {})
     return ort.InferenceSession(str(path), options), observation
 
 
 @dataclass(frozen=True)
 class Times:
-    """Milliseconds of the calls without and with the observer, a pair each."""
+    """Milliseconds per kind of session, a list for each round."""
 
-    wall: list[tuple[float, float]] = field(default_factory=list)
-    processor: list[tuple[float, float]] = field(default_factory=list)
+    wall: list[list[float]] = field(default_factory=list)
+    processor: list[list[float]] = field(default_factory=list)
 
 
-def pairs(call: Callable[[bool], object], seconds: float) -> Times:
-    """Times of call(False) and call(True), neighbours in alternating order."""
+def rounds(call: Callable[[int], object], kinds: list[int], seconds: float) -> Times:
+    """Times of the call for every kind in turn, another first in every round."""
     times = Times()
     deadline = time.perf_counter() + seconds
     while len(times.wall) < FEWEST or (len(times.wall) < MOST and time.perf_counter() < deadline):
-        wall, processor = [0.0, 0.0], [0.0, 0.0]
-        for observed in (False, True) if len(times.wall) % 2 else (True, False):
+        wall, processor = [0.0] * len(kinds), [0.0] * len(kinds)
+        first = len(times.wall) % len(kinds)
+        for i in [*range(first, len(kinds)), *range(first)]:
             start = time.perf_counter(), time.process_time()
-            result = call(observed)
-            wall[observed] = 1e3 * (time.perf_counter() - start[0])
-            processor[observed] = 1e3 * (time.process_time() - start[1])
+            result = call(kinds[i])
+            wall[i] = 1e3 * (time.perf_counter() - start[0])
+            processor[i] = 1e3 * (time.process_time() - start[1])
             del result  # the end of a session is no part of its creation
-        times.wall.append((wall[0], wall[1]))
-        times.processor.append((processor[0], processor[1]))
+        times.wall.append(wall)
+        times.processor.append(processor)
     return times
 
 
-def ratio(times: list[tuple[float, float]]) -> dict[str, float]:
-    found = summary([b / a for a, b in times])
-    return {"median": found.median_ms, "low": found.low_ms, "high": found.high_ms, "pairs": found.runs}
+def ratio(times: list[list[float]], kind: int = -1) -> dict[str, float]:
+    """Of one kind to the first."""
+    found = summary([values[kind] / values[0] for values in times])
+    return {"median": found.median_ms, "low": found.low_ms, "high": found.high_ms, "rounds": found.runs}
 
 
 def compared(times: Times) -> dict[str, Any]:
     return {
-        "without": summary([a for a, _ in times.wall]),
-        "with": summary([b for _, b in times.wall]),
+        "without": summary([values[0] for values in times.wall]),
+        "with": summary([values[-1] for values in times.wall]),
         "ratio": ratio(times.wall),
         "processor_ratio": ratio(times.processor),
     }
@@ -121,8 +130,8 @@ def feeds(plain: ort.InferenceSession) -> dict[str, np.ndarray]:
 
 
 def measure(name: str, path: Path, seconds: float) -> dict[str, Any]:
-    plain, _ = session(path, False)
-    observed, observation = session(path, True)
+    plain, _ = session(path, PLAIN)
+    observed, observation = session(path, OBSERVED)
     assert observation is not None
     inputs = feeds(plain)
     both = [s.run(None, inputs) for s in (plain, observed)]
@@ -135,14 +144,16 @@ def measure(name: str, path: Path, seconds: float) -> dict[str, Any]:
         sys.exit(f"{name}: no graph: {observation.problem}")
     walks: list[float] = []
 
-    def create(watch: bool) -> ort.InferenceSession:
-        made, seen = session(path, watch)
+    def create(kind: int) -> ort.InferenceSession:
+        made, seen = session(path, kind)
         if seen is not None:
             walks.append(1e3 * seen.walk_us / seen.nodes)
         return made
 
-    creation = compared(pairs(create, seconds))
-    run = compared(pairs(lambda watch: (observed if watch else plain).run(None, inputs), seconds / 2))
+    sessions = rounds(create, [PLAIN, IDLE, OBSERVED], seconds)
+    creation = compared(sessions) | {"idle_processor_ratio": ratio(sessions.processor, IDLE)}
+    runner = {PLAIN: plain, OBSERVED: observed}
+    run = compared(rounds(lambda kind: runner[kind].run(None, inputs), [PLAIN, OBSERVED], seconds / 2))
     return {
         "model": name,
         "nodes": observation.nodes,
@@ -164,6 +175,7 @@ def row(result: dict[str, Any]) -> list[str]:
         figure(result["creation"]["without"].median_ms),
         spread(result["creation"]["ratio"]),
         spread(result["creation"]["processor_ratio"]),
+        f"{result['creation']['idle_processor_ratio']['median']:.3f}",
         figure(result["run"]["without"].median_ms),
         spread(result["run"]["ratio"]),
         f"{result['walk_ns_per_node']['median']:.0f} ({result['walk_ns_per_node']['least']:.0f})",
@@ -191,11 +203,14 @@ def main() -> None:
             results.append(measure(name, path, options.seconds))
             path.unlink()
             print(*row(results[-1]), sep="  ", flush=True)
-    titles = ["model", "nodes", "session ms", "with / without", "on the processor", "run ms", "with / without"]
+    titles = ["model", "nodes", "session ms", "with / without", "on the processor", "idle", "run ms", "with / without"]
     print(table([*titles, "walk ns a node (least)", "graph ms"], [row(result) for result in results]))
     overall = {
         "creation_ratio": statistics.median(r["creation"]["ratio"]["median"] for r in results),
         "creation_processor_ratio": statistics.median(r["creation"]["processor_ratio"]["median"] for r in results),
+        "creation_idle_processor_ratio": statistics.median(
+            r["creation"]["idle_processor_ratio"]["median"] for r in results
+        ),
         "run_ratio": statistics.median(r["run"]["ratio"]["median"] for r in results),
         "walk_ns_per_node": statistics.median(r["walk_ns_per_node"]["median"] for r in results),
     }

@@ -77,6 +77,13 @@ std::int64_t elements(std::span<const std::int64_t> dims) {
 template <typename T>
 using Owned = std::unique_ptr<T, void(ORT_API_CALL*)(T*)>;
 
+/// The first lines of an object that is read soon: right after optimisation little of the graph is in the cache.
+void prefetch(const void* object) {
+  const char* at = static_cast<const char*>(object);
+  __builtin_prefetch(at);
+  __builtin_prefetch(at + 64);
+}
+
 }  // namespace
 
 WireWriter GraphWriter::model(const OrtGraph* graph) {
@@ -136,7 +143,10 @@ void GraphWriter::graph(WireWriter& out, const OrtGraph* graph, int depth) {
   std::vector<const OrtNode*> nodes(count);
   runtime_.check(api_.Graph_GetNodes(graph, nodes.data(), count));
   nodes_ += count;
-  for (std::size_t i = count; i-- > 0;) node(out, nodes[i], depth);
+  for (std::size_t i = count; i-- > 0;) {
+    if (i > 3) prefetch(nodes[i - 3]);
+    node(out, nodes[i], depth);
+  }
 }
 
 void GraphWriter::node(WireWriter& out, const OrtNode* node, int depth) {
@@ -147,24 +157,26 @@ void GraphWriter::node(WireWriter& out, const OrtNode* node, int depth) {
   std::size_t count = 0;
   runtime_.check(api_.Node_GetNumSubgraphs(node, &count));
   if (count > 0) subgraphs(out, node, depth);
+  runtime_.check(api_.Node_GetNumOutputs(node, &count));
+  outputs_.resize(count);
+  names_.resize(count);
+  runtime_.check(api_.Node_GetOutputs(node, outputs_.data(), count));
+  for (const OrtValueInfo* v : outputs_) prefetch(v);
+  runtime_.check(api_.Node_GetNumInputs(node, &count));
+  inputs_.resize(count);
+  runtime_.check(api_.Node_GetInputs(node, inputs_.data(), count));
+  for (const OrtValueInfo* v : inputs_) prefetch(v);
   attributes(out, node);
   runtime_.check(api_.Node_GetOperatorType(node, &text));
   out.text(4, text);
   runtime_.check(api_.Node_GetName(node, &text));
   if (*text != '\0') out.text(3, text);
 
-  runtime_.check(api_.Node_GetNumOutputs(node, &count));
-  outputs_.resize(count);
-  names_.resize(count);
-  runtime_.check(api_.Node_GetOutputs(node, outputs_.data(), count));
-  for (std::size_t i = count; i-- > 0;) {
+  for (std::size_t i = outputs_.size(); i-- > 0;) {
     names_[i] = outputs_[i] == nullptr ? "" : name_of(outputs_[i]);
     out.text(2, names_[i]);
   }
-  runtime_.check(api_.Node_GetNumInputs(node, &count));
-  inputs_.resize(count);
-  runtime_.check(api_.Node_GetInputs(node, inputs_.data(), count));
-  for (std::size_t i = count; i-- > 0;) out.text(1, inputs_[i] == nullptr ? "" : name_of(inputs_[i]));
+  for (std::size_t i = inputs_.size(); i-- > 0;) out.text(1, inputs_[i] == nullptr ? "" : name_of(inputs_[i]));
   out.close(1, mark);
   for (std::size_t i = outputs_.size(); i-- > 0;) {
     if (outputs_[i] != nullptr) value(out, 13, outputs_[i], names_[i], false);
@@ -194,6 +206,7 @@ void GraphWriter::attributes(WireWriter& out, const OrtNode* node) {
   if (count == 0) return;
   attributes_.resize(count);
   runtime_.check(api_.Node_GetAttributes(node, attributes_.data(), count));
+  for (const OrtOpAttr* a : attributes_) prefetch(a);
   for (std::size_t i = count; i-- > 0;) {
     if (attributes_[i] != nullptr) attribute(out, attributes_[i]);
   }
