@@ -1,6 +1,6 @@
 """A small architecture search: which ResNet is fastest on a device for its size, under a latency and a memory target.
 
-    python examples/search_widths.py [--device a100-80gb] [--batch 64] [--latency-ms 40] [--memory-gib 8]
+    python examples/search_widths.py [--device a100-80gb] [--batch 64] [--latency-ms 15] [--memory-gib 1.75]
 
 Depths (blocks of the third stage), widths and resolutions of timm's ResNet are scored by `perfpass.search`, without
 weights and without the device. Accuracy is not known here, so networks are judged by their MACs per image, as scaling
@@ -47,8 +47,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="a100-80gb")
     parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--latency-ms", type=float, default=40.0, help="upper bound of a batch's time (default 40)")
-    parser.add_argument("--memory-gib", type=float, default=8.0, help="upper bound of the peak (default 8)")
+    parser.add_argument("--latency-ms", type=float, default=15.0, help="upper bound of a batch's time (default 15)")
+    parser.add_argument("--memory-gib", type=float, default=1.75, help="upper bound of the peak (default 1.75)")
     options = parser.parse_args()
     torchvision_schemas.define()
 
