@@ -70,7 +70,8 @@ def kernel(name: str, function: Any) -> Kernel:
     tensors = [p for p in function.params if isinstance(p.ty, tirx.BufferType)]
     shapes = tuple(p.ty.shape for p in tensors)
     op = _op_of_name(name)
-    products = [block for block in _blocks(function.body) if _factors(block)]
+    # A norm accumulates squares, which makes it no matrix product: the name comes first, and loops say how much.
+    products = [b for b in _blocks(function.body) if _factors(b)] if op in (*_PRODUCTS, "unknown") else []
     if not products:
         return Kernel(name, op if op not in _PRODUCTS else "unknown", (), shapes, ())
     block = max(products, key=_static_work)
@@ -89,6 +90,9 @@ def kernel_attributes(op: str, shapes: list[tuple[int, ...]], contraction: int) 
     A product is shown as a convolution where the sizes are those of one in NCHW, as a matrix product where an operand
     has the reduced axis, as an einsum of two tensors otherwise, and as unknown where it has more.
     """
+    if op == "attention":
+        heads = [shape[2] if len(shape) == 4 else 0 for shape in shapes[:2]]
+        return op, dict(zip(("num_heads", "num_kv_heads"), heads, strict=False))
     if op not in _PRODUCTS:
         return op, {"view": 1} if op == "reshape" else {}
     if len(shapes) < 2:

@@ -14,6 +14,15 @@ bool is_product(OpKind op) { return op == OpKind::conv || op == OpKind::matmul |
 std::pair<OpKind, NodeAttributes> kernel_attributes(OpKind op, std::span<const TensorId> inputs, const Records& records,
                                                     std::int64_t contraction) {
   NodeAttributes out;
+  if (op == OpKind::attention) {
+    const auto heads = [&](std::size_t i) {
+      const auto shape = i < inputs.size() ? records.shape(inputs[i]) : std::span<const std::int64_t>();
+      return shape.size() == 4 ? static_cast<std::int32_t>(std::min<std::int64_t>(shape[2], 1 << 20)) : 0;
+    };
+    out.num_heads = heads(0);
+    out.num_kv_heads = heads(1);
+    return {op, out};
+  }
   if (!is_product(op)) {
     out.view = op == OpKind::reshape ? 1 : 0;
     return {op, out};
