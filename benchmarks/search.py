@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from peers import onnx_featurized
 from report import figure, publish, summary, table
-from same_features import onnx_same_features
 from search_models import write_files
 
 import perfpass
@@ -121,8 +121,8 @@ def main() -> None:
 
         some = paths[:: max(1, len(paths) // options.peer_files)][: options.peer_files]
         predicted = [seconds(lambda p=path: perfpass.predict(p, DEVICE))[1] for path in some]
-        plain = [seconds(lambda p=path: onnx_same_features(p, {}, True))[1] for path in some]
-        peers = {"for path in paths: perfpass.predict(path)": predicted, "onnx.load + Python, features alone": plain}
+        plain = [seconds(lambda p=path: onnx_featurized(p, {}, True))[1] for path in some]
+        peers = {"for path in paths: perfpass.predict(path)": predicted, "onnx.load + Python, few features": plain}
         for name, walls in peers.items():
             rows.append({"what": name, "threads": 1, "cache": "warm", "per_s": len(walls) / sum(walls)})
             rows[-1]["ms_per_file"] = summary([1e3 * wall for wall in walls])
