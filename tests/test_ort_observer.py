@@ -429,6 +429,22 @@ onnxruntime.register_execution_provider_library("somebody", str(o.native_library
     assert run_python("-c", script, small).split() == ["3", "1", "None"]
 
 
+def test_a_library_can_be_registered_twice_and_unregistered_while_sessions_live(small: str) -> None:
+    script = (
+        PREAMBLE
+        + """
+session, first = look(sys.argv[1])
+ort.register_execution_provider_library("again", str(observer.native_library()))
+print(look(sys.argv[1])[1].graph.node_count)
+ort.unregister_execution_provider_library("again")
+ort.unregister_execution_provider_library("perfpass")
+session.run(None, {"x0": np.ones((4, 8), np.float32)})
+print(len(first.drain_runs()), look(sys.argv[1])[1].graph.node_count)
+"""
+    )
+    assert run_python("-c", script, small).split() == ["3", "2", "3"]
+
+
 def test_a_forked_process_observes_its_own_sessions(small: str) -> None:
     script = (
         PREAMBLE

@@ -3,6 +3,7 @@
 //
 // Interface: onnxruntime_ep_c_api.h (1.23). No function here throws, and none returns an error for a fault of its own:
 // a session must not fail because somebody looks at it.
+#include <atomic>
 #include <charconv>
 #include <chrono>
 #include <cstring>
@@ -75,7 +76,7 @@ struct Provider : OrtEp {
     return nullptr;
   }
 
-  const Runtime& runtime;
+  const Runtime& runtime;  // the factory's, which outlives its providers
   const std::shared_ptr<Observation> observation;
 };
 
@@ -88,7 +89,10 @@ struct Factory : OrtEpFactory {
     OrtEpFactory::GetVersion = [](const OrtEpFactory*) noexcept { return kVersion; };
     OrtEpFactory::GetSupportedDevices = choose_device;
     OrtEpFactory::CreateEp = create;
-    OrtEpFactory::ReleaseEp = [](OrtEpFactory*, OrtEp* ep) noexcept { delete static_cast<Provider*>(ep); };
+    OrtEpFactory::ReleaseEp = [](OrtEpFactory* self, OrtEp* ep) noexcept {
+      delete static_cast<Provider*>(ep);
+      static_cast<Factory*>(self)->drop();
+    };
     OrtEpFactory::IsStreamAware = [](const OrtEpFactory*) noexcept { return false; };
     OrtEpFactory::ReleaseAllocator = [](OrtEpFactory*, OrtAllocator*) noexcept {};
     OrtEpFactory::CreateAllocator = [](OrtEpFactory*, const OrtMemoryInfo*, const OrtKeyValuePairs*,
@@ -126,6 +130,7 @@ struct Factory : OrtEpFactory {
       auto observation = token ? find_observation(*token) : nullptr;
       if (observation != nullptr && observation->sealed) observation = nullptr;
       *provider = new Provider(runtime, std::move(observation));
+      static_cast<Factory*>(self)->users_.fetch_add(1);
       return nullptr;
     } catch (...) {
       return runtime.api->CreateStatus(ORT_FAIL, "perfpass: no memory to observe the session");
@@ -147,7 +152,15 @@ struct Factory : OrtEpFactory {
     return token;
   }
 
+  /// onnxruntime releases a provider through its factory, also when the library was unregistered in between.
+  void drop() noexcept {
+    if (users_.fetch_sub(1) == 1) delete this;
+  }
+
   const Runtime runtime;
+
+ private:
+  std::atomic<int> users_{1};  // onnxruntime's registration and the providers that live
 };
 
 /// What 1.24 appended first to the functions of 1.23 is at the end of those: the table only ever grows.
@@ -205,6 +218,6 @@ PERFPASS_EXPORT OrtStatus* CreateEpFactories(const char*, const OrtApiBase* base
 }
 
 PERFPASS_EXPORT OrtStatus* ReleaseEpFactory(OrtEpFactory* factory) {
-  delete static_cast<perfpass::ort::Factory*>(factory);
+  static_cast<perfpass::ort::Factory*>(factory)->drop();
   return nullptr;
 }
