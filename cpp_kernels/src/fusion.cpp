@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "cost_internal.hpp"
 #include "operator_set.hpp"
 
 namespace perfpass {
@@ -272,10 +273,10 @@ class Edited {
     for (const auto& [pair, count] : counts) {
       const auto [first, second] = pair;
       append(first, attention, count);
-      t_.macs.back() += t_.macs[second];
-      t_.flops.back() += t_.flops[second];
-      t_.bytes_read.back() =
-          std::max<std::int64_t>(t_.bytes_read[first] + t_.bytes_read[second] - t_.bytes_written[first], 0);
+      t_.macs.back() = sum(t_.macs[first], t_.macs[second]);
+      t_.flops.back() = sum(t_.flops[first], t_.flops[second]);
+      const std::int64_t read = sum(t_.bytes_read[first], t_.bytes_read[second]);
+      t_.bytes_read.back() = std::max<std::int64_t>(read - t_.bytes_written[first], 0);
       t_.bytes_written.back() = t_.bytes_written[second];
       t_.output_elements.back() = t_.output_elements[second];
       t_.first_node.back() = t_.first_node[second];
@@ -317,6 +318,9 @@ class Edited {
     }
     return true;
   }
+
+  /// Counts are at most 2^62, so that two of them may pass what the type holds.
+  static std::int64_t sum(std::int64_t a, std::int64_t b) { return (detail::Count(a) + b).value(); }
 
   void append(std::int32_t row, OpKind op, double count) {
     for_each_column(t_, [&](auto& column) {
