@@ -11,7 +11,7 @@ import pytest
 
 import cost_model_cases as cases
 import tvm_perfpass.cost_model as autotuning
-from perfpass.errors import ArgumentError, ArtefactError, FileError, FormatError
+from perfpass.errors import ArgumentError, ArtefactError, FileError, FormatError, UnsupportedError
 from tvm_perfpass.cost_model import features as counted
 from tvm_perfpass.cost_model.hardware import Hardware, cores_of, detect
 from tvm_perfpass.cost_model.ranking import FAILED, Measured, Ranker, shipped
@@ -222,6 +222,10 @@ def test_the_hardware_is_read_and_bad_figures_are_refused():
     assert found.cores == 1 and found.lanes in (4, 8, 16) and found.l1_bytes < found.l2_bytes
     assert Hardware.from_dict(found.to_dict()) == found
     assert cores_of(cases.TARGET) == 1
+    with pytest.raises(UnsupportedError, match="target cuda"):
+        autotuning.cost_model(target={"kind": "cuda", "arch": "sm_80"})
+    with pytest.raises(ArgumentError, match="not a target of TVM"):
+        autotuning.cost_model(target="nonsense")
     measured = {"peak_flop_s": {"fp32": 2e11}, "memory_bytes_s": 3e10, "cache_bytes_s": 1e11}
     assert detect(1, roofline=measured).memory_bytes_s == 3e10
     with pytest.raises(ArgumentError, match="perfpass roofline"):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tvm_perfpass.cost_model import tvm_names
-from tvm_perfpass.cost_model.features import candidate_features
+from tvm_perfpass.cost_model.features import candidate_features, total_flops
 from tvm_perfpass.cost_model.hardware import Hardware
 
 # A search of the default size looks at 2,560 candidates a round, of which the fittest come back; 148 floats each.
@@ -48,8 +48,6 @@ class Extractor:
             self._least[key] = None
             rows = self.unscheduled(context)
             if rows is not None:
-                from tvm_perfpass.cost_model.features import total_flops
-
                 self._least[key] = total_flops(rows) or None
         return self._least[key]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from perfpass.devices import Device
 from perfpass.devices.host import host
-from perfpass.errors import ArgumentError
+from perfpass.errors import ArgumentError, UnsupportedError
 
 # Bytes of a vector register and their number by vector extension (Intel SDM volume 1, chapters 13 to 15; Arm ARM, C1).
 _VECTORS = {"avx512f": (64, 32), "avx": (32, 16), "asimd": (16, 32), "sse2": (16, 16)}
@@ -101,7 +101,10 @@ def detect(cores: int | None = None, *, roofline: Mapping[str, Any] | None = Non
 
 
 def cores_of(target: Any) -> int | None:
-    """``num-cores`` of a TVM target; None where it says nothing."""
+    """``num-cores`` of a TVM target; None where it says nothing. Raises UnsupportedError for what is no CPU."""
+    kind = str(getattr(getattr(target, "kind", None), "name", "llvm"))
+    if kind not in ("llvm", "c"):
+        raise UnsupportedError(f"target {kind}: the tuning cost models know CPUs (llvm, c) only; use TVM's own here")
     attributes = getattr(target, "attrs", None)
     try:
         value = attributes["num-cores"] if attributes is not None and "num-cores" in attributes else None

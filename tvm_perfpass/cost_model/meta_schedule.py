@@ -13,7 +13,7 @@ import numpy as np
 from perfpass.errors import ArtefactError
 from tvm_perfpass.cost_model import tvm_names
 from tvm_perfpass.cost_model.candidates import Extractor
-from tvm_perfpass.cost_model.hardware import Hardware, detect
+from tvm_perfpass.cost_model.hardware import Hardware, cores_of, detect
 from tvm_perfpass.cost_model.ranking import Measured, Ranker, shipped
 
 _log = logging.getLogger("tvm_perfpass.cost_model")
@@ -104,13 +104,12 @@ def cost_model(
     (records), DeviceError (the CPU cannot be read) and UnsupportedError (a TVM or an environment without what is
     needed).
     """
-    from tvm_perfpass.cost_model.hardware import cores_of
-
     if not _CLASS:
         _CLASS.append(_define())
     if load is not None:
         return _CLASS[0](Ranker.load(Path(load)))
-    machine = hardware or detect(cores_of(target), roofline=roofline)
+    cores = cores_of(tvm_names.target(target)) if target is not None else None
+    machine = hardware or detect(cores, roofline=roofline)
     earlier: dict[str, Measured] = {}
     if pretrained:
         try:

@@ -46,13 +46,12 @@ def rank_tasks(tasks: Sequence[Any], *, target: Any = None, hardware: Hardware |
     for index, task in enumerate(tasks):
         try:
             mod, name, weight = task.dispatched[0], str(task.task_name), float(task.weight)
-            aim = target if target is not None else task.target
+            aim = tvm_names.target(target if target is not None else task.target)
         except (AttributeError, IndexError, TypeError) as error:
             raise ArgumentError(f"task {index} is not what extract_tasks returns: {error}") from error
-        machine = hardware or detect(cores_of(aim))
-        rows = Extractor(machine).unscheduled(
-            tvm_names.meta_schedule().TuneContext(mod=mod, target=_target(aim), num_threads=1)
-        )
+        cores = cores_of(aim)
+        machine = hardware or detect(cores)
+        rows = Extractor(machine).unscheduled(tvm_names.meta_schedule().TuneContext(mod=mod, target=aim, num_threads=1))
         if rows is None or not rows.size or not np.isfinite(rows).all():
             ranked.append(RankedTask(index, name, weight, float("nan"), float("nan")))
             continue
@@ -79,9 +78,3 @@ def allot(ranked: Sequence[RankedTask], trials: int, *, batch: int = 8) -> dict[
         best = max(worth, key=lambda index: worth[index] / ((1 + steps[index]) * (2 + steps[index])))
         given[best] += batch
     return given
-
-
-def _target(target: Any) -> Any:
-    import tvm
-
-    return target if isinstance(target, tvm.target.Target) else tvm.target.Target(target)

@@ -7,7 +7,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from perfpass.errors import UnsupportedError
+from perfpass.errors import ArgumentError, UnsupportedError
 
 _HOMES = ("tvm.meta_schedule", "tvm.s_tir.meta_schedule")
 _DERIVED = ("tvm.meta_schedule.utils", "tvm.ir.utils")
@@ -40,17 +40,24 @@ def schedule(mod: Any) -> Any:
     raise UnsupportedError("this TVM has Schedule in neither tvm.tir nor tvm.s_tir; 0.19 and 0.27 are supported")
 
 
+def target(given: Any) -> Any:
+    """A target of TVM from a target or from what makes one. Raises ArgumentError."""
+    from tvm.target import Target
+
+    if isinstance(given, Target):
+        return given
+    try:
+        return Target(given)
+    except Exception as error:  # TVM raises whatever its parser ran into
+        raise ArgumentError(f"not a target of TVM: {given!r} ({' '.join(str(error).split())[-150:]})") from error
+
+
 def structural_hash(mod: Any) -> int:
     """TVM's structural hash of a module, as a signed number of 64 bits (0.27 gives an unsigned one)."""
     import tvm
 
     home = tvm.ir if hasattr(tvm.ir, "structural_hash") else import_module("tvm_ffi")
     return (int(home.structural_hash(mod)) + (1 << 63)) % (1 << 64) - (1 << 63)
-
-
-def array(tensor: Any) -> Any:
-    """A tensor of TVM as a NumPy array."""
-    return tensor.numpy()
 
 
 def _first(names: tuple[str, ...], what: str) -> ModuleType:
