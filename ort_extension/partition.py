@@ -112,7 +112,7 @@ def partition(
     graph = None
     if source != "file":
         try:
-            graph = _optimised(model, shapes)
+            graph = optimised_graph(model, shapes)
         except UnsupportedError as error:
             if source == "onnxruntime":
                 raise
@@ -127,8 +127,12 @@ def partition(
     )
 
 
-def _optimised(model: str | os.PathLike[str], shapes: dict[str, Any]) -> OpGraph:
-    """The graph that ONNX Runtime partitions: after its basic optimisations."""
+def optimised_graph(model: str | os.PathLike[str], shapes: Mapping[str, Any]) -> OpGraph:
+    """The graph that ONNX Runtime partitions, after its basic optimisations, from a session on the CPU.
+
+    ``shapes``: dims, input_shapes and batch as `perfpass.importers.onnx.read` takes them. Raises UnsupportedError where
+    onnxruntime or the native provider is not there or refuses the model, and what reading the graph raises.
+    """
     from ort_extension.observer import observe, why_not
 
     if why_not():

@@ -82,6 +82,13 @@ def partition(options: Any) -> int:
     return run(options, _device(options))
 
 
+def compare(options: Any) -> int:
+    """`perfpass compare MODEL`."""
+    from perfpass.cli.comparing import run
+
+    return run(options)
+
+
 def inspect(options: Any) -> int:
     """`perfpass inspect MODEL`: inputs first, so that the symbolic dimensions to set can be seen."""
     from perfpass.cli.inspection import inputs_table, inspect_table, inspection, model_inputs

@@ -89,6 +89,7 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Parser)
     _add_predict(commands)
     _add_annotate(commands)
+    _add_compare(commands)
     _add_partition(commands)
     _add_inspect(commands)
     _add_features(commands)
@@ -242,6 +243,38 @@ def _add_partition(commands: Any) -> None:
     )
     command.add_argument("--device-file", action="append", default=[], metavar="FILE", help="TOML file of more devices")
     command.add_argument("--json", action="store_true", help="JSON on stdout instead of text")
+
+
+_COMPARE_EPILOG = """\
+MODEL is an ONNX file. The first reader is what the others are compared with; one that is not installed or refuses
+the model is named and left out. All but `file` read the weights. See docs/readers.md.
+
+examples:
+  perfpass compare model.onnx                                      file, onnxruntime, relay and relax, where installed
+  perfpass compare model.onnx --readers file,relax --python relax=venv/bin/python --explain
+  perfpass compare model.onnx --readers relax --export relax.json  in another environment, then here:
+  perfpass compare model.onnx --readers file --summary relax.json"""
+
+
+def _add_compare(commands: Any) -> None:
+    command = _command(
+        commands,
+        "compare",
+        _lazy("compare"),
+        "read a model by several tools, and explain every difference between their graphs",
+        _COMPARE_EPILOG,
+    )
+    _add_model(command)
+    command.add_argument(
+        "--readers", action="append", default=[], metavar="R,..", help="file, onnxruntime, relay, relax (default: all)"
+    )
+    command.add_argument(
+        "--python", action="append", default=[], type=_pair, metavar="R=PYTHON", help="run a reader in another Python"
+    )
+    command.add_argument("--summary", action="append", default=[], metavar="FILE", help="a graph that --export wrote")
+    command.add_argument("--export", metavar="FILE", help="write the graph of one reader, and stop")
+    command.add_argument("--explain", action="store_true", help="also name the nodes of every difference")
+    command.add_argument("--json", action="store_true", help="JSON on stdout instead of tables, with all names")
 
 
 def _add_inspect(commands: Any) -> None:
@@ -550,6 +583,13 @@ def _seconds(text: str) -> float:
     if not 0 < value < 1e6:
         raise argparse.ArgumentTypeError(f"{text!r} is not a time (for example 90s, 25m or 2h)")
     return value * (unit or 1.0)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals and value):
+        raise argparse.ArgumentTypeError(f"expected READER=PYTHON, got {text!r}")
+    return name, value
 
 
 def _dim(text: str) -> tuple[str, int]:
