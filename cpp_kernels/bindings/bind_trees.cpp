@@ -3,6 +3,12 @@
 #include "perfpass/trees.hpp"
 
 namespace perfpass::bindings {
+namespace {
+
+template <class T>
+using Column = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+}  // namespace
 
 void register_trees(nb::module_& m) {
   using Rows = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
@@ -13,6 +19,18 @@ void register_trees(nb::module_& m) {
             return TreeEnsemble::from_xgboost({reinterpret_cast<const std::uint8_t*>(model.data()), model.size()});
           },
           nb::arg("model"))
+      .def_static(
+          "from_levels",
+          [](std::size_t features, double base_score, Column<std::uint32_t> tree_nodes, Column<std::uint8_t> is_leaf,
+             Column<std::uint16_t> feature, Column<float> value, Column<std::uint8_t> default_left) {
+            return TreeEnsemble::from_levels(features, base_score, {tree_nodes.data(), tree_nodes.size()},
+                                             {is_leaf.data(), is_leaf.size()}, {feature.data(), feature.size()},
+                                             {value.data(), value.size()}, {default_left.data(), default_left.size()});
+          },
+          nb::arg("features"), nb::arg("base_score"), nb::arg("tree_nodes"), nb::arg("is_leaf"), nb::arg("feature"),
+          nb::arg("value"), nb::arg("default_left"),
+          "Trees as columns over all nodes, each tree's level by level; the k-th split of a tree has its children at\n"
+          "1 + 2 k. value: threshold of a split, or what a leaf adds.")
       .def(
           "predict",
           [](const TreeEnsemble& self, Rows x, unsigned threads) {

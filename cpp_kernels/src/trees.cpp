@@ -164,6 +164,51 @@ TreeEnsemble TreeEnsemble::from_xgboost(std::span<const std::uint8_t> bytes) {
   return ensemble;
 }
 
+TreeEnsemble TreeEnsemble::from_levels(std::size_t features, double base_score,
+                                       std::span<const std::uint32_t> tree_nodes, std::span<const std::uint8_t> is_leaf,
+                                       std::span<const std::uint16_t> feature, std::span<const float> value,
+                                       std::span<const std::uint8_t> default_left) {
+  const std::size_t total = is_leaf.size();
+  if (feature.size() != total || value.size() != total || default_left.size() != total) {
+    malformed("columns of different lengths");
+  }
+  if (total > std::numeric_limits<std::int32_t>::max()) throw Error(ErrorCode::limit, "tree model: more than 2^31 nodes");
+  if (features < 1 || features > kMaxFeatures || !std::isfinite(base_score)) malformed("no features or base score");
+  TreeEnsemble ensemble;
+  ensemble.features_ = features;
+  ensemble.base_score_ = base_score;
+  ensemble.nodes_.reserve(total);
+  std::size_t first = 0;
+  for (const std::uint32_t count : tree_nodes) {
+    if (count == 0 || count > total - first) malformed("trees of more nodes than there are");
+    const auto root = static_cast<std::int32_t>(first);
+    Tree tree{root, 0};
+    std::size_t below = 1, level_end = 1;  // nodes known so far, and those of the levels down to the current one
+    for (std::size_t i = 0; i < count; ++i, ++first) {
+      if (i == level_end) {
+        level_end = below;
+        ++tree.depth;
+      }
+      if (i >= below) malformed("a tree with a node that no split leads to");
+      const auto self = static_cast<std::int32_t>(first);
+      if (!std::isfinite(value[first])) malformed("a split or leaf value is not finite");
+      if (is_leaf[first] != 0) {
+        ensemble.nodes_.push_back({value[first], self, 0, 0, 0});
+        continue;
+      }
+      if (feature[first] >= features) malformed("a split on a feature that the model lacks");
+      const auto child = root + static_cast<std::int32_t>(below);
+      const std::uint16_t missing_left = default_left[first] != 0 ? 1 : 0;
+      ensemble.nodes_.push_back({value[first], child, feature[first], 1, missing_left});
+      below += 2;
+      if (below > count) malformed("a split whose children are missing");
+    }
+    ensemble.trees_.push_back(tree);
+  }
+  if (first != total) malformed("nodes that belong to no tree");
+  return ensemble;
+}
+
 /// Breadth first, so that siblings are neighbours and a level's nodes share cache lines.
 void TreeEnsemble::append_tree(const std::vector<Split>& splits) {
   const auto root = static_cast<std::int32_t>(nodes_.size());

@@ -15,6 +15,13 @@ class TreeEnsemble {
   /// Error(unsupported) for other boosters, categorical splits or multi-target leaves.
   static TreeEnsemble from_xgboost(std::span<const std::uint8_t> bytes);
 
+  /// Trees as columns over all nodes, each tree's from its root down, level by level, siblings side by side; the k-th
+  /// split of a tree has its children at 1 + 2 k. `value` is the threshold of a split (a smaller value goes left) or what
+  /// a leaf adds; `feature` and `default_left` count for splits alone. Error(format) where that is no forest.
+  static TreeEnsemble from_levels(std::size_t features, double base_score, std::span<const std::uint32_t> tree_nodes,
+                                  std::span<const std::uint8_t> is_leaf, std::span<const std::uint16_t> feature,
+                                  std::span<const float> value, std::span<const std::uint8_t> default_left);
+
   /// x: [rows, features] row major, NaN is missing. Returns [rows], base score included. Error(argument) when the
   /// number of columns differs from features(). A row's result depends on nothing but the row.
   std::vector<float> predict(std::span<const float> x, std::size_t rows, std::size_t columns,

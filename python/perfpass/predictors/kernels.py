@@ -87,7 +87,7 @@ class KernelPredictor:
         """The model of one of OPERATORS, read when it is first asked for."""
         if operator not in self._models:
             trees = [
-                _core.TreeEnsemble.from_xgboost(self._artefact.read(f"{operator}-{kind}.ubj"))
+                self._artefact.trees(f"{operator}-{kind}")
                 for kind in ("portable", "known")
             ]
             self._models[operator] = OperatorModel(self.manifest["operators"][operator], *trees)
@@ -372,7 +372,7 @@ class KernelPredictor:
 
     def _power(self) -> KernelPower:
         if not hasattr(self, "_power_model"):
-            trees = _core.TreeEnsemble.from_xgboost(self._artefact.read("power.ubj"))
+            trees = self._artefact.trees("power")
             self._power_model = KernelPower(trees)
         return self._power_model
 

@@ -274,7 +274,7 @@ class ServingPredictor:
 
     def _ensemble(self, name: str) -> Any:
         if name not in self._trees:
-            self._trees[name] = _core.TreeEnsemble.from_xgboost(self._artefact.read(f"{name}.ubj"))
+            self._trees[name] = self._artefact.trees(name)
         return self._trees[name]
 
 

@@ -203,7 +203,7 @@ class StepPredictor:
 
     def _trees_of(self, name: str) -> _core.TreeEnsemble:
         if name not in self._trees:
-            self._trees[name] = _core.TreeEnsemble.from_xgboost(self._artefact.read(f"{name}.ubj"))
+            self._trees[name] = self._artefact.trees(name)
         return self._trees[name]
 
     def _rows(self, device: Device) -> int:

@@ -265,7 +265,7 @@ class VisionPredictor:
     def _trees_of(self, name: str) -> _core.TreeEnsemble:
         """One of the two ensembles; read when it is first needed, because a process mostly needs one."""
         if name not in self._trees:
-            self._trees[name] = _core.TreeEnsemble.from_xgboost(self._artefact.read(f"{name}.ubj"))
+            self._trees[name] = self._artefact.trees(name)
         return self._trees[name]
 
     def _rows(self, device: Device) -> int:
