@@ -55,6 +55,8 @@ def unpack(content: bytes, where: str = "trees") -> _core.TreeEnsemble:
         arrays, texts = safetensors.decode(content)
         nodes = arrays["tree_nodes"].astype(np.uint32)
         total, splits = int(nodes.sum()), len(arrays["feature"])
+        if (total + 7) // 8 != len(arrays["is_leaf"]) or (splits + 7) // 8 != len(arrays["default_left"]):
+            raise ValueError("bits for another number of nodes")
         is_leaf = np.unpackbits(arrays["is_leaf"], count=total)
         at = np.flatnonzero(is_leaf == 0)
         counts = arrays["threshold_counts"].astype(np.int64)
