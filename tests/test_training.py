@@ -282,7 +282,7 @@ def _packed(boosters: list) -> bytes:
 def test_packed_trees_predict_the_mean_of_the_models():
     boosters, x = _boosters(3)
     mean = np.mean([b.predict(xgboost.DMatrix(x)) for b in boosters], axis=0)
-    np.testing.assert_allclose(packed_trees.unpack(_packed(boosters)).predict(x), mean, rtol=2e-4)
+    np.testing.assert_allclose(packed_trees.unpack(_packed(boosters)).predict(x), mean, rtol=0, atol=1e-3)
 
 
 @pytest.mark.parametrize("settings", [{"max_depth": 1}, {"grow_policy": "lossguide", "max_leaves": 9, "max_depth": 0}])
@@ -295,7 +295,7 @@ def test_packed_trees_of_any_shape_send_every_value_where_xgboost_does(settings)
         on_threshold[row % len(x), int(feature[1:])] = threshold
     for values in (x, on_threshold, np.full_like(x, np.nan)):
         found = packed_trees.unpack(_packed([booster])).predict(values)
-        np.testing.assert_allclose(found, booster.predict(xgboost.DMatrix(values)), rtol=2e-4)
+        np.testing.assert_allclose(found, booster.predict(xgboost.DMatrix(values)), rtol=0, atol=1e-3)
 
 
 def test_packed_trees_take_a_fifth_of_what_xgboost_writes():
