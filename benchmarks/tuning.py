@@ -199,7 +199,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--journal", type=Path, required=True)
     parser.add_argument("--resume", action="store_true", help="go on with a journal that is there")
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seeds", type=int, default=5, help="the last seed; see --first-seed")
+    parser.add_argument("--first-seed", type=int, default=1, help="to share the seeds between processes and cores")
     parser.add_argument("--workloads", nargs="*", default=[*tuning_workloads.GRADED, tuning_workloads.NETWORK])
     parser.add_argument("--models", nargs="*", default=list(MODELS))
     parser.add_argument("--json", type=Path)
@@ -213,7 +214,7 @@ def main() -> None:
     modules.mkdir(parents=True, exist_ok=True)
     rows = [json.loads(line) for line in options.journal.read_text().splitlines()] if options.journal.exists() else []
     done = {(row["workload"], row["model"], row["seed"]) for row in rows}
-    for seed in range(1, options.seeds + 1):
+    for seed in range(options.first_seed, options.seeds + 1):
         for place, workload in enumerate(options.workloads):
             turn = (seed + place) % len(options.models)
             for name in options.models[turn:] + options.models[:turn]:
