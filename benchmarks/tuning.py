@@ -38,7 +38,7 @@ from tvm_perfpass.cost_model import cost_model
 MODELS = ("perfpass", "xgboost", "random")
 TRIALS, BATCH = 32, 8
 NETWORK_TRIALS, NETWORK_BATCH = 48, 4
-ROUNDS = 5
+ROUNDS = 3
 
 
 def search() -> Any:

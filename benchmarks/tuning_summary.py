@@ -26,8 +26,8 @@ def so_far(row: dict[str, Any], trials: int) -> np.ndarray:
 def summarise(rows: list[dict[str, Any]], again: list[dict[str, Any]], trials: int) -> dict[str, Any]:
     """Everything that is reported: by workload and model, and over all workloads."""
     network = [row for row in rows if "latency_s" in row]
-    single = [row for row in rows if "latency_s" not in row]
-    models = list(dict.fromkeys(row["model"] for row in rows))
+    single = sorted((row for row in rows if "latency_s" not in row), key=lambda row: row["seed"])
+    models = [model for model in _LABELS if any(row["model"] == model for row in rows)]
     workloads = list(dict.fromkeys(row["workload"] for row in single))
     timed = {(r["workload"], r["model"], r["seed"], r["trials"]): r["seconds"] for r in again}
     table, curves = [], {model: [] for model in models}
@@ -55,8 +55,7 @@ def summarise(rows: list[dict[str, Any]], again: list[dict[str, Any]], trials: i
     found: dict[str, Any] = {
         "workloads": table,
         "curve": {m: [round(float(x), 4) for x in geometric(np.stack(c))] for m, c in curves.items() if c},
-        "again": again,
-        "runs": rows,
+        "runs": [compact(row) for row in rows],
         "network": [
             {
                 "model": model,
@@ -70,6 +69,12 @@ def summarise(rows: list[dict[str, Any]], again: list[dict[str, Any]], trials: i
     if "perfpass" in models and "xgboost" in models:
         found["against_xgboost"] = against(timed, found["curve"], trials)
     return found
+
+
+def compact(row: dict[str, Any]) -> dict[str, Any]:
+    """A run with its measurements on one line: microseconds, - where a candidate failed."""
+    values = " ".join(f"{1e6 * s:.4g}" if s else "-" for s in row["measured_s"])
+    return {**{name: value for name, value in row.items() if name != "measured_s"}, "measured_us": values}
 
 
 def geometric(shares: np.ndarray) -> np.ndarray:
