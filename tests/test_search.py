@@ -281,14 +281,21 @@ def test_a_wrong_way_is_refused_when_the_scorer_is_made(given, error):
 
 def test_an_interrupt_ends_the_scoring(examples):
     code = (
-        "import itertools, sys\nfrom perfpass.search import Scorer\nscorer = Scorer('h100')\n"
+        "import itertools, signal\nfrom perfpass.search import Scorer\nscorer = Scorer('h100')\n"
+        # A shell that runs the tests in the background leaves interrupts ignored.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         f"print('ready', flush=True)\nscorer.score(itertools.repeat({str(examples / 'resnet50.onnx')!r}))\n"
     )
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.stdout is not None and process.stdout.readline() == "ready\n"
-    time.sleep(0.3)
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=20)
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None and process.stdout.readline() == "ready\n"
+            time.sleep(0.3)
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=20)
+        finally:
+            process.kill()
     assert "KeyboardInterrupt" in errors and process.returncode != 0
 
 

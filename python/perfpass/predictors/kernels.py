@@ -86,10 +86,7 @@ class KernelPredictor:
     def model(self, operator: str) -> OperatorModel:
         """The model of one of OPERATORS, read when it is first asked for."""
         if operator not in self._models:
-            trees = [
-                self._artefact.trees(f"{operator}-{kind}")
-                for kind in ("portable", "known")
-            ]
+            trees = [self._artefact.trees(f"{operator}-{kind}") for kind in ("portable", "known")]
             self._models[operator] = OperatorModel(self.manifest["operators"][operator], *trees)
         return self._models[operator]
 
