@@ -208,7 +208,8 @@ def search(document: dict[str, Any]) -> str:
     ]
     return (
         f"{table(['what', 'threads', 'page cache', 'a second'], rows)}\n\n{document['files']:,} distinct files of "
-        f"{document['nodes']['median']:.0f} nodes (median), every score checked against `predict`. {_setting(document)}."
+        f"{document['nodes']['median']:.0f} nodes (median), every score checked against `predict`. "
+        f"{_setting(document)}."
     )
 
 

@@ -172,7 +172,8 @@ TreeEnsemble TreeEnsemble::from_levels(std::size_t features, double base_score,
   if (feature.size() != total || value.size() != total || default_left.size() != total) {
     malformed("columns of different lengths");
   }
-  if (total > std::numeric_limits<std::int32_t>::max()) throw Error(ErrorCode::limit, "tree model: more than 2^31 nodes");
+  if (total > std::numeric_limits<std::int32_t>::max())
+    throw Error(ErrorCode::limit, "tree model: more than 2^31 nodes");
   if (features < 1 || features > kMaxFeatures || !std::isfinite(base_score)) malformed("no features or base score");
   TreeEnsemble ensemble;
   ensemble.features_ = features;

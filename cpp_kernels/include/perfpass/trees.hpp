@@ -16,8 +16,8 @@ class TreeEnsemble {
   static TreeEnsemble from_xgboost(std::span<const std::uint8_t> bytes);
 
   /// Trees as columns over all nodes, each tree's from its root down, level by level, siblings side by side; the k-th
-  /// split of a tree has its children at 1 + 2 k. `value` is the threshold of a split (a smaller value goes left) or what
-  /// a leaf adds; `feature` and `default_left` count for splits alone. Error(format) where that is no forest.
+  /// split of a tree has its children at 1 + 2 k. `value` is the threshold of a split (a smaller value goes left) or
+  /// what a leaf adds; `feature` and `default_left` count for splits alone. Error(format) where that is no forest.
   static TreeEnsemble from_levels(std::size_t features, double base_score, std::span<const std::uint32_t> tree_nodes,
                                   std::span<const std::uint8_t> is_leaf, std::span<const std::uint16_t> feature,
                                   std::span<const float> value, std::span<const std::uint8_t> default_left);

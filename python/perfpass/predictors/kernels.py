@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from perfpass import _core
 from perfpass.devices import device as find_device
 from perfpass.errors import ArgumentError, ArtefactError, DeviceError
 from perfpass.prediction import Support

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from perfpass import _core
 from perfpass.devices import Device
 from perfpass.devices import device as find_device
 from perfpass.errors import ArgumentError, ArtefactError
