@@ -388,10 +388,11 @@ def test_a_runtime_without_our_version_of_the_api_gets_no_factory() -> None:
 
 
 def run_python(*arguments: str, first: Path | None = None) -> str:
-    # What pytest imports from is what the child shall import from; another onnxruntime comes before all.
+    # What pytest imports from is what the child shall import from, and never the folder that it stands in, which is the
+    # source tree without the provider; another onnxruntime comes before all.
     path = [str(first)] * (first is not None) + [p for p in sys.path if p]
     done = subprocess.run(
-        [sys.executable, *arguments],
+        [sys.executable, "-P", *arguments],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
         capture_output=True,
         text=True,

@@ -225,7 +225,8 @@ def test_options_may_be_used_again_and_providers_changed(models, reader):
 def test_importing_the_package_imports_nothing_heavy():
     program = "import sys, ort_extension; print(*({'onnxruntime', 'numpy', 'onnx'} & set(sys.modules)))"
     assert (
-        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split() == []
+        subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True).stdout.split()
+        == []
     )
     assert sorted(ort_extension.__all__) == sorted(dir(ort_extension._HOME) and ort_extension._HOME)
     for name in ort_extension.__all__:
@@ -646,7 +647,7 @@ def test_records_are_written_when_a_session_ends_and_when_the_interpreter_does(m
         "s = ort_extension.InferenceSession(sys.argv[1], providers=['CPUExecutionProvider'], records=sys.argv[2])\n"
         "for _ in range(20): s.run(None, {'x': numpy.zeros((2, 3, 96, 96), numpy.float32)})\n"
     )
-    subprocess.run([sys.executable, "-c", program, models / "fixed.onnx", path], check=True)
+    subprocess.run([sys.executable, "-P", "-c", program, models / "fixed.onnx", path], check=True)
     contents = read_journal(path)
     assert len(contents.records) == 2 and len(contents.facts) == 1
     assert len({record["key"] for record in contents.records}) == 1
