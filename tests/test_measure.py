@@ -100,7 +100,7 @@ def test_peak_resident_memory_is_that_of_the_configuration():
         pytest.skip("the kernel does not let a process reset its peak (/proc/self/clear_refs)")
     # In a process of its own: what other tests left may be freed at any moment.
     code = (
-        "import numpy as np\nfrom perfpass.measure.probes import host\n"
+        "import numpy as np\nfrom perfpass.measure import host\n"
         "host.reset_peak_rss()\nbefore = host.peak_rss_bytes()\n"
         "block = np.ones(60_000_000, np.uint8)\nwith_block = host.peak_rss_bytes()\n"
         "del block\nhost.reset_peak_rss()\nprint(with_block - before, host.peak_rss_bytes() - before)\n"
