@@ -178,7 +178,10 @@ class _Gcn:
     """Symmetric normalisation with self loops (Kipf and Welling, ICLR 2017)."""
 
     def __init__(self, layer: Mapping[str, Any], weight: Any) -> None:
-        self.matrix, self.bias = weight("lin.weight", layer["outputs"], layer["inputs"]).T, weight("bias", layer["outputs"])
+        self.matrix, self.bias = (
+            weight("lin.weight", layer["outputs"], layer["inputs"]).T,
+            weight("bias", layer["outputs"]),
+        )
 
     def __call__(self, h: np.ndarray, arrivals: _Arrivals) -> np.ndarray:
         scale = (1.0 / np.sqrt(arrivals.degree + 1.0))[:, None]

@@ -1,4 +1,4 @@
-"""Arrays of a network in the safetensors format, as they are or rounded to 8 bits with a scale per row.
+"""Arrays of a network in the safetensors format.
 
 Format: github.com/huggingface/safetensors. Reading needs NumPy alone and never executes anything from a file.
 """
@@ -13,14 +13,13 @@ import numpy as np
 
 from perfpass.errors import ArtefactError
 
-_TAGS = {"F32": "<f4", "F16": "<f2", "I8": "|i1", "I64": "<i8"}
+_TAGS = {"F32": "<f4", "F16": "<f2", "I8": "|i1"}
 _NAMES = {np.dtype(kind): tag for tag, kind in _TAGS.items()}
 _HEADER_BYTES = 1 << 20
-_SCALE = ".row_scale"
 
 
 def pack(arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None) -> bytes:
-    """A safetensors file of float32, float16, int8 and int64 arrays."""
+    """A safetensors file of float32, float16 and int8 arrays."""
     header: dict[str, object] = {"__metadata__": dict(metadata)} if metadata else {}
     blocks, offset = [], 0
     for name, values in arrays.items():
@@ -72,27 +71,3 @@ def _header(content: bytes, where: str) -> tuple[dict[str, Any], memoryview]:
     if not isinstance(header, dict):
         raise ArtefactError(f"{where}: no safetensors file; reinstall, or run `perfpass train`")
     return header, memoryview(content)[8 + length :]
-
-
-def rounded(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Matrices as int8 with a float32 scale per row, everything else as it is: a quarter of the bytes."""
-    out: dict[str, np.ndarray] = {}
-    for name, values in arrays.items():
-        if values.ndim != 2 or min(values.shape) < 8:
-            out[name] = np.asarray(values, dtype=np.float32)
-            continue
-        scale = np.maximum(np.abs(values).max(axis=1), 1e-30).astype(np.float32) / np.float32(127)
-        out[name] = np.rint(values / scale[:, None]).astype(np.int8)
-        out[name + _SCALE] = scale
-    return out
-
-
-def restored(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The float32 arrays of what `rounded` made."""
-    out = {}
-    for name, values in arrays.items():
-        if name.endswith(_SCALE):
-            continue
-        full = values.astype(np.float32)
-        out[name] = full * arrays[name + _SCALE][:, None] if name + _SCALE in arrays else full
-    return out

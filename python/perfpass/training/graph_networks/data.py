@@ -109,7 +109,9 @@ class Scalings:
     def fitted(cls, rows: Examples, pool: ClassPool) -> Scalings:
         """Each distinct graph of ``rows`` counts once for nodes, each row for statics and targets."""
         used = [found for found, _ in pool.of(rows).values()]
-        nodes = Scaling.fitted(np.concatenate([c.nodes for c in used]), np.concatenate([c.count for c in used]), log=True)
+        nodes = Scaling.fitted(
+            np.concatenate([c.nodes for c in used]), np.concatenate([c.count for c in used]), log=True
+        )
         # Columns of zeros are harmless: an output that no row measured keeps mean 0 and scale 1.
         measured = np.isfinite(rows.targets)
         count = np.maximum(measured.sum(axis=0), 1)

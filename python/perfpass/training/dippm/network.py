@@ -47,7 +47,12 @@ class Shape:
 # As the published code has it: two layers a block, embeddings of length 1, a sum as readout.
 PUBLISHED_SHAPE = Shape(hidden=512, layers=2, readout="sum", unit=True)
 PUBLISHED_SETTINGS = Settings(
-    learning_rate=2.7542287033381663e-05, schedule="constant", graphs_per_step=1, huber_delta=1.0, epochs=500, half=False
+    learning_rate=2.7542287033381663e-05,
+    schedule="constant",
+    graphs_per_step=1,
+    huber_delta=1.0,
+    epochs=500,
+    half=False,
 )
 
 
@@ -105,6 +110,14 @@ class FittedNetwork:
         output = OUTPUT_OF[self.task.name]
         return self.outputs(examples([(self.task.subset(np.asarray(rows)), output)], len(OUTPUTS)))[:, output]
 
+    def with_weights(self, weights: dict[str, np.ndarray]) -> FittedNetwork:
+        """The same network with other weights (rounded ones)."""
+        return replace(self, weights=weights, network=GraphNetwork(self.network.spec, weights))
+
+    def on(self, task: Task) -> FittedNetwork:
+        """The same network for the rows of another task."""
+        return replace(self, task=task)
+
     def outputs(self, rows: Examples) -> np.ndarray:
         """[R, len(OUTPUTS)] every output of some rows."""
         on_graphs = bool(self.network.spec.graph)
@@ -120,36 +133,48 @@ class FittedNetwork:
         return np.exp(np.clip(found * self.scalings.targets_scale + self.scalings.targets_mean, -30.0, 60.0))
 
 
+def scalings_arrays(scalings: Scalings) -> dict[str, np.ndarray]:
+    """What an artefact keeps of the scalings, by name."""
+    parts = {"nodes": scalings.nodes, "statics": scalings.statics}
+    arrays = {f"{name}.{part}": getattr(of, part) for name, of in parts.items() for part in ("mean", "factor")}
+    return arrays | {
+        "targets.mean": scalings.targets_mean.astype(np.float32),
+        "targets.scale": scalings.targets_scale.astype(np.float32),
+    }
+
+
 @dataclass(frozen=True)
 class Dippm:
     """DIPPM or one of its variants; ``shared``: also learns from the other tasks' records, as the published one does."""
 
     name: str
     shape: Shape = field(default_factory=Shape)
-    settings: Settings = field(default_factory=Settings)
+    settings: Settings = field(default_factory=lambda: Settings(epochs=14))
     shared: bool = True
     journal: Path | None = None
     quiet: bool = True
 
     def fit(self, task: Task, graphs: Graphs, split: Split, seed: int = 0) -> FittedNetwork:
         """Learn from ``split.train``, and from other tasks' records that ``split`` does not hold out."""
+        parts = [task.subset(split.train), *(others(task, graphs, split) if self.shared else ())]
+        return self.learn(parts, [task.subset(split.valid)], graphs, seed).on(task)
+
+    def learn(self, train: list[Task], valid: list[Task], graphs: Graphs, seed: int = 0) -> FittedNetwork:
+        """Learn from the records of several tasks, one network for all of them."""
         import torch
 
         torch.manual_seed(seed)
         network = Network(spec(KINDS[self.name], self.shape))
         pool = _pool(graphs, network.spec.rounds)
-        parts = [(task.subset(split.train), OUTPUT_OF[task.name])]
-        if self.shared:
-            parts += [(found, OUTPUT_OF[found.name]) for found in others(task, graphs, split)]
-        rows = examples([*parts, (task.subset(split.valid), OUTPUT_OF[task.name])], len(OUTPUTS))
-        learned, chosen = np.arange(len(rows) - len(split.valid)), np.arange(len(rows))[-len(split.valid) :]
-        train, valid = rows.subset(learned), rows.subset(chosen)
-        scalings = Scalings.fitted(train, pool)
+        rows = examples([(task, OUTPUT_OF[task.name]) for task in [*train, *valid]], len(OUTPUTS))
+        learned = sum(len(task) for task in train)
+        to_learn, to_choose = rows.subset(np.arange(learned)), rows.subset(np.arange(learned, len(rows)))
+        scalings = Scalings.fitted(to_learn, pool)
         on_graphs = bool(network.graph)
         outcome = fit(
             network,
-            scaled(train, pool, scalings, graphs=on_graphs),
-            scaled(valid, pool, scalings, graphs=on_graphs),
+            scaled(to_learn, pool, scalings, graphs=on_graphs),
+            scaled(to_choose, pool, scalings, graphs=on_graphs),
             scalings.targets_scale,
             self.settings,
             seed=seed,
@@ -157,11 +182,13 @@ class Dippm:
             quiet=self.quiet,
         )
         plain = GraphNetwork(network.spec, outcome.weights)
-        return FittedNetwork(task, plain, outcome.weights, scalings, pool, outcome.history)
+        return FittedNetwork(train[0], plain, outcome.weights, scalings, pool, outcome.history)
 
-    def with_settings(self, **changes: Any) -> Dippm:
-        """The same method, fitted otherwise."""
-        return replace(self, settings=replace(self.settings, **changes))
+    def with_options(self, **changes: Any) -> Dippm:
+        """The same method, fitted otherwise; settings by their own names."""
+        own = {name: value for name, value in changes.items() if name in self.__dataclass_fields__}
+        settings = {name: value for name, value in changes.items() if name not in own}
+        return replace(self, settings=replace(self.settings, **settings), **own)
 
 
 def others(task: Task, graphs: Graphs, split: Split) -> list[Task]:
