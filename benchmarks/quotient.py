@@ -36,9 +36,18 @@ LEAST_SPEEDUP, LARGEST_MS = 20.0, 15.0
 
 # Llama-2 7B (Touvron et al., "Llama 2", 2023), as its config.json has it.
 DECODER = {
-    **{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "num_hidden_layers": 32, "hidden_size": 4096},
-    **{"intermediate_size": 11008, "num_attention_heads": 32, "num_key_value_heads": 32, "vocab_size": 32000},
-    **{"max_position_embeddings": 4096, "rms_norm_eps": 1e-5, "hidden_act": "silu", "tie_word_embeddings": False},
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "num_hidden_layers": 32,
+    "hidden_size": 4096,
+    "intermediate_size": 11008,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 32,
+    "vocab_size": 32000,
+    "max_position_embeddings": 4096,
+    "rms_norm_eps": 1e-5,
+    "hidden_act": "silu",
+    "tie_word_embeddings": False,
 }
 
 
@@ -158,7 +167,8 @@ def main() -> None:
     }
     print(f"{platform.processor() or platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}")
     print(
-        "graph | nodes | layers | classes | PyG ms | network ms | with classes | with features | times PyG | of it with classes"
+        "graph | nodes | layers | classes | PyG ms | network ms | with classes | with features | "
+        "PyG / network | PyG / with classes"
     )
     rows = []
     for name, graph in graphs.items():
@@ -167,8 +177,8 @@ def main() -> None:
             rows.append(row)
             ms = row["ms"]
             print(
-                f"{name} | {row['nodes']} | {depth} | {row['classes']} | {ms['pyg_whole_graph']:.0f} | {ms['network']:.2f} | "
-                f"{ms['classes_and_network']:.2f} | {ms['features_classes_and_network']:.2f} | "
+                f"{name} | {row['nodes']} | {depth} | {row['classes']} | {ms['pyg_whole_graph']:.0f} | "
+                f"{ms['network']:.2f} | {ms['classes_and_network']:.2f} | {ms['features_classes_and_network']:.2f} | "
                 f"{row['speedup_network']} | {row['speedup_with_classes']}",
                 flush=True,
             )

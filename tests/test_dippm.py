@@ -152,8 +152,12 @@ def test_every_variant_beats_a_constant_on_real_records(small, name):
     task, graphs = small
     split = next(iter(task.splits()))
     quick = method(name).with_options(
-        **{"shared": False, "shape": replace(method(name).shape, hidden=24)},
-        **{"epochs": 40, "graphs_per_step": 2, "learning_rate": 5e-3, "half": False},
+        shared=False,
+        shape=replace(method(name).shape, hidden=24),
+        epochs=40,
+        graphs_per_step=2,
+        learning_rate=5e-3,
+        half=False,
     )
     fitted = quick.fit(task, graphs, split)
     measured = task.value[split.test]

@@ -47,7 +47,8 @@ class DippmPredictor:
         for name, value in expected.items():
             if self.manifest.get(name) != value:
                 raise ArtefactError(
-                    f"{artefact.folder}: {name} is not what this version computes; run `perfpass train --predictor dippm`"
+                    f"{artefact.folder}: {name} is not what this version computes; "
+                    "run `perfpass train --predictor dippm`"
                 )
         stored = weights.unpack(artefact.read("weights.safetensors"), f"{artefact.folder}/weights.safetensors")
         arrays = {name: values.astype(np.float32) for name, values in stored.items()}
@@ -114,7 +115,7 @@ def answer(found: Prediction, graph: OpGraph, device: Device) -> Prediction:
     processes = workload.get("processes", 1)
     if processes > 1:
         reasons.append("DIPPM knows of no other processes on the device: its latency is that of one alone")
-    said: dict[str, Interval] = {"latency_ms": latency_ms}
+    said: dict[str, Any] = {"latency_ms": latency_ms}
     said["throughput_per_s"] = latency_ms.inverse(workload["batch"] * processes * 1e3, "1/s")
     ours = ["peak memory", "energy", "power"]
     if training:
@@ -174,7 +175,7 @@ def _mig(found: Prediction, device: Device) -> MigHint:
 
 def _scaled(breakdown: dict[str, Any], factor: float) -> dict[str, Any]:
     """Our breakdown of the time, stretched to the time that DIPPM says."""
-    times = {
+    times: dict[str, Any] = {
         key: {name: value * factor for name, value in breakdown[key].items()}
         for key in ("latency_ms", "phase_ms")
         if key in breakdown

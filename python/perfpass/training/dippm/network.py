@@ -33,7 +33,7 @@ _NODE_FEATURES, _STATICS = 32, 5
 
 @dataclass(frozen=True)
 class Shape:
-    """``blocks`` graph blocks of ``layers`` layers, and as many dense layers as the published three, each of ``hidden``."""
+    """``blocks`` graph blocks of ``layers`` layers and ``dense`` dense layers, each ``hidden`` wide."""
 
     hidden: int = 128
     blocks: int = 3
@@ -62,8 +62,8 @@ def spec(kind: str, shape: Shape) -> Spec:
     graph: list[dict[str, Any]] = []
     width = _NODE_FEATURES
     for i in range(0 if kind == "mlp" else shape.blocks * shape.layers):
-        layer = {"kind": kind, "inputs": width, "outputs": shape.hidden}
-        extra = {"sage": {"aggregation": "mean"}, "gat": {"heads": 1}}.get(kind, {})
+        layer: dict[str, Any] = {"kind": kind, "inputs": width, "outputs": shape.hidden}
+        extra: dict[str, Any] = {"sage": {"aggregation": "mean"}, "gat": {"heads": 1}}.get(kind, {})
         graph.append({**layer, **extra})
         if shape.unit and kind == "sage":
             graph.append({"kind": "unit"})
@@ -145,7 +145,7 @@ def scalings_arrays(scalings: Scalings) -> dict[str, np.ndarray]:
 
 @dataclass(frozen=True)
 class Dippm:
-    """DIPPM or one of its variants; ``shared``: also learns from the other tasks' records, as the published one does."""
+    """DIPPM or one of its variants. ``shared``: it learns from the other tasks' records too, as the published one."""
 
     name: str
     shape: Shape = field(default_factory=Shape)
