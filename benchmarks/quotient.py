@@ -160,7 +160,8 @@ def main() -> None:
     parser.add_argument("--hidden", type=int, default=512)
     parser.add_argument("--json", metavar="FILE")
     options = parser.parse_args()
-    torch.set_num_threads(min(2, os.cpu_count() or 1))
+    # NumPy has its threads from the environment at its import; torch gets as many.
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", min(2, os.cpu_count() or 1))))
     graphs = {
         "DeBERTa-v3-large encoder": load(ROOT / "examples" / "deberta_v3_large.onnx"),
         "Llama decoder, 32 layers": decoder(),

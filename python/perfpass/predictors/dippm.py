@@ -1,6 +1,6 @@
 """DIPPM: a GraphSAGE network over the operator graph (docs/predictors.md, docs/model-card-dippm.md).
 
-It says how long a run takes, and of a training step also peak memory and energy, for that is what our records measured.
+It says how long a run takes, and of a training step also the peak of memory, for that is what our records measured.
 What it does not say stays that of our own predictor, and the support names it. NumPy alone is needed.
 """
 
@@ -107,7 +107,7 @@ def answer(found: Prediction, graph: OpGraph, device: Device) -> Prediction:
     training = workload["mode"] == "training"
     how = {name: workload[name] for name in ("precision", "runtime", "layout", "mode")}
     runs = run_features(device, **how, optimizer=workload.get("optimizer"))[None]
-    latency, memory, energy = (float(value) for value in predictor.outputs(graph, runs)[0])
+    latency, memory, _ = (float(value) for value in predictor.outputs(graph, runs)[0])
     task = "training_step" if training else "latency"
     support = predictor.support(task, workload)
     reasons = list(support.reasons)
@@ -119,16 +119,12 @@ def answer(found: Prediction, graph: OpGraph, device: Device) -> Prediction:
     said["throughput_per_s"] = latency_ms.inverse(workload["batch"] * processes * 1e3, "1/s")
     ours = ["peak memory", "energy", "power"]
     if training:
-        # Few networks were measured, so memory and energy of any other are outside of what was learned.
+        # Few networks were measured, so the memory of any other is outside of what was learned. Energy was measured of
+        # whole epochs, so what the network says of it is no energy of a step.
         said["peak_memory_bytes"] = predictor.interval("memory", memory, "outside", "byte")
-        said["energy_j"] = predictor.interval("energy", energy, "outside", "J")
-        reasons += [
-            f"DIPPM learned {name} from {', '.join(predictor.tasks[key]['networks'])} alone"
-            for name, key in (("memory", "memory"), ("energy", "energy"))
-        ]
-        ours = ["power"]
-    else:
-        said["energy_j"] = _energy(found.power_w, latency_ms)
+        reasons.append(f"DIPPM learned memory from {', '.join(predictor.tasks['memory']['networks'])} alone")
+        ours = ["energy", "power"]
+    said["energy_j"] = _energy(found.power_w, latency_ms)
     reasons.append(f"not said by DIPPM but by perfpass: {', '.join(ours)}, breakdown")
     level = support.level if found.support.level != "outside" else "outside"
     answered = replace(found, **said)

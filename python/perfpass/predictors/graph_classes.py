@@ -193,7 +193,11 @@ def _rows_hash(nodes: np.ndarray) -> np.ndarray:
     bits = np.ascontiguousarray(nodes, dtype=np.float32).view(np.uint32)
     if bits.shape[1] % 2:
         bits = np.pad(bits, ((0, 0), (0, 1)))
-    words = bits[:, ::2].astype(np.uint64) << _HALF | bits[:, 1::2]
-    column = _mixed(np.arange(1, words.shape[1] + 1, dtype=np.uint64) * _MIX[0])
-    with np.errstate(over="ignore"):
-        return _mixed(_mixed(words + column).sum(axis=1, dtype=np.uint64) + _MIX[0])
+    words = np.ascontiguousarray(bits.view(np.uint64).T)
+    out = np.full(len(nodes), _MIX[0])
+    # Column by column: what is written stays in the cache.
+    for column in words:
+        out ^= column
+        out *= _MIX[1]
+        out ^= out >> _HALF
+    return _mixed(out)

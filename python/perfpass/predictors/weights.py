@@ -66,7 +66,7 @@ def _header(content: bytes, where: str) -> tuple[dict[str, Any], memoryview]:
         raise ArtefactError(f"{where}: truncated or no safetensors file; reinstall, or run `perfpass train`")
     try:
         header = json.loads(content[8 : 8 + length])
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ArtefactError(f"{where}: damaged ({error}); reinstall, or run `perfpass train`") from error
     if not isinstance(header, dict):
         raise ArtefactError(f"{where}: no safetensors file; reinstall, or run `perfpass train`")

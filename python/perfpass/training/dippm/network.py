@@ -63,8 +63,11 @@ def spec(kind: str, shape: Shape) -> Spec:
     width = _NODE_FEATURES
     for i in range(0 if kind == "mlp" else shape.blocks * shape.layers):
         layer: dict[str, Any] = {"kind": kind, "inputs": width, "outputs": shape.hidden}
-        extra: dict[str, Any] = {"sage": {"aggregation": "mean"}, "gat": {"heads": 1}}.get(kind, {})
-        graph.append({**layer, **extra})
+        if kind == "sage":
+            layer["aggregation"] = "mean"
+        if kind == "gat":
+            layer["heads"] = 1
+        graph.append(layer)
         if shape.unit and kind == "sage":
             graph.append({"kind": "unit"})
         graph.append(relu)
