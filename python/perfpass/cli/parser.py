@@ -179,6 +179,12 @@ def _add_workload(command: Any) -> None:
         "--processes", type=_whole, metavar="N", help="MPS processes that share the device or slice (default: one)"
     )
     command.add_argument(
+        "--predictor",
+        default="perfpass",
+        metavar="NAME",
+        help="perfpass (default), or a published one: dippm (docs/predictors.md)",
+    )
+    command.add_argument(
         "--no-calibration", action="store_true", help="ignore what `perfpass calibrate` has learned of the device"
     )
 
@@ -525,6 +531,12 @@ def _add_train(commands: Any) -> None:
     _add_areas(command)
     command.add_argument("-o", "--output", metavar="DIR", help="where to write (default: the shipped artefacts' place)")
     command.add_argument("--resume", action="store_true", help="keep artefacts made from the same records and program")
+    command.add_argument(
+        "--predictor", metavar="NAME", help="train one compared predictor instead (docs/predictors.md), into DIR itself"
+    )
+    command.add_argument(
+        "--published", action="store_true", help="with --predictor: sizes and settings as published (needs a GPU)"
+    )
 
 
 def _add_evaluate(commands: Any) -> None:

@@ -14,7 +14,7 @@ from perfpass.devices import device as find_device
 from perfpass.errors import ArgumentError
 from perfpass.graph import DTYPES, OPERATOR_CLASSES, OPERATORS, OpGraph
 from perfpass.prediction import Interval, MigHint, Prediction, Support
-from perfpass.predictors import allocation, analytic, assemble_step, calibrated
+from perfpass.predictors import allocation, analytic, assemble_step, calibrated, registry
 from perfpass.predictors.estimate import Bounds, Estimate, Inputs, Planned, Predictor, Way, energy_j
 from perfpass.predictors.fusion import as_run
 from perfpass.predictors.mig_latency import MigPredictor
@@ -46,6 +46,7 @@ def predict(
     optimizer: str | None = None,
     calibration: bool | Calibration = True,
     processes: int | None = None,
+    predictor: str = registry.DEFAULT,
 ) -> Prediction:
     """What one run of ``model`` costs on ``device``.
 
@@ -59,7 +60,8 @@ def predict(
     momentum (the default), adam or adamw, for training alone. ``calibration`` (inference alone): True takes what
     `perfpass calibrate` has stored of the device, False ignores it, a Calibration is used itself. ``processes``
     (inference alone): how many MPS processes share the device, each running the model; the latency is that of one, the
-    throughput that of all.
+    throughput that of all. ``predictor``: a name of ``perfpass.predictors.registry.PREDICTORS``; published predictors
+    answer what they know, and the rest stays ours.
 
     Raises ArgumentError, DeviceError, UnsupportedError and what reading the model raises (FileError, FormatError,
     LimitError, GraphError, ShapeError).
@@ -70,13 +72,14 @@ def predict(
     # Before the model is read: a wrong argument should not cost the time of a large one.
     how: dict[str, Any] = {"precision": precision, "mode": mode, "runtime": runtime, "layout": layout}
     check(target, batch=batch, optimizer=optimizer, **how)
+    registry.check(predictor)
     graph = load(model, batch=batch, input_shape=input_shape, dims=dims)
     found = predict_graph(
         graph, target, batch=batch, optimizer=optimizer, calibration=calibration, processes=processes, **how
     )
     if mode == "training" and runtime == "torch" and _is_module(model):
-        return assemble_step.with_recorded_memory(found, model, input_shape, target)
-    return found
+        found = assemble_step.with_recorded_memory(found, model, input_shape, target)
+    return registry.answer(predictor, found, graph, target)
 
 
 def _is_module(model: Any) -> bool:

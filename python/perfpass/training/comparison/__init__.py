@@ -1,0 +1,1 @@
+"""Every predictor on the same rows and splits: the published ones and ours, side by side."""

@@ -1,0 +1,67 @@
+"""The operator graphs behind the records, at any batch size, traced from the libraries once and kept in the cache."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+from collections import OrderedDict
+from collections.abc import Iterable
+
+from perfpass.errors import PerfPassError, UnsupportedError
+from perfpass.graph import OpGraph
+from perfpass.records import graph_cache
+
+# (library, network, pixels or tokens)
+Key = tuple[str, str, int]
+_KEPT = 256
+
+
+def _trace(key: Key) -> tuple[Key, str]:
+    from perfpass.records import build_outside, vision_models
+
+    try:
+        graph_cache.save(graph_cache.path(*key), *build_outside.traces(*key), vision_models.BATCHES)
+    except PerfPassError as error:
+        return key, str(error)
+    return key, ""
+
+
+def _quiet_worker() -> None:
+    import torch
+
+    os.nice(10)
+    torch.set_num_threads(1)
+
+
+class Graphs:
+    """Graphs by key and batch size. Networks that could not be traced are in ``failures``, with the reason."""
+
+    def __init__(self) -> None:
+        self.failures: dict[Key, str] = {}
+        self._stored: OrderedDict[Key, graph_cache.Stored] = OrderedDict()
+
+    def ensure(self, keys: Iterable[Key], *, jobs: int = 2, quiet: bool = False) -> list[Key]:
+        """Trace what the cache lacks; the keys that can be read, sorted. Needs the libraries only for missing ones."""
+        wanted = sorted(set(keys))
+        missing = [k for k in wanted if not graph_cache.path(*k).is_file() and k not in self.failures]
+        if missing:
+            with multiprocessing.get_context("spawn").Pool(min(jobs, len(missing)), _quiet_worker) as pool:
+                for done, (key, reason) in enumerate(pool.imap_unordered(_trace, missing, chunksize=2), 1):
+                    if reason:
+                        self.failures[key] = reason
+                    if not quiet and (done % 100 == 0 or done == len(missing)):
+                        print(f"traced {done} of {len(missing)}, {len(self.failures)} failed", file=sys.stderr)
+        return [k for k in wanted if k not in self.failures]
+
+    def at(self, key: Key, batch: int) -> OpGraph:
+        """The graph of a network at a batch size. Raises UnsupportedError where it could not be traced."""
+        if key in self._stored:
+            self._stored.move_to_end(key)
+        else:
+            if not graph_cache.path(*key).is_file() and not self.ensure([key], jobs=1, quiet=True):
+                raise UnsupportedError(f"{'/'.join(map(str, key))} cannot be traced: {self.failures[key]}")
+            self._stored[key] = graph_cache.Stored.read(graph_cache.path(*key))
+            if len(self._stored) > _KEPT:
+                self._stored.popitem(last=False)
+        return self._stored[key].at(batch)

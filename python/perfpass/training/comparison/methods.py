@@ -1,0 +1,47 @@
+"""What a predictor must do to be compared, and the predictors that are."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol
+
+from perfpass.errors import ArgumentError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from perfpass.training.comparison.graphs import Graphs
+    from perfpass.training.comparison.tasks import Split, Task
+
+
+class Fitted(Protocol):
+    """A trained predictor of one task. ``parameters``: numbers that were learned."""
+
+    parameters: int
+
+    def predict(self, rows: np.ndarray) -> np.ndarray:
+        """[len(rows)] predictions in the task's unit, for indices of the task's rows."""
+        ...
+
+
+class Method(Protocol):
+    """A way to predict; one object serves many splits."""
+
+    name: str
+
+    def fit(self, task: Task, graphs: Graphs, split: Split, seed: int = 0) -> Fitted:
+        """Learn from ``split.train`` alone, choosing on ``split.valid``; ``split.test`` is not looked at."""
+        ...
+
+
+# Modules with ``method(name) -> Method``.
+METHODS: dict[str, str] = dict.fromkeys(
+    ("dippm", "dippm-gat", "dippm-gcn", "dippm-gin", "dippm-mlp"), "perfpass.training.dippm"
+)
+
+
+def method(name: str) -> Any:
+    """A method by name. Raises ArgumentError for an unknown one."""
+    if name not in METHODS:
+        raise ArgumentError(f"unknown predictor {name!r}; allowed are {', '.join(METHODS)}")
+    return import_module(METHODS[name]).method(name)
