@@ -257,8 +257,10 @@ def _train_predictor(options: Any) -> int:
 def evaluate(options: Any) -> int:
     """`perfpass evaluate`."""
     run = _training("evaluate")
-    report = _compare(options) if options.predictors else run(
-        options.records, options.area, output=options.output, seed=options.seed
+    report = (
+        _compare(options)
+        if options.predictors
+        else run(options.records, options.area, output=options.output, seed=options.seed)
     )
     if options.json:
         _print_json(report.to_dict())

@@ -1,4 +1,4 @@
-"""What every table of predictors needs beside it: a constant, physics without learning, and trees without our design."""
+"""What every table of predictors needs beside it: a constant, physics alone, and trees without our design."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def evaluate(
     fit: bool = True,
     quiet: bool = False,
 ) -> Comparison:
-    """Every one of ``predictors`` ("all": all) on the splits of the tasks, and the tables of all that is in the journal.
+    """Every one of ``predictors`` ("all": all) on the splits of the tasks, and tables of all that the journal holds.
 
     ``devices``: at most so many unseen devices a task. ``fit`` False: tables alone. ``output``: a folder for the tables
     (default: those of the repository). Raises ArgumentError for an unknown predictor, task or split.

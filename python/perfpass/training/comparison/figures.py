@@ -56,7 +56,9 @@ def _curves(content: dict[str, Any]) -> Any:
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
     for axis, (task, device) in zip(axes, panels, strict=False):
         for i, name in enumerate(names):
-            points = [p for p in content["adaptation"] if (p["task"], p["device"], p["predictor"]) == (task, device, name)]
+            points = [
+                p for p in content["adaptation"] if (p["task"], p["device"], p["predictor"]) == (task, device, name)
+            ]
             if points:
                 axis.plot(
                     range(len(points)), [p["mape_pct"] for p in points], marker=".", linewidth=1.4, label=name,

@@ -18,7 +18,9 @@ def findings(content: dict[str, Any]) -> list[dict[str, str]]:
 def _sage(of: dict[tuple[str, str, str], dict[str, Any]]) -> list[dict[str, str]]:
     parts, wins, judged = [], 0, 0
     for task, split in sorted({(t, s) for t, s, _ in of}):
-        errors = {label: of[task, split, name]["mape_pct"] for name, label in _VARIANTS.items() if (task, split, name) in of}
+        errors = {
+            label: of[task, split, name]["mape_pct"] for name, label in _VARIANTS.items() if (task, split, name) in of
+        }
         if len(errors) < len(_VARIANTS):
             continue
         judged += 1
@@ -47,7 +49,9 @@ def _design(of: dict[tuple[str, str, str], dict[str, Any]]) -> list[dict[str, st
         won = of[task, split, predictor]["mape_pct"] < others[best]
         wins += won
         if not won:
-            parts.append(f"{task}, {split}: {best} {others[best]:.1f} % against {of[task, split, predictor]['mape_pct']:.1f} %")
+            parts.append(
+                f"{task}, {split}: {best} {others[best]:.1f} % against {of[task, split, predictor]['mape_pct']:.1f} %"
+            )
     if not judged:
         return []
     sentence = "It has the lower MAPE on every split." if not parts else "It loses on " + "; ".join(parts) + "."

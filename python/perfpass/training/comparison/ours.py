@@ -1,4 +1,4 @@
-"""Our own design on the comparison's splits: rooflines or plans with few fitted constants, and trees or a process on them.
+"""Our own design on the comparison's splits: physics with few fitted constants, and trees or a process on top.
 
 What ships (`training.vision`, `steps`, `memory`, `energy`), fitted on a split's training rows with their own settings.
 ``adapted`` is what `perfpass calibrate` does where trees answer; the others are fitted again with the new rows.
@@ -37,7 +37,7 @@ inference_data = lru_cache(maxsize=1)(steps.inference)
 memory_data = lru_cache(maxsize=1)(memory.load)
 energy_data = lru_cache(maxsize=1)(energy.load)
 
-# Joules of a training step: those of its products at the board's peak, and those of waiting; the process is that of power.
+# Joules of a training step: its products at the board's peak, and waiting; the process is that of power.
 STEP_ENERGY = replace(energy_features.TRAINING_POWER, components=("products", "products at the limit", "waiting"))
 
 
@@ -69,6 +69,15 @@ def nodes_of(booster: Any) -> int:
     """Numbers that a booster holds: a threshold or a value in every node of its trees."""
     model = json.loads(bytes(booster.save_raw("json")))["learner"]["gradient_booster"]["model"]
     return sum(int(tree["tree_param"]["num_nodes"]) for tree in model["trees"])
+
+
+def _standard(traits: np.ndarray) -> Standard:
+    """Mean and deviation of the training rows' traits [N, T]; a trait that no row has is 0."""
+    there = np.isfinite(traits)
+    count = np.maximum(there.sum(axis=0), 1)
+    mean = np.where(there, traits, 0.0).sum(axis=0) / count
+    deviation = np.sqrt((np.where(there, traits - mean, 0.0) ** 2).sum(axis=0) / count)
+    return Standard(mean, np.where(deviation > 1e-6, deviation, 1.0))
 
 
 class _Trees(Protocol):
@@ -107,9 +116,7 @@ class _Calibrated:
     def adapted(self, rows: np.ndarray, seed: int = 0) -> _Calibrated:
         """As `perfpass calibrate`: scale, software and traits, as far as the rows bear out."""
         trees = self.trees
-        known = trees.traits(trees.train)
-        deviation = np.nanstd(known, axis=0)
-        standard = Standard(np.nan_to_num(np.nanmean(known, axis=0)), np.where(deviation > 1e-6, deviation, 1.0))
+        standard = _standard(trees.traits(trees.train))
         ratio = np.log(trees.task.value[rows] / trees.predict(rows))
         posterior = learn(trees.prior, standard(trees.traits(rows)), self._software(rows), ratio)
         return _Calibrated(trees, standard, posterior)

@@ -1,6 +1,6 @@
 """Tables, pictures and findings of the comparison, made from its journal: nothing in them is typed by hand.
 
-    python -m perfpass.training.comparison.present      # docs/comparison.md again, from data/results/comparison
+python -m perfpass.training.comparison.present      # docs/comparison.md again, from data/results/comparison
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ SCHEMA_VERSION = 1
 ENSEMBLE = "ensemble"
 # What may be mixed: all that learn from the network's structure or from our features; a constant adds nothing.
 _NOT_MIXED = ("constant", "roofline")
-# A device's error counts once per device in a mean over splits; a default is chosen over these kinds of split alike.
 _UNITS = {"latency": "ms", "training_step": "ms", "memory": "GB", "energy": "J", "power": "W"}
 _SCALE = {"memory": 1e-9}
 # What the authors state, of other networks, devices and splits; only figures whose source can be named.
@@ -48,6 +47,7 @@ def collect(journal: table.Journal, seed: int = 0) -> dict[str, Any]:
     content["tasks"] = {}
     for name in tasks.TASKS:
         task, splits = table.task_of(name), table.splits_of(name, seed)
+        stored: dict[str, dict[str, dict[str, np.ndarray]]] = {}
         content["tasks"][name] = {
             "rows": len(task),
             "networks": len(set(task.keys)),
@@ -57,7 +57,6 @@ def collect(journal: table.Journal, seed: int = 0) -> dict[str, Any]:
         }  # fmt: skip
         for split_name, split in splits.items():
             digest = table.rows_digest(task, split)
-            stored: dict[str, dict[str, np.ndarray]] = {}
             own: list[dict[str, Any]] = []
             for predictor in order:
                 cell = table.Cell(predictor, name, split_name, seed)
@@ -70,10 +69,9 @@ def collect(journal: table.Journal, seed: int = 0) -> dict[str, Any]:
                     curves.append({"task": name, "device": cell.device, "predictor": predictor, **point})
                 predictions = journal.predictions(cell)
                 if predictor not in _NOT_MIXED and predictions is not None:
-                    stored[predictor] = predictions
+                    stored.setdefault(split_name, {})[predictor] = predictions
             cells += own
-            if len(stored) > 1:
-                cells.append(_ensemble(name, split_name, stored, own))
+        cells += _ensembles(name, seed, stored, cells)
     content |= {"machines": sorted(machines), "cells": cells, "adaptation": curves, "published": list(PUBLISHED)}
     content["defaults"] = defaults(cells)
     content["findings"] = findings(content)
@@ -82,29 +80,49 @@ def collect(journal: table.Journal, seed: int = 0) -> dict[str, Any]:
 
 def _line(cell: table.Cell, entry: dict[str, Any]) -> dict[str, Any]:
     scale = _SCALE.get(cell.task, 1.0)
-    line = {"predictor": cell.predictor, "task": cell.task, "split": cell.split}
+    line: dict[str, Any] = {"predictor": cell.predictor, "task": cell.task, "split": cell.split}
     line |= {name: _rounded(entry[name]) for name in (*_FIELDS, *_COSTS)}
     line["rmse"] = _rounded(entry["rmse"] * scale)
     cases = [{**c, **{k: _rounded(c[k] * scale) for k in ("measured", "predicted")}} for c in entry["worst_cases"]]
     return {**line, "worst_cases": cases}
 
 
-def _ensemble(
-    name: str, split_name: str, stored: dict[str, dict[str, np.ndarray]], own: list[dict[str, Any]]
-) -> dict[str, Any]:
-    task, split = table.task_of(name), next(s for n, s in table.splits_of(name, 0).items() if n == split_name)
-    valid = {predictor: values["valid"] for predictor, values in stored.items()}
-    weights = blend.choose(valid, task.value[split.valid])
-    test = blend.mix({predictor: values["test"] for predictor, values in stored.items()}, weights)
-    group = task.rows.architecture.to_numpy(str)[split.valid]
-    entry = {
-        **table.graded(test, task.value[split.test]),
-        "valid_mape_pct": blend.validated_pct(valid, task.value[split.valid], group),
-        "worst_cases": table.worst_cases(task, split.test, test),
-    }
-    members = [line for line in own if line["predictor"] in weights]
-    entry |= {cost: sum(line[cost] for line in members) for cost in _COSTS}
-    return {**_line(table.Cell(ENSEMBLE, name, split_name), entry), "weights": weights}
+def _ensembles(
+    name: str, seed: int, stored: dict[str, dict[str, dict[str, np.ndarray]]], cells: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """The ensemble of every split of a task for which two predictors or more are stored.
+
+    Weights come from the split's validation rows. Those of an unseen device come from the other devices while they were
+    unseen, for validation rows are of known ones; where there is no other, from validation after all.
+    """
+    task, splits = table.task_of(name), table.splits_of(name, seed)
+    found = []
+    for split_name, of in stored.items():
+        split = splits[split_name]
+        if len(of) < 2:
+            continue
+        chosen_on = [(split.valid, {p: values["valid"] for p, values in of.items()})]
+        if split_name.startswith("device "):
+            others = [
+                n for n in stored if n.startswith("device ") and n != split_name and of.keys() <= stored[n].keys()
+            ]
+            unseen = [(splits[n].test, {p: stored[n][p]["test"] for p in of}) for n in others]
+            chosen_on = unseen or chosen_on
+        rows = np.concatenate([at for at, _ in chosen_on])
+        predicted = {p: np.concatenate([values[p] for _, values in chosen_on]) for p in of}
+        weights = blend.choose(predicted, task.value[rows])
+        test = blend.mix({p: values["test"] for p, values in of.items()}, weights)
+        group = task.rows.architecture.to_numpy(str)[split.valid]
+        valid = {p: values["valid"] for p, values in of.items()}
+        entry = {
+            **table.graded(test, task.value[split.test]),
+            "valid_mape_pct": blend.validated_pct(valid, task.value[split.valid], group),
+            "worst_cases": table.worst_cases(task, split.test, test),
+        }
+        members = [c for c in cells if (c["task"], c["split"]) == (name, split_name) and c["predictor"] in weights]
+        entry |= {cost: sum(line[cost] for line in members) for cost in _COSTS}
+        found.append({**_line(table.Cell(ENSEMBLE, name, split_name), entry), "weights": weights})
+    return found
 
 
 def _rounded(value: float) -> float:
@@ -123,15 +141,14 @@ def by_kind(cells: Iterable[dict[str, Any]], field: str) -> dict[tuple[str, str]
 def defaults(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Per task the predictor with the least mean validation error over its kinds of split, each kind counting alike.
 
-    Only predictors that were fitted on every split that any was count.
+    Unseen devices do not count: their validation rows are of known devices. Only predictors that were fitted on every
+    other split that any was count.
     """
     out = []
     for task in tasks.TASKS:
-        own = [cell for cell in cells if cell["task"] == task]
+        own = [cell for cell in cells if cell["task"] == task and not cell["split"].startswith("device ")]
         splits = {cell["split"] for cell in own}
-        whole = {
-            p for p in {c["predictor"] for c in own} if {c["split"] for c in own if c["predictor"] == p} == splits
-        }
+        whole = {p for p in {c["predictor"] for c in own} if {c["split"] for c in own if c["predictor"] == p} == splits}
         errors = {
             predictor: {kind: float(np.mean(values)) for kind, values in kinds.items()}
             for (_, predictor), kinds in by_kind(own, "valid_mape_pct").items()
@@ -171,8 +188,18 @@ def details(content: dict[str, Any], task: str) -> str:
     ]
     for split in content["tasks"][task]["splits"]:
         for c in [c for c in content["cells"] if c["task"] == task and c["split"] == split]:
-            numbers = [f"{c['rows']}", f"{c['mape_pct']:.2f}", f"{c['median_ape_pct']:.2f}", f"{c['within_10_pct']:.1f}"]
-            numbers += [f"{c['rmse']:.4g}", f"{c['kendall_tau']:.3f}", f"{c['valid_mape_pct']:.2f}", f"{c['fit_s']:.1f}"]
+            numbers = [
+                f"{c['rows']}",
+                f"{c['mape_pct']:.2f}",
+                f"{c['median_ape_pct']:.2f}",
+                f"{c['within_10_pct']:.1f}",
+            ]
+            numbers += [
+                f"{c['rmse']:.4g}",
+                f"{c['kendall_tau']:.3f}",
+                f"{c['valid_mape_pct']:.2f}",
+                f"{c['fit_s']:.1f}",
+            ]
             numbers += [f"{c['predict_ms_per_row']:.3f}", f"{c['parameters']:,}"]
             lines.append(f"| {split} | {c['predictor']} | " + " | ".join(numbers) + " |")
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""Every predictor on every split of every task: fitted, graded, and kept in a journal from which an interrupted run goes on.
+"""Every predictor on every split of every task, kept in a journal from which an interrupted run goes on.
 
 A cell is one predictor on one split. Its predictions go into an .npz beside the journal, then its line is appended; a
 line that a kill cut short is not read, and its cell is fitted again. Tables are made from the journal alone
@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -121,13 +121,13 @@ def task_of(name: str) -> Task:
     return tasks.load(name).traced(graphs(), quiet=True)
 
 
-@lru_cache(maxsize=None)
+@cache
 def method_of(name: str) -> Any:
     """A method; one object serves all splits."""
     return methods.method(name)
 
 
-@lru_cache(maxsize=None)
+@cache
 def splits_of(task: str, seed: int) -> dict[str, Split]:
     """The splits of a task by name."""
     return {split.name: split for split in task_of(task).splits(seed)}
@@ -244,11 +244,17 @@ def missing(journal: Journal, wanted: Iterable[Cell], adaptation: bool) -> Itera
         entry = have.get(cell)
         task, split = task_of(cell.task), splits_of(cell.task, cell.seed)[cell.split]
         curve = adaptation and cell.device in ADAPTATION_DEVICES.get(cell.task, ())
-        if entry is None or entry.get("rows_digest") != rows_digest(task, split) or (curve and "adaptation" not in entry):
+        if (
+            entry is None
+            or entry.get("rows_digest") != rows_digest(task, split)
+            or (curve and "adaptation" not in entry)
+        ):
             yield cell
 
 
-def run(journal: Journal, wanted: Sequence[Cell], *, adaptation: bool = False, jobs: int = 1, quiet: bool = False) -> None:
+def run(
+    journal: Journal, wanted: Sequence[Cell], *, adaptation: bool = False, jobs: int = 1, quiet: bool = False
+) -> None:
     """Fit what the journal lacks. A predictor that fails on a cell is reported and left out; the others go on."""
     todo = list(missing(journal, wanted, adaptation))
     if jobs == 1 or len(todo) < 2:

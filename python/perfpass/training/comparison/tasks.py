@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 TASKS: tuple[str, ...] = ("latency", "training_step", "memory", "energy", "power")
 # Shares of the groups that are judged on and that settings are chosen on.
 _TEST, _VALID = 0.2, 0.1
-# Fewer rows than this on a device (and less than a share of a small task) say little of how well it is predicted unseen.
+# Fewer rows on a device than this (and than a share of a small task) say little of how well it is predicted unseen.
 _LEAST_DEVICE_ROWS, _LEAST_DEVICE_SHARE = 150, 0.15
 # Of so few families none can be spared to choose settings on.
 _FEW_FAMILIES = 10
@@ -183,9 +183,9 @@ _POWER_NETWORKS: dict[str, Key] = {
     "shufflenetv2": ("torchvision", "shufflenet_v2_x1_0", 128),
     "bert_base_uncased": ("huggingface", "bert-base/BertForSequenceClassification", 512),
 }
-# Pictures in an epoch: Russakovsky et al., ImageNet Large Scale Visual Recognition Challenge, IJCV 2015 (training set of
-# the classification task); Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009. How many sequences
-# the text data sets were cut into is not stated, so an epoch of BERT is no known number of steps.
+# Pictures in an epoch: Russakovsky et al., ImageNet Large Scale Visual Recognition Challenge, IJCV 2015 (training set
+# of the classification task); Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009. How many
+# sequences the text data sets were cut into is not stated, so an epoch of BERT is no known number of steps.
 _PICTURES = {"imagenet": 1_281_167, "cifar100": 50_000}
 
 
