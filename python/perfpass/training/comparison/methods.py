@@ -35,9 +35,12 @@ class Method(Protocol):
 
 
 # Modules with ``method(name) -> Method``.
-METHODS: dict[str, str] = dict.fromkeys(
-    ("dippm", "dippm-gat", "dippm-gcn", "dippm-gin", "dippm-mlp"), "perfpass.training.dippm"
-)
+METHODS: dict[str, str] = {
+    **dict.fromkeys(("dippm", "dippm-gat", "dippm-gcn", "dippm-gin", "dippm-mlp"), "perfpass.training.dippm"),
+    **dict.fromkeys(
+        ("trappm", "trappm-random", "trappm-nnlqp", "trappm-mlp", "trappm-boosting"), "perfpass.training.trappm"
+    ),
+}
 
 
 def method(name: str) -> Any:

@@ -1,0 +1,7 @@
+"""TraPPM and its baselines, learned from this repository's records (docs/trappm.md)."""
+
+from __future__ import annotations
+
+from perfpass.training.trappm.network import method
+
+__all__ = ["method"]
