@@ -169,6 +169,20 @@ def test_every_variant_beats_a_constant_on_real_records(small, name):
     assert fitted.parameters == sum(values.size for values in fitted.weights.values())
 
 
+@pytest.mark.gpu
+def test_a_gpu_learns_where_there_is_one(small):
+    import torch
+
+    from perfpass.training.comparison.methods import method
+
+    task, graphs = small
+    split = next(iter(task.splits()))
+    torch.cuda.reset_peak_memory_stats()
+    fitted = method("dippm").with_options(shared=False, epochs=3, graphs_per_step=2).fit(task, graphs, split)
+    assert torch.cuda.max_memory_allocated() > 0
+    assert fitted.history[-1]["loss"] < fitted.history[0]["loss"]
+
+
 def test_variants_are_graded_alike_on_one_split(small):
     from perfpass.training.dippm import variants
 
