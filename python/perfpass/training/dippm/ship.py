@@ -11,10 +11,8 @@ from typing import Any
 import numpy as np
 
 from perfpass.predictors import artefacts, weights
-from perfpass.predictors.intervals import quantiles
 from perfpass.predictors.run_features import RUN_FEATURES
 from perfpass.records import graph_cache
-from perfpass.training import metrics
 from perfpass.training.comparison import tasks
 from perfpass.training.comparison.graphs import Graphs
 from perfpass.training.comparison.tasks import Split, Task
@@ -28,6 +26,7 @@ from perfpass.training.dippm.network import (
     FittedNetwork,
     scalings_arrays,
 )
+from perfpass.training.graph_networks.grading import grade
 
 # Memory and energy were measured of so few networks that none can be spared: rows are set aside there, not networks.
 _BY_NETWORK = ("latency", "training_step")
@@ -73,7 +72,10 @@ def train(
         "run_features": list(RUN_FEATURES),
         "outputs": list(OUTPUTS),
         "parameters": fitted.parameters,
-        "tasks": {task: _grade(task, fitted, *part) for task, part in parts.items()},
+        "tasks": {
+            name_: {"output": OUTPUTS[OUTPUT_OF[name_]], **grade(fitted.on(task), task, split)}
+            for name_, (task, split) in parts.items()
+        },
         "made": {
             "seed": seed,
             "epochs": len(fitted.history),
@@ -107,34 +109,3 @@ def _parts(task: Task, seed: int) -> tuple[Task, Split]:
         rest = ~at["valid"] & ~at["test"]
         return task, Split(wanted, np.flatnonzero(rest), np.flatnonzero(at["valid"]), np.flatnonzero(at["test"]))
     return task, next(s for s in task.splits(seed) if s.name == wanted)
-
-
-def _grade(name: str, fitted: FittedNetwork, task: Task, split: Split) -> dict[str, Any]:
-    """Bounds of log(measured / predicted) on ``split.valid``, errors on ``split.test``, and what was learned from."""
-    on = fitted.on(task)
-    low, high = quantiles(np.log(task.value[split.valid] / on.predict(split.valid)), 0.9)
-    predicted, measured = on.predict(split.test), task.value[split.test]
-    errors = metrics.absolute_percentage_errors(predicted, measured)
-    inside = (measured >= predicted * np.exp(low)) & (measured <= predicted * np.exp(high))
-    rows = task.rows.iloc[split.train]
-    software = rows.groupby(["device", "precision", "runtime", "layout"]).batch.agg(["min", "max", "size"])
-    return {
-        "output": OUTPUTS[OUTPUT_OF[name]],
-        "low": round(min(low, -0.01), 4),
-        "high": round(max(high, 0.01), 4),
-        "held_out": "networks" if split.name == "architecture" else "rows",
-        "measured": [
-            [*map(str, key), int(low_), int(high_), int(n)]
-            for key, (low_, high_, n) in zip(software.index, software.to_numpy(), strict=True)
-        ],
-        "networks": sorted(set(rows.architecture)) if split.name == "random" else [],
-        "test": {
-            "rows": len(split.test),
-            "mape": round(float(errors.mean()), 4),
-            "median_ape": round(float(np.median(errors)), 4),
-            "within_10_percent": round(float((errors <= 0.1).mean()), 4),
-            "rmse": float(np.sqrt(np.mean((predicted - measured) ** 2))),
-            "kendall_tau": round(metrics.kendall_tau(predicted, measured), 4),
-            "covered": round(float(inside.mean()), 4),
-        },
-    }

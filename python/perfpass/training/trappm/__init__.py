@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from perfpass.training.trappm.network import method
+from perfpass.training.trappm.ship import train
 
-__all__ = ["method"]
+__all__ = ["method", "train"]

@@ -23,7 +23,7 @@ from torch.nn import functional
 from perfpass.predictors import weights as stored
 from perfpass.predictors.graph_classes import Classes, union
 from perfpass.predictors.graph_network import Scaling, Spec
-from perfpass.training.graph_networks.modules import ClassTensors, Network
+from perfpass.training.graph_networks.modules import BatchNorm, ClassTensors, Network
 from perfpass.training.trappm.unlabelled import Unlabelled
 
 LAYERS = 4
@@ -35,19 +35,22 @@ NODE_FEATURES = 113
 @dataclass(frozen=True)
 class Pretraining:
     """How the encoder learns. ``latent`` wide, twice that in the first layer, as published; ``epochs``: passes over all
-    networks, each at one of its batch sizes; ``pairs`` drawn without an edge per graph.
+    networks, each at one of its batch sizes; ``pairs`` drawn without an edge per graph. ``start``: the last batch
+    norm's first scale. Embeddings are not negative, so at 1 all products are large, and what is learned first is to
+    make every embedding 0.
     """
 
     latent: int = 64
     dropout: float = 0.5
-    learning_rate: float = 2e-3
+    start: float = 0.2
+    learning_rate: float = 5e-3
     epochs: int = 24
     graphs_per_step: int = 32
     pairs: int = 256
 
 
 # As in the published code: 400 passes over all graphs, one graph a step.
-PUBLISHED = Pretraining(latent=512, learning_rate=5e-4, epochs=9600, graphs_per_step=1)
+PUBLISHED = Pretraining(latent=512, start=1.0, learning_rate=5e-4, epochs=9600, graphs_per_step=1)
 
 
 def spec(shape: Pretraining) -> Spec:
@@ -169,8 +172,15 @@ def scaling(graphs: Unlabelled) -> Scaling:
 
 def random_encoder(graphs: Unlabelled, shape: Pretraining, seed: int) -> Encoder:
     """An encoder that learned nothing: weights as initialised."""
+    return Encoder(shape, scaling(graphs), _initialised(shape, seed).weights(), [], 0)
+
+
+def _initialised(shape: Pretraining, seed: int) -> Network:
     torch.manual_seed(seed)
-    return Encoder(shape, scaling(graphs), Network(spec(shape)).weights(), [], 0)
+    network = Network(spec(shape))
+    norms = [module for module in network.graph if isinstance(module, BatchNorm)]
+    torch.nn.init.constant_(norms[-1].weight, shape.start)
+    return network
 
 
 def pretrain(
@@ -178,8 +188,7 @@ def pretrain(
 ) -> Encoder:
     """Learn to tell edges from pairs without one. ``journal``: where a stopped run goes on, with a new Adam."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    torch.manual_seed(seed)
-    network, of_nodes = Network(spec(shape)).to(device), scaling(graphs)
+    network, of_nodes = _initialised(shape, seed).to(device), scaling(graphs)
     history: list[dict[str, float]] = []
     if journal is not None and journal.is_file():
         before = Encoder.read(journal)

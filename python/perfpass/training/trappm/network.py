@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from perfpass.errors import ArgumentError
-from perfpass.predictors.graph_classes import Classes
+from perfpass.predictors.graph_classes import Classes, first_rounds
 from perfpass.predictors.graph_network import GraphNetwork, Spec
 from perfpass.predictors.run_features import RUN_FEATURES
 from perfpass.training.comparison.graphs import Graphs, Key
@@ -90,15 +90,14 @@ class EncodedPool(ClassPool):
         instance = (key, batch)
         if instance not in self._found:
             found, statics = self._inner.at(key, batch)
-            embedding = self._encoder.readout(replace(found, nodes=self._scaling(found.nodes)))[0]
-            self._found[instance] = first_rounds(found, _GRAPH_LAYERS), np.concatenate([statics, embedding])
+            both = np.concatenate([statics, self.embedding(key, batch)])
+            self._found[instance] = first_rounds(found, _GRAPH_LAYERS), both
         return self._found[instance]
 
-
-def first_rounds(found: Classes, rounds: int) -> Classes:
-    """The classes of one graph after fewer rounds."""
-    levels = found.levels[: rounds + 1]
-    return Classes(found.nodes, levels, np.zeros(len(levels[-1]), dtype=np.int64))
+    def embedding(self, key: Key, batch: int) -> np.ndarray:
+        """[L] the sum of the encoder's embeddings of all nodes."""
+        found = self._inner.at(key, batch)[0]
+        return self._encoder.readout(replace(found, nodes=self._scaling(found.nodes)))[0]
 
 
 @lru_cache(maxsize=4)
@@ -116,7 +115,7 @@ def _encoded_pool(graphs: Graphs, encoder: Encoder) -> EncodedPool:
 class Trappm:
     """One of KINDS, a model per task. ``everything``: the encoder saw the graphs of networks held out, too.
 
-    ``settings``: None takes as many steps on every task.
+    ``settings``: None takes as many steps on every task. ``frozen``: an encoder that is there already.
     """
 
     name: str
@@ -125,11 +124,14 @@ class Trappm:
     pretraining: Pretraining = field(default_factory=Pretraining)
     encoder_seed: int = pretrained.SEEDS[0]
     everything: bool = False
+    frozen: Encoder | None = None
     journal: Path | None = None
     quiet: bool = True
 
     def encoder(self, graphs: Graphs) -> Encoder:
         """Pre-trained, or as initialised."""
+        if self.frozen is not None:
+            return self.frozen
         untrained = self.name == "trappm-random"
         return pretrained.encoder(
             graphs, self.pretraining, self.encoder_seed, everything=self.everything, untrained=untrained
