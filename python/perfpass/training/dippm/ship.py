@@ -6,7 +6,6 @@ import os
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -15,7 +14,6 @@ from perfpass.predictors.run_features import RUN_FEATURES
 from perfpass.records import graph_cache
 from perfpass.training.comparison import tasks
 from perfpass.training.comparison.graphs import Graphs
-from perfpass.training.comparison.tasks import Split, Task
 from perfpass.training.dippm.network import (
     OUTPUT_OF,
     OUTPUTS,
@@ -23,13 +21,10 @@ from perfpass.training.dippm.network import (
     PUBLISHED_SHAPE,
     SCHEMA,
     Dippm,
-    FittedNetwork,
     scalings_arrays,
 )
+from perfpass.training.graph_networks import held_out
 from perfpass.training.graph_networks.grading import grade
-
-# Memory and energy were measured of so few networks that none can be spared: rows are set aside there, not networks.
-_BY_NETWORK = ("latency", "training_step")
 
 
 def train(
@@ -54,7 +49,8 @@ def train(
     if published:
         method = replace(method, shape=PUBLISHED_SHAPE, settings=PUBLISHED_SETTINGS)
     graphs = Graphs()
-    parts = {task: _parts(tasks.load(task, records).traced(graphs, quiet=quiet), seed) for task in tasks.TASKS}
+    known = [tasks.load(task, records).traced(graphs, quiet=quiet) for task in tasks.TASKS]
+    parts = {task.name: (task, held_out.split(task, graphs, seed)) for task in known}
     started = time.process_time()
     fitted = method.learn(
         [task.subset(split.train) for task, split in parts.values()],
@@ -96,16 +92,3 @@ def train(
     if journal.is_file():
         os.unlink(journal)
     return place
-
-
-def _parts(task: Task, seed: int) -> tuple[Task, Split]:
-    wanted = "architecture" if task.name in _BY_NETWORK else "random"
-    if task.name == "training_step":
-        # The networks of the latency split, so that no network is held out of one and learned in the other.
-        latency = tasks.load("latency")
-        split = next(s for s in latency.splits(seed) if s.name == wanted)
-        held = {part: set(latency.rows.architecture.iloc[getattr(split, part)]) for part in ("valid", "test")}
-        at = {part: task.rows.architecture.isin(names).to_numpy() for part, names in held.items()}
-        rest = ~at["valid"] & ~at["test"]
-        return task, Split(wanted, np.flatnonzero(rest), np.flatnonzero(at["valid"]), np.flatnonzero(at["test"]))
-    return task, next(s for s in task.splits(seed) if s.name == wanted)

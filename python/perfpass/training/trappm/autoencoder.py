@@ -106,9 +106,10 @@ def non_edges(on: Classes, per_graph: int, generator: np.random.Generator) -> Pa
     first, second = drawn(), drawn()
     linked = edges(on)
     keys, place = np.unique(linked.first * len(at) + linked.second, return_inverse=True)
-    multiplicity = np.bincount(place, weights=linked.weight)
+    # A last key that no pair has, so that every pair finds a place.
+    keys, multiplicity = np.append(keys, len(at) ** 2), np.append(np.bincount(place, weights=linked.weight), 0.0)
     wanted = first * len(at) + second
-    found = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    found = np.searchsorted(keys, wanted)
     between = np.where(keys[found] == wanted, multiplicity[found], 0.0)
     taken = between + np.where(first == second, count[first], 0.0)
     free = np.clip(1.0 - taken / (count[first] * count[second]), 0.0, 1.0)

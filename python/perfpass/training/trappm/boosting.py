@@ -89,7 +89,5 @@ def _grown(
     stopping: dict[str, Any] = {}
     if judged is not None:
         stopping = {"evals": [(xgboost.DMatrix(*judged), "valid")], "early_stopping_rounds": _PATIENCE}
-    found = xgboost.train(
-        chosen, xgboost.DMatrix(x, target), rounds, xgb_model=after, verbose_eval=False, **stopping
-    )
+    found = xgboost.train(chosen, xgboost.DMatrix(x, target), rounds, xgb_model=after, verbose_eval=False, **stopping)
     return found[: found.best_iteration + 1] if judged is not None else found

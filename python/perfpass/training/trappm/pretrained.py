@@ -11,36 +11,19 @@ from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
 
-import numpy as np
-
 from perfpass.records import graph_cache
 from perfpass.training.comparison import tasks
 from perfpass.training.comparison.graphs import Graphs, Key
-from perfpass.training.comparison.tasks import Split, Task
+from perfpass.training.graph_networks import held_out
 from perfpass.training.trappm.autoencoder import ROUNDS, Encoder, Pretraining, pretrain, random_encoder
 from perfpass.training.trappm.unlabelled import BATCHES, Unlabelled, networks
 
 SEEDS: tuple[int, ...] = (1337, 1338, 1339, 1340, 1341)
 
 
-@lru_cache(maxsize=2)
-def held_out(graphs: Graphs, seed: int = 0) -> dict[str, frozenset[str]]:
-    """The architectures that the latency task's architecture split chooses on (valid) and judges on (test)."""
-    task = tasks.load("latency").traced(graphs, quiet=True)
-    split = next(s for s in task.splits(seed) if s.name == "architecture")
-    return {part: frozenset(task.rows.architecture.iloc[getattr(split, part)]) for part in ("valid", "test")}
-
-
-def split(task: Task, graphs: Graphs, seed: int = 0) -> Split:
-    """`held_out` as a split of another task, so that no network is held out of one and learned in the other."""
-    at = {part: task.rows.architecture.isin(names).to_numpy() for part, names in held_out(graphs, seed).items()}
-    rest = ~at["valid"] & ~at["test"]
-    return Split("architecture", *(np.flatnonzero(rows) for rows in (rest, at["valid"], at["test"])))
-
-
 def learned_from(graphs: Graphs, *, everything: bool = False) -> list[Key]:
-    """The networks that the encoder sees: those of `held_out` only where ``everything`` is asked for."""
-    held = frozenset().union(*held_out(graphs).values())
+    """The networks that the encoder sees: those that are held out only where ``everything`` is asked for."""
+    held = frozenset().union(*held_out.architectures(graphs).values())
     known = networks(graphs)
     rows = tasks.load("latency")
     out = {key for key, name in zip(rows.keys, rows.rows.architecture, strict=True) if name in held}

@@ -16,15 +16,12 @@ from perfpass.predictors.run_features import RUN_FEATURES
 from perfpass.records import graph_cache
 from perfpass.training.comparison import tasks
 from perfpass.training.comparison.graphs import Graphs
-from perfpass.training.comparison.tasks import Split, Task
-from perfpass.training.graph_networks.fitted import FittedNetwork, scalings_arrays
+from perfpass.training.graph_networks import held_out
+from perfpass.training.graph_networks.fitted import scalings_arrays
 from perfpass.training.graph_networks.grading import grade
-from perfpass.training.trappm import autoencoder, pretrained
+from perfpass.training.trappm import autoencoder
 from perfpass.training.trappm.network import PUBLISHED_SETTINGS, PUBLISHED_SHAPE, Trappm
 from perfpass.training.trappm.unlabelled import SCHEMA
-
-# Memory and energy were measured of so few networks that none can be spared: rows are set aside there, not networks.
-_BY_NETWORK = ("latency", "training_step")
 
 
 def train(
@@ -47,9 +44,7 @@ def train(
     place = artefacts.shipped(name) if output is None else Path(output)
     method = Trappm(name, quiet=quiet)
     if published:
-        method = replace(
-            method, shape=PUBLISHED_SHAPE, settings=PUBLISHED_SETTINGS, pretraining=autoencoder.PUBLISHED
-        )
+        method = replace(method, shape=PUBLISHED_SHAPE, settings=PUBLISHED_SETTINGS, pretraining=autoencoder.PUBLISHED)
     graphs = Graphs()
     encoder = _rounded(method.encoder(graphs))
     method = replace(method, frozen=encoder)
@@ -61,7 +56,7 @@ def train(
     rows, spec, parameters = 0, {}, int(sum(values.size for values in encoder.weights.values()))
     for task_name in tasks.TASKS:
         task = tasks.load(task_name, records).traced(graphs, quiet=quiet)
-        split = _split(task, graphs, seed)
+        split = held_out.split(task, graphs, seed)
         journal = journals / f"trappm{'-published' if published else ''}-{task_name}-{seed}.safetensors"
         started = time.process_time()
         fitted = replace(method, journal=journal).fit(task, graphs, split, seed)
@@ -104,9 +99,3 @@ def _rounded(encoder: autoencoder.Encoder) -> autoencoder.Encoder:
         encoder,
         weights={key: values.astype(np.float16).astype(np.float32) for key, values in encoder.weights.items()},
     )
-
-
-def _split(task: Task, graphs: Graphs, seed: int) -> Split:
-    if task.name in _BY_NETWORK:
-        return pretrained.split(task, graphs, seed)
-    return next(s for s in task.splits(seed) if s.name == "random")

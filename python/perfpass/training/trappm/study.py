@@ -21,6 +21,7 @@ from perfpass.records.location import data_directory
 from perfpass.training.comparison import tasks
 from perfpass.training.comparison.graphs import Graphs
 from perfpass.training.comparison.tasks import Task
+from perfpass.training.graph_networks import held_out
 from perfpass.training.graph_networks.grading import errors
 from perfpass.training.trappm import pretrained, tsne
 from perfpass.training.trappm.network import EncodedPool, Trappm, method
@@ -56,7 +57,7 @@ class Journal:
 
 def fitted(kind: str, seed: int, task: Task, graphs: Graphs, **options: Any) -> dict[str, Any]:
     """Errors on architectures that neither the encoder nor the regressor saw, and the validation error by epoch."""
-    split = pretrained.split(task, graphs)
+    split = held_out.split(task, graphs)
     found: Any = method(kind)
     if isinstance(found, Trappm):
         found = replace(found, encoder_seed=seed, **options)
