@@ -23,6 +23,10 @@ class Fitted(Protocol):
         """[len(rows)] predictions in the task's unit, for indices of the task's rows."""
         ...
 
+    def adapted(self, rows: np.ndarray, seed: int = 0) -> Fitted:
+        """The same predictor after it has also learned from ``rows``, a few measurements of a new device."""
+        ...
+
 
 class Method(Protocol):
     """A way to predict; one object serves many splits."""
@@ -36,6 +40,8 @@ class Method(Protocol):
 
 # Modules with ``method(name) -> Method``.
 METHODS: dict[str, str] = {
+    "perfpass": "perfpass.training.comparison.ours",
+    **dict.fromkeys(("constant", "roofline", "boosting"), "perfpass.training.comparison.baselines"),
     **dict.fromkeys(("dippm", "dippm-gat", "dippm-gcn", "dippm-gin", "dippm-mlp"), "perfpass.training.dippm"),
     **dict.fromkeys(
         ("trappm", "trappm-random", "trappm-nnlqp", "trappm-mlp", "trappm-boosting"), "perfpass.training.trappm"
