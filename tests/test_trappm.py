@@ -250,7 +250,7 @@ def test_two_clusters_stay_apart_in_the_picture(tmp_path):
     names = ["a"] * 30 + ["b"] * 30
     near = tsne.affinities(points, 10.0)
     assert near.sum() == pytest.approx(1.0) and near[:30, 30:].sum() < 1e-3
-    places = tsne.tsne(points, perplexity=10.0, iterations=250)
+    places = tsne.tsne(points, perplexity=10.0, iterations=300)
     assert tsne.neighbours_alike(places, names) == 1.0 == tsne.neighbours_alike(points, names)
     tsne.picture(places, names, tmp_path / "picture.png")
     assert (tmp_path / "picture.png").stat().st_size > 2000
@@ -292,7 +292,9 @@ def test_the_autoencoder_learns_to_tell_edges_from_pairs_without_one(small, tmp_
     from perfpass.training.trappm.autoencoder import Encoder
 
     encoder = small[3]
-    assert encoder.history[-1]["loss"] < 1.3 < encoder.history[0]["loss"]
+    # Embeddings of 0 say nothing, and cost 2 log 2.
+    losses = [entry["loss"] for entry in encoder.history]
+    assert np.mean(losses[-10:]) < 2 * np.log(2) - 0.03
     assert encoder.graphs == len(small[2])
     encoder.write(tmp_path / "encoder.safetensors")
     again = Encoder.read(tmp_path / "encoder.safetensors")

@@ -12,11 +12,11 @@ from perfpass.errors import ArgumentError
 
 
 def tsne(
-    points: np.ndarray, *, perplexity: float = 30.0, iterations: int = 500, rate: float = 200.0, seed: int = 0
+    points: np.ndarray, *, perplexity: float = 30.0, iterations: int = 500, seed: int = 0
 ) -> np.ndarray:
     """[N, 2] places in the plane for ``points`` [N, D]; exact, so O(N^2) an iteration.
 
-    Early exaggeration 12 for the first fifth of the iterations; momentum 0.5, then 0.8.
+    Early exaggeration 12 for the first fifth of the iterations; momentum 0.5, then 0.8; the step grows with N.
     """
     n = len(points)
     if n < 3 * perplexity:
@@ -24,7 +24,7 @@ def tsne(
     joint = affinities(points, perplexity)
     places = np.random.default_rng(seed).normal(0.0, 1e-4, (n, 2))
     velocity = np.zeros_like(places)
-    early = iterations // 5
+    early, rate = iterations // 5, max(n / 12.0, 10.0)
     for step in range(iterations):
         near = 1.0 / (1.0 + _squared_distances(places))
         np.fill_diagonal(near, 0.0)
