@@ -43,6 +43,9 @@ METHODS: dict[str, str] = {
     "perfpass": "perfpass.training.comparison.ours",
     **dict.fromkeys(("constant", "roofline", "boosting"), "perfpass.training.comparison.baselines"),
     **dict.fromkeys(("dippm", "dippm-gat", "dippm-gcn", "dippm-gin", "dippm-mlp"), "perfpass.training.dippm"),
+    **dict.fromkeys(
+        ("trappm", "trappm-random", "trappm-nnlqp", "trappm-mlp", "trappm-boosting"), "perfpass.training.trappm"
+    ),
 }
 
 
