@@ -11,6 +11,7 @@ from perfpass.measure.roofline_figure import save
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
 _KINDS = {"random": "o", "architecture": "s", "family": "^", "device": "x"}
 _DASHES = ("-", "--", ":")
+_TICKS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
 
 def draw(content: dict[str, Any], folder: Path) -> None:
@@ -35,14 +36,21 @@ def _errors(content: dict[str, Any]) -> Any:
                 at = [names.index(c["predictor"]) for c in cells]
                 axis.scatter([c["mape_pct"] for c in cells], at, marker=marker, color=colour, s=26, label=kind)
         axis.set(xscale="log", xlabel="MAPE, %")
+        _label(axis.xaxis, axis.get_xlim())
         axis.set_title(task.replace("_", " "), fontsize=10)
-        axis.grid(axis="x", which="both", linewidth=0.3)
-        axis.grid(axis="y", linewidth=0.3)
+        axis.grid(linewidth=0.3)
     axes[0].set_yticks(range(len(names)), names, fontsize=8)
     axes[0].invert_yaxis()
     handles, labels = max((a.get_legend_handles_labels() for a in axes), key=lambda found: len(found[1]))
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), fontsize=8, frameon=False)
     return figure
+
+
+def _label(axis: Any, limits: tuple[float, float]) -> None:
+    """Plain numbers on a logarithmic axis."""
+    ticks = [t for t in _TICKS if limits[0] <= t <= limits[1]]
+    axis.set_ticks(ticks, [str(t) for t in ticks], fontsize=8)
+    axis.set_ticks([], minor=True)
 
 
 def _curves(content: dict[str, Any]) -> Any:
@@ -66,8 +74,9 @@ def _curves(content: dict[str, Any]) -> Any:
                 )  # fmt: skip
                 axis.set_xticks(range(len(points)), [str(p["size"]) for p in points])
         axis.set(yscale="log", xlabel="records of the device", ylabel="MAPE, %")
+        _label(axis.yaxis, axis.get_ylim())
         axis.set_title(f"{device}, {task.replace('_', ' ')}", fontsize=10)
-        axis.grid(which="both", linewidth=0.3)
+        axis.grid(linewidth=0.3)
     for axis in axes[len(panels) :]:
         axis.set_axis_off()
     handles, labels = max((a.get_legend_handles_labels() for a in axes), key=lambda found: len(found[1]))

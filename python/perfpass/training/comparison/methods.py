@@ -49,6 +49,15 @@ METHODS: dict[str, str] = {
 }
 
 
+# The tasks that a method is made for, where it is not all of `tasks.TASKS`.
+MADE_FOR: dict[str, tuple[str, ...]] = {}
+
+
+def made_for(name: str, task: str) -> bool:
+    """Whether a method speaks of a task at all."""
+    return name not in MADE_FOR or task in MADE_FOR[name]
+
+
 def method(name: str) -> Any:
     """A method by name. Raises ArgumentError for an unknown one."""
     if name not in METHODS:

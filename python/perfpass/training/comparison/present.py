@@ -168,7 +168,7 @@ def overview(content: dict[str, Any], task: str) -> str:
     lines = ["| " + " | ".join(["MAPE, %", *splits]) + " |", "|---|" + "---:|" * len(splits)]
     rows = " | ".join(str(content["tasks"][task]["splits"][s]["test"]) for s in splits)
     lines.append(f"| rows judged | {rows} |")
-    for predictor in content["predictors"]:
+    for predictor in [p for p in content["predictors"] if methods.made_for(p, task)]:
         shown = [_percent(of[predictor, s]["mape_pct"]) if (predictor, s) in of else "-" for s in splits]
         lines.append(f"| {predictor} | " + " | ".join(shown) + " |")
     return "\n".join(lines)

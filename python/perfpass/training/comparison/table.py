@@ -156,7 +156,7 @@ def cells(
             by_kind[name.partition(" ")[0]].append(name)
         rows = task_of(task).rows.device.value_counts()
         by_kind["device"] = sorted(by_kind["device"], key=lambda name: -rows[name.removeprefix("device ")])[:devices]
-        for predictor in [p for p in methods.METHODS if p in predictors]:
+        for predictor in [p for p in methods.METHODS if p in predictors and methods.made_for(p, task)]:
             found += [Cell(predictor, task, name, seed) for kind in kinds for name in by_kind[kind]]
     return sorted(found, key=lambda cell: bool(cell.device))
 

@@ -11,9 +11,7 @@ import numpy as np
 from perfpass.errors import ArgumentError
 
 
-def tsne(
-    points: np.ndarray, *, perplexity: float = 30.0, iterations: int = 500, seed: int = 0
-) -> np.ndarray:
+def tsne(points: np.ndarray, *, perplexity: float = 30.0, iterations: int = 500, seed: int = 0) -> np.ndarray:
     """[N, 2] places in the plane for ``points`` [N, D]; exact, so O(N^2) an iteration.
 
     Early exaggeration 12 for the first fifth of the iterations; momentum 0.5, then 0.8; the step grows with N.
