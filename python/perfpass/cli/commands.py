@@ -257,12 +257,36 @@ def _train_predictor(options: Any) -> int:
 def evaluate(options: Any) -> int:
     """`perfpass evaluate`."""
     run = _training("evaluate")
-    report = run(options.records, options.area, output=options.output, seed=options.seed)
+    report = (
+        _compare(options)
+        if options.predictors
+        else run(options.records, options.area, output=options.output, seed=options.seed)
+    )
     if options.json:
         _print_json(report.to_dict())
     else:
         print(report)
     return 0
+
+
+def _compare(options: Any) -> Any:
+    """Predictors side by side."""
+    from perfpass.training.comparison.evaluate import evaluate as compare
+
+    if options.area or options.records:
+        raise ArgumentError("--predictors compares on the repository's records: leave out --area and --records")
+    return compare(
+        options.predictors,
+        task_names=options.tasks,
+        splits=options.splits,
+        devices=options.devices,
+        journal=options.journal,
+        output=options.output,
+        seed=options.seed,
+        jobs=options.jobs,
+        adaptation=options.adaptation,
+        fit=not options.tables_only,
+    )
 
 
 def _training(name: str) -> Any:

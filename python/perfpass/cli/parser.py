@@ -545,9 +545,19 @@ def _add_evaluate(commands: Any) -> None:
         "evaluate",
         _lazy("evaluate"),
         "grade the predictors on held-out records: unseen models, families and devices",
-        "examples:\n  perfpass evaluate --area vision --json\n  perfpass evaluate --output results",
+        "examples:\n  perfpass evaluate --area vision --json\n  perfpass evaluate --output results\n"
+        "  perfpass evaluate --predictors all --adaptation --jobs 2      every predictor side by side",
     )
     _add_areas(command)
+    compared = command.add_argument_group("predictors side by side (docs/comparison.md)")
+    compared.add_argument("--predictors", type=_texts, metavar="P,..", help="compare these instead: all, or a list")
+    compared.add_argument("--tasks", type=_texts, metavar="T,..", help="latency, training_step, ... (default: all)")
+    compared.add_argument("--splits", type=_texts, metavar="S,..", help="random, architecture, family, device (all)")
+    compared.add_argument("--devices", type=_whole, metavar="N", help="at most N unseen devices of each task")
+    compared.add_argument("--adaptation", action="store_true", help="also curves of 0 to 128 records of a new device")
+    compared.add_argument("--journal", metavar="FILE", help="what is fitted is kept there; an interrupted run goes on")
+    compared.add_argument("--jobs", type=_whole, default=1, metavar="N", help="processes (default: 1)")
+    compared.add_argument("--tables-only", action="store_true", help="fit nothing: write the tables of the journal")
     command.add_argument("--json", action="store_true", help="JSON on stdout instead of tables")
     command.add_argument("--output", metavar="DIR", help="also write AREA.md, AREA.json and AREA.png there")
 

@@ -154,6 +154,12 @@ def whole(nodes: np.ndarray, edge_index: np.ndarray, rounds: int) -> Classes:
     return Classes(nodes, (Level(one), *(level for _ in range(rounds))), np.zeros(len(nodes), dtype=np.int64))
 
 
+def first_rounds(found: Classes, rounds: int) -> Classes:
+    """The classes of one graph after fewer rounds."""
+    levels = found.levels[: rounds + 1]
+    return Classes(found.nodes, levels, np.zeros(len(levels[-1]), dtype=np.int64))
+
+
 def union(parts: Sequence[Classes]) -> Classes:
     """The disjoint union of graphs with as many rounds, in order."""
     levels: list[Level] = []

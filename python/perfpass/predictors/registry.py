@@ -24,6 +24,10 @@ PREDICTORS: dict[str, tuple[str, str | None]] = {
         "GraphSAGE over the operator graph (Panner Selvam and Brorsson, Euro-Par 2023), trained on our records",
         "perfpass.predictors.dippm",
     ),
+    "trappm": (
+        "GraphSAGE beside a pre-trained graph autoencoder (Panner Selvam and Brorsson, 2023), trained on our records",
+        "perfpass.predictors.trappm",
+    ),
 }
 
 

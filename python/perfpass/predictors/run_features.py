@@ -25,10 +25,18 @@ _STATES = {"momentum": 1, "sgd_momentum": 1, "adam": 2, "adamw": 2, "adadelta": 
 
 
 def run_features(
-    device: Device, *, precision: str, runtime: str, layout: str, mode: str, optimizer: str | None = None
+    device: Device,
+    *,
+    precision: str,
+    runtime: str,
+    layout: str,
+    mode: str,
+    optimizer: str | None = None,
+    power_limit_w: float | None = None,
 ) -> np.ndarray:
     """[len(RUN_FEATURES)] float32; rates, sizes and clocks as natural logarithms.
 
+    ``power_limit_w``: what was set, where it is not the device's own.
     Where a device has no rate of its own for a precision (or a lower one than for fp32), libraries compute in fp32.
     """
     counted_as, rate = PRECISIONS[precision]
@@ -36,7 +44,8 @@ def run_features(
     peak = device.peak_flops.get(rate, fp32)
     figures = (
         *(peak if rate == "fp64" else max(peak, fp32), fp32, device.memory_bandwidth_bytes_s, device.memory_bytes),
-        *(max(device.l2_bytes, device.l3_bytes), device.sm_count, device.clock_hz, device.power_limit_w),
+        *(max(device.l2_bytes, device.l3_bytes), device.sm_count, device.clock_hz),
+        power_limit_w or device.power_limit_w,
     )
     flags = (
         *(device.is_gpu, counted_as == "float64", counted_as == "float32", precision in _AUTOCAST),

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import sys
 from collections import OrderedDict
 from collections.abc import Iterable
+from importlib import metadata
+from pathlib import Path
 
 from perfpass.errors import PerfPassError, UnsupportedError
 from perfpass.graph import OpGraph
@@ -34,11 +37,39 @@ def _quiet_worker() -> None:
     torch.set_num_threads(1)
 
 
+def _refused_path() -> Path:
+    """Networks that these versions of the libraries cannot trace, with the reasons."""
+    versions = []
+    for name in ("torch", "torchvision", "timm", "transformers"):
+        try:
+            versions.append(metadata.version(name).partition("+")[0])
+        except metadata.PackageNotFoundError:
+            versions.append("none")
+    return graph_cache.directory() / f"refused-{'-'.join(versions)}.json"
+
+
+def _refused() -> dict[Key, str]:
+    try:
+        entries = json.loads(_refused_path().read_text(encoding="utf-8"))
+        return {(str(source), str(model), int(size)): str(reason) for source, model, size, reason in entries}
+    except (OSError, ValueError, TypeError):
+        return {}  # a cache: what cannot be read is found out again
+
+
+def _note_refused(failures: dict[Key, str]) -> None:
+    path = _refused_path()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(f".{os.getpid()}.partial")
+    entries = [[*key, reason] for key, reason in sorted((_refused() | failures).items())]
+    partial.write_text(json.dumps(entries), encoding="utf-8")
+    partial.replace(path)
+
+
 class Graphs:
     """Graphs by key and batch size. Networks that could not be traced are in ``failures``, with the reason."""
 
     def __init__(self) -> None:
-        self.failures: dict[Key, str] = {}
+        self.failures: dict[Key, str] = _refused()
         self._stored: OrderedDict[Key, graph_cache.Stored] = OrderedDict()
 
     def ensure(self, keys: Iterable[Key], *, jobs: int = 2, quiet: bool = False) -> list[Key]:
@@ -52,6 +83,7 @@ class Graphs:
                         self.failures[key] = reason
                     if not quiet and (done % 100 == 0 or done == len(missing)):
                         print(f"traced {done} of {len(missing)}, {len(self.failures)} failed", file=sys.stderr)
+            _note_refused({key: self.failures[key] for key in missing if key in self.failures})
         return [k for k in wanted if k not in self.failures]
 
     def at(self, key: Key, batch: int) -> OpGraph:

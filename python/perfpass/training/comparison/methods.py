@@ -23,6 +23,10 @@ class Fitted(Protocol):
         """[len(rows)] predictions in the task's unit, for indices of the task's rows."""
         ...
 
+    def adapted(self, rows: np.ndarray, seed: int = 0) -> Fitted:
+        """The same predictor after it has also learned from ``rows``, a few measurements of a new device."""
+        ...
+
 
 class Method(Protocol):
     """A way to predict; one object serves many splits."""
@@ -35,9 +39,23 @@ class Method(Protocol):
 
 
 # Modules with ``method(name) -> Method``.
-METHODS: dict[str, str] = dict.fromkeys(
-    ("dippm", "dippm-gat", "dippm-gcn", "dippm-gin", "dippm-mlp"), "perfpass.training.dippm"
-)
+METHODS: dict[str, str] = {
+    "perfpass": "perfpass.training.comparison.ours",
+    **dict.fromkeys(("constant", "roofline", "boosting"), "perfpass.training.comparison.baselines"),
+    **dict.fromkeys(("dippm", "dippm-gat", "dippm-gcn", "dippm-gin", "dippm-mlp"), "perfpass.training.dippm"),
+    **dict.fromkeys(
+        ("trappm", "trappm-random", "trappm-nnlqp", "trappm-mlp", "trappm-boosting"), "perfpass.training.trappm"
+    ),
+}
+
+
+# The tasks that a method is made for, where it is not all of `tasks.TASKS`.
+MADE_FOR: dict[str, tuple[str, ...]] = {}
+
+
+def made_for(name: str, task: str) -> bool:
+    """Whether a method speaks of a task at all."""
+    return name not in MADE_FOR or task in MADE_FOR[name]
 
 
 def method(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""What is compared: four quantities, the records that measured them, and the splits that all predictors share.
+"""What is compared: five quantities, the records that measured them, and the splits that all predictors share.
 
 A task's rows name a network (`graphs.Key`) and how it ran; graphs come from `graphs.Graphs`. Every method learns from
 ``Split.train``, may look at ``Split.valid`` (settings, early stopping), and is judged on ``Split.test``.
@@ -20,11 +20,13 @@ from perfpass.training.comparison.graphs import Graphs, Key
 if TYPE_CHECKING:
     import pandas
 
-TASKS: tuple[str, ...] = ("latency", "training_step", "memory", "energy")
+TASKS: tuple[str, ...] = ("latency", "training_step", "memory", "energy", "power")
 # Shares of the groups that are judged on and that settings are chosen on.
 _TEST, _VALID = 0.2, 0.1
-# Fewer rows than this on a device say little of how well an unseen device is predicted.
-_LEAST_DEVICE_ROWS = 150
+# Fewer rows on a device than this (and than a share of a small task) say little of how well it is predicted unseen.
+_LEAST_DEVICE_ROWS, _LEAST_DEVICE_SHARE = 150, 0.15
+# Of so few families none can be spared to choose settings on.
+_FEW_FAMILIES = 10
 # Measurements of a device that an adaptation may learn from.
 ADAPTATION_SIZES: tuple[int, ...] = (0, 8, 16, 32, 64, 128)
 
@@ -44,7 +46,8 @@ class Task:
     """N measurements of one quantity.
 
     ``rows`` [N]: source, model, img_size, batch, device (catalogue id), precision, runtime, layout, optimizer ("" for
-    inference), architecture, family. ``value`` [N] above 0, in ``unit``.
+    inference), power_limit_w (NaN: the device's own), architecture, family, and record, the place of the row in what
+    its area learns from. ``value`` [N] above 0, in ``unit``.
     """
 
     name: str
@@ -71,11 +74,13 @@ class Task:
         return replace(self, rows=self.rows.iloc[index].reset_index(drop=True), value=self.value[index])
 
     def splits(self, seed: int = 0) -> Iterator[Split]:
-        """Random rows; architectures apart; families apart; each well-measured device unseen."""
+        """Random rows; architectures apart; families apart (where those are not the same); each well-measured device
+        unseen.
+        """
         rows = self.rows
         yield self._by_group("random", np.arange(len(self)).astype(str), seed)
         for name in ("architecture", "family"):
-            if rows[name].nunique() >= 5:
+            if rows[name].nunique() >= 5 and not (name == "family" and (rows.family == rows.architecture).all()):
                 yield self._by_group(name, rows[name].to_numpy(str), seed)
         for device in self.devices():
             yield self.without_device(device, seed)
@@ -83,17 +88,21 @@ class Task:
     def devices(self) -> list[str]:
         """Devices with enough rows to be judged on, if others remain to learn from."""
         counts = self.rows.device.value_counts()
-        return sorted(d for d, n in counts.items() if n >= _LEAST_DEVICE_ROWS and len(self) - n >= _LEAST_DEVICE_ROWS)
+        least = min(_LEAST_DEVICE_ROWS, _LEAST_DEVICE_SHARE * len(self))
+        return sorted(d for d, n in counts.items() if n >= least and len(self) - n >= least)
 
     def without_device(self, device: str, seed: int = 0) -> Split:
-        """No row of ``device`` to learn from; families of the others are set aside to choose on."""
+        """No row of ``device`` to learn from; families of the others are set aside to choose on (of few, rows)."""
         is_test = (self.rows.device == device).to_numpy()
         if not is_test.any() or is_test.all():
             raise ArgumentError(
                 f"{self.name}: no rows on {device} beside others; {', '.join(self.devices())} have some"
             )
         rest = np.flatnonzero(~is_test)
-        group = _drawn(self.rows.family.to_numpy(str)[rest], seed) < _VALID
+        family = self.rows.family.to_numpy(str)[rest]
+        if len(np.unique(family)) < _FEW_FAMILIES:
+            family = rest.astype(str)
+        group = _drawn(family, seed) < _VALID
         return Split(f"device {device}", rest[~group], rest[group], np.flatnonzero(is_test))
 
     def adaptation(self, device: str, size: int, seed: int = 0) -> Split:
@@ -115,7 +124,11 @@ class Task:
 
     def _by_group(self, name: str, group: np.ndarray, seed: int) -> Split:
         at = _drawn(group, seed)
-        test, valid = at < _TEST, (at >= _TEST) & (at < _TEST + _VALID)
+        test = at < _TEST
+        # A large group may reach over the whole share of validation; then the next ones take its place.
+        places = np.sort(at[~test])
+        enough = places[min(int(len(self) * _VALID / 2), len(places) - 1)]
+        valid = ~test & ((at < _TEST + _VALID) | (at <= enough))
         return Split(name, np.flatnonzero(~test & ~valid), np.flatnonzero(valid), np.flatnonzero(test))
 
 
@@ -130,23 +143,27 @@ def _drawn(group: np.ndarray, seed: int) -> np.ndarray:
 
 def load(name: str, folder: Path | str | None = None) -> Task:
     """One of TASKS from the records of ``folder`` (default: the repository's). Raises FileError, ArgumentError."""
-    root = (Path(folder) if folder else data_directory()) / "records"
+    data = Path(folder) if folder else data_directory()
     if name == "latency":
-        return _vision(root, "inference", "latency")
+        return _vision(data, "inference", "latency")
     if name == "training_step":
-        return _vision(root, "training", "training_step")
+        return _vision(data, "training", "training_step")
     if name == "memory":
-        return _training_memory(root)
-    if name == "energy":
-        return _training_energy(root)
+        return _training_memory(data)
+    if name in ("energy", "power"):
+        return _training_power(data, name)
     raise ArgumentError(f"unknown task {name!r}; allowed are {', '.join(TASKS)}")
 
 
-def _vision(root: Path, mode: str, name: str) -> Task:
-    from perfpass.records import vision
+def _vision(data: Path, mode: str, name: str) -> Task:
+    """The records of networks that have an operator table, so that every predictor can have every row."""
+    from perfpass.records import tables, vision
 
-    rows = vision.load(root / "vision.parquet")
-    rows = rows[(rows["mode"] == mode) & (rows.n_devices == 1) & rows.latency_ms.notna()].reset_index(drop=True)
+    rows = vision.load(data / "records" / "vision.parquet")
+    known = tables.load(data / "graphs")
+    rows = rows[(rows["mode"] == mode) & (rows.n_devices == 1) & rows.latency_ms.notna()]
+    rows = rows[[key in known for key in zip(rows.source, rows.model, rows.img_size, strict=True)]]
+    rows = rows.reset_index(drop=True)
     return _task(name, "ms", rows, rows.latency_ms)
 
 
@@ -159,32 +176,51 @@ _BENCH_NETWORKS: dict[str, Key] = {
     "timm:focalnet_base_lrf": ("timm", "focalnet_base_lrf", 224),
     "transformers:bert": ("huggingface", "bert-base/BertForMaskedLM", 512),
 }
+# The source's ShuffleNetV2 for CIFAR (github.com/weiaicunzai/pytorch-cifar100) has a first layer that does not stride;
+# torchvision's at four times the side has the same sizes after it. BERT's length is not stated: its longest.
 _POWER_NETWORKS: dict[str, Key] = {
     "resnet50": ("torchvision", "resnet50", 224),
-    "shufflenetv2": ("torchvision", "shufflenet_v2_x1_0", 224),
+    "shufflenetv2": ("torchvision", "shufflenet_v2_x1_0", 128),
     "bert_base_uncased": ("huggingface", "bert-base/BertForSequenceClassification", 512),
 }
+# Pictures in an epoch: Russakovsky et al., ImageNet Large Scale Visual Recognition Challenge, IJCV 2015 (training set
+# of the classification task); Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009. How many
+# sequences the text data sets were cut into is not stated, so an epoch of BERT is no known number of steps.
+_PICTURES = {"imagenet": 1_281_167, "cifar100": 50_000}
 
 
-def _training_memory(root: Path) -> Task:
+def _training_memory(data: Path) -> Task:
     from perfpass.records import schema
     from perfpass.records.memory_benches import BENCHES
+    from perfpass.training.memory.dataset import bench_of
 
-    rows = schema.read(root / "training_memory.parquet", "training")
-    rows = rows[rows.model.isin([b for b in BENCHES if BENCHES[b].model in _BENCH_NETWORKS])].reset_index(drop=True)
-    keys = [_BENCH_NETWORKS[BENCHES[m].model] for m in rows.model]
+    rows = schema.read(data / "records" / "training_memory.parquet", "training")
+    rows = rows[rows.listed & rows.peak_memory_bytes.notna()]
+    rows = rows.assign(bench=[bench_of(m, p) for m, p in zip(rows.model, rows.precision, strict=True)])
+    rows = rows[rows.bench.isin(list(BENCHES))].reset_index(drop=True)
     rows = rows.assign(
-        precision=[BENCHES[m].precision for m in rows.model], optimizer=[BENCHES[m].optimizer for m in rows.model]
+        record=np.arange(len(rows)),
+        precision=[BENCHES[b].precision for b in rows.bench],
+        optimizer=[BENCHES[b].optimizer for b in rows.bench],
     )
+    rows = rows[[BENCHES[b].model in _BENCH_NETWORKS for b in rows.bench]].reset_index(drop=True)
+    keys = [_BENCH_NETWORKS[BENCHES[b].model] for b in rows.bench]
     return _task("memory", "byte", _placed(rows, keys), rows.peak_memory_bytes)
 
 
-def _training_energy(root: Path) -> Task:
+def _training_power(data: Path, name: str) -> Task:
+    """Joules of a training step, or mean watts while training."""
     from perfpass.records import schema
 
-    rows = schema.read(root / "training_power.parquet", "training")
+    rows = schema.read(data / "records" / "training_power.parquet", "training")
+    rows = rows.assign(record=np.arange(len(rows)))
     rows = rows[rows.model.isin(list(_POWER_NETWORKS))].reset_index(drop=True)
-    return _task("energy", "J", _placed(rows, [_POWER_NETWORKS[m] for m in rows.model]), rows.energy_j)
+    value = rows.power_w
+    if name == "energy":
+        rows = rows[rows.dataset.isin(list(_PICTURES))].reset_index(drop=True)
+        value = rows.energy_j / np.ceil(rows.dataset.map(_PICTURES) / rows.batch)
+    unit = "J" if name == "energy" else "W"
+    return _task(name, unit, _placed(rows, [_POWER_NETWORKS[m] for m in rows.model]), value)
 
 
 def _placed(rows: Any, keys: list[Key]) -> Any:
@@ -195,13 +231,15 @@ def _placed(rows: Any, keys: list[Key]) -> Any:
 
 _COLUMNS = (
     *("source", "model", "img_size", "batch", "device", "precision", "runtime", "layout", "optimizer"),
-    *("architecture", "family"),
+    *("power_limit_w", "architecture", "family", "record"),
 )
 
 
 def _task(name: str, unit: str, rows: Any, value: Any) -> Task:
     measured = np.asarray(value, dtype=np.float64)
     kept = np.isfinite(measured) & (measured > 0)
-    table = rows.loc[kept, list(_COLUMNS)].reset_index(drop=True)
+    if "record" not in rows:
+        rows = rows.assign(record=np.arange(len(rows)))
+    table = rows.reindex(columns=list(_COLUMNS))[kept].reset_index(drop=True)
     table["optimizer"] = table.optimizer.fillna("").astype(str)
     return Task(name, unit, table, measured[kept])

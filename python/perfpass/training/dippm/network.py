@@ -25,8 +25,8 @@ from perfpass.training.graph_networks.modules import Network
 
 SCHEMA = "dippm"
 # What the network says, and which task measured it. Steps of training have their time in the first, told by a flag.
-OUTPUTS = ("latency_ms", "peak_memory_bytes", "energy_j")
-OUTPUT_OF = {"latency": 0, "training_step": 0, "memory": 1, "energy": 2}
+OUTPUTS = ("latency_ms", "peak_memory_bytes", "energy_j", "power_w")
+OUTPUT_OF = {"latency": 0, "training_step": 0, "memory": 1, "energy": 2, "power": 3}
 KINDS = {"dippm": "sage", "dippm-gat": "gat", "dippm-gcn": "gcn", "dippm-gin": "gin", "dippm-mlp": "mlp"}
 _NODE_FEATURES, _STATICS = 32, 5
 
@@ -92,9 +92,19 @@ def _traced(name: str, graphs: Graphs) -> Task:
     return tasks.load(name).traced(graphs, quiet=True)
 
 
+# How a network goes on learning from a few records of a new device: briefly, with some of the old rows beside them.
+ADAPTATION = Settings(learning_rate=5e-4, epochs=15, graphs_per_step=16, patience=15)
+_OLD_ROWS = 256
+# What the comparison lets every network learn for, and below how many (network, batch) a step takes fewer of them.
+STEPS, _FEW_GRAPHS = 2000, 4000
+
+
 @dataclass(frozen=True, eq=False)
 class FittedNetwork:
-    """A fitted network on the rows of one task; predicts by the NumPy evaluator, as what ships does."""
+    """A fitted network on the rows of one task; predicts by the NumPy evaluator, as what ships does.
+
+    ``learned``: indices of the task's rows that it has learned from.
+    """
 
     task: Task
     network: GraphNetwork
@@ -102,6 +112,7 @@ class FittedNetwork:
     scalings: Scalings
     pool: ClassPool
     history: list[dict[str, float]]
+    learned: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     @property
     def parameters(self) -> int:
@@ -121,6 +132,26 @@ class FittedNetwork:
         """The same network for the rows of another task."""
         return replace(self, task=task)
 
+    def adapted(self, rows: np.ndarray, seed: int = 0) -> FittedNetwork:
+        """Fine-tuned on ``rows`` and some that it knows, after the output was moved by the rows' middle ratio."""
+        import torch
+
+        torch.manual_seed(seed)
+        output = OUTPUT_OF[self.task.name]
+        weights = {name: values.copy() for name, values in self.weights.items()}
+        last = max((name for name in weights if name.startswith("head.") and name.endswith(".bias")), key=_layer)
+        ratio = np.median(np.log(self.task.value[rows] / self.predict(rows)))
+        weights[last][output] += ratio / self.scalings.targets_scale[output]
+        network = Network(self.network.spec)
+        network.load(weights)
+        old = np.random.default_rng(seed).permutation(self.learned)[:_OLD_ROWS]
+        both = examples([(self.task.subset(part), output) for part in (rows, old) if len(part)], len(OUTPUTS))
+        on_graphs = bool(network.graph)
+        train = scaled(both, self.pool, self.scalings, graphs=on_graphs)
+        new = scaled(both.subset(np.arange(len(rows))), self.pool, self.scalings, graphs=on_graphs)
+        outcome = fit(network, train, new, self.scalings.targets_scale, ADAPTATION, seed=seed)
+        return replace(self.with_weights(outcome.weights), history=outcome.history)
+
     def outputs(self, rows: Examples) -> np.ndarray:
         """[R, len(OUTPUTS)] every output of some rows."""
         on_graphs = bool(self.network.spec.graph)
@@ -136,6 +167,10 @@ class FittedNetwork:
         return np.exp(np.clip(found * self.scalings.targets_scale + self.scalings.targets_mean, -30.0, 60.0))
 
 
+def _layer(name: str) -> int:
+    return int(name.split(".")[1])
+
+
 def scalings_arrays(scalings: Scalings) -> dict[str, np.ndarray]:
     """What an artefact keeps of the scalings, by name."""
     parts = {"nodes": scalings.nodes, "statics": scalings.statics}
@@ -148,19 +183,29 @@ def scalings_arrays(scalings: Scalings) -> dict[str, np.ndarray]:
 
 @dataclass(frozen=True)
 class Dippm:
-    """DIPPM or one of its variants. ``shared``: it learns from the other tasks' records too, as the published one."""
+    """DIPPM or one of its variants. ``shared``: it learns from the other tasks' records too, as the published one.
+
+    ``steps`` above 0: as many as that, in place of the settings' epochs, so that small tasks are learned as well.
+    """
 
     name: str
     shape: Shape = field(default_factory=Shape)
     settings: Settings = field(default_factory=lambda: Settings(epochs=14))
     shared: bool = True
+    steps: int = 0
     journal: Path | None = None
     quiet: bool = True
 
     def fit(self, task: Task, graphs: Graphs, split: Split, seed: int = 0) -> FittedNetwork:
         """Learn from ``split.train``, and from other tasks' records that ``split`` does not hold out."""
         parts = [task.subset(split.train), *(others(task, graphs, split) if self.shared else ())]
-        return self.learn(parts, [task.subset(split.valid)], graphs, seed).on(task)
+        method = self
+        if self.steps:
+            distinct = sum(len(set(zip(part.keys, part.rows.batch, strict=True))) for part in parts)
+            graphs_per_step = 8 if distinct < _FEW_GRAPHS else self.settings.graphs_per_step
+            epochs = -(-self.steps // -(-distinct // graphs_per_step))
+            method = self.with_options(graphs_per_step=graphs_per_step, epochs=epochs, patience=epochs)
+        return replace(method.learn(parts, [task.subset(split.valid)], graphs, seed).on(task), learned=split.train)
 
     def learn(self, train: list[Task], valid: list[Task], graphs: Graphs, seed: int = 0) -> FittedNetwork:
         """Learn from the records of several tasks, one network for all of them."""
@@ -191,6 +236,8 @@ class Dippm:
         """The same method, fitted otherwise; settings by their own names."""
         own = {name: value for name, value in changes.items() if name in self.__dataclass_fields__}
         settings = {name: value for name, value in changes.items() if name not in own}
+        if "epochs" in settings:
+            own.setdefault("steps", 0)
         return replace(self, settings=replace(self.settings, **settings), **own)
 
 
@@ -223,7 +270,10 @@ def others(task: Task, graphs: Graphs, split: Split) -> list[Task]:
 
 
 def method(name: str, **options: Any) -> Dippm:
-    """One of KINDS, with options of `Dippm`. Raises ArgumentError for another name."""
+    """One of KINDS as the comparison fits it, from one task's records; else by options of `Dippm`.
+
+    Raises ArgumentError for another name.
+    """
     if name not in KINDS:
         raise ArgumentError(f"unknown predictor {name!r}; allowed are {', '.join(KINDS)}")
-    return Dippm(name, **options)
+    return Dippm(name, **{"shared": False, "steps": STEPS, **options})

@@ -86,13 +86,14 @@ def task_runs(task: Task) -> np.ndarray:
     """[N, K] run features of a task's rows. A task but latency ran training steps."""
     mode = "inference" if task.name == "latency" else "training"
     columns = ["device", "precision", "runtime", "layout", "optimizer"]
-    distinct: dict[tuple[str, ...], np.ndarray] = {}
-    rows = list(task.rows[columns].itertuples(index=False, name=None))
+    distinct: dict[tuple[str | float, ...], np.ndarray] = {}
+    # No limit of its own is 0, which equals itself, as NaN does not.
+    rows = list(task.rows[columns].assign(limit=task.rows.power_limit_w.fillna(0.0)).itertuples(index=False, name=None))
     for row in rows:
         if row not in distinct:
-            device, precision, runtime, layout, optimizer = row
+            device, precision, runtime, layout, optimizer, limit = row
             how = {"precision": precision, "runtime": runtime, "layout": layout, "optimizer": optimizer}
-            distinct[row] = run_features(find_device(device), mode=mode, **how)
+            distinct[row] = run_features(find_device(device), mode=mode, power_limit_w=limit, **how)
     return np.stack([distinct[row] for row in rows])
 
 

@@ -1,0 +1,84 @@
+"""Pictures of the comparison: errors of every predictor by kind of split, and the adaptation curves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from perfpass.measure.roofline_figure import save
+
+# Colour-blind safe (Okabe and Ito, "Color Universal Design", 2008).
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
+_KINDS = {"random": "o", "architecture": "s", "family": "^", "device": "x"}
+_DASHES = ("-", "--", ":")
+_TICKS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+
+
+def draw(content: dict[str, Any], folder: Path) -> None:
+    """predictors.svg, and adaptation.svg where there are curves."""
+    if content["cells"]:
+        save(_errors(content), folder / "predictors.svg")
+    if content["adaptation"]:
+        save(_curves(content), folder / "adaptation.svg")
+
+
+def _errors(content: dict[str, Any]) -> Any:
+    from matplotlib.figure import Figure
+
+    shown = [task for task in content["tasks"] if any(c["task"] == task for c in content["cells"])]
+    names = [p for p in content["predictors"] if any(c["predictor"] == p for c in content["cells"])]
+    figure = Figure(figsize=(3.1 * len(shown) + 1.6, 0.27 * len(names) + 1.5), layout="constrained")
+    axes = figure.subplots(1, len(shown), sharey=True, squeeze=False)[0]
+    for axis, task in zip(axes, shown, strict=True):
+        for (kind, marker), colour in zip(_KINDS.items(), _COLOURS, strict=False):
+            cells = [c for c in content["cells"] if c["task"] == task and c["split"].partition(" ")[0] == kind]
+            if cells:
+                at = [names.index(c["predictor"]) for c in cells]
+                axis.scatter([c["mape_pct"] for c in cells], at, marker=marker, color=colour, s=26, label=kind)
+        axis.set(xscale="log", xlabel="MAPE, %")
+        _label(axis.xaxis, axis.get_xlim())
+        axis.set_title(task.replace("_", " "), fontsize=10)
+        axis.grid(linewidth=0.3)
+    axes[0].set_yticks(range(len(names)), names, fontsize=8)
+    axes[0].invert_yaxis()
+    handles, labels = max((a.get_legend_handles_labels() for a in axes), key=lambda found: len(found[1]))
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), fontsize=8, frameon=False)
+    return figure
+
+
+def _label(axis: Any, limits: tuple[float, float]) -> None:
+    """Plain numbers on a logarithmic axis."""
+    ticks = [t for t in _TICKS if limits[0] <= t <= limits[1]]
+    axis.set_ticks(ticks, [str(t) for t in ticks], fontsize=8)
+    axis.set_ticks([], minor=True)
+
+
+def _curves(content: dict[str, Any]) -> Any:
+    from matplotlib.figure import Figure
+
+    panels = list(dict.fromkeys((p["task"], p["device"]) for p in content["adaptation"]))
+    names = [n for n in content["predictors"] if any(p["predictor"] == n for p in content["adaptation"])]
+    columns = min(3, len(panels))
+    rows = -(-len(panels) // columns)
+    figure = Figure(figsize=(4.2 * columns, 3.3 * rows + 0.6), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axis, (task, device) in zip(axes, panels, strict=False):
+        for i, name in enumerate(names):
+            points = [
+                p for p in content["adaptation"] if (p["task"], p["device"], p["predictor"]) == (task, device, name)
+            ]
+            if points:
+                axis.plot(
+                    range(len(points)), [p["mape_pct"] for p in points], marker=".", linewidth=1.4, label=name,
+                    color=_COLOURS[i % len(_COLOURS)], linestyle=_DASHES[i // len(_COLOURS) % len(_DASHES)],
+                )  # fmt: skip
+                axis.set_xticks(range(len(points)), [str(p["size"]) for p in points])
+        axis.set(yscale="log", xlabel="records of the device", ylabel="MAPE, %")
+        _label(axis.yaxis, axis.get_ylim())
+        axis.set_title(f"{device}, {task.replace('_', ' ')}", fontsize=10)
+        axis.grid(linewidth=0.3)
+    for axis in axes[len(panels) :]:
+        axis.set_axis_off()
+    handles, labels = max((a.get_legend_handles_labels() for a in axes), key=lambda found: len(found[1]))
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(7, len(labels)), fontsize=8, frameon=False)
+    return figure
