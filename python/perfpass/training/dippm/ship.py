@@ -69,7 +69,7 @@ def train(
         "outputs": list(OUTPUTS),
         "parameters": fitted.parameters,
         "tasks": {
-            name_: {"output": OUTPUTS[OUTPUT_OF[name_]], **grade(fitted.on(task), task, split)}
+            name_: {"output": OUTPUTS[OUTPUT_OF[name_]], **grade(fitted.on(task).predict, task, split)}
             for name_, (task, split) in parts.items()
         },
         "made": {

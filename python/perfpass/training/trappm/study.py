@@ -12,6 +12,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -55,12 +56,17 @@ class Journal:
         return self.done[name]
 
 
+def _encoder_seed(kind: str, seed: int) -> int:
+    """One pre-trained encoder serves all seeds, as published; weights that learned nothing are drawn for each."""
+    return seed if kind == "trappm-random" else pretrained.SEEDS[0]
+
+
 def fitted(kind: str, seed: int, task: Task, graphs: Graphs, **options: Any) -> dict[str, Any]:
     """Errors on architectures that neither the encoder nor the regressor saw, and the validation error by epoch."""
     split = held_out.split(task, graphs)
     found: Any = method(kind)
     if isinstance(found, Trappm):
-        found = replace(found, encoder_seed=seed, **options)
+        found = replace(found, encoder_seed=_encoder_seed(kind, seed), **options)
     model = found.fit(task, graphs, split, seed)
     graded = errors(model.predict(split.test), task.value[split.test])
     return {**graded, "valid": [round(e["valid"], 4) for e in getattr(model, "history", [])]}
@@ -69,7 +75,7 @@ def fitted(kind: str, seed: int, task: Task, graphs: Graphs, **options: Any) -> 
 def transferred(kind: str, seed: int, task: Task, graphs: Graphs) -> dict[str, Any]:
     """Learned on FROM, fine-tuned on records of TO, graded on other architectures of TO: errors by records."""
     both = task.subset(np.flatnonzero(task.rows.device.isin([FROM, TO]).to_numpy()))
-    learned = replace(Trappm(kind), encoder_seed=seed).fit(both, graphs, both.adaptation(TO, 0, seed), seed)
+    learned = replace(Trappm(kind), encoder_seed=_encoder_seed(kind, seed)).fit(both, graphs, both.adaptation(TO, 0, seed), seed)
     found: dict[str, Any] = {}
     for size in SIZES:
         split = both.adaptation(TO, size, seed)
@@ -158,9 +164,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     task = tasks.load("training_step").traced(graphs)
     for seed in options.seeds:
         for kind in (*ENCODED, *BASELINES):
-            journal(f"{kind} {seed}", lambda k=kind, s=seed: fitted(k, s, task, graphs))
+            journal(f"{kind} {seed}", partial(fitted, kind, seed, task, graphs))
         for kind in ENCODED:
-            journal(f"transfer {kind} {seed}", lambda k=kind, s=seed: transferred(k, s, task, graphs))
+            journal(f"transfer {kind} {seed}", partial(transferred, kind, seed, task, graphs))
     first = options.seeds[0]
     journal("embeddings", lambda: drawn(tasks.load("latency").traced(graphs), graphs, options.picture))
     journal(f"everything {first}", lambda: fitted("trappm", first, task, graphs, everything=True))
