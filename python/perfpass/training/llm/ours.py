@@ -1,0 +1,46 @@
+"""The design of the shipped generation predictor (physics and a Gaussian process), fitted on a split of the task."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from perfpass.predictors.components import Fitted
+from perfpass.predictors.generation_features import FORM, rows_of
+from perfpass.training.component_fit import fit
+from perfpass.training.llm.table import batches
+
+if TYPE_CHECKING:
+    from perfpass.training.comparison.graphs import Graphs
+    from perfpass.training.comparison.tasks import Split, Task
+
+
+@dataclass(frozen=True, eq=False)
+class FittedProcess:
+    """`components.Fitted` behind the comparison's interface."""
+
+    fitted: Fitted
+    task: Task
+
+    @property
+    def parameters(self) -> int:
+        """Factors, and the weights of the remembered rows."""
+        factors = sum(len(f) for level in self.fitted.factors for f in level.values())
+        return factors + self.fitted.known.weights.size
+
+    def predict(self, rows: np.ndarray) -> np.ndarray:
+        """Seconds."""
+        return self.fitted.predict(rows_of(batches(self.task.subset(rows))))[0]
+
+
+class Process:
+    """The method. It has no settings left to choose, so the rows of ``split.valid`` are learned from too."""
+
+    name = "llm-process"
+
+    def fit(self, task: Task, graphs: Graphs, split: Split, seed: int = 0) -> FittedProcess:
+        """Factors and process on the split's rows."""
+        known = np.concatenate([split.train, split.valid])
+        return FittedProcess(fit(FORM, rows_of(batches(task.subset(known))), task.value[known]), task)

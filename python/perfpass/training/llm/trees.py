@@ -1,0 +1,75 @@
+"""XGBoost on the LLM feature table (Panner Selvam and Brorsson, ARC-LG workshop at ISCA 2024), for the logarithm."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from perfpass.features import llm_table
+from perfpass.training.llm.table import runtimes, table
+
+if TYPE_CHECKING:
+    from perfpass.training.comparison.graphs import Graphs
+    from perfpass.training.comparison.tasks import Split, Task
+
+# Depth and rounds so that what ships stays below 0.3 MB; eta follows from the rounds.
+SETTINGS = {"max_depth": 6, "eta": 0.12, "subsample": 0.8, "min_child_weight": 2, "tree_method": "hist", "nthread": 1}
+ROUNDS = 160
+_PATIENCE = 30
+
+
+@dataclass(frozen=True, eq=False)
+class FittedTrees:
+    """A booster over the columns ``columns`` of `table` and all of `runtimes`."""
+
+    booster: Any
+    columns: list[int]
+    task: Task
+    graphs: Graphs | None
+
+    @property
+    def parameters(self) -> int:
+        """Numbers in the trees: a feature and a threshold per inner node, a value per leaf."""
+        nodes = self.booster.trees_to_dataframe()
+        leaves = int((nodes.Feature == "Leaf").sum())
+        return leaves + 2 * (len(nodes) - leaves)
+
+    def predict(self, rows: np.ndarray) -> np.ndarray:
+        """Seconds."""
+        import xgboost
+
+        x = matrix(self.task.subset(rows), self.graphs, self.columns)
+        return np.exp(self.booster.predict(xgboost.DMatrix(x)).astype(np.float64))
+
+
+def matrix(task: Task, graphs: Graphs | None, columns: Sequence[int]) -> np.ndarray:
+    """[N, F] what the trees read: columns of the table, then the runtime."""
+    return np.concatenate([table(task, graphs)[:, list(columns)], runtimes(task)], axis=1)
+
+
+class Trees:
+    """The method: ``groups`` of columns that it may see besides the workload; ``traced`` ones need operator graphs."""
+
+    def __init__(
+        self, name: str = "llm-trees", groups: Sequence[str] = tuple(llm_table.GROUPS), traced: bool = True
+    ) -> None:
+        self.name, self.traced = name, traced
+        every = llm_table.columns_of(dict.fromkeys([*groups, "workload"]))
+        self.columns = [c for c in every if traced or llm_table.COLUMNS[c] not in llm_table.TRACED]
+
+    def fit(self, task: Task, graphs: Graphs, split: Split, seed: int = 0) -> FittedTrees:
+        """Boosting stops where rows of ``split.valid`` get worse for `_PATIENCE` rounds."""
+        import xgboost
+
+        given = graphs if self.traced else None
+        train, valid = (
+            xgboost.DMatrix(matrix(part, given, self.columns), np.log(part.value))
+            for part in (task.subset(split.train), task.subset(split.valid))
+        )
+        watched = {"evals": [(valid, "valid")], "early_stopping_rounds": _PATIENCE} if len(split.valid) else {}
+        booster = xgboost.train({**SETTINGS, "seed": seed}, train, ROUNDS, verbose_eval=False, **watched)
+        best = getattr(booster, "best_iteration", ROUNDS - 1)
+        return FittedTrees(booster[: best + 1], self.columns, task, given)
