@@ -35,7 +35,9 @@ class Method(Protocol):
 
 
 # Modules with ``method(name) -> Method``.
-METHODS: dict[str, str] = {}
+METHODS: dict[str, str] = dict.fromkeys(
+    ("dippm", "dippm-gat", "dippm-gcn", "dippm-gin", "dippm-mlp"), "perfpass.training.dippm"
+)
 
 
 def method(name: str) -> Any:
