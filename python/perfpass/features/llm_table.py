@@ -1,11 +1,11 @@
 """One row per run of a language model: model, workload and hardware as a table for trees.
 
 Columns and groups after Panner Selvam and Brorsson, "Can Tree-Based Model Improve Performance Prediction for LLMs?"
-(ARC-LG workshop, ISCA 2024), and what decoders need beyond them. Counts come from the configuration alone, but for nodes
-and edges of the operator graph, which are missing (NaN) unless given.
+(ARC-LG workshop, ISCA 2024), and what decoders need beyond them. Counts come from the configuration alone, but for
+nodes and edges of the operator graph, which are missing (NaN) unless given.
 
-Left out, and why: the type vocabulary (decoders have none); L1, and clock, memory, caches, cores and architecture of the
-host: no public record says which host it ran on.
+Left out, and why: the type vocabulary (decoders have none); L1, and clock, memory, caches, cores and architecture of
+the host: no public record says which host it ran on.
 """
 
 from __future__ import annotations

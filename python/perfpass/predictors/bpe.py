@@ -1,11 +1,12 @@
 """Byte-pair encoding as `tokenizers` trained it, in plain Python: what a shipped small language model reads.
 
-A tokenizer.json of the Hugging Face format, restricted to what `perfpass.training.graph_language.base` writes: pieces by
-one pattern, a BPE model, no added rules (Sennrich et al., ACL 2016).
+A tokenizer.json of the Hugging Face format, restricted to what `perfpass.training.graph_language.base` writes: pieces
+by one pattern, a BPE model, no added rules (Sennrich et al., ACL 2016).
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from functools import lru_cache
@@ -42,8 +43,8 @@ class Tokenizer:
     def _piece(self, piece: str) -> tuple[int, ...]:
         parts = list(piece)
         while len(parts) > 1:
-            ranked = [(self._rank.get((a, b), len(self._rank)), i) for i, (a, b) in enumerate(zip(parts, parts[1:]))]
-            rank, at = min(ranked)
+            pairs = enumerate(itertools.pairwise(parts))
+            rank, at = min((self._rank.get(pair, len(self._rank)), i) for i, pair in pairs)
             if rank == len(self._rank):
                 break
             parts[at : at + 2] = [parts[at] + parts[at + 1]]

@@ -1,7 +1,7 @@
 """The forward pass of a small Llama in NumPy: embeddings in, last hidden state out.
 
-Architecture and names of weights as in transformers' LlamaModel (Touvron et al., arXiv:2302.13971): RMS norm before each
-block, rotary positions in halves, gated SiLU, no biases.
+Architecture and names of weights as in transformers' LlamaModel (Touvron et al., arXiv:2302.13971): RMS norm before
+each block, rotary positions in halves, gated SiLU, no biases.
 """
 
 from __future__ import annotations

@@ -35,9 +35,17 @@ class Method(Protocol):
 
 
 # Modules with ``method(name) -> Method``.
-METHODS: dict[str, str] = dict.fromkeys(
-    ("dippm", "dippm-gat", "dippm-gcn", "dippm-gin", "dippm-mlp"), "perfpass.training.dippm"
-)
+METHODS: dict[str, str] = {
+    **dict.fromkeys(("dippm", "dippm-gat", "dippm-gcn", "dippm-gin", "dippm-mlp"), "perfpass.training.dippm"),
+    **dict.fromkeys(("llm-trees", "llm-gnn", "llm-process"), "perfpass.training.llm"),
+    **dict.fromkeys(
+        (
+            *("graph-language", "graph-language-text", "graph-language-json", "graph-language-none"),
+            *("graph-language-many", "graph-language-digits", "graph-language-network", "graph-language-sentence"),
+        ),
+        "perfpass.training.graph_language",
+    ),
+}
 
 
 def method(name: str) -> Any:

@@ -144,7 +144,10 @@ def _drawn(group: np.ndarray, seed: int) -> np.ndarray:
 
 
 def load(name: str, folder: Path | str | None = None) -> Task:
-    """One of TASKS, or LANGUAGE_TASK, from the records of ``folder`` (default: the repository's). Raises FileError, ArgumentError."""
+    """One of TASKS, or LANGUAGE_TASK, from the records of ``folder`` (default: the repository's).
+
+    Raises FileError, ArgumentError.
+    """
     root = (Path(folder) if folder else data_directory()) / "records"
     if name == "latency":
         return _vision(root, "inference", "latency")
@@ -219,7 +222,9 @@ def _generation(folder: Path | str | None) -> Task:
         software_stack=[b.stack for b in data.batches],
         model_name=data.table.model,
     )
-    return _task(LANGUAGE_TASK, "s", rows, data.quantity.measured, ("n_devices", "output_tokens", "software_stack", "model_name"))
+    return _task(
+        LANGUAGE_TASK, "s", rows, data.quantity.measured, ("n_devices", "output_tokens", "software_stack", "model_name")
+    )
 
 
 def _placed(rows: Any, keys: list[Key]) -> Any:

@@ -10,3 +10,10 @@ def method(name: str, **changed: object) -> Any:
     from perfpass.training.graph_language import methods
 
     return methods.method(name, **changed)
+
+
+def train(*given: Any, **options: Any) -> Any:
+    """As `ship.train`."""
+    from perfpass.training.graph_language import ship
+
+    return ship.train(*given, **options)

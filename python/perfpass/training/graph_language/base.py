@@ -59,7 +59,9 @@ def load(folder: str | Path, *, own: bool = False) -> Base:
     place = Path(folder)
     config = place / "config.json"
     if not config.is_file():
-        raise FileError(f"{place}: no config.json, so no Hugging Face model; give the folder of a causal language model")
+        raise FileError(
+            f"{place}: no config.json, so no Hugging Face model; give the folder of a causal language model"
+        )
     try:
         content = json.loads(config.read_text(encoding="utf-8"))
     except ValueError as error:

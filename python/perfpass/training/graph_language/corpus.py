@@ -1,4 +1,4 @@
-"""Networks as the graph + language model sees them: classes of nodes at each batch size, totals, texts; kept on disk."""
+"""Networks as the graph + language model sees them: classes of nodes, totals, texts; kept on disk."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def folder() -> Path:
 
 @dataclass(frozen=True, eq=False)
 class Corpus:
-    """P pairs of network and batch: ``parts`` [P] their classes, ``totals`` [P, 10], ``summaries`` and ``structures``."""
+    """P pairs of network and batch: ``parts`` [P] of classes, ``totals`` [P, 10], ``summaries``, ``structures``."""
 
     pairs: list[Pair]
     parts: list[Classes]
@@ -50,7 +50,7 @@ class Corpus:
 
 
 def prepare(pairs: Iterable[Pair], graphs: Graphs, *, quiet: bool = False) -> Corpus:
-    """The corpus of these pairs, from disk where it was prepared before. Networks that cannot be traced are left out."""
+    """The corpus of these pairs, from disk where it was prepared before, without networks that cannot be traced."""
     wanted = sorted(set(pairs))
     name = hashlib.sha256(repr((VERSION, ROUNDS, wanted)).encode()).hexdigest()[:16]
     file = folder() / f"graphs-{name}.npz"

@@ -1,8 +1,8 @@
 """The graph encoder (GIN; Xu et al., ICLR 2019) and its pre-training by masked autoencoding.
 
-Masked autoencoding with scaled cosine error after Hou et al., GraphMAE (KDD 2022): features of masked nodes are replaced
-by a learned vector, their codes by zeros, one GIN layer rebuilds the features. On classes of nodes a class is masked as
-a whole and counts as often as it has members.
+Masked autoencoding with scaled cosine error after Hou et al., GraphMAE (KDD 2022): features of masked nodes are
+replaced by a learned vector, their codes by zeros, one GIN layer rebuilds the features. On classes of nodes a class is
+masked as a whole and counts as often as it has members.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ class GraphLanguage(nn.Module):
         return torch.cat(parts, dim=1) if parts else numbers.new_zeros((len(numbers), 0, self.head.in_features))
 
     def states(self, prefix: Tensor, texts: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-        """Hidden states [R, T, width] of prefix and texts (padded behind, unseen by what is before), and their lengths."""
+        """Hidden states [R, T, width] of prefix and texts, padded behind and unseen by what is before; lengths."""
         lengths = torch.tensor([len(t) for t in texts], device=self.place)
         ids = torch.zeros((len(texts), int(lengths.max())), dtype=torch.int64)
         for row, text in enumerate(texts):

@@ -17,10 +17,10 @@ class Settings:
     ``most_tokens``), "none" (the run alone); without a language model, as baselines: "network" (encoder and a dense
     head), "sentence" (a sentence embedding of the summary and a dense head).
 
-    ``hidden`` and ``tokens`` of the encoder and of its output (1, or 5: one per layer); ``rank`` of LoRA; ``masked`` and
-    ``summarised``: whether both pre-training stages are run; ``answer``: "head" (a regression head on the last hidden
-    state) or "text" (digits, generated); ``run_token``: the run's figures as a soft token. ``base``: folder of a
-    causal language model; empty for the small one trained here.
+    ``hidden`` and ``tokens`` of the encoder and of its output (1, or 5: one per layer); ``rank`` of LoRA; ``masked``
+    and ``summarised``: whether both pre-training stages are run; ``answer``: "head" (a regression head on the last
+    hidden state) or "text" (digits, generated); ``run_token``: the run's figures as a soft token. ``base``: folder of
+    a causal language model; empty for the small one trained here.
     """
 
     representation: str = "graph"
@@ -32,11 +32,11 @@ class Settings:
     answer: str = "head"
     run_token: bool = True
     base: str = ""
-    most_tokens: int = 96
+    most_tokens: int = 80
     mask_share: float = 0.5
     masked_steps: int = 120
     summary_steps: int = 100
-    steps: int = 160
+    steps: int = 220
     adaptation_steps: int = 40
     networks: int = 10
     rows: int = 3

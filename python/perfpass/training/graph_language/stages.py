@@ -38,7 +38,7 @@ _SUMMARY_TOKENS = 96
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """The rows of a task: ``places`` [N] in the corpus, ``numbers`` [N, S], ``prompts``, ``target`` [N] (logarithms)."""
+    """The rows of a task: ``places`` [N] in the corpus, ``numbers`` [N, S], ``prompts``, ``target`` [N] (logs)."""
 
     corpus: Corpus
     places: np.ndarray

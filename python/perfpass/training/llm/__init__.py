@@ -22,3 +22,10 @@ def method(name: str) -> Any:
 
         return Process()
     raise ArgumentError(f"unknown predictor {name!r}; allowed are llm-trees, llm-gnn, llm-process")
+
+
+def train(*given: Any, **options: Any) -> Any:
+    """The trees that ship, as `ship.train`."""
+    from perfpass.training.llm import ship
+
+    return ship.train(*given, **options)

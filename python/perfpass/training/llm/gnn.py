@@ -6,6 +6,7 @@ fully connected layers (DIPPM's shape), here on classes of nodes, whose outputs 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -184,10 +185,8 @@ def _network(nodes: int, numbers: int, settings: Settings) -> Any:
         def __init__(self) -> None:
             super().__init__()
             widths = [nodes] + [settings.hidden] * LAYERS
-            self.own = torch.nn.ModuleList(torch.nn.Linear(a, b) for a, b in zip(widths, widths[1:], strict=False))
-            self.read = torch.nn.ModuleList(
-                torch.nn.Linear(a, b, bias=False) for a, b in zip(widths, widths[1:], strict=False)
-            )
+            self.own = torch.nn.ModuleList(torch.nn.Linear(a, b) for a, b in itertools.pairwise(widths))
+            self.read = torch.nn.ModuleList(torch.nn.Linear(a, b, bias=False) for a, b in itertools.pairwise(widths))
             h, drop = settings.hidden, torch.nn.Dropout(settings.dropout)
             self.head = torch.nn.Sequential(
                 *(torch.nn.Linear(2 * h + numbers, h), torch.nn.ReLU(), drop),

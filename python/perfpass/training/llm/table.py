@@ -61,7 +61,7 @@ def table(task: Task, graphs: Graphs | None = None) -> np.ndarray:
                 edges=edges,
             )
         )
-    return np.array(out)
+    return np.array(out).reshape(-1, len(llm_table.COLUMNS))
 
 
 def runtimes(task: Task) -> np.ndarray:
