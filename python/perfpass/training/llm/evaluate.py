@@ -158,7 +158,7 @@ def speed(settings: Settings) -> dict[str, float]:
             gnn.described(graphs, source, *keys[r])
 
     return {
-        "trees: table": timed(lambda r: table(few.subset(np.array([r])))),
+        "trees: table": timed(lambda r: table(few.subset(np.array([r])), None)),
         "trees: scored in the core": timed(lambda r: core.predict(x[r])),
         "trees: scored by xgboost": timed(lambda r: forest.booster.inplace_predict(x[r])),
         "graph network: graphs of a traced model": timed(described),
@@ -171,7 +171,7 @@ def matrix_row(forest: Any, row: int) -> np.ndarray:
     """[1, F] float32 of one row."""
     from perfpass.training.llm.trees import matrix
 
-    return np.ascontiguousarray(matrix(forest.task.subset(np.array([row])), None, forest.columns), dtype=np.float32)
+    return np.ascontiguousarray(matrix(forest.task, None, forest.columns)[[row]], dtype=np.float32)
 
 
 def _compiled(forest: Any) -> Any:

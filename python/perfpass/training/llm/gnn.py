@@ -137,7 +137,7 @@ class Runs:
         totals = np.array(
             [np.concatenate([described(graphs, s, *p)[1] for s in _SOURCES]) for p in self.pairs], dtype=np.float64
         )
-        plain = table(task)[:, list(columns)]
+        plain = table(task, None)[:, list(columns)]
         known = np.isfinite(plain)
         plain = np.log1p(np.where(known, plain, 0.0))
         self.numbers = np.concatenate([plain, known, runtimes(task), totals[self.pair_of]], axis=1)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perfpass.predictors.components import Fitted
+from perfpass.predictors.components import Fitted, Rows
 from perfpass.predictors.generation_features import FORM, rows_of
 from perfpass.training.component_fit import fit
 from perfpass.training.llm.table import batches
@@ -32,7 +33,7 @@ class FittedProcess:
 
     def predict(self, rows: np.ndarray) -> np.ndarray:
         """Seconds."""
-        return self.fitted.predict(rows_of(batches(self.task.subset(rows))))[0]
+        return self.fitted.predict(_rows(self.task).take(np.asarray(rows)))[0]
 
 
 class Process:
@@ -43,4 +44,10 @@ class Process:
     def fit(self, task: Task, graphs: Graphs, split: Split, seed: int = 0) -> FittedProcess:
         """Factors and process on the split's rows."""
         known = np.concatenate([split.train, split.valid])
-        return FittedProcess(fit(FORM, rows_of(batches(task.subset(known))), task.value[known]), task)
+        return FittedProcess(fit(FORM, _rows(task).take(known), task.value[known]), task)
+
+
+@lru_cache(maxsize=4)
+def _rows(task: Task) -> Rows:
+    """The task's runs as the process sees them, kept for the next split."""
+    return rows_of(batches(task))

@@ -41,7 +41,7 @@ class FittedTrees:
         """Seconds."""
         import xgboost
 
-        x = matrix(self.task.subset(rows), self.graphs, self.columns)
+        x = matrix(self.task, self.graphs, self.columns)[rows]
         return np.exp(self.booster.predict(xgboost.DMatrix(x)).astype(np.float64))
 
 
@@ -65,10 +65,8 @@ class Trees:
         import xgboost
 
         given = graphs if self.traced else None
-        train, valid = (
-            xgboost.DMatrix(matrix(part, given, self.columns), np.log(part.value))
-            for part in (task.subset(split.train), task.subset(split.valid))
-        )
+        x, y = matrix(task, given, self.columns), np.log(task.value)
+        train, valid = (xgboost.DMatrix(x[rows], y[rows]) for rows in (split.train, split.valid))
         watched = {"evals": [(valid, "valid")], "early_stopping_rounds": _PATIENCE} if len(split.valid) else {}
         booster = xgboost.train({**SETTINGS, "seed": seed}, train, ROUNDS, verbose_eval=False, **watched)
         best = getattr(booster, "best_iteration", ROUNDS - 1)
