@@ -22,6 +22,9 @@ from perfpass.training.comparison.graphs import Graphs
 from perfpass.training.comparison.tasks import Split, load
 
 torch = pytest.importorskip("torch")
+from perfpass.importers import torchvision_schemas  # noqa: E402 - needs torch
+
+torchvision_schemas.define()
 pytest.importorskip("peft")
 
 SMALL = {"hidden": 16, "masked_steps": 8, "summary_steps": 4, "steps": 130, "networks": 8, "rank": 4, "rate": 6e-3}
