@@ -22,6 +22,7 @@ from perfpass.predictors.bpe import END, PIECES, UNKNOWN
 torchvision_schemas.define()
 
 import peft  # noqa: E402 - imports torchvision, whose operators must be defined
+import safetensors  # noqa: E402
 import torch  # noqa: E402
 import transformers  # noqa: E402
 
@@ -77,7 +78,7 @@ def load(folder: str | Path, *, own: bool = False) -> Base:
             place, local_files_only=True, trust_remote_code=False, use_safetensors=True
         )
         tokenizer = transformers.AutoTokenizer.from_pretrained(place, local_files_only=True, trust_remote_code=False)
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
+    except (OSError, ValueError, KeyError, RuntimeError, safetensors.SafetensorError) as error:
         text = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UnsupportedError(f"{place}: transformers cannot load a causal language model from it: {text}") from error
     return Base(model.float(), tokenizer, place, own)

@@ -14,7 +14,7 @@ from perfpass.training.graph_language.model import GraphLanguage
 from perfpass.training.graph_language.sentences import embeddings
 from perfpass.training.graph_language.settings import Settings
 
-# Rows of a device or family in a split's training part, up to which they count as few: an adaptation.
+# Rows of a device or family up to which they count as few, so an adaptation, where the others are four times as many.
 _FEW = 128
 VARIANTS: dict[str, Settings] = {
     "graph-language": Settings(),
@@ -84,7 +84,7 @@ def few_rows(task: Task, split: Split) -> np.ndarray:
         judged = np.unique(names[split.test])
         if len(judged) == 1:
             found = split.train[names[split.train] == judged[0]]
-            if 0 < len(found) <= _FEW < len(split.train) - len(found):
+            if 0 < len(found) <= min(_FEW, (len(split.train) - len(found)) // 4):
                 return found
     return split.train[:0]
 

@@ -71,8 +71,10 @@ def splits_of(task: Task, part: str) -> Iterator[Split]:
         yield task.adaptation(name, size) if kind == "device" else task.family_adaptation(name, size)
 
 
-def run(journal: Path, parts: list[str], changed: dict[str, Any], published: bool) -> None:
-    """All that the journal lacks."""
+def run(
+    journal: Path, parts: list[str], changed: dict[str, Any], published: bool, only: list[str] | None = None
+) -> None:
+    """All that the journal lacks; of the variants those of ``only``, if given."""
     start = PUBLISHED if published else Settings()
     task, graphs = traced(load("latency")), Graphs()
     journal.parent.mkdir(parents=True, exist_ok=True)
@@ -82,7 +84,7 @@ def run(journal: Path, parts: list[str], changed: dict[str, Any], published: boo
         for name, own in PARTS.get(part, ADAPTED).items():
             method = GraphLanguageMethod(name, replace(start, **{**own, **changed}))
             for split in splits_of(task, part):
-                if (name, split.name) in known:
+                if (name, split.name) in known or (only and name not in only):
                     continue
                 found = judged(method, task, graphs, split)
                 with journal.open("a") as file:
@@ -142,13 +144,14 @@ def main() -> None:
     parser.add_argument(
         "--base", default="", help="folder of a causal language model; default: a small one trained here"
     )
+    parser.add_argument("--variant", action="append", help="a variant of these parts, by its name; default: all")
     parser.add_argument("--published", action="store_true", help="the published size of the encoder")
     parser.add_argument("--steps", type=int, help="of the training for prediction")
     arguments = parser.parse_args()
     changed: dict[str, Any] = {"base": arguments.base}
     if arguments.steps:
         changed["steps"] = arguments.steps
-    run(arguments.journal, arguments.part or parts, changed, arguments.published)
+    run(arguments.journal, arguments.part or parts, changed, arguments.published, arguments.variant)
     print(table(arguments.journal))
 
 
