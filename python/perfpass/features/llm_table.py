@@ -80,7 +80,7 @@ TRACED = ("total_nodes", "total_edges")
 
 def columns_of(groups: Iterable[str]) -> list[int]:
     """Places in `COLUMNS` of all columns of these groups. Raises ArgumentError for an unknown group."""
-    names = []
+    names: list[str] = []
     for group in groups:
         if group not in GROUPS:
             raise ArgumentError(f"unknown group {group!r}; allowed are {', '.join(GROUPS)}")

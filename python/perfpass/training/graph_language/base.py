@@ -28,7 +28,7 @@ import transformers  # noqa: E402
 
 VOCABULARY = 512
 # Sizes of the small model, and of its training: tokens of a text, texts of a step.
-SMALL = {"hidden_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 192}
+SMALL: dict[str, Any] = {"hidden_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 192}
 _TEXT_TOKENS = 112
 _TEXTS = 24
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
@@ -161,7 +161,7 @@ def with_lora(base: Base, rank: int) -> Any:
 
 def backbone(model: Any) -> Any:
     """The part of a causal language model (with or without LoRA) that gives hidden states."""
-    causal = model.get_base_model() if isinstance(model, peft.PeftModel) else model
+    causal: Any = model.get_base_model() if isinstance(model, peft.PeftModel) else model
     return getattr(causal, causal.base_model_prefix)
 
 

@@ -59,7 +59,7 @@ class GraphLanguage(nn.Module):
         """The torch device."""
         return next(self.parameters()).device.type
 
-    def graphs(self, places: Sequence[int]) -> Tensor:
+    def graphs(self, places: np.ndarray) -> Tensor:
         """[G, tokens, H] codes of some of the corpus."""
         assert self.encoder is not None
         on = On(union([self.corpus.parts[i] for i in places]), self.place)

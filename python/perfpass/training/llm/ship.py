@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -63,7 +64,7 @@ def _bounds(parts: list[np.ndarray], evidence: str) -> list[float]:
     return [round(float(min(low, 0.0)), 4), round(float(max(high, 0.0)), 4)]
 
 
-def _measured(task: Task) -> dict[str, list[object]]:
+def _measured(task: Task) -> dict[str, Any]:
     runs = batches(task)
     return {
         "devices": sorted({b.device.id for b in runs}),
