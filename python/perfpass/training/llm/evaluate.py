@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from perfpass.predictors import llm_trees
 from perfpass.training.comparison.graphs import Graphs
 from perfpass.training.comparison.tasks import Split, Task, load
 from perfpass.training.llm.gnn import Sage, Settings
@@ -25,6 +26,7 @@ from perfpass.training.metrics import absolute_percentage_errors, kendall_tau
 
 _VALID = 0.1
 _MODEL_FOLDS = 5
+_FOLDS = {"stratified": 5, "model": _MODEL_FOLDS, "device": 7}
 # Columns that a variant of the ablation sees besides the workload.
 ABLATION: dict[str, tuple[str, ...]] = {
     "MACs": ("macs",),
@@ -130,12 +132,13 @@ def speed(settings: Settings) -> dict[str, float]:
     Traces are read from the cache; tracing itself would cost the graph network seconds more.
     """
     from perfpass.training.llm import gnn
-    from perfpass.training.llm.table import table
+    from perfpass.training.llm.table import batches
 
     task, graphs = load("llm"), Graphs()
     few = task.subset(np.random.default_rng(0).permutation(len(task))[:400])
     everything = np.arange(len(few))
     split = Split("speed", everything, everything[:0], everything)
+    runs = batches(few)
     forest = Trees(traced=False).fit(few, graphs, split)
     core = _compiled(forest)
     network = Sage(settings=Settings(**{**settings.__dict__, "steps": 1})).fit(few, graphs, split)
@@ -158,7 +161,7 @@ def speed(settings: Settings) -> dict[str, float]:
             gnn.described(graphs, source, *keys[r])
 
     return {
-        "trees: table": timed(lambda r: table(few.subset(np.array([r])), None)),
+        "trees: table": timed(lambda r: llm_trees.matrix([runs[r]])),
         "trees: scored in the core": timed(lambda r: core.predict(x[r])),
         "trees: scored by xgboost": timed(lambda r: forest.booster.inplace_predict(x[r])),
         "graph network: graphs of a traced model": timed(described),
@@ -213,7 +216,7 @@ def summary(done: list[dict[str, Any]]) -> str:
                 return float(np.average([d[of] for d in found], weights=weight))
 
             parts = f"{mean('mape_pct'):.1f}, {mean('median_pct'):.1f}, {mean('acc10_pct'):.0f}, {mean('tau'):.2f}"
-            cells.append(parts + (f" ({len(found)} folds)" if len(found) < 5 else ""))
+            cells.append(parts + (f" ({len(found)} of {_FOLDS[kind]} folds)" if len(found) < _FOLDS[kind] else ""))
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
