@@ -32,9 +32,9 @@ def _spread(timing: dict[str, float]) -> str:
 
 def _setting(document: dict[str, Any]) -> str:
     machine = document["machine"]
-    return (
-        f"{machine['processor']}, {machine['cores']} cores, {machine['system']}, Python {machine['python']}; "
-        + ", ".join(f"{name} {version}" for name, version in document["versions"].items())
+    cores = f"{machine['cores']} core{'' if machine['cores'] == 1 else 's'}"
+    return f"{machine['processor']}, {cores}, {machine['system']}, Python {machine['python']}; " + ", ".join(
+        f"{name} {version}" for name, version in document["versions"].items()
     )
 
 
@@ -123,7 +123,122 @@ def own_device(document: dict[str, Any]) -> str:
     )
 
 
+def ort_session(document: dict[str, Any]) -> str:
+    """What observing costs inside ONNX Runtime."""
+
+    def ratio(found: dict[str, float]) -> str:
+        return f"{found['median']:.3f} ({found['low']:.3f} to {found['high']:.3f})"
+
+    rows = [
+        [
+            row["model"],
+            str(row["nodes"]),
+            figure(row["creation"]["without"]["median_ms"]),
+            ratio(row["creation"]["processor_ratio"]),
+            f"{row['creation']['idle_processor_ratio']['median']:.3f}",
+            ratio(row["run"]["ratio"]),
+            f"{row['walk_ns_per_node']['median']:.0f}",
+        ]
+        for row in document["models"]
+    ]
+    found = document["overall"]
+    rows.append(
+        [
+            "median",
+            *("", "", f"{found['creation_processor_ratio']:.3f}", f"{found['creation_idle_processor_ratio']:.3f}"),
+            *(f"{found['run_ratio']:.3f}", f"{found['walk_ns_per_node']:.0f}"),
+        ]
+    )
+    header = [
+        "model",
+        "nodes",
+        "session ms",
+        "creation, with / without",
+        "of that onnxruntime's",
+        "run, with / without",
+    ]
+    return (
+        f"{table([*header, 'walk, ns a node'], rows)}\n\nRatios of neighbours in alternating order, medians (10th to "
+        "90th percentile), creation in processor time; outputs bit-identical. Onnxruntime's own share is that of any "
+        f"plug-in that is there and idle. {_setting(document)}."
+    )
+
+
+def ort_refusal(document: dict[str, Any]) -> str:
+    """How soon a session that does not fit is refused, and what one that does takes longer."""
+    refusals = [
+        [
+            row["model"],
+            f"{row['nodes']:,}",
+            f"{row['weights_gb']:.1f}",
+            f"{row['budget_gb']:.1f}",
+            _spread(row["warm"]),
+            _spread(row["cold"]),
+        ]
+        for row in document["refusals"]
+    ]
+    header = ["refused model", "nodes", "weights GB", "budget GB", "in a running process, ms", "first in a process, ms"]
+    ways = {
+        "native": "both readers, ms",
+        "file": "file reader, ms",
+        "target": "with a latency target, ms",
+        "ignore": '"ignore", ms',
+    }
+    creations = [
+        [row["model"], str(row["nodes"]), _spread(row["onnxruntime"]), *(_spread(row[way]) for way in ways)]
+        for row in document["creations"]
+    ]
+    titles = ["model", "nodes", "onnxruntime's session, ms", *ways.values()]
+    return (
+        f"{table(header, refusals)}\n\n{table(titles, creations)}\n\nThe last four columns are what a session of ours "
+        f"takes more, in processor time. {_setting(document)}."
+    )
+
+
+def search(document: dict[str, Any]) -> str:
+    """Models scored a second."""
+    rows = [
+        [
+            row["what"],
+            str(row["threads"]),
+            row["cache"],
+            f"{row['per_s']:,.0f}" + (f" ({row['low']:,.0f} to {row['high']:,.0f})" if "low" in row else ""),
+        ]
+        for row in document["rows_measured"]
+    ]
+    return (
+        f"{table(['what', 'threads', 'page cache', 'a second'], rows)}\n\n{document['files']:,} distinct files of "
+        f"{document['nodes']['median']:.0f} nodes (median), every score checked against `predict`. "
+        f"{_setting(document)}."
+    )
+
+
+def relax_walk(document: dict[str, Any]) -> str:
+    """A Relax module to features."""
+    rows = [
+        ["native walk and features", _spread(document["perfpass"]), ""],
+        ["native walk alone", _spread(document["walk"]), ""],
+        *([name, _spread(timing), f"{document['ratios'][name]:.0f}x"] for name, timing in document["peers"].items()),
+    ]
+    return (
+        f"{table(['what', 'ms', 'slower'], rows)}\n\n{document['case']}, {document['bindings']:,} bindings. "
+        f"{_setting(document)}."
+    )
+
+
+def tuning(document: dict[str, Any]) -> str:
+    """The tuning study."""
+    import tuning_summary
+
+    return f"{tuning_summary.table(document)}\n\n{_setting(document)}."
+
+
 TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
+    "ort_session": ort_session,
+    "ort_refusal": ort_refusal,
+    "search": search,
+    "relax_walk": relax_walk,
+    "tuning": tuning,
     "featurize": featurize,
     "cold_start": cold_start,
     "collector": collector,

@@ -1,1 +1,51 @@
-"""perfpass inside ONNX Runtime: a session that knows what it costs before it reads a weight."""
+"""perfpass inside ONNX Runtime: a session that knows what it costs before it reads a weight.
+
+Importing this package does not import onnxruntime; using it does.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ort_extension.run_records import RecordsWarning
+    from ort_extension.runs import DriftWarning
+    from ort_extension.session import InferenceSession
+    from ort_extension.verdict import (
+        DoesNotFitError,
+        MissesTargetError,
+        NotPredictedError,
+        PredictionWarning,
+        RefusedError,
+        Verdict,
+    )
+
+_HOME = {
+    "DoesNotFitError": "ort_extension.verdict",
+    "DriftWarning": "ort_extension.runs",
+    "InferenceSession": "ort_extension.session",
+    "MissesTargetError": "ort_extension.verdict",
+    "NotPredictedError": "ort_extension.verdict",
+    "PredictionWarning": "ort_extension.verdict",
+    "RecordsWarning": "ort_extension.run_records",
+    "RefusedError": "ort_extension.verdict",
+    "Verdict": "ort_extension.verdict",
+}
+__all__ = [
+    "DoesNotFitError",
+    "DriftWarning",
+    "InferenceSession",
+    "MissesTargetError",
+    "NotPredictedError",
+    "PredictionWarning",
+    "RecordsWarning",
+    "RefusedError",
+    "Verdict",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(import_module(_HOME[name]), name)
+    raise AttributeError(f"module 'ort_extension' has no attribute {name!r}")

@@ -262,3 +262,83 @@ def graphs(draw: st.DrawFn, max_nodes: int = 14) -> OpGraph:
     for _ in range(draw(st.integers(1, max_nodes))):
         maker.random.choice([*makers, *[maker.loose] * 5])()
     return maker.finish()
+
+
+class Writer(Maker):
+    """Writes patterns out as exporters do, and now and then not quite: an operand turned, a second reader, a loop."""
+
+    def step(self, op: str, *inputs: int, shape: tuple[int, ...] | None = None) -> int:
+        """One node; its output has the shape of its first input unless one is given."""
+        made = self.tensor(shape or self.shapes[inputs[0]], "activation")
+        given = list(inputs)
+        if self.random.random() < 0.06:
+            given.reverse()
+        if self.random.random() < 0.04:
+            op = self.random.choice(("add", "mul", "cast", "identity", "transpose", "sub"))
+        repeat = self.random.choice((1.0,) * 30 + (3.0, 0.0, 2.5))
+        self.builder.add_node(op, op, "", {}, given, [made], repeat)
+        self.made.append(made)
+        self.pool.append(made)
+        return made
+
+    def constant(self) -> int:
+        return self.tensor((1,), self.random.choice(("literal", "weight", "input", "literal")))
+
+    def layer_norm(self, x: int) -> int:
+        mean = self.step("reduce_mean", x, shape=(2, 4, 1))
+        centred = self.step("sub", x, mean)
+        square = self.step("mul", centred, centred) if self.random.random() < 0.5 else self.step("pow", centred)
+        variance = self.step("reduce_mean", square, shape=(2, 4, 1))
+        epsilon = self.constant()
+        summed = [variance, epsilon] if self.random.random() < 0.5 else [epsilon, variance]
+        root = self.step("sqrt", self.step("add", *summed, shape=(2, 4, 1)))
+        out = self.step("div", centred, root)
+        for op in ("mul", "add")[: self.size(0, 2)]:
+            out = self.step(op, out, self.constant())
+        return out
+
+    def gelu(self, x: int) -> int:
+        before = self.random.random() < 0.5
+        half = self.step("mul", x, self.constant()) if before else x
+        erf = self.step("erf", self.step("div", x, self.constant()))
+        out = self.step("mul", self.step("add", erf, self.constant()), half)
+        return out if before else self.step("mul", out, self.constant())
+
+    def silu(self, x: int) -> int:
+        return self.step("mul", x, self.step("sigmoid", x))
+
+    def linear(self, x: int) -> int:
+        out = self.step("matmul", x, self.tensor((8, 8), "weight"))
+        return self.step("add", out, self.constant()) if self.random.random() < 0.7 else out
+
+    def scaled(self, x: int) -> int:
+        return self.step("mul", x, self.constant()) if self.random.random() < 0.4 else x
+
+    def softmax_attention(self, x: int) -> int:
+        query, key, value = (self.scaled(self.linear(x)) for _ in range(3))
+        key = self.step("transpose", key, shape=(2, 8, 4))
+        scores = self.step("matmul", query, key, shape=(2, 4, 4))
+        for op in self.random.sample(("div", "add", "where", "cast", "clip"), self.size(0, 4)):
+            scores = self.step(op, *([scores, self.constant()] if self.random.random() < 0.8 else [scores, scores]))
+        probabilities = self.step("softmax", scores)
+        if self.random.random() < 0.3:
+            probabilities = self.step("dropout", probabilities)
+        out = self.step("matmul", probabilities, value, shape=(2, 4, 8))
+        if self.random.random() < 0.6:
+            out = self.step("transpose", out)
+        return self.step("reshape", out) if self.random.random() < 0.6 else out
+
+
+@st.composite
+def written_out(draw: st.DrawFn, max_patterns: int = 6) -> OpGraph:
+    """Chains of patterns as exporters write them out, with what almost is one among them."""
+    maker = Writer(Random(draw(st.integers(0, 2**32 - 1))))
+    x = maker.data((2, 4, 8))
+    for _ in range(draw(st.integers(1, max_patterns))):
+        pattern = maker.random.choice(
+            [maker.layer_norm, maker.gelu, maker.silu, maker.linear, maker.softmax_attention, maker.softmax_attention]
+        )
+        x = pattern(x)
+        if maker.random.random() < 0.2:
+            x = maker.step("add", x, maker.random.choice([t for t in maker.pool if maker.shapes[t] == (2, 4, 8)]))
+    return maker.finish()

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import fields
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graph_strategies import graphs
+from graph_strategies import graphs, written_out
 from perfpass import costs, features
 from perfpass.features import OperatorTable
 from perfpass.graph import OPERATORS, OpGraph
 from perfpass.importers import load
 from perfpass.predictors.fusion import as_run
+from twins import costs as costs_twin
+from twins import fusion as fusion_twin
 
 
 def tables(graph: OpGraph, runtime: str = "torch") -> tuple[OperatorTable, OperatorTable]:
     """The table as counted and as run."""
     counted = costs.count(graph)
     table = features.operator_table(graph, counted)
-    return table, as_run(graph, counted, table, runtime)
+    return table, as_run(graph, counted, runtime)
 
 
 def kernels(table: OperatorTable) -> Counter[str]:
@@ -86,6 +89,33 @@ def test_a_convolutional_network_keeps_its_table(examples):
 def test_transposes_are_strides_in_torch_and_copies_elsewhere(examples, runtime):
     found = kernels(tables(load(examples / "vit_base_patch16_224.onnx"), runtime)[1])
     assert found["split"] == (0 if runtime == "torch" else 12)
+
+
+def assert_as_the_twin(graph: OpGraph, runtime: str) -> None:
+    counted = costs.count(graph)
+    found = as_run(graph, counted, runtime)
+    plain = fusion_twin.as_run(graph, costs_twin.count(graph), features.operator_table(graph, counted), runtime)
+    for field in fields(OperatorTable):
+        a, b = np.asarray(getattr(found, field.name)), np.asarray(getattr(plain, field.name))
+        assert a.shape == b.shape and (a == b).all(), field.name
+
+
+@pytest.mark.parametrize("runtime", ["torch", "onnxruntime"])
+@pytest.mark.parametrize("name", ["resnet50", "vit_base_patch16_224", "deberta_v3_large", "llama_1b_prefill"])
+def test_exported_models_have_the_same_table_as_in_the_plain_twin(examples, name, runtime):
+    assert_as_the_twin(load(examples / f"{name}.onnx"), runtime)
+
+
+@settings(derandomize=True, max_examples=150, deadline=None)
+@given(written_out(), st.sampled_from(["torch", "tvm"]))
+def test_written_out_patterns_and_what_resembles_them_have_the_same_table_as_in_the_plain_twin(graph, runtime):
+    assert_as_the_twin(graph, runtime)
+
+
+@settings(derandomize=True, max_examples=150, deadline=None)
+@given(graphs(), st.sampled_from(["torch", "tvm"]))
+def test_random_graphs_have_the_same_table_as_in_the_plain_twin(graph, runtime):
+    assert_as_the_twin(graph, runtime)
 
 
 @settings(derandomize=True, max_examples=150, deadline=None)

@@ -78,7 +78,7 @@ def pyg_layers(found):
         elif kind == "batch_norm":
             other = torch.nn.BatchNorm1d(layer["inputs"])
         else:
-            yield lambda h, _, module=module: module(h, None)
+            yield lambda h, _, module=module: module(h)
             continue
         state = module if isinstance(module, dict) else module.state_dict()
         missing, extra = other.load_state_dict(state, strict=False)
@@ -109,7 +109,7 @@ def test_classes_give_what_pytorch_geometric_gives_on_the_whole_graph(kind, aggr
     parts = partition(nodes, edge_index, found.spec.rounds)
     on = parts.classes(nodes)
     close(plain.embed(on)[parts.member], expected)
-    close(plain.embed(whole(nodes, edge_index)), expected)
+    close(plain.embed(whole(nodes, edge_index, found.spec.rounds)), expected)
 
 
 @pytest.mark.parametrize(("kind", "aggregation"), CASES)
@@ -126,7 +126,7 @@ def test_torch_and_numpy_agree_on_unions_of_graphs(kind, aggregation, readout, s
     with torch.no_grad():
         expected = found(modules.ClassTensors.of(joined), torch.from_numpy(rows), torch.from_numpy(statics)).numpy()
     close(plain.head(plain.readout(joined)[rows], statics), expected)
-    alone = np.concatenate([plain.readout(whole(nodes, edges)) for nodes, edges in several])
+    alone = np.concatenate([plain.readout(whole(nodes, edges, found.spec.rounds)) for nodes, edges in several])
     close(plain.head(alone[rows], statics), expected)
 
 
@@ -141,20 +141,17 @@ def test_gradients_and_batch_statistics_on_classes_are_those_of_the_whole_graph(
     for part in found.graph:
         if isinstance(part, modules.Plain) and isinstance(part.how, torch.nn.Dropout):
             part.how.p = 0.0
-    for on in (classes(nodes, edge_index, found.spec.rounds), whole(nodes, edge_index)):
+    for on in (make(nodes, edge_index, found.spec.rounds) for make in (classes, whole)):
         found.load_state_dict(before)
         found.zero_grad()
-        tensors = modules.ClassTensors.of(on)
-        doubled = {n: v.double() for n, v in vars(tensors).items() if n != "graphs" and v.dtype == torch.float32}
-        tensors = modules.ClassTensors(**{**vars(tensors), **doubled})
-        h = tensors.nodes
-        for part in found.graph:
-            h = part(h, tensors)
-        modules.read_out("sum", h, tensors).square().sum().backward()
+        tensors = modules.ClassTensors.of(on, dtype=torch.float64)
+        modules.read_out("sum", found.embed(tensors), tensors).square().sum().backward()
         gradients.append([p.grad.numpy().copy() for p in found.graph.parameters()])
         statistics.append([b.numpy().copy() for b in found.graph.buffers()])
+    largest = max(np.abs(g).max() for g in gradients[1])
     for one, other in zip(*gradients, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-8 + 1e-6 * np.abs(other).max())
+        # Nodes that are all alike have no variance: what is left of their gradients is rounding, times 300.
+        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6 + 1e-6 * largest)
     for one, other in zip(*statistics, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
 
@@ -167,7 +164,7 @@ def test_real_graphs_shrink_and_keep_their_output(name, kind):
     model = network(kind, nodes.shape[1], 3, "mean")
     plain = GraphNetwork(model.spec, model.weights())
     parts = partition(nodes, found.edge_index, model.spec.rounds)
-    assert len(parts.example) < len(nodes) * (0.8 if name == "resnet50" else 0.25)
+    assert len(parts.levels[-1]) < len(nodes) * (0.8 if name == "resnet50" else 0.25)
     expected = pyg_embedding(model, nodes, found.edge_index)
     close(plain.embed(parts.classes(nodes))[parts.member], expected)
     close(plain.readout(parts.classes(nodes)), expected.mean(axis=0, keepdims=True))
@@ -185,7 +182,7 @@ def test_classes_tell_apart_what_one_more_hop_tells_apart():
 def test_a_network_with_weights_missing_or_not_finite_is_refused():
     found = network("sage", 5, 1)
     weights = found.weights()
-    with pytest.raises(ArtefactError, match="graph.0.lin_l.weight is missing"):
+    with pytest.raises(ArtefactError, match=r"graph\.0\.lin_l\.weight is missing"):
         GraphNetwork(found.spec, {k: v for k, v in weights.items() if k != "graph.0.lin_l.weight"})
     with pytest.raises(ArtefactError, match="not finite"):
         GraphNetwork(found.spec, {**weights, "head.0.bias": np.full(8, np.nan, np.float32)})

@@ -17,6 +17,7 @@ SURFACE = {
         "OpGraph",
         "PerfPassError",
         "Prediction",
+        "annotate",
         "device",
         "load",
         "predict",

@@ -220,7 +220,7 @@ def test_a_failing_instrument_never_breaks_a_build(network, monkeypatch):
     def broken(*_args, **_options):
         raise RuntimeError("provoked")
 
-    monkeypatch.setattr("tvm_perfpass.instrument.predict_module", broken)
+    monkeypatch.setattr("tvm_perfpass.points.predict_loaded", broken)
     instrument = PerformanceInstrument(DEVICE, params=params)
     with tvm.transform.PassContext(opt_level=3, instruments=[instrument]):
         lib = relay.build(mod, "llvm", params=params)

@@ -21,7 +21,8 @@ from perfpass import _core, costs  # noqa: E402
 from perfpass.errors import ArgumentError, GraphError, LimitError, ShapeError, UnsupportedError  # noqa: E402
 from tvm_perfpass import walk as walks  # noqa: E402
 from tvm_perfpass import walk_plain as plain  # noqa: E402
-from tvm_perfpass.operators import FORMS, READS, RULES  # noqa: E402
+from tvm_perfpass.operators import RULES  # noqa: E402
+from tvm_perfpass.rules import FORMS, READS  # noqa: E402
 from tvm_perfpass.walk_plain import walk_plain  # noqa: E402
 
 ARRAYS = [name for name in dir(_core.Graph) if isinstance(getattr(_core.Graph, name), property)]

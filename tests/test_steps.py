@@ -117,7 +117,7 @@ def test_fused_attention_apart_has_the_same_products():
     from perfpass.predictors.fusion import as_run
 
     counted = costs.count(graph)
-    table = as_run(graph, counted, features.operator_table(graph, counted), "torch")
+    table = as_run(graph, counted, "torch")
     given = {"input_elements": 8 * 3 * 224 * 224, "width": 4.0}
     fused = backward.derive(table, StepOptions("none"), **given)
     apart = backward.derive(table, StepOptions("none", separate_attention=True), **given)
@@ -172,7 +172,7 @@ def test_on_its_own_records_the_shipped_predictor_is_close(dataset):
     for i in range(0, len(dataset), 20):
         name, workload = dataset.rows.device[i], dataset.workloads[i]
         found = predictor.predict(
-            dataset.steps[i], dataset.forward[i], dataset.devices[name], workload, dataset.byte_scale[i], False
+            dataset.steps[i], dataset.forward[i], dataset.devices[name], workload, dataset.byte_scale[i]
         )
         errors.append(abs(found.median_s / dataset.step_s[i] - 1))
     assert np.median(errors) < 0.04

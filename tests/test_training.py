@@ -15,10 +15,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from perfpass import _core, devices
+from perfpass import devices
 from perfpass.errors import ArgumentError, ArtefactError, FileError
 from perfpass.graph import OPERATOR_CLASS_OF, OPERATORS
-from perfpass.predictors import artefacts, intervals, roofline
+from perfpass.predictors import artefacts, intervals, packed_trees, roofline
 from perfpass.predictors.roofline import GROUPS, SOFTWARE, Workload
 from perfpass.predictors.roofline_features import FEATURES, fingerprint, graph_vector
 from perfpass.predictors.trees import VisionPredictor
@@ -266,15 +266,57 @@ def test_features_are_averages_over_the_time_of_each_operator():
 # ------------------------------------------------------------------------------------------------------------ artefacts
 
 
-def test_compact_trees_predict_the_mean_of_the_models():
+def _boosters(count: int, **settings) -> tuple[list, np.ndarray]:
     generator = np.random.default_rng(6)
     x = generator.normal(size=(300, 5)).astype(np.float32)
     x[generator.random(x.shape) < 0.1] = np.nan
     y = np.nan_to_num(x[:, 0]) + 2.0
-    boosters = [xgboost.train({"seed": s, "subsample": 0.5, "nthread": 1}, xgboost.DMatrix(x, y), 20) for s in range(3)]
-    content = artefacts.compact_trees([bytes(b.save_raw("json")) for b in boosters])
+    settings = {"subsample": 0.5, "nthread": 1, "max_depth": 6, **settings}
+    return [xgboost.train({"seed": s, **settings}, xgboost.DMatrix(x, y), 20) for s in range(count)], x
+
+
+def _packed(boosters: list) -> bytes:
+    return packed_trees.pack([bytes(b.save_raw("json")) for b in boosters])
+
+
+def test_packed_trees_predict_the_mean_of_the_models():
+    boosters, x = _boosters(3)
     mean = np.mean([b.predict(xgboost.DMatrix(x)) for b in boosters], axis=0)
-    np.testing.assert_allclose(_core.TreeEnsemble.from_xgboost(content).predict(x), mean, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(packed_trees.unpack(_packed(boosters)).predict(x), mean, rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize("settings", [{"max_depth": 1}, {"grow_policy": "lossguide", "max_leaves": 9, "max_depth": 0}])
+def test_packed_trees_of_any_shape_send_every_value_where_xgboost_does(settings):
+    (booster,), x = _boosters(1, **settings)
+    trees = booster.trees_to_dataframe()
+    on_threshold = x[: len(trees)].copy()
+    splits = trees[trees.Feature != "Leaf"]
+    for row, (feature, threshold) in enumerate(zip(splits.Feature, splits.Split, strict=True)):
+        on_threshold[row % len(x), int(feature[1:])] = threshold
+    for values in (x, on_threshold, np.full_like(x, np.nan)):
+        found = packed_trees.unpack(_packed([booster])).predict(values)
+        np.testing.assert_allclose(found, booster.predict(xgboost.DMatrix(values)), rtol=0, atol=1e-3)
+
+
+def test_packed_trees_take_a_fifth_of_what_xgboost_writes():
+    boosters, _ = _boosters(1, max_depth=7, min_child_weight=0)
+    assert 5 * len(_packed(boosters)) < len(boosters[0].save_raw("ubj"))
+
+
+def test_damaged_packed_trees_are_one_error_or_the_same_kind_of_forest():
+    boosters, x = _boosters(1)
+    content = _packed(boosters)
+    generator = np.random.default_rng(2)
+    for cut in generator.integers(0, len(content), 200):
+        with pytest.raises(ArtefactError, match="damaged"):
+            packed_trees.unpack(content[:cut])
+    for at, value in zip(generator.integers(0, len(content), 600), generator.integers(0, 256, 600), strict=True):
+        changed = bytearray(content)
+        changed[at] = value
+        try:
+            assert packed_trees.unpack(bytes(changed)).predict(x[:, :5]).shape == (len(x),)
+        except (ArtefactError, ArgumentError):
+            continue
 
 
 def test_an_artefact_that_was_changed_is_refused(tmp_path):

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
 import perfpass  # noqa: E402
+from graph_strategies import graphs, written_out  # noqa: E402
 from perfpass import backward, costs, features, memory  # noqa: E402
 from perfpass.backward import StepOptions  # noqa: E402
 from perfpass.errors import ArgumentError, UnsupportedError  # noqa: E402
 from perfpass.importers.torch import trace, trace_owned  # noqa: E402
 from perfpass.importers.torch_training import trace_training, trace_training_owned  # noqa: E402
+from twins import saved as saved_twin  # noqa: E402
 
 
 class Small(torch.nn.Module):
@@ -87,6 +91,14 @@ def test_the_optimizer_reads_every_gradient_and_keeps_its_states(optimizer, stat
     read, written = phase_sum(graph, counted.bytes_read)[2], phase_sum(graph, counted.bytes_written)[2]
     table = backward.OPTIMIZERS[optimizer]
     assert (read, written) == (4 * elements * table.read, 4 * elements * table.written)
+
+
+@settings(derandomize=True, max_examples=120, deadline=None)
+@given(st.one_of(graphs(), written_out()), st.sampled_from([None, "float16", "float64"]), st.sampled_from([1, 512]))
+def test_saved_activations_are_those_of_the_plain_twin(graph, float_as, alignment):
+    found = backward.saved_activations(graph, float_as, alignment)
+    plain = saved_twin.saved_activations(graph, float_as, alignment)
+    assert (found.saved, found.largest, found.tensors.tolist()) == plain
 
 
 def test_saved_activations_live_until_their_gradient():

@@ -1,6 +1,7 @@
 """perfpass for Apache TVM: predictions as a Relay pass, inside a build, and at points of a build.
 
-Importing this package does not import TVM; using it does.
+Importing this package does not import TVM; using it does. Its names serve Relay (TVM 0.19); ``tvm_perfpass.relax``
+serves today's TVM.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ __all__ = ["PerformanceInstrument", "PredictPerformance", "build", "import_relay
 
 def __getattr__(name: str) -> Any:
     if name in _HOME:
+        from tvm_perfpass.releases import need
+
+        need("relay")
         home, attribute = _HOME[name]
         return getattr(import_module(home), attribute)
     raise AttributeError(f"module 'tvm_perfpass' has no attribute {name!r}")

@@ -8,7 +8,7 @@ import numpy as np
 
 from perfpass import _core
 from perfpass.graph import ATTRIBUTES, DTYPES, OPERATOR_CLASS_OF, OPERATOR_CLASSES, OPERATORS, ROLES, OpGraph
-from tvm_perfpass.walk import Walk
+from tvm_perfpass.walked import Walk
 
 # A fused kernel is timed as its heaviest member. TVM's FuseOps puts at most one of the first four into a kernel
 # (src/relay/transforms/fuse_ops.cc: kOutEWiseFusable), so the order among those decides nothing.

@@ -1,54 +1,11 @@
 """Relay operators and the canonical operator each becomes, with the attributes that costs and features read.
 
-One table for both walks (native and plain): what an operator *means* is said here once, how it is read is written
-twice. Operator names and attributes: TVM 0.19, ``include/tvm/relay/attrs/*.h`` and ``src/relay/op``.
+Operator names and attributes: TVM 0.19, ``include/tvm/relay/attrs/*.h`` and ``src/relay/op``.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-# How an attribute of the source becomes columns of the node's attributes:
-#   ints   an array, or a scalar, into <column>_0, <column>_1, ...
-#   pads   1, r or 2r entries into pad_begin_* and pad_end_* (r spatial axes)
-#   int    a scalar; absent (None) leaves the column unset
-#   axis   a scalar, or an array of exactly one entry; several axes leave the column unset
-READS = ("ints", "pads", "int", "axis")
-
-# What is special in an operator's lowering beyond reading attributes:
-#   conv, conv_transpose   data and kernel layouts; blocked layouts (NCHW8c, OIHW8i8o) are shown by their logical shape
-#   pool, global_pool, adaptive_pool   layout; the adaptive ones get the window that their sizes imply
-#   first_output           a tuple in Relay of which only field 0 is computed in inference (batch_norm, dropout)
-#   dense_pack             a packed weight [N/n, K, n] is shown as [N, K]
-#   einsum                 the contraction length comes from the equation
-#   unsupported            belongs to a later stage of TVM's lowering, or has no meaning as an operator graph
-FORMS = (
-    "",
-    "conv",
-    "conv_transpose",
-    "pool",
-    "global_pool",
-    "adaptive_pool",
-    "first_output",
-    "dense_pack",
-    "einsum",
-    "unsupported",
-)
-
-
-@dataclass(frozen=True)
-class Rule:
-    """One Relay operator: canonical name, attribute reads (source attribute, how, column), constants, special form.
-
-    ``inputs``: the arguments that are read, in canonical order; None for all. ``fixed``: columns with a constant value.
-    """
-
-    op: str
-    reads: tuple[tuple[str, str, str], ...] = ()
-    form: str = ""
-    inputs: tuple[int, ...] | None = None
-    fixed: tuple[tuple[str, int], ...] = ()
-
+from tvm_perfpass.rules import Rule
 
 _VIEW = (("view", 1),)
 _CONV = (
@@ -95,7 +52,7 @@ def _products() -> dict[str, Rule]:
         "nn.contrib_dense_pack": Rule("dense", form="dense_pack", fixed=(("transpose_b", 1),)),
         "nn.matmul": Rule("matmul", _TRANSPOSES),
         "nn.batch_matmul": Rule("matmul", _TRANSPOSES),
-        "einsum": Rule("einsum", form="einsum"),
+        "einsum": Rule("einsum", (("equation", "equation", "contraction"),)),
         "qnn.dense": Rule("quantized_matmul", fixed=(("transpose_b", 1),)),
         "qnn.contrib_dense_pack": Rule("quantized_matmul", form="dense_pack", fixed=(("transpose_b", 1),)),
         "qnn.batch_matmul": Rule("quantized_matmul", fixed=(("transpose_b", 1),)),
@@ -343,6 +300,3 @@ RULES: dict[str, Rule] = {
     **_generators_and_images(),
     **_unsupported(),
 }
-
-# An operator outside the table is kept as "unknown": shapes, bytes and edges are right, its arithmetic is not counted.
-UNKNOWN = Rule("unknown")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import atexit
 import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -21,18 +20,7 @@ from perfpass.errors import ArgumentError, GraphError, UnsupportedError
 from perfpass.graph import OpGraph
 from tvm_perfpass import _relay
 from tvm_perfpass.operators import RULES
-
-
-@dataclass(frozen=True)
-class Walk:
-    """A module's operators, and for each the fused function it is in.
-
-    ``kernel_group`` [N] int32: the index of the call of a function literal (after FuseOps: of the fused kernel) whose
-    body holds the node; -1 for nodes outside of any.
-    """
-
-    graph: OpGraph
-    kernel_group: np.ndarray
+from tvm_perfpass.walked import Walk, parameter_names
 
 
 def import_module(mod: tvm.IRModule, params: Mapping[str, Any] | Iterable[str] | None = None) -> OpGraph:
@@ -57,15 +45,6 @@ def walk(mod: tvm.IRModule, params: Mapping[str, Any] | Iterable[str] | None = N
             raise
     # Passes such as binding parameters leave single expressions without a type in a module that has them elsewhere.
     return _walk(_infer_types(mod), names)
-
-
-def parameter_names(params: Mapping[str, Any] | Iterable[str] | None) -> list[str] | None:
-    """The names in a ``params`` argument; None where there is none. Raises ArgumentError for a single string."""
-    if isinstance(params, str):
-        raise ArgumentError(
-            f"params must be a mapping or a list of names, got the string '{params}'; write ['{params}']"
-        )
-    return None if params is None else [str(name) for name in params]
 
 
 def _walk(mod: tvm.IRModule, names: list[str] | None) -> Walk:

@@ -6,8 +6,6 @@ roles of constants and the treatment of functions are those of ``tvm_perfpass/na
 
 from __future__ import annotations
 
-import math
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,45 +13,16 @@ import numpy as np
 import tvm
 from tvm import relay
 
-from perfpass import _core, costs
 from perfpass.errors import GraphError, LimitError, ShapeError, UnsupportedError
 from perfpass.graph import DTYPES, OpGraph
-from tvm_perfpass.operators import RULES, UNKNOWN, Rule
+from tvm_perfpass.assembly import Node, Records, is_parameter
+from tvm_perfpass.lowering import Lowering, Tensor
+from tvm_perfpass.operators import RULES
+from tvm_perfpass.rules import UNKNOWN
+from tvm_perfpass.walked import Walk
 
 MAX_CALL_DEPTH = 128
 MAX_INLINED = 1 << 20
-PARAMETER_SLOTS = {
-    "conv": (1,),
-    "conv_transpose": (1,),
-    "deform_conv": (1,),
-    "dense": (1,),
-    "prelu": (1,),
-    "quantized_conv": (1,),
-    "quantized_matmul": (1,),
-    "batch_norm": (1, 2, 3, 4),
-    "layer_norm": (1, 2),
-    "instance_norm": (1, 2),
-    "group_norm": (1, 2),
-    "gather": (0,),
-}
-
-
-@dataclass
-class Tensor:
-    dtype: str
-    shape: tuple[int, ...]
-    role: str
-    name: str = ""
-
-
-@dataclass
-class Node:
-    op: str
-    source: str
-    attributes: dict[str, int]
-    inputs: list[int]
-    outputs: list[int]
-    group: int
 
 
 @dataclass
@@ -72,10 +41,8 @@ class Frame:
     values: dict[Any, Any] = field(default_factory=dict)  # expression to tensor id, list of values, or Closure
 
 
-def walk_plain(mod: tvm.IRModule, params: list[str] | None) -> Any:
+def walk_plain(mod: tvm.IRModule, params: list[str] | None) -> Walk:
     """The Walk of a type-checked module; arguments and errors as in tvm_perfpass.walk.walk."""
-    from tvm_perfpass.walk import Walk
-
     graph, groups = PlainWalker(mod, params).run()
     return Walk(graph, groups)
 
@@ -86,15 +53,14 @@ class PlainWalker:
     def __init__(self, mod: tvm.IRModule, params: list[str] | None) -> None:
         self.mod = mod
         self.params = params
-        self.tensors: list[Tensor] = []
-        self.nodes: list[Node] = []
-        self.inputs: list[int] = []
+        self.records = Records()
+        self.tensors = self.records.tensors
+        self.nodes = self.records.nodes
         self.constants: dict[Any, Any] = {}
         self.groups = 0
         self.inlined = 0
         self.stack: list[tuple[Any, Frame, int | Frame]] = []
         self.marks: dict[tuple[Any, int], list[int]] = {}
-        self.branches: list[tuple[int, ...]] = []
 
     def run(self) -> tuple[OpGraph, np.ndarray]:
         """The graph and the kernel group of each node."""
@@ -107,7 +73,7 @@ class PlainWalker:
             for t in range(first, len(self.tensors)):
                 self.tensors[t].name = var.name_hint
                 if self.tensors[t].role == "input":
-                    self.inputs.append(t)
+                    self.records.inputs.append(t)
         self.push(main.body, root)
         while self.stack:
             expression, frame, state = self.stack.pop()
@@ -116,7 +82,9 @@ class PlainWalker:
         outputs: list[int] = []
         if not flatten(root.values[main.body], outputs):
             raise UnsupportedError("the main function returns a function; only tensors and tuples are counted")
-        return self.build(outputs)
+        if self.params is None:
+            self.records.weights_in_slots()
+        return self.records.assemble(outputs)
 
     def push(self, expression: Any, frame: Frame, state: int | Frame = 0) -> None:
         self.stack.append((expression, frame, state))
@@ -246,7 +214,7 @@ class PlainWalker:
             self.push(branch, frame, 3)
             self.push(branch.false_branch, frame)
         else:
-            self.branches.append(tuple(marks))
+            self.records.branches.append(tuple(marks))
             inputs: list[int] = []
             sizes = []
             for part in (branch.cond, branch.true_branch, branch.false_branch):
@@ -314,208 +282,26 @@ class PlainWalker:
         else:
             result = self.fresh(kind, "activation", name)
             flatten(result, outputs)
-        lowering = Lowering(self.tensors, rule, call.attrs, inputs, outputs)
+        lowering = Lowering(
+            self.tensors, rule, None if call.attrs is None else RelayAttributes(call.attrs), inputs, outputs
+        )
         self.nodes.append(Node(lowering.op, name, lowering.attributes, inputs, outputs, frame.group))
         frame.values[call] = result
 
-    def build(self, outputs: list[int]) -> tuple[OpGraph, np.ndarray]:
-        """The graph; a second time with the lighter branch of every If counted 0 times, if there is one."""
-        notes = []
-        if self.params is None and (found := self.weights_in_slots()):
-            notes.append(f"{found} inputs stand in weight slots and are counted as weights; pass params= to name them")
-        repeat = [1.0] * len(self.nodes)
-        graph = self.emit(outputs, notes, repeat)
-        if self.branches:
-            counted = costs.count(graph)
-            for begin, middle, end in self.branches:
-                work = [
-                    (
-                        sum(int(counted.macs[n]) * repeat[n] for n in part),
-                        sum(int(counted.bytes_written[n]) * repeat[n] for n in part),
-                    )
-                    for part in (range(begin, middle), range(middle, end))
-                ]
-                then_counts = work[0] >= work[1]
-                for n in range(middle, end) if then_counts else range(begin, middle):
-                    repeat[n] = 0.0
-                notes.append(
-                    f"an If: the {'then' if then_counts else 'else'} branch is counted, the other has less to do and "
-                    "counts 0 times"
-                )
-            graph = self.emit(outputs, notes, repeat)
-        return graph, np.array([node.group for node in self.nodes], dtype=np.int32)
 
-    def emit(self, outputs: list[int], notes: list[str], repeat: list[float]) -> OpGraph:
-        builder = _core.GraphBuilder()
-        for tensor in self.tensors:
-            builder.add_tensor(tensor.name, tensor.dtype, list(tensor.shape), tensor.role)
-        for node, times in zip(self.nodes, repeat, strict=True):
-            builder.add_node(node.op, node.source, "", node.attributes, node.inputs, node.outputs, times)
-        for note in notes:
-            builder.add_note(note)
-        return OpGraph(builder.finish(self.inputs, outputs))
+class RelayAttributes:
+    """The attributes of a Relay call, for the lowering."""
 
-    def weights_in_slots(self) -> int:
-        """Turns inputs that stand where an operator has its parameters into weights; returns how many."""
-        found = 0
-        for node in self.nodes:
-            slots = (1,) if node.source == "nn.bias_add" else PARAMETER_SLOTS.get(node.op, ())
-            if node.source == "qnn.batch_matmul" or (node.op == "gather" and not self.looks_up_table(node)):
-                slots = ()
-            for slot in slots:
-                tensor = self.tensors[node.inputs[slot]] if slot < len(node.inputs) else None
-                if tensor is not None and tensor.role == "input" and is_parameter(tensor.dtype, tensor.shape):
-                    tensor.role = "weight"
-                    found += 1
-        self.inputs = [t for t in self.inputs if self.tensors[t].role == "input"]
-        return found
-
-    def looks_up_table(self, node: Node) -> bool:
-        """An embedding: rows chosen by what the network is fed. Constant indices pick from the network's own input."""
-        if node.source != "take" or len(node.inputs) < 2:
-            return False
-        return self.tensors[node.inputs[1]].role in ("input", "activation")
-
-
-class Lowering:
-    """The canonical operator and the attributes of one call; may show blocked tensors by their logical shape."""
-
-    def __init__(self, tensors: list[Tensor], rule: Rule, attrs: Any, inputs: list[int], outputs: list[int]) -> None:
-        self.tensors = tensors
+    def __init__(self, attrs: Any) -> None:
         self.attrs = attrs
-        self.op = rule.op
-        self.attributes: dict[str, int] = dict(rule.fixed)
-        if attrs is None:
-            return
-        for name, how, column in rule.reads:
-            if how != "pads":
-                self.read(name, how, column)
-        if rule.form in ("conv", "conv_transpose") and inputs and outputs:
-            self.lower_conv(rule.form == "conv_transpose", inputs, outputs[0])
-        elif rule.form in ("pool", "global_pool", "adaptive_pool") and inputs and outputs:
-            self.lower_pool(rule.form == "adaptive_pool", inputs[0], outputs[0])
-        elif rule.form == "dense_pack" and len(inputs) > 1:
-            weight = tensors[inputs[1]]
-            if len(weight.shape) == 3:
-                weight.shape = (weight.shape[0] * weight.shape[2], weight.shape[1])
-        elif rule.form == "einsum":
-            self.attributes["contraction"] = contraction(str(attrs["equation"]), [tensors[t].shape for t in inputs])
-        for name, how, column in rule.reads:
-            if how == "pads":
-                self.read(name, how, column)
 
-    def read(self, name: str, how: str, column: str) -> None:
-        values = integers(self.attrs[name])
-        if any(abs(value) > 2**31 - 1 for value in values):
-            raise LimitError(f"attribute {name} is {values}; it must fit in 32 bits")
-        if how in ("int", "axis"):
-            if len(values) == 1:
-                self.attributes[column] = values[0]
-        elif how == "ints":
-            self.attributes |= {f"{column}_{i}": value for i, value in enumerate(values[:3])}
-        else:
-            rank = self.attributes.get("spatial_rank", 0) or 2
-            if len(values) == 1:
-                values = values * (2 * rank)
-            elif len(values) == rank:
-                values = values * 2
-            if len(values) >= 2 * rank:
-                for i in range(rank):
-                    self.attributes[f"pad_begin_{i}"] = values[i]
-                    self.attributes[f"pad_end_{i}"] = values[rank + i]
+    def integers(self, name: str) -> list[int]:
+        """See AttributeReader."""
+        return integers(self.attrs[name])
 
-    def lower_conv(self, transposed: bool, inputs: list[int], output: int) -> None:
-        data_layout = str(self.attrs["data_layout"])
-        data, result = self.tensors[inputs[0]], self.tensors[output]
-        letters = unblock(data, data_layout)
-        out_letters = unblock(result, str(self.attrs["out_layout"]) or data_layout)
-        self.set_layout(letters, len(data.shape))
-        if len(inputs) < 2:
-            return
-        weight = self.tensors[inputs[1]]
-        blocks, order = parse_layout(str(self.attrs["kernel_layout"]))
-        logical = logical_shape(blocks, order, weight.shape)
-        if not logical:
-            return
-        spatial = tuple(size for letter, size in zip(order, logical, strict=True) if letter not in "OI")
-        for i, size in enumerate(spatial[:3]):
-            self.attributes.setdefault(f"kernel_{i}", size)
-        blocked = len(blocks) != len(order)
-        if not blocked and order[:2] == ("IO" if transposed else "OI"):
-            self.attributes["weight_layout"] = 2 if transposed else 0
-            return
-        if not blocked and not transposed and order[2:] and order[-2:] == "IO":
-            self.attributes["weight_layout"] = 1
-            return
-        self.attributes["weight_layout"] = 2 if transposed else 0
-        source, source_letters = (data, letters) if transposed else (result, out_letters)
-        at = source_letters.find("C")
-        channels = source.shape[at] if 0 <= at < len(source.shape) else 0
-        known = channels * math.prod(spatial)
-        shape = (channels, math.prod(logical) // known if known else 0, *spatial)
-        if math.prod(shape) == math.prod(logical):
-            weight.shape = shape
-
-    def lower_pool(self, adaptive: bool, data_id: int, result_id: int) -> None:
-        layout = str(self.attrs["layout"])
-        data, result = self.tensors[data_id], self.tensors[result_id]
-        letters = unblock(data, layout)
-        unblock(result, layout)
-        self.set_layout(letters, len(data.shape))
-        if not adaptive or len(data.shape) != len(result.shape):
-            return
-        first = 1 if self.attributes["channels_last"] else 2
-        rank = self.attributes["spatial_rank"]
-        sizes = list(zip(data.shape[first : first + rank], result.shape[first : first + rank], strict=True))
-        if all(out == 1 for _, out in sizes):
-            self.op = "global_" + self.op
-            return
-        for i, (before, after) in enumerate(sizes):
-            self.attributes[f"kernel_{i}"] = -(-before // max(after, 1))
-            self.attributes[f"stride_{i}"] = max(before // max(after, 1), 1)
-
-    def set_layout(self, letters: str, rank: int) -> None:
-        self.attributes["channels_last"] = int(rank > 2 and letters.endswith("C"))
-        self.attributes["spatial_rank"] = min(rank - 2, 3) if rank > 2 else 0
-
-
-def parse_layout(text: str) -> tuple[str, str]:
-    """(letter of every dimension, letters of the unblocked layout): NCHW8c is ("NCHWC", "NCHW")."""
-    return "".join(c for c in text if c.isalpha()).upper(), "".join(c for c in text if c.isupper())
-
-
-def logical_shape(blocks: str, order: str, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape by the letters of the unblocked layout; empty if the layout does not fit the rank."""
-    if len(blocks) != len(shape):
-        return ()
-    sizes = dict.fromkeys(order, 1)
-    for letter, size in zip(blocks, shape, strict=True):
-        if letter not in sizes:
-            return ()
-        sizes[letter] *= size
-    return tuple(sizes[letter] for letter in order)
-
-
-def unblock(tensor: Tensor, layout: str) -> str:
-    """Shows a tensor by its logical shape; returns the letters of the unblocked layout."""
-    blocks, order = parse_layout(layout)
-    if len(blocks) != len(order):
-        tensor.shape = logical_shape(blocks, order, tensor.shape) or tensor.shape
-    return order
-
-
-def contraction(equation: str, shapes: list[tuple[int, ...]]) -> int:
-    """Product of the sizes of the labels of an einsum that its result does not have."""
-    left, arrow, kept = equation.partition("->")
-    if not arrow:
-        kept = "".join(c for c, n in Counter(left).items() if c.isalpha() and n == 1)
-    sizes: dict[str, int] = {}
-    for term, shape in zip(left.replace(" ", "").split(","), shapes, strict=False):
-        before, _, after = term.partition("...")
-        if len(before) + len(after) <= len(shape):
-            sizes |= dict(zip(before, shape, strict=False))
-            sizes |= dict(zip(after, shape[len(shape) - len(after) :], strict=True))
-    return math.prod(size for label, size in sizes.items() if label not in kept)
+    def text(self, name: str) -> str:
+        """See AttributeReader."""
+        return str(self.attrs[name])
 
 
 def integers(value: Any) -> list[int]:
@@ -536,13 +322,6 @@ def flatten(value: Any, out: list[int]) -> bool:
         return all(flatten(item, out) for item in value)
     out.append(value)
     return True
-
-
-def is_parameter(dtype: str, shape: tuple[int, ...]) -> bool:
-    """Whether a constant counts as parameters: floating and no scalar, or bytes of two and more dimensions."""
-    if dtype.startswith(("float", "bfloat")):
-        return len(shape) >= 1
-    return dtype in ("int8", "uint8", "int4", "uint4") and len(shape) >= 2
 
 
 def _type(expression: Any, whose: str) -> tvm.ir.Type:

@@ -2,6 +2,7 @@
 
 #include "bindings.hpp"
 #include "perfpass/features.hpp"
+#include "perfpass/fusion.hpp"
 
 namespace perfpass::bindings {
 namespace {
@@ -43,7 +44,10 @@ void register_features(nb::module_& m) {
       .def_prop_ro("stride", column<&OperatorTable::stride>)
       .def_prop_ro("groups", column<&OperatorTable::groups>)
       .def_prop_ro("first_node", column<&OperatorTable::first_node>);
-  m.def("operator_table", &operator_table, nb::arg("graph"), nb::arg("costs"));
+  m.def(
+      "operator_table", [](const OpGraph& graph, const Costs& costs) { return operator_table(graph, costs); },
+      nb::arg("graph"), nb::arg("costs"));
+  m.def("table_as_run", &table_as_run, nb::arg("graph"), nb::arg("costs"), nb::arg("strided"));
   m.def(
       "node_features",
       [](const OpGraph& graph, const Costs& costs, std::string_view schema) {

@@ -17,23 +17,6 @@ OnnxOptions make_options(Dims dims, Shapes input_shapes, std::int64_t batch, con
   return {.dims = std::move(dims), .input_shapes = std::move(input_shapes), .batch = batch, .limits = limits};
 }
 
-/// Any object with a contiguous buffer, borrowed for a call.
-class Buffer {
- public:
-  explicit Buffer(nb::handle object) {
-    if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_SIMPLE) != 0) throw nb::python_error();
-  }
-  ~Buffer() { PyBuffer_Release(&view_); }
-  Buffer(const Buffer&) = delete;
-  Buffer& operator=(const Buffer&) = delete;
-  std::span<const std::uint8_t> bytes() const noexcept {
-    return {static_cast<const std::uint8_t*>(view_.buf), static_cast<std::size_t>(view_.len)};
-  }
-
- private:
-  Py_buffer view_{};
-};
-
 }  // namespace
 
 void register_onnx(nb::module_& m) {

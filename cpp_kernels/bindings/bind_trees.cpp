@@ -1,7 +1,14 @@
 #include "bindings.hpp"
+#include "perfpass/neighbours.hpp"
 #include "perfpass/trees.hpp"
 
 namespace perfpass::bindings {
+namespace {
+
+template <class T>
+using Column = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+}  // namespace
 
 void register_trees(nb::module_& m) {
   using Rows = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
@@ -12,15 +19,51 @@ void register_trees(nb::module_& m) {
             return TreeEnsemble::from_xgboost({reinterpret_cast<const std::uint8_t*>(model.data()), model.size()});
           },
           nb::arg("model"))
+      .def_static(
+          "from_levels",
+          [](std::size_t features, double base_score, Column<std::uint32_t> tree_nodes, Column<std::uint8_t> is_leaf,
+             Column<std::uint16_t> feature, Column<float> value, Column<std::uint8_t> default_left) {
+            return TreeEnsemble::from_levels(features, base_score, {tree_nodes.data(), tree_nodes.size()},
+                                             {is_leaf.data(), is_leaf.size()}, {feature.data(), feature.size()},
+                                             {value.data(), value.size()}, {default_left.data(), default_left.size()});
+          },
+          nb::arg("features"), nb::arg("base_score"), nb::arg("tree_nodes"), nb::arg("is_leaf"), nb::arg("feature"),
+          nb::arg("value"), nb::arg("default_left"),
+          "Trees as columns over all nodes, each tree's level by level; the k-th split of a tree has its children at\n"
+          "1 + 2 k. value: threshold of a split, or what a leaf adds.")
       .def(
           "predict",
-          [](const TreeEnsemble& self, Rows x) {
-            return own(self.predict({x.data(), x.size()}, x.shape(0), x.shape(1)));
+          [](const TreeEnsemble& self, Rows x, unsigned threads) {
+            std::vector<float> found;
+            {
+              const nb::gil_scoped_release released;
+              found = self.predict({x.data(), x.size()}, x.shape(0), x.shape(1), threads);
+            }
+            return own(std::move(found));
           },
-          nb::arg("x"), "x: [rows, features] float32, NaN is missing. Returns [rows] float32.")
+          nb::arg("x"), nb::arg("threads") = 1, "x: [rows, features] float32, NaN is missing. Returns [rows] float32.")
       .def_prop_ro("features", &TreeEnsemble::features)
       .def_prop_ro("trees", &TreeEnsemble::trees)
       .def_prop_ro("base_score", &TreeEnsemble::base_score);
+  nb::class_<Neighbours>(m, "Neighbours", "Points among which nearest ones are looked for.")
+      .def(
+          "__init__",
+          [](Neighbours* self, Rows points) {
+            new (self) Neighbours({points.data(), points.size()}, points.shape(0), points.shape(1));
+          },
+          nb::arg("points"))
+      .def(
+          "distances",
+          [](const Neighbours& self, Rows queries, unsigned threads) {
+            std::vector<double> found;
+            {
+              const nb::gil_scoped_release released;
+              found = self.distances({queries.data(), queries.size()}, queries.shape(0), queries.shape(1), threads);
+            }
+            return own(std::move(found));
+          },
+          nb::arg("queries"), nb::arg("threads") = 1,
+          "queries: [rows, columns] float32. Returns [rows] float64, Euclidean.");
 }
 
 }  // namespace perfpass::bindings

@@ -5,11 +5,14 @@
 #include <nanobind/ndarray.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <initializer_list>
+#include <span>
 #include <string_view>
 #include <vector>
 
 #include "perfpass/dtype.hpp"
+#include "perfpass/error.hpp"
 
 namespace perfpass::bindings {
 
@@ -22,9 +25,31 @@ void register_features(nb::module_& m);
 void register_memory(nb::module_& m);
 void register_allocators(nb::module_& m);
 void register_trees(nb::module_& m);
+void register_counting(nb::module_& m);
+void register_quotient(nb::module_& m);
+
+/// The class of perfpass.errors that an error of the core becomes.
+const char* python_class(ErrorCode code);
 
 /// The floating type of that name, undefined for the empty one. Error(argument) for any other.
 DType floating_dtype(std::string_view name);
+
+/// Any object with a contiguous buffer, borrowed for a call.
+class Buffer {
+ public:
+  explicit Buffer(nb::handle object) {
+    if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_SIMPLE) != 0) throw nb::python_error();
+  }
+  ~Buffer() { PyBuffer_Release(&view_); }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  std::span<const std::uint8_t> bytes() const noexcept {
+    return {static_cast<const std::uint8_t*>(view_.buf), static_cast<std::size_t>(view_.len)};
+  }
+
+ private:
+  Py_buffer view_{};
+};
 
 /// A read-only NumPy array over `data`, kept alive by `owner`.
 template <typename T>

@@ -1,13 +1,9 @@
 #include "bindings.hpp"
-#include "perfpass/error.hpp"
 
 namespace nb = nanobind;
 
-namespace {
-
 // perfpass.errors defines the Python classes; the core's codes map to them by name.
-const char* python_class(perfpass::ErrorCode code) {
-  using perfpass::ErrorCode;
+const char* perfpass::bindings::python_class(ErrorCode code) {
   switch (code) {
     case ErrorCode::io:
       return "FileError";
@@ -27,15 +23,13 @@ const char* python_class(perfpass::ErrorCode code) {
   return "PerfPassError";
 }
 
-}  // namespace
-
 NB_MODULE(_core, m) {
   m.doc() = "The compiled core of perfpass; import perfpass instead.";
   nb::register_exception_translator([](const std::exception_ptr& p, void*) {
     try {
       std::rethrow_exception(p);
     } catch (const perfpass::Error& e) {
-      nb::object cls = nb::module_::import_("perfpass.errors").attr(python_class(e.code()));
+      nb::object cls = nb::module_::import_("perfpass.errors").attr(perfpass::bindings::python_class(e.code()));
       PyErr_SetString(cls.ptr(), e.what());
     }
   });
@@ -46,4 +40,6 @@ NB_MODULE(_core, m) {
   perfpass::bindings::register_memory(m);
   perfpass::bindings::register_allocators(m);
   perfpass::bindings::register_trees(m);
+  perfpass::bindings::register_counting(m);
+  perfpass::bindings::register_quotient(m);
 }

@@ -27,7 +27,7 @@ std::int64_t per_execution(std::int64_t total, double repeat) noexcept {
   return std::llrint(static_cast<double>(total) / repeat);
 }
 
-Row row_of(const detail::NodeView& node, const Costs& costs) {
+Row make_row(const detail::NodeView& node, const Costs& costs) {
   const OpGraph& g = node.g;
   const NodeId id = node.id;
   const double repeat = g.repeat[id];
@@ -79,16 +79,17 @@ void append(OperatorTable& table, const Row& row, NodeId first) {
 
 }  // namespace
 
-OperatorTable operator_table(const OpGraph& graph, const Costs& costs) {
+OperatorTable operator_table(const OpGraph& graph, const Costs& costs, std::vector<std::int32_t>* row_of) {
   const auto n = static_cast<NodeId>(graph.node_count());
   detail::require_costs(graph, costs);
   const std::vector<std::int64_t> elements = detail::tensor_elements(graph);
+  if (row_of != nullptr) row_of->assign(static_cast<std::size_t>(n), kNone);
   OperatorTable table;
   std::vector<Row> rows;
   std::vector<std::int32_t> slots(std::bit_ceil(2 * static_cast<std::size_t>(n) + 1), kNone);  // open addressing
   for (NodeId id = 0; id < n; ++id) {
     if (graph.repeat[id] == 0.0) continue;  // never runs
-    const Row row = row_of({graph, elements, id}, costs);
+    const Row row = make_row({graph, elements, id}, costs);
     std::size_t slot = hash(row) & (slots.size() - 1);
     while (slots[slot] != kNone && rows[slots[slot]] != row) slot = (slot + 1) & (slots.size() - 1);
     if (slots[slot] == kNone) {
@@ -97,6 +98,7 @@ OperatorTable operator_table(const OpGraph& graph, const Costs& costs) {
       append(table, row, id);
     }
     table.count[slots[slot]] += graph.repeat[id];
+    if (row_of != nullptr) (*row_of)[id] = slots[slot];
   }
   return table;
 }

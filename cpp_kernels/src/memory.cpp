@@ -4,6 +4,7 @@
 #include <string>
 
 #include "cost_internal.hpp"
+#include "memory_internal.hpp"
 #include "perfpass/allocators.hpp"
 #include "perfpass/error.hpp"
 
@@ -65,12 +66,7 @@ class Planner {
   NodeId last_node() const noexcept { return static_cast<NodeId>(g_.node_count()) - 1; }
   bool runs(NodeId n) const noexcept { return g_.repeat[n] > 0.0; }
 
-  std::int64_t buffer_bytes(TensorId t) const {
-    const std::int64_t bytes = bytes_for(g_.elements(t), detail::effective_bits(g_.tensor_dtype[t], options_.float_as));
-    const std::int64_t rest = bytes % options_.alignment_bytes;
-    if (rest == 0) return bytes;
-    return (Count(bytes) + (options_.alignment_bytes - rest)).value();
-  }
+  std::int64_t buffer_bytes(TensorId t) const { return detail::buffer_bytes(g_, t, options_); }
 
   void assign_owners() {
     for (TensorId t = 0; t < static_cast<TensorId>(g_.tensor_count()); ++t) {
@@ -170,15 +166,14 @@ class Planner {
 
 }  // namespace
 
-MemoryEvents memory_events(const OpGraph& graph, DType float_as) {
-  if (float_as != DType::undefined && !is_floating(float_as)) {
-    throw Error(ErrorCode::argument, "float_as is " + std::string(dtype_name(float_as)) +
-                                         "; only floating types can stand for floating tensors");
-  }
-  return Planner(graph, {float_as, 1}).events();
+std::int64_t detail::buffer_bytes(const OpGraph& graph, TensorId t, const MemoryOptions& options) {
+  const std::int64_t bytes = bytes_for(graph.elements(t), effective_bits(graph.tensor_dtype[t], options.float_as));
+  const std::int64_t rest = bytes % options.alignment_bytes;
+  if (rest == 0) return bytes;
+  return (Count(bytes) + (options.alignment_bytes - rest)).value();
 }
 
-MemoryPlan plan_memory(const OpGraph& graph, const MemoryOptions& options) {
+void detail::check_options(const MemoryOptions& options) {
   if (options.alignment_bytes < 1) {
     throw Error(ErrorCode::argument,
                 "alignment_bytes is " + std::to_string(options.alignment_bytes) + "; it must be 1 or more");
@@ -187,6 +182,16 @@ MemoryPlan plan_memory(const OpGraph& graph, const MemoryOptions& options) {
     throw Error(ErrorCode::argument, "float_as is " + std::string(dtype_name(options.float_as)) +
                                          "; only floating types can stand for floating tensors");
   }
+}
+
+MemoryEvents memory_events(const OpGraph& graph, DType float_as) {
+  const MemoryOptions options{float_as, 1};
+  detail::check_options(options);
+  return Planner(graph, options).events();
+}
+
+MemoryPlan plan_memory(const OpGraph& graph, const MemoryOptions& options) {
+  detail::check_options(options);
   return Planner(graph, options).plan();
 }
 

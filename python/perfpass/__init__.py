@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from perfpass.annotated_file import annotate
     from perfpass.devices import Device, device
     from perfpass.errors import PerfPassError
     from perfpass.graph import OpGraph
@@ -20,6 +21,7 @@ __version__ = "0.1.0"
 _HOME = {
     "Device": "perfpass.devices",
     "device": "perfpass.devices",
+    "annotate": "perfpass.annotated_file",
     "PerfPassError": "perfpass.errors",
     "OpGraph": "perfpass.graph",
     "load": "perfpass.importers",
@@ -28,7 +30,18 @@ _HOME = {
     "predict": "perfpass.predictors",
     "predict_llm": "perfpass.predictors.serving",
 }
-__all__ = ["Device", "Interval", "OpGraph", "PerfPassError", "Prediction", "device", "load", "predict", "predict_llm"]
+__all__ = [
+    "Device",
+    "Interval",
+    "OpGraph",
+    "PerfPassError",
+    "Prediction",
+    "annotate",
+    "device",
+    "load",
+    "predict",
+    "predict_llm",
+]
 
 
 def __getattr__(name: str) -> Any:

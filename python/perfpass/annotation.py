@@ -36,13 +36,13 @@ KEYS = (*READABLE_KEYS, PREDICTIONS_KEY)
 
 @dataclass(frozen=True)
 class Annotation:
-    """Predictions by device id, each as `Prediction.to_dict()` gives it, and the size of the file each was made from."""
+    """Predictions by device id, as `Prediction.to_dict()` gives them, and the size of the file each was made from."""
 
     predictions: dict[str, dict[str, Any]] = field(default_factory=dict)
     model_bytes: dict[str, int] = field(default_factory=dict)
 
     def with_prediction(self, prediction: Prediction, model_bytes: int | None = None) -> Annotation:
-        """This annotation and one prediction more, in the place of an earlier one for the same device."""
+        """The same and one prediction more, in the place of an earlier one for the same device."""
         found = prediction.to_dict()
         device = str(found["workload"]["device"])
         sizes = {name: size for name, size in self.model_bytes.items() if name != device}

@@ -8,18 +8,16 @@ docs/prediction-training.md has the rules and how far they are from traced steps
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from perfpass import _core
 from perfpass.errors import ArgumentError
-from perfpass.features.table import OperatorColumns
-from perfpass.graph import ATTRIBUTES, DTYPES, OPERATOR_CLASS_OF, OPERATOR_CLASSES, OPERATORS, ROLES, OpGraph
+from perfpass.features.table import OperatorColumns, Tables
+from perfpass.graph import OPERATOR_CLASS_OF, OPERATOR_CLASSES, OPERATORS, OpGraph
 
 # What a row of a training step does. DATA: gradients of activations, WEIGHT: of parameters.
 PARTS: tuple[str, ...] = ("forward", "data", "weight", "optimizer")
@@ -87,14 +85,20 @@ class StepOptions:
 
 
 @dataclass(frozen=True, eq=False)
-class StepTable(OperatorColumns):
-    """The rows of one training step; ``part`` [R] indexes PARTS, ``source`` [R] is the forward row, -1 for none.
+class StepColumns(OperatorColumns):
+    """Rows of training steps; ``part`` [R] indexes PARTS, ``source`` [R] is the forward row, -1 for none."""
+
+    part: np.ndarray
+    source: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class StepTable(StepColumns):
+    """The rows of one training step.
 
     ``parameters`` counts the trained elements, ``tensors`` the parameter tensors that hold them.
     """
 
-    part: np.ndarray
-    source: np.ndarray
     parameters: float
     tensors: float
 
@@ -102,6 +106,31 @@ class StepTable(OperatorColumns):
     def phase(self) -> np.ndarray:
         """[R] index into PHASES."""
         return PHASE_OF_PART[self.part]
+
+
+@dataclass(frozen=True, eq=False)
+class Steps:
+    """N training steps: their rows, and [N] trained elements and parameter tensors."""
+
+    tables: Tables
+    parameters: np.ndarray
+    tensors: np.ndarray
+
+    @classmethod
+    def one(cls, step: StepTable) -> Steps:
+        """A single step."""
+        return cls(Tables.one(step), np.array([step.parameters]), np.array([step.tensors]))
+
+    def first(self) -> StepTable:
+        """The step, where there is but one."""
+        columns = {f.name: getattr(self.columns, f.name) for f in fields(StepColumns)}
+        return StepTable(**columns, parameters=float(self.parameters[0]), tensors=float(self.tensors[0]))
+
+    @property
+    def columns(self) -> StepColumns:
+        """The rows of all steps."""
+        assert isinstance(self.tables.table, StepColumns)
+        return self.tables.table
 
 
 def _is(table: Any, *names: str) -> np.ndarray:
@@ -115,9 +144,12 @@ def _class(table: Any, *names: str) -> np.ndarray:
 class _Step:
     """A step being written: blocks of rows, each from a mask over the forward table with some columns changed."""
 
-    def __init__(self, table: dict[str, np.ndarray], width: float) -> None:
+    def __init__(self, table: dict[str, np.ndarray], width: float, input_elements: np.ndarray) -> None:
         self.t = table
         self.width = width
+        self.steps = len(input_elements)
+        self.graph = table["graph"].astype(np.intp)  # [R]
+        self.input_elements = input_elements[self.graph]  # [R] of each row's graph
         self.blocks: list[dict[str, np.ndarray]] = []
         self.x = table["input_elements"] * width  # first input
         self.y = table["output_elements"] * width  # first output
@@ -134,6 +166,7 @@ class _Step:
         for name in _COLUMNS:
             column = changed.get(name, self.t[name])
             block[name] = np.broadcast_to(column, len(mask))[rows]
+        block["graph"] = self.graph[rows]
         block["part"] = np.full(len(rows), part)
         block["source"] = rows
         self.blocks.append(block)
@@ -225,28 +258,40 @@ def derive(table: OperatorColumns, options: StepOptions, *, input_elements: floa
     them has one gradient product less); ``width``: bytes of a floating element as counted in the table. Raises
     ArgumentError for a width that is not positive.
     """
+    steps = derive_many(Tables.one(table), options, input_elements=np.array([input_elements]), width=width)
+    return steps.first()
+
+
+def derive_many(tables: Tables, options: StepOptions, *, input_elements: np.ndarray, width: float) -> Steps:
+    """The steps of N networks; ``input_elements`` [N]. Raises as `derive` does."""
     if not width > 0:
         raise ArgumentError(f"width must be above 0 bytes, got {width}")
-    t = {name: np.asarray(getattr(table, name), dtype=np.float64) for name in _COLUMNS}
+    t = {name: np.asarray(getattr(tables.table, name), dtype=np.float64) for name in _COLUMNS}
+    t["graph"] = tables.graph.astype(np.float64)
     if options.separate_attention:
         t = _separated(t, width)
-    step = _Step(t, width)
+    step = _Step(t, width, input_elements)
     step.add(np.ones(len(t["op"]), dtype=bool), FORWARD)
     runs = t["view"] == 0
     done = np.zeros(len(runs), dtype=bool)
     for rule in _RULES:
-        done |= rule(step, runs & ~done, input_elements)
+        done |= rule(step, runs & ~done)
     _views(step)
-    parameters, tensors = _parameters(t, width)
+    parameters, tensors = _parameters(step)
     _loss(step)
     _optimizer(step, options, parameters, tensors)
-    columns = {name: np.concatenate([block[name] for block in step.blocks]) for name in (*_COLUMNS, "part", "source")}
+    names = (*_COLUMNS, "part", "source", "graph")
+    columns = {name: np.concatenate([block[name] for block in step.blocks]) for name in names}
+    graph = columns.pop("graph")
+    order = np.argsort(graph, kind="stable")
+    columns = {name: column[order] for name, column in columns.items()}
     for name in ("op", "op_class", "dtype", "view", "part", "source", "kernel_area", "stride", "groups"):
         columns[name] = columns[name].astype(np.int64)
-    return StepTable(**columns, parameters=parameters, tensors=tensors)
+    offset = np.concatenate([[0], np.cumsum(np.bincount(graph, minlength=len(tables)))])
+    return Steps(Tables(StepColumns(**columns), offset), parameters, tensors)
 
 
-def _products_with_weights(step: _Step, open_: np.ndarray, input_elements: float) -> np.ndarray:
+def _products_with_weights(step: _Step, open_: np.ndarray) -> np.ndarray:
     t = step.t
     convolution = _class(t, "convolution")
     mask = open_ & ((step.weight > 0) | convolution) & (convolution | _is(t, "dense", "matmul", "einsum", "bilinear"))
@@ -255,7 +300,8 @@ def _products_with_weights(step: _Step, open_: np.ndarray, input_elements: float
     inner = np.maximum(t["k"] / area, 1.0)
     weight = np.maximum(step.weight, t["b"] * t["n"] * t["k"] * step.width)
     # The first product that reads the input needs no gradient of it (rows stand in the order of the forward pass).
-    stem = np.flatnonzero(mask & (np.abs(t["input_elements"] - input_elements) < 0.5))[:1]
+    reading = np.flatnonzero(mask & (np.abs(t["input_elements"] - step.input_elements) < 0.5))
+    stem = reading[np.unique(step.graph[reading], return_index=True)[1]]
     needed = t["count"].copy()
     needed[stem] = np.maximum(needed[stem] - 1, 0)
     data = mask & (needed > 0)
@@ -294,7 +340,7 @@ def _products_with_weights(step: _Step, open_: np.ndarray, input_elements: float
     return mask
 
 
-def _products_of_activations(step: _Step, open_: np.ndarray, _: float) -> np.ndarray:
+def _products_of_activations(step: _Step, open_: np.ndarray) -> np.ndarray:
     t = step.t
     mask = open_ & _class(t, "matmul")
     second = np.maximum(step.read - step.x, 0.0)
@@ -310,7 +356,7 @@ def _products_of_activations(step: _Step, open_: np.ndarray, _: float) -> np.nda
     return mask
 
 
-def _attention(step: _Step, open_: np.ndarray, _: float) -> np.ndarray:
+def _attention(step: _Step, open_: np.ndarray) -> np.ndarray:
     mask = open_ & _class(step.t, "attention")
     # Four products for the two of the forward pass. The scores that fused kernels compute anew are not counted.
     step.add(
@@ -320,14 +366,14 @@ def _attention(step: _Step, open_: np.ndarray, _: float) -> np.ndarray:
     return mask
 
 
-def _recurrent(step: _Step, open_: np.ndarray, _: float) -> np.ndarray:
+def _recurrent(step: _Step, open_: np.ndarray) -> np.ndarray:
     mask = open_ & _class(step.t, "recurrent")
     for part, written in ((DATA, step.x), (WEIGHT, step.weight)):
         step.add(mask, part, bytes_read=step.read + step.y, bytes_written=written, weight_bytes=0)
     return mask
 
 
-def _normalizations(step: _Step, open_: np.ndarray, _: float) -> np.ndarray:
+def _normalizations(step: _Step, open_: np.ndarray) -> np.ndarray:
     mask = open_ & _class(step.t, "normalization")
     step.moved(mask, DATA, step.x + step.y, step.x, step.t["flops"])
     # Batch normalization counts its batches, a kernel of eight bytes.
@@ -336,14 +382,14 @@ def _normalizations(step: _Step, open_: np.ndarray, _: float) -> np.ndarray:
     return mask
 
 
-def _activations(step: _Step, open_: np.ndarray, _: float) -> np.ndarray:
+def _activations(step: _Step, open_: np.ndarray) -> np.ndarray:
     mask = open_ & (_class(step.t, "activation", "softmax") | _is(step.t, "exp", "sqrt", "rsqrt", "reciprocal", "abs"))
     mask |= open_ & _is(step.t, "trigonometric", "log", "erf", "neg", "cast")
     step.moved(mask, DATA, step.x + step.y, step.x, 3 * step.x / step.width)
     return mask
 
 
-def _additions(step: _Step, open_: np.ndarray, _: float) -> np.ndarray:
+def _additions(step: _Step, open_: np.ndarray) -> np.ndarray:
     mask = open_ & _is(step.t, "add", "sub")
     second = np.maximum(step.read - step.x, 0.0)
     whole = np.abs(second - step.y) < 0.5 * step.width
@@ -354,7 +400,7 @@ def _additions(step: _Step, open_: np.ndarray, _: float) -> np.ndarray:
     return mask
 
 
-def _multiplications(step: _Step, open_: np.ndarray, _: float) -> np.ndarray:
+def _multiplications(step: _Step, open_: np.ndarray) -> np.ndarray:
     mask = open_ & _class(step.t, "elementwise") & ~_is(step.t, "compare", "logical", "bitwise", "sign", "is_special")
     mask &= ~_is(step.t, "round")
     second = np.maximum(step.read - step.x, 0.0)
@@ -373,7 +419,7 @@ def _multiplications(step: _Step, open_: np.ndarray, _: float) -> np.ndarray:
     return mask
 
 
-def _pooling(step: _Step, open_: np.ndarray, _: float) -> np.ndarray:
+def _pooling(step: _Step, open_: np.ndarray) -> np.ndarray:
     mask = open_ & _class(step.t, "pooling")
     # Maxima are found by their indices of 8 bytes, and the input is handed over too.
     more = np.where(_is(step.t, "max_pool"), 8.0 * step.t["output_elements"] + step.x, 0.0)
@@ -381,7 +427,7 @@ def _pooling(step: _Step, open_: np.ndarray, _: float) -> np.ndarray:
     return mask
 
 
-def _movements(step: _Step, open_: np.ndarray, _: float) -> np.ndarray:
+def _movements(step: _Step, open_: np.ndarray) -> np.ndarray:
     """Reductions spread their gradient; copies, paddings and resizes move it back; gathers scatter it."""
     mask = open_ & _class(step.t, "reduction", "data_movement", "resize", "gather", "sort", "signal", "unknown")
     mask &= ~_is(step.t, "identity", "reduce_any", "arg_reduce", "dropout")
@@ -391,7 +437,7 @@ def _movements(step: _Step, open_: np.ndarray, _: float) -> np.ndarray:
     return mask
 
 
-_RULES: tuple[Callable[[_Step, np.ndarray, float], np.ndarray], ...] = (
+_RULES: tuple[Callable[[_Step, np.ndarray], np.ndarray], ...] = (
     _products_with_weights,
     _products_of_activations,
     _attention,
@@ -415,51 +461,61 @@ def _views(step: _Step) -> None:
     step.moved(expanded, DATA, step.y, step.x, step.y / step.width, op=_OP["reduce_sum"], op_class=_CLASS["reduction"])
 
 
-def _parameters(t: dict[str, np.ndarray], width: float) -> tuple[float, float]:
-    """Trained elements and their tensors. Half of a batch normalization's tensors are running statistics."""
+def _parameters(step: _Step) -> tuple[np.ndarray, np.ndarray]:
+    """[N] trained elements and their tensors. Half of a batch normalization's tensors are running statistics."""
+    t, width = step.t, step.width
     norm = _is(t, "batch_norm")
     elements = t["weight_bytes"] / width * np.where(norm, 0.5, 1.0)
     biased = t["weight_bytes"] > t["b"] * t["n"] * t["k"] * width + 0.5
     tensors = np.where(_class(t, "normalization"), 2.0, 1.0 + (biased & (t["k"] > 0)))
     held = t["weight_bytes"] > 0
-    return float(elements @ t["count"]), float((tensors * held) @ t["count"])
+    return (
+        np.bincount(step.graph, elements * t["count"], step.steps),
+        np.bincount(step.graph, tensors * held * t["count"], step.steps),
+    )
 
 
-def _row(step: _Step, part: int, op: str, count: float, read: float, written: float, flops: float) -> None:
-    """A row without a forward operator."""
-    if count <= 0:
+def _row(
+    step: _Step, part: int, op: str, count: np.ndarray, read: np.ndarray, written: np.ndarray, flops: np.ndarray
+) -> None:
+    """A row without a forward operator for every step that runs it, from totals [N]."""
+    graph = np.flatnonzero(count > 0)
+    if not len(graph):
         return
-    values = dict.fromkeys(_COLUMNS, 0.0)
-    values |= {
-        "op": _OP[op],
-        "op_class": int(OPERATOR_CLASS_OF[_OP[op]]),
-        "count": count,
-        "bytes_read": read / count,
-        "bytes_written": written / count,
-        "flops": flops / count,
-        "input_elements": read / count / 4,
-        "output_elements": written / count / 4,
+    each = count[graph]
+    block: dict[str, np.ndarray] = {name: np.zeros(len(graph)) for name in _COLUMNS}
+    block["op"][:], block["op_class"][:] = _OP[op], OPERATOR_CLASS_OF[_OP[op]]
+    block |= {
+        "count": each,
+        "bytes_read": read[graph] / each,
+        "bytes_written": written[graph] / each,
+        "flops": flops[graph] / each,
+        "input_elements": read[graph] / each / 4,
+        "output_elements": written[graph] / each / 4,
+        "graph": graph,
+        "part": np.full(len(graph), part),
+        "source": np.full(len(graph), -1),
     }
-    block = {name: np.array([value], dtype=np.float64) for name, value in values.items()}
-    step.blocks.append(block | {"part": np.array([part]), "source": np.array([-1])})
+    step.blocks.append(block)
 
 
 def _loss(step: _Step) -> None:
     """Cross entropy over the logits (the last product's output): log-softmax, selection, and back."""
     products = np.flatnonzero(_class(step.t, "matmul", "convolution"))
-    logits = float(step.y[products[-1]]) if len(products) else 4.0
-    _row(step, FORWARD, "loss", 2, 2 * logits, logits, 6 * logits / step.width)
-    _row(step, DATA, "loss", 2, 3 * logits, 2 * logits, 4 * logits / step.width)
+    logits, twice = np.full(step.steps, 4.0), np.full(step.steps, 2.0)
+    logits[step.graph[products]] = step.y[products]  # of several, the last
+    _row(step, FORWARD, "loss", twice, 2 * logits, logits, 6 * logits / step.width)
+    _row(step, DATA, "loss", twice, 3 * logits, 2 * logits, 4 * logits / step.width)
 
 
-def _optimizer(step: _Step, options: StepOptions, parameters: float, tensors: float) -> None:
-    held = 4.0 * parameters
+def _optimizer(step: _Step, options: StepOptions, parameters: np.ndarray, tensors: np.ndarray) -> None:
+    held, nothing = 4.0 * parameters, np.zeros(step.steps)
     optimizer = OPTIMIZERS[options.optimizer]
     if options.autocast:
         _row(step, FORWARD, "cast", tensors, held, held / 2, parameters)
         _row(step, WEIGHT, "cast", tensors, held / 2, held, parameters)
     if options.zero_fill:
-        _row(step, OPTIMIZER, "fill", tensors, 0.0, held, 0.0)
+        _row(step, OPTIMIZER, "fill", tensors, nothing, held, nothing)
         _row(step, WEIGHT, "add", tensors, 2 * held, held, parameters)
     if not optimizer.kernels:
         return
@@ -468,33 +524,6 @@ def _optimizer(step: _Step, options: StepOptions, parameters: float, tensors: fl
     _row(
         step, OPTIMIZER, "add", launches, optimizer.read * held, optimizer.written * held, optimizer.flops * parameters
     )
-
-
-# What the backward pass of an operator reads again: its inputs, its output, or nothing that the forward pass made.
-_SAVES_OUTPUT = (
-    "relu",
-    "sigmoid",
-    "tanh",
-    "softmax",
-    "log_softmax",
-    "exp",
-    "sqrt",
-    "rsqrt",
-    "reciprocal",
-    "elu",
-    "selu",
-    "celu",
-)
-_SAVES_BOTH = ("attention", "lstm", "gru", "rnn", "max_pool", "l2_norm", "reduce_norm", "cumulative", "reduce_prod")
-_SAVES_NOTHING = (
-    "unknown", "add", "sub", "neg", "cast", "reduce_sum", "reduce_mean", "avg_pool", "global_avg_pool", "reshape",
-    "transpose", "concat", "split", "slice", "pad", "tile", "expand", "depth_to_space", "space_to_depth", "unfold",
-    "fold", "roll", "reverse", "copy", "identity", "triangular", "resize", "round", "sign", "compare", "logical",
-    "bitwise", "is_special", "constant", "fill", "range", "random", "shape_of", "eye", "window",
-    "arg_reduce", "reduce_any", "top_k", "sort", "gather", "embedding", "scatter", "one_hot", "loss",
-)  # fmt: skip
-_LITERAL = ROLES.index("literal")
-_VIEW, _IN_PLACE = ATTRIBUTES.index("view"), ATTRIBUTES.index("in_place")
 
 
 @dataclass(frozen=True)
@@ -514,51 +543,7 @@ def saved_activations(graph: OpGraph, float_as: str | None = None, alignment_byt
 
     Each buffer counts once (views and in-place results share that of their source), rounded up to
     ``alignment_bytes``; weights do not count, inputs do. docs/prediction-training.md compares it with traced steps.
+    Raises ArgumentError, LimitError as `perfpass.memory.plan` does.
     """
-    op = np.asarray(graph.op)
-    saves_in = ~np.isin(op, [_OP[n] for n in (*_SAVES_OUTPUT, *_SAVES_NOTHING) if n in _OP])
-    saves_out = np.isin(op, [_OP[n] for n in (*_SAVES_OUTPUT, *_SAVES_BOTH)])
-    # A product with a constant has a gradient that reads the constant alone.
-    scales = np.isin(op, [_OP["mul"], _OP["div"]])
-    attributes = np.asarray(graph.attributes)
-    view, in_place = attributes[:, _VIEW] != 0, attributes[:, _IN_PLACE] != 0
-    role = np.asarray(graph.tensor_role)
-    owner = list(range(len(role)))
-    kept: set[int] = set()
-    inputs, outputs = np.asarray(graph.inputs), np.asarray(graph.outputs)
-    in_offset, out_offset = np.asarray(graph.input_offset).tolist(), np.asarray(graph.output_offset).tolist()
-    for n in range(graph.node_count):
-        given = inputs[in_offset[n] : in_offset[n + 1]].tolist()
-        made = outputs[out_offset[n] : out_offset[n + 1]].tolist()
-        # A result written in place of an input that backward reads again is written beside it: autograd copies.
-        beside = in_place[n] and saves_in[n]
-        if (view[n] or (in_place[n] and not beside)) and given and given[0] >= 0:
-            shared = made if view[n] else made[:1]
-            for t in shared:
-                if t >= 0:
-                    owner[t] = owner[given[0]]
-        if view[n]:
-            continue
-        variable = [t for t in given if t >= 0 and role[t] != _LITERAL]
-        if saves_in[n] and not (scales[n] and len(variable) == 1):
-            kept.update(owner[t] for t in variable)
-        if saves_out[n]:
-            kept.update(owner[t] for t in made if t >= 0)
-    ids = np.array([t for t in sorted(kept) if ROLES[role[t]] in ("activation", "input")], dtype=np.int64)
-    sizes = _tensor_bytes(graph, float_as)
-    sizes = -(-sizes // alignment_bytes) * alignment_bytes
-    activations = np.isin(role, [ROLES.index("activation"), ROLES.index("input")])
-    order = ids[np.argsort(-sizes[ids], kind="stable")]
-    return SavedActivations(int(sizes[ids].sum()), int(sizes[activations].max(initial=0)), order)
-
-
-def _tensor_bytes(graph: OpGraph, float_as: str | None) -> np.ndarray:
-    """[T] bytes; floating tensors at the width of ``float_as``."""
-    offset, dims = np.asarray(graph.shape_offset).tolist(), np.asarray(graph.dims).tolist()
-    elements = np.array([math.prod(dims[a:b]) for a, b in pairwise(offset)], dtype=np.float64)
-    dtype = np.asarray(graph.tensor_dtype)
-    bits = np.array(_core.DTYPE_BITS)[dtype]
-    floating = np.array([name.startswith(("float", "bfloat")) for name in DTYPES])[dtype]
-    if float_as is not None:
-        bits = np.where(floating, _core.DTYPE_BITS[DTYPES.index(float_as)], bits)
-    return np.asarray(np.ceil(elements * bits / 8), dtype=np.int64)
+    found = _core.saved_activations(graph.core, float_as or "", alignment_bytes)
+    return SavedActivations(found.saved_bytes, found.largest_bytes, found.tensors)

@@ -9,12 +9,13 @@ COLUMNS = ("op", "dtype", "view", "macs", "flops", "bytes_read", "bytes_written"
 COLUMNS += ("input_elements", "output_elements", "b", "m", "n", "k", "kernel_area", "stride", "groups")
 
 
-def rows(graph: OpGraph, costs: dict[str, list[int]]) -> list[dict[str, float]]:
-    """One dictionary per row, with ``count``, ``first_node`` and the columns above."""
-    table: dict[tuple, dict[str, float]] = {}
+def keys(graph: OpGraph, costs: dict[str, list[int]]) -> list[tuple[int, ...] | None]:
+    """What makes each node equal to others; None for nodes that never run."""
+    found: list[tuple[int, ...] | None] = []
     for index in range(graph.node_count):
         node = Node(graph, index)
         if node.repeat == 0:
+            found.append(None)
             continue
 
         def once(name: str, index: int = index, repeat: float = node.repeat) -> int:
@@ -22,19 +23,29 @@ def rows(graph: OpGraph, costs: dict[str, list[int]]) -> list[dict[str, float]]:
             return total // int(repeat) if repeat == int(repeat) else round(total / repeat)
 
         spatial = OPERATOR_CLASSES[OPERATOR_CLASS_OF[graph.op[index]]] in ("convolution", "pooling")
-        key = (
-            int(graph.op[index]),
-            int(graph.tensor_dtype[node.output(0)]) if node.output(0) >= 0 else 0,
-            int(node.attribute["view"] != 0),
-            *(once(name) for name in ("macs", "flops", "bytes_read", "bytes_written")),
-            costs["weight_bytes"][index],
-            node.elements(node.input(0)),
-            node.elements(node.output(0)),
-            *gemm(node),
-            kernel_area(node) if spatial else 0,
-            node.attribute["stride_0"] if spatial else 0,
-            node.attribute["groups"] if spatial else 0,
+        found.append(
+            (
+                int(graph.op[index]),
+                int(graph.tensor_dtype[node.output(0)]) if node.output(0) >= 0 else 0,
+                int(node.attribute["view"] != 0),
+                *(once(name) for name in ("macs", "flops", "bytes_read", "bytes_written")),
+                costs["weight_bytes"][index],
+                node.elements(node.input(0)),
+                node.elements(node.output(0)),
+                *gemm(node),
+                kernel_area(node) if spatial else 0,
+                node.attribute["stride_0"] if spatial else 0,
+                node.attribute["groups"] if spatial else 0,
+            )
         )
-        row = table.setdefault(key, {"count": 0.0, "first_node": index, **dict(zip(COLUMNS, key, strict=True))})
-        row["count"] += node.repeat
+    return found
+
+
+def rows(graph: OpGraph, costs: dict[str, list[int]]) -> list[dict[str, float]]:
+    """One dictionary per row, with ``count``, ``first_node`` and the columns above."""
+    table: dict[tuple[int, ...], dict[str, float]] = {}
+    for index, key in enumerate(keys(graph, costs)):
+        if key is not None:
+            row = table.setdefault(key, {"count": 0.0, "first_node": index, **dict(zip(COLUMNS, key, strict=True))})
+            row["count"] += float(graph.repeat[index])
     return list(table.values())

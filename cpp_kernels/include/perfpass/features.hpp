@@ -45,6 +45,16 @@ struct OperatorTable {
   std::vector<NodeId> first_node;                         // an example node of the row
 };
 
-OperatorTable operator_table(const OpGraph& graph, const Costs& costs);
+/// `row_of`, where asked for: [N] the row of each node, kNone for nodes that never run.
+OperatorTable operator_table(const OpGraph& graph, const Costs& costs, std::vector<std::int32_t>* row_of = nullptr);
+
+/// Calls `visit` with every column of the table, in the order of their declaration.
+template <typename Table, typename Visit>
+void for_each_column(Table& t, const Visit& visit) {
+  visit(t.op), visit(t.op_class), visit(t.dtype), visit(t.view), visit(t.count);
+  visit(t.macs), visit(t.flops), visit(t.bytes_read), visit(t.bytes_written), visit(t.weight_bytes);
+  visit(t.input_elements), visit(t.output_elements), visit(t.b), visit(t.m), visit(t.n), visit(t.k);
+  visit(t.kernel_area), visit(t.stride), visit(t.groups), visit(t.first_node);
+}
 
 }  // namespace perfpass

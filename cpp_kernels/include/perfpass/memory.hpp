@@ -33,4 +33,14 @@ struct MemoryPlan {
 /// Error(argument) for an alignment below 1 or a float_as that is not floating, Error(limit) past 2^62 bytes in all.
 MemoryPlan plan_memory(const OpGraph& graph, const MemoryOptions& options = {});
 
+/// What autograd keeps of a forward run: the tensors that the gradients of its operators read again.
+struct SavedActivations {
+  std::int64_t saved_bytes = 0;    // alive when the backward pass begins
+  std::int64_t largest_bytes = 0;  // of one tensor that is no weight, saved or not
+  std::vector<TensorId> tensors;   // owners of the saved buffers, largest first, then by id
+};
+/// Each buffer counts once (views and in-place results share that of their source); weights do not count, inputs do.
+/// Errors as plan_memory.
+SavedActivations saved_activations(const OpGraph& graph, const MemoryOptions& options = {});
+
 }  // namespace perfpass

@@ -15,27 +15,50 @@ class TreeEnsemble {
   /// Error(unsupported) for other boosters, categorical splits or multi-target leaves.
   static TreeEnsemble from_xgboost(std::span<const std::uint8_t> bytes);
 
+  /// Trees as columns over all nodes, each tree's from its root down, level by level, siblings side by side; the k-th
+  /// split of a tree has its children at 1 + 2 k. `value` is the threshold of a split (a smaller value goes left) or
+  /// what a leaf adds; `feature` and `default_left` count for splits alone. Error(format) where that is no forest.
+  static TreeEnsemble from_levels(std::size_t features, double base_score, std::span<const std::uint32_t> tree_nodes,
+                                  std::span<const std::uint8_t> is_leaf, std::span<const std::uint16_t> feature,
+                                  std::span<const float> value, std::span<const std::uint8_t> default_left);
+
   /// x: [rows, features] row major, NaN is missing. Returns [rows], base score included. Error(argument) when the
-  /// number of columns differs from features().
-  std::vector<float> predict(std::span<const float> x, std::size_t rows, std::size_t columns) const;
+  /// number of columns differs from features(). A row's result depends on nothing but the row.
+  std::vector<float> predict(std::span<const float> x, std::size_t rows, std::size_t columns,
+                             unsigned threads = 1) const;
 
   std::size_t features() const noexcept { return features_; }
-  std::size_t trees() const noexcept { return roots_.size(); }
+  std::size_t trees() const noexcept { return trees_.size(); }
   double base_score() const noexcept { return base_score_; }
 
  private:
+  /// Siblings lie side by side, and a leaf is its own child, so that a walk needs no branch: after as many steps as the
+  /// tree is deep it stands on its leaf.
   struct Node {
-    std::int32_t left = -1;  // < 0 marks a leaf, whose value is in `threshold`
-    std::int32_t right = -1;
-    std::int32_t feature = 0;
-    float threshold = 0.0F;  // a smaller value goes left
-    bool default_left = false;
+    float threshold = 0.0F;  // a smaller value goes left; of a leaf, its value
+    std::int32_t child = 0;  // the left one, or the leaf itself
+    std::uint32_t feature = 0;
+    std::uint16_t step = 0;  // from the left child to the right one: 1, or 0 in a leaf
+    std::uint16_t default_left = 0;
   };
-  void append_tree(const Node* nodes, std::size_t count);
+  struct Tree {
+    std::int32_t root = 0;
+    std::int32_t depth = 0;
+  };
+  /// A node as the file has it; `left` < 0 marks a leaf.
+  struct Split {
+    float threshold = 0.0F;
+    std::int32_t left = -1, right = -1, feature = 0;
+    bool default_left = false, is_child = false;
+  };
+  void append_tree(const std::vector<Split>& splits);
+  static const Node* next(const Node* nodes, const Node& node, const float* row) noexcept;
+  void add_rows(const float* x, std::size_t rows, double* sums) const noexcept;
+  double add_row(const float* x) const noexcept;
 
   std::size_t features_ = 0;
   double base_score_ = 0.0;
-  std::vector<std::int32_t> roots_;
+  std::vector<Tree> trees_;
   std::vector<Node> nodes_;
 };
 

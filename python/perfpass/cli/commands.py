@@ -35,6 +35,7 @@ def predict(options: Any) -> int:
         dims=once(options.dim, "--dim"),
         calibration=not options.no_calibration,
         processes=options.processes,
+        predictor=options.predictor,
     )
     found = None
     if asked is not None:
@@ -66,6 +67,27 @@ def _device(options: Any) -> Any:
     for path in options.device_file:
         add_file(path)
     return device(options.device)
+
+
+def annotate(options: Any) -> int:
+    """`perfpass annotate MODEL`."""
+    from perfpass.cli.annotating import run
+
+    return run(options, runtime=None if options.show or options.remove else _runtime(options))
+
+
+def partition(options: Any) -> int:
+    """`perfpass partition MODEL --device D -o FILE`."""
+    from perfpass.cli.partitioning import run
+
+    return run(options, _device(options))
+
+
+def compare(options: Any) -> int:
+    """`perfpass compare MODEL`."""
+    from perfpass.cli.comparing import run
+
+    return run(options)
 
 
 def inspect(options: Any) -> int:
@@ -205,7 +227,30 @@ def records(options: Any) -> int:
 def train(options: Any) -> int:
     """`perfpass train`."""
     run = _training("train")
+    if options.predictor is not None:
+        return _train_predictor(options)
+    if options.published:
+        raise ArgumentError("--published belongs to --predictor NAME")
     run(options.records, options.output, options.area, seed=options.seed, resume=options.resume)
+    return 0
+
+
+def _train_predictor(options: Any) -> int:
+    """A compared predictor, by its name."""
+    from importlib import import_module
+
+    from perfpass.training.comparison.methods import METHODS, method
+
+    if options.area or options.resume:
+        raise ArgumentError("--predictor trains one predictor: leave out --area and --resume (it goes on by itself)")
+    method(options.predictor)
+    module = import_module(METHODS[options.predictor])
+    if not hasattr(module, "train"):
+        raise UnsupportedError(f"{options.predictor} is trained within `perfpass evaluate` alone")
+    place = module.train(
+        options.predictor, options.records, options.output, seed=options.seed, published=options.published
+    )
+    print(place)
     return 0
 
 

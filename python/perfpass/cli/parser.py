@@ -23,6 +23,7 @@ examples:
   perfpass predict hf_model/config.json --device cpu               no weights needed
   perfpass llm llama-3.1-8b --device h100 --input-length 1024 --output-length 128 --concurrency 64
   perfpass inspect model.onnx                                      operators, totals, inputs
+  perfpass annotate model.onnx --device a100                       the prediction into the file's metadata
   perfpass features model.onnx --schema dippm -o model.npz         tensors for your own predictor
   perfpass devices                                                 all devices; with a NAME, its figures and sources
   perfpass measure timm:resnet50 --batch 1,8                       measure on this machine, into records
@@ -87,6 +88,9 @@ def build_parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Parser)
     _add_predict(commands)
+    _add_annotate(commands)
+    _add_compare(commands)
+    _add_partition(commands)
     _add_inspect(commands)
     _add_features(commands)
     _add_devices(commands)
@@ -146,7 +150,6 @@ def _add_model(command: Any) -> None:
         metavar="NAME=1x3x224x224",
         help="whole shape of one input; may be given more than once",
     )
-    add_cost_options(command)
 
 
 def _add_predict(commands: Any) -> None:
@@ -155,6 +158,14 @@ def _add_predict(commands: Any) -> None:
     command.add_argument(
         "--device", required=True, metavar="NAME", help="device, or device:profile for a MIG slice, or cpu for this one"
     )
+    _add_workload(command)
+    command.add_argument("--json", action="store_true", help="JSON on stdout instead of the table")
+    command.add_argument("--explain", action="store_true", help="also show what the time and memory are made of")
+    add_cost_options(command)
+
+
+def _add_workload(command: Any) -> None:
+    """How the model runs, and on what devices beyond the catalogue."""
     command.add_argument("--precision", default="fp32", metavar="P", help=f"{', '.join(_PRECISIONS)} (default: fp32)")
     command.add_argument("--runtime", default=None, metavar="R", help=f"{', '.join(_RUNTIMES)} (default: torch)")
     command.add_argument("--compiled", action="store_true", help="short for --runtime torch.compile")
@@ -163,15 +174,113 @@ def _add_predict(commands: Any) -> None:
     command.add_argument(
         "--optimizer", metavar="O", help="none, sgd, momentum, adam, adamw (training; default: momentum)"
     )
-    command.add_argument("--json", action="store_true", help="JSON on stdout instead of the table")
-    command.add_argument("--explain", action="store_true", help="also show what the time and memory are made of")
     command.add_argument("--device-file", action="append", default=[], metavar="FILE", help="TOML file of more devices")
     command.add_argument(
         "--processes", type=_whole, metavar="N", help="MPS processes that share the device or slice (default: one)"
     )
     command.add_argument(
+        "--predictor",
+        default="perfpass",
+        metavar="NAME",
+        help="perfpass (default), or a published one: dippm (docs/predictors.md)",
+    )
+    command.add_argument(
         "--no-calibration", action="store_true", help="ignore what `perfpass calibrate` has learned of the device"
     )
+
+
+_ANNOTATE_EPILOG = """\
+MODEL is an ONNX file. Its weights are neither read nor rewritten: some kilobytes of metadata are appended, which
+ONNX Runtime (custom_metadata_map), onnx.checker and Netron show. Annotating again replaces the prediction for the
+same device; predictions for several devices stand side by side. See docs/annotate.md.
+
+examples:
+  perfpass annotate model.onnx --device a100-80gb --device l4 --dim batch=8
+  perfpass annotate model.onnx --device h100 --precision fp16 --runtime onnxruntime -o annotated.onnx
+  perfpass annotate model.onnx --show
+  perfpass annotate model.onnx --remove                            the file is what it was, byte for byte"""
+
+
+def _add_annotate(commands: Any) -> None:
+    command = _command(
+        commands, "annotate", _lazy("annotate"), "write the prediction into an ONNX file's metadata", _ANNOTATE_EPILOG
+    )
+    _add_model(command)
+    command.add_argument(
+        "--device",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="device to predict for; may be given more than once",
+    )
+    _add_workload(command)
+    command.add_argument("-o", "--output", metavar="FILE", help="write a copy instead of changing the file")
+    what = command.add_mutually_exclusive_group()
+    what.add_argument("--show", action="store_true", help="show the predictions that the file holds")
+    what.add_argument("--remove", action="store_true", help="take the metadata out again")
+    command.add_argument("--json", action="store_true", help="JSON on stdout instead of a table")
+
+
+_PARTITION_EPILOG = """\
+ONNX Runtime gives nodes to its CUDA provider until the statistics of FILE add up to a limit; this writes FILE without
+the profiling run on the GPU that it usually comes from. See docs/partition.md.
+
+examples:
+  perfpass partition model.onnx --device l4 --dim batch=8 -o model.csv
+  perfpass partition model.onnx --device a100-80gb:1g.10gb --source file -o model.csv --json"""
+
+
+def _add_partition(commands: Any) -> None:
+    command = _command(
+        commands,
+        "partition",
+        _lazy("partition"),
+        "write the node memory statistics that ONNX Runtime's resource partitioning reads",
+        _PARTITION_EPILOG,
+    )
+    _add_model(command)
+    command.add_argument("--device", required=True, metavar="NAME", help="device whose memory is the limit")
+    command.add_argument("-o", "--output", required=True, metavar="FILE", help="CSV file to write")
+    command.add_argument(
+        "--source",
+        choices=("auto", "onnxruntime", "file"),
+        default="auto",
+        help="whose graph: onnxruntime's after its basic optimisations, or the file's (default: the first if possible)",
+    )
+    command.add_argument("--device-file", action="append", default=[], metavar="FILE", help="TOML file of more devices")
+    command.add_argument("--json", action="store_true", help="JSON on stdout instead of text")
+
+
+_COMPARE_EPILOG = """\
+MODEL is an ONNX file. The first reader is what the others are compared with; one that is not installed or refuses
+the model is named and left out. All but `file` read the weights. See docs/readers.md.
+
+examples:
+  perfpass compare model.onnx                                      file, onnxruntime, relay and relax, where installed
+  perfpass compare model.onnx --readers file,relax --python relax=venv/bin/python --explain
+  perfpass compare model.onnx --readers relax --export relax.json  in another environment, then here:
+  perfpass compare model.onnx --readers file --summary relax.json"""
+
+
+def _add_compare(commands: Any) -> None:
+    command = _command(
+        commands,
+        "compare",
+        _lazy("compare"),
+        "read a model by several tools, and explain every difference between their graphs",
+        _COMPARE_EPILOG,
+    )
+    _add_model(command)
+    command.add_argument(
+        "--readers", action="append", default=[], metavar="R,..", help="file, onnxruntime, relay, relax (default: all)"
+    )
+    command.add_argument(
+        "--python", action="append", default=[], type=_pair, metavar="R=PYTHON", help="run a reader in another Python"
+    )
+    command.add_argument("--summary", action="append", default=[], metavar="FILE", help="a graph that --export wrote")
+    command.add_argument("--export", metavar="FILE", help="write the graph of one reader, and stop")
+    command.add_argument("--explain", action="store_true", help="also name the nodes of every difference")
+    command.add_argument("--json", action="store_true", help="JSON on stdout instead of tables, with all names")
 
 
 def _add_inspect(commands: Any) -> None:
@@ -422,6 +531,12 @@ def _add_train(commands: Any) -> None:
     _add_areas(command)
     command.add_argument("-o", "--output", metavar="DIR", help="where to write (default: the shipped artefacts' place)")
     command.add_argument("--resume", action="store_true", help="keep artefacts made from the same records and program")
+    command.add_argument(
+        "--predictor", metavar="NAME", help="train one compared predictor instead (docs/predictors.md), into DIR itself"
+    )
+    command.add_argument(
+        "--published", action="store_true", help="with --predictor: sizes and settings as published (needs a GPU)"
+    )
 
 
 def _add_evaluate(commands: Any) -> None:
@@ -480,6 +595,13 @@ def _seconds(text: str) -> float:
     if not 0 < value < 1e6:
         raise argparse.ArgumentTypeError(f"{text!r} is not a time (for example 90s, 25m or 2h)")
     return value * (unit or 1.0)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals and value):
+        raise argparse.ArgumentTypeError(f"expected READER=PYTHON, got {text!r}")
+    return name, value
 
 
 def _dim(text: str) -> tuple[str, int]:

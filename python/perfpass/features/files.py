@@ -16,11 +16,11 @@ from typing import IO
 
 import numpy as np
 
+from perfpass import safetensors
 from perfpass.errors import ArgumentError, FileError, FormatError
 from perfpass.features.matrix import Features
 
-_ARRAYS = {"nodes": ("<f4", "F32"), "edge_index": ("<i4", "I32"), "statics": ("<f4", "F32")}
-_HEADER_BYTES = 1 << 20  # a header of ours has some kilobytes
+_ARRAYS = {"nodes": "<f4", "edge_index": "<i4", "statics": "<f4"}
 
 
 def save(features: Features, path: str | os.PathLike[str]) -> Path:
@@ -44,6 +44,8 @@ def load(path: str | os.PathLike[str]) -> Features:
     source = Path(path)
     try:
         return _read_safetensors(source) if source.suffix.lower() == ".safetensors" else _read_npz(source)
+    except FormatError as error:
+        raise FormatError(f"'{source}' is not a file of features: {error}") from error
     except OSError as error:
         raise FileError(f"cannot read '{source}': {error.strerror or error}") from error
     except (KeyError, ValueError, TypeError, EOFError) as error:
@@ -105,43 +107,21 @@ def _read_npz(source: Path) -> Features:
 
 
 def _write_safetensors(features: Features, file: IO[bytes]) -> None:
-    """The format of huggingface/safetensors: header length, JSON header, then the arrays' bytes, little-endian."""
-    header: dict[str, object] = {
-        "__metadata__": {
-            "schema": features.schema,
-            "version": str(features.version),
-            "node_names": json.dumps(features.node_names),
-            "static_names": json.dumps(features.static_names),
-        }
+    texts = {
+        "schema": features.schema,
+        "version": str(features.version),
+        "node_names": json.dumps(features.node_names),
+        "static_names": json.dumps(features.static_names),
     }
-    payload = []
-    offset = 0
-    for name, (dtype, tag) in _ARRAYS.items():
-        array = np.ascontiguousarray(getattr(features, name), dtype=dtype)
-        header[name] = {"dtype": tag, "shape": list(array.shape), "data_offsets": [offset, offset + array.nbytes]}
-        payload.append(array.tobytes())
-        offset += array.nbytes
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)  # the specification aligns the data by spaces after the header
-    file.write(len(text).to_bytes(8, "little") + text)
-    for block in payload:
-        file.write(block)
+    arrays = {name: np.asarray(getattr(features, name), dtype=kind) for name, kind in _ARRAYS.items()}
+    file.write(safetensors.encode(arrays, texts))
 
 
 def _read_safetensors(source: Path) -> Features:
-    data = source.read_bytes()
-    length = int.from_bytes(data[:8], "little")
-    if len(data) < 8 or length > min(_HEADER_BYTES, len(data) - 8):
-        raise FormatError(f"'{source}' is truncated or no safetensors file")
-    header = json.loads(data[8 : 8 + length])
-    arrays = {}
-    for name, (dtype, tag) in _ARRAYS.items():
-        entry = header[name]
-        if entry["dtype"] != tag:
-            raise FormatError(f"'{source}' holds '{name}' as {entry['dtype']}; {tag} is expected")
-        begin, end = entry["data_offsets"]
-        arrays[name] = np.frombuffer(data[8 + length + begin : 8 + length + end], dtype=dtype).reshape(entry["shape"])
-    meta = header["__metadata__"]
+    arrays, meta = safetensors.decode(source.read_bytes())
+    for name, kind in _ARRAYS.items():
+        if arrays[name].dtype != np.dtype(kind):
+            raise FormatError(f"'{source}' holds '{name}' as {arrays[name].dtype}; {np.dtype(kind)} is expected")
     return Features(
         arrays["nodes"],
         arrays["edge_index"],

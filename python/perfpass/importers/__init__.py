@@ -43,12 +43,13 @@ def load(
 
     ``model``: a path to an ``.onnx`` file, the bytes of a ModelProto, an ``onnx.ModelProto``; a path to a Hugging Face
     ``config.json`` or its folder (weights are not needed); a ``torch.nn.Module`` (with ``input_shape``, without the
-    batch); a Relay ``tvm.IRModule``; or an OpGraph, given back as it is.
+    batch); a ``tvm.IRModule`` of Relay or Relax; or an OpGraph, given back as it is.
 
     ``batch`` is the batch size (ONNX: the symbolic batch dimension; torch: 1 if not given); ``dims`` sets named
-    dimensions: those of an ONNX file, or ``sequence_length`` of a configuration. ``mode`` "training" gives a whole step
-    (a `perfpass.training_graph.TrainingGraph`: forward, backward, ``optimizer``) of a torch module or a configuration;
-    other models have no autograd to record, and `perfpass.backward.derive` makes their step from the forward graph.
+    dimensions: those of an ONNX file or a Relax module, or ``sequence_length`` of a configuration. ``mode`` "training"
+    gives a whole step (a `perfpass.training_graph.TrainingGraph`: forward, backward, ``optimizer``) of a torch module
+    or a configuration; other models have no autograd to record, and `perfpass.backward.derive` makes their step from
+    the forward graph.
 
     Raises FileError, FormatError, ShapeError, UnsupportedError, ArgumentError: see perfpass.errors.
     """
@@ -65,24 +66,34 @@ def load(
     if isinstance(model, (bytes, bytearray, memoryview)):
         from perfpass.importers import onnx
 
-        return onnx.read(bytes(model), dims=dims, input_shapes=_named_shapes(input_shape), batch=batch)
+        return onnx.read(bytes(model), dims=dims, input_shapes=named_shapes(input_shape), batch=batch)
     origins = {base.__module__.partition(".")[0] for base in type(model).__mro__}
     if "torch" in origins:
         from perfpass.importers import torch
 
         return torch.trace(model, _given_shape(input_shape), batch=1 if batch is None else batch)
     if "tvm" in origins:
-        from tvm_perfpass.walk import import_module
-
-        return import_module(model)
+        return _from_tvm(model, dims)
     if origins & {"onnx", "google"} and hasattr(model, "SerializeToString"):
         from perfpass.importers import onnx
 
-        return onnx.read(model.SerializeToString(), dims=dims, input_shapes=_named_shapes(input_shape), batch=batch)
+        return onnx.read(model.SerializeToString(), dims=dims, input_shapes=named_shapes(input_shape), batch=batch)
     raise ArgumentError(
         f"cannot read a model from {type(model).__module__}.{type(model).__qualname__}; allowed are a path, bytes, an "
         "onnx.ModelProto, a torch.nn.Module, a tvm.IRModule and an OpGraph"
     )
+
+
+def _from_tvm(module: Any, dims: Mapping[str, int] | None) -> OpGraph:
+    from tvm_perfpass.releases import has
+
+    if has("relay"):
+        from tvm_perfpass.walk import import_module
+
+        return import_module(module)
+    from tvm_perfpass import relax
+
+    return relax.load(module, dims)
 
 
 def _given_shape(input_shape: Any) -> Any:
@@ -112,7 +123,8 @@ def _training(
     )
 
 
-def _named_shapes(input_shape: Any) -> Mapping[str, Any] | None:
+def named_shapes(input_shape: Any) -> Mapping[str, Any] | None:
+    """``input_shape`` of an ONNX model. Raises ArgumentError where it is not a mapping."""
     if input_shape is None or isinstance(input_shape, Mapping):
         return input_shape
     raise ArgumentError(
@@ -154,4 +166,4 @@ def _from_path(path: Path, batch: int | None, input_shape: Any, dims: Mapping[st
         return huggingface.trace_config(path, batch=1 if batch is None else batch, sequence_length=sequence_length)
     from perfpass.importers import onnx
 
-    return onnx.read(path, dims=dims, input_shapes=_named_shapes(input_shape), batch=batch)
+    return onnx.read(path, dims=dims, input_shapes=named_shapes(input_shape), batch=batch)

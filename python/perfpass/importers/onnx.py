@@ -50,13 +50,7 @@ def read(
     exceeded), GraphError (a cycle, a missing tensor), ShapeError (a symbolic dimension without a value, shapes that
     contradict each other), ArgumentError (a name that the model does not have, a size below 1) and UnsupportedError.
     """
-    arguments = {
-        "dims": {_text(name): _size(name, value) for name, value in (dims or {}).items()},
-        "input_shapes": {
-            _text(name): [_size(name, value) for value in shape] for name, shape in (input_shapes or {}).items()
-        },
-        "batch": 0 if batch is None else _size("batch", batch),
-    }
+    arguments = reading(dims, input_shapes, batch)
     if isinstance(model, (str, os.PathLike)):
         return OpGraph(_core.read_onnx_file(os.fsencode(model), **arguments))
     if isinstance(model, (bytes, bytearray, memoryview)):
@@ -67,6 +61,19 @@ def read(
             f"cannot read a model from {type(model).__name__}; give a path, bytes or an onnx.ModelProto"
         )
     return OpGraph(_core.read_onnx_bytes(serialize(), **arguments))
+
+
+def reading(
+    dims: Mapping[str, int] | None, input_shapes: Mapping[str, Sequence[int]] | None, batch: int | None
+) -> dict[str, Any]:
+    """How the core reads a model: the arguments of `read`, checked. Raises ArgumentError."""
+    return {
+        "dims": {_text(name): _size(name, value) for name, value in (dims or {}).items()},
+        "input_shapes": {
+            _text(name): [_size(name, value) for value in shape] for name, shape in (input_shapes or {}).items()
+        },
+        "batch": 0 if batch is None else _size("batch", batch),
+    }
 
 
 def inputs(path: str | os.PathLike[str]) -> tuple[Input, ...]:

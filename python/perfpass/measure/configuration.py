@@ -28,7 +28,8 @@ class Configuration:
     perfpass) or ``hf:PATH`` (a config.json or its folder; weights are random), ``onnx:PATH``, ``unet:NAME``.
     ``sequence_length`` counts tokens read by each sample (inference, training, prefill) or already in its cache
     (decode). ``image_size`` is in pixels, None for the model's own. ``threads`` (CPU only): None for all. ``repeat``
-    tells repetitions of the same configuration apart.
+    tells repetitions of the same configuration apart. ``input_shapes`` (``onnx:`` only): shapes by input name, for a
+    file with open dimensions other than the batch; given as a mapping or as pairs.
     """
 
     model: str
@@ -43,6 +44,7 @@ class Configuration:
     optimizer: str | None = None
     threads: int | None = None
     repeat: int = 0
+    input_shapes: tuple[tuple[str, tuple[int, ...]], ...] | None = None
 
     def __post_init__(self) -> None:
         source, colon, name = str(self.model).partition(":")
@@ -53,6 +55,8 @@ class Configuration:
                 raise ArgumentError(f"{field} {getattr(self, field)!r}; allowed are {', '.join(filter(None, allowed))}")
         for field in ("batch", "image_size", "sequence_length", "threads", "repeat"):
             _check_whole(field, getattr(self, field))
+        if self.input_shapes is not None:
+            object.__setattr__(self, "input_shapes", _shapes(self.input_shapes))
         self._check_combination()
 
     def _check_combination(self) -> None:
@@ -70,7 +74,10 @@ class Configuration:
             raise ArgumentError(f"optimizer {self.optimizer!r} in mode {self.mode}; only training has one")
         if self.threads is not None and self.device != "cpu":
             raise ArgumentError(f"threads {self.threads} on {self.device}; only the CPU has them")
-        if self.precision != "fp32" and not self.runtime.startswith("torch"):
+        if self.input_shapes is not None and self.source != "onnx":
+            raise ArgumentError(f"input_shapes of {self.model!r}; only ONNX files have them")
+        # An ONNX file has the precision that it was written in; models that are exported here are exported in fp32.
+        if self.precision != "fp32" and not self.runtime.startswith("torch") and self.source != "onnx":
             raise ArgumentError(f"precision {self.precision!r} in {self.runtime}; only fp32 is measured there")
 
     @property
@@ -86,11 +93,17 @@ class Configuration:
     @property
     def key(self) -> str:
         """20 hexadecimal digits, equal for equal configurations."""
-        return digest(asdict(self))
+        content = asdict(self)
+        if self.input_shapes is None:
+            del content["input_shapes"]  # configurations that lack it keep the keys that journals know them by
+        return digest(content)
 
     def to_dict(self) -> dict[str, Any]:
         """All fields that are not None."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
+        content = {name: value for name, value in asdict(self).items() if value is not None}
+        if self.input_shapes is not None:
+            content["input_shapes"] = {name: list(shape) for name, shape in self.input_shapes}
+        return content
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Configuration:
@@ -111,6 +124,18 @@ _CHOICES: dict[str, tuple[str | None, ...]] = {
     "runtime": RUNTIMES,
     "optimizer": (*OPTIMIZERS, None),
 }
+
+
+def _shapes(given: Any) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """Input shapes as pairs in the order of their names, so that equal ones are equal and can be hashed."""
+    try:
+        pairs = sorted((str(name), tuple(shape)) for name, shape in dict(given).items())
+    except (TypeError, ValueError):
+        raise ArgumentError(f"input_shapes {given!r}; it maps names of inputs to shapes") from None
+    for name, shape in pairs:
+        for size in shape:
+            _check_whole(f"input_shapes of {name!r}:", size)
+    return tuple(pairs)
 
 
 def _check_whole(field: str, value: Any) -> None:

@@ -51,12 +51,19 @@ def gather(device: str) -> dict[str, Any]:
 
     Raises UnsupportedError for a CUDA device that torch does not see.
     """
-    facts: dict[str, Any] = {"host": _host(), "software": software()}
     if device == "cpu":
-        facts["device"] = {"kind": "cpu", "name": facts["host"]["cpu"], "catalogue_id": "host-cpu"}
-    else:
-        facts["device"] = _cuda(device)
-        facts["software"] |= _cuda_software()
+        return of_host(None)
+    return of_host(_cuda(device), _cuda_software())
+
+
+def of_host(device: dict[str, Any] | None, versions: dict[str, str] | None = None) -> dict[str, Any]:
+    """Facts of a described ``device`` (None: the CPU) in this host; ``versions`` of what `software` does not list."""
+    host = _host()
+    facts: dict[str, Any] = {
+        "host": host,
+        "software": software() | (versions or {}),
+        "device": device or {"kind": "cpu", "name": host["cpu"], "catalogue_id": "host-cpu"},
+    }
     return facts | {"id": digest(facts)}
 
 
@@ -66,7 +73,7 @@ def _host() -> dict[str, Any]:
         for line in _read("/proc/cpuinfo").splitlines()
         if line.startswith(("model name", "Model\t"))
     ]
-    limits = _container_limits()
+    limits = container_limits()
     return {
         "cpu": names[0] if names else platform.machine(),
         "logical_cpus": os.cpu_count(),
@@ -77,7 +84,7 @@ def _host() -> dict[str, Any]:
     }
 
 
-def _container_limits(root: Path = Path("/sys/fs/cgroup")) -> dict[str, float]:
+def container_limits(root: Path = Path("/sys/fs/cgroup")) -> dict[str, float]:
     """Limits of the control group (cgroup v2): CPUs and bytes; empty outside a limited container."""
     found: dict[str, float] = {}
     quota, _, period = _read(root / "cpu.max").strip().partition(" ")

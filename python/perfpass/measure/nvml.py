@@ -117,6 +117,17 @@ class Gpu:
         }
         return {name: value for name, value in facts.items() if value is not None}
 
+    def first_instance(self) -> str | None:
+        """The UUID of a board's first MIG instance, which is all that CUDA shows of a board in MIG mode; else None."""
+        mode = None if self.is_mig else self._ask("nvmlDeviceGetMigMode")
+        if not mode or not mode[0]:
+            return None
+        for index in range(self._ask("nvmlDeviceGetMaxMigDeviceCount", default=0)):
+            instance = self._ask("nvmlDeviceGetMigDeviceHandleByIndex", index)
+            if instance is not None:
+                return _text(self._nvml.nvmlDeviceGetUUID(instance))
+        return None
+
     def close(self) -> None:
         """Gives the library back."""
         self._nvml.nvmlShutdown()

@@ -9,13 +9,14 @@ import hashlib
 import io
 import json
 import shutil
-import struct
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from perfpass import _core
 from perfpass.errors import ArtefactError, FileError
+from perfpass.predictors import packed_trees
 
 SCHEMA_VERSION = 1
 MANIFEST = "manifest.json"
@@ -99,64 +100,13 @@ class Artefact:
         """One .npy file; never a pickle."""
         return np.load(io.BytesIO(self.read(name)), allow_pickle=False)
 
+    def trees(self, name: str) -> _core.TreeEnsemble:
+        """The ensemble in the file ``name``.trees (`packed_trees`)."""
+        return packed_trees.unpack(self.read(f"{name}.trees"), f"{self.folder / name}.trees")
+
 
 def array_bytes(values: np.ndarray) -> bytes:
     """``values`` as a .npy file."""
     buffer = io.BytesIO()
     np.save(buffer, values, allow_pickle=False)
     return buffer.getvalue()
-
-
-# What a tree needs to be scored; gains, covers, parents and categories stay behind.
-_TREE_ARRAYS = {
-    "left_children": ">i4",
-    "right_children": ">i4",
-    "split_indices": ">i2",
-    "split_conditions": ">f4",
-    "default_left": "u1",
-}
-_MARKERS = {">i4": b"l", ">i2": b"I", ">f4": b"d", "u1": b"U"}
-
-
-def compact_trees(models: list[bytes]) -> bytes:
-    """Several XGBoost models (saved as JSON) as one UBJSON model that predicts their mean, with what scoring needs.
-
-    The mean of K sums of leaves is one sum of leaves over K.
-    """
-    learners = [json.loads(model)["learner"] for model in models]
-    first = learners[0]
-    base = float(np.mean([float(x["learner_model_param"]["base_score"].strip("[]")) for x in learners]))
-    trees: list[dict[str, Any]] = []
-    for learner in learners:
-        for tree in learner["gradient_booster"]["model"]["trees"]:
-            left = np.asarray(tree["left_children"])
-            value = np.asarray(tree["split_conditions"], dtype=np.float64)
-            value = np.where(left < 0, value / len(models), value)
-            columns = {**tree, "split_conditions": value}
-            kept: dict[str, Any] = {n: np.asarray(columns[n]).astype(kind) for n, kind in _TREE_ARRAYS.items()}
-            trees.append({**kept, "tree_param": {"size_leaf_vector": "1"}})
-    parameters = {"base_score": repr(base), "num_class": "0", "num_target": "1"}
-    parameters["num_feature"] = first["learner_model_param"]["num_feature"]
-    document = {
-        "learner": {
-            "gradient_booster": {"model": {"trees": trees}, "name": "gbtree"},
-            "learner_model_param": parameters,
-            "objective": {"name": first["objective"]["name"]},
-        }
-    }
-    return _ubjson(document)
-
-
-def _ubjson(value: Any) -> bytes:
-    if isinstance(value, dict):
-        return b"{" + b"".join(_length(key.encode()) + _ubjson(member) for key, member in value.items()) + b"}"
-    if isinstance(value, list):
-        return b"[" + b"".join(_ubjson(item) for item in value) + b"]"
-    if isinstance(value, str):
-        return b"S" + _length(value.encode())
-    marker = _MARKERS["u1" if value.dtype.itemsize == 1 else value.dtype.str]
-    return b"[$" + marker + b"#l" + struct.pack(">i", len(value)) + value.tobytes()
-
-
-def _length(text: bytes) -> bytes:
-    return b"l" + struct.pack(">i", len(text)) + text

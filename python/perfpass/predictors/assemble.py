@@ -14,8 +14,8 @@ from perfpass.devices import device as find_device
 from perfpass.errors import ArgumentError
 from perfpass.graph import DTYPES, OPERATOR_CLASSES, OPERATORS, OpGraph
 from perfpass.prediction import Interval, MigHint, Prediction, Support
-from perfpass.predictors import analytic, assemble_step, calibrated
-from perfpass.predictors.estimate import Estimate, Inputs, Predictor
+from perfpass.predictors import allocation, analytic, assemble_step, calibrated, registry
+from perfpass.predictors.estimate import Bounds, Estimate, Inputs, Planned, Predictor, Way, energy_j
 from perfpass.predictors.fusion import as_run
 from perfpass.predictors.mig_latency import MigPredictor
 from perfpass.predictors.workload import DEFAULT_OPTIMIZER, check, leading_dim
@@ -46,6 +46,7 @@ def predict(
     optimizer: str | None = None,
     calibration: bool | Calibration = True,
     processes: int | None = None,
+    predictor: str = registry.DEFAULT,
 ) -> Prediction:
     """What one run of ``model`` costs on ``device``.
 
@@ -59,7 +60,8 @@ def predict(
     momentum (the default), adam or adamw, for training alone. ``calibration`` (inference alone): True takes what
     `perfpass calibrate` has stored of the device, False ignores it, a Calibration is used itself. ``processes``
     (inference alone): how many MPS processes share the device, each running the model; the latency is that of one, the
-    throughput that of all.
+    throughput that of all. ``predictor``: a name of ``perfpass.predictors.registry.PREDICTORS``; published predictors
+    answer what they know, and the rest stays ours.
 
     Raises ArgumentError, DeviceError, UnsupportedError and what reading the model raises (FileError, FormatError,
     LimitError, GraphError, ShapeError).
@@ -70,13 +72,14 @@ def predict(
     # Before the model is read: a wrong argument should not cost the time of a large one.
     how: dict[str, Any] = {"precision": precision, "mode": mode, "runtime": runtime, "layout": layout}
     check(target, batch=batch, optimizer=optimizer, **how)
+    registry.check(predictor)
     graph = load(model, batch=batch, input_shape=input_shape, dims=dims)
     found = predict_graph(
         graph, target, batch=batch, optimizer=optimizer, calibration=calibration, processes=processes, **how
     )
     if mode == "training" and runtime == "torch" and _is_module(model):
-        return assemble_step.with_recorded_memory(found, model, input_shape, target)
-    return found
+        found = assemble_step.with_recorded_memory(found, model, input_shape, target)
+    return registry.answer(predictor, found, graph, target)
 
 
 def _is_module(model: Any) -> bool:
@@ -105,13 +108,9 @@ def predict_graph(
     inputs = inputs_of(graph, device, batch=batch, optimizer=optimizer, **how)
     plan, table, target = inputs.plan, inputs.table, inputs.device
     if mode == "training":
-        if processes is not None:
-            raise ArgumentError(
-                "processes: sharing a device is predicted for inference, not for training; leave it out"
-            )
+        refuse_sharing(processes)
         optimizer = optimizer or DEFAULT_OPTIMIZER
-        step = assemble_step.derive(inputs, optimizer)
-        estimate = assemble_step.estimate(inputs, step, optimizer)
+        estimate, step = assemble_step.StepsPredictor().estimate(inputs, optimizer)
         breakdown = assemble_step.breakdown(graph, inputs, step, estimate, TOP_OPERATORS)
     else:
         estimate = calibrated.apply(predictor_of(inputs).estimate(inputs), inputs, calibration)
@@ -122,7 +121,7 @@ def predict_graph(
         latency_ms=estimate.latency_ms,
         throughput_per_s=estimate.latency_ms.inverse(inputs.batch * (processes or 1) * 1e3, "1/s"),
         peak_memory_bytes=estimate.peak_memory_bytes,
-        energy_j=_energy(estimate),
+        energy_j=energy_j(Bounds.of(estimate.latency_ms), Bounds.of(estimate.power_w)).interval(0, "J"),
         power_w=estimate.power_w,
         mig=_mig(estimate, target),
         support=_support(estimate, graph, target),
@@ -141,6 +140,44 @@ def predict_graph(
     )
 
 
+def alignment_bytes(runtime: str) -> int:
+    """What buffers are rounded up to."""
+    return _ALIGNMENT_BYTES.get(runtime, 64)
+
+
+def refuse_sharing(processes: int | None) -> None:
+    """Raises ArgumentError where training processes are to share a device."""
+    if processes is not None:
+        raise ArgumentError("processes: sharing a device is predicted for inference, not for training; leave it out")
+
+
+def peak_memory(
+    graph: OpGraph,
+    device: str | Device,
+    *,
+    batch: int | None = None,
+    precision: str = "fp32",
+    runtime: str = "torch",
+    layout: str = "nchw",
+) -> Interval:
+    """The ``peak_memory_bytes`` that `predict_graph` gives for inference, in a tenth of its time: nothing is counted.
+
+    The arguments are those of `predict_graph`.
+    """
+    planned = _planned(
+        graph,
+        device,
+        batch=batch,
+        precision=precision,
+        mode="inference",
+        runtime=runtime,
+        layout=layout,
+        optimizer=None,
+    )
+    _, peak = predictor_of(planned).memory(allocation.columns_of(planned), Way.of(planned))
+    return peak.interval(0, "byte")
+
+
 def inputs_of(
     graph: OpGraph,
     device: str | Device,
@@ -153,7 +190,25 @@ def inputs_of(
     optimizer: str | None = None,
 ) -> Inputs:
     """What predictors take, counted and planned; the arguments are those of `predict_graph`."""
-    from perfpass import costs, features, memory
+    from perfpass import costs
+
+    planned = _planned(
+        graph,
+        device,
+        batch=batch,
+        precision=precision,
+        mode=mode,
+        runtime=runtime,
+        layout=layout,
+        optimizer=optimizer,
+    )
+    counted = costs.count(graph, float_as=planned.float_as)
+    table = as_run(graph, counted, runtime)
+    return Inputs(**vars(planned), costs=counted, table=table)
+
+
+def _planned(graph: OpGraph, device: str | Device, *, runtime: str, **how: Any) -> Planned:
+    from perfpass import memory
     from perfpass.training_graph import TrainingGraph
 
     if not isinstance(graph, OpGraph):
@@ -164,20 +219,12 @@ def inputs_of(
             "which the step is derived"
         )
     target = find_device(device)
-    workload = check(
-        target, batch=batch, precision=precision, mode=mode, runtime=runtime, layout=layout, optimizer=optimizer
-    )
-    batch = leading_dim(graph) if workload.batch is None else workload.batch
-    counted = costs.count(graph, float_as=workload.float_as)
-    table = as_run(graph, counted, features.operator_table(graph, counted), runtime)
-    plan = memory.plan(graph, float_as=workload.float_as, alignment_bytes=_ALIGNMENT_BYTES.get(runtime, 64))
-    return Inputs(
+    workload = check(target, runtime=runtime, **how)
+    return Planned(
         graph=graph,
-        costs=counted,
-        table=table,
-        plan=plan,
+        plan=memory.plan(graph, float_as=workload.float_as, alignment_bytes=alignment_bytes(runtime)),
         device=target,
-        batch=batch,
+        batch=leading_dim(graph) if workload.batch is None else workload.batch,
         precision=workload.precision,
         runtime=workload.runtime,
         layout=workload.layout,
@@ -185,8 +232,8 @@ def inputs_of(
     )
 
 
-def predictor_of(inputs: Inputs) -> Predictor:
-    """The learned predictor where it speaks of the workload at all, else the analytic one."""
+def predictor_of(inputs: Planned | Way) -> Predictor:
+    """For inference: the learned predictor where it speaks of the workload at all, else the analytic one."""
     from perfpass.predictors.onnxruntime_cpu import OnnxRuntimeCpuPredictor
     from perfpass.predictors.trees import VisionPredictor
 
@@ -195,19 +242,6 @@ def predictor_of(inputs: Inputs) -> Predictor:
     if OnnxRuntimeCpuPredictor.covers(inputs):
         return OnnxRuntimeCpuPredictor()
     return analytic.load()
-
-
-def _energy(estimate: Estimate) -> Interval:
-    """Joules = watts x seconds. The errors of the two are taken as independent: relative widths add in quadrature."""
-    time, power = estimate.latency_ms, estimate.power_w
-    median = power.median * time.median * 1e-3
-
-    def spread(time_bound: float, power_bound: float) -> float:
-        return float(np.hypot(np.log(time_bound / time.median), np.log(power_bound / power.median)))
-
-    low = median * np.exp(-spread(time.low, power.low))
-    high = median * np.exp(spread(time.high, power.high))
-    return Interval(median, float(low), float(high), "J", min(time.coverage, power.coverage))
 
 
 def _mig(estimate: Estimate, device: Device) -> MigHint:

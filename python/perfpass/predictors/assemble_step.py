@@ -9,24 +9,25 @@ import numpy as np
 
 from perfpass import _core, backward
 from perfpass.graph import DTYPES, OPERATOR_CLASSES, OPERATORS, OpGraph
-from perfpass.prediction import Interval, Prediction, Support, SupportLevel
-from perfpass.predictors.estimate import Estimate
+from perfpass.prediction import Prediction, Support
+from perfpass.predictors import allocation
+from perfpass.predictors.estimate import Bounds, Columns, Estimate, Estimates, Inputs, Notes, Runs, Way, shares
 from perfpass.predictors.memory import MemoryPredictor
 from perfpass.predictors.memory_model import MemoryModel
 from perfpass.predictors.power import PowerModel
 from perfpass.predictors.roofline import Workload
 from perfpass.predictors.steps import StepPredictor, state_bytes
+from perfpass.predictors.workload import DEFAULT_OPTIMIZER, PRECISIONS
 
 if TYPE_CHECKING:
-    from perfpass.backward import StepTable
+    from perfpass.backward import Steps, StepTable
     from perfpass.devices import Device
-    from perfpass.predictors.estimate import Inputs
+    from perfpass.features import Tables
 
 # Planned memory of a step against what a run may keep: in backward, gradients of activations live beside what was saved
 # (the two largest tensors), and freed blocks of other sizes stay with the allocator.
 _GRADIENT_TENSORS = 2
 _MEMORY_LOW, _MEMORY_HIGH = 0.8, 1.3
-_ALIGNMENT_BYTES = 512
 # A network exported for inference has its batch normalizations folded into convolutions. Trained, each saves its input
 # beside the convolution's (twice the activations), and its passes take up to a third of a convolutional network's step.
 _FOLDED_MEMORY, _FOLDED_TIME = 2.0, 1.5
@@ -36,89 +37,130 @@ _FOLDED = (
 )
 
 
-def derive(inputs: Inputs, optimizer: str) -> StepTable:
-    """The step of a counted forward graph, as present PyTorch runs it."""
-    graph = inputs.graph
-    elements = sum(float(np.prod(graph.shape(int(t)), dtype=np.float64)) for t in graph.graph_inputs[:1])
-    options = StepPredictor.options(inputs.device, inputs.precision, optimizer)
-    return backward.derive(inputs.table, options, input_elements=elements, width=_width(inputs))
+def derive(runs: Runs, way: Way, float_as: str) -> Steps:
+    """The steps of N counted forward graphs, as present PyTorch runs them."""
+    options = StepPredictor.options(way.device, way.precision, _optimizer(way))
+    return backward.derive_many(
+        runs.tables, options, input_elements=runs.first_input_elements, width=_width(float_as)
+    )  # fmt: skip
 
 
-def _width(inputs: Inputs) -> float:
-    bits: int = _core.DTYPE_BITS[DTYPES.index(inputs.float_as or "float32")]
+def _optimizer(way: Way) -> str:
+    return way.optimizer or DEFAULT_OPTIMIZER
+
+
+def _width(float_as: str) -> float:
+    bits: int = _core.DTYPE_BITS[DTYPES.index(float_as)]
     return bits / 8
 
 
-def estimate(inputs: Inputs, step: StepTable, optimizer: str) -> Estimate:
-    """All metrics of one step."""
-    predictor = StepPredictor.load()
-    workload = Workload(inputs.batch, inputs.precision, inputs.runtime, inputs.layout)
-    found = predictor.predict(step, inputs.table, inputs.device, workload)
-    power = PowerModel.from_dict(predictor.manifest["power"])
-    memory = MemoryModel.from_dict(predictor.manifest["memory"])
-    parts = _memory_parts(inputs, step, optimizer, memory)
-    planned = parts["weights"] + parts["gradients"] + parts["optimizer"] + parts["activations"]
-    median, runtime = sum(parts.values()), parts["runtime"]
-    held = planned - parts["activations"]
-    folded = _folded(inputs)
-    more_memory, more_time = (_FOLDED_MEMORY, _FOLDED_TIME) if folded else (1.0, 1.0)
-    high = held + parts["activations"] * _MEMORY_HIGH * more_memory + 4.0 * parts["workspace"]
-    high += max(memory.runtime_high_bytes[inputs.device.kind], 1.1 * runtime)
-    low = held + parts["activations"] * _MEMORY_LOW + 0.7 * runtime
-    corpus = predictor.manifest["corpus"]
-    return Estimate(
-        latency_ms=Interval(found.median_s * 1e3, found.low_s * 1e3, found.high_s * 1e3 * more_time, "ms"),
-        power_w=power.predict(inputs.device, found.compute_use, found.memory_use),
-        peak_memory_bytes=Interval(median, min(low, median), max(high, median), "byte"),
-        row_ms=found.row_s * 1e3,
-        memory_bytes=parts,
-        support=_noted(found.support, _FOLDED) if folded else found.support,
-        provenance={
-            "predictor": "steps",
-            "artefact_schema": predictor.manifest["schema_version"],
-            "corpus": corpus["name"],
-            "corpus_rows": corpus["rows"],
-            "ensemble": found.ensemble,
-            "nearest_network_distance": found.distance,
-            "optimizer": optimizer,
-            "step": "derived from the forward graph",
-            "power": predictor.manifest["power"]["source"],
-            "memory": "planned: what autograd saves of the forward graph, gradients and states",
-        },
-    )
+class StepsPredictor:
+    """All metrics of training steps: time by `StepPredictor`, memory by what autograd keeps of the forward graph."""
+
+    name = "steps"
+
+    def columns(self, runs: Runs, way: Way, threads: int = 1) -> tuple[Columns, Notes]:
+        """What is known of N steps before they are scored, and how far measurements stand behind them."""
+        return self._columns(runs, way, threads)[:2]
+
+    def _columns(
+        self, runs: Runs, way: Way, threads: int = 1
+    ) -> tuple[dict[str, np.ndarray], Notes, np.ndarray, Steps]:
+        """The columns, the notes, [R] parts of the time's base per row, and the steps."""
+        steps = derive(runs, way, PRECISIONS[way.precision][0])
+        found, notes, row_s = StepPredictor.load().columns(
+            steps, runs.tables, runs.batch, way.device, _workload(way), threads
+        )
+        folded = _folded(runs.tables)
+        notes.add(1, folded, _FOLDED, vouched=True)
+        found |= {
+            "level": notes.level,
+            "parameters": steps.parameters,
+            "weight_bytes": runs.weight_bytes,
+            "saved_bytes": runs.saved_bytes,
+            "largest_bytes": runs.largest_bytes,
+            "folded": folded.astype(np.float64),
+        }
+        return found, notes, row_s, steps
+
+    def estimates(self, columns: Columns, way: Way, threads: int = 1) -> Estimates:
+        """The metrics of N steps."""
+        predictor, device = StepPredictor.load(), way.device
+        seconds = predictor.latency_s(columns, device, _workload(way), threads)
+        power = PowerModel.from_dict(predictor.manifest["power"])
+        memory = MemoryModel.from_dict(predictor.manifest["memory"])
+        parts = _memory_parts(columns, way, memory)
+        held = parts["weights"] + parts["gradients"] + parts["optimizer"]
+        median, runtime = np.asarray(sum(parts.values())), parts["runtime"]
+        folded = columns["folded"] > 0
+        more_memory, more_time = np.where(folded, _FOLDED_MEMORY, 1.0), np.where(folded, _FOLDED_TIME, 1.0)
+        high = held + parts["activations"] * _MEMORY_HIGH * more_memory + 4.0 * parts["workspace"]
+        high = high + max(memory.runtime_high_bytes[device.kind], 1.1 * runtime)
+        low = held + parts["activations"] * _MEMORY_LOW + 0.7 * runtime
+        uses = (np.minimum(columns[part] / seconds.median, 1.0) for part in ("compute_s", "memory_s"))
+        return Estimates(
+            latency_ms=Bounds(seconds.median * 1e3, seconds.low * 1e3, seconds.high * 1e3 * more_time),
+            power_w=power.predict(device, *uses),
+            peak_memory_bytes=Bounds(median, np.minimum(low, median), np.maximum(high, median)),
+            memory_bytes=parts,
+            level=columns["level"].astype(np.int8),
+        )
+
+    def estimate(self, inputs: Inputs, optimizer: str) -> tuple[Estimate, StepTable]:
+        """All metrics of one step, and the step."""
+        way = replace(Way.of(inputs), optimizer=optimizer)
+        columns, notes, row_s, steps = self._columns(allocation.runs_of(inputs, training=True), way)
+        found = self.estimates(columns, way)
+        predictor = StepPredictor.load()
+        corpus = predictor.manifest["corpus"]
+        estimate = Estimate.first(
+            found,
+            columns,
+            shares(row_s) * float(found.latency_ms.median[0]),
+            notes.reasons(0),
+            {
+                "predictor": self.name,
+                "artefact_schema": predictor.manifest["schema_version"],
+                "corpus": corpus["name"],
+                "corpus_rows": corpus["rows"],
+                "ensemble": predictor.ensemble(way.device, _workload(way)),
+                "nearest_network_distance": float(columns["distance"][0]),
+                "optimizer": optimizer,
+                "step": "derived from the forward graph",
+                "power": predictor.manifest["power"]["source"],
+                "memory": "planned: what autograd saves of the forward graph, gradients and states",
+            },
+        )
+        return estimate, steps.first()
 
 
-def _folded(inputs: Inputs) -> bool:
-    """Whether a network of convolutions has no normalization at all."""
-    operators = np.asarray(inputs.table.op)
-    classes = np.asarray(inputs.table.op_class)
-    normalized = (classes == OPERATOR_CLASSES.index("normalization")).any()
-    return bool((operators == OPERATORS.index("conv")).any() and not normalized)
+def _workload(way: Way) -> Workload:
+    """How steps are made; their batch stands beside it."""
+    return Workload(1, way.precision, way.runtime, way.layout)
 
 
-def _noted(support: Support, reason: str) -> Support:
-    level: SupportLevel = "near" if support.level == "in range" else support.level
-    return Support(level, (*support.reasons, reason))
+def _folded(tables: Tables) -> np.ndarray:
+    """[N] whether a network of convolutions has no normalization at all."""
+    normalization = np.asarray(tables.table.op_class) == OPERATOR_CLASSES.index("normalization")
+    return tables.any(np.asarray(tables.table.op) == OPERATORS.index("conv")) & ~tables.any(normalization)
 
 
-def _memory_parts(inputs: Inputs, step: StepTable, optimizer: str, memory: MemoryModel) -> dict[str, float]:
-    device, precision = inputs.device, inputs.precision
-    saved = backward.saved_activations(inputs.graph, inputs.float_as, _ALIGNMENT_BYTES)
-    width = _width(inputs)
-    amp = precision.startswith("amp")
+def _memory_parts(columns: Columns, way: Way, memory: MemoryModel) -> dict[str, Any]:
+    """Bytes of N steps by what holds them."""
+    device, parameters = way.device, columns["parameters"]
+    width = _width(PRECISIONS[way.precision][0])
+    amp = way.precision.startswith("amp")
     # Autocast keeps weights, gradients and states in fp32 and caches 16-bit copies of the weights.
     held = 4.0 if amp else width
-    weights = float(inputs.plan.weight_bytes) / width * (held + (width if amp else 0.0))
-    gradients = step.parameters * held
+    states = state_bytes(_optimizer(way), parameters) - 4.0 * parameters
+    on_cpu = device.kind == "cpu"
     return {
-        "weights": weights,
-        "gradients": gradients,
-        "optimizer": (state_bytes(optimizer, step.parameters) - 4.0 * step.parameters) * held / 4.0,
-        "activations": float(saved.saved + _GRADIENT_TENSORS * saved.largest),
+        "weights": columns["weight_bytes"] / width * (held + (width if amp else 0.0)),
+        "gradients": parameters * held,
+        "optimizer": states * held / 4.0,
+        "activations": columns["saved_bytes"] + _GRADIENT_TENSORS * columns["largest_bytes"],
         "workspace": memory.workspace_bytes[device.kind],
-        "runtime": memory.runtime_bytes["cpu"]
-        if device.kind == "cpu"
-        else MemoryPredictor.load().runtime_bytes(device),
+        "runtime": memory.runtime_bytes["cpu"] if on_cpu else MemoryPredictor.load().runtime_bytes(device),
     }
 
 
@@ -160,7 +202,7 @@ def breakdown(graph: OpGraph, inputs: Inputs, step: StepTable, found: Estimate, 
 
 def _peak(graph: OpGraph, inputs: Inputs, top: int) -> dict[str, Any]:
     """What autograd holds when the backward pass begins."""
-    saved = backward.saved_activations(graph, inputs.float_as, _ALIGNMENT_BYTES)
+    saved = backward.saved_activations(graph, inputs.float_as, allocation.SAVED_ALIGNMENT_BYTES)
     return {
         "operator": "the backward pass, at its start",
         "live_tensors": len(saved.tensors),

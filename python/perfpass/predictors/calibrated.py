@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfpass.prediction import Interval, Support
-from perfpass.predictors import artefacts, calibration
-from perfpass.predictors.calibration import TRAIT_COLUMNS, Calibration
+from perfpass.prediction import Support
+from perfpass.predictors import allocation, artefacts, calibration
+from perfpass.predictors.calibration import TRAIT_COLUMNS, Calibration, Posterior
+from perfpass.predictors.estimate import Bounds, Columns, Estimate, Estimates, Inputs, Runs, Way
 from perfpass.predictors.roofline import GEMM_RATE, ISSUE_S, Workload
 
 if TYPE_CHECKING:
-    from perfpass.predictors.estimate import Estimate, Inputs
+    from perfpass.devices import Device
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,14 +31,31 @@ class Point:
 
 def point(estimate: Estimate, inputs: Inputs) -> Point:
     """The traits of a run, and what was predicted of it."""
+    way, predictor = Way.of(inputs), str(estimate.provenance["predictor"])
+    columns = {**estimate.columns, **extra_columns(predictor, allocation.runs_of(inputs), way)}
+    return Point(predictor, _software(way), _traits(predictor, columns)[0], estimate.latency_ms.median)
+
+
+def extra_columns(predictor: str, runs: Runs, way: Way) -> dict[str, np.ndarray]:
+    """Columns that a calibration reads and the predictor itself does not: the traits, where it has no such features."""
     from perfpass.predictors.trees import VisionPredictor
 
-    precision = inputs.precision if inputs.precision in GEMM_RATE else "fp32"
-    runtime = inputs.runtime if inputs.runtime in ISSUE_S else "torch.compile"
-    workload = Workload(inputs.batch, precision, runtime, inputs.layout)
-    traits = VisionPredictor.load().traits(inputs.table, inputs.device, workload)[TRAIT_COLUMNS]
-    software = f"{inputs.precision} {inputs.runtime} {inputs.layout}"
-    return Point(str(estimate.provenance["predictor"]), software, traits, estimate.latency_ms.median)
+    if predictor == "vision":
+        return {}
+    precision = way.precision if way.precision in GEMM_RATE else "fp32"
+    runtime = way.runtime if way.runtime in ISSUE_S else "torch.compile"
+    workload = Workload(1, precision, runtime, way.layout)
+    found = VisionPredictor.load().traits_of(runs.tables, way.device, workload, runs.batch)
+    return {"traits": found[:, TRAIT_COLUMNS]}
+
+
+def _traits(predictor: str, columns: Columns) -> np.ndarray:
+    """[N, len(TRAITS)]"""
+    return columns["features"][:, TRAIT_COLUMNS] if predictor == "vision" else columns["traits"]
+
+
+def _software(way: Way) -> str:
+    return f"{way.precision} {way.runtime} {way.layout}"
 
 
 @cache
@@ -52,58 +70,75 @@ def digest_of(predictor: str) -> str:
     return hashlib.sha256(manifest.read_bytes()).hexdigest() if manifest.is_file() else f"perfpass {__version__}"
 
 
-def apply(estimate: Estimate, inputs: Inputs, wanted: bool | Calibration = True) -> Estimate:
-    """``estimate`` as the device's calibration corrects it; unchanged where there is none, or it does not apply."""
+@dataclass(frozen=True, eq=False)
+class Correction:
+    """What a device's measurements say of one predictor, ready to be applied to many runs."""
+
+    predictor: str
+    learned: Posterior
+    notes: dict[str, Any]
+
+    def apply(self, found: Estimates, columns: Columns, way: Way) -> tuple[Estimates, np.ndarray]:
+        """The corrected estimates, and [N] the factors."""
+        from perfpass.predictors.trees import VisionPredictor
+
+        standard, _ = calibration.shipped()
+        z = standard(_traits(self.predictor, columns))
+        mean, deviation = self.learned.predict(z, np.full(len(z), _software(way), dtype=object))
+        factor, width = np.exp(mean), self.learned.prior.bound * deviation
+        if self.predictor == "vision":
+            # What the network and its novelty add to the width of the device.
+            width = VisionPredictor.load().widened(way.device, width, columns["distance"], columns["beyond"])
+        latency = Bounds.around(found.latency_ms.median * factor, -width, width)
+        return replace(found, latency_ms=latency), factor
+
+
+def correction(device: Device, predictor: str, wanted: bool | Calibration = True) -> Correction | str | None:
+    """The correction of what ``predictor`` says of a device; a sentence where one is at hand that does not fit."""
     if wanted is False:
-        return estimate
-    found = calibration.find(inputs.device) if wanted is True else wanted
-    if found is None:
-        return estimate
-    asked = point(estimate, inputs)
-    if asked.predictor not in found.predictors:
-        return estimate
-    if found.predictors[asked.predictor] != digest_of(asked.predictor):
-        reason = (
-            f"the calibration of {inputs.device.name} was made for another version of the predictor and is not used; "
+        return None
+    found = calibration.find(device) if wanted is True else wanted
+    if found is None or predictor not in found.predictors:
+        return None
+    if found.predictors[predictor] != digest_of(predictor):
+        return (
+            f"the calibration of {device.name} was made for another version of the predictor and is not used; "
             "run `perfpass calibrate` again"
         )
-        return replace(estimate, support=Support(estimate.support.level, (*estimate.support.reasons, reason)))
-    learned = found.posterior(asked.predictor)
+    learned = found.posterior(predictor)
     if learned is None:
-        return estimate
-    standard, _ = calibration.shipped()
-    mean, deviation = learned.predict(standard(asked.traits[None]), [asked.software])
-    factor, width = float(np.exp(mean[0])), learned.prior.bound * float(deviation[0])
-    low, high = _widths(estimate, inputs, asked.predictor, width)
-    median = estimate.latency_ms.median * factor
-    points = len(learned.left_out)
-    off = 100 * float(np.mean(np.abs(np.expm1(learned.left_out))))
-    reason = f"corrected by {points} measurements on {inputs.device.name}, by a factor of {factor:.2f}"
+        return None
     notes: dict[str, Any] = {
-        "points": points,
-        "factor": factor,
-        "left_out_mape_pct": off,
+        "points": len(learned.left_out),
+        "left_out_mape_pct": 100 * float(np.mean(np.abs(np.expm1(learned.left_out)))),
         **{key: _shown(found.provenance[key]) for key in ("records", "made_at") if key in found.provenance},
     }
+    return Correction(predictor, learned, notes)
+
+
+def apply(estimate: Estimate, inputs: Inputs, wanted: bool | Calibration = True) -> Estimate:
+    """``estimate`` as the device's calibration corrects it; unchanged where there is none, or it does not apply."""
+    predictor, way = str(estimate.provenance["predictor"]), Way.of(inputs)
+    found = correction(inputs.device, predictor, wanted)
+    if found is None:
+        return estimate
+    level, reasons = estimate.support.level, estimate.support.reasons
+    if isinstance(found, str):
+        return replace(estimate, support=Support(level, (*reasons, found)))
+    extra = extra_columns(predictor, allocation.runs_of(inputs), way) if predictor != "vision" else {}
+    corrected, factors = found.apply(estimate.arrays(), {**estimate.columns, **extra}, way)
+    factor = float(factors[0])
+    points = found.notes["points"]
+    reason = f"corrected by {points} measurements on {inputs.device.name}, by a factor of {factor:.2f}"
     return replace(
         estimate,
-        latency_ms=Interval(median, median * float(np.exp(-low)), median * float(np.exp(high)), "ms"),
+        latency_ms=corrected.latency_ms.interval(0, "ms"),
         row_ms=estimate.row_ms * factor,
-        support=Support(estimate.support.level, (*estimate.support.reasons, reason)),
-        provenance={**estimate.provenance, "calibration": notes},
+        support=Support(level, (*reasons, reason)),
+        provenance={**estimate.provenance, "calibration": {**found.notes, "factor": factor}},
     )
 
 
 def _shown(value: Any) -> str:
     """A text of a calibration file, which a terminal may print."""
     return "".join(c if c.isprintable() else "?" for c in str(value)[:200])
-
-
-def _widths(estimate: Estimate, inputs: Inputs, predictor: str, width: float) -> tuple[float, float]:
-    """Log widths below and above the median: the device's, and what the network and its novelty add."""
-    from perfpass.predictors.trees import VisionPredictor
-
-    if predictor == "vision":
-        distance = float(estimate.provenance["nearest_network_distance"])
-        width = VisionPredictor.load().widened(inputs.device, width, distance, estimate.provenance["beyond_measured"])
-    return width, width

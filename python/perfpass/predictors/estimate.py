@@ -1,28 +1,35 @@
-"""What every predictor takes and gives: the boundary between counting and predicting."""
+"""What every predictor takes and gives: the boundary between counting and predicting.
+
+Predictors work on N runs at once (`Runs` in, `Estimates` out); one run (`Inputs` in, `Estimate` out) is the same with
+N = 1, so there is one set of formulas.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-if TYPE_CHECKING:
-    import numpy as np
+import numpy as np
 
+from perfpass.prediction import COVERAGE, SUPPORT_LEVELS, Interval, Support
+
+if TYPE_CHECKING:
     from perfpass.costs import Costs
     from perfpass.devices import Device
-    from perfpass.features import OperatorTable
+    from perfpass.features import OperatorTable, Tables
     from perfpass.graph import OpGraph
     from perfpass.memory import MemoryPlan
-    from perfpass.prediction import Interval, Support
+
+# What is known of N runs before they are scored, by name: arrays of length N, or [N, K].
+Columns = Mapping[str, np.ndarray]
 
 
-@dataclass(frozen=True, eq=False)
-class Inputs:
-    """A counted graph and how it runs. ``float_as`` is the type the floating tensors were counted as."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Planned:
+    """A graph whose memory is planned, and how it runs. ``float_as`` is the type that floating tensors count as."""
 
     graph: OpGraph
-    costs: Costs
-    table: OperatorTable
     plan: MemoryPlan
     device: Device
     batch: int
@@ -32,12 +39,141 @@ class Inputs:
     float_as: str | None
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Inputs(Planned):
+    """The same, its operators counted: what a prediction of time needs beside one of memory."""
+
+    costs: Costs
+    table: OperatorTable
+
+
+@dataclass(frozen=True, eq=False)
+class Way:
+    """How graphs run, whatever their batch."""
+
+    device: Device
+    precision: str
+    runtime: str
+    layout: str
+    optimizer: str | None = None  # of a training step
+
+    @classmethod
+    def of(cls, inputs: Planned) -> Way:
+        """That of one run."""
+        return cls(inputs.device, inputs.precision, inputs.runtime, inputs.layout)
+
+
+@dataclass(frozen=True, eq=False)
+class Runs:
+    """N counted graphs; what they are on any device. Arrays have length N."""
+
+    tables: Tables
+    batch: np.ndarray
+    weight_bytes: np.ndarray
+    activation_bytes: np.ndarray
+    reserved_bytes: np.ndarray  # by the allocator of the runtime; of training steps 0
+    input_elements: np.ndarray  # of all inputs
+    first_input_elements: np.ndarray
+    saved_bytes: np.ndarray  # of training steps (perfpass.backward.SavedActivations), else 0
+    largest_bytes: np.ndarray
+
+
+class Notes:
+    """How far measurements stand behind N runs: support levels, and reasons that are put into words when asked for.
+
+    ``level`` [N] indexes SUPPORT_LEVELS; ``beyond`` [N] is the level by what no held-out error vouches for.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.level = np.zeros(count, dtype=np.int8)
+        self.beyond = np.zeros(count, dtype=np.int8)
+        self._said: list[tuple[np.ndarray, str | Callable[[int], str]]] = []
+
+    def add(
+        self,
+        at_least: int,
+        holds: np.ndarray | bool,
+        reason: str | Callable[[int], str],
+        *,
+        vouched: bool = False,
+        first: bool = False,
+    ) -> None:
+        """Where ``holds`` [N], the level is ``at_least`` this one, because of ``reason`` (of run i).
+
+        ``vouched``: held-out errors stand behind it all the same; ``first``: said before all others.
+        """
+        where = np.broadcast_to(holds, self.level.shape)
+        raised = np.where(where, np.int8(at_least), np.int8(0))
+        self.level = np.maximum(self.level, raised)
+        self.beyond = self.beyond if vouched else np.maximum(self.beyond, raised)
+        self._said.insert(0 if first else len(self._said), (where, reason))
+
+    def reasons(self, run: int) -> tuple[str, ...]:
+        """Everything that was said of one run, in order."""
+        return tuple(r if isinstance(r, str) else r(run) for where, r in self._said if where[run])
+
+    def support(self, run: int) -> Support:
+        """The support of one run."""
+        return Support(SUPPORT_LEVELS[self.level[run]], self.reasons(run))
+
+
+@dataclass(frozen=True, eq=False)
+class Bounds:
+    """Medians and the bounds that hold the measured values with probability `COVERAGE`; arrays of length N."""
+
+    median: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+    @classmethod
+    def around(cls, median: np.ndarray, low: np.ndarray | float, high: np.ndarray | float) -> Bounds:
+        """From logarithms of the bounds over the median."""
+        return cls(median, median * np.exp(low), median * np.exp(high))
+
+    @classmethod
+    def of(cls, interval: Interval) -> Bounds:
+        """A single interval as N = 1."""
+        return cls(*(np.array([value]) for value in (interval.median, interval.low, interval.high)))
+
+    def or_else(self, other: Bounds, where: np.ndarray) -> Bounds:
+        """These, and ``other`` where the mask does not hold."""
+        pairs = ((self.median, other.median), (self.low, other.low), (self.high, other.high))
+        return Bounds(*(np.where(where, a, b) for a, b in pairs))
+
+    def scaled(self, factor: float | np.ndarray) -> Bounds:
+        """``factor`` (> 0) times the values."""
+        return Bounds(self.median * factor, self.low * factor, self.high * factor)
+
+    def inverse(self, numerator: float | np.ndarray) -> Bounds:
+        """``numerator`` over the values: the bounds change places."""
+        return Bounds(numerator / self.median, numerator / self.high, numerator / self.low)
+
+    def interval(self, run: int, unit: str) -> Interval:
+        """The interval of one run. Raises ArgumentError where it is not finite or not in order."""
+        return Interval(float(self.median[run]), float(self.low[run]), float(self.high[run]), unit, COVERAGE)
+
+
+@dataclass(frozen=True, eq=False)
+class Estimates:
+    """What a predictor says of N runs.
+
+    ``memory_bytes`` has the keys of `Estimate.memory_bytes`, with arrays of length N or numbers.
+    """
+
+    latency_ms: Bounds
+    power_w: Bounds
+    peak_memory_bytes: Bounds
+    memory_bytes: dict[str, Any]
+    level: np.ndarray  # [N] index into SUPPORT_LEVELS
+
+
 @dataclass(frozen=True, eq=False)
 class Estimate:
     """What a predictor says of one run.
 
     ``row_ms`` [R] is the time per row of the operator table, its count included; ``memory_bytes`` has the keys
-    "weights", "activations", "workspace" and "runtime", and "allocator" where one was simulated.
+    "weights", "activations", "workspace" and "runtime", and "allocator" where one was simulated; ``columns`` are what
+    it was made from, with N = 1.
     """
 
     latency_ms: Interval
@@ -47,10 +183,72 @@ class Estimate:
     memory_bytes: dict[str, float]
     support: Support
     provenance: dict[str, Any]
+    columns: Columns
+
+    @classmethod
+    def first(
+        cls,
+        found: Estimates,
+        columns: Columns,
+        row_ms: np.ndarray,
+        reasons: tuple[str, ...],
+        provenance: dict[str, Any],
+    ) -> Estimate:
+        """The first of N runs, and what is said of one alone."""
+        return cls(
+            latency_ms=found.latency_ms.interval(0, "ms"),
+            power_w=found.power_w.interval(0, "W"),
+            peak_memory_bytes=found.peak_memory_bytes.interval(0, "byte"),
+            row_ms=row_ms,
+            memory_bytes={name: float(np.ravel(size)[0]) for name, size in found.memory_bytes.items()},
+            support=Support(SUPPORT_LEVELS[found.level[0]], reasons),
+            provenance=provenance,
+            columns=columns,
+        )
+
+    def arrays(self) -> Estimates:
+        """The same as N = 1."""
+        level = np.array([SUPPORT_LEVELS.index(self.support.level)], dtype=np.int8)
+        latency, power, memory = (Bounds.of(v) for v in (self.latency_ms, self.power_w, self.peak_memory_bytes))
+        return Estimates(latency, power, memory, dict(self.memory_bytes), level)
 
 
-class Predictor(Protocol):
+def energy_j(latency_ms: Bounds, power_w: Bounds) -> Bounds:
+    """Joules = watts x seconds. The errors of the two are taken as independent: relative widths add in quadrature."""
+    median = power_w.median * latency_ms.median * 1e-3
+
+    def spread(time_bound: np.ndarray, power_bound: np.ndarray) -> np.ndarray:
+        return np.hypot(np.log(time_bound / latency_ms.median), np.log(power_bound / power_w.median))
+
+    low = -spread(latency_ms.low, power_w.low)
+    return Bounds.around(median, low, spread(latency_ms.high, power_w.high))
+
+
+def shares(row_s: np.ndarray) -> np.ndarray:
+    """[R] each row's share of the whole."""
+    return row_s / max(float(row_s.sum()), 1e-12)
+
+
+class ManyPredictor(Protocol):
     """A predictor of latency, power and memory."""
+
+    name: str
+
+    def columns(self, runs: Runs, way: Way, threads: int = 1) -> tuple[Columns, Notes]:
+        """What is known of N runs before they are scored, and how far measurements stand behind them."""
+        ...
+
+    def estimates(self, columns: Columns, way: Way, threads: int = 1) -> Estimates:
+        """The metrics of N runs."""
+        ...
+
+
+class Predictor(ManyPredictor, Protocol):
+    """One that puts a single run into words, too."""
+
+    def memory(self, columns: Columns, way: Way) -> tuple[dict[str, Any], Bounds]:
+        """Bytes by part, as in `Estimates.memory_bytes`, and the peak of N runs."""
+        ...
 
     def estimate(self, inputs: Inputs) -> Estimate:
         """The metrics of one run of ``inputs``."""

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from perfpass.errors import ArtefactError
-from perfpass.predictors.graph_classes import Classes
+from perfpass.errors import ArgumentError, ArtefactError
+from perfpass.predictors.graph_classes import Classes, Level
 
 READOUTS = ("sum", "mean", "max", "log_sum")
 MESSAGE_LAYERS = ("sage", "gat", "gcn", "gin")
@@ -40,9 +40,12 @@ class Spec:
     @property
     def rounds(self) -> int:
         """Rounds of refinement after which classes have one embedding each."""
-        kinds = [layer["kind"] for layer in self.graph if layer["kind"] in MESSAGE_LAYERS]
-        # GCN also weighs a neighbour by the number of that one's neighbours.
-        return len(kinds) + ("gcn" in kinds)
+        return sum(layer["kind"] in MESSAGE_LAYERS for layer in self.graph) + self.sees_degrees
+
+    @property
+    def sees_degrees(self) -> bool:
+        """Whether a layer weighs a neighbour by the number of that one's neighbours: known from round 1 on."""
+        return any(layer["kind"] == "gcn" for layer in self.graph)
 
     def to_dict(self) -> dict[str, Any]:
         """Strict JSON."""
@@ -60,17 +63,24 @@ class GraphNetwork:
     def __init__(self, spec: Spec, weights: Mapping[str, np.ndarray]) -> None:
         """Raises ArtefactError where a weight is missing, of another shape or not finite, or a layer is unknown."""
         self.spec = spec
-        self._graph = [_layer(layer, f"graph.{i}", weights) for i, layer in enumerate(spec.graph)]
-        self._head = [_layer(layer, f"head.{i}", weights) for i, layer in enumerate(spec.head)]
+        self._graph = [(layer["kind"], _layer(layer, f"graph.{i}", weights)) for i, layer in enumerate(spec.graph)]
+        self._head = [(layer["kind"], _layer(layer, f"head.{i}", weights)) for i, layer in enumerate(spec.head)]
         if spec.readout not in READOUTS:
             raise ArtefactError(f"readout {spec.readout!r}; allowed are {', '.join(READOUTS)}")
 
     def embed(self, classes: Classes) -> np.ndarray:
-        """[C, H] the embedding of every class."""
-        h = np.asarray(classes.nodes, dtype=np.float32)
-        arrivals = _Arrivals(classes)
-        for layer in self._graph:
-            h = layer(h, arrivals)
+        """[C, H] the embedding of every class of the last level."""
+        if len(classes.levels) != self.spec.rounds + 1:
+            raise ArgumentError(f"got classes of {len(classes.levels) - 1} rounds; {self.spec.rounds} are needed")
+        h, at = np.asarray(classes.nodes, dtype=np.float32), 0
+        if self.spec.sees_degrees:
+            h, at = h[classes.levels[1].previous], 1
+        for kind, layer in self._graph:
+            if kind in MESSAGE_LAYERS:
+                at += 1
+                h = layer(h, classes.levels[at], classes.levels[at - 1])
+            else:
+                h = layer(h)
         return h
 
     def readout(self, classes: Classes) -> np.ndarray:
@@ -82,33 +92,9 @@ class GraphNetwork:
     def head(self, embedding: np.ndarray, statics: np.ndarray) -> np.ndarray:
         """[R, outputs] from one embedding [R, H] and statics [R, S] per row."""
         h = np.hstack([embedding, statics]).astype(np.float32)
-        for layer in self._head:
-            h = layer(h, None)
+        for _, layer in self._head:
+            h = layer(h)
         return h
-
-
-class _Arrivals:
-    """The edges of classes, grouped by the class where they arrive."""
-
-    def __init__(self, classes: Classes) -> None:
-        self.size, self.source, self.target = len(classes), classes.source, classes.target
-        self.weight = np.asarray(classes.weight, dtype=np.float32)[:, None]
-        self.reached, self._starts = np.unique(classes.target, return_index=True)
-        self.degree = np.bincount(classes.target, weights=classes.weight, minlength=len(classes)).astype(np.float32)
-
-    def sum(self, messages: np.ndarray) -> np.ndarray:
-        """[C, H] the sum of what arrives [K, H] at each class."""
-        return self._reduced(np.add, messages)
-
-    def max(self, messages: np.ndarray) -> np.ndarray:
-        """[C, H] the largest of what arrives; 0 where nothing does."""
-        return self._reduced(np.maximum, messages)
-
-    def _reduced(self, how: np.ufunc, messages: np.ndarray) -> np.ndarray:
-        out = np.zeros((self.size, *messages.shape[1:]), dtype=np.float32)
-        if len(messages):
-            out[self.reached] = how.reduceat(messages, self._starts, axis=0)
-        return out
 
 
 def _read_out(how: str, h: np.ndarray, classes: Classes) -> np.ndarray:
@@ -126,8 +112,15 @@ def _read_out(how: str, h: np.ndarray, classes: Classes) -> np.ndarray:
 
 def _layer(layer: Mapping[str, Any], name: str, weights: Mapping[str, np.ndarray]) -> Any:
     kinds = {
-        **{"sage": _Sage, "gat": _Gat, "gcn": _Gcn, "gin": _Gin, "dense": _Dense, "batch_norm": _BatchNorm},
-        **{"relu": _Relu, "unit": _Unit, "dropout": _Dropout},
+        "sage": _Sage,
+        "gat": _Gat,
+        "gcn": _Gcn,
+        "gin": _Gin,
+        "dense": _Dense,
+        "batch_norm": _BatchNorm,
+        "relu": _Relu,
+        "unit": _Unit,
+        "dropout": _Dropout,
     }
     if layer.get("kind") not in kinds:
         raise ArtefactError(f"layer {name} is of kind {layer.get('kind')!r}; allowed are {', '.join(kinds)}")
@@ -149,7 +142,7 @@ class _Dense:
         self.matrix = weight("weight", layer["outputs"], layer["inputs"]).T
         self.bias = weight("bias", layer["outputs"])
 
-    def __call__(self, h: np.ndarray, arrivals: Any) -> np.ndarray:
+    def __call__(self, h: np.ndarray) -> np.ndarray:
         return h @ self.matrix + self.bias
 
 
@@ -161,29 +154,31 @@ class _Sage:
         self.aggregation = layer["aggregation"]
         if self.aggregation not in ("mean", "sum", "max"):
             raise ArtefactError(f"aggregation {self.aggregation!r}; allowed are mean, sum and max")
-        self.neighbours, self.bias = weight("lin_l.weight", outputs, inputs).T, weight("lin_l.bias", outputs)
-        self.own = weight("lin_r.weight", outputs, inputs).T
+        parts = weight("lin_l.weight", outputs, inputs), weight("lin_r.weight", outputs, inputs)
+        self.matrix, self.bias = np.ascontiguousarray(np.hstack(parts).T), weight("lin_l.bias", outputs)
 
-    def __call__(self, h: np.ndarray, arrivals: _Arrivals) -> np.ndarray:
-        if self.aggregation == "max":
-            arrived = arrivals.max(h[arrivals.source])
-        else:
-            arrived = arrivals.sum(h[arrivals.source] * arrivals.weight)
+    def __call__(self, h: np.ndarray, at: Level, before: Level) -> np.ndarray:
+        sent = h[at.source]
+        arrived = at.max(sent) if self.aggregation == "max" else at.sum(sent * at.weight[:, None])
         if self.aggregation == "mean":
-            arrived /= np.maximum(arrivals.degree, 1.0)[:, None]
-        return arrived @ self.neighbours + h @ self.own + self.bias
+            arrived /= np.maximum(at.degree, 1.0)[:, None]
+        return np.hstack([arrived, h[at.previous]]) @ self.matrix + self.bias
 
 
 class _Gcn:
     """Symmetric normalisation with self loops (Kipf and Welling, ICLR 2017)."""
 
     def __init__(self, layer: Mapping[str, Any], weight: Any) -> None:
-        self.matrix, self.bias = weight("lin.weight", layer["outputs"], layer["inputs"]).T, weight("bias", layer["outputs"])
+        self.matrix, self.bias = (
+            weight("lin.weight", layer["outputs"], layer["inputs"]).T,
+            weight("bias", layer["outputs"]),
+        )
 
-    def __call__(self, h: np.ndarray, arrivals: _Arrivals) -> np.ndarray:
-        scale = (1.0 / np.sqrt(arrivals.degree + 1.0))[:, None]
-        sent = (h @ self.matrix) * scale
-        return (arrivals.sum(sent[arrivals.source] * arrivals.weight) + sent) * scale + self.bias
+    def __call__(self, h: np.ndarray, at: Level, before: Level) -> np.ndarray:
+        sent = (h @ self.matrix) / np.sqrt(before.degree + 1.0)[:, None]
+        scale = (1.0 / np.sqrt(at.degree + 1.0))[:, None]
+        own = (sent * np.sqrt(before.degree + 1.0)[:, None])[at.previous] * scale
+        return (at.sum(sent[at.source] * at.weight[:, None]) + own) * scale + self.bias
 
 
 class _Gat:
@@ -197,20 +192,19 @@ class _Gat:
         self.receiving = weight("att_dst", 1, self.heads, self.width)
         self.bias = weight("bias", layer["outputs"])
 
-    def __call__(self, h: np.ndarray, arrivals: _Arrivals) -> np.ndarray:
+    def __call__(self, h: np.ndarray, at: Level, before: Level) -> np.ndarray:
         values = (h @ self.matrix).reshape(-1, self.heads, self.width)
         sending, receiving = (values * self.sending).sum(-1), (values * self.receiving).sum(-1)
-        arriving = _leaky(sending[arrivals.source] + receiving[arrivals.target])
-        own = _leaky(sending + receiving)
+        values_own, receiving = values[at.previous], receiving[at.previous]
+        arriving = _leaky(sending[at.source] + receiving[at.target])
+        own = _leaky(sending[at.previous] + receiving)
         top = own.copy()
-        if len(arriving):
-            at = arrivals.reached
-            top[at] = np.maximum(top[at], arrivals.max(arriving)[at])
-        share = np.exp(arriving - top[arrivals.target]) * arrivals.weight
+        np.maximum.at(top, at.target, arriving)
+        share = np.exp(arriving - top[at.target]) * at.weight[:, None]
         own = np.exp(own - top)
-        total = own + arrivals.sum(share)
-        mixed = values * own[:, :, None] + arrivals.sum(values[arrivals.source] * share[:, :, None])
-        return (mixed / total[:, :, None]).reshape(len(h), -1) + self.bias
+        total = own + at.sum(share)
+        mixed = values_own * own[:, :, None] + at.sum(values[at.source] * share[:, :, None])
+        return (mixed / total[:, :, None]).reshape(len(own), -1) + self.bias
 
 
 def _leaky(values: np.ndarray) -> np.ndarray:
@@ -225,8 +219,8 @@ class _Gin:
         self.first, self.first_bias = weight("lins.0.weight", outputs, inputs).T, weight("lins.0.bias", outputs)
         self.second, self.second_bias = weight("lins.1.weight", outputs, outputs).T, weight("lins.1.bias", outputs)
 
-    def __call__(self, h: np.ndarray, arrivals: _Arrivals) -> np.ndarray:
-        joined = h + arrivals.sum(h[arrivals.source] * arrivals.weight)
+    def __call__(self, h: np.ndarray, at: Level, before: Level) -> np.ndarray:
+        joined = h[at.previous] + at.sum(h[at.source] * at.weight[:, None])
         return np.maximum(joined @ self.first + self.first_bias, 0.0) @ self.second + self.second_bias
 
 
@@ -237,7 +231,7 @@ class _BatchNorm:
         self.scale = weight("weight", n) / spread
         self.shift = weight("bias", n) - weight("running_mean", n) * self.scale
 
-    def __call__(self, h: np.ndarray, arrivals: Any) -> np.ndarray:
+    def __call__(self, h: np.ndarray) -> np.ndarray:
         return h * self.scale + self.shift
 
 
@@ -245,7 +239,7 @@ class _Relu:
     def __init__(self, layer: Mapping[str, Any], weight: Any) -> None:
         pass
 
-    def __call__(self, h: np.ndarray, arrivals: Any) -> np.ndarray:
+    def __call__(self, h: np.ndarray) -> np.ndarray:
         return np.maximum(h, 0.0)
 
 
@@ -255,7 +249,7 @@ class _Unit:
     def __init__(self, layer: Mapping[str, Any], weight: Any) -> None:
         pass
 
-    def __call__(self, h: np.ndarray, arrivals: Any) -> np.ndarray:
+    def __call__(self, h: np.ndarray) -> np.ndarray:
         return h / np.maximum(np.sqrt(np.einsum("ij,ij->i", h, h)), _LEAST_NORM)[:, None]
 
 
@@ -263,7 +257,7 @@ class _Dropout:
     def __init__(self, layer: Mapping[str, Any], weight: Any) -> None:
         pass
 
-    def __call__(self, h: np.ndarray, arrivals: Any) -> np.ndarray:
+    def __call__(self, h: np.ndarray) -> np.ndarray:
         return h
 
 

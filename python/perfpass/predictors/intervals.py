@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from perfpass import _core
 from perfpass.errors import ArgumentError
 
 # Distances between fingerprints that part the calibration residuals: the same network, close variants, relatives, rest.
@@ -36,14 +37,15 @@ class ConformalTable:
         i = np.clip(np.searchsorted(self.edges, distance, side="right") - 1, 0, len(self.edges) - 1)
         return np.asarray(self.low)[i], np.asarray(self.high)[i]
 
-    def around(self, width: float, distance: float) -> float:
-        """Log half-width on an unseen device: ``width`` for a known network, and what this one's distance adds.
+    def around(self, width: np.ndarray | float, distance: np.ndarray | float) -> np.ndarray:
+        """Log half-widths on an unseen device: ``width`` for a known network, and what each one's distance adds.
 
         The two errors are taken as independent, so squares add.
         """
-        low, high = self.bounds(np.array([distance, 0.0]))
-        added = max(low[0] ** 2 - low[1] ** 2, high[0] ** 2 - high[1] ** 2)
-        return float(np.sqrt(width**2 + max(added, 0.0)))
+        low, high = self.bounds(distance)
+        known_low, known_high = self.bounds(0.0)
+        added = np.maximum(low**2 - known_low**2, high**2 - known_high**2)
+        return np.asarray(np.sqrt(np.square(width) + np.maximum(added, 0.0)))
 
     def to_dict(self) -> dict[str, Any]:
         """Strict JSON."""
@@ -110,12 +112,12 @@ def conformal(
     )
 
 
-def nearest(fingerprints: np.ndarray, known: np.ndarray, chunk: int = 2048) -> np.ndarray:
+def nearest(fingerprints: np.ndarray, known: np.ndarray, threads: int = 1) -> np.ndarray:
     """Euclidean distance of each fingerprint [N, P] to the nearest of ``known`` [M, P], over root 2: about [0, 1]."""
-    out = np.empty(len(fingerprints))
-    squares = (known * known).sum(axis=1)
-    for start in range(0, len(fingerprints), chunk):
-        part = fingerprints[start : start + chunk]
-        gap = (part * part).sum(axis=1)[:, None] + squares - 2.0 * part @ known.T
-        out[start : start + chunk] = np.sqrt(np.maximum(gap.min(axis=1), 0.0) / 2.0)
-    return out
+    return nearest_to(_core.Neighbours(np.ascontiguousarray(known, dtype=np.float32)), fingerprints, threads)
+
+
+def nearest_to(known: _core.Neighbours, fingerprints: np.ndarray, threads: int = 1) -> np.ndarray:
+    """The same, to points that are kept."""
+    found: np.ndarray = known.distances(np.ascontiguousarray(fingerprints, dtype=np.float32), threads)
+    return found / np.sqrt(2.0)

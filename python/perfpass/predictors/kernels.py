@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from perfpass import _core
 from perfpass.devices import device as find_device
 from perfpass.errors import ArgumentError, ArtefactError, DeviceError
 from perfpass.prediction import Support
@@ -86,10 +85,7 @@ class KernelPredictor:
     def model(self, operator: str) -> OperatorModel:
         """The model of one of OPERATORS, read when it is first asked for."""
         if operator not in self._models:
-            trees = [
-                _core.TreeEnsemble.from_xgboost(self._artefact.read(f"{operator}-{kind}.ubj"))
-                for kind in ("portable", "known")
-            ]
+            trees = [self._artefact.trees(f"{operator}-{kind}") for kind in ("portable", "known")]
             self._models[operator] = OperatorModel(self.manifest["operators"][operator], *trees)
         return self._models[operator]
 
@@ -372,7 +368,7 @@ class KernelPredictor:
 
     def _power(self) -> KernelPower:
         if not hasattr(self, "_power_model"):
-            trees = _core.TreeEnsemble.from_xgboost(self._artefact.read("power.ubj"))
+            trees = self._artefact.trees("power")
             self._power_model = KernelPower(trees)
         return self._power_model
 

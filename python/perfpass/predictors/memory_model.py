@@ -9,7 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from perfpass.prediction import Interval
+import numpy as np
+
+from perfpass.predictors.estimate import Bounds
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
@@ -32,8 +34,10 @@ class MemoryModel:
             *(values[name] for name in ("runtime_bytes", "runtime_high_bytes", "workspace_bytes", "low", "high"))
         )
 
-    def parts(self, device: Device, precision: str, weight_bytes: float, activation_bytes: float) -> dict[str, float]:
-        """Bytes of "weights", "activations", "workspace" and "runtime".
+    def parts(
+        self, device: Device, precision: str, weight_bytes: np.ndarray, activation_bytes: np.ndarray
+    ) -> dict[str, Any]:
+        """Bytes of "weights", "activations", "workspace" and "runtime" of N runs.
 
         ``weight_bytes`` is counted at the workload's width; autocast keeps the fp32 weights and caches 16-bit copies.
         """
@@ -45,11 +49,11 @@ class MemoryModel:
             "runtime": self.runtime_bytes[device.kind],
         }
 
-    def interval(self, device: Device, parts: dict[str, float]) -> Interval:
-        """Bytes. The upper bound is the careful one: too little memory is a crash, too much is only money."""
+    def bounds(self, device: Device, parts: dict[str, Any]) -> Bounds:
+        """Bytes of N runs. The upper bound is the careful one: too little memory is a crash, too much is only money."""
         planned = parts["weights"] + parts["activations"]
         median = sum(parts.values())
         low = parts["weights"] + parts["activations"] * self.low + 0.7 * parts["runtime"]
         runtime = max(self.runtime_high_bytes[device.kind], 1.1 * parts["runtime"])
         high = planned * self.high + parts.get("allocator", 0.0) + 4.0 * parts["workspace"] + runtime
-        return Interval(median, min(low, median), max(high, median), "byte")
+        return Bounds(median, np.minimum(low, median), np.maximum(high, median))

@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfpass.errors import ArgumentError, ArtefactError, DeviceError, UnsupportedError
-from perfpass.prediction import Interval, Support
+from perfpass.prediction import SUPPORT_LEVELS, Support
 from perfpass.predictors import artefacts
+from perfpass.predictors.estimate import Bounds, Columns, Estimate, Estimates, Inputs, Way
 from perfpass.predictors.roofline import GEMM_RATE, GROUPS, ISSUE_S, Workload, bound
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
-    from perfpass.predictors.estimate import Estimate, Inputs
 
 # CUDA MPS serves at most 48 clients on a GPU since Volta (NVIDIA Multi-Process Service guide, "Limitations").
 MOST_PROCESSES = 48
@@ -73,7 +73,7 @@ class MigModel:
     def seconds(self, work: Work) -> np.ndarray:
         """[N] seconds of one run of one process."""
         p = self.parameters
-        device_s = work.group_s @ self.efficiency
+        device_s = (work.group_s * self.efficiency).sum(axis=1)
         host_s = p["issue_s"] * work.kernels + p["start_s"] + p["copy_s_per_byte"] * work.copied_bytes
         own, shared = host_s + p["own_share"] * device_s, work.processes * device_s
         larger = np.maximum(own, shared)
@@ -98,65 +98,93 @@ class MigPredictor:
         """The shipped predictor, read once per process."""
         return MigPredictor()
 
+    def check(self, way: Way, wanted: int | None) -> int:
+        """The number of processes; None stands for one.
+
+        Raises ArgumentError, DeviceError for a CPU, and UnsupportedError for a runtime whose issue time is unknown.
+        """
+        processes = 1 if wanted is None else wanted
+        if isinstance(processes, bool) or not isinstance(processes, int) or not 1 <= processes <= MOST_PROCESSES:
+            raise ArgumentError(f"processes must be a whole number from 1 to {MOST_PROCESSES}, got {processes!r}")
+        if wanted is None:
+            return processes
+        if way.device.kind != "gpu":
+            raise DeviceError(f"{way.device.name} is no GPU; MPS processes share a GPU or a MIG slice")
+        if way.runtime not in ISSUE_S or way.precision not in GEMM_RATE:
+            raise UnsupportedError(
+                f"sharing by processes is predicted for {', '.join(ISSUE_S)} in {', '.join(GEMM_RATE)}, not for "
+                f"{way.runtime} in {way.precision}"
+            )
+        return processes
+
+    def shared(
+        self, found: Estimates, columns: Columns, way: Way, wanted: int | None, corrected: bool
+    ) -> tuple[Estimates, np.ndarray, np.ndarray]:
+        """Estimates of N runs as those of one of ``wanted`` processes that share the device; see `apply`.
+
+        ``corrected``: a calibration has spoken of the device. Returns them, [N] whether the model's own time was taken,
+        and [N] the time over that of one process alone.
+        """
+        processes = self.check(way, wanted)
+        seen = self._measured(way, processes, corrected) & (found.level < SUPPORT_LEVELS.index("outside"))
+        if wanted is None and not seen.any():
+            return found, seen, np.ones(len(seen))
+        work = Work(
+            columns["group_s"], columns["kernels"], columns["input_elements"] * 4.0, np.full(len(seen), 1.0 * processes)
+        )
+        asked_s = self.model.seconds(work)
+        ratio = asked_s / self.model.seconds(replace(work, processes=np.ones(len(seen))))
+        base = found.latency_ms
+        low, high = (float(v) for v in self.manifest["bounds"])
+        own = Bounds.around(asked_s * 1e3, low, high)
+        extra = _WIDENING * max(-low, high) if processes > 1 else 0.0
+        scaled = Bounds.around(
+            base.median * ratio,
+            -np.hypot(np.log(base.median / base.low), extra),
+            np.hypot(np.log(base.high / base.median), extra),
+        )
+        latency = own.or_else(base if wanted is None else scaled, seen)
+        level = np.where(seen, np.int8(SUPPORT_LEVELS.index("near")), found.level)
+        return replace(found, latency_ms=latency, level=level), seen, ratio
+
     def apply(self, estimate: Estimate, inputs: Inputs, wanted: int | None) -> Estimate:
         """``estimate`` as that of one of ``wanted`` processes that share the device (None: one, if it is a slice).
 
         In the conditions that were measured (slices of an A100 80 GB, fp32 in eager PyTorch, networks in range) the
         time is the model's, with the copy of the input; elsewhere the estimate, which a calibration may have corrected,
-        is multiplied by what sharing adds, and the interval is wider. Raises ArgumentError, DeviceError for a CPU, and
-        UnsupportedError for a runtime whose issue time is unknown.
+        is multiplied by what sharing adds, and the interval is wider. Raises what `check` does.
         """
-        processes = 1 if wanted is None else wanted
-        if isinstance(processes, bool) or not isinstance(processes, int) or not 1 <= processes <= MOST_PROCESSES:
-            raise ArgumentError(f"processes must be a whole number from 1 to {MOST_PROCESSES}, got {processes!r}")
-        device, manifest = inputs.device, self.manifest
-        if wanted is None and not self._measured(estimate, inputs, processes):
+        way, device = Way.of(inputs), inputs.device
+        corrected = "calibration" in estimate.provenance
+        found, measured, ratios = self.shared(estimate.arrays(), estimate.columns, way, wanted, corrected)
+        seen, processes = bool(measured[0]), 1 if wanted is None else wanted
+        if wanted is None and not seen:
             return estimate
-        if device.kind != "gpu":
-            raise DeviceError(f"{device.name} is no GPU; MPS processes share a GPU or a MIG slice")
-        if inputs.runtime not in ISSUE_S or inputs.precision not in GEMM_RATE:
-            raise UnsupportedError(
-                f"sharing by processes is predicted for {', '.join(ISSUE_S)} in {', '.join(GEMM_RATE)}, not for "
-                f"{inputs.runtime} in {inputs.precision}"
-            )
-        copied = float(sum(np.prod(inputs.graph.shape(int(t))) for t in inputs.graph.graph_inputs)) * 4.0
-        asked, alone = (
-            work_of(inputs.table, device, inputs.batch, inputs.precision, copied, n) for n in (processes, 1)
-        )
-        seen = self._measured(estimate, inputs, processes)
         if seen:
-            median = float(self.model.seconds(asked)[0]) * 1e3
-            low, high = (float(v) for v in manifest["bounds"])
             share = f"one of {processes} processes" if processes > 1 else "one process"
             reason = f"time of {share} in a slice, input copied, learned on slices of {device.name.split(' MIG ')[0]}"
         else:
-            shared = float(self.model.seconds(asked)[0] / self.model.seconds(alone)[0])
-            median = estimate.latency_ms.median * shared
-            base = estimate.latency_ms
-            extra = _WIDENING * max(-manifest["bounds"][0], manifest["bounds"][1]) if processes > 1 else 0.0
-            low = -float(np.hypot(np.log(base.median / base.low), extra))
-            high = float(np.hypot(np.log(base.high / base.median), extra))
-            reason = f"{processes} processes share the device: {shared:.2f} times the time of one (not measured here)"
-        latency = Interval(median, median * float(np.exp(low)), median * float(np.exp(high)), "ms")
-        level = estimate.support.level if not seen or estimate.support.level == "outside" else "near"
+            reason = (
+                f"{processes} processes share the device: {ratios[0]:.2f} times the time of one (not measured here)"
+            )
+        latency = found.latency_ms.interval(0, "ms")
         return replace(
             estimate,
             latency_ms=latency,
-            row_ms=estimate.row_ms * (median / estimate.latency_ms.median),
-            support=Support(level, (*estimate.support.reasons, reason)),
+            row_ms=estimate.row_ms * (latency.median / estimate.latency_ms.median),
+            support=Support(SUPPORT_LEVELS[found.level[0]], (*estimate.support.reasons, reason)),
             provenance={
                 **estimate.provenance,
-                "sharing": {"predictor": "mig", "processes": processes, "corpus": manifest["corpus"]["name"]},
+                "sharing": {"predictor": "mig", "processes": processes, "corpus": self.manifest["corpus"]["name"]},
             },
         )
 
-    def _measured(self, estimate: Estimate, inputs: Inputs, processes: int) -> bool:
+    def _measured(self, way: Way, processes: int, corrected: bool) -> bool:
         """Whether the model was fitted in these conditions, and nothing measured speaks of the device itself."""
         corpus = self.manifest["corpus"]
         return (
-            inputs.device.parent in corpus["devices"]
-            and (inputs.precision, inputs.runtime, inputs.layout) == ("fp32", "torch", "nchw")
+            way.device.parent in corpus["devices"]
+            and (way.precision, way.runtime, way.layout) == ("fp32", "torch", "nchw")
             and processes <= corpus["most_processes"]
-            and estimate.support.level != "outside"
-            and "calibration" not in estimate.provenance
+            and not corrected
         )

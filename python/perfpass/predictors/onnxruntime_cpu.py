@@ -6,17 +6,18 @@ No public source times onnxruntime, so the ratio is that of our own records; mem
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfpass.prediction import Interval, Support
-from perfpass.predictors import analytic
+from perfpass.prediction import SUPPORT_LEVELS
+from perfpass.predictors import allocation, analytic
+from perfpass.predictors.estimate import Bounds, Columns, Estimate, Estimates, Notes, Runs, Way, shares
 from perfpass.predictors.roofline import Workload
 from perfpass.predictors.trees import VisionPredictor
 
 if TYPE_CHECKING:
-    from perfpass.predictors.estimate import Estimate, Inputs
+    from perfpass.predictors.estimate import Inputs, Planned
 
 NAME = "onnxruntime-cpu"
 # Median of measured time in onnxruntime over predicted time in eager PyTorch, and the log deviation around it, of 120
@@ -26,41 +27,62 @@ RATIO = 0.38
 RATIO_DEVIATION = 0.39
 # Standard normal quantile of the bounds of a 90 % interval.
 _BOUND = 1.645
+_REASON = f"onnxruntime on a CPU: {RATIO:.2f} times the time of PyTorch, as measured on one machine (2-core EPYC)"
 
 
 class OnnxRuntimeCpuPredictor:
     """Latency from the vision predictor and a ratio, memory from the arena, power from use of the roofs."""
 
+    name = NAME
+
     @staticmethod
-    def covers(inputs: Inputs) -> bool:
+    def covers(way: Planned | Way) -> bool:
         """Whether it speaks of the run: onnxruntime on a CPU in single precision."""
-        return inputs.runtime == "onnxruntime" and inputs.device.kind == "cpu" and inputs.precision == "fp32"
+        return way.runtime == "onnxruntime" and way.device.kind == "cpu" and way.precision == "fp32"
+
+    def columns(self, runs: Runs, way: Way, threads: int = 1) -> tuple[Columns, Notes]:
+        """What is known of N runs before they are scored, and how far measurements stand behind them."""
+        return self._columns(runs, way, threads)[:2]
+
+    def _columns(
+        self, runs: Runs, way: Way, threads: int = 1
+    ) -> tuple[dict[str, np.ndarray], Notes, np.ndarray]:  # fmt: skip
+        """The columns, the notes, and [R] parts of the time in PyTorch per row."""
+        found, notes, row_s = VisionPredictor.load().columns_of(runs, way.device, _workload(way), threads)
+        plain, _ = analytic.load().columns(runs, way)
+        notes.add(1, True, _REASON, vouched=True, first=True)
+        return {**found, "level": notes.level, "flops": plain["flops"], "traffic": plain["traffic"]}, notes, row_s
+
+    def memory(self, columns: Columns, way: Way) -> tuple[dict[str, Any], Bounds]:
+        """Bytes by part, and the peak with its bounds: the analytic predictor's, which simulates the arena."""
+        return analytic.load().memory(columns, way)
+
+    def estimates(self, columns: Columns, way: Way, threads: int = 1) -> Estimates:
+        """All metrics of N runs (perfpass.predictors.estimate)."""
+        eager = VisionPredictor.load().latency_s(columns, way.device, _workload(way), threads)
+        apart = _BOUND * RATIO_DEVIATION
+        below, above = (np.hypot(np.log(bound / eager.median), apart) for bound in (eager.low, eager.high))
+        seconds = Bounds.around(eager.median * RATIO, -below, above)
+        base = analytic.load().estimates({**columns, "latency_ms": seconds.median * 1e3}, way)
+        return replace(base, latency_ms=seconds.scaled(1e3))
 
     def estimate(self, inputs: Inputs) -> Estimate:
         """All metrics of one run (perfpass.predictors.estimate)."""
-        eager = VisionPredictor.load().predict(
-            inputs.table, inputs.device, Workload(inputs.batch, inputs.precision, inputs.runtime, inputs.layout)
-        )
-        apart = _BOUND * RATIO_DEVIATION
-        median = eager.median_s * RATIO
-        below, above = (float(np.hypot(np.log(b / eager.median_s), apart)) for b in (eager.low_s, eager.high_s))
-        reason = (
-            f"onnxruntime on a CPU: {RATIO:.2f} times the time of PyTorch, as measured on one machine (2-core EPYC)"
-        )
-        level = "near" if eager.support.level == "in range" else eager.support.level
-        base = analytic.load().estimate(inputs)
-        return replace(
-            base,
-            latency_ms=Interval(median * 1e3, median * np.exp(-below) * 1e3, median * np.exp(above) * 1e3, "ms"),
-            power_w=analytic.power(inputs, median),
-            row_ms=eager.row_s * (RATIO * 1e3),
-            support=Support(level, (reason, *eager.support.reasons)),
-            provenance={
-                "predictor": NAME,
-                "corpus": VisionPredictor.load().manifest["corpus"]["name"],
-                "ratio": RATIO,
-                "ratio_deviation": RATIO_DEVIATION,
-                "nearest_network_distance": eager.distance,
-                "beyond_measured": eager.beyond,
-            },
-        )
+        way = Way.of(inputs)
+        columns, notes, row_s = self._columns(allocation.runs_of(inputs), way)
+        found = self.estimates(columns, way)
+        provenance = {
+            "predictor": self.name,
+            "corpus": VisionPredictor.load().manifest["corpus"]["name"],
+            "ratio": RATIO,
+            "ratio_deviation": RATIO_DEVIATION,
+            "nearest_network_distance": float(columns["distance"][0]),
+            "beyond_measured": SUPPORT_LEVELS[columns["beyond"][0]],
+        }
+        row_ms = shares(row_s) * float(found.latency_ms.median[0])
+        return Estimate.first(found, columns, row_ms, notes.reasons(0), provenance)
+
+
+def _workload(way: Way) -> Workload:
+    """How runs are made, for the vision predictor; their batch stands beside it."""
+    return Workload(1, way.precision, way.runtime, way.layout)

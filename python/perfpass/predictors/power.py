@@ -9,7 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from perfpass.prediction import Interval
+import numpy as np
+
+from perfpass.predictors.estimate import Bounds
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
@@ -30,18 +32,19 @@ class PowerModel:
         """From the manifest."""
         return cls(**{name: float(values[name]) for name in ("floor", "compute", "memory", "low", "high")})
 
-    def share(self, compute_use: float, memory_use: float) -> float:
+    def share(self, compute_use: np.ndarray, memory_use: np.ndarray) -> np.ndarray:
         """Share of the power limit at the two utilisations (0 to 1 each)."""
-        use = self.floor + self.compute * min(compute_use, 1.0) + self.memory * min(memory_use, 1.0)
-        return min(use, 1.0)
+        use = self.floor + self.compute * np.minimum(compute_use, 1.0) + self.memory * np.minimum(memory_use, 1.0)
+        return np.minimum(use, 1.0)
 
-    def predict(self, device: Device, compute_use: float, memory_use: float) -> Interval:
-        """Mean board (package, for a CPU) power in W; never below idle nor above the limit."""
+    def predict(self, device: Device, compute_use: np.ndarray, memory_use: np.ndarray) -> Bounds:
+        """[N] mean board (package, for a CPU) power in W; never below idle nor above the limit."""
         limit, idle = device.power_limit_w, min(device.idle_power_w, device.power_limit_w)
         if device.kind == "cpu":
             # No record has the power of a CPU at this work: anything from idle to the limit.
-            return Interval(idle + 0.8 * (limit - idle), idle, limit, "W")
+            one = np.ones_like(compute_use)
+            return Bounds((idle + 0.8 * (limit - idle)) * one, idle * one, limit * one)
         share = self.share(compute_use, memory_use)
-        median = min(max(share * limit, idle), limit)
-        low = min(max(share * self.low * limit, idle), median)
-        return Interval(median, low, max(min(share * self.high * limit, limit), median), "W")
+        median = np.clip(share * limit, idle, limit)
+        low = np.minimum(np.maximum(share * self.low * limit, idle), median)
+        return Bounds(median, low, np.maximum(np.minimum(share * self.high * limit, limit), median))

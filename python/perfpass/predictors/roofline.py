@@ -221,6 +221,6 @@ def smooth_maximum(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return larger * ((a / larger) ** _SMOOTHNESS + (b / larger) ** _SMOOTHNESS) ** (1 / _SMOOTHNESS)
 
 
-def issue_seconds(kernels: float, device: Device, workload: Workload) -> float:
+def issue_seconds(kernels: np.ndarray, device: Device, workload: Workload) -> np.ndarray:
     """Time of the host to issue all kernels of one run; 0 on a CPU, which issues to itself."""
     return kernels * (0.0 if device.kind == "cpu" else ISSUE_S[workload.runtime])

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from perfpass.features.table import Tables
 from perfpass.predictors import roofline
 from perfpass.predictors.roofline import GROUPS, Workload
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
+    from perfpass.features.table import OperatorColumns
 
 SCHEMA_VERSION = 3
 _TILE = 128  # rows and columns of a usual GEMM thread block tile (CUTLASS's default)
@@ -197,28 +200,35 @@ class GraphSums:
         return cls(*(np.stack([getattr(g, f.name) for g in graphs]) for f in fields(cls)))
 
 
-def graph_sums(table: Any, device: Device, workload: Workload, byte_scale: float = 1.0) -> GraphSums:
+def graph_sums(table: OperatorColumns, device: Device, workload: Workload, byte_scale: float = 1.0) -> GraphSums:
     """The sums of one graph, which no efficiency changes."""
-    return _graph_sums(table, device, workload, byte_scale, roofline.bound(table, device, workload, byte_scale))
+    roof = roofline.bound(table, device, workload, byte_scale)
+    sums = _sums(Tables.one(table), device, workload, np.array([workload.batch]), byte_scale, roof)
+    return GraphSums(*(getattr(sums, f.name)[0] for f in fields(GraphSums)))
 
 
-def _graph_sums(table: Any, device: Device, workload: Workload, byte_scale: float, roof: roofline.Bound) -> GraphSums:
-    count = np.asarray(table.count, dtype=np.float64)
+def _sums(
+    tables: Tables, device: Device, workload: Workload, batch: np.ndarray, byte_scale: float, roof: roofline.Bound
+) -> GraphSums:
+    """The sums of N graphs, stacked; ``batch`` [N] stands for the workload's own."""
+    count = tables.count
     seconds, launched = roof.roof_s * count, roof.launched * count
-    member = (roof.group[:, None] == np.arange(len(GROUPS))).astype(np.float64)
-    kernels = float(launched.sum())
+    by_group = partial(tables.sums_by_group, group=roof.group, groups=len(GROUPS))
+    kernels = np.maximum(tables.sums(launched), 1.0)
+    context = np.array(_software(device, workload) + _device(device, workload), dtype=np.float64)
+    copy_s = workload.copied_bytes / roofline.PAGEABLE_COPY_BYTES_S
     return GraphSums(
-        seconds=seconds @ member,
-        compute=(roof.compute_s * count) @ member,
-        memory=(roof.memory_s * count) @ member,
-        kernels=launched @ member,
-        weighted=(_columns(table, device, roof) * seconds) @ member,
-        issue_s=np.array(roofline.issue_seconds(max(kernels, 1.0), device, workload)),
-        copy_s=np.array(workload.copied_bytes / roofline.PAGEABLE_COPY_BYTES_S),
-        small_kernels=launched[roof.roof_s <= roofline.KERNEL_S].sum() / max(kernels, 1.0),
-        log_batch=np.log(workload.batch),
-        log_weights=np.log(max(float(np.dot(table.weight_bytes, count)), 1.0) * byte_scale),
-        context=np.array(_software(device, workload) + _device(device, workload), dtype=np.float64),
+        seconds=by_group(seconds),
+        compute=by_group(roof.compute_s * count),
+        memory=by_group(roof.memory_s * count),
+        kernels=by_group(launched),
+        weighted=by_group(_columns(tables.table, device, roof) * seconds),
+        issue_s=roofline.issue_seconds(kernels, device, workload),
+        copy_s=np.full(len(tables), copy_s),
+        small_kernels=tables.sums(launched * (roof.roof_s <= roofline.KERNEL_S)) / kernels,
+        log_batch=np.log(batch.astype(np.float64)),
+        log_weights=np.log(np.maximum(tables.sums(tables.table.weight_bytes * count), 1.0) * byte_scale),
+        context=np.tile(context, (len(tables), 1)),
     )
 
 
@@ -249,7 +259,7 @@ def features(sums: GraphSums, factor: np.ndarray) -> tuple[np.ndarray, np.ndarra
     kernels = np.maximum(sums.kernels.sum(axis=1), 1.0)
     compute_s, memory_s = sums.compute.sum(axis=1), sums.memory.sum(axis=1)
     base_s = roofline.smooth_maximum(device_s, np.maximum(sums.issue_s, 1e-12)) + sums.copy_s
-    by_set = time @ _MEMBERS
+    by_set = (time[:, None, :] @ _MEMBERS)[:, 0, :]  # one product per graph, so that none depends on the others
     # [N, S, G] times [G, sets]: every average that a set may need in one product.
     weighted = sums.weighted * factor[:, None, :]
     averages = (weighted[:, : len(_SIZES)] @ _MEMBERS) / np.maximum(by_set, 1e-30)[:, None, :]
@@ -276,34 +286,58 @@ def features(sums: GraphSums, factor: np.ndarray) -> tuple[np.ndarray, np.ndarra
     return np.column_stack(parts).astype(np.float32), base_s
 
 
-def graph_vector(
-    table: Any, device: Device, workload: Workload, efficiency: np.ndarray, byte_scale: float = 1.0
-) -> GraphVector:
-    """All features of one graph on one device.
+@dataclass(frozen=True, eq=False)
+class GraphVectors:
+    """N graphs on one device: features, and the time by roofline and learned group efficiencies with its parts."""
+
+    values: np.ndarray  # [N, len(FEATURES)] float32
+    base_s: np.ndarray  # [N]
+    row_s: np.ndarray  # [R] parts of the base, count included
+    sums: GraphSums
+
+
+def graph_vectors(
+    tables: Tables, device: Device, workload: Workload, batch: np.ndarray, efficiency: np.ndarray,
+    byte_scale: float = 1.0,
+) -> GraphVectors:  # fmt: skip
+    """All features of N graphs on one device; ``batch`` [N] stands for the workload's own.
 
     ``efficiency`` [len(SOFTWARE), len(GROUPS)]: measured time over roofline time, by kind of software.
     """
-    roof = roofline.bound(table, device, workload, byte_scale)
+    roof = roofline.bound(tables.table, device, workload, byte_scale)
     factor = efficiency[roofline.software_index(device, workload)]
-    sums = GraphSums.stacked([_graph_sums(table, device, workload, byte_scale, roof)])
-    values, base_s = features(sums, factor[None])
-    row_s = roof.roof_s * factor[roof.group] * np.asarray(table.count, dtype=np.float64)
-    return GraphVector(values[0], float(base_s[0]), row_s)
+    sums = _sums(tables, device, workload, batch, byte_scale, roof)
+    values, base_s = features(sums, np.tile(factor, (len(tables), 1)))
+    return GraphVectors(values, base_s, roof.roof_s * factor[roof.group] * tables.count, sums)
 
 
-def fingerprint(table: Any, batch: int) -> np.ndarray:
-    """[2 x groups + 1] what a network is made of, apart from any device: roots of shares of MACs and bytes, and size.
+def graph_vector(
+    table: OperatorColumns, device: Device, workload: Workload, efficiency: np.ndarray, byte_scale: float = 1.0
+) -> GraphVector:
+    """The features of one graph on one device."""
+    found = graph_vectors(
+        Tables.one(table), device, workload, np.array([workload.batch]), efficiency, byte_scale
+    )  # fmt: skip
+    return GraphVector(found.values[0], float(found.base_s[0]), found.row_s)
+
+
+def fingerprint(table: OperatorColumns, batch: int) -> np.ndarray:
+    """[2 x groups + 1] the fingerprint of one network; see `fingerprints`."""
+    return fingerprints(Tables.one(table), np.array([batch]))[0]
+
+
+def fingerprints(tables: Tables, batch: np.ndarray) -> np.ndarray:
+    """[N, 2 x groups + 1] what networks are made of, apart from any device: roots of shares of MACs and bytes, size.
 
     The distance between two fingerprints is that of Hellinger over operator groups, plus an eighth of the difference in
     log2 MACs per sample. Batch normalization does not count, so that a network and its folded export are the same.
     """
-    group = roofline.operator_groups(table)
-    count = np.asarray(table.count, dtype=np.float64) * (np.asarray(table.view) == 0)
-    macs = np.bincount(group, np.asarray(table.macs, dtype=np.float64) * count, len(GROUPS))
-    traffic = np.add(table.bytes_read, table.bytes_written, dtype=np.float64) * count
-    traffic = np.bincount(group, traffic, len(GROUPS))
-    traffic[GROUPS.index("batch_norm")] = 0.0
-    size = np.log2(max(macs.sum() / batch, 1.0)) / 8.0
-    return np.concatenate(
-        [np.sqrt(macs / max(macs.sum(), 1.0)), np.sqrt(traffic / max(traffic.sum(), 1.0)), [size]]
-    ).astype(np.float32)
+    table = tables.table
+    count = tables.count * (np.asarray(table.view) == 0)
+    by_group = partial(tables.sums_by_group, group=roofline.operator_groups(table), groups=len(GROUPS))
+    macs = by_group(np.asarray(table.macs, dtype=np.float64) * count)
+    traffic = by_group(np.add(table.bytes_read, table.bytes_written, dtype=np.float64) * count)
+    traffic[:, GROUPS.index("batch_norm")] = 0.0
+    all_macs, all_traffic = (np.maximum(v.sum(axis=1, keepdims=True), 1.0) for v in (macs, traffic))
+    size = np.log2(np.maximum(macs.sum(axis=1) / batch, 1.0)) / 8.0
+    return np.column_stack([np.sqrt(macs / all_macs), np.sqrt(traffic / all_traffic), size]).astype(np.float32)

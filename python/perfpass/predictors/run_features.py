@@ -1,6 +1,6 @@
 """How a graph runs, as numbers: what a network that was made for one device needs to serve many.
 
-Every compared predictor gets the same ones, from the device catalogue; none was among the inputs of a published network.
+Every compared predictor gets the same ones, from the device catalogue; no published network had them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def run_features(
     Where a device has no rate of its own for a precision (or a lower one than for fp32), libraries compute in fp32.
     """
     counted_as, rate = PRECISIONS[precision]
-    fp32 = device.peak_flops.get("fp32", device.peak_flops[rate] if rate in device.peak_flops else 1.0)
+    fp32 = device.peak_flops.get("fp32", device.peak_flops.get(rate, 1.0))
     peak = device.peak_flops.get(rate, fp32)
     figures = (
         *(peak if rate == "fp64" else max(peak, fp32), fp32, device.memory_bandwidth_bytes_s, device.memory_bytes),

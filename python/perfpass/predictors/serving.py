@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from perfpass import _core
 from perfpass.devices import Device
 from perfpass.devices import device as find_device
 from perfpass.errors import ArgumentError, ArtefactError
@@ -274,7 +273,7 @@ class ServingPredictor:
 
     def _ensemble(self, name: str) -> Any:
         if name not in self._trees:
-            self._trees[name] = _core.TreeEnsemble.from_xgboost(self._artefact.read(f"{name}.ubj"))
+            self._trees[name] = self._artefact.trees(name)
         return self._trees[name]
 
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from perfpass import backward
-from perfpass.backward import StepTable
+from perfpass.backward import StepColumns, Steps, StepTable
 from perfpass.graph import OPERATOR_CLASSES
 from perfpass.predictors import roofline
 from perfpass.predictors.roofline import GROUPS, Workload
@@ -129,7 +130,7 @@ class Bound:
 RATES = {**roofline.GEMM_RATE, "tf32": "tf32"}
 
 
-def bound(table: StepTable, device: Device, workload: Workload, byte_scale: float = 1.0) -> Bound:
+def bound(table: StepColumns, device: Device, workload: Workload, byte_scale: float = 1.0) -> Bound:
     """The roofline of every row of a step; ``byte_scale`` corrects a table that was counted at another width.
 
     Unlike inference, no row finds its input in the cache: what it reads was written a whole pass before.
@@ -181,7 +182,7 @@ class StepSums:
         return cls(*(np.stack([getattr(s, f.name) for s in steps]) for f in fields(cls)))
 
 
-def step_groups(table: StepTable) -> np.ndarray:
+def step_groups(table: StepColumns) -> np.ndarray:
     """[R] index into STEP_GROUPS."""
     base = roofline.operator_groups(table)
     names = [GROUPS[g] for g in range(len(GROUPS))]
@@ -229,7 +230,7 @@ def _log(values: np.ndarray, floor: float = 1.0) -> np.ndarray:
     return np.log2(np.maximum(values, floor))
 
 
-def _sizes(table: StepTable, device: Device, roof: Bound) -> np.ndarray:
+def _sizes(table: StepColumns, device: Device, roof: Bound) -> np.ndarray:
     """[S + bins, R]"""
     b, m, n, k = (np.asarray(getattr(table, name), dtype=np.float64) for name in "bmnk")
     waves = b * np.ceil(m / _TILE) * np.ceil(n / _TILE) / device.sm_count
@@ -256,29 +257,35 @@ def _sizes(table: StepTable, device: Device, roof: Bound) -> np.ndarray:
 
 def step_sums(table: StepTable, device: Device, workload: Workload, byte_scale: float = 1.0) -> StepSums:
     """The sums of one step, which no efficiency changes."""
-    return _sums(table, device, workload, bound(table, device, workload, byte_scale))
+    roof = bound(table, device, workload, byte_scale)
+    sums = _sums(Steps.one(table), device, workload, np.array([workload.batch]), roof)
+    return StepSums(*(getattr(sums, f.name)[0] for f in fields(StepSums)))
 
 
-def _sums(table: StepTable, device: Device, workload: Workload, roof: Bound) -> StepSums:
-    count = np.asarray(table.count, dtype=np.float64)
+def _sums(steps: Steps, device: Device, workload: Workload, batch: np.ndarray, roof: Bound) -> StepSums:
+    """The sums of N steps, stacked; ``batch`` [N] stands for the workload's own."""
+    tables, table = steps.tables, steps.columns
+    count = tables.count
     seconds, launched = roof.roof_s * count, roof.launched * count
-    member = (roof.group[:, None] == np.arange(len(STEP_GROUPS))).astype(np.float64)
-    kernels = max(float(launched.sum()), 1.0)
-    per_forward = roofline.issue_seconds(1.0, device, workload)
-    macs = float(np.dot(table.macs, count))
+    by_group = partial(tables.sums_by_group, group=roof.group, groups=len(STEP_GROUPS))
+    kernels = np.maximum(tables.sums(launched), 1.0)
+    issued = tables.sums(launched * ISSUE_SHARE[table.part])
+    macs = tables.sums(np.asarray(table.macs) * count)
+    optimizes = tables.any(np.asarray(table.part) == backward.OPTIMIZER)
+    context = np.array([_context(device, workload, known) for known in (False, True)], dtype=np.float64)
     return StepSums(
-        seconds=seconds @ member,
-        compute=(roof.compute_s * count) @ member,
-        memory=(roof.memory_s * count) @ member,
-        kernels=launched @ member,
-        weighted=(_sizes(table, device, roof) * seconds) @ member,
-        issue_s=np.array(float(launched @ ISSUE_SHARE[table.part]) * per_forward),
-        copy_s=np.array(workload.copied_bytes / roofline.PAGEABLE_COPY_BYTES_S),
-        small_kernels=np.array(launched[roof.roof_s <= roofline.KERNEL_S].sum() / kernels),
-        log_batch=np.array(np.log(workload.batch)),
-        log_parameters=np.array(np.log(max(table.parameters, 1.0))),
-        log_macs_per_byte=np.array(np.log(max(macs, 1.0) / max(float(roof.bytes @ count), 1.0))),
-        context=np.array(_context(device, workload, bool((table.part == backward.OPTIMIZER).any())), dtype=np.float64),
+        seconds=by_group(seconds),
+        compute=by_group(roof.compute_s * count),
+        memory=by_group(roof.memory_s * count),
+        kernels=by_group(launched),
+        weighted=by_group(_sizes(table, device, roof) * seconds),
+        issue_s=roofline.issue_seconds(issued, device, workload),
+        copy_s=np.full(len(tables), workload.copied_bytes / roofline.PAGEABLE_COPY_BYTES_S),
+        small_kernels=tables.sums(launched * (roof.roof_s <= roofline.KERNEL_S)) / kernels,
+        log_batch=np.log(batch.astype(np.float64)),
+        log_parameters=np.log(np.maximum(steps.parameters, 1.0)),
+        log_macs_per_byte=np.log(np.maximum(macs, 1.0) / np.maximum(tables.sums(roof.bytes * count), 1.0)),
+        context=context[optimizes.astype(np.intp)],
     )
 
 
@@ -292,7 +299,7 @@ def features(sums: StepSums, factor: np.ndarray) -> tuple[np.ndarray, np.ndarray
     kernels = np.maximum(sums.kernels.sum(axis=1), 1.0)
     compute_s, memory_s = sums.compute.sum(axis=1), sums.memory.sum(axis=1)
     base_s = roofline.smooth_maximum(device_s, np.maximum(sums.issue_s, 1e-12)) + sums.copy_s
-    by_set = time @ _MEMBERS
+    by_set = (time[:, None, :] @ _MEMBERS)[:, 0, :]  # one product per step, so that none depends on the others
     weighted = sums.weighted * factor[:, None, :]
     averages = (weighted[:, : len(_SIZES)] @ _MEMBERS) / np.maximum(by_set, 1e-30)[:, None, :]
     averages = np.where((by_set < 1e-9 * device_s[:, None])[:, None, :], np.nan, averages)
@@ -320,9 +327,9 @@ def features(sums: StepSums, factor: np.ndarray) -> tuple[np.ndarray, np.ndarray
         (share * (_PART == 2)).sum(axis=1),
         share[:, _G["optimizer"]],
         sums.log_macs_per_byte,
-        forward @ _TO_BASE,
-        back @ _TO_BASE,
-        (sums.kernels @ _TO_BASE) / kernels[:, None],
+        _by_base(forward),
+        _by_base(back),
+        _by_base(sums.kernels) / kernels[:, None],
         *chosen,
         weighted[:, len(_SIZES) :].sum(axis=2) / device_s[:, None],
         sums.context,
@@ -330,24 +337,34 @@ def features(sums: StepSums, factor: np.ndarray) -> tuple[np.ndarray, np.ndarray
     return np.column_stack(parts).astype(np.float32), base_s
 
 
-@dataclass(frozen=True)
-class StepVector:
-    """``base_s`` is the time by roofline and learned group efficiencies, ``row_s`` [R] its parts, count included."""
-
-    values: np.ndarray  # [len(FEATURES)] float32
-    base_s: float
-    row_s: np.ndarray
-    compute_s: float
-    memory_s: float
+def _by_base(values: np.ndarray) -> np.ndarray:
+    """[N, len(GROUPS)] sums of [N, len(STEP_GROUPS)] over the parts of a step."""
+    found: np.ndarray = (values[:, None, :] @ _TO_BASE)[:, 0, :]
+    return found
 
 
-def step_vector(
-    table: StepTable, device: Device, workload: Workload, efficiency: np.ndarray, byte_scale: float = 1.0
-) -> StepVector:
-    """All features of one step on one device; ``efficiency`` [len(SOFTWARE), len(STEP_GROUPS)]."""
-    roof = bound(table, device, workload, byte_scale)
+@dataclass(frozen=True, eq=False)
+class StepVectors:
+    """N steps: features, and the time by roofline and learned group efficiencies with its parts, count included."""
+
+    values: np.ndarray  # [N, len(FEATURES)] float32
+    base_s: np.ndarray  # [N]
+    row_s: np.ndarray  # [R]
+    compute_s: np.ndarray  # [N]
+    memory_s: np.ndarray  # [N]
+
+
+def step_vectors(
+    steps: Steps, device: Device, workload: Workload, batch: np.ndarray, efficiency: np.ndarray,
+    byte_scale: float = 1.0,
+) -> StepVectors:  # fmt: skip
+    """All features of N steps on one device; ``batch`` [N] stands for the workload's own.
+
+    ``efficiency`` [len(SOFTWARE), len(STEP_GROUPS)].
+    """
+    roof = bound(steps.columns, device, workload, byte_scale)
     factor = efficiency[software_index(device, workload)]
-    sums = StepSums.stacked([_sums(table, device, workload, roof)])
-    values, base_s = features(sums, factor[None])
-    row_s = roof.roof_s * factor[roof.group] * np.asarray(table.count, dtype=np.float64)
-    return StepVector(values[0], float(base_s[0]), row_s, float(sums.compute[0].sum()), float(sums.memory[0].sum()))
+    sums = _sums(steps, device, workload, batch, roof)
+    values, base_s = features(sums, np.tile(factor, (len(batch), 1)))
+    row_s = roof.roof_s * factor[roof.group] * steps.tables.count
+    return StepVectors(values, base_s, row_s, sums.compute.sum(axis=1), sums.memory.sum(axis=1))

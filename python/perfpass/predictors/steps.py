@@ -16,20 +16,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfpass import _core
-from perfpass.backward import OPTIMIZERS, StepOptions, StepTable
+from perfpass.backward import OPTIMIZERS, StepOptions, Steps, StepTable
 from perfpass.errors import ArtefactError, UnsupportedError
+from perfpass.features import Tables
 from perfpass.graph import OPERATORS
-from perfpass.prediction import Support
+from perfpass.prediction import SUPPORT_LEVELS, Support
 from perfpass.predictors import artefacts
-from perfpass.predictors.intervals import ConformalTable, nearest
+from perfpass.predictors.estimate import Bounds, Columns, Notes, shares
+from perfpass.predictors.intervals import ConformalTable, nearest_to
 from perfpass.predictors.roofline import ISSUE_S, Workload
-from perfpass.predictors.roofline_features import fingerprint
-from perfpass.predictors.step_features import FEATURES, RATES, SCHEMA_VERSION, SOFTWARE, STEP_GROUPS, step_vector
+from perfpass.predictors.roofline_features import fingerprints
+from perfpass.predictors.step_features import FEATURES, RATES, SCHEMA_VERSION, SOFTWARE, STEP_GROUPS, step_vectors
+from perfpass.predictors.trees import CONVOLUTIONS, note_operators
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
     from perfpass.features.table import OperatorColumns
-    from perfpass.prediction import SupportLevel
 
 # Where trees would extrapolate, their correction fades between these distances of networks, as for inference.
 TREES_FADE = (0.35, 0.6)
@@ -41,21 +43,21 @@ LEAST_WIDTH = {"in range": 0.0, "near": 0.2, "outside": 0.7}
 LEAST_DEVICE_ROWS = 1000
 # What is known of a precision on devices other than the asked one: measured on several, on one, or on none.
 EVIDENCE = ("common", "rare", "unmeasured")
-_LEVELS: tuple[SupportLevel, ...] = ("in range", "near", "outside")
 _LOG_ISSUE = FEATURES.index("log_issue")
 HOST_BOUND_ISSUE = 0.5
+_HOST_REASON = "bound by the host, which issues the operators; its speed is not known"
+_WIDENING = np.array([WIDENING[level] for level in SUPPORT_LEVELS])
+_LEAST_WIDTH = np.array([LEAST_WIDTH[level] for level in SUPPORT_LEVELS])
 
 
 @dataclass(frozen=True)
 class StepPrediction:
-    """Seconds: median and bounds of one step, its parts per row of the step table, and utilisations (0 to 1)."""
+    """Seconds: median and bounds of one step, and its parts per row of the step table."""
 
     median_s: float
     low_s: float
     high_s: float
     row_s: np.ndarray
-    compute_use: float
-    memory_use: float
     distance: float
     ensemble: str
     support: Support
@@ -79,10 +81,11 @@ class StepPredictor:
         for name, values in self._efficiency.items():
             if values.shape != (len(SOFTWARE), len(STEP_GROUPS)):
                 raise ArtefactError(f"{artefact.folder}: efficiency {name} has shape {values.shape}")
-        self._columns = {name: np.array(manifest["columns"][name]) for name in ("known", "portable")}
+        self._columns_of = {name: np.array(manifest["columns"][name]) for name in ("known", "portable")}
         self._artefact = artefact
         self._trees: dict[str, _core.TreeEnsemble] = {}
-        self._fingerprints = artefact.array("fingerprints.npy").astype(np.float32)
+        self._fingerprints = _core.Neighbours(artefact.array("fingerprints.npy").astype(np.float32))
+        self._known_operators = np.isin(OPERATORS, manifest["support"]["operators"])
         self._conformal = {name: ConformalTable.from_dict(t) for name, t in manifest["conformal"].items()}
         self._unseen: dict[str, dict[str, float]] = manifest["unseen_device"]
 
@@ -105,51 +108,73 @@ class StepPredictor:
         """How present PyTorch runs a step: lists of tensors on GPUs, fused attention, fresh gradients."""
         return StepOptions(optimizer=optimizer, foreach=device.kind == "gpu", autocast=precision.startswith("amp"))
 
-    def predict(
-        self,
-        step: StepTable,
-        forward: OperatorColumns,
-        device: Device,
-        workload: Workload,
+    def columns(
+        self, steps: Steps, forward: Tables, batch: np.ndarray, device: Device, workload: Workload, threads: int = 1,
         byte_scale: float = 1.0,
-        newer_software: bool = True,
-    ) -> StepPrediction:
-        """Time of a step derived from the table ``forward``.
+    ) -> tuple[dict[str, np.ndarray], Notes, np.ndarray]:  # fmt: skip
+        """What is known of N steps derived from the tables ``forward`` before they are scored.
 
-        ``newer_software`` False: the run is with the software of the records (torch 1.12 and older).
+        ``batch`` [N] stands for the workload's own. Also the notes, and [R] parts of the base per row.
         """
         measured = self._measured(device, workload)
-        ensemble = "known" if measured else "portable"
-        vector = step_vector(step, device, workload, self._efficiency[ensemble], byte_scale)
-        distance = float(nearest(fingerprint(forward, workload.batch)[None], self._fingerprints)[0])
-        support, beyond = self._support(forward, device, workload, distance, measured, newer_software)
-        x = np.ascontiguousarray(vector.values[None, self._columns[ensemble]])
+        efficiency = self._efficiency[self.ensemble(device, workload)]
+        vectors = step_vectors(steps, device, workload, batch, efficiency, byte_scale)
+        distance = nearest_to(self._fingerprints, fingerprints(forward, batch), threads)
+        notes = self._support(forward, batch, device, workload, distance, measured)
+        beyond = notes.beyond  # by what is known before the time is: the host's speed has a width of its own
+        notes.add(1, _host_bound(vectors.values), _HOST_REASON, vouched=True)
+        found = {
+            "features": vectors.values,
+            "base_s": vectors.base_s,
+            "compute_s": vectors.compute_s,
+            "memory_s": vectors.memory_s,
+            "distance": distance,
+            "level": notes.level,
+            "beyond": beyond,
+            "batch": batch,
+        }
+        return found, notes, vectors.row_s
+
+    def latency_s(self, columns: Columns, device: Device, workload: Workload, threads: int = 1) -> Bounds:
+        """Seconds of N steps."""
+        features, distance = columns["features"], columns["distance"]
+        measured, ensemble = self._measured(device, workload), self.ensemble(device, workload)
+        x = np.ascontiguousarray(features[:, self._columns_of[ensemble]], dtype=np.float32)
         first, last = TREES_FADE
-        fade = float(np.clip((last - distance) / (last - first), 0.0, 1.0))
+        fade = np.clip((last - distance) / (last - first), 0.0, 1.0)
         if device.kind == "cpu" or (self.evidence(device, workload.precision) == "unmeasured" and not measured):
-            fade = 0.0  # trees have nothing to say of a precision or kind of device that no record has
-        median = vector.base_s * float(np.exp(fade * self._ensemble(ensemble).predict(x)[0]))
-        host_bound = float(np.exp(vector.values[_LOG_ISSUE])) > HOST_BOUND_ISSUE
-        if host_bound:
-            level: SupportLevel = "near" if support.level == "in range" else support.level
-            support = Support(
-                level, (*support.reasons, "bound by the host, which issues the operators; its speed is not known")
-            )
-        low, high = self._bounds(device, workload, measured, distance, host_bound)
-        low = min(low * WIDENING[beyond], -LEAST_WIDTH[beyond])
-        high = max(high * WIDENING[beyond], LEAST_WIDTH[beyond])
-        row_s = vector.row_s * (median / max(float(vector.row_s.sum()), 1e-12))
+            fade = np.zeros_like(fade)  # trees have nothing to say of a precision or device that no record has
+        learned = self._trees_of(ensemble).predict(x, threads).astype(np.float64)
+        median = columns["base_s"] * np.exp(fade * learned)
+        beyond = columns["beyond"].astype(np.intp)
+        low, high = self._bounds(device, workload, measured, distance, _host_bound(features))
+        low = np.minimum(low * _WIDENING[beyond], -_LEAST_WIDTH[beyond])
+        high = np.maximum(high * _WIDENING[beyond], _LEAST_WIDTH[beyond])
+        return Bounds.around(median, low, high)
+
+    def predict(
+        self, step: StepTable, forward: OperatorColumns, device: Device, workload: Workload, byte_scale: float = 1.0
+    ) -> StepPrediction:
+        """Time of a step derived from the table ``forward``; ``byte_scale`` corrects one counted at another width."""
+        batch = np.array([workload.batch])
+        columns, notes, row_s = self.columns(
+            Steps.one(step), Tables.one(forward), batch, device, workload, 1, byte_scale
+        )
+        seconds = self.latency_s(columns, device, workload)
+        median = float(seconds.median[0])
         return StepPrediction(
             median,
-            median * float(np.exp(low)),
-            median * float(np.exp(high)),
-            row_s,
-            min(vector.compute_s / median, 1.0),
-            min(vector.memory_s / median, 1.0),
-            distance,
-            ensemble,
-            support,
+            float(seconds.low[0]),
+            float(seconds.high[0]),
+            shares(row_s) * median,
+            float(columns["distance"][0]),
+            self.ensemble(device, workload),
+            notes.support(0),
         )
+
+    def ensemble(self, device: Device, workload: Workload) -> str:
+        """Which model speaks: "known" where the device was measured in this software, else "portable"."""
+        return "known" if self._measured(device, workload) else "portable"
 
     def evidence(self, device: Device, precision: str) -> str:
         """Of EVIDENCE, for a device without records at a precision; bf16 and its autocast run as fp16 and its."""
@@ -160,20 +185,25 @@ class StepPredictor:
         return EVIDENCE[0] if len(known) > 1 else EVIDENCE[1] if known else EVIDENCE[2]
 
     def _bounds(
-        self, device: Device, workload: Workload, measured: dict[str, Any] | None, distance: float, host_bound: bool
-    ) -> tuple[float, float]:
+        self,
+        device: Device,
+        workload: Workload,
+        measured: dict[str, Any] | None,
+        distance: np.ndarray,
+        host_bound: np.ndarray,
+    ) -> tuple[np.ndarray, np.ndarray]:
         known = self._conformal["many" if self._rows(device) >= LEAST_DEVICE_ROWS else "few"]
-        low, high = (float(v) for v in known.bounds(distance))
         if measured:
-            least = self._unseen["gpu"]["common"] if host_bound and workload.copied_bytes == 0 else 0.0
-            return min(low, -least), max(high, least)
-        width = self._unseen[device.kind][self.evidence(device, workload.precision)]
-        width = self._conformal["few"].around(width, distance)
+            low, high = known.bounds(distance)
+            least = np.where(host_bound & (workload.copied_bytes == 0), self._unseen["gpu"]["common"], 0.0)
+            return np.minimum(low, -least), np.maximum(high, least)
+        unseen = self._unseen[device.kind][self.evidence(device, workload.precision)]
+        width = self._conformal["few"].around(unseen, distance)
         return -width, width
 
-    def _ensemble(self, name: str) -> _core.TreeEnsemble:
+    def _trees_of(self, name: str) -> _core.TreeEnsemble:
         if name not in self._trees:
-            self._trees[name] = _core.TreeEnsemble.from_xgboost(self._artefact.read(f"{name}.ubj"))
+            self._trees[name] = self._artefact.trees(name)
         return self._trees[name]
 
     def _rows(self, device: Device) -> int:
@@ -188,64 +218,65 @@ class StepPredictor:
 
     def _support(
         self,
-        table: OperatorColumns,
+        tables: Tables,
+        batch: np.ndarray,
         device: Device,
         workload: Workload,
-        distance: float,
+        distance: np.ndarray,
         measured: dict[str, Any] | None,
-        newer_software: bool,
-    ) -> tuple[Support, SupportLevel]:
-        """The support, and its level by what no held-out error vouches for."""
-        level = beyond = 0
-        reasons: list[str] = []
-
-        def note(at_least: int, reason: str, *, vouched: bool = False) -> None:
-            nonlocal level, beyond
-            level = max(level, at_least)
-            beyond = beyond if vouched else max(beyond, at_least)
-            reasons.append(reason)
-
+    ) -> Notes:
+        """How far measurements stand behind each step."""
+        notes = Notes(len(batch))
         support = self.manifest["support"]
-        if newer_software:
-            note(
-                1,
-                f"learned from steps with torch {support['newest_torch']} and older; newer releases were not measured",
-            )
+        newest = support["newest_torch"]
+        notes.add(1, True, f"learned from steps with torch {newest} and older; newer releases were not measured")
         if device.id not in self.manifest["measured"]:
             # Our own records of a CPU lie within the width of what is unmeasured; nothing vouches for other vendors.
             vendor = device.kind == "cpu" or device.vendor in support["vendors"]
-            note(
+            notes.add(
                 1 if vendor and device.kind != "cpu" else 2,
+                True,
                 f"no training step was measured on {device.name}; the roofline carries over what others showed",
                 vouched=vendor,
             )
         elif measured is None:
             asked = f"{workload.precision} {workload.runtime} {workload.layout}"
-            note(1, f"{asked} was not measured in training on {device.name}", vouched=True)
-        low, high = measured["batch"] if measured else support["batch"]
-        if not low <= workload.batch <= high:
-            note(1, f"batch {workload.batch} is beside those measured ({low} to {high})")
-        if workload.runtime == "torch.compile":
-            note(2, "no compiled training step was measured")
-        edges = support["distance"]
-        if distance > edges["far"]:
-            note(2, f"unlike every network measured in training (distance {distance:.2f}, over {edges['far']:.2f})")
-        elif distance > edges["near"]:
-            note(1, f"no close relative among the networks measured in training ({distance:.2f})", vouched=True)
-        operators = np.asarray(table.op)
-        convolution = np.isin(operators, [OPERATORS.index("conv"), OPERATORS.index("conv_transpose")])
-        if not convolution.any():
-            note(2, "no convolution or patch embedding: only vision models were measured in training")
-        unmeasured = sorted({OPERATORS[i] for i in np.unique(operators)} - set(support["operators"]))
-        if unmeasured:
-            note(1, f"operators that no network measured in training has: {', '.join(unmeasured[:6])}")
-        macs = float(np.dot(table.macs, table.count)) / workload.batch
-        low, high = support["macs_per_sample"]
-        if not low <= macs <= high:
-            note(1, f"{macs:.3g} MACs per sample forward; measured networks have {low:.3g} to {high:.3g}")
-        return Support(_LEVELS[level], tuple(reasons)), _LEVELS[beyond]
+            notes.add(1, True, f"{asked} was not measured in training on {device.name}", vouched=True)
+        least, most = measured["batch"] if measured else support["batch"]
+        beside = (batch < least) | (batch > most)
+        notes.add(1, beside, lambda i: f"batch {batch[i]} is beside those measured ({least} to {most})")
+        compiled = workload.runtime == "torch.compile"
+        notes.add(2, compiled, "no compiled training step was measured")
+        near, far = (support["distance"][edge] for edge in ("near", "far"))
+        notes.add(
+            2,
+            distance > far,
+            lambda i: f"unlike every network measured in training (distance {distance[i]:.2f}, over {far:.2f})",
+        )
+        notes.add(
+            1,
+            (distance > near) & (distance <= far),
+            lambda i: f"no close relative among the networks measured in training ({distance[i]:.2f})",
+            vouched=True,
+        )
+        no_convolution = ~tables.any(np.isin(np.asarray(tables.table.op), CONVOLUTIONS))
+        notes.add(2, no_convolution, "no convolution or patch embedding: only vision models were measured in training")
+        note_operators(notes, tables, self._known_operators, "operators that no network measured in training has")
+        macs = tables.sums(np.asarray(tables.table.macs) * tables.count) / batch
+        lowest, highest = support["macs_per_sample"]
+        notes.add(
+            1,
+            (macs < lowest) | (macs > highest),
+            lambda i: f"{macs[i]:.3g} MACs per sample forward; measured networks have {lowest:.3g} to {highest:.3g}",
+        )
+        return notes
 
 
-def state_bytes(optimizer: str, parameters: float) -> float:
+def _host_bound(features: np.ndarray) -> np.ndarray:
+    """[N] whether the host, which issues the operators, takes a good part of the time."""
+    return np.asarray(np.exp(features[:, _LOG_ISSUE].astype(np.float64)) > HOST_BOUND_ISSUE)
+
+
+def state_bytes(optimizer: str, parameters: np.ndarray) -> np.ndarray:
     """Bytes of gradients and optimizer states, 4 per element."""
     return 4.0 * parameters * (1 + OPTIMIZERS[optimizer].states)

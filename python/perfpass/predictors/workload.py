@@ -6,8 +6,11 @@ import operator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from perfpass.backward import OPTIMIZERS
 from perfpass.errors import ArgumentError, DeviceError
+from perfpass.graph import DTYPES
 from perfpass.predictors.steps import StepPredictor
 
 if TYPE_CHECKING:
@@ -28,6 +31,7 @@ PRECISIONS: dict[str, tuple[str, str]] = {
     "fp8": ("float8", "fp8"),
 }
 _PRECISION_ALIASES = {"amp_fp16": "amp", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float64": "fp64"}
+_FLOATING = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "fp64": "float64"}
 RUNTIMES = ("torch", "torch.compile", "onnxruntime", "tensorrt", "tvm")
 LAYOUTS = ("nchw", "nhwc")
 MAX_BATCH = 1 << 20
@@ -96,6 +100,14 @@ def check_batch(batch: Any) -> int:
     if isinstance(batch, bool) or not 1 <= value <= MAX_BATCH:
         raise ArgumentError(f"batch must be 1 to {MAX_BATCH}, got {batch!r}")
     return value
+
+
+def precision_of(graph: OpGraph) -> str:
+    """The precision in which most floating results of the graph are produced: fp64, fp32, fp16 or bf16."""
+    produced = np.bincount(graph.tensor_dtype[graph.producer >= 0], minlength=len(DTYPES))
+    counts = {name: int(produced[DTYPES.index(dtype)]) for name, dtype in _FLOATING.items()}
+    found = max(counts, key=lambda name: counts[name])
+    return found if counts[found] else "fp32"
 
 
 def leading_dim(graph: OpGraph) -> int:

@@ -148,6 +148,8 @@ def graph_of(configuration: Configuration) -> OpGraph:
     from perfpass.importers import load
 
     if configuration.source == "onnx":
+        if configuration.input_shapes is not None:
+            return load(configuration.name, input_shape=dict(configuration.input_shapes))
         return load(configuration.name, batch=configuration.batch)
     from perfpass.measure import models
 
@@ -167,7 +169,7 @@ def graphs(rows: Iterable[Measured], refused: Counter[str]) -> Iterator[tuple[Me
         rows, key=lambda r: (r.configuration.model, r.configuration.image_size or 0, r.configuration.batch)
     ):
         c = row.configuration
-        key = (c.model, c.image_size, c.batch, c.sequence_length)
+        key = (c.model, c.image_size, c.batch, c.sequence_length, c.input_shapes)
         if last is None or last[0] != key:
             try:
                 last = key, graph_of(c)

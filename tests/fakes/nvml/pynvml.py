@@ -1,7 +1,7 @@
 """nvidia-ml-py as a machine with one GPU answers: the boundary of perfpass.measure.nvml, for machines without a GPU.
 
 The board draws 300 W; its energy counter moves in steps of 20 ms, as real ones do. `GPU-limited` lacks the counter and
-the memory per process, `MIG-...` is a slice.
+the memory per process, `MIG-...` is a slice, `GPU-partitioned` a board with one slice.
 """
 
 from __future__ import annotations
@@ -36,6 +36,26 @@ def nvmlDeviceGetHandleByUUID(uuid):
 
 def nvmlDeviceGetHandleByIndex(index):
     return f"GPU-{index}"
+
+
+def nvmlDeviceGetMigMode(handle):
+    if handle != "GPU-partitioned":
+        raise NVMLError("Not Supported")
+    return [1, 1]
+
+
+def nvmlDeviceGetMaxMigDeviceCount(handle):
+    return 7
+
+
+def nvmlDeviceGetMigDeviceHandleByIndex(handle, index):
+    if index != 2:
+        raise NVMLError("Not Found")
+    return "MIG-third"
+
+
+def nvmlDeviceGetUUID(handle):
+    return handle
 
 
 def nvmlDeviceIsMigDeviceHandle(handle):

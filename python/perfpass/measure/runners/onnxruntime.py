@@ -123,6 +123,16 @@ def _array(value: Any, configuration: Configuration) -> np.ndarray:
     """A random input: standard normal, or whole numbers of 0 and 1. The first open dimension is the batch."""
     if value.type not in _DTYPES:
         raise UnsupportedError(f"input {value.name} has type {value.type}; only tensors of numbers can be made up")
+    given = dict(configuration.input_shapes or ()).get(value.name)
+    dims = _dims(value, configuration) if given is None else list(given)
+    generator = np.random.default_rng(0)
+    dtype = np.dtype(_DTYPES[value.type])
+    if dtype.kind == "f":
+        return generator.standard_normal(dims, np.float32).astype(dtype)
+    return generator.integers(0, 2, dims).astype(dtype)
+
+
+def _dims(value: Any, configuration: Configuration) -> list[int]:
     dims: list[int] = []
     for position, dim in enumerate(value.shape):
         if isinstance(dim, int) and dim > 0:
@@ -133,8 +143,4 @@ def _array(value: Any, configuration: Configuration) -> np.ndarray:
             dims.append(configuration.image_size or configuration.sequence_length or DEFAULT_SEQUENCE_LENGTH)
     if dims and isinstance(value.shape[0], int) and value.shape[0] != configuration.batch:
         raise ArgumentError(f"input {value.name} has a fixed batch of {value.shape[0]}, not {configuration.batch}")
-    generator = np.random.default_rng(0)
-    dtype = np.dtype(_DTYPES[value.type])
-    if dtype.kind == "f":
-        return generator.standard_normal(dims, np.float32).astype(dtype)
-    return generator.integers(0, 2, dims).astype(dtype)
+    return dims

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from perfpass.training.dippm.method import method
+from perfpass.training.dippm.network import method
+from perfpass.training.dippm.ship import train
 
-__all__ = ["method"]
+__all__ = ["method", "train"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -33,7 +33,7 @@ class ClassPool:
             found = features.extract(self.graphs.at(key, batch), self.schema)
             # Sizes grow with the batch alike for nodes that are alike, so one partition serves all batches.
             parts = self._parts.get(key)
-            if parts is None or not np.array_equal(found.nodes[parts.example][parts.member], found.nodes):
+            if parts is None or not parts.fits(found.nodes):
                 other = features.extract(self.graphs.at(key, batch + 1), self.schema)
                 both = np.hstack([found.nodes, other.nodes])
                 parts = self._parts[key] = partition(both, found.edge_index, self.rounds)
@@ -109,7 +109,9 @@ class Scalings:
     def fitted(cls, rows: Examples, pool: ClassPool) -> Scalings:
         """Each distinct graph of ``rows`` counts once for nodes, each row for statics and targets."""
         used = [found for found, _ in pool.of(rows).values()]
-        nodes = Scaling.fitted(np.concatenate([c.nodes for c in used]), np.concatenate([c.count for c in used]), log=True)
+        nodes = Scaling.fitted(
+            np.concatenate([c.nodes for c in used]), np.concatenate([c.levels[0].count for c in used]), log=True
+        )
         # Columns of zeros are harmless: an output that no row measured keeps mean 0 and scale 1.
         measured = np.isfinite(rows.targets)
         count = np.maximum(measured.sum(axis=0), 1)
@@ -144,6 +146,6 @@ def scaled(rows: Examples, pool: ClassPool, scalings: Scalings, *, graphs: bool 
     """``rows`` as a network takes them; without ``graphs`` for one that reads statics alone."""
     found: dict[int, Classes] = {}
     for i, (c, _) in pool.of(rows).items() if graphs else ():
-        found[i] = Classes(scalings.nodes(c.nodes), c.count, c.source, c.target, c.weight, c.graph)
+        found[i] = replace(c, nodes=scalings.nodes(c.nodes))
     targets = (rows.targets - scalings.targets_mean) / scalings.targets_scale
     return Scaled(found, rows.graph, scalings.statics(statics(rows, pool)), targets.astype(np.float32))

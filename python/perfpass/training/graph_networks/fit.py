@@ -109,7 +109,9 @@ def _rate(settings: Settings, epoch: float) -> float:
     return float(settings.learning_rate * min((at + 1e-3) / warm, 1.0) * falling)
 
 
-def _forward(network: Network, data: Scaled, rows: np.ndarray, settings: Settings, device: torch.device) -> torch.Tensor:
+def _forward(
+    network: Network, data: Scaled, rows: np.ndarray, settings: Settings, device: torch.device
+) -> torch.Tensor:
     statics = torch.from_numpy(data.statics[rows]).to(device)
     if not len(network.graph):
         return network.from_embedding(statics.new_zeros((len(rows), 0)), statics)

@@ -16,45 +16,58 @@ from torch.nn import functional
 
 from perfpass.errors import ArgumentError
 from perfpass.predictors.graph_classes import Classes
-from perfpass.predictors.graph_network import BATCH_NORM_EPS, GAT_SLOPE, Spec
+from perfpass.predictors.graph_network import BATCH_NORM_EPS, GAT_SLOPE, MESSAGE_LAYERS, Spec
 
 
 @dataclass(frozen=True, eq=False)
-class ClassTensors:
-    """`Classes` on a torch device; ``degree`` [C, 1] incoming edges of a member."""
+class LevelTensors:
+    """`Level` on a torch device; counts, weights and degrees [., 1] with a second axis, to multiply rows."""
 
-    nodes: Tensor
     count: Tensor
+    previous: Tensor
     source: Tensor
     target: Tensor
     weight: Tensor
     degree: Tensor
+
+    def sum(self, messages: Tensor) -> Tensor:
+        """[C, ...] the sum of messages [K, ...] at each class."""
+        return messages.new_zeros((len(self.count), *messages.shape[1:])).index_add(0, self.target, messages)
+
+
+@dataclass(frozen=True, eq=False)
+class ClassTensors:
+    """`Classes` on a torch device."""
+
+    nodes: Tensor
+    levels: tuple[LevelTensors, ...]
     graph: Tensor
     graphs: int
 
     @classmethod
-    def of(cls, classes: Classes, device: str | torch.device = "cpu") -> ClassTensors:
-        """Counts, weights and degrees get a second axis, to multiply rows."""
-        degree = np.bincount(classes.target, weights=classes.weight, minlength=len(classes)).astype(np.float32)
+    def of(
+        cls, classes: Classes, device: str | torch.device = "cpu", dtype: torch.dtype = torch.float32
+    ) -> ClassTensors:
+        """``dtype``: of everything that is no index."""
 
         def tensor(values: np.ndarray) -> Tensor:
-            return torch.from_numpy(np.ascontiguousarray(values)).to(device)
+            return torch.from_numpy(np.ascontiguousarray(values, dtype=np.float32)).to(device, dtype)
 
-        return cls(
-            tensor(classes.nodes.astype(np.float32)),
-            tensor(classes.count.astype(np.float32)[:, None]),
-            tensor(classes.source.astype(np.int64)),
-            tensor(classes.target.astype(np.int64)),
-            tensor(classes.weight.astype(np.float32)[:, None]),
-            tensor(degree[:, None]),
-            tensor(classes.graph.astype(np.int64)),
-            classes.graphs,
+        def index(values: np.ndarray) -> Tensor:
+            return torch.from_numpy(np.ascontiguousarray(values, dtype=np.int64)).to(device)
+
+        levels = tuple(
+            LevelTensors(
+                tensor(level.count[:, None]),
+                index(level.previous),
+                index(level.source),
+                index(level.target),
+                tensor(level.weight[:, None]),
+                tensor(level.degree[:, None]),
+            )
+            for level in classes.levels
         )
-
-    def arriving_sum(self, messages: Tensor) -> Tensor:
-        """[C, ...] the sum of messages [K, ...] at each class."""
-        zeros = messages.new_zeros((len(self.count), *messages.shape[1:]))
-        return zeros.index_add(0, self.target, messages)
+        return cls(tensor(classes.nodes), levels, index(classes.graph), classes.graphs)
 
 
 class Sage(nn.Module):
@@ -65,17 +78,17 @@ class Sage(nn.Module):
         self.aggregation = aggregation
         self.lin_l, self.lin_r = nn.Linear(inputs, outputs), nn.Linear(inputs, outputs, bias=False)
 
-    def forward(self, h: Tensor, on: ClassTensors) -> Tensor:
-        """[C, outputs] of h [C, inputs]."""
-        sent = h[on.source]
+    def forward(self, h: Tensor, at: LevelTensors, before: LevelTensors) -> Tensor:
+        """[C, outputs] of h [B, inputs]."""
+        sent = h[at.source]
         if self.aggregation == "max":
-            at = on.target[:, None].expand_as(sent)
-            arrived = torch.zeros_like(h).scatter_reduce(0, at, sent, "amax", include_self=False)
+            zeros = h.new_zeros((len(at.count), h.shape[1]))
+            arrived = zeros.scatter_reduce(0, at.target[:, None].expand_as(sent), sent, "amax", include_self=False)
         else:
-            arrived = on.arriving_sum(sent * on.weight.to(h.dtype))
+            arrived = at.sum(sent * at.weight.to(h.dtype))
         if self.aggregation == "mean":
-            arrived = arrived / on.degree.clamp(min=1).to(h.dtype)
-        out: Tensor = self.lin_l(arrived) + self.lin_r(h)
+            arrived = arrived / at.degree.clamp(min=1).to(h.dtype)
+        out: Tensor = self.lin_l(arrived) + self.lin_r(h[at.previous])
         return out
 
 
@@ -88,11 +101,12 @@ class Gcn(nn.Module):
         self.bias = nn.Parameter(torch.zeros(outputs))
         nn.init.xavier_uniform_(self.lin.weight)
 
-    def forward(self, h: Tensor, on: ClassTensors) -> Tensor:
-        """[C, outputs] of h [C, inputs]."""
-        scale = (on.degree + 1).rsqrt()
-        sent = self.lin(h) * scale
-        out: Tensor = (on.arriving_sum(sent[on.source] * on.weight) + sent) * scale + self.bias
+    def forward(self, h: Tensor, at: LevelTensors, before: LevelTensors) -> Tensor:
+        """[C, outputs] of h [B, inputs]."""
+        values = self.lin(h)
+        sent = values * (before.degree + 1).rsqrt()
+        scale = (at.degree + 1).rsqrt()
+        out: Tensor = (at.sum(sent[at.source] * at.weight) + values[at.previous] * scale) * scale + self.bias
         return out
 
 
@@ -111,18 +125,19 @@ class Gat(nn.Module):
         for values in (self.lin.weight, self.att_src, self.att_dst):
             nn.init.xavier_uniform_(values)
 
-    def forward(self, h: Tensor, on: ClassTensors) -> Tensor:
-        """[C, outputs] of h [C, inputs]."""
+    def forward(self, h: Tensor, at: LevelTensors, before: LevelTensors) -> Tensor:
+        """[C, outputs] of h [B, inputs]."""
         values = self.lin(h).view(-1, self.heads, self.width)
         sending, receiving = (values * self.att_src).sum(-1), (values * self.att_dst).sum(-1)
-        arriving = functional.leaky_relu(sending[on.source] + receiving[on.target], GAT_SLOPE)
-        own = functional.leaky_relu(sending + receiving, GAT_SLOPE)
-        at = on.target[:, None].expand_as(arriving)
-        top = own.detach().scatter_reduce(0, at, arriving.detach(), "amax", include_self=True)
-        share = (arriving - top[on.target]).exp() * on.weight
+        own_values, receiving = values[at.previous], receiving[at.previous]
+        arriving = functional.leaky_relu(sending[at.source] + receiving[at.target], GAT_SLOPE)
+        own = functional.leaky_relu(sending[at.previous] + receiving, GAT_SLOPE)
+        place = at.target[:, None].expand_as(arriving)
+        top = own.detach().scatter_reduce(0, place, arriving.detach(), "amax", include_self=True)
+        share = (arriving - top[at.target]).exp() * at.weight
         own = (own - top).exp()
-        total = own + on.arriving_sum(share)
-        mixed = values * own[:, :, None] + on.arriving_sum(values[on.source] * share[:, :, None])
+        total = own + at.sum(share)
+        mixed = own_values * own[:, :, None] + at.sum(values[at.source] * share[:, :, None])
         return (mixed / total[:, :, None]).flatten(1) + self.bias
 
 
@@ -133,9 +148,9 @@ class Gin(nn.Module):
         super().__init__()
         self.lins = nn.ModuleList([nn.Linear(inputs, outputs), nn.Linear(outputs, outputs)])
 
-    def forward(self, h: Tensor, on: ClassTensors) -> Tensor:
-        """[C, outputs] of h [C, inputs]."""
-        joined = h + on.arriving_sum(h[on.source] * on.weight.to(h.dtype))
+    def forward(self, h: Tensor, at: LevelTensors, before: LevelTensors) -> Tensor:
+        """[C, outputs] of h [B, inputs]."""
+        joined = h[at.previous] + at.sum(h[at.source] * at.weight.to(h.dtype))
         out: Tensor = self.lins[1](torch.relu(self.lins[0](joined)))
         return out
 
@@ -152,13 +167,13 @@ class BatchNorm(nn.Module):
         self.running_mean: Tensor
         self.running_var: Tensor
 
-    def forward(self, h: Tensor, on: ClassTensors) -> Tensor:
+    def forward(self, h: Tensor, at: LevelTensors) -> Tensor:
         """[C, inputs] of h [C, inputs]."""
         mean, variance = self.running_mean, self.running_var
         if self.training:
-            members = on.count.sum()
-            mean = (h * on.count).sum(0) / members
-            variance = ((h - mean).square() * on.count).sum(0) / members
+            members = at.count.sum()
+            mean = (h * at.count).sum(0) / members
+            variance = ((h - mean).square() * at.count).sum(0) / members
             with torch.no_grad():
                 self.running_mean.lerp_(mean, self.momentum)
                 self.running_var.lerp_(variance * members / (members - 1).clamp(min=1), self.momentum)
@@ -172,7 +187,7 @@ class Plain(nn.Module):
         super().__init__()
         self.how = how
 
-    def forward(self, h: Tensor, on: ClassTensors | None) -> Tensor:
+    def forward(self, h: Tensor, at: LevelTensors | None = None) -> Tensor:
         """The same of every row."""
         out: Tensor = self.how(h)
         return out
@@ -181,7 +196,7 @@ class Plain(nn.Module):
 class Dense(nn.Linear):
     """A linear layer among layers that see the graph."""
 
-    def forward(self, h: Tensor, on: ClassTensors | None = None) -> Tensor:
+    def forward(self, h: Tensor, at: LevelTensors | None = None) -> Tensor:
         """[C, outputs] of h [C, inputs]."""
         return super().forward(h)
 
@@ -199,16 +214,26 @@ class Network(nn.Module):
         """[G, H] the embedding of every graph; [G, 0] without graph layers."""
         if not len(self.graph):
             return on.nodes.new_zeros((on.graphs, 0))
-        h = on.nodes
-        for layer in self.graph:
-            h = layer(h, on)
-        return read_out(self.spec.readout, h.float(), on)
+        return read_out(self.spec.readout, self.embed(on).float(), on)
+
+    def embed(self, on: ClassTensors) -> Tensor:
+        """[C, H] the embedding of every class of the last level."""
+        h, at = on.nodes, 0
+        if self.spec.sees_degrees:
+            h, at = h[on.levels[1].previous], 1
+        for layer, module in zip(self.spec.graph, self.graph, strict=True):
+            if layer["kind"] in MESSAGE_LAYERS:
+                at += 1
+                h = module(h, on.levels[at], on.levels[at - 1])
+            else:
+                h = module(h, on.levels[at])
+        return h
 
     def from_embedding(self, embedding: Tensor, statics: Tensor) -> Tensor:
         """[R, outputs] of one embedding [R, H] and statics [R, S] per row."""
         h = torch.cat([embedding, statics], dim=1)
         for layer in self.head:
-            h = layer(h, None)
+            h = layer(h)
         return h
 
     def forward(self, on: ClassTensors, row_graph: Tensor, statics: Tensor) -> Tensor:
@@ -227,14 +252,14 @@ class Network(nn.Module):
 def read_out(how: str, h: Tensor, on: ClassTensors) -> Tensor:
     """[G, H] of h [C, H]."""
     if how == "max":
-        at = on.graph[:, None].expand_as(h)
-        return h.new_zeros((on.graphs, h.shape[1])).scatter_reduce(0, at, h, "amax", include_self=False)
-    total = h.new_zeros((on.graphs, h.shape[1])).index_add(0, on.graph, h * on.count)
+        place = on.graph[:, None].expand_as(h)
+        return h.new_zeros((on.graphs, h.shape[1])).scatter_reduce(0, place, h, "amax", include_self=False)
+    total = h.new_zeros((on.graphs, h.shape[1])).index_add(0, on.graph, h * on.levels[-1].count)
     if how == "sum":
         return total
     if how == "log_sum":
         return total.sign() * total.abs().log1p()
-    return total / on.count.new_zeros((on.graphs, 1)).index_add(0, on.graph, on.count)
+    return total / on.levels[-1].count.new_zeros((on.graphs, 1)).index_add(0, on.graph, on.levels[-1].count)
 
 
 def _module(layer: dict[str, Any]) -> nn.Module:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from perfpass.predictors import artefacts
+from perfpass.predictors import artefacts, packed_trees
 from perfpass.predictors.kernel_software import family, generation
 from perfpass.predictors.kernels import FEATURE_VERSION, OPERATORS
 from perfpass.training.kernels import experiments, power
@@ -35,7 +35,7 @@ def train(
         fitted = fit(data, seed=seed)
         for kind in ("portable", "known"):
             model = bytes(getattr(fitted, kind).save_raw("json"))
-            files[f"{operator}-{kind}.ubj"] = artefacts.compact_trees([model])
+            files[f"{operator}-{kind}.trees"] = packed_trees.pack([model])
         sections[operator] = {
             "efficiencies": fitted.efficiencies.to_dict(),
             "bounds": experiments.bounds(found),
@@ -45,7 +45,7 @@ def train(
         corpus["rows"][operator] = len(data)
         powered.append(power.rows(data, fitted)[:2])
     x, share = (np.concatenate(parts) for parts in zip(*powered, strict=True))
-    files["power.ubj"] = artefacts.compact_trees([bytes(power.model(x, share, seed).save_raw("json"))])
+    files["power.trees"] = packed_trees.pack([bytes(power.model(x, share, seed).save_raw("json"))])
     manifest = {"predictor": "kernels", "feature_version": FEATURE_VERSION, "operators": sections, "corpus": corpus}
     artefacts.write(target, manifest, files)
     return target

@@ -63,7 +63,7 @@ def targets(folder: Path | str | None = None) -> list[Target]:
     rows = schema.read(root / "records" / "nas.parquet", "nas")
     standard, _ = shipped()
     predictor = VisionPredictor.load()
-    counted: dict[tuple[str, str, int, bool], tuple[object, float]] = {}
+    counted: dict[tuple[str, str, int, bool], tuple[features.OperatorTable, float]] = {}
     cached: dict[tuple[tuple[str, str, int, bool], str], tuple[float, np.ndarray]] = {}
     out = []
     for (space, name, batch), group in rows.groupby(["space", "device", "batch"]):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from perfpass.devices import device as find_device
-from perfpass.predictors import artefacts
+from perfpass.predictors import artefacts, packed_trees
 from perfpass.predictors.serving import EVIDENCE, TARGETS
 from perfpass.predictors.serving_features import position
 from perfpass.training.serving.dataset import Dataset, load
@@ -31,7 +31,7 @@ def train(
     words, codes = np.unique(labels.astype(str), return_inverse=True)
     residuals = np.stack([data.weight, *(fitted.neighbours[t].residual for t in TARGETS)], axis=1)
     files = {
-        f"{name}.ubj": artefacts.compact_trees([bytes(booster.save_raw("json"))])
+        f"{name}.trees": packed_trees.pack([bytes(booster.save_raw("json"))])
         for name, booster in fitted.boosters.items()
     }
     files |= {

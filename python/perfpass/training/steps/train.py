@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from perfpass.graph import OPERATORS
-from perfpass.predictors import artefacts
+from perfpass.predictors import artefacts, packed_trees
 from perfpass.predictors.step_features import FEATURES, SCHEMA_VERSION, SOFTWARE, STEP_GROUPS
 from perfpass.training.constants import MEMORY, POWER
 from perfpass.training.steps import calibrate, model
@@ -43,7 +43,7 @@ def train(folder: str | None = None, output: str | None = None, *, seed: int = 0
     files, efficiency = {}, {}
     for name, rows in (("known", steps), ("portable", joint)):
         fitted = [model.fit(rows, portable=name == "portable", seed=seed + i) for i in range(SEEDS)]
-        files[f"{name}.ubj"] = artefacts.compact_trees([bytes(m.booster.save_raw("json")) for m in fitted])
+        files[f"{name}.trees"] = packed_trees.pack([bytes(m.booster.save_raw("json")) for m in fitted])
         efficiency[name] = [[round(float(v), 5) for v in row] for row in fitted[0].efficiency]
         say(f"trees {name}")
     prints = np.unique(np.round(dataset.fingerprints * 256), axis=0) / 256

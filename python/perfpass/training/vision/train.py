@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from perfpass.graph import OPERATORS
-from perfpass.predictors import artefacts
+from perfpass.predictors import artefacts, packed_trees
 from perfpass.predictors.roofline import GROUPS, SOFTWARE
 from perfpass.predictors.roofline_features import FEATURES
 from perfpass.predictors.roofline_features import SCHEMA_VERSION as FEATURE_VERSION
@@ -51,7 +51,7 @@ def train(folder: str | None = None, output: str | None = None, *, seed: int = 0
                 bytes(model.fit(data, everything, portable=portable, seed=seed + i).booster.save_raw("json"))
             )
             say(f"trees {name} {i + 1}/{SEEDS}")
-        files[f"{name}.ubj"] = artefacts.compact_trees(boosters)
+        files[f"{name}.trees"] = packed_trees.pack(boosters)
     # To 1/256, far below the distances that matter: most batch sizes of a network then share a fingerprint.
     prints = np.unique(np.round(dataset.fingerprints * 256), axis=0) / 256
     files["fingerprints.npy"] = artefacts.array_bytes(prints.astype(np.float16))

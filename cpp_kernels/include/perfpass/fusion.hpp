@@ -1,0 +1,20 @@
+// The operator table of a graph as a runtime runs it, when its source wrote operators out in parts.
+//
+// Exporters spell out what every runtime runs as one kernel: a GELU as five operators, a layer norm as nine, attention
+// as two products around a softmax, and each shape as a page of integer arithmetic. Predictors learn from graphs in
+// which these are one operator (torch's own trace), so the parts are put together again, in the table alone: the graph,
+// its costs and its totals stay exact. A graph that has none of the patterns keeps its table as it is.
+#pragma once
+
+#include "perfpass/cost.hpp"
+#include "perfpass/features.hpp"
+#include "perfpass/graph.hpp"
+
+namespace perfpass {
+
+/// The table with written-out operators put together, without shape arithmetic and operators that do nothing.
+/// `strided`: transposes, splits, slices and expansions change strides and move nothing, as in torch, but for
+/// transposes whose result is reshaped. Error(argument) if the costs belong to another graph.
+OperatorTable table_as_run(const OpGraph& graph, const Costs& costs, bool strided);
+
+}  // namespace perfpass

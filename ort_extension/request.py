@@ -1,0 +1,96 @@
+"""What a session was asked to predict: the keyword arguments of `InferenceSession`, checked."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ort_extension.run_records import check_path
+from ort_extension.runs import check_drift
+from ort_extension.verdict import Policy, check_policy
+from perfpass.devices import Device
+from perfpass.devices import device as find_device
+from perfpass.errors import ArgumentError, DeviceError
+from perfpass.predictors.workload import check, check_batch
+
+READERS = ("auto", "file")
+READER_VARIABLE = "PERFPASS_ORT_READER"
+
+
+@dataclass(frozen=True)
+class Request:
+    """The arguments of a session; see `InferenceSession` for what they mean."""
+
+    model: str | bytes | None
+    device: Device | None
+    batch: int | None
+    dims: Mapping[str, int]
+    precision: str | None
+    memory_budget_bytes: int | None
+    latency_target_ms: float | None
+    policy: Policy
+    drift: bool | float
+    records: Path | None
+    reader: str
+
+    @classmethod
+    def of(
+        cls,
+        path_or_bytes: Any,
+        *,
+        device: str | Device | None,
+        batch: int | None,
+        dims: Mapping[str, int] | None,
+        precision: str | None,
+        memory_budget_bytes: int | None,
+        latency_target_ms: float | None,
+        policy: Policy,
+        drift: bool | float,
+        records: str | os.PathLike[str] | None,
+        reader: str,
+    ) -> Request:
+        """The checked request. Raises ArgumentError, DeviceError for an unknown device, FileError for ``records``."""
+        model: str | bytes | None = None  # of another type: onnxruntime says what it takes
+        if isinstance(path_or_bytes, (str, os.PathLike)):
+            model = str(os.fspath(path_or_bytes))
+        elif isinstance(path_or_bytes, bytes):
+            model = path_or_bytes
+        check_policy(policy)
+        check_drift(drift)
+        reader = os.environ.get(READER_VARIABLE, "auto") if reader == "auto" else reader
+        if reader not in READERS:
+            raise ArgumentError(f"reader {reader!r}; allowed are {', '.join(READERS)}")
+        if records is not None and isinstance(model, bytes):
+            raise ArgumentError("records name a model by its file; give the session a path instead of bytes")
+        target = None if device is None else find_device(device)
+        if precision is not None:
+            how: dict[str, Any] = {"mode": "inference", "runtime": "onnxruntime", "layout": "nchw"}
+            try:
+                check(target or find_device("cpu"), batch=batch, precision=precision, **how)
+            except DeviceError:  # of the CPU, which may not be what the session runs on
+                if target is not None:
+                    raise
+        return cls(
+            model=model,
+            device=target,
+            batch=None if batch is None else check_batch(batch),
+            dims=dict(dims or {}),
+            precision=precision,
+            memory_budget_bytes=_positive("memory_budget_bytes", memory_budget_bytes),
+            latency_target_ms=_positive("latency_target_ms", latency_target_ms),
+            policy=policy,
+            drift=drift,
+            records=None if records is None else check_path(records),
+            reader=reader,
+        )
+
+
+def _positive(name: str, value: Any) -> Any:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
+        raise ArgumentError(f"{name} {value!r}; it must be a finite number above 0")
+    return value

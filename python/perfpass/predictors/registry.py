@@ -1,0 +1,44 @@
+"""Predictors by name: ours, which is the default for every kind of workload, and published ones beside it."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from perfpass.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from perfpass.devices import Device
+    from perfpass.graph import OpGraph
+    from perfpass.prediction import Prediction
+
+DEFAULT = "perfpass"
+# Name: (one line, the module with ``answer(found, graph, device) -> Prediction``, which replaces in our prediction
+# ``found`` what the predictor speaks of; None: ``found`` is the answer).
+PREDICTORS: dict[str, tuple[str, str | None]] = {
+    DEFAULT: (
+        "roofline by operator and gradient-boosted trees, with planned memory; the default for all workloads",
+        None,
+    ),
+    "dippm": (
+        "GraphSAGE over the operator graph (Panner Selvam and Brorsson, Euro-Par 2023), trained on our records",
+        "perfpass.predictors.dippm",
+    ),
+}
+
+
+def check(name: str) -> str:
+    """``name`` if there is such a predictor. Raises ArgumentError, with the list."""
+    if name not in PREDICTORS:
+        raise ArgumentError(f"unknown predictor {name!r}; allowed are {', '.join(PREDICTORS)}")
+    return name
+
+
+def answer(name: str, found: Prediction, graph: OpGraph, device: Device) -> Prediction:
+    """What the predictor ``name`` says of the workload that ``found``, our own prediction, is of."""
+    home = PREDICTORS[check(name)][1]
+    if home is None:
+        return found
+    module: Any = import_module(home)
+    replaced: Prediction = module.answer(found, graph, device)
+    return replaced

@@ -1,0 +1,125 @@
+"""What can be scored: models in every form that perfpass reads, counted many at a time in the core."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from perfpass import _core, errors
+from perfpass.errors import ArgumentError, PerfPassError
+from perfpass.features import OperatorTable, Tables
+from perfpass.graph import OpGraph
+from perfpass.predictors.estimate import Runs
+
+_COLUMNS = tuple(f.name for f in fields(OperatorTable))
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A model and how it is read; the arguments are those of `perfpass.predict`, None: those of the whole call."""
+
+    model: Any
+    batch: int | None = None
+    dims: Mapping[str, int] | None = None
+    input_shape: Any = None
+
+
+@dataclass(frozen=True)
+class Counting:
+    """How graphs are counted (cpp_kernels/include/perfpass/counting.hpp); equal for all devices of one scorer."""
+
+    float_as: str
+    strided: bool
+    alignment_bytes: int
+    allocator: str
+    weight_copies: int
+    training: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Counted:
+    """N items: those that could be counted as runs, and where they stand among the items."""
+
+    runs: Runs
+    at: np.ndarray  # [len(runs)] index of the item
+    unknown: np.ndarray  # [len(runs)] whether operators without a cost model are among its nodes
+    problems: list[PerfPassError | None]  # [N]
+
+
+def chunks(models: Iterable[Any], size: int) -> Iterator[list[Any]]:
+    """Lists of up to ``size`` models; nothing is taken from a generator before it is needed."""
+    part: list[Any] = []
+    for model in models:
+        part.append(model)
+        if len(part) == size:
+            yield part
+            part = []
+    if part:
+        yield part
+
+
+def count(models: Sequence[Any], defaults: Candidate, counting: Counting, threads: int) -> Counted:
+    """Read and count models; whatever is wrong with one becomes its problem."""
+    problems: list[PerfPassError | None] = [None] * len(models)
+    items, at = [], []
+    for i, model in enumerate(models):
+        try:
+            items.append(_item(model, defaults))
+            at.append(i)
+        except PerfPassError as error:
+            problems[i] = error
+    columns, facts, failed = _core.count_graphs(
+        items,
+        counting.float_as,
+        counting.strided,
+        counting.alignment_bytes,
+        counting.allocator,
+        counting.weight_copies,
+        counting.training,
+        threads,
+    )
+    for item, name, message in failed:
+        problems[at[item]] = getattr(errors, name)(message)
+    offset = facts["offset"]
+    good = np.ones(len(items), dtype=bool)
+    good[[item for item, _, _ in failed]] = False
+    table = OperatorTable(**{name: columns[name] for name in _COLUMNS})
+    # An item that failed has no rows, so the rows of the others stay where they are.
+    tables = Tables(table, np.concatenate([offset[:1], offset[1:][good]]))
+    sizes = {f.name: facts[f.name][good].astype(np.float64) for f in fields(Runs) if f.name in facts}
+    runs = Runs(**{**sizes, "tables": tables, "batch": facts["batch"][good]})
+    return Counted(runs, np.array(at, dtype=np.intp)[good], facts["unknown"][good] != 0, problems)
+
+
+def _item(model: Any, defaults: Candidate) -> tuple[Any, int, dict[str, int], dict[str, list[int]]]:
+    """What the core takes: a graph, a path or bytes, with the batch (0: its own) and what is set by name."""
+    from perfpass.importers import load, named_shapes, onnx
+    from perfpass.predictors.workload import check_batch
+    from perfpass.training_graph import TrainingGraph
+
+    given = model if isinstance(model, Candidate) else Candidate(model)
+    source = given.model
+    batch = defaults.batch if given.batch is None else given.batch
+    dims = defaults.dims if given.dims is None else given.dims
+    shape = defaults.input_shape if given.input_shape is None else given.input_shape
+    batch = None if batch is None else check_batch(batch)
+    if isinstance(source, (bytes, bytearray, memoryview)) or _is_onnx_path(source):
+        read = onnx.reading(dims, named_shapes(shape), batch)
+        path = isinstance(source, (str, os.PathLike))
+        return os.fsencode(source) if path else (bytes(source),), read["batch"], read["dims"], read["input_shapes"]
+    graph = load(source, batch=batch, dims=dims, input_shape=shape)
+    if not isinstance(graph, OpGraph) or isinstance(graph, TrainingGraph):
+        raise ArgumentError(
+            "got a traced training step; give the forward graph (perfpass.load without mode) and mode='training', from "
+            "which the step is derived"
+        )
+    return graph.core, batch or 0, {}, {}
+
+
+def _is_onnx_path(source: Any) -> bool:
+    return isinstance(source, (str, os.PathLike)) and Path(source).suffix.lower() == ".onnx"

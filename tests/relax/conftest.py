@@ -1,0 +1,1 @@
+"""Tests with today's TVM, in the environment of requirements-relax.txt: pytest tests/relax."""

@@ -1,0 +1,316 @@
+"""The operator table as a runtime runs it, with NumPy: every pattern as array operations over all nodes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from perfpass.graph import DTYPES, OPERATOR_CLASS_OF, OPERATORS, ROLES
+from twins import table as table_twin
+
+if TYPE_CHECKING:
+    from perfpass.features import OperatorTable
+    from perfpass.graph import OpGraph
+
+MAX_RANK = 16  # of a tensor (cpp_kernels/include/perfpass/graph.hpp), so the most integers that a shape can have
+_OP = {name: index for index, name in enumerate(OPERATORS)}
+_INTEGER = np.array([name.startswith(("int", "uint", "bool")) for name in DTYPES])
+_LITERAL, _WEIGHT = ROLES.index("literal"), ROLES.index("weight")
+
+
+def _operators(*names: str) -> np.ndarray:
+    """[operators] bool: whether an operator is one of ``names``."""
+    chosen = np.zeros(len(OPERATORS), dtype=bool)
+    chosen[[_OP[name] for name in names]] = True
+    return chosen
+
+
+_MASKING = _operators("add", "mul", "div", "where", "cast", "clip")
+_TRANSPOSE = _operators("transpose")
+# What torch does by changing strides, and an ONNX file by an operator that moves data.
+_STRIDED = _operators("transpose", "split", "slice", "expand")
+_NOTHING = _operators("identity", "dropout", "constant")
+
+
+@dataclass(frozen=True)
+class _Fused:
+    """Nodes that become one: ``anchor`` [G] stays, as operator ``op``; ``parts`` [P] vanish."""
+
+    op: str
+    anchor: np.ndarray
+    parts: np.ndarray
+
+
+def as_run(graph: OpGraph, costs: dict[str, list[int]], table: OperatorTable, runtime: str) -> OperatorTable:
+    """``table`` of the graph with written-out operators put together, without shape arithmetic and what does nothing.
+
+    ``costs`` are those of the twin.
+    """
+    if not len(table):
+        return table
+    links = _Links(graph)
+    rows = _row_of_nodes(graph, costs)
+    view = np.asarray(table.view).astype(bool)
+    if runtime in ("torch", "torch.compile"):
+        strided = _STRIDED[table.op]
+        copied = rows[_copying_transposes(links)]
+        strided[copied[copied >= 0]] = False
+        view |= strided
+    result = _Rows(replace(table, view=view.astype(np.uint8)), rows, np.asarray(graph.core.repeat))
+    for fused in (_layer_norms(links), _gelus(links), _silus(links), _linears(links)):
+        result.merge(fused)
+    attention = _attention(links)
+    if len(attention.anchor):
+        result.merge_attention(attention)
+    result.drop(_is_shape_arithmetic(table) | _NOTHING[table.op])
+    return result.table()
+
+
+def _is_shape_arithmetic(table: OperatorTable) -> np.ndarray:
+    """[R] rows that compute shapes or scalars, which runtimes fold or leave to the host."""
+    outputs = np.asarray(table.output_elements)
+    few = (outputs <= 1) | (_INTEGER[np.asarray(table.dtype)] & (outputs <= MAX_RANK))
+    return few & (np.asarray(table.macs) == 0)
+
+
+class _Links:
+    """Who makes what a node reads and who reads what it makes, as arrays over the nodes; -1 where there is none."""
+
+    def __init__(self, graph: OpGraph) -> None:
+        core = graph.core
+        self.op = np.asarray(core.op)
+        self.producer = np.asarray(core.producer)
+        self.role = np.asarray(core.tensor_role)
+        self._inputs = np.append(np.asarray(core.inputs), -1)
+        self._offset = np.asarray(core.input_offset)
+        readers = np.bincount(np.asarray(core.edge_producer), minlength=len(self.op))
+        self.next = np.full(len(self.op), -1)  # the one reader of a node's outputs
+        single = readers[core.edge_producer] == 1
+        self.next[core.edge_producer[single]] = core.edge_consumer[single]
+        outputs = np.asarray(graph.graph_outputs)
+        made = self.producer[outputs[outputs >= 0]]
+        self.next[made[made >= 0]] = -1  # the caller reads it too
+
+    def of(self, name: str) -> np.ndarray:
+        """The nodes of one operator."""
+        return np.flatnonzero(self.op == _OP[name])
+
+    def tensor(self, nodes: np.ndarray, slot: int) -> np.ndarray:
+        """Input tensor ``slot`` of each node."""
+        at = self._offset[nodes] + slot
+        return np.where((nodes >= 0) & (at < self._offset[nodes + 1]), self._inputs[np.minimum(at, self._last)], -1)
+
+    @property
+    def _last(self) -> int:
+        return len(self._inputs) - 1
+
+    def maker(self, nodes: np.ndarray, slot: int) -> np.ndarray:
+        """The node that makes input ``slot``."""
+        tensor = self.tensor(nodes, slot)
+        return np.where(tensor >= 0, self.producer[tensor], -1)
+
+    def is_op(self, nodes: np.ndarray, *names: str) -> np.ndarray:
+        """Whether each node exists and is one of the operators."""
+        return (nodes >= 0) & _operators(*names)[self.op[nodes]]
+
+    def has_constant(self, nodes: np.ndarray) -> np.ndarray:
+        """Whether one of the first two inputs is a weight or a literal."""
+        constant = np.zeros(len(nodes), dtype=bool)
+        for slot in (0, 1):
+            tensor = self.tensor(nodes, slot)
+            constant |= (tensor >= 0) & ((self.role[tensor] == _LITERAL) | (self.role[tensor] == _WEIGHT))
+        return constant
+
+    def after(self, nodes: np.ndarray, *names: str, constant: bool = False) -> np.ndarray:
+        """The only reader of each node if it is one of the operators (with a constant operand), else -1."""
+        reader = np.where(nodes >= 0, self.next[nodes], -1)
+        fits = self.is_op(reader, *names)
+        if constant:
+            fits &= self.has_constant(reader)
+        return np.where(fits, reader, -1)
+
+
+def _layer_norms(links: _Links) -> _Fused:
+    """(x - mean) / sqrt(mean((x - mean)^2) + eps) * weight + bias, as exporters before opset 17 write it."""
+    root = links.of("sqrt")
+    epsilon = links.maker(root, 0)
+    variance = np.where(links.is_op(epsilon, "add"), links.maker(epsilon, 0), -1)
+    variance = np.where(links.is_op(variance, "reduce_mean"), variance, links.maker(epsilon, 1))
+    square = links.maker(variance, 0)
+    centred = links.maker(square, 0)
+    mean = links.maker(centred, 1)
+    divided = links.after(root, "div")
+    whole = (
+        links.is_op(epsilon, "add")
+        & links.is_op(variance, "reduce_mean")
+        & links.is_op(square, "pow", "mul")
+        & links.is_op(centred, "sub")
+        & links.is_op(mean, "reduce_mean")
+        & (divided >= 0)
+    )
+    scaled = links.after(divided, "mul", constant=True)
+    shifted = links.after(scaled, "add", constant=True)
+    chain = np.stack([mean, centred, square, variance, epsilon, root, divided, scaled, shifted])[:, whole]
+    return _keep_last("layer_norm", chain)
+
+
+def _keep_last(op: str, chain: np.ndarray) -> _Fused:
+    """The last node of each chain [length, G] that exists stays; the others are its parts."""
+    if chain.shape[1] == 0:
+        return _Fused(op, np.empty(0, dtype=int), np.empty(0, dtype=int))
+    last = len(chain) - 1 - np.argmax(chain[::-1] >= 0, axis=0)
+    anchor = chain[last, np.arange(chain.shape[1])]
+    parts = chain[(chain >= 0) & (np.arange(len(chain))[:, None] != last)]
+    return _Fused(op, anchor, np.unique(parts))
+
+
+def _gelus(links: _Links) -> _Fused:
+    """GELU: x / sqrt(2) -> erf -> + 1 -> * x -> / 2, the halving before or after."""
+    erf = links.of("erf")
+    scaled = links.maker(erf, 0)
+    scaled = np.where(links.is_op(scaled, "div", "mul") & (links.next[scaled] == erf), scaled, -1)
+    plus_one = links.after(erf, "add", constant=True)
+    times_x = links.after(plus_one, "mul")
+    halved = links.after(times_x, "mul", "div", constant=True)
+    whole = times_x >= 0
+    # Half of x, made before: the other operand of the product.
+    other = np.where(links.maker(times_x, 0) == plus_one, links.maker(times_x, 1), links.maker(times_x, 0))
+    half = np.where(links.is_op(other, "mul", "div") & (links.next[other] == times_x) & (halved < 0), other, -1)
+    parts = np.stack([scaled, plus_one, times_x, halved, half])[:, whole]
+    return _Fused("gelu", erf[whole], np.unique(parts[parts >= 0]))
+
+
+def _silus(links: _Links) -> _Fused:
+    """SiLU: x * sigmoid(x)."""
+    sigmoid = links.of("sigmoid")
+    product = links.after(sigmoid, "mul")
+    x = links.tensor(sigmoid, 0)
+    whole = (product >= 0) & ((links.tensor(product, 0) == x) | (links.tensor(product, 1) == x))
+    return _Fused("silu", sigmoid[whole], product[whole])
+
+
+def _linears(links: _Links) -> _Fused:
+    """Products with a weight, and the addition of a constant right after: one kernel."""
+    products = links.of("matmul")
+    second = links.tensor(products, 1)
+    linear = products[(second >= 0) & (links.role[second] == _WEIGHT)]
+    added = links.after(linear, "add", constant=True)
+    return _Fused("dense", linear, added[added >= 0])
+
+
+def _attention(links: _Links) -> _Fused:
+    """softmax(scale * q k + mask) v; ``parts`` [steps, G] has the first product in row 0, -1 where a step is absent."""
+    softmax = links.of("softmax")
+    scores = links.maker(softmax, 0)
+    between = [np.full(len(softmax), -1) for _ in range(4)]
+    for step in between:
+        masked = (scores >= 0) & _MASKING[links.op[scores]] & (links.next[scores] >= 0)
+        step[:] = np.where(masked, scores, -1)
+        upstream = links.maker(scores, 0)
+        # The mask may stand first: follow the operand that is not made from nothing but constants.
+        upstream = np.where(links.is_op(upstream, "matmul", "add", "mul", "div", "where", "cast"), upstream, -1)
+        upstream = np.where(upstream >= 0, upstream, links.maker(scores, 1))
+        scores = np.where(masked, upstream, scores)
+    probabilities = links.after(softmax, "cast", "dropout", "identity")
+    product = links.after(np.where(probabilities >= 0, probabilities, softmax), "matmul")
+    whole = links.is_op(scores, "matmul") & (product >= 0)
+    scaled = [_scaling(links, scores, slot) for slot in (0, 1)]
+    # Fused kernels read and write any order of heads and positions, so the transposes around them move nothing.
+    turned = [_transposed(links, scores, 0), _transposed(links, scores, 1), _transposed(links, product, 1)]
+    turned.append(links.after(product, "transpose"))
+    chain = np.stack([scores, softmax, probabilities, *between, *scaled, *turned])[:, whole]
+    return _Fused("attention", product[whole], chain)
+
+
+def _scaling(links: _Links, products: np.ndarray, slot: int) -> np.ndarray:
+    """The multiplication by a constant that makes an operand of each product (through a transpose), else -1."""
+    maker = links.maker(products, slot)
+    maker = np.where(links.is_op(maker, "transpose"), links.maker(maker, 0), maker)
+    scales = links.is_op(maker, "mul", "div") & links.has_constant(maker) & (links.next[maker] >= 0)
+    return np.where(scales, maker, -1)
+
+
+def _transposed(links: _Links, products: np.ndarray, slot: int) -> np.ndarray:
+    """The transpose that makes an operand of each product, else -1."""
+    maker = links.maker(products, slot)
+    return np.where(links.is_op(maker, "transpose") & (links.next[maker] >= 0), maker, -1)
+
+
+def _copying_transposes(links: _Links) -> np.ndarray:
+    """Transposes whose result is reshaped: there even torch has to copy."""
+    transposes = np.flatnonzero(_TRANSPOSE[links.op])
+    return transposes[links.after(transposes, "reshape") >= 0]
+
+
+def _row_of_nodes(graph: OpGraph, costs: dict[str, list[int]]) -> np.ndarray:
+    """[N] the table row of each node; -1 for nodes that never run."""
+    keys = table_twin.keys(graph, costs)
+    order = {key: row for row, key in enumerate(dict.fromkeys(k for k in keys if k is not None))}
+    return np.array([-1 if key is None else order[key] for key in keys])
+
+
+class _Rows:
+    """A table being edited: counts go down where nodes are merged, and merged rows are appended."""
+
+    def __init__(self, table: OperatorTable, row_of: np.ndarray, repeat: np.ndarray) -> None:
+        self._source = table
+        self._row_of = row_of
+        self._repeat = repeat
+        self._count = np.array(table.count, dtype=np.float64)
+        self._added: list[dict[str, float]] = []
+
+    def _remove(self, nodes: np.ndarray) -> bool:
+        """Takes the executions of nodes from their rows; False, and nothing taken, if a row is not known."""
+        rows = self._row_of[nodes]
+        if (rows < 0).any():
+            return False
+        np.subtract.at(self._count, rows, self._repeat[nodes])
+        return True
+
+    def drop(self, rows: np.ndarray) -> None:
+        """Takes every execution from the rows, given as a mask."""
+        self._count[rows] = 0.0
+
+    def merge(self, fused: _Fused) -> None:
+        """Anchors change their operator, parts go."""
+        if not self._remove(np.concatenate([fused.anchor, fused.parts])):
+            return
+        anchors, inverse = np.unique(self._row_of[fused.anchor], return_inverse=True)
+        counts = np.bincount(inverse, weights=self._repeat[fused.anchor], minlength=len(anchors))
+        for row, count in zip(anchors.tolist(), counts.tolist(), strict=True):
+            self._append(row, fused.op, count)
+
+    def merge_attention(self, fused: _Fused) -> None:
+        """Both products in one row of the first one's sizes; the scores between them never leave the chip."""
+        if not self._remove(np.concatenate([fused.anchor, fused.parts[fused.parts >= 0]])):
+            return
+        pairs = np.stack([self._row_of[fused.parts[0]], self._row_of[fused.anchor]])
+        pairs, inverse = np.unique(pairs, axis=1, return_inverse=True)
+        counts = np.bincount(inverse.ravel(), weights=self._repeat[fused.anchor], minlength=pairs.shape[1])
+        t = self._source
+        for (first, second), count in zip(pairs.T.tolist(), counts.tolist(), strict=True):
+            row = self._append(first, fused.op, count)
+            row["macs"] = t.macs[first] + t.macs[second]
+            row["flops"] = t.flops[first] + t.flops[second]
+            row["bytes_read"] = max(t.bytes_read[first] + t.bytes_read[second] - t.bytes_written[first], 0)
+            row["bytes_written"] = t.bytes_written[second]
+            row["output_elements"] = t.output_elements[second]
+            row["first_node"] = t.first_node[second]
+
+    def _append(self, row: int, op: str, count: float) -> dict[str, float]:
+        new = {f.name: getattr(self._source, f.name)[row] for f in fields(self._source)}
+        new.update(op=_OP[op], op_class=int(OPERATOR_CLASS_OF[_OP[op]]), count=count)
+        self._added.append(new)
+        return new
+
+    def table(self) -> OperatorTable:
+        """The edited table, without rows that no longer run."""
+        kept = self._count > 1e-9  # what is left of a sum and its parts after rounding
+        columns = {}
+        for f in fields(self._source):
+            column = np.asarray(self._count if f.name == "count" else getattr(self._source, f.name))
+            added = np.array([row[f.name] for row in self._added]).astype(column.dtype)
+            columns[f.name] = np.concatenate([column[kept], added])
+        return type(self._source)(**columns)
