@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from perfpass import _core
 from perfpass.errors import ArtefactError
 from perfpass.features import llm_table
 from perfpass.prediction import Interval, Support
@@ -62,7 +61,7 @@ class LlmTreesPredictor:
                 raise ArtefactError(
                     f"{artefact.folder}: {name} is not what this version computes; train llm-trees again"
                 )
-        self._trees = _core.TreeEnsemble.from_xgboost(artefact.read("trees.ubj"))
+        self._trees = artefact.trees("latency")
         self._bounds: dict[str, list[float]] = self.manifest["bounds"]
 
     @staticmethod

@@ -178,10 +178,9 @@ def matrix_row(forest: Any, row: int) -> np.ndarray:
 
 
 def _compiled(forest: Any) -> Any:
-    from perfpass import _core
-    from perfpass.predictors.artefacts import compact_trees
+    from perfpass.predictors import packed_trees
 
-    return _core.TreeEnsemble.from_xgboost(compact_trees([bytes(forest.booster.save_raw("json"))]))
+    return packed_trees.unpack(packed_trees.pack([bytes(forest.booster.save_raw("json"))]))
 
 
 def _on_whole_graphs(network: Any, keys: list[Any], timed: Callable[..., float]) -> float:
@@ -194,7 +193,7 @@ def _on_whole_graphs(network: Any, keys: list[Any], timed: Callable[..., float])
         for source in ("llm-prefill", "llm-decode"):
             found = extract(network.runs.graphs.at((source, model, tokens), batch))
             totals = gnn._described[source, model, tokens, batch][1]
-            gnn._described[source, model, tokens, batch] = whole(found.nodes[:, kept], found.edge_index), totals
+            gnn._described[source, model, tokens, batch] = whole(found.nodes[:, kept], found.edge_index, gnn.LAYERS), totals
     return timed(lambda r: network.predict(np.array([r])))
 
 

@@ -6,15 +6,16 @@ fully connected layers (DIPPM's shape), here on classes of nodes, whose outputs 
 
 from __future__ import annotations
 
-import itertools
+import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from perfpass.features import llm_table, names
 from perfpass.predictors.graph_classes import Classes, classes, union
+from perfpass.predictors.graph_network import Spec
 from perfpass.training.llm.table import runtimes, table
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class Settings:
 
     hidden: int = 64
     steps: int = 260
+    adaptation_steps: int = 40
     pairs: int = 48
     rate: float = 3e-3
     dropout: float = 0.05
@@ -79,23 +81,9 @@ class Sage:
         runs.scale(where)
         place = "cuda" if torch.cuda.is_available() else "cpu"
         network = _network(runs.node_width, runs.numbers.shape[1], s).to(place)
-        optimizer = torch.optim.Adam(network.parameters(), lr=s.rate)
-        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=s.rate, total_steps=s.steps)
-        loss = torch.nn.HuberLoss()
-        draw = np.random.default_rng(seed)
-        members = [where[runs.pair_of[where] == p] for p in np.unique(runs.pair_of[where])]
-        network.train()
-        for _ in range(s.steps):
-            rows = np.concatenate([members[i] for i in draw.permutation(len(members))[: s.pairs]])
-            predicted = network(*runs.tensors(rows, place))
-            wanted = torch.tensor((target[rows] - centre) / spread, dtype=torch.float32, device=place)
-            optimizer.zero_grad()
-            loss(predicted, wanted).backward()
-            torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
-            optimizer.step()
-            schedule.step()
-        network.eval()
-        return FittedSage(network, runs, centre, spread)
+        fitted = FittedSage(network, runs, centre, spread, target, s, where)
+        _learn(fitted, where, where[:0], s.steps, s.rate, seed)
+        return fitted
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,11 +94,22 @@ class FittedSage:
     runs: Runs
     centre: float
     spread: float
+    target: np.ndarray
+    settings: Settings
+    learned: np.ndarray
 
     @property
     def parameters(self) -> int:
         """Weights."""
         return sum(p.numel() for p in self.network.parameters())
+
+    def adapted(self, rows: np.ndarray, seed: int = 0) -> FittedSage:
+        """The same network after `Settings.adaptation_steps` more steps, on ``rows`` and about twice as many others."""
+        rows = np.asarray(rows)
+        known = np.setdiff1d(self.learned, rows)
+        fitted = replace(self, network=copy.deepcopy(self.network), learned=np.union1d(known, rows))
+        _learn(fitted, known, rows, self.settings.adaptation_steps, self.settings.rate / 2, seed)
+        return fitted
 
     def predict(self, rows: np.ndarray) -> np.ndarray:
         """Seconds; a graph is embedded once for all of its rows."""
@@ -123,6 +122,33 @@ class FittedSage:
             for part in np.array_split(order, max(len(rows) // 512, 1)):
                 out[part] = self.network(*self.runs.tensors(rows[part], place)).cpu().numpy()
         return np.exp(out * self.spread + self.centre)
+
+
+def _learn(fitted: FittedSage, rows: np.ndarray, few: np.ndarray, steps: int, rate: float, seed: int) -> None:
+    """Steps of Adam on the Huber loss; half of the runs of every step are of ``few``, where there are some."""
+    import torch
+
+    s, runs, network = fitted.settings, fitted.runs, fitted.network
+    place = next(network.parameters()).device.type
+    optimizer = torch.optim.Adam(network.parameters(), lr=rate)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=rate, total_steps=steps)
+    loss = torch.nn.HuberLoss()
+    draw = np.random.default_rng(seed)
+    members = [rows[runs.pair_of[rows] == p] for p in np.unique(runs.pair_of[rows])]
+    network.train()
+    for _ in range(steps):
+        count = s.pairs // 2 if len(few) else s.pairs
+        chosen = np.concatenate([members[i] for i in draw.permutation(len(members))[:count]])
+        if len(few):
+            chosen = np.concatenate([draw.permutation(chosen)[: 2 * len(few)], few])
+        predicted = network(*runs.tensors(chosen, place))
+        wanted = torch.tensor((fitted.target[chosen] - fitted.centre) / fitted.spread, dtype=torch.float32)
+        optimizer.zero_grad()
+        loss(predicted, wanted.to(place)).backward()
+        torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+    network.eval()
 
 
 class Runs:
@@ -157,54 +183,48 @@ class Runs:
         """What the network reads: joined graphs, the graphs of each row, and the numbers."""
         import torch
 
+        from perfpass.training.graph_networks.modules import ClassTensors
+
         pairs, member = np.unique(self.pair_of[rows], return_inverse=True)
-        parts = [described(self.graphs, s, *self.pairs[p])[0] for s in _SOURCES for p in pairs]
-        whole = union(parts)
-        nodes = (whole.nodes - self.node_centre) / self.node_spread
-
-        def tensor(values: np.ndarray, dtype: torch.dtype) -> torch.Tensor:
-            return torch.as_tensor(np.ascontiguousarray(values), dtype=dtype, device=place)
-
-        return (
-            tensor(nodes, torch.float32),
-            tensor(whole.source, torch.int64),
-            tensor(whole.target, torch.int64),
-            tensor(whole.weight, torch.float32),
-            tensor(whole.count, torch.float32),
-            tensor(whole.graph, torch.int64),
-            len(parts),
-            tensor(member, torch.int64),
-            tensor(self.numbers[rows], torch.float32),
-        )
+        parts = union([described(self.graphs, s, *self.pairs[p])[0] for s in _SOURCES for p in pairs])
+        scaled = replace(parts, nodes=((parts.nodes - self.node_centre) / self.node_spread).astype(np.float32))
+        numbers = torch.as_tensor(self.numbers[rows], dtype=torch.float32, device=place)
+        return ClassTensors.of(scaled, place), torch.as_tensor(member, device=place), numbers
 
 
 def _network(nodes: int, numbers: int, settings: Settings) -> Any:
     import torch
+    from torch import Tensor, nn
 
-    class Network(torch.nn.Module):
+    from perfpass.training.graph_networks.modules import ClassTensors, Network
+
+    class Pair(nn.Module):
+        """Embeddings of prefill and decode (one network for both), joined with the numbers."""
+
         def __init__(self) -> None:
             super().__init__()
-            widths = [nodes] + [settings.hidden] * LAYERS
-            self.own = torch.nn.ModuleList(torch.nn.Linear(a, b) for a, b in itertools.pairwise(widths))
-            self.read = torch.nn.ModuleList(torch.nn.Linear(a, b, bias=False) for a, b in itertools.pairwise(widths))
-            h, drop = settings.hidden, torch.nn.Dropout(settings.dropout)
-            self.head = torch.nn.Sequential(
-                *(torch.nn.Linear(2 * h + numbers, h), torch.nn.ReLU(), drop),
-                *(torch.nn.Linear(h, h), torch.nn.ReLU(), drop),
-                torch.nn.Linear(h, 1),
+            h, drop = settings.hidden, nn.Dropout(settings.dropout)
+            self.graphs = Network(_spec(nodes, h))
+            self.head = nn.Sequential(
+                *(nn.Linear(2 * h + numbers, h), nn.ReLU(), drop),
+                *(nn.Linear(h, h), nn.ReLU(), drop),
+                nn.Linear(h, 1),
             )
 
-        def forward(self, x, source, target, weight, count, graph_of, graphs, member, numbers):  # type: ignore[no-untyped-def]
-            degree = torch.zeros(len(x), device=x.device).index_add(0, target, weight).clamp(min=1.0)
-            share = (weight / degree[target])[:, None]
-            for own, read in zip(self.own, self.read, strict=True):
-                gathered = torch.zeros_like(x).index_add(0, target, x[source] * share)
-                x = torch.relu(own(x) + read(gathered))
-            total = torch.zeros(graphs, x.shape[1], device=x.device).index_add(0, graph_of, x * count[:, None])
-            nodes_of = torch.zeros(graphs, device=x.device).index_add(0, graph_of, count)
-            mean = total / nodes_of[:, None]
-            half = graphs // 2
+        def forward(self, on: ClassTensors, member: Tensor, of_run: Tensor) -> Tensor:
+            """[R]; the first half of the graphs are prefills, the second the decodes of the same runs."""
+            mean = self.graphs.readout(on)
+            half = on.graphs // 2
             pooled = torch.cat([mean[:half], mean[half:]], dim=1)
-            return self.head(torch.cat([pooled[member], numbers], dim=1))[:, 0]
+            out: Tensor = self.head(torch.cat([pooled[member], of_run], dim=1))
+            return out[:, 0]
 
-    return Network()
+    return Pair()
+
+
+def _spec(nodes: int, hidden: int) -> Spec:
+    """`LAYERS` SAGE layers with mean aggregation, and the mean over nodes."""
+    layers: list[dict[str, Any]] = []
+    for inputs in [nodes, *[hidden] * (LAYERS - 1)]:
+        layers += [{"kind": "sage", "inputs": inputs, "outputs": hidden, "aggregation": "mean"}, {"kind": "relu"}]
+    return Spec(tuple(layers), "mean", ())

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perfpass.predictors.components import Fitted, Rows
+from perfpass.predictors.components import Adaptation, Fitted, Rows
 from perfpass.predictors.generation_features import FORM, rows_of
-from perfpass.training.component_fit import fit
+from perfpass.training.component_fit import adapt, fit
 from perfpass.training.llm.table import batches
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ class FittedProcess:
 
     fitted: Fitted
     task: Task
+    adaptation: Adaptation | None = None
 
     @property
     def parameters(self) -> int:
@@ -33,7 +34,13 @@ class FittedProcess:
 
     def predict(self, rows: np.ndarray) -> np.ndarray:
         """Seconds."""
-        return self.fitted.predict(_rows(self.task).take(np.asarray(rows)))[0]
+        asked = _rows(self.task).take(np.asarray(rows))
+        return self.adaptation.predict(self.fitted, asked) if self.adaptation else self.fitted.predict(asked)[0]
+
+    def adapted(self, rows: np.ndarray, seed: int = 0) -> FittedProcess:
+        """With the correction that ``rows`` of a new device suggest, as `GenerationPredictor.adapted` makes it."""
+        rows = np.asarray(rows)
+        return replace(self, adaptation=adapt(self.fitted, _rows(self.task).take(rows), self.task.value[rows]))
 
 
 class Process:

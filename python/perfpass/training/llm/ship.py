@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from perfpass.features import llm_table
-from perfpass.predictors import artefacts
+from perfpass.predictors import artefacts, packed_trees
 from perfpass.predictors.intervals import pooled_width, quantiles
 from perfpass.predictors.llm_trees import columns
 from perfpass.training.comparison.graphs import Graphs
@@ -38,7 +38,7 @@ def train(records: str | None = None, output: str | None = None, *, seed: int = 
             print(f"llm-trees, {evidence}: MAPE {errors[evidence]} %", file=sys.stderr)
     everything = np.arange(len(task))
     fitted = method.fit(task, graphs, Split("all", everything, everything[:0], everything), seed)
-    content = artefacts.compact_trees([bytes(fitted.booster.save_raw("json"))])
+    content = packed_trees.pack([bytes(fitted.booster.save_raw("json"))])
     manifest = {
         "predictor": "llm-trees",
         "columns": list(columns()),
@@ -49,7 +49,7 @@ def train(records: str | None = None, output: str | None = None, *, seed: int = 
         "corpus": {"name": "LLM-Inference-Bench (Argonne), BSD-3-Clause", "rows": len(task)},
     }
     place = Path(output) if output else artefacts.shipped("llm-trees")
-    artefacts.write(place, manifest, {"trees.ubj": content})
+    artefacts.write(place, manifest, {"latency.trees": content})
     if not quiet:
         print(f"wrote {place}: {len(content) / 1e6:.2f} MB", file=sys.stderr)
     return place

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,16 +19,19 @@ if TYPE_CHECKING:
 SETTINGS = {"max_depth": 6, "eta": 0.12, "subsample": 0.8, "min_child_weight": 2, "tree_method": "hist", "nthread": 1}
 ROUNDS = 160
 _PATIENCE = 30
+# Trees that an adaptation adds; the few rows weigh as much as all others together.
+_ADAPTATION_ROUNDS = 40
 
 
 @dataclass(frozen=True, eq=False)
 class FittedTrees:
-    """A booster over the columns ``columns`` of `table` and all of `runtimes`."""
+    """A booster over the columns ``columns`` of `table` and all of `runtimes`; ``learned``: the rows it saw."""
 
     booster: Any
     columns: list[int]
     task: Task
     graphs: Graphs | None
+    learned: np.ndarray
 
     @property
     def parameters(self) -> int:
@@ -36,6 +39,24 @@ class FittedTrees:
         nodes = self.booster.trees_to_dataframe()
         leaves = int((nodes.Feature == "Leaf").sum())
         return leaves + 2 * (len(nodes) - leaves)
+
+    def adapted(self, rows: np.ndarray, seed: int = 0) -> FittedTrees:
+        """More trees on top of these, grown on ``rows`` and on all rows learned from before."""
+        import xgboost
+
+        rows = np.asarray(rows)
+        known = np.setdiff1d(self.learned, rows)
+        both = np.concatenate([known, rows])
+        weight = np.concatenate([np.ones(len(known)), np.full(len(rows), max(len(known), 1) / max(len(rows), 1))])
+        x, y = matrix(self.task, self.graphs, self.columns)[both], np.log(self.task.value[both])
+        booster = xgboost.train(
+            {**SETTINGS, "seed": seed},
+            xgboost.DMatrix(x, y, weight=weight),
+            _ADAPTATION_ROUNDS,
+            xgb_model=self.booster,
+            verbose_eval=False,
+        )
+        return replace(self, booster=booster, learned=both)
 
     def predict(self, rows: np.ndarray) -> np.ndarray:
         """Seconds."""
@@ -70,4 +91,4 @@ class Trees:
         watched = {"evals": [(valid, "valid")], "early_stopping_rounds": _PATIENCE} if len(split.valid) else {}
         booster = xgboost.train({**SETTINGS, "seed": seed}, train, ROUNDS, verbose_eval=False, **watched)
         best = getattr(booster, "best_iteration", ROUNDS - 1)
-        return FittedTrees(booster[: best + 1], self.columns, task, given)
+        return FittedTrees(booster[: best + 1], self.columns, task, given, split.train)
