@@ -233,10 +233,34 @@ def tuning(document: dict[str, Any]) -> str:
     return f"{tuning_summary.table(document)}\n\n{_setting(document)}."
 
 
+def quotient(document: dict[str, Any]) -> str:
+    """A graph network on classes of nodes, beside the whole graph."""
+    rows = [
+        [
+            row["graph"],
+            f"{row['nodes']:,}",
+            str(row["layers"]),
+            str(row["classes"]),
+            *(_spread(row["times"][way]) for way in ("pyg_whole_graph", "network", "features_classes_and_network")),
+            f"{row['ratio']:.0f}x",
+        ]
+        for row in document["rows"]
+    ]
+    header = ["graph", "nodes", "layers", "classes", "PyTorch Geometric, whole graph, ms", "on classes, ms"]
+    shipped = " and ".join(f"{figure(row['prediction']['median_ms'])} ms" for row in document["shipped"])
+    threads = document["threads"]
+    return (
+        f"{table([*header, 'from operator graph, ms', 'faster'], rows)}\n\nGraphSAGE, {document['hidden']} wide, "
+        f"outputs equal to 1e-5; the ratio counts finding the classes. DIPPM as it ships answers in {shipped}. "
+        f"{threads} thread{'' if threads == 1 else 's'}; {_setting(document)}."
+    )
+
+
 TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "ort_session": ort_session,
     "ort_refusal": ort_refusal,
     "search": search,
+    "quotient": quotient,
     "relax_walk": relax_walk,
     "tuning": tuning,
     "featurize": featurize,

@@ -16,9 +16,7 @@ from functools import cached_property
 import numpy as np
 
 from perfpass.errors import ArgumentError
-
-_MIX = tuple(np.uint64(m) for m in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
-_HALF = np.uint64(32)
+from perfpass.quotient import refine
 
 
 def _no_index() -> np.ndarray:
@@ -49,9 +47,13 @@ class Level:
         return np.bincount(self.target, weights=self.weight, minlength=len(self)).astype(np.float32)
 
     @cached_property
-    def _reached(self) -> tuple[np.ndarray, np.ndarray]:
-        """The classes where something arrives, and where in ``target`` each begins."""
-        return np.unique(self.target, return_index=True)
+    def _turns(self) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
+        """What arrives first, second, ... at each class: places in ``target``, and the classes, each once a turn."""
+        starts = np.flatnonzero(np.diff(self.target, prepend=-1))
+        turn = np.arange(len(self.target)) - np.repeat(starts, np.diff(starts, append=len(self.target)))
+        order = np.argsort(turn, kind="stable")
+        ends = np.cumsum(np.bincount(turn))
+        return tuple((places, self.target[places]) for places in np.split(order, ends[:-1]) if len(places))
 
     def sum(self, messages: np.ndarray) -> np.ndarray:
         """[C, ...] the sum of what arrives [K, ...] at each class."""
@@ -62,10 +64,11 @@ class Level:
         return self._reduced(np.maximum, messages)
 
     def _reduced(self, how: np.ufunc, messages: np.ndarray) -> np.ndarray:
+        # Turn by turn: few edges arrive at a class, and ufunc.reduceat is slow on rows.
         out = np.zeros((len(self), *messages.shape[1:]), dtype=np.float32)
-        if len(messages):
-            reached, starts = self._reached
-            out[reached] = how.reduceat(messages, starts, axis=0)
+        for turn, (places, classes) in enumerate(self._turns):
+            arriving = messages[places]
+            out[classes] = how(out[classes], arriving) if turn else arriving
         return out
 
 
@@ -113,32 +116,28 @@ class Partition:
 def partition(nodes: np.ndarray, edge_index: np.ndarray, rounds: int) -> Partition:
     """The classes that ``rounds`` rounds of refinement find for ``nodes`` [N, F] and ``edge_index`` [2, E].
 
-    Colours are compared by 64-bit hashes. Equal rows always share a colour; two different colours among N meet with
-    probability N^2 / 2^64, 1e-12 for 9,000 nodes.
+    Features and neighbourhoods are compared whole, in the core (`perfpass.quotient`), so nothing is joined by chance.
+    Raises ArgumentError for shapes that do not fit.
     """
-    if rounds < 0 or nodes.ndim != 2 or not len(nodes):
-        raise ArgumentError(f"classes need nodes [N, F] and rounds of at least 0, got {nodes.shape} and {rounds}")
-    producer, consumer = edge_index
-    colour = _rows_hash(nodes)
-    _, first_example, first = np.unique(colour, return_index=True, return_inverse=True)
-    levels, member = [Level(np.bincount(first).astype(np.float32))], first
-    for _ in range(rounds):
-        # Sums of hashes do not depend on the order of neighbours and count repeated ones.
-        arriving = np.zeros(len(nodes), dtype=np.uint64)
-        np.add.at(arriving, consumer, _mixed(colour)[producer])
-        colour = _mixed(colour * _MIX[2] + _mixed(arriving))
-        before = member
-        _, example, member = np.unique(colour, return_index=True, return_inverse=True)
-        # The neighbours of an example stand for those of all members: they agree in the colour of the round before.
-        kept = example[member[consumer]] == consumer
-        width = len(levels[-1])
-        pairs, weight = np.unique(
-            member[consumer[kept]].astype(np.int64) * width + before[producer[kept]], return_counts=True
-        )
-        target, source = np.divmod(pairs, width)
-        count = np.bincount(member).astype(np.float32)
-        levels.append(Level(count, before[example], source, target, weight.astype(np.float32)))
-    return Partition(tuple(levels), first, first_example, member)
+    if not len(nodes):
+        raise ArgumentError("a graph without nodes has no classes")
+    found = refine(edge_index, np.asarray(nodes, dtype=np.float32), rounds=rounds, directions="producers")
+    levels = [Level(found[0].multiplicity.astype(np.float32))]
+    for refined in found[1:]:
+        arriving = refined.producers
+        count, previous = refined.multiplicity.astype(np.float32), refined.previous.astype(np.int64)
+        if arriving is None:
+            levels.append(Level(count, previous))
+            continue
+        source, target = arriving.neighbour.astype(np.int64), arriving.owner.astype(np.int64)
+        levels.append(Level(count, previous, source, target, arriving.count.astype(np.float32)))
+    first, last = found[0], found[-1]
+    return Partition(
+        tuple(levels),
+        first.class_of.astype(np.int64),
+        first.representative.astype(np.int64),
+        last.class_of.astype(np.int64),
+    )
 
 
 def classes(nodes: np.ndarray, edge_index: np.ndarray, rounds: int) -> Classes:
@@ -179,25 +178,3 @@ def union(parts: Sequence[Classes]) -> Classes:
         np.concatenate([part.graph + g for part, g in zip(parts, first, strict=False)]),
         int(first[-1]),
     )
-
-
-def _mixed(values: np.ndarray) -> np.ndarray:
-    """The finalizer of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): a bijection whose output bits look random."""
-    values = (values ^ (values >> np.uint64(30))) * _MIX[1]
-    values = (values ^ (values >> np.uint64(27))) * _MIX[2]
-    return values ^ (values >> np.uint64(31))
-
-
-def _rows_hash(nodes: np.ndarray) -> np.ndarray:
-    """[N] a hash of the bits of each row."""
-    bits = np.ascontiguousarray(nodes, dtype=np.float32).view(np.uint32)
-    if bits.shape[1] % 2:
-        bits = np.pad(bits, ((0, 0), (0, 1)))
-    words = np.ascontiguousarray(bits.view(np.uint64).T)
-    out = np.full(len(nodes), _MIX[0])
-    # Column by column: what is written stays in the cache.
-    for column in words:
-        out ^= column
-        out *= _MIX[1]
-        out ^= out >> _HALF
-    return _mixed(out)

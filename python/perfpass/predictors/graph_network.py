@@ -155,14 +155,28 @@ class _Sage:
         if self.aggregation not in ("mean", "sum", "max"):
             raise ArtefactError(f"aggregation {self.aggregation!r}; allowed are mean, sum and max")
         parts = weight("lin_l.weight", outputs, inputs), weight("lin_r.weight", outputs, inputs)
-        self.matrix, self.bias = np.ascontiguousarray(np.hstack(parts).T), weight("lin_l.bias", outputs)
+        # Sums of products are products of sums, and the round before has fewer classes: multiply there, unless that
+        # widens what is summed. Maxima have to come first.
+        self.outputs, self.first = outputs, outputs <= inputs and self.aggregation != "max"
+        joined = np.vstack(parts) if self.first else np.hstack(parts)
+        self.matrix, self.bias = np.ascontiguousarray(joined.T), weight("lin_l.bias", outputs)
 
     def __call__(self, h: np.ndarray, at: Level, before: Level) -> np.ndarray:
-        sent = h[at.source]
-        arrived = at.max(sent) if self.aggregation == "max" else at.sum(sent * at.weight[:, None])
-        if self.aggregation == "mean":
-            arrived /= np.maximum(at.degree, 1.0)[:, None]
-        return np.hstack([arrived, h[at.previous]]) @ self.matrix + self.bias
+        if self.first:
+            products = h @ self.matrix
+            out = self._aggregated(products[:, : self.outputs], at)
+            out += products[at.previous, self.outputs :]
+        else:
+            out = np.hstack([self._aggregated(h, at), h[at.previous]]) @ self.matrix
+        out += self.bias
+        return out
+
+    def _aggregated(self, h: np.ndarray, at: Level) -> np.ndarray:
+        """[C, ...] sum, mean or maximum of what arrives; 0 where nothing does."""
+        if self.aggregation == "max":
+            return at.max(h[at.source])
+        arrived = at.sum(h[at.source] * at.weight[:, None])
+        return arrived / np.maximum(at.degree, 1.0)[:, None] if self.aggregation == "mean" else arrived
 
 
 class _Gcn:
