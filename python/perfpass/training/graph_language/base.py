@@ -31,6 +31,7 @@ VOCABULARY = 512
 SMALL: dict[str, Any] = {"hidden_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 192}
 _TEXT_TOKENS = 112
 _TEXTS = 24
+LOADING_ERRORS = (OSError, ValueError, KeyError, RuntimeError, safetensors.SafetensorError)
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 
 
@@ -54,34 +55,45 @@ class Base:
 
 
 def load(folder: str | Path, *, own: bool = False) -> Base:
-    """A folder as `save_pretrained` writes it. Raises FileError, FormatError and UnsupportedError, each saying what is
-    missing or refused.
+    """A folder as `save_pretrained` writes it. Raises as `checked`, and UnsupportedError for what is no causal language
+    model.
     """
     place = Path(folder)
-    config = place / "config.json"
-    if not config.is_file():
-        raise FileError(
-            f"{place}: no config.json, so no Hugging Face model; give the folder of a causal language model"
-        )
-    try:
-        content = json.loads(config.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise FormatError(f"{config}: not JSON ({error})") from error
-    if content.get("auto_map"):
-        raise UnsupportedError(f"{place} needs code of its own (auto_map), which is never run; take another base model")
-    if not any(place.glob("*.safetensors")):
-        pickled = [p.name for p in place.iterdir() if p.suffix in _PICKLES]
-        kind = f"only {pickled[0]}, which may hold a pickle" if pickled else "no weights"
-        raise UnsupportedError(f"{place} has {kind}; convert the weights to safetensors")
+    checked(place)
     try:
         model = transformers.AutoModelForCausalLM.from_pretrained(
             place, local_files_only=True, trust_remote_code=False, use_safetensors=True
         )
         tokenizer = transformers.AutoTokenizer.from_pretrained(place, local_files_only=True, trust_remote_code=False)
-    except (OSError, ValueError, KeyError, RuntimeError, safetensors.SafetensorError) as error:
-        text = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UnsupportedError(f"{place}: transformers cannot load a causal language model from it: {text}") from error
+    except LOADING_ERRORS as error:
+        raise UnsupportedError(
+            f"{place}: transformers cannot load a causal language model from it: {first_line(error)}"
+        ) from error
     return Base(model.float(), tokenizer, place, own)
+
+
+def checked(place: Path) -> None:
+    """Whether a folder may be loaded at all. Raises FileError, FormatError and UnsupportedError, each saying what is
+    missing or refused.
+    """
+    config = place / "config.json"
+    if not config.is_file():
+        raise FileError(f"{place}: no config.json, so no Hugging Face model; give the folder of one")
+    try:
+        content = json.loads(config.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise FormatError(f"{config}: not JSON ({error})") from error
+    if not isinstance(content, dict) or content.get("auto_map"):
+        raise UnsupportedError(f"{place} needs code of its own (auto_map), which is never run; take another base model")
+    if not any(place.glob("*.safetensors")):
+        pickled = [p.name for p in place.iterdir() if p.suffix in _PICKLES]
+        kind = f"only {pickled[0]}, which may hold a pickle" if pickled else "no weights"
+        raise UnsupportedError(f"{place} has {kind}; convert the weights to safetensors")
+
+
+def first_line(error: BaseException) -> str:
+    """What a library's error says first."""
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
 def train_small(texts: Sequence[str], folder: Path, steps: int, seed: int = 0) -> Base:

@@ -1,45 +1,49 @@
-"""Networks as the graph + language model sees them: classes of nodes, totals, texts; kept on disk."""
+"""Networks as the graph + language model sees them: classes of nodes, totals, texts."""
 
 from __future__ import annotations
 
 import hashlib
-import os
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from perfpass.errors import PerfPassError
+from perfpass.features import extract
 from perfpass.predictors import graph_text
-from perfpass.predictors.graph_classes import Classes, partition
+from perfpass.predictors.graph_classes import Classes, Partition, partition
 from perfpass.predictors.graph_language import ROUNDS, TOTALS, node_columns
 from perfpass.records import graph_cache
 
 if TYPE_CHECKING:
     from perfpass.training.comparison.graphs import Graphs, Key
+    from perfpass.training.comparison.tasks import Task
 
-VERSION = 2
 # (network, batch)
 Pair = tuple["Key", int]
+# The decoder of masked autoencoding is one layer more.
+PREPARED_ROUNDS = ROUNDS + 1
 
 
 def folder() -> Path:
-    """Where prepared graphs and trained stages are kept, outside the repository; deleting it costs minutes."""
+    """Where trained stages are kept, outside the repository; deleting it costs minutes."""
     return graph_cache.directory().parent / "graph-language"
 
 
 @dataclass(frozen=True, eq=False)
 class Corpus:
-    """P pairs of network and batch: ``parts`` [P] of classes, ``totals`` [P, 10], ``summaries``, ``structures``."""
+    """P pairs of network and batch: ``parts`` [P] of classes, ``totals`` [P, 10], ``summaries`` [P]."""
 
+    graphs: Graphs
     pairs: list[Pair]
     parts: list[Classes]
     totals: np.ndarray
     summaries: list[str]
-    structures: list[str]
+    _structures: dict[int, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.pairs)
@@ -48,72 +52,81 @@ class Corpus:
         """The place of each pair."""
         return {p: i for i, p in enumerate(self.pairs)}
 
+    def structure(self, place: int) -> str:
+        """`graph_text.structure` of a pair."""
+        if place not in self._structures:
+            graph = self.graphs.at(*self.pairs[place])
+            found = extract(graph)
+            divided = partition(found.nodes[:, node_columns()], found.edge_index, ROUNDS)
+            self._structures[place] = graph_text.structure(graph, divided.member, found.edge_index)
+        return self._structures[place]
 
-def prepare(pairs: Iterable[Pair], graphs: Graphs, *, quiet: bool = False) -> Corpus:
-    """The corpus of these pairs, from disk where it was prepared before, without networks that cannot be traced."""
+
+_prepared: dict[str, Corpus] = {}
+
+
+def name_of(pairs: Iterable[Pair]) -> str:
+    """A name for what these pairs give."""
+    return hashlib.sha256(repr(sorted(set(pairs))).encode()).hexdigest()[:16]
+
+
+def prepare(pairs: Iterable[Pair], graphs: Graphs, *, quiet: bool = True) -> Corpus:
+    """The corpus of these pairs, without networks that cannot be traced; kept for the process."""
     wanted = sorted(set(pairs))
-    name = hashlib.sha256(repr((VERSION, ROUNDS, wanted)).encode()).hexdigest()[:16]
-    file = folder() / f"graphs-{name}.npz"
-    if file.is_file():
-        return _read(file)
+    name = name_of(wanted)
+    if name in _prepared:
+        return _prepared[name]
     found: list[Pair] = []
-    parts, totals, summaries, structures = [], [], [], []
+    parts, totals, summaries = [], [], []
+    divided: dict[Key, Partition] = {}
     for i, (key, batch) in enumerate(wanted):
         try:
             graph = graphs.at(key, batch)
         except PerfPassError:
             continue
-        from perfpass.features import extract
-
         features = extract(graph)
-        nodes = features.nodes[:, node_columns()].astype(np.float16).astype(np.float32)
-        divided = partition(nodes, features.edge_index, ROUNDS)
+        nodes = features.nodes[:, node_columns()]
+        # Sizes grow with the batch alike for nodes that are alike, so one partition serves all batches.
+        if key not in divided or not divided[key].fits(nodes):
+            other = extract(graphs.at(key, batch + 1)).nodes[:, node_columns()]
+            divided[key] = partition(np.hstack([nodes, other]), features.edge_index, PREPARED_ROUNDS)
         found.append((key, batch))
-        parts.append(divided.classes(nodes))
+        parts.append(divided[key].classes(nodes))
         totals.append(features.statics[:TOTALS])
         summaries.append(graph_text.summary(graph, features.statics[:TOTALS]))
-        structures.append(graph_text.structure(graph, divided))
-        if not quiet and (i + 1) % 500 == 0:
+        if not quiet and (i + 1) % 1000 == 0:
             print(f"prepared {i + 1} of {len(wanted)}", file=sys.stderr)
-    corpus = Corpus(found, parts, np.array(totals), summaries, structures)
-    _write(file, corpus)
-    return corpus
+    _prepared[name] = Corpus(graphs, found, parts, np.array(totals), summaries)
+    return _prepared[name]
 
 
-def _write(file: Path, c: Corpus) -> None:
-    text = "\0".join([*(f"{s}|{m}|{p}|{b}" for (s, m, p), b in c.pairs), *c.summaries, *c.structures])
-    file.parent.mkdir(parents=True, exist_ok=True)
-    partial = file.with_suffix(f".{os.getpid()}.partial")
-    with partial.open("wb") as out:
-        np.savez(
-            out,
-            nodes=np.concatenate([p.nodes for p in c.parts]).astype(np.float16),
-            count=np.concatenate([p.count for p in c.parts]),
-            source=np.concatenate([p.source for p in c.parts]).astype(np.int32),
-            target=np.concatenate([p.target for p in c.parts]).astype(np.int32),
-            weight=np.concatenate([p.weight for p in c.parts]).astype(np.float32),
-            classes=np.array([len(p) for p in c.parts]),
-            edges=np.array([len(p.source) for p in c.parts]),
-            totals=c.totals,
-            text=np.frombuffer(text.encode(), dtype=np.uint8),
-        )
-    partial.replace(file)
+class Unlabelled:
+    """The graphs that the stages before prediction see, without a measurement: those of ``task``, or of the latency
+    records. The corpus is prepared when a stage is not on disk yet.
+    """
+
+    def __init__(self, graphs: Graphs, task: Task | None = None) -> None:
+        from perfpass.training.comparison.tasks import load
+
+        self._graphs = graphs
+        self._pairs = pairs_of(task if task is not None else traced(load("latency")))
+        self.name = name_of(self._pairs)
+
+    @cached_property
+    def corpus(self) -> Corpus:
+        """Prepared."""
+        return prepare(self._pairs, self._graphs)
 
 
-def _read(file: Path) -> Corpus:
-    with np.load(file, allow_pickle=False) as stored:
-        a = {name: stored[name] for name in stored.files}
-    ends, edge_ends = np.cumsum(a["classes"])[:-1], np.cumsum(a["edges"])[:-1]
-    nodes, count = np.split(a["nodes"], ends), np.split(a["count"], ends)
-    edges = [np.split(a[n], edge_ends) for n in ("source", "target", "weight")]
-    parts = [
-        Classes(x, n, s.astype(np.int64), t.astype(np.int64), w, np.zeros(len(x), dtype=np.int64))
-        for x, n, s, t, w in zip(nodes, count, *edges, strict=True)
-    ]
-    text = a["text"].tobytes().decode().split("\0")
-    size = len(parts)
-    pairs: list[Pair] = []
-    for line in text[:size]:
-        source, model, pixels, batch = line.rsplit("|", 3)
-        pairs.append(((source, model, int(pixels)), int(batch)))
-    return Corpus(pairs, parts, a["totals"], text[size : 2 * size], text[2 * size :])
+def pairs_of(task: Task) -> list[Pair]:
+    """[N] the network and batch of each row."""
+    return [(k, int(b)) for k, b in zip(task.keys, task.rows.batch, strict=True)]
+
+
+def traced(task: Task) -> Task:
+    """The rows whose network was traced before; `Task.traced` where none was."""
+    from perfpass.training.comparison.graphs import Graphs
+
+    there = {key: graph_cache.path(*key).is_file() for key in set(task.keys)}
+    known = np.flatnonzero([there[key] for key in task.keys])
+    return task.subset(known) if len(known) else task.traced(Graphs())

@@ -11,7 +11,6 @@ from perfpass.training.comparison.graphs import Graphs
 from perfpass.training.comparison.tasks import Split, Task
 from perfpass.training.graph_language import stages
 from perfpass.training.graph_language.model import GraphLanguage
-from perfpass.training.graph_language.sentences import embeddings
 from perfpass.training.graph_language.settings import Settings
 
 # Rows of a device or family up to which they count as few, so an adaptation, where the others are four times as many.
@@ -30,11 +29,12 @@ VARIANTS: dict[str, Settings] = {
 
 @dataclass(frozen=True, eq=False)
 class FittedGraphLanguage:
-    """A trained network with the rows it was made for."""
+    """A trained network with the rows it was made for; ``learned``: those that it learned from."""
 
     model: GraphLanguage
     data: stages.Data
     scale: stages.Scale
+    learned: np.ndarray
 
     @property
     def parameters(self) -> int:
@@ -45,18 +45,27 @@ class FittedGraphLanguage:
         """In the unit of the task."""
         return np.exp(stages.predict(self.model, self.data, self.scale, np.asarray(rows)))
 
+    def adapted(self, rows: np.ndarray, seed: int = 0) -> FittedGraphLanguage:
+        """The same network after a few more steps, half of each on ``rows``, half on rows that it knows."""
+        rows, model = np.asarray(rows), self.model.twin()
+        known = np.setdiff1d(self.learned, rows)
+        s = model.settings
+        stages.fine_tune(model, self.data, self.scale, known, s.adaptation_steps, s.rate / 2, seed, rows)
+        return replace(self, model=model, learned=np.union1d(known, rows))
+
 
 class GraphLanguageMethod:
     """The method under one set of settings."""
 
-    def __init__(self, name: str, settings: Settings) -> None:
-        self.name, self.settings = name, settings
+    def __init__(self, name: str, settings: Settings, unlabelled: Task | None = None) -> None:
+        """``unlabelled``: whose graphs the stages before prediction see (default: the latency records)."""
+        self.name, self.settings, self.unlabelled = name, settings, unlabelled
         self._data: tuple[Task, stages.Data] | None = None
 
     def data(self, task: Task, graphs: Graphs) -> stages.Data:
         """The rows of a task, kept for the next split."""
         if self._data is None or self._data[0] is not task:
-            self._data = task, stages.Data.of(task, graphs)
+            self._data = task, stages.Data.of(task, graphs, self.unlabelled)
         return self._data[1]
 
     def fit(self, task: Task, graphs: Graphs, split: Split, seed: int = 0) -> FittedGraphLanguage:
@@ -67,14 +76,10 @@ class GraphLanguageMethod:
         few = few_rows(task, split)
         known = np.setdiff1d(split.train, few)
         scale = stages.Scale.of(data, known)
-        sentence = self.settings.representation == "sentence"
-        found = embeddings(data.corpus.summaries) if sentence else None
-        model = stages.start(self.settings, data, seed, found)
-        stages.trained_on(model, data, scale, known, seed, sentence)
-        if len(few):
-            rate = self.settings.rate / 2
-            stages.fine_tune(model, data, scale, known, self.settings.adaptation_steps, rate, seed, few)
-        return FittedGraphLanguage(model, data, scale)
+        model = stages.start(self.settings, data, seed)
+        stages.trained_on(model, data, scale, known, seed)
+        fitted = FittedGraphLanguage(model, data, scale, known)
+        return fitted.adapted(few, seed) if len(few) else fitted
 
 
 def few_rows(task: Task, split: Split) -> np.ndarray:
@@ -89,8 +94,8 @@ def few_rows(task: Task, split: Split) -> np.ndarray:
     return split.train[:0]
 
 
-def method(name: str, **changed: object) -> GraphLanguageMethod:
+def method(name: str, unlabelled: Task | None = None, **changed: object) -> GraphLanguageMethod:
     """A variant by its name in VARIANTS, with settings ``changed``. Raises ArgumentError for an unknown name."""
     if name not in VARIANTS:
         raise ArgumentError(f"unknown predictor {name!r}; allowed are {', '.join(VARIANTS)}")
-    return GraphLanguageMethod(name, replace(VARIANTS[name], **changed))  # type: ignore[arg-type]
+    return GraphLanguageMethod(name, replace(VARIANTS[name], **changed), unlabelled)  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -36,7 +37,7 @@ class GraphLanguage(nn.Module):
     ) -> None:
         super().__init__()
         self.settings, self.corpus, self.base = settings, corpus, base
-        self.encoder = Encoder(corpus, settings.hidden) if settings.has_encoder else None
+        self.encoder = Encoder(settings.hidden) if settings.has_encoder else None
         self.sentences = None if sentences is None else torch.tensor(sentences, dtype=torch.float32)
         self.language: Any = None
         if base is not None and settings.has_language_model:
@@ -54,15 +55,20 @@ class GraphLanguage(nn.Module):
                 nn.Linear(width, 1),
             )
 
+    def twin(self) -> GraphLanguage:
+        """A copy with weights of its own; graphs and base model are shared."""
+        return copy.deepcopy(self, {id(self.corpus): self.corpus, id(self.base): self.base})
+
     @property
     def place(self) -> str:
         """The torch device."""
         return next(self.parameters()).device.type
 
-    def graphs(self, places: np.ndarray) -> Tensor:
-        """[G, tokens, H] codes of some of the corpus."""
+    def graphs(self, places: np.ndarray, corpus: Corpus | None = None) -> Tensor:
+        """[G, tokens, H] codes of some of ``corpus`` (default: the model's own)."""
         assert self.encoder is not None
-        on = On(union([self.corpus.parts[i] for i in places]), self.place)
+        parts = (corpus or self.corpus).parts
+        on = On(union([parts[i] for i in places]), self.place)
         codes: Tensor = self.encoder(on, self.settings.tokens)
         return codes
 

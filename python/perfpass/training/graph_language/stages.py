@@ -17,59 +17,65 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from perfpass.devices import device
 from perfpass.errors import ArgumentError
 from perfpass.predictors import graph_text
-from perfpass.predictors.graph_language import Run
 from perfpass.training.comparison.graphs import Graphs
-from perfpass.training.comparison.tasks import Task
+from perfpass.training.comparison.tasks import LANGUAGE_TASK, Task
 from perfpass.training.graph_language import base as bases
-from perfpass.training.graph_language.corpus import Corpus, folder, prepare
+from perfpass.training.graph_language.corpus import Corpus, Unlabelled, folder, name_of, pairs_of, prepare
 from perfpass.training.graph_language.encoder import Encoder, pretrain
 from perfpass.training.graph_language.model import GraphLanguage, answer_text
+from perfpass.training.graph_language.sentences import embeddings
 from perfpass.training.graph_language.settings import Settings
+from perfpass.training.graph_networks.data import task_runs
 
 # Steps of the small language model on texts about graphs.
 LANGUAGE_STEPS = 150
 _TEXTS_OF_STRUCTURE = 600
+_STRUCTURE_LETTERS = 400
 _SUMMARIES = 16
 _SUMMARY_TOKENS = 96
 
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """The rows of a task: ``places`` [N] in the corpus, ``numbers`` [N, S], ``prompts``, ``target`` [N] (logs)."""
+    """The rows of a task: ``places`` [N] in the corpus, ``numbers`` [N, S], ``prompts``, ``target`` [N] (logs).
+
+    ``unlabelled``: the graphs of the stages before prediction.
+    """
 
     corpus: Corpus
+    unlabelled: Unlabelled
     places: np.ndarray
     numbers: np.ndarray
     prompts: list[str]
     target: np.ndarray
 
     @classmethod
-    def of(cls, task: Task, graphs: Graphs) -> Data:
-        """Raises ArgumentError for a task of language models, or rows whose network cannot be traced."""
-        if task.name == "llm":
+    def of(cls, task: Task, graphs: Graphs, unlabelled: Task | None = None) -> Data:
+        """``unlabelled``: whose graphs the stages before prediction see (default: the latency records).
+
+        Raises ArgumentError for a task of language models, or rows whose network cannot be traced.
+        """
+        if task.name == LANGUAGE_TASK:
             raise ArgumentError("the graph + language model is made for vision networks; llm has llm-trees and llm-gnn")
-        pairs = [(k, int(b)) for k, b in zip(task.keys, task.rows.batch, strict=True)]
+        pairs = pairs_of(task)
         corpus = prepare(pairs, graphs)
         place = corpus.place()
         missing = {p[0] for p in pairs if p not in place}
         if missing:
             raise ArgumentError(f"{len(missing)} networks cannot be traced, {min(missing)} is one; use Task.traced")
-        devices = {d: device(d) for d in task.rows.device.unique()}
-        runs = [
-            Run(devices[r.device], int(r.batch), r.precision, r.runtime, r.layout, r.optimizer)
-            for r in task.rows.itertuples()
-        ]
         places = np.array([place[p] for p in pairs])
-        figures = {r: r.figures() for r in dict.fromkeys(runs)}
-        numbers = np.concatenate([corpus.totals[places], np.array([figures[r] for r in runs])], axis=1)
-        asked = task.name.replace("_", " ")
+        numbers = np.concatenate([corpus.totals[places], task_runs(task)], axis=1)
+        training, asked = task.name != "latency", task.name.replace("_", " ")
         prompts = [
-            graph_text.prompt(r.device.id, r.precision, r.runtime, r.layout, r.batch, r.optimizer, asked) for r in runs
-        ]
-        return cls(corpus, places, numbers, prompts, np.log(task.value))
+            graph_text.prompt(
+                *(r.device, r.precision, r.runtime, r.layout, r.batch),
+                training=training, optimizer=r.optimizer, asked=asked,
+            )
+            for r in task.rows.itertuples()
+        ]  # fmt: skip
+        return cls(corpus, Unlabelled(graphs, unlabelled), places, numbers, prompts, np.log(task.value))
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,65 +98,74 @@ def place_of_work() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def language_model(settings: Settings, corpus: Corpus, seed: int) -> bases.Base:
-    """The base model: that of ``settings.base``, or the small one, trained on texts of the corpus once."""
+def language_model(settings: Settings, unlabelled: Unlabelled, seed: int) -> bases.Base:
+    """The base model: that of ``settings.base``, or the small one, trained on texts of the graphs once."""
     if settings.base:
         return bases.load(settings.base)
-    texts = sorted(set(corpus.summaries))
-    name = hashlib.sha256(repr((bases.SMALL, bases.VOCABULARY, LANGUAGE_STEPS, seed, texts)).encode()).hexdigest()[:16]
-    where = folder() / f"language-{name}"
+    name = hashlib.sha256(repr((bases.SMALL, bases.VOCABULARY, LANGUAGE_STEPS, seed, unlabelled.name)).encode())
+    where = folder() / f"language-{name.hexdigest()[:16]}"
     if (where / "config.json").is_file():
         return bases.load(where, own=True)
-    structures = sorted(set(corpus.structures))[:: max(len(corpus.structures) // _TEXTS_OF_STRUCTURE, 1)]
+    corpus = unlabelled.corpus
+    texts = sorted(set(corpus.summaries))
+    places = range(0, len(corpus), max(len(corpus) // _TEXTS_OF_STRUCTURE, 1))
+    structures = sorted({corpus.structure(i)[:_STRUCTURE_LETTERS] for i in places})
     asked = [f"{graph_text.INSTRUCTION} {t}" for t in texts]
-    return bases.train_small([*asked, *(s[:400] for s in structures)], where, LANGUAGE_STEPS, seed)
+    return bases.train_small([*asked, *structures], where, LANGUAGE_STEPS, seed)
 
 
-def encoder_weights(settings: Settings, corpus: Corpus, seed: int, place: str) -> dict[str, Tensor]:
-    """The encoder after masked autoencoding."""
-    parts = (settings.hidden, settings.mask_share, settings.masked_steps, corpus.pairs, seed)
-    file = _file("masked", *parts)
+def encoder_weights(settings: Settings, unlabelled: Unlabelled, seed: int, place: str) -> dict[str, Tensor]:
+    """The encoder after masked autoencoding, or as drawn where the settings leave that out."""
+    steps = settings.masked_steps if settings.masked else 0
+    file = _file("encoder", settings.hidden, settings.mask_share, steps, settings.rate, unlabelled.name, seed)
 
     def train() -> dict[str, Tensor]:
         torch.manual_seed(seed)
-        encoder = Encoder(corpus, settings.hidden).to(place)
-        pretrain(encoder, corpus, settings.masked_steps, settings.mask_share, settings.rate, seed, place)
+        encoder = Encoder(settings.hidden)
+        encoder.scale_to(unlabelled.corpus)
+        encoder.to(place)
+        if steps:
+            pretrain(encoder, unlabelled.corpus, steps, settings.mask_share, settings.rate, seed, place)
         return dict(encoder.state_dict())
 
     return _kept(file, train)
 
 
-def start(settings: Settings, data: Data, seed: int, sentences: np.ndarray | None = None) -> GraphLanguage:
+def start(settings: Settings, data: Data, seed: int) -> GraphLanguage:
     """The network after the pre-training stages that ``settings`` ask for."""
-    place = place_of_work()
-    base = language_model(settings, data.corpus, seed) if settings.has_language_model else None
+    place, seen = place_of_work(), data.unlabelled
+    base = language_model(settings, seen, seed) if settings.needs_base else None
+    sentences = None
+    if settings.representation == "sentence":
+        sentences = embeddings(data.corpus.summaries, settings.sentences, base)
     torch.manual_seed(seed)
     model = GraphLanguage(settings, data.corpus, data.numbers.shape[1], base, sentences).to(place)
-    if model.encoder is not None and settings.masked:
-        model.encoder.load_state_dict(encoder_weights(settings, data.corpus, seed, place))
+    if model.encoder is not None:
+        model.encoder.load_state_dict(encoder_weights(settings, seen, seed, place))
     if settings.summarised and settings.representation == "graph":
         shared = (settings.hidden, settings.tokens, settings.rank, settings.masked, settings.masked_steps)
-        file = _file("summary", *shared, settings.summary_steps, settings.base, data.corpus.pairs, seed)
-        _load(model, _kept(file, lambda: _summarise(model, settings, seed)))
+        steps = (settings.summary_steps, settings.rate, settings.base)
+        file = _file("summary", *shared, *steps, data.numbers.shape[1], seen.name, LANGUAGE_STEPS, seed)
+        _load(model, _kept(file, lambda: _summarise(model, seen.corpus, settings, seed)))
     return model
 
 
-def _summarise(model: GraphLanguage, settings: Settings, seed: int) -> dict[str, Tensor]:
+def _summarise(model: GraphLanguage, corpus: Corpus, settings: Settings, seed: int) -> dict[str, Tensor]:
     """Graph-to-text: the token's projection and LoRA learn to say `summary`; the encoder is frozen."""
     assert model.base is not None and model.encoder is not None
-    corpus, base = model.corpus, model.base
+    base = model.base
     learned = [*model.graph_token.parameters(), *(p for p in model.language.parameters() if p.requires_grad)]
     optimizer, schedule = _optimizer(learned, settings.rate, settings.summary_steps)
     draw = np.random.default_rng(seed)
     instruction = base.encode(graph_text.INSTRUCTION)
-    said = [base.encode(s)[:_SUMMARY_TOKENS] for s in corpus.summaries]
     for _ in range(settings.summary_steps):
         places = np.unique(draw.integers(0, len(corpus), _SUMMARIES))
         with torch.no_grad():
-            codes = model.graphs(places)
-        loss = model.text_loss(model.graph_token(codes), [instruction] * len(places), [said[i] for i in places])
+            codes = model.graphs(places, corpus)
+        said = [base.encode(corpus.summaries[i])[:_SUMMARY_TOKENS] for i in places]
+        loss = model.text_loss(model.graph_token(codes), [instruction] * len(places), said)
         _step(loss, learned, optimizer, schedule)
-    return _learned(model)
+    return {n: v for n, v in _learned(model).items() if n.startswith(("graph_token.", "language."))}
 
 
 def fine_tune(
@@ -216,14 +231,15 @@ class Texts:
     def __init__(self, model: GraphLanguage, data: Data) -> None:
         self._model, self._data = model, data
         self._known: dict[str, list[int]] = {}
+        summaries: Callable[[int], str] = data.corpus.summaries.__getitem__
         kind = model.settings.representation
-        self._about = {"text": data.corpus.summaries, "json": data.corpus.structures}.get(kind)
+        self._about = {"text": summaries, "json": data.corpus.structure}.get(kind)
 
     def __getitem__(self, row: int) -> list[int]:
         prompt = self._encoded(self._data.prompts[row])
         if self._about is None:
             return prompt
-        about = self._encoded(self._about[int(self._data.places[row])])
+        about = self._encoded(self._about(int(self._data.places[row])))
         return [*about[: self._model.settings.most_tokens], *prompt]
 
     def _encoded(self, text: str) -> list[int]:
@@ -233,12 +249,11 @@ class Texts:
         return self._known[text]
 
 
-def trained_on(
-    model: GraphLanguage, data: Data, scale: Scale, rows: np.ndarray, seed: int, sentences: bool = False
-) -> None:
+def trained_on(model: GraphLanguage, data: Data, scale: Scale, rows: np.ndarray, seed: int) -> None:
     """`fine_tune` on all of ``rows``, from disk where it was done before."""
     s = model.settings
-    file = _file("tuned", s.key(), data.corpus.pairs, data.prompts[0], rows.tolist(), seed, sentences)
+    learned_from = hashlib.sha256(data.target[rows].tobytes() + data.numbers[rows].tobytes()).hexdigest()
+    file = _file("tuned", s.key(), name_of(data.corpus.pairs), data.unlabelled.name, learned_from, LANGUAGE_STEPS, seed)
 
     def train() -> dict[str, Tensor]:
         fine_tune(model, data, scale, rows, s.steps, s.rate, seed)

@@ -12,16 +12,16 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from perfpass.records import graph_cache
 from perfpass.training.comparison.graphs import Graphs
 from perfpass.training.comparison.tasks import Split, Task, load
+from perfpass.training.graph_language.corpus import traced
 from perfpass.training.graph_language.methods import GraphLanguageMethod
 from perfpass.training.graph_language.settings import PUBLISHED, Settings
 from perfpass.training.metrics import absolute_percentage_errors, kendall_tau
@@ -59,6 +59,8 @@ ADAPTED: dict[str, dict[str, Any]] = {
     "GNN, no pre-training": {"representation": "network", "masked": False},
 }
 UNSEEN = (("device", "core-i9-10940x"), ("family", "vision_transformer"), ("device", "rtx-4090"))
+# The most telling first, as a study may be stopped.
+_ORDER = ("representation", *(f"{kind} {name}" for kind, name in UNSEEN), "stages", "sizes")
 
 
 def splits_of(task: Task, part: str) -> Iterator[Split]:
@@ -72,7 +74,7 @@ def splits_of(task: Task, part: str) -> Iterator[Split]:
 
 
 def run(
-    journal: Path, parts: list[str], changed: dict[str, Any], published: bool, only: list[str] | None = None
+    journal: Path, parts: Sequence[str], changed: dict[str, Any], published: bool, only: list[str] | None = None
 ) -> None:
     """All that the journal lacks; of the variants those of ``only``, if given."""
     start = PUBLISHED if published else Settings()
@@ -82,7 +84,10 @@ def run(
     known = {(d["variant"], d["split"]) for d in done}
     for part in parts:
         for name, own in PARTS.get(part, ADAPTED).items():
-            method = GraphLanguageMethod(name, replace(start, **{**own, **changed}))
+            settings = replace(start, **{**own, **changed})
+            if settings.representation == "sentence":
+                name = f"{name} by {Path(settings.sentences).name or 'the small language model'}"
+            method = GraphLanguageMethod(name, settings)
             for split in splits_of(task, part):
                 if (name, split.name) in known or (only and name not in only):
                     continue
@@ -90,12 +95,6 @@ def run(
                 with journal.open("a") as file:
                     file.write(json.dumps({"variant": name, "part": part, **found}) + "\n")
                 print(f"{name}; {split.name}: {found['mape_pct']:.1f} %, {found['fit_s']:.0f} s", file=sys.stderr)
-
-
-def traced(task: Task) -> Task:
-    """The rows whose network was traced before; `Task.traced` traces missing ones."""
-    known = [graph_cache.path(*key).is_file() for key in task.keys]
-    return task.subset(np.flatnonzero(known)) if any(known) else task.traced(Graphs())
 
 
 def judged(method: GraphLanguageMethod, task: Task, graphs: Graphs, split: Split) -> dict[str, Any]:
@@ -137,21 +136,23 @@ def table(journal: Path) -> str:
 
 def main() -> None:
     """Run the parts asked for, then print the table."""
-    parts = [*PARTS, *(f"{kind} {name}" for kind, name in UNSEEN)]
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--journal", type=Path, default=Path("build/graph-language.jsonl"))
-    parser.add_argument("--part", action="append", choices=parts, help="default: all")
+    parser.add_argument("--part", action="append", choices=_ORDER, help="default: all")
     parser.add_argument(
         "--base", default="", help="folder of a causal language model; default: a small one trained here"
+    )
+    parser.add_argument(
+        "--sentences", default="", help="folder of a sentence-embedding model; default: the language model itself"
     )
     parser.add_argument("--variant", action="append", help="a variant of these parts, by its name; default: all")
     parser.add_argument("--published", action="store_true", help="the published size of the encoder")
     parser.add_argument("--steps", type=int, help="of the training for prediction")
     arguments = parser.parse_args()
-    changed: dict[str, Any] = {"base": arguments.base}
+    changed: dict[str, Any] = {"base": arguments.base, "sentences": arguments.sentences}
     if arguments.steps:
         changed["steps"] = arguments.steps
-    run(arguments.journal, arguments.part or parts, changed, arguments.published, arguments.variant)
+    run(arguments.journal, arguments.part or _ORDER, changed, arguments.published, arguments.variant)
     print(table(arguments.journal))
 
 
