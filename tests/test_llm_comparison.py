@@ -123,10 +123,14 @@ def test_the_graph_network_beats_a_constant_on_one_model(task):
 
     one = task.subset(np.flatnonzero(task.rows.model == "opt-6.7b"))
     split = stratified(one)[0]
-    fitted = Sage(settings=Settings(hidden=16, steps=120, pairs=8, dropout=0.0)).fit(one, Graphs(), split)
+    settings = Settings(hidden=16, steps=120, adaptation_steps=10, pairs=8, dropout=0.0)
+    fitted = Sage(settings=settings).fit(one, Graphs(), split)
     known = np.concatenate([split.train, split.valid])
     guess = np.exp(np.log(one.value[known]).mean())
     assert errors(fitted, one, known) < 0.5 * np.abs(guess / one.value[known] - 1.0).mean()
+    before = fitted.predict(split.test)
+    assert errors(fitted.adapted(split.test), one, split.test) < errors(fitted, one, split.test)
+    np.testing.assert_array_equal(fitted.predict(split.test), before)
 
 
 def test_what_ships_scores_in_the_core_as_it_was_trained(few, tmp_path):
@@ -175,3 +179,61 @@ def test_methods_of_other_tasks_and_language_models_refuse_each_other(task):
         method("llm-process").fit(vision, Graphs(), next(vision.splits()))
     with pytest.raises(ArgumentError, match="made for vision networks"):
         method("graph-language").fit(task, Graphs(), next(task.splits()))
+
+
+@pytest.mark.parametrize("name", ["llm-trees", "llm-process"])
+def test_a_few_records_of_an_unseen_device_help(few, name):
+    from perfpass.training.comparison.graphs import Graphs
+    from perfpass.training.comparison.methods import method
+
+    split = few.without_device("h100-sxm5-80gb")
+    fitted = method(name).fit(few, Graphs(), split)
+    draw = np.random.default_rng(0).permutation(split.test)
+    adapted = fitted.adapted(draw[:32])
+    assert errors(adapted, few, draw[32:]) < 0.9 * errors(fitted, few, draw[32:])
+
+
+OFFLINE = ["--input-length", "512", "--output-length", "512", "--concurrency", "16"]
+
+
+def test_the_command_line_answers_a_batch_by_trees_and_says_what_they_do_not_know(capsys, examples):
+    import json
+
+    from perfpass.cli import main
+
+    trees = ["llm", "llama-2-7b", "--device", "h100", "--predictor", "llm-trees", *OFFLINE]
+    assert main([*trees, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["provenance"]["predictor"] == "llm-trees" and found["support"]["level"] == "in range"
+    latency, rate = found["latency_s"]["median"], found["output_tokens_per_s"]["median"]
+    assert rate == pytest.approx(16 * 512 / latency)
+    assert main(trees) == 0
+    assert "the whole batch" in capsys.readouterr().out
+    refused = {
+        "leave out --pp": [*trees, "--pp", "2"],
+        "leave out a cost option": [*trees, "--region", "FR"],
+        "answers operator graphs": [*trees[:5], "dippm", *OFFLINE],
+        "allowed are perfpass, dippm, llm-trees": [*trees[:5], "weather", *OFFLINE],
+        "does not fit": ["llm", "llama-2-70b", *trees[2:]],
+        "perfpass llm MODEL --predictor llm-trees": [
+            *("predict", str(examples / "resnet50.onnx"), "--device", "a100", "--predictor", "llm-trees")
+        ],
+    }
+    for message, arguments in refused.items():
+        assert main(arguments) != 0
+        assert message in capsys.readouterr().err
+
+
+def test_only_what_ships_is_trained_by_name(capsys):
+    from perfpass.cli import main
+
+    refused = {
+        "what ships is llm-trees": ["--predictor", "llm-gnn"],
+        "no sizes of the published trees": ["--predictor", "llm-trees", "--published"],
+        "what ships is graph-language": ["--predictor", "graph-language-json"],
+        "no other predictor stands on one": ["--predictor", "llm-trees", "--base", "folder"],
+        "belong to --predictor": ["--base", "folder"],
+    }
+    for message, arguments in refused.items():
+        assert main(["train", *arguments]) != 0
+        assert message in capsys.readouterr().err

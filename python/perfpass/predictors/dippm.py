@@ -124,7 +124,7 @@ def answer(found: Prediction, graph: OpGraph, device: Device) -> Prediction:
         said["peak_memory_bytes"] = predictor.interval("memory", memory, "outside", "byte")
         reasons.append(f"DIPPM learned memory from {', '.join(predictor.tasks['memory']['networks'])} alone")
         ours = ["energy", "power"]
-    said["energy_j"] = _energy(found.power_w, latency_ms)
+    said["energy_j"] = energy_of(found.power_w, latency_ms)
     reasons.append(f"not said by DIPPM but by perfpass: {', '.join(ours)}, breakdown")
     level = support.level if found.support.level != "outside" else "outside"
     answered = replace(found, **said)
@@ -132,7 +132,7 @@ def answer(found: Prediction, graph: OpGraph, device: Device) -> Prediction:
         answered,
         mig=_mig(answered, device),
         support=Support(level, (*reasons, *found.support.reasons)),
-        breakdown=_scaled(found.breakdown, latency / found.latency_ms.median),
+        breakdown=stretched(found.breakdown, latency / found.latency_ms.median),
         provenance={
             **found.provenance,
             "predictor": "dippm",
@@ -143,7 +143,7 @@ def answer(found: Prediction, graph: OpGraph, device: Device) -> Prediction:
     )
 
 
-def _energy(power: Interval, latency: Interval) -> Interval:
+def energy_of(power: Interval, latency: Interval) -> Interval:
     """Joules = watts x seconds; the errors of the two are taken as independent."""
     median = power.median * latency.median * 1e-3
 
@@ -169,8 +169,8 @@ def _mig(found: Prediction, device: Device) -> MigHint:
     return MigHint(profile, instances, f"DIPPM's rule: {memory / 2**30:.2f} GiB is below the {profile} profile's size")
 
 
-def _scaled(breakdown: dict[str, Any], factor: float) -> dict[str, Any]:
-    """Our breakdown of the time, stretched to the time that DIPPM says."""
+def stretched(breakdown: dict[str, Any], factor: float) -> dict[str, Any]:
+    """Our breakdown of the time, stretched to the time that another predictor says."""
     times: dict[str, Any] = {
         key: {name: value * factor for name, value in breakdown[key].items()}
         for key in ("latency_ms", "phase_ms")

@@ -9,7 +9,7 @@ another base (`--base`) needs torch, transformers and that base when it predicts
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,9 +18,10 @@ import numpy as np
 
 from perfpass.errors import ArtefactError, UnsupportedError
 from perfpass.features import extract, names
-from perfpass.prediction import Interval
+from perfpass.prediction import Interval, Support
 from perfpass.predictors import artefacts, graph_text
 from perfpass.predictors.bpe import Tokenizer
+from perfpass.predictors.dippm import WIDENING, energy_of, stretched
 from perfpass.predictors.graph_classes import Classes, classes
 from perfpass.predictors.run_features import RUN_FEATURES, run_features
 from perfpass.predictors.small_llama import Shape, last_hidden
@@ -29,6 +30,7 @@ from perfpass.predictors.weights import unpack
 if TYPE_CHECKING:
     from perfpass.devices import Device
     from perfpass.graph import OpGraph
+    from perfpass.prediction import Prediction
 
 # Layers of the encoder, so rounds of refinement.
 ROUNDS = 5
@@ -80,9 +82,8 @@ def described(graph: OpGraph) -> tuple[Classes, np.ndarray]:
 
 def embed(weights: Mapping[str, np.ndarray], graph: Classes) -> np.ndarray:
     """[G, H] the mean of the encoder's last layer over the nodes of each graph; ``graph`` of `ROUNDS` rounds."""
-    at = operator_column()
     numbers = (graph.nodes - weights["encoder.centre"]) / weights["encoder.spread"]
-    number = graph.nodes[:, at].astype(np.int64)
+    number = graph.nodes[:, operator_column()].astype(np.int64)
     h = numbers @ weights["encoder.read.weight"].T + weights["encoder.read.bias"]
     h = h + weights["encoder.operator.weight"][number]
     for layer in range(ROUNDS):
@@ -132,11 +133,25 @@ class GraphLanguagePredictor:
         return GraphLanguagePredictor()
 
     def predict(self, graph: OpGraph, run: Run) -> Interval:
-        """Latency in ms of ``graph``, counted at the run's batch size."""
+        """Latency in ms of ``graph``, counted at the run's batch size; wider where no record stands behind it."""
         part, totals = described(graph)
         value = float(self.log_latency(embed(self._weights, part), totals[None], [run])[0])
-        low, high = self._bounds
+        low, high = (bound * WIDENING[self.support(run).level] for bound in self._bounds)
         return Interval(float(np.exp(value)), float(np.exp(value + low)), float(np.exp(value + high)), "ms")
+
+    def support(self, run: Run) -> Support:
+        """How far the records that it learned from stand behind a run."""
+        measured = self.manifest["measured"]
+        if run.device.id not in {row[0] for row in measured}:
+            return Support("outside", (f"graph-language learned nothing on {run.device.id}",))
+        same = [row for row in measured if row[:4] == [run.device.id, run.precision, run.runtime, run.layout]]
+        if not same:
+            software = f"{run.precision}, {run.runtime}, {run.layout}"
+            return Support("outside", (f"graph-language learned nothing in {software} on {run.device.id}",))
+        low, high = same[0][4:]
+        if not low <= run.batch <= high:
+            return Support("near", (f"batch {run.batch}; graph-language learned from {low} to {high} there",))
+        return Support("in range")
 
     def log_latency(self, embedding: np.ndarray, totals: np.ndarray, runs: list[Run]) -> np.ndarray:
         """[R] log of milliseconds, from the embeddings [R, H] and totals [R, TOTALS] of the runs' graphs."""
@@ -157,7 +172,7 @@ class GraphLanguagePredictor:
         for length in sorted({len(t) for t in tokens}):
             rows = [i for i, t in enumerate(tokens) if len(t) == length]
             words = w["language.embed_tokens.weight"][np.array([tokens[i] for i in rows], dtype=np.int64)]
-            read = np.concatenate([graph[rows, None], run[rows, None], words], axis=1)
+            read = np.concatenate([words, graph[rows, None], run[rows, None]], axis=1)
             language = {n.removeprefix("language."): v for n, v in w.items() if n.startswith("language.")}
             state = last_hidden(self._shape, language, read)
             out[rows] = (state @ w["head.weight"].T + w["head.bias"])[:, 0]
@@ -174,3 +189,36 @@ def _with_base(artefact: artefacts.Artefact, manifest: dict[str, Any]) -> Any:
             f"to predict ({error}); install them, or take the shipped artefact, which needs NumPy alone"
         ) from error
     return scorer(artefact)
+
+
+def answer(found: Prediction, graph: OpGraph, device: Device) -> Prediction:
+    """``found`` with the latency of inference that graph-language says. Raises UnsupportedError for training."""
+    w = found.workload
+    if w["mode"] != "inference":
+        raise UnsupportedError(
+            "graph-language answers the latency of inference; for training steps take `--predictor dippm` or none"
+        )
+    predictor = GraphLanguagePredictor.load()
+    run = Run(device, w["batch"], w["precision"], w["runtime"], w["layout"])
+    latency, support = predictor.predict(graph, run), predictor.support(run)
+    reasons = [*support.reasons, "not said by graph-language but by perfpass: peak memory, energy, power, breakdown"]
+    processes = w.get("processes", 1)
+    if processes > 1:
+        reasons.append("graph-language knows of no other processes on the device: its latency is that of one alone")
+    return replace(
+        found,
+        latency_ms=latency,
+        throughput_per_s=latency.inverse(w["batch"] * processes * 1e3, "1/s"),
+        energy_j=energy_of(found.power_w, latency),
+        support=Support(
+            support.level if found.support.level != "outside" else "outside", (*reasons, *found.support.reasons)
+        ),
+        breakdown=stretched(found.breakdown, latency.median / found.latency_ms.median),
+        provenance={
+            **found.provenance,
+            "predictor": "graph-language",
+            "corpus": predictor.manifest["corpus"]["name"],
+            "corpus_rows": predictor.manifest["corpus"]["rows"],
+            "beside": found.provenance["predictor"],
+        },
+    )

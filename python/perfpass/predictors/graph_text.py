@@ -62,7 +62,9 @@ def structure(graph: OpGraph, member: np.ndarray, edge_index: np.ndarray) -> str
         nodes.append([graph.op_name(node), int(count[c]), shape])
     producer, consumer = edge_index
     kept = example[member[consumer]] == consumer
-    edges = {(int(place[member[s]]), int(place[member[t]])) for s, t in zip(producer[kept], consumer[kept], strict=True)}
+    edges = {
+        (int(place[member[s]]), int(place[member[t]])) for s, t in zip(producer[kept], consumer[kept], strict=True)
+    }
     return json.dumps({"operators": nodes, "edges": sorted(edges)}, separators=(",", ":"))
 
 

@@ -9,15 +9,21 @@ from __future__ import annotations
 
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfpass.errors import ArtefactError
+from perfpass.errors import ArtefactError, UnsupportedError
 from perfpass.features import llm_table
 from perfpass.prediction import Interval, Support
 from perfpass.predictors import artefacts
+from perfpass.predictors.generation import Offline, check_fits, costs_of
 from perfpass.predictors.generation_features import RUNTIMES, Batch
+
+if TYPE_CHECKING:
+    from perfpass.devices import Device
+    from perfpass.graph import OpGraph
+    from perfpass.prediction import Prediction
 
 # What follows the table's columns.
 RUN_COLUMNS = (*(f"runtime {r}" for r in RUNTIMES), "second stack")
@@ -96,3 +102,20 @@ class LlmTreesPredictor:
         return Interval(median, median * float(np.exp(low)), median * float(np.exp(high)), "s"), Support(
             level, tuple(reasons)
         )
+
+
+def offline(batch: Batch) -> Offline:
+    """What the shipped trees say of a batch. Raises ArgumentError where the weights do not fit into memory."""
+    check_fits(batch)
+    predictor = LlmTreesPredictor.load()
+    latency, support = predictor.predict(batch)
+    provenance = {"kind": "learned", "predictor": "llm-trees", "corpus": predictor.manifest["corpus"]}
+    return costs_of(batch, latency, support, provenance)
+
+
+def answer(found: Prediction, graph: OpGraph, device: Device) -> Prediction:
+    """Nothing: trees read a configuration. Raises UnsupportedError, which says where they answer."""
+    raise UnsupportedError(
+        "llm-trees answers offline generation by a language model from its configuration, not an operator graph: "
+        "`perfpass llm MODEL --predictor llm-trees --input-length N --output-length N --concurrency N`"
+    )

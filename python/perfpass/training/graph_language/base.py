@@ -133,7 +133,7 @@ def train_small(texts: Sequence[str], folder: Path, steps: int, seed: int = 0) -
         optimizer.step()
         schedule.step()
         if (step + 1) % 100 == 0:
-            print(f"language model: step {step + 1} of {steps}, loss {float(loss):.2f}", file=sys.stderr)
+            print(f"language model: step {step + 1} of {steps}, loss {float(loss.detach()):.2f}", file=sys.stderr)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         model.save_pretrained(scratch, safe_serialization=True)
@@ -199,7 +199,7 @@ def scorer(artefact: Any) -> Any:
             run = inner @ w["run_token.2.weight"].T + w["run_token.2.bias"]
             for row, text in enumerate(prompts):
                 ids = torch.tensor(base.encode(text))
-                given = torch.cat([graph[row, None], run[row, None], words(ids)])[None]
+                given = torch.cat([words(ids), graph[row, None], run[row, None]])[None]
                 state = read(inputs_embeds=given, use_cache=False).last_hidden_state[:, -1]
                 out.append(float((state @ w["head.weight"].T + w["head.bias"])[0, 0]))
         return np.array(out)

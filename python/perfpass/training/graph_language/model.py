@@ -72,7 +72,7 @@ class GraphLanguage(nn.Module):
         codes: Tensor = self.encoder(on, self.settings.tokens)
         return codes
 
-    def prefix(self, places: np.ndarray, numbers: Tensor) -> Tensor:
+    def soft(self, places: np.ndarray, numbers: Tensor) -> Tensor:
         """[R, K, width] the soft tokens of rows: graph, then run."""
         parts = []
         if self.settings.representation == "graph":
@@ -82,14 +82,30 @@ class GraphLanguage(nn.Module):
             parts.append(self.run_token(numbers)[:, None])
         return torch.cat(parts, dim=1) if parts else numbers.new_zeros((len(numbers), 0, self.head.in_features))
 
-    def states(self, prefix: Tensor, texts: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-        """Hidden states [R, T, width] of prefix and texts, padded behind and unseen by what is before; lengths."""
-        lengths = torch.tensor([len(t) for t in texts], device=self.place)
-        ids = torch.zeros((len(texts), int(lengths.max())), dtype=torch.int64)
+    def states(
+        self, before: Sequence[Sequence[int]], soft: Tensor, after: Sequence[Sequence[int]]
+    ) -> tuple[Tensor, Tensor]:
+        """Hidden states [R, T, width] of words, soft tokens [R, K, width] and words, and lengths [R].
+
+        Shorter rows are padded behind, where what is before does not look.
+        """
+        first, last = self._ids(before), self._ids(after)
+        parts = torch.cat([self.words(first), soft, self.words(last)], dim=1)
+        starts, kept = torch.tensor([len(b) for b in before]), soft.shape[1]
+        lengths = starts + kept + torch.tensor([len(a) for a in after])
+        # What stands at each place: a row's words, then what follows behind the longest row's words.
+        at = torch.arange(int(lengths.max())).expand(len(before), -1)
+        at = torch.where(at < starts[:, None], at, at + (first.shape[1] - starts)[:, None]).clamp(
+            max=parts.shape[1] - 1
+        )
+        given = parts.gather(1, at.to(self.place)[:, :, None].expand(-1, -1, parts.shape[2]))
+        return self.read(inputs_embeds=given, use_cache=False).last_hidden_state, lengths.to(self.place)
+
+    def _ids(self, texts: Sequence[Sequence[int]]) -> Tensor:
+        ids = torch.zeros((len(texts), max(map(len, texts))), dtype=torch.int64)
         for row, text in enumerate(texts):
-            ids[row, : len(text)] = torch.tensor(text)
-        given = torch.cat([prefix, self.words(ids.to(self.place))], dim=1)
-        return self.read(inputs_embeds=given, use_cache=False).last_hidden_state, lengths + prefix.shape[1]
+            ids[row, : len(text)] = torch.tensor(text, dtype=torch.int64)
+        return ids.to(self.place)
 
     def forward(self, places: np.ndarray, numbers: Tensor, texts: Sequence[Sequence[int]]) -> Tensor:
         """[R] scaled log latencies, from the head on the last hidden state, or of the baselines without language."""
@@ -101,35 +117,40 @@ class GraphLanguage(nn.Module):
                 code = self.sentences[torch.as_tensor(distinct)].to(self.place)
             out: Tensor = self.dense(torch.cat([code[torch.as_tensor(member, device=self.place)], numbers], dim=1))
             return out[:, 0]
-        hidden, lengths = self.states(self.prefix(places, numbers), texts)
+        hidden, lengths = self.states(texts, self.soft(places, numbers), [()] * len(texts))
         last = hidden[torch.arange(len(texts), device=self.place), lengths - 1]
         out = self.head(last)
         return out[:, 0]
 
-    def text_loss(self, prefix: Tensor, asked: Sequence[Sequence[int]], said: Sequence[Sequence[int]]) -> Tensor:
-        """Cross-entropy of the answers ``said`` after prefix and question."""
-        whole = [[*a, *s] for a, s in zip(asked, said, strict=True)]
-        hidden, _ = self.states(prefix, whole)
+    def text_loss(
+        self,
+        before: Sequence[Sequence[int]],
+        soft: Tensor,
+        asked: Sequence[Sequence[int]],
+        said: Sequence[Sequence[int]],
+    ) -> Tensor:
+        """Cross-entropy of the answers ``said`` after words, soft tokens and the question ``asked``."""
+        hidden, _ = self.states(before, soft, [[*a, *s] for a, s in zip(asked, said, strict=True)])
         rows, places, wanted = [], [], []
-        for row, (a, s) in enumerate(zip(asked, said, strict=True)):
+        for row, (b, a, s) in enumerate(zip(before, asked, said, strict=True)):
             for i, token in enumerate(s):
                 rows.append(row)
-                places.append(prefix.shape[1] + len(a) + i - 1)
+                places.append(len(b) + soft.shape[1] + len(a) + i - 1)
                 wanted.append(token)
         logits = self.language.get_base_model().lm_head(hidden[torch.tensor(rows), torch.tensor(places)])
         return nn.functional.cross_entropy(logits, torch.tensor(wanted, device=self.place))
 
     @torch.no_grad()
-    def say(self, prefix: Tensor, asked: Sequence[Sequence[int]]) -> np.ndarray:
+    def say(self, before: Sequence[Sequence[int]], soft: Tensor) -> np.ndarray:
         """[R] natural logs of ms, generated greedily; only letters of a power and digits are let through."""
         assert self.base is not None
         letters = [self.base.encode(chr(ord("a") + i))[0] for i in range(9)]
         digits = [self.base.encode(str(i))[0] for i in range(10)]
-        texts = [list(a) for a in asked]
+        texts: list[list[int]] = [[] for _ in before]
         found = np.zeros((len(texts), 4), dtype=np.int64)
         for step in range(4):
             allowed = letters if step == 0 else digits[1:] if step == 1 else digits
-            hidden, lengths = self.states(prefix, texts)
+            hidden, lengths = self.states(before, soft, texts)
             last = hidden[torch.arange(len(texts)), lengths - 1]
             logits = self.language.get_base_model().lm_head(last)[:, allowed]
             found[:, step] = logits.argmax(dim=1).cpu().numpy()

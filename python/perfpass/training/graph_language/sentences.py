@@ -24,16 +24,11 @@ def embeddings(texts: Sequence[str], folder: str, base: bases.Base | None) -> np
     """[len(texts), D] of unit length. Raises as `base.checked`, and UnsupportedError where nothing can embed."""
     distinct = sorted(set(texts))
     if folder:
-        model, tokenizer = _model(Path(folder))
+        found = _embedded(*_model(Path(folder)), distinct)
     elif base is not None:
-        model, tokenizer = bases.backbone(base.model), base.tokenizer
+        found = _embedded(bases.backbone(base.model), base.tokenizer, [t.lower() if base.own else t for t in distinct])
     else:
         raise UnsupportedError("sentence embeddings need the folder of a model; give one")
-    if base is not None and not folder and base.own:
-        distinct_given = [t.lower() for t in distinct]
-    else:
-        distinct_given = distinct
-    found = _embedded(model.eval(), tokenizer, distinct_given)
     place = {t: i for i, t in enumerate(distinct)}
     return found[[place[t] for t in texts]]
 
@@ -47,10 +42,13 @@ def _model(place: Path) -> tuple[Any, Any]:
         tokenizer = transformers.AutoTokenizer.from_pretrained(place, **options)
         return transformers.AutoModel.from_pretrained(place, use_safetensors=True, **options), tokenizer
     except bases.LOADING_ERRORS as error:
-        raise UnsupportedError(f"{place}: transformers cannot load a model from it: {bases.first_line(error)}") from error
+        raise UnsupportedError(
+            f"{place}: transformers cannot load a model from it: {bases.first_line(error)}"
+        ) from error
 
 
 def _embedded(model: Any, tokenizer: Any, texts: list[str]) -> np.ndarray:
+    model.eval()
     out: np.ndarray | None = None
     # Texts of about equal length together: padding is work.
     order = np.argsort([len(t) for t in texts], kind="stable")

@@ -7,7 +7,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 
-# What stands in the place of the graph, before the run's words.
+# What stands in the place of the graph, beside the run's words.
 REPRESENTATIONS = ("graph", "text", "json", "none", "network", "sentence")
 
 
@@ -41,8 +41,8 @@ class Settings:
     steps: int = 220
     adaptation_steps: int = 40
     networks: int = 10
-    rows: int = 3
-    rate: float = 3e-3
+    rows: int = 4
+    rate: float = 6e-3
 
     @property
     def has_language_model(self) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from perfpass.errors import UnsupportedError
 from perfpass.features import names
 from perfpass.predictors import artefacts
 from perfpass.predictors.graph_language import node_columns
@@ -30,6 +31,7 @@ _JUDGED = 1500
 
 
 def train(
+    name: str,
     records: str | None = None,
     output: str | None = None,
     *,
@@ -43,8 +45,10 @@ def train(
 
     ``base``: the folder of a causal language model in the place of the small one; what is written then needs that
     folder, torch, transformers and peft to predict. ``published``: the published size of the encoder. Bounds are
-    quantiles of the errors on architectures held out.
+    quantiles of the errors on architectures held out. An interrupted run goes on from the stages that it finished.
     """
+    if name != "graph-language":
+        raise UnsupportedError(f"{name} is a variant for comparison; what ships is graph-language")
     settings = replace(PUBLISHED if published else Settings(), base=base, steps=steps)
     task = traced(load("latency", records))
     return write(task, Graphs(), settings, Path(output) if output else None, seed=seed, quiet=quiet)
@@ -70,7 +74,8 @@ def write(
         "median_pct": round(float(np.median(percentage)), 1),
     }
     manifest["corpus"] = {"name": "timm and pytorch-gpu-benchmark, inference", "rows": len(split.train)}
-    manifest["measured"] = sorted(set(task.rows.device.iloc[split.train]))
+    ran = task.rows.iloc[split.train].groupby(["device", "precision", "runtime", "layout"]).batch.agg(["min", "max"])
+    manifest["measured"] = [[*how, int(low), int(high)] for how, low, high in ran.itertuples(name=None)]
     place = output or artefacts.shipped("graph-language")
     artefacts.write(place, manifest, files)
     if not quiet:

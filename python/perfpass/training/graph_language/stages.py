@@ -29,6 +29,8 @@ from perfpass.training.graph_language.sentences import embeddings
 from perfpass.training.graph_language.settings import Settings
 from perfpass.training.graph_networks.data import task_runs
 
+# Of the program that makes stages: those of another are not read.
+VERSION = 3
 # Steps of the small language model on texts about graphs.
 LANGUAGE_STEPS = 150
 _TEXTS_OF_STRUCTURE = 600
@@ -163,7 +165,8 @@ def _summarise(model: GraphLanguage, corpus: Corpus, settings: Settings, seed: i
         with torch.no_grad():
             codes = model.graphs(places, corpus)
         said = [base.encode(corpus.summaries[i])[:_SUMMARY_TOKENS] for i in places]
-        loss = model.text_loss(model.graph_token(codes), [instruction] * len(places), said)
+        count = len(places)
+        loss = model.text_loss([()] * count, model.graph_token(codes), [instruction] * count, said)
         _step(loss, learned, optimizer, schedule)
     return {n: v for n, v in _learned(model).items() if n.startswith(("graph_token.", "language."))}
 
@@ -195,7 +198,8 @@ def _prediction_loss(model: GraphLanguage, data: Data, scale: Scale, texts: Text
     if model.settings.answer == "text":
         assert model.base is not None
         said = [model.base.encode(answer_text(v)) for v in data.target[rows]]
-        return model.text_loss(model.prefix(data.places[rows], numbers), [texts[r] for r in rows], said)
+        before = [texts[r] for r in rows]
+        return model.text_loss(before, model.soft(data.places[rows], numbers), [()] * len(before), said)
     wanted = torch.tensor((data.target[rows] - scale.target[0]) / scale.target[1], dtype=torch.float32)
     given = [texts[r] for r in rows] if model.language is not None else []
     return nn.functional.huber_loss(model(data.places[rows], numbers, given), wanted.to(model.place))
@@ -211,7 +215,7 @@ def predict(model: GraphLanguage, data: Data, scale: Scale, rows: np.ndarray) ->
         chosen = rows[part]
         numbers = scaled_numbers(data, scale, chosen, model.place)
         if model.settings.answer == "text":
-            out[part] = model.say(model.prefix(data.places[chosen], numbers), [texts[r] for r in chosen])
+            out[part] = model.say([texts[r] for r in chosen], model.soft(data.places[chosen], numbers))
             continue
         given = [texts[r] for r in chosen] if model.language is not None else []
         scaled = model(data.places[chosen], numbers, given).cpu().numpy()
@@ -295,7 +299,7 @@ def _load(model: GraphLanguage, weights: dict[str, Tensor]) -> None:
 
 
 def _file(stage: str, *parts: object) -> Path:
-    return folder() / f"{stage}-{hashlib.sha256(repr(parts).encode()).hexdigest()[:16]}.safetensors"
+    return folder() / f"{stage}-{hashlib.sha256(repr((VERSION, *parts)).encode()).hexdigest()[:16]}.safetensors"
 
 
 def _kept(file: Path, train: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from perfpass.errors import ArgumentError
+from perfpass.errors import ArgumentError, UnsupportedError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def method(name: str) -> Any:
@@ -24,8 +27,14 @@ def method(name: str) -> Any:
     raise ArgumentError(f"unknown predictor {name!r}; allowed are llm-trees, llm-gnn, llm-process")
 
 
-def train(*given: Any, **options: Any) -> Any:
-    """The trees that ship, as `ship.train`."""
+def train(
+    name: str, records: str | None = None, output: str | None = None, *, seed: int = 0, published: bool = False
+) -> Path:
+    """The trees that ship, as `ship.train`. Raises UnsupportedError for the other methods, ArgumentError for sizes."""
     from perfpass.training.llm import ship
 
-    return ship.train(*given, **options)
+    if name != "llm-trees":
+        raise UnsupportedError(f"{name} is trained within `perfpass evaluate` alone; what ships is llm-trees")
+    if published:
+        raise ArgumentError("--published: no sizes of the published trees are known; leave it out for llm-trees")
+    return ship.train(records, output, seed=seed)

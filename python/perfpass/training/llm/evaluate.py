@@ -192,8 +192,8 @@ def _on_whole_graphs(network: Any, keys: list[Any], timed: Callable[..., float])
     for model, tokens, batch in keys:
         for source in ("llm-prefill", "llm-decode"):
             found = extract(network.runs.graphs.at((source, model, tokens), batch))
-            totals = gnn._described[source, model, tokens, batch][1]
-            gnn._described[source, model, tokens, batch] = whole(found.nodes[:, kept], found.edge_index, gnn.LAYERS), totals
+            full = whole(found.nodes[:, kept], found.edge_index, gnn.LAYERS)
+            gnn._described[source, model, tokens, batch] = full, gnn._described[source, model, tokens, batch][1]
     return timed(lambda r: network.predict(np.array([r])))
 
 
