@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from dataclasses import replace
 
@@ -314,3 +315,48 @@ def test_a_damaged_artefact_is_one_typed_error(fitted, tmp_path):
         artefacts.write(tmp_path / name, {**manifest, "bounds": [-0.5, 0.5]}, {**files, "weights.safetensors": content})
         with pytest.raises(ArtefactError):
             GraphLanguagePredictor(tmp_path / name)
+
+
+def test_the_published_encoder_is_one_option_and_learns(fitted):
+    from perfpass.training.graph_language.encoder import Encoder, pretrain
+    from perfpass.training.graph_language.settings import PUBLISHED
+
+    assert PUBLISHED.hidden == 1024 and ROUNDS == 5
+    corpus = fitted.data.corpus
+    few = replace(corpus, pairs=corpus.pairs[:2], parts=corpus.parts[:2])
+    torch.manual_seed(0)
+    encoder = Encoder(PUBLISHED.hidden)
+    encoder.scale_to(few)
+    before = encoder.layers[0].gin.lins[0].weight.detach().clone()
+    assert np.isfinite(pretrain(encoder, few, 1, PUBLISHED.mask_share, 1e-3, 0, "cpu"))
+    assert not torch.equal(encoder.layers[0].gin.lins[0].weight, before)
+
+
+def test_what_ships_answers_inference_and_leaves_the_rest_to_ours(examples):
+    import perfpass
+
+    resnet = load_graph(examples / "resnet50.onnx")
+    how = {"batch": 1, "precision": "amp"}
+    ours = perfpass.predict(resnet, "rtx-4090", **how)
+    found = perfpass.predict(resnet, "rtx-4090", predictor="graph-language", **how)
+    assert ours.latency_ms.median / 4 < found.latency_ms.median < ours.latency_ms.median * 4
+    assert found.peak_memory_bytes == ours.peak_memory_bytes and found.power_w == ours.power_w
+    assert found.throughput_per_s.median == pytest.approx(1e3 / found.latency_ms.median)
+    assert found.provenance["predictor"] == "graph-language"
+    assert any("not said by graph-language but by perfpass" in reason for reason in found.support.reasons)
+    unseen = perfpass.predict(resnet, "h100-sxm5-80gb", predictor="graph-language", **how)
+    assert unseen.support.level == "outside"
+    assert unseen.latency_ms.high / unseen.latency_ms.low > found.latency_ms.high / found.latency_ms.low
+    with pytest.raises(UnsupportedError, match="latency of inference"):
+        perfpass.predict(resnet, "rtx-4090", mode="training", predictor="graph-language")
+
+
+def test_what_ships_is_small_and_needs_no_torch_to_predict(examples):
+    assert sum(path.stat().st_size for path in artefacts.shipped("graph-language").iterdir()) < 1.5e6
+    program = (
+        "import sys, perfpass; "
+        f"perfpass.predict({str(examples / 'resnet50.onnx')!r}, 'rtx-4090', predictor='graph-language'); "
+        "print(sorted({'torch', 'transformers', 'peft', 'tokenizers'} & set(sys.modules)))"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "[]"

@@ -113,7 +113,8 @@ def train_small(texts: Sequence[str], folder: Path, steps: int, seed: int = 0) -
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.eos_token_id,
     )
-    model = transformers.LlamaForCausalLM(config)
+    place = "cuda" if torch.cuda.is_available() else "cpu"
+    model = transformers.LlamaForCausalLM(config).to(place)
     end = tokenizer.eos_token_id
     encoded = [[*tokenizer(t.lower(), add_special_tokens=False)["input_ids"], end] for t in texts]
     optimizer = torch.optim.AdamW(model.parameters(), lr=4e-3)
@@ -125,7 +126,7 @@ def train_small(texts: Sequence[str], folder: Path, steps: int, seed: int = 0) -
             start = int(draw.integers(0, max(len(encoded[i]) - _TEXT_TOKENS, 0) + 1))
             part = encoded[i][start : start + _TEXT_TOKENS]
             ids[row, : len(part)] = part
-        given = torch.from_numpy(ids)
+        given = torch.from_numpy(ids).to(place)
         loss = model(input_ids=given, labels=torch.where(given == end, -100, given)).loss
         optimizer.zero_grad()
         loss.backward()

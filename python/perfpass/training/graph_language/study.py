@@ -122,12 +122,17 @@ def judged(method: GraphLanguageMethod, task: Task, graphs: Graphs, split: Split
     }
 
 
-def table(journal: Path) -> str:
-    """The journal as Markdown."""
+def results(journal: Path) -> list[dict[str, Any]]:
+    """What the journal holds, rounded."""
+    lines = [json.loads(line) for line in journal.read_text(encoding="utf-8").splitlines()]
+    return [{k: float(f"{v:.4g}") if isinstance(v, float) else v for k, v in line.items()} for line in lines]
+
+
+def table(found: list[dict[str, Any]]) -> str:
+    """Results as Markdown."""
     lines = ["| part | variant | split | rows | MAPE % | median % | within 10 % | tau | fit s | ms a row |"]
     lines.append("|---|---|---|---:|---:|---:|---:|---:|---:|---:|")
-    for line in journal.read_text().splitlines():
-        d = json.loads(line)
+    for d in found:
         figures = f"{d['mape_pct']:.1f} | {d['median_pct']:.1f} | {d['acc10_pct']:.0f} | {d['tau']:.2f}"
         name = f"| {d['part']} | {d['variant']} | {d['split']} | {d['rows']} | "
         lines.append(f"{name}{figures} | {d['fit_s']:.0f} | {d['row_ms']:.1f} |")
@@ -148,12 +153,23 @@ def main() -> None:
     parser.add_argument("--variant", action="append", help="a variant of these parts, by its name; default: all")
     parser.add_argument("--published", action="store_true", help="the published size of the encoder")
     parser.add_argument("--steps", type=int, help="of the training for prediction")
+    parser.add_argument("-o", "--output", type=Path, help="a JSON file of the results")
     arguments = parser.parse_args()
     changed: dict[str, Any] = {"base": arguments.base, "sentences": arguments.sentences}
     if arguments.steps:
         changed["steps"] = arguments.steps
     run(arguments.journal, arguments.part or _ORDER, changed, arguments.published, arguments.variant)
-    print(table(arguments.journal))
+    found = results(arguments.journal)
+    print(table(found))
+    if arguments.output:
+        written = {
+            "task": "latency",
+            "steps": arguments.steps or Settings().steps,
+            "published": arguments.published,
+            "results": found,
+        }
+        arguments.output.parent.mkdir(parents=True, exist_ok=True)
+        arguments.output.write_text(json.dumps(written, indent=1, allow_nan=False) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ import numpy as np
 
 from perfpass.predictors import llm_trees
 from perfpass.training.comparison.graphs import Graphs
-from perfpass.training.comparison.tasks import Split, Task, load
+from perfpass.training.comparison.tasks import LANGUAGE_TASK, Split, Task, load
 from perfpass.training.llm.gnn import Sage, Settings
 from perfpass.training.llm.ours import Process
 from perfpass.training.llm.trees import Trees
@@ -26,6 +26,7 @@ from perfpass.training.metrics import absolute_percentage_errors, kendall_tau
 
 _VALID = 0.1
 _MODEL_FOLDS = 5
+_MEASURES = ("mape_pct", "median_pct", "acc10_pct", "rmse_s", "tau", "fit_s", "parameters")
 _FOLDS = {"stratified": 5, "model": _MODEL_FOLDS, "device": 7}
 # Columns that a variant of the ablation sees besides the workload.
 ABLATION: dict[str, tuple[str, ...]] = {
@@ -197,25 +198,34 @@ def _on_whole_graphs(network: Any, keys: list[Any], timed: Callable[..., float])
     return timed(lambda r: network.predict(np.array([r])))
 
 
-def summary(done: list[dict[str, Any]]) -> str:
-    """The journal as a Markdown table: mean over folds, weighted by rows."""
-    kinds = ("stratified", "model", "device")
-    lines = ["| variant | " + " | ".join(f"{k}: MAPE, median, acc(10 %), tau" for k in kinds) + " |"]
-    lines.append("|---|" + "---|" * len(kinds))
+def means(done: list[dict[str, Any]]) -> dict[str, dict[str, dict[str, float]]]:
+    """By variant and kind of split: errors, seconds and numbers learned, as means over folds weighted by rows."""
+    out: dict[str, dict[str, dict[str, float]]] = {}
     for name in dict.fromkeys(d["variant"] for d in done):
-        cells = []
-        for kind in kinds:
+        for kind in _FOLDS:
             found = [d for d in done if d["variant"] == name and d["kind"] == kind]
             if not found:
+                continue
+            weight = [d["rows"] for d in found]
+            mean = {key: float(np.average([d[key] for d in found], weights=weight)) for key in _MEASURES}
+            rounded = {key: float(f"{value:.4g}") for key, value in mean.items()}
+            out.setdefault(name, {})[kind] = {"folds": len(found), "rows": sum(weight), **rounded}
+    return out
+
+
+def summary(done: list[dict[str, Any]]) -> str:
+    """The journal as a Markdown table."""
+    lines = ["| variant | " + " | ".join(f"{k}: MAPE, median, acc(10 %), tau" for k in _FOLDS) + " |"]
+    lines.append("|---|" + "---|" * len(_FOLDS))
+    for name, kinds in means(done).items():
+        cells = []
+        for kind, folds in _FOLDS.items():
+            m = kinds.get(kind)
+            if m is None:
                 cells.append("")
                 continue
-            weight = np.array([d["rows"] for d in found])
-
-            def mean(of: str, found: Any = found, weight: Any = weight) -> float:
-                return float(np.average([d[of] for d in found], weights=weight))
-
-            parts = f"{mean('mape_pct'):.1f}, {mean('median_pct'):.1f}, {mean('acc10_pct'):.0f}, {mean('tau'):.2f}"
-            cells.append(parts + (f" ({len(found)} of {_FOLDS[kind]} folds)" if len(found) < _FOLDS[kind] else ""))
+            parts = f"{m['mape_pct']:.1f}, {m['median_pct']:.1f}, {m['acc10_pct']:.0f}, {m['tau']:.2f}"
+            cells.append(parts + (f" ({m['folds']:.0f} of {folds} folds)" if m["folds"] < folds else ""))
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
@@ -226,16 +236,22 @@ def main() -> None:
     parser.add_argument("--journal", type=Path, default=Path("build/llm-comparison.jsonl"))
     parser.add_argument("--only", default="", help="run what has this in the name of its variant or split")
     parser.add_argument("--published", action="store_true", help="the graph network in its published size")
-    parser.add_argument("--speed", action="store_true", help="time predictions instead")
+    parser.add_argument("--speed", action="store_true", help="time predictions, too")
+    parser.add_argument("-o", "--output", type=Path, help="a JSON file of the results")
     arguments = parser.parse_args()
     from perfpass.training.llm import gnn
 
     settings = gnn.PUBLISHED if arguments.published else Settings()
+    done = run(arguments.journal, settings, arguments.only, ("graph network",))
+    print(summary(done))
+    found: dict[str, Any] = {"task": LANGUAGE_TASK, "variants": means(done)}
     if arguments.speed:
-        for name, value in speed(settings).items():
+        found["speed_ms"] = {name: round(value, 4) for name, value in speed(settings).items()}
+        for name, value in found["speed_ms"].items():
             print(f"{value:9.3f} ms  {name}")
-        return
-    print(summary(run(arguments.journal, settings, arguments.only, ("graph network",))))
+    if arguments.output:
+        arguments.output.parent.mkdir(parents=True, exist_ok=True)
+        arguments.output.write_text(json.dumps(found, indent=1, allow_nan=False) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
