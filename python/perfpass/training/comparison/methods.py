@@ -15,9 +15,12 @@ if TYPE_CHECKING:
 
 
 class Fitted(Protocol):
-    """A trained predictor of one task. ``parameters``: numbers that were learned."""
+    """A trained predictor of one task."""
 
-    parameters: int
+    @property
+    def parameters(self) -> int:
+        """Numbers that were learned."""
+        ...
 
     def predict(self, rows: np.ndarray) -> np.ndarray:
         """[len(rows)] predictions in the task's unit, for indices of the task's rows."""
@@ -46,11 +49,19 @@ METHODS: dict[str, str] = {
     **dict.fromkeys(
         ("trappm", "trappm-random", "trappm-nnlqp", "trappm-mlp", "trappm-boosting"), "perfpass.training.trappm"
     ),
+    **dict.fromkeys(("llm-trees", "llm-gnn", "llm-process"), "perfpass.training.llm"),
+    **dict.fromkeys(
+        (
+            *("graph-language", "graph-language-text", "graph-language-json", "graph-language-none"),
+            *("graph-language-many", "graph-language-digits", "graph-language-network", "graph-language-sentence"),
+        ),
+        "perfpass.training.graph_language",
+    ),
 }
 
 
 # The tasks that a method is made for, where it is not all of `tasks.TASKS`.
-MADE_FOR: dict[str, tuple[str, ...]] = {}
+MADE_FOR: dict[str, tuple[str, ...]] = dict.fromkeys(("llm-trees", "llm-gnn", "llm-process"), ("llm",))
 
 
 def made_for(name: str, task: str) -> bool:
