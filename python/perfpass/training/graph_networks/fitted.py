@@ -81,9 +81,7 @@ class FittedNetwork:
         measured = np.flatnonzero(np.isfinite(self.learned.targets[:, self.output]))
         old = self.learned.subset(np.random.default_rng(seed).permutation(measured)[:_OLD_ROWS])
         on_graphs = bool(network.graph)
-        train, judged = (
-            scaled(part, self.pool, self.scalings, graphs=on_graphs) for part in (joined(new, old), new)
-        )
+        train, judged = (scaled(part, self.pool, self.scalings, graphs=on_graphs) for part in (joined(new, old), new))
         outcome = fit(network, train, judged, self.scalings.targets_scale, _ADAPTATION, seed=seed)
         return replace(self.with_weights(outcome.weights), history=outcome.history)
 

@@ -75,11 +75,12 @@ def fitted(kind: str, seed: int, task: Task, graphs: Graphs, **options: Any) -> 
 def transferred(kind: str, seed: int, task: Task, graphs: Graphs) -> dict[str, Any]:
     """Learned on FROM, fine-tuned on records of TO, graded on other architectures of TO: errors by records."""
     both = task.subset(np.flatnonzero(task.rows.device.isin([FROM, TO]).to_numpy()))
-    learned = replace(Trappm(kind), encoder_seed=_encoder_seed(kind, seed)).fit(both, graphs, both.adaptation(TO, 0, seed), seed)
+    alone = both.adaptation(TO, 0, seed)
+    learned = replace(Trappm(kind), encoder_seed=_encoder_seed(kind, seed)).fit(both, graphs, alone, seed)
     found: dict[str, Any] = {}
     for size in SIZES:
         split = both.adaptation(TO, size, seed)
-        fresh = split.train[len(both.adaptation(TO, 0, seed).train) :]
+        fresh = split.train[len(alone.train) :]
         adapted = learned.adapted(fresh, seed)
         found[str(size)] = errors(adapted.predict(split.test), both.value[split.test])
     return {"mape_by_records": {size: e["mape"] for size, e in found.items()}, "rows": found["0"]["rows"]}
