@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from perfpass.devices import Device
     from perfpass.graph import OpGraph
 
-OUTPUTS = ("latency_ms", "peak_memory_bytes", "energy_j")
+# What an answer needs, the first of the network's outputs. Of energy and power it learned too few networks to be asked.
+OUTPUTS = ("latency_ms", "peak_memory_bytes")
 # The published rule knows one GPU.
 _MIG_RULE_GPU = "a100-sxm4-40gb"
 
@@ -39,9 +40,10 @@ class DippmPredictor:
         """Reads the shipped artefact, or the one in ``folder``. Raises ArtefactError."""
         artefact = artefacts.Artefact(folder or artefacts.shipped("dippm"))
         self.manifest = artefact.manifest
-        expected = {"schema": "dippm", "run_features": list(RUN_FEATURES), "outputs": list(OUTPUTS)}
-        arrays = graph_predictor.arrays(artefact, "dippm", expected)
+        arrays = graph_predictor.arrays(artefact, "dippm", {"schema": "dippm", "run_features": list(RUN_FEATURES)})
         try:
+            if tuple(self.manifest["outputs"][: len(OUTPUTS)]) != OUTPUTS:
+                raise ArtefactError(f"{artefact.folder}: outputs do not begin with {', '.join(OUTPUTS)}; train again")
             self.network = GraphNetwork(Spec.from_dict(self.manifest["spec"]), arrays)
             self._nodes = Scaling(True, arrays["nodes.mean"], arrays["nodes.factor"])
             self._statics = Scaling(False, arrays["statics.mean"], arrays["statics.factor"])
@@ -57,7 +59,10 @@ class DippmPredictor:
         return DippmPredictor()
 
     def outputs(self, graph: OpGraph, runs: np.ndarray) -> np.ndarray:
-        """[R, 3] OUTPUTS of ``graph`` run in R ways, given by their run features [R, K]; one embedding serves all."""
+        """[R, O] what the network says of ``graph`` run in R ways, given by their run features [R, K].
+
+        OUTPUTS come first. One embedding serves all.
+        """
         found = features.extract(graph, "dippm")
         embedding = np.zeros((1, 0), dtype=np.float32)
         if self.network.spec.graph:
@@ -71,8 +76,7 @@ class DippmPredictor:
 def answer(found: Prediction, graph: OpGraph, device: Device) -> Prediction:
     """``found`` with what DIPPM says of the same workload in its place."""
     predictor = DippmPredictor.load()
-    # Energy was measured of whole epochs, so what the network says of it is no energy of a step.
-    latency, memory, _ = predictor.outputs(graph, graph_predictor.runs_of(found.workload, device))[0].tolist()
+    latency, memory, *_ = predictor.outputs(graph, graph_predictor.runs_of(found.workload, device))[0].tolist()
     said = graph_predictor.answered(found, predictor.learned, predictor.manifest, latency, memory)
     return replace(said, mig=_mig(said, device))
 
