@@ -164,13 +164,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     journal, graphs = Journal(options.journal), Graphs()
     task = tasks.load("training_step").traced(graphs)
     for seed in options.seeds:
-        for kind in (*ENCODED, *BASELINES):
+        for kind in ENCODED:
             journal(f"{kind} {seed}", partial(fitted, kind, seed, task, graphs))
+    for seed in options.seeds:
         for kind in ENCODED:
             journal(f"transfer {kind} {seed}", partial(transferred, kind, seed, task, graphs))
-    first = options.seeds[0]
     journal("embeddings", lambda: drawn(tasks.load("latency").traced(graphs), graphs, options.picture))
-    journal(f"everything {first}", lambda: fitted("trappm", first, task, graphs, everything=True))
+    for seed in options.seeds:
+        for kind in BASELINES:
+            journal(f"{kind} {seed}", partial(fitted, kind, seed, task, graphs))
+    first = options.seeds[0]
+    journal(f"everything {first}", partial(fitted, "trappm", first, task, graphs, everything=True))
     found = summary(journal.done)
     options.json.parent.mkdir(parents=True, exist_ok=True)
     options.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
