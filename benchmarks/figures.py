@@ -303,6 +303,26 @@ def accuracy() -> str:
     return "\n".join(out)
 
 
+COMPARISON = ROOT / "data" / "results" / "comparison" / "table.json"
+_COMPARED = (
+    *(("latency", "random"), ("latency", "architecture"), ("latency", "family")),
+    *(("training_step", "random"), ("training_step", "architecture"), ("training_step", "family")),
+    *(("memory", "architecture"), ("energy", "random"), ("power", "random"), ("llm", "architecture")),
+)
+
+
+def predictors() -> str:
+    """Mean errors of every predictor by task and what was held out; written by `perfpass evaluate --predictors all`."""
+    document = json.loads(COMPARISON.read_text())
+    found = {(c["predictor"], c["task"], c["split"]): c["mape_pct"] for c in document["cells"]}
+    rows = [
+        [name, *(f"{found[name, *held]:.1f}" if (name, *held) in found else "" for held in _COMPARED)]
+        for name in document["predictors"]
+    ]
+    header = ["MAPE, %", *(f"{task.replace('_', ' ')}, {split}" for task, split in _COMPARED)]
+    return table(header, [row for row in rows if any(row[1:])])
+
+
 def filled(text: str) -> str:
     """A page with every marked table made from its results; a marker without results is an error."""
 
@@ -315,6 +335,8 @@ def filled(text: str) -> str:
             return f"{match[1]}```\n$ {' '.join(TRANSCRIPT)}\n{run.stdout.strip()}\n```\n{match[3]}"
         if name == "accuracy":
             return f"{match[1]}{accuracy()}\n{match[3]}"
+        if name == "predictors":
+            return f"{match[1]}{predictors()}\n{match[3]}"
         if name not in TABLES:
             raise SystemExit(f"the table {name!r} is asked for; known are {', '.join(TABLES)}")
         document = json.loads((RESULTS / f"{_SHARED.get(name, name)}.json").read_text())
