@@ -152,29 +152,36 @@ def summary(done: dict[str, dict[str, Any]]) -> dict[str, Any]:
     return found
 
 
+def fill(journal: Journal, seeds: Sequence[int], place: Path) -> None:
+    """Work out what the journal lacks; the picture goes to ``place``."""
+    graphs = Graphs()
+    task = tasks.load("training_step").traced(graphs)
+    for seed in seeds:
+        for kind in ENCODED:
+            journal(f"{kind} {seed}", partial(fitted, kind, seed, task, graphs))
+    for seed in seeds:
+        for kind in ENCODED:
+            journal(f"transfer {kind} {seed}", partial(transferred, kind, seed, task, graphs))
+    journal("embeddings", lambda: drawn(tasks.load("latency").traced(graphs), graphs, place))
+    for seed in seeds:
+        for kind in BASELINES:
+            journal(f"{kind} {seed}", partial(fitted, kind, seed, task, graphs))
+    journal(f"everything {seeds[0]}", partial(fitted, "trappm", seeds[0], task, graphs, everything=True))
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Work out what the journal lacks, write the results and print them."""
+    """Fill the journal, write the results and print them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--journal", required=True, type=Path)
     parser.add_argument("--seeds", type=int, nargs="+", default=pretrained.SEEDS)
     default = data_directory() / "results" / "comparison" / "trappm.json"
     parser.add_argument("--json", type=Path, default=default)
     parser.add_argument("--picture", type=Path, default=data_directory().parent / "docs" / "trappm-tsne.png")
+    parser.add_argument("--tables-only", action="store_true", help="of what the journal holds, without another fit")
     options = parser.parse_args(arguments)
-    journal, graphs = Journal(options.journal), Graphs()
-    task = tasks.load("training_step").traced(graphs)
-    for seed in options.seeds:
-        for kind in ENCODED:
-            journal(f"{kind} {seed}", partial(fitted, kind, seed, task, graphs))
-    for seed in options.seeds:
-        for kind in ENCODED:
-            journal(f"transfer {kind} {seed}", partial(transferred, kind, seed, task, graphs))
-    journal("embeddings", lambda: drawn(tasks.load("latency").traced(graphs), graphs, options.picture))
-    for seed in options.seeds:
-        for kind in BASELINES:
-            journal(f"{kind} {seed}", partial(fitted, kind, seed, task, graphs))
-    first = options.seeds[0]
-    journal(f"everything {first}", partial(fitted, "trappm", first, task, graphs, everything=True))
+    journal = Journal(options.journal)
+    if not options.tables_only:
+        fill(journal, options.seeds, options.picture)
     found = summary(journal.done)
     options.json.parent.mkdir(parents=True, exist_ok=True)
     options.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
