@@ -106,7 +106,7 @@ class Dippm:
 
     name: str
     shape: Shape = field(default_factory=Shape)
-    settings: Settings = field(default_factory=lambda: Settings(epochs=14))
+    settings: Settings = field(default_factory=lambda: Settings(epochs=24))
     shared: bool = True
     steps: int = 0
     journal: Path | None = None
