@@ -5,6 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 _VARIANTS = {"dippm": "SAGE", "dippm-gat": "GAT", "dippm-gcn": "GCN", "dippm-gin": "GIN", "dippm-mlp": "MLP"}
+# (claim, the predictor that it holds for better, the one that it holds for worse); judged on every cell that has both.
+_CLAIMS = (
+    ("Pre-training the graph autoencoder helps", "trappm", "trappm-random"),
+    ("A graph network is better than its static features alone", "dippm", "dippm-mlp"),
+    ("Trees are better than a graph network for language models", "llm-trees", "llm-gnn"),
+    ("A graph token is better than text", "graph-language", "graph-language-text"),
+    ("A graph token is better than JSON", "graph-language", "graph-language-json"),
+    ("A graph token is better than no graph", "graph-language", "graph-language-none"),
+)
 # Errors closer than this (as a ratio) are no difference on a few hundred rows.
 _TIE = 1.03
 
@@ -12,7 +21,10 @@ _TIE = 1.03
 def findings(content: dict[str, Any]) -> list[dict[str, str]]:
     """Claims that the table's cells speak of; those that lack a cell are left out."""
     of = {(c["task"], c["split"], c["predictor"]): c for c in content["cells"]}
-    return [*_sage(of), *_design(of), *_mixture(of)]
+    found = [*_sage(of), *_design(of), *_mixture(of)]
+    for claim, better, worse in _CLAIMS:
+        found += _against(of, claim, better, worse)
+    return [*found, *_speed(of), *_distilled(content.get("distillation", []))]
 
 
 def _sage(of: dict[tuple[str, str, str], dict[str, Any]]) -> list[dict[str, str]]:
@@ -32,6 +44,53 @@ def _sage(of: dict[tuple[str, str, str], dict[str, Any]]) -> list[dict[str, str]
         return []
     verdict = "confirmed" if wins == judged else "refuted" if not wins else f"mixed ({wins} of {judged} splits)"
     return [{"claim": "SAGE is better than other graph layers", "verdict": verdict, "sentence": "; ".join(parts) + "."}]
+
+
+def _against(
+    of: dict[tuple[str, str, str], dict[str, Any]], claim: str, better: str, worse: str
+) -> list[dict[str, str]]:
+    pairs = [(t, s, of[t, s, better]["mape_pct"], of[t, s, worse]["mape_pct"])
+             for t, s, p in sorted(of) if p == better and (t, s, worse) in of]  # fmt: skip
+    if not pairs:
+        return []
+    wins = sum(a * _TIE < b for _, _, a, b in pairs)
+    losses = sum(b * _TIE < a for _, _, a, b in pairs)
+    verdict = "confirmed" if wins == len(pairs) else "refuted" if not wins else f"mixed ({wins} of {len(pairs)} splits)"
+    if not wins and not losses:
+        verdict = "refuted (no difference)"
+    shown = "; ".join(f"{t}, {s}: {a:.1f} against {b:.1f} %" for t, s, a, b in pairs)
+    return [{"claim": claim, "verdict": verdict, "sentence": f"{better} against {worse}: {shown}."}]
+
+
+def _speed(of: dict[tuple[str, str, str], dict[str, Any]]) -> list[dict[str, str]]:
+    pairs = [(of[t, s, "llm-gnn"], of[t, s, "llm-trees"])
+             for t, s, p in of if p == "llm-trees" and (t, s, "llm-gnn") in of]  # fmt: skip
+    if not pairs:
+        return []
+    predicting, fitting = (
+        sorted(gnn[name] / max(trees[name], 1e-9) for gnn, trees in pairs)[len(pairs) // 2]
+        for name in ("predict_ms_per_row", "fit_s")
+    )
+    sentence = f"They predict {predicting:.0f} times as fast and are fitted {fitting:.0f} times as fast, by the median."
+    verdict = "confirmed" if predicting > 1 else "refuted"
+    return [{"claim": "Trees are quicker than a graph network for language models", "verdict": verdict,
+             "sentence": sentence}]  # fmt: skip
+
+
+def _distilled(tried: list[dict[str, Any]]) -> list[dict[str, str]]:
+    """What a graph network's answers give our trees, by validation."""
+    found = []
+    for entry in tried:
+        errors = entry["valid_mape_pct"]
+        best = min((n for n in errors if n.startswith("answers")), key=lambda n: errors[n])
+        won = errors[best] * _TIE < errors["trees"]
+        shown = ", ".join(f"{name} {value:.2f} %" for name, value in errors.items())
+        claim = (
+            f"A graph network ({entry['teacher']}) distilled into our trees helps on {entry['task']}, {entry['split']}"
+        )
+        found.append({"claim": claim, "verdict": "confirmed" if won else "refuted",
+                      "sentence": f"MAPE on {entry['valid_rows']} validation rows: {shown}."})  # fmt: skip
+    return found
 
 
 def _design(of: dict[tuple[str, str, str], dict[str, Any]]) -> list[dict[str, str]]:

@@ -41,6 +41,7 @@ class Method(Protocol):
 # Modules with ``method(name) -> Method``.
 METHODS: dict[str, str] = {
     "perfpass": "perfpass.training.comparison.ours",
+    "perfpass-residual": "perfpass.training.comparison.residual",
     **dict.fromkeys(("constant", "roofline", "boosting"), "perfpass.training.comparison.baselines"),
     **dict.fromkeys(("dippm", "dippm-gat", "dippm-gcn", "dippm-gin", "dippm-mlp"), "perfpass.training.dippm"),
     **dict.fromkeys(
@@ -50,7 +51,7 @@ METHODS: dict[str, str] = {
 
 
 # The tasks that a method is made for, where it is not all of `tasks.TASKS`.
-MADE_FOR: dict[str, tuple[str, ...]] = {}
+MADE_FOR: dict[str, tuple[str, ...]] = {"perfpass-residual": ("memory", "power", "energy")}
 
 
 def made_for(name: str, task: str) -> bool:

@@ -240,6 +240,10 @@ class Memory:
         found: memory_fit.Constants = self._constants  # type: ignore[attr-defined]
         return found.predict(memory_data()[0].take(self._record(rows)))
 
+    def coarse(self, rows: np.ndarray) -> np.ndarray:
+        """[len(rows)] what trees may correct: the same."""
+        return self.predict(rows)
+
     def adapted(self, rows: np.ndarray, seed: int = 0) -> Memory:
         """The constants again, from all rows."""
         return Memory(self.task, np.concatenate([self.train, rows]))
@@ -273,6 +277,11 @@ class Process:
         """[len(rows)] in the task's unit."""
         asked: components.Rows = self._rows.take(np.asarray(rows))  # type: ignore[attr-defined]
         return np.asarray(self._fitted.predict(asked)[0])  # type: ignore[attr-defined]
+
+    def coarse(self, rows: np.ndarray) -> np.ndarray:
+        """[len(rows)] what trees may correct: the components with one factor each for all rows, without the process."""
+        asked: components.Rows = self._rows.take(np.asarray(rows))  # type: ignore[attr-defined]
+        return np.asarray(np.maximum(self._fitted.base(asked)[0][:, 0], 1e-30))  # type: ignore[attr-defined]
 
     def adapted(self, rows: np.ndarray, seed: int = 0) -> Process:
         """The process again, from all rows."""

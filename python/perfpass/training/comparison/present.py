@@ -74,6 +74,7 @@ def collect(journal: table.Journal, seed: int = 0) -> dict[str, Any]:
         cells += _ensembles(name, seed, stored, cells)
     content |= {"machines": sorted(machines), "cells": cells, "adaptation": curves, "published": list(PUBLISHED)}
     content["defaults"] = defaults(cells)
+    content["distillation"] = distillation(data_directory() / "results" / "comparison")
     content["findings"] = findings(content)
     return content
 
@@ -311,9 +312,16 @@ def parts(content: dict[str, Any]) -> dict[str, str]:
     }
 
 
+def distillation(folder: Path) -> list[dict[str, Any]]:
+    """What `tried` wrote, where it was run."""
+    path = folder / "distillation.json"
+    return list(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else []
+
+
 def main() -> None:
     results = data_directory() / "results" / "comparison"
     content = json.loads((results / "table.json").read_text(encoding="utf-8"))
+    content["distillation"] = distillation(results)
     content["findings"] = findings(content)
     fill(data_directory().parent / "docs" / "comparison.md", parts(content))
 
