@@ -96,6 +96,21 @@ def test_the_file_and_relay_agree_but_for_what_is_explained(model):
     assert not hasattr(onnx, "mapping")
 
 
+@pytest.mark.parametrize(
+    ("name", "shapes", "decomposed"),
+    [("bert", {"ids": [1, 8], "mask": [1, 8]}, "LayerNormalization"), ("lstm", {"ids": [1, 12]}, "2 LSTM")],
+)
+def test_what_relay_decomposes_is_explained_and_said_in_few_words(model, name, shapes, decomposed):
+    pytest.importorskip("tvm")
+    pytest.importorskip("onnx")
+    from tvm_perfpass.onnx_model import relay_graph
+
+    found = compare(summarise(read(model(name)), "file"), summarise(relay_graph(model(name), shapes), "relay", "0.19"))
+    assert_explained(found)
+    assert any(d.kind == "decomposition" and d.what.startswith(decomposed) for d in found.differences)
+    assert max(len(d.what) for d in found.differences) < 200
+
+
 def test_a_model_differs_from_itself_in_nothing(examples):
     for name in ("resnet50", "vit_base_patch16_224", "llama_1b_prefill"):
         one = summarise(read(examples / f"{name}.onnx"), "file")

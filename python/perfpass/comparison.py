@@ -27,6 +27,9 @@ _FAMILY = {"dense": "matmul", "einsum": "matmul", "embedding": "gather", "split"
 # Linear in what flows through: with a constant operand, the weights or the bias of a neighbour can hold them.
 _LINEAR = frozenset({"add", "sub", "mul", "div", "batch_norm", "quantize", "dequantize", "dynamic_quantize"})
 
+# Runs of operators that a difference lists before it only counts them.
+_LONGEST_PATTERN = 12
+
 
 @dataclass(frozen=True)
 class Node:
@@ -358,13 +361,17 @@ class _Differences:
 
 
 def _pattern(nodes: Iterable[Node]) -> str:
-    """The operators as the source calls them, runs of one counted."""
+    """The operators as the source calls them, runs of one counted; of many the number of each, in no order."""
+    nodes = list(nodes)
     parts: list[tuple[str, int]] = []
     for node in nodes:
         if parts and parts[-1][0] == node.source_op:
             parts[-1] = (node.source_op, parts[-1][1] + 1)
         else:
             parts.append((node.source_op, 1))
+    if len(parts) > _LONGEST_PATTERN:
+        counted = Counter(node.source_op for node in nodes).most_common()
+        return f"{len(nodes)} operators ({', '.join(f'{number} {name}' for name, number in counted)})"
     return ", ".join(name if number == 1 else f"{number} {name}" for name, number in parts)
 
 
