@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from perfpass.devices import Device
     from perfpass.graph import OpGraph
 
-OUTPUTS = ("latency_ms", "peak_memory_bytes", "energy_j")
+# What is read of the network's outputs; the further ones (energy, power of training) are compared but not shown, for
+# they were measured of two and three networks.
+OUTPUTS = ("latency_ms", "peak_memory_bytes")
 # The published rule knows one GPU.
 _MIG_RULE_GPU = "a100-sxm4-40gb"
 
@@ -39,8 +41,12 @@ class DippmPredictor:
         """Reads the shipped artefact, or the one in ``folder``. Raises ArtefactError."""
         artefact = artefacts.Artefact(folder or artefacts.shipped("dippm"))
         self.manifest = artefact.manifest
-        expected = {"schema": "dippm", "run_features": list(RUN_FEATURES), "outputs": list(OUTPUTS)}
+        expected = {"schema": "dippm", "run_features": list(RUN_FEATURES)}
         arrays = graph_predictor.arrays(artefact, "dippm", expected)
+        if tuple(self.manifest.get("outputs", ()))[: len(OUTPUTS)] != OUTPUTS:
+            raise ArtefactError(
+                f"{artefact.folder}: outputs do not begin with {', '.join(OUTPUTS)}; run `perfpass train` again"
+            )
         try:
             self.network = GraphNetwork(Spec.from_dict(self.manifest["spec"]), arrays)
             self._nodes = Scaling(True, arrays["nodes.mean"], arrays["nodes.factor"])
@@ -57,7 +63,10 @@ class DippmPredictor:
         return DippmPredictor()
 
     def outputs(self, graph: OpGraph, runs: np.ndarray) -> np.ndarray:
-        """[R, 3] OUTPUTS of ``graph`` run in R ways, given by their run features [R, K]; one embedding serves all."""
+        """[R, O] outputs of ``graph`` run in R ways, given by their run features [R, K]; one embedding serves all.
+
+        O is at least len(OUTPUTS), which come first.
+        """
         found = features.extract(graph, "dippm")
         embedding = np.zeros((1, 0), dtype=np.float32)
         if self.network.spec.graph:
@@ -71,8 +80,9 @@ class DippmPredictor:
 def answer(found: Prediction, graph: OpGraph, device: Device) -> Prediction:
     """``found`` with what DIPPM says of the same workload in its place."""
     predictor = DippmPredictor.load()
-    # Energy was measured of whole epochs, so what the network says of it is no energy of a step.
-    latency, memory, _ = predictor.outputs(graph, graph_predictor.runs_of(found.workload, device))[0].tolist()
+    latency, memory = predictor.outputs(graph, graph_predictor.runs_of(found.workload, device))[
+        0, : len(OUTPUTS)
+    ].tolist()
     said = graph_predictor.answered(found, predictor.learned, predictor.manifest, latency, memory)
     return replace(said, mig=_mig(said, device))
 
