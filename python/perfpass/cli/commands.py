@@ -229,8 +229,8 @@ def train(options: Any) -> int:
     run = _training("train")
     if options.predictor is not None:
         return _train_predictor(options)
-    if options.published:
-        raise ArgumentError("--published belongs to --predictor NAME")
+    if options.published or options.base:
+        raise ArgumentError("--published and --base belong to --predictor NAME")
     run(options.records, options.output, options.area, seed=options.seed, resume=options.resume)
     return 0
 
@@ -247,8 +247,11 @@ def _train_predictor(options: Any) -> int:
     module = import_module(METHODS[options.predictor])
     if not hasattr(module, "train"):
         raise UnsupportedError(f"{options.predictor} is trained within `perfpass evaluate` alone")
+    more: dict[str, Any] = {"base": options.base} if options.base else {}
+    if more and options.predictor != "graph-language":
+        raise ArgumentError("--base is the language model of graph-language; no other predictor stands on one")
     place = module.train(
-        options.predictor, options.records, options.output, seed=options.seed, published=options.published
+        options.predictor, options.records, options.output, seed=options.seed, published=options.published, **more
     )
     print(place)
     return 0

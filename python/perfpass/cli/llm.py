@@ -6,9 +6,20 @@ import json
 import sys
 from typing import Any
 
+from perfpass.errors import ArgumentError
+from perfpass.predictors import registry
+
+# Options of a server that one batch on one deployment does not have.
+_SERVER_OPTIONS = (
+    *("runtime_version", "kv_precision", "pp", "dp", "ep", "workers", "prefill_workers"),
+    *("prefill_tp", "prefill_pp", "prefill_dp"),
+)
+
 
 def run(options: Any) -> int:
     """Prints the prediction as a table or JSON."""
+    if options.predictor != registry.DEFAULT:
+        return _offline(options)
     from perfpass.cli.costing import cost_options
     from perfpass.devices import add_file, device
     from perfpass.llm import Parallelism
@@ -51,4 +62,36 @@ def run(options: Any) -> int:
         print(found)
         if cost:
             print(f"\n{table(cost)}")
+    return 0
+
+
+def _offline(options: Any) -> int:
+    """By a compared predictor: all requests as one batch, without a server."""
+    from perfpass.cli.costing import cost_options
+    from perfpass.devices import add_file
+    from perfpass.predictors.generation import batch_of
+
+    registry.check(options.predictor)
+    given = [name for name in _SERVER_OPTIONS if getattr(options, name) not in ("", None, 1)]
+    if given or cost_options(options):
+        name = f"--{given[0].replace('_', '-')}" if given else "a cost option"
+        raise ArgumentError(f"{options.predictor} predicts one batch without a server: leave out {name}")
+    for path in options.device_file:
+        add_file(path)
+    batch = batch_of(
+        options.model,
+        options.device,
+        runtime=options.runtime,
+        devices=options.tp,
+        batch=options.concurrency,
+        input_tokens=options.input_length,
+        output_tokens=options.output_length,
+        precision=options.precision or "fp16",
+    )
+    found = registry.offline(options.predictor, batch)
+    if options.json:
+        json.dump(found.to_dict(), sys.stdout, indent=2, allow_nan=False)
+        print()
+    else:
+        print(found)
     return 0

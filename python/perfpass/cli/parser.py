@@ -182,7 +182,7 @@ def _add_workload(command: Any) -> None:
         "--predictor",
         default="perfpass",
         metavar="NAME",
-        help="perfpass (default), or a published one: dippm (docs/predictors.md)",
+        help="perfpass (default), or a published one: dippm, graph-language (docs/predictors.md)",
     )
     command.add_argument(
         "--no-calibration", action="store_true", help="ignore what `perfpass calibrate` has learned of the device"
@@ -377,7 +377,8 @@ examples:
   perfpass llm deepseek-ai/DeepSeek-R1 --device b200 --tp 8 --ep 8 --precision nvfp4 --runtime trtllm \\
       --input-length 8192 --output-length 1024 --concurrency 32
   perfpass llm model/config.json --device h200 --workers 2 --tp 8 --prefill-workers 1 --prefill-tp 8 \\
-      --input-length 4096 --output-length 512 --concurrency 256 --runtime sglang --json"""
+      --input-length 4096 --output-length 512 --concurrency 256 --runtime sglang --json
+  perfpass llm llama-2-7b --device h100 --predictor llm-trees --input-length 512 --output-length 512 --concurrency 16"""
 _LLM_PRECISIONS = ("bf16", "fp16", "fp8", "fp8_block", "nvfp4", "fp4", "mxfp4", "int4", "int8")
 
 
@@ -403,6 +404,12 @@ def _add_llm(commands: Any) -> None:
     command.add_argument("--workers", type=_whole, default=1, metavar="N", help="replicas (default: 1)")
     command.add_argument(
         "--prefill-workers", type=_whole, metavar="N", help="disaggregated: replicas that only prefill"
+    )
+    command.add_argument(
+        "--predictor",
+        default="perfpass",
+        metavar="NAME",
+        help="perfpass (default); llm-trees: the requests as one offline batch (docs/llm-trees.md)",
     )
     command.add_argument("--json", action="store_true", help="JSON on stdout instead of a table")
     command.add_argument("--device-file", action="append", default=[], metavar="FILE", help="TOML of more devices")
@@ -536,6 +543,9 @@ def _add_train(commands: Any) -> None:
     )
     command.add_argument(
         "--published", action="store_true", help="with --predictor: sizes and settings as published (needs a GPU)"
+    )
+    command.add_argument(
+        "--base", metavar="FOLDER", help="with --predictor graph-language: a causal language model to stand on"
     )
 
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from perfpass.llm.prediction import LlmPrediction
 from perfpass.prediction import Interval
+
+if TYPE_CHECKING:
+    from perfpass.predictors.generation import Offline
 
 _ROWS = (
     ("time to first token", "ttft_ms"),
@@ -49,4 +54,19 @@ def serving_table(found: LlmPrediction) -> str:
     )
     lines.append(f"  {'requests that fit':<22} {m.most_requests:>10,}{'' if m.fits else '            ' + m.reason}")
     lines.append(f"  support: {found.support.level}" + "".join(f"\n    - {reason}" for reason in found.support.reasons))
+    return "\n".join(lines)
+
+
+def offline_table(found: Offline) -> str:
+    """Text of one batch of equal requests: times with bounds, support with reasons."""
+    w = found.workload
+    lines = [
+        f"{w['model']} on {w['devices']} x {w['device']}, {w['runtime']}, {w['precision']}, "
+        f"{w['input_tokens']} -> {w['output_tokens']} tokens, {w['sequences']} at once, without a server",
+        _row("the whole batch", found.latency_s),
+        _row("all tokens", found.tokens_per_s),
+        _row("output tokens", found.output_tokens_per_s),
+        f"  support: {found.support.level}",
+        *(f"    - {reason}" for reason in found.support.reasons),
+    ]
     return "\n".join(lines)

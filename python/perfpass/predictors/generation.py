@@ -53,6 +53,11 @@ class Offline:
             "provenance": self.provenance,
         }
 
+    def __str__(self) -> str:
+        from perfpass.llm.report import offline_table
+
+        return offline_table(self)
+
 
 def batch_of(
     model: str | os.PathLike[str] | Mapping[str, Any] | LanguageModel,
@@ -92,6 +97,43 @@ def predict_offline(model: Any, device: str | Device, **options: Any) -> Offline
     return GenerationPredictor.load().predict(batch_of(model, device, **options))
 
 
+def offline(batch: Batch) -> Offline:
+    """What the shipped predictor says of a batch."""
+    return GenerationPredictor.load().predict(batch)
+
+
+def check_fits(batch: Batch) -> None:
+    """Raises ArgumentError where the weights and one sequence do not fit into memory."""
+    if not fits(batch):
+        raise ArgumentError(
+            f"{batch.model.name} with one sequence of {batch.input_tokens + batch.output_tokens} tokens does not "
+            f"fit into {batch.devices} x {batch.device.name}; take more devices or a lower precision"
+        )
+
+
+def costs_of(batch: Batch, latency: Interval, support: Support, provenance: dict[str, Any]) -> Offline:
+    """Throughputs and the workload beside a latency in seconds."""
+    total = batch.sequences * (batch.input_tokens + batch.output_tokens)
+    return Offline(
+        latency_s=latency,
+        tokens_per_s=latency.inverse(total, "1/s"),
+        output_tokens_per_s=latency.inverse(batch.sequences * batch.output_tokens, "1/s"),
+        support=support,
+        workload={
+            "model": batch.model.name,
+            "device": batch.device.id,
+            "devices": batch.devices,
+            "runtime": batch.runtime,
+            "batch": batch.batch,
+            "sequences": batch.sequences,
+            "input_tokens": batch.input_tokens,
+            "output_tokens": batch.output_tokens,
+            "precision": batch.precision,
+        },
+        provenance=provenance,
+    )
+
+
 class GenerationPredictor:
     """Batch latency from a trained artefact; NumPy alone."""
 
@@ -123,11 +165,7 @@ class GenerationPredictor:
 
     def predict(self, batch: Batch, adaptation: Adaptation | None = None) -> Offline:
         """Latency and throughput of one batch. Raises ArgumentError where the weights do not fit into memory."""
-        if not fits(batch):
-            raise ArgumentError(
-                f"{batch.model.name} with one sequence of {batch.input_tokens + batch.output_tokens} tokens does not "
-                f"fit into {batch.devices} x {batch.device.name}; take more devices or a lower precision"
-            )
+        check_fits(batch)
         rows = rows_of([batch])
         median, spread = self.fitted.predict(rows)
         evidence = str(self.fitted.evidence(rows)[0])
@@ -135,25 +173,8 @@ class GenerationPredictor:
             median = adaptation.predict(self.fitted, rows)
         beyond = self._beyond(batch)
         latency = self.bounds.interval(float(median[0]), float(spread[0]), evidence, "s", BEYOND if beyond else 1.0)
-        total = batch.sequences * (batch.input_tokens + batch.output_tokens)
-        return Offline(
-            latency_s=latency,
-            tokens_per_s=latency.inverse(total, "1/s"),
-            output_tokens_per_s=latency.inverse(batch.sequences * batch.output_tokens, "1/s"),
-            support=_support(batch, evidence, beyond),
-            workload={
-                "model": batch.model.name,
-                "device": batch.device.id,
-                "devices": batch.devices,
-                "runtime": batch.runtime,
-                "batch": batch.batch,
-                "sequences": batch.sequences,
-                "input_tokens": batch.input_tokens,
-                "output_tokens": batch.output_tokens,
-                "precision": batch.precision,
-            },
-            provenance={"kind": "learned", "evidence": evidence, "corpus": self.corpus},
-        )
+        provenance = {"kind": "learned", "evidence": evidence, "corpus": self.corpus}
+        return costs_of(batch, latency, _support(batch, evidence, beyond), provenance)
 
     def _beyond(self, b: Batch) -> list[str]:
         values = {

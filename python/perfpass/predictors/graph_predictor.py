@@ -103,14 +103,14 @@ def answered(
         said["peak_memory_bytes"] = learned.interval("memory", memory_bytes, "outside", "byte")
         reasons.append(f"{title} learned memory from {', '.join(learned.tasks['memory']['networks'])} alone")
         ours = ["energy", "power"]
-    said["energy_j"] = _energy(found.power_w, latency)
+    said["energy_j"] = energy_of(found.power_w, latency)
     reasons.append(f"not said by {title} but by perfpass: {', '.join(ours)}, breakdown")
     level = support.level if found.support.level != "outside" else "outside"
     return replace(
         found,
         **said,
         support=Support(level, (*reasons, *found.support.reasons)),
-        breakdown=_stretched(found.breakdown, latency_ms / found.latency_ms.median),
+        breakdown=stretched(found.breakdown, latency_ms / found.latency_ms.median),
         provenance={
             **found.provenance,
             "predictor": manifest["predictor"],
@@ -121,7 +121,7 @@ def answered(
     )
 
 
-def _energy(power: Interval, latency: Interval) -> Interval:
+def energy_of(power: Interval, latency: Interval) -> Interval:
     """Joules = watts x seconds; the errors of the two are taken as independent."""
     median = power.median * latency.median * 1e-3
 
@@ -133,7 +133,7 @@ def _energy(power: Interval, latency: Interval) -> Interval:
     return Interval(median, median * float(np.exp(-spread("low"))), median * float(np.exp(spread("high"))), "J")
 
 
-def _stretched(breakdown: dict[str, Any], factor: float) -> dict[str, Any]:
+def stretched(breakdown: dict[str, Any], factor: float) -> dict[str, Any]:
     """Our breakdown of the time, stretched to the time that the predictor says."""
     times: dict[str, Any] = {
         key: {name: value * factor for name, value in breakdown[key].items()}

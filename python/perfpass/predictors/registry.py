@@ -5,12 +5,14 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from perfpass.errors import ArgumentError
+from perfpass.errors import ArgumentError, UnsupportedError
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
     from perfpass.graph import OpGraph
     from perfpass.prediction import Prediction
+    from perfpass.predictors.generation import Offline
+    from perfpass.predictors.generation_features import Batch
 
 DEFAULT = "perfpass"
 # Name: (one line, the module with ``answer(found, graph, device) -> Prediction``, which replaces in our prediction
@@ -27,6 +29,14 @@ PREDICTORS: dict[str, tuple[str, str | None]] = {
     "trappm": (
         "GraphSAGE beside a pre-trained graph autoencoder (Panner Selvam and Brorsson, 2023), trained on our records",
         "perfpass.predictors.trappm",
+    ),
+    "llm-trees": (
+        "boosted trees on figures of a language model, for offline generation (Panner Selvam and Brorsson, 2024)",
+        "perfpass.predictors.llm_trees",
+    ),
+    "graph-language": (
+        "a graph as a soft token of a small language model, for inference (Panner Selvam et al., WANT 2024)",
+        "perfpass.predictors.graph_language",
     ),
 }
 
@@ -46,3 +56,18 @@ def answer(name: str, found: Prediction, graph: OpGraph, device: Device) -> Pred
     module: Any = import_module(home)
     replaced: Prediction = module.answer(found, graph, device)
     return replaced
+
+
+def offline(name: str, batch: Batch) -> Offline:
+    """What the predictor ``name`` says of one batch of equal requests to a language model.
+
+    Raises UnsupportedError for a predictor that knows operator graphs alone.
+    """
+    home = PREDICTORS[check(name)][1] or "perfpass.predictors.generation"
+    module: Any = import_module(home)
+    if not hasattr(module, "offline"):
+        raise UnsupportedError(
+            f"{name} answers operator graphs (`perfpass predict`), not a language model's generation"
+        )
+    found: Offline = module.offline(batch)
+    return found

@@ -14,16 +14,24 @@ from pathlib import Path
 from perfpass.errors import PerfPassError, UnsupportedError
 from perfpass.graph import OpGraph
 from perfpass.records import graph_cache
+from perfpass.training.llm import graphs as language
 
 # (library, network, pixels or tokens)
 Key = tuple[str, str, int]
 _KEPT = 256
 
 
+def _is_stored(key: Key) -> bool:
+    return language.is_stored(*key[:2]) if key[0] in language.MODES else graph_cache.path(*key).is_file()
+
+
 def _trace(key: Key) -> tuple[Key, str]:
     from perfpass.records import build_outside, vision_models
 
     try:
+        if key[0] in language.MODES:
+            language.ensure(*key[:2])
+            return key, ""
         graph_cache.save(graph_cache.path(*key), *build_outside.traces(*key), vision_models.BATCHES)
     except PerfPassError as error:
         return key, str(error)
@@ -75,7 +83,7 @@ class Graphs:
     def ensure(self, keys: Iterable[Key], *, jobs: int = 2, quiet: bool = False) -> list[Key]:
         """Trace what the cache lacks; the keys that can be read, sorted. Needs the libraries only for missing ones."""
         wanted = sorted(set(keys))
-        missing = [k for k in wanted if not graph_cache.path(*k).is_file() and k not in self.failures]
+        missing = [k for k in wanted if not _is_stored(k) and k not in self.failures]
         if missing:
             with multiprocessing.get_context("spawn").Pool(min(jobs, len(missing)), _quiet_worker) as pool:
                 for done, (key, reason) in enumerate(pool.imap_unordered(_trace, missing, chunksize=2), 1):
@@ -88,6 +96,8 @@ class Graphs:
 
     def at(self, key: Key, batch: int) -> OpGraph:
         """The graph of a network at a batch size. Raises UnsupportedError where it could not be traced."""
+        if key[0] in language.MODES:
+            return language.at(*key, batch)
         if key in self._stored:
             self._stored.move_to_end(key)
         else:

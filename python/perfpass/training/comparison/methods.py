@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
 from perfpass.errors import ArgumentError
+from perfpass.training.comparison import tasks
 
 if TYPE_CHECKING:
     import numpy as np
@@ -15,9 +16,12 @@ if TYPE_CHECKING:
 
 
 class Fitted(Protocol):
-    """A trained predictor of one task. ``parameters``: numbers that were learned."""
+    """A trained predictor of one task."""
 
-    parameters: int
+    @property
+    def parameters(self) -> int:
+        """Numbers that were learned."""
+        ...
 
     def predict(self, rows: np.ndarray) -> np.ndarray:
         """[len(rows)] predictions in the task's unit, for indices of the task's rows."""
@@ -47,16 +51,32 @@ METHODS: dict[str, str] = {
     **dict.fromkeys(
         ("trappm", "trappm-random", "trappm-nnlqp", "trappm-mlp", "trappm-boosting"), "perfpass.training.trappm"
     ),
+    **dict.fromkeys(("llm-trees", "llm-gnn", "llm-process"), "perfpass.training.llm"),
+    **dict.fromkeys(
+        (
+            *("graph-language", "graph-language-text", "graph-language-json", "graph-language-none"),
+            *("graph-language-many", "graph-language-digits", "graph-language-network", "graph-language-sentence"),
+        ),
+        "perfpass.training.graph_language",
+    ),
 }
 
 
 # The tasks that a method is made for, where it is not all of `tasks.TASKS`.
-MADE_FOR: dict[str, tuple[str, ...]] = {"perfpass-residual": ("memory", "power", "energy")}
+MADE_FOR: dict[str, tuple[str, ...]] = {
+    "perfpass": tasks.EVERY_TASK,
+    "perfpass-residual": ("memory", "power", "energy"),
+    "constant": tasks.EVERY_TASK,
+    **dict.fromkeys(("llm-trees", "llm-gnn"), (tasks.LANGUAGE_TASK,)),
+    "llm-process": (),  # what "perfpass" is for language models
+}
+# Methods with nothing to choose, which learn from validation rows too; compared without, so that all see the same.
+WITHOUT_VALIDATION = ("llm-gnn",)
 
 
 def made_for(name: str, task: str) -> bool:
     """Whether a method speaks of a task at all."""
-    return name not in MADE_FOR or task in MADE_FOR[name]
+    return task in MADE_FOR.get(name, tasks.TASKS)
 
 
 def method(name: str) -> Any:

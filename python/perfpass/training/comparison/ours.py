@@ -22,7 +22,7 @@ from perfpass.predictors.trees import LEAST_DEVICE_ROWS
 from perfpass.training import component_fit
 from perfpass.training.adaptation.experiments import OTHER, PRIOR
 from perfpass.training.comparison.graphs import Graphs
-from perfpass.training.comparison.tasks import Split, Task
+from perfpass.training.comparison.tasks import LANGUAGE_TASK, Split, Task
 from perfpass.training.energy import dataset as energy
 from perfpass.training.memory import dataset as memory
 from perfpass.training.memory import fit as memory_fit
@@ -53,6 +53,11 @@ class Perfpass:
             return _Calibrated(VisionTrees(task, split.train, seed))
         if task.name == "training_step":
             return _Calibrated(StepTrees(task, split, seed))
+        if task.name == LANGUAGE_TASK:
+            from perfpass.training.llm.ours import Process as Generation
+
+            # It learns from validation rows too where it is given some.
+            return Generation().fit(task, graphs, replace(split, valid=split.valid[:0]), seed)
         if task.name == "memory":
             return Memory(task, split.train)
         return Process(task, graphs, split.train)

@@ -21,7 +21,7 @@ SCHEMA_VERSION = 1
 ENSEMBLE = "ensemble"
 # What may be mixed: all that learn from the network's structure or from our features; a constant adds nothing.
 _NOT_MIXED = ("constant", "roofline")
-_UNITS = {"latency": "ms", "training_step": "ms", "memory": "GB", "energy": "J", "power": "W"}
+_UNITS = {"latency": "ms", "training_step": "ms", "memory": "GB", "energy": "J", "power": "W", tasks.LANGUAGE_TASK: "s"}
 _SCALE = {"memory": 1e-9}
 # What the authors state, of other networks, devices and splits; only figures whose source can be named.
 PUBLISHED: tuple[dict[str, Any], ...] = (
@@ -42,10 +42,10 @@ def collect(journal: table.Journal, seed: int = 0) -> dict[str, Any]:
     curves: list[dict[str, Any]] = []
     machines: set[str] = set()
     have = {cell: entry for cell, entry in journal.entries().items() if cell.seed == seed}
-    order = [*methods.METHODS]
+    order = [name for name in methods.METHODS if any(methods.made_for(name, task) for task in tasks.EVERY_TASK)]
     content: dict[str, Any] = {"schema_version": SCHEMA_VERSION, "seed": seed, "predictors": [*order, ENSEMBLE]}
     content["tasks"] = {}
-    for name in tasks.TASKS:
+    for name in tasks.EVERY_TASK:
         task, splits = table.task_of(name), table.splits_of(name, seed)
         stored: dict[str, dict[str, dict[str, np.ndarray]]] = {}
         content["tasks"][name] = {
@@ -146,7 +146,7 @@ def defaults(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
     other split that any was count.
     """
     out = []
-    for task in tasks.TASKS:
+    for task in tasks.EVERY_TASK:
         own = [cell for cell in cells if cell["task"] == task and not cell["split"].startswith("device ")]
         splits = {cell["split"] for cell in own}
         whole = {p for p in {c["predictor"] for c in own} if {c["split"] for c in own if c["predictor"] == p} == splits}

@@ -21,8 +21,11 @@ if TYPE_CHECKING:
     import pandas
 
 TASKS: tuple[str, ...] = ("latency", "training_step", "memory", "energy", "power")
+# Offline generation by language models; its rows say more of the workload, and other predictors are made for it.
+LANGUAGE_TASK = "llm"
+EVERY_TASK = (*TASKS, LANGUAGE_TASK)
 # Shares of the groups that are judged on and that settings are chosen on.
-_TEST, _VALID = 0.2, 0.1
+_TEST, _VALID, _LEAST_TRAIN = 0.2, 0.1, 0.4
 # Fewer rows on a device than this (and than a share of a small task) say little of how well it is predicted unseen.
 _LEAST_DEVICE_ROWS, _LEAST_DEVICE_SHARE = 150, 0.15
 # Of so few families none can be spared to choose settings on.
@@ -47,7 +50,8 @@ class Task:
 
     ``rows`` [N]: source, model, img_size, batch, device (catalogue id), precision, runtime, layout, optimizer ("" for
     inference), power_limit_w (NaN: the device's own), architecture, family, and record, the place of the row in what
-    its area learns from. ``value`` [N] above 0, in ``unit``.
+    its area learns from; of language models also n_devices, output_tokens, software_stack (of `Batch`) and model_name.
+    ``value`` [N] above 0, in ``unit``.
     """
 
     name: str
@@ -81,7 +85,10 @@ class Task:
         yield self._by_group("random", np.arange(len(self)).astype(str), seed)
         for name in ("architecture", "family"):
             if rows[name].nunique() >= 5 and not (name == "family" and (rows.family == rows.architecture).all()):
-                yield self._by_group(name, rows[name].to_numpy(str), seed)
+                found = self._by_group(name, rows[name].to_numpy(str), seed)
+                # Few large families may leave too little to learn from.
+                if len(found.train) >= _LEAST_TRAIN * len(self):
+                    yield found
         for device in self.devices():
             yield self.without_device(device, seed)
 
@@ -122,6 +129,18 @@ class Task:
             f"device {device}, {size} records", np.concatenate([found.train, pool[order[:size]]]), found.valid, test
         )
 
+    def family_adaptation(self, family: str, size: int, seed: int = 0) -> Split:
+        """As `adaptation`, for a family of networks of which ``size`` rows were measured."""
+        is_family = (self.rows.family == family).to_numpy()
+        own, rest = np.flatnonzero(is_family), np.flatnonzero(~is_family)
+        pool = own[_drawn(self.rows.architecture.to_numpy(str)[own], seed + 1) >= 0.5]
+        if size > len(pool) or len(pool) == len(own):
+            raise ArgumentError(f"{self.name}: {size} rows of family {family} asked, {len(pool)} can be learned from")
+        order = np.random.default_rng(seed).permutation(len(pool))
+        valid = _drawn(self.rows.family.to_numpy(str)[rest], seed) < _VALID
+        train = np.concatenate([rest[~valid], pool[order[:size]]])
+        return Split(f"family {family}, {size} records", train, rest[valid], np.setdiff1d(own, pool))
+
     def _by_group(self, name: str, group: np.ndarray, seed: int) -> Split:
         at = _drawn(group, seed)
         test = at < _TEST
@@ -142,7 +161,10 @@ def _drawn(group: np.ndarray, seed: int) -> np.ndarray:
 
 
 def load(name: str, folder: Path | str | None = None) -> Task:
-    """One of TASKS from the records of ``folder`` (default: the repository's). Raises FileError, ArgumentError."""
+    """One of TASKS, or LANGUAGE_TASK, from the records of ``folder`` (default: the repository's).
+
+    Raises FileError, ArgumentError.
+    """
     data = Path(folder) if folder else data_directory()
     if name == "latency":
         return _vision(data, "inference", "latency")
@@ -152,7 +174,9 @@ def load(name: str, folder: Path | str | None = None) -> Task:
         return _training_memory(data)
     if name in ("energy", "power"):
         return _training_power(data, name)
-    raise ArgumentError(f"unknown task {name!r}; allowed are {', '.join(TASKS)}")
+    if name == LANGUAGE_TASK:
+        return _generation(folder)
+    raise ArgumentError(f"unknown task {name!r}; allowed are {', '.join((*TASKS, LANGUAGE_TASK))}")
 
 
 def _vision(data: Path, mode: str, name: str) -> Task:
@@ -223,6 +247,26 @@ def _training_power(data: Path, name: str) -> Task:
     return _task(name, unit, _placed(rows, [_POWER_NETWORKS[m] for m in rows.model]), value)
 
 
+def _generation(folder: Path | str | None) -> Task:
+    from perfpass.llm.names import resolve
+    from perfpass.training.generation import dataset
+
+    data = dataset.load(str(folder) if folder else None)
+    rows = data.table.assign(
+        source="llm-prefill",
+        model=[str(resolve(m)) for m in data.table.model],
+        img_size=data.table.input_tokens,
+        layout="",
+        optimizer="",
+        architecture=data.quantity.model,
+        software_stack=[b.stack for b in data.batches],
+        model_name=data.table.model,
+    )
+    return _task(
+        LANGUAGE_TASK, "s", rows, data.quantity.measured, ("n_devices", "output_tokens", "software_stack", "model_name")
+    )
+
+
 def _placed(rows: Any, keys: list[Key]) -> Any:
     """Rows with the columns that those of vision have."""
     source, model, size = (list(column) for column in zip(*keys, strict=True))
@@ -235,11 +279,11 @@ _COLUMNS = (
 )
 
 
-def _task(name: str, unit: str, rows: Any, value: Any) -> Task:
+def _task(name: str, unit: str, rows: Any, value: Any, more: tuple[str, ...] = ()) -> Task:
     measured = np.asarray(value, dtype=np.float64)
     kept = np.isfinite(measured) & (measured > 0)
     if "record" not in rows:
         rows = rows.assign(record=np.arange(len(rows)))
-    table = rows.reindex(columns=list(_COLUMNS))[kept].reset_index(drop=True)
+    table = rows.reindex(columns=[*_COLUMNS, *more])[kept].reset_index(drop=True)
     table["optimizer"] = table.optimizer.fillna("").astype(str)
     return Task(name, unit, table, measured[kept])

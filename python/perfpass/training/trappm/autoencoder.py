@@ -3,8 +3,8 @@
 It learns on classes. Two nodes of one class have one embedding, so the loss of the edges is a sum over pairs of classes
 times the edges between their members: the very loss of the whole graph. Round L + 1 of the refinement knows
 those numbers, for it counts what arrives at a class from the classes of round L. Pairs without an edge are drawn as two
-nodes of one graph, known by their classes alone; a drawn pair weighs as much as it is likely to be neither an edge nor one
-node twice, so the expected loss is that of pairs without an edge, drawn evenly. Dropout draws once per class.
+nodes of one graph, known by their classes alone; a drawn pair weighs as much as it is likely to be neither an edge nor
+one node twice, so the expected loss is that of pairs without an edge, drawn evenly. Dropout draws once per class.
 """
 
 from __future__ import annotations

@@ -84,7 +84,13 @@ def _grown(
 ) -> Any:
     import xgboost
 
-    chosen = {"max_depth": 7, "eta": 0.1, "subsample": 0.8, "colsample_bytree": 0.8, "min_child_weight": 2.0}
+    chosen: dict[str, Any] = {
+        "max_depth": 7,
+        "eta": 0.1,
+        "subsample": 0.8,
+        "colsample_bytree": 0.8,
+        "min_child_weight": 2.0,
+    }
     chosen |= {"objective": "reg:squarederror", "nthread": 1, "seed": seed, "verbosity": 0, **settings}
     stopping: dict[str, Any] = {}
     if judged is not None:

@@ -12,6 +12,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -158,9 +159,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     task = tasks.load("training_step").traced(graphs)
     for seed in options.seeds:
         for kind in (*ENCODED, *BASELINES):
-            journal(f"{kind} {seed}", lambda k=kind, s=seed: fitted(k, s, task, graphs))
+            journal(f"{kind} {seed}", partial(fitted, kind, seed, task, graphs))
         for kind in ENCODED:
-            journal(f"transfer {kind} {seed}", lambda k=kind, s=seed: transferred(k, s, task, graphs))
+            journal(f"transfer {kind} {seed}", partial(transferred, kind, seed, task, graphs))
     first = options.seeds[0]
     journal("embeddings", lambda: drawn(tasks.load("latency").traced(graphs), graphs, options.picture))
     journal(f"everything {first}", lambda: fitted("trappm", first, task, graphs, everything=True))
