@@ -218,7 +218,7 @@ def test_the_findings_say_what_the_figures_say():
     errors = {"dippm": 10.0, "dippm-gat": 12.0, "dippm-gcn": 11.0, "dippm-gin": 13.0, "dippm-mlp": 9.0}
     cells = [("latency", "random", p, m) for p, m in errors.items()]
     found = content_of([*cells, ("latency", "random", "perfpass", 5.0)])["findings"]
-    assert [f["verdict"] for f in found] == ["confirmed", "true on 1 of 1 splits"]
+    assert [f["verdict"] for f in found] == ["confirmed", "true on 1 of 1 splits", "refuted"]
     worse = [(t, s, p, 20.0 if p == "dippm" else m) for t, s, p, m in cells]
     assert content_of(worse)["findings"][0]["verdict"] == "refuted"
     assert findings.findings({"cells": content_of(cells[:3])["cells"]}) == []
