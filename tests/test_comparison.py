@@ -36,6 +36,9 @@ def test_splits_are_disjoint_by_what_they_hold_out(loaded, name):
         if kind in ("architecture", "family"):
             groups = [set(task.rows[kind].iloc[part]) for part in parts]
             assert groups[2].isdisjoint(groups[0] | groups[1]) and groups[0].isdisjoint(groups[1])
+        if kind == "random":
+            names = task.configurations()
+            assert set(names[split.test]).isdisjoint(names[np.concatenate(parts[:2])])
         if kind == "device":
             assert set(task.rows.device.iloc[split.test]) == {device}
             assert device not in set(task.rows.device.iloc[np.concatenate(parts[:2])])

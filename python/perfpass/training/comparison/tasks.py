@@ -78,11 +78,11 @@ class Task:
         return replace(self, rows=self.rows.iloc[index].reset_index(drop=True), value=self.value[index])
 
     def splits(self, seed: int = 0) -> Iterator[Split]:
-        """Random rows; architectures apart; families apart (where those are not the same); each well-measured device
+        """Random rows (repeats stay together); architectures apart; families apart (where those are not the same); each well-measured device
         unseen.
         """
         rows = self.rows
-        yield self._by_group("random", np.arange(len(self)).astype(str), seed)
+        yield self._by_group("random", self.configurations(), seed)
         for name in ("architecture", "family"):
             if rows[name].nunique() >= 5 and not (name == "family" and (rows.family == rows.architecture).all()):
                 found = self._by_group(name, rows[name].to_numpy(str), seed)
@@ -91,6 +91,11 @@ class Task:
                     yield found
         for device in self.devices():
             yield self.without_device(device, seed)
+
+    def configurations(self) -> np.ndarray:
+        """[N] equal for rows that differ in nothing that a predictor sees."""
+        columns = self.rows.drop(columns="record").fillna("").astype(str)
+        return np.asarray(columns.agg("|".join, axis=1).to_numpy(str))
 
     def devices(self) -> list[str]:
         """Devices with enough rows to be judged on, if others remain to learn from."""
