@@ -1,10 +1,11 @@
-"""Writes what README.md quotes between `<!-- table NAME -->` or `<!-- transcript -->` and `<!-- end -->`.
+"""Writes what README.md and docs/tuning.md quote between `<!-- table NAME -->` or `<!-- transcript -->` and
+`<!-- end -->`.
 
 Tables come from benchmarks/results/*.json and data/results/accuracy, the transcript from running the command.
 
     python benchmarks/figures.py [--check]
 
-With --check nothing is written, and the exit code says whether README.md shows the stored results.
+With --check nothing is written, and the exit code says whether they show the stored results.
 """
 
 from __future__ import annotations
@@ -227,7 +228,14 @@ def relax_walk(document: dict[str, Any]) -> str:
 
 
 def tuning(document: dict[str, Any]) -> str:
-    """The tuning study."""
+    """The tuning study over all workloads."""
+    import tuning_summary
+
+    return f"{tuning_summary.overall(document)}\n\n{_setting(document)}."
+
+
+def tuning_workloads(document: dict[str, Any]) -> str:
+    """The tuning study by workload."""
     import tuning_summary
 
     return f"{tuning_summary.table(document)}\n\n{_setting(document)}."
@@ -263,11 +271,15 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "quotient": quotient,
     "relax_walk": relax_walk,
     "tuning": tuning,
+    "tuning_workloads": tuning_workloads,
     "featurize": featurize,
     "cold_start": cold_start,
     "collector": collector,
     "own_device": own_device,
 }
+# Tables made of another table's results.
+_SHARED = {"tuning_workloads": "tuning"}
+_PAGES = ("README.md", "docs/tuning.md")
 # Written by `perfpass evaluate --output`: AREA.json.
 ACCURACY = ROOT / "data" / "results" / "accuracy"
 
@@ -291,8 +303,28 @@ def accuracy() -> str:
     return "\n".join(out)
 
 
+COMPARISON = ROOT / "data" / "results" / "comparison" / "table.json"
+_COMPARED = (
+    *(("latency", "random"), ("latency", "architecture"), ("latency", "family")),
+    *(("training_step", "random"), ("training_step", "architecture"), ("training_step", "family")),
+    *(("memory", "architecture"), ("energy", "random"), ("power", "random"), ("llm", "architecture")),
+)
+
+
+def predictors() -> str:
+    """Mean errors of every predictor by task and what was held out; written by `perfpass evaluate --predictors all`."""
+    document = json.loads(COMPARISON.read_text())
+    found = {(c["predictor"], c["task"], c["split"]): c["mape_pct"] for c in document["cells"]}
+    rows = [
+        [name, *(f"{found[name, *held]:.1f}" if (name, *held) in found else "" for held in _COMPARED)]
+        for name in document["predictors"]
+    ]
+    header = ["MAPE, %", *(f"{task.replace('_', ' ')}, {split}" for task, split in _COMPARED)]
+    return table(header, [row for row in rows if any(row[1:])])
+
+
 def filled(text: str) -> str:
-    """README text with every marked table made from its results; a marker without results is an error."""
+    """A page with every marked table made from its results; a marker without results is an error."""
 
     def replace(match: re.Match[str]) -> str:
         name = match["name"]
@@ -303,9 +335,11 @@ def filled(text: str) -> str:
             return f"{match[1]}```\n$ {' '.join(TRANSCRIPT)}\n{run.stdout.strip()}\n```\n{match[3]}"
         if name == "accuracy":
             return f"{match[1]}{accuracy()}\n{match[3]}"
+        if name == "predictors":
+            return f"{match[1]}{predictors()}\n{match[3]}"
         if name not in TABLES:
-            raise SystemExit(f"README.md asks for the table {name!r}; known are {', '.join(TABLES)}")
-        document = json.loads((RESULTS / f"{name}.json").read_text())
+            raise SystemExit(f"the table {name!r} is asked for; known are {', '.join(TABLES)}")
+        document = json.loads((RESULTS / f"{_SHARED.get(name, name)}.json").read_text())
         return f"{match[1]}{TABLES[name](document)}\n{match[3]}"
 
     return _BLOCK.sub(replace, text)
@@ -315,13 +349,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="only compare")
     check = parser.parse_args().check
-    readme = ROOT / "README.md"
-    before = readme.read_text()
-    after = filled(before)
-    if check and after != before:
-        sys.exit("README.md does not show the stored results; run: bash bootstrap.sh figures")
-    if not check:
-        readme.write_text(after)
+    for page in (ROOT / name for name in _PAGES):
+        before = page.read_text()
+        after = filled(before)
+        if check and after != before:
+            sys.exit(f"{page.name} does not show the stored results; run: bash bootstrap.sh figures")
+        if not check:
+            page.write_text(after)
 
 
 if __name__ == "__main__":

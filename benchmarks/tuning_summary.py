@@ -133,6 +133,49 @@ def table(summary: dict[str, Any]) -> str:
     return report.table(header, lines)
 
 
+def overall(summary: dict[str, Any]) -> str:
+    """Quality after a quarter, half and all of the trials, and what a run takes, over all workloads; Markdown."""
+    trials = len(next(iter(summary["curve"].values())))
+    counts = (trials // 4, trials // 2, trials)
+    networks = {entry["model"]: entry for entry in summary["network"]}
+    header = ["cost model", f"speed over the best known after {', '.join(map(str, counts))} candidates"]
+    header += ["runs within 5 % of it", "wall s a run", "of which the model"]
+    if networks:
+        header += ["whole network ms", "wall s"]
+    lines = []
+    for model, curve in summary["curve"].items():
+        runs = [entry for entry in summary["workloads"] if entry["model"] == model]
+        near = [n for entry in runs for n in entry["trials_to_near_best"]]
+        single = [row for row in summary["runs"] if row["model"] == model and "latency_s" not in row]
+        line = [
+            _LABELS[model],
+            ", ".join(f"{curve[n - 1]:.2f}" for n in counts),
+            f"{sum(n is not None for n in near)} of {len(near)}",
+            f"{statistics.mean(row['wall_s'] for row in single):.0f}",
+            f"{statistics.mean(row['predict_s'] + row['update_s'] for row in single):.1f}",
+        ]
+        if networks:
+            found = networks[model]
+            times = [1e3 * s for s in found["latencies_s"]]
+            line.append(f"{statistics.median(times):.3g} ({min(times):.3g} to {max(times):.3g})")
+            line.append(f"{found['wall_s']:.0f}")
+        lines.append(line)
+    against = summary["against_xgboost"]
+
+    def ratio(own: int, other: int) -> str:
+        found = against[f"speed_after_{own}_over_xgboost_after_{other}"]
+        return f"{found['ratio']:.2f} times ({found['low']:.2f} to {found['high']:.2f})"
+
+    half, seeds = trials // 2, len({row["seed"] for row in summary["runs"]})
+    reached = against["trials_to_xgboost_quality"]
+    return (
+        f"{report.table(header, lines)}\n\nAfter {half} candidates our schedules are {ratio(half, trials)} as fast as "
+        f"those of TVM's model after {trials}, after {trials} of both {ratio(trials, trials)}, after {half} of both "
+        f"{ratio(half, half)} (95 % intervals, resampled over {seeds} seeds). What TVM's model has after {trials} "
+        f"candidates is {f'reached after {reached}' if reached else 'not reached'}."
+    )
+
+
 def picture(summary: dict[str, Any], path: Path) -> None:
     """Share of the best known speed by trial, geometric mean over workloads and seeds, as SVG."""
     curves = summary["curve"]

@@ -98,7 +98,7 @@ def test_stratified_folds_keep_repeats_together_and_hold_out_every_row_once(few)
 
     folds = stratified(few)
     assert sorted(np.concatenate([f.test for f in folds])) == list(range(len(few)))
-    keys = few.rows.drop(columns=["family", "record"]).fillna("").astype(str).agg("|".join, axis=1).to_numpy(str)
+    keys = few.rows.drop(columns=["family", "record", "power_limit_w"]).astype(str).agg("|".join, axis=1).to_numpy(str)
     for fold in folds:
         assert not set(keys[fold.test]) & set(keys[fold.train])
         assert not np.intersect1d(fold.train, fold.valid).size
@@ -213,7 +213,7 @@ def test_the_command_line_answers_a_batch_by_trees_and_says_what_they_do_not_kno
         "leave out --pp": [*trees, "--pp", "2"],
         "leave out a cost option": [*trees, "--region", "FR"],
         "answers operator graphs": [*trees[:5], "dippm", *OFFLINE],
-        "allowed are perfpass, dippm, llm-trees": [*trees[:5], "weather", *OFFLINE],
+        "allowed are perfpass, dippm, trappm, llm-trees": [*trees[:5], "weather", *OFFLINE],
         "does not fit": ["llm", "llama-2-70b", *trees[2:]],
         "perfpass llm MODEL --predictor llm-trees": [
             *("predict", str(examples / "resnet50.onnx"), "--device", "a100", "--predictor", "llm-trees")
