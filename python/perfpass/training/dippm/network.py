@@ -96,7 +96,7 @@ def _traced(name: str, graphs: Graphs) -> Task:
 ADAPTATION = Settings(learning_rate=5e-4, epochs=15, graphs_per_step=16, patience=15)
 _OLD_ROWS = 256
 # What the comparison lets every network learn for, and below how many (network, batch) a step takes fewer of them.
-STEPS, _FEW_GRAPHS = 1200, 4000
+STEPS, _FEW_GRAPHS = 2000, 4000
 
 
 @dataclass(frozen=True, eq=False)
