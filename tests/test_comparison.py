@@ -206,7 +206,8 @@ def content_of(cells):
     about = {"rows": 7, "networks": 2, "unit": "ms", "splits": splits}
     content = {"predictors": ["perfpass", "dippm", *[f"dippm-{k}" for k in ("gat", "gcn", "gin", "mlp")]], "seed": 0}
     content |= {"tasks": {"latency": about}, "cells": found, "adaptation": [], "published": [], "machines": ["x"]}
-    return content | {"defaults": present.defaults(found), "findings": findings.findings({"cells": found})}
+    content["defaults"] = present.defaults(found)
+    return content | {"findings": findings.findings(content)}
 
 
 def test_a_cell_that_was_not_fitted_is_a_dash_and_no_default():

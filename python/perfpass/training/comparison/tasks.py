@@ -78,8 +78,8 @@ class Task:
         return replace(self, rows=self.rows.iloc[index].reset_index(drop=True), value=self.value[index])
 
     def splits(self, seed: int = 0) -> Iterator[Split]:
-        """Random rows (repeats stay together); architectures apart; families apart (where those are not the same); each well-measured device
-        unseen.
+        """Random rows (repeats stay together); architectures apart; families apart (where those are not the same); each
+        well-measured device unseen.
         """
         rows = self.rows
         yield self._by_group("random", self.configurations(), seed)
