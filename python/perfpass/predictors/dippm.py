@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from perfpass.devices import Device
     from perfpass.graph import OpGraph
 
-# What is read of the network's outputs; the further ones (energy, power of training) are compared but not shown, for
-# they were measured of two and three networks.
+# What an answer needs, the first of the network's outputs. Of energy and power it learned too few networks to be asked.
 OUTPUTS = ("latency_ms", "peak_memory_bytes")
 # The published rule knows one GPU.
 _MIG_RULE_GPU = "a100-sxm4-40gb"
@@ -41,13 +40,10 @@ class DippmPredictor:
         """Reads the shipped artefact, or the one in ``folder``. Raises ArtefactError."""
         artefact = artefacts.Artefact(folder or artefacts.shipped("dippm"))
         self.manifest = artefact.manifest
-        expected = {"schema": "dippm", "run_features": list(RUN_FEATURES)}
-        arrays = graph_predictor.arrays(artefact, "dippm", expected)
-        if tuple(self.manifest.get("outputs", ()))[: len(OUTPUTS)] != OUTPUTS:
-            raise ArtefactError(
-                f"{artefact.folder}: outputs do not begin with {', '.join(OUTPUTS)}; run `perfpass train` again"
-            )
+        arrays = graph_predictor.arrays(artefact, "dippm", {"schema": "dippm", "run_features": list(RUN_FEATURES)})
         try:
+            if tuple(self.manifest["outputs"][: len(OUTPUTS)]) != OUTPUTS:
+                raise ArtefactError(f"{artefact.folder}: outputs do not begin with {', '.join(OUTPUTS)}; train again")
             self.network = GraphNetwork(Spec.from_dict(self.manifest["spec"]), arrays)
             self._nodes = Scaling(True, arrays["nodes.mean"], arrays["nodes.factor"])
             self._statics = Scaling(False, arrays["statics.mean"], arrays["statics.factor"])
@@ -63,9 +59,9 @@ class DippmPredictor:
         return DippmPredictor()
 
     def outputs(self, graph: OpGraph, runs: np.ndarray) -> np.ndarray:
-        """[R, O] outputs of ``graph`` run in R ways, given by their run features [R, K]; one embedding serves all.
+        """[R, O] what the network says of ``graph`` run in R ways, given by their run features [R, K].
 
-        O is at least len(OUTPUTS), which come first.
+        OUTPUTS come first. One embedding serves all.
         """
         found = features.extract(graph, "dippm")
         embedding = np.zeros((1, 0), dtype=np.float32)
@@ -80,9 +76,7 @@ class DippmPredictor:
 def answer(found: Prediction, graph: OpGraph, device: Device) -> Prediction:
     """``found`` with what DIPPM says of the same workload in its place."""
     predictor = DippmPredictor.load()
-    latency, memory = predictor.outputs(graph, graph_predictor.runs_of(found.workload, device))[
-        0, : len(OUTPUTS)
-    ].tolist()
+    latency, memory, *_ = predictor.outputs(graph, graph_predictor.runs_of(found.workload, device))[0].tolist()
     said = graph_predictor.answered(found, predictor.learned, predictor.manifest, latency, memory)
     return replace(said, mig=_mig(said, device))
 

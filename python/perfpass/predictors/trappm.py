@@ -83,7 +83,7 @@ class TrappmPredictor:
         return found
 
     def outputs(self, graph: OpGraph, runs: np.ndarray, tasks: tuple[str, ...]) -> dict[str, np.ndarray]:
-        """[R] of each task for ``graph`` run in R ways, by their run features [R, K]; one embedding serves all."""
+        """[R] of each task for ``graph`` run in R ways (run features [R, K]); one embedding serves all."""
         found = features.extract(graph, SCHEMA)
         on = classes(found.nodes, found.edge_index, self.encoder.spec.rounds)
         of_graph = np.log1p(np.maximum(np.concatenate([found.statics, self.embedding(on)]), 0.0))

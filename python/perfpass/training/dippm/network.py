@@ -19,8 +19,9 @@ from perfpass.predictors.run_features import RUN_FEATURES
 from perfpass.training.comparison import tasks
 from perfpass.training.comparison.graphs import Graphs
 from perfpass.training.comparison.tasks import Split, Task
-from perfpass.training.graph_networks.data import ClassPool, Examples, Scalings, examples, scaled
+from perfpass.training.graph_networks.data import ClassPool, Scalings, examples, scaled
 from perfpass.training.graph_networks.fit import Settings, fit
+from perfpass.training.graph_networks.fitted import FittedNetwork
 from perfpass.training.graph_networks.modules import Network
 
 SCHEMA = "dippm"
@@ -92,93 +93,8 @@ def _traced(name: str, graphs: Graphs) -> Task:
     return tasks.load(name).traced(graphs, quiet=True)
 
 
-# How a network goes on learning from a few records of a new device: briefly, with some of the old rows beside them.
-ADAPTATION = Settings(learning_rate=5e-4, epochs=15, graphs_per_step=16, patience=15)
-_OLD_ROWS = 256
 # What the comparison lets every network learn for, and below how many (network, batch) a step takes fewer of them.
 STEPS, _FEW_GRAPHS = 2000, 4000
-
-
-@dataclass(frozen=True, eq=False)
-class FittedNetwork:
-    """A fitted network on the rows of one task; predicts by the NumPy evaluator, as what ships does.
-
-    ``learned``: indices of the task's rows that it has learned from.
-    """
-
-    task: Task
-    network: GraphNetwork
-    weights: dict[str, np.ndarray]
-    scalings: Scalings
-    pool: ClassPool
-    history: list[dict[str, float]]
-    learned: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-
-    @property
-    def parameters(self) -> int:
-        """Numbers that were learned."""
-        return int(sum(values.size for values in self.weights.values()))
-
-    def predict(self, rows: np.ndarray) -> np.ndarray:
-        """[len(rows)] in the task's unit."""
-        output = OUTPUT_OF[self.task.name]
-        return self.outputs(examples([(self.task.subset(np.asarray(rows)), output)], len(OUTPUTS)))[:, output]
-
-    def with_weights(self, weights: dict[str, np.ndarray]) -> FittedNetwork:
-        """The same network with other weights (rounded ones)."""
-        return replace(self, weights=weights, network=GraphNetwork(self.network.spec, weights))
-
-    def on(self, task: Task) -> FittedNetwork:
-        """The same network for the rows of another task."""
-        return replace(self, task=task)
-
-    def adapted(self, rows: np.ndarray, seed: int = 0) -> FittedNetwork:
-        """Fine-tuned on ``rows`` and some that it knows, after the output was moved by the rows' middle ratio."""
-        import torch
-
-        torch.manual_seed(seed)
-        output = OUTPUT_OF[self.task.name]
-        weights = {name: values.copy() for name, values in self.weights.items()}
-        last = max((name for name in weights if name.startswith("head.") and name.endswith(".bias")), key=_layer)
-        ratio = np.median(np.log(self.task.value[rows] / self.predict(rows)))
-        weights[last][output] += ratio / self.scalings.targets_scale[output]
-        network = Network(self.network.spec)
-        network.load(weights)
-        old = np.random.default_rng(seed).permutation(self.learned)[:_OLD_ROWS]
-        both = examples([(self.task.subset(part), output) for part in (rows, old) if len(part)], len(OUTPUTS))
-        on_graphs = bool(network.graph)
-        train = scaled(both, self.pool, self.scalings, graphs=on_graphs)
-        new = scaled(both.subset(np.arange(len(rows))), self.pool, self.scalings, graphs=on_graphs)
-        outcome = fit(network, train, new, self.scalings.targets_scale, ADAPTATION, seed=seed)
-        return replace(self.with_weights(outcome.weights), history=outcome.history)
-
-    def outputs(self, rows: Examples) -> np.ndarray:
-        """[R, len(OUTPUTS)] every output of some rows."""
-        on_graphs = bool(self.network.spec.graph)
-        data = scaled(rows, self.pool, self.scalings, graphs=on_graphs)
-        found = np.empty((len(rows), len(OUTPUTS)))
-        order = np.argsort(data.graph, kind="stable")
-        for part in np.array_split(order, max(1, len(order) // 256)):
-            embedding = np.zeros((len(part), 0), dtype=np.float32)
-            if on_graphs:
-                union, place = data.batch(part)
-                embedding = self.network.readout(union)[place]
-            found[part] = self.network.head(embedding, data.statics[part])
-        return np.exp(np.clip(found * self.scalings.targets_scale + self.scalings.targets_mean, -30.0, 60.0))
-
-
-def _layer(name: str) -> int:
-    return int(name.split(".")[1])
-
-
-def scalings_arrays(scalings: Scalings) -> dict[str, np.ndarray]:
-    """What an artefact keeps of the scalings, by name."""
-    parts = {"nodes": scalings.nodes, "statics": scalings.statics}
-    arrays = {f"{name}.{part}": getattr(of, part) for name, of in parts.items() for part in ("mean", "factor")}
-    return arrays | {
-        "targets.mean": scalings.targets_mean.astype(np.float32),
-        "targets.scale": scalings.targets_scale.astype(np.float32),
-    }
 
 
 @dataclass(frozen=True)
@@ -205,7 +121,7 @@ class Dippm:
             graphs_per_step = 8 if distinct < _FEW_GRAPHS else self.settings.graphs_per_step
             epochs = -(-self.steps // -(-distinct // graphs_per_step))
             method = self.with_options(graphs_per_step=graphs_per_step, epochs=epochs, patience=epochs)
-        return replace(method.learn(parts, [task.subset(split.valid)], graphs, seed).on(task), learned=split.train)
+        return method.learn(parts, [task.subset(split.valid)], graphs, seed).on(task, OUTPUT_OF[task.name])
 
     def learn(self, train: list[Task], valid: list[Task], graphs: Graphs, seed: int = 0) -> FittedNetwork:
         """Learn from the records of several tasks, one network for all of them."""
@@ -230,7 +146,9 @@ class Dippm:
             quiet=self.quiet,
         )
         plain = GraphNetwork(network.spec, outcome.weights)
-        return FittedNetwork(train[0], plain, outcome.weights, scalings, pool, outcome.history)
+        return FittedNetwork(
+            train[0], plain, outcome.weights, scalings, pool, to_learn, OUTPUT_OF[train[0].name], outcome.history
+        )
 
     def with_options(self, **changes: Any) -> Dippm:
         """The same method, fitted otherwise; settings by their own names."""

@@ -21,9 +21,9 @@ from perfpass.training.dippm.network import (
     PUBLISHED_SHAPE,
     SCHEMA,
     Dippm,
-    scalings_arrays,
 )
 from perfpass.training.graph_networks import held_out
+from perfpass.training.graph_networks.fitted import scalings_arrays
 from perfpass.training.graph_networks.grading import grade
 
 
@@ -69,7 +69,10 @@ def train(
         "outputs": list(OUTPUTS),
         "parameters": fitted.parameters,
         "tasks": {
-            name_: {"output": OUTPUTS[OUTPUT_OF[name_]], **grade(fitted.on(task), task, split)}
+            name_: {
+                "output": OUTPUTS[OUTPUT_OF[name_]],
+                **grade(fitted.on(task, OUTPUT_OF[name_]).predict, task, split),
+            }
             for name_, (task, split) in parts.items()
         },
         "made": {

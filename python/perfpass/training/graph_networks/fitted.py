@@ -5,14 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+import torch
 
 from perfpass.predictors.graph_network import GraphNetwork
 from perfpass.training.comparison.tasks import Task
 from perfpass.training.graph_networks.data import ClassPool, Examples, Scalings, examples, scaled
+from perfpass.training.graph_networks.fit import Settings, fit
+from perfpass.training.graph_networks.modules import Network
 
-# Fine-tuning on a few records: passes over them, and rows learned before per new one, so that nothing is forgotten.
-_PASSES = 20
-_OLD_PER_NEW = 2
+# Rows known before that stay beside those of a new device.
+_OLD_ROWS = 256
+# How a network goes on learning from a few records of a new device: briefly.
+_ADAPTATION = Settings(learning_rate=5e-4, epochs=15, graphs_per_step=16, patience=15)
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,28 +67,31 @@ class FittedNetwork:
         return np.exp(np.clip(found * self.scalings.targets_scale + self.scalings.targets_mean, -30.0, 60.0))
 
     def adapted(self, rows: np.ndarray, seed: int = 0) -> FittedNetwork:
-        """The network after it also learned from ``rows`` of the task: fine-tuned on them and on rows known before."""
-        from perfpass.training.graph_networks.fit import Settings, fit
-        from perfpass.training.graph_networks.modules import Network
-
+        """Fine-tuned on ``rows`` and some that it knows, after the output was moved by the rows' middle ratio."""
         if not len(rows):
             return self
-        fresh = self._rows(rows)
-        measured = np.flatnonzero(np.isfinite(self.learned.targets[:, self.output]))
-        drawn = np.random.default_rng(seed).permutation(measured)[: _OLD_PER_NEW * len(fresh)]
-        both = joined(fresh, self.learned.subset(drawn))
+        torch.manual_seed(seed)
+        weights = {name: values.copy() for name, values in self.weights.items()}
+        last = max((name for name in weights if name.startswith("head.") and name.endswith(".bias")), key=_layer)
+        ratio = np.median(np.log(self.task.value[rows] / self.predict(rows)))
+        weights[last][self.output] += ratio / self.scalings.targets_scale[self.output]
         network = Network(self.network.spec)
-        network.load(self.weights)
-        on_graphs = bool(self.network.spec.graph)
-        data = scaled(both, self.pool, self.scalings, graphs=on_graphs)
-        judged = scaled(fresh, self.pool, self.scalings, graphs=on_graphs)
-        settings = Settings(learning_rate=1e-3, epochs=_PASSES, graphs_per_step=16, patience=_PASSES)
-        outcome = fit(network, data, judged, self.scalings.targets_scale, settings, seed=seed)
-        return self.with_weights(outcome.weights)
+        network.load(weights)
+        new = self._rows(rows)
+        measured = np.flatnonzero(np.isfinite(self.learned.targets[:, self.output]))
+        old = self.learned.subset(np.random.default_rng(seed).permutation(measured)[:_OLD_ROWS])
+        on_graphs = bool(network.graph)
+        train, judged = (scaled(part, self.pool, self.scalings, graphs=on_graphs) for part in (joined(new, old), new))
+        outcome = fit(network, train, judged, self.scalings.targets_scale, _ADAPTATION, seed=seed)
+        return replace(self.with_weights(outcome.weights), history=outcome.history)
 
     def _rows(self, rows: np.ndarray) -> Examples:
         outputs = len(self.scalings.targets_mean)
         return examples([(self.task.subset(np.asarray(rows)), self.output)], outputs)
+
+
+def _layer(name: str) -> int:
+    return int(name.split(".")[1])
 
 
 def joined(first: Examples, second: Examples) -> Examples:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from perfpass.predictors.intervals import quantiles
 from perfpass.training import metrics
-from perfpass.training.comparison.methods import Fitted
 from perfpass.training.comparison.tasks import Split, Task
 
 _COVERAGE = 0.9
@@ -27,10 +27,13 @@ def errors(predicted: np.ndarray, measured: np.ndarray) -> dict[str, Any]:
     }
 
 
-def grade(fitted: Fitted, task: Task, split: Split) -> dict[str, Any]:
-    """Bounds of log(measured / predicted) on ``split.valid``, errors on ``split.test``, and what was learned from."""
-    low, high = quantiles(np.log(task.value[split.valid] / fitted.predict(split.valid)), _COVERAGE)
-    predicted, measured = fitted.predict(split.test), task.value[split.test]
+def grade(predict: Callable[[np.ndarray], np.ndarray], task: Task, split: Split) -> dict[str, Any]:
+    """Bounds of log(measured / predicted) on ``split.valid``, errors on ``split.test``, and what was learned from.
+
+    ``predict``: the task's values for indices of its rows.
+    """
+    low, high = quantiles(np.log(task.value[split.valid] / predict(split.valid)), _COVERAGE)
+    predicted, measured = predict(split.test), task.value[split.test]
     inside = (measured >= predicted * np.exp(low)) & (measured <= predicted * np.exp(high))
     rows = task.rows.iloc[split.train]
     software = rows.groupby(["device", "precision", "runtime", "layout"]).batch.agg(["min", "max", "size"])

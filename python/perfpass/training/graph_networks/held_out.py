@@ -1,4 +1,4 @@
-"""The rows that what ships never sees: networks of the latency task's architecture split, out of every task."""
+"""What a shipped network never sees: architectures of the latency task's split, held out of every task."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def architectures(graphs: Graphs, seed: int = 0) -> dict[str, frozenset[str]]:
 
 
 def split(task: Task, graphs: Graphs, seed: int = 0) -> Split:
-    """`architectures` as a split of the task, so that none is held out of one and learned in another; else rows."""
+    """`architectures` as a split of the task, so that none is held out here and learned elsewhere; or rows."""
     if task.name not in BY_NETWORK:
         return next(s for s in task.splits(seed) if s.name == "random")
     at = {part: task.rows.architecture.isin(names).to_numpy() for part, names in architectures(graphs, seed).items()}

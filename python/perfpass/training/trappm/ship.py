@@ -64,7 +64,7 @@ def train(
         arrays = {key: values.astype(np.float16) for key, values in fitted.weights.items()}
         fitted = fitted.with_weights({key: values.astype(np.float32) for key, values in arrays.items()})
         stored |= {f"{task_name}.{key}": v for key, v in {**arrays, **scalings_arrays(fitted.scalings)}.items()}
-        graded[task_name] = grade(fitted, task, split)
+        graded[task_name] = grade(fitted.predict, task, split)
         made[task_name] = {"epochs": len(fitted.history), "processor_seconds": round(seconds)}
         rows, spec, parameters = rows + len(split.train), fitted.network.spec.to_dict(), parameters + fitted.parameters
         journal.unlink(missing_ok=True)

@@ -56,12 +56,17 @@ class Journal:
         return self.done[name]
 
 
+def _encoder_seed(kind: str, seed: int) -> int:
+    """One pre-trained encoder serves all seeds, as published; weights that learned nothing are drawn for each."""
+    return seed if kind == "trappm-random" else pretrained.SEEDS[0]
+
+
 def fitted(kind: str, seed: int, task: Task, graphs: Graphs, **options: Any) -> dict[str, Any]:
     """Errors on architectures that neither the encoder nor the regressor saw, and the validation error by epoch."""
     split = held_out.split(task, graphs)
     found: Any = method(kind)
     if isinstance(found, Trappm):
-        found = replace(found, encoder_seed=seed, **options)
+        found = replace(found, encoder_seed=_encoder_seed(kind, seed), **options)
     model = found.fit(task, graphs, split, seed)
     graded = errors(model.predict(split.test), task.value[split.test])
     return {**graded, "valid": [round(e["valid"], 4) for e in getattr(model, "history", [])]}
@@ -70,11 +75,12 @@ def fitted(kind: str, seed: int, task: Task, graphs: Graphs, **options: Any) -> 
 def transferred(kind: str, seed: int, task: Task, graphs: Graphs) -> dict[str, Any]:
     """Learned on FROM, fine-tuned on records of TO, graded on other architectures of TO: errors by records."""
     both = task.subset(np.flatnonzero(task.rows.device.isin([FROM, TO]).to_numpy()))
-    learned = replace(Trappm(kind), encoder_seed=seed).fit(both, graphs, both.adaptation(TO, 0, seed), seed)
+    alone = both.adaptation(TO, 0, seed)
+    learned = replace(Trappm(kind), encoder_seed=_encoder_seed(kind, seed)).fit(both, graphs, alone, seed)
     found: dict[str, Any] = {}
     for size in SIZES:
         split = both.adaptation(TO, size, seed)
-        fresh = split.train[len(both.adaptation(TO, 0, seed).train) :]
+        fresh = split.train[len(alone.train) :]
         adapted = learned.adapted(fresh, seed)
         found[str(size)] = errors(adapted.predict(split.test), both.value[split.test])
     return {"mape_by_records": {size: e["mape"] for size, e in found.items()}, "rows": found["0"]["rows"]}
@@ -146,25 +152,36 @@ def summary(done: dict[str, dict[str, Any]]) -> dict[str, Any]:
     return found
 
 
+def fill(journal: Journal, seeds: Sequence[int], place: Path) -> None:
+    """Work out what the journal lacks; the picture goes to ``place``."""
+    graphs = Graphs()
+    task = tasks.load("training_step").traced(graphs)
+    for seed in seeds:
+        for kind in ENCODED:
+            journal(f"{kind} {seed}", partial(fitted, kind, seed, task, graphs))
+    for seed in seeds:
+        for kind in ENCODED:
+            journal(f"transfer {kind} {seed}", partial(transferred, kind, seed, task, graphs))
+    journal("embeddings", lambda: drawn(tasks.load("latency").traced(graphs), graphs, place))
+    for seed in seeds:
+        for kind in BASELINES:
+            journal(f"{kind} {seed}", partial(fitted, kind, seed, task, graphs))
+    journal(f"everything {seeds[0]}", partial(fitted, "trappm", seeds[0], task, graphs, everything=True))
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Work out what the journal lacks, write the results and print them."""
+    """Fill the journal, write the results and print them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--journal", required=True, type=Path)
     parser.add_argument("--seeds", type=int, nargs="+", default=pretrained.SEEDS)
     default = data_directory() / "results" / "comparison" / "trappm.json"
     parser.add_argument("--json", type=Path, default=default)
     parser.add_argument("--picture", type=Path, default=data_directory().parent / "docs" / "trappm-tsne.png")
+    parser.add_argument("--tables-only", action="store_true", help="of what the journal holds, without another fit")
     options = parser.parse_args(arguments)
-    journal, graphs = Journal(options.journal), Graphs()
-    task = tasks.load("training_step").traced(graphs)
-    for seed in options.seeds:
-        for kind in (*ENCODED, *BASELINES):
-            journal(f"{kind} {seed}", partial(fitted, kind, seed, task, graphs))
-        for kind in ENCODED:
-            journal(f"transfer {kind} {seed}", partial(transferred, kind, seed, task, graphs))
-    first = options.seeds[0]
-    journal("embeddings", lambda: drawn(tasks.load("latency").traced(graphs), graphs, options.picture))
-    journal(f"everything {first}", lambda: fitted("trappm", first, task, graphs, everything=True))
+    journal = Journal(options.journal)
+    if not options.tables_only:
+        fill(journal, options.seeds, options.picture)
     found = summary(journal.done)
     options.json.parent.mkdir(parents=True, exist_ok=True)
     options.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

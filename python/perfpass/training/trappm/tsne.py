@@ -80,8 +80,8 @@ def picture(places: np.ndarray, names: Sequence[str], file: Path, *, shown: int 
     rest = ~np.isin(given, frequent)
     axes.scatter(places[rest, 0], places[rest, 1], s=5, color="0.8", label="others")
     for i, name in enumerate(frequent):
-        here = places[given == name]
-        axes.scatter(here[:, 0], here[:, 1], s=9, color=plt.get_cmap("tab10")(i % 10), label=name)
+        at = places[given == name]
+        axes.scatter(at[:, 0], at[:, 1], s=9, color=plt.get_cmap("tab10")(i % 10), label=name)
     axes.set_xticks([])
     axes.set_yticks([])
     axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)

@@ -51,7 +51,7 @@ class _Network:
 
 
 class Unlabelled:
-    """Graphs of networks at each of ``batches``, as classes after ``rounds`` rounds; one pass reads each trace.
+    """The graphs of some networks at each of ``batches``, as classes after ``rounds`` rounds; each trace is read once.
 
     Kept in memory as features of classes, of which few differ from batch to batch: some 60 kB a network.
     """
