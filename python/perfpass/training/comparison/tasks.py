@@ -95,7 +95,7 @@ class Task:
     def configurations(self) -> np.ndarray:
         """[N] equal for rows that differ in nothing that a predictor sees."""
         columns = self.rows.drop(columns="record").fillna("").astype(str)
-        return np.asarray(columns.agg("|".join, axis=1).to_numpy(str))
+        return np.array(["|".join(row) for row in zip(*(columns[name] for name in columns), strict=True)])
 
     def devices(self) -> list[str]:
         """Devices with enough rows to be judged on, if others remain to learn from."""
