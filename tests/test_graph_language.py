@@ -29,6 +29,7 @@ torchvision_schemas.define()
 pytest.importorskip("peft")
 
 SMALL = {"hidden": 16, "masked_steps": 8, "summary_steps": 4, "steps": 130, "networks": 8, "rank": 4, "rate": 6e-3}
+BOUNDS = {"bounds": [-0.5, 0.5], "measured": []}
 # Real rows of a few small networks, many records each.
 NETWORKS = (
     "resnet18",
@@ -131,7 +132,7 @@ def test_the_artefact_predicts_with_numpy_what_torch_does(task, split, fitted, t
     from perfpass.training.graph_language.ship import contents
 
     manifest, files = contents(fitted, replace(fitted.model.settings))
-    artefacts.write(tmp_path / "a", {**manifest, "bounds": [-0.5, 0.5]}, files)
+    artefacts.write(tmp_path / "a", {**manifest, **BOUNDS}, files)
     predictor = GraphLanguagePredictor(tmp_path / "a")
     graphs = Graphs()
     for row in split.test[:6]:
@@ -141,7 +142,7 @@ def test_the_artefact_predicts_with_numpy_what_torch_does(task, split, fitted, t
         expected = float(fitted.predict(np.array([row]))[0])
         assert found.median == pytest.approx(expected, rel=0.01)
         assert found.low < found.median < found.high
-    broken = {**manifest, "bounds": [-0.5, 0.5], "node_columns": ["macs"]}
+    broken = {**manifest, **BOUNDS, "node_columns": ["macs"]}
     artefacts.write(tmp_path / "b", broken, files)
     with pytest.raises(ArtefactError, match="made for other node_columns"):
         GraphLanguagePredictor(tmp_path / "b")
@@ -155,7 +156,7 @@ def test_another_base_is_loaded_by_transformers_and_needed_to_predict(task, spli
     found = method("graph-language", task, **options).fit(task, Graphs(), split)
     assert not found.model.base.own
     manifest, files = contents(found, found.model.settings)
-    artefacts.write(tmp_path / "a", {**manifest, "bounds": [-0.5, 0.5]}, files)
+    artefacts.write(tmp_path / "a", {**manifest, **BOUNDS}, files)
     row = int(split.test[0])
     r = task.rows.iloc[row]
     run = Run(device(r.device), int(r.batch), r.precision, r.runtime, r.layout)
@@ -311,8 +312,11 @@ def test_a_damaged_artefact_is_one_typed_error(fitted, tmp_path):
 
     manifest, files = contents(fitted, fitted.model.settings)
     whole_file = files["weights.safetensors"]
+    artefacts.write(tmp_path / "bare", {**manifest, "bounds": [-0.5, 0.5]}, files)
+    with pytest.raises(ArtefactError, match="measured"):
+        GraphLanguagePredictor(tmp_path / "bare")
     for name, content in {"cut": whole_file[:-100], "empty": b"", "noise": bytes(range(256)) * 8}.items():
-        artefacts.write(tmp_path / name, {**manifest, "bounds": [-0.5, 0.5]}, {**files, "weights.safetensors": content})
+        artefacts.write(tmp_path / name, {**manifest, **BOUNDS}, {**files, "weights.safetensors": content})
         with pytest.raises(ArtefactError):
             GraphLanguagePredictor(tmp_path / name)
 

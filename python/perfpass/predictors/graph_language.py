@@ -117,15 +117,19 @@ class GraphLanguagePredictor:
                 raise ArtefactError(f"{artefact.folder}: made for other {name}; run `perfpass train` again")
         stored = unpack(artefact.read("weights.safetensors"), str(artefact.folder))
         self._weights = {n: np.asarray(v, dtype=np.float32) for n, v in stored.items()}
-        self._scale = {n: np.array(v, dtype=np.float64) for n, v in self.manifest["numbers"].items()}
-        self._target = self.manifest["target"]
-        self._bounds = self.manifest["bounds"]
-        self._shape: Shape | None = None
-        if self.manifest["base"] == "own":
-            self._shape = Shape.from_dict(self.manifest["language_model"])
-            self._tokenizer = Tokenizer(artefact.read("tokenizer.json"), str(artefact.folder))
-        else:
+        try:
+            self._scale = {n: np.array(self.manifest["numbers"][n], dtype=np.float64) for n in ("centre", "spread")}
+            self._target = self.manifest["target"]
+            self._bounds, self._measured = self.manifest["bounds"], self.manifest["measured"]
+            self._shape = Shape.from_dict(self.manifest["language_model"]) if self.manifest["base"] == "own" else None
+        except (KeyError, TypeError, ValueError) as error:
+            raise ArtefactError(
+                f"{artefact.folder}: {error} is missing or wrong; run `perfpass train` again"
+            ) from error
+        if self._shape is None:
             self._torch = _with_base(artefact, self.manifest)
+        else:
+            self._tokenizer = Tokenizer(artefact.read("tokenizer.json"), str(artefact.folder))
 
     @staticmethod
     @lru_cache(maxsize=1)
@@ -142,7 +146,7 @@ class GraphLanguagePredictor:
 
     def support(self, run: Run) -> Support:
         """How far the records that it learned from stand behind a run."""
-        measured = self.manifest["measured"]
+        measured = self._measured
         if run.device.id not in {row[0] for row in measured}:
             return Support("outside", (f"graph-language learned nothing on {run.device.id}",))
         same = [row for row in measured if row[:4] == [run.device.id, run.precision, run.runtime, run.layout]]

@@ -115,7 +115,7 @@ def train_small(texts: Sequence[str], folder: Path, steps: int, seed: int = 0) -
     )
     place = "cuda" if torch.cuda.is_available() else "cpu"
     model: Any = transformers.LlamaForCausalLM(config)
-    model = model.to(place)
+    model.to(place)
     end = tokenizer.eos_token_id
     encoded = [[*tokenizer(t.lower(), add_special_tokens=False)["input_ids"], end] for t in texts]
     optimizer = torch.optim.AdamW(model.parameters(), lr=4e-3)

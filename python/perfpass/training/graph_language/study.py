@@ -83,13 +83,16 @@ def run(
     done = [json.loads(line) for line in journal.read_text().splitlines()] if journal.is_file() else []
     known = {(d["variant"], d["split"]) for d in done}
     for part in parts:
-        for name, own in PARTS.get(part, ADAPTED).items():
+        for asked, own in PARTS.get(part, ADAPTED).items():
+            if only and asked not in only:
+                continue
+            name = asked
             settings = replace(start, **{**own, **changed})
             if settings.representation == "sentence":
                 name = f"{name} by {Path(settings.sentences).name or 'the small language model'}"
             method = GraphLanguageMethod(name, settings)
             for split in splits_of(task, part):
-                if (name, split.name) in known or (only and name not in only):
+                if (name, split.name) in known:
                     continue
                 found = judged(method, task, graphs, split)
                 with journal.open("a") as file:
@@ -124,7 +127,7 @@ def judged(method: GraphLanguageMethod, task: Task, graphs: Graphs, split: Split
 
 def results(journal: Path) -> list[dict[str, Any]]:
     """What the journal holds, rounded."""
-    lines = [json.loads(line) for line in journal.read_text(encoding="utf-8").splitlines()]
+    lines = [json.loads(line) for line in journal.read_text(encoding="utf-8").splitlines()] if journal.is_file() else []
     return [{k: float(f"{v:.4g}") if isinstance(v, float) else v for k, v in line.items()} for line in lines]
 
 
