@@ -169,9 +169,13 @@ def overview(content: dict[str, Any], task: str) -> str:
     lines = ["| " + " | ".join(["MAPE, %", *splits]) + " |", "|---|" + "---:|" * len(splits)]
     rows = " | ".join(str(content["tasks"][task]["splits"][s]["test"]) for s in splits)
     lines.append(f"| rows judged | {rows} |")
-    for predictor in [p for p in content["predictors"] if methods.made_for(p, task)]:
+    fitted = {c["predictor"] for c in content["cells"]}
+    asked = [p for p in content["predictors"] if p == ENSEMBLE or methods.made_for(p, task)]
+    for predictor in [p for p in asked if p in fitted]:
         shown = [_percent(of[predictor, s]["mape_pct"]) if (predictor, s) in of else "-" for s in splits]
         lines.append(f"| {predictor} | " + " | ".join(shown) + " |")
+    if absent := [p for p in asked if p not in fitted]:
+        lines += ["", f"Not fitted on anything yet: {', '.join(absent)}."]
     return "\n".join(lines)
 
 
