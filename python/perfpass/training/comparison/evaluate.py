@@ -62,7 +62,7 @@ def evaluate(
         raise ArgumentError(f"--jobs must be at least 1, got {jobs}")
     chosen = [*methods.METHODS] if ALL in predictors else list(predictors)
     kept = table.Journal(journal or default_journal())
-    wanted = table.cells(chosen, task_names or tasks.TASKS, splits or table.SPLIT_KINDS, seed, devices)
+    wanted = table.cells(chosen, task_names or tasks.EVERY_TASK, splits or table.SPLIT_KINDS, seed, devices)
     if fit:
         kept.path.parent.mkdir(parents=True, exist_ok=True)
         table.run(kept, wanted, adaptation=adaptation, jobs=jobs, quiet=quiet)

@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
 from perfpass.errors import ArgumentError
+from perfpass.training.comparison import tasks
 
 if TYPE_CHECKING:
     import numpy as np
@@ -44,6 +45,7 @@ class Method(Protocol):
 # Modules with ``method(name) -> Method``.
 METHODS: dict[str, str] = {
     "perfpass": "perfpass.training.comparison.ours",
+    "perfpass-residual": "perfpass.training.comparison.residual",
     **dict.fromkeys(("constant", "roofline", "boosting"), "perfpass.training.comparison.baselines"),
     **dict.fromkeys(("dippm", "dippm-gat", "dippm-gcn", "dippm-gin", "dippm-mlp"), "perfpass.training.dippm"),
     **dict.fromkeys(
@@ -61,12 +63,20 @@ METHODS: dict[str, str] = {
 
 
 # The tasks that a method is made for, where it is not all of `tasks.TASKS`.
-MADE_FOR: dict[str, tuple[str, ...]] = dict.fromkeys(("llm-trees", "llm-gnn", "llm-process"), ("llm",))
+MADE_FOR: dict[str, tuple[str, ...]] = {
+    "perfpass": tasks.EVERY_TASK,
+    "perfpass-residual": ("memory", "power", "energy"),
+    "constant": tasks.EVERY_TASK,
+    **dict.fromkeys(("llm-trees", "llm-gnn"), (tasks.LANGUAGE_TASK,)),
+    "llm-process": (),  # what "perfpass" is for language models
+}
+# Methods with nothing to choose, which learn from validation rows too; compared without, so that all see the same.
+WITHOUT_VALIDATION = ("llm-gnn",)
 
 
 def made_for(name: str, task: str) -> bool:
     """Whether a method speaks of a task at all."""
-    return name not in MADE_FOR or task in MADE_FOR[name]
+    return task in MADE_FOR.get(name, tasks.TASKS)
 
 
 def method(name: str) -> Any:

@@ -22,7 +22,7 @@ from perfpass.predictors.trees import LEAST_DEVICE_ROWS
 from perfpass.training import component_fit
 from perfpass.training.adaptation.experiments import OTHER, PRIOR
 from perfpass.training.comparison.graphs import Graphs
-from perfpass.training.comparison.tasks import Split, Task
+from perfpass.training.comparison.tasks import LANGUAGE_TASK, Split, Task
 from perfpass.training.energy import dataset as energy
 from perfpass.training.memory import dataset as memory
 from perfpass.training.memory import fit as memory_fit
@@ -53,6 +53,11 @@ class Perfpass:
             return _Calibrated(VisionTrees(task, split.train, seed))
         if task.name == "training_step":
             return _Calibrated(StepTrees(task, split, seed))
+        if task.name == LANGUAGE_TASK:
+            from perfpass.training.llm.ours import Process as Generation
+
+            # It learns from validation rows too where it is given some.
+            return Generation().fit(task, graphs, replace(split, valid=split.valid[:0]), seed)
         if task.name == "memory":
             return Memory(task, split.train)
         return Process(task, graphs, split.train)
@@ -240,6 +245,10 @@ class Memory:
         found: memory_fit.Constants = self._constants  # type: ignore[attr-defined]
         return found.predict(memory_data()[0].take(self._record(rows)))
 
+    def coarse(self, rows: np.ndarray) -> np.ndarray:
+        """[len(rows)] what trees may correct: the same."""
+        return self.predict(rows)
+
     def adapted(self, rows: np.ndarray, seed: int = 0) -> Memory:
         """The constants again, from all rows."""
         return Memory(self.task, np.concatenate([self.train, rows]))
@@ -273,6 +282,11 @@ class Process:
         """[len(rows)] in the task's unit."""
         asked: components.Rows = self._rows.take(np.asarray(rows))  # type: ignore[attr-defined]
         return np.asarray(self._fitted.predict(asked)[0])  # type: ignore[attr-defined]
+
+    def coarse(self, rows: np.ndarray) -> np.ndarray:
+        """[len(rows)] what trees may correct: the components with one factor each for all rows, without the process."""
+        asked: components.Rows = self._rows.take(np.asarray(rows))  # type: ignore[attr-defined]
+        return np.asarray(np.maximum(self._fitted.base(asked)[0][:, 0], 1e-30))  # type: ignore[attr-defined]
 
     def adapted(self, rows: np.ndarray, seed: int = 0) -> Process:
         """The process again, from all rows."""

@@ -21,7 +21,7 @@ SCHEMA_VERSION = 1
 ENSEMBLE = "ensemble"
 # What may be mixed: all that learn from the network's structure or from our features; a constant adds nothing.
 _NOT_MIXED = ("constant", "roofline")
-_UNITS = {"latency": "ms", "training_step": "ms", "memory": "GB", "energy": "J", "power": "W"}
+_UNITS = {"latency": "ms", "training_step": "ms", "memory": "GB", "energy": "J", "power": "W", tasks.LANGUAGE_TASK: "s"}
 _SCALE = {"memory": 1e-9}
 # What the authors state, of other networks, devices and splits; only figures whose source can be named.
 PUBLISHED: tuple[dict[str, Any], ...] = (
@@ -42,10 +42,10 @@ def collect(journal: table.Journal, seed: int = 0) -> dict[str, Any]:
     curves: list[dict[str, Any]] = []
     machines: set[str] = set()
     have = {cell: entry for cell, entry in journal.entries().items() if cell.seed == seed}
-    order = [*methods.METHODS]
+    order = [name for name in methods.METHODS if any(methods.made_for(name, task) for task in tasks.EVERY_TASK)]
     content: dict[str, Any] = {"schema_version": SCHEMA_VERSION, "seed": seed, "predictors": [*order, ENSEMBLE]}
     content["tasks"] = {}
-    for name in tasks.TASKS:
+    for name in tasks.EVERY_TASK:
         task, splits = table.task_of(name), table.splits_of(name, seed)
         stored: dict[str, dict[str, dict[str, np.ndarray]]] = {}
         content["tasks"][name] = {
@@ -74,6 +74,7 @@ def collect(journal: table.Journal, seed: int = 0) -> dict[str, Any]:
         cells += _ensembles(name, seed, stored, cells)
     content |= {"machines": sorted(machines), "cells": cells, "adaptation": curves, "published": list(PUBLISHED)}
     content["defaults"] = defaults(cells)
+    content["distillation"] = distillation(data_directory() / "results" / "comparison")
     content["findings"] = findings(content)
     return content
 
@@ -145,7 +146,7 @@ def defaults(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
     other split that any was count.
     """
     out = []
-    for task in tasks.TASKS:
+    for task in tasks.EVERY_TASK:
         own = [cell for cell in cells if cell["task"] == task and not cell["split"].startswith("device ")]
         splits = {cell["split"] for cell in own}
         whole = {p for p in {c["predictor"] for c in own} if {c["split"] for c in own if c["predictor"] == p} == splits}
@@ -168,9 +169,13 @@ def overview(content: dict[str, Any], task: str) -> str:
     lines = ["| " + " | ".join(["MAPE, %", *splits]) + " |", "|---|" + "---:|" * len(splits)]
     rows = " | ".join(str(content["tasks"][task]["splits"][s]["test"]) for s in splits)
     lines.append(f"| rows judged | {rows} |")
-    for predictor in [p for p in content["predictors"] if methods.made_for(p, task)]:
+    fitted = {c["predictor"] for c in content["cells"]}
+    asked = [p for p in content["predictors"] if p == ENSEMBLE or methods.made_for(p, task)]
+    for predictor in [p for p in asked if p in fitted]:
         shown = [_percent(of[predictor, s]["mape_pct"]) if (predictor, s) in of else "-" for s in splits]
         lines.append(f"| {predictor} | " + " | ".join(shown) + " |")
+    if absent := [p for p in asked if p not in fitted]:
+        lines += ["", f"Not fitted on anything yet: {', '.join(absent)}."]
     return "\n".join(lines)
 
 
@@ -311,9 +316,16 @@ def parts(content: dict[str, Any]) -> dict[str, str]:
     }
 
 
+def distillation(folder: Path) -> list[dict[str, Any]]:
+    """What `tried` wrote, where it was run."""
+    path = folder / "distillation.json"
+    return list(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else []
+
+
 def main() -> None:
     results = data_directory() / "results" / "comparison"
     content = json.loads((results / "table.json").read_text(encoding="utf-8"))
+    content["distillation"] = distillation(results)
     content["findings"] = findings(content)
     fill(data_directory().parent / "docs" / "comparison.md", parts(content))
 

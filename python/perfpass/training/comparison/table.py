@@ -15,7 +15,7 @@ import platform
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from perfpass.training.comparison.tasks import Split, Task
 from perfpass.training.section import grade
 
 # From quick to slow, so that the table has whole rows early.
-TASK_ORDER = ("training_step", "memory", "power", "energy", "latency")
+TASK_ORDER = ("training_step", "memory", "power", "energy", tasks.LANGUAGE_TASK, "latency")
 SPLIT_KINDS = ("random", "architecture", "family", "device")
 # Devices of the adaptation curves: enough rows of other networks remain to judge on after 128 were drawn.
 ADAPTATION_DEVICES: dict[str, tuple[str, ...]] = {
@@ -115,7 +115,7 @@ def graphs() -> Graphs:
     return Graphs()
 
 
-@lru_cache(maxsize=len(tasks.TASKS))
+@lru_cache(maxsize=len(tasks.EVERY_TASK))
 def task_of(name: str) -> Task:
     """A task's rows whose network can be traced."""
     return tasks.load(name).traced(graphs(), quiet=True)
@@ -143,7 +143,7 @@ def cells(
     """
     for what, asked, allowed in (
         ("predictor", predictors, [*methods.METHODS]),
-        ("task", task_names, [*tasks.TASKS]),
+        ("task", task_names, [*tasks.EVERY_TASK]),
         ("split", kinds, [*SPLIT_KINDS]),
     ):
         for name in asked:
@@ -173,7 +173,8 @@ def run_cell(cell: Cell, adaptation: bool) -> tuple[dict[str, Any], dict[str, np
     """Fit, predict and grade one cell: its line of the journal, and its predictions."""
     task, split = task_of(cell.task), splits_of(cell.task, cell.seed)[cell.split]
     started = time.process_time()
-    fitted = method_of(cell.predictor).fit(task, graphs(), split, cell.seed)
+    given = replace(split, valid=split.valid[:0]) if cell.predictor in methods.WITHOUT_VALIDATION else split
+    fitted = method_of(cell.predictor).fit(task, graphs(), given, cell.seed)
     between = time.process_time()
     test = np.asarray(fitted.predict(split.test), dtype=np.float64)
     done = time.process_time()

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 TASKS: tuple[str, ...] = ("latency", "training_step", "memory", "energy", "power")
 # Offline generation by language models; its rows say more of the workload, and other predictors are made for it.
 LANGUAGE_TASK = "llm"
+EVERY_TASK = (*TASKS, LANGUAGE_TASK)
 # Shares of the groups that are judged on and that settings are chosen on.
-_TEST, _VALID = 0.2, 0.1
+_TEST, _VALID, _LEAST_TRAIN = 0.2, 0.1, 0.4
 # Fewer rows on a device than this (and than a share of a small task) say little of how well it is predicted unseen.
 _LEAST_DEVICE_ROWS, _LEAST_DEVICE_SHARE = 150, 0.15
 # Of so few families none can be spared to choose settings on.
@@ -77,16 +78,24 @@ class Task:
         return replace(self, rows=self.rows.iloc[index].reset_index(drop=True), value=self.value[index])
 
     def splits(self, seed: int = 0) -> Iterator[Split]:
-        """Random rows; architectures apart; families apart (where those are not the same); each well-measured device
-        unseen.
+        """Random rows (repeats stay together); architectures apart; families apart (where those are not the same); each
+        well-measured device unseen.
         """
         rows = self.rows
-        yield self._by_group("random", np.arange(len(self)).astype(str), seed)
+        yield self._by_group("random", self.configurations(), seed)
         for name in ("architecture", "family"):
             if rows[name].nunique() >= 5 and not (name == "family" and (rows.family == rows.architecture).all()):
-                yield self._by_group(name, rows[name].to_numpy(str), seed)
+                found = self._by_group(name, rows[name].to_numpy(str), seed)
+                # Few large families may leave too little to learn from.
+                if len(found.train) >= _LEAST_TRAIN * len(self):
+                    yield found
         for device in self.devices():
             yield self.without_device(device, seed)
+
+    def configurations(self) -> np.ndarray:
+        """[N] equal for rows that differ in nothing that a predictor sees."""
+        columns = self.rows.drop(columns="record").fillna("").astype(str)
+        return np.array(["|".join(row) for row in zip(*(columns[name] for name in columns), strict=True)])
 
     def devices(self) -> list[str]:
         """Devices with enough rows to be judged on, if others remain to learn from."""
