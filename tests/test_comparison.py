@@ -219,6 +219,27 @@ def test_a_cell_that_was_not_fitted_is_a_dash_and_no_default():
     assert "| dippm | 4.0 | - |" in present.markdown(content)
 
 
+def test_the_studies_beside_the_table_have_their_claims(tmp_path, root):
+    from perfpass.errors import FileError
+    from perfpass.training.comparison.studied import studied
+
+    results = root / "data" / "results" / "comparison"
+    claims = {f["claim"]: f["verdict"] for f in studied(results)}
+    assert {"Pre-training helps convergence (TraPPM)", "Graph tokens are better than text"} < set(claims)
+    assert studied(tmp_path) == []
+    found = json.loads((results / "llm.json").read_text())
+    for kinds in found["variants"].values():
+        for cell in kinds.values():
+            cell["mape_pct"] = 10.0
+    (tmp_path / "llm.json").write_text(json.dumps(found))
+    assert {f["claim"]: f["verdict"] for f in studied(tmp_path)}[
+        "Trees are better than a graph network for language models"
+    ] == "refuted"
+    (tmp_path / "llm.json").write_text("{}")
+    with pytest.raises(FileError, match="run the study again"):
+        studied(tmp_path)
+
+
 def test_the_findings_say_what_the_figures_say():
     errors = {"dippm": 10.0, "dippm-gat": 12.0, "dippm-gcn": 11.0, "dippm-gin": 13.0, "dippm-mlp": 9.0}
     cells = [("latency", "random", p, m) for p, m in errors.items()]

@@ -9,12 +9,8 @@ _OURS = ("perfpass", "perfpass-residual")
 _NO_RIVALS = (*_OURS, "ensemble", "constant", "roofline")
 # (claim, the predictor that it holds for better, the one that it holds for worse); judged on every cell that has both.
 _CLAIMS = (
-    ("Pre-training the graph autoencoder helps", "trappm", "trappm-random"),
+    ("A pre-trained graph autoencoder is better than a random one", "trappm", "trappm-random"),
     ("A graph network is better than its static features alone", "dippm", "dippm-mlp"),
-    ("Trees are better than a graph network for language models", "llm-trees", "llm-gnn"),
-    ("A graph token is better than text", "graph-language", "graph-language-text"),
-    ("A graph token is better than JSON", "graph-language", "graph-language-json"),
-    ("A graph token is better than no graph", "graph-language", "graph-language-none"),
 )
 # Errors closer than this (as a ratio) are no difference on a few hundred rows.
 _TIE = 1.03
@@ -26,7 +22,7 @@ def findings(content: dict[str, Any]) -> list[dict[str, str]]:
     found = [*_sage(of), *_design(of, content.get("defaults", [])), *_mixture(of)]
     for claim, better, worse in _CLAIMS:
         found += _against(of, claim, better, worse)
-    return [*found, *_speed(of), *_distilled(content.get("distillation", []))]
+    return [*found, *_distilled(content.get("distillation", []))]
 
 
 def _sage(of: dict[tuple[str, str, str], dict[str, Any]]) -> list[dict[str, str]]:
@@ -62,21 +58,6 @@ def _against(
         verdict = "refuted (no difference)"
     shown = "; ".join(f"{t}, {s}: {a:.1f} against {b:.1f} %" for t, s, a, b in pairs)
     return [{"claim": claim, "verdict": verdict, "sentence": f"{better} against {worse}: {shown}."}]
-
-
-def _speed(of: dict[tuple[str, str, str], dict[str, Any]]) -> list[dict[str, str]]:
-    pairs = [(of[t, s, "llm-gnn"], of[t, s, "llm-trees"])
-             for t, s, p in of if p == "llm-trees" and (t, s, "llm-gnn") in of]  # fmt: skip
-    if not pairs:
-        return []
-    predicting, fitting = (
-        sorted(gnn[name] / max(trees[name], 1e-9) for gnn, trees in pairs)[len(pairs) // 2]
-        for name in ("predict_ms_per_row", "fit_s")
-    )
-    sentence = f"They predict {predicting:.0f} times as fast and are fitted {fitting:.0f} times as fast, by the median."
-    verdict = "confirmed" if predicting > 1 else "refuted"
-    return [{"claim": "Trees are quicker than a graph network for language models", "verdict": verdict,
-             "sentence": sentence}]  # fmt: skip
 
 
 def _distilled(tried: list[dict[str, Any]]) -> list[dict[str, str]]:

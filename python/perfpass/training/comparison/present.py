@@ -16,6 +16,7 @@ from perfpass.errors import FormatError
 from perfpass.records.location import data_directory
 from perfpass.training.comparison import blend, methods, table, tasks
 from perfpass.training.comparison.findings import findings
+from perfpass.training.comparison.studied import studied
 
 SCHEMA_VERSION = 1
 ENSEMBLE = "ensemble"
@@ -74,8 +75,9 @@ def collect(journal: table.Journal, seed: int = 0) -> dict[str, Any]:
         cells += _ensembles(name, seed, stored, cells)
     content |= {"machines": sorted(machines), "cells": cells, "adaptation": curves, "published": list(PUBLISHED)}
     content["defaults"] = defaults(cells)
-    content["distillation"] = distillation(data_directory() / "results" / "comparison")
-    content["findings"] = findings(content)
+    results = data_directory() / "results" / "comparison"
+    content["distillation"] = distillation(results)
+    content["findings"] = [*findings(content), *studied(results)]
     return content
 
 
@@ -326,7 +328,7 @@ def main() -> None:
     results = data_directory() / "results" / "comparison"
     content = json.loads((results / "table.json").read_text(encoding="utf-8"))
     content["distillation"] = distillation(results)
-    content["findings"] = findings(content)
+    content["findings"] = [*findings(content), *studied(results)]
     fill(data_directory().parent / "docs" / "comparison.md", parts(content))
 
 
