@@ -13,7 +13,7 @@ _CLAIMS = (
     ("A graph network is better than its static features alone", "dippm", "dippm-mlp"),
 )
 # Errors closer than this (as a ratio) are no difference on a few hundred rows.
-_TIE = 1.03
+TIE = 1.03
 
 
 def findings(content: dict[str, Any]) -> list[dict[str, str]]:
@@ -35,7 +35,7 @@ def _sage(of: dict[tuple[str, str, str], dict[str, Any]]) -> list[dict[str, str]
             continue
         judged += 1
         best = min(v for k, v in errors.items() if k not in ("SAGE", "MLP"))
-        wins += errors["SAGE"] <= best * _TIE
+        wins += errors["SAGE"] <= best * TIE
         shown = ", ".join(f"{k} {v:.1f} %" for k, v in errors.items())
         parts.append(f"{task}, {split}: {shown}")
     if not judged:
@@ -51,8 +51,8 @@ def _against(
              for t, s, p in sorted(of) if p == better and (t, s, worse) in of]  # fmt: skip
     if not pairs:
         return []
-    wins = sum(a * _TIE < b for _, _, a, b in pairs)
-    losses = sum(b * _TIE < a for _, _, a, b in pairs)
+    wins = sum(a * TIE < b for _, _, a, b in pairs)
+    losses = sum(b * TIE < a for _, _, a, b in pairs)
     verdict = "confirmed" if wins == len(pairs) else "refuted" if not wins else f"mixed ({wins} of {len(pairs)} splits)"
     if not wins and not losses:
         verdict = "refuted (no difference)"
@@ -66,7 +66,7 @@ def _distilled(tried: list[dict[str, Any]]) -> list[dict[str, str]]:
     for entry in tried:
         errors = entry["valid_mape_pct"]
         best = min((n for n in errors if n.startswith("answers")), key=lambda n: errors[n])
-        won = errors[best] * _TIE < errors["trees"]
+        won = errors[best] * TIE < errors["trees"]
         shown = ", ".join(f"{name} {value:.2f} %" for name, value in errors.items())
         claim = (
             f"A graph network ({entry['teacher']}) distilled into our trees helps on {entry['task']}, {entry['split']}"
@@ -109,9 +109,9 @@ def _mixture(of: dict[tuple[str, str, str], dict[str, Any]]) -> list[dict[str, s
     def listed(chosen: dict[tuple[str, str], tuple[float, float]]) -> str:
         return "; ".join(f"{t}, {s}: {a:.1f} % against {b:.1f} %" for (t, s), (a, b) in chosen.items()) or "none"
 
-    better = {key: (a, b) for key, (a, b) in both.items() if a * _TIE < b}
-    worse = {key: (a, b) for key, (a, b) in both.items() if b * _TIE < a}
+    better = {key: (a, b) for key, (a, b) in both.items() if a * TIE < b}
+    worse = {key: (a, b) for key, (a, b) in both.items() if b * TIE < a}
     verdict = f"better on {len(better)} of {len(both)} splits, worse on {len(worse)}"
-    sentence = f"Better: {listed(better)}. Worse: {listed(worse)}. The others differ by less than {_TIE - 1:.0%}."
+    sentence = f"Better: {listed(better)}. Worse: {listed(worse)}. The others differ by less than {TIE - 1:.0%}."
     return [{"claim": "An ensemble with weights from validation is better than perfpass alone", "verdict": verdict,
              "sentence": sentence}]  # fmt: skip

@@ -15,12 +15,13 @@ import numpy as np
 from perfpass.errors import FormatError
 from perfpass.records.location import data_directory
 from perfpass.training.comparison import blend, methods, table, tasks
-from perfpass.training.comparison.findings import findings
+from perfpass.training.comparison.findings import TIE, findings
 from perfpass.training.comparison.studied import studied
 
 SCHEMA_VERSION = 1
 ENSEMBLE = "ensemble"
 # What may be mixed: all that learn from the network's structure or from our features; a constant adds nothing.
+_DEFAULT = "perfpass"
 _NOT_MIXED = ("constant", "roofline")
 _UNITS = {"latency": "ms", "training_step": "ms", "memory": "GB", "energy": "J", "power": "W", tasks.LANGUAGE_TASK: "s"}
 _SCALE = {"memory": 1e-9}
@@ -142,10 +143,10 @@ def by_kind(cells: Iterable[dict[str, Any]], field: str) -> dict[tuple[str, str]
 
 
 def defaults(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Per task the predictor with the least mean validation error over its kinds of split, each kind counting alike.
+    """Per task what should answer: perfpass, unless another has less validation error in every kind of split.
 
-    Unseen devices do not count: their validation rows are of known devices. Only predictors that were fitted on every
-    other split that any was count.
+    A tie is no less (`findings.TIE`); of several the one with the least mean. Unseen devices do not count: their
+    validation rows are of known devices. Only predictors that were fitted on every other split that any was count.
     """
     out = []
     for task in tasks.EVERY_TASK:
@@ -160,7 +161,10 @@ def defaults(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
         if errors:
             ranked = sorted(errors, key=lambda p: float(np.mean(list(errors[p].values()))))
             entry = {p: {kind: _rounded(v) for kind, v in errors[p].items()} for p in ranked}
-            out.append({"task": task, "chosen": ranked[0], "valid_mape_pct": entry})
+            own_errors = errors.get(_DEFAULT, {})
+            ahead = [p for p in ranked if all(errors[p][kind] * TIE < own_errors[kind] for kind in own_errors)]
+            chosen = ahead[0] if ahead else ranked[0] if not own_errors else _DEFAULT
+            out.append({"task": task, "chosen": chosen, "valid_mape_pct": entry})
     return out
 
 
@@ -248,7 +252,7 @@ def chosen(content: dict[str, Any]) -> str:
         def shown(predictor: str, of: dict[str, dict[str, float]] = errors) -> str:
             return ", ".join(f"{kind} {value:.1f}" for kind, value in of[predictor].items())
 
-        others = "; ".join(f"{p}: {shown(p)}" for p in list(errors)[1:3])
+        others = "; ".join(f"{p}: {shown(p)}" for p in [p for p in errors if p != entry["chosen"]][:2])
         lines.append(f"| {entry['task']} | {entry['chosen']} | {shown(entry['chosen'])} | {others} |")
     return "\n".join(lines)
 

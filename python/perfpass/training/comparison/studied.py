@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from perfpass.errors import FileError
-
-# Errors closer than this (as a ratio) are no difference on a few hundred rows.
-_TIE = 1.03
+from perfpass.training.comparison.findings import TIE
 
 
 def studied(folder: Path) -> list[dict[str, str]]:
@@ -29,7 +27,7 @@ def studied(folder: Path) -> list[dict[str, str]]:
 
 def _verdict(pairs: list[tuple[float, float]]) -> str:
     """Of (claimed better, worse) errors."""
-    wins = sum(better * _TIE < worse for better, worse in pairs)
+    wins = sum(better * TIE < worse for better, worse in pairs)
     if wins == len(pairs):
         return "confirmed"
     return f"mixed ({wins} of {len(pairs)})" if wins else "refuted"
