@@ -193,6 +193,29 @@ def test_a_few_records_of_an_unseen_device_help(few, name):
     assert errors(adapted, few, draw[32:]) < 0.9 * errors(fitted, few, draw[32:])
 
 
+def test_lengths_and_sizes_that_no_record_has_are_outside_and_bounded_by_what_was_measured():
+    from dataclasses import replace
+
+    from perfpass.predictors.generation import GenerationPredictor, batch_of
+    from perfpass.predictors.llm_trees import LlmTreesPredictor
+
+    long = batch_of("llama-2-7b", "h100", runtime="vllm", batch=16, input_tokens=1024, output_tokens=1024)
+    short = replace(long, input_tokens=128, output_tokens=128)
+    trees = LlmTreesPredictor.load()
+    for uneven in (replace(long, output_tokens=128), replace(long, input_tokens=128)):
+        found, support = trees.predict(uneven)
+        assert support.level == "outside" and "prompts as long as their answers" in " ".join(support.reasons)
+        assert found.low < trees.predict(short)[0].median and found.high > trees.predict(long)[0].median
+        ours = GenerationPredictor.load()
+        found = ours.predict(uneven)
+        assert found.support.level == "outside"
+        equal = ours.predict(replace(uneven, input_tokens=uneven.output_tokens)).latency_s
+        assert found.latency_s.low < equal.median < found.latency_s.high
+    for beyond in ({"batch": 512}, {"precision": "fp8"}, {"input_tokens": 16, "output_tokens": 16}):
+        found, support = trees.predict(replace(long, **beyond))
+        assert support.level == "outside" and found.high / found.low > 1.5
+
+
 OFFLINE = ["--input-length", "512", "--output-length", "512", "--concurrency", "16"]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -166,32 +166,43 @@ class GenerationPredictor:
     def predict(self, batch: Batch, adaptation: Adaptation | None = None) -> Offline:
         """Latency and throughput of one batch. Raises ArgumentError where the weights do not fit into memory."""
         check_fits(batch)
+        beyond = beyond_measured(batch, self.ranges)
+        latency, evidence = self._latency(batch, adaptation, BEYOND if beyond else 1.0)
+        if batch.input_tokens != batch.output_tokens:
+            # Records tell little of the prompt's share: the time with a prompt as long as the answer stays possible.
+            equal, _ = self._latency(replace(batch, input_tokens=batch.output_tokens), adaptation, BEYOND)
+            latency = replace(latency, low=min(latency.low, equal.low), high=max(latency.high, equal.high))
+        provenance = {"kind": "learned", "evidence": evidence, "corpus": self.corpus}
+        return costs_of(batch, latency, _support(batch, evidence, beyond), provenance)
+
+    def _latency(self, batch: Batch, adaptation: Adaptation | None, widening: float) -> tuple[Interval, str]:
         rows = rows_of([batch])
         median, spread = self.fitted.predict(rows)
         evidence = str(self.fitted.evidence(rows)[0])
         if adaptation is not None:
             median = adaptation.predict(self.fitted, rows)
-        beyond = self._beyond(batch)
-        latency = self.bounds.interval(float(median[0]), float(spread[0]), evidence, "s", BEYOND if beyond else 1.0)
-        provenance = {"kind": "learned", "evidence": evidence, "corpus": self.corpus}
-        return costs_of(batch, latency, _support(batch, evidence, beyond), provenance)
+        return self.bounds.interval(float(median[0]), float(spread[0]), evidence, "s", widening), evidence
 
-    def _beyond(self, b: Batch) -> list[str]:
-        values = {
-            "devices": b.devices,
-            "batch": b.batch,
-            "input_tokens": b.input_tokens,
-            "output_tokens": b.output_tokens,
-            "parameters": b.model.parameters,
-        }
-        found = [
-            f"{name} {values[name]:,} is outside the measured {low:,.0f} to {high:,.0f}"
-            for name, (low, high) in self.ranges.items()
-            if not low <= values[name] <= high
-        ]
-        if b.precision not in _PRECISIONS:
-            found.append(f"only 16-bit weights were measured, not {b.precision}")
-        return found
+
+def beyond_measured(b: Batch, ranges: Mapping[str, Sequence[float]]) -> list[str]:
+    """In what a batch is outside the records, as sentences; ``ranges``: least and most that was measured, by name."""
+    values = {
+        "devices": b.devices,
+        "batch": b.batch,
+        "input_tokens": b.input_tokens,
+        "output_tokens": b.output_tokens,
+        "parameters": b.model.parameters,
+    }
+    found = [
+        f"{name} {values[name]:,} is outside the measured {low:,.0f} to {high:,.0f}"
+        for name, (low, high) in ranges.items()
+        if not low <= values[name] <= high
+    ]
+    if b.precision not in _PRECISIONS:
+        found.append(f"only 16-bit weights were measured, not {b.precision}")
+    if b.input_tokens != b.output_tokens:
+        found.append("only prompts as long as their answers were measured")
+    return found
 
 
 def _support(b: Batch, evidence: str, beyond: list[str]) -> Support:

@@ -7,6 +7,7 @@ on the records of offline generation. `perfpass.predictors.generation` is the de
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from perfpass.errors import ArtefactError, UnsupportedError
 from perfpass.features import llm_table
 from perfpass.prediction import Interval, Support
 from perfpass.predictors import artefacts
-from perfpass.predictors.generation import Offline, check_fits, costs_of
+from perfpass.predictors.generation import Offline, beyond_measured, check_fits, costs_of
 from perfpass.predictors.generation_features import RUNTIMES, Batch
 
 if TYPE_CHECKING:
@@ -93,15 +94,26 @@ class LlmTreesPredictor:
             reasons.append("this model was not measured")
             evidence = evidence if evidence != "seen" else "model unseen"
         low, high = self._bounds[evidence]
+        beyond = beyond_measured(batch, self.manifest["ranges"])
         runtimes = {r for _, r in measured["runtimes"]}
         if batch.runtime not in runtimes:
+            beyond.append(f"{batch.runtime} was not measured")
+        if beyond:
             low, high = low * _BEYOND, high * _BEYOND
-            reasons.append(f"{batch.runtime} was not measured")
-        median = float(np.exp(self.log_latency([batch])[0]))
-        level: Any = {"seen": "in range", "model unseen": "near"}.get(evidence, "outside")
-        return Interval(median, median * float(np.exp(low)), median * float(np.exp(high)), "s"), Support(
-            level, tuple(reasons)
+        median, least, most = self._seconds(batch)
+        level: Any = {"seen": "in range", "model unseen": "near"}.get(evidence, "outside") if not beyond else "outside"
+        return Interval(median, least * float(np.exp(low)), most * float(np.exp(high)), "s"), Support(
+            level, (*reasons, *beyond)
         )
+
+    def _seconds(self, batch: Batch) -> tuple[float, float, float]:
+        """Median, least and most. Trees cannot tell lengths apart that never differed: where they do, the median is
+        that of a prompt as long as the answer, which takes most of the time; prompt and answer bound the rest.
+        """
+        lengths = (batch.output_tokens, *sorted((batch.input_tokens, batch.output_tokens)))
+        equal = [replace(batch, input_tokens=n, output_tokens=n) for n in lengths]
+        median, least, most = np.exp(self.log_latency(equal)).tolist()
+        return median, min(least, median), max(most, median)
 
 
 def offline(batch: Batch) -> Offline:

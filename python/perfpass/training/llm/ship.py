@@ -14,6 +14,8 @@ from perfpass.predictors.intervals import pooled_width, quantiles
 from perfpass.predictors.llm_trees import columns
 from perfpass.training.comparison.graphs import Graphs
 from perfpass.training.comparison.tasks import LANGUAGE_TASK, Split, Task, load
+from perfpass.training.generation import dataset
+from perfpass.training.generation.train import ranges
 from perfpass.training.llm.evaluate import by_device, by_model, stratified
 from perfpass.training.llm.table import batches
 from perfpass.training.llm.trees import Trees
@@ -46,6 +48,7 @@ def train(records: str | None = None, output: str | None = None, *, seed: int = 
         "bounds": bounds,
         "held_out_mape_pct": errors,
         "measured": _measured(task),
+        "ranges": ranges(dataset.load(str(records) if records else None)),
         "corpus": {"name": "LLM-Inference-Bench (Argonne), BSD-3-Clause", "rows": len(task)},
     }
     place = Path(output) if output else artefacts.shipped("llm-trees")
