@@ -62,6 +62,19 @@ def test_a_device_that_it_never_learned_from_is_outside_with_wider_bounds(resnet
     assert unknown.latency_ms.high / unknown.latency_ms.median > known.latency_ms.high / known.latency_ms.median
 
 
+@pytest.mark.parametrize("name", ["dippm", "trappm", "graph-language"])
+def test_a_graph_unlike_all_measured_ones_is_outside_with_bounds_as_wide_as_ours(examples, name):
+    from perfpass import predict
+
+    how = {"device": "rtx-4090", "precision": "amp", "batch": 8}
+    ours = predict(examples / "deberta_v3_large.onnx", **how)
+    found = predict(examples / "deberta_v3_large.onnx", predictor=name, **how)
+    assert found.support.level == ours.support.level == "outside"
+    for one in (found.latency_ms, ours.latency_ms):
+        assert one.high / one.median >= 0.999 * ours.latency_ms.high / ours.latency_ms.median
+    assert found.latency_ms.low / found.latency_ms.median <= 1.001 * ours.latency_ms.low / ours.latency_ms.median
+
+
 def test_an_unknown_predictor_is_refused_with_the_list(resnet):
     with pytest.raises(ArgumentError, match="unknown predictor 'dipm'; allowed are perfpass, dippm"):
         perfpass.predict(resnet, "a100", predictor="dipm")

@@ -22,7 +22,7 @@ from perfpass.prediction import Interval, Support
 from perfpass.predictors import artefacts, graph_text
 from perfpass.predictors.bpe import Tokenizer
 from perfpass.predictors.graph_classes import Classes, classes
-from perfpass.predictors.graph_predictor import WIDENING, energy_of, stretched
+from perfpass.predictors.graph_predictor import WIDENING, as_wide, energy_of, stretched, worse
 from perfpass.predictors.run_features import RUN_FEATURES, run_features
 from perfpass.predictors.small_llama import Shape, last_hidden
 from perfpass.predictors.weights import unpack
@@ -205,7 +205,7 @@ def answer(found: Prediction, graph: OpGraph, device: Device) -> Prediction:
         )
     predictor = GraphLanguagePredictor.load()
     run = Run(device, w["batch"], w["precision"], w["runtime"], w["layout"])
-    latency, support = predictor.predict(graph, run), predictor.support(run)
+    latency, support = as_wide(predictor.predict(graph, run), found), predictor.support(run)
     reasons = [*support.reasons, "not said by graph-language but by perfpass: peak memory, energy, power, breakdown"]
     processes = w.get("processes", 1)
     if processes > 1:
@@ -215,9 +215,7 @@ def answer(found: Prediction, graph: OpGraph, device: Device) -> Prediction:
         latency_ms=latency,
         throughput_per_s=latency.inverse(w["batch"] * processes * 1e3, "1/s"),
         energy_j=energy_of(found.power_w, latency),
-        support=Support(
-            support.level if found.support.level != "outside" else "outside", (*reasons, *found.support.reasons)
-        ),
+        support=Support(worse(support.level, found.support.level), (*reasons, *found.support.reasons)),
         breakdown=stretched(found.breakdown, latency.median / found.latency_ms.median),
         provenance={
             **found.provenance,

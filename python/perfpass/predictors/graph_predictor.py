@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfpass.errors import ArtefactError
-from perfpass.prediction import Interval, Prediction, Support
+from perfpass.prediction import SUPPORT_LEVELS, Interval, Prediction, Support
 from perfpass.predictors import weights
 from perfpass.predictors.run_features import run_features
 
@@ -91,7 +91,10 @@ def answered(
     training = workload["mode"] == "training"
     support = learned.support("training_step" if training else "latency", workload)
     reasons = list(support.reasons)
-    latency = learned.interval("training_step" if training else "latency", latency_ms, support.level, "ms")
+    # What is unlike all that we measured is unlike what the network learned from: they are the same records.
+    level = worse(support.level, found.support.level)
+    latency = learned.interval("training_step" if training else "latency", latency_ms, level, "ms")
+    latency = as_wide(latency, found)
     processes = workload.get("processes", 1)
     if processes > 1:
         reasons.append(f"{title} knows of no other processes on the device: its latency is that of one alone")
@@ -105,7 +108,6 @@ def answered(
         ours = ["energy", "power"]
     said["energy_j"] = energy_of(found.power_w, latency)
     reasons.append(f"not said by {title} but by perfpass: {', '.join(ours)}, breakdown")
-    level = support.level if found.support.level != "outside" else "outside"
     return replace(
         found,
         **said,
@@ -119,6 +121,20 @@ def answered(
             "beside": found.provenance["predictor"],
         },
     )
+
+
+def worse(one: SupportLevel, other: SupportLevel) -> SupportLevel:
+    """The level with less behind it."""
+    return max(one, other, key=SUPPORT_LEVELS.index)
+
+
+def as_wide(latency: Interval, found: Prediction) -> Interval:
+    """``latency`` with bounds no nearer, as ratios, than those of ``found`` where that one is not in range."""
+    if found.support.level == "in range":
+        return latency
+    ours, median = found.latency_ms, latency.median
+    low = min(latency.low, median * ours.low / ours.median)
+    return replace(latency, low=low, high=max(latency.high, median * ours.high / ours.median))
 
 
 def energy_of(power: Interval, latency: Interval) -> Interval:
