@@ -158,7 +158,7 @@ def test_the_shipped_artefact_is_small_and_was_pretrained_on_many_graphs():
 
 def test_the_list_of_unlabelled_graphs_is_long_and_without_doubles():
     pandas = pytest.importorskip("pandas")
-    listed = pandas.read_parquet(Path(perfpass.__file__).parents[2] / "data" / "unlabelled" / "graphs.parquet")
+    listed = pandas.read_parquet(EXAMPLES.parent / "data" / "unlabelled" / "graphs.parquet")
     assert len(listed) >= 25_000
     assert not listed.duplicated(["library", "network", "size", "batch"]).any()
     assert (listed.nodes >= listed.classes).all() and listed.groupby(["library", "network", "size"]).size().min() == 24
