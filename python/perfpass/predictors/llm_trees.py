@@ -37,21 +37,27 @@ def columns() -> tuple[str, ...]:
     return (*(c for c in llm_table.COLUMNS if c not in llm_table.TRACED), *RUN_COLUMNS)
 
 
+def table_row(b: Batch, nodes: float = np.nan, edges: float = np.nan) -> np.ndarray:
+    """[len(llm_table.COLUMNS)] of a batch; ``nodes`` and ``edges`` of the traced graph, where there is one."""
+    return llm_table.row(
+        b.model,
+        b.device,
+        batch=b.batch,
+        input_tokens=b.input_tokens,
+        output_tokens=b.output_tokens,
+        precision=b.precision,
+        devices=b.devices,
+        nodes=nodes,
+        edges=edges,
+    )
+
+
 def matrix(batches: list[Batch]) -> np.ndarray:
     """[N, len(columns())] float32."""
     places = [i for i, c in enumerate(llm_table.COLUMNS) if c not in llm_table.TRACED]
     rows = []
     for b in batches:
-        known = llm_table.row(
-            b.model,
-            b.device,
-            batch=b.batch,
-            input_tokens=b.input_tokens,
-            output_tokens=b.output_tokens,
-            precision=b.precision,
-            devices=b.devices,
-        )
-        rows.append([*known[places], *(b.runtime == r for r in RUNTIMES), bool(b.stack)])
+        rows.append([*table_row(b)[places], *(b.runtime == r for r in RUNTIMES), bool(b.stack)])
     return np.array(rows, dtype=np.float32).reshape(-1, len(columns()))
 
 

@@ -98,6 +98,13 @@ _PHYSICS: dict[str, Callable[[Task, Graphs], np.ndarray]] = {
 }
 
 
+def with_new_rows(train: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Both, and their weights: a few records of a new device count as a fifth of all others together."""
+    weight = np.ones(len(train) + len(rows))
+    weight[len(train) :] = max(1.0, _NEW_ROWS_COUNT * len(train) / len(rows))
+    return np.concatenate([train, rows]), weight
+
+
 @dataclass(frozen=True, eq=False)
 class FittedTrees:
     """A booster on the columns [N, F] of a task's rows, for the logarithm."""
@@ -123,9 +130,7 @@ class FittedTrees:
         """Fitted again with the rows, which together count as a fifth of the old ones."""
         import xgboost
 
-        both = np.concatenate([self.train, rows])
-        weight = np.ones(len(both))
-        weight[len(self.train) :] = max(1.0, _NEW_ROWS_COUNT * len(self.train) / len(rows))
+        both, weight = with_new_rows(self.train, rows)
         data = xgboost.DMatrix(self.columns[both], np.log(self.task.value[both]), weight=weight)
         return replace(self, booster=xgboost.train({**_TREES, "seed": seed}, data, self.rounds))
 

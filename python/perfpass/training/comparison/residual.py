@@ -12,7 +12,7 @@ import numpy as np
 
 from perfpass.errors import ArgumentError
 from perfpass.training.comparison import ours
-from perfpass.training.comparison.baselines import Boosting
+from perfpass.training.comparison.baselines import Boosting, with_new_rows
 from perfpass.training.comparison.graphs import Graphs
 from perfpass.training.comparison.tasks import Split, Task
 
@@ -29,8 +29,6 @@ _TREES = {
     "eval_metric": "mae",
 }
 _ROUNDS, _PATIENCE = 1000, 50
-# A few records of a new device count as much as this share of all others together, as in `baselines`.
-_NEW_ROWS_COUNT = 0.2
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,9 +57,7 @@ class FittedResidual:
 
     def adapted(self, rows: np.ndarray, seed: int = 0) -> FittedResidual:
         """Physics and trees again, from all rows; the new ones together count as a fifth of the old."""
-        both = np.concatenate([self.train, rows])
-        weight = np.ones(len(both))
-        weight[len(self.train) :] = max(1.0, _NEW_ROWS_COUNT * len(self.train) / len(rows))
+        both, weight = with_new_rows(self.train, rows)
         physics = self.physics.adapted(rows, seed)
         booster = _grown(self.task, physics, self.columns, both, weight, self.rounds, seed)
         return FittedResidual(self.task, physics, self.columns, both, booster, self.rounds)

@@ -12,6 +12,7 @@ from perfpass.errors import ArgumentError
 from perfpass.features import llm_table
 from perfpass.llm.configuration import language_model
 from perfpass.predictors.generation_features import RUNTIMES, Batch
+from perfpass.predictors.llm_trees import table_row
 
 if TYPE_CHECKING:
     from perfpass.training.comparison.graphs import Graphs
@@ -53,19 +54,7 @@ def table(task: Task, graphs: Graphs | None) -> np.ndarray:
             graph = graphs.at(key, 1)
             traced[key[1]] = (graph.node_count, graph.edge_count)
         nodes, edges = traced.get(key[1], (np.nan, np.nan))
-        out.append(
-            llm_table.row(
-                b.model,
-                b.device,
-                batch=b.batch,
-                input_tokens=b.input_tokens,
-                output_tokens=b.output_tokens,
-                precision=b.precision,
-                devices=b.devices,
-                nodes=nodes,
-                edges=edges,
-            )
-        )
+        out.append(table_row(b, nodes, edges))
     return np.array(out).reshape(-1, len(llm_table.COLUMNS))
 
 
