@@ -83,6 +83,26 @@ def test_joules_of_a_step_are_those_of_the_epoch_over_its_steps(loaded):
     assert task.value[row.name] * 5005 == pytest.approx(epoch.energy_j)  # 1,281,167 pictures by 256
 
 
+def test_joules_of_a_board_that_was_never_measured_follow_from_the_steps_of_others(loaded):
+    from perfpass.training.comparison import step_power
+
+    try:
+        task = loaded["energy"].traced(table.graphs(), quiet=True)
+    except PerfPassError as error:
+        pytest.skip(f"networks cannot be traced here: {error}")
+    work = step_power.step_work(task, table.graphs())
+    assert (work.seconds > 0).all() and ((work.use > 0) & (work.use <= 1)).all()
+    # Physics alone, then with factors that other boards taught; no step of the board either.
+    board = (task.rows.device == "a40").to_numpy()
+    split = task.without_device("a40")
+    errors = {
+        name: np.abs(methods.method(name).fit(task, table.graphs(), split).predict(split.test) / task.value[board] - 1)
+        for name in ("constant", "roofline", "perfpass")
+    }
+    middle = {name: float(np.median(found)) for name, found in errors.items()}
+    assert middle["perfpass"] < 0.5 * middle["roofline"] and middle["perfpass"] < 0.5 * middle["constant"]
+
+
 @pytest.fixture
 def small(monkeypatch):
     """The table on a few real networks; what is kept per process is made anew."""

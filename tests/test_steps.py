@@ -179,19 +179,27 @@ def test_on_its_own_records_the_shipped_predictor_is_close(dataset):
 
 
 def test_intervals_hold_on_devices_and_software_that_nothing_was_fitted_on():
-    """On three NVIDIA boards, another vendor's, MIG slices and a CPU of our own: bounds as any caller gets them."""
-    pytest.importorskip("pyarrow")
-    from perfpass.training.steps.outside import outside
+    """On seven NVIDIA boards, another vendor's, MIG slices and a CPU of our own: bounds as any caller gets them.
 
+    Watts and joules too, where they were measured.
+    """
+    pytest.importorskip("pyarrow")
+    from perfpass.training.steps.outside import METRICS, outside
+
+    graded = set()
     for part in outside():
         rows = part.rows
         assert len(rows) >= 50
-        inside = (rows.low <= rows.measured) & (rows.measured <= rows.high)
-        for name, share in inside.groupby(rows.device).mean().items():
-            assert share >= 0.85, f"{part.source}, {name}"
+        for metric, (measured, _, low, high) in METRICS.items():
+            there = rows[rows[measured].notna()]
+            inside = (there[low] <= there[measured]) & (there[measured] <= there[high])
+            for name, share in inside.groupby(there.device).mean().items():
+                assert share >= 0.85, f"{metric}, {part.source}, {name}"
+                graded.add((metric, part.source))
         factor = (rows.high / rows.low).groupby(rows.device).median()
         if "mi325x" in factor:
             assert factor["mi325x"] > 3 * factor["h100-sxm5-80gb"]
+    assert {("power W", "zeus"), ("energy J", "zeus")} <= graded
 
 
 def test_the_memory_of_a_torch_module_is_that_of_its_recorded_steps():

@@ -35,6 +35,7 @@ NETWORKS: tuple[tuple[str, str, int], ...] = (
     ("huggingface", "minilm-l6/BertModel", 64),
     ("huggingface", "pythia-70m/GPTNeoXForCausalLM", 64),
     ("timm", "convnext_atto", 224),
+    ("torchvision", "shufflenet_v2_x1_0", 128),
 )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from perfpass import features
 from perfpass.errors import ArgumentError
-from perfpass.training.comparison import ours
+from perfpass.training.comparison import ours, step_power
 from perfpass.training.comparison.graphs import Graphs
 from perfpass.training.comparison.tasks import Split, Task
 
@@ -93,7 +93,7 @@ _PHYSICS: dict[str, Callable[[Task, Graphs], np.ndarray]] = {
     "latency": _vision,
     "training_step": _steps,
     "memory": _memory,
-    "energy": lambda task, graphs: ours.step_joules(task, graphs)[:, 1],
+    "energy": lambda task, graphs: step_power.step_work(task, graphs).roofline_s * task.rows.power_limit_w.to_numpy(),
     "power": lambda task, graphs: task.rows.power_limit_w.to_numpy(np.float64),
 }
 
@@ -130,6 +130,8 @@ class FittedTrees:
         """Fitted again with the rows, which together count as a fifth of the old ones."""
         import xgboost
 
+        if not len(rows):
+            return self
         both, weight = with_new_rows(self.train, rows)
         data = xgboost.DMatrix(self.columns[both], np.log(self.task.value[both]), weight=weight)
         return replace(self, booster=xgboost.train({**_TREES, "seed": seed}, data, self.rounds))
@@ -137,9 +139,10 @@ class FittedTrees:
 
 @dataclass(frozen=True)
 class Boosting:
-    """XGBoost on static features of the network and on how it runs."""
+    """XGBoost on the static features of a ``schema`` and on how the network runs."""
 
     name: str = "boosting"
+    schema: str = "dippm"
     _columns: dict[tuple[str, int], np.ndarray] = field(default_factory=dict)
 
     def fit(self, task: Task, graphs: Graphs, split: Split, seed: int = 0) -> FittedTrees:
@@ -160,7 +163,7 @@ class Boosting:
         return FittedTrees(task, x, split.train, booster[:rounds], rounds)
 
     def columns(self, task: Task, graphs: Graphs) -> np.ndarray:
-        """[N, F] logarithms of the five static features of DIPPM's schema, and the run features."""
+        """[N, F] logarithms of the schema's static features, and the run features."""
         from perfpass.training.graph_networks.data import task_runs
 
         # Two tasks of one name differ where one is a part of the other.
@@ -168,7 +171,7 @@ class Boosting:
         if key not in self._columns:
             of: dict[Any, np.ndarray] = {}
             for instance in sorted(set(zip(task.keys, task.rows.batch, strict=True))):
-                found = features.extract(graphs.at(instance[0], int(instance[1])), "dippm")
+                found = features.extract(graphs.at(instance[0], int(instance[1])), self.schema)
                 of[instance] = np.log1p(np.maximum(found.statics, 0.0))
             statics = np.stack([of[instance] for instance in zip(task.keys, task.rows.batch, strict=True)])
             self._columns[key] = np.hstack([statics, task_runs(task)]).astype(np.float32)

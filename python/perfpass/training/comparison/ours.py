@@ -13,10 +13,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from perfpass import features
-from perfpass.devices import device as find_device
 from perfpass.errors import ArgumentError
-from perfpass.predictors import components, energy_features
+from perfpass.predictors import components
 from perfpass.predictors.calibration import TRAIT_COLUMNS, Posterior, Prior, Standard, learn
 from perfpass.predictors.trees import LEAST_DEVICE_ROWS
 from perfpass.training import component_fit
@@ -36,9 +34,6 @@ step_data = lru_cache(maxsize=1)(steps.load)
 inference_data = lru_cache(maxsize=1)(steps.inference)
 memory_data = lru_cache(maxsize=1)(memory.load)
 energy_data = lru_cache(maxsize=1)(energy.load)
-
-# Joules of a training step: its products at the board's peak, and waiting; the process is that of power.
-STEP_ENERGY = replace(energy_features.TRAINING_POWER, components=("products", "products at the limit", "waiting"))
 
 
 @dataclass(frozen=True)
@@ -266,8 +261,11 @@ class Process:
     train: np.ndarray
 
     def __post_init__(self) -> None:
-        rows = _component_rows(self.task, self.graphs)
-        form = STEP_ENERGY if self.task.name == "energy" else energy_features.TRAINING_POWER
+        from perfpass.training.comparison import step_power
+
+        known = energy_data()["training_power"].rows.take(self.task.rows.record.to_numpy())
+        rows = step_power.rows_of(self.task, self.graphs, known)
+        form = step_power.STEP_ENERGY if self.task.name == "energy" else step_power.STEP_POWER
         fitted = component_fit.fit(form, rows.take(self.train), self.task.value[self.train])
         object.__setattr__(self, "_rows", rows)
         object.__setattr__(self, "_fitted", fitted)
@@ -291,27 +289,3 @@ class Process:
     def adapted(self, rows: np.ndarray, seed: int = 0) -> Process:
         """The process again, from all rows."""
         return Process(self.task, self.graphs, np.concatenate([self.train, rows]))
-
-
-def _component_rows(task: Task, graphs: Graphs) -> components.Rows:
-    """The energy area's rows of the task's records; joules of a step have components of their own."""
-    rows = energy_data()["training_power"].rows.take(task.rows.record.to_numpy())
-    if task.name != "energy":
-        return rows
-    return replace(rows, components=step_joules(task, graphs))
-
-
-def step_joules(task: Task, graphs: Graphs) -> np.ndarray:
-    """[N, 3] components of STEP_ENERGY: a step is three forward passes."""
-    found = np.empty((len(task), 3))
-    flops: dict[Any, float] = {}
-    for i, (key, batch, name, limit) in enumerate(
-        zip(task.keys, task.rows.batch, task.rows.device, task.rows.power_limit_w, strict=True)
-    ):
-        if (key, batch) not in flops:
-            macs = 1e9 * float(features.extract(graphs.at(key, int(batch)), "dippm").statics[0])
-            flops[key, batch] = 6.0 * macs
-        on = find_device(name)
-        seconds = flops[key, batch] / on.peak_flops["fp32"]
-        found[i] = seconds * on.power_limit_w, seconds * limit, 0.1 * limit
-    return found

@@ -207,7 +207,7 @@ _BENCH_NETWORKS: dict[str, Key] = {
 }
 # The source's ShuffleNetV2 for CIFAR (github.com/weiaicunzai/pytorch-cifar100) has a first layer that does not stride;
 # torchvision's at four times the side has the same sizes after it. BERT's length is not stated: its longest.
-_POWER_NETWORKS: dict[str, Key] = {
+POWER_NETWORKS: dict[str, Key] = {
     "resnet50": ("torchvision", "resnet50", 224),
     "shufflenetv2": ("torchvision", "shufflenet_v2_x1_0", 128),
     "bert_base_uncased": ("huggingface", "bert-base/BertForSequenceClassification", 512),
@@ -215,7 +215,7 @@ _POWER_NETWORKS: dict[str, Key] = {
 # Pictures in an epoch: Russakovsky et al., ImageNet Large Scale Visual Recognition Challenge, IJCV 2015 (training set
 # of the classification task); Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009. How many
 # sequences the text data sets were cut into is not stated, so an epoch of BERT is no known number of steps.
-_PICTURES = {"imagenet": 1_281_167, "cifar100": 50_000}
+PICTURES = {"imagenet": 1_281_167, "cifar100": 50_000}
 
 
 def _training_memory(data: Path) -> Task:
@@ -243,13 +243,13 @@ def _training_power(data: Path, name: str) -> Task:
 
     rows = schema.read(data / "records" / "training_power.parquet", "training")
     rows = rows.assign(record=np.arange(len(rows)))
-    rows = rows[rows.model.isin(list(_POWER_NETWORKS))].reset_index(drop=True)
+    rows = rows[rows.model.isin(list(POWER_NETWORKS))].reset_index(drop=True)
     value = rows.power_w
     if name == "energy":
-        rows = rows[rows.dataset.isin(list(_PICTURES))].reset_index(drop=True)
-        value = rows.energy_j / np.ceil(rows.dataset.map(_PICTURES) / rows.batch)
+        rows = rows[rows.dataset.isin(list(PICTURES))].reset_index(drop=True)
+        value = rows.energy_j / np.ceil(rows.dataset.map(PICTURES) / rows.batch)
     unit = "J" if name == "energy" else "W"
-    return _task(name, unit, _placed(rows, [_POWER_NETWORKS[m] for m in rows.model]), value)
+    return _task(name, unit, _placed(rows, [POWER_NETWORKS[m] for m in rows.model]), value)
 
 
 def _generation(folder: Path | str | None) -> Task:

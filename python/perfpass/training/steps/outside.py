@@ -1,4 +1,7 @@
-"""Steps that no split contains: newer devices, other frameworks, MIG slices, a CPU. Zero-shot, and after one factor."""
+"""Steps that no split contains: newer devices, other frameworks, MIG slices, a CPU. Zero-shot, and after one factor.
+
+Where a source measured power, watts and joules of the shipped predictor are graded too; it learned from none of them.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,29 @@ from typing import Any
 
 import numpy as np
 
+from perfpass.backward import Steps
 from perfpass.devices import device
+from perfpass.features import Tables
+from perfpass.predictors.estimate import Bounds, energy_j
+from perfpass.predictors.power import PowerModel
 from perfpass.predictors.roofline import Workload
 from perfpass.predictors.steps import StepPredictor
 from perfpass.records import tables
+from perfpass.training.comparison.tasks import PICTURES, POWER_NETWORKS
 from perfpass.training.section import Section
+from perfpass.training.steps.dataset import options as early
 from perfpass.training.steps.dataset import step_of
 
 METRIC = "step ms"
+# Metric -> the columns of measured and predicted, and of its bounds.
+METRICS = {
+    METRIC: ("measured", "predicted", "low", "high"),
+    "power W": ("measured_w", "predicted_w", "low_w", "high_w"),
+    "energy J": ("measured_j", "predicted_j", "low_j", "high_j"),
+}
+_COLUMNS = ("device", "model", "batch", *(name for names in METRICS.values() for name in names))
+# A limit that is set this far below the board's own hardly slows a step; the V100 there stops at 250 of 300 W.
+_UNLIMITED = 0.8
 CALIBRATION_SIZE = 10
 # (source, model of the record) -> (source, network, size, optimizer) of its table in data/graphs/outside_*.parquet.
 # milabench's ResNet-50 reads its images from disk but for "-noio", and is bound by that.
@@ -35,10 +53,10 @@ _CONFIGURED["hf:pythia-70m"] = "pythia-70m/GPTNeoXForCausalLM"
 
 @dataclass(frozen=True)
 class Outside:
-    """Rows of one source: measured, predicted and bounds [N] in ms; what each was, for groups and cases."""
+    """Rows of one source: measured, predicted and bounds [N] in ms, W and J; what each was, for groups and cases."""
 
     source: str
-    rows: Any  # pandas: device, model, batch, measured, predicted, low, high
+    rows: Any  # pandas: _COLUMNS; NaN where a source did not measure
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -51,26 +69,39 @@ def outside(folder: Path | None = None) -> list[Outside]:
     known = tables.load(folder / "graphs" if folder else None, "outside")
     vision = tables.load(folder / "graphs" if folder else None)
     found = []
-    for source, rows in (*_public(folder), ("measured on a 2-core EPYC", _own())):
+    sources = (*_public(folder), ("zeus", _powered(folder)), ("measured on a 2-core EPYC", _own()))
+    for source, rows in sources:
         predicted = []
         for r in rows.itertuples():
             key = (r.table_source, r.network, r.size)
             table_of = known if key in known else vision if key in vision else None
             if table_of is not None:
-                predicted.append((r.device, r.model, r.batch, r.measured, *_predict(table_of, key, r)))
-        columns = ["device", "model", "batch", "measured", "predicted", "low", "high"]
-        found.append(Outside(source, pandas.DataFrame(predicted, columns=columns)))
+                ms, watts = _predict(table_of, key, r, source)
+                joules = energy_j(ms, watts)
+                values: list[float] = []
+                for name, bounds in (("measured", ms), ("measured_w", watts), ("measured_j", joules)):
+                    values.append(float(getattr(r, name, np.nan)))
+                    values += [float(part[0]) for part in (bounds.median, bounds.low, bounds.high)]
+                predicted.append((r.device, r.model, r.batch, *values))
+        found.append(Outside(source, pandas.DataFrame(predicted, columns=list(_COLUMNS))))
     return found
 
 
-def _predict(known: tables.RecordedTables, key: tuple[str, str, int], row: Any) -> tuple[float, float, float]:
+def _predict(known: tables.RecordedTables, key: tuple[str, str, int], row: Any, source: str) -> tuple[Bounds, Bounds]:
+    """Milliseconds and watts of one step, as for any caller, but of the PyTorch that the source ran; N = 1."""
     predictor, target = StepPredictor.load(), device(row.device)
     bits = 32 if row.precision in ("fp32", "tf32") else 16
     table = known.table(*key, row.batch, bits)
     options = predictor.options(target, row.precision, row.optimizer)
+    if source == "zeus":  # of 2022, before torch 2.0
+        options = early(source, row.precision, row.optimizer)
     step = step_of(table, options, table.statics["input_elements_per_sample"] * row.batch, bits)
-    found = predictor.predict(step, table, target, Workload(row.batch, row.precision))
-    return 1e3 * found.median_s, 1e3 * found.low_s, 1e3 * found.high_s
+    workload = Workload(row.batch, row.precision)
+    columns, _, _ = predictor.columns(Steps.one(step), Tables.one(table), np.array([row.batch]), target, workload)
+    seconds = predictor.latency_s(columns, target, workload)
+    uses = (np.minimum(columns[part] / seconds.median, 1.0) for part in ("compute_s", "memory_s"))
+    watts = PowerModel.from_dict(predictor.manifest["power"]).predict(target, *uses)
+    return Bounds(1e3 * seconds.median, 1e3 * seconds.low, 1e3 * seconds.high), watts
 
 
 def _public(folder: Path | None) -> Iterator[tuple[str, Any]]:
@@ -91,6 +122,28 @@ def _public(folder: Path | None) -> Iterator[tuple[str, Any]]:
         network = [_NETWORKS[str(source), m] for m in points.model]
         names = ("table_source", "network", "size", "optimizer")
         yield str(source), points.assign(**dict(zip(names, zip(*network, strict=True), strict=True)))
+
+
+def _powered(folder: Path | None) -> Any:
+    """Zeus: mean watts of training, and of pictures, whose epochs have a known length, joules and time of a step."""
+    from perfpass.records import schema
+    from perfpass.records.location import data_directory
+
+    rows = schema.read((folder or data_directory()) / "records" / "training_power.parquet", "training")
+    full = rows.device.map({name: device(name).power_limit_w for name in rows.device.unique()})
+    rows = rows[rows.model.isin(list(POWER_NETWORKS)) & (rows.power_limit_w >= _UNLIMITED * full)]
+    joules = rows.energy_j / np.ceil(rows.dataset.map(PICTURES) / rows.batch)
+    source, network, size = zip(*(POWER_NETWORKS[m] for m in rows.model), strict=True)
+    return rows.assign(
+        table_source=source,
+        network=network,
+        size=size,
+        # Adadelta keeps two tensors beside each parameter, as Adam does.
+        optimizer=rows.optimizer.replace({"adadelta": "adam"}),
+        measured=1e3 * joules / rows.power_w,
+        measured_w=rows.power_w,
+        measured_j=joules,
+    )
 
 
 def _own() -> Any:
@@ -119,10 +172,14 @@ def grade(section: Section, folder: Path | None = None, seed: int = 0) -> None:
     """
     generator = np.random.default_rng(seed)
     for part in outside(folder):
-        rows = part.rows
-        for name, own in rows.groupby("device"):
-            values = (own[c].to_numpy() for c in ("predicted", "measured", "low", "high"))
-            section.add(METRIC, "outside", "perfpass, zero-shot", f"{part.source}, {name}", *values)
+        for name, own in part.rows.groupby("device"):
+            judged = f"{part.source}, {name}"
+            for metric, columns in METRICS.items():
+                there = own[own[columns[0]].notna()]
+                if len(there):
+                    measured, predicted, low, high = (there[c].to_numpy() for c in columns)
+                    section.add(metric, "outside", "perfpass, zero-shot", judged, predicted, measured, low, high)
+            own = own[own.measured.notna()]
             ratio = np.log(own.measured / own.predicted).to_numpy()
             if part.source == "miso":
                 models = own.model.to_numpy()
@@ -136,4 +193,4 @@ def grade(section: Section, folder: Path | None = None, seed: int = 0) -> None:
             if kept.sum() < CALIBRATION_SIZE:
                 continue
             scaled = (own.predicted * np.exp(factor)).to_numpy()[kept]
-            section.add(METRIC, "outside", method, f"{part.source}, {name}", scaled, own.measured.to_numpy()[kept])
+            section.add(METRIC, "outside", method, judged, scaled, own.measured.to_numpy()[kept])

@@ -181,9 +181,9 @@ def sized(graphs: int, settings: Settings | None = None) -> Settings:
 def method(name: str, **options: Any) -> Any:
     """One of KINDS or `trappm-boosting`, with options of its class. Raises ArgumentError for another name."""
     if name == "trappm-boosting":
-        from perfpass.training.trappm.boosting import Boosting
+        from perfpass.training.comparison.baselines import Boosting
 
-        return Boosting(**options)
+        return Boosting(name, SCHEMA, **options)
     if name not in KINDS:
         raise ArgumentError(f"unknown predictor {name!r}; allowed are {', '.join(KINDS)}, trappm-boosting")
     return Trappm(name, **options)
