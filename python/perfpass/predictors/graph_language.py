@@ -9,7 +9,7 @@ another base (`--base`) needs torch, transformers and that base when it predicts
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,14 +18,12 @@ import numpy as np
 
 from perfpass.errors import ArtefactError, UnsupportedError
 from perfpass.features import extract, names
-from perfpass.prediction import Interval, Support
-from perfpass.predictors import artefacts, graph_text
+from perfpass.predictors import artefacts, graph_predictor, graph_text
 from perfpass.predictors.bpe import Tokenizer
 from perfpass.predictors.graph_classes import Classes, classes
-from perfpass.predictors.graph_predictor import WIDENING, as_wide, energy_of, stretched, worse
+from perfpass.predictors.graph_predictor import Learned
 from perfpass.predictors.run_features import RUN_FEATURES, run_features
 from perfpass.predictors.small_llama import Shape, last_hidden
-from perfpass.predictors.weights import unpack
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
@@ -109,19 +107,14 @@ class GraphLanguagePredictor:
         """
         artefact = artefacts.Artefact(folder or artefacts.shipped("graph-language"))
         self.manifest = artefact.manifest
-        if self.manifest.get("predictor") != "graph-language":
-            raise ArtefactError(f"{artefact.folder}: holds {self.manifest.get('predictor')!r}, not graph-language")
-        expected = {"node_columns": [names("operator")[0][i] for i in node_columns()], "run_features": [*RUN_FEATURES]}
-        for name, value in expected.items():
-            if self.manifest.get(name) != value:
-                raise ArtefactError(f"{artefact.folder}: made for other {name}; run `perfpass train` again")
-        stored = unpack(artefact.read("weights.safetensors"), str(artefact.folder))
-        self._weights = {n: np.asarray(v, dtype=np.float32) for n, v in stored.items()}
+        columns = [names("operator")[0][i] for i in node_columns()]
+        expected = {"predictor": "graph-language", "node_columns": columns, "run_features": [*RUN_FEATURES]}
+        self._weights = graph_predictor.arrays(artefact, "graph-language", expected)
         try:
             self._scale = {n: np.array(self.manifest["numbers"][n], dtype=np.float64) for n in ("centre", "spread")}
             self._target = self.manifest["target"]
-            self._bounds, self._measured = self.manifest["bounds"], self.manifest["measured"]
             self._shape = Shape.from_dict(self.manifest["language_model"]) if self.manifest["base"] == "own" else None
+            self.learned = Learned("graph-language", self.manifest["tasks"])
         except (KeyError, TypeError, ValueError) as error:
             raise ArtefactError(
                 f"{artefact.folder}: {error} is missing or wrong; run `perfpass train` again"
@@ -137,26 +130,10 @@ class GraphLanguagePredictor:
         """The shipped predictor, read once per process."""
         return GraphLanguagePredictor()
 
-    def predict(self, graph: OpGraph, run: Run) -> Interval:
-        """Latency in ms of ``graph``, counted at the run's batch size; wider where no record stands behind it."""
+    def latency_ms(self, graph: OpGraph, run: Run) -> float:
+        """Of ``graph``, counted at the run's batch size."""
         part, totals = described(graph)
-        value = float(self.log_latency(embed(self._weights, part), totals[None], [run])[0])
-        low, high = (bound * WIDENING[self.support(run).level] for bound in self._bounds)
-        return Interval(float(np.exp(value)), float(np.exp(value + low)), float(np.exp(value + high)), "ms")
-
-    def support(self, run: Run) -> Support:
-        """How far the records that it learned from stand behind a run."""
-        measured = self._measured
-        if run.device.id not in {row[0] for row in measured}:
-            return Support("outside", (f"graph-language learned nothing on {run.device.id}",))
-        same = [row for row in measured if row[:4] == [run.device.id, run.precision, run.runtime, run.layout]]
-        if not same:
-            software = f"{run.precision}, {run.runtime}, {run.layout}"
-            return Support("outside", (f"graph-language learned nothing in {software} on {run.device.id}",))
-        low, high = same[0][4:]
-        if not low <= run.batch <= high:
-            return Support("near", (f"batch {run.batch}; graph-language learned from {low} to {high} there",))
-        return Support("in range")
+        return float(np.exp(self.log_latency(embed(self._weights, part), totals[None], [run])[0]))
 
     def log_latency(self, embedding: np.ndarray, totals: np.ndarray, runs: list[Run]) -> np.ndarray:
         """[R] log of milliseconds, from the embeddings [R, H] and totals [R, TOTALS] of the runs' graphs."""
@@ -205,23 +182,5 @@ def answer(found: Prediction, graph: OpGraph, device: Device) -> Prediction:
         )
     predictor = GraphLanguagePredictor.load()
     run = Run(device, w["batch"], w["precision"], w["runtime"], w["layout"])
-    latency, support = as_wide(predictor.predict(graph, run), found), predictor.support(run)
-    reasons = [*support.reasons, "not said by graph-language but by perfpass: peak memory, energy, power, breakdown"]
-    processes = w.get("processes", 1)
-    if processes > 1:
-        reasons.append("graph-language knows of no other processes on the device: its latency is that of one alone")
-    return replace(
-        found,
-        latency_ms=latency,
-        throughput_per_s=latency.inverse(w["batch"] * processes * 1e3, "1/s"),
-        energy_j=energy_of(found.power_w, latency),
-        support=Support(worse(support.level, found.support.level), (*reasons, *found.support.reasons)),
-        breakdown=stretched(found.breakdown, latency.median / found.latency_ms.median),
-        provenance={
-            **found.provenance,
-            "predictor": "graph-language",
-            "corpus": predictor.manifest["corpus"]["name"],
-            "corpus_rows": predictor.manifest["corpus"]["rows"],
-            "beside": found.provenance["predictor"],
-        },
-    )
+    latency = predictor.latency_ms(graph, run)
+    return graph_predictor.answered(found, predictor.learned, predictor.manifest, latency, None)

@@ -15,7 +15,6 @@ from perfpass.errors import UnsupportedError
 from perfpass.features import names
 from perfpass.predictors import artefacts
 from perfpass.predictors.graph_language import node_columns
-from perfpass.predictors.intervals import quantiles
 from perfpass.predictors.run_features import RUN_FEATURES
 from perfpass.predictors.weights import pack
 from perfpass.training.comparison.graphs import Graphs
@@ -23,11 +22,10 @@ from perfpass.training.comparison.tasks import Task, load
 from perfpass.training.graph_language.corpus import traced
 from perfpass.training.graph_language.methods import FittedGraphLanguage, GraphLanguageMethod
 from perfpass.training.graph_language.settings import PUBLISHED, Settings
+from perfpass.training.graph_networks.grading import grade
 
-_COVERAGE = 0.9
 # Steps of what ships; the studies take fewer.
 STEPS = 1500
-_JUDGED = 1500
 
 
 def train(
@@ -44,8 +42,8 @@ def train(
     """Fit on the training architectures of the latency records and write the artefact; returns its folder.
 
     ``base``: the folder of a causal language model in the place of the small one; what is written then needs that
-    folder, torch, transformers and peft to predict. ``published``: the published size of the encoder. Bounds are
-    quantiles of the errors on architectures held out. An interrupted run goes on from the stages that it finished.
+    folder, torch, transformers and peft to predict. ``published``: the published size of the encoder. Bounds come
+    from the errors on the architectures of validation. An interrupted run goes on from the stages that it finished.
     """
     if name != "graph-language":
         raise UnsupportedError(f"{name} is a variant for comparison; what ships is graph-language")
@@ -62,25 +60,15 @@ def write(
     split = next(s for s in task.splits(seed) if s.name == "architecture")
     fitted: FittedGraphLanguage = GraphLanguageMethod("graph-language", settings).fit(task, graphs, split, seed)
     fit_s = time.process_time() - started
-    rows = np.sort(np.random.default_rng(seed).permutation(np.concatenate([split.valid, split.test]))[:_JUDGED])
-    error = np.log(task.value[rows] / fitted.predict(rows))
-    low, high = quantiles(error, _COVERAGE)
-    percentage = np.abs(np.expm1(-error)) * 100
     manifest, files = contents(fitted, settings)
-    manifest["bounds"] = [round(min(float(low), 0.0), 4), round(max(float(high), 0.0), 4)]
-    manifest["held_out"] = {
-        "rows": len(rows),
-        "mape_pct": round(float(percentage.mean()), 1),
-        "median_pct": round(float(np.median(percentage)), 1),
-    }
+    graded = grade(fitted.predict, task, split)
+    manifest["tasks"] = {"latency": graded}
     manifest["corpus"] = {"name": "timm and pytorch-gpu-benchmark, inference", "rows": len(split.train)}
-    ran = task.rows.iloc[split.train].groupby(["device", "precision", "runtime", "layout"]).batch.agg(["min", "max"])
-    manifest["measured"] = [[*how, int(low), int(high)] for how, low, high in ran.itertuples(name=None)]
     place = output or artefacts.shipped("graph-language")
     artefacts.write(place, manifest, files)
     if not quiet:
         size = sum(map(len, files.values())) / 1e6
-        print(f"wrote {place}: {size:.2f} MB, {fit_s:.0f} s, held out {manifest['held_out']}", file=sys.stderr)
+        print(f"wrote {place}: {size:.2f} MB, {fit_s:.0f} s, held out {graded['test']}", file=sys.stderr)
     return place
 
 
