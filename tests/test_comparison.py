@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("pandas")
 pytest.importorskip("xgboost")
 
-from perfpass.errors import ArgumentError, FormatError, PerfPassError
+from perfpass.errors import ArgumentError, FileError, FormatError, PerfPassError
 from perfpass.training.comparison import blend, findings, methods, present, table, tasks
 
 NETWORKS = ("resnet18", "resnet50", "vgg11", "mobilenet_v2", "squeezenet1_1", "shufflenet_v2_x1_0")
@@ -172,6 +172,22 @@ def test_a_journal_goes_on_where_it_stopped_and_a_kill_loses_nothing(small, tmp_
         kept = journal.predictions(cell)
         assert len(kept["test"]) == len(split.test) and len(kept["valid"]) == len(split.valid)
         assert journal.entries()[cell]["rows_digest"] == table.rows_digest(small, split)
+
+
+def test_a_journal_that_cannot_be_kept_or_holds_nothing_is_one_error_before_anything_is_fitted(small, tmp_path):
+    from perfpass.training.comparison.evaluate import evaluate
+
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FileError, match="a journal cannot be kept there"):
+        table.run(table.Journal(tmp_path / "file" / "journal.jsonl"), [], quiet=True)
+    with pytest.raises(FileError, match="the journal cannot be read"):
+        table.Journal(tmp_path).entries()
+    (tmp_path / "noise.jsonl").write_bytes(bytes(range(256)))
+    assert table.Journal(tmp_path / "noise.jsonl").entries() == {}
+    output = tmp_path / "tables"
+    with pytest.raises(FileError, match="holds no result"):
+        evaluate(["all"], journal=tmp_path / "none.jsonl", output=output, fit=False)
+    assert not output.exists() and not (tmp_path / "none.jsonl").exists()
 
 
 def test_cells_of_other_rows_are_fitted_again(small, tmp_path):

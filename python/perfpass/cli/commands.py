@@ -204,15 +204,17 @@ def roofline(options: Any) -> int:
 def records(options: Any) -> int:
     """`perfpass records`."""
     try:
+        from perfpass.predictors.artefacts import check_writable
         from perfpass.records import corpus, schema
 
         found = {}
+        if options.output:
+            check_writable(Path(options.output) / "tables")
         for name, reading in corpus.read(options.sources, options.reader):
             found[name] = corpus.summary(reading)
             if not options.json:
                 print(corpus.text(name, found[name]), flush=True)
             if options.output:
-                Path(options.output).mkdir(parents=True, exist_ok=True)
                 for kind, table in reading.tables.items():
                     schema.write(Path(options.output) / f"{name}-{kind}.parquet", kind, table)
     except ModuleNotFoundError as error:
@@ -239,6 +241,7 @@ def _train_predictor(options: Any) -> int:
     """A compared predictor, by its name."""
     from importlib import import_module
 
+    from perfpass.predictors import artefacts
     from perfpass.training.comparison.methods import METHODS, method
 
     if options.area or options.resume:
@@ -250,6 +253,7 @@ def _train_predictor(options: Any) -> int:
     more: dict[str, Any] = {"base": options.base} if options.base else {}
     if more and options.predictor != "graph-language":
         raise ArgumentError("--base is the language model of graph-language; no other predictor stands on one")
+    artefacts.check_writable(Path(options.output) if options.output else artefacts.shipped(options.predictor))
     place = module.train(
         options.predictor, options.records, options.output, seed=options.seed, published=options.published, **more
     )

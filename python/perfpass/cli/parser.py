@@ -567,9 +567,9 @@ def _add_evaluate(commands: Any) -> None:
     compared.add_argument("--adaptation", action="store_true", help="also curves of 0 to 128 records of a new device")
     compared.add_argument("--journal", metavar="FILE", help="what is fitted is kept there; an interrupted run goes on")
     compared.add_argument("--jobs", type=_whole, default=1, metavar="N", help="processes (default: 1)")
-    compared.add_argument("--tables-only", action="store_true", help="fit nothing: write the tables of the journal")
+    compared.add_argument("--tables-only", action="store_true", help="fit nothing: the tables of the journal")
     command.add_argument("--json", action="store_true", help="JSON on stdout instead of tables")
-    command.add_argument("--output", metavar="DIR", help="also write AREA.md, AREA.json and AREA.png there")
+    command.add_argument("--output", metavar="DIR", help="also write tables, JSON and pictures there")
 
 
 def _add_areas(command: Any) -> None:

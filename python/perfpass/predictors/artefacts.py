@@ -52,6 +52,17 @@ def write(folder: Path, manifest: dict[str, Any], files: dict[str, bytes]) -> No
     shutil.rmtree(former, ignore_errors=True)
 
 
+def check_writable(folder: Path) -> None:
+    """Whether `write` could begin: asked before hours of work. Raises FileError."""
+    fresh = folder.with_name(f".{folder.name}.new")
+    try:
+        shutil.rmtree(fresh, ignore_errors=True)
+        fresh.mkdir(parents=True)
+        fresh.rmdir()
+    except OSError as error:
+        raise FileError(f"{folder}: nothing can be written there: {error.strerror}") from error
+
+
 def annotate(folder: Path, notes: dict[str, Any]) -> None:
     """Add entries to the manifest of a written artefact."""
     path = folder / MANIFEST

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import perfpass
-from perfpass.errors import ArgumentError, ArtefactError
+from perfpass.errors import ArgumentError, ArtefactError, FileError
 from perfpass.predictors import artefacts
 from perfpass.records.location import data_directory
 from perfpass.training import areas
@@ -60,6 +60,7 @@ def train(
         if resume and _made_from(place) == made_from:
             _say(quiet, f"train {name}: up to date")
         else:
+            artefacts.check_writable(place)
             areas.module(name).train(records, str(place), seed=seed, quiet=quiet)
             artefacts.annotate(place, {"made_from": made_from})
             _say(quiet, f"train {name}: {time.monotonic() - started:.0f} s")
@@ -107,9 +108,11 @@ def evaluate(
     """Grade each area (default: all) on the folder ``records`` (default: the repository's data).
 
     ``output``: a folder that gets AREA.json, AREA.md and AREA.png as soon as an area is done. Raises ArgumentError for
-    an unknown area.
+    an unknown area, FileError where nothing can be written.
     """
     chosen = _chosen(names, "evaluate")
+    if output:
+        artefacts.check_writable(Path(output) / "tables")
     sections = []
     for name in chosen:
         started = time.monotonic()
@@ -134,8 +137,11 @@ def _write(folder: Path, section: Section) -> None:
     """One area's table, its figures as JSON, and its picture."""
     from perfpass.training.pictures import save_section
 
-    folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps({"schema_version": SCHEMA_VERSION, **section.to_dict()}, indent=1, allow_nan=False)
-    (folder / f"{section.area}.json").write_text(text + "\n", encoding="utf-8")
-    (folder / f"{section.area}.md").write_text(f"{section}\n", encoding="utf-8")
-    save_section(section, folder / f"{section.area}.png")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{section.area}.json").write_text(text + "\n", encoding="utf-8")
+        (folder / f"{section.area}.md").write_text(f"{section}\n", encoding="utf-8")
+        save_section(section, folder / f"{section.area}.png")
+    except OSError as error:
+        raise FileError(f"{folder}: {error.strerror}; the results of {section.area} could not be written") from error

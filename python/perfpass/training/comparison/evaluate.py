@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from perfpass.errors import ArgumentError
+from perfpass.errors import ArgumentError, FileError
 from perfpass.records.graph_cache import directory
-from perfpass.records.location import data_directory
 from perfpass.training.comparison import methods, present, table, tasks
 
 ALL = "all"
@@ -34,11 +33,6 @@ def default_journal() -> Path:
     return directory().parent / "comparison" / "journal.jsonl"
 
 
-def results() -> Path:
-    """Where the tables of the repository lie."""
-    return data_directory() / "results" / "comparison"
-
-
 def evaluate(
     predictors: Sequence[str],
     *,
@@ -55,8 +49,9 @@ def evaluate(
 ) -> Comparison:
     """Every one of ``predictors`` ("all": all) on the splits of the tasks, and tables of all that the journal holds.
 
-    ``devices``: at most so many unseen devices a task. ``fit`` False: tables alone. ``output``: a folder for the tables
-    (default: those of the repository). Raises ArgumentError for an unknown predictor, task or split.
+    ``devices``: at most so many unseen devices a task. ``fit`` False: tables alone. ``output``: a folder that gets the
+    tables and pictures. Raises ArgumentError for an unknown predictor, task or split, FileError for a journal with
+    nothing in it and for a disk that refuses.
     """
     if jobs < 1:
         raise ArgumentError(f"--jobs must be at least 1, got {jobs}")
@@ -64,8 +59,13 @@ def evaluate(
     kept = table.Journal(journal or default_journal())
     wanted = table.cells(chosen, task_names or tasks.EVERY_TASK, splits or table.SPLIT_KINDS, seed, devices)
     if fit:
-        kept.path.parent.mkdir(parents=True, exist_ok=True)
         table.run(kept, wanted, adaptation=adaptation, jobs=jobs, quiet=quiet)
     found = Comparison(present.collect(kept, seed))
-    present.write(found.content, Path(output) if output else results())
+    if not found.content["cells"]:
+        raise FileError(f"{kept.path}: holds no result for these rows and seed; leave out --tables-only to fit some")
+    if output:
+        try:
+            present.write(found.content, Path(output))
+        except OSError as error:
+            raise FileError(f"{output}: {error.strerror}; what was fitted is kept in {kept.path}") from error
     return found

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from perfpass.errors import ArgumentError, PerfPassError
+from perfpass.errors import ArgumentError, FileError, PerfPassError
 from perfpass.training.comparison import methods, tasks
 from perfpass.training.comparison.graphs import Graphs
 from perfpass.training.comparison.tasks import Split, Task
@@ -70,12 +70,14 @@ class Journal:
         self.folder = self.path.with_name(self.path.name + ".predictions")
 
     def entries(self) -> dict[Cell, dict[str, Any]]:
-        """What is there, by cell. A damaged line (of a kill, or a full disk) is passed over."""
+        """What is there, by cell. A damaged line (of a kill, or a full disk) is passed over. Raises FileError."""
         found: dict[Cell, dict[str, Any]] = {}
         try:
-            lines = self.path.read_text(encoding="utf-8").splitlines()
+            lines = self.path.read_text(encoding="utf-8", errors="replace").splitlines()
         except FileNotFoundError:
             return found
+        except OSError as error:
+            raise FileError(f"{self.path}: the journal cannot be read: {error.strerror}") from error
         for line in lines:
             try:
                 entry = json.loads(line)
@@ -85,9 +87,22 @@ class Journal:
             found[cell] = entry
         return found
 
+    def open(self) -> None:
+        """Make the place where cells are kept, before any is fitted. Raises FileError."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self.path.touch()
+        except OSError as error:
+            raise FileError(f"{self.path}: a journal cannot be kept there: {error.strerror}") from error
+
     def add(self, cell: Cell, entry: dict[str, Any], predictions: dict[str, np.ndarray]) -> None:
-        """Keep a cell: first its predictions, then its line, each whole or not at all."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        """Keep a cell: first its predictions, then its line, each whole or not at all. Raises FileError."""
+        try:
+            self._add(cell, entry, predictions)
+        except OSError as error:
+            raise FileError(f"{self.path}: {error.strerror}; the cells before {cell.name} are kept") from error
+
+    def _add(self, cell: Cell, entry: dict[str, Any], predictions: dict[str, np.ndarray]) -> None:
         partial = self.folder / f"{cell.name}.{os.getpid()}.partial.npz"
         np.savez(partial, **predictions)  # type: ignore[arg-type]
         partial.replace(self.folder / f"{cell.name}.npz")
@@ -259,7 +274,11 @@ def missing(journal: Journal, wanted: Iterable[Cell], adaptation: bool) -> Itera
 def run(
     journal: Journal, wanted: Sequence[Cell], *, adaptation: bool = False, jobs: int = 1, quiet: bool = False
 ) -> None:
-    """Fit what the journal lacks. A predictor that fails on a cell is reported and left out; the others go on."""
+    """Fit what the journal lacks. A predictor that fails on a cell is reported and left out; the others go on.
+
+    Raises FileError where the journal cannot be kept.
+    """
+    journal.open()
     todo = list(missing(journal, wanted, adaptation))
     if jobs == 1 or len(todo) < 2:
         for cell in todo:
