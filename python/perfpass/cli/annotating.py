@@ -23,7 +23,7 @@ def run(options: Any, runtime: str | None) -> int:
         return _show(options) if options.show else _remove(options)
     if not options.device:
         raise ArgumentError("give --device NAME to predict for, --show or --remove; see `perfpass annotate --help`")
-    from perfpass.cli.parser import once
+    from perfpass.cli.options import once
     from perfpass.devices import add_file, device
 
     for path in options.device_file:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfpass.cli.parser import once
+from perfpass.cli.options import once
 from perfpass.errors import ArgumentError, ShapeError, UnsupportedError
 
 if TYPE_CHECKING:

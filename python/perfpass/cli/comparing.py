@@ -68,7 +68,7 @@ def _summary(options: Any, reader: str, pythons: dict[str, str]) -> Summary:
 
 
 def _shapes(options: Any) -> dict[str, Any]:
-    from perfpass.cli.parser import once
+    from perfpass.cli.options import once
 
     return {
         "dims": once(options.dim, "--dim"),

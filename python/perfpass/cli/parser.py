@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from perfpass import __version__
+from perfpass.cli import learning
 from perfpass.cli.costing import add_cost_options
+from perfpass.cli.options import dim, lazy, new_command, pair, shape, whole
 from perfpass.errors import ArgumentError
 
 _DESCRIPTION = """\
@@ -94,51 +95,26 @@ def build_parser() -> argparse.ArgumentParser:
     _add_inspect(commands)
     _add_features(commands)
     _add_devices(commands)
-    _add_measure(commands)
+    learning.add_measure(commands)
     _add_llm(commands)
     _add_operator(commands)
-    _add_calibrate(commands)
-    _add_roofline(commands)
-    _add_records(commands)
-    _add_train(commands)
-    _add_evaluate(commands)
+    learning.add_calibrate(commands)
+    learning.add_roofline(commands)
+    learning.add_records(commands)
+    learning.add_train(commands)
+    learning.add_evaluate(commands)
     _add_completion(commands)
     return parser
 
 
-def _command(commands: Any, name: str, run: Callable[[Any], int], summary: str, epilog: str | None = None) -> Any:
-    command = commands.add_parser(
-        name,
-        help=summary,
-        description=summary[0].upper() + summary[1:] + ".",
-        epilog=epilog,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    command.set_defaults(run=run)
-    return command
-
-
-def _lazy(name: str) -> Callable[[Any], int]:
-    """The function of perfpass.cli.commands of that name, imported when it is called."""
-
-    def run(options: Any) -> int:
-        from perfpass.cli import commands
-
-        code: int = getattr(commands, name)(options)
-        return code
-
-    return run
-
-
 def _add_model(command: Any) -> None:
     command.add_argument("model", metavar="MODEL", help="ONNX file, or Hugging Face config.json or folder")
-    command.add_argument("--batch", type=_whole, metavar="N", help="batch size (default: the model's own)")
+    command.add_argument("--batch", type=whole, metavar="N", help="batch size (default: the model's own)")
     command.add_argument(
         "--dim",
         action="append",
         default=[],
-        type=_dim,
+        type=dim,
         metavar="NAME=N",
         help="value of a symbolic dimension; may be given more than once",
     )
@@ -146,14 +122,16 @@ def _add_model(command: Any) -> None:
         "--input-shape",
         action="append",
         default=[],
-        type=_shape,
+        type=shape,
         metavar="NAME=1x3x224x224",
         help="whole shape of one input; may be given more than once",
     )
 
 
 def _add_predict(commands: Any) -> None:
-    command = _command(commands, "predict", _lazy("predict"), "predict what a model costs on a device", _PREDICT_EPILOG)
+    command = new_command(
+        commands, "predict", lazy("predict"), "predict what a model costs on a device", _PREDICT_EPILOG
+    )
     _add_model(command)
     command.add_argument(
         "--device", required=True, metavar="NAME", help="device, or device:profile for a MIG slice, or cpu for this one"
@@ -176,13 +154,13 @@ def _add_workload(command: Any) -> None:
     )
     command.add_argument("--device-file", action="append", default=[], metavar="FILE", help="TOML file of more devices")
     command.add_argument(
-        "--processes", type=_whole, metavar="N", help="MPS processes that share the device or slice (default: one)"
+        "--processes", type=whole, metavar="N", help="MPS processes that share the device or slice (default: one)"
     )
     command.add_argument(
         "--predictor",
         default="perfpass",
         metavar="NAME",
-        help="perfpass (default), or a published one: dippm, graph-language (docs/predictors.md)",
+        help="perfpass (default), or a published one: dippm, trappm, graph-language (docs/predictors.md)",
     )
     command.add_argument(
         "--no-calibration", action="store_true", help="ignore what `perfpass calibrate` has learned of the device"
@@ -202,8 +180,8 @@ examples:
 
 
 def _add_annotate(commands: Any) -> None:
-    command = _command(
-        commands, "annotate", _lazy("annotate"), "write the prediction into an ONNX file's metadata", _ANNOTATE_EPILOG
+    command = new_command(
+        commands, "annotate", lazy("annotate"), "write the prediction into an ONNX file's metadata", _ANNOTATE_EPILOG
     )
     _add_model(command)
     command.add_argument(
@@ -231,10 +209,10 @@ examples:
 
 
 def _add_partition(commands: Any) -> None:
-    command = _command(
+    command = new_command(
         commands,
         "partition",
-        _lazy("partition"),
+        lazy("partition"),
         "write the node memory statistics that ONNX Runtime's resource partitioning reads",
         _PARTITION_EPILOG,
     )
@@ -263,10 +241,10 @@ examples:
 
 
 def _add_compare(commands: Any) -> None:
-    command = _command(
+    command = new_command(
         commands,
         "compare",
-        _lazy("compare"),
+        lazy("compare"),
         "read a model by several tools, and explain every difference between their graphs",
         _COMPARE_EPILOG,
     )
@@ -275,7 +253,7 @@ def _add_compare(commands: Any) -> None:
         "--readers", action="append", default=[], metavar="R,..", help="file, onnxruntime, relay, relax (default: all)"
     )
     command.add_argument(
-        "--python", action="append", default=[], type=_pair, metavar="R=PYTHON", help="run a reader in another Python"
+        "--python", action="append", default=[], type=pair, metavar="R=PYTHON", help="run a reader in another Python"
     )
     command.add_argument("--summary", action="append", default=[], metavar="FILE", help="a graph that --export wrote")
     command.add_argument("--export", metavar="FILE", help="write the graph of one reader, and stop")
@@ -284,10 +262,10 @@ def _add_compare(commands: Any) -> None:
 
 
 def _add_inspect(commands: Any) -> None:
-    command = _command(
+    command = new_command(
         commands,
         "inspect",
-        _lazy("inspect"),
+        lazy("inspect"),
         "show a model's inputs, symbolic dimensions, operators and exact totals",
         "examples:\n  perfpass inspect model.onnx\n  perfpass inspect model.onnx --dim batch=8 --json",
     )
@@ -296,10 +274,10 @@ def _add_inspect(commands: Any) -> None:
 
 
 def _add_features(commands: Any) -> None:
-    command = _command(
+    command = new_command(
         commands,
         "features",
-        _lazy("features"),
+        lazy("features"),
         "write a model's node features, edges and statics to a file",
         "FILE ends in .npz (NumPy; nodes [N, F], edge_index [2, E], statics [S] and their names). The schemas are\n"
         "described in docs/schemas.md.\n\nexample:\n  perfpass features model.onnx --schema trappm -o model.npz",
@@ -310,10 +288,10 @@ def _add_features(commands: Any) -> None:
 
 
 def _add_devices(commands: Any) -> None:
-    command = _command(
+    command = new_command(
         commands,
         "devices",
-        _lazy("devices"),
+        lazy("devices"),
         "list the devices, or show one with its MIG profiles and the source of every figure",
         "examples:\n  perfpass devices\n  perfpass devices h100\n  perfpass devices a100-80gb:2g.20gb\n"
         "  perfpass devices --device-file my_gpu.toml --json",
@@ -321,51 +299,6 @@ def _add_devices(commands: Any) -> None:
     command.add_argument("name", nargs="?", metavar="NAME", help="one device; all if not given")
     command.add_argument("--json", action="store_true", help="JSON on stdout instead of a table")
     command.add_argument("--device-file", action="append", default=[], metavar="FILE", help="TOML file of more devices")
-
-
-_MEASURE_EPILOG = """\
-MODEL is SOURCE:NAME: timm:resnet50, torchvision:resnet50, hf:bert-base (a configuration shipped with perfpass) or
-hf:PATH (a config.json), onnx:PATH (with its weights), unet:temperature-downscaling. Weights are random, nothing is
-downloaded. Every combination of the lists is measured; what DIR/records.jsonl already holds is not measured again.
-
-examples:
-  perfpass measure timm:resnet50 --batch 1,8,32 --runtime torch,onnxruntime
-  perfpass measure hf:llama-3.2-1b --device cuda --mode prefill,decode --sequence-length 512,4096 --precision bf16
-  perfpass measure --campaign data/campaigns/gpu.toml --device cuda --budget 25m -o records/h100
-  perfpass measure --campaign data/campaigns/gpu.toml --ray auto --budget 2h"""
-
-
-def _add_measure(commands: Any) -> None:
-    command = _command(
-        commands,
-        "measure",
-        _lazy("measure"),
-        "measure latency, memory, energy and power of models on this machine",
-        _MEASURE_EPILOG,
-    )
-    command.add_argument("models", nargs="*", metavar="MODEL", help="SOURCE:NAME of what to measure")
-    command.add_argument("--campaign", metavar="FILE", help="campaign file (docs/measuring.md) instead of models")
-    command.add_argument("--device", metavar="D", help="cpu, cuda or cuda:N (default: cpu, or what the campaign says)")
-    command.add_argument("--mode", type=_texts, metavar="M,..", help="inference, training, prefill, decode")
-    command.add_argument("--batch", type=_wholes, metavar="N,..", help="batch sizes (default: 1)")
-    command.add_argument("--precision", type=_texts, metavar="P,..", help="fp32, tf32, fp16, bf16, amp, amp_bf16")
-    command.add_argument("--layout", type=_texts, metavar="L,..", help="nchw, nhwc")
-    command.add_argument("--runtime", type=_texts, metavar="R,..", help="torch, torch.compile, onnxruntime, tvm")
-    command.add_argument("--image-size", type=_wholes, metavar="N,..", help="pixels (default: the model's own)")
-    command.add_argument(
-        "--sequence-length", type=_wholes, metavar="N,..", help="tokens read, or in the cache (decode)"
-    )
-    command.add_argument("--optimizer", type=_texts, metavar="O,..", help="sgd, adamw (training; default: sgd)")
-    command.add_argument("--threads", type=_wholes, metavar="N,..", help="threads on the CPU (default: all)")
-    command.add_argument("--repeats", type=_whole, metavar="N", help="measure each combination N times (default: 1)")
-    command.add_argument("-o", "--output", metavar="DIR", help="folder of the records (default: records/NAME)")
-    command.add_argument("--budget", type=_seconds, metavar="T", help="stop in time: 90s, 25m, 2h")
-    command.add_argument("--retry-failed", action="store_true", help="measure again what failed, crashed or timed out")
-    command.add_argument("--list", action="store_true", help="print the order of what would be measured, and stop")
-    command.add_argument("--ray", metavar="ADDRESS", help="run on a Ray cluster: its address, auto, or local")
-    command.add_argument(
-        "--ray-workers", type=_whole, metavar="N", help="CPU workers on the cluster (default: one a node)"
-    )
 
 
 _LLM_EPILOG = """\
@@ -383,14 +316,14 @@ _LLM_PRECISIONS = ("bf16", "fp16", "fp8", "fp8_block", "nvfp4", "fp4", "mxfp4", 
 
 
 def _add_llm(commands: Any) -> None:
-    command = _command(
-        commands, "llm", _lazy("llm"), "predict what serving a language model costs: TTFT, TPOT, memory", _LLM_EPILOG
+    command = new_command(
+        commands, "llm", lazy("llm"), "predict what serving a language model costs: TTFT, TPOT, memory", _LLM_EPILOG
     )
     command.add_argument("model", metavar="MODEL", help="config.json, its folder, or a known name")
     command.add_argument("--device", required=True, metavar="NAME", help="a GPU of `perfpass devices`")
     for name, text in (("input-length", "prompt"), ("output-length", "answer")):
-        command.add_argument(f"--{name}", type=_whole, required=True, metavar="N", help=f"mean tokens of a {text}")
-    command.add_argument("--concurrency", type=_whole, required=True, metavar="N", help="requests in flight")
+        command.add_argument(f"--{name}", type=whole, required=True, metavar="N", help=f"mean tokens of a {text}")
+    command.add_argument("--concurrency", type=whole, required=True, metavar="N", help="requests in flight")
     command.add_argument(
         "--runtime", choices=("vllm", "trtllm", "sglang"), default="vllm", help="serving stack (default: vllm)"
     )
@@ -398,13 +331,11 @@ def _add_llm(commands: Any) -> None:
     command.add_argument("--precision", choices=_LLM_PRECISIONS, help="of the matrices (default: what is stored)")
     command.add_argument("--kv-precision", choices=("bf16", "fp8", "nvfp4"), help="of the cache")
     for name, text in (("tp", "tensor"), ("pp", "pipeline"), ("dp", "attention-data"), ("ep", "expert")):
-        command.add_argument(f"--{name}", type=_whole, default=1, metavar="N", help=f"{text} parallelism (default: 1)")
+        command.add_argument(f"--{name}", type=whole, default=1, metavar="N", help=f"{text} parallelism (default: 1)")
         if name != "ep":
-            command.add_argument(f"--prefill-{name}", type=_whole, default=1, metavar="N", help="of a prefill worker")
-    command.add_argument("--workers", type=_whole, default=1, metavar="N", help="replicas (default: 1)")
-    command.add_argument(
-        "--prefill-workers", type=_whole, metavar="N", help="disaggregated: replicas that only prefill"
-    )
+            command.add_argument(f"--prefill-{name}", type=whole, default=1, metavar="N", help="of a prefill worker")
+    command.add_argument("--workers", type=whole, default=1, metavar="N", help="replicas (default: 1)")
+    command.add_argument("--prefill-workers", type=whole, metavar="N", help="disaggregated: replicas that only prefill")
     command.add_argument(
         "--predictor",
         default="perfpass",
@@ -440,15 +371,15 @@ _OPERATOR_SIZES: dict[str, dict[str, int | None]] = {
 
 
 def _add_operator(commands: Any) -> None:
-    command = _command(
-        commands, "operator", _lazy("operator"), "predict what one kernel costs on a GPU", _OPERATOR_EPILOG
+    command = new_command(
+        commands, "operator", lazy("operator"), "predict what one kernel costs on a GPU", _OPERATOR_EPILOG
     )
     operators = command.add_subparsers(dest="operator", metavar="OPERATOR", required=True, parser_class=_Parser)
     for name, sizes in _OPERATOR_SIZES.items():
         operator = operators.add_parser(name, help=", ".join(sizes), allow_abbrev=False)
         operator.add_argument("--device", required=True, metavar="NAME", help="a GPU of `perfpass devices`")
         for size, default in sizes.items():
-            operator.add_argument(f"--{size}", type=_whole, metavar="N", required=default is None, default=default)
+            operator.add_argument(f"--{size}", type=whole, metavar="N", required=default is None, default=default)
         operator.add_argument("--dtype", default="bf16", metavar="DTYPE", help="precision (default: bf16)")
         if "attention" in name:
             operator.add_argument("--kv-dtype", metavar="DTYPE", help="precision of the cache (default: --dtype)")
@@ -467,183 +398,13 @@ def _add_operator(commands: Any) -> None:
         operator.add_argument("--device-file", action="append", default=[], metavar="FILE", help="TOML of more devices")
 
 
-_CALIBRATE_EPILOG = """\
-FILE is a journal of `perfpass measure` (records.jsonl) or a Parquet table of vision records (docs/records.md). The
-calibration is stored beside your device files, `perfpass predict` uses it and says so, and --no-calibration leaves it
-out. Ten measurements are enough for a scale, thirty-two bend it by kind of network.
-
-examples:
-  perfpass calibrate --device h100 --plan 10 --precision amp > plan.toml     what to measure
-  perfpass measure --campaign plan.toml --device cuda -o records/h100
-  perfpass calibrate --device h100 --records records/h100/records.jsonl"""
-
-
-def _add_calibrate(commands: Any) -> None:
-    command = _command(
-        commands,
-        "calibrate",
-        _lazy("calibrate"),
-        "learn a device, or new software on it, from 10 to 32 measurements",
-        _CALIBRATE_EPILOG,
-    )
-    command.add_argument("--device", required=True, metavar="NAME", help="device, or device:profile, or cpu")
-    command.add_argument("--records", metavar="FILE", help="measurements of that device: JSONL or Parquet")
-    command.add_argument("-o", "--output", metavar="DIR", help="where to write (default: the user's device folder)")
-    command.add_argument("--plan", type=_whole, metavar="N", help="print which N configurations to measure, and stop")
-    command.add_argument("--precision", default="fp32", metavar="P", help="of the plan (default: fp32)")
-    command.add_argument("--runtime", default="torch", metavar="R", help="of the plan (default: torch)")
-    command.add_argument("--layout", default="nchw", metavar="L", help="of the plan (default: nchw)")
-    command.add_argument("--json", action="store_true", help="the plan as JSON instead of a campaign file")
-    command.add_argument("--device-file", action="append", default=[], metavar="FILE", help="TOML file of more devices")
-
-
-def _add_roofline(commands: Any) -> None:
-    command = _command(
-        commands,
-        "roofline",
-        _lazy("roofline"),
-        "measure what this machine's device reaches on single operators, and draw its roofline",
-        "Writes DIR/operators.jsonl (every point; what it already holds is not measured again), roofline.json,\n"
-        "roofline.svg and roofline.md (docs/roofline.md). Needs torch, psutil and matplotlib.\n\n"
-        "examples:\n  perfpass roofline --quick\n  perfpass roofline --device cuda -o records/h100-roofline",
-    )
-    command.add_argument("--device", default="cpu", metavar="D", help="cpu, cuda or cuda:N (default: cpu)")
-    command.add_argument("-o", "--output", metavar="DIR", help="folder to write to (default: records/roofline-DEVICE)")
-    command.add_argument("--quick", action="store_true", help="fewer points, less care: under a minute")
-    command.add_argument("--threads", type=_whole, metavar="N", help="threads on the CPU (default: all)")
-
-
-def _add_records(commands: Any) -> None:
-    command = _command(
-        commands,
-        "records",
-        _lazy("records"),
-        "read public measurements into the record schema, and list what was refused and why",
-        "example:\n  perfpass records sources --reader argonne -o records",
-    )
-    command.add_argument("sources", metavar="DIR", help="folder that holds the sources' folders (docs/records.md)")
-    command.add_argument("--reader", type=_texts, metavar="R,..", help="only these readers (default: all)")
-    command.add_argument("-o", "--output", metavar="DIR", help="write every table as DIR/READER-KIND.parquet")
-    command.add_argument("--json", action="store_true", help="JSON on stdout instead of text")
-
-
-def _add_train(commands: Any) -> None:
-    command = _command(
-        commands,
-        "train",
-        _lazy("train"),
-        "fit the predictors on measured records and write their artefacts",
-        "Needs pandas, pyarrow, scipy, xgboost and matplotlib. The records are described in docs/records.md.",
-    )
-    _add_areas(command)
-    command.add_argument("-o", "--output", metavar="DIR", help="where to write (default: the shipped artefacts' place)")
-    command.add_argument("--resume", action="store_true", help="keep artefacts made from the same records and program")
-    command.add_argument(
-        "--predictor", metavar="NAME", help="train one compared predictor instead (docs/predictors.md), into DIR itself"
-    )
-    command.add_argument(
-        "--published", action="store_true", help="with --predictor: sizes and settings as published (needs a GPU)"
-    )
-    command.add_argument(
-        "--base", metavar="FOLDER", help="with --predictor graph-language: a causal language model to stand on"
-    )
-
-
-def _add_evaluate(commands: Any) -> None:
-    command = _command(
-        commands,
-        "evaluate",
-        _lazy("evaluate"),
-        "grade the predictors on held-out records: unseen models, families and devices",
-        "examples:\n  perfpass evaluate --area vision --json\n  perfpass evaluate --output results\n"
-        "  perfpass evaluate --predictors all --adaptation --jobs 2      every predictor side by side",
-    )
-    _add_areas(command)
-    compared = command.add_argument_group("predictors side by side (docs/comparison.md)")
-    compared.add_argument("--predictors", type=_texts, metavar="P,..", help="compare these instead: all, or a list")
-    compared.add_argument("--tasks", type=_texts, metavar="T,..", help="latency, training_step, ... (default: all)")
-    compared.add_argument("--splits", type=_texts, metavar="S,..", help="random, architecture, family, device (all)")
-    compared.add_argument("--devices", type=_whole, metavar="N", help="at most N unseen devices of each task")
-    compared.add_argument("--adaptation", action="store_true", help="also curves of 0 to 128 records of a new device")
-    compared.add_argument("--journal", metavar="FILE", help="what is fitted is kept there; an interrupted run goes on")
-    compared.add_argument("--jobs", type=_whole, default=1, metavar="N", help="processes (default: 1)")
-    compared.add_argument("--tables-only", action="store_true", help="fit nothing: the tables of the journal")
-    command.add_argument("--json", action="store_true", help="JSON on stdout instead of tables")
-    command.add_argument("--output", metavar="DIR", help="also write tables, JSON and pictures there")
-
-
-def _add_areas(command: Any) -> None:
-    command.add_argument("--records", metavar="DIR", help="folder of records (default: those of this repository)")
-    areas = "vision, serving, ... (default: all; perfpass.training.areas lists them)"
-    command.add_argument("--area", type=_texts, action="extend", metavar="A,..", help=areas)
-    command.add_argument("--seed", type=_whole, default=0, metavar="N", help="seed of every random choice (default: 0)")
-
-
 def _add_completion(commands: Any) -> None:
-    command = _command(
+    command = new_command(
         commands,
         "completion",
-        _lazy("completion"),
+        lazy("completion"),
         "print a shell completion script",
         "examples:\n  perfpass completion bash > ~/.local/share/bash-completion/completions/perfpass\n"
         "  perfpass completion zsh > ~/.zfunc/_perfpass",
     )
     command.add_argument("shell", choices=("bash", "zsh", "tcsh"), metavar="SHELL", help="bash, zsh or tcsh")
-
-
-def _whole(text: str) -> int:
-    try:
-        return int(text, 10)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
-
-
-def _wholes(text: str) -> list[int]:
-    return [_whole(part.strip()) for part in text.split(",")]
-
-
-def _texts(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",")]
-
-
-def _seconds(text: str) -> float:
-    unit = {"s": 1.0, "m": 60.0, "h": 3600.0}.get(text[-1:])
-    try:
-        value = float(text[:-1]) if unit else float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 < value < 1e6:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a time (for example 90s, 25m or 2h)")
-    return value * (unit or 1.0)
-
-
-def _pair(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not (name and equals and value):
-        raise argparse.ArgumentTypeError(f"expected READER=PYTHON, got {text!r}")
-    return name, value
-
-
-def _dim(text: str) -> tuple[str, int]:
-    name, equals, value = text.rpartition("=")
-    if not equals or not name or not value.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=N (for example batch=8)")
-    return name, int(value)
-
-
-def _shape(text: str) -> tuple[str, tuple[int, ...]]:
-    name, equals, value = text.rpartition("=")
-    parts = value.lower().split("x")
-    if not equals or not name or not all(part.isdecimal() for part in parts):
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=SIZExSIZE (for example input=1x3x224x224)")
-    return name, tuple(int(part) for part in parts)
-
-
-def once(pairs: Sequence[tuple[str, Any]], option: str) -> dict[str, Any] | None:
-    """Repeated NAME=VALUE options as a mapping, None if there are none. Raises ArgumentError on a name given twice."""
-    mapping = dict(pairs)
-    if len(mapping) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ArgumentError(f"{option} gives {twice!r} more than once; give each name once")
-    return mapping or None

@@ -11,7 +11,7 @@ from typing import Any
 def run(options: Any, device: Any) -> int:
     """Writes the file and says what to set."""
     from ort_extension.partition import SETTING, partition
-    from perfpass.cli.parser import once
+    from perfpass.cli.options import once
     from perfpass.report import paragraph, size
 
     found = partition(
