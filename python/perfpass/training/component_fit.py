@@ -28,6 +28,9 @@ ADAPTATION = (
 ADAPTATION_NOISE = 0.01
 # So many measurements of one group fit factors of its own, drawn to the scaled old ones as by so many rows.
 ENOUGH_FOR_FACTORS = 8
+# They are fitted where what is known elsewhere is off by more than this (in logarithms, in the middle); a few runs of
+# some models know less of others than factors that fit already. Chosen on draws that no evaluation uses.
+OFF_FOR_FACTORS = 0.1
 _ADAPTATION_ROWS = 0.5
 
 
@@ -39,11 +42,13 @@ def adapt(fitted: Fitted, rows: Rows, measured: np.ndarray) -> Adaptation:
     columns = {name: i for i, name in enumerate(fitted.form.categories)}
     groups = np.array(fitted.groups(rows), dtype=object)
     # One group may hold several runtimes where none of them was measured; a factor for all would be wrong for each.
+    off = np.abs(np.log(measured / fitted.predict(rows)[0]))
     factors: dict[str, np.ndarray] = {}
     for group in set(groups):
         inside = groups == group
         alone = len(set(rows.categories[inside, columns["runtime"]])) == 1
-        if alone and int(inside.sum()) >= ENOUGH_FOR_FACTORS:
+        enough = int(inside.sum()) >= ENOUGH_FOR_FACTORS
+        if alone and enough and float(np.median(off[inside])) > OFF_FOR_FACTORS:
             level, key = group.split(":", 1)
             prior = fitted.factors[int(level)][key]
             components, seconds = rows.components[inside], measured[inside]
