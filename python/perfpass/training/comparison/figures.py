@@ -7,10 +7,11 @@ from typing import Any
 
 from perfpass.measure.roofline_figure import save
 
-# Colour-blind safe (Okabe and Ito, "Color Universal Design", 2008).
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
+# Colour-blind safe (Okabe and Ito, "Color Universal Design", 2008), then grey and brown.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999", "#8B4513")
 _KINDS = {"random": "o", "architecture": "s", "family": "^", "device": "x"}
-_DASHES = ("-", "--", ":")
+# Variants and baselines of a publication are drawn thin, in its colour.
+_THIN = ("--", ":", "-.", (0, (1, 3)), (0, (5, 1, 1, 1, 1, 1)), (0, (3, 5)), (0, (8, 2)))
 _TICKS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
 
@@ -60,18 +61,17 @@ def _curves(content: dict[str, Any]) -> Any:
     names = [n for n in content["predictors"] if any(p["predictor"] == n for p in content["adaptation"])]
     columns = min(3, len(panels))
     rows = -(-len(panels) // columns)
-    figure = Figure(figsize=(4.2 * columns, 3.3 * rows + 0.6), layout="constrained")
+    figure = Figure(figsize=(4.2 * columns, 3.5 * rows + 0.9), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    styles, handles = _styles(names), {}
     for axis, (task, device) in zip(axes, panels, strict=False):
-        for i, name in enumerate(names):
+        for name in names:
             points = [
                 p for p in content["adaptation"] if (p["task"], p["device"], p["predictor"]) == (task, device, name)
             ]
             if points:
-                axis.plot(
-                    range(len(points)), [p["mape_pct"] for p in points], marker=".", linewidth=1.4, label=name,
-                    color=_COLOURS[i % len(_COLOURS)], linestyle=_DASHES[i // len(_COLOURS) % len(_DASHES)],
-                )  # fmt: skip
+                values = [p["mape_pct"] for p in points]
+                (handles[name],) = axis.plot(range(len(points)), values, label=name, **styles[name])
                 axis.set_xticks(range(len(points)), [str(p["size"]) for p in points])
         axis.set(yscale="log", xlabel="records of the device", ylabel="MAPE, %")
         _label(axis.yaxis, axis.get_ylim())
@@ -79,6 +79,29 @@ def _curves(content: dict[str, Any]) -> Any:
         axis.grid(linewidth=0.3)
     for axis in axes[len(panels) :]:
         axis.set_axis_off()
-    handles, labels = max((a.get_legend_handles_labels() for a in axes), key=lambda found: len(found[1]))
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(7, len(labels)), fontsize=8, frameon=False)
+    shown = [n for n in names if n in handles]
+    figure.legend(
+        [handles[n] for n in shown],
+        shown,
+        loc="outside lower center",
+        ncols=min(6, len(shown)),
+        fontsize=8,
+        frameon=False,
+    )
     return figure
+
+
+def _styles(names: list[str]) -> dict[str, dict[str, Any]]:
+    """How each predictor is drawn: ours thick, a publication's own in a colour, its variants thin beside it."""
+    mains = [n for n in names if not any(n.startswith(f"{other}-") for other in names)]
+    found: dict[str, dict[str, Any]] = {}
+    for name in names:
+        of = next((m for m in mains if name.startswith(f"{m}-")), name)
+        colour = _COLOURS[mains.index(of) % len(_COLOURS)]
+        if of == name:
+            width = 2.4 if name == names[0] else 1.4
+            found[name] = {"color": colour, "linewidth": width, "marker": ".", "linestyle": "-"}
+        else:
+            place = [n for n in names if n.startswith(f"{of}-")].index(name)
+            found[name] = {"color": colour, "linewidth": 0.7, "linestyle": _THIN[place % len(_THIN)]}
+    return found
