@@ -80,6 +80,7 @@ def _design(of: dict[tuple[str, str, str], dict[str, Any]], defaults: list[dict[
     """Ours, which validation chose of the candidates, against the best other predictor of the same cell."""
     ours = {d["task"]: next((p for p in d["valid_mape_pct"] if p in _OURS), _OURS[0]) for d in defaults}
     lost, wins, judged = [], 0, 0
+    ahead: dict[str, list[bool]] = {}  # by rival: on each of its splits, whether it beats ours
     for task, split in sorted({(t, s) for t, s, p in of if p == ours.get(t)}):
         others = {p: of[t, s, p]["mape_pct"] for t, s, p in of if (t, s) == (task, split) and p not in _NO_RIVALS}
         if not others:
@@ -87,12 +88,18 @@ def _design(of: dict[tuple[str, str, str], dict[str, Any]], defaults: list[dict[
         own, best = of[task, split, ours[task]]["mape_pct"], min(others, key=lambda p: others[p])
         judged += 1
         wins += own < others[best]
+        for rival, error in others.items():
+            ahead.setdefault(rival, []).append(error <= own)
         if own >= others[best]:
             lost.append(f"{task}, {split}: {best} {others[best]:.1f} % against {own:.1f} %")
     if not judged:
         return []
     names = ", ".join(f"{name} for {task}" for task, name in ours.items() if name != _OURS[0])
     sentence = "It has the lowest MAPE on every split." if not lost else "It loses on " + "; ".join(lost) + "."
+    if lost:
+        rival = max(ahead, key=lambda name: sum(ahead[name]) / len(ahead[name]))
+        sentence += f" Of the {len(ahead)} others by themselves {rival} is ahead of it most often, on"
+        sentence += f" {sum(ahead[rival])} of {len(ahead[rival])}."
     if names:
         sentence += f" Ours is perfpass, by validation {names}."
     verdict = f"true on {wins} of {judged} splits"
