@@ -108,14 +108,15 @@ def test_an_answer_in_digits_is_always_a_number(task, split):
     assert np.isfinite(predicted).all() and (predicted > 0).all()
 
 
-@given(st.floats(np.log(1.1e-3), np.log(9.9e5)))
+@given(st.floats(np.log(1.1e-3), np.log(9.9e12)))
 @settings(derandomize=True, max_examples=60)
-def test_a_latency_in_words_says_three_digits_and_a_power(value):
-    from perfpass.training.graph_language.model import _LEAST_EXPONENT, answer_text
+def test_a_value_in_words_says_three_digits_and_a_power(value):
+    from perfpass.training.graph_language.model import _LEAST_EXPONENT, _LETTERS, answer_text
 
     letter, digits = answer_text(value).split(" ")
     said = int(digits) / 100 * 10.0 ** (ord(letter) - ord("a") + _LEAST_EXPONENT)
     assert len(digits) == 3 and abs(said / np.exp(value) - 1) < 0.006
+    assert 0 <= ord(letter) - ord("a") < _LETTERS
 
 
 def test_few_rows_of_a_new_device_are_learned_after_the_others(task):

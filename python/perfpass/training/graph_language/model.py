@@ -16,12 +16,14 @@ from perfpass.training.graph_language.corpus import Corpus
 from perfpass.training.graph_language.encoder import Encoder, On
 from perfpass.training.graph_language.settings import Settings
 
-# Exponent of the first letter of an answer in words: latencies lie between 1e-3 and 1e6 ms.
+# Exponent of the first letter of an answer in words, and how many letters there are: milliseconds, joules, watts and
+# bytes lie between 1e-3 and 1e13.
 _LEAST_EXPONENT = -3
+_LETTERS = 16
 
 
 def answer_text(log_value: float) -> str:
-    """A latency in words: a letter for the power of ten, then three digits. ``log_value``: natural log of ms."""
+    """A value in words: a letter for the power of ten, then three digits. ``log_value``: its natural log."""
     exponent = int(np.floor(log_value / np.log(10)))
     mantissa = round(float(np.exp(log_value - exponent * np.log(10))) * 100)
     if mantissa == 1000:
@@ -142,9 +144,9 @@ class GraphLanguage(nn.Module):
 
     @torch.no_grad()
     def say(self, before: Sequence[Sequence[int]], soft: Tensor) -> np.ndarray:
-        """[R] natural logs of ms, generated greedily; only letters of a power and digits are let through."""
+        """[R] natural logs, generated greedily; only letters of a power and digits are let through."""
         assert self.base is not None
-        letters = [self.base.encode(chr(ord("a") + i))[0] for i in range(9)]
+        letters = [self.base.encode(chr(ord("a") + i))[0] for i in range(_LETTERS)]
         digits = [self.base.encode(str(i))[0] for i in range(10)]
         texts: list[list[int]] = [[] for _ in before]
         found = np.zeros((len(texts), 4), dtype=np.int64)
