@@ -53,7 +53,7 @@ def test_the_stored_rows_and_networks_are_those_that_the_documents_state():
     rows = schema.read(data_directory() / "records" / "training_outside.parquet", "training")
     assert dict(rows.source.value_counts()) == {"milabench": 1615, "miso": 145}
     networks = tables.load(name="outside")
-    assert len(networks.graphs) == 11
+    assert len(networks.graphs) == 12
     bert = networks.table("huggingface", "bert-base/BertForMaskedLM", 512, batch=4)
     # 12 layers of 12 h^2 and 2 h n per token, and the head's h^2 and h v (Kaplan et al., 2020, table 1).
     per_token = 12 * (12 * 768**2 + 2 * 768 * 512) + 768**2 + 768 * 30522
