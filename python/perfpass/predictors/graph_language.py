@@ -133,7 +133,7 @@ class GraphLanguagePredictor:
     def latency_ms(self, graph: OpGraph, run: Run) -> float:
         """Of ``graph``, counted at the run's batch size."""
         part, totals = described(graph)
-        return float(np.exp(self.log_latency(embed(self._weights, part), totals[None], [run])[0]))
+        return float(graph_predictor.from_log(self.log_latency(embed(self._weights, part), totals[None], [run]))[0])
 
     def log_latency(self, embedding: np.ndarray, totals: np.ndarray, runs: list[Run]) -> np.ndarray:
         """[R] log of milliseconds, from the embeddings [R, H] and totals [R, TOTALS] of the runs' graphs."""

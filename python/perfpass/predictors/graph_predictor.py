@@ -42,7 +42,12 @@ def arrays(artefact: Artefact, name: str, expected: Mapping[str, Any]) -> dict[s
 
 def measured(raw: np.ndarray, mean: np.ndarray, scale: np.ndarray) -> np.ndarray:
     """What a network says of scaled logarithms, in the unit of what was measured."""
-    found: np.ndarray = np.exp(np.clip(raw.astype(np.float64) * scale + mean, -_LARGEST_LOG, _LARGEST_LOG))
+    return from_log(raw.astype(np.float64) * scale + mean)
+
+
+def from_log(value: np.ndarray) -> np.ndarray:
+    """The value behind a logarithm that a network says: finite, whatever it says."""
+    found: np.ndarray = np.exp(np.clip(value, -_LARGEST_LOG, _LARGEST_LOG))
     return found
 
 

@@ -209,8 +209,8 @@ def overview(content: dict[str, Any], task: str) -> str:
     return "\n".join(lines)
 
 
-def _percent(value: float) -> str:
-    return f"{value:.1f}" if value < 1000 else f"{value:.0f}"
+def _percent(value: float, digits: int = 1) -> str:
+    return f"{value:.{digits}f}" if value < 1000 else f"{value:.0f}" if value < 1e6 else f"{value:.0e}"
 
 
 def details(content: dict[str, Any], task: str) -> str:
@@ -225,14 +225,14 @@ def details(content: dict[str, Any], task: str) -> str:
         for c in [c for c in content["cells"] if c["task"] == task and c["split"] == split]:
             numbers = [
                 f"{c['rows']}",
-                f"{c['mape_pct']:.2f}",
-                f"{c['median_ape_pct']:.2f}",
+                _percent(c["mape_pct"], 2),
+                _percent(c["median_ape_pct"], 2),
                 f"{c['within_10_pct']:.1f}",
             ]
             numbers += [
                 f"{c['rmse']:.4g}",
                 f"{c['kendall_tau']:.3f}",
-                f"{c['valid_mape_pct']:.2f}",
+                _percent(c["valid_mape_pct"], 2),
                 f"{c['fit_s']:.1f}",
             ]
             numbers += [f"{c['predict_ms_per_row']:.3f}", f"{c['parameters']:,}"]

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from perfpass.errors import ArgumentError, FileError, PerfPassError
+from perfpass.errors import ArgumentError, FileError, PerfPassError, UnsupportedError
 from perfpass.training.comparison import methods, tasks
 from perfpass.training.comparison.graphs import Graphs
 from perfpass.training.comparison.tasks import Split, Task
@@ -197,6 +197,8 @@ def run_cell(cell: Cell, adaptation: bool) -> tuple[dict[str, Any], dict[str, np
     test = np.asarray(fitted.predict(split.test), dtype=np.float64)
     done = time.process_time()
     valid = np.asarray(fitted.predict(split.valid), dtype=np.float64)
+    if not (np.isfinite(test).all() and np.isfinite(valid).all()):
+        raise UnsupportedError("predicts values that are not finite; there is nothing to grade")
     entry: dict[str, Any] = {
         **graded(test, task.value[split.test]),
         "valid_mape_pct": 100.0 * float(np.mean(np.abs(valid / task.value[split.valid] - 1.0))),

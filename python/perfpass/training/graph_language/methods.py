@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from perfpass.errors import ArgumentError
+from perfpass.predictors.graph_predictor import from_log
 from perfpass.training.comparison.graphs import Graphs
 from perfpass.training.comparison.tasks import Split, Task
 from perfpass.training.graph_language import stages
@@ -43,7 +44,7 @@ class FittedGraphLanguage:
 
     def predict(self, rows: np.ndarray) -> np.ndarray:
         """In the unit of the task."""
-        return np.exp(stages.predict(self.model, self.data, self.scale, np.asarray(rows)))
+        return from_log(stages.predict(self.model, self.data, self.scale, np.asarray(rows)))
 
     def adapted(self, rows: np.ndarray, seed: int = 0) -> FittedGraphLanguage:
         """The same network after a few more steps, half of each on ``rows``, half on rows that it knows."""
