@@ -190,6 +190,25 @@ def test_a_journal_that_cannot_be_kept_or_holds_nothing_is_one_error_before_anyt
     assert not output.exists() and not (tmp_path / "none.jsonl").exists()
 
 
+def test_a_predictor_without_finite_answers_is_left_out_and_named(small, tmp_path, monkeypatch, capsys):
+    class Endless:
+        parameters = 0
+
+        def fit(self, task, graphs, split, seed=0):
+            return self
+
+        def predict(self, rows):
+            return np.full(len(rows), np.inf)
+
+    journal = table.Journal(tmp_path / "journal.jsonl")
+    wanted = table.cells(["constant", "boosting"], ["training_step"], ["random"], 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(table, "method_of", lambda name: Endless() if name == "boosting" else methods.method(name))
+        table.run(journal, wanted, quiet=True)
+    assert [cell.predictor for cell in journal.entries()] == ["constant"]
+    assert "boosting_training_step_random_0: predicts values that are not finite" in capsys.readouterr().err
+
+
 def test_cells_of_other_rows_are_fitted_again(small, tmp_path):
     journal = table.Journal(tmp_path / "journal.jsonl")
     wanted = table.cells(["constant"], ["training_step"], ["random"], 0)
