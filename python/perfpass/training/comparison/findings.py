@@ -11,6 +11,9 @@ _NO_RIVALS = (*_OURS, "ensemble", "constant", "roofline")
 _CLAIMS = (
     ("A pre-trained graph autoencoder is better than a random one", "trappm", "trappm-random"),
     ("A graph network is better than its static features alone", "dippm", "dippm-mlp"),
+    ("A graph token is better than text, on all splits", "graph-language", "graph-language-text"),
+    ("A graph token is better than no graph, on all splits", "graph-language", "graph-language-none"),
+    ("A graph token is better than a sentence embedding, on all splits", "graph-language", "graph-language-sentence"),
 )
 # Errors closer than this (as a ratio) are no difference on a few hundred rows.
 TIE = 1.03

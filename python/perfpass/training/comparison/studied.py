@@ -99,7 +99,7 @@ def _tokens(found: Mapping[str, Any]) -> list[dict[str, str]]:
     errors = {kind: of["architecture", kind] for kind in kinds}
     out = [
         _claim(
-            "Graph tokens are better than text",
+            "Graph tokens are better than text, in a study of their own",
             _verdict([(errors["graph token"], errors[kind]) for kind in kinds[1:]]),
             "Unseen architectures: " + ", ".join(f"{kind} {value:.1f} %" for kind, value in errors.items()) + ".",
         )
