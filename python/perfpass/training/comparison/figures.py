@@ -12,7 +12,10 @@ _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#
 _KINDS = {"random": "o", "architecture": "s", "family": "^", "device": "x"}
 # Variants and baselines of a publication are drawn thin, in its colour.
 _THIN = ("--", ":", "-.", (0, (1, 3)), (0, (5, 1, 1, 1, 1, 1)), (0, (3, 5)), (0, (8, 2)))
-_TICKS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+_TICKS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000)
+# A network that knows nothing of a device may be off by any factor; such points lie at the edge.
+_MOST = 3000.0
+_AXIS = "MAPE, % (3,000 and more: at the edge)"
 
 
 def draw(content: dict[str, Any], folder: Path) -> None:
@@ -35,8 +38,12 @@ def _errors(content: dict[str, Any]) -> Any:
             cells = [c for c in content["cells"] if c["task"] == task and c["split"].partition(" ")[0] == kind]
             if cells:
                 at = [names.index(c["predictor"]) for c in cells]
-                axis.scatter([c["mape_pct"] for c in cells], at, marker=marker, color=colour, s=26, label=kind)
+                axis.scatter(
+                    [min(c["mape_pct"], _MOST) for c in cells], at, marker=marker, color=colour, s=26, label=kind
+                )
         axis.set(xscale="log", xlabel="MAPE, %")
+        if any(c["mape_pct"] > _MOST for c in content["cells"] if c["task"] == task):
+            axis.set_xlabel(_AXIS)
         _label(axis.xaxis, axis.get_xlim())
         axis.set_title(task.replace("_", " "), fontsize=10)
         axis.grid(linewidth=0.3)
@@ -70,10 +77,11 @@ def _curves(content: dict[str, Any]) -> Any:
                 p for p in content["adaptation"] if (p["task"], p["device"], p["predictor"]) == (task, device, name)
             ]
             if points:
-                values = [p["mape_pct"] for p in points]
+                values = [min(p["mape_pct"], _MOST) for p in points]
                 (handles[name],) = axis.plot(range(len(points)), values, label=name, **styles[name])
                 axis.set_xticks(range(len(points)), [str(p["size"]) for p in points])
-        axis.set(yscale="log", xlabel="records of the device", ylabel="MAPE, %")
+        beyond = any(p["mape_pct"] > _MOST for p in content["adaptation"] if (p["task"], p["device"]) == (task, device))
+        axis.set(yscale="log", xlabel="records of the device", ylabel=_AXIS if beyond else "MAPE, %")
         _label(axis.yaxis, axis.get_ylim())
         axis.set_title(f"{device}, {task.replace('_', ' ')}", fontsize=10)
         axis.grid(linewidth=0.3)
