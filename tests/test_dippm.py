@@ -62,6 +62,13 @@ def test_a_device_that_it_never_learned_from_is_outside_with_wider_bounds(resnet
     assert unknown.latency_ms.high / unknown.latency_ms.median > known.latency_ms.high / known.latency_ms.median
 
 
+def test_what_a_network_says_is_finite_whatever_it_says():
+    from perfpass.predictors.graph_predictor import from_log
+
+    found = from_log(np.array([-1e6, 0.0, 1e6, np.inf]))
+    assert np.isfinite(found).all() and (found > 0).all() and found[1] == 1.0
+
+
 @pytest.mark.parametrize("name", ["dippm", "trappm", "graph-language"])
 def test_a_graph_unlike_all_measured_ones_is_outside_with_bounds_as_wide_as_ours(examples, name):
     from perfpass import predict

@@ -189,6 +189,15 @@ def test_an_unknown_device_takes_the_coarser_group():
     assert 2.8 < np.median(ratio) < 3.1
 
 
+def test_a_device_that_known_factors_fit_keeps_them():
+    rows = _toy()
+    fitted = fit(_TOY, rows, rows.components @ np.array([2.0, 0.5]))
+    strange = dataclasses.replace(rows, categories=np.array([["x", "new"]] * len(rows), dtype=object))
+    known = fitted.predict(strange)[0]
+    assert adapt(fitted, strange, 1.05 * known).factors == {}
+    assert len(adapt(fitted, strange, 1.5 * known).factors) == 1
+
+
 def test_bounds_of_untried_evidence_are_wider_than_all():
     bounds = Bounds({"seen": (-1.0, 1.0), "device unseen": (-2.0, 3.0)})
     assert bounds.find("seen, model unseen") == (-1.0, 1.0)

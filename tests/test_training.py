@@ -634,3 +634,29 @@ def test_a_full_disk_leaves_the_former_artefact(tmp_path, monkeypatch):
         artefacts.write(place, {"predictor": "new"}, {"x.bin": b"new"})
     assert artefacts.Artefact(place).read("x.bin") == b"old"
     assert [p.name for p in tmp_path.iterdir()] == ["predictor"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["train", "--area", "mig"],
+        ["train", "--predictor", "dippm"],
+        ["evaluate", "--area", "mig"],
+        ["records", "."],
+    ],
+)
+def test_an_output_that_cannot_be_written_is_one_error_before_any_work(command, tmp_path, monkeypatch, capsys):
+    from perfpass.cli import main
+    from perfpass.records import corpus
+    from perfpass.training import areas, dippm
+
+    def worked(*arguments, **options):
+        pytest.fail("worked before it looked at the output")
+
+    monkeypatch.setattr(areas, "module", lambda name: SimpleNamespace(train=worked, evaluate=worked))
+    monkeypatch.setattr(dippm, "train", worked)
+    monkeypatch.setattr(corpus, "read", worked)
+    (tmp_path / "file").write_text("")
+    assert main([*command, "--output", str(tmp_path / "file" / "out")]) != 0
+    error = capsys.readouterr().err
+    assert "nothing can be written there" in error and len(error.splitlines()) == 1

@@ -60,7 +60,7 @@ def check_writable(folder: Path) -> None:
         fresh.mkdir(parents=True)
         fresh.rmdir()
     except OSError as error:
-        raise FileError(f"{folder}: nothing can be written there: {error.strerror}") from error
+        raise FileError(f"{folder.parent}: nothing can be written there: {error.strerror}") from error
 
 
 def annotate(folder: Path, notes: dict[str, Any]) -> None:

@@ -29,7 +29,7 @@ ADAPTATION_NOISE = 0.01
 # So many measurements of one group fit factors of its own, drawn to the scaled old ones as by so many rows.
 ENOUGH_FOR_FACTORS = 8
 # They are fitted where what is known elsewhere is off by more than this (in logarithms, in the middle); a few runs of
-# some models know less of others than factors that fit already. Chosen on draws that no evaluation uses.
+# some models know less of others than factors that fit already. Chosen on draws other than the comparison's.
 OFF_FOR_FACTORS = 0.1
 _ADAPTATION_ROWS = 0.5
 

@@ -93,7 +93,7 @@ _PHYSICS: dict[str, Callable[[Task, Graphs], np.ndarray]] = {
     "latency": _vision,
     "training_step": _steps,
     "memory": _memory,
-    "energy": lambda task, graphs: step_power.step_work(task, graphs).roofline_s * task.rows.power_limit_w.to_numpy(),
+    "energy": lambda task, graphs: step_power.roofline_s(task, graphs) * task.rows.power_limit_w.to_numpy(),
     "power": lambda task, graphs: task.rows.power_limit_w.to_numpy(np.float64),
 }
 

@@ -1,6 +1,7 @@
 """Our own design on the comparison's splits: physics with few fitted constants, and trees or a process on top.
 
-What ships (`training.vision`, `steps`, `memory`, `energy`), fitted on a split's training rows with their own settings.
+What ships (`training.vision`, `steps`, `memory`), fitted on a split's training rows with their own settings; for power
+and energy of a step also a fit that does not ship (`step_power`: what ships multiplies the two without one).
 ``adapted`` is what `perfpass calibrate` does where trees answer; the others are fitted again with the new rows.
 """
 
@@ -19,19 +20,18 @@ from perfpass.predictors.calibration import TRAIT_COLUMNS, Posterior, Prior, Sta
 from perfpass.predictors.trees import LEAST_DEVICE_ROWS
 from perfpass.training import component_fit
 from perfpass.training.adaptation.experiments import OTHER, PRIOR
+from perfpass.training.comparison import step_power
 from perfpass.training.comparison.graphs import Graphs
+from perfpass.training.comparison.step_power import inference_data, step_data
 from perfpass.training.comparison.tasks import LANGUAGE_TASK, Split, Task
 from perfpass.training.energy import dataset as energy
 from perfpass.training.memory import dataset as memory
 from perfpass.training.memory import fit as memory_fit
-from perfpass.training.steps import dataset as steps
 from perfpass.training.steps import model as step_model
 from perfpass.training.vision import dataset as vision
 from perfpass.training.vision import model as vision_model
 
 vision_data = lru_cache(maxsize=1)(vision.load)
-step_data = lru_cache(maxsize=1)(steps.load)
-inference_data = lru_cache(maxsize=1)(steps.inference)
 memory_data = lru_cache(maxsize=1)(memory.load)
 energy_data = lru_cache(maxsize=1)(energy.load)
 
@@ -261,8 +261,6 @@ class Process:
     train: np.ndarray
 
     def __post_init__(self) -> None:
-        from perfpass.training.comparison import step_power
-
         known = energy_data()["training_power"].rows.take(self.task.rows.record.to_numpy())
         rows = step_power.rows_of(self.task, self.graphs, known)
         form = step_power.STEP_ENERGY if self.task.name == "energy" else step_power.STEP_POWER

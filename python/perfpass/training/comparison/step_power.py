@@ -21,9 +21,8 @@ from perfpass.predictors.power import PowerModel
 from perfpass.predictors.roofline import Workload
 from perfpass.predictors.step_features import STEP_GROUPS, StepSums, features, software_index, step_sums
 from perfpass.predictors.steps import StepPredictor
-from perfpass.training.comparison import ours
 from perfpass.training.comparison.graphs import Graphs
-from perfpass.training.comparison.tasks import Task
+from perfpass.training.comparison.tasks import STEP_OPTIMIZERS, Task
 from perfpass.training.steps import dataset as steps
 from perfpass.training.steps import model as step_model
 
@@ -31,41 +30,43 @@ from perfpass.training.steps import model as step_model
 _WORKLOAD = {"log2_batch": 3.0, "log_limit_share": 0.5, "log_use": 1.0}
 STEP_POWER = replace(energy_features.TRAINING_POWER, workload=_WORKLOAD)
 STEP_ENERGY = replace(STEP_POWER, components=("idling", "at the watts of physics", "at the limit"))
-# Adadelta keeps two tensors beside each parameter, as Adam does; our steps know no other optimizer with two.
-_STEP_OPTIMIZERS = {"adadelta": "adam", "": "none"}
+step_data = lru_cache(maxsize=1)(steps.load)
+inference_data = lru_cache(maxsize=1)(steps.inference)
 
 
 @dataclass(frozen=True, eq=False)
 class StepWork:
-    """N steps at full power: ``seconds``, ``roofline_s`` at peak rates, ``use`` of the limit (0 to 1). Arrays [N]."""
+    """N steps at full power: ``seconds`` [N], and ``use`` [N] of the power limit (0 to 1)."""
 
     seconds: np.ndarray
-    roofline_s: np.ndarray
     use: np.ndarray
 
-    @classmethod
-    def of(cls, task: Task, graphs: Graphs) -> StepWork:
-        """Of a task's rows."""
-        sums, software = _sums(task, graphs)
-        model = _elsewhere(tuple(sorted(set(task.rows.device))))
-        x, base_s = features(sums, model.efficiency[software])
-        seconds = base_s * np.exp(_scored(model, x))
-        uses = (part.sum(axis=1) / seconds for part in (sums.compute, sums.memory))
-        power = PowerModel.from_dict(StepPredictor.load().manifest["power"])
-        roofline_s = features(sums, np.ones((len(task), len(STEP_GROUPS))))[1]
-        return cls(seconds, roofline_s, power.share(*uses))
 
-
-def _scored(model: step_model.Model, x: np.ndarray) -> np.ndarray:
+@lru_cache(maxsize=4)
+def step_work(task: Task, graphs: Graphs) -> StepWork:
+    """Of a task's rows; kept for its splits."""
     import xgboost
 
-    return model.booster.predict(xgboost.DMatrix(x[:, model.columns])).astype(np.float64)
+    sums, software = _sums(task, graphs)
+    model = _elsewhere(tuple(sorted(set(task.rows.device))))
+    x, base_s = features(sums, model.efficiency[software])
+    learned = model.booster.predict(xgboost.DMatrix(x[:, model.columns])).astype(np.float64)
+    seconds = base_s * np.exp(learned)
+    uses = (part.sum(axis=1) / seconds for part in (sums.compute, sums.memory))
+    power = PowerModel.from_dict(StepPredictor.load().manifest["power"])
+    return StepWork(seconds, power.share(*uses))
+
+
+def roofline_s(task: Task, graphs: Graphs) -> np.ndarray:
+    """[N] seconds of the task's steps at the boards' peak rates."""
+    sums, _ = _sums(task, graphs)
+    return features(sums, np.ones((len(task), len(STEP_GROUPS))))[1]
 
 
 @lru_cache(maxsize=4)
 def _elsewhere(devices: tuple[str, ...]) -> step_model.Model:
     """The portable model of steps from records of boards other than ``devices``."""
-    dataset, others = ours.step_data(), ours.inference_data()
+    dataset, others = step_data(), inference_data()
     kept = ~dataset.rows.device.isin(devices).to_numpy()
     rows = step_model.Rows.of(dataset, np.flatnonzero(kept))
     return step_model.fit(
@@ -73,6 +74,7 @@ def _elsewhere(devices: tuple[str, ...]) -> step_model.Model:
     )
 
 
+@lru_cache(maxsize=4)
 def _sums(task: Task, graphs: Graphs) -> tuple[StepSums, np.ndarray]:
     """Sums of every row's step, stacked, and the row of SOFTWARE that applies."""
     tables: dict[Any, StepTable] = {}
@@ -84,7 +86,7 @@ def _sums(task: Task, graphs: Graphs) -> tuple[StepSums, np.ndarray]:
         at = key, int(batch), precision, optimizer
         if at not in tables:
             graph = graphs.at(key, int(batch))
-            chosen = steps.options(key[0], precision, _STEP_OPTIMIZERS.get(optimizer, optimizer))
+            chosen = steps.options(key[0], precision, STEP_OPTIMIZERS.get(optimizer, optimizer))
             elements = float(np.prod(graph.shape(int(graph.graph_inputs[0])), dtype=np.float64))
             tables[at] = steps.step_of(operator_table(graph), chosen, elements, 32)
         on, workload = find_device(name), Workload(int(batch), precision)
@@ -105,15 +107,3 @@ def rows_of(task: Task, graphs: Graphs, kept: Rows) -> Rows:
         return found
     watts = np.clip(work.use * full, idle, limit)
     return replace(found, components=work.seconds[:, None] * np.column_stack([idle, watts, limit]))
-
-
-_KEPT: dict[tuple[str, int], StepWork] = {}
-
-
-def step_work(task: Task, graphs: Graphs) -> StepWork:
-    """`StepWork.of`, kept for the splits of a task."""
-    # Two tasks of one name differ where one is a part of the other.
-    key = task.name, hash(task.value.tobytes())
-    if key not in _KEPT:
-        _KEPT[key] = StepWork.of(task, graphs)
-    return _KEPT[key]

@@ -215,7 +215,14 @@ POWER_NETWORKS: dict[str, Key] = {
 # Pictures in an epoch: Russakovsky et al., ImageNet Large Scale Visual Recognition Challenge, IJCV 2015 (training set
 # of the classification task); Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009. How many
 # sequences the text data sets were cut into is not stated, so an epoch of BERT is no known number of steps.
-PICTURES = {"imagenet": 1_281_167, "cifar100": 50_000}
+_PICTURES = {"imagenet": 1_281_167, "cifar100": 50_000}
+# Adadelta keeps two tensors beside each parameter, as Adam does; our steps know no other optimizer with two.
+STEP_OPTIMIZERS = {"adadelta": "adam", "": "none"}
+
+
+def joules_of_step(rows: Any) -> Any:
+    """Of rows whose ``energy_j`` is that of an epoch; NaN where the length of the data set is not known."""
+    return rows.energy_j / np.ceil(rows.dataset.map(_PICTURES) / rows.batch)
 
 
 def _training_memory(data: Path) -> Task:
@@ -246,8 +253,8 @@ def _training_power(data: Path, name: str) -> Task:
     rows = rows[rows.model.isin(list(POWER_NETWORKS))].reset_index(drop=True)
     value = rows.power_w
     if name == "energy":
-        rows = rows[rows.dataset.isin(list(PICTURES))].reset_index(drop=True)
-        value = rows.energy_j / np.ceil(rows.dataset.map(PICTURES) / rows.batch)
+        rows = rows[rows.dataset.isin(list(_PICTURES))].reset_index(drop=True)
+        value = joules_of_step(rows)
     unit = "J" if name == "energy" else "W"
     return _task(name, unit, _placed(rows, [POWER_NETWORKS[m] for m in rows.model]), value)
 

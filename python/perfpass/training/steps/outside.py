@@ -20,7 +20,7 @@ from perfpass.predictors.power import PowerModel
 from perfpass.predictors.roofline import Workload
 from perfpass.predictors.steps import StepPredictor
 from perfpass.records import tables
-from perfpass.training.comparison.tasks import PICTURES, POWER_NETWORKS
+from perfpass.training.comparison.tasks import POWER_NETWORKS, STEP_OPTIMIZERS, joules_of_step
 from perfpass.training.section import Section
 from perfpass.training.steps.dataset import options as early
 from perfpass.training.steps.dataset import step_of
@@ -132,14 +132,13 @@ def _powered(folder: Path | None) -> Any:
     rows = schema.read((folder or data_directory()) / "records" / "training_power.parquet", "training")
     full = rows.device.map({name: device(name).power_limit_w for name in rows.device.unique()})
     rows = rows[rows.model.isin(list(POWER_NETWORKS)) & (rows.power_limit_w >= _UNLIMITED * full)]
-    joules = rows.energy_j / np.ceil(rows.dataset.map(PICTURES) / rows.batch)
+    joules = joules_of_step(rows)
     source, network, size = zip(*(POWER_NETWORKS[m] for m in rows.model), strict=True)
     return rows.assign(
         table_source=source,
         network=network,
         size=size,
-        # Adadelta keeps two tensors beside each parameter, as Adam does.
-        optimizer=rows.optimizer.replace({"adadelta": "adam"}),
+        optimizer=rows.optimizer.replace(STEP_OPTIMIZERS),
         measured=1e3 * joules / rows.power_w,
         measured_w=rows.power_w,
         measured_j=joules,
