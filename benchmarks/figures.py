@@ -316,7 +316,7 @@ def predictors() -> str:
     document = json.loads(COMPARISON.read_text())
     found = {(c["predictor"], c["task"], c["split"]): c["mape_pct"] for c in document["cells"]}
     rows = [
-        [name, *(f"{found[name, *held]:.1f}" if (name, *held) in found else "" for held in _COMPARED)]
+        [name, *(f"{found[(name, *held)]:.1f}" if (name, *held) in found else "" for held in _COMPARED)]
         for name in document["predictors"]
     ]
     header = ["MAPE, %", *(f"{task.replace('_', ' ')}, {split}" for task, split in _COMPARED)]
