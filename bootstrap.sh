@@ -217,7 +217,7 @@ run_tests() {
   if [ $# -gt 0 ]; then .venv/bin/pytest "$@"; return; fi
   .venv/bin/pytest -n 2
   say "Python tests with Relax"
-  .venv-relax/bin/pytest tests/relax
+  .venv-relax/bin/pytest tests/adapters/relax
 }
 
 command="${1:-help}"
