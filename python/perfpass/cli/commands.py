@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfpass.cli.options import once
-from perfpass.errors import ArgumentError, ShapeError, UnsupportedError
+from perfpass.errors import ArgumentError, ShapeError, UnsupportedError, needs
 
 if TYPE_CHECKING:
     from perfpass.graph import OpGraph
@@ -204,7 +204,7 @@ def roofline(options: Any) -> int:
 
 def records(options: Any) -> int:
     """`perfpass records`."""
-    try:
+    with needs("records", "`perfpass records`"):
         from perfpass.predictors.learned.artefacts import check_writable
         from perfpass.records import corpus, schema
 
@@ -218,10 +218,6 @@ def records(options: Any) -> int:
             if options.output:
                 for kind, table in reading.tables.items():
                     schema.write(Path(options.output) / f"{name}-{kind}.parquet", kind, table)
-    except ModuleNotFoundError as error:
-        raise UnsupportedError(
-            f"`perfpass records` needs the package {error.name}: pip install pandas pyarrow"
-        ) from error
     if options.json:
         _print_json(found)
     return 0
@@ -229,12 +225,14 @@ def records(options: Any) -> int:
 
 def train(options: Any) -> int:
     """`perfpass train`."""
-    run = _training("train")
-    if options.predictor is not None:
-        return _train_predictor(options)
-    if options.published or options.base:
-        raise ArgumentError("--published and --base belong to --predictor NAME")
-    run(options.records, options.output, options.area, seed=options.seed, resume=options.resume)
+    with needs("train", "`perfpass train`"):
+        from perfpass import training
+
+        if options.predictor is not None:
+            return _train_predictor(options)
+        if options.published or options.base:
+            raise ArgumentError("--published and --base belong to --predictor NAME")
+        training.train(options.records, options.output, options.area, seed=options.seed, resume=options.resume)
     return 0
 
 
@@ -264,12 +262,14 @@ def _train_predictor(options: Any) -> int:
 
 def evaluate(options: Any) -> int:
     """`perfpass evaluate`."""
-    run = _training("evaluate")
-    report = (
-        _compare(options)
-        if options.predictors
-        else run(options.records, options.area, output=options.output, seed=options.seed)
-    )
+    with needs("train", "`perfpass evaluate`"):
+        from perfpass import training
+
+        report = (
+            _compare(options)
+            if options.predictors
+            else training.evaluate(options.records, options.area, output=options.output, seed=options.seed)
+        )
     if options.json:
         _print_json(report.to_dict())
     else:
@@ -295,17 +295,6 @@ def _compare(options: Any) -> Any:
         adaptation=options.adaptation,
         fit=not options.tables_only,
     )
-
-
-def _training(name: str) -> Any:
-    """A function of perfpass.training, whose packages a plain installation does not have."""
-    try:
-        from perfpass import training
-    except ModuleNotFoundError as error:
-        raise UnsupportedError(
-            f"`perfpass {name}` needs the package {error.name}: pip install pandas pyarrow scipy xgboost-cpu matplotlib"
-        ) from error
-    return getattr(training, name)
 
 
 def completion(options: Any) -> int:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfpass.errors import ArgumentError, FileError, FormatError, UnsupportedError
+from perfpass.errors import ArgumentError, FileError, FormatError, UnsupportedError, needs
 
 if TYPE_CHECKING:
     from perfpass.graph import OpGraph
@@ -94,14 +94,14 @@ def _from_onnxruntime(options: Any) -> tuple[OpGraph, str]:
 
 
 def _from_relay(options: Any) -> tuple[OpGraph, str]:
-    with _tvm() as version:
+    with _tvm("relay", "tvm") as version:
         from tvm_perfpass.onnx_model import relay_graph
 
         return relay_graph(options.model, _input_shapes(options)), version
 
 
 def _from_relax(options: Any) -> tuple[OpGraph, str]:
-    with _tvm() as version:
+    with _tvm("relax", "relax") as version:
         from tvm_perfpass.onnx_model import relax_graph
 
         return relax_graph(options.model, _input_shapes(options)), version
@@ -116,16 +116,14 @@ _READ: dict[str, Callable[[Any], tuple[OpGraph, str]]] = {
 
 
 @contextlib.contextmanager
-def _tvm() -> Iterator[str]:
+def _tvm(reader: str, extra: str) -> Iterator[str]:
     """TVM's version; its frontends print what they could not convert, which is no result of ours."""
     os.environ.setdefault("TOPHUB_LOCATION", "NONE")  # no download of tuning logs
-    try:
+    what = f"the reader {reader} (unless --python {reader}=PYTHON names one that has it)"
+    with needs("onnx", what):
         import onnx  # noqa: F401
+    with needs(extra, what):
         import tvm
-    except ImportError as error:
-        raise UnsupportedError(
-            f"the package {error.name} is not installed here; --python READER=PYTHON names one"
-        ) from error
     with contextlib.redirect_stdout(io.StringIO()):
         yield str(tvm.__version__)
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from perfpass.errors import UnsupportedError
+from perfpass.errors import needs
 
 _FILES = ("model", "output", "device_file")
 
 
 def script(shell: str) -> str:
     """The completion script of bash, zsh or tcsh; files and device names are completed too."""
-    try:
+    with needs("completion", "shell completion"):
         import shtab
-    except ImportError as error:
-        raise UnsupportedError("shell completion needs the package shtab: pip install shtab") from error
     from perfpass.cli.parser import build_parser
     from perfpass.devices import catalogue
 

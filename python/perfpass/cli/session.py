@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from typing import Any
 
-from perfpass.errors import UnsupportedError
+from perfpass.errors import UnsupportedError, needs
 
 
 def need(command: str, *packages: str) -> None:
     """Raises UnsupportedError, before anything is measured, with what to install where a package is missing."""
-    missing = []
-    for package in packages:
-        try:
+    if os.name != "posix":
+        raise UnsupportedError(f"`perfpass {command}` measures on Linux and macOS; this is {sys.platform}")
+    with needs("measure", f"`perfpass {command}`"):
+        for package in packages:
             importlib.import_module(package)
-        except ImportError:
-            missing.append(package)
-    if missing:
-        raise UnsupportedError(f"`perfpass {command}` needs {', '.join(missing)}: pip install {' '.join(missing)}")
 
 
 class Progress:
