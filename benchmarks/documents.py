@@ -46,11 +46,11 @@ class Block:
 
     @property
     def commands(self) -> list[str]:
-        """Command lines of a console or bash block, continued lines joined."""
-        joined = self.code.replace("\\\n", " ")
+        """Command lines of a console or bash block as they stand, continued lines and ``$`` included."""
+        found = re.findall(r"^(?:.*\\\n)*.*$", self.code, re.MULTILINE)
         if self.language == "console":
-            return [line[2:] for line in joined.splitlines() if line.startswith("$ ")]
-        return [line for line in joined.splitlines() if shlex.split(line, comments=True)]
+            return [lines for lines in found if lines.startswith("$ ")]
+        return [lines for lines in found if shlex.split(lines, comments=True)]
 
     @property
     def runs(self) -> bool:
@@ -133,7 +133,7 @@ def remade(text: str) -> str:
         elif block.kind == "not run":
             pass
         elif block.language == "console":
-            code = "".join(f"$ {command}\n{run(command)}" for command in block.commands)
+            code = "".join(f"{command}\n{run(command.removeprefix('$ '))}" for command in block.commands)
         elif block.language == "bash":
             for command in block.commands:
                 run(command, may_fail=False)
@@ -141,7 +141,8 @@ def remade(text: str) -> str:
             with contextlib.redirect_stdout(io.StringIO()) as out:
                 exec(compile(code, "<document>", "exec"), namespace)
             printed = out.getvalue()
-        return match[0] if code == block.code else match[0].replace(block.code, code, 1)
+        start, end = (place - match.start() for place in match.span("code"))
+        return match[0][:start] + code + match[0][end:]
 
     if not any(block.runs or block.kind == "file" for block in blocks(text)):
         return text
@@ -154,6 +155,7 @@ def run(command: str, may_fail: bool = True) -> str:
 
     A plain `perfpass` command runs in this process, which saves its start; the shell runs the others.
     """
+    command = command.replace("\\\n", " ")
     words = shlex.split(command, comments=True)
     if words[0] in INSTALLS:
         return ""
