@@ -19,21 +19,21 @@ SERVING_PEER = ROOT / "benchmarks" / "results" / "serving_peer.json"
 # What the front page shows: words for it, area, metric, split, rows judged on, words for the split, and where a
 # published predictor was graded: task and split of the comparison, or metric and method beside aiconfigurator.
 _SHOWN: tuple[tuple[str, str, str, str, str, str, tuple[str, str] | None], ...] = (
-    ("inference", "vision", "latency ms", "architecture", "GPUs (timm)", "network", ("latency", "architecture")),
-    ("inference", "vision", "latency ms", "family", "GPUs (timm)", "family", ("latency", "family")),
-    ("inference", "vision", "latency ms", "device", "rtx-4090", "device, RTX 4090", ("latency", "device rtx-4090")),
+    ("inference", "inference", "latency ms", "architecture", "GPUs (timm)", "network", ("latency", "architecture")),
+    ("inference", "inference", "latency ms", "family", "GPUs (timm)", "family", ("latency", "family")),
+    ("inference", "inference", "latency ms", "device", "rtx-4090", "device, RTX 4090", ("latency", "device rtx-4090")),
     (
         "inference",
-        "vision",
+        "inference",
         "latency ms",
         "device",
         "older GPUs (torchvision), one at a time",
         "device, six old",
         None,
     ),
-    ("training step", "steps", "step ms", "architecture", "all", "network", ("training_step", "architecture")),
-    ("training step", "steps", "step ms", "device", "rtx-3090", "device, RTX 3090", None),
-    ("training step", "steps", "step ms", "outside", "milabench, h100-sxm5-80gb", "all: H100, torch 2", None),
+    ("training step", "training_step", "step ms", "architecture", "all", "network", ("training_step", "architecture")),
+    ("training step", "training_step", "step ms", "device", "rtx-3090", "device, RTX 3090", None),
+    ("training step", "training_step", "step ms", "outside", "milabench, h100-sxm5-80gb", "all: H100, torch 2", None),
     ("memory, training", "memory", "peak memory of training (MiB)", "network", "NVIDIA", "network", None),
     ("time per token", "serving", "TPOT (ms)", "model", "all", "model", ("tpot", "perfpass, model unseen")),
     ("time to first token", "serving", "TTFT (ms)", "model", "all", "model", ("ttft", "perfpass, model unseen")),
