@@ -217,7 +217,7 @@ run_tests() {
   if [ $# -gt 0 ]; then .venv/bin/pytest "$@"; return; fi
   .venv/bin/pytest -n 2
   say "Python tests with Relax"
-  .venv-relax/bin/pytest tests/relax
+  .venv-relax/bin/pytest tests/adapters/relax
 }
 
 command="${1:-help}"
@@ -243,7 +243,7 @@ case "$command" in
   tidy)
     full_environment
     configure build/tidy
-    .venv/bin/clang-tidy -p build/tidy --quiet --warnings-as-errors='*' cpp_kernels/src/*.cpp
+    find cpp_kernels/src -name '*.cpp' -print0 | xargs -0 .venv/bin/clang-tidy -p build/tidy --quiet --warnings-as-errors='*'
     ;;
   benchmark)
     full_environment

@@ -31,8 +31,8 @@ from peers import onnx_featurized, onnx_tool_macs, relay_networkx
 from report import Timing, figure, publish, table, timed
 from same_features import SameFeatures, onnx_same_features
 
-from perfpass import costs, devices, features
-from perfpass.graph import OpGraph
+from perfpass import devices, features
+from perfpass.graph import OpGraph, costs
 from perfpass.importers import onnx as onnx_importer
 from perfpass.importers import torchvision_schemas
 from perfpass.predictors import predict_graph

@@ -28,8 +28,7 @@ from architectures import ONNX, TORCHVISION, TRANSFORMERS, build, shapes, timm_n
 from report import publish, table
 from torch.utils.flop_counter import FlopCounterMode
 
-from perfpass import costs
-from perfpass.graph import OpGraph
+from perfpass.graph import OpGraph, costs
 from perfpass.importers import onnx as onnx_importer
 from perfpass.importers import torchvision_schemas
 from perfpass.importers.torch import trace, trace_owned

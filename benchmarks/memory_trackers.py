@@ -34,8 +34,8 @@ def main() -> None:
     from torch.distributed._tools.mem_tracker import MemTracker
     from torch.nn import functional
 
+    from perfpass.importers.model_sources import timm
     from perfpass.importers.torch_memory import OPTIMIZERS, record
-    from perfpass.model_sources import timm
 
     warnings.simplefilter("ignore")
 

@@ -19,15 +19,15 @@ from typing import Any
 import numpy as np
 from report import publish, table
 
-from perfpass import model_sources
 from perfpass.devices import device as find_device
 from perfpass.errors import PerfPassError
+from perfpass.importers import model_sources
 from perfpass.importers import torch as torch_importer
 from perfpass.importers.huggingface import trace_config
 from perfpass.measure.journal import read
 from perfpass.predictors.assemble import inputs_of, predictor_of
-from perfpass.predictors.calibrated import Point, point
-from perfpass.predictors.calibration import Calibration, shipped
+from perfpass.predictors.calibration.correction import Point, point
+from perfpass.predictors.calibration.posterior import Calibration, shipped
 from perfpass.records import measured
 
 DRAWS = 20

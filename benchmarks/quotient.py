@@ -26,10 +26,10 @@ from torch_geometric.nn import SAGEConv
 from perfpass import features, load
 from perfpass.devices import device as find_device
 from perfpass.graph import OpGraph
-from perfpass.predictors.dippm import DippmPredictor
-from perfpass.predictors.graph_classes import classes
-from perfpass.predictors.graph_network import GraphNetwork, Spec
-from perfpass.predictors.run_features import run_features
+from perfpass.predictors.published.dippm import DippmPredictor
+from perfpass.predictors.published.graph_classes import classes
+from perfpass.predictors.published.graph_network import GraphNetwork, Spec
+from perfpass.predictors.published.run_features import run_features
 
 ROOT = Path(__file__).resolve().parent.parent
 LEAST_RATIO, LARGEST_MS = 20.0, 15.0

@@ -19,8 +19,8 @@ import tvm
 from report import figure, publish, table, timed
 from tvm import ir, relax
 
-from perfpass import costs, features
-from perfpass.graph import OpGraph
+from perfpass import features
+from perfpass.graph import OpGraph, costs
 from tvm_perfpass.relax.walk import load, walk_plain
 
 LAYERS = 167  # 60 bindings each: a little over 10,000

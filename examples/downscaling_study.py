@@ -20,18 +20,19 @@ from typing import Any
 import torch
 
 from perfpass.deploy import money
-from perfpass.deploy.mig import advise, utilisation
 from perfpass.devices import device as find_device
 from perfpass.errors import DeviceError, PerfPassError
-from perfpass.measure import roofline, unet
+from perfpass.measure import unet
 from perfpass.measure.campaign import run
 from perfpass.measure.campaign_file import campaign
 from perfpass.measure.journal import read
 from perfpass.measure.local import LocalPool
 from perfpass.measure.operators import ELEMENT_BYTES, Convolution
-from perfpass.measure.roofline_figure import save, save_figure
+from perfpass.measure.roofline import measurement as roofline
+from perfpass.measure.roofline.figure import save, save_figure
 from perfpass.prediction import MigHint
-from perfpass.report import count, digits, size
+from perfpass.predictors.mig.profile import advise, utilisation
+from perfpass.text import count, digits, size
 
 NAME = "temperature-downscaling"
 MODEL = f"unet:{NAME}"

@@ -15,8 +15,7 @@ import time
 
 import numpy as np
 
-from perfpass import costs
-from perfpass.graph import OpGraph
+from perfpass.graph import OpGraph, costs
 from perfpass.importers import load, torchvision_schemas
 from perfpass.search import Scorer
 

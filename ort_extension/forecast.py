@@ -119,7 +119,7 @@ def why_not(error: Exception) -> str:
 
 def sentence(prediction: Prediction) -> str:
     """Latency and memory of a prediction, for messages and reports."""
-    from perfpass.report import digits, size
+    from perfpass.text import digits, size
 
     time, memory = prediction.latency_ms, prediction.peak_memory_bytes
     w = prediction.workload

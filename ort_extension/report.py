@@ -13,12 +13,12 @@ from ort_extension.forecast import Forecaster, Shapes, leading, sentence, shapes
 from ort_extension.placement import Placement
 from ort_extension.request import Request
 from ort_extension.verdict import Verdict, after, apply, judge
-from perfpass.annotation import Annotation, from_metadata
+from perfpass.annotation.metadata import Annotation, from_metadata
 from perfpass.errors import ArgumentError, DeviceError, PerfPassError, UnsupportedError
 from perfpass.measure.configuration import Configuration
 from perfpass.prediction import Interval, Prediction
 from perfpass.predictors.workload import precision_of
-from perfpass.report import digits, printable
+from perfpass.text import digits, printable
 
 if TYPE_CHECKING:
     from ort_extension.observer import Observation

@@ -20,7 +20,7 @@ from ort_extension.forecast import Shapes
 from ort_extension.verdict import outside
 from perfpass.errors import ArgumentError
 from perfpass.prediction import Interval
-from perfpass.report import digits
+from perfpass.text import digits
 
 WARM_UP_RUNS = 5  # of each shape: arenas grow and caches fill
 WINDOW_RUNS = 31  # the fewest whose median is compared

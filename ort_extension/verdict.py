@@ -13,7 +13,7 @@ from perfpass.devices import Device, catalogue
 from perfpass.devices import device as find_device
 from perfpass.errors import ArgumentError, PerfPassError
 from perfpass.prediction import Interval
-from perfpass.report import digits, size
+from perfpass.text import digits, size
 
 Answer = Literal["yes", "perhaps", "no", "unknown"]
 POLICIES = ("ignore", "warn", "raise", "require")

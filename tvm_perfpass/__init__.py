@@ -10,17 +10,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tvm_perfpass.instrument import PerformanceInstrument
-    from tvm_perfpass.library import build, read_prediction
     from tvm_perfpass.relay import PredictPerformance
-    from tvm_perfpass.walk import import_module as import_relay
+    from tvm_perfpass.relay.instrument import PerformanceInstrument
+    from tvm_perfpass.relay.library import build, read_prediction
+    from tvm_perfpass.relay.module_walk import import_module as import_relay
 
 _HOME = {
-    "build": ("tvm_perfpass.library", "build"),
-    "read_prediction": ("tvm_perfpass.library", "read_prediction"),
-    "PerformanceInstrument": ("tvm_perfpass.instrument", "PerformanceInstrument"),
+    "build": ("tvm_perfpass.relay.library", "build"),
+    "read_prediction": ("tvm_perfpass.relay.library", "read_prediction"),
+    "PerformanceInstrument": ("tvm_perfpass.relay.instrument", "PerformanceInstrument"),
     "PredictPerformance": ("tvm_perfpass.relay", "PredictPerformance"),
-    "import_relay": ("tvm_perfpass.walk", "import_module"),
+    "import_relay": ("tvm_perfpass.relay.module_walk", "import_module"),
 }
 __all__ = ["PerformanceInstrument", "PredictPerformance", "build", "import_relay", "read_prediction"]
 

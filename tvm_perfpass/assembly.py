@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from perfpass import _core, costs
-from perfpass.graph import OpGraph
+from perfpass import _core
+from perfpass.graph import OpGraph, costs
 from tvm_perfpass.lowering import Tensor
 
 PARAMETER_SLOTS = {

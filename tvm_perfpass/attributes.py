@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from perfpass import costs, features
+from perfpass import features
 from perfpass.devices import Device
 from perfpass.errors import GraphError
-from perfpass.graph import ATTRIBUTES, DTYPES, OPERATORS, OpGraph
+from perfpass.graph import ATTRIBUTES, DTYPES, OPERATORS, OpGraph, costs
 from perfpass.prediction import Interval, Prediction
 from perfpass.predictors import predict_graph
 

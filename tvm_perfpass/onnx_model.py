@@ -28,7 +28,7 @@ def relay_graph(model: str | os.PathLike[str], shapes: Mapping[str, list[int]]) 
         raise UnsupportedError(f"TVM {tvm.__version__} has no Relay; name a Python that has TVM 0.19")
     from tvm import relay
 
-    from tvm_perfpass.walk import import_module
+    from tvm_perfpass.relay.module_walk import import_module
 
     with _onnx_mapping():
         module, params = _by_frontend(

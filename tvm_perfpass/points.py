@@ -7,11 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from perfpass import costs
 from perfpass.devices import Device
 from perfpass.devices import device as find_device
 from perfpass.errors import ArgumentError
-from perfpass.graph import OpGraph
+from perfpass.graph import OpGraph, costs
 from perfpass.prediction import Prediction
 from tvm_perfpass.attributes import predict_loaded
 

@@ -6,14 +6,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from perfpass.annotated_file import annotate
+    from perfpass.annotation.file import annotate
     from perfpass.devices import Device, device
     from perfpass.errors import PerfPassError
     from perfpass.graph import OpGraph
     from perfpass.importers import load
     from perfpass.prediction import Interval, Prediction
     from perfpass.predictors import predict
-    from perfpass.predictors.serving import predict_llm
+    from perfpass.predictors.serving.predictor import predict_llm
 
 __version__ = "0.1.0"
 
@@ -21,14 +21,14 @@ __version__ = "0.1.0"
 _HOME = {
     "Device": "perfpass.devices",
     "device": "perfpass.devices",
-    "annotate": "perfpass.annotated_file",
+    "annotate": "perfpass.annotation.file",
     "PerfPassError": "perfpass.errors",
     "OpGraph": "perfpass.graph",
     "load": "perfpass.importers",
     "Interval": "perfpass.prediction",
     "Prediction": "perfpass.prediction",
     "predict": "perfpass.predictors",
-    "predict_llm": "perfpass.predictors.serving",
+    "predict_llm": "perfpass.predictors.serving.predictor",
 }
 __all__ = [
     "Device",

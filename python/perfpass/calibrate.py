@@ -14,9 +14,10 @@ from perfpass.devices import Device
 from perfpass.devices import device as find_device
 from perfpass.errors import ArgumentError
 from perfpass.measure.configuration import Configuration
-from perfpass.predictors import calibrated, calibration
 from perfpass.predictors.assemble import inputs_of, predictor_of
-from perfpass.predictors.calibration import MOST_POINTS, Calibration
+from perfpass.predictors.calibration import correction as calibrated
+from perfpass.predictors.calibration import posterior as calibration
+from perfpass.predictors.calibration.posterior import MOST_POINTS, Calibration
 from perfpass.records import own_device
 
 Progress = Callable[[int, int, str], None]
@@ -157,6 +158,6 @@ def plan(
         points.append(calibrated.point(predictor_of(inputs).estimate(inputs), inputs))
         progress(done + 1, len(candidates), c.model)
     standard, priors = calibration.shipped()
-    prior = priors[target.kind if points[0].predictor == "vision" else "other"]
+    prior = priors[target.kind if points[0].predictor == "inference" else "other"]
     z = standard(np.stack([p.traits for p in points]))
     return [candidates[i] for i in calibration.plan(prior, z, [p.software for p in points], count)]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from perfpass.errors import ArgumentError
+from perfpass.text import BINARY_UNITS, columns, count, digits, paragraph, printable, size
 
 SCHEMA_VERSION = 1
 COVERAGE = 0.9
@@ -120,6 +121,130 @@ class Prediction:
         }
 
     def __str__(self) -> str:
-        from perfpass.report import prediction_table
-
         return prediction_table(self)
+
+
+def prediction_table(prediction: Prediction) -> str:
+    """The prediction for people: metrics with intervals, MIG hint and support."""
+    p = prediction
+    coverage = f"{p.latency_ms.coverage:.0%} interval"
+    rows = [
+        ("", "median", "", coverage),
+        ("latency", *_cells(p.latency_ms, "ms")),
+        ("throughput", *_cells(p.throughput_per_s, "samples/s")),
+        ("peak memory", *_memory_cells(p.peak_memory_bytes)),
+        ("energy", *_cells(p.energy_j, "J/run")),
+        ("power", *_cells(p.power_w, "W")),
+    ]
+    w = p.workload
+    device = p.provenance["device"]
+    mig = f"{p.mig.profile}, {p.mig.instances_per_gpu} per GPU" if p.mig.profile else "none"
+    optimizer = f" with {w['optimizer']}" if "optimizer" in w else ""
+    lines = [
+        f"{printable(device['name'])} ({device['id']})",
+        f"batch {w['batch']}, {w['precision']}, {w['mode']}{optimizer}, {w['runtime']}, {w['layout']}",
+        "",
+        columns(rows, right=(1,)),
+        "",
+        paragraph("MIG profile", f"{mig}: {p.mig.reason}"),
+        paragraph("support", p.support.level),
+        *(paragraph("", f"- {reason}") for reason in p.support.reasons),
+    ]
+    return "\n".join(lines)
+
+
+def explanation(prediction: Prediction) -> str:
+    """What stands behind a prediction: time and memory by class, the longest operators, the peak, sources."""
+    p = prediction
+    graph = p.provenance["graph"]
+    total = sum(p.breakdown["latency_ms"].values()) or 1.0
+    classes = [("operator class", "ms", "share")]
+    classes += [(name, digits(ms), f"{ms / total:.1%}") for name, ms in p.breakdown["latency_ms"].items()]
+    phases = p.breakdown.get("phase_ms", {})
+    classes += [(f"({name})", digits(ms), f"{ms / total:.1%}") for name, ms in phases.items()]
+    memory = [("part", "size")] + [(name, size(value)) for name, value in p.breakdown["memory_bytes"].items()]
+    operators = [("operator", "runs", "ms", "share", "output", "example")]
+    operators += [
+        (
+            o["operator"],
+            digits(o["count"]),
+            digits(o["ms"]),
+            f"{o['ms'] / total:.1%}",
+            "x".join(map(str, o["output_shape"])) or "scalar",
+            printable(o["example"])[-40:],
+        )
+        for o in p.breakdown["operators"]
+    ]
+    peak = p.breakdown["peak"]
+    tensors = [("tensor", "dtype", "shape", "made by")]
+    tensors += [
+        (
+            printable(t["tensor"])[-36:] or "(unnamed)",
+            t["dtype"],
+            "x".join(map(str, t["shape"])) or "scalar",
+            printable(t["producer"])[-36:],
+        )
+        for t in peak["largest"]
+    ]
+    lines = [
+        f"Graph: {graph['nodes']} nodes, {graph['edges']} edges, {count(graph['macs'])}MAC, "
+        f"{count(graph['flops'])}FLOP, {count(graph['parameters'])} parameters",
+        "",
+        "Time by operator class",
+        columns(classes, right=(1, 2)),
+        "",
+        f"The {len(operators) - 1} operators that take longest (equal ones together)",
+        columns(operators, right=(1, 2, 3)),
+        "",
+        "Memory at the peak",
+        columns(memory, right=(1,)),
+        paragraph("reached in", f"{peak['operator'] or 'the inputs'}, with {peak['live_tensors']} tensors alive"),
+        columns(tensors),
+    ]
+    if graph["unknown_operators"]:
+        lines += ["", "Operators without a cost model"]
+        lines += [columns([(printable(n), str(c)) for n, c in graph["unknown_operators"].items()], right=(1,))]
+    if graph["notes"]:
+        lines += ["", "Notes of the graph", *(paragraph("", f"- {note}") for note in graph["notes"])]
+    lines += ["", "Where the figures come from", *_provenance_lines(p.provenance)]
+    return "\n".join(lines)
+
+
+def _provenance_lines(provenance: dict[str, Any]) -> list[str]:
+    device = provenance["device"]
+    plain = {k: v for k, v in provenance.items() if k not in ("device", "graph") and v is not None}
+    lines = [paragraph(key.replace("_", " "), _flat(value)) for key, value in plain.items()]
+    if device["estimated_figures"]:
+        lines.append(paragraph("estimated", f"{', '.join(device['estimated_figures'])} of {device['id']}"))
+    return lines + [paragraph("device", note) for note in device["notes"]]
+
+
+def _flat(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{k} {_flat(v)}" for k, v in value.items())
+    if isinstance(value, (list, tuple)):
+        return ", ".join(_flat(v) for v in value)
+    return digits(value) if isinstance(value, float) else str(value)
+
+
+def _cells(interval: Interval, unit: str) -> tuple[str, str, str]:
+    return digits(interval.median), unit, f"{digits(interval.low)} to {digits(interval.high)}"
+
+
+def _memory_cells(interval: Interval) -> tuple[str, str, str]:
+    unit, factor = next(((u, f) for u, f in BINARY_UNITS if interval.median >= f), BINARY_UNITS[-1])
+    return (
+        digits(interval.median / factor),
+        unit,
+        f"{digits(interval.low / factor)} to {digits(interval.high / factor)} (plan for the upper)",
+    )
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+
+
+def interval_row(label: str, interval: Interval) -> str:
+    """One metric as a line: median, unit, bounds and their coverage."""
+    bounds = f"{_number(interval.low)} to {_number(interval.high)}"
+    return f"  {label:<22} {_number(interval.median):>10} {interval.unit:<10} {bounds} ({interval.coverage:.0%})"

@@ -345,7 +345,7 @@ def repeated(value: int, repeat: float) -> int:
 
 
 def count(graph: OpGraph, float_as: str | None = None) -> dict[str, list[int]]:
-    """The six columns of perfpass.costs.Costs as lists of Python integers."""
+    """The six columns of perfpass.graph.costs.Costs as lists of Python integers."""
     columns: dict[str, list[int]] = {
         name: [] for name in ("macs", "flops", "bytes_read", "bytes_written", "parameters", "weight_bytes")
     }

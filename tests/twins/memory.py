@@ -9,7 +9,7 @@ from twins.costs import Node, size_in_bytes
 
 
 def plan(graph: OpGraph, float_as: str | None = None, alignment: int = 1) -> dict[str, object]:
-    """The fields of perfpass.memory.MemoryPlan."""
+    """The fields of perfpass.graph.liveness.MemoryPlan."""
     nodes = [Node(graph, i) for i in range(graph.node_count)]
     running = [n for n in nodes if n.repeat > 0]
     roles = [ROLES[r] for r in graph.tensor_role]

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from perfpass.errors import ArgumentError, ArtefactError, UnsupportedError
-from perfpass.predictors import artefacts
+from perfpass.predictors.learned import artefacts
 from tvm_perfpass.cost_model import features as counted
 from tvm_perfpass.cost_model.hardware import Hardware
 

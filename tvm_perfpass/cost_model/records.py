@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from perfpass.errors import FileError, FormatError, LimitError
-from perfpass.predictors.artefacts import MANIFEST
+from perfpass.predictors.learned.artefacts import MANIFEST
 from tvm_perfpass.cost_model import tvm_names
 from tvm_perfpass.cost_model.candidates import Extractor
 from tvm_perfpass.cost_model.hardware import Hardware

@@ -63,6 +63,6 @@ def _about_model(error: PerfPassError, options: Any) -> str:
 
 
 def _one_line(text: str) -> str:
-    from perfpass.report import printable
+    from perfpass.text import printable
 
     return printable(" ".join(text.split()))

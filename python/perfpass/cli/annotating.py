@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 from perfpass.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from perfpass.annotated_file import Found
+    from perfpass.annotation.file import Found
 
 
 def run(options: Any, runtime: str | None) -> int:
     """Annotates, shows or removes; ``runtime`` is that of the prediction."""
-    from perfpass import annotated_file
+    from perfpass.annotation import file as annotated_file
 
     if options.show or options.remove:
         if options.device or (options.show and options.output):
@@ -55,8 +55,8 @@ def _show(options: Any) -> int:
 
 
 def _remove(options: Any) -> int:
-    from perfpass import annotated_file
-    from perfpass.report import printable
+    from perfpass.annotation import file as annotated_file
+    from perfpass.text import printable
 
     removed = annotated_file.remove(options.model, options.output)
     name = printable(Path(options.output or options.model).name)
@@ -69,7 +69,7 @@ def _remove(options: Any) -> int:
 
 
 def _print(path: str, as_json: bool) -> None:
-    from perfpass import annotated_file
+    from perfpass.annotation import file as annotated_file
 
     found = annotated_file.read(path)
     if as_json:
@@ -82,7 +82,7 @@ def _print(path: str, as_json: bool) -> None:
 
 def table(name: str, found: Found) -> str:
     """What a file holds, for people."""
-    from perfpass.report import columns, digits, paragraph, printable, size
+    from perfpass.text import columns, digits, paragraph, printable, size
 
     rows = [("device", "latency ms", "90% interval", "memory up to", "J/run", "workload", "support")]
     for device, p in found.annotation.predictions.items():
@@ -109,7 +109,7 @@ def table(name: str, found: Found) -> str:
 
 def _warn_of_external_data(model: str, output: str) -> None:
     """External weights are found beside the model file: a copy elsewhere needs them too."""
-    from perfpass.annotated_file import external_data
+    from perfpass.annotation.file import external_data
 
     source, target = Path(model).resolve().parent, Path(output).resolve().parent
     names = [name for name in external_data(model) if source != target and not (target / name).exists()]

@@ -11,8 +11,8 @@ from perfpass.cli.session import Progress, need
 def run(options: Any) -> int:
     """Measures, writes, and prints the roofs. What did not run is in the table."""
     need("roofline", "torch", "psutil", "matplotlib")
-    from perfpass.measure import roofline
-    from perfpass.report import count, digits
+    from perfpass.measure.roofline import measurement as roofline
+    from perfpass.text import count, digits
 
     folder = Path(options.output or Path("records") / f"roofline-{options.device.replace(':', '')}")
     with Progress("operator") as progress:

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 def predict(options: Any) -> int:
     """`perfpass predict MODEL --device D`."""
     from perfpass.cli.costing import cost_options
+    from perfpass.prediction import explanation, prediction_table
     from perfpass.predictors import predict as run
-    from perfpass.report import explanation, prediction_table, printable
+    from perfpass.text import printable
 
     # Before the model is read: a wrong table should not cost the time of a large one.
     asked, device = cost_options(options), _device(options)
@@ -140,7 +141,7 @@ def devices(options: Any) -> int:
     """`perfpass devices [NAME]`."""
     from perfpass.cli.inspection import calibration_facts, calibration_lines
     from perfpass.devices import add_file, catalogue, device
-    from perfpass.report import device_list, device_sheet
+    from perfpass.devices.sheet import device_list, device_sheet
 
     for path in options.device_file:
         add_file(path)
@@ -204,7 +205,7 @@ def roofline(options: Any) -> int:
 def records(options: Any) -> int:
     """`perfpass records`."""
     try:
-        from perfpass.predictors.artefacts import check_writable
+        from perfpass.predictors.learned.artefacts import check_writable
         from perfpass.records import corpus, schema
 
         found = {}
@@ -241,8 +242,8 @@ def _train_predictor(options: Any) -> int:
     """A compared predictor, by its name."""
     from importlib import import_module
 
-    from perfpass.predictors import artefacts
-    from perfpass.training.comparison.methods import METHODS, method
+    from perfpass.predictors.learned import artefacts
+    from perfpass.training.tasks.methods import METHODS, method
 
     if options.area or options.resume:
         raise ArgumentError("--predictor trains one predictor: leave out --area and --resume (it goes on by itself)")
@@ -278,7 +279,7 @@ def evaluate(options: Any) -> int:
 
 def _compare(options: Any) -> Any:
     """Predictors side by side."""
-    from perfpass.training.comparison.evaluate import evaluate as compare
+    from perfpass.study.evaluate import evaluate as compare
 
     if options.area or options.records:
         raise ArgumentError("--predictors compares on the repository's records: leave out --area and --records")

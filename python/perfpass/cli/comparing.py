@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from perfpass.errors import ArgumentError, FileError, FormatError, UnsupportedError
 
 if TYPE_CHECKING:
-    from perfpass.comparison import Comparison, Difference, Summary
     from perfpass.graph import OpGraph
+    from perfpass.graph.difference import Comparison, Difference, Summary
 
 READERS = ("file", "onnxruntime", "relay", "relax")
 _NAMES_SHOWN = 6
@@ -26,7 +26,7 @@ _MOST_WHAT = 34
 
 def run(options: Any) -> int:
     """Reads, compares, prints; a reader that is not there is named and left out."""
-    from perfpass.comparison import Summary, compare
+    from perfpass.graph.difference import Summary, compare
 
     readers = [name for part in options.readers or READERS for name in part.split(",") if name]
     unknown = [name for name in readers if name not in READERS]
@@ -61,7 +61,7 @@ def run(options: Any) -> int:
 def _summary(options: Any, reader: str, pythons: dict[str, str]) -> Summary:
     if reader in pythons:
         return _elsewhere(options, reader, pythons[reader])
-    from perfpass.comparison import summarise
+    from perfpass.graph.difference import summarise
 
     graph, version = _READ[reader](options)
     return summarise(graph, reader, version)
@@ -138,7 +138,7 @@ def _input_shapes(options: Any) -> dict[str, list[int]]:
 
 def _elsewhere(options: Any, reader: str, python: str) -> Summary:
     """The reader in another Python: the same code, found by PYTHONPATH."""
-    from perfpass.comparison import Summary
+    from perfpass.graph.difference import Summary
 
     folders = dict.fromkeys(str(Path(path).resolve()) for path in _own_folders())
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(folders)}
@@ -188,8 +188,8 @@ def _write(path: str, value: Any) -> None:
 
 def table(model: str, summaries: list[Summary], found: list[Comparison], missing: dict[str, str], explain: bool) -> str:
     """Features of every reader, and the differences from the first by kind."""
-    from perfpass.comparison import FEATURES
-    from perfpass.report import columns, paragraph, printable
+    from perfpass.graph.difference import FEATURES
+    from perfpass.text import columns, paragraph, printable
 
     rows: list[tuple[str, ...]] = [("", *(f"{s.reader} {s.version}".strip() for s in summaries))]
     rows += [(name, *(_value(s.totals[name], summaries[0].totals[name]) for s in summaries)) for name in FEATURES]
@@ -211,7 +211,7 @@ def _value(value: int, reference: int) -> str:
 
 
 def _row(d: Difference) -> tuple[str, ...]:
-    from perfpass.report import printable
+    from perfpass.text import printable
 
     what = printable(d.what)
     shown = what if len(what) <= _MOST_WHAT else what[: _MOST_WHAT - 3] + "..."

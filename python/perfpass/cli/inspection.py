@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfpass.report import columns, count, paragraph, printable, size
+from perfpass.text import columns, count, paragraph, printable, size
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
@@ -26,8 +26,8 @@ def model_inputs(model: str) -> tuple[Input, ...]:
 
 def inspection(graph: OpGraph, inputs: tuple[Input, ...]) -> dict[str, Any]:
     """Inputs, operators and totals as JSON types."""
-    from perfpass import costs, memory
-    from perfpass.graph import DTYPES, OPERATOR_CLASS_OF, OPERATOR_CLASSES, OPERATORS
+    from perfpass.graph import DTYPES, OPERATOR_CLASS_OF, OPERATOR_CLASSES, OPERATORS, costs
+    from perfpass.graph import liveness as memory
 
     counted = costs.count(graph)
     plan = memory.plan(graph)
@@ -137,8 +137,8 @@ def _dims(shape: Any) -> str:
 
 def calibration_facts(device: Device) -> dict[str, Any] | None:
     """What `perfpass calibrate` has stored of a device, as JSON types; None without. Raises as `calibration.find`."""
-    from perfpass.predictors import calibration
-    from perfpass.predictors.calibrated import digest_of
+    from perfpass.predictors.calibration import posterior as calibration
+    from perfpass.predictors.calibration.correction import digest_of
 
     found = calibration.find(device)
     if found is None:

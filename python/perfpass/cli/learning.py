@@ -137,7 +137,7 @@ def add_evaluate(commands: Any) -> None:
         "evaluate",
         lazy("evaluate"),
         "grade the predictors on held-out records: unseen models, families and devices",
-        "examples:\n  perfpass evaluate --area vision --json\n  perfpass evaluate --output results\n"
+        "examples:\n  perfpass evaluate --area inference --json\n  perfpass evaluate --output results\n"
         "  perfpass evaluate --predictors all --adaptation --jobs 2      every predictor side by side",
     )
     _add_areas(command)

@@ -21,10 +21,10 @@ def run(options: Any) -> int:
     if options.predictor != registry.DEFAULT:
         return _offline(options)
     from perfpass.cli.costing import cost_options
+    from perfpass.deploy.cost import per_million_tokens
     from perfpass.devices import add_file, device
     from perfpass.llm import Parallelism
-    from perfpass.llm.energy import per_million_tokens
-    from perfpass.predictors.serving import predict_llm
+    from perfpass.predictors.serving.predictor import predict_llm
 
     for path in options.device_file:
         add_file(path)
@@ -69,7 +69,7 @@ def _offline(options: Any) -> int:
     """By a compared predictor: all requests as one batch, without a server."""
     from perfpass.cli.costing import cost_options
     from perfpass.devices import add_file
-    from perfpass.predictors.generation import batch_of
+    from perfpass.predictors.generation.predictor import batch_of
 
     registry.check(options.predictor)
     given = [name for name in _SERVER_OPTIONS if getattr(options, name) not in ("", None, 1)]

@@ -10,7 +10,7 @@ from typing import Any
 def run(options: Any) -> int:
     """Prints the prediction of one kernel as a table or JSON."""
     from perfpass.devices import add_file, device
-    from perfpass.predictors import kernels
+    from perfpass.predictors.kernels import predictor as kernels
 
     for path in options.device_file:
         add_file(path)

@@ -12,7 +12,7 @@ def run(options: Any, device: Any) -> int:
     """Writes the file and says what to set."""
     from ort_extension.partition import SETTING, partition
     from perfpass.cli.options import once
-    from perfpass.report import paragraph, size
+    from perfpass.text import paragraph, size
 
     found = partition(
         options.model,

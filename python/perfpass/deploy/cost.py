@@ -8,10 +8,13 @@ from typing import Any
 
 from perfpass.deploy import carbon, money
 from perfpass.devices import Device
-from perfpass.errors import DeviceError
+from perfpass.errors import ArgumentError, DeviceError
 from perfpass.prediction import Interval
+from perfpass.predictors.serving.prediction import LlmPrediction
+from perfpass.text import columns, digits, paragraph
 
 _MS_PER_HOUR = 3.6e6
+_MILLION = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -106,10 +109,23 @@ def cost(
     return Cost(count, of, drawn, emitted, usd, energy_kind, options.pue, tuple(notes))
 
 
+def per_million_tokens(found: LlmPrediction, device: Device, options: Options) -> Cost:
+    """Energy, carbon and money of a million output tokens at the predicted throughput, prompts included.
+
+    Raises ArgumentError for a prediction without energy (`with_energy` adds it), and what `cost` raises.
+    """
+    if found.energy_per_token_j is None:
+        raise ArgumentError("the prediction has no energy; with_energy adds it")
+    token_ms = found.output_tokens_per_s.inverse(1e3, "ms")
+    kind = found.provenance.get("energy", {}).get("kind", "learned")
+    return cost(
+        token_ms, found.energy_per_token_j, device, options, devices=found.serving.gpus, count=_MILLION,
+        of="output tokens", energy_kind=kind,
+    )  # fmt: skip
+
+
 def table(found: Cost) -> str:
     """Lines for people."""
-    from perfpass.report import columns, digits, paragraph
-
     rows = [(f"per {found.count:,} {found.of}", "median", "", "90% interval")]
     for label, interval in (("energy", found.energy_j), ("carbon", found.carbon_g), ("money", found.usd)):
         if interval is not None:

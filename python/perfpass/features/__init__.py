@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from perfpass.features.files import load, save
 from perfpass.features.matrix import SCHEMAS, Features, extract, names
-from perfpass.features.table import OperatorTable, Tables, operator_table
+from perfpass.graph.table import OperatorTable, Tables, operator_table
 
 __all__ = ["SCHEMAS", "Features", "OperatorTable", "Tables", "extract", "load", "names", "operator_table", "save"]

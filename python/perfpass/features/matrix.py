@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from perfpass import _core
-from perfpass import costs as _costs
+from perfpass.graph import costs as _costs
 
 if TYPE_CHECKING:
     import scipy.sparse
+    import torch_geometric.data
 
-    from perfpass.costs import Costs
     from perfpass.graph import OpGraph
+    from perfpass.graph.costs import Costs
 
 SCHEMAS: tuple[str, ...] = ("operator", "dippm", "trappm", "nnlqp")
 
@@ -44,6 +45,17 @@ class Features:
         count = len(self.nodes)
         ones = np.ones(len(producer), dtype=np.float32)
         return scipy.sparse.csr_matrix((ones, (producer, consumer)), shape=(count, count))
+
+    def to_pyg(self) -> torch_geometric.data.Data:
+        """A PyTorch Geometric ``Data``: ``x`` [N, F], ``edge_index`` [2, E], ``statics`` [1, S]."""
+        import torch
+        from torch_geometric.data import Data
+
+        return Data(
+            x=torch.from_numpy(self.nodes),
+            edge_index=torch.from_numpy(self.edge_index.astype(np.int64)),
+            statics=torch.from_numpy(self.statics)[None, :],
+        )
 
 
 def names(schema: str) -> tuple[tuple[str, ...], tuple[str, ...]]:

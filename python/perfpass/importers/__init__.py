@@ -47,9 +47,9 @@ def load(
 
     ``batch`` is the batch size (ONNX: the symbolic batch dimension; torch: 1 if not given); ``dims`` sets named
     dimensions: those of an ONNX file or a Relax module, or ``sequence_length`` of a configuration. ``mode`` "training"
-    gives a whole step (a `perfpass.training_graph.TrainingGraph`: forward, backward, ``optimizer``) of a torch module
-    or a configuration; other models have no autograd to record, and `perfpass.backward.derive` makes their step from
-    the forward graph.
+    gives a whole step (a `perfpass.graph.traced_step.TrainingGraph`: forward, backward, ``optimizer``) of a torch
+    module or a configuration; other models have no autograd to record, and `perfpass.graph.step.derive` makes their
+    step from the forward graph.
 
     Raises FileError, FormatError, ShapeError, UnsupportedError, ArgumentError: see perfpass.errors.
     """
@@ -88,7 +88,7 @@ def _from_tvm(module: Any, dims: Mapping[str, int] | None) -> OpGraph:
     from tvm_perfpass.releases import has
 
     if has("relay"):
-        from tvm_perfpass.walk import import_module
+        from tvm_perfpass.relay.module_walk import import_module
 
         return import_module(module)
     from tvm_perfpass import relax

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from perfpass.errors import ArgumentError, UnsupportedError
 from perfpass.graph import OpGraph
-from perfpass.model_sources import huggingface as build
-from perfpass.model_sources import is_decoder, read_configuration
+from perfpass.importers.model_sources import huggingface as build
+from perfpass.importers.model_sources import is_decoder, read_configuration
 
 if TYPE_CHECKING:
     import torch
 
-    from perfpass.training_graph import TrainingGraph
+    from perfpass.graph.traced_step import TrainingGraph
 
 DEFAULT_SEQUENCE_LENGTH = 128
 MODES = ("prefill", "decode", "encoder")

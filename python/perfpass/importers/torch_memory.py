@@ -22,8 +22,8 @@ from torch._subclasses import FakeTensorMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from perfpass.allocators import FREE, USES, Events
 from perfpass.errors import ArgumentError, UnsupportedError
+from perfpass.graph.allocators import FREE, USES, Events
 
 _WEIGHTS, _INPUTS, _ACTIVATIONS, _GRADIENTS, _OPTIMIZER, _TEMPORARIES = range(len(USES))
 AUTOCAST = {"amp": torch.float16, "amp_bf16": torch.bfloat16}

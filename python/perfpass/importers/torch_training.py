@@ -13,13 +13,13 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
-from perfpass.backward import OPTIMIZERS
 from perfpass.errors import ArgumentError, PerfPassError, ShapeError, UnsupportedError
+from perfpass.graph.step import OPTIMIZERS
+from perfpass.graph.traced_step import PHASES, TrainingGraph
 from perfpass.importers.torch import make_inputs, torch_dtype, weightless_copy
 from perfpass.importers.torch_backward import TrainingCalls, TrainingRecorder
 from perfpass.importers.torch_operators import tensors_in
 from perfpass.importers.torch_recorder import assemble
-from perfpass.training_graph import PHASES, TrainingGraph
 
 _FORWARD, _BACKWARD, _OPTIMIZER = range(len(PHASES))
 Loss = Callable[[Any], torch.Tensor]
@@ -130,7 +130,7 @@ def _run(
             ) from error
         raise UnsupportedError(
             f"the {PHASES[recorder.phase]} pass of {type(module).__name__} cannot be traced: {text[:300]}; the step "
-            "can be derived from the forward graph instead (perfpass.backward.derive)"
+            "can be derived from the forward graph instead (perfpass.graph.step.derive)"
         ) from error
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.configuration import language_model
 from perfpass.llm.costs import Parallelism, Quantization, Step, StepCosts, cache_bytes, step_costs, weight_bytes
-from perfpass.llm.prediction import LlmPrediction, MemoryFit, Serving
+from perfpass.llm.serving import MemoryFit, Serving
 
 __all__ = [
     "LanguageModel",
-    "LlmPrediction",
     "MemoryFit",
     "Parallelism",
     "Quantization",

@@ -13,10 +13,10 @@ from itertools import groupby
 from typing import Any
 
 from perfpass.errors import UnsupportedError
+from perfpass.importers.model_sources import read_configuration
 from perfpass.llm import families
 from perfpass.llm.architecture import LanguageModel, Layer
 from perfpass.llm.fields import Fields
-from perfpass.model_sources import read_configuration
 
 # Where wrappers (vision, speech) keep the language model.
 _INNER = ("text_config", "llm_config", "language_config", "thinker_config")

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 from perfpass.errors import ArgumentError
 from perfpass.llm.costs import ELEMENT_BYTES, Parallelism, Quantization, cache_bytes, weight_bytes
-from perfpass.llm.prediction import MemoryFit
+from perfpass.llm.serving import MemoryFit
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
     from perfpass.llm.architecture import LanguageModel
-    from perfpass.llm.prediction import Serving
+    from perfpass.llm.serving import Serving
 
 # vLLM's defaults (vllm/config): share of a GPU that it fills, tokens of a block, tokens of a prefill step.
 UTILIZATION = 0.9

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from perfpass.errors import FileError
-from perfpass.model_sources import CONFIGURATIONS
+from perfpass.importers.model_sources import CONFIGURATIONS
 
 
 @functools.cache

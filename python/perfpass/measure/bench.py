@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from perfpass.errors import ArgumentError, DeviceError, PerfPassError
+from perfpass.importers.model_sources import is_out_of_memory
 from perfpass.measure import facts as machine
 from perfpass.measure.configuration import Protocol, digest
 from perfpass.measure.operators import Operator
 from perfpass.measure.timing import Lap, measure, significant
-from perfpass.model_sources import is_out_of_memory
 
 PROTOCOLS = {
     "quick": Protocol(

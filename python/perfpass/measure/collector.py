@@ -17,6 +17,7 @@ from typing import Any
 import psutil
 
 from perfpass.errors import DeviceError, PerfPassError, UnsupportedError
+from perfpass.importers.model_sources import is_out_of_memory
 from perfpass.measure import facts, host
 from perfpass.measure.configuration import Configuration, Protocol
 from perfpass.measure.models import Built, build
@@ -24,7 +25,6 @@ from perfpass.measure.nvml import Gpu
 from perfpass.measure.runners import Session, open_session
 from perfpass.measure.sampler import Sampler, conditions, mean_power
 from perfpass.measure.timing import Timing, measure, significant
-from perfpass.model_sources import is_out_of_memory
 
 _IDLE_S = 2.0
 _MEMORY_SHARE = 0.9  # of the memory that is free when a campaign on the CPU starts; beyond it a machine swaps or kills

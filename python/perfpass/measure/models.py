@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from perfpass import model_sources
 from perfpass.errors import UnsupportedError
+from perfpass.importers import model_sources
 from perfpass.measure.configuration import DEFAULT_SEQUENCE_LENGTH, Configuration
 
 if TYPE_CHECKING:

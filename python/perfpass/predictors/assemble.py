@@ -8,23 +8,27 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfpass.deploy.mig import hint
 from perfpass.devices import Device
 from perfpass.devices import device as find_device
 from perfpass.errors import ArgumentError
 from perfpass.graph import DTYPES, OPERATOR_CLASSES, OPERATORS, OpGraph
 from perfpass.prediction import Interval, MigHint, Prediction, Support
-from perfpass.predictors import allocation, analytic, assemble_step, calibrated, registry
+from perfpass.predictors import registry
+from perfpass.predictors.calibration import correction as calibrated
 from perfpass.predictors.estimate import Bounds, Estimate, Inputs, Planned, Predictor, Way, energy_j
-from perfpass.predictors.fusion import as_run
-from perfpass.predictors.mig_latency import MigPredictor
+from perfpass.predictors.inference import analytic
+from perfpass.predictors.inference.fusion import as_run
+from perfpass.predictors.memory import allocation
+from perfpass.predictors.mig.latency import MigPredictor
+from perfpass.predictors.mig.profile import hint
+from perfpass.predictors.training_step import assemble as assemble_step
 from perfpass.predictors.workload import DEFAULT_OPTIMIZER, check, leading_dim
 
 if TYPE_CHECKING:
-    from perfpass.costs import Costs
     from perfpass.features import OperatorTable
-    from perfpass.memory import MemoryPlan
-    from perfpass.predictors.calibration import Calibration
+    from perfpass.graph.costs import Costs
+    from perfpass.graph.liveness import MemoryPlan
+    from perfpass.predictors.calibration.posterior import Calibration
 
 TOP_OPERATORS = 10
 TOP_TENSORS = 10
@@ -190,7 +194,7 @@ def inputs_of(
     optimizer: str | None = None,
 ) -> Inputs:
     """What predictors take, counted and planned; the arguments are those of `predict_graph`."""
-    from perfpass import costs
+    from perfpass.graph import costs
 
     planned = _planned(
         graph,
@@ -208,8 +212,8 @@ def inputs_of(
 
 
 def _planned(graph: OpGraph, device: str | Device, *, runtime: str, **how: Any) -> Planned:
-    from perfpass import memory
-    from perfpass.training_graph import TrainingGraph
+    from perfpass.graph import liveness as memory
+    from perfpass.graph.traced_step import TrainingGraph
 
     if not isinstance(graph, OpGraph):
         raise ArgumentError(f"predict_graph takes an OpGraph, got {type(graph).__name__}; use predict for other models")
@@ -234,8 +238,8 @@ def _planned(graph: OpGraph, device: str | Device, *, runtime: str, **how: Any) 
 
 def predictor_of(inputs: Planned | Way) -> Predictor:
     """For inference: the learned predictor where it speaks of the workload at all, else the analytic one."""
-    from perfpass.predictors.onnxruntime_cpu import OnnxRuntimeCpuPredictor
-    from perfpass.predictors.trees import VisionPredictor
+    from perfpass.predictors.inference.onnxruntime_cpu import OnnxRuntimeCpuPredictor
+    from perfpass.predictors.inference.predictor import VisionPredictor
 
     if VisionPredictor.covers(inputs):
         return VisionPredictor.load()

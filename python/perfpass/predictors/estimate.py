@@ -15,11 +15,11 @@ import numpy as np
 from perfpass.prediction import COVERAGE, SUPPORT_LEVELS, Interval, Support
 
 if TYPE_CHECKING:
-    from perfpass.costs import Costs
     from perfpass.devices import Device
     from perfpass.features import OperatorTable, Tables
     from perfpass.graph import OpGraph
-    from perfpass.memory import MemoryPlan
+    from perfpass.graph.costs import Costs
+    from perfpass.graph.liveness import MemoryPlan
 
 # What is known of N runs before they are scored, by name: arrays of length N, or [N, K].
 Columns = Mapping[str, np.ndarray]
@@ -74,7 +74,7 @@ class Runs:
     reserved_bytes: np.ndarray  # by the allocator of the runtime; of training steps 0
     input_elements: np.ndarray  # of all inputs
     first_input_elements: np.ndarray
-    saved_bytes: np.ndarray  # of training steps (perfpass.backward.SavedActivations), else 0
+    saved_bytes: np.ndarray  # of training steps (perfpass.graph.step.SavedActivations), else 0
     largest_bytes: np.ndarray
 
 

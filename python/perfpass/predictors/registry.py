@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from perfpass.devices import Device
     from perfpass.graph import OpGraph
     from perfpass.prediction import Prediction
-    from perfpass.predictors.generation import Offline
-    from perfpass.predictors.generation_features import Batch
+    from perfpass.predictors.generation.features import Batch
+    from perfpass.predictors.generation.predictor import Offline
 
 DEFAULT = "perfpass"
 # Name: (one line, the module with ``answer(found, graph, device) -> Prediction``, which replaces in our prediction
@@ -24,19 +24,19 @@ PREDICTORS: dict[str, tuple[str, str | None]] = {
     ),
     "dippm": (
         "GraphSAGE over the operator graph (Panner Selvam and Brorsson, Euro-Par 2023), trained on our records",
-        "perfpass.predictors.dippm",
+        "perfpass.predictors.published.dippm",
     ),
     "trappm": (
         "GraphSAGE beside a pre-trained graph autoencoder (Panner Selvam and Brorsson, 2023), trained on our records",
-        "perfpass.predictors.trappm",
+        "perfpass.predictors.published.trappm",
     ),
     "llm-trees": (
         "boosted trees on figures of a language model, for offline generation (Panner Selvam and Brorsson, 2024)",
-        "perfpass.predictors.llm_trees",
+        "perfpass.predictors.published.llm_trees",
     ),
     "graph-language": (
         "a graph as a soft token of a small language model, for inference (Panner Selvam et al., WANT 2024)",
-        "perfpass.predictors.graph_language",
+        "perfpass.predictors.published.graph_language",
     ),
 }
 
@@ -63,7 +63,7 @@ def offline(name: str, batch: Batch) -> Offline:
 
     Raises UnsupportedError for a predictor that knows operator graphs alone.
     """
-    home = PREDICTORS[check(name)][1] or "perfpass.predictors.generation"
+    home = PREDICTORS[check(name)][1] or "perfpass.predictors.generation.predictor"
     module: Any = import_module(home)
     if not hasattr(module, "offline"):
         raise UnsupportedError(

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfpass.backward import OPTIMIZERS
 from perfpass.errors import ArgumentError, DeviceError
 from perfpass.graph import DTYPES
-from perfpass.predictors.steps import StepPredictor
+from perfpass.graph.step import OPTIMIZERS
+from perfpass.predictors.training_step.latency import StepPredictor
 
 if TYPE_CHECKING:
     from perfpass.devices import Device

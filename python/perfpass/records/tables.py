@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from perfpass.errors import ArgumentError, FileError, FormatError
-from perfpass.features.table import OperatorColumns
+from perfpass.graph.table import OperatorColumns
 from perfpass.records.location import data_directory
 
 if TYPE_CHECKING:

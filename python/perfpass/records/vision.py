@@ -15,9 +15,9 @@ import numpy as np
 
 from perfpass.devices import device
 from perfpass.errors import DeviceError, FileError, FormatError
+from perfpass.records.build.vision_models import REPARAMETERIZED, architectures
 from perfpass.records.location import data_directory
 from perfpass.records.schema import Reading, columns_of, read
-from perfpass.records.vision_models import REPARAMETERIZED, architectures
 
 if TYPE_CHECKING:
     import pandas

@@ -98,9 +98,9 @@ def count(models: Sequence[Any], defaults: Candidate, counting: Counting, thread
 
 def _item(model: Any, defaults: Candidate) -> tuple[Any, int, dict[str, int], dict[str, list[int]]]:
     """What the core takes: a graph, a path or bytes, with the batch (0: its own) and what is set by name."""
+    from perfpass.graph.traced_step import TrainingGraph
     from perfpass.importers import load, named_shapes, onnx
     from perfpass.predictors.workload import check_batch
-    from perfpass.training_graph import TrainingGraph
 
     given = model if isinstance(model, Candidate) else Candidate(model)
     source = given.model

@@ -14,13 +14,14 @@ from perfpass.devices import Device
 from perfpass.devices import device as find_device
 from perfpass.errors import ArgumentError, PerfPassError
 from perfpass.graph import OpGraph
-from perfpass.predictors import allocation, fusion
 from perfpass.predictors.assemble import alignment_bytes, refuse_sharing
-from perfpass.predictors.calibration import Calibration
+from perfpass.predictors.calibration.posterior import Calibration
 from perfpass.predictors.estimate import Bounds, Way
+from perfpass.predictors.inference import fusion
+from perfpass.predictors.lane import Lane, Scored
+from perfpass.predictors.memory import allocation
 from perfpass.predictors.workload import PRECISIONS, check
 from perfpass.search.items import Candidate, Counting, chunks, count
-from perfpass.search.lane import Lane, Scored
 
 # Models that are counted before Python looks again (for Ctrl-C), and rows of features that are scored at once. Large
 # enough that NumPy's cost per call is small beside the work, small enough that memory is some megabytes.

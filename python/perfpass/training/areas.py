@@ -14,16 +14,16 @@ from typing import Any
 from perfpass.errors import ArgumentError
 
 AREAS: dict[str, str] = {
-    "vision": "perfpass.training.vision",
-    "steps": "perfpass.training.steps",
+    "inference": "perfpass.training.inference",
+    "training_step": "perfpass.training.training_step",
     "generation": "perfpass.training.generation",
-    "calibration": "perfpass.training.adaptation",
+    "calibration": "perfpass.training.calibration",
     "phases": "perfpass.training.phases",
     "memory": "perfpass.training.memory",
     "energy": "perfpass.training.energy",
     "mig": "perfpass.training.mig",
     "serving": "perfpass.training.serving",
-    "nas": "perfpass.training.nas",
+    "nas": "perfpass.training.calibration.nas",
     "kernels": "perfpass.training.kernels",
 }
 

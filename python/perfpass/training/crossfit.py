@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from perfpass.errors import ArgumentError
-from perfpass.predictors.intervals import quantiles
-from perfpass.training.splits import Fold
+from perfpass.predictors.learned.intervals import quantiles
+from perfpass.training.tasks.splits import Fold
 
 FitPredict = Callable[[np.ndarray, np.ndarray], np.ndarray]
 

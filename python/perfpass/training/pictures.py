@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from perfpass.measure.roofline_figure import save
+from perfpass.measure.roofline.figure import save
 from perfpass.prediction import COVERAGE
 from perfpass.training.section import Section
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import perfpass
 from perfpass.errors import ArgumentError, ArtefactError, FileError
-from perfpass.predictors import artefacts
+from perfpass.predictors.learned import artefacts
 from perfpass.records.location import data_directory
 from perfpass.training import areas
 from perfpass.training.section import Section

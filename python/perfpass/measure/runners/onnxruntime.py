@@ -13,9 +13,9 @@ import numpy as np
 import onnxruntime
 
 from perfpass.errors import ArgumentError, FileError, FormatError, UnsupportedError
+from perfpass.importers.model_sources import is_out_of_memory
 from perfpass.measure.configuration import DEFAULT_SEQUENCE_LENGTH, Configuration
 from perfpass.measure.models import Built, sequence_length
-from perfpass.model_sources import is_out_of_memory
 
 _OPSET = 17
 _DTYPES = {

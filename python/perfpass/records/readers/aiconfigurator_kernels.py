@@ -14,7 +14,7 @@ import numpy as np
 
 from perfpass.devices import device as find_device
 from perfpass.errors import FileError
-from perfpass.records.sampling import NOT_SAMPLED, rounded, row_hash
+from perfpass.records.build.sampling import NOT_SAMPLED, rounded, row_hash
 from perfpass.records.schema import Reading
 
 if TYPE_CHECKING:

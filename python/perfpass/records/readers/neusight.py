@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from perfpass.errors import FileError
-from perfpass.records.sampling import NOT_SAMPLED, rounded, row_hash
+from perfpass.records.build.sampling import NOT_SAMPLED, rounded, row_hash
 from perfpass.records.schema import Reading
 
 LICENCE = "MIT"

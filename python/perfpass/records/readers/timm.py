@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from perfpass.records import vision
-from perfpass.records.build_vision import parameter_counts
+from perfpass.records.build.vision import parameter_counts
 from perfpass.records.schema import Reading
 
 

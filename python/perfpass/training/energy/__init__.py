@@ -1,4 +1,4 @@
-"""Energy and power: training and grading of `perfpass.predictors.energy`."""
+"""Energy and power: training and grading of `perfpass.predictors.energy.predictor`."""
 
 from __future__ import annotations
 

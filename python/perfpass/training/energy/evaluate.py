@@ -6,13 +6,13 @@ import sys
 
 import numpy as np
 
-from perfpass.training.baselines import trees
-from perfpass.training.component_fit import covariance_of
-from perfpass.training.component_grade import Quantity, add_lines, group_split, hold_out, random_split
-from perfpass.training.component_train import corpus
+from perfpass.training.components.fit import covariance_of
+from perfpass.training.components.grade import Quantity, add_lines, group_split, hold_out, random_split
+from perfpass.training.components.train import corpus
 from perfpass.training.energy.dataset import load
 from perfpass.training.section import Section
-from perfpass.training.splits import Fold
+from perfpass.training.tasks.simple_baselines import trees
+from perfpass.training.tasks.splits import Fold
 
 INTRO = """
 Energy and power that were measured, each learned by itself. serving_energy: joules per output token of all GPUs under

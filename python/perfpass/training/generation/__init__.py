@@ -1,4 +1,4 @@
-"""Offline generation: training and grading of `perfpass.predictors.generation`."""
+"""Offline generation: training and grading of `perfpass.predictors.generation.predictor`."""
 
 from __future__ import annotations
 

@@ -10,11 +10,11 @@ import numpy as np
 
 from perfpass.devices import device
 from perfpass.llm.configuration import language_model
-from perfpass.predictors.generation import QUANTITY
-from perfpass.predictors.generation_features import FORM, Batch, rows_of
+from perfpass.predictors.generation.features import FORM, Batch, rows_of
+from perfpass.predictors.generation.predictor import QUANTITY
 from perfpass.records import schema
 from perfpass.records.location import data_directory
-from perfpass.training.component_grade import Quantity
+from perfpass.training.components.grade import Quantity
 
 if TYPE_CHECKING:
     import pandas

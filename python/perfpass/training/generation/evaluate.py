@@ -6,22 +6,14 @@ import sys
 
 import numpy as np
 
-from perfpass.predictors.generation_features import facts
-from perfpass.training.baselines import one_factor, trees
-from perfpass.training.component_fit import covariance_of
-from perfpass.training.component_grade import (
-    Held,
-    Quantity,
-    adapted,
-    add_lines,
-    group_split,
-    hold_out,
-    random_split,
-)
+from perfpass.predictors.generation.features import facts
+from perfpass.training.components.fit import covariance_of
+from perfpass.training.components.grade import Held, Quantity, adapted, add_lines, group_split, hold_out, random_split
 from perfpass.training.generation.dataset import Dataset, corpus, load
 from perfpass.training.generation.train import MODEL_FOLDS
 from perfpass.training.section import Section
-from perfpass.training.splits import Fold
+from perfpass.training.tasks.simple_baselines import one_factor, trees
+from perfpass.training.tasks.splits import Fold
 
 INTRO = """
 Latency of one batch of equal requests, first prompt token to last output token (LLM-Inference-Bench): throughput is
@@ -105,7 +97,7 @@ def table_columns(data: Dataset) -> np.ndarray:
 
 
 def _by_choice(section: Section, q: Quantity, held: Held) -> None:
-    from perfpass.training.splits import set_aside
+    from perfpass.training.tasks.splits import set_aside
 
     chosen = set_aside(list(q.model))
     for rows, text in ((chosen, "set-aside models (settings chosen on them)"), (~chosen, "all other models")):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from perfpass.predictors import artefacts
-from perfpass.training.component_grade import both_split, calibrate, group_split, random_split, ship
+from perfpass.predictors.learned import artefacts
+from perfpass.training.components.grade import both_split, calibrate, group_split, random_split, ship
 from perfpass.training.generation.dataset import Dataset, corpus, load
 
 MODEL_FOLDS = 10

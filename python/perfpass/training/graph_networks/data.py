@@ -9,11 +9,11 @@ import numpy as np
 
 from perfpass import features
 from perfpass.devices import device as find_device
-from perfpass.predictors.graph_classes import Classes, Partition, partition, union
-from perfpass.predictors.graph_network import Scaling
-from perfpass.predictors.run_features import run_features
-from perfpass.training.comparison.graphs import Graphs, Key
-from perfpass.training.comparison.tasks import Task
+from perfpass.predictors.published.graph_classes import Classes, Partition, partition, union
+from perfpass.predictors.published.graph_network import Scaling
+from perfpass.predictors.published.run_features import run_features
+from perfpass.training.tasks.graphs import Graphs, Key
+from perfpass.training.tasks.tasks import Task
 
 Instance = tuple[Key, int]
 

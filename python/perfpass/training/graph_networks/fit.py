@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from perfpass.predictors import weights
+from perfpass.predictors.learned import arrays as weights
 from perfpass.training.graph_networks.data import Scaled
 from perfpass.training.graph_networks.modules import ClassTensors, Network
 

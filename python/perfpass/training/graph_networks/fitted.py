@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import torch
 
-from perfpass.predictors.graph_network import GraphNetwork
-from perfpass.training.comparison.tasks import Task
+from perfpass.predictors.published.graph_network import GraphNetwork
 from perfpass.training.graph_networks.data import ClassPool, Examples, Scalings, examples, scaled
 from perfpass.training.graph_networks.fit import Settings, fit
 from perfpass.training.graph_networks.modules import Network
+from perfpass.training.tasks.tasks import Task
 
 # Rows known before that stay beside those of a new device.
 _OLD_ROWS = 256

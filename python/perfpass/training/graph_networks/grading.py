@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from perfpass.predictors.intervals import quantiles
+from perfpass.predictors.learned.intervals import quantiles
 from perfpass.training import metrics
-from perfpass.training.comparison.tasks import Split, Task
+from perfpass.training.tasks.tasks import Split, Task
 
 _COVERAGE = 0.9
 

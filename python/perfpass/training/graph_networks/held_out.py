@@ -6,9 +6,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from perfpass.training.comparison import tasks
-from perfpass.training.comparison.graphs import Graphs
-from perfpass.training.comparison.tasks import Split, Task
+from perfpass.training.tasks import tasks
+from perfpass.training.tasks.graphs import Graphs
+from perfpass.training.tasks.tasks import Split, Task
 
 # Memory, energy and power were measured of so few networks that none can be spared: rows are set aside there.
 BY_NETWORK = ("latency", "training_step")

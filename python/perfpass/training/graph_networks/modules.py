@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from perfpass.errors import ArgumentError
-from perfpass.predictors.graph_classes import Classes
-from perfpass.predictors.graph_network import BATCH_NORM_EPS, GAT_SLOPE, MESSAGE_LAYERS, Spec
+from perfpass.predictors.published.graph_classes import Classes
+from perfpass.predictors.published.graph_network import BATCH_NORM_EPS, GAT_SLOPE, MESSAGE_LAYERS, Spec
 
 
 @dataclass(frozen=True, eq=False)

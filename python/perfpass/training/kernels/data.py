@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from perfpass.devices import device as find_device
-from perfpass.predictors import kernel_physics
-from perfpass.predictors.kernel_efficiency import level_keys
-from perfpass.predictors.kernel_physics import COLLECTIVES, Figures, Terms
-from perfpass.predictors.kernel_software import (
+from perfpass.predictors.kernels import physics as kernel_physics
+from perfpass.predictors.kernels.efficiency import level_keys
+from perfpass.predictors.kernels.physics import COLLECTIVES, Figures, Terms
+from perfpass.predictors.kernels.software import (
     FAMILIES,
     family,
     generation,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from perfpass.predictors.kernels import OPERATORS
+from perfpass.predictors.kernels.predictor import OPERATORS
 from perfpass.training.crossfit import graded_bounds
 from perfpass.training.kernels import experiments, power
 from perfpass.training.kernels.data import SHAPES, Data, load

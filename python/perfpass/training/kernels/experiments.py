@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from perfpass.devices import device as find_device
-from perfpass.predictors.intervals import pooled_width, quantiles
-from perfpass.predictors.kernel_model import offsets
-from perfpass.predictors.kernel_software import generation
+from perfpass.predictors.kernels.model import offsets
+from perfpass.predictors.kernels.software import generation
+from perfpass.predictors.learned.intervals import pooled_width, quantiles
 from perfpass.training.kernels.data import Data
 from perfpass.training.kernels.fit import fit, inputs
-from perfpass.training.splits import groups_into_folds
+from perfpass.training.tasks.splits import groups_into_folds
 
 # Rows that shapes, versions and devices are left out of: enough for the widths, and an evaluation stays within minutes.
 SUBSAMPLE = 30_000

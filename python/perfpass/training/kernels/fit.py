@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from perfpass.predictors.kernel_efficiency import Efficiencies
-from perfpass.predictors.kernel_model import PORTABLE_LEVEL, features, known_features, shares
+from perfpass.predictors.kernels.efficiency import Efficiencies
+from perfpass.predictors.kernels.model import PORTABLE_LEVEL, features, known_features, shares
 from perfpass.training.kernels.data import Data
 
 TREES: dict[str, Any] = {

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from perfpass.predictors.kernel_power import power_features
+from perfpass.predictors.kernels.power import power_features
 from perfpass.training.crossfit import cross_fit, graded_bounds
 from perfpass.training.kernels.data import Data
 from perfpass.training.kernels.fit import Fitted, boosted, fit, inputs
 from perfpass.training.section import Section
-from perfpass.training.splits import Fold, random_folds
+from perfpass.training.tasks.splits import Fold, random_folds
 
 TREES = {"max_leaves": 32, "eta": 0.1}
 ROUNDS = 120

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from perfpass.predictors import artefacts, packed_trees
-from perfpass.predictors.kernel_software import family, generation
-from perfpass.predictors.kernels import FEATURE_VERSION, OPERATORS
+from perfpass.predictors.kernels.predictor import FEATURE_VERSION, OPERATORS
+from perfpass.predictors.kernels.software import family, generation
+from perfpass.predictors.learned import artefacts, packed_trees
 from perfpass.training.kernels import experiments, power
 from perfpass.training.kernels.data import SHAPES, Data, load
 from perfpass.training.kernels.fit import fit

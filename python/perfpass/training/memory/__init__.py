@@ -1,4 +1,4 @@
-"""Peak memory of training: fitting and grading of `perfpass.predictors.memory`."""
+"""Peak memory of training: fitting and grading of `perfpass.predictors.memory.predictor`."""
 
 from __future__ import annotations
 

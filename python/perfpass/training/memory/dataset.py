@@ -7,11 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
-from perfpass import allocators
 from perfpass.devices import device
-from perfpass.predictors.memory import kind
-from perfpass.records import memory_benches, memory_events, schema
-from perfpass.records.build_memory import same_program
+from perfpass.graph import allocators
+from perfpass.predictors.memory.predictor import kind
+from perfpass.records import schema
+from perfpass.records.build import memory_benches, memory_events
+from perfpass.records.build.memory import same_program
 from perfpass.records.location import data_directory
 
 CONVOLUTIONAL = ("resnet", "convnext", "regnet", "focalnet")

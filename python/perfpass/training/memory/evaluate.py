@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
-from perfpass.predictors.memory import FLOOR_BYTES
+from perfpass.predictors.memory.predictor import FLOOR_BYTES
 from perfpass.training.memory import serving
 from perfpass.training.memory.dataset import Rows, load
 from perfpass.training.memory.fit import bound_groups, bounds, fit
 from perfpass.training.section import Section
-from perfpass.training.splits import random_folds
+from perfpass.training.tasks.splits import random_folds
 
 _AIM_PCT = 6.0
 _METRIC = "peak memory of training (MiB)"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perfpass.predictors.memory import FLOOR_BYTES
+from perfpass.predictors.memory.predictor import FLOOR_BYTES
 from perfpass.training.memory.dataset import Rows
 
 _ROUNDS = 12

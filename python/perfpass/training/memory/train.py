@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from perfpass.predictors import artefacts
+from perfpass.predictors.learned import artefacts
 from perfpass.training.memory.dataset import load
 from perfpass.training.memory.evaluate import by_family
 from perfpass.training.memory.fit import bound_groups, bounds, fit

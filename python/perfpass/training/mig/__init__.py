@@ -1,4 +1,4 @@
-"""Latency in MIG slices shared by processes (`perfpass.predictors.mig_latency`): fitting and grading."""
+"""Latency in MIG slices shared by processes (`perfpass.predictors.mig.latency`): fitting and grading."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from perfpass.predictors import artefacts
-from perfpass.predictors.mig_latency import MigModel
+from perfpass.predictors.learned import artefacts
+from perfpass.predictors.mig.latency import MigModel
 from perfpass.predictors.roofline import GROUPS
 from perfpass.training.crossfit import cross_fit, graded_bounds, shipped_bounds
 from perfpass.training.mig.dataset import LANGUAGE_MODEL, Dataset, load
 from perfpass.training.mig.fit import fit, vision_efficiency
 from perfpass.training.section import Section
-from perfpass.training.splits import Fold, random_folds
+from perfpass.training.tasks.splits import Fold, random_folds
 
 __all__ = ["evaluate", "train"]
 

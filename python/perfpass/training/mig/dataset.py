@@ -1,4 +1,4 @@
-"""The MIG records with the work of each row: `perfpass.predictors.mig_latency.Work`."""
+"""The MIG records with the work of each row: `perfpass.predictors.mig.latency.Work`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from perfpass.devices import device
 from perfpass.measure.configuration import Configuration
 from perfpass.predictors.assemble import inputs_of
-from perfpass.predictors.mig_latency import Work, work_of
+from perfpass.predictors.mig.latency import Work, work_of
 from perfpass.records import own_device, schema, tables
 from perfpass.records.location import data_directory
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from perfpass.predictors.mig_latency import PARAMETERS, MigModel, Work
+from perfpass.predictors.inference.predictor import VisionPredictor
+from perfpass.predictors.mig.latency import PARAMETERS, MigModel, Work
 from perfpass.predictors.roofline import GROUPS, SOFTWARE
-from perfpass.predictors.trees import VisionPredictor
 
 # Where the fit starts and is drawn to: issue time of eager PyTorch, a launch, PCIe 4.0 with pageable memory, and curves
 # between "the longer of both" and "their sum".

@@ -1,4 +1,4 @@
-"""Prefill and decode from second sources: training and grading of `perfpass.predictors.phases`."""
+"""Prefill and decode from second sources: training and grading of `perfpass.predictors.generation.phases`."""
 
 from __future__ import annotations
 

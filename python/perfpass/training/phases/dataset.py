@@ -11,11 +11,11 @@ from perfpass.devices import device
 from perfpass.errors import PerfPassError
 from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.configuration import language_model
-from perfpass.predictors import phase_features as features
-from perfpass.predictors.components import Form, Rows
+from perfpass.predictors.generation import phase_features as features
+from perfpass.predictors.learned.components import Form, Rows
 from perfpass.records import schema
 from perfpass.records.location import data_directory
-from perfpass.training.component_grade import Quantity
+from perfpass.training.components.grade import Quantity
 
 if TYPE_CHECKING:
     import pandas

@@ -6,12 +6,12 @@ import sys
 
 import numpy as np
 
-from perfpass.training.baselines import one_factor, trees
-from perfpass.training.component_fit import covariance_of
-from perfpass.training.component_grade import add_lines, group_split, hold_out, random_split
-from perfpass.training.component_train import corpus
+from perfpass.training.components.fit import covariance_of
+from perfpass.training.components.grade import add_lines, group_split, hold_out, random_split
+from perfpass.training.components.train import corpus
 from perfpass.training.phases.dataset import load
 from perfpass.training.section import Section
+from perfpass.training.tasks.simple_baselines import one_factor, trees
 
 INTRO = """
 Prefill (all first tokens of a batch) and decode (one step) of models alone on their boards (splitwise-sim, and first

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from perfpass.training.component_train import train_quantities
+from perfpass.training.components.train import train_quantities
 from perfpass.training.phases.dataset import load
 
 

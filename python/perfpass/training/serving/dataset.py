@@ -14,8 +14,8 @@ from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.configuration import language_model
 from perfpass.llm.costs import Parallelism, Quantization
 from perfpass.llm.memory import plan
-from perfpass.llm.prediction import Serving
-from perfpass.predictors.serving_features import Workloads, describe
+from perfpass.llm.serving import Serving
+from perfpass.predictors.serving.features import Workloads, describe
 from perfpass.records import schema
 from perfpass.records.location import data_directory
 

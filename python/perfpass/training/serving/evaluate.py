@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from perfpass.predictors.serving import EVIDENCE, METHOD, TARGETS
+from perfpass.predictors.serving.predictor import EVIDENCE, METHOD, TARGETS
 from perfpass.training.section import Section
 from perfpass.training.serving.dataset import Dataset, load, set_aside
 from perfpass.training.serving.held_out import HeldOut, folds_of, held_out

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from perfpass.predictors.serving import TARGETS, TREES_OF
-from perfpass.predictors.serving_base import Terms, bounded, prior, times
-from perfpass.predictors.serving_features import Neighbours, known, portable
+from perfpass.predictors.serving.base import Terms, bounded, prior, times
+from perfpass.predictors.serving.features import Neighbours, known, portable
+from perfpass.predictors.serving.predictor import TARGETS, TREES_OF
 from perfpass.training.serving.dataset import Dataset
 
 # Pull of the constants towards their prior, in rows per unit of the free vector; chosen on the rows set aside.

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from perfpass.prediction import COVERAGE
-from perfpass.predictors.serving import EVIDENCE, METHOD, TARGETS
+from perfpass.predictors.serving.predictor import EVIDENCE, METHOD, TARGETS
 from perfpass.training.crossfit import graded_bounds, shipped_bounds
 from perfpass.training.serving.dataset import Dataset
 from perfpass.training.serving.fit import fit, predict
-from perfpass.training.splits import Fold, groups_into_folds
+from perfpass.training.tasks.splits import Fold, groups_into_folds
 
 FOLDS = 5
 LEAST_ROWS = 30

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from perfpass.devices import device as find_device
-from perfpass.predictors import artefacts, packed_trees
-from perfpass.predictors.serving import EVIDENCE, TARGETS
-from perfpass.predictors.serving_features import position
+from perfpass.predictors.learned import artefacts, packed_trees
+from perfpass.predictors.serving.features import position
+from perfpass.predictors.serving.predictor import EVIDENCE, TARGETS
 from perfpass.training.serving.dataset import Dataset, load
 from perfpass.training.serving.fit import fit
 from perfpass.training.serving.held_out import bounds_of, experiments

@@ -1,0 +1,1 @@
+"""A prediction in the model's own file: metadata, where it lies in the file, and the file itself."""

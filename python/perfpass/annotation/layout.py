@@ -1,0 +1,288 @@
+"""Where our block lies in an ONNX file: a walk over the outermost protobuf fields, which skips graph and weights.
+
+A file of gigabytes has some ten outermost fields, one of them the graph: two reads of the disk. Wire format:
+protobuf.dev/programming-guides/encoding; field numbers: onnx.proto.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from perfpass import _core
+from perfpass.annotation.metadata import KEYS
+from perfpass.errors import FormatError, LimitError
+
+SEAL_KEY = "perfpass.seal"
+MOST_BLOCK_BYTES = 1 << 22
+
+_GRAPH, _METADATA = 7, 14  # fields of ModelProto
+_INITIALIZER, _EXTERNAL_DATA = 5, 13  # of GraphProto and TensorProto
+_METADATA_TAG = _METADATA << 3 | 2
+_KEY_TAG, _VALUE_TAG = 0x0A, 0x12  # of StringStringEntryProto
+_OURS = frozenset(key.encode() for key in (*KEYS, SEAL_KEY))
+# Tag and length of an entry, tag and length of its key, and what is there of the key.
+_HEAD_OF_ENTRY = re.compile(rb"r[\x80-\xff]{0,4}[\x00-\x7f]\n([\x00-\x7f])(.*)", re.DOTALL)
+_SHORTEST_HEAD = 5
+_MOST_KEY_BYTES = 1024
+_MOST_FIELDS = 1_000_000
+_MOST_HEAD_BYTES = 20  # two numbers of ten bytes
+_BUFFER_BYTES = 4096
+
+
+@dataclass(frozen=True)
+class Layout:
+    """[0, body_end) is the model, [body_end, size) our block or what an interrupted write has left of it.
+
+    ``scattered`` are our entries within the body, where another program wrote the file anew.
+    """
+
+    size: int
+    body_end: int
+    metadata: dict[str, str]
+    interrupted: bool
+    scattered: tuple[tuple[int, int], ...]
+    foreign_keys: frozenset[str]
+
+    @property
+    def body_bytes(self) -> int:
+        """Size of the model without any of our metadata."""
+        return self.body_end - sum(end - start for start, end in self.scattered)
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A metadata entry: its bytes [start, end) in the file, and its key."""
+
+    start: int
+    end: int
+    key: bytes
+
+
+def block_of(metadata: Mapping[str, str]) -> bytes:
+    """The bytes to append: a ModelProto of these metadata and the seal."""
+    entries = b"".join(_entry(key.encode(), value.encode()) for key, value in metadata.items())
+    return entries + _seal(entries)
+
+
+def _seal(entries: bytes) -> bytes:
+    return _entry(SEAL_KEY.encode(), b"1:%010d:%s" % (len(entries), hashlib.sha256(entries).hexdigest().encode()))
+
+
+def _entry(key: bytes, value: bytes) -> bytes:
+    pair = bytes([_KEY_TAG, *_varint(len(key)), *key, _VALUE_TAG, *_varint(len(value)), *value])
+    return bytes([_METADATA_TAG, *_varint(len(pair)), *pair])
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*out, value])
+
+
+def read_layout(file: int, path: str | os.PathLike[str]) -> Layout:
+    """Walk the file behind the descriptor. Raises FormatError where it is not a whole ONNX model."""
+    size = os.fstat(file).st_size
+    walk = _Walk(_Reader(file), 0, size)
+    entries = list(walk.entries())
+    end = walk.end
+    mine: list[_Entry] = []
+    for entry in entries:
+        # Zeros in a key behind an entry of ours: a page of our block that did not reach the disk.
+        lost = b"\0" in entry.key and bool(mine) and mine[-1].end == entry.start
+        if entry.key in _OURS or lost:
+            mine.append(entry)
+    runs = _contiguous(mine)
+    last = runs[-1] if runs and runs[-1][-1].end == end else []
+    tail = os.pread(file, min(size - end, MOST_BLOCK_BYTES), end)
+    if not walk.has_graph or size - end > MOST_BLOCK_BYTES or not _left_by_us(tail, bool(last)):
+        _refuse(path, end, size)
+    metadata: dict[str, str] = {}
+    sealed = 0
+    for run in runs:
+        for found in _sealed_blocks(file, run):
+            metadata, sealed = found, sealed + len(found) + 1
+    scattered = runs[:-1] if last else runs
+    return Layout(
+        size=size,
+        body_end=last[0].start if last else end,
+        metadata=metadata,
+        interrupted=bool(tail) or sealed != len(mine) or len(mine) > len(_OURS),
+        scattered=tuple((run[0].start, run[-1].end) for run in scattered),
+        foreign_keys=frozenset(entry.key.decode("utf-8", "replace") for entry in set(entries) - set(mine)),
+    )
+
+
+def _refuse(path: str | os.PathLike[str], end: int, size: int) -> None:
+    """Raise what reading the model raises: the core names files of other formats and says where one is damaged."""
+    _core.onnx_inputs_file(os.fsencode(path))
+    raise FormatError(f"{path}: no ONNX model: its outermost fields end at byte {end} of {size}")
+
+
+def _left_by_us(tail: bytes, after_ours: bool) -> bool:
+    """Whether bytes that are no whole field are what an interrupted write has left of our block.
+
+    A power cut may leave zeros for pages that did not reach the disk. Without a whole entry of ours before them, the
+    bytes must begin as a block does, with two letters of its first key at least: less could be any program's.
+    """
+    if not tail:
+        return True
+    if tail[0] not in (0, _METADATA_TAG):
+        return False
+    if any(key in tail for key in _OURS):
+        return True
+    visible = tail.rstrip(b"\0")
+    head = _HEAD_OF_ENTRY.match(visible)
+    if not after_ours:
+        return head is not None and len(head[2]) > 1 and head[1][0] == len(KEYS[0]) and _is_begin(head[2], KEYS[:1])
+    return _is_begin(head[2], (*KEYS, SEAL_KEY)) if head else len(visible) < _SHORTEST_HEAD
+
+
+def _is_begin(text: bytes, keys: Sequence[str]) -> bool:
+    return any(key.encode().startswith(text[: len(key)]) for key in keys)
+
+
+def _contiguous(entries: list[_Entry]) -> list[list[_Entry]]:
+    runs: list[list[_Entry]] = []
+    for entry in entries:
+        if runs and runs[-1][-1].end == entry.start:
+            runs[-1].append(entry)
+        else:
+            runs.append([entry])
+    return runs
+
+
+def _sealed_blocks(file: int, run: list[_Entry]) -> Iterator[dict[str, str]]:
+    """The metadata of each whole block of a run of entries that follow one another."""
+    origin = run[0].start
+    if run[-1].end - origin > 2 * MOST_BLOCK_BYTES:
+        return
+    data = os.pread(file, run[-1].end - origin, origin)
+    first = 0
+    for index, entry in enumerate(run):
+        if entry.key != SEAL_KEY.encode():
+            continue
+        parts = run[first:index]
+        first = index + 1
+        entries = data[parts[0].start - origin : entry.start - origin] if parts else b""
+        if data[entry.start - origin : entry.end - origin] == _seal(entries):
+            yield {part.key.decode(): _value(data[part.start - origin : part.end - origin]) for part in parts}
+
+
+def _value(entry: bytes) -> str:
+    """The value of an entry that is sealed, so as `_entry` writes it."""
+    _, at = _read_varint(entry, 1)
+    length, at = _read_varint(entry, at + 1)
+    _, at = _read_varint(entry, at + length + 1)
+    return entry[at:].decode()
+
+
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+    """The number at ``at`` and where it ends. Raises IndexError where the bytes end before it does."""
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return value, at
+        if shift > 63:
+            raise IndexError
+
+
+class _Reader:
+    """Small reads near one another, without a call of the system for each."""
+
+    def __init__(self, file: int) -> None:
+        self._file = file
+        self._buffer = b""
+        self._start = 0
+
+    def bytes(self, start: int, length: int) -> bytes:
+        """At most ``length`` bytes: fewer where the file ends."""
+        at = start - self._start
+        if at < 0 or at + length > len(self._buffer):
+            wanted = max(length, _BUFFER_BYTES)
+            self._buffer, self._start, at = os.pread(self._file, wanted, start), start, 0
+        return self._buffer[at : at + length]
+
+
+class _Walk:
+    """The fields of a message that lies in [start, end) of a file; ``end`` moves to where the last whole one ends."""
+
+    def __init__(self, reader: _Reader, start: int, limit: int) -> None:
+        self.end = start
+        self.has_graph = False
+        self._reader = reader
+        self._limit = limit
+
+    def entries(self) -> Iterator[_Entry]:
+        """Every metadata entry of a ModelProto, in the file's order."""
+        for number, payload, end in self.fields():
+            if number == _GRAPH:
+                self.has_graph = True
+            elif number == _METADATA:
+                head = self._reader.bytes(payload, min(end - payload, _MOST_KEY_BYTES))
+                yield _Entry(self._start, end, _first_text(head))
+
+    def fields(self) -> Iterator[tuple[int, int, int]]:
+        """Number, begin of the payload, and end of every whole field."""
+        count = 0
+        while self.end < self._limit:
+            count += 1
+            if count > _MOST_FIELDS:
+                raise LimitError(f"the model has over {_MOST_FIELDS} fields in one message")
+            self._start = self.end
+            try:
+                number, payload, end = self._field(self.end)
+            except IndexError:
+                return
+            if end > self._limit:
+                return
+            self.end = end
+            yield number, payload, end
+
+    def _field(self, start: int) -> tuple[int, int, int]:
+        head = self._reader.bytes(start, _MOST_HEAD_BYTES)
+        tag, at = _read_varint(head, 0)
+        number, kind = tag >> 3, tag & 7
+        if number == 0 or kind not in (0, 1, 2, 5):
+            raise IndexError
+        if kind == 2:
+            length, at = _read_varint(head, at)
+            return number, start + at, start + at + length
+        end = _read_varint(head, at)[1] if kind == 0 else at + (8 if kind == 1 else 4)
+        return number, start + at, start + end
+
+
+def _first_text(pair: bytes) -> bytes:
+    """The key of a StringStringEntryProto, whose fields are written in order."""
+    try:
+        length, at = _read_varint(pair, 1)
+    except IndexError:
+        return b""
+    return pair[at : at + length] if pair[0] == _KEY_TAG else b""
+
+
+def external_files(file: int) -> list[str]:
+    """The files beside the model that hold the data of its graph's initializers."""
+    reader = _Reader(file)
+    found: dict[str, None] = {}
+    for number, start, end in _Walk(reader, 0, os.fstat(file).st_size).fields():
+        if number != _GRAPH:
+            continue
+        for in_graph, tensor, tensor_end in _Walk(reader, start, end).fields():
+            if in_graph != _INITIALIZER:
+                continue
+            for in_tensor, pair, pair_end in _Walk(reader, tensor, tensor_end).fields():
+                if in_tensor == _EXTERNAL_DATA and pair_end - pair <= _MOST_KEY_BYTES:
+                    entry = reader.bytes(pair, pair_end - pair)
+                    if _first_text(entry) == b"location":
+                        found[entry.rpartition(b"location\x12")[2][1:].decode("utf-8", "replace")] = None
+    return list(found)

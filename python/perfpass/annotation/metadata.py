@@ -1,0 +1,127 @@
+"""The metadata that carries predictions: in ONNX files (`annotated_file`) and in sessions of ONNX Runtime.
+
+Keys and values are texts, as ``metadata_props`` of an ONNX ModelProto and ``custom_metadata_map`` of ONNX Runtime are.
+``perfpass.predictions`` is JSON and the one key that programs read:
+
+    {"schema_version": 1, "predictions": {DEVICE: Prediction.to_dict()}, "model_bytes": {DEVICE: N}}
+
+``model_bytes`` is the size that the model file had, without our metadata, when the prediction was made; a device is
+missing there if the prediction was not made from a file. The other keys say the same for people (Netron shows them):
+each holds one figure per device, as "3.98 (1.55 to 10.3) on a100-sxm4-80gb", devices separated by "; ".
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from perfpass.errors import FormatError
+
+if TYPE_CHECKING:
+    from perfpass.prediction import Prediction
+
+SCHEMA_VERSION = 1
+PREDICTIONS_KEY = "perfpass.predictions"
+READABLE_KEYS = (
+    "perfpass.latency_ms",
+    "perfpass.peak_memory_mib",
+    "perfpass.energy_j",
+    "perfpass.workload",
+    "perfpass.support",
+)
+KEYS = (*READABLE_KEYS, PREDICTIONS_KEY)
+
+
+@dataclass(frozen=True)
+class Annotation:
+    """Predictions by device id, as `Prediction.to_dict()` gives them, and the size of the file each was made from."""
+
+    predictions: dict[str, dict[str, Any]] = field(default_factory=dict)
+    model_bytes: dict[str, int] = field(default_factory=dict)
+
+    def with_prediction(self, prediction: Prediction, model_bytes: int | None = None) -> Annotation:
+        """The same and one prediction more, in the place of an earlier one for the same device."""
+        found = prediction.to_dict()
+        device = str(found["workload"]["device"])
+        sizes = {name: size for name, size in self.model_bytes.items() if name != device}
+        if model_bytes is not None:
+            sizes[device] = model_bytes
+        return Annotation({**self.predictions, device: found}, sizes)
+
+    def to_metadata(self) -> dict[str, str]:
+        """The keys and values to store; none without a prediction."""
+        if not self.predictions:
+            return {}
+        everything = {
+            "schema_version": SCHEMA_VERSION,
+            "predictions": self.predictions,
+            "model_bytes": self.model_bytes,
+        }
+        return {
+            **{key: "; ".join(_readable(key, p) for p in self.predictions.values()) for key in READABLE_KEYS},
+            PREDICTIONS_KEY: json.dumps(everything, separators=(",", ":"), allow_nan=False),
+        }
+
+
+def from_metadata(metadata: Mapping[str, str]) -> Annotation:
+    """What `Annotation.to_metadata` stored among other keys; an empty annotation where there is none.
+
+    Raises FormatError where the value is damaged or of a schema that this version does not read.
+    """
+    text = metadata.get(PREDICTIONS_KEY)
+    if text is None:
+        return Annotation()
+    try:
+        everything = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"the metadata {PREDICTIONS_KEY} is not JSON ({error}); annotate the model again") from error
+    version = everything.get("schema_version") if isinstance(everything, dict) else None
+    if version != SCHEMA_VERSION:
+        raise FormatError(
+            f"the metadata {PREDICTIONS_KEY} has schema version {version!r}; this perfpass reads {SCHEMA_VERSION}. "
+            "Annotate the model again, or use the perfpass that wrote it"
+        )
+    predictions, sizes = everything.get("predictions"), everything.get("model_bytes", {})
+    if not _are_predictions(predictions) or not _are_sizes(sizes):
+        raise FormatError(f"the metadata {PREDICTIONS_KEY} holds no predictions by device; annotate the model again")
+    return Annotation(predictions, sizes)
+
+
+def _are_predictions(found: Any) -> bool:
+    return isinstance(found, dict) and all(_is_prediction(p) for p in found.values())
+
+
+def _is_prediction(found: Any) -> bool:
+    """Whether what is shown of a prediction is there, in the types that `Prediction.to_dict` gives."""
+    try:
+        for key in READABLE_KEYS:
+            _readable(key, found)
+    except (KeyError, TypeError, ValueError):
+        return False
+    return True
+
+
+def _are_sizes(found: Any) -> bool:
+    return isinstance(found, dict) and all(type(size) is int and size >= 0 for size in found.values())
+
+
+def _readable(key: str, prediction: Mapping[str, Any]) -> str:
+    workload = prediction["workload"]
+    device = str(workload["device"])
+    if key == "perfpass.workload":
+        parts = [f"batch {workload['batch']}", *(str(workload[k]) for k in ("precision", "mode", "runtime", "layout"))]
+        return f"{', '.join(parts)} on {device}"
+    if key == "perfpass.support":
+        return f"{prediction['support']['level']} on {device}"
+    if key == "perfpass.peak_memory_mib":
+        return _interval(prediction["peak_memory_bytes"], 2.0**20, device)
+    return _interval(prediction[key.removeprefix("perfpass.")], 1.0, device)
+
+
+def _interval(found: Mapping[str, Any], unit: float, device: str) -> str:
+    from perfpass.text import digits
+
+    median, low, high = (digits(float(found[k]) / unit) for k in ("median", "low", "high"))
+    return f"{median} ({low} to {high}) on {device}"

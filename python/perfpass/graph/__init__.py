@@ -1,0 +1,25 @@
+"""What a model is and exactly costs: the operator graph, its costs, its memory plan, a training step of it."""
+
+from __future__ import annotations
+
+from perfpass.graph.opgraph import (
+    ATTRIBUTES,
+    DTYPES,
+    OPERATOR_CLASS_OF,
+    OPERATOR_CLASSES,
+    OPERATORS,
+    ROLES,
+    OpGraph,
+    at_batch,
+)
+
+__all__ = [
+    "ATTRIBUTES",
+    "DTYPES",
+    "OPERATORS",
+    "OPERATOR_CLASSES",
+    "OPERATOR_CLASS_OF",
+    "ROLES",
+    "OpGraph",
+    "at_batch",
+]

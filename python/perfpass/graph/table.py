@@ -1,0 +1,115 @@
+"""The graph as a multiset of operators: equal nodes share one row (docs/schemas.md)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from perfpass import _core
+from perfpass.graph import costs as _costs
+
+if TYPE_CHECKING:
+    from perfpass.graph.costs import Costs
+    from perfpass.graph.opgraph import OpGraph
+
+
+@dataclass(frozen=True, eq=False)
+class OperatorColumns:
+    """What predictors read of R different operators, as NumPy columns of length R; all but ``count`` are per execution.
+
+    ``op`` and ``op_class`` index ``graph.OPERATORS`` and ``graph.OPERATOR_CLASSES``; ``dtype`` is that of output 0;
+    ``count`` sums ``repeat``. ``b``, ``m``, ``n``, ``k`` are the sizes of the equivalent batch of matrix products
+    [m, k] x [k, n] for convolutions, matrix products and attention, else 0. ``kernel_area``, ``stride`` (first spatial
+    axis) and ``groups`` belong to convolution and pooling, else 0.
+    """
+
+    op: np.ndarray
+    op_class: np.ndarray
+    dtype: np.ndarray
+    view: np.ndarray
+    count: np.ndarray
+    macs: np.ndarray
+    flops: np.ndarray
+    bytes_read: np.ndarray
+    bytes_written: np.ndarray
+    weight_bytes: np.ndarray
+    input_elements: np.ndarray
+    output_elements: np.ndarray
+    b: np.ndarray
+    m: np.ndarray
+    n: np.ndarray
+    k: np.ndarray
+    kernel_area: np.ndarray
+    stride: np.ndarray
+    groups: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.op)
+
+
+@dataclass(frozen=True, eq=False)
+class OperatorTable(OperatorColumns):
+    """The rows of one graph, in the order of first appearance; ``first_node`` [R] is an example node of each."""
+
+    first_node: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Tables:
+    """N operator tables as one: the rows ``offset[i]`` to ``offset[i + 1]`` of ``table`` [R] belong to graph i.
+
+    Sums over the rows of a graph are made in the order of its rows, so they are the same for a graph alone and among
+    others.
+    """
+
+    table: OperatorColumns
+    offset: np.ndarray  # [N + 1]
+
+    @classmethod
+    def one(cls, table: OperatorColumns) -> Tables:
+        """A single table."""
+        return cls(table, np.array([0, len(table.op)]))
+
+    def __len__(self) -> int:
+        return len(self.offset) - 1
+
+    @cached_property
+    def graph(self) -> np.ndarray:
+        """[R] the graph of each row."""
+        return np.repeat(np.arange(len(self)), np.diff(self.offset))
+
+    @cached_property
+    def count(self) -> np.ndarray:
+        """[R] executions of each row, as float64."""
+        return np.asarray(self.table.count, dtype=np.float64)
+
+    def sums(self, values: np.ndarray) -> np.ndarray:
+        """[N] sums of ``values`` [R]."""
+        return np.bincount(self.graph, values, len(self))
+
+    def any(self, mask: np.ndarray) -> np.ndarray:
+        """[N] whether ``mask`` [R] holds for a row."""
+        return np.bincount(self.graph[mask], minlength=len(self)) > 0
+
+    def sums_by_group(self, values: np.ndarray, group: np.ndarray, groups: int) -> np.ndarray:
+        """[N, groups] or [N, S, groups] sums of ``values`` [R] or [S, R] by ``group`` [R]."""
+        bins = len(self) * groups
+        key = self.graph * groups + group
+        if values.ndim == 1:
+            return np.bincount(key, values, bins).reshape(len(self), groups)
+        keys = (np.arange(len(values))[:, None] * bins + key).ravel()
+        found = np.bincount(keys, values.ravel(), len(values) * bins).reshape(len(values), len(self), groups)
+        return np.ascontiguousarray(found.swapaxes(0, 1))
+
+
+def operator_table(graph: OpGraph, costs: Costs | None = None) -> OperatorTable:
+    """Group the nodes of ``graph`` that run at least once; nodes of equal kind, types, sizes and costs share a row.
+
+    ``costs`` are those of the same graph, counted if absent. Raises ArgumentError when they belong to another graph.
+    """
+    counted = _costs.count(graph) if costs is None else costs
+    core = _core.operator_table(graph.core, counted.core)
+    return OperatorTable(**{field.name: getattr(core, field.name) for field in fields(OperatorTable)})

@@ -1,0 +1,172 @@
+"""Models by name, built from definitions installed here: timm, torchvision, Hugging Face configurations.
+
+Weights are never downloaded or read: on the meta device there are none, elsewhere they are random. Needs no compiled
+core.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from perfpass.errors import FileError, FormatError, LimitError, PerfPassError, UnsupportedError
+
+if TYPE_CHECKING:
+    import torch
+
+CONFIGURATIONS = Path(__file__).resolve().parent.parent / "configurations"
+_MAX_CONFIG_BYTES = 16 * 2**20  # the largest public configurations (label lists) stay below 2 MiB
+
+
+def read_configuration(config: str | os.PathLike[str] | Mapping[str, Any], *, run_code: bool = True) -> dict[str, Any]:
+    """The content of a config.json, of the one in a folder, or of a shipped one by its name (`CONFIGURATIONS`).
+
+    Raises FileError, FormatError for a file that is no configuration, and, where the model is to be built
+    (``run_code``), UnsupportedError for one that needs code of its own (`auto_map`): that code would have to be
+    downloaded and run.
+    """
+    where = "the configuration"
+    if isinstance(config, Mapping):
+        content: Any = dict(config)
+    else:
+        path = Path(config)
+        shipped = CONFIGURATIONS / f"{path.name}.json"
+        if not path.exists() and path.name == str(config) and shipped.exists():
+            path = shipped
+        path = path / "config.json" if path.is_dir() else path
+        where = str(path)
+        try:
+            size = path.stat().st_size
+            if size > _MAX_CONFIG_BYTES:
+                raise LimitError(f"{path}: {size} bytes; a config.json has at most {_MAX_CONFIG_BYTES}")
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise FileError(f"{path}: {error.strerror or error}") from error
+        except (ValueError, RecursionError) as error:
+            raise FormatError(f"{path}: not JSON ({error})") from error
+    if not isinstance(content, dict) or not isinstance(content.get("model_type"), str):
+        raise FormatError(f"{where} has no model_type, so it is no Hugging Face model configuration")
+    if run_code and content.get("auto_map"):
+        raise UnsupportedError(
+            f"{where} needs code from its own repository (auto_map), which is never downloaded or run; "
+            "export the model to ONNX and pass that file"
+        )
+    return content
+
+
+def huggingface(content: Mapping[str, Any], *, dtype: str, causal: bool, device: str = "meta") -> torch.nn.Module:
+    """The module of the configuration's first architecture, in eval mode.
+
+    ``causal``: with a language-modelling head where the configuration names no architecture.
+    Raises UnsupportedError where the installed transformers cannot build it.
+    """
+    from perfpass.importers import torchvision_schemas
+
+    torchvision_schemas.define()
+    import torch
+    import transformers
+
+    kind = content["model_type"]
+    if kind not in transformers.CONFIG_MAPPING:
+        raise UnsupportedError(
+            f"model_type {kind!r} is unknown to transformers {transformers.__version__}; export the model to ONNX and "
+            "pass that file"
+        )
+    dropped = ("model_type", "torch_dtype", "dtype", "quantization_config")
+    settings = {k: v for k, v in content.items() if k not in dropped}
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            configuration = transformers.CONFIG_MAPPING[kind](**settings)
+            names = content.get("architectures") or []
+            named = getattr(transformers, names[0], None) if names else None
+            with torch.device(device), _default_dtype(dtype if device != "meta" else "float32"):
+                if isinstance(named, type) and issubclass(named, transformers.PreTrainedModel):
+                    model = named(configuration)
+                elif causal and type(configuration) in transformers.AutoModelForCausalLM._model_mapping:
+                    model = transformers.AutoModelForCausalLM.from_config(configuration, trust_remote_code=False)
+                else:
+                    model = transformers.AutoModel.from_config(configuration, trust_remote_code=False)
+    except (PerfPassError, MemoryError):
+        raise
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        raise UnsupportedError(f"{kind}: transformers cannot build this configuration: {error}") from error
+    return model.to(getattr(torch, dtype)).eval()
+
+
+def is_decoder(model: Any) -> bool:
+    """Whether the model generates token by token with a cache of keys and values."""
+    configuration = model.config
+    if getattr(configuration, "is_encoder_decoder", False):
+        return False
+    return bool(model.can_generate()) or bool(getattr(configuration, "is_decoder", False))
+
+
+@contextlib.contextmanager
+def _default_dtype(name: str) -> Iterator[None]:
+    """Parameters are made in their final type: a model of 8e9 parameters need not pass through fp32."""
+    import torch
+
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(getattr(torch, name))
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error of a framework means that memory, of the host or a device, is exhausted."""
+    text = str(error).lower()
+    return (
+        isinstance(error, MemoryError)
+        or (type(error).__name__ in ("OutOfMemoryError", "AcceleratorError") and "memory" in text)
+        or any(phrase in text for phrase in ("out of memory", "can't allocate memory", "bad_alloc", "bad allocation"))
+    )
+
+
+def timm(name: str, image_size: int | None = None, device: str = "meta") -> torch.nn.Module:
+    """A timm model, in eval mode. Raises UnsupportedError where timm does not know or cannot build it."""
+    from perfpass.importers import torchvision_schemas
+
+    torchvision_schemas.define()
+    import timm as library
+    import torch
+
+    try:
+        with torch.device(device), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            if image_size is not None:
+                with contextlib.suppress(TypeError):  # networks that take any size have no such argument
+                    return library.create_model(name, pretrained=False, img_size=image_size).eval()
+            return library.create_model(name, pretrained=False).eval()
+    except MemoryError:
+        raise
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        raise UnsupportedError(f"timm {library.__version__} cannot build {name!r}: {error}") from error
+
+
+def torchvision(name: str, device: str = "meta") -> torch.nn.Module:
+    """A torchvision model, in eval mode. Raises UnsupportedError where torchvision does not have it."""
+    from perfpass.importers import torchvision_schemas
+
+    torchvision_schemas.define()
+    import torch
+    import torchvision as library
+
+    if name not in library.models.list_models():
+        raise UnsupportedError(f"torchvision {library.__version__} has no model {name!r}")
+    extra = {"init_weights": True} if name in ("googlenet", "inception_v3") else {}
+    with torch.device(device), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        module: torch.nn.Module = library.models.get_model(name, weights=None, **extra)
+    return module.eval()

@@ -1,0 +1,104 @@
+"""How a language model is served, and what memory of a GPU that takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from perfpass.errors import ArgumentError
+from perfpass.llm.costs import Parallelism, Quantization
+
+RUNTIMES = ("vllm", "trtllm", "sglang")
+MODES = ("agg", "disagg")
+
+
+@dataclass(frozen=True)
+class Serving:
+    """How a model is served, and under which load.
+
+    ``input_length`` and ``output_length``: mean tokens of a request. ``concurrency``: requests in flight over the whole
+    deployment (closed loop). ``mode`` "agg": every replica prefills and decodes; "disagg": ``prefill_workers``
+    replicas split by ``prefill`` do the first, ``workers`` replicas split by ``parallelism`` the second.
+    ``runtime_version`` empty: the newest measured one.
+    """
+
+    input_length: int
+    output_length: int
+    concurrency: float
+    runtime: str = "vllm"
+    runtime_version: str = ""
+    mode: str = "agg"
+    parallelism: Parallelism = field(default_factory=Parallelism)
+    workers: int = 1
+    prefill: Parallelism | None = None
+    prefill_workers: int = 0
+    quantization: Quantization = field(default_factory=Quantization)
+
+    def __post_init__(self) -> None:
+        for name in ("input_length", "output_length"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 10_000_000:
+                raise ArgumentError(f"{name} must be a whole number from 1 to 10,000,000, got {value!r}")
+        if not 0 < self.concurrency <= 10_000_000:
+            raise ArgumentError(f"concurrency must be above 0 and at most 10,000,000, got {self.concurrency!r}")
+        if self.runtime not in RUNTIMES:
+            raise ArgumentError(f"runtime {self.runtime!r}; allowed are {', '.join(RUNTIMES)}")
+        if self.mode not in MODES:
+            raise ArgumentError(f"mode {self.mode!r}; allowed are {', '.join(MODES)}")
+        if self.workers < 1 or self.prefill_workers < (1 if self.mode == "disagg" else 0):
+            raise ArgumentError(
+                f"{self.workers} workers and {self.prefill_workers} prefill workers; one of each is needed"
+            )
+        if self.mode == "disagg" and self.prefill is None:
+            raise ArgumentError("disaggregated serving needs the split of its prefill workers")
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the whole deployment."""
+        prefill = self.prefill.gpus * self.prefill_workers if self.prefill and self.mode == "disagg" else 0
+        return self.parallelism.gpus * self.workers + prefill
+
+    def to_dict(self) -> dict[str, Any]:
+        """Strict JSON."""
+        q = self.quantization
+        return {
+            "input_length": self.input_length,
+            "output_length": self.output_length,
+            "concurrency": self.concurrency,
+            "runtime": self.runtime,
+            "runtime_version": self.runtime_version,
+            "mode": self.mode,
+            "parallelism": vars(self.parallelism),
+            "workers": self.workers,
+            "prefill": vars(self.prefill) if self.prefill else None,
+            "prefill_workers": self.prefill_workers,
+            "quantization": {"gemm": q.gemm, "moe": q.moe, "kv_cache": q.kv_cache},
+            "gpus": self.gpus,
+        }
+
+
+@dataclass(frozen=True)
+class MemoryFit:
+    """Memory of one GPU: what the deployment takes, and how many requests fit beside the weights.
+
+    Bytes. ``cache`` is that of the load's own requests at full length. ``most_requests``: requests of full length whose
+    cache fits at once over the whole deployment; 0 where the weights alone do not fit.
+    """
+
+    weights_bytes: int
+    cache_bytes: int
+    activation_bytes: int
+    runtime_bytes: int
+    usable_bytes: int
+    most_requests: int
+    fits: bool
+    reason: str
+
+    @property
+    def total_bytes(self) -> int:
+        """Everything together."""
+        return self.weights_bytes + self.cache_bytes + self.activation_bytes + self.runtime_bytes
+
+    def to_dict(self) -> dict[str, Any]:
+        """Strict JSON, with the total."""
+        return {**vars(self), "total_bytes": self.total_bytes}

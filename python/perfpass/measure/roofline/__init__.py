@@ -1,0 +1,1 @@
+"""The roofline of this machine, measured and drawn."""

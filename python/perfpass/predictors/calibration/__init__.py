@@ -1,0 +1,1 @@
+"""Predictions corrected by what a user has measured on a device."""

@@ -1,0 +1,152 @@
+"""An estimate corrected by what was measured on its device, and the measurements such corrections are learned from."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from perfpass.prediction import Support
+from perfpass.predictors.calibration import posterior as calibration
+from perfpass.predictors.calibration.posterior import TRAIT_COLUMNS, Calibration, Posterior
+from perfpass.predictors.estimate import Bounds, Columns, Estimate, Estimates, Inputs, Runs, Way
+from perfpass.predictors.learned import artefacts
+from perfpass.predictors.memory import allocation
+from perfpass.predictors.roofline import GEMM_RATE, ISSUE_S, Workload
+
+if TYPE_CHECKING:
+    from perfpass.devices import Device
+
+
+_NAMED_BEFORE_0_2 = {"inference": "vision", "training_step": "steps"}
+
+
+@dataclass(frozen=True, eq=False)
+class Point:
+    """How one run looks to a calibration: the predictor that answers for it, its software and its traits."""
+
+    predictor: str
+    software: str
+    traits: np.ndarray  # [len(TRAITS)]
+    predicted_ms: float
+
+
+def point(estimate: Estimate, inputs: Inputs) -> Point:
+    """The traits of a run, and what was predicted of it."""
+    way, predictor = Way.of(inputs), str(estimate.provenance["predictor"])
+    columns = {**estimate.columns, **extra_columns(predictor, allocation.runs_of(inputs), way)}
+    return Point(predictor, _software(way), _traits(predictor, columns)[0], estimate.latency_ms.median)
+
+
+def extra_columns(predictor: str, runs: Runs, way: Way) -> dict[str, np.ndarray]:
+    """Columns that a calibration reads and the predictor itself does not: the traits, where it has no such features."""
+    from perfpass.predictors.inference.predictor import VisionPredictor
+
+    if predictor == "inference":
+        return {}
+    precision = way.precision if way.precision in GEMM_RATE else "fp32"
+    runtime = way.runtime if way.runtime in ISSUE_S else "torch.compile"
+    workload = Workload(1, precision, runtime, way.layout)
+    found = VisionPredictor.load().traits_of(runs.tables, way.device, workload, runs.batch)
+    return {"traits": found[:, TRAIT_COLUMNS]}
+
+
+def _traits(predictor: str, columns: Columns) -> np.ndarray:
+    """[N, len(TRAITS)]"""
+    return columns["features"][:, TRAIT_COLUMNS] if predictor == "inference" else columns["traits"]
+
+
+def _software(way: Way) -> str:
+    return f"{way.precision} {way.runtime} {way.layout}"
+
+
+@cache
+def digest_of(predictor: str) -> str:
+    """What tells one version of a predictor from another: the digest of its manifest, or the program's version."""
+    from perfpass import __version__
+    from perfpass.predictors.inference import onnxruntime_cpu
+
+    if predictor == onnxruntime_cpu.NAME:
+        return f"{digest_of('inference')} x {onnxruntime_cpu.RATIO}"
+    manifest = artefacts.shipped(predictor) / artefacts.MANIFEST
+    return hashlib.sha256(manifest.read_bytes()).hexdigest() if manifest.is_file() else f"perfpass {__version__}"
+
+
+@dataclass(frozen=True, eq=False)
+class Correction:
+    """What a device's measurements say of one predictor, ready to be applied to many runs."""
+
+    predictor: str
+    learned: Posterior
+    notes: dict[str, Any]
+
+    def apply(self, found: Estimates, columns: Columns, way: Way) -> tuple[Estimates, np.ndarray]:
+        """The corrected estimates, and [N] the factors."""
+        from perfpass.predictors.inference.predictor import VisionPredictor
+
+        standard, _ = calibration.shipped()
+        z = standard(_traits(self.predictor, columns))
+        mean, deviation = self.learned.predict(z, np.full(len(z), _software(way), dtype=object))
+        factor, width = np.exp(mean), self.learned.prior.bound * deviation
+        if self.predictor == "inference":
+            # What the network and its novelty add to the width of the device.
+            width = VisionPredictor.load().widened(way.device, width, columns["distance"], columns["beyond"])
+        latency = Bounds.around(found.latency_ms.median * factor, -width, width)
+        return replace(found, latency_ms=latency), factor
+
+
+def correction(device: Device, predictor: str, wanted: bool | Calibration = True) -> Correction | str | None:
+    """The correction of what ``predictor`` says of a device; a sentence where one is at hand that does not fit."""
+    if wanted is False:
+        return None
+    found = calibration.find(device) if wanted is True else wanted
+    if found is None:
+        return None
+    made_for = found.predictors.get(predictor) or found.predictors.get(_NAMED_BEFORE_0_2.get(predictor, ""))
+    if made_for is None:
+        return None
+    if made_for != digest_of(predictor):
+        return (
+            f"the calibration of {device.name} was made for another version of the predictor and is not used; "
+            "run `perfpass calibrate` again"
+        )
+    learned = found.posterior(predictor)
+    if learned is None:
+        return None
+    notes: dict[str, Any] = {
+        "points": len(learned.left_out),
+        "left_out_mape_pct": 100 * float(np.mean(np.abs(np.expm1(learned.left_out)))),
+        **{key: _shown(found.provenance[key]) for key in ("records", "made_at") if key in found.provenance},
+    }
+    return Correction(predictor, learned, notes)
+
+
+def apply(estimate: Estimate, inputs: Inputs, wanted: bool | Calibration = True) -> Estimate:
+    """``estimate`` as the device's calibration corrects it; unchanged where there is none, or it does not apply."""
+    predictor, way = str(estimate.provenance["predictor"]), Way.of(inputs)
+    found = correction(inputs.device, predictor, wanted)
+    if found is None:
+        return estimate
+    level, reasons = estimate.support.level, estimate.support.reasons
+    if isinstance(found, str):
+        return replace(estimate, support=Support(level, (*reasons, found)))
+    extra = extra_columns(predictor, allocation.runs_of(inputs), way) if predictor != "inference" else {}
+    corrected, factors = found.apply(estimate.arrays(), {**estimate.columns, **extra}, way)
+    factor = float(factors[0])
+    points = found.notes["points"]
+    reason = f"corrected by {points} measurements on {inputs.device.name}, by a factor of {factor:.2f}"
+    return replace(
+        estimate,
+        latency_ms=corrected.latency_ms.interval(0, "ms"),
+        row_ms=estimate.row_ms * factor,
+        support=Support(level, (*reasons, reason)),
+        provenance={**estimate.provenance, "calibration": {**found.notes, "factor": factor}},
+    )
+
+
+def _shown(value: Any) -> str:
+    """A text of a calibration file, which a terminal may print."""
+    return "".join(c if c.isprintable() else "?" for c in str(value)[:200])

@@ -1,0 +1,333 @@
+"""A device learned from a few measurements of its own: what they tell about everything else that runs there.
+
+log(measured / predicted) = constant + software + traits . w, a Bayesian linear model. How far its linear part may bend,
+from "a scale is all that differs" to "every kind of network differs", is what makes the measurements most likely
+(empirical Bayes); so ten of them mostly move the scale, and hundreds bend every trait. The bounds come from devices
+left out of training (perfpass.training.calibration). The traits of a run are the portable features of the predictor:
+where the time goes, at which sizes.
+
+A calibration is one JSON file beside the user's device files (docs/calibration.md).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from perfpass.errors import ArgumentError, ArtefactError, FileError, FormatError, LimitError
+from perfpass.predictors.inference.features import DEVICE_FEATURES, FEATURES, SOFTWARE_FEATURES
+from perfpass.predictors.learned import artefacts
+
+if TYPE_CHECKING:
+    from perfpass.devices import Device
+
+SCHEMA_VERSION = 1
+SUFFIX = ".calibration.json"
+MAX_FILE_BYTES = 8 << 20
+LEAST_POINTS = 2
+# More say nothing new of a device, and the solution costs their cube.
+MOST_POINTS = 512
+# Portable features: neither the device's figures nor the software, which has a term of its own.
+TRAITS: tuple[str, ...] = tuple(f for f in FEATURES if f not in DEVICE_FEATURES and f not in SOFTWARE_FEATURES)
+TRAIT_COLUMNS = np.array([FEATURES.index(name) for name in TRAITS])
+_TRAIT_LIMIT = 3.0  # deviations: beyond, a trait counts as that, so that no line is drawn far past the data
+_LARGEST_RATIO = 20.0  # of a logarithm: no measurement and prediction of one run are further apart
+_REFITS = 4  # reweightings against outliers
+_OUTLIER = 2.5  # robust deviations from the median
+_STUDENT = 4.0  # degrees of freedom of the errors of single measurements
+
+
+@dataclass(frozen=True)
+class Prior:
+    """How a device may differ from what is predicted of it: standard deviations of the logarithm, and a bound.
+
+    ``scale`` of all runs together, ``software`` of one kind of software against another; ``levels``: pairs of
+    deviations of the linear part (at typical traits) and of single runs, of which the measurements choose. ``bound``:
+    nine in ten errors were below this many of the deviations that `Posterior.predict` states.
+    """
+
+    scale: float
+    software: float
+    levels: tuple[tuple[float, float], ...]
+    bound: float
+
+
+@dataclass(frozen=True, eq=False)
+class Standard:
+    """Mean and deviation [len(TRAITS)] of the traits over the corpus."""
+
+    mean: np.ndarray
+    deviation: np.ndarray
+
+    def __call__(self, traits: np.ndarray) -> np.ndarray:
+        """[N, len(TRAITS)] standardised; an absent trait is average."""
+        z = (np.asarray(traits, dtype=np.float64) - self.mean) / self.deviation
+        return np.clip(np.nan_to_num(z, nan=0.0), -_TRAIT_LIMIT, _TRAIT_LIMIT)
+
+
+@dataclass(frozen=True, eq=False)
+class Posterior:
+    """The prior after N measurements. Made by `learn`."""
+
+    prior: Prior
+    traits: float  # deviation of the linear part that was chosen
+    z: np.ndarray  # [N, T]
+    software: np.ndarray  # [N] names
+    weights: np.ndarray  # [N]
+    gram: np.ndarray  # [N, N] inverse of the covariance of the measurements
+    noise: float
+    left_out: np.ndarray  # [N] log errors of each measurement, predicted from the others
+
+    def predict(self, z: np.ndarray, software: Sequence[str] | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """[M] logarithm of measured over predicted, and its standard deviation for a single run."""
+        asked = np.asarray(software, dtype=object)
+        cross = covariance(self.prior, self.traits, z, asked, self.z, self.software)
+        mean = cross @ self.weights
+        own = self.prior.scale**2 + self.prior.software**2 + self.traits**2 * (z * z).mean(axis=1)
+        variance = own - np.einsum("mn,nk,mk->m", cross, self.gram, cross)
+        return mean, np.sqrt(np.maximum(variance, 0.0) + self.noise**2)
+
+
+def covariance(
+    prior: Prior, traits: float, a: np.ndarray, software_a: np.ndarray, b: np.ndarray, software_b: np.ndarray
+) -> np.ndarray:
+    """[A, B] prior covariance of log(measured / predicted) between runs with standardised traits [A, T] and [B, T]."""
+    same = np.asarray(software_a, dtype=object)[:, None] == np.asarray(software_b, dtype=object)[None, :]
+    linear = a @ b.T / max(a.shape[1], 1)
+    return np.asarray(prior.scale**2 + prior.software**2 * same + traits**2 * linear, dtype=np.float64)
+
+
+def learn(prior: Prior, z: np.ndarray, software: Sequence[str] | np.ndarray, log_ratio: np.ndarray) -> Posterior:
+    """The posterior of N measurements: ``z`` [N, T] standardised traits, ``log_ratio`` [N] log(measured / predicted).
+
+    Errors of single runs follow Student's distribution, by reweighting: one disturbed measurement in ten must not move
+    the rest. The noise is that of the level, corrected by the leave-one-out errors. Raises ArgumentError for fewer than
+    LEAST_POINTS measurements.
+    """
+    count = len(log_ratio)
+    if count < LEAST_POINTS:
+        raise ArgumentError(
+            f"{count} usable measurements; a calibration needs at least {LEAST_POINTS}, better 10 to 32"
+        )
+    names = np.asarray(software, dtype=object)
+    target = np.asarray(log_ratio, dtype=np.float64)
+    choices = [(covariance(prior, traits, z, names, z, names), traits, noise) for traits, noise in prior.levels]
+    # One disturbed run must not make the whole device look strange: for the choice, outliers are drawn in.
+    centre = float(np.median(target))
+    reach = _OUTLIER * 1.48 * float(np.median(np.abs(target - centre)))
+    drawn = centre + np.clip(target - centre, -reach, reach)
+    between, traits, expected = max(choices, key=lambda c: _log_evidence(c[0] + c[2] ** 2 * np.eye(count), drawn))
+    weight = np.ones(count)
+    for _ in range(_REFITS):
+        inverse = np.linalg.inv(between + np.diag(expected**2 / weight))
+        solved = inverse @ target
+        left_out = solved / np.diag(inverse)  # leave-one-out errors of a Gaussian process (Sundararajan, Keerthi, 2001)
+        error = expected**2 / weight * solved
+        weight = np.minimum(1.0, (_STUDENT + 1.0) / (_STUDENT + (error / expected) ** 2))
+    # Ten measurements' worth of prior; the median is not moved by outliers (1.48: of a normal distribution).
+    own = 1.48 * float(np.median(np.abs(left_out)))
+    noise = float(np.sqrt((10.0 * expected**2 + count * own**2) / (10.0 + count)))
+    return Posterior(prior, traits, z, names, solved, inverse, noise, left_out)
+
+
+def _log_evidence(total: np.ndarray, target: np.ndarray) -> float:
+    """Log likelihood of ``target`` [N] under a normal distribution of covariance ``total`` [N, N], less a constant."""
+    return float(-0.5 * (target @ np.linalg.solve(total, target) + np.linalg.slogdet(total)[1]))
+
+
+def plan(prior: Prior, z: np.ndarray, software: Sequence[str] | np.ndarray, count: int) -> list[int]:
+    """Indices of the ``count`` candidates that together leave the least variance over all of them, best first.
+
+    Greedy A-optimal design under the prior's second level (Krause, Singh, Guestrin: Near-optimal sensor placements,
+    JMLR 9, 2008).
+    ``z`` [N, T] standardised traits. Raises ArgumentError where there are fewer candidates.
+    """
+    if not 1 <= count <= len(z):
+        raise ArgumentError(f"{count} of {len(z)} configurations; choose 1 to {len(z)}")
+    names = np.asarray(software, dtype=object)
+    traits, noise = prior.levels[min(1, len(prior.levels) - 1)]
+    left = covariance(prior, traits, z, names, z, names)
+    chosen: list[int] = []
+    for _ in range(count):
+        gain = (left * left).sum(axis=0) / (np.diag(left) + noise**2)
+        gain[chosen] = -1.0
+        best = int(np.argmax(gain))
+        chosen.append(best)
+        left = left - np.outer(left[:, best], left[:, best]) / (left[best, best] + noise**2)
+    return chosen
+
+
+@lru_cache(maxsize=1)
+def shipped() -> tuple[Standard, dict[str, Prior]]:
+    """The standardisation, and the priors that ship: by kind of device, and "other" for predictors but that of vision.
+
+    Raises ArtefactError.
+    """
+    manifest = artefacts.Artefact(artefacts.shipped("calibration")).manifest
+    if manifest.get("traits") != list(TRAITS):
+        raise ArtefactError("the calibration's traits are not what this version computes; run `perfpass train`")
+    mean, deviation = (np.array(manifest[name], dtype=np.float64) for name in ("mean", "deviation"))
+    return Standard(mean, deviation), {kind: _prior(values) for kind, values in manifest["priors"].items()}
+
+
+def _prior(values: dict[str, Any]) -> Prior:
+    levels = tuple((float(traits), float(noise)) for traits, noise in values["levels"])
+    return Prior(float(values["scale"]), float(values["software"]), levels, float(values["bound"]))
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """What was measured on one device, beside what was predicted: N points.
+
+    ``predictors`` names the predictors that were corrected, with a digest of each: another version of a predictor
+    errs otherwise. ``provenance`` says where the measurements come from.
+    """
+
+    device: str
+    kind: str
+    predictors: dict[str, str]
+    predictor: tuple[str, ...]  # [N]
+    software: tuple[str, ...]  # [N]
+    traits: np.ndarray  # [N, len(TRAITS)]
+    log_ratio: np.ndarray  # [N]
+    provenance: dict[str, Any] = field(default_factory=dict)
+
+    def posterior(self, predictor: str) -> Posterior | None:
+        """What the points of one predictor tell; None where there are fewer than LEAST_POINTS."""
+        inside = np.array([name == predictor for name in self.predictor], dtype=bool)
+        if inside.sum() < LEAST_POINTS:
+            return None
+        standard, priors = shipped()
+        names = np.asarray(self.software, dtype=object)[inside]
+        prior = priors[self.kind if predictor == "inference" else "other"]
+        return learn(prior, standard(self.traits[inside]), names, self.log_ratio[inside])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Strict JSON, with the digest of its content."""
+        content = {
+            "schema_version": SCHEMA_VERSION,
+            "device": self.device,
+            "kind": self.kind,
+            "predictors": self.predictors,
+            "provenance": self.provenance,
+            "traits": list(TRAITS),
+            "points": [
+                {
+                    "predictor": self.predictor[i],
+                    "software": self.software[i],
+                    "log_ratio": round(float(self.log_ratio[i]), 6),
+                    "traits": [None if math.isnan(v) else round(float(v), 5) for v in self.traits[i]],
+                }
+                for i in range(len(self.log_ratio))
+            ],
+        }
+        return {**content, "sha256": _digest(content)}
+
+
+def write(calibration: Calibration, folder: Path | str | None = None) -> Path:
+    """Write the calibration to ``folder`` (default: the user's), in one step. Raises FileError."""
+    from perfpass.devices.lookup import user_folder
+
+    path = path_of(calibration.device, Path(folder).expanduser() if folder else user_folder())
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with partial.open("w", encoding="utf-8") as file:
+            json.dump(calibration.to_dict(), file, allow_nan=False)
+            file.write("\n")
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise FileError(f"{path}: {error.strerror or error}; choose another folder with -o") from error
+    return path
+
+
+def path_of(device: str, folder: Path) -> Path:
+    """The file of a device's calibration."""
+    return folder / (device.replace(":", "_") + SUFFIX)
+
+
+def find(device: Device) -> Calibration | None:
+    """The calibration of a device: the user's, else one in a folder that PERFPASS_DEVICES names; None without any.
+
+    Raises FormatError for a damaged file, ArtefactError for one of another schema, LimitError for one too large.
+    """
+    from perfpass.devices.lookup import user_folder
+
+    folders = [user_folder()]
+    entries = filter(None, os.environ.get("PERFPASS_DEVICES", "").split(os.pathsep))
+    folders += [path for entry in entries if (path := Path(entry).expanduser()).is_dir()]
+    for folder in folders:
+        path = path_of(device.id, folder)
+        try:
+            stamp = path.stat().st_mtime_ns
+        except OSError:
+            continue
+        return _read_once(path, stamp)
+    return None
+
+
+@cache
+def _read_once(path: Path, stamp: int) -> Calibration:
+    return read(path)
+
+
+def read(path: Path | str) -> Calibration:
+    """One calibration file. Raises FileError, FormatError, ArtefactError, LimitError."""
+    path = Path(path)
+    again = "run `perfpass calibrate` again, or predict with --no-calibration"
+    try:
+        text = path.read_bytes() if path.stat().st_size <= MAX_FILE_BYTES else None
+    except OSError as error:
+        raise FileError(f"{path}: {error.strerror or error}; {again}") from error
+    if text is None:
+        raise LimitError(f"{path}: over {MAX_FILE_BYTES} bytes; {again}")
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"{path}: not JSON; {again}") from error
+    version = content.get("schema_version") if isinstance(content, dict) else None
+    if version != SCHEMA_VERSION:
+        raise ArtefactError(f"{path}: calibration schema {version!r}, this version reads {SCHEMA_VERSION}; {again}")
+    digest = content.pop("sha256", None)
+    if digest != _digest(content):
+        raise FormatError(f"{path}: its content does not match its SHA-256; {again}")
+    try:
+        if content["traits"] != list(TRAITS):
+            raise ArtefactError(f"{path}: made by a version with other traits; {again}")
+        points = content["points"]
+        traits = [[math.nan if v is None else float(v) for v in p["traits"]] for p in points]
+        found = Calibration(
+            device=str(content["device"]),
+            kind=str(content["kind"]),
+            predictors={str(k): str(v) for k, v in content["predictors"].items()},
+            predictor=tuple(str(p["predictor"]) for p in points),
+            software=tuple(str(p["software"]) for p in points),
+            traits=np.array(traits, dtype=np.float64).reshape(len(points), len(TRAITS)),
+            log_ratio=np.array([float(p["log_ratio"]) for p in points]),
+            provenance=dict(content["provenance"]),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise FormatError(f"{path}: not a calibration ({error}); {again}") from error
+    if len(points) > MOST_POINTS:
+        raise LimitError(f"{path}: {len(points)} points, at most {MOST_POINTS}; {again}")
+    if not (np.abs(found.log_ratio) <= _LARGEST_RATIO).all() or found.kind not in ("cpu", "gpu"):
+        raise FormatError(
+            f"{path}: a point over a factor of e^{_LARGEST_RATIO:.0f} off, or an unknown kind of device; {again}"
+        )
+    return found
+
+
+def _digest(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

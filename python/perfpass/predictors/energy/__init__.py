@@ -1,0 +1,1 @@
+"""Energy and power: the learned predictor, its features, and power while a training step runs."""

@@ -1,0 +1,230 @@
+"""What a batch of equal requests costs physically, as the components that the predictor weighs.
+
+Prefill of all prompts, then one decode step per output token with a growing cache. Where the cache of all sequences
+does not fit beside the weights, they run in waves. Seconds at the vendor's peak rates; efficiencies are fitted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from perfpass.devices import Device
+from perfpass.errors import ArgumentError
+from perfpass.llm.architecture import LanguageModel
+from perfpass.llm.costs import ELEMENT_BYTES, UNITS
+from perfpass.predictors.learned.components import Form, Rows, Term
+
+RUNTIMES = ("vllm", "trtllm", "deepspeed-mii", "deepspeed", "llama.cpp", "sambaflow")
+# llama.cpp was timed with one sequence: `batch` is the number of prompt tokens that it processes at a time, and more
+# devices hold a part of the layers each (a pipeline), so a token is no faster.
+ONE_SEQUENCE = frozenset({"llama.cpp"})
+# Of a device's memory a server leaves a tenth to itself (vLLM's gpu_memory_utilization is 0.9).
+USABLE = 0.9
+# A cache that hardly fits: at least so much of all memory is taken as free, and sequences run in waves.
+LEAST_FREE = 0.03
+
+# Length scales, amplitudes and noise: chosen on seven models set aside by hash (docs/prediction-generation.md).
+FORM = Form(
+    components=(
+        "weights",
+        "cache",
+        "decode_flops",
+        "prefill_weights",
+        "prefill_flops",
+        "prefill_attention",
+        "issue",
+        "collectives",
+        "messages",
+        "sequences",
+        "steps",
+        "vocabulary",
+        "constant",
+    ),
+    workload={"log2_devices": 2.0, "log2_batch": 6.0, "log2_input": 7.0, "log2_output": 7.0, "log_overflow": 3.0},
+    traits={"log_parameters": 2.0, "log2_cache": 6.0, "log2_experts": 4.0, "log_vocabulary": 6.0},
+    categories=("runtime", "vendor", "device"),
+    levels=((), ("runtime",), ("runtime", "vendor"), ("runtime", "vendor", "device")),
+    averaged=(1, 3),
+    terms=(
+        Term(0.05, ("runtime", "device")),
+        Term(0.03, ("runtime", "device"), traits=False),
+        Term(0.02, ("runtime", "device"), workload=False),
+        Term(0.02, ("runtime", "vendor")),
+        Term(0.01, ("runtime", "vendor"), traits=False),
+        Term(0.01, ("runtime",)),
+        Term(0.01, ("vendor",)),
+        Term(0.005),
+    ),
+    noise=0.003,
+    support=("runtime unseen", "vendor unseen", "device unseen", "seen"),
+)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One batch of equal requests: ``batch`` prompts of ``input_tokens`` tokens, ``output_tokens`` generated for each.
+
+    ``devices`` share the model (tensor parallel; for llama.cpp by layers). ``precision``: of the weights, one of
+    `perfpass.llm.costs.ELEMENT_BYTES`; the cache is kept in 16 bits. ``stack``: tells software stacks of one device
+    apart where a source does, else empty.
+    """
+
+    model: LanguageModel
+    device: Device
+    runtime: str
+    devices: int
+    batch: int
+    input_tokens: int
+    output_tokens: int
+    precision: str = "fp16"
+    stack: str = ""
+
+    def __post_init__(self) -> None:
+        for name, most in (("devices", 1024), ("batch", 65536), ("input_tokens", 10**7), ("output_tokens", 10**7)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 1 <= value <= most:
+                raise ArgumentError(f"{name} must be a whole number from 1 to {most}, got {value!r}")
+        if self.precision not in ELEMENT_BYTES:
+            raise ArgumentError(f"precision {self.precision!r}; allowed are {', '.join(ELEMENT_BYTES)}")
+
+    @property
+    def sequences(self) -> int:
+        """Sequences that run: all of the batch, or one (llama.cpp)."""
+        return 1 if self.runtime in ONE_SEQUENCE else self.batch
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Counts of a model that do not depend on the workload."""
+
+    parameters: float
+    experts: float
+    expert_share: float
+    expert_count: float
+    body: float
+    head: float
+    pair_width: float
+    layers: float
+    hidden: float
+
+
+@lru_cache(maxsize=256)
+def facts(model: LanguageModel) -> Facts:
+    """The counts that the components are made of."""
+    mixtures = [(count, layer.experts) for count, layer in model.layers if layer.experts]
+    routed = sum(count for count, _ in mixtures)
+    attention = [(count, layer.attention) for count, layer in model.layers if layer.attention]
+    head = float(model.hidden * model.vocabulary)
+    return Facts(
+        parameters=float(model.parameters),
+        experts=float(model.expert_parameters),
+        expert_share=sum(n * e.active / e.count for n, e in mixtures) / routed if routed else 1.0,
+        expert_count=sum(n * e.count for n, e in mixtures) / routed if routed else 1.0,
+        body=float(model.active_parameters) - head,
+        head=head,
+        pair_width=float(sum(n * a.heads * (a.head_dim + a.value_dim) for n, a in attention)),
+        layers=float(model.layer_count),
+        hidden=float(model.hidden),
+    )
+
+
+def touched(f: Facts, tokens: float) -> float:
+    """Parameters that a step of ``tokens`` tokens reads: experts by chance, each token routed on its own."""
+    return f.parameters - f.experts + f.experts * (1.0 - (1.0 - f.expert_share) ** tokens)
+
+
+def peak_flops(device: Device, precision: str) -> float:
+    """FLOP/s of the unit that multiplies matrices of this precision."""
+    for unit in (*UNITS[precision], "fp32"):
+        if unit in device.peak_flops:
+            return device.peak_flops[unit]
+    raise AssertionError("every device states fp32")
+
+
+def link_bytes_s(device: Device) -> float:
+    """Bytes per second that one device sends to others, one direction."""
+    return max(device.nvlink_bandwidth_bytes_s / 2, device.pcie_bandwidth_bytes_s, 1e10)
+
+
+def overflow(b: Batch) -> float:
+    """Sequences over those whose cache fits at once: above 1 they run in waves."""
+    f = facts(b.model)
+    size = ELEMENT_BYTES[b.precision]
+    memory = b.device.memory_bytes * b.devices
+    free = max(memory * USABLE - f.parameters * size, memory * LEAST_FREE)
+    return b.sequences / max(free / (2.0 * b.model.cache_elements(b.input_tokens + 0.75 * b.output_tokens)), 1.0)
+
+
+def fits(b: Batch) -> bool:
+    """Whether the weights and one sequence's cache fit into the devices' memory at all."""
+    needed = facts(b.model).parameters * ELEMENT_BYTES[b.precision]
+    needed += 2.0 * b.model.cache_elements(b.input_tokens + b.output_tokens)
+    return needed <= b.device.memory_bytes * b.devices
+
+
+def rows_of(batches: Sequence[Batch]) -> Rows:
+    """The batches as rows of `FORM`."""
+    described = [_row(b) for b in batches]
+    return Rows(
+        components=np.array([d[0] for d in described]).reshape(-1, len(FORM.components)),
+        workload=np.array([d[1] for d in described]).reshape(-1, len(FORM.workload)),
+        traits=np.array([d[2] for d in described]).reshape(-1, len(FORM.traits)),
+        categories=np.array(
+            [(b.runtime, b.device.vendor, f"{b.device.id} {b.stack}".strip()) for b in batches], dtype=object
+        ).reshape(-1, 3),
+        apart=np.array([b.runtime in ONE_SEQUENCE for b in batches], dtype=bool),
+    )
+
+
+def _row(b: Batch) -> tuple[list[float], list[float], list[float]]:
+    f = facts(b.model)
+    size = ELEMENT_BYTES[b.precision]
+    single = b.runtime in ONE_SEQUENCE
+    n, inputs, outputs = float(b.devices), float(b.input_tokens), float(b.output_tokens)
+    share = 1.0 if single else n
+    bandwidth, flops = share * b.device.memory_bandwidth_bytes_s, share * peak_flops(b.device, b.precision)
+    over = overflow(b)
+    sequences = float(b.sequences)
+    waves = max(over, 1.0)
+    together = sequences / waves
+    steps = outputs * waves
+    # llama.cpp feeds the prompt in chunks, which its devices pass along as a pipeline.
+    chunks = np.ceil(inputs / b.batch) / n if single else waves
+    chunk = min(float(b.batch), inputs) if single else sequences * inputs
+    cache = 2.0 * b.model.cache_elements(inputs + outputs / 2, together)
+    parallel = n > 1 and not single
+    messages = sequences * (inputs + outputs) * f.hidden * 2 * 2 * (n - 1) / n if parallel else 0.0
+    components = [
+        touched(f, together) * size / bandwidth * steps,
+        cache / bandwidth * steps,
+        2 * (f.body + f.head) * together * steps / flops,
+        touched(f, chunk) * size / bandwidth * chunks,
+        2 * f.body * sequences * inputs / flops,
+        f.pair_width * sequences * inputs**2 / flops,
+        f.layers * 1e-5 * (steps + (chunks if single else 0.0)),
+        f.layers * 2e-5 * np.log2(n) * steps,
+        f.layers * messages / link_bytes_s(b.device),
+        sequences * outputs * 1e-5,
+        steps * 1e-3,
+        sequences * outputs * f.head / f.hidden * 1e-10,
+        1e-2,
+    ]
+    workload = [
+        np.log2(n),
+        np.log2(b.batch),
+        np.log2(inputs),
+        np.log2(outputs),
+        float(np.clip(np.log(max(over, 0.3)), -1.2, 2.5)),
+    ]
+    per_token = b.model.cache_elements(1.0) / f.layers
+    traits = [
+        np.log(f.parameters),
+        np.log2(max(per_token, 1.0)),
+        np.log2(max(f.expert_count, 1.0)),
+        np.log(f.head / f.hidden),
+    ]
+    return components, workload, traits

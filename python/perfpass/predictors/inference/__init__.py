@@ -1,0 +1,1 @@
+"""A run of any graph: time from a roofline and trees, memory, power."""

@@ -1,0 +1,33 @@
+"""The operator table of a graph as a runtime runs it, when the source wrote operators out in parts.
+
+Exporters spell out what every runtime runs as one kernel: a GELU as five operators, a layer norm as nine, attention as
+two products around a softmax, and each shape as a page of integer arithmetic. Predictors learn from graphs in which
+these are one operator (torch's own trace), so the parts are put together again, in the table alone: the graph, its
+costs and its totals stay exact. A graph that has none of the patterns keeps its table as it is. The patterns are in the
+core (cpp_kernels/src/features/fusion.cpp).
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import TYPE_CHECKING
+
+from perfpass import _core
+from perfpass.features import OperatorTable
+
+if TYPE_CHECKING:
+    from perfpass.graph import OpGraph
+    from perfpass.graph.costs import Costs
+
+
+def moves_nothing(runtime: str) -> bool:
+    """Whether a runtime transposes, splits, slices and expands by strides alone, as torch does."""
+    return runtime in ("torch", "torch.compile")
+
+
+def as_run(graph: OpGraph, costs: Costs, runtime: str) -> OperatorTable:
+    """The operator table of ``graph`` with written-out operators put together, without shape arithmetic and operators
+    that do nothing. Raises ArgumentError when ``costs`` belong to another graph.
+    """  # fmt: skip
+    core = _core.table_as_run(graph.core, costs.core, moves_nothing(runtime))
+    return OperatorTable(**{field.name: getattr(core, field.name) for field in fields(OperatorTable)})

@@ -1,0 +1,1 @@
+"""Single kernels on GPUs and CPUs: physics, learned efficiency, software versions, power."""

@@ -1,0 +1,1 @@
+"""What learning leaves behind: artefacts, packed trees, arrays, intervals, components."""

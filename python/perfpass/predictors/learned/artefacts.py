@@ -1,0 +1,123 @@
+"""Artefacts: a folder with a manifest (JSON) and the files it names, each with its SHA-256.
+
+Format in docs/prediction.md. Reading needs no library but NumPy and never executes anything from a file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from perfpass import _core
+from perfpass.errors import ArtefactError, FileError
+from perfpass.predictors.learned import packed_trees
+
+SCHEMA_VERSION = 1
+MANIFEST = "manifest.json"
+MAX_FILE_BYTES = 64 << 20
+
+
+def shipped(predictor: str) -> Path:
+    """The folder of a shipped artefact."""
+    return Path(__file__).parent.parent / "artefacts" / predictor
+
+
+def write(folder: Path, manifest: dict[str, Any], files: dict[str, bytes]) -> None:
+    """Write ``files`` and a manifest that lists their hashes; ``schema_version`` is added.
+
+    An artefact that is there already stays whole until the new one is: both are written beside each other and change
+    places at the end. Raises FileError where the disk refuses.
+    """
+    hashes = {name: hashlib.sha256(content).hexdigest() for name, content in sorted(files.items())}
+    text = json.dumps({"schema_version": SCHEMA_VERSION, **manifest, "files": hashes}, indent=1, allow_nan=False)
+    fresh, former = (folder.with_name(f".{folder.name}.{part}") for part in ("new", "old"))
+    try:
+        for leftover in (fresh, former):
+            shutil.rmtree(leftover, ignore_errors=True)
+        fresh.mkdir(parents=True)
+        for name, content in {**files, MANIFEST: (text + "\n").encode()}.items():
+            (fresh / name).write_bytes(content)
+        if folder.exists():
+            folder.rename(former)
+        fresh.rename(folder)
+    except OSError as error:
+        shutil.rmtree(fresh, ignore_errors=True)
+        raise FileError(f"{folder}: {error.strerror}; the former artefact is untouched") from error
+    shutil.rmtree(former, ignore_errors=True)
+
+
+def check_writable(folder: Path) -> None:
+    """Whether `write` could begin: asked before hours of work. Raises FileError."""
+    fresh = folder.with_name(f".{folder.name}.new")
+    try:
+        shutil.rmtree(fresh, ignore_errors=True)
+        fresh.mkdir(parents=True)
+        fresh.rmdir()
+    except OSError as error:
+        raise FileError(f"{folder.parent}: nothing can be written there: {error.strerror}") from error
+
+
+def annotate(folder: Path, notes: dict[str, Any]) -> None:
+    """Add entries to the manifest of a written artefact."""
+    path = folder / MANIFEST
+    partial = path.with_name(path.name + ".partial")
+    text = json.dumps({**Artefact(folder).manifest, **notes}, indent=1, allow_nan=False)
+    partial.write_text(text + "\n", encoding="utf-8")
+    partial.replace(path)
+
+
+class Artefact:
+    """A read artefact: ``manifest`` and the bytes of its files, checked against their hashes when they are read."""
+
+    def __init__(self, folder: Path | str) -> None:
+        """Raises ArtefactError for a folder without a readable manifest of this schema."""
+        self.folder = Path(folder)
+        path = self.folder / MANIFEST
+        try:
+            self.manifest: dict[str, Any] = json.loads(path.read_bytes())
+        except OSError as error:
+            raise ArtefactError(f"{path}: {error.strerror}; `perfpass train` writes a predictor") from error
+        except ValueError as error:
+            raise ArtefactError(f"{path}: not JSON ({error}); reinstall, or run `perfpass train`") from error
+        version = self.manifest.get("schema_version") if isinstance(self.manifest, dict) else None
+        if version != SCHEMA_VERSION:
+            raise ArtefactError(
+                f"{path}: artefact schema {version!r}, this version reads {SCHEMA_VERSION}; run `perfpass train` again"
+            )
+
+    def read(self, name: str) -> bytes:
+        """The content of one file. Raises ArtefactError where it is missing, too large or not that of the manifest."""
+        expected = self.manifest.get("files", {}).get(name)
+        path = self.folder / name
+        if expected is None or Path(name).name != name:
+            raise ArtefactError(f"{self.folder}: the manifest lists no file {name!r}")
+        try:
+            if path.stat().st_size > MAX_FILE_BYTES:
+                raise ArtefactError(f"{path}: over {MAX_FILE_BYTES} bytes")
+            content = path.read_bytes()
+        except OSError as error:
+            raise ArtefactError(f"{path}: {error.strerror}; reinstall, or run `perfpass train`") from error
+        if hashlib.sha256(content).hexdigest() != expected:
+            raise ArtefactError(f"{path}: its SHA-256 is not that of the manifest; reinstall, or run `perfpass train`")
+        return content
+
+    def array(self, name: str) -> np.ndarray:
+        """One .npy file; never a pickle."""
+        return np.load(io.BytesIO(self.read(name)), allow_pickle=False)
+
+    def trees(self, name: str) -> _core.TreeEnsemble:
+        """The ensemble in the file ``name``.trees (`packed_trees`)."""
+        return packed_trees.unpack(self.read(f"{name}.trees"), f"{self.folder / name}.trees")
+
+
+def array_bytes(values: np.ndarray) -> bytes:
+    """``values`` as a .npy file."""
+    buffer = io.BytesIO()
+    np.save(buffer, values, allow_pickle=False)
+    return buffer.getvalue()

@@ -1,0 +1,302 @@
+"""Few-parameter physics plus a Gaussian process on what it misses: the form of the generation and energy predictors.
+
+A quantity (seconds, joules) is a sum of physical components (time to read the weights, joules per byte, ...), each
+times a factor that is not negative. Factors are fitted per group of rows, from coarse groups to fine ones, each
+drawn to the coarser one's; a row takes the finest group that was measured. A Gaussian process on log(measured /
+sum) (Rasmussen and Williams, 2006, chapter 2) corrects it from similar rows. Kernels are products of
+exp(-distance), so far from all records the correction fades and the physics stay. Scoring needs NumPy alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from perfpass.errors import ArtefactError
+from perfpass.prediction import Interval
+from perfpass.predictors.learned import artefacts
+
+_CHUNK = 1024
+UNSEEN_MODEL = ", model unseen"
+
+
+@dataclass(frozen=True)
+class Term:
+    """One term of the kernel: ``amplitude`` times the products asked for, where the ``equal`` categories agree."""
+
+    amplitude: float
+    equal: tuple[str, ...] = ()
+    workload: bool = True
+    traits: bool = True
+
+
+@dataclass(frozen=True)
+class Form:
+    """What a predictor of this kind is made of.
+
+    ``components``: names of the physical terms. ``workload`` and ``traits``: length scale of each numeric column, in
+    its own (mostly logarithmic) unit. ``levels``: categories that make the groups, coarse to fine; ``support``: what is
+    known where a level is the finest measured, in words. ``averaged``: levels whose corrected predictions are averaged
+    (geometrically) for rows whose finest group was measured; other rows take the finest measured level alone.
+    """
+
+    components: tuple[str, ...]
+    workload: Mapping[str, float]
+    traits: Mapping[str, float]
+    categories: tuple[str, ...]
+    levels: tuple[tuple[str, ...], ...]
+    averaged: tuple[int, ...]
+    terms: tuple[Term, ...]
+    noise: float
+    support: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Strict JSON; an artefact keeps it to tell whether it fits this version."""
+        return {
+            "components": list(self.components),
+            "workload": dict(self.workload),
+            "traits": dict(self.traits),
+            "categories": list(self.categories),
+            "levels": [list(level) for level in self.levels],
+            "averaged": list(self.averaged),
+            "terms": [[t.amplitude, list(t.equal), t.workload, t.traits] for t in self.terms],
+            "noise": self.noise,
+            "support": list(self.support),
+        }
+
+
+@dataclass(frozen=True)
+class Rows:
+    """N workloads as a predictor sees them.
+
+    ``components`` [N, K] >= 0, ``workload`` [N, P], ``traits`` [N, Q] (both in the units of the form's length scales),
+    ``categories`` [N, C] of text. ``apart`` [N]: rows that only groups of their own may learn from.
+    """
+
+    components: np.ndarray
+    workload: np.ndarray
+    traits: np.ndarray
+    categories: np.ndarray
+    apart: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.components)
+
+    def take(self, index: np.ndarray) -> Rows:
+        """Some of the rows."""
+        return Rows(*(getattr(self, f)[index] for f in ("components", "workload", "traits", "categories", "apart")))
+
+
+def key_of(values: Sequence[str]) -> str:
+    """A group's name in an artefact."""
+    return "|".join(values)
+
+
+@dataclass(frozen=True)
+class Known:
+    """Measured rows that the process remembers: scaled numbers, codes of categories, and weights [M, len(levels)]."""
+
+    workload: np.ndarray
+    traits: np.ndarray
+    codes: np.ndarray
+    weights: np.ndarray
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A fitted predictor of one quantity. ``factors[level][group]`` [K]; ``names[c]``: the texts behind the codes."""
+
+    form: Form
+    factors: tuple[dict[str, np.ndarray], ...]
+    names: tuple[tuple[str, ...], ...]
+    known: Known
+
+    def base(self, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
+        """Uncorrected predictions [N, len(levels)] (NaN where the group was not measured), and the finest level [N]."""
+        columns = {name: i for i, name in enumerate(self.form.categories)}
+        out = np.full((len(rows), len(self.form.levels)), np.nan)
+        for number, level in enumerate(self.form.levels):
+            groups = self.factors[number]
+            index = [columns[name] for name in level]
+            keys = np.array([key_of(row) for row in rows.categories[:, index]]) if level else np.full(len(rows), "")
+            for key in np.unique(keys):
+                if key in groups:
+                    inside = keys == key
+                    out[inside, number] = rows.components[inside] @ groups[key]
+        finest = np.where(np.isfinite(out), np.arange(len(self.form.levels)), -1).max(axis=1)
+        return out, finest
+
+    def predict(self, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
+        """Median [N], and how unlike the measured rows each is [N] > 0, in logarithms (one standard deviation)."""
+        base, finest = self.base(rows)
+        correction, spread = self._process(rows)
+        logarithm = np.log(np.maximum(base, 1e-30)) + correction
+        own = logarithm[np.arange(len(rows)), finest]
+        complete = finest == len(self.form.levels) - 1
+        if self.form.averaged and complete.any():
+            own[complete] = np.nanmean(logarithm[complete][:, list(self.form.averaged)], axis=1)
+        return np.exp(own), spread
+
+    def groups(self, rows: Rows) -> list[str]:
+        """Per row the finest measured group, as "level:key"."""
+        columns = {name: i for i, name in enumerate(self.form.categories)}
+        out = []
+        for row, level in zip(rows.categories, self.base(rows)[1], strict=True):
+            out.append(f"{level}:{key_of([row[columns[name]] for name in self.form.levels[level]])}")
+        return out
+
+    def evidence(self, rows: Rows) -> np.ndarray:
+        """[N] what stands behind each row: the form's ``support``, and `UNSEEN_MODEL` for traits never measured."""
+        finest = self.base(rows)[1]
+        traits = scaled(self.form, rows, self.names)[1].astype(np.float32)
+        known = {t.tobytes() for t in self.known.traits.astype(np.float32)}
+        unseen = [UNSEEN_MODEL if t.tobytes() not in known else "" for t in traits]
+        return np.array([self.form.support[f] + u for f, u in zip(finest, unseen, strict=True)], dtype=object)
+
+    def _process(self, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
+        workload, traits, codes = scaled(self.form, rows, self.names)
+        correction = np.zeros((len(rows), len(self.form.levels)))
+        nearest = np.zeros(len(rows))
+        for start in range(0, len(rows), _CHUNK):
+            part = slice(start, start + _CHUNK)
+            values = kernel(
+                self.form,
+                (workload[part], traits[part], codes[part]),
+                (self.known.workload, self.known.traits, self.known.codes),
+            )
+            correction[part] = values @ self.known.weights
+            nearest[part] = values.max(axis=1)
+        variance = sum(t.amplitude for t in self.form.terms)
+        # What is left of the variance when the most similar row alone is known.
+        left = variance - nearest**2 / (variance + self.form.noise)
+        return correction, np.sqrt(np.maximum(left, 0.0) + self.form.noise)
+
+    def files(self, name: str) -> tuple[dict[str, Any], dict[str, bytes]]:
+        """The manifest's entry, and the files of the artefact."""
+        entry = {
+            "form": self.form.to_dict(),
+            "factors": [{g: [float(f"{v:.6g}") for v in f] for g, f in level.items()} for level in self.factors],
+            "names": [list(names) for names in self.names],
+        }
+        numbers = np.concatenate([self.known.workload, self.known.traits], axis=1)
+        return entry, {
+            f"{name}_rows.npy": artefacts.array_bytes(numbers.astype(np.float32)),
+            f"{name}_codes.npy": artefacts.array_bytes(self.known.codes.astype(np.int16)),
+            f"{name}_weights.npy": artefacts.array_bytes(self.known.weights.astype(np.float32)),
+        }
+
+    @classmethod
+    def read(cls, form: Form, artefact: artefacts.Artefact, name: str) -> Fitted:
+        """The inverse of `files`. Raises ArtefactError where the artefact was made for another form."""
+        entry = artefact.manifest.get(name, {})
+        if entry.get("form") != form.to_dict():
+            raise ArtefactError(
+                f"{artefact.folder}: {name} is not of the form that this version computes; run `perfpass train`"
+            )
+        numbers = artefact.array(f"{name}_rows.npy").astype(np.float64)
+        codes = artefact.array(f"{name}_codes.npy").astype(np.int64)
+        weights = artefact.array(f"{name}_weights.npy").astype(np.float64)
+        width = len(form.workload) + len(form.traits)
+        if numbers.shape != (len(codes), width) or weights.shape != (len(codes), len(form.levels)):
+            raise ArtefactError(f"{artefact.folder}: {name} has arrays of {numbers.shape} and {weights.shape}")
+        split = len(form.workload)
+        return cls(
+            form,
+            tuple({g: np.array(f) for g, f in level.items()} for level in entry["factors"]),
+            tuple(tuple(names) for names in entry["names"]),
+            Known(numbers[:, :split], numbers[:, split:], codes, weights),
+        )
+
+
+@dataclass(frozen=True)
+class Adaptation:
+    """What a few measurements tell about a device or software stack that has none.
+
+    ``factors``: new factors of the groups (`Fitted.groups`) with enough of them; a second, small process corrects what
+    is left everywhere. Made by `perfpass.training.components.fit.adapt`.
+    """
+
+    form: Form
+    names: tuple[tuple[str, ...], ...]
+    numbers: tuple[np.ndarray, np.ndarray, np.ndarray]
+    weights: np.ndarray
+    factors: Mapping[str, np.ndarray]
+
+    def predict(self, fitted: Fitted, rows: Rows) -> np.ndarray:
+        """Corrected medians [N]."""
+        correction = kernel(self.form, scaled(self.form, rows, self.names), self.numbers) @ self.weights
+        return np.asarray(self.start(fitted, rows, self.factors) * np.exp(correction))
+
+    @staticmethod
+    def start(fitted: Fitted, rows: Rows, factors: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Medians [N] before the second process."""
+        median = fitted.predict(rows)[0]
+        for i, group in enumerate(fitted.groups(rows)):
+            if group in factors:
+                median[i] = max(float(rows.components[i] @ factors[group]), 1e-30)
+        return median
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Conformal bounds of log(measured / predicted) by evidence, in units of a row's spread."""
+
+    of: Mapping[str, tuple[float, float]]
+
+    def find(self, evidence: str) -> tuple[float, float]:
+        """Bounds for an evidence; where it was never tried out, twice the widest of all."""
+        plain = evidence.removesuffix(UNSEEN_MODEL)
+        if found := self.of.get(evidence) or self.of.get(plain):
+            return found
+        return 2 * min(low for low, _ in self.of.values()), 2 * max(high for _, high in self.of.values())
+
+    def interval(self, median: float, spread: float, evidence: str, unit: str, widening: float = 1.0) -> Interval:
+        """The interval of one row; ``widening`` multiplies its logarithmic width."""
+        low, high = (b * spread * widening for b in self.find(evidence))
+        return Interval(median, median * float(np.exp(low)), median * float(np.exp(min(high, 50.0))), unit)
+
+
+def scaled(form: Form, rows: Rows, names: tuple[tuple[str, ...], ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Numbers in units of their length scales, and codes of categories (-1: not among ``names``)."""
+    workload = rows.workload / np.array(list(form.workload.values()), dtype=np.float64)
+    traits = rows.traits / np.array(list(form.traits.values()), dtype=np.float64)
+    codes = np.full(rows.categories.shape, -1, dtype=np.int64)
+    for c, known in enumerate(names):
+        code = {text: i for i, text in enumerate(known)}
+        codes[:, c] = [code.get(text, -1) for text in rows.categories[:, c]]
+    return workload, traits, codes
+
+
+_Scaled = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+def kernel(form: Form, a: _Scaled, b: _Scaled) -> np.ndarray:
+    """[N, M] covariance between rows, each given as `scaled` gives them. An unknown category equals nothing."""
+    columns = {name: i for i, name in enumerate(form.categories)}
+    same = {}
+    for name in {n for t in form.terms for n in t.equal}:
+        c = columns[name]
+        same[name] = (a[2][:, c][:, None] == b[2][:, c]) & (a[2][:, c][:, None] >= 0)
+    # Amplitudes are summed by what they multiply: each large product is then taken once.
+    sums: dict[tuple[bool, bool], np.ndarray] = {}
+    for term in form.terms:
+        amplitude = sums.setdefault((term.workload, term.traits), np.zeros((len(a[0]), len(b[0]))))
+        equal = [same[name] for name in term.equal]
+        amplitude += term.amplitude * np.logical_and.reduce(equal) if equal else term.amplitude
+    workload, traits = np.exp(-_distance(a[0], b[0])), np.exp(-_distance(a[1], b[1]))
+    out = np.zeros(workload.shape)
+    for (use_workload, use_traits), amplitude in sums.items():
+        if use_workload:
+            amplitude *= workload
+        if use_traits:
+            amplitude *= traits
+        out += amplitude
+    return out
+
+
+def _distance(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    squares = (a * a).sum(axis=1)[:, None] + (b * b).sum(axis=1) - 2.0 * a @ b.T
+    return np.sqrt(np.maximum(squares, 0.0))

@@ -1,0 +1,90 @@
+"""Memory of inference runs: the plan of each graph, passed through the allocator of its runtime.
+
+PyTorch on a GPU holds segments (`perfpass.graph.allocators.caching`), onnxruntime an arena beside the initializers, TVM
+shared storage; on a CPU, PyTorch asks the C library and gives back at once. What an allocator holds beyond live tensors
+is the part "allocator".
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from perfpass import _core
+from perfpass.features import Tables
+from perfpass.graph import step as backward
+from perfpass.predictors.estimate import Columns, Inputs, Planned, Runs, Way
+from perfpass.predictors.memory.predictor import MemoryPredictor
+
+if TYPE_CHECKING:
+    from perfpass.devices import Device
+    from perfpass.predictors.memory.terms import MemoryModel
+
+# PyTorch's caching allocator rounds every block up to 512 bytes (c10/cuda/CUDACachingAllocator.cpp, kMinBlockSize).
+SAVED_ALIGNMENT_BYTES = 512
+# Autocast keeps the fp32 weights and caches 16-bit copies: three times the 16-bit count.
+_AUTOCAST_COPIES = 3
+
+
+def allocator(device: Device, runtime: str) -> str:
+    """The allocator between a runtime's tensors and a device, by the core's names."""
+    if runtime in ("onnxruntime", "tvm"):
+        return {"onnxruntime": "arena", "tvm": "storage_sharing"}[runtime]
+    return "none" if runtime in ("torch", "torch.compile") and device.kind == "cpu" else "caching"
+
+
+def weight_copies(precision: str) -> int:
+    """How many times the weights are kept, in units of what they take at the width of the products."""
+    return _AUTOCAST_COPIES if precision in ("amp", "amp_bf16") else 1
+
+
+def reserved_bytes(planned: Planned) -> int:
+    """Bytes that the runtime's allocator takes from the device, weights included."""
+    of, copies = allocator(planned.device, planned.runtime), weight_copies(planned.precision)
+    found: int = _core.reserved_bytes(
+        planned.graph.core, of, copies, planned.float_as or "", planned.plan.weight_bytes
+    )  # fmt: skip
+    return found
+
+
+def columns_of(planned: Planned) -> dict[str, np.ndarray]:
+    """What the memory of one run is made from, as N = 1."""
+    plan = planned.plan
+    facts = (plan.weight_bytes, plan.peak_activation_bytes, reserved_bytes(planned))
+    names = ("weight_bytes", "activation_bytes", "reserved_bytes")
+    return {name: np.array([value], dtype=np.float64) for name, value in zip(names, facts, strict=True)}
+
+
+def runs_of(inputs: Inputs, *, training: bool = False) -> Runs:
+    """One run, or the step of one forward graph, as N = 1."""
+    graph, plan = inputs.graph, inputs.plan
+    reserved = saved = largest = 0
+    if training:
+        kept = backward.saved_activations(graph, inputs.float_as, SAVED_ALIGNMENT_BYTES)
+        saved, largest = kept.saved, kept.largest
+    else:
+        reserved = reserved_bytes(inputs)
+    elements = [float(np.prod(graph.shape(int(t)), dtype=np.float64)) for t in graph.graph_inputs]
+    facts = (plan.weight_bytes, plan.peak_activation_bytes, reserved, sum(elements), *(elements or [0.0])[:1])
+    return Runs(
+        Tables.one(inputs.table),
+        np.array([inputs.batch]),
+        *(np.array([value], dtype=np.float64) for value in (*facts, saved, largest)),
+    )
+
+
+def parts(columns: Columns, way: Way, model: MemoryModel) -> dict[str, Any]:
+    """Bytes of "weights", "activations", "allocator", "workspace" and "runtime" of N runs."""
+    device = way.device
+    planned = model.parts(device, way.precision, columns["weight_bytes"], columns["activation_bytes"])
+    if device.kind != "cpu":
+        known = MemoryPredictor.load().manifest["runtime_bytes"]
+        planned["runtime"] = float(known.get(device.id, planned["runtime"]))
+    planned["allocator"] = held_beside(columns["reserved_bytes"], planned)
+    return planned
+
+
+def held_beside(reserved_bytes: np.ndarray, planned: dict[str, Any]) -> np.ndarray:
+    """[N] what an allocator holds beyond live tensors."""
+    return np.maximum(0.0, reserved_bytes - planned["weights"] - planned["activations"])

@@ -1,0 +1,99 @@
+"""Peak memory of a device: what the allocator holds, by simulation, and what lies beside it, learned from measurements.
+
+peak = runtime of the device (context, libraries) + reserved x (1 + workspace share). The simulation is exact
+(`perfpass.graph.allocators`); the runtime is one figure per device, the share one per kind of program (convolution
+libraries take workspaces that no graph shows). The interval holds nine in ten measurements of networks held out, and
+its upper bound 98 in 100: too little memory is a crash, too much is only money. docs/prediction-memory.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from perfpass.errors import ArtefactError
+from perfpass.graph.allocators import USES
+from perfpass.prediction import Interval, Support
+from perfpass.predictors.learned import artefacts
+
+if TYPE_CHECKING:
+    from perfpass.devices import Device
+    from perfpass.graph.allocators import Report
+
+PARTS = (*USES, "allocator", "workspace", "runtime")
+# Errors of memory are partly constant (contexts, libraries): bounds are shares of the prediction and this much more.
+FLOOR_BYTES = 4.0 * 2**30
+
+
+def vendor(device: Device) -> str:
+    """Whose libraries run: "amd" or "nvidia". They decide about workspaces."""
+    return "amd" if device.vendor.lower().startswith("amd") else "nvidia"
+
+
+def kind(device: Device, convolutional: bool) -> str:
+    """The key of workspace shares and bounds."""
+    return f"{vendor(device)} {'convolutions' if convolutional else 'matrix products'}"
+
+
+@dataclass(frozen=True)
+class PeakMemory:
+    """``peak``: bytes of the device, the process's context included; ``parts`` (keys `PARTS`) sum to its median.
+
+    ``reserved`` and ``allocated`` are what torch.cuda reports as its peaks.
+    """
+
+    peak: Interval
+    parts: dict[str, float]
+    reserved: int
+    allocated: int
+    support: Support
+
+
+class MemoryPredictor:
+    """Peak memory of PyTorch programs on GPUs, from a trained artefact."""
+
+    def __init__(self, folder: Path | str | None = None) -> None:
+        """Reads the shipped artefact, or the one in ``folder``. Raises ArtefactError."""
+        manifest = artefacts.Artefact(folder or artefacts.shipped("memory")).manifest
+        for name in ("runtime_bytes", "unseen_runtime_bytes", "workspace_share", "bounds", "unseen_device_bytes"):
+            if name not in manifest:
+                raise ArtefactError(f"the memory artefact lacks {name}; run `perfpass train --area memory`")
+        self.manifest = manifest
+
+    @staticmethod
+    @lru_cache(maxsize=1)
+    def load() -> MemoryPredictor:
+        """The shipped predictor, read once per process."""
+        return MemoryPredictor()
+
+    def runtime_bytes(self, device: Device) -> float:
+        """Context and libraries of a process: measured on the device, else the median of its vendor's devices."""
+        known: dict[str, float] = self.manifest["runtime_bytes"]
+        if device.id in known:
+            return known[device.id]
+        return float(self.manifest["unseen_runtime_bytes"][vendor(device)])
+
+    def predict(self, report: Report, device: Device, *, convolutional: bool) -> PeakMemory:
+        """The peak of a program whose allocations gave ``report`` (`perfpass.graph.allocators.caching`)."""
+        what = kind(device, convolutional)
+        share = float(self.manifest["workspace_share"].get(what, 0.0))
+        runtime = self.runtime_bytes(device)
+        parts = {name: float(size) for name, size in report.by_use.items()}
+        parts["allocator"] = float(report.peak_reserved - report.peak_allocated)
+        parts["workspace"] = share * report.peak_reserved
+        parts["runtime"] = runtime
+        median = sum(parts.values())
+        low, high = (float(v) for v in self.manifest["bounds"][what])
+        width = median + FLOOR_BYTES
+        seen = device.id in self.manifest["runtime_bytes"]
+        extra = 0.0 if seen else float(self.manifest["unseen_device_bytes"][vendor(device)])
+        reasons = [] if seen else [f"no memory was measured on {device.name}; its context is that of other devices"]
+        return PeakMemory(
+            Interval(median, max(0.0, median + low * width - extra), median + high * width + extra, "byte"),
+            parts,
+            report.peak_reserved,
+            report.peak_allocated,
+            Support("in range" if seen else "near", tuple(reasons)),
+        )

@@ -1,0 +1,1 @@
+"""MIG: the profile that holds a workload, and time on a slice."""

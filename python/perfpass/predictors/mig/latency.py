@@ -1,0 +1,190 @@
+"""Latency of inference in one MIG instance that several MPS processes share.
+
+Each process issues its kernels, copies its inputs and waits for its own work; all of them together keep the instance
+busy. The run of one process takes the smooth maximum of the two:
+
+    T = ((host + own_share d)^q + (processes d)^q)^(1/q),   host = issue x kernels + copy x bytes + start
+
+with d the device time of one run on the slice: roofline seconds by operator group (the slice is a Device) times learned
+efficiencies. Fitted on ParvaGPU's measurements (perfpass.training.mig); scoring needs NumPy alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from perfpass.errors import ArgumentError, ArtefactError, DeviceError, UnsupportedError
+from perfpass.prediction import SUPPORT_LEVELS, Support
+from perfpass.predictors.estimate import Bounds, Columns, Estimate, Estimates, Inputs, Way
+from perfpass.predictors.learned import artefacts
+from perfpass.predictors.roofline import GEMM_RATE, GROUPS, ISSUE_S, Workload, bound
+
+if TYPE_CHECKING:
+    from perfpass.devices import Device
+
+# CUDA MPS serves at most 48 clients on a GPU since Volta (NVIDIA Multi-Process Service guide, "Limitations").
+MOST_PROCESSES = 48
+PARAMETERS = ("issue_s", "start_s", "copy_s_per_byte", "own_share", "sharpness")
+# Beyond what was measured (another GPU, precision, runtime, more processes): by hand, no data vouches for it.
+_WIDENING = 2.0
+
+
+@dataclass(frozen=True, eq=False)
+class Work:
+    """N runs in a slice: roofline seconds by operator group, launches, copied bytes and processes that share it."""
+
+    group_s: np.ndarray  # [N, G]
+    kernels: np.ndarray  # [N]
+    copied_bytes: np.ndarray  # [N]
+    processes: np.ndarray  # [N]
+
+    @classmethod
+    def stacked(cls, parts: list[Work]) -> Work:
+        """All parts as one."""
+        names = ("group_s", "kernels", "copied_bytes", "processes")
+        return cls(*(np.concatenate([getattr(p, name) for p in parts]) for name in names))
+
+    def take(self, rows: np.ndarray) -> Work:
+        """Some of the runs."""
+        return Work(self.group_s[rows], self.kernels[rows], self.copied_bytes[rows], self.processes[rows])
+
+
+def work_of(table: Any, device: Device, batch: int, precision: str, copied_bytes: float, processes: int) -> Work:
+    """One run of an operator table on a slice."""
+    roof = bound(table, device, Workload(batch, precision))
+    count = np.asarray(table.count, dtype=np.float64)
+    seconds = np.bincount(roof.group, roof.roof_s * count, len(GROUPS))
+    kernels = float(roof.launched @ count)
+    return Work(seconds[None], np.array([kernels]), np.array([float(copied_bytes)]), np.array([float(processes)]))
+
+
+@dataclass(frozen=True, eq=False)
+class MigModel:
+    """The fitted parameters: `PARAMETERS` and the factor of each operator group on its roofline."""
+
+    parameters: dict[str, float]
+    efficiency: np.ndarray  # [G]
+
+    def seconds(self, work: Work) -> np.ndarray:
+        """[N] seconds of one run of one process."""
+        p = self.parameters
+        device_s = (work.group_s * self.efficiency).sum(axis=1)
+        host_s = p["issue_s"] * work.kernels + p["start_s"] + p["copy_s_per_byte"] * work.copied_bytes
+        own, shared = host_s + p["own_share"] * device_s, work.processes * device_s
+        larger = np.maximum(own, shared)
+        q = p["sharpness"]
+        return np.asarray(larger * ((own / larger) ** q + (shared / larger) ** q) ** (1 / q))
+
+
+class MigPredictor:
+    """The shipped model with its bounds."""
+
+    def __init__(self, folder: Path | str | None = None) -> None:
+        """Reads the shipped artefact, or the one in ``folder``. Raises ArtefactError."""
+        manifest = artefacts.Artefact(folder or artefacts.shipped("mig")).manifest
+        if manifest.get("groups") != list(GROUPS) or set(manifest.get("parameters", ())) != set(PARAMETERS):
+            raise ArtefactError("the MIG artefact is not of this version; run `perfpass train`")
+        self.manifest = manifest
+        self.model = MigModel(manifest["parameters"], np.array(manifest["efficiency"], dtype=np.float64))
+
+    @staticmethod
+    @lru_cache(maxsize=1)
+    def load() -> MigPredictor:
+        """The shipped predictor, read once per process."""
+        return MigPredictor()
+
+    def check(self, way: Way, wanted: int | None) -> int:
+        """The number of processes; None stands for one.
+
+        Raises ArgumentError, DeviceError for a CPU, and UnsupportedError for a runtime whose issue time is unknown.
+        """
+        processes = 1 if wanted is None else wanted
+        if isinstance(processes, bool) or not isinstance(processes, int) or not 1 <= processes <= MOST_PROCESSES:
+            raise ArgumentError(f"processes must be a whole number from 1 to {MOST_PROCESSES}, got {processes!r}")
+        if wanted is None:
+            return processes
+        if way.device.kind != "gpu":
+            raise DeviceError(f"{way.device.name} is no GPU; MPS processes share a GPU or a MIG slice")
+        if way.runtime not in ISSUE_S or way.precision not in GEMM_RATE:
+            raise UnsupportedError(
+                f"sharing by processes is predicted for {', '.join(ISSUE_S)} in {', '.join(GEMM_RATE)}, not for "
+                f"{way.runtime} in {way.precision}"
+            )
+        return processes
+
+    def shared(
+        self, found: Estimates, columns: Columns, way: Way, wanted: int | None, corrected: bool
+    ) -> tuple[Estimates, np.ndarray, np.ndarray]:
+        """Estimates of N runs as those of one of ``wanted`` processes that share the device; see `apply`.
+
+        ``corrected``: a calibration has spoken of the device. Returns them, [N] whether the model's own time was taken,
+        and [N] the time over that of one process alone.
+        """
+        processes = self.check(way, wanted)
+        seen = self._measured(way, processes, corrected) & (found.level < SUPPORT_LEVELS.index("outside"))
+        if wanted is None and not seen.any():
+            return found, seen, np.ones(len(seen))
+        work = Work(
+            columns["group_s"], columns["kernels"], columns["input_elements"] * 4.0, np.full(len(seen), 1.0 * processes)
+        )
+        asked_s = self.model.seconds(work)
+        ratio = asked_s / self.model.seconds(replace(work, processes=np.ones(len(seen))))
+        base = found.latency_ms
+        low, high = (float(v) for v in self.manifest["bounds"])
+        own = Bounds.around(asked_s * 1e3, low, high)
+        extra = _WIDENING * max(-low, high) if processes > 1 else 0.0
+        scaled = Bounds.around(
+            base.median * ratio,
+            -np.hypot(np.log(base.median / base.low), extra),
+            np.hypot(np.log(base.high / base.median), extra),
+        )
+        latency = own.or_else(base if wanted is None else scaled, seen)
+        level = np.where(seen, np.int8(SUPPORT_LEVELS.index("near")), found.level)
+        return replace(found, latency_ms=latency, level=level), seen, ratio
+
+    def apply(self, estimate: Estimate, inputs: Inputs, wanted: int | None) -> Estimate:
+        """``estimate`` as that of one of ``wanted`` processes that share the device (None: one, if it is a slice).
+
+        In the conditions that were measured (slices of an A100 80 GB, fp32 in eager PyTorch, networks in range) the
+        time is the model's, with the copy of the input; elsewhere the estimate, which a calibration may have corrected,
+        is multiplied by what sharing adds, and the interval is wider. Raises what `check` does.
+        """
+        way, device = Way.of(inputs), inputs.device
+        corrected = "calibration" in estimate.provenance
+        found, measured, ratios = self.shared(estimate.arrays(), estimate.columns, way, wanted, corrected)
+        seen, processes = bool(measured[0]), 1 if wanted is None else wanted
+        if wanted is None and not seen:
+            return estimate
+        if seen:
+            share = f"one of {processes} processes" if processes > 1 else "one process"
+            reason = f"time of {share} in a slice, input copied, learned on slices of {device.name.split(' MIG ')[0]}"
+        else:
+            reason = (
+                f"{processes} processes share the device: {ratios[0]:.2f} times the time of one (not measured here)"
+            )
+        latency = found.latency_ms.interval(0, "ms")
+        return replace(
+            estimate,
+            latency_ms=latency,
+            row_ms=estimate.row_ms * (latency.median / estimate.latency_ms.median),
+            support=Support(SUPPORT_LEVELS[found.level[0]], (*estimate.support.reasons, reason)),
+            provenance={
+                **estimate.provenance,
+                "sharing": {"predictor": "mig", "processes": processes, "corpus": self.manifest["corpus"]["name"]},
+            },
+        )
+
+    def _measured(self, way: Way, processes: int, corrected: bool) -> bool:
+        """Whether the model was fitted in these conditions, and nothing measured speaks of the device itself."""
+        corpus = self.manifest["corpus"]
+        return (
+            way.device.parent in corpus["devices"]
+            and (way.precision, way.runtime, way.layout) == ("fp32", "torch", "nchw")
+            and processes <= corpus["most_processes"]
+            and not corrected
+        )

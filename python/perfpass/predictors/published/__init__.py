@@ -1,0 +1,1 @@
+"""Predictors of the literature behind the interface of ours."""

@@ -1,0 +1,186 @@
+"""The physical base of serving predictions: times per output token and to the first token from exact counts.
+
+Every component of a decode step and of a prefill takes the longer of its computing and its memory traffic, at fitted
+shares of the device's peaks; messages take NVLink's or the network's bandwidth and a fixed time each; every layer has a
+fixed cost, and so has every step. What the whole deployment does follows from those by the arithmetic of
+a closed loop (`times`). The constants of `CONSTANTS` are fitted on measurements; nothing else is.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from perfpass.devices import Device
+from perfpass.llm.architecture import LanguageModel
+from perfpass.llm.costs import UNITS, Parallelism, Quantization, Step, step_costs
+from perfpass.llm.memory import likely_sequences
+from perfpass.llm.serving import RUNTIMES, Serving
+
+# Components by what limits them; each has its own efficiency.
+KINDS = ("projections", "attention", "recurrence", "dense_mlp", "experts", "shared_experts", "logits", "elementwise")
+# One direction of the network card of each GPU, byte/s: ConnectX-7 at 400 Gb/s (NVIDIA DGX H100, DGX B200 datasheets).
+NETWORK_BYTES_S = 50e9
+# GPUs that NVLink joins: 8 on an HGX board, 72 in a rack of GB200 NVL72.
+NVLINK_GPUS, NVLINK_GPUS_RACK = 8, 72
+# Columns of one phase: computing and memory seconds per kind at peak, message seconds at peak, messages, layers.
+PHASE = 2 * len(KINDS) + 3
+_FLOPS, _BYTES = slice(0, len(KINDS)), slice(len(KINDS), 2 * len(KINDS))
+_WIRE, _MESSAGES, _LAYERS = PHASE - 3, PHASE - 2, PHASE - 1
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Of N workloads: ``decode`` and ``prefill`` [N, PHASE] at peak rates, of one step of a decode replica and of one
+    prompt on a prefill replica; ``requests`` [N] in flight on one decode replica, ``prompts`` [N] on one prefill
+    replica; ``prefill_ranks`` [N] prompts that a replica prefills at once; ``steps`` [N] output tokens per request;
+    ``split`` [N] whether prefill has its own replicas; ``waiting`` [N] requests that find no room in
+    the cache, over those that do; ``runtime`` [N] indexes RUNTIMES.
+    """
+
+    decode: np.ndarray
+    prefill: np.ndarray
+    requests: np.ndarray
+    prompts: np.ndarray
+    prefill_ranks: np.ndarray
+    steps: np.ndarray
+    split: np.ndarray
+    waiting: np.ndarray
+    runtime: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.requests)
+
+    def take(self, rows: np.ndarray) -> Terms:
+        """The terms of some rows."""
+        return Terms(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
+
+    @classmethod
+    def joined(cls, parts: list[Terms]) -> Terms:
+        """All parts in a row."""
+        return cls(*(np.concatenate([getattr(p, name) for p in parts]) for name in cls.__dataclass_fields__))
+
+
+# What each constant is, where its fit starts and what pulls it back (`PRIOR_WEIGHT`): shares of a peak that well-tuned
+# kernels reach, and times of an order that profiles of serving stacks show. Times in seconds.
+SHARED: dict[str, float] = {
+    "compute_decode": 0.5,  # share of the peak FLOP/s
+    "compute_prefill": 0.6,
+    "memory_dense": 0.7,  # share of the bandwidth: weights of dense products
+    "memory_experts": 0.5,  # weights of experts
+    "memory_cache": 0.6,  # keys, values and states
+    "wire": 0.5,  # share of the link bandwidth
+    "message_s": 10e-6,  # each message of a step
+    "layer_prefill_s": 40e-6,  # each layer of a prefill
+}
+BY_RUNTIME: dict[str, float] = {
+    "layer_s": 30e-6,  # each layer of a decode step
+    "step_s": 1e-3,  # each decode step
+    "request_s": 50e-3,  # each request, before its prefill starts
+    "interference": 1.0,  # share of the prefill work that decoding waits for
+    "bunching": 0.15,  # share of the other requests in flight whose prefill a new one waits for
+    "step_wait": 2.0,  # decode steps that a new request waits for
+    "handover_s": 50e-3,  # disaggregated: from the prefill worker to the decode worker, once per request
+}
+CONSTANTS: tuple[str, ...] = (*SHARED, *(f"{name}.{runtime}" for name in BY_RUNTIME for runtime in RUNTIMES))
+_SHARES = ("compute_decode", "compute_prefill", "memory_dense", "memory_experts", "memory_cache", "wire")
+_SHARPNESS = 4.0
+# Waiting for the cache grows TTFT to at most this many full rounds of the requests in flight.
+_MOST_WAITING = 8.0
+
+
+def prior() -> np.ndarray:
+    """[len(CONSTANTS)] the starting values, free of bounds."""
+    values = [*SHARED.values(), *(v for v in BY_RUNTIME.values() for _ in RUNTIMES)]
+    return np.array(
+        [np.log(v / (1 - v)) if n in _SHARES else np.log(v) for n, v in zip(CONSTANTS, values, strict=True)]
+    )
+
+
+def bounded(values: np.ndarray) -> dict[str, float]:
+    """Constants from a free vector: shares by a logistic, the others by an exponential."""
+    free = zip(CONSTANTS, np.asarray(values, float).tolist(), strict=True)
+    return {n: 1 / (1 + math.exp(-v)) if n in _SHARES else math.exp(min(v, 20.0)) for n, v in free}
+
+
+def phase_terms(model: LanguageModel, device: Device, split: Parallelism, q: Quantization, step: Step) -> np.ndarray:
+    """[PHASE] of one step of a replica on a device, at peak rates."""
+    costs = step_costs(model, split, q, step)
+    out = np.zeros(PHASE)
+    for i, kind in enumerate(KINDS):
+        work = costs.parts[kind]
+        out[i] = float(work.flops) / _peak(device, work.precision)
+        out[len(KINDS) + i] = float(work.memory_bytes) / device.memory_bandwidth_bytes_s
+    reach = NVLINK_GPUS_RACK if device.id.startswith("gb200") else NVLINK_GPUS
+    inside = device.nvlink_bandwidth_bytes_s / 2 or device.pcie_bandwidth_bytes_s
+    link = inside if split.gpus <= reach else min(inside, NETWORK_BYTES_S)
+    messages = costs.parts["collectives"]
+    out[_WIRE] = float(messages.message_bytes) / link
+    out[_MESSAGES] = messages.messages
+    out[_LAYERS] = model.layer_count
+    return out
+
+
+def _peak(device: Device, precision: str) -> float:
+    for unit in UNITS[precision]:
+        if unit in device.peak_flops:
+            return device.peak_flops[unit]
+    return max(device.peak_flops.values())
+
+
+def terms(model: LanguageModel, device: Device, serving: Serving) -> Terms:
+    """The terms of one workload, as arrays of one row."""
+    split, q = serving.parallelism, serving.quantization
+    wanted = max(1.0, serving.concurrency / serving.workers)
+    # Without room for even one the memory plan says so; the times are then those of a device with more memory.
+    fit = likely_sequences(model, device, serving) * split.attention_data
+    requests = min(wanted, fit) if fit >= 1 else wanted
+    per_rank = max(1.0, requests / split.attention_data)
+    context = serving.input_length + serving.output_length / 2
+    decode = phase_terms(model, device, split, q, Step.of_decode(per_rank, context))
+    own = serving.mode == "disagg" and serving.prefill is not None
+    prefill_split = serving.prefill if own and serving.prefill else split
+    prompts = max(1.0, serving.concurrency / serving.prefill_workers) if own else requests
+    prefill = phase_terms(model, device, prefill_split, q, Step.of_prefill(1.0, serving.input_length))
+    return Terms(
+        decode=decode[None],
+        prefill=prefill[None],
+        requests=np.array([requests]),
+        prompts=np.array([prompts]),
+        prefill_ranks=np.array([float(prefill_split.attention_data)]),
+        steps=np.array([float(serving.output_length)]),
+        split=np.array([own]),
+        waiting=np.array([min(wanted / requests - 1, _MOST_WAITING)]),
+        runtime=np.array([RUNTIMES.index(serving.runtime)]),
+    )
+
+
+def _phase_seconds(rows: np.ndarray, c: dict[str, float], phase: str, layer_s: np.ndarray | float) -> np.ndarray:
+    memory = np.full(len(KINDS), c["memory_dense"])
+    memory[KINDS.index("experts")] = c["memory_experts"]
+    memory[[KINDS.index("attention"), KINDS.index("recurrence")]] = c["memory_cache"]
+    flops = rows[:, _FLOPS] / c[f"compute_{phase}"]
+    traffic = rows[:, _BYTES] / memory
+    longer = (flops**_SHARPNESS + traffic**_SHARPNESS) ** (1 / _SHARPNESS)
+    wire = rows[:, _WIRE] / c["wire"] + rows[:, _MESSAGES] * c["message_s"]
+    return longer.sum(axis=1) + wire + rows[:, _LAYERS] * layer_s
+
+
+def times(t: Terms, c: dict[str, float]) -> dict[str, np.ndarray]:
+    """Seconds [N] each: ``tpot``, ``ttft``, and their parts: ``step`` (decoding alone), ``prompt`` (one prefill) and
+    ``queue`` (for room in the cache).
+
+    Aggregated: in a closed loop each request's prefill stalls the decoding of the others once, so every output token
+    waits for requests / output length of them. A new request waits for running steps and for prefills ahead of its own.
+    """
+    own = {name: np.array([c[f"{name}.{r}"] for r in RUNTIMES])[t.runtime] for name in BY_RUNTIME}
+    step = _phase_seconds(t.decode, c, "decode", own["layer_s"]) + own["step_s"]
+    prompt = _phase_seconds(t.prefill, c, "prefill", c["layer_prefill_s"])
+    stalls = np.where(t.split, 0.0, own["interference"] * t.requests / t.prefill_ranks * prompt / t.steps)
+    tpot = step + stalls
+    ahead = own["bunching"] * (t.prompts / t.prefill_ranks - 1).clip(0)
+    queue = t.waiting * t.steps * tpot
+    start = own["request_s"] + np.where(t.split, own["handover_s"], own["step_wait"] * step)
+    return {"tpot": tpot, "ttft": start + prompt * (1 + ahead) + queue, "step": step, "prompt": prompt, "queue": queue}

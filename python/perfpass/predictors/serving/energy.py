@@ -1,0 +1,106 @@
+"""Energy, power, offline throughput and cost of a serving prediction, from the predictors learned on other records."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from perfpass.devices import Device
+from perfpass.errors import ArgumentError
+from perfpass.llm.architecture import LanguageModel
+from perfpass.llm.costs import ELEMENT_BYTES
+from perfpass.prediction import Interval, Support, SupportLevel
+from perfpass.predictors.energy.features import Served
+from perfpass.predictors.energy.predictor import EnergyPredictor, Measured
+from perfpass.predictors.generation.predictor import RUNTIMES, GenerationPredictor, batch_of
+from perfpass.predictors.serving.prediction import LlmPrediction
+
+_16_BITS = 2.0
+# Bounds of what was never measured: at least this factor on either side, and twice the logarithmic width. By hand.
+_LEAST_FACTOR = 1.6
+
+
+def with_energy(found: LlmPrediction, model: LanguageModel, device: Device) -> LlmPrediction:
+    """``found`` with joules per output token of all GPUs, mean watts of one, and offline tokens per second.
+
+    Energy is that at the predicted rate of tokens: joules for bytes and FLOPs, watts while the GPUs are held. It was
+    measured on vLLM of 2024 in 16 bits, aggregated; anything else widens the interval and is said. Power is energy
+    times rate, between the device's idle and its limit. Offline throughput is left out for runtimes and splits
+    without records.
+    """
+    energy = energy_per_token(found, model, device)
+    watts = [v * found.output_tokens_per_s.median / found.serving.gpus for v in _bounds(energy.value)]
+    low, median, high = (min(max(w, device.idle_power_w), device.power_limit_w) for w in watts)
+    reasons = tuple(r for r in energy.support.reasons if r not in found.support.reasons)
+    return replace(
+        found,
+        energy_per_token_j=energy.value,
+        power_w=Interval(median, low, high, "W", energy.value.coverage),
+        offline_tokens_per_s=_offline(found, model, device),
+        support=Support(found.support.level, (*found.support.reasons, *reasons)),
+        provenance={**found.provenance, "energy": {"kind": energy.kind, "support": energy.support.to_dict()}},
+    )
+
+
+def _bounds(interval: Interval) -> tuple[float, float, float]:
+    return interval.low, interval.median, interval.high
+
+
+def energy_per_token(found: LlmPrediction, model: LanguageModel, device: Device) -> Measured:
+    """Joules per output token of the whole deployment, prompts included, at the predicted rate."""
+    serving = found.serving
+    size = ELEMENT_BYTES[serving.quantization.moe if model.is_mixture else serving.quantization.gemm]
+    served = Served(
+        model,
+        device,
+        serving.gpus,
+        max(serving.concurrency / serving.workers, 1.0),
+        serving.input_length,
+        serving.output_length,
+        weight_bytes=size,
+    )
+    rate = found.output_tokens_per_s
+    predictor = EnergyPredictor.load()
+    energy = predictor.serving_at_rate(served, rate.median)
+    beyond = []
+    if size != _16_BITS:
+        beyond.append("energy was measured with 16-bit weights only")
+    if serving.mode != "agg":
+        beyond.append("energy was measured on aggregated servers only; prefill workers count as the others")
+    if serving.runtime != "vllm":
+        beyond.append(f"energy was measured on vLLM only, not {serving.runtime}")
+    # The rate's own bounds move the energy too; errors of the two are taken as independent, so squares add.
+    value = energy.value
+    slow = predictor.serving_at_rate(served, rate.low).value.median
+    fast = predictor.serving_at_rate(served, rate.high).value.median
+    low = np.hypot(np.log(value.median / value.low), np.log(max(value.median / min(fast, value.median), 1.0)))
+    high = np.hypot(np.log(value.high / value.median), np.log(max(slow, value.median) / value.median))
+    if beyond:
+        low, high = (max(2 * float(w), float(np.log(_LEAST_FACTOR))) for w in (low, high))
+    wider = Interval(
+        value.median, value.median * float(np.exp(-low)), value.median * float(np.exp(high)), value.unit, value.coverage
+    )
+    level: SupportLevel = "outside" if beyond else energy.support.level
+    return Measured(wider, Support(level, (*energy.support.reasons, *beyond)), energy.kind)
+
+
+def _offline(found: LlmPrediction, model: LanguageModel, device: Device) -> Interval | None:
+    serving = found.serving
+    if serving.runtime not in RUNTIMES or serving.mode != "agg":
+        return None
+    try:
+        batch = batch_of(
+            model,
+            device,
+            runtime=serving.runtime,
+            devices=serving.parallelism.gpus,
+            batch=max(round(serving.concurrency / serving.workers), 1),
+            input_tokens=serving.input_length,
+            output_tokens=serving.output_length,
+            precision=serving.quantization.gemm,
+        )
+        one = GenerationPredictor.load().predict(batch).tokens_per_s
+    except ArgumentError:  # it does not fit, which `found.memory` says
+        return None
+    return one.scaled(serving.workers, one.unit)

@@ -1,0 +1,219 @@
+"""What the trees of the serving predictor see: ratios and shapes of the base, and how measured neighbours came out.
+
+Two sets of columns. The *portable* one has nothing that names a model or a device; what it holds of them are ratios to
+the roofline. The *known* one adds what identifies both, and the residuals of the nearest measured workloads.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from perfpass.devices import Device
+from perfpass.llm.architecture import LanguageModel
+from perfpass.llm.costs import ELEMENT_BYTES
+from perfpass.llm.serving import RUNTIMES, Serving
+from perfpass.predictors.serving.base import KINDS, Terms, terms, times
+
+# Weights of the distance between two workloads, set by hand on the rows set aside: what differs in kind counts as some
+# doublings of the load.
+_TEXTS = {"runtime": 3.0, "version": 0.5, "quantization": 1.0, "family": 1.5, "device": 1.0}
+_NUMBERS = {
+    "split": 3.0,
+    "log_input": 1 / 1.5,
+    "log_output": 0.5,
+    "log_concurrency": 1.0,
+    "log_gpus": 1.0,
+    "log_data": 1 / 1.5,
+    "log_expert": 0.5,
+    "log_workers": 1.0,
+    "log_prefill_tensor": 1.0,
+    "log_prefill_workers": 1.0,
+}
+# Widths of the two averages over neighbours, in units of the distance.
+_BANDWIDTHS = (0.35, 1.2)
+_FARTHEST = 20.0
+
+
+@dataclass(frozen=True)
+class Workloads:
+    """N workloads: the terms of their base, ``texts`` and ``numbers`` (columns [N]) of them. Unknown: NaN."""
+
+    terms: Terms
+    texts: dict[str, np.ndarray]
+    numbers: dict[str, np.ndarray]
+
+    def __len__(self) -> int:
+        return len(self.terms)
+
+    def take(self, rows: np.ndarray) -> Workloads:
+        """Some of the rows."""
+        texts = {name: column[rows] for name, column in self.texts.items()}
+        return Workloads(self.terms.take(rows), texts, {name: column[rows] for name, column in self.numbers.items()})
+
+    @classmethod
+    def joined(cls, parts: list[Workloads]) -> Workloads:
+        """All parts in a row."""
+        texts = {name: np.concatenate([p.texts[name] for p in parts]) for name in parts[0].texts}
+        numbers = {name: np.concatenate([p.numbers[name] for p in parts]) for name in parts[0].numbers}
+        return cls(Terms.joined([p.terms for p in parts]), texts, numbers)
+
+
+def describe(
+    model: LanguageModel, family: str, device: Device, serving: Serving, *, assumed: Serving | None = None
+) -> Workloads:
+    """One workload. ``family``: the measured architecture that the model has, or its own name.
+
+    ``assumed``: the layout that the base takes where ``serving`` does not tell its workers, which then no feature sees.
+    """
+    workers_known, stated, serving = assumed is None, serving, assumed or serving
+    split = serving.parallelism
+    own = serving.mode == "disagg" and serving.prefill is not None
+    prefill = serving.prefill if own and serving.prefill else split
+    workers = float(serving.workers) if own and workers_known else np.nan
+    prefill_workers = float(serving.prefill_workers) if own and workers_known else np.nan
+    numbers = {
+        "split": float(own),
+        "log_input": np.log2(serving.input_length),
+        "log_output": np.log2(serving.output_length),
+        "log_concurrency": np.log2(max(serving.concurrency, 1.0)),
+        "log_gpus": np.log2(split.gpus),
+        "log_data": np.log2(split.attention_data),
+        "log_expert": np.log2(split.expert),
+        "log_workers": np.log2(workers) if workers > 0 else -1.0,
+        "log_prefill_tensor": np.log2(prefill.tensor) if own else 0.0,
+        "log_prefill_workers": np.log2(prefill_workers) if prefill_workers > 0 else -1.0,
+        "tensor": float(split.tensor),
+        "stated_tensor": float(stated.parallelism.tensor),
+        "stated_data": float(stated.parallelism.attention_data),
+        "stated_expert": float(stated.parallelism.expert),
+        "prefill_expert": float(stated.prefill.expert) if stated.prefill else np.nan,
+        "prefill_data": float(prefill.attention_data) if own else np.nan,
+        "workers": workers,
+        "prefill_workers": prefill_workers,
+        "deployment_gpus": float(serving.gpus) if workers_known or not own else np.nan,
+        "gemm_bytes": ELEMENT_BYTES[serving.quantization.gemm],
+        "moe_bytes": ELEMENT_BYTES[serving.quantization.moe] if model.is_mixture else 0.0,
+        "mixture": float(model.is_mixture),
+        "version": version_number(serving.runtime_version),
+        "build": build_number(serving.runtime_version),
+        "active": model.active_parameters / 1e9,
+        "total": model.parameters / 1e9,
+        "layers": float(model.layer_count),
+        "device_rank": device.memory_bandwidth_bytes_s / 1e12 + device.memory_bytes / 1e12,
+    }
+    texts = {
+        "runtime": serving.runtime,
+        "version": serving.runtime_version,
+        "quantization": serving.quantization.gemm + "/" + serving.quantization.moe,
+        "family": family,
+        "device": device.id,
+    }
+    return Workloads(
+        terms(model, device, serving),
+        {name: np.array([value], dtype=object) for name, value in texts.items()},
+        {name: np.array([value], dtype=np.float64) for name, value in numbers.items()},
+    )
+
+
+def version_number(version: str) -> float:
+    """Rising with the version within a stack; NaN for a development build without one."""
+    found = re.match(r"(\d+)\.(\d+)\.(\d+)", version)
+    return float(found[1]) * 1e4 + float(found[2]) * 1e2 + float(found[3]) if found else np.nan
+
+
+def build_number(version: str) -> float:
+    """The number of a release candidate or post-release; NaN without."""
+    found = re.search(r"(?:rc|post)(\d+)(?!.*(?:rc|post)\d)", version)
+    return float(found[1]) if found else np.nan
+
+
+def portable(w: Workloads, constants: dict[str, float]) -> np.ndarray:
+    """[N, F] features that name neither model nor device."""
+    t, seconds = w.terms, times(w.terms, constants)
+    flops, traffic = t.decode[:, : len(KINDS)], t.decode[:, len(KINDS) : 2 * len(KINDS)]
+    longer = np.maximum(flops, traffic)
+    total = longer.sum(axis=1)
+    columns = [1 - seconds["step"] / seconds["tpot"], seconds["prompt"] / seconds["ttft"]]
+    for kind in ("attention", "experts", "projections", "dense_mlp"):
+        columns.append(longer[:, KINDS.index(kind)] / total)
+    columns += [np.log(flops.sum(axis=1) / traffic.sum(axis=1)), t.decode[:, -3] / total]
+    columns += [np.log(t.decode[:, -1] * 1e-5 / total), np.log(t.requests) - w.numbers["log_data"] * np.log(2)]
+    names = ("log_input", "log_output", "log_concurrency", "log_expert", "log_data", "split", "gemm_bytes", "mixture")
+    columns += [w.numbers[name] for name in names]
+    columns += [(w.texts["runtime"] == runtime).astype(float) for runtime in RUNTIMES]
+    return np.stack(columns, axis=1).astype(np.float32)
+
+
+def known(w: Workloads, constants: dict[str, float]) -> np.ndarray:
+    """[N, F] features with all that identifies a workload, but for its neighbours."""
+    seconds = times(w.terms, constants)
+    columns = [np.log(seconds[name]) for name in ("tpot", "ttft", "prompt")]
+    columns += [np.log(w.terms.requests), w.terms.waiting, w.terms.decode[:, -2]]
+    names = (
+        *("log_gpus", "tensor", "log_prefill_tensor", "prefill_data", "workers", "prefill_workers", "deployment_gpus"),
+        *("stated_tensor", "stated_data", "stated_expert", "prefill_expert"),
+        *("moe_bytes", "version", "build", "active", "total", "layers", "device_rank"),
+    )
+    columns += [w.numbers[name] for name in names]
+    return np.hstack([portable(w, constants), np.stack(columns, axis=1).astype(np.float32)])
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """Measured workloads: ``place`` [M, C] coordinates, ``labels`` [M, K] texts, ``weight`` [M] and residuals [M].
+
+    ``residual``: log(measured / base).
+    """
+
+    place: np.ndarray
+    labels: np.ndarray
+    weight: np.ndarray
+    residual: np.ndarray
+
+    @classmethod
+    def of(cls, w: Workloads, weight: np.ndarray, residual: np.ndarray) -> Neighbours:
+        """The neighbours that a table of workloads is to others."""
+        return cls(*position(w), weight, residual)
+
+    def features(self, w: Workloads, apart: np.ndarray | None = None) -> np.ndarray:
+        """[N, 9] of workloads: two averages of residuals, the three nearest, distances, extremes.
+
+        ``apart`` [N, M]: pairs that must not know of each other.
+        """
+        place, labels = position(w)
+        labels, others = _codes(labels, self.labels)
+        distance = np.zeros((len(place), len(self.place)), dtype=np.float32)
+        for c in range(place.shape[1]):
+            distance += np.abs(place[:, c, None] - self.place[None, :, c])
+        for k, cost in enumerate(_TEXTS.values()):
+            distance += np.float32(cost) * (labels[:, k, None] != others[None, :, k])
+        if apart is not None:
+            distance[apart] = np.inf
+        nearest = distance.min(axis=1, keepdims=True)
+        out = []
+        for width in _BANDWIDTHS:
+            kernel = np.exp(-(distance - nearest) / width) * self.weight
+            out.append(kernel @ self.residual / kernel.sum(axis=1))
+        order = np.argpartition(distance, 2, axis=1)[:, :3]
+        far = np.take_along_axis(distance, order, axis=1)
+        inner = np.argsort(far, axis=1, kind="stable")
+        found = self.residual[np.take_along_axis(order, inner, axis=1)]
+        far = np.take_along_axis(far, inner, axis=1).clip(max=_FARTHEST)
+        out += [found[:, 0], found[:, 1], found[:, 2], far[:, 0], far[:, 2], found.min(axis=1), found.max(axis=1)]
+        return np.stack(out, axis=1).astype(np.float32)
+
+
+def _codes(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Texts [N, K] and [M, K] as numbers that are equal where the texts are."""
+    words = {text: i for i, text in enumerate(dict.fromkeys([*a.ravel().tolist(), *b.ravel().tolist()]))}
+    first, second = (np.array([words[t] for t in x.ravel().tolist()], np.int32).reshape(x.shape) for x in (a, b))
+    return first, second
+
+
+def position(w: Workloads) -> tuple[np.ndarray, np.ndarray]:
+    """Coordinates [N, C] and labels [N, K] of workloads, for distances."""
+    place = np.stack([w.numbers[name] * weight for name, weight in _NUMBERS.items()], axis=1)
+    return place.astype(np.float32), np.stack([w.texts[name] for name in _TEXTS], axis=1)

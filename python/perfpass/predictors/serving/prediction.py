@@ -1,0 +1,103 @@
+"""What a prediction of language-model serving is: metrics with intervals, the memory it needs, and its support."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from perfpass.llm.serving import MemoryFit, Serving
+from perfpass.prediction import Interval, Support, interval_row
+
+SCHEMA_VERSION = 1
+_ROWS = (
+    ("time to first token", "ttft_ms"),
+    ("time per output token", "tpot_ms"),
+    ("whole request", "request_ms"),
+    ("output, all GPUs", "output_tokens_per_s"),
+    ("output per GPU", "output_tokens_per_s_per_gpu"),
+    ("offline, all tokens", "offline_tokens_per_s"),
+    ("energy per token", "energy_per_token_j"),
+    ("power per GPU", "power_w"),
+)
+_GB = 1e9
+
+
+@dataclass(frozen=True)
+class LlmPrediction:
+    """What serving a model costs. ``print(prediction)`` gives a table, ``to_dict()`` strict JSON.
+
+    ``ttft_ms``: arrival of a request to its first token, queueing included; ``tpot_ms``: mean time per output token
+    after the first; ``request_ms``: a whole request; ``output_tokens_per_s`` over the whole deployment and
+    ``output_tokens_per_s_per_gpu``; ``energy_per_token_j`` and ``power_w`` (one GPU's mean board power) where they
+    are predicted, else None; ``offline_tokens_per_s``: one batch of equal requests, input and output tokens counted.
+    """
+
+    ttft_ms: Interval
+    tpot_ms: Interval
+    request_ms: Interval
+    output_tokens_per_s: Interval
+    output_tokens_per_s_per_gpu: Interval
+    memory: MemoryFit
+    support: Support
+    model: dict[str, Any] = field(hash=False)
+    device: dict[str, Any] = field(hash=False)
+    serving: Serving = field(hash=False)
+    breakdown: dict[str, Any] = field(hash=False)
+    provenance: dict[str, Any] = field(hash=False)
+    energy_per_token_j: Interval | None = None
+    power_w: Interval | None = None
+    offline_tokens_per_s: Interval | None = None
+
+    INTERVALS = (
+        "ttft_ms",
+        "tpot_ms",
+        "request_ms",
+        "output_tokens_per_s",
+        "output_tokens_per_s_per_gpu",
+        "energy_per_token_j",
+        "power_w",
+        "offline_tokens_per_s",
+    )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The prediction as strict JSON (no NaN, no infinity), with its ``schema_version``."""
+        metrics = {name: getattr(self, name) for name in self.INTERVALS}
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "model": self.model,
+            "device": self.device,
+            "serving": self.serving.to_dict(),
+            **{name: value.to_dict() if value else None for name, value in metrics.items()},
+            "memory": self.memory.to_dict(),
+            "support": self.support.to_dict(),
+            "breakdown": self.breakdown,
+            "provenance": self.provenance,
+        }
+
+    def __str__(self) -> str:
+        return serving_table(self)
+
+
+def serving_table(found: LlmPrediction) -> str:
+    """Text of a prediction: metrics with bounds, memory per GPU, support with reasons."""
+    s, m = found.serving, found.memory
+    title = (
+        f"{found.model['name']} on {s.gpus} x {found.device['name']}, {s.runtime} {s.runtime_version}".rstrip()
+        + f", {s.quantization.gemm}, {s.input_length} -> {s.output_length} tokens, {s.concurrency:g} in flight"
+        + (", disaggregated" if s.mode == "disagg" else "")
+    )
+    lines = [title]
+    lines += [interval_row(label, getattr(found, name)) for label, name in _ROWS if getattr(found, name) is not None]
+    parts = (
+        ("weights", m.weights_bytes),
+        ("cache", m.cache_bytes),
+        ("activations", m.activation_bytes),
+        ("runtime", m.runtime_bytes),
+    )
+    sizes = " + ".join(f"{label} {size / _GB:.1f}" for label, size in parts)
+    lines.append(
+        f"  {'memory per GPU':<22} {m.total_bytes / _GB:>10.1f} GB         {sizes}; usable {m.usable_bytes / _GB:.1f}"
+    )
+    lines.append(f"  {'requests that fit':<22} {m.most_requests:>10,}{'' if m.fits else '            ' + m.reason}")
+    lines.append(f"  support: {found.support.level}" + "".join(f"\n    - {reason}" for reason in found.support.reasons))
+    return "\n".join(lines)

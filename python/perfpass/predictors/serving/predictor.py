@@ -1,0 +1,291 @@
+"""The serving predictor: times of language-model serving from counts, a physical base, trees and measured neighbours.
+
+What is learned and how: docs/prediction-serving.md. Scoring needs NumPy and the compiled core.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from perfpass.devices import Device
+from perfpass.devices import device as find_device
+from perfpass.errors import ArgumentError, ArtefactError
+from perfpass.llm.architecture import LanguageModel
+from perfpass.llm.configuration import language_model
+from perfpass.llm.costs import ELEMENT_BYTES, Parallelism, Quantization
+from perfpass.llm.memory import served
+from perfpass.llm.serving import Serving
+from perfpass.prediction import COVERAGE, Interval, Support
+from perfpass.predictors.learned import artefacts
+from perfpass.predictors.serving.base import CONSTANTS, times
+from perfpass.predictors.serving.features import Neighbours, Workloads, describe, known, portable
+from perfpass.predictors.serving.prediction import LlmPrediction
+
+TARGETS = ("tpot", "ttft")
+# What is known of a workload: model and device measured together; both, but not together; only the one or the other;
+# neither. The held-out errors of each make its bounds.
+EVIDENCE = ("measured", "apart", "model unseen", "device unseen", "both unseen")
+# What answers for each of EVIDENCE: trees of one kind, or the base alone. Chosen on the rows set aside, where portable
+# trees made TPOT worse than the base is, and known ones the TTFT of pairs that were not measured together.
+_UNSEEN = {"tpot": "base", "ttft": "portable"}
+METHOD: dict[str, dict[str, str]] = {
+    "measured": {"tpot": "known", "ttft": "known"},
+    "apart": {"tpot": "known", "ttft": "portable"},
+    **dict.fromkeys(("model unseen", "device unseen", "both unseen"), _UNSEEN),
+}
+TREES_OF = {"tpot": ("known",), "ttft": ("known", "portable")}
+# Beyond the measured ranges no held-out error speaks for the bounds: log bounds grow so much. By hand.
+BEYOND = 1.5
+# Precisions that a name of the command line stands for.
+PRECISIONS: dict[str, tuple[str, str]] = {
+    "bf16": ("bf16", "bf16"),
+    "fp16": ("fp16", "fp16"),
+    "fp8": ("fp8", "fp8"),
+    "fp8_block": ("fp8_block", "fp8_block"),
+    "nvfp4": ("nvfp4", "nvfp4"),
+    "fp4": ("nvfp4", "nvfp4"),
+    "mxfp4": ("bf16", "mxfp4"),
+    "int4": ("int4_wo", "int4_wo"),
+    "int8": ("int8", "int8"),
+}
+
+
+def predict_llm(
+    model: str | os.PathLike[str] | Mapping[str, Any] | LanguageModel,
+    device: str | Device,
+    *,
+    input_length: int,
+    output_length: int,
+    concurrency: float,
+    runtime: str = "vllm",
+    runtime_version: str = "",
+    precision: str | Quantization | None = None,
+    kv_precision: str | None = None,
+    tp: int = 1,
+    pp: int = 1,
+    dp: int = 1,
+    ep: int = 1,
+    workers: int = 1,
+    prefill: Parallelism | None = None,
+    prefill_workers: int = 0,
+) -> LlmPrediction:
+    """What serving a language model costs: times, throughput, energy and power with intervals, memory, support.
+
+    ``model``: a config.json, its folder or content, a known name (perfpass/llm/names.toml), or a LanguageModel.
+    ``device``: a GPU of the catalogue. ``input_length``, ``output_length``: mean tokens of a request; ``concurrency``:
+    requests in flight over the whole deployment. ``runtime``: vllm, trtllm or sglang. ``precision``: one of PRECISIONS,
+    a Quantization, or None for what the checkpoint stores. ``tp``, ``pp``, ``dp``, ``ep``: tensor, pipeline,
+    attention-data and expert parallelism of one replica, ``workers`` replicas. ``prefill`` with ``prefill_workers``:
+    disaggregated, with prefill on replicas of their own.
+
+    Raises ArgumentError, DeviceError, and what reading a configuration raises (FileError, FormatError,
+    UnsupportedError).
+    """
+    read = model if isinstance(model, LanguageModel) else language_model(model)
+    target = find_device(device) if not isinstance(device, Device) else device
+    serving = Serving(
+        input_length=input_length,
+        output_length=output_length,
+        concurrency=concurrency,
+        runtime=runtime,
+        runtime_version=runtime_version,
+        mode="disagg" if prefill is not None or prefill_workers else "agg",
+        parallelism=Parallelism.of(tp, pp, dp, ep),
+        workers=workers,
+        prefill=prefill,
+        prefill_workers=prefill_workers,
+        quantization=quantization(read, precision, kv_precision),
+    )
+    for split in (serving.parallelism, serving.prefill):
+        _check_heads(read, split)
+    # Imported here: it brings two more artefacts.
+    from perfpass.predictors.serving.energy import with_energy
+
+    return with_energy(ServingPredictor.load().predict(read, target, serving), read, target)
+
+
+def _check_heads(model: LanguageModel, split: Parallelism | None) -> None:
+    """Serving stacks split whole attention heads. Raises ArgumentError."""
+    for _, layer in model.layers:
+        if split and layer.attention and layer.attention.heads % split.tensor:
+            heads = layer.attention.heads
+            fits = ", ".join(str(n) for n in range(1, heads + 1) if heads % n == 0)
+            raise ArgumentError(
+                f"{heads} attention heads do not divide into {split.tensor} tensor ranks; choose {fits}"
+            )
+
+
+def quantization(model: LanguageModel, precision: str | Quantization | None, kv: str | None) -> Quantization:
+    """The precisions of matrices, experts and cache. Raises ArgumentError for a name that is none.
+
+    Without ``kv`` the cache is at 8 bits where the dense matrices are at 8 or less, else at 16: the defaults behind the
+    measured runs.
+    """
+    if isinstance(precision, Quantization):
+        return replace(precision, kv_cache=kv) if kv else precision
+    if precision is None:
+        gemm, moe = model.stored_as, model.experts_stored_as
+    elif precision in PRECISIONS:
+        gemm, moe = PRECISIONS[precision]
+    else:
+        raise ArgumentError(f"precision {precision!r}; allowed are {', '.join(PRECISIONS)}")
+    return Quantization(gemm, moe, kv or ("fp8" if ELEMENT_BYTES[gemm] < 2 else "bf16"))
+
+
+class ServingPredictor:
+    """Times of serving from a trained artefact."""
+
+    def __init__(self, folder: Path | str | None = None) -> None:
+        """Reads the shipped artefact, or the one in ``folder``. Raises ArtefactError."""
+        self._artefact = artefacts.Artefact(folder or artefacts.shipped("serving"))
+        manifest = self._artefact.manifest
+        self.constants: dict[str, float] = manifest["constants"]
+        if set(self.constants) != set(CONSTANTS):
+            raise ArtefactError(f"{self._artefact.folder}: constants of another version; run `perfpass train` again")
+        self.manifest = manifest
+        self._trees: dict[str, Any] = {}
+
+    @staticmethod
+    @lru_cache(maxsize=1)
+    def load() -> ServingPredictor:
+        """The shipped predictor, read once per process."""
+        return ServingPredictor()
+
+    def family(self, model: LanguageModel) -> str:
+        """The measured architecture that has exactly this model's counts, or the model's own name."""
+        for name, counts in self.manifest["families"].items():
+            if counts == [model.parameters, model.active_parameters, model.layer_count]:
+                return str(name)
+        return model.name
+
+    def evidence(self, family: str, device: Device) -> str:
+        """Which of EVIDENCE holds for a model on a device."""
+        pairs = self.manifest["measured"]
+        model_seen = any(family in families for families in pairs.values())
+        if model_seen and device.id in pairs:
+            return "measured" if family in pairs[device.id] else "apart"
+        if model_seen or device.id in pairs:
+            return "device unseen" if model_seen else "model unseen"
+        return "both unseen"
+
+    def seconds(self, w: Workloads, evidence: str) -> dict[str, np.ndarray]:
+        """Medians [N] of ``tpot`` and ``ttft`` in seconds, and of the base's parts."""
+        base = times(w.terms, self.constants)
+        out = dict(base)
+        for target in TARGETS:
+            method = METHOD[evidence][target]
+            if method == "known":
+                x = np.hstack([known(w, self.constants), self._neighbours(target).features(w)])
+                correction = self._ensemble(f"{target}-known").predict(x)
+            elif method == "portable":
+                correction = self._ensemble(f"{target}-portable").predict(portable(w, self.constants))
+            else:
+                correction = np.zeros(len(w))
+            out[target] = base[target] * np.exp(np.asarray(correction, dtype=np.float64))
+        return out
+
+    def predict(self, model: LanguageModel, device: Device, serving: Serving) -> LlmPrediction:
+        """All metrics of one workload. Raises ArgumentError for a CPU."""
+        if not device.is_gpu:
+            raise ArgumentError(f"{device.id}: serving was measured on GPUs only; choose one (`perfpass devices`)")
+        family = self.family(model)
+        evidence = self.evidence(family, device)
+        w = describe(model, family, device, serving)
+        found = self.seconds(w, evidence)
+        memory = served(model, device, serving)
+        beyond = self._beyond(model, device, serving, memory.fits)
+        widen = BEYOND if beyond else 1.0
+        tpot = self._interval(found["tpot"], "tpot", evidence, serving.mode, widen)
+        ttft = self._interval(found["ttft"], "ttft", evidence, serving.mode, widen)
+        steps = serving.output_length - 1
+        request = Interval(
+            ttft.median + steps * tpot.median, ttft.low + steps * tpot.low, ttft.high + steps * tpot.high, "ms"
+        )
+        output = request.inverse(1000 * serving.concurrency * serving.output_length, "tokens/s")
+        parts = {name: float(found[name][0]) * 1e3 for name in ("step", "prompt", "queue")}
+        return LlmPrediction(
+            ttft_ms=ttft,
+            tpot_ms=tpot,
+            request_ms=request,
+            output_tokens_per_s=output,
+            output_tokens_per_s_per_gpu=output.scaled(1 / serving.gpus, "tokens/s"),
+            memory=memory,
+            support=_support(family, device, evidence, beyond),
+            model={
+                "name": model.name,
+                "parameters": model.parameters,
+                "active_parameters": model.active_parameters,
+                "layers": model.layer_count,
+                "measured_as": family,
+            },
+            device={"id": device.id, "name": device.name},
+            serving=serving,
+            breakdown={f"base_{name}_ms": value for name, value in parts.items()},
+            provenance={"kind": "learned", "evidence": evidence, "corpus": self.manifest["corpus"]},
+        )
+
+    def _interval(self, seconds: np.ndarray, target: str, evidence: str, mode: str, widen: float) -> Interval:
+        low, high = self.manifest["bounds"][target][evidence][mode]
+        median = float(seconds[0]) * 1e3
+        return Interval(median, median * math.exp(widen * low), median * math.exp(widen * high), "ms", COVERAGE)
+
+    def _beyond(self, model: LanguageModel, device: Device, serving: Serving, fits: bool) -> list[str]:
+        """What of the workload lies outside of all that was measured."""
+        per_gpu = serving.concurrency / serving.gpus
+        values = {
+            "input_length": serving.input_length,
+            "output_length": serving.output_length,
+            "concurrency per GPU": per_gpu,
+            "GPUs per replica": serving.parallelism.gpus,
+            "parameters": model.parameters,
+        }
+        out = []
+        for name, value in values.items():
+            low, high = self.manifest["ranges"][name]
+            if not low <= value <= high:
+                out.append(f"{name} {value:g} is outside of {low:g} to {high:g}, which were measured")
+        if serving.parallelism.pipeline > 1:
+            out.append("no run with pipeline parallelism was measured")
+        if device.id not in self.manifest["measured"] and device.architecture not in self.manifest["architectures"]:
+            out.append(f"no device of architecture {device.architecture} was measured")
+        used = f"{serving.quantization.gemm}/{serving.quantization.moe}"
+        if used not in self.manifest["quantizations"]:
+            out.append(f"precision {used} (dense/experts) was not measured")
+        if not fits:
+            out.append("the weights and one request do not fit into memory: the times are those of a larger device")
+        return out
+
+    def _neighbours(self, target: str) -> Neighbours:
+        if "place" not in self._trees:
+            self._trees["place"] = self._artefact.array("place.npy").astype(np.float32)
+            words = np.array(self.manifest["words"], dtype=object)
+            self._trees["labels"] = words[self._artefact.array("labels.npy")]
+            self._trees["residuals"] = self._artefact.array("residuals.npy").astype(np.float64)
+        rows = self._trees["residuals"]
+        return Neighbours(self._trees["place"], self._trees["labels"], rows[:, 0], rows[:, 1 + TARGETS.index(target)])
+
+    def _ensemble(self, name: str) -> Any:
+        if name not in self._trees:
+            self._trees[name] = self._artefact.trees(name)
+        return self._trees[name]
+
+
+def _support(family: str, device: Device, evidence: str, beyond: list[str]) -> Support:
+    said = {
+        "measured": f"{family} was measured on {device.id}",
+        "apart": f"{family} and {device.id} were measured, but not together",
+        "model unseen": f"no model with the counts of {family} was measured",
+        "device unseen": f"{device.id} was not measured",
+        "both unseen": f"neither a model with the counts of {family} nor {device.id} was measured",
+    }[evidence]
+    if beyond:
+        return Support("outside", (said, *beyond))
+    return Support("in range" if evidence == "measured" else "near", (said,))

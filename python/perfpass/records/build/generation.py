@@ -1,0 +1,44 @@
+"""python -m perfpass.records.build.generation SOURCES: the tables of generation, training power and server power.
+
+Writes data/records/generation.parquet (argonne, mlenergy, splitwise), training_power.parquet (zeus),
+serving_load.parquet (ibm_llm_pilot) and server_power.parquet (mlperf, rows with power).
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from perfpass.records import corpus, schema
+from perfpass.records.location import data_directory
+
+TABLES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "generation": ("generation", ("argonne", "mlenergy", "splitwise")),
+    "training_power": ("training", ("zeus",)),
+    "serving_load": ("serving", ("ibm_llm_pilot",)),
+    "server_power": ("system", ("mlperf",)),
+}
+
+
+def build(sources: Path | str, folder: Path | None = None) -> list[Path]:
+    """Read the public tables below ``sources`` and write the distilled ones to ``folder`` (default: data/records)."""
+    import pandas
+
+    target = folder or data_directory() / "records"
+    written = []
+    for name, (kind, readers) in TABLES.items():
+        tables = [reading.tables[kind] for _, reading in corpus.read(sources, readers)]
+        table = schema.with_all_columns(kind, pandas.concat(tables, ignore_index=True))
+        if name == "server_power":
+            table = table[table.power_w.notna() | table.energy_j.notna()].reset_index(drop=True)
+        path = target / f"{name}.parquet"
+        schema.write(path, kind, table)
+        written.append(path)
+        print(f"{path.name}: {len(table):,} records, {path.stat().st_size:,} bytes")
+    return written
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: python -m perfpass.records.build.generation SOURCES")
+    build(sys.argv[1])

@@ -1,0 +1,56 @@
+"""Numbers, sizes and tables as plain text, aligned, at most 100 columns."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+
+WIDTH = 100
+
+BINARY_UNITS = (("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 2.0**10), ("B", 1.0))
+_DECIMAL = (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1.0))
+
+
+def printable(text: str) -> str:
+    """Text from a model file, safe for a terminal: control and escape characters are shown as their codes."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def digits(value: float) -> str:
+    """Four significant digits, without an exponent where it is not needed."""
+    if value == 0:
+        return "0"
+    if 1e-4 <= abs(value) < 1e7:
+        return f"{value:.4g}" if abs(value) < 1e4 else f"{value:.0f}"
+    return f"{value:.3e}"
+
+
+def size(value: float) -> str:
+    """Bytes with a binary unit."""
+    unit, factor = next(((u, f) for u, f in BINARY_UNITS if abs(value) >= f), BINARY_UNITS[-1])
+    return f"{digits(value / factor)} {unit}"
+
+
+def count(value: float) -> str:
+    """A count with a decimal prefix."""
+    prefix, factor = next(((p, f) for p, f in _DECIMAL if abs(value) >= f), _DECIMAL[-1])
+    return f"{digits(value / factor)}{' ' + prefix if prefix else ''}"
+
+
+def columns(rows: Sequence[Sequence[str]], right: Sequence[int] = (), indent: str = "  ") -> str:
+    """Rows as aligned columns; those of index ``right`` are flush right. The last column is cut at ``WIDTH``."""
+    if not rows:
+        return ""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = []
+    for row in rows:
+        cells = [c.rjust(w) if i in right else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))]
+        line = (indent + "  ".join(cells)).rstrip()
+        lines.append(line if len(line) <= WIDTH else line[: WIDTH - 3] + "...")
+    return "\n".join(lines)
+
+
+def paragraph(label: str, text: str) -> str:
+    """A labelled text, wrapped under itself."""
+    head = f"  {label:<12} "
+    return textwrap.fill(printable(text), WIDTH, initial_indent=head, subsequent_indent=" " * len(head))

@@ -1,0 +1,1 @@
+"""Fitting and grading areas that are sums of learned components."""

@@ -1,8 +1,0 @@
-"""DIPPM and its variants, learned from this repository's records (docs/predictors.md)."""
-
-from __future__ import annotations
-
-from perfpass.training.dippm.network import method
-from perfpass.training.dippm.ship import train
-
-__all__ = ["method", "train"]

@@ -1,0 +1,204 @@
+"""What intervals are made from: held-out errors on networks, on devices, and on devices with their software.
+
+Used by `train` for what ships and by `evaluate` for what is graded, so that both are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from perfpass.predictors.inference.features import FEATURES
+from perfpass.predictors.inference.predictor import HOST_BOUND_ISSUE, LEAST_DEVICE_ROWS, evidence_key
+from perfpass.predictors.learned.intervals import EVIDENCE, ConformalTable, conformal, pooled_width
+from perfpass.predictors.roofline import Workload
+from perfpass.training.inference import model
+from perfpass.training.inference.dataset import Dataset
+from perfpass.training.tasks.splits import folds_of
+
+COMMON, RARE, UNMEASURED = range(len(EVIDENCE))
+# A device with fewer rows of a kind says too little of that kind to count as much as the others.
+LEAST_ROWS = 30
+_LOG_ISSUE = FEATURES.index("log_issue")
+
+
+@dataclass(frozen=True, eq=False)
+class Experiment:
+    """Rows of one device (or several) that a predictor answered for without having seen the device.
+
+    ``evidence`` [n] indexes EVIDENCE: what the training rows held of each row's software, on other devices.
+    """
+
+    devices: frozenset[str]
+    kind: str
+    rows: np.ndarray
+    predicted_s: np.ndarray
+    base_s: np.ndarray
+    residual: np.ndarray
+    evidence: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class NetworkResiduals:
+    """Held-out errors on well measured devices: log(measured / predicted), network distance and row of each."""
+
+    residual: np.ndarray
+    distance: np.ndarray
+    row: np.ndarray
+
+    @classmethod
+    def joined(cls, parts: Sequence[NetworkResiduals]) -> NetworkResiduals:
+        """All parts in a row."""
+        columns = zip(*((p.residual, p.distance, p.row) for p in parts), strict=True)
+        return cls(*(np.concatenate(c) for c in columns))
+
+
+def unseen_networks(
+    dataset: Dataset, splits: Sequence[str], folds: int, *, seed: int, rounds: int | None = None
+) -> NetworkResiduals:
+    """Rows of well measured devices, held out once in each of ``splits``."""
+    rows = dataset.rows
+    parts = []
+    for split in splits:
+        for fold in folds_of(split, rows.architecture, rows.family, rows.device, folds, seed):
+            found = model.held_out(dataset, fold.train, fold.test, portable=False, seed=seed, rounds=rounds)
+            parts.append(network_residuals(dataset, fold.test, found))
+    return NetworkResiduals.joined(parts)
+
+
+def network_residuals(dataset: Dataset, rows: np.ndarray, found: model.HeldOut) -> NetworkResiduals:
+    """Errors of one fold; devices with few records are not predicted as known ones and do not count."""
+    kept = np.isin(dataset.rows.device.to_numpy()[rows], well_measured(dataset))
+    residual = np.log(dataset.latency_s[rows] / found.predicted_s)
+    return NetworkResiduals(residual[kept], found.distance[kept], rows[kept])
+
+
+def tables(dataset: Dataset, found: NetworkResiduals, without: np.ndarray | None = None) -> dict[str, ConformalTable]:
+    """Bounds by network distance for each kind of device; the rows ``without`` do not count."""
+    kept = np.ones(len(found.row), dtype=bool) if without is None else ~np.isin(found.row, without)
+    kind = np.array([dataset.devices[d].kind for d in dataset.rows.device])[found.row]
+    return {
+        str(name): conformal(found.residual[kept & (kind == name)], found.distance[kept & (kind == name)])
+        for name in np.unique(kind)
+    }
+
+
+def evidence_table(dataset: Dataset) -> dict[str, dict[str, str]]:
+    """By kind of device: how well each software (`evidence_key`) is measured; what is absent is not measured at all.
+
+    "common": by LEAST_DEVICE_ROWS rows on devices that have as many, else "rare".
+    """
+    rows = dataset.rows
+    counts = rows.device.value_counts()
+    found: dict[str, dict[str, int]] = {}
+    for device, workload in zip(rows.device, dataset.workloads, strict=True):
+        kind = found.setdefault(dataset.devices[device].kind, {})
+        key = evidence_key(workload)
+        kind[key] = kind.get(key, 0) + int(counts[device] >= LEAST_DEVICE_ROWS)
+    return {
+        kind: {key: EVIDENCE[COMMON if n >= LEAST_DEVICE_ROWS else RARE] for key, n in sorted(keys.items())}
+        for kind, keys in sorted(found.items())
+    }
+
+
+def well_measured(dataset: Dataset) -> list[str]:
+    """Devices with LEAST_DEVICE_ROWS rows or more."""
+    counts = dataset.rows.device.value_counts()
+    return sorted(counts.index[counts >= LEAST_DEVICE_ROWS])
+
+
+def unseen_devices(
+    dataset: Dataset, *, seed: int, rounds: int | None = None, say: Callable[[str], None] = lambda text: None
+) -> list[Experiment]:
+    """Every device left out alone, by rising name."""
+    table = evidence_table(dataset)
+    keys = [table[dataset.devices[d].kind][evidence_key(w)] for d, w in _each(dataset)]
+    level = np.array([EVIDENCE.index(key) for key in keys])
+    device = dataset.rows.device.to_numpy()
+    out = []
+    for name in sorted(dataset.devices):
+        test = device == name
+        if not test.all():
+            out.append(_experiment(dataset, ~test, test, level, seed, rounds))
+            say(f"unseen device {name}")
+    return out
+
+
+def unseen_software(
+    dataset: Dataset, *, seed: int, rounds: int | None = None, say: Callable[[str], None] = lambda text: None
+) -> list[Experiment]:
+    """GPUs together with what they ran: nothing in the training rows is of that device or that kind of software.
+
+    One experiment for each well measured GPU and kind of software, without the GPUs that have few records; and one for
+    those, all left out together, because their precisions were measured nowhere else.
+    """
+    device = dataset.rows.device.to_numpy()
+    gpu = np.array([dataset.devices[d].kind == "gpu" for d in device])
+    known = np.isin(device, well_measured(dataset))
+    level = np.full(len(dataset), UNMEASURED)
+    out = []
+    for name in sorted(set(device[gpu & known])):
+        for s in np.unique(dataset.software[device == name]):
+            test, software = (device == name) & (dataset.software == s), dataset.software == s
+            train = known & (device != name) & ~software
+            if (gpu & train).any():
+                out.append(_experiment(dataset, train, test, level, seed, rounds))
+    few = gpu & ~known
+    if few.any() and known.any():
+        out.append(_experiment(dataset, known, few, level, seed, rounds))
+    say("unseen devices with unseen software")
+    return out
+
+
+def widths(experiments: Iterable[Experiment], kind: str, without: Iterable[str] = ()) -> dict[str, float]:
+    """Log half-widths of nine in ten by EVIDENCE, for an unseen device; every experiment counts alike.
+
+    Experiments with a device in ``without`` do not count. Widths never narrow with less evidence; where no experiment
+    has a kind of evidence, the next better one stands in. CPUs have no experiment with unseen software: what GPUs
+    show of it is added to theirs.
+    """
+    experiments = [e for e in experiments if not e.devices & set(without)]
+    out: dict[str, float] = {}
+    least = 0.0
+    for i, name in enumerate(EVIDENCE):
+        groups = [e.residual[e.evidence == i] for e in experiments if e.kind == kind]
+        groups = [g for g in groups if len(g) >= LEAST_ROWS]
+        if groups:
+            # A new device differs from all of these; that their centre is known from a few adds its own variance.
+            least = max(least, pooled_width(groups) * float(np.sqrt(1.0 + 1.0 / len(groups))))
+        out[name] = least
+    if kind == "cpu":
+        others = [e.residual for e in experiments if e.kind == "gpu" and (e.evidence == UNMEASURED).all()]
+        extra = pooled_width(others) if others else 0.0
+        out = {name: float(np.hypot(w, extra)) if name != EVIDENCE[COMMON] else w for name, w in out.items()}
+    return out
+
+
+def _each(dataset: Dataset) -> Iterable[tuple[str, Workload]]:
+    return zip(dataset.rows.device, dataset.workloads, strict=True)
+
+
+def _experiment(
+    dataset: Dataset, train: np.ndarray, test: np.ndarray, level: np.ndarray, seed: int, rounds: int | None
+) -> Experiment:
+    learned, asked = np.flatnonzero(train), np.flatnonzero(test)
+    found = model.held_out(dataset, learned, asked, portable=True, seed=seed, rounds=rounds)
+    host_bound = found.data.x[asked, _LOG_ISSUE] > np.log(HOST_BOUND_ISSUE)
+    names = frozenset(dataset.rows.device.to_numpy()[asked])
+    return Experiment(
+        devices=names,
+        kind=dataset.devices[next(iter(names))].kind,
+        rows=asked,
+        predicted_s=found.predicted_s,
+        base_s=found.data.base_s[asked],
+        residual=np.log(dataset.latency_s[asked] / found.predicted_s),
+        evidence=np.where(host_bound, np.maximum(level[asked], RARE), level[asked]),
+    )
+
+
+def bounds(experiment: Experiment, others: Sequence[Experiment]) -> np.ndarray:
+    """[n] log half-width of each row's interval, made from the other experiments as those that ship."""
+    found = widths(others, experiment.kind, experiment.devices)
+    return np.array([found[name] for name in EVIDENCE])[experiment.evidence]

@@ -1,0 +1,1 @@
+"""Learning the predictors of the literature from this repository's records."""

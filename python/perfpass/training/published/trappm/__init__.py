@@ -1,0 +1,8 @@
+"""TraPPM and its baselines, learned from this repository's records (docs/trappm.md)."""
+
+from __future__ import annotations
+
+from perfpass.training.published.trappm.network import method
+from perfpass.training.published.trappm.ship import train
+
+__all__ = ["method", "train"]

@@ -1,0 +1,1 @@
+"""Tasks, splits, graphs, methods and baselines that every predictor is trained and graded on."""

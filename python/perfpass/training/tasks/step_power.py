@@ -1,0 +1,110 @@
+"""What joules and watts of a training step are made of: how long it takes, and how much of the board it uses.
+
+The time is predicted by our model of training steps, learned from records of boards that the task has no row of. The
+watts are those of `perfpass.predictors.energy.power`, whose three shares come from kernels. Neither saw a row of the
+task.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from perfpass.devices import device as find_device
+from perfpass.graph.step import StepTable
+from perfpass.graph.table import operator_table
+from perfpass.predictors.energy import features as energy_features
+from perfpass.predictors.energy.power import PowerModel
+from perfpass.predictors.learned.components import Rows
+from perfpass.predictors.roofline import Workload
+from perfpass.predictors.training_step.features import STEP_GROUPS, StepSums, features, software_index, step_sums
+from perfpass.predictors.training_step.latency import StepPredictor
+from perfpass.training.tasks.graphs import Graphs
+from perfpass.training.tasks.tasks import STEP_OPTIMIZERS, Task
+from perfpass.training.training_step import dataset as steps
+from perfpass.training.training_step import model as step_model
+
+# The share of the limit that physics asks for takes the place of the board's size: it tells boards and batches apart.
+_WORKLOAD = {"log2_batch": 3.0, "log_limit_share": 0.5, "log_use": 1.0}
+STEP_POWER = replace(energy_features.TRAINING_POWER, workload=_WORKLOAD)
+STEP_ENERGY = replace(STEP_POWER, components=("idling", "at the watts of physics", "at the limit"))
+step_data = lru_cache(maxsize=1)(steps.load)
+inference_data = lru_cache(maxsize=1)(steps.inference)
+
+
+@dataclass(frozen=True, eq=False)
+class StepWork:
+    """N steps at full power: ``seconds`` [N], and ``use`` [N] of the power limit (0 to 1)."""
+
+    seconds: np.ndarray
+    use: np.ndarray
+
+
+@lru_cache(maxsize=4)
+def step_work(task: Task, graphs: Graphs) -> StepWork:
+    """Of a task's rows; kept for its splits."""
+    import xgboost
+
+    sums, software = _sums(task, graphs)
+    model = _elsewhere(tuple(sorted(set(task.rows.device))))
+    x, base_s = features(sums, model.efficiency[software])
+    learned = model.booster.predict(xgboost.DMatrix(x[:, model.columns])).astype(np.float64)
+    seconds = base_s * np.exp(learned)
+    uses = (part.sum(axis=1) / seconds for part in (sums.compute, sums.memory))
+    power = PowerModel.from_dict(StepPredictor.load().manifest["power"])
+    return StepWork(seconds, power.share(*uses))
+
+
+def roofline_s(task: Task, graphs: Graphs) -> np.ndarray:
+    """[N] seconds of the task's steps at the boards' peak rates."""
+    sums, _ = _sums(task, graphs)
+    return features(sums, np.ones((len(task), len(STEP_GROUPS))))[1]
+
+
+@lru_cache(maxsize=4)
+def _elsewhere(devices: tuple[str, ...]) -> step_model.Model:
+    """The portable model of steps from records of boards other than ``devices``."""
+    dataset, others = step_data(), inference_data()
+    kept = ~dataset.rows.device.isin(devices).to_numpy()
+    rows = step_model.Rows.of(dataset, np.flatnonzero(kept))
+    return step_model.fit(
+        rows.beside(others, np.isin(others.device, sorted(set(dataset.rows.device[kept])))), portable=True
+    )
+
+
+@lru_cache(maxsize=4)
+def _sums(task: Task, graphs: Graphs) -> tuple[StepSums, np.ndarray]:
+    """Sums of every row's step, stacked, and the row of SOFTWARE that applies."""
+    tables: dict[Any, StepTable] = {}
+    found: list[tuple[StepSums, int]] = []
+    r = task.rows
+    for key, batch, name, precision, optimizer in zip(
+        task.keys, r.batch, r.device, r.precision, r.optimizer, strict=True
+    ):
+        at = key, int(batch), precision, optimizer
+        if at not in tables:
+            graph = graphs.at(key, int(batch))
+            chosen = steps.options(key[0], precision, STEP_OPTIMIZERS.get(optimizer, optimizer))
+            elements = float(np.prod(graph.shape(int(graph.graph_inputs[0])), dtype=np.float64))
+            tables[at] = steps.step_of(operator_table(graph), chosen, elements, 32)
+        on, workload = find_device(name), Workload(int(batch), precision)
+        found.append((step_sums(tables[at], on, workload), software_index(on, workload)))
+    return StepSums.stacked([sums for sums, _ in found]), np.array([software for _, software in found])
+
+
+def rows_of(task: Task, graphs: Graphs, kept: Rows) -> Rows:
+    """``kept``, the rows of the energy area, with the coordinates and components of STEP_POWER or STEP_ENERGY."""
+    work = step_work(task, graphs)
+    boards = [find_device(name) for name in task.rows.device]
+    full = np.array([on.power_limit_w for on in boards])
+    idle = np.array([on.idle_power_w for on in boards])
+    limit = np.minimum(task.rows.power_limit_w.to_numpy(np.float64), full)
+    workload = np.column_stack([np.log2(task.rows.batch), np.log(limit / full), np.log(work.use)])
+    found = replace(kept, workload=workload)
+    if task.name != "energy":
+        return found
+    watts = np.clip(work.use * full, idle, limit)
+    return replace(found, components=work.seconds[:, None] * np.column_stack([idle, watts, limit]))

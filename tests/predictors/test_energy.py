@@ -1,0 +1,178 @@
+"""Energy, power, carbon and cost: near what was measured, bounded by the limit, flagged, and refused where wrong."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from perfpass.deploy import carbon
+from perfpass.deploy.cost import Options, cost
+from perfpass.devices import device
+from perfpass.errors import ArgumentError, FileError, FormatError
+from perfpass.llm.configuration import language_model
+from perfpass.prediction import Interval
+from perfpass.predictors.energy import features
+from perfpass.predictors.energy.predictor import QUANTITIES, EnergyPredictor
+from perfpass.training.components.grade import (
+    Quantity,
+    both_split,
+    bounds_from,
+    graded,
+    group_split,
+    hold_out,
+    random_split,
+)
+from perfpass.training.energy.dataset import load
+
+
+@pytest.fixture(scope="module")
+def quantities():
+    return load()
+
+
+@pytest.fixture(scope="module")
+def predictor():
+    return EnergyPredictor.load()
+
+
+def test_every_quantity_has_records_and_a_form(quantities):
+    assert set(quantities) == set(QUANTITIES)
+    for name, q in quantities.items():
+        form, unit = QUANTITIES[name]
+        assert q.unit == unit and q.rows.components.shape == (len(q), len(form.components))
+        assert (q.measured > 0).all() and (q.rows.components >= 0).all() and len(q) > 100
+
+
+def test_serving_energy_is_near_what_was_measured(predictor, quantities):
+    q = quantities["serving_energy"]
+    fitted = predictor._fitted["serving_energy"]
+    off = np.abs(fitted.predict(q.rows)[0] / q.measured - 1)
+    assert np.median(off) < 0.03 and off.max() < 0.5
+
+
+def test_a_model_held_out_is_predicted_by_the_others(quantities):
+    q = quantities["serving_energy"]
+    folds = [f for f in group_split(q.model) if f.held_out in ("google/gemma-2-9b-it", "codellama/CodeLlama-34b-hf")]
+    held = hold_out(q, folds)
+    rows = held.fold >= 0
+    assert np.abs(held.predicted[rows] / q.measured[rows] - 1).mean() < 0.15
+    assert set(held.evidence[rows]) == {"seen, model unseen"}
+
+
+def test_splits_keep_repeats_models_and_devices_together(quantities):
+    q = quantities["training_power"]
+    for fold in random_split(q):
+        assert not set(q.configuration[fold.train]) & set(q.configuration[fold.test])
+    for fold in both_split(quantities["batch1_energy"]):
+        b = quantities["batch1_energy"]
+        assert not set(b.model[fold.train]) & set(b.model[fold.test])
+        assert not set(b.device[fold.train]) & set(b.device[fold.test])
+
+
+def test_graded_bounds_come_from_other_folds_alone(quantities):
+    q: Quantity = quantities["diffusion_energy"]
+    held = hold_out(q, random_split(q))
+    low, high = graded(q, held, alike=False)
+    number = held.fold[0]
+    others = held.fold != number
+    residual = held.residual(q.measured)
+    expected = bounds_from(residual[others], held.evidence[others], held.fold[others], False)[held.evidence[0]]
+    assert low[0] == pytest.approx(held.predicted[0] * np.exp(expected[0] * held.spread[0]))
+    assert high[0] == pytest.approx(held.predicted[0] * np.exp(expected[1] * held.spread[0]))
+
+
+def test_power_stays_within_the_limit_and_follows_it(predictor):
+    v100 = device("v100")
+    found = [
+        predictor.training_power(features.Trained(v100, "resnet50", "imagenet", 256, limit)).value
+        for limit in (100, 150, 250)
+    ]
+    assert found[0].median < found[1].median < found[2].median
+    assert all(f.high <= limit for f, limit in zip(found, (100, 150, 250), strict=True))
+    h100 = device("h100")
+    run = features.Offline(language_model("llama-3.1-8b"), h100, 1, "vllm", 64, 1024, 1024)
+    power = predictor.offline_power(run)
+    assert h100.idle_power_w < power.value.median <= h100.power_limit_w and power.kind == "learned"
+
+
+def test_larger_batches_take_less_energy_per_token(predictor):
+    model, h100 = language_model("llama-3.1-8b"), device("h100")
+    found = [predictor.serving(features.Served(model, h100, 1, b, 200, 400, "chat")) for b in (16, 64, 256)]
+    assert found[0].value.median > found[1].value.median > found[2].value.median
+    assert found[1].support.level == "in range"
+    json.dumps(found[0].to_dict(), allow_nan=False)
+
+
+def test_energy_at_a_known_rate_never_asks_for_more_than_the_boards_give(predictor):
+    served = features.Served(language_model("llama-3.1-8b"), device("h100"), 2, 64, 1000, 400, "chat")
+    for rate in (50.0, 2000.0, 1e6):
+        found = predictor.serving_at_rate(served, rate).value
+        assert found.high <= 2 * 700 / rate * (1 + 1e-9)
+    slow, fast = (predictor.serving_at_rate(served, r).value.median for r in (500.0, 2000.0))
+    assert fast < slow
+
+
+def test_what_was_not_measured_is_said_and_widens(predictor):
+    model = language_model("llama-3.1-8b")
+    seen = predictor.serving(features.Served(model, device("h100"), 1, 64, 200, 400, "chat"))
+    unseen = predictor.serving(features.Served(model, device("h200"), 1, 64, 200, 400, "chat"))
+    assert unseen.support.level == "near" and "device unseen" in unseen.support.reasons[0]
+    assert unseen.value.high / unseen.value.low > 1.5 * seen.value.high / seen.value.low
+    far = predictor.training_power(features.Trained(device("v100"), "vgg16", "imagenet", 64, 250))
+    assert far.support.level == "outside"
+    with pytest.raises(ArgumentError, match="mean_batch"):
+        features.Served(model, device("h100"), 1, 0, 200, 400)
+
+
+def test_carbon_is_energy_times_intensity_times_pue():
+    france = carbon.grid("fr")
+    assert (france.g_per_kwh, france.year) == (56, 2023) and "Ember" in france.source
+    assert carbon.emitted(3.6e6, france) == pytest.approx(56)
+    energy = Interval(3.6e6, 1.8e6, 7.2e6, "J")
+    found = carbon.emitted(energy, carbon.own_grid(100), pue=1.5)
+    assert (found.low, found.median, found.high, found.unit) == (75, 150, 300, "g")
+
+
+def test_wrong_regions_figures_and_tables_are_refused(tmp_path):
+    with pytest.raises(ArgumentError, match="known are"):
+        carbon.grid("Atlantis")
+    with pytest.raises(ArgumentError, match="gCO2e/kWh"):
+        carbon.own_grid(56_000)
+    with pytest.raises(ArgumentError, match=r"PUE 0\.9"):
+        carbon.drawn(1.0, 0.9)
+    with pytest.raises(FileError):
+        carbon.read_grids(tmp_path / "none.toml")
+    table = tmp_path / "grids.toml"
+    for text, match in (("x = [", "not a TOML"), ("year = 2023\n[grid]\nFR = 'low'\n", "FR"), ("year = 2023", "grid")):
+        table.write_text(text)
+        with pytest.raises(FormatError, match=match):
+            carbon.read_grids(table)
+    table.write_text('year = 2030\nsource = "me"\n[grid]\nfr = 10\n')
+    assert carbon.grid("FR", table).g_per_kwh == 10
+
+
+def test_cost_is_energy_carbon_and_money_of_many_runs():
+    latency, energy = Interval(3.6, 1.8, 7.2, "ms"), Interval(1.0, 0.5, 2.0, "J")
+    found = cost(latency, energy, device("t4"), Options(region="DE", pue=1.2), devices=2)
+    assert found.energy_j.median == pytest.approx(1200)
+    assert found.carbon_g.median == pytest.approx(1200 / 3.6e6 * 381)
+    assert found.usd.median == pytest.approx(2 * 0.5904 / 1000)
+    assert found.energy_kind == "physics" and any("Ember" in note for note in found.notes)
+    without = cost(latency, energy, device("rtx-4090"), Options())
+    assert without.carbon_g is None and without.usd is None and "no price" in without.notes[0]
+
+
+def test_predict_prints_the_cost_block_only_where_asked(capsys):
+    from perfpass.cli import main
+
+    arguments = ["predict", "examples/resnet50.onnx", "--device", "t4", "--json"]
+    assert main(arguments) == 0
+    assert "cost" not in json.loads(capsys.readouterr().out)
+    assert main([*arguments, "--region", "FR", "--pue", "1.2"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["cost"]["pue"] == 1.2 and found["cost"]["energy_kind"] == "physics"
+    expected = found["energy_j"]["median"] * 1000 * 1.2 / 3.6e6 * 56
+    assert found["cost"]["carbon_g"]["median"] == pytest.approx(expected)
+    assert main([*arguments, "--region", "Atlantis"]) == 2

@@ -1,0 +1,234 @@
+"""LLM serving: what is predicted keeps physics, says what it rests on, and reads its source honestly."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import perfpass
+from perfpass.devices import device
+from perfpass.errors import ArgumentError, ArtefactError
+from perfpass.llm import Parallelism, Serving, language_model
+from perfpass.predictors.serving.base import CONSTANTS, bounded, prior, terms, times
+from perfpass.predictors.serving.predictor import EVIDENCE, ServingPredictor
+
+LOAD = {"input_length": 1024, "output_length": 1024, "concurrency": 16}
+
+
+def predicted(model="llama-3.1-8b", on="h200", **options):
+    return perfpass.predict_llm(model, on, **{**LOAD, "precision": "fp8", **options})
+
+
+def test_a_prediction_is_whole_and_its_json_strict():
+    found = predicted()
+    shown = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    for name in ("ttft_ms", "tpot_ms", "request_ms", "output_tokens_per_s", "energy_per_token_j", "power_w"):
+        assert 0 < shown[name]["low"] <= shown[name]["median"] <= shown[name]["high"]
+    # A closed loop: requests in flight over the time of one is the rate of requests.
+    rate = LOAD["concurrency"] / (shown["request_ms"]["median"] / 1e3)
+    assert shown["output_tokens_per_s"]["median"] == pytest.approx(rate * LOAD["output_length"])
+    assert shown["support"]["level"] == "in range"
+    assert str(found).count("\n") > 6
+
+
+def test_measured_configurations_are_hit():
+    # A run in the records: DeepSeek-R1 in fp8 on eight H200 with SGLang 0.5.9.
+    stack = {"runtime": "sglang", "runtime_version": "0.5.9"}
+    found = predicted("deepseek-ai/DeepSeek-R1", "h200", **stack, tp=8, concurrency=32)
+    assert found.tpot_ms.median == pytest.approx(23.31, rel=0.15)
+    assert found.tpot_ms.low < 23.31 < found.tpot_ms.high
+
+
+def test_the_unseen_is_said_and_widens_the_interval():
+    measured = predicted("openai/gpt-oss-120b", "h100", tp=4, precision="mxfp4")
+    assert measured.provenance["evidence"] == "measured" and measured.support.level == "in range"
+    width = measured.tpot_ms.high / measured.tpot_ms.low
+    for model, on, evidence in (
+        ("qwen3-8b", "h100", "model unseen"),
+        ("qwen3-32b", "a100-80gb", "device unseen"),
+        ("qwen3-8b", "a100-80gb", "both unseen"),
+    ):
+        found = predicted(model, on, precision="bf16")
+        assert found.provenance["evidence"] == evidence
+        assert found.support.level in ("near", "outside") and found.support.reasons
+        assert found.tpot_ms.high / found.tpot_ms.low > width
+
+
+def test_what_does_not_fit_is_outside_and_says_so():
+    found = predicted("deepseek-v3", "h100", tp=1)
+    assert not found.memory.fits and found.memory.most_requests == 0
+    assert found.support.level == "outside" and any("do not fit" in r for r in found.support.reasons)
+    assert "split over more GPUs" in found.memory.reason
+    assert predicted("deepseek-v3", "h200", tp=8).memory.fits
+
+
+def test_memory_counts_weights_and_cache_exactly():
+    memory = predicted("llama-3.1-8b", "h100", precision="bf16").memory
+    model = language_model("llama-3.1-8b")
+    assert memory.weights_bytes == 2 * model.parameters
+    assert memory.cache_bytes == 16 * 2048 * 2 * 32 * 8 * 128 * 2
+    assert memory.total_bytes < memory.usable_bytes
+    split = predicted("llama-3.1-8b", "h100", precision="bf16", tp=8).memory
+    assert split.weights_bytes == pytest.approx(memory.weights_bytes / 8, rel=0.01)
+    assert split.most_requests > memory.most_requests
+
+
+def test_nonsense_is_refused_by_name():
+    for options, said in (
+        ({"concurrency": 0}, "concurrency"),
+        ({"input_length": 0}, "input_length"),
+        ({"runtime": "ollama"}, "ollama"),
+        ({"precision": "fp3"}, "fp3"),
+        ({"tp": 3, "ep": 2}, "do not divide"),
+        ({"prefill_workers": 1}, "split of its prefill"),
+    ):
+        with pytest.raises(ArgumentError, match=said):
+            predicted(**options)
+    with pytest.raises(ArgumentError, match="GPUs only"):
+        predicted(on="core-i7-12700h")
+
+
+def test_the_base_obeys_physics():
+    constants = bounded(prior())
+    assert set(constants) == set(CONSTANTS)
+    model, gpu = language_model("llama-3.1-70b"), device("h100")
+
+    def seconds(**options):
+        split = Parallelism.of(options.pop("tp", 4))
+        given = {"input_length": 2048, "output_length": 256, "concurrency": 8, **options}
+        return {
+            k: float(v[0]) for k, v in times(terms(model, gpu, Serving(parallelism=split, **given)), constants).items()
+        }
+
+    first = seconds()
+    assert seconds(concurrency=64)["tpot"] > first["tpot"]
+    assert seconds(concurrency=64)["ttft"] > first["ttft"]
+    assert seconds(input_length=8192)["ttft"] > first["ttft"]
+    assert seconds(input_length=8192)["tpot"] > first["tpot"]
+    assert seconds(tp=8)["prompt"] < first["prompt"]
+    # Decoding cannot be quicker than reading the weights once.
+    assert first["step"] > 2 * model.parameters / 4 / gpu.memory_bandwidth_bytes_s
+    apart = Serving(
+        2048, 256, 8, mode="disagg", parallelism=Parallelism.of(4), prefill=Parallelism.of(4), prefill_workers=1
+    )
+    alone = times(terms(model, gpu, apart), constants)
+    assert float(alone["tpot"][0]) == float(alone["step"][0]), "no prefill stalls a decode worker"
+
+
+def test_requests_that_find_no_room_wait():
+    constants = bounded(prior())
+    model, gpu = language_model("llama-3.1-70b"), device("h100")
+
+    def at(concurrency):
+        serving = Serving(4096, 1024, concurrency, parallelism=Parallelism.of(4))
+        return times(terms(model, gpu, serving), constants)
+
+    assert float(at(4)["queue"][0]) == 0
+    assert float(at(2000)["queue"][0]) > 100
+    assert float(at(2000)["tpot"][0]) == pytest.approx(float(at(1000)["tpot"][0]))
+
+
+def test_another_artefact_is_refused(tmp_path):
+    with pytest.raises(ArtefactError):
+        ServingPredictor(tmp_path)
+
+
+def test_shipped_trees_and_neighbours_give_what_training_graded():
+    pytest.importorskip("xgboost")
+    from perfpass.training.serving.dataset import load
+
+    data = load()
+    rows = np.arange(0, len(data), 7)
+    found = ServingPredictor.load().seconds(data.workloads.take(rows), "measured")
+    for target in ("tpot", "ttft"):
+        ape = np.abs(found[target] / data.measured_s(target)[rows] - 1)
+        # Fitted on these rows: what is left is what the table does not tell apart.
+        assert np.median(ape) < 0.1
+
+
+def test_bounds_grow_with_what_is_unknown():
+    bounds = ServingPredictor.load().manifest["bounds"]
+    for target in ("tpot", "ttft"):
+        for mode in ("agg", "disagg"):
+            width = [bounds[target][level][mode][1] - bounds[target][level][mode][0] for level in EVIDENCE]
+            assert all(w > 0 for w in width)
+            assert width[0] <= width[1] <= min(width[2], width[3]) and max(width[2:4]) <= width[4]
+
+
+def test_no_measurement_is_on_both_sides_of_a_split():
+    pytest.importorskip("xgboost")
+    from perfpass.training.serving.dataset import load
+    from perfpass.training.serving.held_out import folds_of
+
+    data = load()
+    configuration = data.rows.configuration.to_numpy()
+    family, gpu = data.rows.family.to_numpy(), data.rows.device.to_numpy()
+    apart = {"model unseen": (family,), "device unseen": (gpu,), "both unseen": (family, gpu)}
+    for level in EVIDENCE:
+        tested = np.zeros(len(data), dtype=int)
+        for fold in folds_of(data, level):
+            assert not np.intersect1d(configuration[fold.train], configuration[fold.test]).size
+            for labels in apart.get(level, ()):
+                assert not set(labels[fold.train]) & set(labels[fold.test])
+            if level == "apart":
+                assert set(family[fold.test]) <= set(family[fold.train]) and set(gpu[fold.test]) <= set(gpu[fold.train])
+            tested[fold.test] += 1
+        assert tested.max() == 1
+
+
+def test_the_reader_corrects_what_the_source_garbled_and_says_so(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    from perfpass.records.readers import aiconfigurator_serving
+
+    sizes = ("tp", "pp", "attention_dp", "moe_tp", "moe_ep")
+    columns = [f"{side}{name}_size" for side in ("", "prefill_", "decode_") for name in sizes]
+    row = dict.fromkeys([*columns, "batch_size", "prefill_batch_size", "decode_batch_size"])
+    row |= dict.fromkeys(["prefill_num_workers", "decode_num_workers", "precision", "backend_version"])
+    row |= {"device": "NVIDIA B200", "system": "b200_sxm", "backend": "sglang", "mode": "agg", "isl": 1024, "osl": 1024}
+    row |= {"model_path": "deepseek-ai/DeepSeek-R1", "gemm_quant_mode": "fp8", "moe_quant_mode": "fp8", "pp_size": 1}
+    row |= {"silicon_ttft_ms": 900.0, "silicon_concurrency": 32.0, "repeats_earlier_row": False}
+    split = {"tp_size": 64, "attention_dp_size": 1, "moe_tp_size": 8, "moe_ep_size": 8}
+    rows = [
+        {**row, **split, "id": "product", "silicon_tpot_ms": 10.0},
+        {**row, **split, "id": "repeat", "silicon_tpot_ms": 10.0, "repeats_earlier_row": True},
+        {**row, "tp_size": 8, "moe_tp_size": 8, "moe_ep_size": 1, "id": "twin", "silicon_tpot_ms": 10.0},
+        {
+            **row,
+            "tp_size": 8,
+            "moe_tp_size": 8,
+            "moe_ep_size": 1,
+            "id": "queue",
+            "silicon_tpot_ms": 9.0,
+            "silicon_ttft_ms": 2e4,
+        },
+    ]
+    (tmp_path / "aiconfigurator").mkdir()
+    pandas.DataFrame(rows).to_csv(tmp_path / "aiconfigurator" / "e2e.csv", index=False)
+    reading = aiconfigurator_serving.read(tmp_path)
+    assert sum(reading.refused.values()) == 1
+    table = reading.tables["serving"].set_index("run")
+    assert table.loc["product", ["tensor_parallel", "moe_expert_parallel", "moe_tensor_parallel"]].tolist() == [8, 8, 1]
+    assert table.loc["product", "caveats"] == "split-product" and table.loc["queue", "caveats"] == "queueing"
+    assert (
+        table.loc["product", "configuration"]
+        == table.loc["twin", "configuration"]
+        != table.loc["queue", "configuration"]
+    )
+
+
+def test_the_command_answers_without_heavy_packages():
+    code = (
+        "import sys; from perfpass.cli import main; "
+        "code = main(['llm', 'llama-3.1-8b', '--device', 'h100', '--input-length', '512', '--output-length', '64', "
+        "'--concurrency', '4', '--json']); "
+        "heavy = [m for m in ('pandas', 'xgboost', 'torch', 'scipy') if m in sys.modules]; sys.exit(code or len(heavy))"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert json.loads(found.stdout)["tpot_ms"]["unit"] == "ms"
+
+
+def test_attention_heads_are_split_whole():
+    with pytest.raises(ArgumentError, match="32 attention heads do not divide into 3 tensor ranks; choose 1, 2, 4"):
+        predicted("llama-3.1-8b", "h100", tp=3)

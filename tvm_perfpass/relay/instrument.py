@@ -1,0 +1,80 @@
+"""PerformanceInstrument: predictions at chosen points of a Relay build, and how they move from one to the next.
+
+An exception in a pass instrument aborts TVM's build; here every failure is caught, kept in ``errors`` and shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import tvm
+from tvm import relay
+
+from perfpass.devices import Device
+from perfpass.graph import OpGraph
+from tvm_perfpass.fusion import fused
+from tvm_perfpass.points import INPUT, Failure, Point, Points
+from tvm_perfpass.relay.module_walk import walk
+from tvm_perfpass.walked import parameter_names
+
+__all__ = ["INPUT", "Failure", "PerformanceInstrument", "Point"]
+
+
+@tvm.instrument.pass_instrument
+class PerformanceInstrument:
+    """Predicts for the module as a build enters it ("input") and after the passes named in ``at``.
+
+    Use: ``with tvm.transform.PassContext(opt_level=3, instruments=[instrument]): relay.build(...)``, then
+    ``print(instrument.report())``. After FuseOps every fused function counts as one kernel, so the move from "input"
+    shows what fusion saves. A pass that runs several times leaves several points. ``params``: as for
+    PredictPerformance. ``points`` and ``errors`` hold the outcome.
+    """
+
+    def __init__(
+        self,
+        device: str | Device,
+        at: Sequence[str] = (INPUT, "FuseOps"),
+        *,
+        params: Mapping[str, Any] | Iterable[str] | None = None,
+        precision: str | None = None,
+        batch: int | None = None,
+        layout: str | None = None,
+    ) -> None:
+        self._params = parameter_names(params)
+        self._found = Points(device, at, {"precision": precision, "batch": batch, "layout": layout})
+
+    @property
+    def points(self) -> list[Point]:
+        """The predictions so far."""
+        return self._found.points
+
+    @property
+    def errors(self) -> list[Failure]:
+        """Points at which no prediction could be made."""
+        return self._found.errors
+
+    def enter_pass_ctx(self) -> None:
+        """A new build begins."""
+        self._found.entered = False
+
+    def run_before_pass(self, mod: tvm.IRModule, info: Any) -> None:
+        """The first pass over a module with a Relay ``main`` sees the input."""
+        self._found.before(lambda: self._load(mod))
+
+    def run_after_pass(self, mod: tvm.IRModule, info: Any) -> None:
+        """Predicts after the passes in ``at``."""
+        self._found.after(info, lambda: self._load(mod))
+
+    def _load(self, mod: tvm.IRModule) -> OpGraph | None:
+        return fused(walk(mod, self._params)) if _has_relay_main(mod) else None
+
+    def report(self) -> str:
+        """A table: one line per point with latency, memory and energy, the change against the first, and failures."""
+        return self._found.report()
+
+
+def _has_relay_main(mod: tvm.IRModule) -> bool:
+    return any(
+        var.name_hint == "main" and isinstance(function, relay.Function) for var, function in mod.functions_items()
+    )

@@ -1,0 +1,85 @@
+"""PredictPerformance: a Relay pass that attaches a prediction to the module, and the module's graph as tensors.
+
+The attributes (docs/relay.md) are read as ``mod.attrs["perfpass.latency_ms"]["median"]`` and survive
+``tvm.ir.save_json``. The functions of the module are not touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import tvm
+
+from perfpass import features
+from perfpass.devices import Device
+from perfpass.devices import device as find_device
+from perfpass.graph import OpGraph
+from perfpass.prediction import Prediction
+from tvm_perfpass.attributes import METRICS, PREFIX, attributes, predict_loaded, prediction_of
+from tvm_perfpass.relay.module_walk import Walk, import_module, walk
+from tvm_perfpass.walked import parameter_names
+
+__all__ = [
+    "METRICS",
+    "PREFIX",
+    "PredictPerformance",
+    "Walk",
+    "attributes",
+    "import_module",
+    "predict_module",
+    "prediction_of",
+    "walk",
+]
+
+
+@tvm.transform.module_pass(opt_level=0, name="PredictPerformance", required=["InferType"])
+class PredictPerformance:
+    """Predicts what the module's ``main`` costs on ``device`` and attaches the answer to the module.
+
+    ``device``: a name or a ``perfpass.Device``. ``precision``: of the floating operators if None. ``batch``: the
+    leading dimension of the first input if None. ``params``: the parameters of ``main`` that are weights, by name or as
+    TVM's frontends return them; without it, variables in weight slots count as weights. ``layout``: "nchw" or "nhwc",
+    of the convolutions if None. ``schema``: of the attached node features.
+
+    Usable alone (``PredictPerformance(device="a100-80gb")(mod)``), in ``tvm.transform.Sequential`` and before
+    ``relay.build``. Raises what reading the module and ``perfpass.predict`` raise: DeviceError for an unknown device,
+    ShapeError for dynamic shapes, UnsupportedError for what has no operator graph.
+    """
+
+    def __init__(
+        self,
+        device: str | Device,
+        *,
+        precision: str | None = None,
+        runtime: str = "tvm",
+        batch: int | None = None,
+        params: Mapping[str, Any] | Iterable[str] | None = None,
+        layout: str | None = None,
+        schema: str = "operator",
+    ) -> None:
+        self.device = find_device(device)
+        features.names(schema)  # an unknown schema is an error here, not in the middle of a build
+        self.schema = schema
+        self.params = parameter_names(params)
+        self.options: dict[str, Any] = {"precision": precision, "runtime": runtime, "batch": batch, "layout": layout}
+
+    def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+        """The module with attributes; its functions are the same objects."""
+        graph = import_module(mod, self.params)
+        prediction = predict_module(graph, self.device, **self.options)
+        return mod.with_attrs(attributes(graph, prediction, tvm.nd.array, self.schema))
+
+
+def predict_module(
+    model: tvm.IRModule | OpGraph,
+    device: str | Device,
+    *,
+    precision: str | None = None,
+    runtime: str = "tvm",
+    batch: int | None = None,
+    layout: str | None = None,
+) -> Prediction:
+    """``perfpass.predict`` for a Relay module or its graph, with precision and layout taken from it where not given."""
+    graph = model if isinstance(model, OpGraph) else import_module(model)
+    return predict_loaded(graph, device, precision=precision, runtime=runtime, batch=batch, layout=layout)
