@@ -1,12 +1,20 @@
-"""Reading a TOML file that a person wrote: prices, grids, campaigns."""
+"""Reading a TOML file that a person wrote: prices, grids, campaigns.
+
+The one place that knows which package reads TOML: the standard library's since Python 3.11, tomli before.
+"""
 
 from __future__ import annotations
 
-import tomllib
+import sys
 from pathlib import Path
 from typing import Any
 
 from perfpass.errors import FileError, FormatError, LimitError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 LARGEST_FILE_BYTES = 2**20
 

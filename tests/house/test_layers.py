@@ -6,6 +6,7 @@ import dataclasses
 from pathlib import Path
 
 import pytest
+
 from house.imports import COMPILED, Import, Sources, circles, room_of
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -1,9 +1,5 @@
 #include "onnx/file.hpp"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -12,6 +8,7 @@
 
 #include "onnx/model.hpp"
 #include "perfpass/error.hpp"
+#include "support/descriptor.hpp"
 #include "support/text.hpp"
 
 namespace perfpass::onnx {
@@ -21,13 +18,6 @@ std::string reason(int error) { return std::error_code(error, std::generic_categ
 
 [[noreturn]] void fail_io(const std::string& path, const std::string& what) {
   throw Error(ErrorCode::io, quoted(path) + " " + what);
-}
-
-const char* kind_of_file(mode_t mode) {
-  if (S_ISDIR(mode)) return "is a directory";
-  if (S_ISFIFO(mode)) return "is a named pipe";
-  if (S_ISSOCK(mode)) return "is a socket";
-  return "is a device";
 }
 
 struct Magic {
@@ -93,25 +83,19 @@ bool is_safetensors(std::string_view head) {
 
 ModelFile::ModelFile(const std::string& path, const OnnxLimits& limits) {
   if (path.find('\0') != std::string::npos) fail_io(path, "holds a zero byte and cannot name a file");
-  // O_NONBLOCK: opening a named pipe must not wait for a writer.
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-  if (descriptor < 0) fail_io(path, "cannot be opened: " + reason(errno));
-  struct Closer {
-    int fd;
-    ~Closer() { ::close(fd); }
-  } closer{descriptor};
-  struct stat status{};
-  if (::fstat(descriptor, &status) != 0) fail_io(path, "cannot be examined: " + reason(errno));
-  if (!S_ISREG(status.st_mode)) {
-    fail_io(path, std::string(kind_of_file(status.st_mode)) + "; give the path of an .onnx file");
+  const Descriptor file(path);
+  if (file.value() < 0) fail_io(path, "cannot be opened: " + reason(errno));
+  FileStatus status;
+  if (!examine(file.value(), status)) fail_io(path, "cannot be examined: " + reason(errno));
+  if (status.other_kind != nullptr) {
+    fail_io(path, std::string(status.other_kind) + "; give the path of an .onnx file");
   }
-  const auto size = static_cast<std::uint64_t>(status.st_size);
-  if (size > limits.file_bytes) {
-    throw Error(ErrorCode::limit, quoted(path) + " has " + std::to_string(size) + " bytes; at most " +
+  if (status.size > limits.file_bytes) {
+    throw Error(ErrorCode::limit, quoted(path) + " has " + std::to_string(status.size) + " bytes; at most " +
                                       std::to_string(limits.file_bytes) +
                                       " are read; keep the weights in external data files");
   }
-  read(descriptor, size, path, limits);
+  read(file.value(), status.size, path, limits);
 }
 
 std::string recognised_format(std::span<const std::uint8_t> bytes) {

@@ -4,8 +4,6 @@
 // dropped and reading goes on behind it, with small blocks again. Neither mapping the file nor reading it whole would
 // do: a mapping makes the kernel map runs of cached pages around every byte that is touched, hundreds of megabytes of
 // weights, and a file that is cut off by another process meanwhile would end this one.
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -17,6 +15,7 @@
 #include "onnx/model.hpp"
 #include "onnx/protobuf_fields.hpp"
 #include "perfpass/error.hpp"
+#include "support/descriptor.hpp"
 #include "support/reading_arena.hpp"
 #include "support/text.hpp"
 
@@ -217,8 +216,7 @@ class Skimmer {
       const auto size =
           static_cast<std::size_t>(std::min<std::uint64_t>(std::max(wanted - file_.used_, block_), size_ - from));
       file_.reserve(file_.used_ + size);
-      const ssize_t got = ::pread(descriptor_, bytes() + file_.used_, size, static_cast<off_t>(from));
-      if (got < 0 && errno == EINTR) continue;
+      const std::ptrdiff_t got = read_at(descriptor_, bytes() + file_.used_, size, from);
       if (got < 0) {
         throw Error(ErrorCode::io,
                     quoted(path_) + " cannot be read: " + std::error_code(errno, std::generic_category()).message());

@@ -4,11 +4,19 @@
 // pages of 2 MiB). Pages that are not touched cost nothing.
 #pragma once
 
-#include <sys/mman.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <utility>
+
+#ifdef _WIN32
+#ifndef NOMINMAX
+#define NOMINMAX
+#endif
+#define WIN32_LEAN_AND_MEAN
+#include <windows.h>
+#else
+#include <sys/mman.h>
+#endif
 
 namespace perfpass {
 
@@ -17,18 +25,19 @@ class PageBlock {
   PageBlock() noexcept = default;
   /// Empty where the kernel gives none.
   explicit PageBlock(std::size_t size) noexcept : mapped_(size + kHugePage) {
-    void* mapping = ::mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (mapping == MAP_FAILED) return;
-    mapping_ = static_cast<std::byte*>(mapping);
+    mapping_ = static_cast<std::byte*>(map(mapped_));
+    if (mapping_ == nullptr) return;
     data_ = mapping_;
     size_ = size;
     if (size < kHugePage / 2) return;
     const auto past = reinterpret_cast<std::uintptr_t>(mapping_) % kHugePage;
     if (past != 0) data_ += kHugePage - past;
+#ifdef MADV_HUGEPAGE
     ::madvise(data_, size_, MADV_HUGEPAGE);  // a request: refused where the system has none
+#endif
   }
   ~PageBlock() {
-    if (mapping_ != nullptr) ::munmap(mapping_, mapped_);
+    if (mapping_ != nullptr) unmap(mapping_, mapped_);
   }
   PageBlock(PageBlock&& other) noexcept { swap(other); }
   PageBlock& operator=(PageBlock&& other) noexcept {
@@ -41,6 +50,19 @@ class PageBlock {
 
  private:
   static constexpr std::size_t kHugePage = 2 << 20;
+
+#ifdef _WIN32
+  static void* map(std::size_t size) noexcept {
+    return ::VirtualAlloc(nullptr, size, MEM_RESERVE | MEM_COMMIT, PAGE_READWRITE);
+  }
+  static void unmap(void* at, std::size_t) noexcept { ::VirtualFree(at, 0, MEM_RELEASE); }
+#else
+  static void* map(std::size_t size) noexcept {
+    void* mapping = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return mapping == MAP_FAILED ? nullptr : mapping;
+  }
+  static void unmap(void* at, std::size_t size) noexcept { ::munmap(at, size); }
+#endif
 
   void swap(PageBlock& other) noexcept {
     std::swap(mapping_, other.mapping_);

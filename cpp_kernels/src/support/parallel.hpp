@@ -10,6 +10,18 @@
 
 namespace perfpass::detail {
 
+/// Joined at the end, also where starting one of them fails. (Not std::jthread: Apple's library does not have it.)
+struct Threads {
+  std::vector<std::thread> started;
+
+  Threads() = default;
+  Threads(const Threads&) = delete;
+  Threads& operator=(const Threads&) = delete;
+  ~Threads() {
+    for (std::thread& thread : started) thread.join();
+  }
+};
+
 /// Calls `work(i)` for all i below `count` on `threads` threads, the caller's included; when all have ended, the
 /// failure of the first thread that failed is thrown again.
 template <typename Work>
@@ -26,8 +38,8 @@ void in_parallel(std::size_t count, unsigned threads, const Work& work) {
     }
   };
   {
-    std::vector<std::jthread> others;
-    for (std::size_t t = 1; t < used; ++t) others.emplace_back([&, t] { loop(failures[t]); });
+    Threads others;
+    for (std::size_t t = 1; t < used; ++t) others.started.emplace_back([&, t] { loop(failures[t]); });
     loop(failures[0]);
   }
   for (const std::exception_ptr& failure : failures) {

@@ -1,12 +1,12 @@
 #include "trees/document.hpp"
 
 #include <bit>
-#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <limits>
 
 #include "perfpass/error.hpp"
+#include "support/decimal.hpp"
 
 namespace perfpass::document {
 namespace {
@@ -131,7 +131,7 @@ class JsonParser {
       value.number = -std::numeric_limits<double>::infinity();
     } else {
       const char* begin = text_.data() + at_;
-      const auto [end, error] = std::from_chars(begin, text_.data() + text_.size(), value.number);
+      const auto [end, error] = read_decimal(begin, text_.data() + text_.size(), value.number);
       if (error != std::errc{} || end == begin) malformed(at_, "not a JSON value");
       at_ += static_cast<std::size_t>(end - begin);
     }

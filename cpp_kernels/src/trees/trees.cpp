@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <limits>
 #include <string_view>
 
 #include "perfpass/error.hpp"
+#include "support/decimal.hpp"
 #include "support/parallel.hpp"
 #include "trees/document.hpp"
 
@@ -63,7 +63,7 @@ double scalar(const std::string& written, std::string_view name) {
   if (digits.size() >= 2 && digits.front() == '[' && digits.back() == ']') digits = digits.substr(1, digits.size() - 2);
   if (digits.find(',') != std::string_view::npos) unsupported(std::string(name) + " has one value per target");
   double value = 0.0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  const auto [end, error] = read_decimal(digits.data(), digits.data() + digits.size(), value);
   if (error != std::errc{} || end != digits.data() + digits.size() || !std::isfinite(value)) {
     malformed(std::string(name) + " is " + quoted(written) + ", not a finite number");
   }

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import tomllib
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache, lru_cache
@@ -17,6 +16,7 @@ from pathlib import Path
 from perfpass.devices.spec import Device
 from perfpass.devices.toml_file import device_of, read
 from perfpass.errors import ArgumentError, DeviceError
+from perfpass.toml_table import tomllib
 
 _SHIPPED = Path(__file__).with_name("catalogue.toml")
 _HOST_NAMES = frozenset({"cpu", "host", "host-cpu"})

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from perfpass.errors import ArgumentError, DeviceError
+from perfpass.toml_table import tomllib
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from perfpass.devices.spec import IDLE_SHARE_CPU, IDLE_SHARE_GPU, PRECISIONS, Device
 from perfpass.errors import FileError, FormatError, LimitError
+from perfpass.toml_table import tomllib
 
 SCHEMA = 1
 MAX_FILE_BYTES = 1 << 20

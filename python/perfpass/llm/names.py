@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import os
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from perfpass.errors import FileError
 from perfpass.importers.model_sources import CONFIGURATIONS
+from perfpass.toml_table import tomllib
 
 
 @functools.cache
