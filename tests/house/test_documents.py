@@ -1,4 +1,4 @@
-"""Promises of the documents: their blocks run and show what is printed now, their links lead somewhere, they fit a page."""
+"""Promises of the documents: blocks run and show what is printed now, links lead somewhere, lines fit a page."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import re
 import shlex
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -14,8 +13,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
-import documents  # noqa: E402
-import figures  # noqa: E402
+import documents
+import figures
 
 PAGES = [str(page.relative_to(ROOT)) for page in figures.pages()]
 ALL = sorted({*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "examples" / "README.md"})
@@ -64,7 +63,10 @@ def test_a_command_that_is_not_run_here_could_be(page, line):
         build_parser().parse_args(words[1:])
     elif words[0] == "pip":
         extra = re.fullmatch(r"perfpass(?:\[(\w+)\])?", words[2])
-        extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"].get("optional-dependencies", {})
+        project = (
+            (ROOT / "pyproject.toml").read_text().partition("[project.optional-dependencies]")[2].partition("\n[")[0]
+        )
+        extras = re.findall(r"^(\w+) = \[", project, re.MULTILINE)
         assert words[1] == "install" and extra and (extra[1] is None or extra[1] in extras), words
     elif words[0] == "bash":
         help_text = subprocess.run(["bash", "bootstrap.sh"], cwd=ROOT, capture_output=True, text=True, check=True)
@@ -118,13 +120,3 @@ def test_links_between_documents_lead_somewhere(page):
 def test_every_page_of_docs_has_its_place_on_the_site():
     placed = re.findall(r"[\w/.-]+\.md", (ROOT / "mkdocs.yml").read_text())
     assert sorted(placed) == sorted(str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md"))
-
-
-def test_the_relax_example_shows_the_prediction_before_and_after_the_build(tmp_path):
-    python = ROOT / ".venv-relax" / "bin" / "python"
-    if not python.exists():
-        pytest.skip("no .venv-relax here; bash bootstrap.sh test makes it")
-    program = ROOT / "examples" / "relax_example.py"
-    run = subprocess.run([python, program], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert run.returncode == 0, run.stderr
-    assert run.stdout.count("median") == 2 and (tmp_path / "model.so.perfpass.json").exists()

@@ -272,7 +272,7 @@ def _point_rows(points: Sequence[dict[str, Any]]) -> list[str]:
         share = "" if p["share_of_roof"] is None else f"{100 * p['share_of_roof']:.0f} %"
         lines.append(
             f"| {_what(p)} | {p['precision']} | {digits(p['median_ms'])} ms | {count(p['flop_s'])} "
-            f"| {count(p['bytes_s'])} | {digits(p['flop_per_byte'])} | {share} | {', '.join(p['flags'])} |"
+            f"| {count(p['bytes_s'])} | {digits(p['flop_per_byte'])} | {share} | {' '.join(p['flags'])} |"
         )
     return lines
 
