@@ -16,6 +16,7 @@ import contextlib
 import sys
 import textwrap
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -298,11 +299,11 @@ def bill(folder: Path, summary: dict[str, Any], prices: str | None) -> list[str]
         "| device | known by | batch | samples/s | USD per million samples | utilisation | MIG advice |",
         "|---|---|---:|---:|---:|---:|---|",
     ]
-    reasons: dict[str, str] = {}
-    lines += measured_bill(folder, summary, table, reasons)
-    lines += predicted_bill(table, str(summary["facts"]["device"].get("catalogue_id")), reasons)
-    lines += ["", "Why this advice, and the price:", ""]
-    lines += [filled(f"- {name}: {reason}", "  ") for name, reason in reasons.items()]
+    notes = Notes({}, {})
+    lines += measured_bill(folder, summary, table, notes)
+    lines += predicted_bill(table, str(summary["facts"]["device"].get("catalogue_id")), notes)
+    lines += ["", "Prices:", "", *(f"- {name}: {paid}" for name, paid in notes.prices.items())]
+    lines += ["", "Why this advice:", "", *(wrapped(f"- {name}: {why}") for name, why in notes.reasons.items())]
     training = [r for r in rows(folder) if r["configuration"]["mode"] == "training"]
     if training:
         best = max(training, key=lambda r: r["throughput_per_s"])
@@ -316,14 +317,9 @@ def bill(folder: Path, summary: dict[str, Any], prices: str | None) -> list[str]
             text += f", {usd:.3g} USD at {paid}"
         except DeviceError as error:
             text += f"; {error}"
-        lines += ["", filled(text + ".")]
+        lines += ["", wrapped(text + ".")]
     lines += predicted_training(table, str(summary["facts"]["device"].get("catalogue_id")))
     return [*lines, ""]
-
-
-def filled(text: str, indent: str = "") -> str:
-    """The text in lines of at most 120 columns."""
-    return textwrap.fill(text, 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def catalogue_name(summary: dict[str, Any]) -> str:
@@ -333,8 +329,22 @@ def catalogue_name(summary: dict[str, Any]) -> str:
     )
 
 
-def measured_bill(folder: Path, summary: dict[str, Any], table: Any, reasons: dict[str, str]) -> list[str]:
-    """Rows of the device here: per precision the best throughput, at the batch that gave it; fills ``reasons``."""
+@dataclass(frozen=True)
+class Notes:
+    """What stands below the table of money: why a profile is advised, and what a device costs, by its name."""
+
+    reasons: dict[str, str]
+    prices: dict[str, str]
+
+
+def wrapped(text: str) -> str:
+    """A paragraph or list item in lines of 118 columns."""
+    indent = "  " if text.startswith("- ") else ""
+    return textwrap.fill(text, 118, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+
+def measured_bill(folder: Path, summary: dict[str, Any], table: Any, notes: Notes) -> list[str]:
+    """Rows of the device here: per precision the best throughput, at the batch that gave it; fills ``notes``."""
     inference = [r for r in rows(folder) if r["configuration"]["mode"] == "inference"]
     lines = []
     for precision in dict.fromkeys(r["configuration"]["precision"] for r in inference):
@@ -346,11 +356,11 @@ def measured_bill(folder: Path, summary: dict[str, Any], table: Any, reasons: di
         cost, advice = "not known", "not known"
         try:
             target = find_device(catalogue_name(summary))
-            row = money.price(target, table)
-            cost = f"{money.per_million(ms, batch, row):.3g}"
             if share is not None:
-                hint = advise(share, peak_memory(best), target)
-                advice = advised(hint, f"{summary['device']}, {precision}", f"; {row}", reasons)
+                name = f"{summary['device']}, {precision}"
+                advice = advised(advise(share, peak_memory(best), target), name, notes.reasons)
+            row = money.price(target, table)
+            cost, notes.prices[summary["device"]] = f"{money.per_million(ms, batch, row):.3g}", str(row)
         except DeviceError:
             pass
         known_by = f"measured, {precision}" + (" (contended)" if "contended" in best["flags"] else "")
@@ -362,7 +372,7 @@ def measured_bill(folder: Path, summary: dict[str, Any], table: Any, reasons: di
     return lines
 
 
-def predicted_bill(table: Any, skip: str, reasons: dict[str, str]) -> list[str]:
+def predicted_bill(table: Any, skip: str, notes: Notes) -> list[str]:
     """Rows of the devices that are not here, predicted with their intervals (nine of ten runs lie inside)."""
     try:
         from perfpass.predictors import predict
@@ -381,14 +391,14 @@ def predicted_bill(table: Any, skip: str, reasons: dict[str, str]) -> list[str]:
         # Convolutions of fp32 models run in TF32 where there is any: cuDNN's default in PyTorch, and what is predicted.
         peak = target.peak("tf32" if "tf32" in target.peak_flops else "fp32")
         share = utilisation(flops, moved, latency.median, peak, target.memory_bandwidth_bytes_s)
-        cost, paid = "not known", "; no price in the table"
+        advice = advised(advise(share, found.peak_memory_bytes.high, target), target.name, notes.reasons)
+        cost = "not known"
         try:
             row = money.price(target, table)
             usd: Any = money.per_million(latency, PREDICTED_BATCH, row)
-            cost, paid = f"{usd.median:.3g} ({usd.low:.3g} to {usd.high:.3g})", f"; {row}"
+            cost, notes.prices[target.name] = f"{usd.median:.3g} ({usd.low:.3g} to {usd.high:.3g})", str(row)
         except DeviceError:
             pass
-        advice = advised(advise(share, found.peak_memory_bytes.high, target), target.name, paid, reasons)
         rate = found.throughput_per_s
         lines.append(
             f"| {target.name} | predicted, fp32 ({found.support.level}) | {PREDICTED_BATCH} "
@@ -425,9 +435,9 @@ def predicted_training(table: Any, skip: str) -> list[str]:
     return lines
 
 
-def advised(hint: MigHint, name: str, paid: str, reasons: dict[str, str]) -> str:
-    """The profile for the table; its reason and the price go into ``reasons``."""
-    reasons[name] = hint.reason + paid
+def advised(hint: MigHint, name: str, reasons: dict[str, str]) -> str:
+    """The profile for the table; its reason goes into ``reasons``."""
+    reasons[name] = hint.reason
     return f"{hint.profile}, {hint.instances_per_gpu} to a GPU" if hint.profile else "none"
 
 
@@ -439,14 +449,14 @@ def report(folder: Path, prices: str | None) -> Path:
     lines = [
         f"# Temperature downscaling on {summary['device']}",
         "",
-        filled(
+        wrapped(
             f"A U-Net of {parameters / 1e6:.2f} million parameters: image [B, 3, {unet.HEIGHT}, {unet.WIDTH}] to two "
             f"fields [B, 1, {unet.HEIGHT}, {unet.WIDTH}]. One sample takes {count(flops)}FLOPs and moves at least "
             f"{size(moved)} in its convolutions. Measured {summary['measured_at'][:10]}, torch "
             f"{summary['facts']['software'].get('torch')}."
         ),
         "",
-        filled(
+        wrapped(
             "Utilisation is the share of peak compute or of memory bandwidth (whichever is larger) that the "
             "convolutions' FLOPs and compulsory bytes come to, of the measured roofs for the device here and of the "
             "catalogue's figures for those predicted; above 100 % is cut. Bandwidth out of a cache can pass that of "

@@ -283,7 +283,7 @@ def _what(point: dict[str, Any]) -> str:
         return f"{point['m']} x {point['k']} by {point['k']} x {point['n']}"
     if point["operator"] == "convolution":
         text = f"[{point['batch']}, {point['channels']}, {point['height']}, {point['width']}] to {point['filters']}, "
-        text += f"kernel {point['kernel']}, stride {point['stride']}"
+        text += f"kernel {point['kernel']}" + (f", stride {point['stride']}" if point["stride"] > 1 else "")
         if point["groups"] > 1:
             text += f", groups {point['groups']}"
         return text + (", transposed" if point["transposed"] else "") + (", nhwc" if point["layout"] == "nhwc" else "")
