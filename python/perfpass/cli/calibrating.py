@@ -30,7 +30,11 @@ def run(options: Any) -> int:
 
 
 def _plan(options: Any, target: Any) -> int:
-    need("calibrate --plan", "torch", "timm")
+    need("calibrate --plan", "torch")
+    from perfpass.importers import torchvision_schemas
+
+    torchvision_schemas.define()
+    need("calibrate --plan", "timm")
     from perfpass.calibrate import plan
 
     with Progress("network") as progress:
