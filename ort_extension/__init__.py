@@ -1,6 +1,7 @@
 """perfpass inside ONNX Runtime: a session that knows what it costs before it reads a weight.
 
-Importing this package does not import onnxruntime; using it does.
+Importing this package does not import onnxruntime; using it does. Its name is generic for one in site-packages: it says
+what it extends, perfpass installs it, and another package of that name cannot stand beside it.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -82,7 +82,7 @@ def record(
         "key": ran.key,
         "campaign": CAMPAIGN,
         "configuration": ran.to_dict(),
-        "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "measured_at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "status": "ok",
         **found,
         "throughput_per_s": float(f"{ran.batch / median * 1e3:.6g}"),
@@ -102,7 +102,7 @@ def append(path: Path, device: dict[str, Any] | None, records: Iterable[dict[str
     environment = facts.of_host(device)
     with _opened(path) as journal:
         if environment["id"] not in journal.contents.facts:
-            stamp = {"measured_at": datetime.now(UTC).isoformat(timespec="seconds")}
+            stamp = {"measured_at": datetime.now(timezone.utc).isoformat(timespec="seconds")}
             journal.append("facts", environment | stamp)
         for one in records:
             journal.append("record", {**one, "environment": environment["id"]})

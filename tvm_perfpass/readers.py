@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from perfpass.errors import UnsupportedError
+from perfpass.errors import needs
 from perfpass.importers.readers import Reader, register
 from tvm_perfpass.releases import has
 
@@ -33,7 +33,7 @@ class _Relay(Reader):
 
     def read_file(self, path: str, sizes: Mapping[str, Any]) -> tuple[OpGraph, str]:
         """The graph that Relay's frontend makes, and TVM's version."""
-        with _frontend() as version:
+        with _frontend(self.name, "tvm") as version:
             from tvm_perfpass.onnx_model import relay_graph
 
             return relay_graph(path, _whole_shapes(path, sizes)), version
@@ -56,7 +56,7 @@ class _Relax(Reader):
 
     def read_file(self, path: str, sizes: Mapping[str, Any]) -> tuple[OpGraph, str]:
         """The graph that Relax's frontend makes, and TVM's version."""
-        with _frontend() as version:
+        with _frontend(self.name, "relax") as version:
             from tvm_perfpass.onnx_model import relax_graph
 
             return relax_graph(path, _whole_shapes(path, sizes)), version
@@ -67,16 +67,14 @@ def _of_tvm(model: Any) -> bool:
 
 
 @contextlib.contextmanager
-def _frontend() -> Iterator[str]:
+def _frontend(reader: str, extra: str) -> Iterator[str]:
     """TVM's version; its frontends print what they could not convert, which is no result of ours."""
     os.environ.setdefault("TOPHUB_LOCATION", "NONE")  # no download of tuning logs
-    try:
+    what = f"the reader {reader} (unless --python {reader}=PYTHON names one that has it)"
+    with needs("onnx", what):
         import onnx  # noqa: F401
+    with needs(extra, what):
         import tvm
-    except ImportError as error:
-        raise UnsupportedError(
-            f"the package {error.name} is not installed here; --python READER=PYTHON names one"
-        ) from error
     with contextlib.redirect_stdout(io.StringIO()):
         yield str(tvm.__version__)
 

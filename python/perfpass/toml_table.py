@@ -1,12 +1,20 @@
-"""Reading TOML: files that a person wrote (devices, prices, grids, campaigns), and those that ship with perfpass."""
+"""Reading TOML: files that a person wrote (devices, prices, grids, campaigns), and those that ship with perfpass.
+
+The one place that knows which package reads TOML: the standard library's since Python 3.11, tomli before.
+"""
 
 from __future__ import annotations
 
-import tomllib
+import sys
 from pathlib import Path
 from typing import Any
 
 from perfpass.errors import FileError, FormatError, LimitError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 LARGEST_FILE_BYTES = 2**20
 
@@ -20,7 +28,7 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
         with path.open("rb") as file:
             content = file.read(LARGEST_FILE_BYTES + 1)
     except OSError as error:
-        raise FileError(f"{path}: {what} that cannot be read: {error.strerror or error}") from error
+        raise FileError(f"{path}: {error.strerror or error}") from error
     if len(content) > LARGEST_FILE_BYTES:
         raise LimitError(f"{path}: larger than {LARGEST_FILE_BYTES} bytes, the limit of {what}")
     try:
@@ -30,5 +38,5 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
 
 
 def parse(text: str) -> dict[str, Any]:
-    """TOML that ships with perfpass, so that nothing can be wrong with it."""
+    """The content of TOML that ships with perfpass."""
     return tomllib.loads(text)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import pickle
-import tomllib
 from pathlib import Path
 
 import pytest
+import tomllib
 
 import perfpass
 from perfpass import devices

@@ -56,8 +56,12 @@ def run(options: Any) -> int:
 
 
 def _plan(options: Any, target: Any) -> int:
-    need("calibrate --plan", "torch", "timm")
+    need("calibrate --plan", "torch")
     from perfpass.calibrate import plan
+    from perfpass.importers import torchvision_schemas
+
+    torchvision_schemas.define()  # timm imports torchvision, which may stand beside another build of torch
+    need("calibrate --plan", "timm")
 
     with Progress("network") as progress:
         chosen = plan(

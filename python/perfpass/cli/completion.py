@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from perfpass.cli.options import new_command
-from perfpass.errors import UnsupportedError
+from perfpass.errors import needs
 
 SHELLS = ("bash", "zsh", "tcsh")
 _FILES = ("model", "output", "device_file")
@@ -42,10 +42,8 @@ class PrintCompletion(argparse.Action):
 
 def _script(parser: argparse.ArgumentParser, shell: str) -> str:
     """The completion script of bash, zsh or tcsh; files and device names are completed too."""
-    try:
+    with needs("completion", "shell completion"):
         import shtab
-    except ImportError as error:
-        raise UnsupportedError("shell completion needs the package shtab: pip install shtab") from error
     from perfpass.devices import catalogue
 
     commands: Any = next(a for a in parser._actions if a.dest == "command")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from perfpass.cli.options import add_json, new_command, print_json, texts, whole
-from perfpass.cli.session import add_areas, training
-from perfpass.errors import ArgumentError
+from perfpass.cli.session import add_areas
+from perfpass.errors import ArgumentError, needs
 
 
 def add(commands: Any) -> None:
@@ -35,12 +35,14 @@ def add(commands: Any) -> None:
 
 def run(options: Any) -> int:
     """Prints the grades of the areas, or of predictors side by side."""
-    evaluate = training("evaluate")
-    report = (
-        _compare(options)
-        if options.predictors
-        else evaluate(options.records, options.area, output=options.output, seed=options.seed)
-    )
+    with needs("train", "`perfpass evaluate`"):
+        from perfpass import training
+
+        report = (
+            _compare(options)
+            if options.predictors
+            else training.evaluate(options.records, options.area, output=options.output, seed=options.seed)
+        )
     if options.json:
         print_json(report.to_dict())
     else:

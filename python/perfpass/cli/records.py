@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from perfpass.cli.options import add_json, new_command, print_json, texts
-from perfpass.errors import UnsupportedError
+from perfpass.errors import needs
 
 
 def add(commands: Any) -> None:
@@ -26,7 +26,7 @@ def add(commands: Any) -> None:
 
 def run(options: Any) -> int:
     """Reads the sources, prints a summary of each, and writes the tables where --output says."""
-    try:
+    with needs("records", "`perfpass records`"):
         from perfpass.predictors.learned.artefacts import check_writable
         from perfpass.records import corpus, schema
 
@@ -40,10 +40,6 @@ def run(options: Any) -> int:
             if options.output:
                 for kind, table in reading.tables.items():
                     schema.write(Path(options.output) / f"{name}-{kind}.parquet", kind, table)
-    except ModuleNotFoundError as error:
-        raise UnsupportedError(
-            f"`perfpass records` needs the package {error.name}: pip install pandas pyarrow"
-        ) from error
     if options.json:
         print_json(found)
     return 0

@@ -2,36 +2,28 @@
 
 from __future__ import annotations
 
+import importlib
+import os
 import sys
-from importlib.util import find_spec
 from typing import Any
 
 from perfpass.cli.options import texts, whole
-from perfpass.errors import UnsupportedError
+from perfpass.errors import UnsupportedError, needs
 
 
 def need(command: str, *packages: str) -> None:
     """Raises UnsupportedError, before anything is measured, with what to install where a package is missing."""
-    missing = [package for package in packages if find_spec(package) is None]
-    if missing:
-        raise UnsupportedError(f"`perfpass {command}` needs {', '.join(missing)}: pip install {' '.join(missing)}")
-
-
-def training(name: str) -> Any:
-    """A function of perfpass.training, whose packages a plain installation does not have."""
-    try:
-        from perfpass import training
-    except ModuleNotFoundError as error:
-        raise UnsupportedError(
-            f"`perfpass {name}` needs the package {error.name}: pip install pandas pyarrow scipy xgboost-cpu matplotlib"
-        ) from error
-    return getattr(training, name)
+    if os.name != "posix":
+        raise UnsupportedError(f"`perfpass {command}` measures on Linux and macOS; this is {sys.platform}")
+    with needs("measure", f"`perfpass {command}`"):
+        for package in packages:
+            importlib.import_module(package)
 
 
 def add_areas(command: Any) -> None:
     """--records, --area, --seed: what is learned from, of which areas."""
     command.add_argument("--records", metavar="DIR", help="folder of records (default: those of this repository)")
-    areas = "vision, serving, ... (default: all; perfpass.training.areas lists them)"
+    areas = "inference, serving, ... (default: all; perfpass.training.areas lists them)"
     command.add_argument("--area", type=texts, action="extend", metavar="A,..", help=areas)
     command.add_argument("--seed", type=whole, default=0, metavar="N", help="seed of every random choice (default: 0)")
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from perfpass.cli.options import new_command
-from perfpass.cli.session import add_areas, training
-from perfpass.errors import ArgumentError, UnsupportedError
+from perfpass.cli.session import add_areas
+from perfpass.errors import ArgumentError, UnsupportedError, needs
 
 
 def add(commands: Any) -> None:
@@ -35,12 +35,14 @@ def add(commands: Any) -> None:
 
 def run(options: Any) -> int:
     """Trains the areas, or one compared predictor."""
-    train = training("train")
-    if options.predictor is not None:
-        return _train_predictor(options)
-    if options.published or options.base:
-        raise ArgumentError("--published and --base belong to --predictor NAME")
-    train(options.records, options.output, options.area, seed=options.seed, resume=options.resume)
+    with needs("train", "`perfpass train`"):
+        from perfpass import training
+
+        if options.predictor is not None:
+            return _train_predictor(options)
+        if options.published or options.base:
+            raise ArgumentError("--published and --base belong to --predictor NAME")
+        training.train(options.records, options.output, options.area, seed=options.seed, resume=options.resume)
     return 0
 
 

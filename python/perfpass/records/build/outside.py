@@ -48,7 +48,7 @@ def traces(source: str, model: str, size: int) -> tuple[OpGraph, OpGraph]:
     from perfpass.importers.model_sources import huggingface
 
     name, _, head = model.partition("/")
-    text = resources.files("perfpass").joinpath("configurations", f"{name}.json").read_text(encoding="utf-8")
+    text = (resources.files("perfpass") / "configurations" / f"{name}.json").read_text(encoding="utf-8")
     built: Any = huggingface(json.loads(text) | {"architectures": [head]}, dtype="float32", causal=False)
     given = {"use_cache": False} if "CausalLM" in head else {}
     shapes = {"input_ids": ((size,), "int64")}
