@@ -7,14 +7,54 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from perfpass.cli.options import (
+    add_device_files,
+    add_json,
+    add_model,
+    add_workload,
+    model_sizes,
+    new_command,
+    print_json,
+    workload,
+)
 from perfpass.errors import ArgumentError
 
 if TYPE_CHECKING:
     from perfpass.annotation.file import Found
 
+_EPILOG = """\
+MODEL is an ONNX file. Its weights are neither read nor rewritten: some kilobytes of metadata are appended, which
+ONNX Runtime (custom_metadata_map), onnx.checker and Netron show. Annotating again replaces the prediction for the
+same device; predictions for several devices stand side by side. See docs/annotate.md.
 
-def run(options: Any, runtime: str | None) -> int:
-    """Annotates, shows or removes; ``runtime`` is that of the prediction."""
+examples:
+  perfpass annotate model.onnx --device a100-80gb --device l4 --dim batch=8
+  perfpass annotate model.onnx --device h100 --precision fp16 --runtime onnxruntime -o annotated.onnx
+  perfpass annotate model.onnx --show
+  perfpass annotate model.onnx --remove                            the file is what it was, byte for byte"""
+
+
+def add(commands: Any) -> None:
+    """The command's options."""
+    command = new_command(commands, "annotate", run, "write the prediction into an ONNX file's metadata", _EPILOG)
+    add_model(command)
+    command.add_argument(
+        "--device",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="device to predict for; may be given more than once",
+    )
+    add_workload(command)
+    command.add_argument("-o", "--output", metavar="FILE", help="write a copy instead of changing the file")
+    what = command.add_mutually_exclusive_group()
+    what.add_argument("--show", action="store_true", help="show the predictions that the file holds")
+    what.add_argument("--remove", action="store_true", help="take the metadata out again")
+    add_json(command, "a table")
+
+
+def run(options: Any) -> int:
+    """Annotates, shows or removes."""
     from perfpass.annotation import file as annotated_file
 
     if options.show or options.remove:
@@ -23,25 +63,16 @@ def run(options: Any, runtime: str | None) -> int:
         return _show(options) if options.show else _remove(options)
     if not options.device:
         raise ArgumentError("give --device NAME to predict for, --show or --remove; see `perfpass annotate --help`")
-    from perfpass.cli.options import once
-    from perfpass.devices import add_file, device
+    from perfpass.devices import device
 
-    for path in options.device_file:
-        add_file(path)
+    how = workload(options)
+    add_device_files(options)
     annotated_file.annotate(
         options.model,
         [device(name) for name in options.device],
         options.output,
-        batch=options.batch,
-        input_shape=once(options.input_shape, "--input-shape"),
-        precision=options.precision,
-        mode=options.mode,
-        runtime=runtime,
-        layout=options.layout,
-        optimizer=options.optimizer,
-        dims=once(options.dim, "--dim"),
-        calibration=not options.no_calibration,
-        processes=options.processes,
+        **model_sizes(options),
+        **how,
     )
     _print(options.output or options.model, options.json)
     if options.output is not None:
@@ -74,13 +105,12 @@ def _print(path: str, as_json: bool) -> None:
     found = annotated_file.read(path)
     if as_json:
         facts = {"predictions": found.annotation.predictions, "stale": list(found.stale)}
-        json.dump({**facts, "interrupted": found.interrupted}, sys.stdout, indent=2, allow_nan=False)
-        print()
+        print_json({**facts, "interrupted": found.interrupted})
     else:
-        print(table(Path(path).name, found))
+        print(_table(Path(path).name, found))
 
 
-def table(name: str, found: Found) -> str:
+def _table(name: str, found: Found) -> str:
     """What a file holds, for people."""
     from perfpass.text import columns, digits, paragraph, printable, size
 

@@ -1,21 +1,55 @@
-"""What `perfpass inspect` shows: a model's inputs, operators and totals."""
+"""`perfpass inspect`: a model's inputs, operators and totals."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from perfpass.cli.options import add_json, add_model, model_sizes, new_command, print_json
+from perfpass.errors import ShapeError
 from perfpass.text import columns, count, paragraph, printable, size
 
 if TYPE_CHECKING:
-    from perfpass.devices import Device
     from perfpass.graph import OpGraph
     from perfpass.importers.onnx import Input
 
 
-def model_inputs(model: str) -> tuple[Input, ...]:
+def add(commands: Any) -> None:
+    """The command's options."""
+    command = new_command(
+        commands,
+        "inspect",
+        run,
+        "show a model's inputs, symbolic dimensions, operators and exact totals",
+        "examples:\n  perfpass inspect model.onnx\n  perfpass inspect model.onnx --dim batch=8 --json",
+    )
+    add_model(command)
+    add_json(command, "tables")
+
+
+def run(options: Any) -> int:
+    """Prints the inspection: inputs first, so that the symbolic dimensions to set can be seen."""
+    from perfpass.importers import load
+
+    inputs = _declared_inputs(options.model)
+    try:
+        graph = load(options.model, **model_sizes(options))
+    except ShapeError:
+        # What to set is what the user needs now: show it, then fail with the error that names it.
+        if inputs and not options.json:
+            print(_inputs_table(inputs))
+            sys.stdout.flush()
+        raise
+    found = _inspection(graph, inputs)
+    if options.json:
+        print_json(found)
+    else:
+        print(_table(Path(options.model).name, found))
+    return 0
+
+
+def _declared_inputs(model: str) -> tuple[Input, ...]:
     """The inputs an ONNX file declares, before any dimension is set; none for other kinds of model."""
     if Path(model).suffix.lower() != ".onnx":
         return ()
@@ -24,8 +58,10 @@ def model_inputs(model: str) -> tuple[Input, ...]:
     return onnx.inputs(model)
 
 
-def inspection(graph: OpGraph, inputs: tuple[Input, ...]) -> dict[str, Any]:
+def _inspection(graph: OpGraph, inputs: tuple[Input, ...]) -> dict[str, Any]:
     """Inputs, operators and totals as JSON types."""
+    import numpy as np
+
     from perfpass.graph import DTYPES, OPERATOR_CLASS_OF, OPERATOR_CLASSES, OPERATORS, costs
     from perfpass.graph import liveness as memory
 
@@ -78,7 +114,7 @@ def inspection(graph: OpGraph, inputs: tuple[Input, ...]) -> dict[str, Any]:
     }
 
 
-def inputs_table(inputs: tuple[Input, ...]) -> str:
+def _inputs_table(inputs: tuple[Input, ...]) -> str:
     """The declared inputs with their symbolic dimensions, which --dim and --batch set."""
     rows = [("input", "dtype", "shape")]
     rows += [(printable(i.name), i.dtype, _dims(i.shape) if i.shape is not None else "not declared") for i in inputs]
@@ -89,7 +125,7 @@ def inputs_table(inputs: tuple[Input, ...]) -> str:
     return table
 
 
-def inspect_table(name: str, found: dict[str, Any]) -> str:
+def _table(name: str, found: dict[str, Any]) -> str:
     """The inspection for people."""
     totals, plan = found["totals"], found["memory"]
     inputs = [("input", "dtype", "shape", "declared as")]
@@ -133,34 +169,3 @@ def inspect_table(name: str, found: dict[str, Any]) -> str:
 
 def _dims(shape: Any) -> str:
     return "x".join(printable(str(d)) for d in shape) or "scalar"
-
-
-def calibration_facts(device: Device) -> dict[str, Any] | None:
-    """What `perfpass calibrate` has stored of a device, as JSON types; None without. Raises as `calibration.find`."""
-    from perfpass.predictors.calibration import posterior as calibration
-    from perfpass.predictors.calibration.correction import digest_of
-
-    found = calibration.find(device)
-    if found is None:
-        return None
-    software = sorted(set(found.software))
-    return {
-        **found.provenance,
-        "points": len(found.log_ratio),
-        "software": {name: found.software.count(name) for name in software},
-        "predictors": {
-            name: "current" if digest == digest_of(name) else "of another version, not used"
-            for name, digest in found.predictors.items()
-        },
-    }
-
-
-def calibration_lines(facts: dict[str, Any]) -> str:
-    """The calibration of a device in words."""
-    software = ", ".join(f"{printable(name)} ({number})" for name, number in facts["software"].items())
-    predictors = ", ".join(f"{printable(name)} ({state})" for name, state in facts["predictors"].items())
-    return paragraph(
-        "calibrated",
-        f"by {facts['points']} measurements ({printable(str(facts.get('records', 'no file stated')))}, "
-        f"{printable(str(facts.get('made_at', 'no date stated')))}): {software}; predictors: {predictors}",
-    )

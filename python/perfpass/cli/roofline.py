@@ -5,7 +5,25 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from perfpass.cli.options import new_command, whole
 from perfpass.cli.session import Progress, need
+
+
+def add(commands: Any) -> None:
+    """The command's options."""
+    command = new_command(
+        commands,
+        "roofline",
+        run,
+        "measure what this machine's device reaches on single operators, and draw its roofline",
+        "Writes DIR/operators.jsonl (every point; what it already holds is not measured again), roofline.json,\n"
+        "roofline.svg and roofline.md (docs/roofline.md). Needs torch, psutil and matplotlib.\n\n"
+        "examples:\n  perfpass roofline --quick\n  perfpass roofline --device cuda -o records/h100-roofline",
+    )
+    command.add_argument("--device", default="cpu", metavar="D", help="cpu, cuda or cuda:N (default: cpu)")
+    command.add_argument("-o", "--output", metavar="DIR", help="folder to write to (default: records/roofline-DEVICE)")
+    command.add_argument("--quick", action="store_true", help="fewer points, less care: under a minute")
+    command.add_argument("--threads", type=whole, metavar="N", help="threads on the CPU (default: all)")
 
 
 def run(options: Any) -> int:
