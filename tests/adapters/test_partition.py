@@ -7,11 +7,8 @@ import subprocess
 import sys
 
 import numpy as np
+import onnxruntime
 import pytest
-
-onnxruntime = pytest.importorskip("onnxruntime")
-pytest.importorskip("torch")
-
 from ort_models import MODELS
 
 from ort_extension import observer

@@ -151,7 +151,6 @@ def test_traces_of_different_structure_do_not_extrapolate():
 
 
 def test_to_pyg_carries_features_and_edges():
-    pytest.importorskip("torch_geometric")
     data = extract(chain_of_relus(), "operator").to_pyg()
     assert data.x.shape[0] == 3
     np.testing.assert_array_equal(data.edge_index.numpy(), [[0, 1], [1, 2]])

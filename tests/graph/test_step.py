@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-torch = pytest.importorskip("torch")
 
 import perfpass
 from graph_strategies import graphs, written_out
@@ -182,7 +181,8 @@ def test_the_derived_step_agrees_with_the_traced_one(name):
     from perfpass.importers import torchvision_schemas
 
     torchvision_schemas.define()
-    timm = pytest.importorskip("timm")
+    import timm
+
     with torch.device("meta"):
         model = timm.create_model(name)
     forward = trace_owned(model, (3, 224, 224), batch=4)

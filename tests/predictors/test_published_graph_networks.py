@@ -6,6 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+import torch_geometric.nn as pyg
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,10 +15,7 @@ from perfpass import features, load
 from perfpass.errors import ArtefactError
 from perfpass.predictors.published.graph_classes import Classes, classes, partition, union, whole
 from perfpass.predictors.published.graph_network import GraphNetwork, Spec
-
-torch = pytest.importorskip("torch")
-pyg = pytest.importorskip("torch_geometric.nn")
-modules = pytest.importorskip("perfpass.training.graph_networks.modules")
+from perfpass.training.graph_networks import modules
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 WIDTH = 12

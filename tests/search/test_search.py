@@ -312,7 +312,8 @@ def test_a_template_gives_the_graph_of_every_batch_without_reading_again(example
 
 
 def test_a_template_traces_a_torch_module_but_twice():
-    torch = pytest.importorskip("torch")
+    import torch
+
     module = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(288, 4))
     template = Template(module, input_shape=(3, 8, 8))
     for batch in (1, 7):
