@@ -217,7 +217,7 @@ def test_serialized_models_are_predicted_too(models):
     assert opened.prediction is None
 
 
-@settings(derandomize=True, max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     st.sampled_from(["resnet50", "vit_base_patch16_224", "llama_1b_prefill"]),
     st.sampled_from(["cpu", "a100-80gb", "a100-80gb:2g.20gb", "mi300x"]),

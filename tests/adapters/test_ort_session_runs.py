@@ -104,7 +104,7 @@ def test_too_few_runs_say_nothing():
     assert found.median_ms is None and found.inside is None and "too few" in str(found)
 
 
-@settings(derandomize=True, max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.integers(0, 2000), st.integers(1, 300)), min_size=WARM_UP_RUNS + 1, max_size=60))
 def test_runs_beside_others_of_the_session_are_left_out(times):
     spans = sorted({start: (start, start + length) for start, length in times}.values())

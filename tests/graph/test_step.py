@@ -95,7 +95,7 @@ def test_the_optimizer_reads_every_gradient_and_keeps_its_states(optimizer, stat
     assert (read, written) == (4 * elements * table.read, 4 * elements * table.written)
 
 
-@settings(derandomize=True, max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(st.one_of(graphs(), written_out()), st.sampled_from([None, "float16", "float64"]), st.sampled_from([1, 512]))
 def test_saved_activations_are_those_of_the_plain_twin(graph, float_as, alignment):
     found = backward.saved_activations(graph, float_as, alignment)

@@ -234,7 +234,7 @@ def test_a_prediction_prints_as_a_table_of_at_most_100_columns():
     assert "latency" in text and "MIG profile" in text and max(map(len, text.splitlines())) <= 100
 
 
-@settings(derandomize=True, max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     st.integers(1, 64), st.sampled_from([1, 3, 8, 64, 130]), st.integers(1, 5), st.sampled_from(["a100", "t4", "cpu"])
 )
@@ -244,7 +244,7 @@ def test_any_small_network_gives_a_finite_prediction(batch, width, blocks, devic
     strict(found)
 
 
-@settings(derandomize=True, max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(graphs(), st.sampled_from(["a100", "rtx-3090", "cpu", "a100:1g.5gb"]), st.sampled_from(["fp32", "fp16"]))
 def test_any_graph_gives_a_finite_prediction(graph, device, precision):
     """Graphs of views, of shape arithmetic, of empty tensors and of unknown operators included."""

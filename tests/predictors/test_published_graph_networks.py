@@ -99,7 +99,7 @@ CASES = [("sage", "mean"), ("sage", "sum"), ("sage", "max"), ("gat", ""), ("gcn"
 
 @pytest.mark.parametrize(("kind", "aggregation"), CASES)
 @given(graph=graphs(), depth=st.integers(1, 4), seed=st.integers(0, 1000))
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=25)
 def test_classes_give_what_pytorch_geometric_gives_on_the_whole_graph(kind, aggregation, graph, depth, seed):
     nodes, edge_index = graph
     found = network(kind, nodes.shape[1], depth, aggregation=aggregation, seed=seed)
@@ -114,7 +114,7 @@ def test_classes_give_what_pytorch_geometric_gives_on_the_whole_graph(kind, aggr
 @pytest.mark.parametrize(("kind", "aggregation"), CASES)
 @pytest.mark.parametrize("readout", ["sum", "mean", "max", "log_sum"])
 @given(several=st.lists(graphs(), min_size=1, max_size=4), seed=st.integers(0, 1000))
-@settings(max_examples=6, deadline=None, derandomize=True)
+@settings(max_examples=6)
 def test_torch_and_numpy_agree_on_unions_of_graphs(kind, aggregation, readout, several, seed):
     found = network(kind, 5, 3, readout, aggregation, seed)
     plain = GraphNetwork(found.spec, found.weights())
@@ -131,7 +131,7 @@ def test_torch_and_numpy_agree_on_unions_of_graphs(kind, aggregation, readout, s
 
 @pytest.mark.parametrize("kind", ["sage", "gat", "gcn", "gin"])
 @given(graph=graphs())
-@settings(max_examples=10, deadline=None, derandomize=True)
+@settings(max_examples=10)
 def test_gradients_and_batch_statistics_on_classes_are_those_of_the_whole_graph(kind, graph):
     nodes, edge_index = graph
     gradients, statistics = [], []

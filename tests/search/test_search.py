@@ -90,7 +90,7 @@ def test_real_models_score_as_they_are_predicted_one_by_one(scorers, loaded, way
     assert_as_one_by_one(scorers[named(way)], [*loaded, *spaces], way)
 
 
-@settings(derandomize=True, max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.one_of(graphs(), written_out()), min_size=1, max_size=5), st.sampled_from(WAYS))
 def test_random_graphs_score_as_they_are_predicted_one_by_one(scorers, found, way):
     assert_as_one_by_one(scorers[named(way)], found, way)
