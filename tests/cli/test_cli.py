@@ -182,7 +182,6 @@ def test_help_explains_options_examples_and_exit_codes():
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
 def test_completion_scripts_know_commands_and_devices(shell):
-    pytest.importorskip("shtab")
     text = ok("completion", shell)
     assert "predict" in text and "a100-sxm4-80gb" in text
     assert ok("--print-completion", shell) == text

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+import torch_geometric.nn as pyg
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,10 +15,7 @@ from perfpass import features, load
 from perfpass.errors import ArtefactError
 from perfpass.predictors.published.graph_classes import Classes, classes, partition, union, whole
 from perfpass.predictors.published.graph_network import GraphNetwork, Spec
-
-torch = pytest.importorskip("torch")
-pyg = pytest.importorskip("torch_geometric.nn")
-modules = pytest.importorskip("perfpass.training.graph_networks.modules")
+from perfpass.training.graph_networks import modules
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 WIDTH = 12
@@ -100,7 +99,7 @@ CASES = [("sage", "mean"), ("sage", "sum"), ("sage", "max"), ("gat", ""), ("gcn"
 
 @pytest.mark.parametrize(("kind", "aggregation"), CASES)
 @given(graph=graphs(), depth=st.integers(1, 4), seed=st.integers(0, 1000))
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=25)
 def test_classes_give_what_pytorch_geometric_gives_on_the_whole_graph(kind, aggregation, graph, depth, seed):
     nodes, edge_index = graph
     found = network(kind, nodes.shape[1], depth, aggregation=aggregation, seed=seed)
@@ -115,7 +114,7 @@ def test_classes_give_what_pytorch_geometric_gives_on_the_whole_graph(kind, aggr
 @pytest.mark.parametrize(("kind", "aggregation"), CASES)
 @pytest.mark.parametrize("readout", ["sum", "mean", "max", "log_sum"])
 @given(several=st.lists(graphs(), min_size=1, max_size=4), seed=st.integers(0, 1000))
-@settings(max_examples=6, deadline=None, derandomize=True)
+@settings(max_examples=6)
 def test_torch_and_numpy_agree_on_unions_of_graphs(kind, aggregation, readout, several, seed):
     found = network(kind, 5, 3, readout, aggregation, seed)
     plain = GraphNetwork(found.spec, found.weights())
@@ -132,7 +131,7 @@ def test_torch_and_numpy_agree_on_unions_of_graphs(kind, aggregation, readout, s
 
 @pytest.mark.parametrize("kind", ["sage", "gat", "gcn", "gin"])
 @given(graph=graphs())
-@settings(max_examples=10, deadline=None, derandomize=True)
+@settings(max_examples=10)
 def test_gradients_and_batch_statistics_on_classes_are_those_of_the_whole_graph(kind, graph):
     nodes, edge_index = graph
     gradients, statistics = [], []

@@ -83,7 +83,6 @@ def test_a_section_prints_what_it_graded():
 
 
 def test_a_picture_is_drawn_of_every_section(tmp_path):
-    pytest.importorskip("matplotlib")
     from perfpass.training.pictures import save_section
 
     section = Section("x", "X", "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 from perfpass.devices import device
 from perfpass.errors import ArgumentError, ArtefactError
@@ -13,7 +14,6 @@ from perfpass.records.build import memory_benches, memory_events
 from perfpass.records.build.memory import same_program
 from perfpass.records.location import data_directory
 
-torch = pytest.importorskip("torch")
 MIB = 2.0**20
 
 

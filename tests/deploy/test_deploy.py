@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from perfpass.deploy import money
@@ -64,7 +64,6 @@ def test_a_device_without_mig_gets_a_reason(name, reason):
     assert found.profile is None and reason in found.reason
 
 
-@settings(derandomize=True, deadline=None)
 @given(
     st.sampled_from([d for d in catalogue() if d.mig]),
     st.floats(0, 1),

@@ -69,7 +69,6 @@ BUILT = [
 
 @pytest.mark.parametrize("name", BUILT)
 def test_parameters_equal_those_of_the_module_built_without_weights(name):
-    pytest.importorskip("transformers")
     content = json.loads((CONFIGURATIONS / f"{name}.json").read_text())
     if "text_config" in content:
         content = {**content["text_config"], "tie_word_embeddings": content.get("tie_word_embeddings", False)}

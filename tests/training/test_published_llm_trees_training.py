@@ -1,49 +1,11 @@
-"""Language models as a task of the comparison: the feature table, graphs at any size, trees, graph network."""
+"""Language models as a task of the comparison: the rows, graphs at any size, trees, process, graph network."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from perfpass.devices import device
 from perfpass.errors import ArgumentError, ArtefactError
-from perfpass.llm import table as llm_table
-from perfpass.llm.configuration import language_model
-from perfpass.predictors.generation.predictor import batch_of
-
-
-def row(model="llama-2-7b", on="a100", **changed):
-    run = {"batch": 8, "input_tokens": 512, "output_tokens": 128, **changed}
-    values = llm_table.row(language_model(model), device(on), **run)
-    return dict(zip(llm_table.COLUMNS, values, strict=True))
-
-
-def test_the_table_counts_what_the_configuration_says():
-    one, two = row(), row(batch=16)
-    assert one["total_parameters"] == 6_738_415_616
-    assert two["total_macs"] == 2 * one["total_macs"]
-    # A token meets every matrix once: parameters without the input embedding, and attention beside them.
-    tokens = 8 * 512
-    body = one["total_parameters"] - 2 * 32000 * 4096
-    assert 1.0 < one["total_macs"] / (tokens * body) < 1.05
-    cache = 2 * 32 * 32 * 128 * 2 * (512 + 128) * 8
-    assert one["total_memory_bytes"] == 2 * one["total_parameters"] + cache
-    assert row(precision="fp8")["quantization_bits"] == 8
-
-
-def test_hardware_columns_are_missing_where_no_source_states_them():
-    nvidia, amd, intel = row(), row(on="mi300x"), row(on="max-1550")
-    assert (nvidia["compute_capability_major"], nvidia["warp_size"], nvidia["registers_per_block"]) == (8, 32, 65536)
-    assert np.isnan(amd["compute_capability_major"]) and amd["warp_size"] == 64
-    assert np.isnan(intel["warp_size"]) and np.isnan(intel["max_threads_per_multiprocessor"])
-    assert all(np.isnan(nvidia[name]) for name in llm_table.TRACED)
-
-
-def test_an_unknown_group_or_precision_is_refused_with_what_is_allowed():
-    with pytest.raises(ArgumentError, match="macs, size, shape, workload, hardware"):
-        llm_table.columns_of(["weather"])
-    with pytest.raises(ArgumentError, match="allowed are"):
-        row(precision="int3")
 
 
 @pytest.mark.parametrize("source", ["llm-prefill", "llm-decode"])
@@ -157,18 +119,6 @@ def test_what_ships_scores_in_the_core_as_it_was_trained(few, tmp_path):
         LlmTreesPredictor(tmp_path / "b")
 
 
-def test_the_shipped_trees_answer_with_bounds_and_say_what_was_not_measured():
-    from perfpass.predictors.published.llm_trees import LlmTreesPredictor
-
-    predictor = LlmTreesPredictor.load()
-    sizes = {"batch": 16, "input_tokens": 512, "output_tokens": 512}
-    known, support = predictor.predict(batch_of("llama-2-7b", "h100", **sizes))
-    assert support.level == "in range" and known.low < known.median < known.high
-    unseen, support = predictor.predict(batch_of("qwen3-8b", "l40s", **sizes))
-    assert support.level == "outside" and len(support.reasons) == 2
-    assert unseen.high / unseen.median > known.high / known.median
-
-
 def test_methods_of_other_tasks_and_language_models_refuse_each_other(task):
     from perfpass.training.tasks.graphs import Graphs
     from perfpass.training.tasks.methods import method
@@ -191,60 +141,6 @@ def test_a_few_records_of_an_unseen_device_help(few, name):
     draw = np.random.default_rng(0).permutation(split.test)
     adapted = fitted.adapted(draw[:32])
     assert errors(adapted, few, draw[32:]) < 0.9 * errors(fitted, few, draw[32:])
-
-
-def test_lengths_and_sizes_that_no_record_has_are_outside_and_bounded_by_what_was_measured():
-    from dataclasses import replace
-
-    from perfpass.predictors.generation.predictor import GenerationPredictor, batch_of
-    from perfpass.predictors.published.llm_trees import LlmTreesPredictor
-
-    long = batch_of("llama-2-7b", "h100", runtime="vllm", batch=16, input_tokens=1024, output_tokens=1024)
-    short = replace(long, input_tokens=128, output_tokens=128)
-    trees = LlmTreesPredictor.load()
-    for uneven in (replace(long, output_tokens=128), replace(long, input_tokens=128)):
-        found, support = trees.predict(uneven)
-        assert support.level == "outside" and "prompts as long as their answers" in " ".join(support.reasons)
-        assert found.low < trees.predict(short)[0].median and found.high > trees.predict(long)[0].median
-        ours = GenerationPredictor.load()
-        found = ours.predict(uneven)
-        assert found.support.level == "outside"
-        equal = ours.predict(replace(uneven, input_tokens=uneven.output_tokens)).latency_s
-        assert found.latency_s.low < equal.median < found.latency_s.high
-    for beyond in ({"batch": 512}, {"precision": "fp8"}, {"input_tokens": 16, "output_tokens": 16}):
-        found, support = trees.predict(replace(long, **beyond))
-        assert support.level == "outside" and found.high / found.low > 1.5
-
-
-OFFLINE = ["--input-length", "512", "--output-length", "512", "--concurrency", "16"]
-
-
-def test_the_command_line_answers_a_batch_by_trees_and_says_what_they_do_not_know(capsys, examples):
-    import json
-
-    from perfpass.cli import main
-
-    trees = ["llm", "llama-2-7b", "--device", "h100", "--predictor", "llm-trees", *OFFLINE]
-    assert main([*trees, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["provenance"]["predictor"] == "llm-trees" and found["support"]["level"] == "in range"
-    latency, rate = found["latency_s"]["median"], found["output_tokens_per_s"]["median"]
-    assert rate == pytest.approx(16 * 512 / latency)
-    assert main(trees) == 0
-    assert "the whole batch" in capsys.readouterr().out
-    refused = {
-        "leave out --pp": [*trees, "--pp", "2"],
-        "leave out a cost option": [*trees, "--region", "FR"],
-        "answers operator graphs": [*trees[:5], "dippm", *OFFLINE],
-        "allowed are perfpass, dippm, trappm, llm-trees": [*trees[:5], "weather", *OFFLINE],
-        "does not fit": ["llm", "llama-2-70b", *trees[2:]],
-        "perfpass llm MODEL --predictor llm-trees": [
-            *("predict", str(examples / "resnet50.onnx"), "--device", "a100", "--predictor", "llm-trees")
-        ],
-    }
-    for message, arguments in refused.items():
-        assert main(arguments) != 0
-        assert message in capsys.readouterr().err
 
 
 def test_only_what_ships_is_trained_by_name(capsys):

@@ -1,8 +1,7 @@
-"""The collector: timing, probes, runners, workers, and whole campaigns on this machine's CPU."""
+"""Whole campaigns on this machine's CPU: runners, workers, budgets, and processes that die."""
 
 from __future__ import annotations
 
-import math
 import os
 import shutil
 import signal
@@ -15,213 +14,15 @@ import numpy as np
 import psutil
 import pytest
 
-from perfpass.errors import DeviceError
-from perfpass.measure import host, timing
 from perfpass.measure.campaign import JOURNAL, run
 from perfpass.measure.campaign_file import campaign
-from perfpass.measure.collector import Collector, requested_bytes
+from perfpass.measure.collector import Collector
 from perfpass.measure.configuration import Configuration, Protocol
 from perfpass.measure.journal import read
 from perfpass.measure.local import LocalPool
-from perfpass.measure.sampler import Ring, Sample, Sampler, conditions, mean_power, sample_into
 
 ROOT = Path(__file__).resolve().parents[2]
-FAKE_NVML = ROOT / "tests" / "fakes" / "nvml"
 QUICK = {"warmup_max_s": 0.2, "measure_min_s": 0.02, "measure_max_s": 0.2}
-
-
-# Timing
-
-
-def replay(values):
-    """A lap that takes no time and gives the values one after another, the last for ever."""
-    waiting = iter(values)
-    state = {"last": 1.0}
-
-    def lap() -> float:
-        state["last"] = next(waiting, state["last"])
-        return state["last"]
-
-    return lap
-
-
-def test_the_confidence_interval_of_the_median_covers_it_in_95_of_100_cases():
-    generator = np.random.default_rng(0)
-    inside = 0
-    for _ in range(1000):
-        laps = generator.lognormal(0.0, 0.3, 41)
-        ordered = np.sort(laps)
-        reach = timing.median_confidence_share(laps) * np.median(laps) * 2
-        # The share is half the width; the interval itself is between the same order statistics.
-        low, high = ordered[math.floor(41 / 2 - 0.98 * 41**0.5)], ordered[math.ceil(41 / 2 + 0.98 * 41**0.5)]
-        assert reach == pytest.approx(high - low)
-        inside += low <= 1.0 <= high
-    assert 930 <= inside <= 985
-
-
-def test_fewer_than_six_iterations_promise_no_confidence():
-    assert timing.median_confidence_share([1.0, 1.0, 1.0, 1.0, 1.0]) == math.inf
-    assert timing.median_confidence_share([1.0] * 6) == 0.0
-
-
-def test_warm_up_lasts_until_the_latency_stands_still():
-    falling = [5.0 * 0.97**n for n in range(100)]
-    result = timing.measure(replay([100.0, *falling, *[0.2] * 5000]), Protocol(warmup_max_s=5.0, measure_min_s=0.001))
-    assert result.steady
-    assert result.first_ms == 100.0
-    assert result.warmup_iterations > 90
-    assert np.median(result.laps_ms) == 0.2
-
-
-def test_what_is_odd_is_flagged_and_kept():
-    drifting = timing.Timing(np.linspace(1.0, 1.2, 90), 1.0, 5, True, 0, 10**9)
-    assert "drift" in drifting.flags(Protocol())
-    spiky = timing.Timing(np.array([1.0, 1.01] * 45 + [9.0] * 10), 1.0, 5, False, 0, 10**9)
-    assert {"many_outliers", "not_steady"} <= set(spiky.flags(Protocol()))
-    assert spiky.to_dict()["latency_ms"]["max"] == 9.0
-    assert spiky.to_dict()["outliers"] == 10
-
-
-def test_iterations_go_on_until_the_median_is_known_well_enough():
-    generator = np.random.default_rng(1)
-    noisy = [1.0, *generator.lognormal(0, 0.2, 20_000)]
-    protocol = Protocol(warmup_max_s=0.001, measure_min_s=0.0001, measure_max_s=20.0)
-    result = timing.measure(replay(noisy), protocol)
-    assert timing.median_confidence_share(result.laps_ms) <= 0.01
-    assert len(result.laps_ms) > 500
-    assert len(timing.measure(replay([1.0]), protocol).laps_ms) < len(result.laps_ms)
-
-
-# Probes
-
-
-def test_peak_resident_memory_is_that_of_the_configuration():
-    if not host.reset_peak_rss():
-        pytest.skip("the kernel does not let a process reset its peak (/proc/self/clear_refs)")
-    # In a process of its own: what other tests left may be freed at any moment.
-    code = (
-        "import numpy as np\nfrom perfpass.measure import host\n"
-        "host.reset_peak_rss()\nbefore = host.peak_rss_bytes()\n"
-        "block = np.ones(60_000_000, np.uint8)\nwith_block = host.peak_rss_bytes()\n"
-        "del block\nhost.reset_peak_rss()\nprint(with_block - before, host.peak_rss_bytes() - before)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    rise, left = map(int, done.stdout.split())
-    assert rise == pytest.approx(60_000_000, rel=0.1)
-    assert left < 30_000_000
-
-
-def zone(root: Path, name: str, label: str, energy: int, span: int = 2**32) -> Path:
-    folder = root / name
-    folder.mkdir()
-    (folder / "name").write_text(label)
-    (folder / "energy_uj").write_text(str(energy))
-    (folder / "max_energy_range_uj").write_text(str(span))
-    return folder
-
-
-def test_rapl_adds_packages_and_memory_and_unwraps(tmp_path):
-    package = zone(tmp_path, "intel-rapl:0", "package-0", 4_000_000_000)
-    zone(tmp_path, "intel-rapl:0:0", "core", 10)
-    memory = zone(tmp_path, "intel-rapl:0:1", "dram", 1_000_000)
-    rapl = host.Rapl(tmp_path)
-    before = rapl.read_uj()
-    (package / "energy_uj").write_text(str(4_000_000_000 + 5_000_000 - 2**32))
-    (memory / "energy_uj").write_text("3000000")
-    assert rapl.joules_between(before, rapl.read_uj()) == pytest.approx(7.0)
-    assert not host.Rapl(tmp_path / "absent").available
-
-
-def test_work_of_others_is_flagged():
-    probe = host.HostProbe()
-    before = probe.state()
-    other = subprocess.Popen([sys.executable, "-c", "while True: pass"])
-    try:
-        time.sleep(0.5)
-    finally:
-        other.kill()
-        other.wait()
-    between = probe.between(before, probe.state())
-    assert between["cpu_share_of_others"] > 0.2 / (os.cpu_count() or 1)
-    assert host.HostProbe.flags(between) == ["contended"]
-
-
-@pytest.fixture
-def fake_nvml(monkeypatch):
-    monkeypatch.syspath_prepend(str(FAKE_NVML))
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(FAKE_NVML), os.environ.get("PYTHONPATH", "")]))
-    monkeypatch.delitem(sys.modules, "pynvml", raising=False)
-    yield
-    sys.modules.pop("pynvml", None)
-
-
-def test_energy_comes_from_the_counter_between_its_steps(fake_nvml):
-    sampler = Sampler("GPU-0")
-    try:
-        start = time.monotonic_ns()
-        time.sleep(0.6)
-        end = time.monotonic_ns()
-        rows = sampler.ring.window(start, end)
-    finally:
-        sampler.close()
-    power = mean_power(rows, start, end)
-    assert power.method == "energy_counter"
-    assert power.mean_w == pytest.approx(300.0, rel=0.05)
-    seen = conditions(rows)
-    assert seen["throttle_reasons"] == ["power_cap"]
-    assert seen["sm_clock_hz"] == {"min": 1980e6, "median": 1980e6}
-    assert seen["device_memory_peak_bytes"] == 3 * 2**30
-
-
-def test_a_board_without_counter_is_integrated_from_power_and_a_slice_has_none(fake_nvml, tmp_path):
-    from perfpass.measure.nvml import Gpu
-
-    def sampled(uuid: str):
-        ring = Ring(tmp_path / uuid, create=True)
-        start = time.monotonic_ns()
-        sample_into(ring, Gpu(uuid).sample, lambda: len(ring) < 20, period_s=0.002)
-        end = time.monotonic_ns()
-        return mean_power(ring.window(start, end), start, end)
-
-    limited = sampled("GPU-limited")
-    assert (limited.method, limited.mean_w) == ("power_samples", pytest.approx(300.0))
-    assert sampled("MIG-1").method == "none"
-    slice_ = Gpu("MIG-1")
-    assert slice_.is_mig
-    assert slice_.facts()["mig_name"].endswith("MIG 1g.10gb")
-    assert slice_.facts()["power_limit_w"] == 700.0
-    assert slice_.facts()["memory_bytes"] == 10 * 2**30
-    assert Gpu("GPU-0").process_memory_bytes(1) == 2**30
-    assert Gpu("GPU-limited").process_memory_bytes(1) is None
-
-
-def test_an_absent_gpu_is_one_clear_error(fake_nvml):
-    from perfpass.measure.nvml import Gpu
-
-    with pytest.raises(DeviceError, match="GPU-absent"):
-        Gpu("GPU-absent")
-    with pytest.raises(DeviceError, match="GPU-absent"):
-        Sampler("GPU-absent")
-
-
-def test_the_ring_keeps_the_newest_samples(tmp_path, monkeypatch):
-    monkeypatch.setattr("perfpass.measure.sampler.ROWS", 8)
-    ring = Ring(tmp_path / "ring", create=True)
-    for moment in range(20):
-        ring.write(moment, Sample(moment, 1.0, 1.0, 1.0, 1.0, 0))
-    assert ring.window(0, 100)[:, 0].tolist() == list(range(12, 20))
-    assert ring.window(14, 16)[:, 0].tolist() == [14, 15, 16]
-
-
-def test_the_size_in_an_allocators_message_is_read():
-    assert requested_bytes("CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has ...") == int(2.5 * 2**30)
-    assert (
-        requested_bytes("can't allocate memory: you tried to allocate 60211200000 bytes. Error code 12") == 60211200000
-    )
-    assert requested_bytes("out of memory") is None
-
-
-# Collector and campaigns
 
 
 @pytest.fixture(scope="module")
@@ -439,11 +240,7 @@ def _without_weights(model, folder: Path) -> Path:
     return path
 
 
-# The cluster
-
-
 def test_a_cluster_loses_and_doubles_nothing_when_a_worker_is_killed(tmp_path):
-    pytest.importorskip("ray", reason="Ray is not installed")
     from perfpass.measure.cluster import RayPool
 
     wanted = campaign(
@@ -476,9 +273,6 @@ def test_a_cluster_loses_and_doubles_nothing_when_a_worker_is_killed(tmp_path):
     assert sorted(r["configuration"]["batch"] for r in records if r["status"] == "ok") == list(range(1, 9))
     assert len(records) == 8
     assert outcome.left == 0
-
-
-# The command line
 
 
 def perfpass(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -516,28 +310,3 @@ def test_the_order_can_be_seen_before_measuring(tmp_path):
     assert done.returncode == 0
     assert len(done.stdout.splitlines()) == 4
     assert not list(tmp_path.iterdir())
-
-
-def test_a_child_maps_the_library_pages_of_its_parent_before_it_measures():
-    pages = host.mapped_file_pages()
-    if not pages:
-        pytest.skip("this kernel does not tell which pages are mapped")
-    here, there = os.pipe()
-    child = os.fork()
-    if child == 0:
-        before = _file_pages()
-        host.map_pages(pages)
-        os.write(there, f"{before} {_file_pages()}".encode())
-        os._exit(0)
-    os.waitpid(child, 0)
-    before, after = map(int, os.read(here, 100).split())
-    if after == before:
-        pytest.skip("this kernel cannot map pages on request (MADV_POPULATE_READ, Linux 5.14)")
-    assert after > sum(size for _, size in pages) / 1024 * 0.9
-    assert after - before > 1000
-
-
-def _file_pages() -> int:
-    """Resident file pages of this process, KiB."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return int(next(line for line in lines if line.startswith("RssFile")).split()[1])

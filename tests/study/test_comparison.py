@@ -5,18 +5,15 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-pytest.importorskip("pandas")
-pytest.importorskip("xgboost")
-
-from perfpass.errors import ArgumentError, FileError, FormatError, PerfPassError
+from perfpass.errors import ArgumentError, FileError, FormatError
 from perfpass.study import blend, findings, present, table
 from perfpass.training.tasks import methods, tasks
-
-NETWORKS = ("resnet18", "resnet50", "vgg11", "mobilenet_v2", "squeezenet1_1", "shufflenet_v2_x1_0")
+from traced_records import by_rows, training_steps
 
 
 @pytest.fixture(scope="module")
@@ -87,10 +84,7 @@ def test_joules_of_a_step_are_those_of_the_epoch_over_its_steps(loaded):
 def test_joules_of_a_board_that_was_never_measured_follow_from_the_steps_of_others(loaded):
     from perfpass.training.tasks import step_power
 
-    try:
-        task = loaded["energy"].traced(table.graphs(), quiet=True)
-    except PerfPassError as error:
-        pytest.skip(f"networks cannot be traced here: {error}")
+    task = loaded["energy"].traced(table.graphs(), quiet=True)
     work = step_power.step_work(task, table.graphs())
     assert (work.seconds > 0).all() and ((work.use > 0) & (work.use <= 1)).all()
     # Physics alone, then with factors that other boards taught; no step of the board either.
@@ -107,13 +101,7 @@ def test_joules_of_a_board_that_was_never_measured_follow_from_the_steps_of_othe
 @pytest.fixture
 def small(monkeypatch):
     """The table on a few real networks; what is kept per process is made anew."""
-    task = tasks.load("training_step")
-    wanted = task.rows.model.isin(NETWORKS) & (task.rows.source == "torchvision") & (task.rows.precision != "fp64")
-    task = task.subset(np.flatnonzero(wanted))
-    try:
-        task = task.traced(table.graphs(), quiet=True)
-    except PerfPassError as error:
-        pytest.skip(f"networks cannot be traced here: {error}")
+    task = replace(training_steps())
     monkeypatch.setattr(table, "task_of", lambda name: task)
     for kept in (table.splits_of, table.method_of):
         kept.cache_clear()
@@ -131,10 +119,7 @@ def quick(name):
 
 @pytest.mark.parametrize("name", ["perfpass", "boosting", "dippm"])
 def test_a_predictor_beats_a_constant_and_learns_from_new_rows(small, name):
-    if name == "dippm":
-        pytest.importorskip("torch")
-    # Single rows: with repeats kept together six networks are too few to learn from.
-    split = small._by_group("rows", np.arange(len(small)).astype(str), 0)
+    split = by_rows(small)
     found, constant = (quick(n).fit(small, table.graphs(), split) for n in (name, "constant"))
     error, worst = (np.abs(np.log(f.predict(split.test) / small.value[split.test])).mean() for f in (found, constant))
     assert error < 0.75 * worst

@@ -13,37 +13,16 @@ from hypothesis import strategies as st
 
 import perfpass
 from graph_strategies import graphs
-from perfpass import _core, features
+from perfpass import features
 from perfpass.errors import ArgumentError, DeviceError, UnsupportedError
 from perfpass.graph import OpGraph, costs
 from perfpass.prediction import Interval, MigHint, Prediction, Support
 from perfpass.predictors import predict_graph
 from perfpass.predictors.workload import PRECISIONS, RUNTIMES
+from small_networks import network
 
 METRICS = ("latency_ms", "throughput_per_s", "peak_memory_bytes", "energy_j", "power_w")
 UNITS = {"latency_ms": "ms", "throughput_per_s": "1/s", "peak_memory_bytes": "byte", "energy_j": "J", "power_w": "W"}
-
-
-def network(batch: int = 4, width: int = 64, blocks: int = 3, op: str = "relu") -> OpGraph:
-    """Convolutions of 3 x 3 on a 32 x 32 image, each with an activation, and a classifier."""
-    b = _core.GraphBuilder()
-    x = b.add_tensor("image", "float32", [batch, width, 32, 32], "input")
-    inputs = [x]
-    for i in range(blocks):
-        w = b.add_tensor(f"w{i}", "float32", [width, width, 3, 3], "weight")
-        y = b.add_tensor(f"c{i}", "float32", [batch, width, 32, 32], "activation")
-        z = b.add_tensor(f"a{i}", "float32", [batch, width, 32, 32], "activation")
-        attributes = {
-            **{f"{name}_{axis}": 1 for name in ("stride", "pad_begin", "pad_end", "dilation") for axis in (0, 1)},
-            "kernel_0": 3,
-            "kernel_1": 3,
-            "spatial_rank": 2,
-            "groups": 1,
-        }
-        b.add_node("conv", "Conv", f"conv{i}", attributes, [x, w], [y])
-        b.add_node(op, op.title(), f"act{i}", {}, [y], [z])
-        x = z
-    return OpGraph(b.finish(inputs, [x]))
 
 
 def run(graph: OpGraph | None = None, device: Any = "a100", **arguments: Any) -> Prediction:
@@ -255,7 +234,7 @@ def test_a_prediction_prints_as_a_table_of_at_most_100_columns():
     assert "latency" in text and "MIG profile" in text and max(map(len, text.splitlines())) <= 100
 
 
-@settings(derandomize=True, max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     st.integers(1, 64), st.sampled_from([1, 3, 8, 64, 130]), st.integers(1, 5), st.sampled_from(["a100", "t4", "cpu"])
 )
@@ -265,7 +244,7 @@ def test_any_small_network_gives_a_finite_prediction(batch, width, blocks, devic
     strict(found)
 
 
-@settings(derandomize=True, max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(graphs(), st.sampled_from(["a100", "rtx-3090", "cpu", "a100:1g.5gb"]), st.sampled_from(["fp32", "fp16"]))
 def test_any_graph_gives_a_finite_prediction(graph, device, precision):
     """Graphs of views, of shape arithmetic, of empty tensors and of unknown operators included."""

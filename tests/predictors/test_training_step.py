@@ -44,7 +44,9 @@ def test_a_step_costs_what_its_phases_cost_and_more_than_inference(resnet):
 def test_resnet_50_on_an_rtx_3090_trains_as_fast_as_it_was_measured(resnet):
     """Timm's own record (amp, channels first, batch 192): 810 samples a second."""
     found = run(perfpass.load(RESNET, batch=192), batch=192)
-    rows = pytest.importorskip("perfpass.records.vision").load()
+    from perfpass.records import vision
+
+    rows = vision.load()
     rows = rows[(rows["mode"] == "training") & (rows.model == "resnet50") & (rows.source == "timm")]
     rows = rows[(rows.layout == "nchw") & (rows.img_size == 224)]
     measured = float((rows.batch / rows.latency_ms * 1e3).iloc[0])
@@ -130,7 +132,6 @@ def test_fused_attention_apart_has_the_same_products():
 
 @pytest.fixture(scope="module")
 def dataset():
-    pytest.importorskip("pandas")
     from perfpass.training.training_step.dataset import load
 
     return load()
@@ -144,7 +145,6 @@ def test_the_records_are_those_of_the_sources(dataset):
 
 
 def test_an_architecture_held_out_is_predicted_better_than_by_any_baseline(dataset):
-    pytest.importorskip("xgboost")
     from perfpass.training.tasks.splits import folds_of
     from perfpass.training.training_step import model
     from perfpass.training.training_step.evaluate import _baselines
@@ -184,7 +184,6 @@ def test_intervals_hold_on_devices_and_software_that_nothing_was_fitted_on():
 
     Watts and joules too, where they were measured.
     """
-    pytest.importorskip("pyarrow")
     from perfpass.training.training_step.outside import METRICS, outside
 
     graded = set()
@@ -204,7 +203,8 @@ def test_intervals_hold_on_devices_and_software_that_nothing_was_fitted_on():
 
 
 def test_the_memory_of_a_torch_module_is_that_of_its_recorded_steps():
-    torch = pytest.importorskip("torch")
+    import torch
+
     layers = [part for _ in range(4) for part in (torch.nn.Conv2d(16, 16, 3, padding=1), torch.nn.ReLU())]
     model = torch.nn.Sequential(
         torch.nn.Conv2d(3, 16, 3, padding=1), *layers, torch.nn.Flatten(), torch.nn.Linear(16 * 64**2, 10)
