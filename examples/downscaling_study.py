@@ -12,6 +12,7 @@ and matplotlib; what is known in the output folder is not measured again, so the
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 import textwrap
 from collections import Counter
@@ -316,7 +317,8 @@ def bill(folder: Path, summary: dict[str, Any], prices: str | None) -> list[str]
             text += f", {usd:.3g} USD at {paid}"
         except DeviceError as error:
             text += f"; {error}"
-        lines += ["", wrapped(text + ". Steps on other devices: `perfpass predict MODEL --mode training`.")]
+        lines += ["", wrapped(text + ".")]
+    lines += predicted_training(table, str(summary["facts"]["device"].get("catalogue_id")))
     return [*lines, ""]
 
 
@@ -402,6 +404,33 @@ def predicted_bill(table: Any, skip: str, notes: Notes) -> list[str]:
             f"| {target.name} | predicted, fp32 ({found.support.level}) | {PREDICTED_BATCH} "
             f"| {digits(rate.median)} ({digits(rate.low)} to {digits(rate.high)}) "
             f"| {cost} | {100 * share:.0f} % | {advice} |"
+        )
+    return lines
+
+
+def predicted_training(table: Any, skip: str) -> list[str]:
+    """A step and an epoch on the devices that are not here, with their intervals; empty without the compiled core."""
+    try:
+        from perfpass.predictors import predict
+    except ImportError:
+        return []
+    module = unet.UNet(unet.NAMES[NAME])
+    lines = ["", f"Training, predicted (fp32, SGD with momentum; an epoch is {SAMPLES:,} samples):", ""]
+    lines += ["| device | batch | step ms | hours an epoch | USD an epoch | support |", "|---|---:|---:|---:|---:|---|"]
+    for name in DEVICES:
+        target = find_device(name)
+        if target.id == skip:
+            continue
+        shape = (unet.CHANNELS, unet.HEIGHT, unet.WIDTH)
+        found = predict(module, target, input_shape=shape, batch=PREDICTED_BATCH, mode="training")
+        step, hours_per_ms = found.latency_ms, SAMPLES / PREDICTED_BATCH / 3.6e6
+        cost = "not known"
+        with contextlib.suppress(DeviceError):
+            paid = money.price(target, table).usd_per_hour
+            cost = " to ".join(f"{ms * hours_per_ms * paid:.3g}" for ms in (step.low, step.high))
+        lines.append(
+            f"| {target.name} | {PREDICTED_BATCH} | {digits(step.median)} ({digits(step.low)} to {digits(step.high)}) "
+            f"| {digits(step.median * hours_per_ms)} | {cost} | {found.support.level} |"
         )
     return lines
 

@@ -124,7 +124,10 @@ def test_what_a_face_lists_is_there(sources):
     for package in sources.packages:
         text = sources.text[package]
         for name in sources.face(package):
-            if f"{package}.{name}" not in sources.text and name not in text.replace("__all__", "", 1).split("__all__")[0]:
+            if (
+                f"{package}.{name}" not in sources.text
+                and name not in text.replace("__all__", "", 1).split("__all__")[0]
+            ):
                 missing.append(f"{package}.{name}")
     assert missing == []
 
