@@ -8,13 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import documents
+import figures
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "benchmarks"))
-
-import documents
-import figures
 
 PAGES = [str(page.relative_to(ROOT)) for page in figures.pages()]
 ALL = sorted({*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "examples" / "README.md"})
