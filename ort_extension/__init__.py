@@ -9,6 +9,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from ort_extension import reader as _reader  # noqa: F401  (makes ONNX Runtime known to perfpass)
+
 if TYPE_CHECKING:
     from ort_extension.run_records import RecordsWarning
     from ort_extension.runs import DriftWarning

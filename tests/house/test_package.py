@@ -1,4 +1,4 @@
-"""What the package says of itself: one version everywhere, extras for doors, a source archive that holds what a build reads."""
+"""What the package says of itself: one version everywhere, extras for doors, and what the wheel leaves out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the commands that measure share: the packages they need, and a bar that shows how far they are."""
+"""What the commands that measure and learn share: the packages they need, a bar that shows how far they are, areas."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import sys
 from typing import Any
 
+from perfpass.cli.options import texts, whole
 from perfpass.errors import UnsupportedError, needs
 
 
@@ -17,6 +18,14 @@ def need(command: str, *packages: str) -> None:
     with needs("measure", f"`perfpass {command}`"):
         for package in packages:
             importlib.import_module(package)
+
+
+def add_areas(command: Any) -> None:
+    """--records, --area, --seed: what is learned from, of which areas."""
+    command.add_argument("--records", metavar="DIR", help="folder of records (default: those of this repository)")
+    areas = "inference, serving, ... (default: all; perfpass.training.areas lists them)"
+    command.add_argument("--area", type=texts, action="extend", metavar="A,..", help=areas)
+    command.add_argument("--seed", type=whole, default=0, metavar="N", help="seed of every random choice (default: 0)")
 
 
 class Progress:
