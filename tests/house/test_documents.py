@@ -101,6 +101,10 @@ def test_no_line_of_a_document_is_wider_than_the_page(page):
     assert not wide, f"over {COLUMNS} columns: {', '.join(wide)}"
 
 
+def test_no_document_needs_a_script_to_be_read():
+    assert [named(page) for page in ALL if "```mermaid" in page.read_text()] == []
+
+
 def anchors(page: Path) -> set[str]:
     """The ids that headings get, on the site and where Markdown is shown beside code."""
     headings = re.findall(r"^#+ (.+)$", FENCED.sub("", page.read_text()), re.MULTILINE)
