@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from collections.abc import Iterable
 from datetime import datetime, timezone
@@ -68,18 +67,6 @@ class SessionRecords:
             return None
         stated, _ = placement.gpu_facts(self._report.gpu)
         return {"kind": "cuda", **stated, "catalogue_id": placement.in_catalogue(stated).id}
-
-
-def check_path(path: str | os.PathLike[str]) -> Path:
-    """The absolute path of a records file. Raises FileError where its folder is missing or nothing can be written."""
-    found = Path(path).absolute()
-    if not found.parent.is_dir():
-        raise FileError(f"{found}: its folder does not exist; make it, or record elsewhere")
-    if found.exists() and not found.is_file():
-        raise FileError(f"{found}: is no regular file; record elsewhere")
-    if not os.access(found if found.exists() else found.parent, os.W_OK):
-        raise FileError(f"{found}: may not be written; record elsewhere")
-    return found
 
 
 def record(

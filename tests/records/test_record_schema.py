@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections import Counter
 
 import numpy as np
+import pandas
 import pytest
 
 from perfpass.errors import ArgumentError, FileError, FormatError
 from perfpass.records import schema
-
-pandas = pytest.importorskip("pandas")
-pytest.importorskip("pyarrow")
 
 
 def table(**changes):

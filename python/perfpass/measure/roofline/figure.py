@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from perfpass.errors import UnsupportedError
+from perfpass.errors import needs
 from perfpass.text import count, digits, size
 
 # Colour-blind safe (Okabe and Ito, "Color Universal Design", 2008).
@@ -50,10 +50,8 @@ def save(figure: Any, path: str | Path) -> None:
 
 
 def _figure_class() -> Any:
-    try:
+    with needs("measure", "drawing a roofline"):
         from matplotlib.figure import Figure
-    except ImportError as error:
-        raise UnsupportedError("drawing a roofline needs matplotlib: pip install matplotlib") from error
     return Figure
 
 
