@@ -1,4 +1,4 @@
-"""Runs of sessions as records of `perfpass measure` (docs/measuring.md), which `perfpass calibrate --records` takes."""
+"""Runs of sessions as records of `perfpass measure`, for `perfpass calibrate --records` (docs/reference/records.md)."""
 
 from __future__ import annotations
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "benchmarks"))
+sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
 import documents
 import figures
 
+ROOT = Path(__file__).resolve().parents[2]
 PAGES = [str(page.relative_to(ROOT)) for page in figures.pages()]
 ALL = sorted({*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "examples" / "README.md"})
 COLUMNS, README_LINES = 140, 150

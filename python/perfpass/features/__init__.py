@@ -1,4 +1,4 @@
-"""What predictors read: node features in named schemas, and the table of distinct operators (docs/schemas.md)."""
+"""What predictors read: node features in named schemas, the table of operators (docs/reference/schemas.md)."""
 
 from __future__ import annotations
 

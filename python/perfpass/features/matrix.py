@@ -1,4 +1,4 @@
-"""Node-feature matrix, edges and static vector of a graph, in a named and versioned schema (docs/schemas.md)."""
+"""Node features, edges and statics of a graph, in a named and versioned schema (docs/reference/schemas.md)."""
 
 from __future__ import annotations
 
