@@ -4,8 +4,9 @@
 
 Part 1: each architecture is traced on the meta device and counted, and torch's own FlopCounterMode counts the same
 forward pass (its FLOPs / 2). Part 2: a part of them is exported to ONNX, and the ONNX file, the torch trace and
-onnx-tool are compared: MACs, parameters, total bytes. No weight is downloaded. docs/research/mac-agreement.md
-explains the differences.
+onnx-tool are compared: MACs, parameters, total bytes. No weight is downloaded.
+docs/research/mac-agreement.md explains the
+differences.
 """
 
 from __future__ import annotations

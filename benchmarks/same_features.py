@@ -1,8 +1,9 @@
 """The schema `operator` from `onnx.load` in plain Python: the same numbers as perfpass, written as one would by hand.
 
 It knows the operators of the models that featurize.py measures, and names any other. Its formulas are those of
-docs/internals/costs.md and docs/reference/schemas.md. Sums are taken once per graph and shapes are looked up once per
-tensor: it is plain, not slow on purpose.
+docs/internals/costs.md and docs/reference/schemas.md.
+Sums are taken once per graph and shapes are looked up once per tensor: it is plain,
+not slow on purpose.
 """
 
 from __future__ import annotations

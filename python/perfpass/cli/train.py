@@ -25,7 +25,7 @@ def add(commands: Any) -> None:
     command.add_argument(
         "--predictor",
         metavar="NAME",
-        help="train one compared predictor instead, into DIR itself (docs/predictors/published.md)",
+        help="train one compared predictor instead (docs/predictors/published.md), into DIR itself",
     )
     command.add_argument(
         "--published", action="store_true", help="with --predictor: sizes and settings as published (needs a GPU)"

@@ -1,4 +1,7 @@
-"""Node features, edges and statics of a graph, in a named and versioned schema (docs/reference/schemas.md)."""
+"""Node-feature matrix, edges and static vector of a graph, in a named and versioned schema.
+
+The schemas: docs/reference/schemas.md.
+"""
 
 from __future__ import annotations
 

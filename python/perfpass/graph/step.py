@@ -542,8 +542,9 @@ def saved_activations(graph: OpGraph, float_as: str | None = None, alignment_byt
     """What autograd keeps of a forward graph: the tensors that the gradients of its operators read again.
 
     Each buffer counts once (views and in-place results share that of their source), rounded up to
-    ``alignment_bytes``; weights do not count, inputs do. docs/predictors/training_step.md compares it with traced
-    steps. Raises ArgumentError, LimitError as `perfpass.graph.liveness.plan` does.
+    ``alignment_bytes``; weights do not count, inputs do.
+    docs/predictors/training_step.md compares it with traced steps.
+    Raises ArgumentError, LimitError as `perfpass.graph.liveness.plan` does.
     """
     found = _core.saved_activations(graph.core, float_as or "", alignment_bytes)
     return SavedActivations(found.saved_bytes, found.largest_bytes, found.tensors)

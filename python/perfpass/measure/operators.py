@@ -1,7 +1,7 @@
 """Single operators of known size: what each computes, the bytes it must move, and a call that runs it in PyTorch.
 
-FLOPs count a multiplication and an addition as two, as everywhere in perfpass (docs/internals/costs.md). Bytes are
-the compulsory
+FLOPs count a multiplication and an addition as two, as everywhere in perfpass
+(docs/internals/costs.md). Bytes are the compulsory
 traffic: every operand read once and every result written once, whatever the caches do. Arithmetic intensity is
 FLOPs over bytes (Williams, Waterman and Patterson, "Roofline", CACM 52(4), 2009).
 """

@@ -19,7 +19,7 @@ class Session(Protocol):
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        """What it ran: parameters, sizes, threads; see docs/guides/measure-and-calibrate.md."""
+        """What it ran: parameters, sizes, threads; see docs/reference/records.md."""
 
     def lap(self) -> float:
         """Runs one iteration, waits for it, and returns its latency in milliseconds."""
