@@ -216,10 +216,10 @@ def _tensor_bytes(graph: OpGraph) -> list[int]:
 
 def _limit_kb(device: Any) -> int:
     """Device memory without what the driver's context and the libraries' workspace take."""
-    from perfpass.predictors.inference.predictor import VisionPredictor
+    from perfpass.predictors.inference.predictor import InferencePredictor
     from perfpass.predictors.memory.terms import MemoryModel
 
-    memory = MemoryModel.from_dict(VisionPredictor.load().manifest["memory"])
+    memory = MemoryModel.from_dict(InferencePredictor.load().manifest["memory"])
     kept = memory.runtime_high_bytes[device.kind] + memory.workspace_bytes[device.kind]
     return max(0, int(device.memory_bytes - kept) // 1024)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import shutil
 import subprocess
@@ -93,25 +92,6 @@ def test_every_requirement_is_pinned_to_the_tested_version():
 def test_the_build_backend_is_the_one_that_is_installed():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert set(project["build-system"]["requires"]) <= set(requirement_lines("requirements-build.txt"))
-
-
-def imported_packages(path: Path) -> set[str]:
-    """Top-level packages that the module imports when it is imported itself (not inside functions or TYPE_CHECKING)."""
-    found: set[str] = set()
-
-    def collect(statements: list[ast.stmt]) -> None:
-        for statement in statements:
-            if isinstance(statement, ast.Import):
-                found.update(alias.name.split(".")[0] for alias in statement.names)
-            elif isinstance(statement, ast.ImportFrom) and statement.module and not statement.level:
-                found.add(statement.module.split(".")[0])
-            elif isinstance(statement, ast.Try | ast.With | ast.ClassDef):
-                collect(statement.body)
-            elif isinstance(statement, ast.If) and "TYPE_CHECKING" not in ast.unparse(statement.test):
-                collect([*statement.body, *statement.orelse])
-
-    collect(ast.parse(path.read_text()).body)
-    return found
 
 
 def test_the_core_knows_no_python_and_no_framework():
