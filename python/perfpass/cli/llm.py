@@ -18,7 +18,7 @@ _SERVER_OPTIONS = (
 
 def run(options: Any) -> int:
     """Prints the prediction as a table or JSON."""
-    if options.predictor != registry.DEFAULT:
+    if options.offline or options.predictor != registry.DEFAULT:
         return _offline(options)
     from perfpass.cli.costing import cost_options
     from perfpass.deploy.cost import per_million_tokens
@@ -66,7 +66,7 @@ def run(options: Any) -> int:
 
 
 def _offline(options: Any) -> int:
-    """By a compared predictor: all requests as one batch, without a server."""
+    """All requests as one batch, without a server; also what the compared predictors answer."""
     from perfpass.cli.costing import cost_options
     from perfpass.devices import add_file
     from perfpass.predictors.generation.predictor import batch_of
@@ -75,7 +75,7 @@ def _offline(options: Any) -> int:
     given = [name for name in _SERVER_OPTIONS if getattr(options, name) not in ("", None, 1)]
     if given or cost_options(options):
         name = f"--{given[0].replace('_', '-')}" if given else "a cost option"
-        raise ArgumentError(f"{options.predictor} predicts one batch without a server: leave out {name}")
+        raise ArgumentError(f"{_road(options)} predicts one batch without a server: leave out {name}")
     for path in options.device_file:
         add_file(path)
     batch = batch_of(
@@ -95,3 +95,7 @@ def _offline(options: Any) -> int:
     else:
         print(found)
     return 0
+
+
+def _road(options: Any) -> str:
+    return "--offline" if options.predictor == registry.DEFAULT else str(options.predictor)

@@ -311,7 +311,9 @@ examples:
       --input-length 8192 --output-length 1024 --concurrency 32
   perfpass llm model/config.json --device h200 --workers 2 --tp 8 --prefill-workers 1 --prefill-tp 8 \\
       --input-length 4096 --output-length 512 --concurrency 256 --runtime sglang --json
+  perfpass llm llama-2-70b --device a100-80gb --tp 4 --offline --input-length 512 --output-length 128 --concurrency 16
   perfpass llm llama-2-7b --device h100 --predictor llm-trees --input-length 512 --output-length 512 --concurrency 16"""
+_LLM_RUNTIMES = ("vllm", "trtllm", "sglang", "tgis", "deepspeed", "deepspeed-mii", "llama.cpp", "sambaflow")
 _LLM_PRECISIONS = ("bf16", "fp16", "fp8", "fp8_block", "nvfp4", "fp4", "mxfp4", "int4", "int8")
 
 
@@ -325,7 +327,15 @@ def _add_llm(commands: Any) -> None:
         command.add_argument(f"--{name}", type=whole, required=True, metavar="N", help=f"mean tokens of a {text}")
     command.add_argument("--concurrency", type=whole, required=True, metavar="N", help="requests in flight")
     command.add_argument(
-        "--runtime", choices=("vllm", "trtllm", "sglang"), default="vllm", help="serving stack (default: vllm)"
+        "--runtime",
+        choices=_LLM_RUNTIMES,
+        default="vllm",
+        help="serving stack (default: vllm); tgis: as of 2023; deepspeed and the rest: with --offline",
+    )
+    command.add_argument(
+        "--offline",
+        action="store_true",
+        help="without a server: all requests as one batch, on --tp devices; the whole batch, its prompt, a token",
     )
     command.add_argument("--runtime-version", default="", metavar="V", help="its version, as 0.18.0")
     command.add_argument("--precision", choices=_LLM_PRECISIONS, help="of the matrices (default: what is stored)")

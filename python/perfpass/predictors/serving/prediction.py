@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from perfpass.devices import Device
+from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.serving import MemoryFit, Serving
 from perfpass.prediction import Interval, Support, interval_row
 
@@ -76,6 +78,47 @@ class LlmPrediction:
 
     def __str__(self) -> str:
         return serving_table(self)
+
+
+def prediction_of(
+    model: LanguageModel,
+    device: Device,
+    serving: Serving,
+    ttft: Interval,
+    tpot: Interval,
+    *,
+    memory: MemoryFit,
+    support: Support,
+    breakdown: dict[str, Any],
+    provenance: dict[str, Any],
+    measured_as: str = "",
+) -> LlmPrediction:
+    """The prediction that follows from the two times (ms) in a closed loop; without energy and power."""
+    steps = serving.output_length - 1
+    request = Interval(
+        ttft.median + steps * tpot.median, ttft.low + steps * tpot.low, ttft.high + steps * tpot.high, "ms"
+    )
+    output = request.inverse(1000 * serving.concurrency * serving.output_length, "tokens/s")
+    return LlmPrediction(
+        ttft_ms=ttft,
+        tpot_ms=tpot,
+        request_ms=request,
+        output_tokens_per_s=output,
+        output_tokens_per_s_per_gpu=output.scaled(1 / serving.gpus, "tokens/s"),
+        memory=memory,
+        support=support,
+        model={
+            "name": model.name,
+            "parameters": model.parameters,
+            "active_parameters": model.active_parameters,
+            "layers": model.layer_count,
+            "measured_as": measured_as or model.name,
+        },
+        device={"id": device.id, "name": device.name},
+        serving=serving,
+        breakdown=breakdown,
+        provenance=provenance,
+    )
 
 
 def serving_table(found: LlmPrediction) -> str:
