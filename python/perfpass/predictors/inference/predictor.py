@@ -25,8 +25,7 @@ from perfpass.predictors.inference.features import FEATURES, fingerprints, graph
 from perfpass.predictors.inference.features import SCHEMA_VERSION as FEATURE_VERSION
 from perfpass.predictors.learned import artefacts
 from perfpass.predictors.learned.intervals import ConformalTable, nearest_to
-from perfpass.predictors.memory import allocation
-from perfpass.predictors.memory.terms import MemoryModel
+from perfpass.predictors.memory import allocation, process
 from perfpass.predictors.roofline import GEMM_RATE, GROUPS, ISSUE_S, SOFTWARE, Workload, sustained_flops
 
 if TYPE_CHECKING:
@@ -103,7 +102,6 @@ class VisionPredictor:
         self._evidence: dict[str, dict[str, str]] = manifest["evidence"]
         self._unseen_width: dict[str, dict[str, float]] = manifest["unseen_device"]
         self._power = PowerModel.from_dict(manifest["power"])
-        self._memory = MemoryModel.from_dict(manifest["memory"])
 
     @staticmethod
     @lru_cache(maxsize=1)
@@ -184,18 +182,13 @@ class VisionPredictor:
             SUPPORT_LEVELS[columns["beyond"][0]],
         )
 
-    def memory(self, columns: Columns, way: Way) -> tuple[dict[str, Any], Bounds]:
-        """Bytes by part, and the peak with its bounds."""
-        parts = allocation.parts(columns, way, self._memory)
-        return parts, self._memory.bounds(way.device, parts)
-
     def estimates(self, columns: Columns, way: Way, threads: int = 1) -> Estimates:
         """All metrics of N runs (perfpass.predictors.estimate)."""
         device, rate = way.device, GEMM_RATE[way.precision]
         seconds = self.latency_s(columns, device, _workload(way), threads)
         # Against the plain peak, not the sustained one: the power model was fitted so.
         to_peak = sustained_flops(device, rate) / device.peak_flops.get(rate, device.peak_flops["fp32"])
-        parts, peak = self.memory(columns, way)
+        parts, peak = process.inference(columns, way)
         return Estimates(
             latency_ms=seconds.scaled(1e3),
             power_w=self._power.predict(
@@ -226,7 +219,7 @@ class VisionPredictor:
                 "beyond_measured": SUPPORT_LEVELS[columns["beyond"][0]],
                 "nearest_network_distance": float(columns["distance"][0]),
                 "power": self.manifest["power"]["source"],
-                "memory": self.manifest["memory"]["source"],
+                "memory": process.SOURCE,
             },
         )
 

@@ -9,6 +9,7 @@ from perfpass.devices import Device
 from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.serving import MemoryFit, Serving
 from perfpass.prediction import Interval, Support, interval_row
+from perfpass.text import size
 
 SCHEMA_VERSION = 1
 _ROWS = (
@@ -21,7 +22,6 @@ _ROWS = (
     ("energy per token", "energy_per_token_j"),
     ("power per GPU", "power_w"),
 )
-_GB = 1e9
 
 
 @dataclass(frozen=True)
@@ -137,10 +137,9 @@ def serving_table(found: LlmPrediction) -> str:
         ("activations", m.activation_bytes),
         ("runtime", m.runtime_bytes),
     )
-    sizes = " + ".join(f"{label} {size / _GB:.1f}" for label, size in parts)
-    lines.append(
-        f"  {'memory per GPU':<22} {m.total_bytes / _GB:>10.1f} GB         {sizes}; usable {m.usable_bytes / _GB:.1f}"
-    )
+    total, unit = size(m.total_bytes).split()
+    lines.append(f"  {'memory per GPU':<22} {total:>10} {unit:<10} of {size(m.usable_bytes)} usable")
+    lines.append(f"  {'':<22} {'':>10} {' + '.join(f'{label} {size(taken)}' for label, taken in parts)}")
     lines.append(f"  {'requests that fit':<22} {m.most_requests:>10,}{'' if m.fits else '            ' + m.reason}")
     lines.append(f"  support: {found.support.level}" + "".join(f"\n    - {reason}" for reason in found.support.reasons))
     return "\n".join(lines)

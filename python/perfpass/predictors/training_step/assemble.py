@@ -13,9 +13,7 @@ from perfpass.graph import step as backward
 from perfpass.prediction import Prediction, Support
 from perfpass.predictors.energy.power import PowerModel
 from perfpass.predictors.estimate import Bounds, Columns, Estimate, Estimates, Inputs, Notes, Runs, Way, shares
-from perfpass.predictors.memory import allocation
-from perfpass.predictors.memory.predictor import MemoryPredictor
-from perfpass.predictors.memory.terms import MemoryModel
+from perfpass.predictors.memory import allocation, process
 from perfpass.predictors.roofline import Workload
 from perfpass.predictors.training_step.latency import StepPredictor, state_bytes
 from perfpass.predictors.workload import DEFAULT_OPTIMIZER, PRECISIONS
@@ -25,13 +23,9 @@ if TYPE_CHECKING:
     from perfpass.features import Tables
     from perfpass.graph.step import Steps, StepTable
 
-# Planned memory of a step against what a run may keep: in backward, gradients of activations live beside what was saved
-# (the two largest tensors), and freed blocks of other sizes stay with the allocator.
-_GRADIENT_TENSORS = 2
-_MEMORY_LOW, _MEMORY_HIGH = 0.8, 1.3
-# A network exported for inference has its batch normalizations folded into convolutions. Trained, each saves its input
-# beside the convolution's (twice the activations), and its passes take up to a third of a convolutional network's step.
-_FOLDED_MEMORY, _FOLDED_TIME = 2.0, 1.5
+# A network exported for inference has its batch normalizations folded into convolutions. Trained, their passes take up
+# to a third of a convolutional network's step (what they save: `perfpass.predictors.memory.process`).
+_FOLDED_TIME = 1.5
 _FOLDED = (
     "no normalization among the convolutions: exported for inference, where they are folded away; a step of the "
     "network with them takes more time and memory (the upper bounds allow for it)"
@@ -89,20 +83,15 @@ class StepsPredictor:
         predictor, device = StepPredictor.load(), way.device
         seconds = predictor.latency_s(columns, device, _workload(way), threads)
         power = PowerModel.from_dict(predictor.manifest["power"])
-        memory = MemoryModel.from_dict(predictor.manifest["memory"])
-        parts = _memory_parts(columns, way, memory)
-        held = parts["weights"] + parts["gradients"] + parts["optimizer"]
-        median, runtime = np.asarray(sum(parts.values())), parts["runtime"]
-        folded = columns["folded"] > 0
-        more_memory, more_time = np.where(folded, _FOLDED_MEMORY, 1.0), np.where(folded, _FOLDED_TIME, 1.0)
-        high = held + parts["activations"] * _MEMORY_HIGH * more_memory + 4.0 * parts["workspace"]
-        high = high + max(memory.runtime_high_bytes[device.kind], 1.1 * runtime)
-        low = held + parts["activations"] * _MEMORY_LOW + 0.7 * runtime
+        parameters = columns["parameters"]
+        states = state_bytes(_optimizer(way), parameters) - 4.0 * parameters
+        parts, peak = process.step(columns, way, states, _width(PRECISIONS[way.precision][0]))
+        more_time = np.where(columns["folded"] > 0, _FOLDED_TIME, 1.0)
         uses = (np.minimum(columns[part] / seconds.median, 1.0) for part in ("compute_s", "memory_s"))
         return Estimates(
             latency_ms=Bounds(seconds.median * 1e3, seconds.low * 1e3, seconds.high * 1e3 * more_time),
             power_w=power.predict(device, *uses),
-            peak_memory_bytes=Bounds(median, np.minimum(low, median), np.maximum(high, median)),
+            peak_memory_bytes=peak,
             memory_bytes=parts,
             level=columns["level"].astype(np.int8),
         )
@@ -146,25 +135,6 @@ def _folded(tables: Tables) -> np.ndarray:
     return tables.any(np.asarray(tables.table.op) == OPERATORS.index("conv")) & ~tables.any(normalization)
 
 
-def _memory_parts(columns: Columns, way: Way, memory: MemoryModel) -> dict[str, Any]:
-    """Bytes of N steps by what holds them."""
-    device, parameters = way.device, columns["parameters"]
-    width = _width(PRECISIONS[way.precision][0])
-    amp = way.precision.startswith("amp")
-    # Autocast keeps weights, gradients and states in fp32 and caches 16-bit copies of the weights.
-    held = 4.0 if amp else width
-    states = state_bytes(_optimizer(way), parameters) - 4.0 * parameters
-    on_cpu = device.kind == "cpu"
-    return {
-        "weights": columns["weight_bytes"] / width * (held + (width if amp else 0.0)),
-        "gradients": parameters * held,
-        "optimizer": states * held / 4.0,
-        "activations": columns["saved_bytes"] + _GRADIENT_TENSORS * columns["largest_bytes"],
-        "workspace": memory.workspace_bytes[device.kind],
-        "runtime": memory.runtime_bytes["cpu"] if on_cpu else MemoryPredictor.load().runtime_bytes(device),
-    }
-
-
 def with_recorded_memory(found: Prediction, module: Any, input_shape: Any, device: Device) -> Prediction:
     """``found`` with the memory of the module's own step, recorded and simulated, where that is possible."""
     from perfpass.predictors.memory import recorded as step_memory
@@ -203,7 +173,7 @@ def breakdown(graph: OpGraph, inputs: Inputs, step: StepTable, found: Estimate, 
 
 def _peak(graph: OpGraph, inputs: Inputs, top: int) -> dict[str, Any]:
     """What autograd holds when the backward pass begins."""
-    saved = backward.saved_activations(graph, inputs.float_as, allocation.SAVED_ALIGNMENT_BYTES)
+    saved = backward.saved_activations(graph, inputs.float_as, allocation.BLOCK_BYTES)
     return {
         "operator": "the backward pass, at its start",
         "live_tensors": len(saved.tensors),

@@ -13,7 +13,7 @@ from perfpass.predictors.inference.features import FEATURES
 from perfpass.predictors.inference.features import SCHEMA_VERSION as FEATURE_VERSION
 from perfpass.predictors.learned import artefacts, packed_trees
 from perfpass.predictors.roofline import GROUPS, SOFTWARE
-from perfpass.training.constants import MEMORY, POWER
+from perfpass.training.constants import POWER
 from perfpass.training.inference import calibrate, model
 from perfpass.training.inference.dataset import Dataset, load
 from perfpass.training.inference.fit import columns
@@ -65,7 +65,6 @@ def train(folder: str | None = None, output: str | None = None, *, seed: int = 0
         "columns": {name: columns(name == "portable").tolist() for name in ("known", "portable")},
         **_calibrate(dataset, seed, say),
         "power": POWER,
-        "memory": MEMORY,
         **_support(dataset),
         "corpus": _corpus(dataset),
     }

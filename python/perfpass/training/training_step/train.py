@@ -11,7 +11,7 @@ import numpy as np
 from perfpass.graph import OPERATORS
 from perfpass.predictors.learned import artefacts, packed_trees
 from perfpass.predictors.training_step.features import FEATURES, SCHEMA_VERSION, SOFTWARE, STEP_GROUPS
-from perfpass.training.constants import MEMORY, POWER
+from perfpass.training.constants import POWER
 from perfpass.training.training_step import calibrate, model
 from perfpass.training.training_step.dataset import Dataset, inference, load
 
@@ -64,7 +64,6 @@ def train(folder: str | None = None, output: str | None = None, *, seed: int = 0
         # No CPU was measured in the corpus: what is left of the roofline there is as little known as it can be.
         "unseen_device": {"gpu": unseen, "cpu": unseen},
         "power": POWER,
-        "memory": MEMORY,
         **_support(dataset),
         "corpus": {
             "name": "vision training: timm benchmarks and torchvision on pytorch-gpu-benchmark",
