@@ -2,7 +2,7 @@
 
 ``observe(options)`` adds an execution provider that takes no node to a session's options. ONNX Runtime shows it the
 graph that it is about to place, after constant folding and the basic optimisations, and tells it when runs begin and
-end. Outputs, optimisations and placement stay what they are without it (docs/onnxruntime.md).
+end. Outputs, optimisations and placement stay what they are without it (docs/internals/onnxruntime.md).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfpass.errors import ArgumentError, PerfPassError
+from perfpass.errors import ArgumentError, PerfPassError, missing_package
 from perfpass.graph import OpGraph
 from perfpass.importers import onnx as onnx_importer
 
@@ -232,14 +232,14 @@ def _devices() -> tuple[list[Any], str]:
     if native_library() is None:
         return [], (
             f"the native provider was not built ({_LIBRARY.name} is missing beside {Path(__file__).name}); "
-            "build with onnxruntime's headers (-DPERFPASS_ORT_HEADERS, see docs/onnxruntime.md)"
+            "build with onnxruntime's headers (-DPERFPASS_ORT_HEADERS, see docs/internals/onnxruntime.md)"
         )
     try:
         import onnxruntime
 
         _native()
     except ModuleNotFoundError as error:
-        return [], f"onnxruntime 1.23 or later is needed, and cannot be imported: {error}"
+        return [], str(missing_package(error, "onnxruntime", "observing onnxruntime (1.23 or later)"))
     except (ImportError, OSError, AttributeError) as error:
         return [], f"onnxruntime or the native provider cannot be loaded: {error}"
     version = onnxruntime.__version__

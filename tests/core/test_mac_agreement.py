@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-for package in ("torch", "onnx_tool", "transformers"):
-    pytest.importorskip(package)
 sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
 from mac_agreement import agreement, three_routes
@@ -37,7 +35,7 @@ def test_macs_equal_those_of_torchs_own_counter(source, name):
 
 
 @pytest.mark.parametrize(
-    ("source", "name", "most_bytes"),  # docs/costs-agreement.md: the file spells out attention and GELU
+    ("source", "name", "most_bytes"),  # docs/research/mac-agreement.md: the file spells out attention and GELU
     [("torchvision", "squeezenet1_1", 1.1), ("timm", "resnet18d", 1.1), ("timm", "vit_tiny_patch16_224", 3.3)],
 )
 def test_macs_and_parameters_are_the_same_by_every_route(source, name, most_bytes, tmp_path):

@@ -1,16 +1,15 @@
-"""Promises of the repository itself: what is tracked, what is imported, what the README says."""
+"""Promises of the repository itself: what is tracked, what is imported, what its examples do."""
 
 from __future__ import annotations
 
-import ast
 import re
 import shutil
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
+import tomllib
 
 ROOT = Path(__file__).resolve().parents[2]
 LARGEST_FILE_BYTES = 20e6
@@ -95,31 +94,12 @@ def test_the_build_backend_is_the_one_that_is_installed():
     assert set(project["build-system"]["requires"]) <= set(requirement_lines("requirements-build.txt"))
 
 
-def imported_packages(path: Path) -> set[str]:
-    """Top-level packages that the module imports when it is imported itself (not inside functions or TYPE_CHECKING)."""
-    found: set[str] = set()
-
-    def collect(statements: list[ast.stmt]) -> None:
-        for statement in statements:
-            if isinstance(statement, ast.Import):
-                found.update(alias.name.split(".")[0] for alias in statement.names)
-            elif isinstance(statement, ast.ImportFrom) and statement.module and not statement.level:
-                found.add(statement.module.split(".")[0])
-            elif isinstance(statement, ast.Try | ast.With | ast.ClassDef):
-                collect(statement.body)
-            elif isinstance(statement, ast.If) and "TYPE_CHECKING" not in ast.unparse(statement.test):
-                collect([*statement.body, *statement.orelse])
-
-    collect(ast.parse(path.read_text()).body)
-    return found
-
-
-def test_the_package_does_not_know_its_adapters():
-    for path in (ROOT / "python" / "perfpass").rglob("*.py"):
-        assert "tvm_perfpass" not in imported_packages(path), path
+def test_the_core_knows_no_python_and_no_framework():
     for path in (ROOT / "cpp_kernels").rglob("*.?pp"):
         if "bindings" not in path.parts:
-            assert not re.search(r'#include [<"](Python|nanobind|tvm|dlpack|onnx)[./]', path.read_text()), path
+            assert not re.search(r'#include (<|")(Python|nanobind|tvm|dlpack)[./]|#include <onnx', path.read_text()), (
+                path
+            )
 
 
 @pytest.mark.parametrize(
@@ -137,20 +117,8 @@ def test_bootstrap_refuses_an_unknown_command_and_lists_the_known_ones():
     assert run.returncode == 1
     assert "unknown command 'nonsense'" in run.stderr
     help_text = subprocess.run(["bash", "bootstrap.sh"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    for command in ("demo", "test", "sanitize", "lint", "typecheck", "tidy", "benchmark"):
+    for command in ("demo", "test", "sanitize", "lint", "typecheck", "tidy", "benchmark", "figures", "docs"):
         assert re.search(rf"^  {command} ", help_text, re.MULTILINE)
-
-
-def test_the_readme_shows_the_stored_results_and_what_the_command_prints():
-    run = subprocess.run(
-        [sys.executable, "benchmarks/figures.py", "--check"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert run.returncode == 0, run.stderr
-
-
-def test_the_readme_quotes_the_relay_example():
-    code = (ROOT / "examples" / "relay_example.py").read_text().split('"""\n', 2)[-1].strip()
-    assert code in (ROOT / "README.md").read_text()
 
 
 def test_the_relay_example_shows_the_prediction_before_and_after_the_build(tmp_path):
@@ -159,13 +127,6 @@ def test_the_relay_example_shows_the_prediction_before_and_after_the_build(tmp_p
     assert run.returncode == 0, run.stderr
     assert "latency" in run.stdout and "'median'" in run.stdout
     assert (tmp_path / "resnet18.so").exists()
-
-
-def test_the_readme_python_example_runs():
-    code = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[0]
-    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert run.returncode == 0, run.stderr
-    assert run.stdout.strip()
 
 
 def test_the_example_device_is_read():
@@ -184,16 +145,11 @@ def test_the_example_device_is_read():
 
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.onnx")), ids=lambda path: path.stem)
 def test_every_example_is_structure_only_and_fully_understood(path):
-    onnx = pytest.importorskip("onnx")
+    import onnx
+
     from perfpass.importers.onnx import read
 
     model = onnx.load(path, load_external_data=False)
     assert all(len(tensor.raw_data) <= 1024 and not tensor.external_data for tensor in model.graph.initializer)
     graph = read(path, dims={"batch": 1, "sequence": 128} if path.stem.endswith("_dynamic") else None)
     assert graph.unknown_operators == {}
-
-
-def test_links_between_documents_lead_somewhere():
-    for document in (ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").glob("*.md")):
-        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", document.read_text()):
-            assert (document.parent / target).exists(), f"{document.name}: {target}"

@@ -2,14 +2,14 @@
 
 Protobuf messages that follow one another are merged, so a ModelProto that holds ``metadata_props`` and nothing else can
 stand behind a model: our *block*. Its last entry, the *seal*, holds the block's length and SHA-256; it is written last,
-so a block with a valid seal is whole and ours, and the file is restored by cutting it off. docs/annotate.md has the
+so a block with a valid seal is whole and ours, and the file is restored by cutting it off.
+docs/reference/annotate-format.md has the
 format and what happens in every interruption.
 """
 
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import stat
 import time
@@ -22,7 +22,14 @@ from typing import Any
 from perfpass.annotation import metadata as annotation
 from perfpass.annotation.layout import MOST_BLOCK_BYTES, Layout, block_of, external_files, read_layout
 from perfpass.annotation.metadata import Annotation
-from perfpass.errors import ArgumentError, FileError, FormatError, LimitError
+from perfpass.errors import ArgumentError, FileError, FormatError, LimitError, UnsupportedError
+
+try:
+    import fcntl
+except ModuleNotFoundError as error:
+    raise UnsupportedError(
+        "annotating a file needs the file locks of Linux or macOS; predict from the file, or annotate it there"
+    ) from error
 
 # Protobuf messages, and with them ONNX files, end at 2 GiB (protobuf.dev/programming-guides/proto-limits).
 _PROTOBUF_BYTES = 2**31 - 1

@@ -11,7 +11,7 @@ import resource
 import statistics
 import time
 import traceback
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from typing import Any
 
 import psutil
@@ -37,7 +37,7 @@ _UNITS = {"b": 1, "bytes": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2
 
 
 class Collector:
-    """Bound to one device for its life. ``facts`` describes device, host and software; see docs/measuring.md.
+    """Bound to one device for its life. ``facts`` describes device, host and software; see docs/reference/records.md.
 
     Raises UnsupportedError where the device is not there.
     """
@@ -274,4 +274,4 @@ def requested_bytes(message: str) -> int | None:
 
 
 def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")

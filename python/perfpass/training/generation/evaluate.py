@@ -87,7 +87,7 @@ def evaluate(folder: str | None = None, seed: int = 0, *, quiet: bool = False) -
     _few_records(section, q, folds["device"], covariance, seed)
     section.notes.append(
         "Refused: 33 rows that end before weights and cache can have been read. llama.cpp rows time one sequence, "
-        "whatever their batch (docs/records.md)."
+        "whatever their batch (docs/reference/records.md)."
     )
     add_phases(section, folder, seed, quiet=quiet)
     return section
