@@ -18,7 +18,7 @@ from perfpass.predictors.calibration import correction as calibrated
 from perfpass.predictors.estimate import Bounds, Estimate, Inputs, Planned, Predictor, Way, energy_j
 from perfpass.predictors.inference import analytic
 from perfpass.predictors.inference.fusion import as_run
-from perfpass.predictors.memory import allocation
+from perfpass.predictors.memory import allocation, process
 from perfpass.predictors.mig.latency import MigPredictor
 from perfpass.predictors.mig.profile import hint
 from perfpass.predictors.training_step import assemble as assemble_step
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 TOP_OPERATORS = 10
 TOP_TENSORS = 10
-# The caching allocator of torch rounds every block up to 512 bytes (c10/cuda/CUDACachingAllocator.cpp, kMinBlockSize).
-_ALIGNMENT_BYTES = {"torch": 512, "torch.compile": 512}
 
 
 def predict(
@@ -145,11 +143,6 @@ def predict_graph(
     )
 
 
-def alignment_bytes(runtime: str) -> int:
-    """What buffers are rounded up to."""
-    return _ALIGNMENT_BYTES.get(runtime, 64)
-
-
 def refuse_sharing(processes: int | None) -> None:
     """Raises ArgumentError where training processes are to share a device."""
     if processes is not None:
@@ -179,7 +172,7 @@ def peak_memory(
         layout=layout,
         optimizer=None,
     )
-    _, peak = predictor_of(planned).memory(allocation.columns_of(planned), Way.of(planned))
+    _, peak = process.inference(allocation.columns_of(planned), Way.of(planned))
     return peak.interval(0, "byte")
 
 
@@ -227,7 +220,7 @@ def _planned(graph: OpGraph, device: str | Device, *, runtime: str, **how: Any) 
     workload = check(target, runtime=runtime, **how)
     return Planned(
         graph=graph,
-        plan=memory.plan(graph, float_as=workload.float_as, alignment_bytes=alignment_bytes(runtime)),
+        plan=memory.plan(graph, float_as=workload.float_as, alignment_bytes=allocation.alignment_bytes(runtime)),
         device=target,
         batch=leading_dim(graph) if workload.batch is None else workload.batch,
         precision=workload.precision,
