@@ -110,7 +110,7 @@ def test_the_documentation_shows_the_schema():
 
     from perfpass.records import corpus
 
-    text = (Path(__file__).parents[2] / "docs" / "records.md").read_text()
+    text = (Path(__file__).parents[2] / "docs" / "reference" / "records.md").read_text()
     assert corpus.described() in text
 
 
