@@ -258,7 +258,12 @@ case "$command" in
     .venv/bin/python benchmarks/featurize.py --json benchmarks/results/featurize.json
     .venv/bin/python benchmarks/cold_start.py --json benchmarks/results/cold_start.json
     ;;
-  figures) full_environment; .venv/bin/python benchmarks/figures.py ;;
+  figures)
+    full_environment
+    .venv/bin/python benchmarks/figures.py
+    .venv/bin/python benchmarks/publish/cards.py
+    .venv/bin/python benchmarks/publish/cli_reference.py
+    ;;
   docs) docs_environment; NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict --quiet; say "the site is in build/site" ;;
   help | -h | --help) usage ;;
   *) usage >&2; die "unknown command '$command'" ;;

@@ -8,12 +8,12 @@ hands its own over when it ends.
 from __future__ import annotations
 
 import os
-import tomllib
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 import pytest
+import tomllib
 
 LIST = Path(__file__).with_name("skips.toml")
 FAILED = 1

@@ -12,7 +12,7 @@ from house.imports import COMPILED, Import, Sources, circles, room_of
 ROOT = Path(__file__).resolve().parents[2]
 
 # What a room may import beside itself and the compiled core, from the ground up.
-_TEXT = {"errors", "text"}
+_TEXT = {"errors", "text", "extensions"}
 _FILES = {*_TEXT, "toml_table", "safetensors"}
 _DEVICES = {*_FILES, "devices", "prediction"}
 _GRAPH = {*_DEVICES, "graph"}
@@ -25,6 +25,7 @@ _LEARNING = {*_DECIDING, *_RECORDS, "calibrate", "training"}
 MAY_KNOW: dict[str, set[str]] = {
     "errors": set(),
     "text": {"errors"},
+    "extensions": {"errors"},
     "toml_table": {"errors"},
     "extensions": {"errors"},
     "safetensors": {"errors"},

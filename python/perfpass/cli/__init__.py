@@ -1,7 +1,7 @@
-"""Command line: `perfpass COMMAND`, a module of this package for each command."""
+"""Command line: one module per command; results go to stdout, one-line errors to stderr (docs/reference/cli.md)."""
 
 from __future__ import annotations
 
-from perfpass.cli.program import EXIT_BROKEN_PIPE, EXIT_INTERNAL, EXIT_INTERRUPTED, main
+from perfpass.cli.entry import main
 
-__all__ = ["EXIT_BROKEN_PIPE", "EXIT_INTERNAL", "EXIT_INTERRUPTED", "main"]
+__all__ = ["main"]

@@ -62,7 +62,7 @@ def add(commands: Any) -> None:
         "--predictor",
         default="perfpass",
         metavar="NAME",
-        help="perfpass (default); llm-trees: the requests as one offline batch (docs/llm-trees.md)",
+        help="perfpass (default); llm-trees: the requests as one offline batch (docs/research/llm-trees.md)",
     )
     add_json(command, "a table")
     add_device_file(command, "TOML of more devices")

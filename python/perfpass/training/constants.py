@@ -1,6 +1,7 @@
 """Power and memory constants of the artefact, each with what it was learned from.
 
-They come from measurements that the repository does not carry (too large for it); docs/prediction.md says how each was
+They come from measurements that the repository does not carry (too large for it);
+docs/predictors/inference.md says how each was
 found and how well it holds.
 """
 

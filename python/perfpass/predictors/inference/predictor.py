@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 # Chosen on families set aside for it (perfpass.training.inference.choose).
 TREES_FADE = {"gpu": (0.35, 0.6), "cpu": (0.6, 1.0)}
 # Where no held-out error stands behind the bounds (batch sizes, operators and networks beyond the measured), log widths
-# grow by these factors, and are at least the minima. Set by hand: no data vouches for them (docs/prediction.md).
+# grow by these factors, and are at least the minima. Set by hand: no data vouches for them
+# (docs/predictors/inference.md).
 WIDENING = {"in range": 1.0, "near": 1.5, "outside": 2.5}
 LEAST_WIDTH = {"in range": 0.0, "near": 0.15, "outside": 0.7}
 # A device with fewer records than this is predicted as an unseen one: a few dozen rows of one kind of network at one

@@ -2,7 +2,7 @@
 
 XGBoost on a table of model, workload and hardware (Panner Selvam and Brorsson, ARC-LG workshop at ISCA 2024), trained
 on the records of offline generation. `perfpass.predictors.generation.predictor` is the default for this workload: it
-errs less (docs/llm-trees.md). Scoring needs NumPy and the compiled core.
+errs less (docs/research/llm-trees.md). Scoring needs NumPy and the compiled core.
 """
 
 from __future__ import annotations

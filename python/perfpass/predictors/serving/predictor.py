@@ -1,6 +1,6 @@
 """The serving predictor: times of language-model serving from counts, a physical base, trees and measured neighbours.
 
-What is learned and how: docs/prediction-serving.md. Scoring needs NumPy and the compiled core.
+What is learned and how: docs/predictors/serving.md. Scoring needs NumPy and the compiled core.
 """
 
 from __future__ import annotations

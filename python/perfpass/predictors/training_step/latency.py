@@ -1,5 +1,5 @@
 """The training-step predictor: the step derived from the forward graph, roofline with learned group efficiencies,
-gradient-boosted trees on what is left, conformal bounds (docs/prediction-training.md).
+gradient-boosted trees on what is left, conformal bounds (docs/predictors/training_step.md).
 
 Two models, as for inference: the one for known devices sees the device's figures; the portable one never does, and has
 learned from records of inference too, because what other devices are good at shows there.
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 # Where trees would extrapolate, their correction fades between these distances of networks, as for inference.
 TREES_FADE = (0.35, 0.6)
 # Log widths grow by these factors where no held-out error stands behind the bounds, and are at least the minima. Set by
-# hand; what newer software and devices show of them: docs/prediction-training.md, "Outside".
+# hand; what newer software and devices show of them: docs/predictors/training_step.md, "Outside the corpus".
 WIDENING = {"in range": 1.0, "near": 1.5, "outside": 2.5}
 LEAST_WIDTH = {"in range": 0.0, "near": 0.2, "outside": 0.7}
 # A device with as many records has bounds of its own; those with fewer share theirs.

@@ -78,7 +78,7 @@ def evaluate(folder: str | None = None, seed: int = 0, *, quiet: bool = False) -
     _few_records(section, q, folds["device"], covariance, seed)
     section.notes.append(
         "Refused: 33 rows that end before weights and cache can have been read. llama.cpp rows time one sequence, "
-        "whatever their batch (docs/records.md)."
+        "whatever their batch (docs/reference/records.md)."
     )
     return section
 

@@ -22,7 +22,7 @@ from perfpass.training.tasks.splits import SPLITS
 SEEDS = 2
 CALIBRATION_FOLDS = 3
 # Distances beyond which a network has no close relative, or none at all, among the measured: quantiles of what families
-# keep from each other (docs/prediction.md).
+# keep from each other (docs/research/inference.md).
 NEAR_DISTANCE = 0.2
 FAR_DISTANCE = 0.5
 

@@ -19,7 +19,7 @@ from perfpass.predictors.training_step.features import (
 from perfpass.predictors.training_step.latency import TREES_FADE
 from perfpass.training.training_step.dataset import Dataset, Inference
 
-# Chosen on the families that `evaluate` does not report (docs/prediction-training.md).
+# Chosen on the families that `evaluate` does not report (docs/research/training_step.md).
 TREES = {
     "objective": "reg:pseudohubererror",
     "huber_slope": 0.1,

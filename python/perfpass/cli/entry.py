@@ -1,6 +1,7 @@
-"""The program: runs one command, and turns what goes wrong into a line and an exit code.
+"""Command line: `perfpass COMMAND`, a module of this package for each command.
 
-Results go to stdout, one-line errors to stderr; the exit code says which kind of failure it was (docs/cli.md).
+Results go to stdout, one-line errors to stderr; the exit code says which kind of failure it was
+(docs/reference/errors.md).
 """
 
 from __future__ import annotations
