@@ -27,7 +27,6 @@ MAY_KNOW: dict[str, set[str]] = {
     "text": {"errors"},
     "extensions": {"errors"},
     "toml_table": {"errors"},
-    "extensions": {"errors"},
     "safetensors": {"errors"},
     "prediction": _TEXT,
     "devices": _FILES,
