@@ -21,7 +21,8 @@ usage: bash bootstrap.sh COMMAND
   typecheck   mypy
   tidy        clang-tidy over the core
   benchmark   benchmarks/featurize.py and benchmarks/cold_start.py, results to benchmarks/results/
-  figures     write the tables of the results into README.md
+  figures     write the tables of the results, and what commands print, into README.md and docs/
+  docs        build the site of docs/ into build/site (strict: a broken link fails)
 TEXT
 }
 
@@ -158,6 +159,12 @@ relax_environment() {
   install_package .venv-relax
 }
 
+# The site's builder reads sources and docstrings; it needs neither the compiled core nor what perfpass imports.
+docs_environment() {
+  virtual_environment .venv-docs
+  requirements .venv-docs everything requirements-docs.txt requirements-docs.txt
+}
+
 # Other releases of onnxruntime, each in a folder of its own, for the tests of the provider.
 onnxruntime_releases() {
   local release
@@ -243,7 +250,7 @@ case "$command" in
   tidy)
     full_environment
     configure build/tidy
-    .venv/bin/clang-tidy -p build/tidy --quiet --warnings-as-errors='*' cpp_kernels/src/*.cpp
+    find cpp_kernels/src -name '*.cpp' -print0 | xargs -0 .venv/bin/clang-tidy -p build/tidy --quiet --warnings-as-errors='*'
     ;;
   benchmark)
     full_environment
@@ -252,6 +259,7 @@ case "$command" in
     .venv/bin/python benchmarks/cold_start.py --json benchmarks/results/cold_start.json
     ;;
   figures) full_environment; .venv/bin/python benchmarks/figures.py ;;
+  docs) docs_environment; NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict --quiet; say "the site is in build/site" ;;
   help | -h | --help) usage ;;
   *) usage >&2; die "unknown command '$command'" ;;
 esac

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import statistics
 import time
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+_NUMBER = re.compile(r"[+-]?[\d.,]+ ?[%x]?")
 
 
 @dataclass(frozen=True)
@@ -82,11 +84,13 @@ def versions(*packages: str) -> dict[str, str]:
 
 
 def table(header: list[str], rows: list[list[str]]) -> str:
-    """A Markdown table, columns padded."""
+    """A Markdown table, columns padded, those of single numbers to the right."""
     widths = [max(len(line[i]) for line in [header, *rows]) for i in range(len(header))]
-    rule = ["-" * width for width in widths]
+    numeric = [all(_NUMBER.fullmatch(row[i]) for row in rows if row[i]) for i in range(len(header))]
+    rule = ["-" * (width - 1) + (":" if right else "-") for width, right in zip(widths, numeric, strict=True)]
+    pads = [str.rjust if right else str.ljust for right in numeric]
     return "\n".join(
-        "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |"
+        "| " + " | ".join(pad(cell, width) for cell, width, pad in zip(line, widths, pads, strict=True)) + " |"
         for line in [header, rule, *rows]
     )
 

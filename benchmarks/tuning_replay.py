@@ -25,8 +25,8 @@ from tvm import tir
 
 from tvm_perfpass.cost_model.features import candidate_features, total_flops
 from tvm_perfpass.cost_model.hardware import detect
-from tvm_perfpass.cost_model.meta_schedule import seconds_of
 from tvm_perfpass.cost_model.ranking import Ranker, shipped
+from tvm_perfpass.cost_model.records import seconds_of
 
 KNOWN = (0, 8, 16, 32)
 SEEDS = 3

@@ -138,8 +138,7 @@ def overall(summary: dict[str, Any]) -> str:
     trials = len(next(iter(summary["curve"].values())))
     counts = (trials // 4, trials // 2, trials)
     networks = {entry["model"]: entry for entry in summary["network"]}
-    header = ["cost model", f"speed over the best known after {', '.join(map(str, counts))} candidates"]
-    header += ["runs within 5 % of it", "wall s a run", "of which the model"]
+    header = ["cost model", f"speed after {', '.join(map(str, counts))}", "within 5 %", "wall s a run", "model's s"]
     if networks:
         header += ["whole network ms", "wall s"]
     lines = []
@@ -169,7 +168,9 @@ def overall(summary: dict[str, Any]) -> str:
     half, seeds = trials // 2, len({row["seed"] for row in summary["runs"]})
     reached = against["trials_to_xgboost_quality"]
     return (
-        f"{report.table(header, lines)}\n\nAfter {half} candidates our schedules are {ratio(half, trials)} as fast as "
+        f"{report.table(header, lines)}\n\nSpeed over that of the best schedule known, after so many "
+        f"candidates; within 5 %: runs that came so near to it. After {half} candidates our schedules are "
+        f"{ratio(half, trials)} as fast as "
         f"those of TVM's model after {trials}, after {trials} of both {ratio(trials, trials)}, after {half} of both "
         f"{ratio(half, half)} (95 % intervals, resampled over {seeds} seeds). What TVM's model has after {trials} "
         f"candidates is {f'reached after {reached}' if reached else 'not reached'}."

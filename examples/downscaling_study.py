@@ -12,8 +12,11 @@ and matplotlib; what is known in the output folder is not measured again, so the
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
+import textwrap
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -293,13 +296,14 @@ def bill(folder: Path, summary: dict[str, Any], prices: str | None) -> list[str]
     table = money.read_prices(prices)
     lines = ["## Money and MIG", "", "Cheapest price of the table; the device is taken as busy all the time.", ""]
     lines += [
-        "| device | known by | batch | samples/s | USD per million samples | utilisation | MIG advice | price |",
-        "|---|---|---:|---:|---:|---:|---|---|",
+        "| device | known by | batch | samples/s | USD per million samples | utilisation | MIG advice |",
+        "|---|---|---:|---:|---:|---:|---|",
     ]
-    reasons: dict[str, str] = {}
-    lines += measured_bill(folder, summary, table, reasons)
-    lines += predicted_bill(table, str(summary["facts"]["device"].get("catalogue_id")), reasons)
-    lines += ["", "Why this advice:", "", *(f"- {name}: {reason}" for name, reason in reasons.items())]
+    notes = Notes({}, {})
+    lines += measured_bill(folder, summary, table, notes)
+    lines += predicted_bill(table, str(summary["facts"]["device"].get("catalogue_id")), notes)
+    lines += ["", "Prices:", "", *(f"- {name}: {paid}" for name, paid in notes.prices.items())]
+    lines += ["", "Why this advice:", "", *(wrapped(f"- {name}: {why}") for name, why in notes.reasons.items())]
     training = [r for r in rows(folder) if r["configuration"]["mode"] == "training"]
     if training:
         best = max(training, key=lambda r: r["throughput_per_s"])
@@ -313,7 +317,8 @@ def bill(folder: Path, summary: dict[str, Any], prices: str | None) -> list[str]
             text += f", {usd:.3g} USD at {paid}"
         except DeviceError as error:
             text += f"; {error}"
-        lines += ["", text + ". Training steps elsewhere are not predicted in this version."]
+        lines += ["", wrapped(text + ".")]
+    lines += predicted_training(table, str(summary["facts"]["device"].get("catalogue_id")))
     return [*lines, ""]
 
 
@@ -324,8 +329,22 @@ def catalogue_name(summary: dict[str, Any]) -> str:
     )
 
 
-def measured_bill(folder: Path, summary: dict[str, Any], table: Any, reasons: dict[str, str]) -> list[str]:
-    """Rows of the device here: per precision the best throughput, at the batch that gave it; fills ``reasons``."""
+@dataclass(frozen=True)
+class Notes:
+    """What stands below the table of money: why a profile is advised, and what a device costs, by its name."""
+
+    reasons: dict[str, str]
+    prices: dict[str, str]
+
+
+def wrapped(text: str) -> str:
+    """A paragraph or list item in lines of 118 columns."""
+    indent = "  " if text.startswith("- ") else ""
+    return textwrap.fill(text, 118, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+
+def measured_bill(folder: Path, summary: dict[str, Any], table: Any, notes: Notes) -> list[str]:
+    """Rows of the device here: per precision the best throughput, at the batch that gave it; fills ``notes``."""
     inference = [r for r in rows(folder) if r["configuration"]["mode"] == "inference"]
     lines = []
     for precision in dict.fromkeys(r["configuration"]["precision"] for r in inference):
@@ -334,25 +353,26 @@ def measured_bill(folder: Path, summary: dict[str, Any], table: Any, reasons: di
         )
         batch, ms = best["configuration"]["batch"], best["latency_ms"]["median"]
         share = share_of_device(best, summary)
-        cost, paid, advice = "not known", "not in the table", "not known"
+        cost, advice = "not known", "not known"
         try:
             target = find_device(catalogue_name(summary))
             if share is not None:
-                advice = advised(advise(share, peak_memory(best), target), f"{summary['device']}, {precision}", reasons)
+                name = f"{summary['device']}, {precision}"
+                advice = advised(advise(share, peak_memory(best), target), name, notes.reasons)
             row = money.price(target, table)
-            cost, paid = f"{money.per_million(ms, batch, row):.3g}", str(row)
+            cost, notes.prices[summary["device"]] = f"{money.per_million(ms, batch, row):.3g}", str(row)
         except DeviceError:
             pass
         known_by = f"measured, {precision}" + (" (contended)" if "contended" in best["flags"] else "")
         utilised = "not known" if share is None else f"{100 * share:.0f} %"
         lines.append(
             f"| {summary['device']} | {known_by} | {batch} | {digits(best['throughput_per_s'])} "
-            f"| {cost} | {utilised} | {advice} | {paid} |"
+            f"| {cost} | {utilised} | {advice} |"
         )
     return lines
 
 
-def predicted_bill(table: Any, skip: str, reasons: dict[str, str]) -> list[str]:
+def predicted_bill(table: Any, skip: str, notes: Notes) -> list[str]:
     """Rows of the devices that are not here, predicted with their intervals (nine of ten runs lie inside)."""
     try:
         from perfpass.predictors import predict
@@ -371,19 +391,46 @@ def predicted_bill(table: Any, skip: str, reasons: dict[str, str]) -> list[str]:
         # Convolutions of fp32 models run in TF32 where there is any: cuDNN's default in PyTorch, and what is predicted.
         peak = target.peak("tf32" if "tf32" in target.peak_flops else "fp32")
         share = utilisation(flops, moved, latency.median, peak, target.memory_bandwidth_bytes_s)
-        advice = advised(advise(share, found.peak_memory_bytes.high, target), target.name, reasons)
-        cost, paid = "not known", "not in the table"
+        advice = advised(advise(share, found.peak_memory_bytes.high, target), target.name, notes.reasons)
+        cost = "not known"
         try:
             row = money.price(target, table)
             usd: Any = money.per_million(latency, PREDICTED_BATCH, row)
-            cost, paid = f"{usd.median:.3g} ({usd.low:.3g} to {usd.high:.3g})", str(row)
+            cost, notes.prices[target.name] = f"{usd.median:.3g} ({usd.low:.3g} to {usd.high:.3g})", str(row)
         except DeviceError:
             pass
         rate = found.throughput_per_s
         lines.append(
             f"| {target.name} | predicted, fp32 ({found.support.level}) | {PREDICTED_BATCH} "
             f"| {digits(rate.median)} ({digits(rate.low)} to {digits(rate.high)}) "
-            f"| {cost} | {100 * share:.0f} % | {advice} | {paid} |"
+            f"| {cost} | {100 * share:.0f} % | {advice} |"
+        )
+    return lines
+
+
+def predicted_training(table: Any, skip: str) -> list[str]:
+    """A step and an epoch on the devices that are not here, with their intervals; empty without the compiled core."""
+    try:
+        from perfpass.predictors import predict
+    except ImportError:
+        return []
+    module = unet.UNet(unet.NAMES[NAME])
+    lines = ["", f"Training, predicted (fp32, SGD with momentum; an epoch is {SAMPLES:,} samples):", ""]
+    lines += ["| device | batch | step ms | hours an epoch | USD an epoch | support |", "|---|---:|---:|---:|---:|---|"]
+    for name in DEVICES:
+        target = find_device(name)
+        if target.id == skip:
+            continue
+        shape = (unet.CHANNELS, unet.HEIGHT, unet.WIDTH)
+        found = predict(module, target, input_shape=shape, batch=PREDICTED_BATCH, mode="training")
+        step, hours_per_ms = found.latency_ms, SAMPLES / PREDICTED_BATCH / 3.6e6
+        cost = "not known"
+        with contextlib.suppress(DeviceError):
+            paid = money.price(target, table).usd_per_hour
+            cost = " to ".join(f"{ms * hours_per_ms * paid:.3g}" for ms in (step.low, step.high))
+        lines.append(
+            f"| {target.name} | {PREDICTED_BATCH} | {digits(step.median)} ({digits(step.low)} to {digits(step.high)}) "
+            f"| {digits(step.median * hours_per_ms)} | {cost} | {found.support.level} |"
         )
     return lines
 
@@ -402,14 +449,19 @@ def report(folder: Path, prices: str | None) -> Path:
     lines = [
         f"# Temperature downscaling on {summary['device']}",
         "",
-        f"A U-Net of {parameters / 1e6:.2f} million parameters: image [B, 3, {unet.HEIGHT}, {unet.WIDTH}] to two "
-        f"fields [B, 1, {unet.HEIGHT}, {unet.WIDTH}]. One sample takes {count(flops)}FLOPs and moves at least "
-        f"{size(moved)} in its convolutions. Measured {summary['measured_at'][:10]}, torch "
-        f"{summary['facts']['software'].get('torch')}.",
+        wrapped(
+            f"A U-Net of {parameters / 1e6:.2f} million parameters: image [B, 3, {unet.HEIGHT}, {unet.WIDTH}] to two "
+            f"fields [B, 1, {unet.HEIGHT}, {unet.WIDTH}]. One sample takes {count(flops)}FLOPs and moves at least "
+            f"{size(moved)} in its convolutions. Measured {summary['measured_at'][:10]}, torch "
+            f"{summary['facts']['software'].get('torch')}."
+        ),
         "",
-        "Utilisation is the share of peak compute or of memory bandwidth (whichever is larger) that the convolutions' "
-        "FLOPs and compulsory bytes come to, of the measured roofs for the device here and of the catalogue's figures "
-        "for those predicted; above 100 % is cut. Bandwidth out of a cache can pass that of memory.",
+        wrapped(
+            "Utilisation is the share of peak compute or of memory bandwidth (whichever is larger) that the "
+            "convolutions' FLOPs and compulsory bytes come to, of the measured roofs for the device here and of the "
+            "catalogue's figures for those predicted; above 100 % is cut. Bandwidth out of a cache can pass that of "
+            "memory."
+        ),
         "",
         "![roofline](roofline.svg)",
         "",

@@ -1,12 +1,15 @@
 """perfpass inside ONNX Runtime: a session that knows what it costs before it reads a weight.
 
-Importing this package does not import onnxruntime; using it does.
+Importing this package does not import onnxruntime; using it does. Its name is generic for one in site-packages: it says
+what it extends, perfpass installs it, and another package of that name cannot stand beside it.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from ort_extension import reader as _reader  # noqa: F401  (makes ONNX Runtime known to perfpass)
 
 if TYPE_CHECKING:
     from ort_extension.run_records import RecordsWarning

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfpass.errors import ArgumentError, PerfPassError
+from perfpass.errors import ArgumentError, PerfPassError, missing_package
 from perfpass.graph import OpGraph
 from perfpass.importers import onnx as onnx_importer
 
@@ -239,7 +239,7 @@ def _devices() -> tuple[list[Any], str]:
 
         _native()
     except ModuleNotFoundError as error:
-        return [], f"onnxruntime 1.23 or later is needed, and cannot be imported: {error}"
+        return [], str(missing_package(error, "onnxruntime", "observing onnxruntime (1.23 or later)"))
     except (ImportError, OSError, AttributeError) as error:
         return [], f"onnxruntime or the native provider cannot be loaded: {error}"
     version = onnxruntime.__version__

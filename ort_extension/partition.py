@@ -12,7 +12,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from perfpass.errors import ArgumentError, FileError, LimitError, PerfPassError, UnsupportedError
 
@@ -50,7 +50,7 @@ class Partition:
 
     ``limit_kb`` is what the device has beyond context and workspace; ``source`` says whose graph it is ("onnxruntime"
     after its basic optimisations, as its partitioning sees it, or "file"), ``left_out`` how many nodes of subgraphs
-    have no line (ONNX Runtime charges nothing for those).
+    have no line (ONNX Runtime charges nothing for those), ``name`` that of the session's setting.
     """
 
     nodes: tuple[NodeStatistics, ...]
@@ -58,6 +58,7 @@ class Partition:
     source: str
     why_file: str
     left_out: int
+    name: ClassVar[str] = SETTING
 
     @property
     def total_bytes(self) -> int:

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ort_extension.run_records import check_path
 from ort_extension.runs import check_drift
 from ort_extension.verdict import Policy, check_policy
 from perfpass.devices import Device
 from perfpass.devices import device as find_device
-from perfpass.errors import ArgumentError, DeviceError
+from perfpass.errors import ArgumentError, DeviceError, FileError
 from perfpass.predictors.workload import check, check_batch
 
 READERS = ("auto", "file")
@@ -94,3 +93,15 @@ def _positive(name: str, value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
         raise ArgumentError(f"{name} {value!r}; it must be a finite number above 0")
     return value
+
+
+def check_path(path: str | os.PathLike[str]) -> Path:
+    """The absolute path of a records file. Raises FileError where its folder is missing or nothing can be written."""
+    found = Path(path).absolute()
+    if not found.parent.is_dir():
+        raise FileError(f"{found}: its folder does not exist; make it, or record elsewhere")
+    if found.exists() and not found.is_file():
+        raise FileError(f"{found}: is no regular file; record elsewhere")
+    if not os.access(found if found.exists() else found.parent, os.W_OK):
+        raise FileError(f"{found}: may not be written; record elsewhere")
+    return found

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,18 +69,6 @@ class SessionRecords:
         return {"kind": "cuda", **stated, "catalogue_id": placement.in_catalogue(stated).id}
 
 
-def check_path(path: str | os.PathLike[str]) -> Path:
-    """The absolute path of a records file. Raises FileError where its folder is missing or nothing can be written."""
-    found = Path(path).absolute()
-    if not found.parent.is_dir():
-        raise FileError(f"{found}: its folder does not exist; make it, or record elsewhere")
-    if found.exists() and not found.is_file():
-        raise FileError(f"{found}: is no regular file; record elsewhere")
-    if not os.access(found if found.exists() else found.parent, os.W_OK):
-        raise FileError(f"{found}: may not be written; record elsewhere")
-    return found
-
-
 def record(
     ran: Configuration, laps_ms: np.ndarray, first_ms: float, warm_up: int, how: dict[str, Any]
 ) -> dict[str, Any]:
@@ -95,7 +82,7 @@ def record(
         "key": ran.key,
         "campaign": CAMPAIGN,
         "configuration": ran.to_dict(),
-        "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "measured_at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "status": "ok",
         **found,
         "throughput_per_s": float(f"{ran.batch / median * 1e3:.6g}"),
@@ -115,7 +102,7 @@ def append(path: Path, device: dict[str, Any] | None, records: Iterable[dict[str
     environment = facts.of_host(device)
     with _opened(path) as journal:
         if environment["id"] not in journal.contents.facts:
-            stamp = {"measured_at": datetime.now(UTC).isoformat(timespec="seconds")}
+            stamp = {"measured_at": datetime.now(timezone.utc).isoformat(timespec="seconds")}
             journal.append("facts", environment | stamp)
         for one in records:
             journal.append("record", {**one, "environment": environment["id"]})

@@ -15,15 +15,16 @@ from collections.abc import Mapping, Sequence
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
-import onnxruntime
-
 from ort_extension import observer
 from ort_extension.placement import CPU, asked_providers
 from ort_extension.report import Report
 from ort_extension.request import Request
 from ort_extension.run_records import RecordsWarning, SessionRecords
 from ort_extension.runs import Meter, Runs
-from perfpass.errors import PerfPassError
+from perfpass.errors import PerfPassError, needs
+
+with needs("onnxruntime", "ort_extension.InferenceSession"):
+    import onnxruntime
 
 if TYPE_CHECKING:
     from perfpass.devices import Device

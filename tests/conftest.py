@@ -11,8 +11,17 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOPHUB_LOCATION", "NONE")
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+pytest_plugins = ["listed_skips", "pytester"]
 
 ROOT = Path(__file__).resolve().parent.parent
+
+# The same examples every time, with no database of earlier ones, and however long making or trying one takes.
+settings.register_profile(
+    "perfpass", derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("perfpass")
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from tvm_perfpass import readers as _readers  # noqa: F401  (makes TVM known to perfpass)
+
 if TYPE_CHECKING:
     from tvm_perfpass.relay import PredictPerformance
     from tvm_perfpass.relay.instrument import PerformanceInstrument

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from perfpass.errors import UnsupportedError
+from perfpass.errors import UnsupportedError, needs
 
 if TYPE_CHECKING:
     from perfpass.graph import OpGraph
@@ -21,7 +21,8 @@ def relay_graph(model: str | os.PathLike[str], shapes: Mapping[str, list[int]]) 
 
     Raises UnsupportedError where the loaded TVM has no Relay or its frontend refuses the model.
     """
-    import onnx
+    with needs("onnx", "Relay's frontend"):
+        import onnx
     import tvm
 
     if not hasattr(tvm, "relay"):
@@ -39,7 +40,8 @@ def relay_graph(model: str | os.PathLike[str], shapes: Mapping[str, list[int]]) 
 
 def relax_graph(model: str | os.PathLike[str], shapes: Mapping[str, list[int]]) -> OpGraph:
     """The graph of `relax.frontend.onnx.from_onnx`, as `relay_graph`."""
-    import onnx
+    with needs("onnx", "Relax's frontend"):
+        import onnx
     import tvm
 
     if not hasattr(tvm, "relax"):

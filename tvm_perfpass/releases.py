@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-from perfpass.errors import UnsupportedError
+from perfpass.errors import UnsupportedError, missing_package
 
 _NEEDS = {
     "relay": ("tvm.relay", "Relay", "TVM 0.19 (tvm_perfpass.relax serves today's)"),
@@ -23,6 +23,6 @@ def need(dialect: str) -> None:
     try:
         import tvm
     except ImportError as error:
-        raise UnsupportedError(f"TVM cannot be imported ({error}); install {remedy}") from error
+        raise missing_package(error, {"relay": "tvm", "relax": "relax"}[dialect], what) from error
     if not has(dialect):
         raise UnsupportedError(f"TVM {tvm.__version__} lacks {what} (module {module}); needed is {remedy}")

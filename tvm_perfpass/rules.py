@@ -57,5 +57,52 @@ class Rule:
     fixed: tuple[tuple[str, int], ...] = ()
 
 
+# Attributes that both dialects name alike: the axis, the window of convolutions and poolings.
+VIEW = (("view", 1),)
+AXIS = (("axis", "axis", "axis"),)
+WINDOW = (("strides", "ints", "stride"), ("padding", "pads", "pad"), ("dilation", "ints", "dilation"))
+POOL = (("pool_size", "ints", "kernel"), *WINDOW)
+
+
+def elementwise() -> dict[str, Rule]:
+    """Elementwise operators that both dialects name alike."""
+    groups = {
+        "trigonometric": "sin cos tan sinh cosh asin acos atan asinh acosh atanh",
+        "round": "round floor ceil trunc",
+        "is_special": "isnan isinf isfinite",
+        "div": "divide floor_divide",
+        "mod": "mod floor_mod",
+        "compare": "equal not_equal less less_equal greater greater_equal",
+        "logical": "logical_and logical_or logical_xor logical_not",
+        "bitwise": "bitwise_and bitwise_or bitwise_xor bitwise_not left_shift right_shift",
+        "sub": "subtract",
+        "mul": "multiply",
+        "pow": "power",
+        "neg": "negative",
+        "loss": "nn.cross_entropy_with_logits nn.nll_loss",
+    }
+    return {name: Rule(op) for op, names in groups.items() for name in names.split()} | {
+        "nn.prelu": Rule("prelu", AXIS)
+    }
+
+
+def reductions() -> dict[str, Rule]:
+    """Reductions and scans that both dialects name alike."""
+    names = {
+        "sum": "reduce_sum",
+        "mean": "reduce_mean",
+        "max": "reduce_max",
+        "min": "reduce_min",
+        "prod": "reduce_prod",
+        "variance": "reduce_variance",
+        "argmax": "arg_reduce",
+        "argmin": "arg_reduce",
+        "cumsum": "cumulative",
+        "cumprod": "cumulative",
+    }
+    table = {name: Rule(op, AXIS) for name, op in names.items()}
+    return table | {name: Rule("reduce_sum", inputs=(0,)) for name in ("collapse_sum_to", "collapse_sum_like")}
+
+
 # An operator outside the table is kept as "unknown": shapes, bytes and edges are right, its arithmetic is not counted.
 UNKNOWN = Rule("unknown")

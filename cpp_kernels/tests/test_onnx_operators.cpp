@@ -3,8 +3,8 @@
 #include <memory_resource>
 #include <vector>
 
-#include "../src/onnx_operators.hpp"
 #include "check.hpp"
+#include "onnx/operators/operators.hpp"
 
 namespace {
 

@@ -5,12 +5,13 @@
 #include <cstring>
 #include <memory_resource>
 
-#include "../src/name_table.hpp"
-#include "../src/onnx_file.hpp"
-#include "../src/onnx_wire.hpp"
 #include "check.hpp"
+#include "onnx/file.hpp"
+#include "onnx/name_table.hpp"
+#include "onnx/wire.hpp"
 #include "onnx_message.hpp"
 #include "perfpass/onnx_reader.hpp"
+#include "support/text.hpp"
 
 namespace {
 
@@ -84,12 +85,12 @@ TEST(large_and_external_constants_have_a_shape_and_no_values) {
 }
 
 TEST(names_in_messages_are_printable_and_short) {
-  CHECK_EQUAL(onnx::quoted("conv"), "'conv'");
-  CHECK_EQUAL(onnx::quoted("a\xff\n"), "'a\\xff\\x0a'");
-  CHECK_EQUAL(onnx::quoted("\xc3\xa9"), "'\xc3\xa9'");             // a character of two bytes
-  CHECK_EQUAL(onnx::quoted("\xc0\xaf"), "'\\xc0\\xaf'");           // an overlong form
-  CHECK_EQUAL(onnx::quoted("\xed\xa0\x80"), "'\\xed\\xa0\\x80'");  // a surrogate
-  CHECK_EQUAL(onnx::quoted(std::string(500, 'n')).size(), std::size_t{85});
+  CHECK_EQUAL(quoted("conv"), "'conv'");
+  CHECK_EQUAL(quoted("a\xff\n"), "'a\\xff\\x0a'");
+  CHECK_EQUAL(quoted("\xc3\xa9"), "'\xc3\xa9'");             // a character of two bytes
+  CHECK_EQUAL(quoted("\xc0\xaf"), "'\\xc0\\xaf'");           // an overlong form
+  CHECK_EQUAL(quoted("\xed\xa0\x80"), "'\\xed\\xa0\\x80'");  // a surrogate
+  CHECK_EQUAL(quoted(std::string(500, 'n')).size(), std::size_t{85});
 }
 
 TEST(the_name_table_keeps_every_name_while_it_grows) {

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from perfpass.predictors import predict
     from perfpass.predictors.serving.predictor import predict_llm
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Imported on first use, so that `import perfpass` and `perfpass --help` stay quick.
 _HOME = {

@@ -97,7 +97,7 @@ def calibrate(
             "records": found.file,
             "records_sha256": found.sha256,
             "refused": dict(found.refused),
-            "made_at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            "made_at": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         },
     )
     left_out = np.concatenate([p.left_out for name in counts if (p := made.posterior(name)) is not None])

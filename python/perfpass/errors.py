@@ -6,6 +6,9 @@ exits with the class's ``exit_code``.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class PerfPassError(Exception):
     """Root of every error raised on purpose by perfpass."""
@@ -65,3 +68,25 @@ class ArtefactError(PerfPassError):
     """A shipped or trained predictor is missing, damaged or of a schema that this version cannot read."""
 
     exit_code = 10
+
+
+def missing_package(error: ImportError, extra: str, what: str) -> UnsupportedError:
+    """The error of ``what``, which needs a package that cannot be imported: names it and the extra that brings it."""
+    package = (error.name or "").partition(".")[0]
+    if package in ("perfpass", "tvm_perfpass", "ort_extension"):
+        return UnsupportedError(
+            f"{what} needs the module {error.name}, which is in the source tree and not in the installed package"
+        )
+    found = "is not installed" if isinstance(error, ModuleNotFoundError) else f"cannot be imported ({error})"
+    return UnsupportedError(
+        f"{what} needs the package {package or 'of that extra'}, which {found}: pip install 'perfpass[{extra}]'"
+    )
+
+
+@contextmanager
+def needs(extra: str, what: str) -> Iterator[None]:
+    """Inside, an import that fails is missing_package's error."""
+    try:
+        yield
+    except ImportError as error:
+        raise missing_package(error, extra, what) from error

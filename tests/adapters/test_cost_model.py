@@ -6,11 +6,8 @@ import logging
 
 import numpy as np
 import pytest
-
-pytest.importorskip("tvm.relay")
-pytest.importorskip("xgboost")
-
 import tvm
+import tvm.meta_schedule as ms
 from cost_model_promises import *  # noqa: F403 - the promises shared with 0.27
 from cost_model_promises import CORE
 from tvm import autotvm, relay, te
@@ -18,8 +15,6 @@ from tvm import autotvm, relay, te
 from perfpass.errors import ArgumentError, FileError
 from tvm_perfpass.cost_model import PerfpassTuner, allot, rank_tasks
 from tvm_perfpass.cost_model.tasks import RankedTask
-
-ms = pytest.importorskip("tvm.meta_schedule")
 
 
 @autotvm.template("perfpass/test/product")

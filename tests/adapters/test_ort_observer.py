@@ -26,7 +26,7 @@ from perfpass.errors import ArgumentError
 from perfpass.graph import OPERATORS, OpGraph
 from perfpass.importers import onnx as importer
 
-pytestmark = pytest.mark.skipif(observer.native_library() is None, reason=observer.why_not())
+pytestmark = pytest.mark.skipif(observer.native_library() is None, reason="the native provider was not built")
 
 # onnxruntime puts casts around operators that its CPU kernels do not have in half precision, and drops casts that are
 # then useless: after the graph was shown.

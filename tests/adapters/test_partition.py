@@ -7,18 +7,15 @@ import subprocess
 import sys
 
 import numpy as np
+import onnxruntime
 import pytest
-
-onnxruntime = pytest.importorskip("onnxruntime")
-pytest.importorskip("torch")
-
 from ort_models import MODELS
 
 from ort_extension import observer
 from ort_extension.partition import SETTING, Partition, murmur3, partition, unique_name
 from perfpass.errors import ArgumentError, FileError, UnsupportedError
 
-native = pytest.mark.skipif(bool(observer.why_not()), reason=observer.why_not() or "native provider")
+native = pytest.mark.skipif(observer.native_library() is None, reason="the native provider was not built")
 # Name, values of open dimensions, and by how much the sums may differ: allocations are rounded up, which shows where
 # tensors are small.
 CASES = [

@@ -182,7 +182,6 @@ def test_help_explains_options_examples_and_exit_codes():
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
 def test_completion_scripts_know_commands_and_devices(shell):
-    pytest.importorskip("shtab")
     text = ok("completion", shell)
     assert "predict" in text and "a100-sxm4-80gb" in text
     assert ok("--print-completion", shell) == text
@@ -262,11 +261,11 @@ def test_a_reader_that_leaves_is_no_error_message():
 
 def test_an_interrupt_exits_with_130_and_no_traceback():
     code = (
-        "import signal, sys, time, perfpass.cli.commands as k, perfpass.cli as c\n"
+        "import signal, sys, time, perfpass.cli.devices as k, perfpass.cli as c\n"
         # A shell that starts a job in the background has it ignore interrupts, and its children inherit that.
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "def wait(options): print('ready', flush=True); time.sleep(60)\n"
-        "k.devices = wait\n"
+        "k.run = wait\n"
         "sys.exit(c.main(['devices']))"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:

@@ -15,7 +15,7 @@ from perfpass.errors import PerfPassError, ShapeError
 from perfpass.graph import ATTRIBUTES, DTYPES, OpGraph
 from perfpass.importers import onnx as importer
 
-PROPERTY = settings(derandomize=True, max_examples=60, deadline=None)
+PROPERTY = settings(max_examples=60)
 MICROSOFT = "com.microsoft"
 Array = np.ndarray
 

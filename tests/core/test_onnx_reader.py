@@ -10,15 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 import hostile_files as wire
 from perfpass import errors
 from perfpass.graph import OpGraph
 from perfpass.importers import onnx as importer
-
-onnx = pytest.importorskip("onnx")
-from onnx import TensorProto, helper, numpy_helper
 
 OUTPUT = wire.field(1, "y")  # a graph output without a type
 ROLES = {"activation": 0, "input": 1, "weight": 2, "literal": 3}
@@ -56,7 +55,7 @@ def floats(name: str, shape: list | None) -> Any:
 @pytest.fixture(scope="module")
 def exports() -> dict[str, bytes]:
     """A convolutional network and a transformer layer by the legacy exporter, and the network by the dynamo one."""
-    torch = pytest.importorskip("torch")
+    import torch
 
     class Attention(torch.nn.Module):
         def __init__(self) -> None:

@@ -7,11 +7,10 @@ import random
 
 import numpy as np
 import pytest
+import xgboost
 
 from perfpass import _core
 from perfpass.errors import ArgumentError, FormatError, LimitError, PerfPassError, UnsupportedError
-
-xgboost = pytest.importorskip("xgboost")
 
 
 def _fit(objective="reg:squarederror", rows=400, features=7, **extra):

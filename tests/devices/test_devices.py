@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import pickle
-import tomllib
 from pathlib import Path
 
 import pytest
+import tomllib
 
 import perfpass
 from perfpass import devices
@@ -263,7 +263,7 @@ def test_a_users_device_replaces_a_shipped_one_of_the_same_id(tmp_path):
         (("schema = 1", "schema = 2"), "schema 2"),
         (("[[device]]", "[gadgets]\n[[device]]"), "unknown table 'gadgets'"),
         (("[[device]]", "[device]"), "no \\[\\[device\\]\\] block"),
-        (("[[device]]", "[[device"), "not valid TOML"),
+        (("[[device]]", "[[device"), "not a TOML file"),
     ],
 )
 def test_a_wrong_device_file_is_an_error_that_names_file_and_figure(tmp_path, change, message):

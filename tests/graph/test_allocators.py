@@ -48,7 +48,7 @@ def checked(report: allocators.Report, expected: dict[str, int]) -> None:
         assert sum(report.by_use.values()) == report.peak_allocated
 
 
-@settings(max_examples=250, deadline=None, derandomize=True)
+@settings(max_examples=250)
 @given(
     programs(),
     st.sampled_from([1 << 50, 40 * MIB, 150 * MIB, 700 * MIB]),
@@ -62,7 +62,7 @@ def test_the_caching_allocator_equals_plain_python(program, limit, max_split, di
     checked(report, twin.caching(program, limit, max_split, divisions))
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=150)
 @given(programs(), st.sampled_from([1, MIB, 5 * MIB]), st.sampled_from([MIB, 128 * MIB]), st.booleans())
 def test_the_arena_equals_plain_python(program, initial, dead, power_of_two):
     report = allocators.arena(
@@ -71,7 +71,7 @@ def test_the_arena_equals_plain_python(program, initial, dead, power_of_two):
     checked(report, twin.arena(program, initial, dead, power_of_two))
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=150)
 @given(programs())
 def test_the_memory_pattern_equals_plain_python_and_holds_what_is_live(program):
     report = allocators.pattern(events(*program))
@@ -79,7 +79,7 @@ def test_the_memory_pattern_equals_plain_python_and_holds_what_is_live(program):
     assert report.peak_reserved >= report.peak_requested
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=150)
 @given(programs(), st.integers(0, 2**32 - 1))
 def test_shared_storage_equals_plain_python(program, seed):
     shares = np.random.default_rng(seed).random(len(program)) < 0.8
@@ -91,7 +91,7 @@ def test_shared_storage_equals_plain_python(program, seed):
     assert storage[made].tolist() == order
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=150)
 @given(programs(), st.sampled_from([None, 60 * MIB, 300 * MIB]))
 def test_expandable_segments_hold_what_is_live_and_keep_to_the_limit(program, limit):
     report = allocators.caching(events(*program), limit_bytes=limit, expandable_segments=True)
@@ -103,7 +103,7 @@ def test_expandable_segments_hold_what_is_live_and_keep_to_the_limit(program, li
         assert report.peak_reserved <= limit
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=150)
 @given(graphs(), st.sampled_from([None, "float16"]))
 def test_events_of_a_graph_have_the_peak_of_its_plan(graph, float_as):
     made, plan = Events.of(graph, float_as), memory.plan(graph, float_as)

@@ -38,7 +38,7 @@ def residual_block() -> OpGraph:
 
 
 @pytest.mark.parametrize("schema", features.SCHEMAS)
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=200)
 @given(graph=graphs())
 def test_features_equal_the_plain_twin(schema, graph):
     found = features.extract(graph, schema)
@@ -47,7 +47,7 @@ def test_features_equal_the_plain_twin(schema, graph):
     np.testing.assert_allclose(found.statics, statics, rtol=1e-6, atol=1e-7)
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=300)
 @given(graphs(), st.sampled_from([None, "float16"]))
 def test_the_operator_table_equals_the_plain_twin(graph, float_as):
     table = features.operator_table(graph, costs.count(graph, float_as))
@@ -166,7 +166,8 @@ def test_features_come_back_from_files(tmp_path, suffix):
 
 
 def test_safetensors_files_open_with_the_format_s_own_library(tmp_path):
-    safetensors = pytest.importorskip("safetensors.numpy")
+    import safetensors.numpy as safetensors
+
     found = features.extract(residual_block())
     arrays = safetensors.load_file(features.save(found, tmp_path / "x.safetensors"))
     np.testing.assert_array_equal(arrays["nodes"], found.nodes)

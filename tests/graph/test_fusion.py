@@ -106,19 +106,19 @@ def test_exported_models_have_the_same_table_as_in_the_plain_twin(examples, name
     assert_as_the_twin(load(examples / f"{name}.onnx"), runtime)
 
 
-@settings(derandomize=True, max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(written_out(), st.sampled_from(["torch", "tvm"]))
 def test_written_out_patterns_and_what_resembles_them_have_the_same_table_as_in_the_plain_twin(graph, runtime):
     assert_as_the_twin(graph, runtime)
 
 
-@settings(derandomize=True, max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(graphs(), st.sampled_from(["torch", "tvm"]))
 def test_random_graphs_have_the_same_table_as_in_the_plain_twin(graph, runtime):
     assert_as_the_twin(graph, runtime)
 
 
-@settings(derandomize=True, max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(graphs(), st.sampled_from(["torch", "tvm"]))
 def test_no_work_appears_or_vanishes_in_any_graph(graph, runtime):
     before, after = tables(graph, runtime)

@@ -29,7 +29,7 @@ def multigraphs(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
     return np.array(pairs, dtype=np.int64).reshape(-1, 2).T, np.array([[k, k % 2] for k in kinds], dtype=np.float32)
 
 
-@settings(derandomize=True, max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(multigraphs(), st.sampled_from(["producers", "consumers", "both"]), st.booleans())
 def test_classes_are_those_of_the_plain_twin(graph, directions, counted):
     edges, features = graph
@@ -124,7 +124,7 @@ def assert_the_same_output(edges, features, kind, width=8, layers=3):
     return rounds
 
 
-@settings(derandomize=True, max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(multigraphs(), st.sampled_from(["sum", "mean", "max", "attention"]))
 def test_layers_on_the_quotient_of_random_graphs_give_the_same_output(graph, kind):
     assert_the_same_output(*graph, kind)

@@ -1,4 +1,4 @@
-"""Promises of the repository itself: what is tracked, what is imported, what the README says."""
+"""Promises of the repository itself: what is tracked, what is imported, what its examples do."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import re
 import shutil
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
+import tomllib
 
 ROOT = Path(__file__).resolve().parents[2]
 LARGEST_FILE_BYTES = 20e6
@@ -137,20 +137,8 @@ def test_bootstrap_refuses_an_unknown_command_and_lists_the_known_ones():
     assert run.returncode == 1
     assert "unknown command 'nonsense'" in run.stderr
     help_text = subprocess.run(["bash", "bootstrap.sh"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    for command in ("demo", "test", "sanitize", "lint", "typecheck", "tidy", "benchmark"):
+    for command in ("demo", "test", "sanitize", "lint", "typecheck", "tidy", "benchmark", "figures", "docs"):
         assert re.search(rf"^  {command} ", help_text, re.MULTILINE)
-
-
-def test_the_readme_shows_the_stored_results_and_what_the_command_prints():
-    run = subprocess.run(
-        [sys.executable, "benchmarks/figures.py", "--check"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert run.returncode == 0, run.stderr
-
-
-def test_the_readme_quotes_the_relay_example():
-    code = (ROOT / "examples" / "relay_example.py").read_text().split('"""\n', 2)[-1].strip()
-    assert code in (ROOT / "README.md").read_text()
 
 
 def test_the_relay_example_shows_the_prediction_before_and_after_the_build(tmp_path):
@@ -159,13 +147,6 @@ def test_the_relay_example_shows_the_prediction_before_and_after_the_build(tmp_p
     assert run.returncode == 0, run.stderr
     assert "latency" in run.stdout and "'median'" in run.stdout
     assert (tmp_path / "resnet18.so").exists()
-
-
-def test_the_readme_python_example_runs():
-    code = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[0]
-    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert run.returncode == 0, run.stderr
-    assert run.stdout.strip()
 
 
 def test_the_example_device_is_read():
@@ -184,16 +165,11 @@ def test_the_example_device_is_read():
 
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.onnx")), ids=lambda path: path.stem)
 def test_every_example_is_structure_only_and_fully_understood(path):
-    onnx = pytest.importorskip("onnx")
+    import onnx
+
     from perfpass.importers.onnx import read
 
     model = onnx.load(path, load_external_data=False)
     assert all(len(tensor.raw_data) <= 1024 and not tensor.external_data for tensor in model.graph.initializer)
     graph = read(path, dims={"batch": 1, "sequence": 128} if path.stem.endswith("_dynamic") else None)
     assert graph.unknown_operators == {}
-
-
-def test_links_between_documents_lead_somewhere():
-    for document in (ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").glob("*.md")):
-        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", document.read_text()):
-            assert (document.parent / target).exists(), f"{document.name}: {target}"

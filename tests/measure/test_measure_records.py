@@ -153,7 +153,7 @@ def greedy(wanted: list[Configuration]) -> list[Configuration]:
     return found
 
 
-@settings(derandomize=True, deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(configurations)
 def test_the_order_takes_the_greatest_gain_each_time_and_loses_nothing(wanted):
     found = order.informative_order(wanted)
@@ -176,7 +176,7 @@ def record(number: int, status: str = "ok") -> dict:
     return {"key": f"key{number}", "environment": "e", "status": status, "configuration": {"model": "timm:a"}}
 
 
-@settings(derandomize=True, deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.integers(1, 6), st.data())
 def test_a_journal_cut_at_any_byte_keeps_the_whole_records_and_goes_on(tmp_path_factory, count, data):
     path = tmp_path_factory.mktemp("journal") / "records.jsonl"

@@ -9,8 +9,7 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
-
-torch = pytest.importorskip("torch")
+import torch
 
 from perfpass.errors import ArgumentError, FormatError
 from perfpass.measure import journal
@@ -269,7 +268,6 @@ def test_no_roof_without_points(tmp_path):
 
 
 def test_the_picture_is_valid_svg_with_every_point_and_the_same_each_time(tmp_path):
-    pytest.importorskip("matplotlib")
     summary = roofline.summarise(written(tmp_path / "a.jsonl", ROWS))
     names = roofline.write(summary, tmp_path / "out")
     assert [path.name for path in names] == ["roofline.json", "roofline.svg", "roofline.md"]
@@ -290,7 +288,6 @@ def test_the_picture_is_valid_svg_with_every_point_and_the_same_each_time(tmp_pa
 
 
 def test_peaks_that_lie_close_share_a_label(tmp_path):
-    pytest.importorskip("matplotlib")
     rows = [*ROWS[:2], (Gemm(m=200, n=200, k=200, precision="bf16"), 3.9e-3), *ROWS[3:]]
     summary = roofline.summarise(written(tmp_path / "a.jsonl", rows))
     from matplotlib.figure import Figure

@@ -7,7 +7,6 @@ import os
 
 import numpy as np
 import pytest
-from test_predict import network
 
 from perfpass.cli import main
 from perfpass.errors import ArgumentError, ArtefactError, FormatError, LimitError
@@ -16,6 +15,7 @@ from perfpass.predictors import predict_graph
 from perfpass.predictors.calibration import correction as calibrated
 from perfpass.predictors.calibration import posterior as calibration
 from perfpass.predictors.calibration.posterior import TRAITS, Calibration, Prior, learn, plan
+from small_networks import network
 
 PRIOR = Prior(0.3, 0.05, ((0.05, 0.06), (0.2, 0.1)), 1.7)
 

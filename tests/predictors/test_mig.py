@@ -99,7 +99,7 @@ def _fits_by_brute_force(g, names):
     return False
 
 
-@settings(derandomize=True, max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_placement_agrees_with_trying_every_placement(data):
     g = geometry(data.draw(st.sampled_from(["a30", "a100-40gb", "h100-80gb"])))
@@ -153,7 +153,7 @@ def test_the_hint_is_the_smallest_profile_that_holds_the_bound():
     assert hint(30 * GIB, a100).profile == "7g.40gb" and hint(30 * GIB, a100).instances_per_gpu == 1
 
 
-@settings(derandomize=True, max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.floats(0, 400 * GIB), st.sampled_from([d.id for d in catalogue() if d.mig]))
 def test_a_hinted_profile_always_holds_the_memory_and_a_smaller_one_never_does(memory, name):
     target = device(name)

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_predict import network
 
 from perfpass.errors import ArgumentError, ArtefactError, DeviceError, UnsupportedError
 from perfpass.predictors import predict_graph
 from perfpass.predictors.mig.latency import MigModel, MigPredictor, Work
 from perfpass.predictors.roofline import GROUPS
+from small_networks import network
 
 SLICE = "a100-sxm4-80gb:2g.20gb"
 

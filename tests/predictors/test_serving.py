@@ -136,7 +136,6 @@ def test_another_artefact_is_refused(tmp_path):
 
 
 def test_shipped_trees_and_neighbours_give_what_training_graded():
-    pytest.importorskip("xgboost")
     from perfpass.training.serving.dataset import load
 
     data = load()
@@ -158,7 +157,6 @@ def test_bounds_grow_with_what_is_unknown():
 
 
 def test_no_measurement_is_on_both_sides_of_a_split():
-    pytest.importorskip("xgboost")
     from perfpass.training.serving.dataset import load
     from perfpass.training.serving.held_out import folds_of
 
@@ -179,7 +177,8 @@ def test_no_measurement_is_on_both_sides_of_a_split():
 
 
 def test_the_reader_corrects_what_the_source_garbled_and_says_so(tmp_path):
-    pandas = pytest.importorskip("pandas")
+    import pandas
+
     from perfpass.records.readers import aiconfigurator_serving
 
     sizes = ("tp", "pp", "attention_dp", "moe_tp", "moe_ep")

@@ -6,10 +6,8 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
+import pandas
 import pytest
-
-pandas = pytest.importorskip("pandas")
-pytest.importorskip("xgboost")
 
 from perfpass.errors import FileError
 from perfpass.predictors.kernels.efficiency import Efficiencies, curve, fit_group, level_keys

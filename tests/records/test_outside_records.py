@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("pandas")
-pytest.importorskip("pyarrow")
-
 from perfpass.records import schema, tables
 from perfpass.records.location import data_directory
 from perfpass.records.readers import milabench, miso

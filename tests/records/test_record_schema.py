@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections import Counter
 
 import numpy as np
+import pandas
 import pytest
 
 from perfpass.errors import ArgumentError, FileError, FormatError
 from perfpass.records import schema
-
-pandas = pytest.importorskip("pandas")
-pytest.importorskip("pyarrow")
 
 
 def table(**changes):
@@ -112,7 +110,7 @@ def test_the_documentation_shows_the_schema():
 
     from perfpass.records import corpus
 
-    text = (Path(__file__).parents[2] / "docs" / "records.md").read_text()
+    text = (Path(__file__).parents[2] / "docs" / "reference" / "records.md").read_text()
     assert corpus.described() in text
 
 

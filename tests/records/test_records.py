@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas
 import pytest
-
-pandas = pytest.importorskip("pandas")
 
 from perfpass.devices import device
 from perfpass.errors import ArgumentError, FileError, FormatError
@@ -78,7 +77,6 @@ COUNTS = {"resnet18": (11_689_512, None), "repvgg_a0": (9_108_968, 8_309_384), "
 
 
 def test_tables_of_both_sources_become_one_schema(tmp_path):
-    pytest.importorskip("timm")
     write(tmp_path, [timm_rows()], [timm_rows(compiled=False)], [torchvision_row()])
     timm, torchvision = vision.read_timm(tmp_path, COUNTS), vision.read_torchvision(tmp_path)
     assert not timm.refused
@@ -114,7 +112,6 @@ def test_tables_of_both_sources_become_one_schema(tmp_path):
 
 
 def test_rows_that_cannot_be_trusted_are_refused_and_counted(tmp_path):
-    pytest.importorskip("timm")
     bad = [
         timm_rows(step_time_ms=0.0),
         timm_rows(samples_per_sec=100.0),
@@ -138,7 +135,6 @@ def test_rows_that_cannot_be_trusted_are_refused_and_counted(tmp_path):
 
 
 def test_a_row_measured_with_folded_branches_names_the_folded_network(tmp_path):
-    pytest.importorskip("timm")
     rep = {"model": "repvgg_a0"}
     infer = [timm_rows(**rep, param_count_m=9.11), timm_rows(**rep, param_count_m=8.31, source_file="b.csv")]
     write(tmp_path, infer, [timm_rows()], [torchvision_row()])
@@ -188,8 +184,9 @@ def test_names_with_equal_operators_are_one_architecture(rows, recorded):
 )
 @pytest.mark.parametrize(("batch", "bits"), [(2, 32), (8, 16), (64, 16)])
 def test_a_recorded_table_is_the_table_of_the_model_traced_at_that_batch(recorded, model, batch, bits):
-    timm = pytest.importorskip("timm")
-    torch = pytest.importorskip("torch")
+    import timm
+    import torch
+
     from perfpass.importers.torch import trace
 
     with torch.device("meta"):
@@ -217,7 +214,8 @@ def test_unknown_models_widths_and_batches_are_refused(recorded):
 
 
 def test_a_cached_trace_comes_back_as_it_was(tmp_path):
-    torch = pytest.importorskip("torch")
+    import torch
+
     from perfpass.importers.torch import trace
 
     model = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,22 +14,9 @@ from tvm_perfpass.cost_model import tvm_names
 from tvm_perfpass.cost_model.candidates import Extractor
 from tvm_perfpass.cost_model.hardware import Hardware, cores_of, detect
 from tvm_perfpass.cost_model.ranking import Measured, Ranker, shipped
+from tvm_perfpass.cost_model.records import read_records, seconds_of, task_key
 
 _log = logging.getLogger("tvm_perfpass.cost_model")
-# What MetaSchedule's and the runners' own "did not run" looks like in seconds.
-_FAILED_S = 1e9
-
-
-def seconds_of(result: Any) -> float:
-    """The median run of a RunnerResult or a record in seconds; infinite where it failed or is no time."""
-    runs = [float(s) for s in result.run_secs or ()]
-    value = float(np.median(runs)) if runs else math.inf
-    return value if 0 < value < _FAILED_S else math.inf
-
-
-def task_key(mod: Any) -> str:
-    """What tells tasks apart in records and in saved models."""
-    return format(tvm_names.structural_hash(mod) & 0xFFFFFFFFFFFFFFFF, "016x")
 
 
 def _define() -> type:
@@ -117,7 +103,5 @@ def cost_model(
         except ArtefactError as error:
             _log.warning("without the shipped measurements: %s", error)
     for path in records:
-        from tvm_perfpass.cost_model.records import read_records
-
         earlier |= read_records(Path(path), machine)
     return _CLASS[0](Ranker(machine, earlier, seed=seed))

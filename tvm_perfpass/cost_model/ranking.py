@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from perfpass.errors import ArgumentError, ArtefactError, UnsupportedError
+from perfpass.errors import ArgumentError, ArtefactError, needs
 from perfpass.predictors.learned import artefacts
 from tvm_perfpass.cost_model import features as counted
 from tvm_perfpass.cost_model.hardware import Hardware
@@ -268,8 +268,6 @@ def _pool(content: bytes, folder: Path, groups: int) -> list[Measured]:
 
 
 def _xgboost() -> Any:
-    try:
+    with needs("tune", "the cost model"):
         import xgboost
-    except ImportError as error:
-        raise UnsupportedError(f"the cost model needs xgboost ({error}); pip install xgboost-cpu") from error
     return xgboost

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,20 @@ WORKLOADS, RECORDS = "database_workload.json", "database_tuning_record.json"
 # Replaying a record's trace takes TVM some ten milliseconds; what a task's slower half says is soon known.
 PER_TASK = 256
 _MAX_BYTES = 256 << 20
+# What MetaSchedule's and the runners' own "did not run" looks like in seconds.
+_FAILED_S = 1e9
+
+
+def seconds_of(result: Any) -> float:
+    """The median run of a RunnerResult or a record in seconds; infinite where it failed or is no time."""
+    runs = [float(s) for s in result.run_secs or ()]
+    value = float(np.median(runs)) if runs else math.inf
+    return value if 0 < value < _FAILED_S else math.inf
+
+
+def task_key(mod: Any) -> str:
+    """What tells tasks apart in records and in saved models."""
+    return format(tvm_names.structural_hash(mod) & 0xFFFFFFFFFFFFFFFF, "016x")
 
 
 def read_records(folder: Path, hardware: Hardware) -> dict[str, Measured]:
@@ -48,8 +63,6 @@ def read_records(folder: Path, hardware: Hardware) -> dict[str, Measured]:
 
 
 def _measured(records: list[Any], hardware: Hardware) -> dict[str, Measured]:
-    from tvm_perfpass.cost_model.meta_schedule import seconds_of, task_key
-
     by_task: dict[str, list[tuple[float, Any]]] = {}
     for record in records:
         by_task.setdefault(task_key(record.workload.mod), []).append((seconds_of(record), record))

@@ -8,22 +8,9 @@ reflection.
 
 from __future__ import annotations
 
-from tvm_perfpass.rules import Rule
+from tvm_perfpass.rules import AXIS, POOL, VIEW, WINDOW, Rule, elementwise, reductions
 
-_VIEW = (("view", 1),)
-_AXIS = (("axis", "axis", "axis"),)
-_CONV = (
-    ("strides", "ints", "stride"),
-    ("padding", "pads", "pad"),
-    ("dilation", "ints", "dilation"),
-    ("groups", "int", "groups"),
-)
-_POOL = (
-    ("pool_size", "ints", "kernel"),
-    ("strides", "ints", "stride"),
-    ("padding", "pads", "pad"),
-    ("dilation", "ints", "dilation"),
-)
+_CONV = (*WINDOW, ("groups", "int", "groups"))
 
 
 def _convolutions_and_products() -> dict[str, Rule]:
@@ -42,36 +29,26 @@ def _convolutions_and_products() -> dict[str, Rule]:
 def _normalizations_and_poolings() -> dict[str, Rule]:
     over_axes, over_channels = (("axes", "axis", "axis"),), (("channel_axis", "axis", "axis"),)
     table = {
-        "nn.batch_norm": Rule("batch_norm", _AXIS, "first_output"),
+        "nn.batch_norm": Rule("batch_norm", AXIS, "first_output"),
         "nn.layer_norm": Rule("layer_norm", over_axes),
         "nn.rms_norm": Rule("rms_norm", over_axes),
         "nn.instance_norm": Rule("instance_norm", over_channels),
         "nn.group_norm": Rule("group_norm", (*over_channels, ("num_groups", "int", "groups"))),
-        "nn.softmax": Rule("softmax", _AXIS),
-        "nn.log_softmax": Rule("log_softmax", _AXIS),
+        "nn.softmax": Rule("softmax", AXIS),
+        "nn.log_softmax": Rule("log_softmax", AXIS),
         "vision.roi_align": Rule("roi_pool", (("pooled_size", "ints", "kernel"),)),
         "vision.roi_pool": Rule("roi_pool", (("pooled_size", "ints", "kernel"),)),
     }
     for kind in ("max", "avg"):
-        table |= {f"nn.{kind}_pool{d}d": Rule(f"{kind}_pool", _POOL, "pool") for d in (1, 2, 3)}
+        table |= {f"nn.{kind}_pool{d}d": Rule(f"{kind}_pool", POOL, "pool") for d in (1, 2, 3)}
     table |= {f"nn.adaptive_avg_pool{d}d": Rule("avg_pool", form="adaptive_pool") for d in (1, 2, 3)}
     return table
 
 
 def _elementwise() -> dict[str, Rule]:
     groups = {
-        "trigonometric": "sin cos tan sinh cosh asin acos atan asinh acosh atanh atan2",
-        "round": "round floor ceil trunc",
-        "is_special": "isnan isinf isfinite",
-        "div": "divide floor_divide",
-        "mod": "mod floor_mod",
-        "mul": "multiply square outer ewise_fma",
-        "compare": "equal not_equal less less_equal greater greater_equal",
-        "logical": "logical_and logical_or logical_xor logical_not",
-        "bitwise": "bitwise_and bitwise_or bitwise_xor bitwise_not left_shift right_shift",
-        "sub": "subtract",
-        "pow": "power",
-        "neg": "negative",
+        "trigonometric": "atan2",
+        "mul": "square outer ewise_fma",
         "cast": "astype",
         "exp": "exp log_add_exp",
         "relu": "nn.relu",
@@ -80,39 +57,26 @@ def _elementwise() -> dict[str, Rule]:
         "silu": "nn.silu",
         "selu": "nn.selu",
         "softplus": "nn.softplus",
-        "loss": "nn.cross_entropy_with_logits nn.nll_loss",
         "random": "multinomial_from_uniform",
     }
-    table = {name: Rule(op) for op, names in groups.items() for name in names.split()}
+    table = elementwise() | {name: Rule(op) for op, names in groups.items() for name in names.split()}
     same = "abs log sqrt rsqrt erf sign tanh sigmoid clip where maximum minimum add"
     table |= {name: Rule(name) for name in same.split()}
-    table["nn.prelu"] = Rule("prelu", _AXIS)
-    table["quantize"] = Rule("quantize", _AXIS)
-    table["dequantize"] = Rule("dequantize", _AXIS)
+    table["quantize"] = Rule("quantize", AXIS)
+    table["dequantize"] = Rule("dequantize", AXIS)
     return table
 
 
 def _reductions_and_sorts() -> dict[str, Rule]:
     names = {
-        "sum": "reduce_sum",
-        "mean": "reduce_mean",
-        "max": "reduce_max",
-        "min": "reduce_min",
-        "prod": "reduce_prod",
-        "variance": "reduce_variance",
         "std": "reduce_variance",
-        "argmax": "arg_reduce",
-        "argmin": "arg_reduce",
-        "cumsum": "cumulative",
-        "cumprod": "cumulative",
         "median": "sort",
         "sort": "sort",
         "argsort": "sort",
         "topk": "top_k",
         "one_hot": "one_hot",
     }
-    table = {name: Rule(op, _AXIS) for name, op in names.items()}
-    table |= {name: Rule("reduce_sum", inputs=(0,)) for name in ("collapse_sum_to", "collapse_sum_like")}
+    table = reductions() | {name: Rule(op, AXIS) for name, op in names.items()}
     table |= {
         "bucketize": Rule("sort"),
         "nonzero": Rule("non_zero"),
@@ -127,40 +91,40 @@ def _reductions_and_sorts() -> dict[str, Rule]:
 
 def _data_movement() -> dict[str, Rule]:
     views = "reshape squeeze expand_dims flatten nn.batch_flatten memory.view"
-    table = {name: Rule("reshape", fixed=_VIEW, inputs=(0,)) for name in views.split()}
+    table = {name: Rule("reshape", fixed=VIEW, inputs=(0,)) for name in views.split()}
     identities = "hint_on_device builtin.stop_lift_params memory.ensure_zero_offset dist.annotate_sharding"
     identities += " grad.no_grad grad.start_checkpoint grad.end_checkpoint"
-    table |= {name: Rule("identity", fixed=_VIEW) for name in identities.split()}
+    table |= {name: Rule("identity", fixed=VIEW) for name in identities.split()}
     table |= {
-        "nn.dropout": Rule("dropout", form="first_output", fixed=_VIEW),
+        "nn.dropout": Rule("dropout", form="first_output", fixed=VIEW),
         "wrap_param": Rule("cast"),
         "to_vdevice": Rule("copy"),
         "permute_dims": Rule("transpose"),
         "layout_transform": Rule("transpose"),
-        "concat": Rule("concat", _AXIS),
-        "stack": Rule("concat", _AXIS),
-        "split": Rule("split", _AXIS),
+        "concat": Rule("concat", AXIS),
+        "stack": Rule("concat", AXIS),
+        "split": Rule("split", AXIS),
         "strided_slice": Rule("slice", inputs=(0,)),
         "dynamic_strided_slice": Rule("slice"),
         "nn.pad": Rule("pad", inputs=(0,)),
         "tile": Rule("tile"),
-        "repeat": Rule("tile", _AXIS),
+        "repeat": Rule("tile", AXIS),
         "broadcast_to": Rule("expand", inputs=(0,)),
         "meshgrid": Rule("expand"),
         "nn.pixel_shuffle": Rule("depth_to_space", (("upscale_factor", "int", "block_size"),)),
-        "flip": Rule("reverse", _AXIS),
+        "flip": Rule("reverse", AXIS),
         "reverse_sequence": Rule("reverse"),
         "tril": Rule("triangular", inputs=(0,)),
         "triu": Rule("triangular", inputs=(0,)),
-        "take": Rule("gather", _AXIS),
-        "gather_elements": Rule("gather", _AXIS),
+        "take": Rule("gather", AXIS),
+        "gather_elements": Rule("gather", AXIS),
         "gather_nd": Rule("gather"),
         "index_tensor": Rule("gather"),
-        "scatter_elements": Rule("scatter", _AXIS),
+        "scatter_elements": Rule("scatter", AXIS),
         "scatter_nd": Rule("scatter"),
-        "slice_scatter": Rule("scatter", _AXIS, inputs=(0, 1)),
+        "slice_scatter": Rule("scatter", AXIS, inputs=(0, 1)),
         "index_put": Rule("scatter"),
-        "dist.redistribute_replica_to_shard": Rule("slice", _AXIS),
+        "dist.redistribute_replica_to_shard": Rule("slice", AXIS),
     }
     return table
 

@@ -17,11 +17,15 @@ from tvm import relax, tirx
 
 from perfpass.errors import ArgumentError, GraphError, ShapeError, UnsupportedError
 from perfpass.graph import OpGraph
-from tvm_perfpass import _relax
 from tvm_perfpass.relax.kernels import Kernel, kernel
 from tvm_perfpass.relax.operators import RULES
 from tvm_perfpass.relax.walk_plain import PlainWalker, address
 from tvm_perfpass.walked import Walk, parameter_names
+
+try:
+    from tvm_perfpass import _relax
+except ImportError:  # not built for this system
+    _relax = None  # type: ignore[assignment]
 
 MADE_FOR = "apache-tvm 0.27"
 
@@ -159,6 +163,9 @@ def _with_names(error: ShapeError, main: relax.Function, bindings: Mapping[str, 
 @cache
 def _native() -> Any:
     """The native walker; None (with one warning) where it cannot speak to the loaded TVM."""
+    if _relax is None:
+        _say_slow("it is not built for this system")
+        return None
     try:
         import tvm_ffi.libinfo
 

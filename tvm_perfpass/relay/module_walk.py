@@ -18,9 +18,13 @@ from tvm import relay
 
 from perfpass.errors import ArgumentError, GraphError, UnsupportedError
 from perfpass.graph import OpGraph
-from tvm_perfpass import _relay
 from tvm_perfpass.relay.operators import RULES
 from tvm_perfpass.walked import Walk, parameter_names
+
+try:
+    from tvm_perfpass import _relay
+except ImportError:  # not built for this system
+    _relay = None  # type: ignore[assignment]
 
 
 def import_module(mod: tvm.IRModule, params: Mapping[str, Any] | Iterable[str] | None = None) -> OpGraph:
@@ -100,6 +104,9 @@ def _functions(mod: tvm.IRModule) -> tuple[relay.Function, list[tuple[Any, Any]]
 @cache
 def _native() -> _relay.Walker | None:
     """The native walker, calibrated; None (with one warning) where it cannot speak to the loaded TVM."""
+    if _relay is None:
+        _say_slow("it is not built for this system")
+        return None
     try:
         from tvm._ffi import base
 

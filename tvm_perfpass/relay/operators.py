@@ -5,23 +5,9 @@ Operator names and attributes: TVM 0.19, ``include/tvm/relay/attrs/*.h`` and ``s
 
 from __future__ import annotations
 
-from tvm_perfpass.rules import Rule
+from tvm_perfpass.rules import AXIS, POOL, VIEW, WINDOW, Rule, elementwise, reductions
 
-_VIEW = (("view", 1),)
-_CONV = (
-    ("kernel_size", "ints", "kernel"),
-    ("strides", "ints", "stride"),
-    ("padding", "pads", "pad"),
-    ("dilation", "ints", "dilation"),
-    ("groups", "int", "groups"),
-)
-_POOL = (
-    ("pool_size", "ints", "kernel"),
-    ("strides", "ints", "stride"),
-    ("padding", "pads", "pad"),
-    ("dilation", "ints", "dilation"),
-)
-_AXIS = (("axis", "axis", "axis"),)
+_CONV = (("kernel_size", "ints", "kernel"), *WINDOW, ("groups", "int", "groups"))
 _GROUPED_NORM = (("axis", "axis", "axis"), ("num_groups", "int", "groups"))
 _TRANSPOSES = (("transpose_a", "int", "transpose_a"), ("transpose_b", "int", "transpose_b"))
 
@@ -60,28 +46,28 @@ def _products() -> dict[str, Rule]:
 
 
 def _normalizations() -> dict[str, Rule]:
-    softmax = Rule("softmax", _AXIS)
+    softmax = Rule("softmax", AXIS)
     return {
-        "nn.batch_norm": Rule("batch_norm", _AXIS, "first_output"),
-        "nn.layer_norm": Rule("layer_norm", _AXIS),
-        "nn.instance_norm": Rule("instance_norm", _AXIS),
+        "nn.batch_norm": Rule("batch_norm", AXIS, "first_output"),
+        "nn.layer_norm": Rule("layer_norm", AXIS),
+        "nn.instance_norm": Rule("instance_norm", AXIS),
         "nn.group_norm": Rule("group_norm", _GROUPED_NORM),
-        "nn.lrn": Rule("lrn", _AXIS),
-        "nn.l2_normalize": Rule("l2_norm", _AXIS),
+        "nn.lrn": Rule("lrn", AXIS),
+        "nn.l2_normalize": Rule("l2_norm", AXIS),
         "nn.softmax": softmax,
         "nn.fast_softmax": softmax,
-        "nn.log_softmax": Rule("log_softmax", _AXIS),
-        "qnn.softmax": Rule("quantized_elementwise", _AXIS),
+        "nn.log_softmax": Rule("log_softmax", AXIS),
+        "qnn.softmax": Rule("quantized_elementwise", AXIS),
     }
 
 
 def _poolings() -> dict[str, Rule]:
     table: dict[str, Rule] = {}
     for kind in ("max", "avg"):
-        table |= {f"nn.{kind}_pool{d}d": Rule(f"{kind}_pool", _POOL, "pool") for d in (1, 2, 3)}
+        table |= {f"nn.{kind}_pool{d}d": Rule(f"{kind}_pool", POOL, "pool") for d in (1, 2, 3)}
         table |= {f"nn.adaptive_{kind}_pool{d}d": Rule(f"{kind}_pool", form="adaptive_pool") for d in (1, 2, 3)}
         table[f"nn.global_{kind}_pool2d"] = Rule(f"global_{kind}_pool", form="global_pool")
-    table["qnn.avg_pool2d"] = Rule("avg_pool", _POOL, "pool")
+    table["qnn.avg_pool2d"] = Rule("avg_pool", POOL, "pool")
     table["vision.roi_align"] = Rule("roi_pool", (("pooled_size", "ints", "kernel"),))
     table["vision.roi_pool"] = Rule("roi_pool", (("pooled_size", "ints", "kernel"),))
     return table
@@ -89,22 +75,17 @@ def _poolings() -> dict[str, Rule]:
 
 def _elementwise() -> dict[str, Rule]:
     same_name = "abs exp log sqrt rsqrt erf sign tanh sigmoid clip cast where maximum minimum"
-    table = {name: Rule(name) for name in same_name.split()}
+    table = elementwise() | {name: Rule(name) for name in same_name.split()}
     renamed = {
         "nn.relu": "relu",
         "nn.leaky_relu": "leaky_relu",
         "hardswish": "hard_swish",
-        "negative": "neg",
         "fast_exp": "exp",
         "fast_erf": "erf",
         "fast_tanh": "tanh",
         "log2": "log",
         "log10": "log",
         "nn.bias_add": "add",
-        "subtract": "sub",
-        "multiply": "mul",
-        "divide": "div",
-        "power": "pow",
         "reinterpret": "cast",
         "cast_like": "cast",
         "fixed_point_multiply": "quantized_elementwise",
@@ -117,80 +98,54 @@ def _elementwise() -> dict[str, Rule]:
         "random.threefry_generate": "random",
         "random.threefry_split": "random",
         "nn.cross_entropy": "loss",
-        "nn.cross_entropy_with_logits": "loss",
-        "nn.nll_loss": "loss",
     }
     table |= {name: Rule(op) for name, op in renamed.items()}
     groups = {
-        "trigonometric": "sin cos tan sinh cosh asin acos atan asinh acosh atanh",
-        "round": "round floor ceil trunc",
-        "is_special": "isnan isinf isfinite",
         "add": "add",
-        "div": "floor_divide trunc_divide",
-        "mod": "mod floor_mod trunc_mod",
-        "compare": "equal not_equal less less_equal greater greater_equal",
-        "logical": "logical_and logical_or logical_xor logical_not",
-        "bitwise": "bitwise_and bitwise_or bitwise_xor bitwise_not left_shift right_shift",
+        "div": "trunc_divide",
+        "mod": "trunc_mod",
         "quantized_elementwise": "qnn.add qnn.subtract qnn.mul qnn.requantize qnn.abs qnn.erf qnn.exp qnn.hardswish "
         "qnn.leaky_relu qnn.log qnn.rsqrt qnn.sigmoid qnn.sqrt qnn.tanh qnn.simulated_quantize "
         "qnn.simulated_dequantize",
     }
     table |= {name: Rule(op) for op, names in groups.items() for name in names.split()}
     table["cast_like"] = Rule("cast", inputs=(0,))
-    table["nn.prelu"] = Rule("prelu", _AXIS)
-    table["qnn.quantize"] = Rule("quantize", _AXIS)
-    table["qnn.dequantize"] = Rule("dequantize", _AXIS)
+    table["qnn.quantize"] = Rule("quantize", AXIS)
+    table["qnn.dequantize"] = Rule("dequantize", AXIS)
     return table
 
 
 def _reductions() -> dict[str, Rule]:
-    names = {
-        "sum": "reduce_sum",
-        "mean": "reduce_mean",
-        "max": "reduce_max",
-        "min": "reduce_min",
-        "prod": "reduce_prod",
-        "variance": "reduce_variance",
-        "all": "reduce_any",
-        "any": "reduce_any",
-        "argmax": "arg_reduce",
-        "argmin": "arg_reduce",
-        "cumsum": "cumulative",
-        "cumprod": "cumulative",
-    }
-    table = {name: Rule(op, _AXIS) for name, op in names.items()}
-    table["collapse_sum_to"] = Rule("reduce_sum", inputs=(0,))
-    table["collapse_sum_like"] = Rule("reduce_sum", inputs=(0,))
-    return table
+    return reductions() | {name: Rule("reduce_any", AXIS) for name in ("all", "any")}
 
 
 def _data_movement() -> dict[str, Rule]:
     views = "reshape squeeze expand_dims nn.batch_flatten contrib_reverse_reshape vm.reshape_tensor"
-    table = {name: Rule("reshape", fixed=_VIEW, inputs=(0,)) for name in views.split()}
-    table["reshape_like"] = Rule("reshape", fixed=_VIEW, inputs=(0,))
+    table = {name: Rule("reshape", fixed=VIEW, inputs=(0,)) for name in views.split()}
+    table["reshape_like"] = Rule("reshape", fixed=VIEW, inputs=(0,))
     for name in ("dyn.reshape", "dyn.squeeze", "dyn.expand_dims"):
-        table[name] = Rule("reshape", fixed=_VIEW)
+        table[name] = Rule("reshape", fixed=VIEW)
     identities = (
         "on_device annotation.stop_fusion annotation.checkpoint annotation.bitpack_start annotation.bitpack_end"
     )
     identities += " annotation.compiler_begin annotation.compiler_end annotation.with_funcid"
-    table |= {name: Rule("identity", fixed=_VIEW) for name in identities.split()}
-    table["annotation.cast_hint"] = Rule("identity", fixed=_VIEW)
-    table["nn.dropout"] = Rule("dropout", form="first_output", fixed=_VIEW)
+    table |= {name: Rule("identity", fixed=VIEW) for name in identities.split()}
+    table["annotation.cast_hint"] = Rule("identity", fixed=VIEW)
+    table["nn.dropout"] = Rule("dropout", form="first_output", fixed=VIEW)
     table |= {
         "transpose": Rule("transpose"),
         "layout_transform": Rule("transpose"),
         "auto_scheduler_layout_transform": Rule("transpose"),
         "meta_schedule_layout_transform": Rule("transpose"),
         "matrix_set_diag": Rule("scatter"),
-        "concatenate": Rule("concat", _AXIS),
-        "qnn.concatenate": Rule("concat", _AXIS),
-        "stack": Rule("concat", _AXIS),
-        "split": Rule("split", _AXIS),
+        "concatenate": Rule("concat", AXIS),
+        "qnn.concatenate": Rule("concat", AXIS),
+        "stack": Rule("concat", AXIS),
+        "split": Rule("split", AXIS),
         "strided_slice": Rule("slice"),
         "dyn.strided_slice": Rule("slice"),
         "slice_like": Rule("slice", inputs=(0,)),
-        "sliding_window": Rule("unfold", _AXIS),
+        "sliding_window": Rule("unfold", AXIS),
         "nn.pad": Rule("pad"),
         "dyn.nn.pad": Rule("pad"),
         "nn.mirror_pad": Rule("pad"),
@@ -199,19 +154,19 @@ def _data_movement() -> dict[str, Rule]:
         "nn.batch_to_space_nd": Rule("depth_to_space"),
         "tile": Rule("tile"),
         "dyn.tile": Rule("tile"),
-        "repeat": Rule("tile", _AXIS),
+        "repeat": Rule("tile", AXIS),
         "broadcast_to": Rule("expand"),
         "dyn.broadcast_to": Rule("expand"),
         "broadcast_to_like": Rule("expand", inputs=(0,)),
         "nn.depth_to_space": Rule("depth_to_space", (("block_size", "int", "block_size"),)),
         "nn.space_to_depth": Rule("space_to_depth", (("block_size", "int", "block_size"),)),
-        "reverse": Rule("reverse", _AXIS),
+        "reverse": Rule("reverse", AXIS),
         "reverse_sequence": Rule("reverse"),
         "copy": Rule("copy"),
         "device_copy": Rule("copy"),
         "trilu": Rule("triangular"),
         "meshgrid": Rule("expand"),
-        "nn.fifo_buffer": Rule("concat", _AXIS),
+        "nn.fifo_buffer": Rule("concat", AXIS),
         "vision.yolo_reorg": Rule("space_to_depth"),
         "sequence_mask": Rule("where"),
         "nn.contrib_conv2d_winograd_weight_transform": Rule("transpose"),
@@ -224,22 +179,22 @@ def _data_movement() -> dict[str, Rule]:
 
 def _gathers_and_sorts() -> dict[str, Rule]:
     return {
-        "take": Rule("gather", _AXIS),
-        "gather": Rule("gather", _AXIS),
+        "take": Rule("gather", AXIS),
+        "gather": Rule("gather", AXIS),
         "gather_nd": Rule("gather"),
         "adv_index": Rule("gather"),
-        "scatter": Rule("scatter", _AXIS),
-        "scatter_elements": Rule("scatter", _AXIS),
+        "scatter": Rule("scatter", AXIS),
+        "scatter_elements": Rule("scatter", AXIS),
         "scatter_nd": Rule("scatter"),
         "strided_set": Rule("scatter"),
         "sparse_to_dense": Rule("scatter"),
         "dyn.sparse_to_dense": Rule("scatter"),
-        "one_hot": Rule("one_hot", _AXIS),
-        "dyn.one_hot": Rule("one_hot", _AXIS),
-        "topk": Rule("top_k", _AXIS),
-        "dyn.topk": Rule("top_k", _AXIS),
-        "sort": Rule("sort", _AXIS),
-        "argsort": Rule("sort", _AXIS),
+        "one_hot": Rule("one_hot", AXIS),
+        "dyn.one_hot": Rule("one_hot", AXIS),
+        "topk": Rule("top_k", AXIS),
+        "dyn.topk": Rule("top_k", AXIS),
+        "sort": Rule("sort", AXIS),
+        "argsort": Rule("sort", AXIS),
         "searchsorted": Rule("sort"),
         "argwhere": Rule("non_zero"),
         "unique": Rule("unique"),

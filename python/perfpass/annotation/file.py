@@ -9,7 +9,6 @@ format and what happens in every interruption.
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import stat
 import time
@@ -22,7 +21,14 @@ from typing import Any
 from perfpass.annotation import metadata as annotation
 from perfpass.annotation.layout import MOST_BLOCK_BYTES, Layout, block_of, external_files, read_layout
 from perfpass.annotation.metadata import Annotation
-from perfpass.errors import ArgumentError, FileError, FormatError, LimitError
+from perfpass.errors import ArgumentError, FileError, FormatError, LimitError, UnsupportedError
+
+try:
+    import fcntl
+except ModuleNotFoundError as error:
+    raise UnsupportedError(
+        "annotating a file needs the file locks of Linux or macOS; predict from the file, or annotate it there"
+    ) from error
 
 # Protobuf messages, and with them ONNX files, end at 2 GiB (protobuf.dev/programming-guides/proto-limits).
 _PROTOBUF_BYTES = 2**31 - 1

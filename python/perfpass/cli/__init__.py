@@ -1,4 +1,4 @@
-"""Command line: `perfpass predict`, `inspect`, `features`, `devices`, `roofline`, `train`, `evaluate`, `completion`.
+"""Command line: `perfpass COMMAND`, a module of this package for each command.
 
 Results go to stdout, one-line errors to stderr; the exit code says which kind of failure it was (docs/cli.md).
 """

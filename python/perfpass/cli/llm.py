@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from typing import Any
 
+from perfpass.cli.options import (
+    add_cost,
+    add_device_file,
+    add_device_files,
+    add_json,
+    cost,
+    find_device,
+    new_command,
+    print_json,
+    whole,
+)
 from perfpass.errors import ArgumentError
-from perfpass.predictors import registry
 
+_EPILOG = """\
+MODEL is a Hugging Face config.json or its folder, or the name of a model whose configuration ships (as
+deepseek-ai/DeepSeek-V3, llama-3.1-70b). Concurrency counts requests in flight over the whole deployment.
+
+examples:
+  perfpass llm llama-3.1-8b --device h100 --input-length 1024 --output-length 128 --concurrency 64
+  perfpass llm deepseek-ai/DeepSeek-R1 --device b200 --tp 8 --ep 8 --precision nvfp4 --runtime trtllm \\
+      --input-length 8192 --output-length 1024 --concurrency 32
+  perfpass llm model/config.json --device h200 --workers 2 --tp 8 --prefill-workers 1 --prefill-tp 8 \\
+      --input-length 4096 --output-length 512 --concurrency 256 --runtime sglang --json
+  perfpass llm llama-2-7b --device h100 --predictor llm-trees --input-length 512 --output-length 512 --concurrency 16"""
+_PRECISIONS = ("bf16", "fp16", "fp8", "fp8_block", "nvfp4", "fp4", "mxfp4", "int4", "int8")
 # Options of a server that one batch on one deployment does not have.
 _SERVER_OPTIONS = (
     *("runtime_version", "kv_precision", "pp", "dp", "ep", "workers", "prefill_workers"),
@@ -16,20 +36,51 @@ _SERVER_OPTIONS = (
 )
 
 
+def add(commands: Any) -> None:
+    """The command's options."""
+    command = new_command(
+        commands, "llm", run, "predict what serving a language model costs: TTFT, TPOT, memory", _EPILOG
+    )
+    command.add_argument("model", metavar="MODEL", help="config.json, its folder, or a known name")
+    command.add_argument("--device", required=True, metavar="NAME", help="a GPU of `perfpass devices`")
+    for name, text in (("input-length", "prompt"), ("output-length", "answer")):
+        command.add_argument(f"--{name}", type=whole, required=True, metavar="N", help=f"mean tokens of a {text}")
+    command.add_argument("--concurrency", type=whole, required=True, metavar="N", help="requests in flight")
+    command.add_argument(
+        "--runtime", choices=("vllm", "trtllm", "sglang"), default="vllm", help="serving stack (default: vllm)"
+    )
+    command.add_argument("--runtime-version", default="", metavar="V", help="its version, as 0.18.0")
+    command.add_argument("--precision", choices=_PRECISIONS, help="of the matrices (default: what is stored)")
+    command.add_argument("--kv-precision", choices=("bf16", "fp8", "nvfp4"), help="of the cache")
+    for name, text in (("tp", "tensor"), ("pp", "pipeline"), ("dp", "attention-data"), ("ep", "expert")):
+        command.add_argument(f"--{name}", type=whole, default=1, metavar="N", help=f"{text} parallelism (default: 1)")
+        if name != "ep":
+            command.add_argument(f"--prefill-{name}", type=whole, default=1, metavar="N", help="of a prefill worker")
+    command.add_argument("--workers", type=whole, default=1, metavar="N", help="replicas (default: 1)")
+    command.add_argument("--prefill-workers", type=whole, metavar="N", help="disaggregated: replicas that only prefill")
+    command.add_argument(
+        "--predictor",
+        default="perfpass",
+        metavar="NAME",
+        help="perfpass (default); llm-trees: the requests as one offline batch (docs/llm-trees.md)",
+    )
+    add_json(command, "a table")
+    add_device_file(command, "TOML of more devices")
+    add_cost(command)
+
+
 def run(options: Any) -> int:
     """Prints the prediction as a table or JSON."""
+    from perfpass.predictors import registry
+
     if options.predictor != registry.DEFAULT:
         return _offline(options)
-    from perfpass.cli.costing import cost_options
-    from perfpass.deploy.cost import per_million_tokens
-    from perfpass.devices import add_file, device
+    from perfpass.deploy.cost import per_million_tokens, table
     from perfpass.llm import Parallelism
     from perfpass.predictors.serving.predictor import predict_llm
 
-    for path in options.device_file:
-        add_file(path)
     # Before the model is read: a wrong table should not cost the time of a prediction.
-    asked, target = cost_options(options), device(options.device)
+    asked, target = cost(options), find_device(options)
     prefill = None
     if options.prefill_workers:
         prefill = Parallelism.of(options.prefill_tp, options.prefill_pp, options.prefill_dp)
@@ -51,33 +102,27 @@ def run(options: Any) -> int:
         prefill=prefill,
         prefill_workers=options.prefill_workers or 0,
     )
-    cost = per_million_tokens(found, target, asked) if asked else None
+    money = per_million_tokens(found, target, asked) if asked else None
     if options.json:
-        content = {**found.to_dict(), **({"cost": cost.to_dict()} if cost else {})}
-        json.dump(content, sys.stdout, indent=2, allow_nan=False)
-        print()
+        print_json({**found.to_dict(), **({"cost": money.to_dict()} if money else {})})
     else:
-        from perfpass.deploy.cost import table
-
         print(found)
-        if cost:
-            print(f"\n{table(cost)}")
+        if money:
+            print(f"\n{table(money)}")
     return 0
 
 
 def _offline(options: Any) -> int:
     """By a compared predictor: all requests as one batch, without a server."""
-    from perfpass.cli.costing import cost_options
-    from perfpass.devices import add_file
+    from perfpass.predictors import registry
     from perfpass.predictors.generation.predictor import batch_of
 
     registry.check(options.predictor)
     given = [name for name in _SERVER_OPTIONS if getattr(options, name) not in ("", None, 1)]
-    if given or cost_options(options):
+    if given or cost(options):
         name = f"--{given[0].replace('_', '-')}" if given else "a cost option"
         raise ArgumentError(f"{options.predictor} predicts one batch without a server: leave out {name}")
-    for path in options.device_file:
-        add_file(path)
+    add_device_files(options)
     batch = batch_of(
         options.model,
         options.device,
@@ -90,8 +135,7 @@ def _offline(options: Any) -> int:
     )
     found = registry.offline(options.predictor, batch)
     if options.json:
-        json.dump(found.to_dict(), sys.stdout, indent=2, allow_nan=False)
-        print()
+        print_json(found.to_dict())
     else:
         print(found)
     return 0

@@ -1,12 +1,21 @@
-"""What the parsers of all commands share: the frame of a command, and the types of its values."""
+"""What the commands share: the frame of a command, the types of values, and options that several commands have."""
 
 from __future__ import annotations
 
 import argparse
+import json
+import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from perfpass.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from perfpass.deploy.cost import Options
+    from perfpass.devices import Device
+
+_PRECISIONS = ("fp64", "fp32", "tf32", "fp16", "bf16", "amp", "amp_bf16", "int8", "fp8")
+_RUNTIMES = ("torch", "torch.compile", "onnxruntime", "tensorrt", "tvm")
 
 
 def new_command(commands: Any, name: str, run: Callable[[Any], int], summary: str, epilog: str | None = None) -> Any:
@@ -23,16 +32,145 @@ def new_command(commands: Any, name: str, run: Callable[[Any], int], summary: st
     return command
 
 
-def lazy(name: str) -> Callable[[Any], int]:
-    """The function of perfpass.cli.commands of that name, imported when it is called."""
+def add_model(command: Any) -> None:
+    """MODEL, --batch, --dim, --input-shape."""
+    command.add_argument("model", metavar="MODEL", help="ONNX file, or Hugging Face config.json or folder")
+    command.add_argument("--batch", type=whole, metavar="N", help="batch size (default: the model's own)")
+    command.add_argument(
+        "--dim",
+        action="append",
+        default=[],
+        type=dim,
+        metavar="NAME=N",
+        help="value of a symbolic dimension; may be given more than once",
+    )
+    command.add_argument(
+        "--input-shape",
+        action="append",
+        default=[],
+        type=shape,
+        metavar="NAME=1x3x224x224",
+        help="whole shape of one input; may be given more than once",
+    )
 
-    def run(options: Any) -> int:
-        from perfpass.cli import commands
 
-        code: int = getattr(commands, name)(options)
-        return code
+def model_sizes(options: Any) -> dict[str, Any]:
+    """The values of `add_model` as `perfpass.load` takes them. Raises ArgumentError on a name given twice."""
+    return {
+        "batch": options.batch,
+        "input_shape": once(options.input_shape, "--input-shape"),
+        "dims": once(options.dim, "--dim"),
+    }
 
-    return run
+
+def add_workload(command: Any) -> None:
+    """How the model runs, and on what devices beyond the catalogue."""
+    command.add_argument("--precision", default="fp32", metavar="P", help=f"{', '.join(_PRECISIONS)} (default: fp32)")
+    command.add_argument("--runtime", default=None, metavar="R", help=f"{', '.join(_RUNTIMES)} (default: torch)")
+    command.add_argument("--compiled", action="store_true", help="short for --runtime torch.compile")
+    command.add_argument("--layout", default="nchw", metavar="L", help="nchw or nhwc (default: nchw)")
+    command.add_argument("--mode", default="inference", metavar="M", help="inference, or training: one whole step")
+    command.add_argument(
+        "--optimizer", metavar="O", help="none, sgd, momentum, adam, adamw (training; default: momentum)"
+    )
+    add_device_file(command)
+    command.add_argument(
+        "--processes", type=whole, metavar="N", help="MPS processes that share the device or slice (default: one)"
+    )
+    command.add_argument(
+        "--predictor",
+        default="perfpass",
+        metavar="NAME",
+        help="perfpass (default), or a published one: dippm, trappm, graph-language (docs/predictors.md)",
+    )
+    command.add_argument(
+        "--no-calibration", action="store_true", help="ignore what `perfpass calibrate` has learned of the device"
+    )
+
+
+def workload(options: Any) -> dict[str, Any]:
+    """The values of `add_workload` as `perfpass.predict` and `perfpass.annotate` take them."""
+    return {
+        "precision": options.precision,
+        "mode": options.mode,
+        "runtime": _runtime(options),
+        "layout": options.layout,
+        "optimizer": options.optimizer,
+        "calibration": not options.no_calibration,
+        "processes": options.processes,
+    }
+
+
+def _runtime(options: Any) -> str:
+    if not options.compiled:
+        return options.runtime or "torch"
+    if options.runtime not in (None, "torch", "torch.compile"):
+        raise ArgumentError(f"--compiled means torch.compile, but --runtime is {options.runtime!r}; give one of them")
+    return "torch.compile"
+
+
+def add_device_file(command: Any, what: str = "TOML file of more devices") -> None:
+    """--device-file, which `find_device` and `add_device_files` read."""
+    command.add_argument("--device-file", action="append", default=[], metavar="FILE", help=what)
+
+
+def add_device_files(options: Any) -> None:
+    """Makes the devices of every --device-file known. Raises FileError, FormatError, LimitError."""
+    from perfpass.devices import add_file
+
+    for path in options.device_file:
+        add_file(path)
+
+
+def find_device(options: Any) -> Device:
+    """The device of --device, which a --device-file may bring. Raises DeviceError for an unknown one."""
+    from perfpass.devices import device
+
+    add_device_files(options)
+    return device(options.device)
+
+
+def add_json(command: Any, instead_of: str = "the table") -> None:
+    """--json."""
+    command.add_argument("--json", action="store_true", help=f"JSON on stdout instead of {instead_of}")
+
+
+def print_json(value: Any) -> None:
+    """Strict JSON: ASCII only, and an error rather than NaN or infinity."""
+    json.dump(value, sys.stdout, indent=2, allow_nan=False)
+    print()
+
+
+def add_cost(command: Any) -> None:
+    """--region, --carbon-intensity, --pue, --price-table, --grid-table: a prediction as carbon and money."""
+    group = command.add_argument_group(
+        "cost", "energy, carbon and money of many runs; shown where one of these is given"
+    )
+    group.add_argument("--region", metavar="CODE", help="grid whose carbon counts: ISO country code, or WORLD")
+    group.add_argument("--carbon-intensity", type=float, metavar="G", help="your own gCO2e/kWh instead of a region's")
+    group.add_argument("--pue", type=float, default=None, metavar="X", help="total over IT power (default: 1)")
+    group.add_argument("--price-table", metavar="FILE", help="TOML price table instead of the shipped one")
+    group.add_argument(
+        "--grid-table", metavar="FILE", help="TOML table of carbon intensities instead of the shipped one"
+    )
+
+
+def cost(options: Any) -> Options | None:
+    """What was asked for by `add_cost`; None where no such option was given."""
+    given = (options.region, options.carbon_intensity, options.pue, options.price_table, options.grid_table)
+    if all(value is None for value in given):
+        return None
+    from perfpass.deploy.cost import Options
+
+    found = Options(
+        region=options.region,
+        g_per_kwh=options.carbon_intensity,
+        pue=1.0 if options.pue is None else options.pue,
+        price_table=options.price_table,
+        grid_table=options.grid_table,
+    )
+    found.check()
+    return found
 
 
 def whole(text: str) -> int:
@@ -63,14 +201,6 @@ def seconds(text: str) -> float:
     if not 0 < value < 1e6:
         raise argparse.ArgumentTypeError(f"{text!r} is not a time (for example 90s, 25m or 2h)")
     return value * (unit or 1.0)
-
-
-def pair(text: str) -> tuple[str, str]:
-    """READER=PYTHON."""
-    name, equals, value = text.partition("=")
-    if not (name and equals and value):
-        raise argparse.ArgumentTypeError(f"expected READER=PYTHON, got {text!r}")
-    return name, value
 
 
 def dim(text: str) -> tuple[str, int]:

@@ -1,24 +1,31 @@
-"""What the commands that measure share: the packages they need, and a bar that shows how far they are."""
+"""What the commands that measure and learn share: the packages they need, a bar that shows how far they are, areas."""
 
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from typing import Any
 
-from perfpass.errors import UnsupportedError
+from perfpass.cli.options import texts, whole
+from perfpass.errors import UnsupportedError, needs
 
 
 def need(command: str, *packages: str) -> None:
     """Raises UnsupportedError, before anything is measured, with what to install where a package is missing."""
-    missing = []
-    for package in packages:
-        try:
+    if os.name != "posix":
+        raise UnsupportedError(f"`perfpass {command}` measures on Linux and macOS; this is {sys.platform}")
+    with needs("measure", f"`perfpass {command}`"):
+        for package in packages:
             importlib.import_module(package)
-        except ImportError:
-            missing.append(package)
-    if missing:
-        raise UnsupportedError(f"`perfpass {command}` needs {', '.join(missing)}: pip install {' '.join(missing)}")
+
+
+def add_areas(command: Any) -> None:
+    """--records, --area, --seed: what is learned from, of which areas."""
+    command.add_argument("--records", metavar="DIR", help="folder of records (default: those of this repository)")
+    areas = "inference, serving, ... (default: all; perfpass.training.areas lists them)"
+    command.add_argument("--area", type=texts, action="extend", metavar="A,..", help=areas)
+    command.add_argument("--seed", type=whole, default=0, metavar="N", help="seed of every random choice (default: 0)")
 
 
 class Progress:

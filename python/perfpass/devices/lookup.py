@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import tomllib
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache, lru_cache
@@ -17,6 +16,7 @@ from pathlib import Path
 from perfpass.devices.spec import Device
 from perfpass.devices.toml_file import device_of, read
 from perfpass.errors import ArgumentError, DeviceError
+from perfpass.toml_table import parse
 
 _SHIPPED = Path(__file__).with_name("catalogue.toml")
 _HOST_NAMES = frozenset({"cpu", "host", "host-cpu"})
@@ -78,7 +78,7 @@ class _Shipped:
 
     def __init__(self, text: str) -> None:
         head, *blocks = text.split("\n[[device]]\n")
-        document = tomllib.loads(head)
+        document = parse(head)
         self.sources = document["sources"]
         self.architectures = document["architecture"]
         self.blocks: dict[str, str] = {}
@@ -91,7 +91,7 @@ class _Shipped:
 
     def parse(self, key: str) -> Device:
         if key not in self._parsed:
-            row = tomllib.loads(self.blocks[key])
+            row = parse(self.blocks[key])
             self._parsed[key] = device_of(row, self.sources, self.architectures, _SHIPPED.name)
         return self._parsed[key]
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from perfpass.errors import ArgumentError, DeviceError
+from perfpass.toml_table import parse
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def _search(wanted: Sequence[MigProfile], taken: int) -> list[int] | None:
 
 @cache
 def _geometries() -> dict[str, MigGeometry]:
-    document = tomllib.loads(Path(__file__).with_name("mig.toml").read_text(encoding="utf-8"))
+    document = parse(Path(__file__).with_name("mig.toml").read_text(encoding="utf-8"))
     return {
         key: MigGeometry(
             id=key,

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from perfpass.devices.spec import IDLE_SHARE_CPU, IDLE_SHARE_GPU, PRECISIONS, Device
-from perfpass.errors import FileError, FormatError, LimitError
+from perfpass.errors import FormatError
+from perfpass.toml_table import read_toml
 
 SCHEMA = 1
-MAX_FILE_BYTES = 1 << 20
 MAX_TEXT = 500
 
 # Figure: (unit in SI, least, most). The bounds are two orders of magnitude around anything built so far; they catch a
@@ -44,20 +43,7 @@ _REQUIRED = ("id", "name", "peak_tflops", "memory_gib", "bandwidth_gb_s", "sm_co
 def read(path: str | Path) -> list[Device]:
     """The devices of a user's TOML file. Raises FileError, FormatError or LimitError, each naming file and figure."""
     path = Path(path).expanduser()
-    try:
-        size = path.stat().st_size
-        if size > MAX_FILE_BYTES:
-            raise LimitError(f"{path}: a device file of {size} bytes; at most {MAX_FILE_BYTES} are read")
-        text = path.read_bytes().decode("utf-8")
-    except OSError as error:
-        raise FileError(f"cannot read device file {path}: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise FormatError(f"{path}: not UTF-8 text, so not a device file ({error.reason})") from error
-    try:
-        document = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise FormatError(f"{path}: not valid TOML: {error}") from error
-    return devices_of(document, str(path))
+    return devices_of(read_toml(path, "a device file"), str(path))
 
 
 def devices_of(document: Mapping[str, Any], where: str) -> list[Device]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from perfpass import _core
+from perfpass.errors import needs
 from perfpass.graph import costs as _costs
 
 if TYPE_CHECKING:
@@ -39,7 +40,8 @@ class Features:
 
     def adjacency(self) -> scipy.sparse.csr_matrix:
         """[N, N] sparse; entry (p, c) counts the tensors that node c reads from node p."""
-        import scipy.sparse
+        with needs("graphs", "Features.adjacency"):
+            import scipy.sparse
 
         producer, consumer = self.edge_index
         count = len(self.nodes)
@@ -48,8 +50,9 @@ class Features:
 
     def to_pyg(self) -> torch_geometric.data.Data:
         """A PyTorch Geometric ``Data``: ``x`` [N, F], ``edge_index`` [2, E], ``statics`` [1, S]."""
-        import torch
-        from torch_geometric.data import Data
+        with needs("pyg", "Features.to_pyg"):
+            import torch
+            from torch_geometric.data import Data
 
         return Data(
             x=torch.from_numpy(self.nodes),

@@ -2,7 +2,7 @@
 
 `Events` says in order what a program allocates and frees; `caching` (PyTorch's CUDA allocator), `arena` and `pattern`
 (onnxruntime) and `storage_sharing` (TVM) say what that takes of the device. The rules are in the compiled core
-(cpp_kernels/src/allocator_*.cpp), with their sources.
+(cpp_kernels/src/memory/allocators/), with their sources.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfpass import _core
+from perfpass.errors import needs
 
 if TYPE_CHECKING:
     import networkx
@@ -88,7 +89,8 @@ class OpGraph:
 
     def to_networkx(self) -> networkx.MultiDiGraph:
         """A networkx MultiDiGraph: node data ``op``, ``source_op``, ``name``; edge data ``tensor``, ``shape``."""
-        import networkx
+        with needs("graphs", "OpGraph.to_networkx"):
+            import networkx
 
         graph = networkx.MultiDiGraph()
         for node in range(self.node_count):

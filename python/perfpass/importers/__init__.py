@@ -1,4 +1,4 @@
-"""Model in, OpGraph out: one module per source, `load` chooses.
+"""Model in, OpGraph out: one module per source, `load` chooses; `readers` finds those of other packages.
 
 Nothing heavy is imported here: the type of the model decides which framework is needed, and that is already loaded.
 """
@@ -43,7 +43,7 @@ def load(
 
     ``model``: a path to an ``.onnx`` file, the bytes of a ModelProto, an ``onnx.ModelProto``; a path to a Hugging Face
     ``config.json`` or its folder (weights are not needed); a ``torch.nn.Module`` (with ``input_shape``, without the
-    batch); a ``tvm.IRModule`` of Relay or Relax; or an OpGraph, given back as it is.
+    batch); a ``tvm.IRModule`` of Relay or Relax, which tvm_perfpass reads; or an OpGraph, given back as it is.
 
     ``batch`` is the batch size (ONNX: the symbolic batch dimension; torch: 1 if not given); ``dims`` sets named
     dimensions: those of an ONNX file or a Relax module, or ``sequence_length`` of a configuration. ``mode`` "training"
@@ -72,28 +72,23 @@ def load(
         from perfpass.importers import torch
 
         return torch.trace(model, _given_shape(input_shape), batch=1 if batch is None else batch)
-    if "tvm" in origins:
-        return _from_tvm(model, dims)
     if origins & {"onnx", "google"} and hasattr(model, "SerializeToString"):
         from perfpass.importers import onnx
 
         return onnx.read(model.SerializeToString(), dims=dims, input_shapes=named_shapes(input_shape), batch=batch)
+    from perfpass.importers import readers
+
+    if (reader := readers.owner(model)) is not None:
+        return reader.load(model, dims)
+    if "tvm" in origins:
+        raise UnsupportedError(
+            "no reader of TVM's modules is installed: pip install 'perfpass[tvm]' (or import tvm_perfpass first, where "
+            "it is used from its source)"
+        )
     raise ArgumentError(
         f"cannot read a model from {type(model).__module__}.{type(model).__qualname__}; allowed are a path, bytes, an "
         "onnx.ModelProto, a torch.nn.Module, a tvm.IRModule and an OpGraph"
     )
-
-
-def _from_tvm(module: Any, dims: Mapping[str, int] | None) -> OpGraph:
-    from tvm_perfpass.releases import has
-
-    if has("relay"):
-        from tvm_perfpass.relay.module_walk import import_module
-
-        return import_module(module)
-    from tvm_perfpass import relax
-
-    return relax.load(module, dims)
 
 
 def _given_shape(input_shape: Any) -> Any:

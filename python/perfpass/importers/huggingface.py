@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from perfpass.errors import ArgumentError, UnsupportedError
+from perfpass.errors import ArgumentError, UnsupportedError, needs
 from perfpass.graph import OpGraph
 from perfpass.importers.model_sources import huggingface as build
 from perfpass.importers.model_sources import is_decoder, read_configuration
@@ -55,7 +55,8 @@ def trace_config(
     mode = mode or ("prefill" if decoder else "encoder")
     if mode != "encoder" and not decoder:
         raise ArgumentError(f"{content['model_type']} is no decoder and has no {mode}; use mode='encoder'")
-    from perfpass.importers.torch import trace_owned
+    with needs("transformers", "a Hugging Face configuration"):
+        from perfpass.importers.torch import trace_owned
 
     if mode == "decode":
         cache, state = _filled_cache(model, batch, sequence_length)
@@ -78,7 +79,8 @@ def trace_training(
 
     ``optimizer`` and what is raised: as `perfpass.importers.torch_training.trace_training`; the rest as `trace_config`.
     """
-    from perfpass.importers.torch_training import trace_training_owned
+    with needs("transformers", "a Hugging Face configuration"):
+        from perfpass.importers.torch_training import trace_training_owned
 
     if batch < 1 or sequence_length < 1:
         raise ArgumentError(f"batch and sequence_length must be at least 1, got {batch} and {sequence_length}")

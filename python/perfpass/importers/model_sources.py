@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfpass.errors import FileError, FormatError, LimitError, PerfPassError, UnsupportedError
+from perfpass.errors import FileError, FormatError, LimitError, PerfPassError, UnsupportedError, needs
 
 if TYPE_CHECKING:
     import torch
@@ -67,9 +67,10 @@ def huggingface(content: Mapping[str, Any], *, dtype: str, causal: bool, device:
     """
     from perfpass.importers import torchvision_schemas
 
-    torchvision_schemas.define()
-    import torch
-    import transformers
+    with needs("transformers", "a Hugging Face configuration"):
+        torchvision_schemas.define()
+        import torch
+        import transformers
 
     kind = content["model_type"]
     if kind not in transformers.CONFIG_MAPPING:
@@ -136,9 +137,10 @@ def timm(name: str, image_size: int | None = None, device: str = "meta") -> torc
     """A timm model, in eval mode. Raises UnsupportedError where timm does not know or cannot build it."""
     from perfpass.importers import torchvision_schemas
 
-    torchvision_schemas.define()
-    import timm as library
-    import torch
+    with needs("timm", "a model of timm"):
+        torchvision_schemas.define()
+        import timm as library
+        import torch
 
     try:
         with torch.device(device), warnings.catch_warnings():
@@ -159,9 +161,10 @@ def torchvision(name: str, device: str = "meta") -> torch.nn.Module:
     """A torchvision model, in eval mode. Raises UnsupportedError where torchvision does not have it."""
     from perfpass.importers import torchvision_schemas
 
-    torchvision_schemas.define()
-    import torch
-    import torchvision as library
+    with needs("timm", "a model of torchvision"):
+        torchvision_schemas.define()
+        import torch
+        import torchvision as library
 
     if name not in library.models.list_models():
         raise UnsupportedError(f"torchvision {library.__version__} has no model {name!r}")

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import functools
 import os
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from perfpass.errors import FileError
 from perfpass.importers.model_sources import CONFIGURATIONS
+from perfpass.toml_table import parse
 
 
 @functools.cache
 def known() -> dict[str, str]:
     """Lower-case name -> name of the shipped configuration; both forms, with and without the owner."""
-    content = tomllib.loads((Path(__file__).parent / "names.toml").read_text(encoding="utf-8"))
+    content = parse((Path(__file__).parent / "names.toml").read_text(encoding="utf-8"))
     found = {path.stem: path.stem for path in sorted(CONFIGURATIONS.glob("*.json"))}
     for configuration, names in content["names"].items():
         for name in names:

@@ -7,7 +7,7 @@ import math
 import os
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +76,7 @@ class Bench:
             "key": digest(configuration),
             "environment": self.facts["id"],
             "configuration": configuration,
-            "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
+            "measured_at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         }
         started = time.monotonic()
         try:

@@ -8,7 +8,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -180,7 +180,7 @@ class _Run:
                 "key": configuration.key,
                 "environment": environment,
                 "configuration": configuration.to_dict(),
-                "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
+                "measured_at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
                 "status": status,
                 "message": message,
             }

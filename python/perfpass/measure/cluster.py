@@ -14,7 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from perfpass.errors import ArgumentError, DeviceError, PerfPassError, UnsupportedError
+from perfpass.errors import ArgumentError, DeviceError, PerfPassError, needs
 from perfpass.measure.configuration import Configuration, Protocol
 from perfpass.measure.local import LocalPool
 from perfpass.measure.pool import Answer, Died, Measured, TimedOut
@@ -36,10 +36,8 @@ class RayPool:
     """
 
     def __init__(self, address: str, devices: list[str], workers: int | None = None) -> None:
-        try:
+        with needs("ray", "--ray"):
             import ray
-        except ImportError as error:
-            raise UnsupportedError("--ray needs the package ray: pip install ray") from error
         if len(devices) != 1 or devices[0] not in ("cpu", "cuda"):
             raise ArgumentError(
                 f"a cluster measures on cpu or on cuda (Ray hands out the GPUs), not on {', '.join(devices)}"

@@ -11,7 +11,7 @@ import resource
 import statistics
 import time
 import traceback
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from typing import Any
 
 import psutil
@@ -274,4 +274,4 @@ def requested_bytes(message: str) -> int | None:
 
 
 def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")

@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from perfpass.errors import DeviceError
+from perfpass.errors import DeviceError, missing_package
 
 # Reasons that NVML names for clocks below the highest, and whether the run is then slower than the board can be.
 # Source: nvml.h, nvmlClocksEventReason*.
@@ -47,9 +47,7 @@ class Gpu:
         try:
             import pynvml
         except ImportError as error:
-            raise DeviceError(
-                "nvidia-ml-py is not installed; `pip install nvidia-ml-py` to read energy and clocks"
-            ) from error
+            raise DeviceError(str(missing_package(error, "measure", "reading energy and clocks"))) from error
         self._nvml: Any = pynvml
         try:
             pynvml.nvmlInit()

@@ -17,7 +17,7 @@ from perfpass.errors import (
     FormatError,
     LimitError,
     PerfPassError,
-    UnsupportedError,
+    needs,
 )
 from perfpass.measure.configuration import Configuration
 
@@ -108,12 +108,10 @@ def _elsewhere(facts: dict[str, Any], device: Device) -> str | None:
 
 
 def _from_table(path: Path, device: Device, refused: Counter[str]) -> Iterator[tuple[Configuration, float]]:
-    try:
+    with needs("records", "a Parquet table"):
         from perfpass.records import schema
 
         table = schema.read(path, "vision")
-    except ModuleNotFoundError as error:
-        raise UnsupportedError(f"a Parquet table needs the package {error.name}: pip install pandas pyarrow") from error
     for row in table.itertuples(index=False):
         name = row.device if not row.mig_profile else f"{row.device}:{row.mig_profile}"
         if name != device.id:

@@ -1,4 +1,6 @@
-"""The schema of a record: one measurement, whatever was measured, as a row of a Parquet table (docs/records.md).
+"""The schema of a record: one measurement, whatever was measured, as a row of a Parquet table.
+
+Every kind of record in words: docs/reference/records.md.
 
 Every table holds the `COMMON` columns, the `METRICS` it has, and the columns that describe the workload of its kind
 (`WORKLOADS`). `admit` is the only door: it gives every column its type, resolves device names and refuses rows that
@@ -43,7 +45,7 @@ def _columns(*lines: str) -> tuple[Column, ...]:
 
 
 COMMON = _columns(
-    "source | text | who measured: the id of a source in docs/records.md",
+    "source | text | who measured: the id of a source in docs/reference/records.md",
     "licence | text | SPDX name of the source's licence",
     "run | text | the source's file, run or row id",
     "device | text | id in the device catalogue, or the source's own name where `listed` is false",
@@ -57,7 +59,7 @@ COMMON = _columns(
     "mode | text | inference, training, prefill, decode, serving, kernel",
     "batch | int | samples or sequences in one run",
     "timing | text | what the timed region holds, by the source",
-    "caveats | text | doubts that apply to the row, comma-separated; docs/records.md explains each",
+    "caveats | text | doubts that apply to the row, comma-separated; docs/reference/records.md explains each",
 )
 
 METRICS = _columns(
@@ -170,7 +172,7 @@ WORKLOADS: dict[str, tuple[Column, ...]] = {
     ),
     "operator": _columns(
         "operator | text | canonical operator",
-        "dimensions | text | comma-separated sizes, in the operator's order of docs/records.md",
+        "dimensions | text | comma-separated sizes, in the operator's order of docs/reference/records.md",
         "split | text | the source's own split",
         "kernel | text | the source's name of the implementation",
     ),
@@ -326,7 +328,7 @@ def read(path: Path | str, kind: str | None = None) -> pandas.DataFrame:
 
     path = Path(path)
     if not path.is_file():
-        raise FileError(f"{path}: no such table of records; docs/records.md says how each is made")
+        raise FileError(f"{path}: no such table of records; docs/reference/records.md says how each is made")
     try:
         arrow = pyarrow.parquet.read_table(path)
         note = json.loads((arrow.schema.metadata or {}).get(_METADATA_KEY, b"{}"))

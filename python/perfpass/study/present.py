@@ -1,11 +1,12 @@
 """Tables, pictures and findings of the comparison, made from its journal: nothing in them is typed by hand.
 
-python -m perfpass.study.present      # docs/comparison.md again, from data/results/comparison
+python -m perfpass.study.present      # docs/research/comparison.md again, from data/results/comparison
 """
 
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from perfpass.study.studied import studied
 from perfpass.training.tasks import methods, tasks
 
 SCHEMA_VERSION = 1
+LINE_WIDTH = 118
 ENSEMBLE = "ensemble"
 # What may be mixed: all that learn from the network's structure or from our features; a constant adds nothing.
 _DEFAULT = "perfpass"
@@ -59,6 +61,7 @@ PUBLISHED: tuple[dict[str, str], ...] = (
         "workshop at ICML 2024, openreview.net/forum?id=bpS4vaOg7q",
     },
 )
+_MOST_DEVICES = 4  # columns of a table of unseen devices
 _FIELDS = ("rows", "mape_pct", "median_ape_pct", "within_10_pct", "rmse", "kendall_tau", "valid_mape_pct")
 _COSTS = ("fit_s", "predict_ms_per_row", "parameters")
 
@@ -194,10 +197,26 @@ def defaults(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def overview(content: dict[str, Any], task: str) -> str:
-    """MAPE of every predictor on every split of a task; a dash where it was not fitted."""
+    """MAPE of every predictor on every split of a task; a dash where it was not fitted.
+
+    Unseen devices have a table of their own where one for all would be too wide to read.
+    """
     splits = [*content["tasks"][task]["splits"]]
+    if len(_header(splits)) <= LINE_WIDTH:
+        return _overview(content, task, splits)
+    devices = [split for split in splits if split.startswith("device ")]
+    known = [split for split in splits if split not in devices]
+    parts = [known, *(devices[at : at + _MOST_DEVICES] for at in range(0, len(devices), _MOST_DEVICES))]
+    return "\n\n".join(_overview(content, task, part) for part in parts if part)
+
+
+def _header(splits: list[str]) -> str:
+    return "| " + " | ".join(["MAPE, %", *splits]) + " |"
+
+
+def _overview(content: dict[str, Any], task: str, splits: list[str]) -> str:
     of = {(c["predictor"], c["split"]): c for c in content["cells"] if c["task"] == task}
-    lines = ["| " + " | ".join(["MAPE, %", *splits]) + " |", "|---|" + "---:|" * len(splits)]
+    lines = [_header(splits), "|---|" + "---:|" * len(splits)]
     rows = " | ".join(str(content["tasks"][task]["splits"][s]["test"]) for s in splits)
     lines.append(f"| rows judged | {rows} |")
     fitted = {c["predictor"] for c in content["cells"]}
@@ -269,30 +288,35 @@ def adaptation(content: dict[str, Any]) -> str:
 
 
 def chosen(content: dict[str, Any]) -> str:
-    """The default of every task, and the validation errors that chose it."""
-    lines = ["| task | default | its validation MAPE % | next ones |", "|---|---|---|---|"]
+    """The default of every task and the two next ones, with the validation errors that chose it."""
+    lines = ["| task | predictor | | validation MAPE % |", "|---|---|---|---|"]
     for entry in content["defaults"]:
-        errors = entry["valid_mape_pct"]
-
-        def shown(predictor: str, of: dict[str, dict[str, float]] = errors) -> str:
-            return ", ".join(f"{kind} {value:.1f}" for kind, value in of[predictor].items())
-
-        others = "; ".join(f"{p}: {shown(p)}" for p in [p for p in errors if p != entry["chosen"]][:2])
-        lines.append(f"| {entry['task']} | {entry['chosen']} | {shown(entry['chosen'])} | {others} |")
+        errors, default = entry["valid_mape_pct"], entry["chosen"]
+        for predictor in [default, *[p for p in errors if p != default][:2]]:
+            shown = ", ".join(f"{kind} {value:.1f}" for kind, value in errors[predictor].items())
+            mark, task = ("default", entry["task"]) if predictor == default else ("", "")
+            lines.append(f"| {task} | {predictor} | {mark} | {shown} |")
     return "\n".join(lines)
 
 
 def published(content: dict[str, Any]) -> str:
-    """What the authors state of their own data, beside ours."""
-    lines = ["| predictor | stated | measured on other data | source |", "|---|---|---|---|"]
-    for p in content["published"]:
-        lines.append(f"| {p['predictor']} | {p['stated']} | {p['judged_on']} | {p['source']} |")
-    return "\n".join(lines)
+    """What the authors state of their own data."""
+    return _items(
+        f"**{p['predictor']}**: {p['stated']}; measured on {p['judged_on']}. {p['source']}."
+        for p in content["published"]
+    )
 
 
 def said(content: dict[str, Any]) -> str:
     """The findings as a list."""
-    return "\n".join(f"- **{f['claim']}**: {f['verdict']}. {f['sentence']}" for f in content["findings"])
+    return _items(f"**{f['claim']}**: {f['verdict']}. {f['sentence']}" for f in content["findings"])
+
+
+def _items(texts: Iterable[str]) -> str:
+    return "\n".join(
+        textwrap.fill(f"- {text}", LINE_WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+        for text in texts
+    )
 
 
 def markdown(content: dict[str, Any]) -> str:
@@ -337,7 +361,7 @@ def fill(document: Path, parts: dict[str, str]) -> None:
 
 
 def parts(content: dict[str, Any]) -> dict[str, str]:
-    """What docs/comparison.md takes from the results."""
+    """What docs/research/comparison.md takes from the results."""
     return {
         **{f"overview {task}": overview(content, task) for task in content["tasks"]},
         "adaptation": adaptation(content),
@@ -358,7 +382,7 @@ def main() -> None:
     content = json.loads((results / "table.json").read_text(encoding="utf-8"))
     content["distillation"] = distillation(results)
     content["findings"] = [*findings(content), *studied(results)]
-    fill(data_directory().parent / "docs" / "comparison.md", parts(content))
+    fill(data_directory().parent / "docs" / "research" / "comparison.md", parts(content))
 
 
 if __name__ == "__main__":

@@ -177,7 +177,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=pretrained.SEEDS)
     default = data_directory() / "results" / "comparison" / "trappm.json"
     parser.add_argument("--json", type=Path, default=default)
-    parser.add_argument("--picture", type=Path, default=data_directory().parent / "docs" / "trappm-tsne.png")
+    picture = data_directory().parent / "docs" / "research" / "trappm-tsne.png"
+    parser.add_argument("--picture", type=Path, default=picture)
     parser.add_argument("--tables-only", action="store_true", help="of what the journal holds, without another fit")
     options = parser.parse_args(arguments)
     journal = Journal(options.journal)

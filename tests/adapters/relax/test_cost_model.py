@@ -5,10 +5,6 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import pytest
-
-pytest.importorskip("tvm.s_tir.meta_schedule")
-pytest.importorskip("xgboost")
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import cost_model_cases as cases

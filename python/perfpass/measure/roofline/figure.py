@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from perfpass.errors import UnsupportedError
+from perfpass.errors import needs
 from perfpass.text import count, digits, size
 
 # Colour-blind safe (Okabe and Ito, "Color Universal Design", 2008).
@@ -50,10 +50,8 @@ def save(figure: Any, path: str | Path) -> None:
 
 
 def _figure_class() -> Any:
-    try:
+    with needs("measure", "drawing a roofline"):
         from matplotlib.figure import Figure
-    except ImportError as error:
-        raise UnsupportedError("drawing a roofline needs matplotlib: pip install matplotlib") from error
     return Figure
 
 
@@ -272,7 +270,7 @@ def _point_rows(points: Sequence[dict[str, Any]]) -> list[str]:
         share = "" if p["share_of_roof"] is None else f"{100 * p['share_of_roof']:.0f} %"
         lines.append(
             f"| {_what(p)} | {p['precision']} | {digits(p['median_ms'])} ms | {count(p['flop_s'])} "
-            f"| {count(p['bytes_s'])} | {digits(p['flop_per_byte'])} | {share} | {', '.join(p['flags'])} |"
+            f"| {count(p['bytes_s'])} | {digits(p['flop_per_byte'])} | {share} | {' '.join(p['flags'])} |"
         )
     return lines
 
@@ -283,7 +281,7 @@ def _what(point: dict[str, Any]) -> str:
         return f"{point['m']} x {point['k']} by {point['k']} x {point['n']}"
     if point["operator"] == "convolution":
         text = f"[{point['batch']}, {point['channels']}, {point['height']}, {point['width']}] to {point['filters']}, "
-        text += f"kernel {point['kernel']}, stride {point['stride']}"
+        text += f"kernel {point['kernel']}" + (f", stride {point['stride']}" if point["stride"] > 1 else "")
         if point["groups"] > 1:
             text += f", groups {point['groups']}"
         return text + (", transposed" if point["transposed"] else "") + (", nhwc" if point["layout"] == "nhwc" else "")

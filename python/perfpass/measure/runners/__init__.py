@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from perfpass.errors import needs
 from perfpass.measure.configuration import Configuration
 from perfpass.measure.models import Built
 
@@ -39,7 +40,8 @@ def open_session(configuration: Configuration, built: Built | None) -> Session:
     Raises UnsupportedError where the runtime, or the model in it, cannot run here.
     """
     if configuration.runtime == "onnxruntime":
-        from perfpass.measure.runners.onnxruntime import OnnxRuntimeSession
+        with needs("onnxruntime", "runtime onnxruntime"):
+            from perfpass.measure.runners.onnxruntime import OnnxRuntimeSession
 
         return OnnxRuntimeSession(configuration, built)
     assert built is not None

@@ -8,7 +8,7 @@ import time
 import warnings
 from typing import Any
 
-from perfpass.errors import UnsupportedError
+from perfpass.errors import UnsupportedError, missing_package
 from perfpass.measure.configuration import Configuration
 from perfpass.measure.models import Built, sequence_length
 
@@ -27,7 +27,7 @@ class TvmSession:
             from tvm import relay
             from tvm.contrib import graph_executor
         except ImportError as error:
-            raise UnsupportedError(f"TVM with Relay is not installed here ({error})") from error
+            raise missing_package(error, "tvm", "runtime tvm") from error
         import torch
 
         inputs = built.inputs(configuration, "cpu")

@@ -4,7 +4,7 @@ Exporters spell out what every runtime runs as one kernel: a GELU as five operat
 two products around a softmax, and each shape as a page of integer arithmetic. Predictors learn from graphs in which
 these are one operator (torch's own trace), so the parts are put together again, in the table alone: the graph, its
 costs and its totals stay exact. A graph that has none of the patterns keeps its table as it is. The patterns are in the
-core (cpp_kernels/src/fusion.cpp).
+core (cpp_kernels/src/features/fusion.cpp).
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfpass.errors import ArtefactError, UnsupportedError
+from perfpass.errors import ArtefactError, UnsupportedError, needs
 from perfpass.features import extract, names
 from perfpass.predictors.learned import artefacts
 from perfpass.predictors.published import answer as graph_predictor
@@ -165,13 +165,8 @@ class GraphLanguagePredictor:
 
 def _with_base(artefact: artefacts.Artefact, manifest: dict[str, Any]) -> Any:
     """Scoring on a base model, by torch. Raises UnsupportedError where torch, transformers, peft or the base lack."""
-    try:
+    with needs("base-model", f"{artefact.folder}, which stands on the base model {manifest['base']},"):
         from perfpass.predictors.published.language_model import scorer
-    except ImportError as error:
-        raise UnsupportedError(
-            f"{artefact.folder} stands on the base model {manifest['base']}, which needs torch, transformers and peft "
-            f"to predict ({error}); install them, or take the shipped artefact, which needs NumPy alone"
-        ) from error
     return scorer(artefact)
 
 

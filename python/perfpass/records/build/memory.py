@@ -13,8 +13,8 @@ import warnings
 from functools import partial
 from pathlib import Path
 
-from perfpass.records.build import memory_benches, memory_events
 from perfpass.records import schema
+from perfpass.records.build import memory_benches, memory_events
 from perfpass.records.location import data_directory
 
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perfpass.graph.allocators import FREE, Events
 from perfpass.errors import FormatError, UnsupportedError
+from perfpass.graph.allocators import FREE, Events
 
 if TYPE_CHECKING:
     from perfpass.importers.torch_memory import Recorded

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfpass.errors import PerfPassError
-from perfpass.records.build import vision as build_vision, vision_models
 from perfpass.records import corpus, graph_cache, schema
+from perfpass.records.build import vision as build_vision
+from perfpass.records.build import vision_models
 from perfpass.records.location import data_directory
 
 if TYPE_CHECKING:
@@ -44,11 +45,11 @@ def traces(source: str, model: str, size: int) -> tuple[OpGraph, OpGraph]:
     """A network's forward graph at both of `vision_models.BATCHES`."""
     if source != "huggingface":
         return vision_models.traces(source, model, size)
-    from perfpass.importers.torch import trace_owned
     from perfpass.importers.model_sources import huggingface
+    from perfpass.importers.torch import trace_owned
 
     name, _, head = model.partition("/")
-    text = resources.files("perfpass").joinpath("configurations", f"{name}.json").read_text(encoding="utf-8")
+    text = (resources.files("perfpass") / "configurations" / f"{name}.json").read_text(encoding="utf-8")
     built: Any = huggingface(json.loads(text) | {"architectures": [head]}, dtype="float32", causal=False)
     given = {"use_cache": False} if "CausalLM" in head else {}
     shapes = {"input_ids": ((size,), "int64")}

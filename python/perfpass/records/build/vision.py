@@ -90,8 +90,8 @@ def trace_all(keys: list[Key], jobs: int) -> dict[Key, str]:
 
 def _row_columns(graph: OpGraph) -> dict[str, np.ndarray]:
     """An operator table's columns, with the byte counts at 16 bits taken from each row's example node."""
-    from perfpass.graph import costs
     from perfpass import features
+    from perfpass.graph import costs
 
     wide = costs.count(graph)
     narrow = costs.count(graph, float_as="float16")
@@ -133,7 +133,8 @@ def critical_path(graph: OpGraph) -> int:
 
 def graph_statics(stored: graph_cache.Stored) -> dict[str, Any]:
     """What a predictor reads of a graph beyond its table."""
-    from perfpass.graph import costs, liveness as memory
+    from perfpass.graph import costs
+    from perfpass.graph import liveness as memory
 
     one = stored.at(1)
     kernels = int((one.attributes[:, _VIEW] == 0).sum())

@@ -1,0 +1,280 @@
+"""Tables of `benchmarks/results`, each from the JSON that its program wrote; a row has at most 140 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from report import figure, table
+
+
+def _median(timing: dict[str, float]) -> str:
+    return figure(timing["median_ms"])
+
+
+def _spread(timing: dict[str, float]) -> str:
+    return f"{figure(timing['median_ms'])} ({figure(timing['low_ms'])} to {figure(timing['high_ms'])})"
+
+
+def _setting(document: dict[str, Any]) -> str:
+    machine = document["machine"]
+    cores = f"{machine['cores']} core{'' if machine['cores'] == 1 else 's'}"
+    return f"{machine['processor']}, {cores}, {machine['system']}, Python {machine['python']}; " + ", ".join(
+        f"{name} {version}" for name, version in document["versions"].items()
+    )
+
+
+def _short(case: str) -> str:
+    return case.replace("structure only", "no weights").replace("shapes present", "given").replace("shapes ", "")
+
+
+def featurize(document: dict[str, Any]) -> str:
+    """Model to features: ours and every peer, each with its ratio."""
+    columns = {
+        "Python, same": ("onnx.load + Python, same features",),
+        "Python, fewer": ("onnx.load + Python", "post_order_visit + networkx"),
+        "onnx-tool": ("onnx-tool",),
+    }
+    measured = {peer for row in document["rows"] for peer in row["peers"]}
+    columns = {title: peers for title, peers in columns.items() if measured.intersection(peers)}
+    rows = []
+    for row in document["rows"]:
+        cells = [_short(row["case"]), f"{row['nodes']:,}", _spread(row["perfpass"])]
+        for peers in columns.values():
+            name = next((peer for peer in peers if peer in row["peers"]), None)
+            cells.append(f"{figure(row['peers'][name]['median_ms'])} ({row['ratios'][name]:,.0f}x)" if name else "")
+        cells.append(_median(row["prediction"]))
+        cells.append(f"{row['peak_resident_mb']:.0f}" if "peak_resident_mb" in row else "")
+        rows.append(cells)
+    header = [
+        "model",
+        "nodes",
+        "perfpass ms",
+        *columns,
+        "all metrics",
+        "peak MB",
+    ]
+    runs = document["rows"][0]["perfpass"]["runs"]
+    return (
+        f"{table(header, rows)}\n\nMilliseconds, medians of {runs} runs (10th to 90th percentile, or times ours). "
+        "Python, same: onnx.load and plain Python to the very same features. Python, fewer: the customary way to fewer "
+        "features, post_order_visit and networkx for Relay. Given, inferred: where the shapes come from. All metrics: "
+        "from features to a prediction. Peak MB: resident memory of "
+        f"a fresh process, {document['imports_resident_mb']:.0f} of it for the imports. {_setting(document)}."
+    )
+
+
+def cold_start(document: dict[str, Any]) -> str:
+    """Wall time of whole processes."""
+    rows = [[f"`{row['command']}`", _spread(row["wall"])] for row in document["rows"]]
+    runs = document["rows"][0]["wall"]["runs"]
+    note = f"Medians of {runs} processes (10th to 90th percentile). {_setting(document)}."
+    return f"{table(['process', 'wall ms'], rows)}\n\n{note}"
+
+
+def collector(document: dict[str, Any]) -> str:
+    """The collector beside other ways of measuring, and the campaigns killed."""
+    header = ["model", "runtime", "perfpass measure, ms", "the other way, ms", "difference", "spread of the two"]
+    rows = [
+        [
+            *(row["model"], row["runtime"], figure(row["collector_ms"]), figure(row["peer_ms"])),
+            *(f"{row['difference']:+.1%}", f"{row['collector_spread']:.1%}, {row['peer_spread']:.1%}"),
+        ]
+        for row in document["latency"]
+    ]
+    kills = document["kills"]
+    overhead = max(row["overhead_share"] for row in document["latency"])
+    peaks = [row["collector_mb"] - row["gnu_time_mb"] for row in document["memory"]]
+    return (
+        f"{table(header, rows)}\n\nMedians of {document['blocks']} blocks of fifteen iterations; the other way is "
+        "torch.utils.benchmark in turn with ours, or onnxruntime's own profile of the same runs; the spread is between "
+        f"the slowest and the fastest block. Time between iterations at most {overhead:.2%}. Peak resident memory "
+        f"over the imports' differs from GNU time's by {min(peaks):+.0f} to {max(peaks):+.0f} MB. "
+        f"{kills['kills']} campaigns killed with SIGKILL: "
+        f"{kills['lost']} records lost, {kills['doubled']} doubled, all {kills['records']} there after the last run. "
+        f"{_setting(document)}."
+    )
+
+
+def own_device(document: dict[str, Any]) -> str:
+    """Error on this machine before and after learning from its records."""
+    rows = [
+        [row["split"], row["learned_from"], *(f"{row[name]:.1%}" for name in ("mape", "median", "p90"))]
+        for row in document["lines"]
+    ]
+    zero_shot = "; ".join(
+        f"{row['split'].removeprefix('any, ')} {row['median_ratio']:.1f} times the measured time (median of "
+        f"{row['rows']}), 90 % intervals hold for {row['covered']:.0%}"
+        for row in document["lines"]
+        if "covered" in row
+    )
+    return (
+        f"{table(['split', 'learned from', 'MAPE', 'median', 'P90'], rows)}\n\n{document['rows']} records of "
+        f"{document['models']} models on {document['machine']['processor']}, {document['machine']['cores']} cores. "
+        f"Without a record: {zero_shot}. onnxruntime is predicted as a share of PyTorch's time, learned from these "
+        "very records; architectures apart, its error is in the third line."
+    )
+
+
+def ort_session(document: dict[str, Any]) -> str:
+    """What observing costs inside ONNX Runtime."""
+
+    def ratio(found: dict[str, float]) -> str:
+        return f"{found['median']:.3f} ({found['low']:.3f} to {found['high']:.3f})"
+
+    rows = [
+        [
+            row["model"],
+            str(row["nodes"]),
+            figure(row["creation"]["without"]["median_ms"]),
+            ratio(row["creation"]["processor_ratio"]),
+            f"{row['creation']['idle_processor_ratio']['median']:.3f}",
+            ratio(row["run"]["ratio"]),
+            f"{row['walk_ns_per_node']['median']:.0f}",
+        ]
+        for row in document["models"]
+    ]
+    found = document["overall"]
+    rows.append(
+        [
+            "median",
+            *("", "", f"{found['creation_processor_ratio']:.3f}", f"{found['creation_idle_processor_ratio']:.3f}"),
+            *(f"{found['run_ratio']:.3f}", f"{found['walk_ns_per_node']:.0f}"),
+        ]
+    )
+    header = ["model", "nodes", "session ms", "creation ratio", "idle plug-in", "run ratio", "walk, ns a node"]
+    return (
+        f"{table(header, rows)}\n\nTimes with the observer over times without, of neighbours in "
+        "alternating order, medians (10th to "
+        "90th percentile), creation in processor time; outputs bit-identical. Idle plug-in: "
+        "the same ratio for a plug-in that is there and does nothing, which is onnxruntime's own share. "
+        f"{_setting(document)}."
+    )
+
+
+def ort_refusal(document: dict[str, Any]) -> str:
+    """How soon a session that does not fit is refused, and what one that does takes longer."""
+    refusals = [
+        [
+            row["model"],
+            f"{row['nodes']:,}",
+            f"{row['weights_gb']:.1f}",
+            f"{row['budget_gb']:.1f}",
+            _spread(row["warm"]),
+            _spread(row["cold"]),
+        ]
+        for row in document["refusals"]
+    ]
+    header = ["refused model", "nodes", "weights GB", "budget GB", "running process, ms", "new process, ms"]
+    ways = ("native", "file", "target", "ignore")
+    creations = [
+        [
+            row["model"],
+            str(row["nodes"]),
+            _spread(row["onnxruntime"]),
+            *(_spread(row[way]) for way in ways[:-1]),
+            _median(row["ignore"]),
+        ]
+        for row in document["creations"]
+    ]
+    titles = ["model", "nodes", "session", "both readers", "file reader", "target", "ignore"]
+    return (
+        f"{table(header, refusals)}\n\n{table(titles, creations)}\n\nSession: what creating "
+        "onnxruntime's own takes, in ms. The last four columns are the milliseconds that creating ours takes more, in "
+        f"processor time; target: with a latency target. {_setting(document)}."
+    )
+
+
+def search(document: dict[str, Any]) -> str:
+    """Models scored a second."""
+    rows = [
+        [
+            row["what"],
+            str(row["threads"]),
+            row["cache"],
+            f"{row['per_s']:,.0f}" + (f" ({row['low']:,.0f} to {row['high']:,.0f})" if "low" in row else ""),
+        ]
+        for row in document["rows_measured"]
+    ]
+    return (
+        f"{table(['what', 'threads', 'page cache', 'a second'], rows)}\n\n{document['files']:,} distinct files of "
+        f"{document['nodes']['median']:.0f} nodes (median), every score checked against `predict`. "
+        f"{_setting(document)}."
+    )
+
+
+def relax_walk(document: dict[str, Any]) -> str:
+    """A Relax module to features."""
+    rows = [
+        ["native walk and features", _spread(document["perfpass"]), ""],
+        ["native walk alone", _spread(document["walk"]), ""],
+        *([name, _spread(timing), f"{document['ratios'][name]:.0f}x"] for name, timing in document["peers"].items()),
+    ]
+    return (
+        f"{table(['what', 'ms', 'slower'], rows)}\n\n{document['case']}, {document['bindings']:,} bindings. "
+        f"{_setting(document)}."
+    )
+
+
+def tuning(document: dict[str, Any]) -> str:
+    """The tuning study over all workloads."""
+    import tuning_summary
+
+    return f"{tuning_summary.overall(document)}\n\n{_setting(document)}."
+
+
+def tuning_workloads(document: dict[str, Any]) -> str:
+    """The tuning study by workload."""
+    import tuning_summary
+
+    return f"{tuning_summary.table(document)}\n\n{_setting(document)}."
+
+
+def quotient(document: dict[str, Any]) -> str:
+    """A graph network on classes of nodes, beside the whole graph."""
+    rows = [
+        [
+            row["graph"],
+            f"{row['nodes']:,}",
+            str(row["layers"]),
+            str(row["classes"]),
+            *(_spread(row["times"][way]) for way in ("pyg_whole_graph", "network", "features_classes_and_network")),
+            f"{row['ratio']:.0f}x",
+        ]
+        for row in document["rows"]
+    ]
+    header = [
+        "graph",
+        "nodes",
+        "layers",
+        "classes",
+        "PyG, whole graph, ms",
+        "on classes, ms",
+        "with reading, ms",
+        "ratio",
+    ]
+    shipped = " and ".join(f"{figure(row['prediction']['median_ms'])} ms" for row in document["shipped"])
+    threads = document["threads"]
+    return (
+        f"{table(header, rows)}\n\nGraphSAGE, {document['hidden']} wide, outputs equal to 1e-5; PyG is PyTorch "
+        "Geometric. With reading: from the operator graph, features and classes included. The ratio is over finding "
+        f"the classes and running on them. DIPPM as it ships answers in {shipped}. "
+        f"{threads} thread{'' if threads == 1 else 's'}; {_setting(document)}."
+    )
+
+
+TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
+    "ort_session": ort_session,
+    "ort_refusal": ort_refusal,
+    "search": search,
+    "quotient": quotient,
+    "relax_walk": relax_walk,
+    "tuning": tuning,
+    "tuning_workloads": tuning_workloads,
+    "featurize": featurize,
+    "cold_start": cold_start,
+    "collector": collector,
+    "own_device": own_device,
+}
+# Tables made of another table's results.
+SHARED = {"tuning_workloads": "tuning"}

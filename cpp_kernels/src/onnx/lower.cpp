@@ -1,0 +1,506 @@
+// From a parsed model to an OpGraph, node by node, and the three entry points of onnx_reader.hpp.
+//
+// What becomes a node: every node of the file except Constant, whose value is a tensor of role literal (weight where it
+// is a floating tensor of several elements: old exporters keep parameters so) and calls of model-local functions, which
+// are replaced by their bodies. Shape arithmetic (Shape, Gather, Concat of integers) stays: the file's runtime executes
+// it.
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <unordered_set>
+
+#include "onnx/file.hpp"
+#include "onnx/lowering.hpp"
+#include "onnx/wire.hpp"
+#include "perfpass/error.hpp"
+#include "support/reading_arena.hpp"
+#include "support/text.hpp"
+
+namespace perfpass::onnx {
+namespace {
+
+std::string source_label(const Node& node) {
+  return node.domain.empty() ? escaped(node.op_type) : escaped(node.domain) + "::" + escaped(node.op_type);
+}
+
+std::string label(const Node& node) { return quoted(node.name) + " (" + source_label(node) + ")"; }
+
+/// Printable ASCII alone, so that nothing must be escaped. Eight bytes at a time: every name passes here.
+bool is_plain(Text text) {
+  constexpr std::uint64_t kOnes = 0x0101010101010101ULL;
+  constexpr std::uint64_t kHigh = 0x80 * kOnes;
+  // A byte's high bit is set where it is past 0x7e (byte + 1), below 0x20 (byte + 0x60 stays below 0x80), or set
+  // already.
+  const auto special = [](std::uint64_t word) {
+    return (word | ((word & ~kHigh) + kOnes) | ~((word & ~kHigh) + 0x60 * kOnes)) & kHigh;
+  };
+  const char* at = text.data();
+  std::size_t left = text.size();
+  for (; left >= 8; at += 8, left -= 8) {
+    std::uint64_t word;
+    std::memcpy(&word, at, 8);
+    if (special(word) != 0) return false;
+  }
+  std::uint64_t word = 0x20 * kOnes;
+  if (left > 0) std::memcpy(&word, at, left);
+  return special(word) == 0;
+}
+
+Value value_of(const Constant& constant) {
+  return {constant.dtype, true, true, constant.shape, constant.has_values, constant.integers, constant.reals};
+}
+
+bool is_parameter(const Value& value) { return is_floating(value.dtype) && !value.shape.empty(); }
+
+}  // namespace
+
+OpGraph Lowering::run() {
+  const Graph& graph = *model_.graph;
+  extent(graph.nodes, 0);
+  std::size_t names = graph.initializers.size() + graph.inputs.size();
+  for (const Node& node : graph.nodes) names += node.outputs.size();
+  Scope scope(nullptr, names, arena_);
+  scope.opsets = model_.opsets;
+  scope.default_opset = opset_of(scope, {});
+  declare_constants(scope, graph.initializers);
+  std::vector<TensorId> inputs;
+  builder_.reserve(graph.nodes.size(), names);
+  for (const InputShapes::Input& input : shapes_.inputs()) {
+    Slot& slot = declare(scope, input.declared->name, "graph input");
+    slot.value.dtype = input.declared->dtype;
+    slot.value.has_shape = true;
+    slot.value.shape = input.shape;
+    slot.is_input = slot.ready = true;
+    inputs.push_back(tensor_of(slot));
+  }
+  declare_nodes(scope, graph.nodes);
+  declare_infos(scope, graph.value_info);
+  declare_infos(scope, graph.outputs);
+  mark_quantized_weights(scope);
+  fast_ = take_declared(scope);
+  lower_nodes(scope);
+  std::vector<TensorId> outputs;
+  for (const ValueInfo& output : graph.outputs) {
+    Slot* slot = find(scope, output.name);
+    if (slot == nullptr) {
+      throw Error(ErrorCode::graph, "graph output " + quoted(output.name) + " is produced by no node");
+    }
+    outputs.push_back(tensor_of(*slot));
+  }
+  finish_notes();
+  return std::move(builder_).finish(inputs, outputs);
+}
+
+void Lowering::finish_notes() {
+  for (const std::string& note : shapes_.notes()) builder_.add_note(note);
+  if (!unknown_.empty()) {
+    std::string names;
+    for (const auto& [name, count] : unknown_) {
+      if (names.size() > 400) {
+        names += ", ...";
+        break;
+      }
+      names += (names.empty() ? "" : ", ") + name + " (" + std::to_string(count) + ")";
+    }
+    builder_.add_note("operators without known costs, counted by their tensor sizes alone: " + names);
+  }
+  if (contradicted_ > 0) {
+    builder_.add_note(std::to_string(contradicted_) +
+                      " nodes keep the shapes that the file declares although inference contradicts them; the first: " +
+                      first_contradiction_);
+  }
+}
+
+void Lowering::lower_node(Scope& scope, std::size_t index, Inputs inputs) {
+  const Node& node = resolved(scope, scope.nodes[index]);
+  const std::uint32_t output = scope.first_output[index];
+  if (const Function* function = function_of(node)) {
+    lower_call(scope, node, *function, output, inputs);
+  } else if (!lower_constant(scope, node, output) && !lower_control(scope, node, output, inputs)) {
+    lower_operator(scope, node, output, inputs);
+  }
+}
+
+/// In a function body, attributes that refer to the function's own get the caller's values, else the defaults.
+const Node& Lowering::resolved(const Scope& scope, const Node& node) {
+  const auto refers = [](const Attribute& a) { return !a.reference.empty(); };
+  if (std::none_of(node.attributes.begin(), node.attributes.end(), refers)) return node;
+  const auto lookup = [&](std::span<const Attribute> attributes, Text name) {
+    const auto it = std::find_if(attributes.begin(), attributes.end(),
+                                 [&](const Attribute& a) { return a.name == name && a.kind != Attribute::Kind::none; });
+    return it == attributes.end() ? nullptr : &*it;
+  };
+  auto* list = static_cast<Attribute*>(arena_.allocate(node.attributes.size() * sizeof(Attribute), alignof(Attribute)));
+  std::size_t n = 0;
+  for (const Attribute& attribute : node.attributes) {
+    if (!refers(attribute)) {
+      std::construct_at(&list[n++], attribute);
+      continue;
+    }
+    const Attribute* found = nullptr;
+    if (scope.call != nullptr) {
+      found = lookup(scope.call->node->attributes, attribute.reference);
+      if (found == nullptr) found = lookup(scope.call->function->attributes, attribute.reference);
+    }
+    if (found == nullptr) continue;  // an optional attribute that the caller leaves out
+    std::construct_at(&list[n], *found);
+    list[n].name = attribute.name;
+    list[n++].reference = {};
+  }
+  auto* copy = static_cast<Node*>(arena_.allocate(sizeof(Node), alignof(Node)));
+  std::construct_at(copy, node);
+  copy->attributes = {list, n};
+  return *copy;
+}
+
+std::int64_t Lowering::opset_of(const Scope& scope, Text domain) const {
+  for (const Opset& opset : scope.opsets) {
+    if (opset.domain == domain || (domain.empty() && opset.domain == "ai.onnx")) return opset.version;
+  }
+  return 1;
+}
+
+bool Lowering::lower_constant(Scope& scope, const Node& node, std::uint32_t output) {
+  if (!node.domain.empty() || node.op_type != "Constant" || node.outputs[0].empty()) return false;
+  Slot& slot = scope.slots[output];
+  for (const Attribute& attribute : node.attributes) {
+    using Kind = Attribute::Kind;
+    const auto scalar = [&](DType dtype) { slot.value = {dtype, true, true, {}, true, {}, {}}; };
+    const auto vector = [&](DType dtype, std::size_t size, bool known) {
+      const auto length = static_cast<std::int64_t>(size);
+      slot.value = {dtype, true, true, keep_shape({&length, 1}, arena_), known, {}, {}};
+    };
+    if (attribute.kind == Kind::tensor && attribute.tensor != nullptr) {
+      slot.value = value_of(*attribute.tensor);
+    } else if (attribute.kind == Kind::integer) {
+      scalar(DType::int64);
+      slot.value.integers = keep_shape({&attribute.integer, 1}, arena_);
+    } else if (attribute.kind == Kind::real) {
+      scalar(DType::float32);
+      slot.value.reals = {&attribute.real, 1};
+    } else if (attribute.kind == Kind::integers) {
+      const bool small = attribute.integers.size() <= options_.limits.shape_constant;
+      vector(DType::int64, attribute.integers.size(), small);
+      if (small) slot.value.integers = attribute.integers;
+    } else if (attribute.kind == Kind::reals) {
+      const bool small = attribute.reals.size() <= options_.limits.shape_constant;
+      vector(DType::float32, attribute.reals.size(), small);
+      if (small) slot.value.reals = attribute.reals;
+    } else if (attribute.kind == Kind::text || attribute.kind == Kind::texts) {
+      const bool is_scalar = attribute.kind == Kind::text;
+      vector(DType::string, attribute.texts.size(), false);
+      if (is_scalar) slot.value.shape = {};
+    } else if (attribute.kind == Kind::other && attribute.name == "sparse_value") {
+      throw Error(ErrorCode::unsupported, "node " + label(node) + " holds a sparse constant; store it dense");
+    } else {
+      continue;
+    }
+    slot.ready = true;
+    return true;
+  }
+  throw Error(ErrorCode::format, "node " + label(node) + " has no value; a Constant must have one");
+}
+
+std::string_view Lowering::display_name(Text prefix, Text name) {
+  if (prefix.empty() && (name.empty() || is_plain(name))) return name;
+  text_.assign(prefix);
+  text_ += is_plain(name) ? std::string(name) : escaped(name);
+  return text_;
+}
+
+/// The prefix of an inlined body. Long ways are cut: depth and names are bounded, their product is not small.
+Text Lowering::join(Text prefix, Text name, std::string_view part) {
+  constexpr std::size_t kLongest = 256;
+  std::string text(prefix);
+  text += escaped(name.substr(0, kLongest)) + "/";
+  if (!part.empty()) (text += part) += "/";
+  if (text.size() > kLongest) text = ".../" + text.substr(text.size() - kLongest);
+  auto* copy = static_cast<char*>(arena_.allocate(text.size(), 1));
+  std::copy(text.begin(), text.end(), copy);
+  return {copy, text.size()};
+}
+
+TensorId Lowering::tensor_of(Slot& slot) {
+  if (slot.tensor != kNone) return slot.tensor;
+  TensorRole role = TensorRole::activation;
+  if (slot.is_input) {
+    role = TensorRole::input;
+  } else if (slot.writer == kNone || slot.value.is_constant) {
+    // A Constant of one element is a scalar that the exporter wrote as [1] (attention's scale), not a parameter.
+    const auto& shape = slot.value.shape;
+    const bool is_scalar =
+        slot.writer != kNone && std::all_of(shape.begin(), shape.end(), [](auto d) { return d == 1; });
+    const bool is_weight = slot.is_weight || (!is_scalar && is_parameter(slot.value));
+    role = is_weight ? TensorRole::weight : TensorRole::literal;
+  }
+  slot.tensor = builder_.add_tensor(display_name(slot.prefix, slot.name), slot.value.dtype, slot.value.shape, role);
+  return slot.tensor;
+}
+
+TensorId Lowering::new_tensor(const Slot& slot) {
+  return builder_.add_tensor(display_name(slot.prefix, slot.name), slot.value.dtype, slot.value.shape,
+                             TensorRole::activation);
+}
+
+void Lowering::emit(OpKind op, const Scope& scope, const Node& node, const NodeAttributes& attributes,
+                    std::span<const TensorId> inputs, std::span<const TensorId> outputs, std::string_view suffix) {
+  std::string unknown;
+  std::string_view source = node.op_type;
+  if (op == OpKind::unknown || !is_plain(source)) {
+    unknown = source_label(node);
+    source = unknown;
+    if (op == OpKind::unknown) ++unknown_[unknown];
+  }
+  std::string_view name = display_name(scope.prefix, node.name);
+  if (!suffix.empty()) {
+    text_ = std::string(name) + std::string(suffix);
+    name = text_;
+  }
+  if (held_ == nullptr) {
+    builder_.add_node(op, source, name, attributes, inputs, outputs, scope.repeat);
+    return;
+  }
+  held_->push_back({op,
+                    std::string(source),
+                    std::string(name),
+                    attributes,
+                    {inputs.begin(), inputs.end()},
+                    {outputs.begin(), outputs.end()},
+                    scope.repeat});
+}
+
+/// The shape that the file gives for a node's output, where it can be trusted. `rescale`: an operator that nothing is
+/// known of, in a file whose batch is changed; a first dimension equal to the old batch then becomes the new one.
+std::optional<std::span<const std::int64_t>> Lowering::declared_shape(const Slot& slot, bool rescale) {
+  if (slot.info == nullptr || !slot.info->has_shape) return std::nullopt;
+  if (const auto shape = shapes_.resolve(*slot.info)) return shape;
+  const std::span<const std::int64_t> fixed = slot.info->shape;
+  const bool known = std::all_of(fixed.begin(), fixed.end(), [](std::int64_t d) { return d >= 0; });
+  if (!rescale || !known || shapes_.file_batch() == 0) return std::nullopt;
+  auto* shape = const_cast<std::int64_t*>(keep_shape(fixed, arena_).data());
+  if (!fixed.empty() && shape[0] == shapes_.file_batch()) shape[0] = shapes_.batch();
+  return std::span<const std::int64_t>(shape, fixed.size());
+}
+
+/// Outputs from the file's own declarations; false, with nothing changed, where one is missing.
+bool Lowering::use_declared(InferContext& context, Slot* first_output, bool rescale) {
+  const Slot* slot = first_output;
+  for (const Text name : context.node.outputs) {
+    if (!name.empty() && !declared_shape(*slot++, rescale)) return false;
+  }
+  slot = first_output;
+  for (std::size_t i = 0; i < context.outputs.size(); ++i) {
+    if (context.node.outputs[i].empty()) continue;
+    context.outputs[i] = {};
+    context.outputs[i].dtype = slot->info->dtype;
+    context.outputs[i].has_shape = true;
+    context.outputs[i].shape = *declared_shape(*slot++, rescale);
+  }
+  return true;
+}
+
+/// Fills context.outputs and context.attributes, or throws: every tensor of a graph has a shape.
+void Lowering::infer_shapes(InferContext& context, OpKind op, Slot* first_output) {
+  const Node& node = context.node;
+  if (fast_) {
+    const Slot* slot = first_output;
+    for (std::size_t i = 0; i < context.outputs.size(); ++i) {
+      if (!node.outputs[i].empty()) context.outputs[i] = (slot++)->value;
+    }
+    lower_attributes(context);
+    return;
+  }
+  bool inferred = false;
+  try {
+    inferred = infer(context);
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::shape || !use_declared(context, first_output, false)) throw;
+    if (contradicted_++ == 0) first_contradiction_ = e.what();
+    context.attributes = {};
+    lower_attributes(context);
+    return;
+  }
+  const Slot* slot = first_output;
+  for (std::size_t i = 0; i < context.outputs.size() && inferred; ++i) {
+    if (node.outputs[i].empty()) continue;
+    Value& value = context.outputs[i];
+    if (value.dtype == DType::undefined && slot->info != nullptr) value.dtype = slot->info->dtype;
+    inferred = value.has_shape && std::all_of(value.shape.begin(), value.shape.end(), [](auto d) { return d >= 0; });
+    ++slot;
+  }
+  if (inferred) return;
+  context.attributes = {};
+  if (use_declared(context, first_output, op == OpKind::unknown)) {
+    lower_attributes(context);
+    return;
+  }
+  const std::string output = node.outputs[0].empty() ? "its outputs" : "its output " + quoted(node.outputs[0]);
+  if (op == OpKind::unknown) {
+    throw Error(ErrorCode::shape, "node " + label(node) +
+                                      ": the operator is not known here and the file gives no shape for " + output +
+                                      "; run shape inference in the exporting tool, so that the file has one");
+  }
+  throw Error(ErrorCode::shape, "node " + label(node) + ": the shape of " + output +
+                                    " depends on data that is not in the file, and the file declares none; export with "
+                                    "fixed shapes, or add the shape as value_info");
+}
+
+void Lowering::lower_operator(Scope& scope, const Node& node, std::uint32_t output, Inputs inputs) {
+  const Operator* entry = find_operator(node.domain, node.op_type);
+  const OpKind op = canonical_operator(entry);
+  input_values_.clear();
+  input_ids_.clear();
+  output_ids_.clear();
+  output_values_.assign(node.outputs.size(), Value{});
+  bool constant = !inputs.empty();
+  for (Slot* slot : inputs) {
+    input_values_.push_back(slot == nullptr ? nullptr : &slot->value);
+    input_ids_.push_back(slot == nullptr ? kNone : tensor_of(*slot));
+    constant = constant && (slot == nullptr || slot->value.is_constant);
+  }
+  NodeAttributes attributes;
+  InferContext context{.node = node,
+                       .opset = node.domain.empty() ? scope.default_opset : opset_of(scope, node.domain),
+                       .inputs = input_values_,
+                       .outputs = output_values_,
+                       .attributes = attributes,
+                       .arena = arena_,
+                       // Ever less as the budget is used up, so that it is never exceeded.
+                       .max_values = std::min(options_.limits.shape_constant, value_budget_ / 256),
+                       .file_batch = shapes_.file_batch(),
+                       .batch = shapes_.batch(),
+                       .entry = entry};
+  infer_shapes(context, op, scope.slots.data() + output);
+  Slot* slot = scope.slots.data() + output;
+  for (std::size_t i = 0; i < node.outputs.size(); ++i) {
+    if (node.outputs[i].empty()) {
+      output_ids_.push_back(kNone);
+      continue;
+    }
+    Value& value = output_values_[i];
+    value_budget_ -= std::min(value_budget_, value.integers.size() + value.reals.size());
+    slot->value = value;
+    slot->tensor = new_tensor(*slot);
+    slot->value.is_constant = constant;
+    slot->ready = true;
+    output_ids_.push_back(slot->tensor);
+    ++slot;
+  }
+  if (held_ != nullptr) count_work(op, scope.repeat, input_values_, output_values_);
+  emit(op, scope, node, attributes, input_ids_, output_ids_);
+}
+
+/// A rough measure to tell the heavier branch of an If: multiplications of matrix products and convolutions, else
+/// sizes.
+void Lowering::count_work(OpKind op, double repeat, std::span<const Value* const> inputs,
+                          std::span<const Value> outputs) {
+  const auto elements = [](const Value& value) {
+    double product = 1.0;
+    for (const std::int64_t d : value.shape) product *= static_cast<double>(d);
+    return product;
+  };
+  double written = 0.0;
+  for (const Value& value : outputs) written += value.has_shape ? elements(value) : 0.0;
+  work_.elements += written * repeat;
+  if (inputs.size() < 2 || inputs[0] == nullptr || inputs[1] == nullptr || inputs[1]->shape.empty()) return;
+  const Value& weight = *inputs[1];
+  if (op_class(op) == OpClass::convolution) {
+    work_.multiplications += repeat * written * elements(weight) / std::max(1.0, static_cast<double>(weight.shape[0]));
+  } else if (op_class(op) == OpClass::matmul && !inputs[0]->shape.empty()) {
+    work_.multiplications += repeat * written * static_cast<double>(inputs[0]->shape.back());
+  }
+}
+
+void Lowering::lower_call(Scope& scope, const Node& node, const Function& function, std::uint32_t output,
+                          Inputs inputs) {
+  if (node.inputs.size() > function.inputs.size() || node.outputs.size() > function.outputs.size()) {
+    throw Error(ErrorCode::graph, "node " + label(node) + " has " + std::to_string(node.inputs.size()) +
+                                      " inputs and " + std::to_string(node.outputs.size()) +
+                                      " outputs; its function takes " + std::to_string(function.inputs.size()) +
+                                      " and gives " + std::to_string(function.outputs.size()));
+  }
+  std::size_t names = function.inputs.size();
+  for (const Node& inner : function.nodes) names += inner.outputs.size();
+  const Call call{&node, &function};
+  Scope body(nullptr, names, *std::pmr::get_default_resource());
+  body.prefix = join(scope.prefix, node.name.empty() ? node.op_type : node.name, {});
+  body.repeat = scope.repeat;
+  body.call = &call;
+  body.opsets = function.opsets.empty() ? scope.opsets : function.opsets;
+  body.default_opset = opset_of(body, {});
+  for (std::size_t i = 0; i < function.inputs.size(); ++i) {
+    Slot& slot = declare(body, function.inputs[i], "function input");
+    slot.ready = true;
+    slot.is_absent = i >= inputs.size() || inputs[i] == nullptr;
+    if (slot.is_absent) continue;
+    slot.value = inputs[i]->value;
+    slot.tensor = tensor_of(*inputs[i]);
+  }
+  declare_nodes(body, function.nodes);
+  lower_nodes(body);
+  Slot* given = scope.slots.data() + output;
+  for (std::size_t i = 0; i < node.outputs.size(); ++i) {
+    if (node.outputs[i].empty()) continue;
+    Slot* result = find(body, function.outputs[i]);
+    if (result == nullptr || result->is_absent) {
+      throw Error(ErrorCode::graph,
+                  "function " + quoted(function.name) + " does not produce its output " + quoted(function.outputs[i]));
+    }
+    given->value = result->value;
+    given->tensor = tensor_of(*result);
+    given->ready = true;
+    ++given;
+  }
+}
+
+namespace {
+
+OpGraph lower(const Excerpt& file, ReadingArena& arena, const OnnxOptions& options) {
+  const Model model = read_model(file, options.limits, arena.resource());
+  return Lowering(model, options, arena.resource()).run();
+}
+
+}  // namespace
+}  // namespace perfpass::onnx
+
+namespace perfpass {
+
+OpGraph read_onnx_file(const std::string& path, const OnnxOptions& options) {
+  const onnx::ModelFile file(path, options.limits);
+  ReadingArena arena(file.spare());
+  return onnx::lower(file.excerpt(), arena, options);
+}
+
+OpGraph read_onnx_bytes(std::span<const std::uint8_t> bytes, const OnnxOptions& options) {
+  if (bytes.size() > options.limits.file_bytes) {
+    throw Error(ErrorCode::limit, "the model has " + std::to_string(bytes.size()) + " bytes; at most " +
+                                      std::to_string(options.limits.file_bytes) + " are read");
+  }
+  ReadingArena arena(bytes.size());
+  return onnx::lower(bytes, arena, options);
+}
+
+std::vector<OnnxInput> onnx_inputs_file(const std::string& path, const OnnxLimits& limits) {
+  const onnx::ModelFile file(path, limits);
+  const onnx::Excerpt excerpt = file.excerpt();
+  ReadingArena arena(file.spare());
+  const onnx::Model model = onnx::read_model(excerpt, limits, arena.resource());
+  std::unordered_set<std::string_view> constants;
+  for (const onnx::Constant& constant : model.graph->initializers) constants.insert(constant.name);
+  std::vector<OnnxInput> inputs;
+  for (const onnx::ValueInfo& info : model.graph->inputs) {
+    if (constants.contains(info.name)) continue;
+    OnnxInput& input = inputs.emplace_back();
+    input.name = escaped(info.name);
+    input.dtype = info.dtype;
+    input.has_shape = info.has_shape;
+    input.shape.assign(info.shape.begin(), info.shape.end());
+    input.symbols.resize(info.shape.size());
+    for (std::size_t axis = 0; axis < info.symbols.size(); ++axis) {
+      input.symbols[axis] = escaped(info.symbols[axis]);
+    }
+  }
+  return inputs;
+}
+
+}  // namespace perfpass

@@ -1,0 +1,142 @@
+// The parsed form of an ONNX file, between the wire reader (wire.cpp) and the lowering to an OpGraph
+// (lower.cpp), and the interface of shape inference (operators/). Internal to the core.
+//
+// Text is a view into the file's bytes. Lists live in the model's arena: a 10,000-node file must not cost 100,000
+// allocations.
+#pragma once
+
+#include <cstdint>
+#include <memory_resource>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "perfpass/graph.hpp"
+#include "perfpass/onnx_reader.hpp"
+
+namespace perfpass::onnx {
+
+using Text = std::string_view;
+
+/// A TensorProto without its data, or with it where it is small enough to decide shapes.
+struct Constant {
+  Text name;
+  DType dtype = DType::undefined;
+  std::span<const std::int64_t> shape;
+  bool has_values = false;                 // exactly one of the two lists below is then filled
+  std::span<const std::int64_t> integers;  // integer and boolean types
+  std::span<const double> reals;           // floating types
+};
+
+struct Graph;
+
+struct Attribute {
+  enum class Kind : std::uint8_t { none, real, integer, text, tensor, graph, reals, integers, texts, other };
+  Text name;
+  Text reference;  // in a function body: the name of the function's attribute that supplies the value
+  Kind kind = Kind::none;
+  double real = 0.0;
+  std::int64_t integer = 0;
+  Text text;
+  const Constant* tensor = nullptr;
+  const Graph* graph = nullptr;
+  std::span<const double> reals;
+  std::span<const std::int64_t> integers;
+  std::span<const Text> texts;
+};
+
+struct Node {
+  Text op_type, domain, name;
+  std::span<const Text> inputs, outputs;  // empty text: optional and absent
+  std::span<const Attribute> attributes;
+  Text overload;  // which of several functions of one name
+};
+
+struct ValueInfo {
+  Text name;
+  DType dtype = DType::undefined;
+  bool has_shape = false;
+  std::span<const std::int64_t> shape;  // kUnknownDim where symbolic or absent
+  std::span<const Text> symbols;        // [rank], empty text where fixed; no entries when no dimension is named
+  bool is_tensor = true;                // false: a sequence or map; dtype and shape are then those of its elements
+};
+
+struct Graph {
+  Text name;
+  std::span<const Node> nodes;
+  std::span<const ValueInfo> inputs, outputs, value_info;
+  std::span<const Constant> initializers;
+};
+
+struct Opset {
+  Text domain;
+  std::int64_t version;
+};
+
+struct Function {
+  Text domain, name;
+  std::span<const Text> inputs, outputs;
+  std::span<const Attribute> attributes;  // declared attributes; kind none where there is no default
+  std::span<const Node> nodes;
+  std::span<const ValueInfo> value_info;
+  std::span<const Opset> opsets;
+  Text overload;
+};
+
+struct Model {
+  std::int64_t ir_version = 0;
+  std::span<const Opset> opsets;
+  const Graph* graph = nullptr;
+  std::span<const Function> functions;
+};
+
+/// What is known of a tensor while shapes are inferred. `shape` entries are never negative once inference succeeded.
+struct Value {
+  DType dtype = DType::undefined;
+  bool has_shape = false;
+  bool is_constant = false;  // an initializer or derived from constants alone
+  std::span<const std::int64_t> shape;
+  bool has_values = false;  // as in Constant: known small contents, propagated through shape arithmetic
+  std::span<const std::int64_t> integers;
+  std::span<const double> reals;
+};
+
+struct Operator;  // operators/operators.hpp
+
+/// The vocabulary's entry for an ONNX operator; nullptr where there is none.
+const Operator* find_operator(Text domain, Text op_type) noexcept;
+
+/// One operator of the vocabulary: how a node of this type reads.
+struct InferContext {
+  const Node& node;                      // attributes already resolved (no references left)
+  std::int64_t opset;                    // of the node's domain
+  std::span<const Value* const> inputs;  // nullptr where absent
+  std::span<Value> outputs;              // to fill: dtype, shape, and values where small and known
+  NodeAttributes& attributes;            // to fill: kernel, stride, padding, heads, ...
+  std::pmr::memory_resource& arena;      // for the spans in outputs
+  std::size_t max_values;                // propagate contents of at most so many elements
+  std::int64_t file_batch = 0;           // when a batch is rebound: the batch the file fixes, 0 otherwise
+  std::int64_t batch = 0;                // and the one asked for
+  const Operator* entry = nullptr;       // the vocabulary's for this node
+
+  const Attribute* find(Text name) const noexcept;
+  std::int64_t integer(Text name, std::int64_t fallback) const noexcept;
+  double real(Text name, double fallback) const noexcept;
+  std::span<const std::int64_t> integers(Text name) const noexcept;  // empty when absent
+  Text text(Text name, Text fallback) const noexcept;
+};
+
+/// The canonical operator of an entry; OpKind::unknown where there is none.
+OpKind canonical_operator(const Operator* entry) noexcept;
+
+/// Fills the attributes of the node alone, from node attributes and input shapes: used when the file's value_info is
+/// complete and no inference is needed. Never throws for a missing shape.
+void lower_attributes(InferContext& context);
+
+/// Fills outputs and attributes. Returns false, leaving outputs without shape, when the operator is unknown here or the
+/// shape depends on data that is not in the file (the caller then uses value_info, or reports). Error(shape) where the
+/// inputs contradict the operator's definition; messages name operator, node and the shapes found.
+bool infer(InferContext& context);
+
+}  // namespace perfpass::onnx

@@ -1,0 +1,308 @@
+#include "perfpass/trees.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <string_view>
+
+#include "perfpass/error.hpp"
+#include "support/decimal.hpp"
+#include "support/parallel.hpp"
+#include "trees/document.hpp"
+
+namespace perfpass {
+namespace {
+
+using document::Value;
+
+constexpr std::size_t kMaxBytes = std::size_t{256} << 20;
+constexpr double kMaxFeatures = 1 << 20;
+constexpr std::size_t kWalks = 8;        // walks that wait for memory at the same time
+constexpr std::size_t kRowsAtOnce = 64;  // their features stay in the cache while all trees pass
+
+// Objectives whose prediction is the sum of the leaves and the base score, without a link function.
+constexpr std::array<std::string_view, 4> kIdentityObjectives = {"reg:squarederror", "reg:absoluteerror",
+                                                                 "reg:pseudohubererror", "reg:quantileerror"};
+
+[[noreturn]] void malformed(const std::string& found) { throw Error(ErrorCode::format, "tree model: " + found); }
+
+[[noreturn]] void unsupported(const std::string& found) {
+  throw Error(
+      ErrorCode::unsupported,
+      "tree model: " + found + "; supported are gbtree ensembles for one regression target with numerical splits");
+}
+
+std::string quoted(std::string_view name) { return std::string(1, '\'').append(name.substr(0, 40)).append(1, '\''); }
+
+const Value& member(const Value& object, std::string_view name) {
+  const Value* value = object.find(name);
+  if (value == nullptr) malformed("no member " + quoted(name));
+  return *value;
+}
+
+const std::string& text(const Value& object, std::string_view name) {
+  const Value& value = member(object, name);
+  if (value.kind != Value::Kind::string) malformed(quoted(name) + " is not a string");
+  return value.string;
+}
+
+const std::vector<double>& numbers(const Value& object, std::string_view name, std::size_t size) {
+  const Value& value = member(object, name);
+  if (value.kind != Value::Kind::numbers) malformed(quoted(name) + " is not an array of numbers");
+  if (value.numbers.size() != size) {
+    malformed(quoted(name) + " has " + std::to_string(value.numbers.size()) + " entries, the tree has " +
+              std::to_string(size) + " nodes");
+  }
+  return value.numbers;
+}
+
+/// XGBoost writes scalars of its parameters as strings, and since 3.1 the base score as a list of one, "[5E-1]".
+double scalar(const std::string& written, std::string_view name) {
+  std::string_view digits = written;
+  if (digits.size() >= 2 && digits.front() == '[' && digits.back() == ']') digits = digits.substr(1, digits.size() - 2);
+  if (digits.find(',') != std::string_view::npos) unsupported(std::string(name) + " has one value per target");
+  double value = 0.0;
+  const auto [end, error] = read_decimal(digits.data(), digits.data() + digits.size(), value);
+  if (error != std::errc{} || end != digits.data() + digits.size() || !std::isfinite(value)) {
+    malformed(std::string(name) + " is " + quoted(written) + ", not a finite number");
+  }
+  return value;
+}
+
+/// 0 where the member is absent (older files), else its value.
+double optional_scalar(const Value& object, std::string_view name) {
+  return object.find(name) != nullptr ? scalar(text(object, name), name) : 0.0;
+}
+
+std::int32_t index(double value, std::size_t limit, std::string_view name) {
+  if (!(value >= 0) || value >= static_cast<double>(limit) || value != std::floor(value)) {
+    malformed(std::string(name) + " holds " + std::to_string(value) + "; allowed are whole numbers below " +
+              std::to_string(limit));
+  }
+  return static_cast<std::int32_t>(value);
+}
+
+void check_supported(const Value& learner) {
+  const Value& parameters = member(learner, "learner_model_param");
+  if (optional_scalar(parameters, "num_class") > 1) unsupported("a classifier");
+  if (optional_scalar(parameters, "num_target") > 1) unsupported("several targets");
+  const std::string& booster = text(member(learner, "gradient_booster"), "name");
+  if (booster != "gbtree") unsupported("booster " + quoted(booster));
+  const std::string& objective = text(member(learner, "objective"), "name");
+  if (std::find(kIdentityObjectives.begin(), kIdentityObjectives.end(), objective) == kIdentityObjectives.end()) {
+    unsupported("objective " + quoted(objective));
+  }
+}
+
+}  // namespace
+
+TreeEnsemble TreeEnsemble::from_xgboost(std::span<const std::uint8_t> bytes) {
+  if (bytes.size() > kMaxBytes) {
+    throw Error(ErrorCode::limit,
+                "tree model: " + std::to_string(bytes.size()) + " bytes; allowed are " + std::to_string(kMaxBytes));
+  }
+  const Value root = document::parse(bytes);
+  const Value& learner = member(root, "learner");
+  check_supported(learner);
+  const Value& parameters = member(learner, "learner_model_param");
+
+  TreeEnsemble ensemble;
+  const double features = scalar(text(parameters, "num_feature"), "num_feature");
+  if (features < 1 || features > kMaxFeatures || features != std::floor(features)) {
+    malformed("num_feature is " + std::to_string(features) + "; allowed are 1 to " + std::to_string(kMaxFeatures));
+  }
+  ensemble.features_ = static_cast<std::size_t>(features);
+  ensemble.base_score_ = scalar(text(parameters, "base_score"), "base_score");
+
+  const Value& trees = member(member(member(learner, "gradient_booster"), "model"), "trees");
+  if (trees.kind == Value::Kind::numbers && trees.numbers.empty()) return ensemble;
+  if (trees.kind != Value::Kind::items) malformed("'trees' is not an array of trees");
+  std::vector<Split> splits;
+  for (const Value& tree : trees.items) {
+    if (optional_scalar(member(tree, "tree_param"), "size_leaf_vector") > 1) unsupported("leaves with several values");
+    const Value& left_member = member(tree, "left_children");
+    if (left_member.kind != Value::Kind::numbers || left_member.numbers.empty()) {
+      malformed("'left_children' is not a filled array of numbers");
+    }
+    const std::vector<double>& left = left_member.numbers;
+    const std::size_t count = left.size();
+    if (ensemble.nodes_.size() + count > std::numeric_limits<std::int32_t>::max()) {
+      throw Error(ErrorCode::limit, "tree model: more than 2^31 nodes");
+    }
+    const auto& right = numbers(tree, "right_children", count);
+    const auto& feature = numbers(tree, "split_indices", count);
+    const auto& threshold = numbers(tree, "split_conditions", count);
+    const auto& default_left = numbers(tree, "default_left", count);
+    if (tree.find("split_type") != nullptr) {
+      const auto& kind = numbers(tree, "split_type", count);
+      if (std::any_of(kind.begin(), kind.end(), [](double k) { return k != 0; })) unsupported("a categorical split");
+    }
+
+    splits.assign(count, Split{});
+    for (std::size_t i = 0; i < count; ++i) {
+      Split& split = splits[i];
+      split.threshold = static_cast<float>(threshold[i]);
+      if (std::isnan(split.threshold)) malformed("a split or leaf value is not a number");
+      if (left[i] == -1 && right[i] == -1) {
+        if (!std::isfinite(split.threshold)) malformed("a leaf value is not finite");
+        continue;
+      }
+      // A node with one parent at most and a root with none: what the root reaches is a tree, so every walk ends.
+      for (const double child : {left[i], right[i]}) {
+        const std::int32_t c = index(child, count, "children");
+        if (c == 0 || splits[c].is_child) malformed("a tree whose nodes form a cycle or share a child");
+        splits[c].is_child = true;
+      }
+      split.left = static_cast<std::int32_t>(left[i]);
+      split.right = static_cast<std::int32_t>(right[i]);
+      split.feature = index(feature[i], ensemble.features_, "split_indices");
+      split.default_left = default_left[i] != 0;
+    }
+    ensemble.append_tree(splits);
+  }
+  return ensemble;
+}
+
+TreeEnsemble TreeEnsemble::from_levels(std::size_t features, double base_score,
+                                       std::span<const std::uint32_t> tree_nodes, std::span<const std::uint8_t> is_leaf,
+                                       std::span<const std::uint16_t> feature, std::span<const float> value,
+                                       std::span<const std::uint8_t> default_left) {
+  const std::size_t total = is_leaf.size();
+  if (feature.size() != total || value.size() != total || default_left.size() != total) {
+    malformed("columns of different lengths");
+  }
+  if (total > std::numeric_limits<std::int32_t>::max())
+    throw Error(ErrorCode::limit, "tree model: more than 2^31 nodes");
+  if (features < 1 || features > kMaxFeatures || !std::isfinite(base_score)) malformed("no features or base score");
+  TreeEnsemble ensemble;
+  ensemble.features_ = features;
+  ensemble.base_score_ = base_score;
+  ensemble.nodes_.reserve(total);
+  std::size_t first = 0;
+  for (const std::uint32_t count : tree_nodes) {
+    if (count == 0 || count > total - first) malformed("trees of more nodes than there are");
+    const auto root = static_cast<std::int32_t>(first);
+    Tree tree{root, 0};
+    std::size_t below = 1, level_end = 1;  // nodes known so far, and those of the levels down to the current one
+    for (std::size_t i = 0; i < count; ++i, ++first) {
+      if (i == level_end) {
+        level_end = below;
+        ++tree.depth;
+      }
+      if (i >= below) malformed("a tree with a node that no split leads to");
+      const auto self = static_cast<std::int32_t>(first);
+      if (!std::isfinite(value[first])) malformed("a split or leaf value is not finite");
+      if (is_leaf[first] != 0) {
+        ensemble.nodes_.push_back({value[first], self, 0, 0, 0});
+        continue;
+      }
+      if (feature[first] >= features) malformed("a split on a feature that the model lacks");
+      const auto child = root + static_cast<std::int32_t>(below);
+      const std::uint16_t missing_left = default_left[first] != 0 ? 1 : 0;
+      ensemble.nodes_.push_back({value[first], child, feature[first], 1, missing_left});
+      below += 2;
+      if (below > count) malformed("a split whose children are missing");
+    }
+    ensemble.trees_.push_back(tree);
+  }
+  if (first != total) malformed("nodes that belong to no tree");
+  return ensemble;
+}
+
+/// Breadth first, so that siblings are neighbours and a level's nodes share cache lines.
+void TreeEnsemble::append_tree(const std::vector<Split>& splits) {
+  const auto root = static_cast<std::int32_t>(nodes_.size());
+  Tree tree{root, 0};
+  std::vector<std::int32_t> level{0}, below;
+  auto first_below = root + 1;
+  for (; !level.empty(); level.swap(below)) {
+    below.clear();
+    for (const std::int32_t at : level) {
+      const Split& split = splits[at];
+      const auto self = static_cast<std::int32_t>(nodes_.size());
+      if (split.left < 0) {
+        nodes_.push_back({split.threshold, self, 0, 0, 0});
+        continue;
+      }
+      const std::uint16_t default_left = split.default_left ? 1 : 0;
+      nodes_.push_back({split.threshold, first_below, static_cast<std::uint32_t>(split.feature), 1, default_left});
+      first_below += 2;
+      below.push_back(split.left);
+      below.push_back(split.right);
+    }
+    if (!below.empty()) ++tree.depth;
+  }
+  trees_.push_back(tree);
+}
+
+inline const TreeEnsemble::Node* TreeEnsemble::next(const Node* nodes, const Node& node, const float* row) noexcept {
+  // In numbers, because where a walk turns is what no processor foresees: a branch here triples the time.
+  const float value = row[node.feature];
+  const auto below = static_cast<std::uint32_t>(value < node.threshold);
+  const auto missing = static_cast<std::uint32_t>(std::isnan(value));
+  return nodes + node.child + (node.step & ~(below | (missing & node.default_left)));
+}
+
+/// Many rows, tree by tree: a tree stays in the cache, and the walks of some rows overlap.
+void TreeEnsemble::add_rows(const float* x, std::size_t rows, double* sums) const noexcept {
+  const Node* nodes = nodes_.data();
+  for (const Tree& tree : trees_) {
+    for (std::size_t first = 0; first < rows; first += kWalks) {
+      std::array<const Node*, kWalks> at;
+      std::array<const float*, kWalks> row;
+      for (std::size_t w = 0; w < kWalks; ++w) {
+        at[w] = nodes + tree.root;
+        row[w] = x + std::min(first + w, rows - 1) * features_;
+      }
+      for (std::int32_t step = 0; step < tree.depth; ++step) {
+        for (std::size_t w = 0; w < kWalks; ++w) at[w] = next(nodes, *at[w], row[w]);
+      }
+      for (std::size_t w = 0; w < kWalks && first + w < rows; ++w) sums[first + w] += at[w]->threshold;
+    }
+  }
+}
+
+/// One row: the walks of some trees overlap; their leaves are added in the order of the trees, as for many rows.
+double TreeEnsemble::add_row(const float* x) const noexcept {
+  const Node* nodes = nodes_.data();
+  double sum = base_score_;
+  for (std::size_t first = 0; first < trees_.size(); first += kWalks) {
+    std::array<const Node*, kWalks> at;
+    std::int32_t depth = 0;
+    for (std::size_t w = 0; w < kWalks; ++w) {
+      const Tree& tree = trees_[std::min(first + w, trees_.size() - 1)];
+      at[w] = nodes + tree.root;
+      depth = std::max(depth, tree.depth);
+    }
+    for (std::int32_t step = 0; step < depth; ++step) {
+      for (std::size_t w = 0; w < kWalks; ++w) at[w] = next(nodes, *at[w], x);
+    }
+    for (std::size_t w = 0; w < kWalks && first + w < trees_.size(); ++w) sum += at[w]->threshold;
+  }
+  return sum;
+}
+
+std::vector<float> TreeEnsemble::predict(std::span<const float> x, std::size_t rows, std::size_t columns,
+                                         unsigned threads) const {
+  if (columns != features_ || x.size() != rows * columns) {
+    throw Error(ErrorCode::argument, "tree model: got rows of " + std::to_string(columns) +
+                                         " features; the model has " + std::to_string(features_));
+  }
+  std::vector<float> out(rows);
+  detail::in_parallel((rows + kRowsAtOnce - 1) / kRowsAtOnce, threads, [&](std::size_t part) {
+    const std::size_t first = part * kRowsAtOnce, count = std::min(rows - first, kRowsAtOnce);
+    const float* start = x.data() + first * features_;
+    std::array<double, kRowsAtOnce> sums;
+    if (count < kWalks) {
+      for (std::size_t i = 0; i < count; ++i) sums[i] = add_row(start + i * features_);
+    } else {
+      sums.fill(base_score_);
+      add_rows(start, count, sums.data());
+    }
+    for (std::size_t i = 0; i < count; ++i) out[first + i] = static_cast<float>(sums[i]);
+  });
+  return out;
+}
+
+}  // namespace perfpass

@@ -1,0 +1,171 @@
+"""`perfpass inspect`: a model's inputs, operators and totals."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from perfpass.cli.options import add_json, add_model, model_sizes, new_command, print_json
+from perfpass.errors import ShapeError
+from perfpass.text import columns, count, paragraph, printable, size
+
+if TYPE_CHECKING:
+    from perfpass.graph import OpGraph
+    from perfpass.importers.onnx import Input
+
+
+def add(commands: Any) -> None:
+    """The command's options."""
+    command = new_command(
+        commands,
+        "inspect",
+        run,
+        "show a model's inputs, symbolic dimensions, operators and exact totals",
+        "examples:\n  perfpass inspect model.onnx\n  perfpass inspect model.onnx --dim batch=8 --json",
+    )
+    add_model(command)
+    add_json(command, "tables")
+
+
+def run(options: Any) -> int:
+    """Prints the inspection: inputs first, so that the symbolic dimensions to set can be seen."""
+    from perfpass.importers import load
+
+    inputs = _declared_inputs(options.model)
+    try:
+        graph = load(options.model, **model_sizes(options))
+    except ShapeError:
+        # What to set is what the user needs now: show it, then fail with the error that names it.
+        if inputs and not options.json:
+            print(_inputs_table(inputs))
+            sys.stdout.flush()
+        raise
+    found = _inspection(graph, inputs)
+    if options.json:
+        print_json(found)
+    else:
+        print(_table(Path(options.model).name, found))
+    return 0
+
+
+def _declared_inputs(model: str) -> tuple[Input, ...]:
+    """The inputs an ONNX file declares, before any dimension is set; none for other kinds of model."""
+    if Path(model).suffix.lower() != ".onnx":
+        return ()
+    from perfpass.importers import onnx
+
+    return onnx.inputs(model)
+
+
+def _inspection(graph: OpGraph, inputs: tuple[Input, ...]) -> dict[str, Any]:
+    """Inputs, operators and totals as JSON types."""
+    import numpy as np
+
+    from perfpass.graph import DTYPES, OPERATOR_CLASS_OF, OPERATOR_CLASSES, OPERATORS, costs
+    from perfpass.graph import liveness as memory
+
+    counted = costs.count(graph)
+    plan = memory.plan(graph)
+    declared = {item.name: list(item.shape) for item in inputs if item.shape is not None}
+    kinds, first, repeats = np.unique(graph.op, return_index=True, return_counts=True)
+    macs = np.bincount(graph.op, weights=counted.macs, minlength=len(OPERATORS))
+    flops = np.bincount(graph.op, weights=counted.flops, minlength=len(OPERATORS))
+    operators = [
+        {
+            "operator": OPERATORS[kind],
+            "class": OPERATOR_CLASSES[int(OPERATOR_CLASS_OF[kind])],
+            "source_operator": graph.source_op_name(int(node)),
+            "nodes": int(number),
+            "macs": int(macs[kind]),
+            "flops": int(flops[kind]),
+        }
+        for kind, node, number in zip(kinds.tolist(), first.tolist(), repeats.tolist(), strict=True)
+    ]
+    operators.sort(key=lambda row: (-row["macs"], -row["nodes"]))
+    return {
+        "inputs": [
+            {
+                "name": (name := graph.string(int(graph.tensor_name[t]))),
+                "dtype": DTYPES[int(graph.tensor_dtype[t])],
+                "shape": list(graph.shape(int(t))),
+                "declared": declared.get(name),
+            }
+            for t in graph.graph_inputs
+        ],
+        "outputs": [
+            {
+                "name": graph.string(int(graph.tensor_name[t])),
+                "dtype": DTYPES[int(graph.tensor_dtype[t])],
+                "shape": list(graph.shape(int(t))),
+            }
+            for t in graph.graph_outputs
+        ],
+        "nodes": int(graph.node_count),
+        "edges": int(graph.edge_count),
+        "totals": {key: int(value) for key, value in counted.totals.items()},
+        "memory": {
+            "weight_bytes": int(plan.weight_bytes),
+            "peak_activation_bytes": int(plan.peak_activation_bytes),
+        },
+        "operators": operators,
+        "unknown_operators": dict(graph.unknown_operators),
+        "notes": list(graph.notes),
+    }
+
+
+def _inputs_table(inputs: tuple[Input, ...]) -> str:
+    """The declared inputs with their symbolic dimensions, which --dim and --batch set."""
+    rows = [("input", "dtype", "shape")]
+    rows += [(printable(i.name), i.dtype, _dims(i.shape) if i.shape is not None else "not declared") for i in inputs]
+    symbols = dict.fromkeys(d for i in inputs for d in i.shape or () if isinstance(d, str))
+    table = columns(rows)
+    if symbols:
+        table += "\n" + paragraph("to be set", ", ".join(f"--dim {name}=N" for name in symbols))
+    return table
+
+
+def _table(name: str, found: dict[str, Any]) -> str:
+    """The inspection for people."""
+    totals, plan = found["totals"], found["memory"]
+    inputs = [("input", "dtype", "shape", "declared as")]
+    inputs += [
+        (printable(i["name"]), i["dtype"], _dims(i["shape"]), _dims(i["declared"]) if i["declared"] else "-")
+        for i in found["inputs"]
+    ]
+    outputs = [("output", "dtype", "shape")]
+    outputs += [(printable(o["name"]), o["dtype"], _dims(o["shape"])) for o in found["outputs"]]
+    operators = [("operator", "class", "in the source", "nodes", "MACs", "FLOPs")]
+    operators += [
+        (
+            o["operator"],
+            o["class"],
+            printable(o["source_operator"]),
+            str(o["nodes"]),
+            count(o["macs"]),
+            count(o["flops"]),
+        )
+        for o in found["operators"]
+    ]
+    lines = [
+        f"{printable(name)}: {found['nodes']} nodes, {found['edges']} edges",
+        paragraph("work", f"{count(totals['macs'])}MAC, {count(totals['flops'])}FLOP"),
+        paragraph("parameters", f"{count(totals['parameters'])} ({size(totals['weight_bytes'])})"),
+        paragraph("traffic", f"{size(totals['bytes_read'])} read, {size(totals['bytes_written'])} written"),
+        paragraph("memory", f"{size(plan['weight_bytes'])} weights, {size(plan['peak_activation_bytes'])} activations"),
+        "",
+        columns(inputs),
+        "",
+        columns(outputs),
+        "",
+        columns(operators, right=(3, 4, 5)),
+    ]
+    if found["unknown_operators"]:
+        names = ", ".join(f"{printable(n)} ({c})" for n, c in found["unknown_operators"].items())
+        lines += ["", paragraph("no cost model", names)]
+    lines += [paragraph("note", note) for note in found["notes"]]
+    return "\n".join(lines)
+
+
+def _dims(shape: Any) -> str:
+    return "x".join(printable(str(d)) for d in shape) or "scalar"

@@ -1,0 +1,72 @@
+"""`perfpass predict`: what a model costs on a device."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from perfpass.cli.options import (
+    add_cost,
+    add_json,
+    add_model,
+    add_workload,
+    cost,
+    find_device,
+    model_sizes,
+    new_command,
+    print_json,
+    workload,
+)
+
+_EPILOG = """\
+MODEL is an ONNX file (weights are neither needed nor read) or a Hugging Face config.json or its folder.
+A symbolic dimension of the file needs a value: --dim NAME=N, or --batch for the batch; `perfpass inspect`
+lists them. The interval of peak memory is one-sided: plan for its upper end.
+
+examples:
+  perfpass predict resnet50.onnx --device a100
+  perfpass predict encoder.onnx --device t4 --dim batch=8 --dim sequence=128 --precision fp16
+  perfpass predict model.onnx --device rtx-4090 --batch 64 --precision amp --layout nhwc --compiled
+  perfpass predict model.onnx --device h100:1g.10gb --json | jq .latency_ms.median
+  perfpass predict model.onnx --device a100 --region FR --pue 1.2      also energy, carbon and money of 1,000 runs"""
+
+
+def add(commands: Any) -> None:
+    """The command's options."""
+    command = new_command(commands, "predict", run, "predict what a model costs on a device", _EPILOG)
+    add_model(command)
+    command.add_argument(
+        "--device", required=True, metavar="NAME", help="device, or device:profile for a MIG slice, or cpu for this one"
+    )
+    add_workload(command)
+    add_json(command)
+    command.add_argument("--explain", action="store_true", help="also show what the time and memory are made of")
+    add_cost(command)
+
+
+def run(options: Any) -> int:
+    """Prints the prediction as a table or JSON."""
+    from perfpass.prediction import explanation, prediction_table
+    from perfpass.predictors import predict
+    from perfpass.text import printable
+
+    # Before the model is read: a wrong table should not cost the time of a large one.
+    asked, device = cost(options), find_device(options)
+    prediction = predict(
+        options.model, device, **model_sizes(options), **workload(options), predictor=options.predictor
+    )
+    found = None
+    if asked is not None:
+        from perfpass.deploy.cost import cost as cost_of
+        from perfpass.deploy.cost import table
+
+        found = cost_of(prediction.latency_ms, prediction.energy_j, device, asked)
+    if options.json:
+        print_json({**prediction.to_dict(), **({"cost": found.to_dict()} if found else {})})
+        return 0
+    print(f"{printable(Path(options.model).name)} on {prediction_table(prediction)}")
+    if found:
+        print(f"\n{table(found)}")
+    if options.explain:
+        print(f"\n{explanation(prediction)}")
+    return 0

@@ -1,0 +1,1 @@
+"""Programs that distil what the repository carries from the public sources."""

@@ -1,0 +1,166 @@
+"""Language models: what a config.json describes is counted exactly, and what it lacks is said."""
+
+import json
+
+import numpy as np
+import pytest
+
+from perfpass.errors import ArgumentError, FileError, FormatError, UnsupportedError
+from perfpass.importers.model_sources import CONFIGURATIONS, huggingface
+from perfpass.llm import Parallelism, Quantization, Step, cache_bytes, language_model, step_costs, weight_bytes
+from perfpass.llm.names import known
+
+# Total and active parameters in 10^9, as their authors publish them (model cards and technical reports).
+PUBLISHED = {
+    "deepseek-ai/DeepSeek-V3": (671, 37),
+    "meta-llama/Llama-3.1-8B": (8.03, 7.5),
+    "meta-llama/Llama-3.1-70B-Instruct": (70.6, 69.5),
+    "meta-llama/Llama-3.1-405B-Instruct": (405.9, 403.8),
+    "mistralai/Mixtral-8x7B-v0.1": (46.7, 12.9),
+    "mistralai/Mixtral-8x22B-v0.1": (140.6, 39),
+    "Qwen/Qwen3-235B-A22B": (235, 22),
+    "Qwen/Qwen3-30B-A3B": (30.5, 3.3),
+    "Qwen/Qwen3.5-397B-A17B": (397, 17),
+    "openai/gpt-oss-120b": (116.83, 5.13),
+    "openai/gpt-oss-20b": (20.91, 3.61),
+    "zai-org/GLM-5": (744, 40),
+    "moonshotai/Kimi-K2-Instruct": (1026, 32),
+    "MiniMaxAI/MiniMax-M2.5": (229, 10),
+    "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16": (31.6, 3.2),
+    "meta-llama/Llama-4-Maverick-17B-128E-Instruct": (400, 17),
+    "microsoft/Phi-3-small-8k-instruct": (7.39, 7.39),
+}
+
+
+@pytest.mark.parametrize("name", sorted(PUBLISHED))
+def test_published_parameter_counts_are_met(name):
+    model = language_model(name)
+    total, active = PUBLISHED[name]
+    assert model.parameters / 1e9 == pytest.approx(total, rel=0.005)
+    # Reports round active parameters to a billion, and differ in whether the input embedding counts.
+    assert model.active_parameters / 1e9 == pytest.approx(active, rel=0.08)
+
+
+BUILT = [
+    "deepseek-v3",
+    "deepseek-v3.2",
+    "glm-5",
+    "gpt-oss-20b",
+    "qwen3-30b-a3b",
+    "qwen3.5-35b-a3b",
+    "nemotron-3-super-120b-a12b",
+    "mixtral-8x7b",
+    "llama-4-scout",
+    "gemma-4-26b-a4b",
+    "gemma-2-2b",
+    "minimax-m2.5",
+    "llama-3.2-1b",
+    "qwen2.5-0.5b",
+    "phi-2",
+    "gpt-j-6b",
+    "bloom-7b1",
+    "starcoder2-3b",
+    "opt-125m",
+    "gpt2",
+    "pythia-70m",
+    "mpt-7b",
+]
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_parameters_equal_those_of_the_module_built_without_weights(name):
+    content = json.loads((CONFIGURATIONS / f"{name}.json").read_text())
+    if "text_config" in content:
+        content = {**content["text_config"], "tie_word_embeddings": content.get("tie_word_embeddings", False)}
+    content.pop("architectures", None)
+    module = huggingface(content, dtype="float32", causal=True)
+    # Correction biases of routers are buffers there.
+    buffers = sum(b.numel() for n, b in module.named_buffers() if n.endswith("e_score_correction_bias"))
+    assert language_model(name).parameters == sum(p.numel() for p in module.parameters()) + buffers
+
+
+def test_every_name_leads_to_a_configuration_that_is_read():
+    for configuration in sorted(set(known().values())):
+        kind = json.loads((CONFIGURATIONS / f"{configuration}.json").read_text())["model_type"]
+        if kind in {"albert", "bert", "deberta-v2", "distilbert", "electra", "modernbert", "roberta"}:
+            with pytest.raises(UnsupportedError, match=kind):
+                language_model(configuration)
+        elif configuration != "opt-350m":
+            assert language_model(configuration).parameters > 0
+
+
+def test_missing_and_absurd_fields_are_named():
+    content = json.loads((CONFIGURATIONS / "llama-3.1-8b.json").read_text())
+    with pytest.raises(FormatError, match="vocab_size"):
+        language_model({k: v for k, v in content.items() if k != "vocab_size"})
+    with pytest.raises(FormatError, match="num_hidden_layers"):
+        language_model({**content, "num_hidden_layers": "many"})
+    with pytest.raises(FormatError, match="key-value heads"):
+        language_model({**content, "num_key_value_heads": 7})
+    with pytest.raises(UnsupportedError, match="encoder-decoder"):
+        language_model({**content, "is_encoder_decoder": True})
+    with pytest.raises(FileError, match="neither a file nor a known model"):
+        language_model("no-such/model")
+
+
+def test_code_of_a_configuration_is_no_obstacle_to_counting():
+    content = json.loads((CONFIGURATIONS / "deepseek-v3.json").read_text())
+    with_code = {**content, "auto_map": {"AutoConfig": "configuration_deepseek.DeepseekV3Config"}}
+    assert language_model(with_code).parameters == language_model("deepseek-v3").parameters
+
+
+def test_latent_and_windowed_caches_are_small():
+    latent, grouped = language_model("deepseek-v3"), language_model("llama-3.1-70b")
+    assert latent.cache_elements(1) == 61 * (512 + 64)
+    assert grouped.cache_elements(1000) == 80 * 2 * 8 * 128 * 1000
+    windowed = language_model("gpt-oss-20b")
+    assert windowed.cache_elements(10_000) == 12 * 1024 * (10_000 + 128)
+    quantization = Quantization("fp8", "fp8", "fp8")
+    split = [cache_bytes(grouped, Parallelism.of(t), quantization, 1000) for t in (1, 8, 16)]
+    assert split[0] == 8 * split[1] == 8 * split[2], "eight heads cannot be split over sixteen GPUs"
+    replicated = [cache_bytes(latent, Parallelism.of(t), quantization, 1000) for t in (1, 8)]
+    assert replicated[0] == replicated[1], "every GPU keeps the whole latent"
+
+
+def test_weights_per_gpu_add_up_to_the_model():
+    model = language_model("llama-3.1-8b")
+    assert weight_bytes(model, Parallelism(), Quantization()) == 2 * model.parameters
+    experts = language_model("qwen3-235b-a22b")
+    one = weight_bytes(experts, Parallelism(), Quantization())
+    for split in (Parallelism.of(8), Parallelism.of(8, expert=8), Parallelism.of(4, attention_data=2, expert=8)):
+        share = weight_bytes(experts, split, Quantization())
+        assert one / 8 <= share < one / 8 * 1.1
+
+
+def test_decode_flops_are_twice_the_active_parameters():
+    for name in ("llama-3.1-8b", "deepseek-v3", "qwen3-235b-a22b", "gpt-oss-120b"):
+        model = language_model(name)
+        costs = step_costs(model, Parallelism(), Quantization(), Step.of_decode(1, 0))
+        assert float(costs.total("flops")) == pytest.approx(2 * model.active_parameters, rel=0.01)
+
+
+def test_a_table_of_steps_costs_what_its_rows_cost():
+    model, split = language_model("deepseek-v3"), Parallelism.of(4, attention_data=2, expert=8)
+    batch, context = np.array([1.0, 16.0, 256.0]), np.array([128.0, 1024.0, 9000.0])
+    together = step_costs(model, split, Quantization("fp8", "fp8", "fp8"), Step.of_decode(batch, context))
+    for i in range(3):
+        alone = step_costs(model, split, Quantization("fp8", "fp8", "fp8"), Step.of_decode(batch[i], context[i]))
+        for amount in ("flops", "memory_bytes", "message_bytes"):
+            assert np.asarray(together.total(amount))[i] == pytest.approx(float(alone.total(amount)))
+
+
+def test_experts_read_more_weights_the_more_tokens_pass():
+    model = language_model("deepseek-v3")
+    reads = step_costs(model, Parallelism.of(8), Quantization(), Step.of_decode(np.array([1.0, 8, 64, 1e5]), 100.0))
+    weights = np.asarray(reads.parts["experts"].weight_bytes)
+    assert (np.diff(weights) > 0).all()
+    assert weights[-1] == pytest.approx(model.expert_parameters * 2 / 8, rel=1e-6)
+
+
+def test_nonsense_parallelism_and_precision_are_refused():
+    with pytest.raises(ArgumentError, match="tensor"):
+        Parallelism(tensor=0)
+    with pytest.raises(ArgumentError, match="do not divide"):
+        Parallelism.of(4, expert=3)
+    with pytest.raises(ArgumentError, match="fp3"):
+        Quantization(gemm="fp3")

@@ -1,0 +1,184 @@
+"""The inference predictor: close to what was measured, inside its interval, honest about what was not measured."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from operator_tables import convolution, table
+from perfpass import devices
+from perfpass.errors import ArtefactError
+from perfpass.predictors.inference.predictor import InferencePredictor
+from perfpass.predictors.learned import artefacts, intervals
+from perfpass.predictors.learned.ratios import fingerprint
+from perfpass.predictors.roofline import Workload
+
+GPU = "rtx-4090"
+
+
+@pytest.fixture(scope="module")
+def predictor():
+    return InferencePredictor.load()
+
+
+@pytest.fixture(scope="module")
+def recorded():
+    from perfpass.records import tables, vision
+
+    rows = vision.load()
+    return rows[(rows["mode"] == "inference") & (rows.n_devices == 1)], tables.load()
+
+
+def test_the_shipped_artefact_is_small_and_whole():
+    folder = artefacts.shipped("inference")
+    artefact = artefacts.Artefact(folder)
+    assert sum(f.stat().st_size for f in folder.iterdir()) < 8e6
+    for name in artefact.manifest["files"]:
+        artefact.read(name)
+
+
+def test_an_artefact_with_other_features_is_refused(tmp_path):
+    shutil.copytree(artefacts.shipped("inference"), tmp_path / "inference")
+    path = tmp_path / "inference" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["features"] = manifest["features"][1:]
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(ArtefactError, match="features"):
+        InferencePredictor(tmp_path / "inference")
+
+
+def test_predicting_imports_no_training_library():
+    code = (
+        "import sys; from perfpass.predictors.inference.predictor import InferencePredictor; InferencePredictor.load();"
+        "heavy = {'torch', 'pandas', 'xgboost', 'scipy', 'pyarrow'} & set(sys.modules); assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_loading_the_artefact_is_quick():
+    InferencePredictor()
+    best = min(_seconds(InferencePredictor) for _ in range(5))
+    assert best < 0.15  # 60 ms on an idle core; the bound leaves room for a busy one
+
+
+def _seconds(call):
+    start = time.process_time()
+    call()
+    return time.process_time() - start
+
+
+def test_recorded_networks_are_predicted_closely_and_inside_the_interval(predictor, recorded):
+    rows, known = recorded
+    rows = rows[(rows.source == "timm") & rows.device.str.startswith("rtx")].sample(120, random_state=0)
+    errors, covered = [], []
+    for r in rows.itertuples():
+        if (r.source, r.model, r.img_size) not in known:
+            continue
+        sizes = known.table(r.source, r.model, r.img_size, r.batch, 16)
+        workload = Workload(r.batch, r.precision, r.runtime, r.layout, r.runtime_version)
+        found = predictor.predict(sizes, devices.device(r.device), workload)
+        errors.append(abs(found.median_s * 1e3 / r.latency_ms - 1))
+        covered.append(found.low_s * 1e3 <= r.latency_ms <= found.high_s * 1e3)
+    assert np.mean(errors) < 0.06
+    assert np.mean(covered) > 0.85
+
+
+def test_the_core_scores_what_training_fitted(predictor, recorded):
+    """The shipped trees on rows of the corpus: in the same units and order as when they were fitted."""
+    rows, known = recorded
+    row = rows[(rows.source == "timm") & (rows.device == GPU) & (rows.model == "resnet50")].iloc[0]
+    sizes = known.table("timm", row.model, row.img_size, row.batch, 16)
+    found = predictor.predict(
+        sizes,
+        devices.device(GPU),
+        Workload(int(row.batch), row.precision, row.runtime, row.layout, row.runtime_version),
+    )
+    assert found.row_s.sum() == pytest.approx(found.median_s)
+    assert found.median_s * 1e3 == pytest.approx(row.latency_ms, rel=0.1)
+    assert found.support.level == "in range"
+
+
+def test_what_was_not_measured_is_said(predictor):
+    batch = 256
+    resnet_like = table(
+        [
+            convolution(batch),
+            {
+                "op": "relu",
+                "bytes_read": 10**8,
+                "bytes_written": 10**8,
+                "flops": 5 * 10**7,
+                "output_elements": 5 * 10**7,
+                "input_elements": 5 * 10**7,
+            },
+        ]
+    )
+    unseen = predictor.predict(resnet_like, devices.device("h100-sxm5-80gb"), Workload(batch, "amp"))
+    assert unseen.ensemble == "portable"
+    assert unseen.support.level != "in range"
+    assert any("no measurement on" in r for r in unseen.support.reasons)
+    precision = predictor.predict(resnet_like, devices.device(GPU), Workload(batch, "fp32"))
+    assert any("fp32 torch nchw was not measured" in r for r in precision.support.reasons)
+    dense = {
+        "op": "dense",
+        "macs": 10**12,
+        "flops": 2 * 10**12,
+        "bytes_read": 10**8,
+        "bytes_written": 10**8,
+        "b": 1,
+        "m": 4096,
+        "n": 4096,
+        "k": 4096,
+    }
+    text = predictor.predict(
+        table([dense, {"op": "embedding", "bytes_read": 10**6, "bytes_written": 10**6}]),
+        devices.device(GPU),
+        Workload(1, "amp"),
+    )
+    assert text.support.level == "outside"
+    assert any("not a vision model" in r for r in text.support.reasons)
+    assert text.high_s / text.low_s > unseen.high_s / unseen.low_s > 1
+
+
+def test_a_device_with_few_records_is_treated_as_unseen(predictor):
+    found = predictor.predict(table([convolution(12, width=4)]), devices.device("a100-sxm4-40gb"), Workload(12, "fp32"))
+    assert found.ensemble == "portable"
+    assert found.support.level != "in range"
+    assert any("records on NVIDIA A100" in r for r in found.support.reasons)
+
+
+def test_a_run_that_waits_for_the_host_says_so(predictor, recorded):
+    _, known = recorded
+    sizes = known.table("timm", "resnet50", 224, 1, 16)
+    found = predictor.predict(sizes, devices.device(GPU), Workload(1, "amp"))
+    assert any("bound by the host" in r for r in found.support.reasons)
+    assert found.high_s / found.low_s > 2.5
+
+
+def test_an_empty_table_still_has_a_positive_time(predictor):
+    found = predictor.predict(table([]), devices.device(GPU), Workload(1, "amp"))
+    assert 0 < found.low_s <= found.median_s <= found.high_s
+
+
+def test_more_work_takes_longer(predictor, recorded):
+    _, known = recorded
+    for batches in ((64, 256, 1024),):
+        times = [
+            predictor.predict(
+                known.table("timm", "resnet50", 224, b, 16), devices.device(GPU), Workload(b, "amp")
+            ).median_s
+            for b in batches
+        ]
+        assert times == sorted(times)
+
+
+def test_fingerprints_do_not_depend_on_the_batch_much(recorded):
+    _, known = recorded
+    a, b = (fingerprint(known.table("timm", "resnet50", 224, n, 16), n) for n in (128, 1024))
+    assert float(intervals.nearest(a[None], b[None])[0]) < 0.05
