@@ -60,8 +60,8 @@ def test_evaluate_grades_and_writes_the_table(small_corpus, tmp_path, monkeypatc
     ours = on_gpus["perfpass"]
     assert ours["mape_pct"] < 20
     assert ours["mape_pct"] < on_gpus["MACs only"]["mape_pct"]
-    assert "| latency ms | architecture | perfpass |" in (tmp_path / "vision.md").read_text()
-    assert (tmp_path / "vision.png").read_bytes().startswith(b"\x89PNG")
+    assert "| latency ms | architecture | perfpass |" in (tmp_path / "inference.md").read_text()
+    assert (tmp_path / "inference.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_families_on_which_settings_were_chosen_are_not_graded(small_corpus):
