@@ -396,7 +396,7 @@ def run_python(*arguments: str, first: Path | None = None) -> str:
         env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=1800,
     )
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout

@@ -7,7 +7,6 @@ import random
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -108,6 +107,11 @@ def weighted_file(path: Path, weight_bytes: int) -> Path:
     return path
 
 
+def bytes_read() -> int:
+    """Bytes that this process has asked the kernel for so far."""
+    return int(Path("/proc/self/io").read_text().split()[1])
+
+
 def peak_bytes(*paths: Path) -> int:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     run = subprocess.run(
@@ -116,12 +120,12 @@ def peak_bytes(*paths: Path) -> int:
     return int(run.stdout)
 
 
-def test_three_gigabytes_inside_the_file_take_neither_time_nor_memory(tmp_path: Path) -> None:
+def test_three_gigabytes_inside_the_file_are_neither_read_nor_held(tmp_path: Path) -> None:
     path = weighted_file(tmp_path / "model.onnx", 3 << 30)
     assert path.stat().st_size > 3 << 30
-    start = time.perf_counter()
+    before = bytes_read()
     found = importer.read(path)
-    assert time.perf_counter() - start < 0.5
+    assert bytes_read() - before < 1 << 20
     assert found.shape(found.node_outputs(0)[0]) == (2, (3 << 30) // 4096)
     assert peak_bytes(path) - peak_bytes() < 8e6
 

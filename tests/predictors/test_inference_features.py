@@ -18,7 +18,7 @@ GPU = "rtx-4090"
 
 
 def graph_vector(sizes, device, workload, efficiency):
-    """Features [F], time and its parts of one graph."""
+    """Features [F], time and parts of one graph."""
     found = graph_vectors(Tables.one(sizes), device, workload, np.array([workload.batch]), efficiency)
     return SimpleNamespace(values=found.values[0], base_s=float(found.base_s[0]), row_s=found.row_s)
 

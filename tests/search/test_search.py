@@ -165,9 +165,10 @@ def test_several_devices_are_columns(loaded):
 
 def test_a_stored_calibration_corrects_scores_as_it_corrects_predictions(loaded):
     def measured(device: str, **how):
-        from perfpass.predictors.assemble import inputs_of, predictor_of
+        from perfpass.predictors.assemble import inputs_of
         from perfpass.predictors.calibration import correction as calibrated
         from perfpass.predictors.calibration import posterior as calibration
+        from perfpass.predictors.lane import predictor_of
 
         points = []
         for batch in (1, 4, 16, 64):
@@ -294,7 +295,7 @@ def test_an_interrupt_ends_the_scoring(examples):
             assert process.stdout is not None and process.stdout.readline() == "ready\n"
             time.sleep(0.3)
             process.send_signal(signal.SIGINT)
-            _, errors = process.communicate(timeout=20)
+            _, errors = process.communicate(timeout=600)
         finally:
             process.kill()
     assert "KeyboardInterrupt" in errors and process.returncode != 0

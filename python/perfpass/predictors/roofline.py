@@ -53,7 +53,8 @@ _SMOOTHNESS = 4.0  # exponent of the smooth maximum between device time and issu
 
 # A tensor is read again by the operator that follows. What the last-level cache holds of it comes this many times
 # faster than from memory: a CPU socket's L3 about four times. On GPUs with GDDR a factor of 4 takes unseen boards from
-# 10.1 to 9.6 % and unseen families from 9.6 to 10.1 %, so it is left out (docs/prediction.md); HBM boards gain nothing.
+# 10.1 to 9.6 % and unseen families from 9.6 to 10.1 %, so it is left out (docs/research/inference.md);
+# HBM boards gain nothing.
 CACHE_SPEED = {"cpu": 4.0, "gpu": 1.0}
 
 # Groups of operators that share an efficiency. Order is part of the artefact.

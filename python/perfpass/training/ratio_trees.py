@@ -17,7 +17,7 @@ from perfpass.predictors.learned.intervals import ConformalTable, conformal, nea
 from perfpass.predictors.learned.ratio_trees import LEAST_DEVICE_ROWS, Settings
 from perfpass.predictors.learned.ratios import DEVICE_FEATURES, RatioFeatures, Sums, fingerprint
 from perfpass.predictors.roofline import SOFTWARE, Workload, software_index
-from perfpass.training.constants import MEMORY, POWER
+from perfpass.training.constants import POWER
 from perfpass.training.tasks.splits import Fold, folds_of
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ TREES: Mapping[str, Any] = {
 PRIOR_FACTOR = 1.5
 _LEAST_FACTOR = 0.02
 # Distances beyond which a network has no close relative, or none at all, among the measured: quantiles of what families
-# keep from each other (docs/prediction.md).
+# keep from each other (docs/predictors/inference.md).
 DISTANCES = {"near": 0.2, "far": 0.5}
 SOURCES = {
     "timm": "huggingface/pytorch-image-models results, Apache-2.0",
@@ -376,7 +376,6 @@ def write(
         "columns": {name: columns(area.ratios, name == "portable").tolist() for name in boosters},
         **fitted,
         "power": POWER,
-        "memory": MEMORY,
         "measured": ranges["measured"],
         "support": {**ranges["support"], **(support or {})},
         "corpus": {

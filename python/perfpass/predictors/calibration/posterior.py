@@ -6,7 +6,7 @@ from "a scale is all that differs" to "every kind of network differs", is what m
 left out of training (perfpass.training.calibration). The traits of a run are the portable features of the predictor:
 where the time goes, at which sizes.
 
-A calibration is one JSON file beside the user's device files (docs/calibration.md).
+A calibration is one JSON file beside the user's device files (docs/predictors/calibration.md).
 """
 
 from __future__ import annotations

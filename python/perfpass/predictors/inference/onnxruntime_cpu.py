@@ -6,7 +6,7 @@ No public source times onnxruntime, so the ratio is that of our own records; mem
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -53,10 +53,6 @@ class OnnxRuntimeCpuPredictor:
         plain, _ = analytic.load().columns(runs, way)
         notes.add(1, True, _REASON, vouched=True, first=True)
         return {**found, "level": notes.level, "flops": plain["flops"], "traffic": plain["traffic"]}, notes, row_s
-
-    def memory(self, columns: Columns, way: Way) -> tuple[dict[str, Any], Bounds]:
-        """Bytes by part, and the peak with its bounds: the analytic predictor's, which simulates the arena."""
-        return analytic.load().memory(columns, way)
 
     def estimates(self, columns: Columns, way: Way, threads: int = 1) -> Estimates:
         """All metrics of N runs (perfpass.predictors.estimate)."""

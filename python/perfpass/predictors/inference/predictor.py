@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from perfpass.graph.table import Tables
 from perfpass.prediction import SUPPORT_LEVELS
 from perfpass.predictors.energy.power import PowerModel
-from perfpass.predictors.estimate import Bounds, Columns, Estimate, Estimates, Notes, Runs, Way, shares
+from perfpass.predictors.estimate import Columns, Estimate, Estimates, Notes, Runs, Way, shares
 from perfpass.predictors.inference.features import RATIOS, SCHEMA_VERSION, graph_vectors
 from perfpass.predictors.learned.intervals import ConformalTable
 from perfpass.predictors.learned.ratio_trees import (
@@ -22,8 +22,7 @@ from perfpass.predictors.learned.ratio_trees import (
     TimePrediction,
     workload_of,
 )  # fmt: skip
-from perfpass.predictors.memory import allocation
-from perfpass.predictors.memory.terms import MemoryModel
+from perfpass.predictors.memory import allocation, process
 from perfpass.predictors.roofline import GEMM_RATE, ISSUE_S, Workload, sustained_flops
 
 if TYPE_CHECKING:
@@ -64,7 +63,6 @@ class InferencePredictor(RatioTrees):
         super().__init__(folder)
         self._evidence: dict[str, dict[str, str]] = self.manifest["evidence"]
         self._power = PowerModel.from_dict(self.manifest["power"])
-        self._memory = MemoryModel.from_dict(self.manifest["memory"])
 
     @staticmethod
     def covers(inputs: Planned | Way) -> bool:
@@ -108,18 +106,13 @@ class InferencePredictor(RatioTrees):
         runs = Runs(Tables.one(table), np.array([workload.batch]), *(np.zeros(1) for _ in range(7)))  # time alone
         return self._first(*self.columns_of(runs, device, workload), device, workload)
 
-    def memory(self, columns: Columns, way: Way) -> tuple[dict[str, Any], Bounds]:
-        """Bytes by part, and the peak with its bounds."""
-        parts = allocation.parts(columns, way, self._memory)
-        return parts, self._memory.bounds(way.device, parts)
-
     def estimates(self, columns: Columns, way: Way, threads: int = 1) -> Estimates:
         """All metrics of N runs (perfpass.predictors.estimate)."""
         device, rate = way.device, GEMM_RATE[way.precision]
         seconds = self.latency_s(columns, device, workload_of(way), threads)
         # Against the plain peak, not the sustained one: the power model was fitted so.
         to_peak = sustained_flops(device, rate) / device.peak_flops.get(rate, device.peak_flops["fp32"])
-        parts, peak = self.memory(columns, way)
+        parts, peak = process.inference(columns, way)
         return Estimates(
             latency_ms=seconds.scaled(1e3),
             power_w=self._power.predict(
@@ -150,7 +143,7 @@ class InferencePredictor(RatioTrees):
                 "beyond_measured": SUPPORT_LEVELS[columns["beyond"][0]],
                 "nearest_network_distance": float(columns["distance"][0]),
                 "power": self.manifest["power"]["source"],
-                "memory": self.manifest["memory"]["source"],
+                "memory": process.SOURCE,
             },
         )
 

@@ -56,7 +56,7 @@ def breakdown(graph: OpGraph, inputs: Inputs, step: StepTable, found: Estimate, 
 
 def _peak(graph: OpGraph, inputs: Inputs, top: int) -> dict[str, Any]:
     """What autograd holds when the backward pass begins."""
-    saved = backward.saved_activations(graph, inputs.float_as, allocation.SAVED_ALIGNMENT_BYTES)
+    saved = backward.saved_activations(graph, inputs.float_as, allocation.BLOCK_BYTES)
     return {
         "operator": "the backward pass, at its start",
         "live_tensors": len(saved.tensors),

@@ -1,5 +1,5 @@
 """The training-step predictor: the step derived from the forward graph, its time by `RatioTrees`, memory by what
-autograd keeps of the forward graph (docs/prediction-training.md).
+autograd keeps of the forward graph (docs/predictors/training_step.md).
 
 The portable ensemble has learned from records of inference too, because what other devices are good at shows there.
 """
@@ -7,7 +7,7 @@ The portable ensemble has learned from records of inference too, because what ot
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -27,9 +27,7 @@ from perfpass.predictors.learned.ratio_trees import (
     TimePrediction,
     workload_of,
 )  # fmt: skip
-from perfpass.predictors.memory import allocation
-from perfpass.predictors.memory.predictor import MemoryPredictor
-from perfpass.predictors.memory.terms import MemoryModel
+from perfpass.predictors.memory import allocation, process
 from perfpass.predictors.roofline import Workload
 from perfpass.predictors.training_step.features import RATIOS, SCHEMA_VERSION, step_vectors
 from perfpass.predictors.workload import DEFAULT_OPTIMIZER, PRECISIONS
@@ -40,13 +38,9 @@ if TYPE_CHECKING:
 
 # A precision without records of its own runs as another does.
 _RUNS_AS = {"bf16": "fp16", "amp_bf16": "amp", "tf32": "fp32"}
-# Planned memory of a step against what a run may keep: in backward, gradients of activations live beside what was saved
-# (the two largest tensors), and freed blocks of other sizes stay with the allocator.
-_GRADIENT_TENSORS = 2
-_MEMORY_LOW, _MEMORY_HIGH = 0.8, 1.3
-# A network exported for inference has its batch normalizations folded into convolutions. Trained, each saves its input
-# beside the convolution's (twice the activations), and its passes take up to a third of a convolutional network's step.
-_FOLDED_MEMORY, _FOLDED_TIME = 2.0, 1.5
+# A network exported for inference has its batch normalizations folded into convolutions. Trained, their passes take up
+# to a third of a convolutional network's step (what they save: `perfpass.predictors.memory.process`).
+_FOLDED_TIME = 1.5
 _FOLDED = (
     "no normalization among the convolutions: exported for inference, where they are folded away; a step of the "
     "network with them takes more time and memory (the upper bounds allow for it)"
@@ -86,7 +80,7 @@ class StepPredictor(RatioTrees):
         # As for inference. No CPU was measured in training.
         fade={"gpu": (0.35, 0.6)},
         known_rows=1,
-        # What newer software and devices show of these: docs/prediction-training.md, "Outside".
+        # What newer software and devices show of these: docs/predictors/training_step.md, "Outside".
         least_width={"in range": 0.0, "near": 0.2, "outside": 0.7},
         host_bound="common",
         trees_need_evidence=True,
@@ -164,20 +158,15 @@ class StepPredictor(RatioTrees):
         device = way.device
         seconds = self.latency_s(columns, device, workload_of(way), threads)
         power = PowerModel.from_dict(self.manifest["power"])
-        memory = MemoryModel.from_dict(self.manifest["memory"])
-        parts = _memory_parts(columns, way, memory)
-        held = parts["weights"] + parts["gradients"] + parts["optimizer"]
-        median, runtime = np.asarray(sum(parts.values())), parts["runtime"]
-        folded = columns["folded"] > 0
-        more_memory, more_time = np.where(folded, _FOLDED_MEMORY, 1.0), np.where(folded, _FOLDED_TIME, 1.0)
-        high = held + parts["activations"] * _MEMORY_HIGH * more_memory + 4.0 * parts["workspace"]
-        high = high + max(memory.runtime_high_bytes[device.kind], 1.1 * runtime)
-        low = held + parts["activations"] * _MEMORY_LOW + 0.7 * runtime
+        parameters = columns["parameters"]
+        states = state_bytes(_optimizer(way), parameters) - 4.0 * parameters
+        parts, peak = process.step(columns, way, states, _width(PRECISIONS[way.precision][0]))
+        more_time = np.where(columns["folded"] > 0, _FOLDED_TIME, 1.0)
         uses = (np.minimum(columns[part] / seconds.median, 1.0) for part in ("compute_s", "memory_s"))
         return Estimates(
             latency_ms=Bounds(seconds.median * 1e3, seconds.low * 1e3, seconds.high * 1e3 * more_time),
             power_w=power.predict(device, *uses),
-            peak_memory_bytes=Bounds(median, np.minimum(low, median), np.maximum(high, median)),
+            peak_memory_bytes=peak,
             memory_bytes=parts,
             level=columns["level"].astype(np.int8),
         )
@@ -225,25 +214,6 @@ def _folded(tables: Tables) -> np.ndarray:
     """[N] whether a network of convolutions has no normalization at all."""
     normalization = np.asarray(tables.table.op_class) == OPERATOR_CLASSES.index("normalization")
     return tables.any(np.asarray(tables.table.op) == OPERATORS.index("conv")) & ~tables.any(normalization)
-
-
-def _memory_parts(columns: Columns, way: Way, memory: MemoryModel) -> dict[str, Any]:
-    """Bytes of N steps by what holds them."""
-    device, parameters = way.device, columns["parameters"]
-    width = _width(PRECISIONS[way.precision][0])
-    amp = way.precision.startswith("amp")
-    # Autocast keeps weights, gradients and states in fp32 and caches 16-bit copies of the weights.
-    held = 4.0 if amp else width
-    states = state_bytes(_optimizer(way), parameters) - 4.0 * parameters
-    on_cpu = device.kind == "cpu"
-    return {
-        "weights": columns["weight_bytes"] / width * (held + (width if amp else 0.0)),
-        "gradients": parameters * held,
-        "optimizer": states * held / 4.0,
-        "activations": columns["saved_bytes"] + _GRADIENT_TENSORS * columns["largest_bytes"],
-        "workspace": memory.workspace_bytes[device.kind],
-        "runtime": memory.runtime_bytes["cpu"] if on_cpu else MemoryPredictor.load().runtime_bytes(device),
-    }
 
 
 def state_bytes(optimizer: str, parameters: np.ndarray) -> np.ndarray:

@@ -14,7 +14,7 @@ from perfpass.predictors.training_step.predictor import StepPredictor
 from perfpass.training.ratio_trees import PRIOR_FACTOR, HeldOut, Trees, factors, fit_trees
 from perfpass.training.training_step.dataset import Dataset, Inference
 
-# Chosen on the families that `evaluate` does not report (docs/prediction-training.md).
+# Chosen on the families that `evaluate` does not report (docs/research/training_step.md).
 TREES = {"max_depth": 6, "colsample_bytree": 0.3, "min_child_weight": 1.0, "base_score": 0.0}
 ROUNDS = 500
 # A group's factor is drawn towards its factor over all software, and that towards this one, with the weight of a
