@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 
 import perfpass
+from operator_tables import convolution, table
 from perfpass import features
 from perfpass.cli import main
 from perfpass.devices import device
 from perfpass.errors import ArgumentError, UnsupportedError
-from perfpass.graph import OPERATOR_CLASSES, OPERATORS
 from perfpass.graph import step as backward
 from perfpass.graph.step import StepOptions
-from perfpass.graph.table import OperatorColumns
 from perfpass.predictors import roofline
 from perfpass.predictors.roofline import Workload
 from perfpass.predictors.training_step.features import FEATURES, STEP_GROUPS, bound, step_groups
@@ -119,22 +118,15 @@ def test_every_row_of_a_step_has_a_group_and_a_source(resnet):
 
 
 def test_large_depthwise_convolutions_run_a_generic_kernel_in_every_part_of_a_step():
-    """Gradients of a depthwise convolution beyond 5 x 5 run in generic kernels as its forward pass does."""
-    elements, macs, weights = 64 * 8 * 196, 8 * 64 * 196 * 81, 8 * 81 * 4
-    row = {"b": 8, "m": 64 * 196, "n": 1, "k": 81, "macs": macs, "flops": 2 * macs, "weight_bytes": weights}
-    row |= {"input_elements": elements, "output_elements": elements, "bytes_read": 4 * elements + weights}
-    row |= {"bytes_written": 4 * elements, "kernel_area": 81, "stride": 1, "groups": 8, "count": 2, "view": 0}
-    row |= {"op": OPERATORS.index("conv"), "op_class": OPERATOR_CLASSES.index("convolution"), "dtype": 0}
-    table = OperatorColumns(**{name: np.array([value]) for name, value in row.items()})
-    step = backward.derive(table, StepOptions("none"), input_elements=1.0, width=4.0)
+    row = convolution(64, area=81, groups=256)
+    forward, on, workload = table([row]), device("a100-sxm4-80gb"), Workload(64, "amp")
+    step = backward.derive(forward, StepOptions("none"), input_elements=1.0, width=2.0)
     products = np.flatnonzero(step.macs > 0)
     assert [backward.PARTS[part] for part in step.part[products]] == ["forward", "data", "weight"]
-    on, workload = device("a100-sxm4-80gb"), Workload(64)
-    once, whole = roofline.bound(table, on, workload), bound(step, on, workload)
-    assert whole.roof_s[products[0]] == once.roof_s[0]
-    np.testing.assert_allclose(
-        whole.compute_s[products], 2 * macs / (on.peak_flops["fp32"] * roofline.GENERIC_DEPTHWISE)
-    )
+    found = bound(step, on, workload)
+    assert found.roof_s[products[0]] == roofline.bound(forward, on, workload).roof_s[0]
+    rate = on.peak_flops["fp32"] * roofline.GENERIC_DEPTHWISE
+    np.testing.assert_allclose(found.compute_s[products], row["flops"] / rate)
 
 
 def test_fused_attention_apart_has_the_same_products():

@@ -120,9 +120,7 @@ def test_choosing_settings_names_the_best_of_those_tried(small_corpus):
 
 
 def test_the_settings_in_use_are_those_that_were_chosen():
-    from perfpass.training.inference.fit import ROUNDS, TREES
-
-    from perfpass.predictors.inference.predictor import TREES_FADE
+    from perfpass.training.inference.model import ROUNDS, TREES, TREES_FADE
 
     stored = json.loads((data_directory() / "results" / "settings.json").read_text())
     assert stored["best"] == {**{k: TREES[k] for k in ("max_depth", "colsample_bytree")}, "rounds": ROUNDS}

@@ -133,7 +133,7 @@ def bound(table: StepColumns, device: Device, workload: Workload, byte_scale: fl
     """The roofline of every row of a step; ``byte_scale`` corrects a table that was counted at another width.
 
     Unlike inference, no row finds its input in the cache: what backward reads was written a whole pass before, and
-    with the rule for the forward pass alone our steps on a CPU are off by 30.3 % instead of 28.0.
+    with the rule for the forward pass alone our steps on a CPU are off by 30.3 % instead of 28.1.
     """
     # Parameters, their gradients and states are of 4 bytes at every precision.
     scale = np.where(table.part == backward.OPTIMIZER, 1.0, byte_scale)
