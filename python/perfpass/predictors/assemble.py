@@ -22,6 +22,7 @@ from perfpass.predictors.memory import allocation, process
 from perfpass.predictors.mig.latency import MigPredictor
 from perfpass.predictors.mig.profile import hint
 from perfpass.predictors.training_step import assemble as assemble_step
+from perfpass.predictors.training_step.predictor import StepPredictor
 from perfpass.predictors.workload import DEFAULT_OPTIMIZER, check, leading_dim
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ def predict_graph(
     if mode == "training":
         refuse_sharing(processes)
         optimizer = optimizer or DEFAULT_OPTIMIZER
-        estimate, step = assemble_step.StepsPredictor().estimate(inputs, optimizer)
+        estimate, step = StepPredictor.load().estimate(inputs, optimizer)
         breakdown = assemble_step.breakdown(graph, inputs, step, estimate, TOP_OPERATORS)
     else:
         estimate = calibrated.apply(predictor_of(inputs).estimate(inputs), inputs, calibration)
@@ -232,10 +233,10 @@ def _planned(graph: OpGraph, device: str | Device, *, runtime: str, **how: Any) 
 def predictor_of(inputs: Planned | Way) -> Predictor:
     """For inference: the learned predictor where it speaks of the workload at all, else the analytic one."""
     from perfpass.predictors.inference.onnxruntime_cpu import OnnxRuntimeCpuPredictor
-    from perfpass.predictors.inference.predictor import VisionPredictor
+    from perfpass.predictors.inference.predictor import InferencePredictor
 
-    if VisionPredictor.covers(inputs):
-        return VisionPredictor.load()
+    if InferencePredictor.covers(inputs):
+        return InferencePredictor.load()
     if OnnxRuntimeCpuPredictor.covers(inputs):
         return OnnxRuntimeCpuPredictor()
     return analytic.load()

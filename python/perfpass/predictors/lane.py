@@ -18,8 +18,8 @@ from perfpass.predictors.inference.features import FEATURES
 from perfpass.predictors.memory import allocation
 from perfpass.predictors.mig.latency import MigPredictor
 from perfpass.predictors.roofline import GROUPS
-from perfpass.predictors.training_step.assemble import StepsPredictor
 from perfpass.predictors.training_step.features import FEATURES as STEP_FEATURES
+from perfpass.predictors.training_step.predictor import StepPredictor
 
 if TYPE_CHECKING:
     from perfpass.predictors.calibration.posterior import Calibration
@@ -49,7 +49,7 @@ class Lane:
         """Raises what `MigPredictor.check` does, and what reading a calibration raises."""
         self._way, self._processes = way, processes
         self.device = way.device
-        self._predictor: ManyPredictor = StepsPredictor() if training else predictor_of(way)
+        self._predictor: ManyPredictor = StepPredictor.load() if training else predictor_of(way)
         found = None if training else calibrated.correction(way.device, self._predictor.name, calibration)
         self._correction = found if isinstance(found, calibrated.Correction) else None
         self._shares = not training and (processes is not None or way.device.parent is not None)
