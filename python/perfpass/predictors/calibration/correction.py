@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfpass.prediction import Support
 from perfpass.predictors.calibration import posterior as calibration
 from perfpass.predictors.calibration.posterior import TRAIT_COLUMNS, Calibration, Posterior
 from perfpass.predictors.estimate import Bounds, Columns, Estimate, Estimates, Inputs, Runs, Way
@@ -83,6 +82,12 @@ class Correction:
     learned: Posterior
     notes: dict[str, Any]
 
+    def words(self, device: Device, factor: float) -> tuple[str, dict[str, Any]]:
+        """What is said of one corrected run: the reason of its support, and where the factor comes from."""
+        points = self.notes["points"]
+        reason = f"corrected by {points} measurements on {device.name}, by a factor of {factor:.2f}"
+        return reason, {**self.notes, "factor": factor}
+
     def apply(self, found: Estimates, columns: Columns, way: Way) -> tuple[Estimates, np.ndarray]:
         """The corrected estimates, and [N] the factors."""
         from perfpass.predictors.inference.predictor import InferencePredictor
@@ -122,29 +127,6 @@ def correction(device: Device, predictor: str, wanted: bool | Calibration = True
         **{key: _shown(found.provenance[key]) for key in ("records", "made_at") if key in found.provenance},
     }
     return Correction(predictor, learned, notes)
-
-
-def apply(estimate: Estimate, inputs: Inputs, wanted: bool | Calibration = True) -> Estimate:
-    """``estimate`` as the device's calibration corrects it; unchanged where there is none, or it does not apply."""
-    predictor, way = str(estimate.provenance["predictor"]), Way.of(inputs)
-    found = correction(inputs.device, predictor, wanted)
-    if found is None:
-        return estimate
-    level, reasons = estimate.support.level, estimate.support.reasons
-    if isinstance(found, str):
-        return replace(estimate, support=Support(level, (*reasons, found)))
-    extra = extra_columns(predictor, allocation.runs_of(inputs), way) if predictor != "inference" else {}
-    corrected, factors = found.apply(estimate.arrays(), {**estimate.columns, **extra}, way)
-    factor = float(factors[0])
-    points = found.notes["points"]
-    reason = f"corrected by {points} measurements on {inputs.device.name}, by a factor of {factor:.2f}"
-    return replace(
-        estimate,
-        latency_ms=corrected.latency_ms.interval(0, "ms"),
-        row_ms=estimate.row_ms * factor,
-        support=Support(level, (*reasons, reason)),
-        provenance={**estimate.provenance, "calibration": {**found.notes, "factor": factor}},
-    )
 
 
 def _shown(value: Any) -> str:

@@ -40,7 +40,8 @@ LEAST_DEVICE_ROWS = 1000
 HOST_BOUND_ISSUE = 0.5
 _HOST_REASON = "bound by the host, which issues the operators one by one; its speed is not known"
 # Where no held-out error stands behind the bounds (batch sizes, operators and networks beyond the measured), log widths
-# grow by these factors, and are at least the area's minima. Set by hand: no data vouches for them (docs/predictors/inference.md).
+# grow by these factors, and are at least the area's minima. Set by hand: no data vouches for them
+# (docs/predictors/inference.md).
 WIDENING = {"in range": 1.0, "near": 1.5, "outside": 2.5}
 _WIDENING = np.array([WIDENING[level] for level in SUPPORT_LEVELS])
 _CONVOLUTIONS = (OPERATORS.index("conv"), OPERATORS.index("conv_transpose"))

@@ -5,4 +5,8 @@ from __future__ import annotations
 from perfpass.training.generation.evaluate import evaluate
 from perfpass.training.generation.train import train
 
-__all__ = ["evaluate", "train"]
+__all__ = [
+    "dataset",
+    "evaluate",
+    "train",
+]

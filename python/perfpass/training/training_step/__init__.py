@@ -5,4 +5,9 @@ from __future__ import annotations
 from perfpass.training.training_step.evaluate import evaluate
 from perfpass.training.training_step.train import train
 
-__all__ = ["evaluate", "train"]
+__all__ = [
+    "dataset",
+    "evaluate",
+    "model",
+    "train",
+]
