@@ -121,6 +121,7 @@ def test_bootstrap_refuses_an_unknown_command_and_lists_the_known_ones():
         assert re.search(rf"^  {command} ", help_text, re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_the_relay_example_shows_the_prediction_before_and_after_the_build(tmp_path):
     program = ROOT / "examples" / "relay_example.py"
     run = subprocess.run([sys.executable, program], cwd=tmp_path, capture_output=True, text=True, check=False)

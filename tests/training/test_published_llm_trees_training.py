@@ -78,6 +78,7 @@ def test_a_method_beats_a_constant_on_few_records(few, name):
     assert fitted.parameters > 0
 
 
+@pytest.mark.slow
 def test_the_graph_network_beats_a_constant_on_one_model(task):
     from perfpass.training.published.llm_trees.evaluate import stratified
     from perfpass.training.published.llm_trees.gnn import Sage, Settings

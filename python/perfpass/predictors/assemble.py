@@ -16,10 +16,11 @@ from perfpass.prediction import SUPPORT_LEVELS, Interval, MigHint, Prediction, S
 from perfpass.predictors import registry
 from perfpass.predictors.estimate import Estimate, Inputs, Planned, Way
 from perfpass.predictors.inference.fusion import as_run
-from perfpass.predictors.lane import UNITS, Lane, predictor_of
-from perfpass.predictors.memory import allocation
+from perfpass.predictors.lane import UNITS, Lane
+from perfpass.predictors.memory import allocation, process
 from perfpass.predictors.mig.profile import hint
 from perfpass.predictors.training_step import assemble as assemble_step
+from perfpass.predictors.training_step.predictor import StepPredictor
 from perfpass.predictors.workload import DEFAULT_OPTIMIZER, check, leading_dim
 
 if TYPE_CHECKING:
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 
 TOP_OPERATORS = 10
 TOP_TENSORS = 10
-# The caching allocator of torch rounds every block up to 512 bytes (c10/cuda/CUDACachingAllocator.cpp, kMinBlockSize).
-_ALIGNMENT_BYTES = {"torch": 512, "torch.compile": 512}
 
 
 def predict(
@@ -112,7 +111,7 @@ def predict_graph(
     lane = Lane(Way.of(inputs), mode == "training", calibration, processes)
     if mode == "training":
         optimizer = optimizer or DEFAULT_OPTIMIZER
-        estimate, step = assemble_step.StepsPredictor().estimate(inputs, optimizer)
+        estimate, step = StepPredictor.load().estimate(inputs, optimizer)
         breakdown = assemble_step.breakdown(graph, inputs, step, estimate, TOP_OPERATORS)
     else:
         estimate = lane.estimate(inputs)
@@ -139,11 +138,6 @@ def predict_graph(
     )
 
 
-def alignment_bytes(runtime: str) -> int:
-    """What buffers are rounded up to."""
-    return _ALIGNMENT_BYTES.get(runtime, 64)
-
-
 def peak_memory(
     graph: OpGraph,
     device: str | Device,
@@ -167,7 +161,7 @@ def peak_memory(
         layout=layout,
         optimizer=None,
     )
-    _, peak = predictor_of(planned).memory(allocation.columns_of(planned), Way.of(planned))
+    _, peak = process.inference(allocation.columns_of(planned), Way.of(planned))
     return peak.interval(0, "byte")
 
 
@@ -215,7 +209,7 @@ def _planned(graph: OpGraph, device: str | Device, *, runtime: str, **how: Any) 
     workload = check(target, runtime=runtime, **how)
     return Planned(
         graph=graph,
-        plan=memory.plan(graph, float_as=workload.float_as, alignment_bytes=alignment_bytes(runtime)),
+        plan=memory.plan(graph, float_as=workload.float_as, alignment_bytes=allocation.alignment_bytes(runtime)),
         device=target,
         batch=leading_dim(graph) if workload.batch is None else workload.batch,
         precision=workload.precision,

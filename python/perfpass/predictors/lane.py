@@ -34,8 +34,8 @@ from perfpass.predictors.inference.features import FEATURES
 from perfpass.predictors.memory import allocation
 from perfpass.predictors.mig.latency import MigPredictor
 from perfpass.predictors.roofline import GROUPS
-from perfpass.predictors.training_step.assemble import StepsPredictor
 from perfpass.predictors.training_step.features import FEATURES as STEP_FEATURES
+from perfpass.predictors.training_step.predictor import StepPredictor
 
 if TYPE_CHECKING:
     from perfpass.predictors.calibration.posterior import Calibration
@@ -49,10 +49,10 @@ _SHARING = ("group_s", "kernels", "input_elements")
 def predictor_of(inputs: Planned | Way) -> Predictor:
     """For inference: the learned predictor where it speaks of the workload at all, else the analytic one."""
     from perfpass.predictors.inference.onnxruntime_cpu import OnnxRuntimeCpuPredictor
-    from perfpass.predictors.inference.predictor import VisionPredictor
+    from perfpass.predictors.inference.predictor import InferencePredictor
 
-    if VisionPredictor.covers(inputs):
-        return VisionPredictor.load()
+    if InferencePredictor.covers(inputs):
+        return InferencePredictor.load()
     if OnnxRuntimeCpuPredictor.covers(inputs):
         return OnnxRuntimeCpuPredictor()
     return analytic.load()
@@ -107,7 +107,7 @@ class Lane:
             )
         self._way, self._processes = way, processes
         self.device = way.device
-        self._predictor: ManyPredictor = StepsPredictor() if training else predictor_of(way)
+        self._predictor: ManyPredictor = StepPredictor.load() if training else predictor_of(way)
         found = None if training else calibrated.correction(way.device, self._predictor.name, calibration)
         self._correction = found if isinstance(found, calibrated.Correction) else None
         self._not_corrected = found if isinstance(found, str) else None

@@ -14,7 +14,6 @@ from perfpass.devices import Device
 from perfpass.devices import device as find_device
 from perfpass.errors import ArgumentError, PerfPassError
 from perfpass.graph import OpGraph
-from perfpass.predictors.assemble import alignment_bytes
 from perfpass.predictors.calibration.posterior import Calibration
 from perfpass.predictors.estimate import Bounds, Way
 from perfpass.predictors.inference import fusion
@@ -125,7 +124,7 @@ class Scorer:
         self._counting = Counting(
             float_as=PRECISIONS[ways[0].precision][0],
             strided=fusion.moves_nothing(runtime),
-            alignment_bytes=alignment_bytes(runtime),
+            alignment_bytes=allocation.alignment_bytes(runtime),
             allocator=max(kinds - {"none"}, default="none"),
             weight_copies=allocation.weight_copies(ways[0].precision),
             training=mode == "training",

@@ -42,14 +42,14 @@ def point(estimate: Estimate, inputs: Inputs) -> Point:
 
 def extra_columns(predictor: str, runs: Runs, way: Way) -> dict[str, np.ndarray]:
     """Columns that a calibration reads and the predictor itself does not: the traits, where it has no such features."""
-    from perfpass.predictors.inference.predictor import VisionPredictor
+    from perfpass.predictors.inference.predictor import InferencePredictor
 
     if predictor == "inference":
         return {}
     precision = way.precision if way.precision in GEMM_RATE else "fp32"
     runtime = way.runtime if way.runtime in ISSUE_S else "torch.compile"
     workload = Workload(1, precision, runtime, way.layout)
-    found = VisionPredictor.load().traits_of(runs.tables, way.device, workload, runs.batch)
+    found = InferencePredictor.load().traits(runs.tables, way.device, workload, runs.batch)
     return {"traits": found[:, TRAIT_COLUMNS]}
 
 
@@ -90,7 +90,7 @@ class Correction:
 
     def apply(self, found: Estimates, columns: Columns, way: Way) -> tuple[Estimates, np.ndarray]:
         """The corrected estimates, and [N] the factors."""
-        from perfpass.predictors.inference.predictor import VisionPredictor
+        from perfpass.predictors.inference.predictor import InferencePredictor
 
         standard, _ = calibration.shipped()
         z = standard(_traits(self.predictor, columns))
@@ -98,7 +98,7 @@ class Correction:
         factor, width = np.exp(mean), self.learned.prior.bound * deviation
         if self.predictor == "inference":
             # What the network and its novelty add to the width of the device.
-            width = VisionPredictor.load().widened(way.device, width, columns["distance"], columns["beyond"])
+            width = InferencePredictor.load().widened(way.device, width, columns["distance"], columns["beyond"])
         latency = Bounds.around(found.latency_ms.median * factor, -width, width)
         return replace(found, latency_ms=latency), factor
 
