@@ -21,7 +21,7 @@ _COMMAND = re.compile(r"python3? (?:-m )?(\S+)")
 # Keys of metadata and of a module's attributes, entry points, and the command of a settings entry: no Python names.
 _KEYS = re.compile(
     r"perfpass\.(latency_ms|throughput_per_s|peak_memory_bytes|peak_memory_mib|energy_j|power_w|mig|support|workload|"
-    r"node_features|edge_index|provenance|prediction|predictions|seal|observation|readers)(\[.*)?"
+    r"node_features|edge_index|provenance|prediction|predictions|seal|observation|readers|commands)(\[.*)?"
 )
 
 
