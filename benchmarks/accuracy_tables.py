@@ -143,7 +143,7 @@ def predictors() -> str:
     tables = []
     for columns in _COMPARED:
         rows = [
-            [name, *(f"{found[name, *held]:.1f}" if (name, *held) in found else "" for held in columns)]
+            [name, *(f"{found[(name, *held)]:.1f}" if (name, *held) in found else "" for held in columns)]
             for name in document["predictors"]
         ]
         header = ["MAPE, %", *(", ".join(_SHORT.get(word, word) for word in held) for held in columns)]

@@ -4,7 +4,8 @@
 
 Part 1: each architecture is traced on the meta device and counted, and torch's own FlopCounterMode counts the same
 forward pass (its FLOPs / 2). Part 2: a part of them is exported to ONNX, and the ONNX file, the torch trace and
-onnx-tool are compared: MACs, parameters, total bytes. No weight is downloaded. docs/costs-agreement.md explains the
+onnx-tool are compared: MACs, parameters, total bytes. No weight is downloaded.
+docs/research/mac-agreement.md explains the
 differences.
 """
 

@@ -1,7 +1,8 @@
 """The schema `operator` from `onnx.load` in plain Python: the same numbers as perfpass, written as one would by hand.
 
 It knows the operators of the models that featurize.py measures, and names any other. Its formulas are those of
-docs/costs.md and docs/schemas.md. Sums are taken once per graph and shapes are looked up once per tensor: it is plain,
+docs/internals/costs.md and docs/reference/schemas.md.
+Sums are taken once per graph and shapes are looked up once per tensor: it is plain,
 not slow on purpose.
 """
 

@@ -4,7 +4,8 @@
 
 PEER_VENV is an environment of its own with `pip install aiconfigurator==0.12.0`; nothing of it is imported here. Rows:
 aggregated runs of data/records/serving.parquet, 500 drawn at random (seed 0), of which the first --rows are asked. The
-peer gets the corrected columns (docs/records.md), the names under which it ships configurations offline, and where it
+peer gets the corrected columns (docs/reference/records.md),
+the names under which it ships configurations offline, and where it
 refuses the stated precision a second try with its own default. It answers from its default database, measured on the
 devices of these very runs; ours are out of fold (random measurements) and, harder, with the row's model or device held
 out. Answers are kept in FILE as they come, so that a stopped run goes on.

@@ -2,7 +2,7 @@
 
 ``observe(options)`` adds an execution provider that takes no node to a session's options. ONNX Runtime shows it the
 graph that it is about to place, after constant folding and the basic optimisations, and tells it when runs begin and
-end. Outputs, optimisations and placement stay what they are without it (docs/onnxruntime.md).
+end. Outputs, optimisations and placement stay what they are without it (docs/internals/onnxruntime.md).
 """
 
 from __future__ import annotations
@@ -232,7 +232,7 @@ def _devices() -> tuple[list[Any], str]:
     if native_library() is None:
         return [], (
             f"the native provider was not built ({_LIBRARY.name} is missing beside {Path(__file__).name}); "
-            "build with onnxruntime's headers (-DPERFPASS_ORT_HEADERS, see docs/onnxruntime.md)"
+            "build with onnxruntime's headers (-DPERFPASS_ORT_HEADERS, see docs/internals/onnxruntime.md)"
         )
     try:
         import onnxruntime

@@ -1,4 +1,7 @@
-"""Runs of sessions as records of `perfpass measure` (docs/measuring.md), which `perfpass calibrate --records` takes."""
+"""Runs of sessions as records of `perfpass measure`, which `perfpass calibrate --records` takes.
+
+Their format: docs/reference/records.md.
+"""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
     session = ort_extension.InferenceSession("model.onnx", providers=["CPUExecutionProvider"])
     print(session.perfpass)
 
-docs/onnxruntime.md, "The session".
+docs/internals/onnxruntime.md, "The session".
 """
 
 from __future__ import annotations

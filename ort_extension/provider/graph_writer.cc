@@ -27,7 +27,7 @@ std::uint64_t data_type(ONNXTensorElementDataType type) {
 }
 
 /// Bytes of an element of the types whose small constants can decide a shape, and how many elements are small. The same
-/// bounds as the reader's (docs/onnx.md): what it would not read is not copied.
+/// bounds as the reader's (docs/internals/onnx-reader.md): what it would not read is not copied.
 struct Readable {
   std::size_t width = 0;
   std::int64_t most = -1;

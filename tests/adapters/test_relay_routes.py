@@ -127,7 +127,7 @@ def test_parameters_are_those_of_the_source(routes):
 
 
 def test_bytes_differ_by_what_relay_splits_off(routes):
-    """Relay has a bias as an operator of its own, which reads and writes the result once more (docs/relay.md)."""
+    """Relay has a bias as an operator of its own, which reads and writes the result once more."""
 
     def moved(graph, without_bias=False):
         counted = costs.count(graph)

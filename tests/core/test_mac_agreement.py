@@ -35,7 +35,7 @@ def test_macs_equal_those_of_torchs_own_counter(source, name):
 
 
 @pytest.mark.parametrize(
-    ("source", "name", "most_bytes"),  # docs/costs-agreement.md: the file spells out attention and GELU
+    ("source", "name", "most_bytes"),  # docs/research/mac-agreement.md: the file spells out attention and GELU
     [("torchvision", "squeezenet1_1", 1.1), ("timm", "resnet18d", 1.1), ("timm", "vit_tiny_patch16_224", 3.3)],
 )
 def test_macs_and_parameters_are_the_same_by_every_route(source, name, most_bytes, tmp_path):

@@ -169,7 +169,7 @@ def test_what_cannot_be_trained_says_so():
         perfpass.load(Small(), mode="dream")
 
 
-# Largest deviations of the derived step from the traced one that docs/prediction-training.md states.
+# Largest deviations of the derived step from the traced one that docs/predictors/training_step.md states.
 MODELS = [
     "resnet18", "vit_tiny_patch16_224", "efficientnet_b0", "densenet121", "mobilenetv3_small_100", "regnety_002",
     "swin_tiny_patch4_window7_224", "mixer_s32_224",

@@ -9,7 +9,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "examples").glob("*.md"))]
+DOCUMENTS = [
+    *sorted(ROOT.glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "examples").glob("*.md")),
+]
 _SOURCE = (".py", ".cpp", ".hpp", ".cc", ".sh")
 _QUOTED = re.compile(r"`([^`\n]+)`")
 _BLOCK = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
@@ -86,3 +90,17 @@ def test_what_is_not_there_is_noticed(tracked):
     assert not missing_path("python/perfpass/errors.py", tracked, folders)
     assert not missing_path("errors.py", tracked, folders)
     assert not resolves("perfpass.no_such_room.f") and resolves("perfpass.errors.ShapeError")
+
+
+def test_every_document_that_code_names_is_there(tracked):
+    named = re.compile(r"(?<![\w/])docs/[\w/.-]+?\.(?:md|json|svg|png)\b")
+    code = (
+        name for name in tracked if name.endswith((*_SOURCE, ".toml")) and name != "tests/house/test_document_paths.py"
+    )
+    wrong = [
+        f"{name}: {target}"
+        for name in sorted(code)
+        for target in named.findall((ROOT / name).read_text(encoding="utf-8"))
+        if target not in tracked
+    ]
+    assert wrong == []

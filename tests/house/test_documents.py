@@ -8,14 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import documents
+import figures
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "benchmarks"))
-
-import documents
-import figures
-
 PAGES = [str(page.relative_to(ROOT)) for page in figures.pages()]
 ALL = sorted({*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "examples" / "README.md"})
 COLUMNS, README_LINES = 140, 150
@@ -99,6 +96,10 @@ def test_no_line_of_a_document_is_wider_than_the_page(page):
     lines = page.read_text().splitlines()
     wide = [f"{i}: {len(line)}" for i, line in enumerate(lines, 1) if len(line) > COLUMNS]
     assert not wide, f"over {COLUMNS} columns: {', '.join(wide)}"
+
+
+def test_no_document_needs_a_script_to_be_read():
+    assert [named(page) for page in ALL if "```mermaid" in page.read_text()] == []
 
 
 def anchors(page: Path) -> set[str]:

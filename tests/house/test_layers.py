@@ -12,7 +12,7 @@ from house.imports import COMPILED, Import, Sources, circles, room_of
 ROOT = Path(__file__).resolve().parents[2]
 
 # What a room may import beside itself and the compiled core, from the ground up.
-_TEXT = {"errors", "text"}
+_TEXT = {"errors", "text", "extensions"}
 _FILES = {*_TEXT, "toml_table", "safetensors"}
 _DEVICES = {*_FILES, "devices", "prediction"}
 _GRAPH = {*_DEVICES, "graph"}
@@ -25,13 +25,14 @@ _LEARNING = {*_DECIDING, *_RECORDS, "calibrate", "training"}
 MAY_KNOW: dict[str, set[str]] = {
     "errors": set(),
     "text": {"errors"},
+    "extensions": {"errors"},
     "toml_table": {"errors"},
     "safetensors": {"errors"},
     "prediction": _TEXT,
     "devices": _FILES,
     "graph": _TEXT,
     "features": {*_FILES, "graph"},
-    "importers": {*_TEXT, "toml_table", "graph"},
+    "importers": {*_TEXT, "toml_table", "extensions", "graph"},
     "llm": _READING,
     "predictors": _MODELS,
     "search": _PREDICTING,
@@ -42,10 +43,10 @@ MAY_KNOW: dict[str, set[str]] = {
     "calibrate": {*_PREDICTING, "records", "measure"},
     "training": {*_PREDICTING, *_RECORDS, "calibrate"},
     "study": _LEARNING,
-    "cli": {*_LEARNING, "study"},
+    "cli": {*_LEARNING, "study", "extensions"},
     "__main__": {"cli"},
     "tvm_perfpass": _DECIDING,
-    "ort_extension": {*_DECIDING, "measure"},
+    "ort_extension": {*_DECIDING, "measure", "extensions"},
 }
 # perfpass's own face names what users import, and has the version, which every room may ask for.
 _FACE = "perfpass"

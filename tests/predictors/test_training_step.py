@@ -12,10 +12,14 @@ from perfpass import features
 from perfpass.cli import main
 from perfpass.devices import device
 from perfpass.errors import ArgumentError, UnsupportedError
+from perfpass.graph import OPERATOR_CLASSES, OPERATORS
 from perfpass.graph import step as backward
 from perfpass.graph.step import StepOptions
-from perfpass.predictors.training_step.features import FEATURES, STEP_GROUPS, step_groups
-from perfpass.predictors.training_step.latency import StepPredictor
+from perfpass.graph.table import OperatorColumns
+from perfpass.predictors import roofline
+from perfpass.predictors.roofline import Workload
+from perfpass.predictors.training_step.features import FEATURES, STEP_GROUPS, bound, step_groups
+from perfpass.predictors.training_step.predictor import StepPredictor
 
 RESNET = "examples/resnet50.onnx"
 
@@ -114,6 +118,25 @@ def test_every_row_of_a_step_has_a_group_and_a_source(resnet):
     assert step.parameters == pytest.approx(25.5e6, rel=0.02)
 
 
+def test_large_depthwise_convolutions_run_a_generic_kernel_in_every_part_of_a_step():
+    """Gradients of a depthwise convolution beyond 5 x 5 run in generic kernels as its forward pass does."""
+    elements, macs, weights = 64 * 8 * 196, 8 * 64 * 196 * 81, 8 * 81 * 4
+    row = {"b": 8, "m": 64 * 196, "n": 1, "k": 81, "macs": macs, "flops": 2 * macs, "weight_bytes": weights}
+    row |= {"input_elements": elements, "output_elements": elements, "bytes_read": 4 * elements + weights}
+    row |= {"bytes_written": 4 * elements, "kernel_area": 81, "stride": 1, "groups": 8, "count": 2, "view": 0}
+    row |= {"op": OPERATORS.index("conv"), "op_class": OPERATOR_CLASSES.index("convolution"), "dtype": 0}
+    table = OperatorColumns(**{name: np.array([value]) for name, value in row.items()})
+    step = backward.derive(table, StepOptions("none"), input_elements=1.0, width=4.0)
+    products = np.flatnonzero(step.macs > 0)
+    assert [backward.PARTS[part] for part in step.part[products]] == ["forward", "data", "weight"]
+    on, workload = device("a100-sxm4-80gb"), Workload(64)
+    once, whole = roofline.bound(table, on, workload), bound(step, on, workload)
+    assert whole.roof_s[products[0]] == once.roof_s[0]
+    np.testing.assert_allclose(
+        whole.compute_s[products], 2 * macs / (on.peak_flops["fp32"] * roofline.GENERIC_DEPTHWISE)
+    )
+
+
 def test_fused_attention_apart_has_the_same_products():
     graph = perfpass.load("examples/vit_base_patch16_224.onnx", batch=8)
     from perfpass.graph import costs
@@ -145,11 +168,11 @@ def test_the_records_are_those_of_the_sources(dataset):
 
 
 def test_an_architecture_held_out_is_predicted_better_than_by_any_baseline(dataset):
+    from perfpass.training.ratio_trees import baselines
     from perfpass.training.tasks.splits import folds_of
     from perfpass.training.training_step import model
-    from perfpass.training.training_step.evaluate import _baselines
 
-    rows, y = dataset.rows, dataset.step_s
+    rows, y = dataset.rows, dataset.measured_s
     fold = next(iter(folds_of("architecture", rows.architecture, rows.family, rows.device)))
     held = model.held_out(dataset, fold.train, fold.test, rounds=200)
 
@@ -157,7 +180,8 @@ def test_an_architecture_held_out_is_predicted_better_than_by_any_baseline(datas
         return float(np.abs(predicted / y[fold.test] - 1).mean())
 
     assert mape(held.predicted_s) < 0.10
-    assert min(mape(p) for p in _baselines(dataset, held, fold, 0).values()) > 1.3 * mape(held.predicted_s)
+    simpler = baselines(dataset, held, fold, model.TREES, model.ROUNDS, 0)
+    assert min(mape(p) for p in simpler.values()) > 1.3 * mape(held.predicted_s)
 
 
 def test_the_artefact_is_what_this_version_computes(dataset):
@@ -173,9 +197,9 @@ def test_on_its_own_records_the_shipped_predictor_is_close(dataset):
     for i in range(0, len(dataset), 20):
         name, workload = dataset.rows.device[i], dataset.workloads[i]
         found = predictor.predict(
-            dataset.steps[i], dataset.forward[i], dataset.devices[name], workload, dataset.byte_scale[i]
+            dataset.steps[i], dataset.tables[i], dataset.devices[name], workload, dataset.byte_scale[i]
         )
-        errors.append(abs(found.median_s / dataset.step_s[i] - 1))
+        errors.append(abs(found.median_s / dataset.measured_s[i] - 1))
     assert np.median(errors) < 0.04
 
 

@@ -1,4 +1,4 @@
-"""Costs counted node by node with Python integers; formulas as docs/costs.md gives them."""
+"""Costs counted node by node with Python integers; formulas as docs/internals/costs.md gives them."""
 
 from __future__ import annotations
 

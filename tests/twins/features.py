@@ -1,4 +1,4 @@
-"""Node features with NumPy, column by column as docs/schemas.md describes them."""
+"""Node features with NumPy, column by column as docs/reference/schemas.md describes them."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from tvm_perfpass.cost_model.hardware import Hardware
 
 POOL = "pool.npz"
 # Log2 of speed over the fastest below which candidates are all alike, and where a failed one lies. Chosen, like all
-# constants here, by replays with each workload of the pool left out (docs/tuning.md).
+# constants here, by replays with each workload of the pool left out (docs/research/autotuning.md).
 FLOOR, FAILED = -4.0, -5.0
 OWN_WEIGHT = 4.0
 ANALYTIC_SHARE = 0.3
@@ -220,7 +220,7 @@ def _margin(rows: np.ndarray) -> np.ndarray:
 
 
 def shipped() -> dict[str, Measured]:
-    """The measured candidates that come with the package (docs/tuning.md says of what and where)."""
+    """The measured candidates that come with the package (docs/research/autotuning.md says of what and where)."""
     return Ranker.load(Path(__file__).parent / "pool").earlier
 
 

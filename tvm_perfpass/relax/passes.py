@@ -1,6 +1,7 @@
 """PredictPerformance: a Relax module pass that attaches a prediction to the module, and the module's graph as tensors.
 
-The attributes (docs/relax.md) are those of the Relay pass. The functions of the module are not touched.
+The attributes (docs/reference/prediction-json.md) are those of the Relay pass. The functions of the module are
+not touched.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """PredictPerformance: a Relay pass that attaches a prediction to the module, and the module's graph as tensors.
 
-The attributes (docs/relay.md) are read as ``mod.attrs["perfpass.latency_ms"]["median"]`` and survive
+The attributes (docs/reference/prediction-json.md) are read as ``mod.attrs["perfpass.latency_ms"]["median"]``
+and survive
 ``tvm.ir.save_json``. The functions of the module are not touched.
 """
 

@@ -14,7 +14,8 @@ struct CostOptions {
 };
 
 /// Columns of length N. All but `parameters` and `weight_bytes` are already multiplied by the node's `repeat`.
-/// Conventions (docs/costs.md): a MAC is two FLOPs; every distinct input tensor is read once and every output written
+/// Conventions (docs/internals/costs.md): a MAC is two FLOPs;
+/// every distinct input tensor is read once and every output written
 /// once; a view moves nothing; gathers, slices and embeddings read what they return and not the table; a weight shared
 /// by several nodes is a parameter of the first that reads it.
 struct Costs {

@@ -1,4 +1,4 @@
-// Feature schemas over an OpGraph. Each is documented in docs/schemas.md and has a NumPy twin in tests/.
+// Feature schemas over an OpGraph. Each is documented in docs/reference/schemas.md and has a NumPy twin in tests/.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // The canonical operators, one vocabulary for every importer, and the coarse class each belongs to.
 //
-// X(name, class). The order is part of artefact schemas: append, never reorder (docs/schemas.md).
+// X(name, class). The order is part of artefact schemas: append, never reorder (docs/reference/schemas.md).
 #pragma once
 
 #include <cstdint>

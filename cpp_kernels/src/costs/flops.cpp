@@ -1,6 +1,6 @@
 // FLOPs of one execution. One arithmetic operation, comparison or special function (exp, log, sqrt, tanh, erf, sin) is
 // one FLOP, read off the operator's defining formula, as XLA's HloCostAnalysis counts them (its "flops" plus its
-// "transcendentals"); a MAC is two. The table stands in docs/costs.md.
+// "transcendentals"); a MAC is two. The table stands in docs/internals/costs.md.
 #include <algorithm>
 #include <bit>
 

@@ -1,4 +1,4 @@
-// Multiply-accumulates, from shapes and attributes. Formulas and input orders: docs/costs.md.
+// Multiply-accumulates, from shapes and attributes. Formulas and input orders: docs/internals/costs.md.
 #include <algorithm>
 #include <array>
 #include <string>

@@ -85,7 +85,7 @@ struct AttentionSizes {
 Count node_macs(const NodeView& node);
 GemmSizes gemm_sizes(const NodeView& node);
 AttentionSizes attention_sizes(const NodeView& node);
-/// FLOPs of one execution, given its MACs (docs/costs.md).
+/// FLOPs of one execution, given its MACs (docs/internals/costs.md).
 Count node_flops(const NodeView& node, Count macs);
 /// ONNX Runtime's EmbedLayerNormalization: ids come first, and every constant of rank 2 is a table that they index.
 bool is_fused_embedding(const NodeView& node) noexcept;

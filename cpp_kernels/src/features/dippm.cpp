@@ -1,4 +1,4 @@
-// Schema `dippm`: 32 per node. Source and choices: docs/schemas.md.
+// Schema `dippm`: 32 per node. Source and choices: docs/reference/schemas.md.
 #include <algorithm>
 #include <array>
 

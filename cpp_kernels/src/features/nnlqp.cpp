@@ -1,4 +1,4 @@
-// Schema `nnlqp`: 44 per node. Source and choices: docs/schemas.md.
+// Schema `nnlqp`: 44 per node. Source and choices: docs/reference/schemas.md.
 #include <algorithm>
 #include <array>
 

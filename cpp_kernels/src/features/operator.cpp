@@ -1,4 +1,4 @@
-// Schema `operator`: one row per node for graph networks. What each column is and why: docs/schemas.md.
+// Schema `operator`: one row per node for graph networks. What each column is and why: docs/reference/schemas.md.
 #include <algorithm>
 #include <array>
 #include <cmath>

@@ -1,4 +1,4 @@
-// Schema `trappm`: 113 per node. Source and choices: docs/schemas.md.
+// Schema `trappm`: 113 per node. Source and choices: docs/reference/schemas.md.
 #include <algorithm>
 #include <array>
 #include <string>

@@ -2,7 +2,8 @@
 
 Protobuf messages that follow one another are merged, so a ModelProto that holds ``metadata_props`` and nothing else can
 stand behind a model: our *block*. Its last entry, the *seal*, holds the block's length and SHA-256; it is written last,
-so a block with a valid seal is whole and ours, and the file is restored by cutting it off. docs/annotate.md has the
+so a block with a valid seal is whole and ours, and the file is restored by cutting it off.
+docs/reference/annotate-format.md has the
 format and what happens in every interruption.
 """
 

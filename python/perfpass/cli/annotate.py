@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _EPILOG = """\
 MODEL is an ONNX file. Its weights are neither read nor rewritten: some kilobytes of metadata are appended, which
 ONNX Runtime (custom_metadata_map), onnx.checker and Netron show. Annotating again replaces the prediction for the
-same device; predictions for several devices stand side by side. See docs/annotate.md.
+same device; predictions for several devices stand side by side. See docs/reference/annotate-format.md.
 
 examples:
   perfpass annotate model.onnx --device a100-80gb --device l4 --dim batch=8

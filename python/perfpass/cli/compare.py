@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _EPILOG = """\
 MODEL is an ONNX file. The first reader is what the others are compared with; one that is not installed or refuses
-the model is named and left out. All but `file` read the weights. See docs/readers.md.
+the model is named and left out. All but `file` read the weights. See docs/internals/readers.md.
 
 examples:
   perfpass compare model.onnx                                      file, onnxruntime, relay and relax, where installed

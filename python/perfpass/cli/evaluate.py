@@ -20,7 +20,7 @@ def add(commands: Any) -> None:
         "  perfpass evaluate --predictors all --adaptation --jobs 2      every predictor side by side",
     )
     add_areas(command)
-    compared = command.add_argument_group("predictors side by side (docs/comparison.md)")
+    compared = command.add_argument_group("predictors side by side (docs/research/comparison.md)")
     compared.add_argument("--predictors", type=texts, metavar="P,..", help="compare these instead: all, or a list")
     compared.add_argument("--tasks", type=texts, metavar="T,..", help="latency, training_step, ... (default: all)")
     compared.add_argument("--splits", type=texts, metavar="S,..", help="random, architecture, family, device (all)")

@@ -17,7 +17,8 @@ def add(commands: Any) -> None:
         run,
         "write a model's node features, edges and statics to a file",
         "FILE ends in .npz (NumPy; nodes [N, F], edge_index [2, E], statics [S] and their names). The schemas are\n"
-        "described in docs/schemas.md.\n\nexample:\n  perfpass features model.onnx --schema trappm -o model.npz",
+        "described in docs/reference/schemas.md.\n\n"
+        "example:\n  perfpass features model.onnx --schema trappm -o model.npz",
     )
     add_model(command)
     command.add_argument("--schema", required=True, metavar="S", help=", ".join(_SCHEMAS))

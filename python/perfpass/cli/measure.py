@@ -47,7 +47,8 @@ def add(commands: Any) -> None:
         _EPILOG,
     )
     command.add_argument("models", nargs="*", metavar="MODEL", help="SOURCE:NAME of what to measure")
-    command.add_argument("--campaign", metavar="FILE", help="campaign file (docs/measuring.md) instead of models")
+    campaign = "campaign file (docs/guides/measure-and-calibrate.md) instead of models"
+    command.add_argument("--campaign", metavar="FILE", help=campaign)
     command.add_argument("--device", metavar="D", help="cpu, cuda or cuda:N (default: cpu, or what the campaign says)")
     command.add_argument("--mode", type=texts, metavar="M,..", help="inference, training, prefill, decode")
     command.add_argument("--batch", type=wholes, metavar="N,..", help="batch sizes (default: 1)")

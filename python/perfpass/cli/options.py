@@ -81,7 +81,7 @@ def add_workload(command: Any) -> None:
         "--predictor",
         default="perfpass",
         metavar="NAME",
-        help="perfpass (default), or a published one: dippm, trappm, graph-language (docs/predictors.md)",
+        help="perfpass (default), or a published one: dippm, trappm, graph-language (docs/predictors/published.md)",
     )
     command.add_argument(
         "--no-calibration", action="store_true", help="ignore what `perfpass calibrate` has learned of the device"

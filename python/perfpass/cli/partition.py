@@ -20,7 +20,7 @@ from perfpass.errors import UnsupportedError
 _GROUP = "perfpass.commands"  # what other packages execute of our commands
 _EPILOG = """\
 ONNX Runtime gives nodes to its CUDA provider until the statistics of FILE add up to a limit; this writes FILE without
-the profiling run on the GPU that it usually comes from. See docs/partition.md.
+the profiling run on the GPU that it usually comes from. See docs/reference/partition-format.md.
 
 examples:
   perfpass partition model.onnx --device l4 --dim batch=8 -o model.csv

@@ -18,7 +18,8 @@ def add(commands: Any) -> None:
         "read public measurements into the record schema, and list what was refused and why",
         "example:\n  perfpass records sources --reader argonne -o records",
     )
-    command.add_argument("sources", metavar="DIR", help="folder that holds the sources' folders (docs/records.md)")
+    sources = "folder that holds the sources' folders (docs/reference/records.md)"
+    command.add_argument("sources", metavar="DIR", help=sources)
     command.add_argument("--reader", type=texts, metavar="R,..", help="only these readers (default: all)")
     command.add_argument("-o", "--output", metavar="DIR", help="write every table as DIR/READER-KIND.parquet")
     add_json(command, "text")

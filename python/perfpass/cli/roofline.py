@@ -17,7 +17,7 @@ def add(commands: Any) -> None:
         run,
         "measure what this machine's device reaches on single operators, and draw its roofline",
         "Writes DIR/operators.jsonl (every point; what it already holds is not measured again), roofline.json,\n"
-        "roofline.svg and roofline.md (docs/roofline.md). Needs torch, psutil and matplotlib.\n\n"
+        "roofline.svg and roofline.md (docs/internals/roofline.md). Needs torch, psutil and matplotlib.\n\n"
         "examples:\n  perfpass roofline --quick\n  perfpass roofline --device cuda -o records/h100-roofline",
     )
     command.add_argument("--device", default="cpu", metavar="D", help="cpu, cuda or cuda:N (default: cpu)")

@@ -17,13 +17,15 @@ def add(commands: Any) -> None:
         "train",
         run,
         "fit the predictors on measured records and write their artefacts",
-        "Needs pandas, pyarrow, scipy, xgboost and matplotlib. The records are described in docs/records.md.",
+        "Needs pandas, pyarrow, scipy, xgboost and matplotlib. The records are described in docs/reference/records.md.",
     )
     add_areas(command)
     command.add_argument("-o", "--output", metavar="DIR", help="where to write (default: the shipped artefacts' place)")
     command.add_argument("--resume", action="store_true", help="keep artefacts made from the same records and program")
     command.add_argument(
-        "--predictor", metavar="NAME", help="train one compared predictor instead (docs/predictors.md), into DIR itself"
+        "--predictor",
+        metavar="NAME",
+        help="train one compared predictor instead (docs/predictors/published.md), into DIR itself",
     )
     command.add_argument(
         "--published", action="store_true", help="with --predictor: sizes and settings as published (needs a GPU)"

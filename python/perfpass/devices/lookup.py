@@ -52,7 +52,7 @@ def device(name: str | Device) -> Device:
     if found is None:
         raise DeviceError(
             f"unknown device {name!r}; {_nearest(name)}; `perfpass devices` lists all, and a TOML file in "
-            f"{user_folder()}, in PERFPASS_DEVICES or by --device-file adds one (docs/devices.md)"
+            f"{user_folder()}, in PERFPASS_DEVICES or by --device-file adds one (docs/reference/devices.md)"
         )
     return found
 

@@ -1,4 +1,4 @@
-"""Device files: the TOML format of the catalogue, checked figure by figure (docs/devices.md)."""
+"""Device files: the TOML format of the catalogue, checked figure by figure (docs/reference/devices.md)."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def devices_of(document: Mapping[str, Any], where: str) -> list[Device]:
         raise FormatError(f"{where}: unknown table {unknown[0]!r}; a device file has {', '.join(sorted(known))}")
     rows = document.get("device", [])
     if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
-        raise FormatError(f"{where}: no [[device]] block; see docs/devices.md for an example")
+        raise FormatError(f"{where}: no [[device]] block; see docs/reference/devices.md for an example")
     sources, architectures = document.get("sources", {}), document.get("architecture", {})
     for name, table in (("sources", sources), ("architecture", architectures)):
         if not isinstance(table, dict):

@@ -1,4 +1,7 @@
-"""What predictors read: node features in named schemas, and the table of distinct operators (docs/schemas.md)."""
+"""What predictors read: node features in named schemas, and the table of distinct operators.
+
+The schemas: docs/reference/schemas.md.
+"""
 
 from __future__ import annotations
 

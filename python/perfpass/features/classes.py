@@ -9,7 +9,7 @@ from perfpass.graph.quotient import Directions, Round, refine
 def classes(
     graph: OpGraph, schema: str = "dippm", *, rounds: int = 3, directions: Directions = "both"
 ) -> tuple[Round, ...]:
-    """The classes of an operator graph, its nodes told apart by the features of ``schema`` (docs/schemas.md).
+    """The classes of an operator graph, its nodes told apart by the features of ``schema`` (docs/reference/schemas.md).
 
     The schema `operator` holds each node's position, so that hardly two are equal under it.
     """

@@ -1,4 +1,7 @@
-"""Node-feature matrix, edges and static vector of a graph, in a named and versioned schema (docs/schemas.md)."""
+"""Node-feature matrix, edges and static vector of a graph, in a named and versioned schema.
+
+The schemas: docs/reference/schemas.md.
+"""
 
 from __future__ import annotations
 

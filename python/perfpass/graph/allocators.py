@@ -1,4 +1,4 @@
-"""Allocators of frameworks, simulated exactly on a stream of allocations (docs/prediction-memory.md).
+"""Allocators of frameworks, simulated exactly on a stream of allocations (docs/predictors/memory.md).
 
 `Events` says in order what a program allocates and frees; `caching` (PyTorch's CUDA allocator), `arena` and `pattern`
 (onnxruntime) and `storage_sharing` (TVM) say what that takes of the device. The rules are in the compiled core

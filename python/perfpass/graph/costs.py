@@ -1,4 +1,4 @@
-"""Exact counting: MACs, FLOPs, bytes and parameters of every operator, forward pass (docs/costs.md).
+"""Exact counting: MACs, FLOPs, bytes and parameters of every operator, forward pass (docs/internals/costs.md).
 
 A MAC is two FLOPs; every distinct input tensor is read once and every output written once; a view moves nothing;
 gathers, slices and embeddings read what they return; a weight that several nodes share is a parameter of the first that
@@ -34,7 +34,7 @@ class Costs:
 
     @property
     def flops(self) -> np.ndarray:
-        """[N] arithmetic operations; two per MAC plus the counts of docs/costs.md."""
+        """[N] arithmetic operations; two per MAC plus the counts of docs/internals/costs.md."""
         return self.core.flops
 
     @property

@@ -3,7 +3,7 @@
 Both graphs are put into one order (depth first from the outputs on, along the data flow), constant parts and views set
 aside, and the rest is aligned: operators with MACs first, then the others between each two of them. What stays without
 a partner forms blocks between two aligned operators, and a block is called explained only if its MACs are the same on
-both sides and the tensor that leaves it has as many elements (docs/readers.md).
+both sides and the tensor that leaves it has as many elements (docs/internals/readers.md).
 """
 
 from __future__ import annotations

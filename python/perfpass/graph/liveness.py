@@ -1,4 +1,4 @@
-"""The memory planner: liveness of every tensor over the execution order (docs/costs.md, "Memory").
+"""The memory planner: liveness of every tensor over the execution order (docs/internals/costs.md, "Memory").
 
 A tensor lives from its producer to its last reader; views and in-place outputs share the buffer of their source; graph
 inputs live during the whole run, graph outputs until its end, weights always.

@@ -3,7 +3,7 @@
 Nodes with equal features and equal neighbourhoods up to k edges away have equal embeddings after k layers of message
 passing, whatever the weights. `refine` finds these classes round by round in the core; layer k of a network then runs
 from the classes of round k - 1 to those of round k, and a readout weighs classes by their multiplicity
-(docs/quotient.md).
+(docs/internals/quotient.md).
 """
 
 from __future__ import annotations

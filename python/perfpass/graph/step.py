@@ -3,7 +3,7 @@
 Every operator that moves gradients gets rows for them: a product with a weight becomes two products, one of activations
 two, attention four, a normalization or an activation one pass over its input and the gradient; a residual addition
 stands for the sum of two gradients where its input was forked. The optimizer is one row over all parameters.
-docs/prediction-training.md has the rules and how far they are from traced steps.
+docs/predictors/training_step.md has the rules and how far they are from traced steps.
 """
 
 from __future__ import annotations
@@ -542,7 +542,8 @@ def saved_activations(graph: OpGraph, float_as: str | None = None, alignment_byt
     """What autograd keeps of a forward graph: the tensors that the gradients of its operators read again.
 
     Each buffer counts once (views and in-place results share that of their source), rounded up to
-    ``alignment_bytes``; weights do not count, inputs do. docs/prediction-training.md compares it with traced steps.
+    ``alignment_bytes``; weights do not count, inputs do.
+    docs/predictors/training_step.md compares it with traced steps.
     Raises ArgumentError, LimitError as `perfpass.graph.liveness.plan` does.
     """
     found = _core.saved_activations(graph.core, float_as or "", alignment_bytes)

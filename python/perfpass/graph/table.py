@@ -1,4 +1,4 @@
-"""The graph as a multiset of operators: equal nodes share one row (docs/schemas.md)."""
+"""The graph as a multiset of operators: equal nodes share one row (docs/reference/schemas.md)."""
 
 from __future__ import annotations
 

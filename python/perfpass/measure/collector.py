@@ -37,7 +37,7 @@ _UNITS = {"b": 1, "bytes": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2
 
 
 class Collector:
-    """Bound to one device for its life. ``facts`` describes device, host and software; see docs/measuring.md.
+    """Bound to one device for its life. ``facts`` describes device, host and software; see docs/reference/records.md.
 
     Raises UnsupportedError where the device is not there.
     """

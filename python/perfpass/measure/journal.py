@@ -2,7 +2,7 @@
 
 Every line is one JSON object with ``kind`` ``facts`` (a machine and its software, once) or ``record`` (one measured
 configuration). A line is appended with one write and synced before the next configuration starts; a line torn by a
-kill is recognised by its missing end and cut off when the file is opened again. docs/measuring.md describes the
+kill is recognised by its missing end and cut off when the file is opened again. docs/reference/records.md describes the
 fields.
 """
 

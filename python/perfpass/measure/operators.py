@@ -1,6 +1,7 @@
 """Single operators of known size: what each computes, the bytes it must move, and a call that runs it in PyTorch.
 
-FLOPs count a multiplication and an addition as two, as everywhere in perfpass (docs/costs.md). Bytes are the compulsory
+FLOPs count a multiplication and an addition as two, as everywhere in perfpass
+(docs/internals/costs.md). Bytes are the compulsory
 traffic: every operand read once and every result written once, whatever the caches do. Arithmetic intensity is
 FLOPs over bytes (Williams, Waterman and Patterson, "Roofline", CACM 52(4), 2009).
 """
@@ -15,7 +16,7 @@ from typing import Any, ClassVar
 from perfpass.errors import ArgumentError
 
 ELEMENT_BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2}
-# Function: FLOPs per element, arrays touched. As in docs/costs.md, a special function counts as one FLOP.
+# Function: FLOPs per element, arrays touched. As in docs/internals/costs.md, a special function counts as one FLOP.
 ELEMENTWISE = {"relu": (1, 2), "exp": (1, 2), "add": (1, 3), "multiply_add": (2, 4)}
 _LARGEST = 2**40
 

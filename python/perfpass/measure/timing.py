@@ -62,7 +62,7 @@ class Timing:
         }
 
     def flags(self, protocol: Protocol) -> list[str]:
-        """What a reader of the record should know, in words of docs/measuring.md."""
+        """What a reader of the record should know, in words of docs/reference/records.md."""
         flags = []
         if not self.steady:
             flags.append("not_steady")

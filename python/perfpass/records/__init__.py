@@ -1,1 +1,1 @@
-"""Measured records and the operator graphs of the models they name. docs/records.md is the schema."""
+"""Measured records and the operator graphs of the models they name. docs/reference/records.md is the schema."""

@@ -64,7 +64,7 @@ def text(name: str, found: dict[str, Any]) -> str:
 
 
 def described() -> str:
-    """The schema as Markdown tables, as docs/records.md shows it."""
+    """The schema as Markdown tables, as docs/reference/records.md shows it."""
     out: list[str] = []
     parts = [("Columns of every table", schema.COMMON), ("Metrics", schema.METRICS)]
     parts += [(f"Workload of kind `{kind}`", columns) for kind, columns in schema.WORKLOADS.items()]

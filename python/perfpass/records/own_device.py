@@ -49,7 +49,7 @@ class Measurements:
 
 def read(path: Path | str, device: Device) -> Measurements:
     """The inference measurements of ``device`` in ``path``: a journal of `perfpass measure` (JSONL), or a Parquet table
-    of records of kind "vision" (docs/records.md).
+    of records of kind "vision" (docs/reference/records.md).
 
     Rows of other devices, modes and kinds of model are refused and counted. Raises FileError, FormatError, LimitError,
     and ArgumentError where no row is left.

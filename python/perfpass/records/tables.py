@@ -4,7 +4,7 @@ Every size in a traced graph is affine in the batch size, so a table row is an i
 that run the same operators (one architecture under several weights' names) share one table.
 
 Files (data/graphs): `vision_tables.parquet`, one row per table row, sorted by `table`; `vision_graphs.parquet`, one row
-per (source, model, img_size) with its `table` and the statics of its graph. docs/records.md is the schema.
+per (source, model, img_size) with its `table` and the statics of its graph. docs/reference/records.md is the schema.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class RecordedTables:
         row = self._row.get((source, model, int(img_size)))
         if row is None:
             raise ArgumentError(
-                f"no operator table for {source} {model} at {img_size} px; docs/records.md lists the losses"
+                f"no operator table for {source} {model} at {img_size} px; docs/reference/records.md lists the losses"
             )
         return row
 

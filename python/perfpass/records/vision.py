@@ -1,4 +1,4 @@
-"""Measured latencies of vision models: two public tables read as records of kind `vision` (docs/records.md).
+"""Measured latencies of vision models: two public tables read as records of kind `vision` (docs/reference/records.md).
 
 `read_timm` and `read_torchvision` read the source tables, `load` gives the rows that the repository keeps.
 """
@@ -83,7 +83,7 @@ def _table(path: Path, required: str) -> pandas.DataFrame:
     import pandas
 
     if not path.is_file():
-        raise FileError(f"{path}: no such table; see docs/records.md for where the records come from")
+        raise FileError(f"{path}: no such table; see docs/reference/records.md for where the records come from")
     table = pandas.read_parquet(path) if path.suffix == ".parquet" else pandas.read_csv(path)
     missing = sorted(set(required.split()) - set(table.columns))
     if missing:

@@ -1,4 +1,6 @@
-"""Many graphs or configurations in, arrays out: scoring for architecture search and graph rewriting (docs/search.md).
+"""Many graphs or configurations in, arrays out: scoring for architecture search and graph rewriting.
+
+How to use it: docs/guides/architecture-search.md.
 
 >>> scorer = Scorer("a100-80gb", precision="amp")
 >>> scores = scorer.score(["a.onnx", "b.onnx", "damaged.onnx"], batch=32)

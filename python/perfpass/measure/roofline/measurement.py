@@ -1,7 +1,7 @@
 """What a device reaches on single operators: peak compute per precision, bandwidth by footprint, GEMM and convolution.
 
 `characterise` measures the points of a sweep into a journal (perfpass.measure.journal, one record per operator) and
-`summarise` makes of it what docs/roofline.md describes. Torch only; the compiled core is not needed.
+`summarise` makes of it what docs/internals/roofline.md describes. Torch only; the compiled core is not needed.
 """
 
 from __future__ import annotations

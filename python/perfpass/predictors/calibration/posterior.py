@@ -6,7 +6,7 @@ from "a scale is all that differs" to "every kind of network differs", is what m
 left out of training (perfpass.training.calibration). The traits of a run are the portable features of the predictor:
 where the time goes, at which sizes.
 
-A calibration is one JSON file beside the user's device files (docs/calibration.md).
+A calibration is one JSON file beside the user's device files (docs/predictors/calibration.md).
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfpass.errors import ArgumentError, ArtefactError, FileError, FormatError, LimitError
-from perfpass.predictors.inference.features import DEVICE_FEATURES, FEATURES, SOFTWARE_FEATURES
+from perfpass.predictors.inference.features import FEATURES, SOFTWARE_FEATURES
 from perfpass.predictors.learned import artefacts
+from perfpass.predictors.learned.ratios import DEVICE_FEATURES
 
 if TYPE_CHECKING:
     from perfpass.devices import Device

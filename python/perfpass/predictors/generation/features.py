@@ -27,7 +27,7 @@ USABLE = 0.9
 # A cache that hardly fits: at least so much of all memory is taken as free, and sequences run in waves.
 LEAST_FREE = 0.03
 
-# Length scales, amplitudes and noise: chosen on seven models set aside by hash (docs/prediction-generation.md).
+# Length scales, amplitudes and noise: chosen on seven models set aside by hash (docs/research/generation.md).
 FORM = Form(
     components=(
         "weights",

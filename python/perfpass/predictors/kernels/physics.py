@@ -110,7 +110,7 @@ def _peak(device: Device, rate: str) -> float:
 
 
 def _rate(device: Device, rate: str) -> float:
-    """Peak, or what the power limit feeds (docs/prediction-kernels.md, "Power and clocks")."""
+    """Peak, or what the power limit feeds (docs/predictors/kernels.md)."""
     peak = _peak(device, rate)
     if device.kind == "cpu" or device.power_limit_w <= device.idle_power_w or rate == "fp32":
         return peak

@@ -5,7 +5,7 @@
     times.seconds, times.low_s, times.high_s, times.power_w        # arrays [2]
 
 Sizes broadcast against each other like NumPy arrays; one call is one device and one piece of software. Learned from
-kernels of serving stacks (docs/prediction-kernels.md); scoring needs NumPy and the compiled core.
+kernels of serving stacks (docs/predictors/kernels.md); scoring needs NumPy and the compiled core.
 """
 
 from __future__ import annotations

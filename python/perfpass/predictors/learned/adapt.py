@@ -15,7 +15,7 @@ _ROUNDS = 6
 # Rows off by more than this ratio (in logarithms) count less, as one part in (1 + off / OUTLIER).
 OUTLIER = 0.2
 # Before any measurement on the device, of the logarithm: one factor for all, one per runtime, and how they differ
-# between workloads and models. Chosen on devices set aside (docs/prediction-generation.md), from few candidates.
+# between workloads and models. Chosen on devices set aside (docs/predictors/generation.md), from few candidates.
 ADAPTATION = (
     Term(0.3, workload=False, traits=False),
     Term(0.3, ("runtime",), workload=False, traits=False),

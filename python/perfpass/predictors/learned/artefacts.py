@@ -1,6 +1,6 @@
 """Artefacts: a folder with a manifest (JSON) and the files it names, each with its SHA-256.
 
-Format in docs/prediction.md. Reading needs no library but NumPy and never executes anything from a file.
+Format in docs/reference/artefacts.md. Reading needs no library but NumPy and never executes anything from a file.
 """
 
 from __future__ import annotations

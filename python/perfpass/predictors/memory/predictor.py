@@ -3,7 +3,7 @@
 peak = runtime of the device (context, libraries) + reserved x (1 + workspace share). The simulation is exact
 (`perfpass.graph.allocators`); the runtime is one figure per device, the share one per kind of program (convolution
 libraries take workspaces that no graph shows). The interval holds nine in ten measurements of networks held out, and
-its upper bound 98 in 100: too little memory is a crash, too much is only money. docs/prediction-memory.md.
+its upper bound 98 in 100: too little memory is a crash, too much is only money. docs/predictors/memory.md.
 """
 
 from __future__ import annotations

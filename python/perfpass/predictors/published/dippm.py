@@ -1,4 +1,4 @@
-"""DIPPM: a GraphSAGE network over the operator graph (docs/predictors.md, docs/model-card-dippm.md).
+"""DIPPM: a GraphSAGE network over the operator graph (docs/research/dippm.md, docs/predictors/published.md).
 
 It says how long a run takes, and of a training step also the peak of memory, for that is what our records measured.
 What it does not say stays that of our own predictor, and the support names it. NumPy alone is needed.

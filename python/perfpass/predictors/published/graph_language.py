@@ -2,7 +2,8 @@
 
 After Panner Selvam, Phothilimthana, Abu-El-Haija, Perozzi and Brorsson, "Can LLMs Enhance Performance Prediction for
 Deep Learning Models?" (WANT workshop, ICML 2024). The shipped language model is small, of the Llama architecture,
-trained from scratch on texts about graphs (docs/graph-language.md); it is scored with NumPy alone. A model trained on
+trained from scratch on texts about graphs (docs/research/graph-language.md); it is scored with NumPy
+alone. A model trained on
 another base (`--base`) needs torch, transformers and that base when it predicts.
 """
 

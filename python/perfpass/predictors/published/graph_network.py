@@ -1,4 +1,4 @@
-"""Graph networks in NumPy, on classes of nodes: no torch at prediction time (docs/predictors.md).
+"""Graph networks in NumPy, on classes of nodes: no torch at prediction time (docs/internals/quotient.md).
 
 A network is a list of layers over nodes, a readout, and a list of layers over the readout joined with static inputs.
 Layers and their weights are those of PyTorch Geometric, by its names; `training.graph_networks.modules` is the twin

@@ -2,7 +2,7 @@
 
 XGBoost on a table of model, workload and hardware (Panner Selvam and Brorsson, ARC-LG workshop at ISCA 2024), trained
 on the records of offline generation. `perfpass.predictors.generation.predictor` is the default for this workload: it
-errs less (docs/llm-trees.md). Scoring needs NumPy and the compiled core.
+errs less (docs/research/llm-trees.md). Scoring needs NumPy and the compiled core.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from perfpass.errors import ArtefactError, UnsupportedError
 from perfpass.llm import table as llm_table
 from perfpass.prediction import Interval, Support
 from perfpass.predictors.generation.features import RUNTIMES, Batch
-from perfpass.predictors.generation.predictor import Offline, beyond_measured, check_fits, costs_of
+from perfpass.predictors.generation.prediction import Offline, costs_of
+from perfpass.predictors.generation.predictor import beyond_measured, check_fits
 from perfpass.predictors.learned import artefacts
 
 if TYPE_CHECKING:

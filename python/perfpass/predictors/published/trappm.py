@@ -1,4 +1,6 @@
-"""TraPPM: a frozen graph autoencoder beside a GraphSAGE regressor (docs/trappm.md, docs/model-card-trappm.md).
+"""TraPPM: a frozen graph autoencoder beside a GraphSAGE regressor.
+
+Its card and what was tried: docs/predictors/published.md, docs/research/trappm.md.
 
 It says how long a run takes, and of a training step also the peak of memory, for that is what our records measured; one
 regressor for each. What it does not say stays that of our own predictor, and the support names it. NumPy alone is

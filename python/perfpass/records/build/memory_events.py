@@ -1,8 +1,8 @@
 """Allocations of recorded programs as functions of the batch size: data/graphs/memory_events.parquet.
 
 Every size in a recording is affine in the batch, and the order of events does not depend on it, so one table serves all
-batch sizes. Columns: ``program``, ``block``, ``use`` (index into `perfpass.graph.allocators.USES`), ``bytes`` at batch 0 (-1
-where the event frees) and ``bytes_per_sample``.
+batch sizes. Columns: ``program``, ``block``, ``use`` (index into `perfpass.graph.allocators.USES`), ``bytes`` at
+batch 0 (-1 where the event frees) and ``bytes_per_sample``.
 """
 
 from __future__ import annotations

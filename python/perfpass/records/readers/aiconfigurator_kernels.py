@@ -1,7 +1,8 @@
 """Kernels of LLM serving stacks as aiconfigurator collected them: matrix products, attention, experts, collectives.
 
 7 to 9 million rows on grids of shapes. `read` checks all of them, refuses what cannot be trusted, marks what needs
-care, and keeps a sample that is the same on every machine. The rules and what stays: docs/records.md, "Kernels".
+care, and keeps a sample that is the same on every machine. The rules and what stays:
+docs/reference/records.md, "Kernels".
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """PyTorch operators in fp32 on eight GPUs from P4 to H100, as NeuSight measured them.
 
 283,848 rows. All of the source's test shapes (those of transformer models) stay, of its random training shapes a fixed
-sample. Rules: docs/records.md, "Kernels".
+sample. Rules: docs/reference/records.md, "Kernels".
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Offline generation: training and grading of `perfpass.predictors.generation.predictor`."""
+"""Generation and its phases: training and grading of `perfpass.predictors.generation`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Single kernels on GPUs: training and grading (docs/prediction-kernels.md)."""
+"""Single kernels on GPUs: training and grading (docs/predictors/kernels.md)."""
 
 from __future__ import annotations
 

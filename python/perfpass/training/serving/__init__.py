@@ -1,4 +1,4 @@
-"""LLM serving: training and grading of `perfpass.predictors.serving.predictor` (docs/prediction-serving.md)."""
+"""LLM serving: training and grading of `perfpass.predictors.serving.predictor` (docs/predictors/serving.md)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Ours with trees on what the physics miss, for the quantities whose shipped predictor has none: memory, power, energy.
 
-A candidate for what answers there; which one does is for validation to say (docs/comparison.md).
+A candidate for what answers there; which one does is for validation to say (docs/research/comparison.md).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Time of training steps: fitting and grading of `perfpass.predictors.training_step.latency`."""
+"""Time of training steps: fitting and grading of `perfpass.predictors.training_step.predictor`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DIPPM and its variants, learned from this repository's records (docs/predictors.md)."""
+"""DIPPM and its variants, learned from this repository's records (docs/research/dippm.md)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """DIPPM as a method of the comparison: three graph blocks, three dense layers, time, memory and energy together.
 
 Published: Panner Selvam and Brorsson, "DIPPM: a Deep Learning Inference Performance Predictive Model using Graph Neural
-Networks", Euro-Par 2023; code at github.com/karthickai/dippm. What is theirs and what is ours: docs/predictors.md.
+Networks", Euro-Par 2023; code at github.com/karthickai/dippm. What is theirs and what is ours: docs/research/dippm.md.
 """
 
 from __future__ import annotations

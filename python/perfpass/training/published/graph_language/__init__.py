@@ -1,24 +1,22 @@
-"""The graph + language model: training, variants, studies."""
+"""The graph + language model: training and variants. Its packages are imported when they are used."""
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from perfpass.training.published.graph_language.methods import method
+    from perfpass.training.published.graph_language.ship import train
 
-    from perfpass.training.tasks.tasks import Task
-
-
-def method(name: str, unlabelled: Task | None = None, **changed: object) -> Any:
-    """One of `methods.VARIANTS`; ``changed`` overrides its settings. Raises ArgumentError for another name."""
-    from perfpass.training.published.graph_language import methods
-
-    return methods.method(name, unlabelled, **changed)
+_HOME = {
+    "method": "perfpass.training.published.graph_language.methods",
+    "train": "perfpass.training.published.graph_language.ship",
+}
+__all__ = ["method", "train"]
 
 
-def train(name: str, records: str | None = None, output: str | None = None, **options: Any) -> Path:
-    """What ships, as `ship.train`."""
-    from perfpass.training.published.graph_language import ship
-
-    return ship.train(name, records, output, **options)
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'perfpass.training.published.graph_language' has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name)

@@ -1,4 +1,4 @@
-"""TraPPM and its baselines, learned from this repository's records (docs/trappm.md)."""
+"""TraPPM and its baselines, learned from this repository's records (docs/research/trappm.md)."""
 
 from __future__ import annotations
 

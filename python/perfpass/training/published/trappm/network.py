@@ -3,7 +3,7 @@
 Published: Panner Selvam and Brorsson, "Can semi-supervised learning improve prediction of deep learning model resource
 consumption?", NeurIPS 2023 workshop on ML for Systems; code at github.com/karthickai/trappm. The NNLQP baseline: Liu et
 al., "NNLQP: a multi-platform neural network latency query and prediction system", ICPP 2022; code at
-github.com/ModelTC/NNLQP. What is theirs and what is ours: docs/trappm.md.
+github.com/ModelTC/NNLQP. What is theirs and what is ours: docs/research/trappm.md.
 """
 
 from __future__ import annotations

@@ -1,0 +1,164 @@
+"""Model in, OpGraph out: one module per source, `load` chooses; `readers` finds those of other packages.
+
+Nothing heavy is imported here: the type of the model decides which framework is needed, and that is already loaded.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from perfpass.errors import ArgumentError, FileError, FormatError, UnsupportedError
+
+if TYPE_CHECKING:
+    from perfpass.graph import OpGraph
+
+_PICKLES = frozenset({".pt", ".pth", ".pkl", ".pickle", ".bin", ".ckpt", ".joblib", ".pt2"})
+_WEIGHTS = frozenset({".safetensors", ".gguf", ".npz", ".npy", ".msgpack"})
+_OTHER_FRAMEWORKS = {
+    ".h5": "Keras",
+    ".hdf5": "Keras",
+    ".keras": "Keras",
+    ".pb": "TensorFlow",
+    ".tflite": "TensorFlow Lite",
+    ".pdmodel": "Paddle",
+    ".mlmodel": "Core ML",
+    ".engine": "TensorRT",
+    ".plan": "TensorRT",
+}
+
+
+def load(
+    model: Any,
+    *,
+    batch: int | None = None,
+    input_shape: Any = None,
+    dims: Mapping[str, int] | None = None,
+    mode: str = "inference",
+    optimizer: str = "momentum",
+) -> OpGraph:
+    """The operator graph of a model in any form that perfpass reads.
+
+    ``model``: a path to an ``.onnx`` file, the bytes of a ModelProto, an ``onnx.ModelProto``; a path to a Hugging Face
+    ``config.json`` or its folder (weights are not needed); a ``torch.nn.Module`` (with ``input_shape``, without the
+    batch); a ``tvm.IRModule`` of Relay or Relax, which tvm_perfpass reads; or an OpGraph, given back as it is.
+
+    ``batch`` is the batch size (ONNX: the symbolic batch dimension; torch: 1 if not given); ``dims`` sets named
+    dimensions: those of an ONNX file or a Relax module, or ``sequence_length`` of a configuration. ``mode`` "training"
+    gives a whole step (a `perfpass.graph.traced_step.TrainingGraph`: forward, backward, ``optimizer``) of a torch
+    module or a configuration; other models have no autograd to record, and `perfpass.graph.step.derive` makes their
+    step from the forward graph.
+
+    Raises FileError, FormatError, ShapeError, UnsupportedError, ArgumentError: see perfpass.errors.
+    """
+    from perfpass.graph import OpGraph
+
+    if mode not in ("inference", "training"):
+        raise ArgumentError(f"unknown mode {mode!r}; allowed are inference, training")
+    if mode == "training":
+        return _training(model, batch, input_shape, dims, optimizer)
+    if isinstance(model, OpGraph):
+        return model
+    if isinstance(model, (str, os.PathLike)):
+        return _from_path(Path(model), batch, input_shape, dims)
+    if isinstance(model, (bytes, bytearray, memoryview)):
+        from perfpass.importers import onnx
+
+        return onnx.read(bytes(model), dims=dims, input_shapes=named_shapes(input_shape), batch=batch)
+    origins = {base.__module__.partition(".")[0] for base in type(model).__mro__}
+    if "torch" in origins:
+        from perfpass.importers import torch
+
+        return torch.trace(model, _given_shape(input_shape), batch=1 if batch is None else batch)
+    if origins & {"onnx", "google"} and hasattr(model, "SerializeToString"):
+        from perfpass.importers import onnx
+
+        return onnx.read(model.SerializeToString(), dims=dims, input_shapes=named_shapes(input_shape), batch=batch)
+    from perfpass.importers import readers
+
+    if (reader := readers.owner(model)) is not None:
+        return reader.load(model, dims)
+    if "tvm" in origins:
+        raise UnsupportedError(
+            "no reader of TVM's modules is installed: pip install 'perfpass[tvm]' (or import tvm_perfpass first, where "
+            "it is used from its source)"
+        )
+    raise ArgumentError(
+        f"cannot read a model from {type(model).__module__}.{type(model).__qualname__}; allowed are a path, bytes, an "
+        "onnx.ModelProto, a torch.nn.Module, a tvm.IRModule and an OpGraph"
+    )
+
+
+def _given_shape(input_shape: Any) -> Any:
+    if input_shape is None:
+        raise ArgumentError("a torch module needs input_shape, without the batch: input_shape=(3, 224, 224)")
+    return input_shape
+
+
+def _training(
+    model: Any, batch: int | None, input_shape: Any, dims: Mapping[str, int] | None, optimizer: str
+) -> OpGraph:
+    """A traced step, from what has an autograd."""
+    samples = 1 if batch is None else batch
+    if "torch" in {base.__module__.partition(".")[0] for base in type(model).__mro__}:
+        from perfpass.importers.torch_training import trace_training
+
+        return trace_training(model, _given_shape(input_shape), batch=samples, optimizer=optimizer)
+    path = Path(model) if isinstance(model, (str, os.PathLike)) else None
+    if path is not None and (path.is_dir() or path.suffix.lower() == ".json"):
+        from perfpass.importers import huggingface
+
+        sequence_length = (dims or {}).get("sequence_length", huggingface.DEFAULT_SEQUENCE_LENGTH)
+        return huggingface.trace_training(path, batch=samples, sequence_length=sequence_length, optimizer=optimizer)
+    raise UnsupportedError(
+        "only torch modules and Hugging Face configurations have a training step to record; for other models, "
+        "perfpass.predict(model, device, mode='training') derives the step from the forward graph"
+    )
+
+
+def named_shapes(input_shape: Any) -> Mapping[str, Any] | None:
+    """``input_shape`` of an ONNX model. Raises ArgumentError where it is not a mapping."""
+    if input_shape is None or isinstance(input_shape, Mapping):
+        return input_shape
+    raise ArgumentError(
+        f"input_shape of an ONNX model is a mapping from input name to shape, got {input_shape!r}; "
+        "symbolic dimensions are set by name with dims={'batch': 8}"
+    )
+
+
+def _from_path(path: Path, batch: int | None, input_shape: Any, dims: Mapping[str, int] | None) -> OpGraph:
+    suffix = path.suffix.lower()
+    if suffix in _PICKLES:
+        raise UnsupportedError(
+            f"{path}: files of type {suffix} are pickles or archives of them, which can run code when read, and are "
+            "never unpickled here; export the model to ONNX (torch.onnx.export) and pass that file, or build the "
+            "module in Python and pass it to perfpass.predict with input_shape"
+        )
+    if suffix in _WEIGHTS:
+        raise UnsupportedError(
+            f"{path}: {suffix} holds weights without the operators that use them; pass the model's ONNX file, its "
+            "Hugging Face config.json, or the torch module"
+        )
+    if suffix in _OTHER_FRAMEWORKS:
+        raise UnsupportedError(
+            f"{path}: {_OTHER_FRAMEWORKS[suffix]} files are not read; convert the model to ONNX (tf2onnx, paddle2onnx) "
+            "and pass that file"
+        )
+    if not path.exists():
+        raise FileError(f"{path}: no such file")
+    if path.is_dir():
+        if not (path / "config.json").is_file():
+            raise FormatError(
+                f"{path}: a folder without config.json; give an .onnx file or a Hugging Face model folder"
+            )
+        suffix = ".json"
+    if suffix == ".json":
+        from perfpass.importers import huggingface
+
+        sequence_length = (dims or {}).get("sequence_length", huggingface.DEFAULT_SEQUENCE_LENGTH)
+        return huggingface.trace_config(path, batch=1 if batch is None else batch, sequence_length=sequence_length)
+    from perfpass.importers import onnx
+
+    return onnx.read(path, dims=dims, input_shapes=named_shapes(input_shape), batch=batch)

@@ -1,0 +1,54 @@
+"""One runner per runtime: it makes a model ready and gives a lap, one timed iteration.
+
+`open_session` chooses. A session has ``lap() -> float`` (one iteration, in milliseconds), ``facts`` (what it ran),
+``memory()`` (what its allocator knows) and ``close()``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from perfpass.errors import needs
+from perfpass.measure.configuration import Configuration
+from perfpass.measure.models import Built
+
+
+class Session(Protocol):
+    """A model ready to run one iteration after another."""
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """What it ran: parameters, sizes, threads; see docs/reference/records.md."""
+
+    def lap(self) -> float:
+        """Runs one iteration, waits for it, and returns its latency in milliseconds."""
+
+    def memory(self) -> dict[str, int]:
+        """Peaks since `reset_memory`, in bytes, as far as the runtime's allocator tells."""
+
+    def reset_memory(self) -> None:
+        """Starts a new peak."""
+
+    def close(self) -> None:
+        """Releases what the session holds, the model excepted."""
+
+
+def open_session(configuration: Configuration, built: Built | None) -> Session:
+    """The session of a configuration; ``built`` is None for models that are files.
+
+    Raises UnsupportedError where the runtime, or the model in it, cannot run here.
+    """
+    if configuration.runtime == "onnxruntime":
+        with needs("onnxruntime", "runtime onnxruntime"):
+            from perfpass.measure.runners.onnxruntime import OnnxRuntimeSession
+
+        return OnnxRuntimeSession(configuration, built)
+    assert built is not None
+    if configuration.runtime == "tvm":
+        from perfpass.measure.runners.tvm import TvmSession
+
+        return TvmSession(configuration, built)
+    from perfpass.measure.runners.torch import TorchSession
+
+    return TorchSession(configuration, built)
