@@ -13,6 +13,7 @@ usage: bash bootstrap.sh COMMAND
 
   demo        install what is missing, build, predict the models in examples/
   test        install everything, C++ tests under ASan and UBSan, then all Python tests (more arguments go to pytest)
+  check       before a commit, under a minute: ruff, and the quick Python tests that need neither TVM nor a training
 
   build       install what a prediction needs and build; no more
   sanitize    C++ tests under AddressSanitizer and UndefinedBehaviorSanitizer
@@ -264,16 +265,31 @@ demo() {
   echo "Next: source .venv/bin/activate && perfpass --help"
 }
 
+# One thread for each of two workers, and no network.
+quiet_libraries() { export OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 TOPHUB_LOCATION=NONE TOKENIZERS_PARALLELISM=false; }
+
+# The rooms of the fast lane: not those that compile with TVM, run ONNX Runtime, learn, or measure.
+FAST_ROOMS=(annotation cli core deploy devices graph house importers llm predictors search)
+
+check() {
+  full_environment
+  .venv/bin/ruff check .
+  .venv/bin/ruff format --check .
+  quiet_libraries
+  .venv/bin/pytest -n 2 --dist loadscope -m "not slow" "${FAST_ROOMS[@]/#/tests/}"
+}
+
 run_tests() {
   full_environment
   relax_environment
   onnxruntime_releases
   sanitize
   say "Python tests"
-  export OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 TOPHUB_LOCATION=NONE TOKENIZERS_PARALLELISM=false
+  quiet_libraries
   # Not python -m pytest: that puts this folder first, and tvm_perfpass here has no compiled module.
   if [ $# -gt 0 ]; then .venv/bin/pytest "$@"; return; fi
-  .venv/bin/pytest -n 2
+  # A module stays with one worker, so that what its tests share is made once.
+  .venv/bin/pytest -n 2 --dist loadscope
   say "Python tests with Relax"
   .venv-relax/bin/pytest tests/adapters/relax
 }
@@ -283,6 +299,7 @@ command="${1:-help}"
 case "$command" in
   demo) demo ;;
   test) run_tests "$@" ;;
+  check) check ;;
   build) prediction_environment ;;
   sanitize) virtual_environment .venv; requirements .venv runtime constraints.txt requirements.txt requirements-build.txt; sanitize ;;
   lint)

@@ -13,7 +13,7 @@ import pytest
 from perfpass.errors import ArgumentError, FileError, FormatError
 from perfpass.study import blend, findings, present, table
 from perfpass.training.tasks import methods, tasks
-from traced_records import by_rows, training_steps
+from traced_records import by_rows, traced, training_steps
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +85,7 @@ def test_joules_of_a_step_are_those_of_the_epoch_over_its_steps(loaded):
 def test_joules_of_a_board_that_was_never_measured_follow_from_the_steps_of_others(loaded):
     from perfpass.training.tasks import step_power
 
-    task = loaded["energy"].traced(table.graphs(), quiet=True)
+    task = traced(loaded["energy"])
     work = step_power.step_work(task, table.graphs())
     assert (work.seconds > 0).all() and ((work.use > 0) & (work.use <= 1)).all()
     # Physics alone, then with factors that other boards taught; no step of the board either.
