@@ -25,7 +25,7 @@ from perfpass.importers import model_sources
 from perfpass.importers import torch as torch_importer
 from perfpass.importers.huggingface import trace_config
 from perfpass.measure.journal import read
-from perfpass.predictors.assemble import inputs_of
+from perfpass.predictors.assemble import run_of
 from perfpass.predictors.calibration.correction import Point, point
 from perfpass.predictors.calibration.posterior import Calibration, shipped
 from perfpass.predictors.lane import predictor_of
@@ -71,7 +71,7 @@ def predicted(rows: Any, facts: dict[str, dict[str, Any]]) -> tuple[list[Point],
         size = None if np.isnan(row.ran_image_size) else int(row.ran_image_size)
         length = None if np.isnan(row.ran_sequence_length) else int(row.ran_sequence_length)
         try:
-            inputs = inputs_of(
+            run = run_of(
                 graph(row.model, row.batch, size, length),
                 device_of(facts[row.environment]),
                 batch=row.batch,
@@ -83,9 +83,9 @@ def predicted(rows: Any, facts: dict[str, dict[str, Any]]) -> tuple[list[Point],
             print(f"left out: {row.model} {row.runtime} {row.precision}: {error}")
             has.append(False)
             continue
-        estimate = predictor_of(inputs).estimate(inputs)
+        estimate = predictor_of(run.way).estimate(run)
         has.append(True)
-        points.append(point(estimate, inputs))
+        points.append(point(estimate, run))
         covered.append(estimate.latency_ms.low <= row.latency_ms <= estimate.latency_ms.high)
     return points, np.array(has), np.array(covered)
 

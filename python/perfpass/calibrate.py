@@ -14,7 +14,7 @@ from perfpass.devices import Device
 from perfpass.devices import device as find_device
 from perfpass.errors import ArgumentError
 from perfpass.measure.configuration import Configuration
-from perfpass.predictors.assemble import inputs_of
+from perfpass.predictors.assemble import run_of
 from perfpass.predictors.calibration import correction as calibrated
 from perfpass.predictors.calibration import posterior as calibration
 from perfpass.predictors.calibration.posterior import MOST_POINTS, Calibration
@@ -74,8 +74,8 @@ def calibrate(
     measured: list[float] = []
     for done, (row, graph) in enumerate(own_device.graphs(rows, found.refused)):
         c = row.configuration
-        inputs = inputs_of(graph, target, batch=c.batch, precision=c.precision, runtime=c.runtime, layout=c.layout)
-        points.append(calibrated.point(predictor_of(inputs).estimate(inputs), inputs))
+        run = run_of(graph, target, batch=c.batch, precision=c.precision, runtime=c.runtime, layout=c.layout)
+        points.append(calibrated.point(predictor_of(run.way).estimate(run), run))
         measured.append(row.latency_ms)
         progress(done + 1, len(rows), c.model)
     log_ratio = np.log(np.array(measured)) - np.log([p.predicted_ms for p in points])
@@ -155,8 +155,8 @@ def plan(
     points = []
     for done, c in enumerate(candidates):
         graph = own_device.graph_of(c)
-        inputs = inputs_of(graph, target, batch=c.batch, precision=precision, runtime=runtime, layout=layout)
-        points.append(calibrated.point(predictor_of(inputs).estimate(inputs), inputs))
+        run = run_of(graph, target, batch=c.batch, precision=precision, runtime=runtime, layout=layout)
+        points.append(calibrated.point(predictor_of(run.way).estimate(run), run))
         progress(done + 1, len(candidates), c.model)
     standard, priors = calibration.shipped()
     prior = priors[target.kind if points[0].predictor == "inference" else "other"]

@@ -274,14 +274,15 @@ def test_bytes_that_a_cpus_last_level_cache_holds_come_faster():
     from dataclasses import replace
 
     from perfpass.devices import device
-    from perfpass.predictors.roofline import CACHE_SPEED, Workload, bound
+    from perfpass.predictors.roofline import CACHE_SPEED, bound
+    from perfpass.predictors.way import Way
 
     table = features.operator_table(network(batch=1), costs.count(network(batch=1)))
     cpu = device("core-i9-10940x")
     without = replace(cpu, l2_bytes=0, l3_bytes=0)
-    cached, plain = (bound(table, d, Workload(1)).memory_s for d in (cpu, without))
+    cached, plain = (bound(table, Way(d)).memory_s for d in (cpu, without))
     moved = plain > 0
     # A feature map of 64 x 32 x 32 floats is far below the cache, and far above one of a kilobyte.
     assert np.allclose(plain[moved] / cached[moved], CACHE_SPEED["cpu"])
     small = replace(without, l2_bytes=1024)
-    assert (bound(table, small, Workload(1)).memory_s[moved] > 0.9 * plain[moved]).all()
+    assert (bound(table, Way(small)).memory_s[moved] > 0.9 * plain[moved]).all()

@@ -16,7 +16,7 @@ from perfpass.errors import ArtefactError
 from perfpass.predictors.inference.predictor import InferencePredictor
 from perfpass.predictors.learned import artefacts, intervals
 from perfpass.predictors.learned.ratios import fingerprint
-from perfpass.predictors.roofline import Workload
+from perfpass.predictors.way import Way
 
 GPU = "rtx-4090"
 
@@ -68,8 +68,8 @@ def test_recorded_networks_are_predicted_closely_and_inside_the_interval(predict
         if (r.source, r.model, r.img_size) not in known:
             continue
         sizes = known.table(r.source, r.model, r.img_size, r.batch, 16)
-        workload = Workload(r.batch, r.precision, r.runtime, r.layout, r.runtime_version)
-        found = predictor.predict(sizes, devices.device(r.device), workload)
+        way = Way(devices.device(r.device), r.precision, r.runtime, r.layout, torch_version=r.runtime_version)
+        found = predictor.predict(sizes, r.batch, way)
         errors.append(abs(found.median_s * 1e3 / r.latency_ms - 1))
         covered.append(found.low_s * 1e3 <= r.latency_ms <= found.high_s * 1e3)
     assert np.mean(errors) < 0.06
@@ -81,11 +81,8 @@ def test_the_core_scores_what_training_fitted(predictor, recorded):
     rows, known = recorded
     row = rows[(rows.source == "timm") & (rows.device == GPU) & (rows.model == "resnet50")].iloc[0]
     sizes = known.table("timm", row.model, row.img_size, row.batch, 16)
-    found = predictor.predict(
-        sizes,
-        devices.device(GPU),
-        Workload(int(row.batch), row.precision, row.runtime, row.layout, row.runtime_version),
-    )
+    way = Way(devices.device(GPU), row.precision, row.runtime, row.layout, torch_version=row.runtime_version)
+    found = predictor.predict(sizes, int(row.batch), way)
     assert found.row_s.sum() == pytest.approx(found.median_s)
     assert found.median_s * 1e3 == pytest.approx(row.latency_ms, rel=0.1)
     assert found.support.level == "in range"
@@ -106,11 +103,11 @@ def test_what_was_not_measured_is_said(predictor):
             },
         ]
     )
-    unseen = predictor.predict(resnet_like, devices.device("h100-sxm5-80gb"), Workload(batch, "amp"))
+    unseen = predictor.predict(resnet_like, batch, Way(devices.device("h100-sxm5-80gb"), "amp"))
     assert unseen.ensemble == "portable"
     assert unseen.support.level != "in range"
     assert any("no measurement on" in r for r in unseen.support.reasons)
-    precision = predictor.predict(resnet_like, devices.device(GPU), Workload(batch, "fp32"))
+    precision = predictor.predict(resnet_like, batch, Way(devices.device(GPU), "fp32"))
     assert any("fp32 torch nchw was not measured" in r for r in precision.support.reasons)
     dense = {
         "op": "dense",
@@ -125,8 +122,8 @@ def test_what_was_not_measured_is_said(predictor):
     }
     text = predictor.predict(
         table([dense, {"op": "embedding", "bytes_read": 10**6, "bytes_written": 10**6}]),
-        devices.device(GPU),
-        Workload(1, "amp"),
+        1,
+        Way(devices.device(GPU), "amp"),
     )
     assert text.support.level == "outside"
     assert any("not a vision model" in r for r in text.support.reasons)
@@ -134,7 +131,7 @@ def test_what_was_not_measured_is_said(predictor):
 
 
 def test_a_device_with_few_records_is_treated_as_unseen(predictor):
-    found = predictor.predict(table([convolution(12, width=4)]), devices.device("a100-sxm4-40gb"), Workload(12, "fp32"))
+    found = predictor.predict(table([convolution(12, width=4)]), 12, Way(devices.device("a100-sxm4-40gb"), "fp32"))
     assert found.ensemble == "portable"
     assert found.support.level != "in range"
     assert any("records on NVIDIA A100" in r for r in found.support.reasons)
@@ -143,13 +140,13 @@ def test_a_device_with_few_records_is_treated_as_unseen(predictor):
 def test_a_run_that_waits_for_the_host_says_so(predictor, recorded):
     _, known = recorded
     sizes = known.table("timm", "resnet50", 224, 1, 16)
-    found = predictor.predict(sizes, devices.device(GPU), Workload(1, "amp"))
+    found = predictor.predict(sizes, 1, Way(devices.device(GPU), "amp"))
     assert any("bound by the host" in r for r in found.support.reasons)
     assert found.high_s / found.low_s > 2.5
 
 
 def test_an_empty_table_still_has_a_positive_time(predictor):
-    found = predictor.predict(table([]), devices.device(GPU), Workload(1, "amp"))
+    found = predictor.predict(table([]), 1, Way(devices.device(GPU), "amp"))
     assert 0 < found.low_s <= found.median_s <= found.high_s
 
 
@@ -157,9 +154,7 @@ def test_more_work_takes_longer(predictor, recorded):
     _, known = recorded
     for batches in ((64, 256, 1024),):
         times = [
-            predictor.predict(
-                known.table("timm", "resnet50", 224, b, 16), devices.device(GPU), Workload(b, "amp")
-            ).median_s
+            predictor.predict(known.table("timm", "resnet50", 224, b, 16), b, Way(devices.device(GPU), "amp")).median_s
             for b in batches
         ]
         assert times == sorted(times)

@@ -12,20 +12,21 @@ from perfpass import devices
 from perfpass.graph.table import Tables
 from perfpass.predictors import roofline
 from perfpass.predictors.inference.features import FEATURES, graph_vectors
-from perfpass.predictors.roofline import GROUPS, SOFTWARE, Workload
+from perfpass.predictors.roofline import GROUPS, SOFTWARE
+from perfpass.predictors.way import Way
 
 GPU = "rtx-4090"
 
 
-def graph_vector(sizes, device, workload, efficiency):
-    """Features [F], time and parts of one graph."""
-    found = graph_vectors(Tables.one(sizes), device, workload, np.array([workload.batch]), efficiency)
+def graph_vector(sizes, way, efficiency):
+    """Features [F], time and parts of one graph at batch 8."""
+    found = graph_vectors(Tables.one(sizes), np.array([8]), way, efficiency)
     return SimpleNamespace(values=found.values[0], base_s=float(found.base_s[0]), row_s=found.row_s)
 
 
 def test_bound_is_the_larger_of_compute_and_memory():
     device = devices.device("a100-sxm4-80gb")
-    found = roofline.bound(table([convolution(64)]), device, Workload(64, "amp"))
+    found = roofline.bound(table([convolution(64)]), Way(device, "amp"))
     row = convolution(64)
     assert found.compute_s[0] == pytest.approx(row["flops"] / 312e12)
     assert found.memory_s[0] == pytest.approx(
@@ -49,7 +50,7 @@ def test_convolutions_are_told_apart_by_kernel_and_groups():
 def test_depthwise_convolutions_use_no_matrix_unit_and_large_ones_a_generic_kernel():
     device = devices.device("a100-sxm4-80gb")
     usual, large = convolution(64, area=25, groups=256), convolution(64, area=81, groups=256)
-    found = roofline.bound(table([usual, large]), device, Workload(64, "amp"))
+    found = roofline.bound(table([usual, large]), Way(device, "amp"))
     rate = device.peak_flops["fp32"]
     assert found.compute_s[0] == pytest.approx(usual["flops"] / rate)
     assert found.compute_s[1] == pytest.approx(large["flops"] / (rate * roofline.GENERIC_DEPTHWISE))
@@ -58,8 +59,8 @@ def test_depthwise_convolutions_use_no_matrix_unit_and_large_ones_a_generic_kern
 
 def test_a_copied_input_costs_its_bytes():
     sizes, device, ones = table([convolution(8)]), devices.device(GPU), np.ones((len(SOFTWARE), len(GROUPS)))
-    resident = graph_vector(sizes, device, Workload(8, "amp"), ones)
-    copied = graph_vector(sizes, device, Workload(8, "amp", copied_bytes=1e7), ones)
+    resident = graph_vector(sizes, Way(device, "amp"), ones)
+    copied = graph_vector(sizes, Way(device, "amp", copied_bytes=1e7), ones)
     assert copied.base_s - resident.base_s == pytest.approx(1e7 / roofline.PAGEABLE_COPY_BYTES_S)
 
 
@@ -72,7 +73,7 @@ def test_power_limit_caps_boards_that_cannot_feed_their_peak():
 
 def test_features_are_finite_or_missing_and_named():
     vector = graph_vector(
-        table([convolution(8)]), devices.device(GPU), Workload(8, "amp"), np.ones((len(SOFTWARE), len(GROUPS)))
+        table([convolution(8)]), Way(devices.device(GPU), "amp"), np.ones((len(SOFTWARE), len(GROUPS)))
     )
     assert vector.values.shape == (len(FEATURES),)
     assert len(set(FEATURES)) == len(FEATURES)
@@ -82,10 +83,10 @@ def test_features_are_finite_or_missing_and_named():
 
 def test_features_are_averages_over_the_time_of_each_operator():
     rows = [convolution(8), convolution(8, channels=512, pixels=49), convolution(8, area=1)]
-    sizes, device, workload = table(rows), devices.device(GPU), Workload(8, "amp")
+    sizes, way = table(rows), Way(devices.device(GPU), "amp")
     efficiency = np.ones((len(SOFTWARE), len(GROUPS)))
     efficiency[:, GROUPS.index("conv1x1")] = 7.0
-    found = graph_vector(sizes, device, workload, efficiency)
+    found = graph_vector(sizes, way, efficiency)
     value = dict(zip(FEATURES, found.values.tolist(), strict=True))
     share = found.row_s / found.row_s.sum()
     assert value["time_conv1x1"] == pytest.approx(share[2], rel=1e-5)

@@ -16,9 +16,9 @@ from perfpass.errors import ArgumentError, UnsupportedError
 from perfpass.graph import step as backward
 from perfpass.graph.step import StepOptions
 from perfpass.predictors import roofline
-from perfpass.predictors.roofline import Workload
 from perfpass.predictors.training_step.features import FEATURES, STEP_GROUPS, bound, step_groups
 from perfpass.predictors.training_step.predictor import StepPredictor
+from perfpass.predictors.way import Way
 
 RESNET = "examples/resnet50.onnx"
 
@@ -119,12 +119,13 @@ def test_every_row_of_a_step_has_a_group_and_a_source(resnet):
 
 def test_large_depthwise_convolutions_run_a_generic_kernel_in_every_part_of_a_step():
     row = convolution(64, area=81, groups=256)
-    forward, on, workload = table([row]), device("a100-sxm4-80gb"), Workload(64, "amp")
+    forward, on = table([row]), device("a100-sxm4-80gb")
+    way = Way(on, "amp")
     step = backward.derive(forward, StepOptions("none"), input_elements=1.0, width=2.0)
     products = np.flatnonzero(step.macs > 0)
     assert [backward.PARTS[part] for part in step.part[products]] == ["forward", "data", "weight"]
-    found = bound(step, on, workload)
-    assert found.roof_s[products[0]] == roofline.bound(forward, on, workload).roof_s[0]
+    found = bound(step, way)
+    assert found.roof_s[products[0]] == roofline.bound(forward, way).roof_s[0]
     rate = on.peak_flops["fp32"] * roofline.GENERIC_DEPTHWISE
     np.testing.assert_allclose(found.compute_s[products], row["flops"] / rate)
 
@@ -187,10 +188,8 @@ def test_on_its_own_records_the_shipped_predictor_is_close(dataset):
     predictor = StepPredictor.load()
     errors = []
     for i in range(0, len(dataset), 20):
-        name, workload = dataset.rows.device[i], dataset.workloads[i]
-        found = predictor.predict(
-            dataset.steps[i], dataset.tables[i], dataset.devices[name], workload, dataset.byte_scale[i]
-        )
+        step, forward, batch = dataset.steps[i], dataset.tables[i], dataset.rows.batch[i]
+        found = predictor.predict(step, forward, batch, dataset.ways[i], dataset.byte_scale[i])
         errors.append(abs(found.median_s / dataset.measured_s[i] - 1))
     assert np.median(errors) < 0.04
 

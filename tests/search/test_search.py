@@ -165,15 +165,15 @@ def test_several_devices_are_columns(loaded):
 
 def test_a_stored_calibration_corrects_scores_as_it_corrects_predictions(loaded):
     def measured(device: str, **how):
-        from perfpass.predictors.assemble import inputs_of
+        from perfpass.predictors.assemble import run_of
         from perfpass.predictors.calibration import correction as calibrated
         from perfpass.predictors.calibration import posterior as calibration
         from perfpass.predictors.lane import predictor_of
 
         points = []
         for batch in (1, 4, 16, 64):
-            inputs = inputs_of(nas_graphs.graph("nasbench201", ("nor_conv_1x1",) * 6, batch), device, **how)
-            points.append(calibrated.point(predictor_of(inputs).estimate(inputs), inputs))
+            run = run_of(nas_graphs.graph("nasbench201", ("nor_conv_1x1",) * 6, batch), device, **how)
+            points.append(calibrated.point(predictor_of(run.way).estimate(run), run))
         return calibration.Calibration(
             device=perfpass.device(device).id,
             kind=perfpass.device(device).kind,

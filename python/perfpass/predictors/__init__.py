@@ -12,5 +12,6 @@ __all__ = [
     "predict_graph",
     "registry",
     "roofline",
+    "way",
     "workload",
 ]

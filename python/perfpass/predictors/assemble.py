@@ -14,14 +14,14 @@ from perfpass.errors import ArgumentError
 from perfpass.graph import DTYPES, OPERATOR_CLASSES, OPERATORS, OpGraph
 from perfpass.prediction import SUPPORT_LEVELS, Interval, MigHint, Prediction, Support
 from perfpass.predictors import registry
-from perfpass.predictors.estimate import Estimate, Inputs, Planned, Way
+from perfpass.predictors.estimate import Estimate, PlannedRun, Run
 from perfpass.predictors.inference.fusion import as_run
 from perfpass.predictors.lane import UNITS, Lane
 from perfpass.predictors.memory import allocation, process
 from perfpass.predictors.mig.profile import hint
 from perfpass.predictors.training_step import assemble as assemble_step
 from perfpass.predictors.training_step.predictor import StepPredictor
-from perfpass.predictors.workload import DEFAULT_OPTIMIZER, check, leading_dim
+from perfpass.predictors.workload import check, leading_dim
 
 if TYPE_CHECKING:
     from perfpass.features import OperatorTable
@@ -106,33 +106,32 @@ def predict_graph(
     training step is derived from the forward graph: a traced step (TrainingGraph) is refused.
     """
     how: dict[str, Any] = {"precision": precision, "mode": mode, "runtime": runtime, "layout": layout}
-    inputs = inputs_of(graph, device, batch=batch, optimizer=optimizer, **how)
-    plan, table, target = inputs.plan, inputs.table, inputs.device
-    lane = Lane(Way.of(inputs), mode == "training", calibration, processes)
+    run = run_of(graph, device, batch=batch, optimizer=optimizer, **how)
+    way, target = run.way, run.way.device
+    lane = Lane(way, mode == "training", calibration, processes)
     if mode == "training":
-        optimizer = optimizer or DEFAULT_OPTIMIZER
-        estimate, step = StepPredictor.load().estimate(inputs, optimizer)
-        breakdown = assemble_step.breakdown(graph, inputs, step, estimate, TOP_OPERATORS)
+        estimate, step = StepPredictor.load().estimate(run)
+        breakdown = assemble_step.breakdown(run, step, estimate, TOP_OPERATORS)
     else:
-        estimate = lane.estimate(inputs)
-        breakdown = _breakdown(graph, table, plan, estimate)
+        estimate = lane.estimate(run)
+        breakdown = _breakdown(run, estimate)
     found = estimate.arrays()
-    metrics = lane.metrics(found, np.array([inputs.batch]))
+    metrics = lane.metrics(found, np.array([run.batch]))
     level = lane.level(found, np.array([bool(graph.unknown_operators)]))
     return Prediction(
         **{name: bounds.interval(0, UNITS[name]) for name, bounds in metrics.items()},
         mig=_mig(estimate, target),
         support=Support(SUPPORT_LEVELS[level[0]], _reasons(estimate, graph, target)),
         breakdown=breakdown,
-        provenance=_provenance(graph, inputs.costs, target, estimate),
+        provenance=_provenance(graph, run.costs, target, estimate),
         workload={
             "device": target.id,
-            "batch": inputs.batch,
-            "precision": inputs.precision,
+            "batch": run.batch,
+            "precision": way.precision,
             "mode": mode,
-            "runtime": inputs.runtime,
-            "layout": inputs.layout,
-            **({"optimizer": optimizer} if mode == "training" else {}),
+            "runtime": way.runtime,
+            "layout": way.layout,
+            **({"optimizer": way.optimizer} if mode == "training" else {}),
             **({} if processes is None else {"processes": processes}),
         },
     )
@@ -161,11 +160,11 @@ def peak_memory(
         layout=layout,
         optimizer=None,
     )
-    _, peak = process.inference(allocation.columns_of(planned), Way.of(planned))
+    _, peak = process.inference(allocation.columns_of(planned), planned.way)
     return peak.interval(0, "byte")
 
 
-def inputs_of(
+def run_of(
     graph: OpGraph,
     device: str | Device,
     *,
@@ -175,8 +174,8 @@ def inputs_of(
     runtime: str = "torch",
     layout: str = "nchw",
     optimizer: str | None = None,
-) -> Inputs:
-    """What predictors take, counted and planned; the arguments are those of `predict_graph`."""
+) -> Run:
+    """What predictors take: the graph counted and planned; the arguments are those of `predict_graph`."""
     from perfpass.graph import costs
 
     planned = _planned(
@@ -191,10 +190,10 @@ def inputs_of(
     )
     counted = costs.count(graph, float_as=planned.float_as)
     table = as_run(graph, counted, runtime)
-    return Inputs(**vars(planned), costs=counted, table=table)
+    return Run(**vars(planned), costs=counted, table=table)
 
 
-def _planned(graph: OpGraph, device: str | Device, *, runtime: str, **how: Any) -> Planned:
+def _planned(graph: OpGraph, device: str | Device, *, runtime: str, **how: Any) -> PlannedRun:
     from perfpass.graph import liveness as memory
     from perfpass.graph.traced_step import TrainingGraph
 
@@ -207,14 +206,11 @@ def _planned(graph: OpGraph, device: str | Device, *, runtime: str, **how: Any) 
         )
     target = find_device(device)
     workload = check(target, runtime=runtime, **how)
-    return Planned(
+    return PlannedRun(
         graph=graph,
         plan=memory.plan(graph, float_as=workload.float_as, alignment_bytes=allocation.alignment_bytes(runtime)),
-        device=target,
         batch=leading_dim(graph) if workload.batch is None else workload.batch,
-        precision=workload.precision,
-        runtime=workload.runtime,
-        layout=workload.layout,
+        way=workload.on(target),
         float_as=workload.float_as,
     )
 
@@ -242,7 +238,8 @@ def _reasons(estimate: Estimate, graph: OpGraph, device: Device) -> tuple[str, .
     return tuple(reasons)
 
 
-def _breakdown(graph: OpGraph, table: OperatorTable, plan: MemoryPlan, estimate: Estimate) -> dict[str, Any]:
+def _breakdown(run: Run, estimate: Estimate) -> dict[str, Any]:
+    graph, table = run.graph, run.table
     classes = np.asarray(table.op_class)
     per_class = np.bincount(classes, weights=estimate.row_ms, minlength=len(OPERATOR_CLASSES))
     order = [int(c) for c in np.argsort(-per_class, kind="stable") if per_class[c] > 0]
@@ -251,7 +248,7 @@ def _breakdown(graph: OpGraph, table: OperatorTable, plan: MemoryPlan, estimate:
         "latency_ms": {OPERATOR_CLASSES[c]: float(per_class[c]) for c in order},
         "memory_bytes": {key: float(value) for key, value in estimate.memory_bytes.items()},
         "operators": [_operator(graph, table, int(row), float(estimate.row_ms[row])) for row in rows],
-        "peak": _peak(graph, plan),
+        "peak": _peak(graph, run.plan),
     }
 
 

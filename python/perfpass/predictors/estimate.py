@@ -1,6 +1,6 @@
 """What every predictor takes and gives: the boundary between counting and predicting.
 
-Predictors work on N runs at once (`Runs` in, `Estimates` out); one run (`Inputs` in, `Estimate` out) is the same with
+Predictors work on N runs at once (`Runs` in, `Estimates` out); one run (`Run` in, `Estimate` out) is the same with
 N = 1, so there is one set of formulas.
 """
 
@@ -15,52 +15,33 @@ import numpy as np
 from perfpass.prediction import COVERAGE, SUPPORT_LEVELS, Interval, Support
 
 if TYPE_CHECKING:
-    from perfpass.devices import Device
     from perfpass.features import OperatorTable, Tables
     from perfpass.graph import OpGraph
     from perfpass.graph.costs import Costs
     from perfpass.graph.liveness import MemoryPlan
+    from perfpass.predictors.way import Way
 
 # What is known of N runs before they are scored, by name: arrays of length N, or [N, K].
 Columns = Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Planned:
+class PlannedRun:
     """A graph whose memory is planned, and how it runs. ``float_as`` is the type that floating tensors count as."""
 
     graph: OpGraph
     plan: MemoryPlan
-    device: Device
     batch: int
-    precision: str
-    runtime: str
-    layout: str
-    float_as: str | None
+    way: Way
+    float_as: str
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Inputs(Planned):
+class Run(PlannedRun):
     """The same, its operators counted: what a prediction of time needs beside one of memory."""
 
     costs: Costs
     table: OperatorTable
-
-
-@dataclass(frozen=True, eq=False)
-class Way:
-    """How graphs run, whatever their batch."""
-
-    device: Device
-    precision: str
-    runtime: str
-    layout: str
-    optimizer: str | None = None  # of a training step
-
-    @classmethod
-    def of(cls, inputs: Planned) -> Way:
-        """That of one run."""
-        return cls(inputs.device, inputs.precision, inputs.runtime, inputs.layout)
 
 
 @dataclass(frozen=True, eq=False)
@@ -246,6 +227,6 @@ class ManyPredictor(Protocol):
 class Predictor(ManyPredictor, Protocol):
     """One that puts a single run into words, too."""
 
-    def estimate(self, inputs: Inputs) -> Estimate:
-        """The metrics of one run of ``inputs``."""
+    def estimate(self, run: Run) -> Estimate:
+        """The metrics of one run."""
         ...

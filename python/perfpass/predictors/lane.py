@@ -21,12 +21,10 @@ from perfpass.predictors.estimate import (
     Columns,
     Estimate,
     Estimates,
-    Inputs,
     ManyPredictor,
-    Planned,
     Predictor,
+    Run,
     Runs,
-    Way,
     energy_j,
 )
 from perfpass.predictors.inference import analytic
@@ -39,6 +37,7 @@ from perfpass.predictors.training_step.predictor import StepPredictor
 
 if TYPE_CHECKING:
     from perfpass.predictors.calibration.posterior import Calibration
+    from perfpass.predictors.way import Way
 
 UNITS = {"latency_ms": "ms", "throughput_per_s": "1/s", "peak_memory_bytes": "byte", "energy_j": "J", "power_w": "W"}
 _OUTSIDE = SUPPORT_LEVELS.index("outside")
@@ -46,14 +45,14 @@ _OUTSIDE = SUPPORT_LEVELS.index("outside")
 _SHARING = ("group_s", "kernels", "input_elements")
 
 
-def predictor_of(inputs: Planned | Way) -> Predictor:
-    """For inference: the learned predictor where it speaks of the workload at all, else the analytic one."""
+def predictor_of(way: Way) -> Predictor:
+    """For inference: the learned predictor where it speaks of such runs at all, else the analytic one."""
     from perfpass.predictors.inference.onnxruntime_cpu import OnnxRuntimeCpuPredictor
     from perfpass.predictors.inference.predictor import InferencePredictor
 
-    if InferencePredictor.covers(inputs):
+    if InferencePredictor.covers(way):
         return InferencePredictor.load()
-    if OnnxRuntimeCpuPredictor.covers(inputs):
+    if OnnxRuntimeCpuPredictor.covers(way):
         return OnnxRuntimeCpuPredictor()
     return analytic.load()
 
@@ -159,10 +158,10 @@ class Lane:
         metrics = self.metrics(found, columns["batch"])
         return Scored(metrics, self.level(found, columns["unknown"] > 0), _problems(metrics))
 
-    def estimate(self, inputs: Inputs) -> Estimate:
+    def estimate(self, run: Run) -> Estimate:
         """The same of one run of inference, and what is to be said of it."""
-        alone = predictor_of(self._way).estimate(inputs)
-        columns = {**alone.columns, **self._for_correction(allocation.runs_of(inputs))}
+        alone = predictor_of(self._way).estimate(run)
+        columns = {**alone.columns, **self._for_correction(allocation.runs_of(run))}
         refined = self._refined(alone.arrays(), columns)
         found = refined.found
         reasons, provenance, row_ms = list(alone.support.reasons), dict(alone.provenance), alone.row_ms

@@ -16,6 +16,7 @@ from perfpass.graph import OPERATOR_CLASSES, OPERATORS
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
+    from perfpass.predictors.way import Way
 
 # The rate of the device that matrix products of a precision run at.
 GEMM_RATE = {"fp32": "fp32", "fp16": "fp16", "bf16": "bf16", "fp64": "fp64", "amp": "fp16", "amp_bf16": "bf16"}
@@ -90,35 +91,12 @@ _OPERATOR_GROUP = _group_of_operators()
 _CONVOLUTION = OPERATOR_CLASSES.index("convolution")
 _GEMM = np.array([c in ("convolution", "matmul", "attention", "recurrent") for c in OPERATOR_CLASSES])
 
-
-@dataclass(frozen=True)
-class Workload:
-    """How a model runs. ``torch_version`` None stands for the newest release with records.
-
-    ``copied_bytes``: input that is copied from pageable host memory within the timed region.
-    """
-
-    batch: int
-    precision: str = "fp32"
-    runtime: str = "torch"
-    layout: str = "nchw"
-    torch_version: str | None = None
-    copied_bytes: float = 0.0
-
-    @property
-    def software(self) -> str:
-        """Which kernels run: "compiled", "nhwc" or "eager"."""
-        if self.runtime == "torch.compile":
-            return "compiled"
-        return "nhwc" if self.layout == "nhwc" else "eager"
-
-
 SOFTWARE: tuple[str, ...] = ("eager", "nhwc", "compiled", "cpu")
 
 
-def software_index(device: Device, workload: Workload) -> int:
+def software_index(way: Way) -> int:
     """Row of the efficiency table that applies: a CPU has its own."""
-    return SOFTWARE.index("cpu" if device.kind == "cpu" else workload.software)
+    return SOFTWARE.index("cpu" if way.device.kind == "cpu" else way.software)
 
 
 @dataclass(frozen=True)
@@ -185,16 +163,15 @@ def _depthwise(table: Any) -> np.ndarray:
 
 
 def bound(
-    table: Any, device: Device, workload: Workload, byte_scale: float | np.ndarray = 1.0, *,
-    group: np.ndarray | None = None, cached: bool = True,
+    table: Any, way: Way, byte_scale: float | np.ndarray = 1.0, *, group: np.ndarray | None = None, cached: bool = True,
 ) -> Bound:  # fmt: skip
-    """The roofline of every row of ``table`` (perfpass.graph.table.OperatorColumns, counted at the workload's width).
+    """The roofline of every row of ``table`` (perfpass.graph.table.OperatorColumns, counted at the width of ``way``).
 
     ``byte_scale``, a number or [R], corrects a table that was counted at another width. ``group`` [R] are other groups
     than `operator_groups`. ``cached``: whether a row may find its input in the last-level cache.
     """
     classes = np.asarray(table.op_class)
-    rate = RATES[workload.precision]
+    device, rate = way.device, RATES[way.precision]
     vector = sustained_flops(device, "fp64" if rate == "fp64" else "fp32")
     products = _GEMM[classes] & ~_depthwise(table)
     peak = np.where(products, sustained_flops(device, rate), vector)
@@ -228,6 +205,6 @@ def smooth_maximum(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return larger * ((a / larger) ** _SMOOTHNESS + (b / larger) ** _SMOOTHNESS) ** (1 / _SMOOTHNESS)
 
 
-def issue_seconds(kernels: np.ndarray, device: Device, workload: Workload) -> np.ndarray:
+def issue_seconds(kernels: np.ndarray, way: Way) -> np.ndarray:
     """Time of the host to issue all kernels of one run; 0 on a CPU, which issues to itself."""
-    return kernels * (0.0 if device.kind == "cpu" else ISSUE_S[workload.runtime])
+    return kernels * (0.0 if way.device.kind == "cpu" else ISSUE_S[way.runtime])

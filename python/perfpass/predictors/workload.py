@@ -1,4 +1,4 @@
-"""How a graph runs: the arguments of `predict`, checked, and what they mean for counting."""
+"""What is asked: the arguments of `predict`, checked, and what they mean for counting."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from perfpass.errors import ArgumentError, DeviceError, UnsupportedError
 from perfpass.graph import DTYPES
 from perfpass.graph.step import OPTIMIZERS
 from perfpass.predictors.roofline import ISSUE_S, RATES
+from perfpass.predictors.way import Way
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
@@ -53,6 +54,10 @@ class Workload:
     def float_as(self) -> str:
         """The type that floating tensors are counted as."""
         return PRECISIONS[self.precision][0]
+
+    def on(self, device: Device) -> Way:
+        """How it runs on a device."""
+        return Way(device, self.precision, self.runtime, self.layout, self.optimizer)
 
 
 def check(

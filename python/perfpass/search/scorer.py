@@ -15,11 +15,11 @@ from perfpass.devices import device as find_device
 from perfpass.errors import ArgumentError, PerfPassError
 from perfpass.graph import OpGraph
 from perfpass.predictors.calibration.posterior import Calibration
-from perfpass.predictors.estimate import Bounds, Way
+from perfpass.predictors.estimate import Bounds
 from perfpass.predictors.inference import fusion
 from perfpass.predictors.lane import Lane, Scored
 from perfpass.predictors.memory import allocation
-from perfpass.predictors.workload import PRECISIONS, check
+from perfpass.predictors.workload import check
 from perfpass.search.items import Candidate, Counting, chunks, count
 
 # Models that are counted before Python looks again (for Ctrl-C), and rows of features that are scored at once. Large
@@ -116,13 +116,10 @@ class Scorer:
         targets = [find_device(d) for d in asked]
         how: dict[str, Any] = {"precision": precision, "mode": mode, "runtime": runtime, "layout": layout}
         checked = [check(target, batch=None, optimizer=optimizer, **how) for target in targets]
-        ways = [
-            Way(target, w.precision, w.runtime, w.layout, w.optimizer)
-            for target, w in zip(targets, checked, strict=True)
-        ]
+        ways = [workload.on(target) for target, workload in zip(targets, checked, strict=True)]
         kinds = {allocation.allocator(way.device, runtime) for way in ways}
         self._counting = Counting(
-            float_as=PRECISIONS[ways[0].precision][0],
+            float_as=checked[0].float_as,
             strided=fusion.moves_nothing(runtime),
             alignment_bytes=allocation.alignment_bytes(runtime),
             allocator=max(kinds - {"none"}, default="none"),

@@ -16,7 +16,8 @@ from perfpass.predictors.learned import artefacts, packed_trees
 from perfpass.predictors.learned.intervals import ConformalTable, conformal, nearest
 from perfpass.predictors.learned.ratio_trees import LEAST_DEVICE_ROWS, Settings
 from perfpass.predictors.learned.ratios import DEVICE_FEATURES, RatioFeatures, Sums, fingerprint
-from perfpass.predictors.roofline import SOFTWARE, Workload, software_index
+from perfpass.predictors.roofline import SOFTWARE, software_index
+from perfpass.predictors.way import Way
 from perfpass.training.constants import POWER
 from perfpass.training.tasks.splits import Fold, folds_of
 
@@ -59,7 +60,7 @@ class Dataset:
 
     rows: Any
     tables: list[RecordedTable]
-    workloads: list[Workload]
+    ways: list[Way]
     devices: dict[str, Device]
     measured_s: np.ndarray
     fingerprints: np.ndarray
@@ -76,7 +77,8 @@ class Dataset:
     def load(cls: type[_Kind], folder: Path | str | None = None) -> _Kind:
         """The records on one device that have an operator table (data/records, data/graphs). Raises FileError."""
         rows, known, missing = recorded(folder, cls.mode)
-        tables, prints = [], []
+        tables, prints, ways = [], [], []
+        devices = {name: device(name) for name in rows.device.unique()}
         seen: dict[tuple[Any, ...], tuple[RecordedTable, np.ndarray]] = {}
         for row in rows.itertuples():
             key = (row.source, row.model, row.img_size, row.batch, bits_of(row.precision))
@@ -85,11 +87,12 @@ class Dataset:
                 seen[key] = table, fingerprint(table, row.batch)
             tables.append(seen[key][0])
             prints.append(seen[key][1])
+            ways.append(way_of(row, seen[key][0], devices[row.device]))
         return cls(
             rows,
             tables,
-            [workload_of(row, table) for row, table in zip(rows.itertuples(), tables, strict=True)],
-            {name: device(name) for name in rows.device.unique()},
+            ways,
+            devices,
             rows.latency_ms.to_numpy(np.float64) * 1e-3,
             np.stack(prints),
             np.array([byte_scale_of(precision) for precision in rows.precision]),
@@ -104,8 +107,7 @@ class Dataset:
     @cached_property
     def software(self) -> np.ndarray:
         """[N] row of SOFTWARE that applies."""
-        names = zip(self.rows.device, self.workloads, strict=True)
-        return np.array([software_index(self.devices[name], workload) for name, workload in names])
+        return np.array([software_index(way) for way in self.ways])
 
     @cached_property
     def well_measured(self) -> np.ndarray:
@@ -150,12 +152,12 @@ def byte_scale_of(precision: str) -> float:
     return 2.0 if precision == "fp64" else 1.0
 
 
-def workload_of(row: Any, table: RecordedTable) -> Workload:
+def way_of(row: Any, table: RecordedTable, on: Device) -> Way:
     """How a record ran; input that the timed region copied from the host counts in the network's own type."""
     width = bits_of(row.precision) / 8 * byte_scale_of(row.precision)
     copied = table.statics["input_elements_per_sample"] * row.batch * width * (row.timing != "device_only")
     version = row.runtime_version or UNSTATED_TORCH
-    return Workload(row.batch, row.precision, row.runtime, row.layout, version, copied)
+    return Way(on, row.precision, row.runtime, row.layout, torch_version=version, copied_bytes=copied)
 
 
 def factors(

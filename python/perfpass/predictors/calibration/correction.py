@@ -11,13 +11,14 @@ import numpy as np
 
 from perfpass.predictors.calibration import posterior as calibration
 from perfpass.predictors.calibration.posterior import TRAIT_COLUMNS, Calibration, Posterior
-from perfpass.predictors.estimate import Bounds, Columns, Estimate, Estimates, Inputs, Runs, Way
+from perfpass.predictors.estimate import Bounds, Columns, Estimate, Estimates, Run, Runs
 from perfpass.predictors.learned import artefacts
 from perfpass.predictors.memory import allocation
-from perfpass.predictors.roofline import GEMM_RATE, ISSUE_S, Workload
+from perfpass.predictors.roofline import GEMM_RATE, ISSUE_S
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
+    from perfpass.predictors.way import Way
 
 
 _NAMED_BEFORE_0_2 = {"inference": "vision", "training_step": "steps"}
@@ -33,10 +34,10 @@ class Point:
     predicted_ms: float
 
 
-def point(estimate: Estimate, inputs: Inputs) -> Point:
+def point(estimate: Estimate, run: Run) -> Point:
     """The traits of a run, and what was predicted of it."""
-    way, predictor = Way.of(inputs), str(estimate.provenance["predictor"])
-    columns = {**estimate.columns, **extra_columns(predictor, allocation.runs_of(inputs), way)}
+    way, predictor = run.way, str(estimate.provenance["predictor"])
+    columns = {**estimate.columns, **extra_columns(predictor, allocation.runs_of(run), way)}
     return Point(predictor, _software(way), _traits(predictor, columns)[0], estimate.latency_ms.median)
 
 
@@ -48,8 +49,8 @@ def extra_columns(predictor: str, runs: Runs, way: Way) -> dict[str, np.ndarray]
         return {}
     precision = way.precision if way.precision in GEMM_RATE else "fp32"
     runtime = way.runtime if way.runtime in ISSUE_S else "torch.compile"
-    workload = Workload(1, precision, runtime, way.layout)
-    found = InferencePredictor.load().traits(runs.tables, way.device, workload, runs.batch)
+    known = replace(way, precision=precision, runtime=runtime)
+    found = InferencePredictor.load().traits(runs.tables, runs.batch, known)
     return {"traits": found[:, TRAIT_COLUMNS]}
 
 

@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from perfpass.graph import OPERATOR_CLASSES
-from perfpass.predictors.estimate import Bounds, Columns, Estimate, Estimates, Notes, Runs, Way
+from perfpass.predictors.estimate import Bounds, Columns, Estimate, Estimates, Notes, Runs
 from perfpass.predictors.memory import allocation, process
 from perfpass.predictors.roofline import ISSUE_S
 from perfpass.predictors.workload import PRECISIONS
 
 if TYPE_CHECKING:
     from perfpass.features import Tables
-    from perfpass.predictors.estimate import Inputs
+    from perfpass.predictors.estimate import Run
+    from perfpass.predictors.way import Way
 
 # Shares of the two roofs. Fitted by least mean |log error|, with the issue times of `roofline`, on up to 80 records of
 # each device, precision and runtime of data/records/vision.parquet (1,159 on GPUs, 159 on CPUs).
@@ -76,10 +77,10 @@ class AnalyticPredictor:
             level=columns["level"].astype(np.int8),
         )
 
-    def estimate(self, inputs: Inputs) -> Estimate:
+    def estimate(self, run: Run) -> Estimate:
         """The metrics of one run; see the module for what they rest on."""
-        way = Way.of(inputs)
-        columns, notes, row_ms = self._columns(allocation.runs_of(inputs), way)
+        way = run.way
+        columns, notes, row_ms = self._columns(allocation.runs_of(run), way)
         return Estimate.first(
             self.estimates(columns, way),
             columns,

@@ -9,10 +9,10 @@ import numpy as np
 from perfpass.graph.table import OperatorColumns, Tables
 from perfpass.predictors import roofline
 from perfpass.predictors.learned.ratios import RatioFeatures, Sums, Vectors
-from perfpass.predictors.roofline import GROUPS, Workload
+from perfpass.predictors.roofline import GROUPS
 
 if TYPE_CHECKING:
-    from perfpass.devices import Device
+    from perfpass.predictors.way import Way
 
 SCHEMA_VERSION = 3
 _COMPUTE_SHARES = ("conv1x1", "conv3x3", "conv_large", "conv_grouped", "dense", "matmul", "attention")
@@ -78,46 +78,43 @@ def torch_age(version: str | None) -> float:
     return min(max((9 - minor) / 12.0, 0.0), 0.67)
 
 
-def _software(device: Device, workload: Workload) -> list[float]:
-    precision = workload.precision
+def _software(way: Way) -> list[float]:
+    precision = way.precision
     return [
-        workload.runtime == "torch.compile",
-        workload.layout == "nhwc",
+        way.runtime == "torch.compile",
+        way.layout == "nhwc",
         precision in ("amp", "amp_bf16"),
         precision in ("bf16", "amp_bf16"),
         precision == "fp32",
         precision == "fp64",
-        torch_age(workload.torch_version),
-        device.kind == "cpu",
-        workload.copied_bytes > 0,
+        torch_age(way.torch_version),
+        way.device.kind == "cpu",
+        way.copied_bytes > 0,
     ]
 
 
-def graph_sums(table: OperatorColumns, device: Device, workload: Workload, byte_scale: float = 1.0) -> Sums:
+def graph_sums(table: OperatorColumns, batch: int, way: Way, byte_scale: float = 1.0) -> Sums:
     """The sums of one graph, which no efficiency changes."""
-    roof = roofline.bound(table, device, workload, byte_scale)
-    return _sums(Tables.one(table), device, workload, np.array([workload.batch]), byte_scale, roof).take(0)
+    roof = roofline.bound(table, way, byte_scale)
+    return _sums(Tables.one(table), np.array([batch]), way, byte_scale, roof).take(0)
 
 
-def _sums(
-    tables: Tables, device: Device, workload: Workload, batch: np.ndarray, byte_scale: float, roof: roofline.Bound
-) -> Sums:
+def _sums(tables: Tables, batch: np.ndarray, way: Way, byte_scale: float, roof: roofline.Bound) -> Sums:
     """The sums of N graphs, stacked."""
     return RATIOS.sums(
-        tables, device, workload, batch, roof,
+        tables, batch, way, roof,
         log_weights=np.log(np.maximum(tables.sums(tables.table.weight_bytes * tables.count), 1.0) * byte_scale),
-        software=np.tile(np.array(_software(device, workload), dtype=np.float64), (len(tables), 1)),
+        software=np.tile(np.array(_software(way), dtype=np.float64), (len(tables), 1)),
     )  # fmt: skip
 
 
 def graph_vectors(
-    tables: Tables, device: Device, workload: Workload, batch: np.ndarray, efficiency: np.ndarray,
-    byte_scale: float = 1.0,
-) -> Vectors:  # fmt: skip
-    """All features of N graphs on one device; ``batch`` [N] stands for the workload's own.
+    tables: Tables, batch: np.ndarray, way: Way, efficiency: np.ndarray, byte_scale: float = 1.0
+) -> Vectors:
+    """All features of N graphs that run in one way; ``batch`` [N].
 
     ``efficiency`` [len(SOFTWARE), len(GROUPS)]: measured time over roofline time, by kind of software.
     """
-    roof = roofline.bound(tables.table, device, workload, byte_scale)
-    sums = _sums(tables, device, workload, batch, byte_scale, roof)
-    return RATIOS.vectors(sums, roof, tables.count, efficiency[roofline.software_index(device, workload)])
+    roof = roofline.bound(tables.table, way, byte_scale)
+    sums = _sums(tables, batch, way, byte_scale, roof)
+    return RATIOS.vectors(sums, roof, tables.count, efficiency[roofline.software_index(way)])

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from perfpass.prediction import SUPPORT_LEVELS
-from perfpass.predictors.estimate import Bounds, Columns, Estimate, Estimates, Notes, Runs, Way, shares
+from perfpass.predictors.estimate import Bounds, Columns, Estimate, Estimates, Notes, Runs, shares
 from perfpass.predictors.inference import analytic
 from perfpass.predictors.inference.predictor import InferencePredictor
 from perfpass.predictors.memory import allocation
-from perfpass.predictors.roofline import Workload
 
 if TYPE_CHECKING:
-    from perfpass.predictors.estimate import Inputs, Planned
+    from perfpass.predictors.estimate import Run
+    from perfpass.predictors.way import Way
 
 NAME = "onnxruntime-cpu"
 # Median of measured time in onnxruntime over predicted time in eager PyTorch, and the log deviation around it, of 120
@@ -37,7 +37,7 @@ class OnnxRuntimeCpuPredictor:
     name = NAME
 
     @staticmethod
-    def covers(way: Planned | Way) -> bool:
+    def covers(way: Way) -> bool:
         """Whether it speaks of the run: onnxruntime on a CPU in single precision."""
         return way.runtime == "onnxruntime" and way.device.kind == "cpu" and way.precision == "fp32"
 
@@ -49,25 +49,24 @@ class OnnxRuntimeCpuPredictor:
         self, runs: Runs, way: Way, threads: int = 1
     ) -> tuple[dict[str, np.ndarray], Notes, np.ndarray]:  # fmt: skip
         """The columns, the notes, and [R] parts of the time in PyTorch per row."""
-        found, notes, row_s = InferencePredictor.load().columns_of(runs, way.device, _workload(way), threads)
+        found, notes, row_s = InferencePredictor.load().columns_of(runs, way, threads)
         plain, _ = analytic.load().columns(runs, way)
         notes.add(1, True, _REASON, vouched=True, first=True)
         return {**found, "level": notes.level, "flops": plain["flops"], "traffic": plain["traffic"]}, notes, row_s
 
     def estimates(self, columns: Columns, way: Way, threads: int = 1) -> Estimates:
         """All metrics of N runs (perfpass.predictors.estimate)."""
-        eager = InferencePredictor.load().latency_s(columns, way.device, _workload(way), threads)
+        eager = InferencePredictor.load().latency_s(columns, way, threads)
         apart = _BOUND * RATIO_DEVIATION
         below, above = (np.hypot(np.log(bound / eager.median), apart) for bound in (eager.low, eager.high))
         seconds = Bounds.around(eager.median * RATIO, -below, above)
         base = analytic.load().estimates({**columns, "latency_ms": seconds.median * 1e3}, way)
         return replace(base, latency_ms=seconds.scaled(1e3))
 
-    def estimate(self, inputs: Inputs) -> Estimate:
+    def estimate(self, run: Run) -> Estimate:
         """All metrics of one run (perfpass.predictors.estimate)."""
-        way = Way.of(inputs)
-        columns, notes, row_s = self._columns(allocation.runs_of(inputs), way)
-        found = self.estimates(columns, way)
+        columns, notes, row_s = self._columns(allocation.runs_of(run), run.way)
+        found = self.estimates(columns, run.way)
         provenance = {
             "predictor": self.name,
             "corpus": InferencePredictor.load().manifest["corpus"]["name"],
@@ -78,8 +77,3 @@ class OnnxRuntimeCpuPredictor:
         }
         row_ms = shares(row_s) * float(found.latency_ms.median[0])
         return Estimate.first(found, columns, row_ms, notes.reasons(0), provenance)
-
-
-def _workload(way: Way) -> Workload:
-    """How runs are made, for the inference predictor; their batch stands beside it."""
-    return Workload(1, way.precision, way.runtime, way.layout)

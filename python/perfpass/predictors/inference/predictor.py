@@ -11,7 +11,7 @@ import numpy as np
 from perfpass.graph.table import Tables
 from perfpass.prediction import SUPPORT_LEVELS
 from perfpass.predictors.energy.power import PowerModel
-from perfpass.predictors.estimate import Columns, Estimate, Estimates, Notes, Runs, Way, shares
+from perfpass.predictors.estimate import Columns, Estimate, Estimates, Notes, Runs, shares
 from perfpass.predictors.inference.features import RATIOS, SCHEMA_VERSION, graph_vectors
 from perfpass.predictors.learned.intervals import ConformalTable
 from perfpass.predictors.learned.ratio_trees import (
@@ -20,21 +20,21 @@ from perfpass.predictors.learned.ratio_trees import (
     RatioTrees,
     Settings,
     TimePrediction,
-    workload_of,
-)  # fmt: skip
+)
 from perfpass.predictors.memory import allocation, process
-from perfpass.predictors.roofline import GEMM_RATE, ISSUE_S, Workload, sustained_flops
+from perfpass.predictors.roofline import GEMM_RATE, ISSUE_S, sustained_flops
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
     from perfpass.graph.table import OperatorColumns
-    from perfpass.predictors.estimate import Inputs, Planned
+    from perfpass.predictors.estimate import Run
+    from perfpass.predictors.way import Way
 
 
-def evidence_key(workload: Workload) -> str:
+def evidence_key(way: Way) -> str:
     """Which records speak of this software on other devices; the 16-bit types that modern runs use count as one."""
-    precision = "amp/bf16" if workload.precision in ("amp", "amp_bf16", "bf16") else workload.precision
-    return f"{precision} {workload.runtime} {workload.layout}"
+    precision = "amp/bf16" if way.precision in ("amp", "amp_bf16", "bf16") else way.precision
+    return f"{precision} {way.runtime} {way.layout}"
 
 
 class InferencePredictor(RatioTrees):
@@ -65,13 +65,13 @@ class InferencePredictor(RatioTrees):
         self._power = PowerModel.from_dict(self.manifest["power"])
 
     @staticmethod
-    def covers(inputs: Planned | Way) -> bool:
+    def covers(way: Way) -> bool:
         """Whether the precision and the runtime are ones this predictor speaks of at all."""
-        return inputs.precision in GEMM_RATE and inputs.runtime in ISSUE_S
+        return way.precision in GEMM_RATE and way.runtime in ISSUE_S
 
-    def evidence(self, device: Device, workload: Workload) -> str:
+    def evidence(self, way: Way) -> str:
         """By the kind of device and `evidence_key`."""
-        return self._evidence.get(device.kind, {}).get(evidence_key(workload), UNMEASURED)
+        return self._evidence.get(way.device.kind, {}).get(evidence_key(way), UNMEASURED)
 
     def conformal(self, device: Device, ensemble: str) -> ConformalTable:
         """One table for GPUs, one for CPUs."""
@@ -79,18 +79,15 @@ class InferencePredictor(RatioTrees):
 
     def columns(self, runs: Runs, way: Way, threads: int = 1) -> tuple[Columns, Notes]:
         """What is known of N runs before they are scored, and how far measurements stand behind them."""
-        found, notes, _ = self.columns_of(runs, way.device, workload_of(way), threads)
-        return found, notes
+        return self.columns_of(runs, way, threads)[:2]
 
-    def columns_of(
-        self, runs: Runs, device: Device, workload: Workload, threads: int = 1
-    ) -> tuple[dict[str, np.ndarray], Notes, np.ndarray]:
+    def columns_of(self, runs: Runs, way: Way, threads: int = 1) -> tuple[dict[str, np.ndarray], Notes, np.ndarray]:
         """What is known of N runs before they are scored, the notes, and [R] parts of the base per row."""
-        measured = self.measured(device, workload)
-        if workload.torch_version is None and measured:
-            workload = replace(workload, torch_version=measured["torch_version"])
-        vectors = graph_vectors(runs.tables, device, workload, runs.batch, self._efficiency["known"])
-        found, notes = self._known(vectors, runs.tables, runs.batch, device, workload, threads)
+        measured = self.measured(way)
+        if way.torch_version is None and measured:
+            way = replace(way, torch_version=measured["torch_version"])
+        vectors = graph_vectors(runs.tables, runs.batch, way, self._efficiency["known"])
+        found, notes = self._known(vectors, runs.tables, runs.batch, way, threads)
         found |= {
             "weight_bytes": runs.weight_bytes,
             "activation_bytes": runs.activation_bytes,
@@ -101,15 +98,15 @@ class InferencePredictor(RatioTrees):
         }
         return found, notes, vectors.row_s
 
-    def predict(self, table: OperatorColumns, device: Device, workload: Workload) -> TimePrediction:
-        """Latency of one operator table (counted at the workload's width) on a device."""
-        runs = Runs(Tables.one(table), np.array([workload.batch]), *(np.zeros(1) for _ in range(7)))  # time alone
-        return self._first(*self.columns_of(runs, device, workload), device, workload)
+    def predict(self, table: OperatorColumns, batch: int, way: Way) -> TimePrediction:
+        """Latency of one operator table, counted at the width of ``way``."""
+        runs = Runs(Tables.one(table), np.array([batch]), *(np.zeros(1) for _ in range(7)))  # time alone
+        return self._first(*self.columns_of(runs, way), way)
 
     def estimates(self, columns: Columns, way: Way, threads: int = 1) -> Estimates:
         """All metrics of N runs (perfpass.predictors.estimate)."""
         device, rate = way.device, GEMM_RATE[way.precision]
-        seconds = self.latency_s(columns, device, workload_of(way), threads)
+        seconds = self.latency_s(columns, way, threads)
         # Against the plain peak, not the sustained one: the power model was fitted so.
         to_peak = sustained_flops(device, rate) / device.peak_flops.get(rate, device.peak_flops["fp32"])
         parts, peak = process.inference(columns, way)
@@ -123,11 +120,10 @@ class InferencePredictor(RatioTrees):
             level=columns["level"].astype(np.int8),
         )
 
-    def estimate(self, inputs: Inputs) -> Estimate:
+    def estimate(self, run: Run) -> Estimate:
         """All metrics of one run (perfpass.predictors.estimate)."""
-        way = Way.of(inputs)
-        columns, notes, row_s = self.columns_of(allocation.runs_of(inputs), way.device, workload_of(way))
-        found = self.estimates(columns, way)
+        columns, notes, row_s = self.columns_of(allocation.runs_of(run), run.way)
+        found = self.estimates(columns, run.way)
         corpus = self.manifest["corpus"]
         return Estimate.first(
             found,
@@ -139,7 +135,7 @@ class InferencePredictor(RatioTrees):
                 "artefact_schema": self.manifest["schema_version"],
                 "corpus": corpus["name"],
                 "corpus_rows": corpus["rows"],
-                "ensemble": self.ensemble(way.device, workload_of(way)),
+                "ensemble": self.ensemble(run.way),
                 "beyond_measured": SUPPORT_LEVELS[columns["beyond"][0]],
                 "nearest_network_distance": float(columns["distance"][0]),
                 "power": self.manifest["power"]["source"],
@@ -147,6 +143,6 @@ class InferencePredictor(RatioTrees):
             },
         )
 
-    def traits(self, tables: Tables, device: Device, workload: Workload, batch: np.ndarray) -> np.ndarray:
+    def traits(self, tables: Tables, batch: np.ndarray, way: Way) -> np.ndarray:
         """[N, F] what the time of runs is made of, under this predictor's efficiencies."""
-        return graph_vectors(tables, device, workload, batch, self._efficiency["known"]).values
+        return graph_vectors(tables, batch, way, self._efficiency["known"]).values

@@ -22,15 +22,16 @@ from perfpass.errors import ArtefactError
 from perfpass.graph import OPERATORS
 from perfpass.graph.table import Tables
 from perfpass.prediction import SUPPORT_LEVELS, Support
-from perfpass.predictors.estimate import Bounds, Columns, Notes, Way, shares
+from perfpass.predictors.estimate import Bounds, Columns, Notes, shares
 from perfpass.predictors.learned import artefacts
 from perfpass.predictors.learned.intervals import EVIDENCE, ConformalTable, nearest_to
 from perfpass.predictors.learned.ratios import RatioFeatures, Vectors, fingerprints
-from perfpass.predictors.roofline import SOFTWARE, Workload
+from perfpass.predictors.roofline import SOFTWARE
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
     from perfpass.prediction import SupportLevel
+    from perfpass.predictors.way import Way
 
 # A device with fewer records than this lends no bounds of its own: a few dozen rows of one kind of network at one batch
 # size say little about others.
@@ -131,7 +132,7 @@ class RatioTrees(ABC):
         return cls()
 
     @abstractmethod
-    def evidence(self, device: Device, workload: Workload) -> str:
+    def evidence(self, way: Way) -> str:
         """Of EVIDENCE: how well this software was measured on other devices."""
 
     @abstractmethod
@@ -142,16 +143,16 @@ class RatioTrees(ABC):
         """Support level of a device without records, and whether held-out errors vouch for the bounds there."""
         return 1, True
 
-    def latency_s(self, columns: Columns, device: Device, workload: Workload, threads: int = 1) -> Bounds:
+    def latency_s(self, columns: Columns, way: Way, threads: int = 1) -> Bounds:
         """Seconds of N runs."""
         features, distance = columns["features"], columns["distance"]
-        ensemble = self.ensemble(device, workload)
+        ensemble = self.ensemble(way)
         x = np.ascontiguousarray(features[:, self._columns_of[ensemble]], dtype=np.float32)
-        fade = self._fade(device, workload, distance)
+        fade = self._fade(way, distance)
         learned = self._trees_of(ensemble).predict(x, threads).astype(np.float64)
         median = columns["base_s"] * np.exp(fade * learned)
         beyond = columns["beyond"].astype(np.intp)
-        low, high = self._bounds(device, workload, ensemble, distance, self._host_bound(features))
+        low, high = self._bounds(way, ensemble, distance, self._host_bound(features))
         low = np.minimum(low * _WIDENING[beyond], -self._least_width[beyond])
         high = np.maximum(high * _WIDENING[beyond], self._least_width[beyond])
         return Bounds.around(median, low, high)
@@ -162,26 +163,26 @@ class RatioTrees(ABC):
         beyond = beyond.astype(np.intp)
         return np.maximum(around * _WIDENING[beyond], self._least_width[beyond])
 
-    def ensemble(self, device: Device, workload: Workload) -> str:
+    def ensemble(self, way: Way) -> str:
         """Which ensemble speaks: "known" where the device was measured widely in this software, else "portable"."""
-        widely = self.measured(device, workload) is not None and self._rows(device) >= self.settings.known_rows
+        widely = self.measured(way) is not None and self._rows(way.device) >= self.settings.known_rows
         return "known" if widely else "portable"
 
-    def measured(self, device: Device, workload: Workload) -> dict[str, Any] | None:
+    def measured(self, way: Way) -> dict[str, Any] | None:
         """What the corpus has on this device at this precision, runtime and layout; None where it has nothing."""
-        asked = (workload.precision, workload.runtime, workload.layout)
-        for entry in self.manifest["measured"].get(device.id, ()):
+        asked = (way.precision, way.runtime, way.layout)
+        for entry in self.manifest["measured"].get(way.device.id, ()):
             if (entry["precision"], entry["runtime"], entry["layout"]) == asked:
                 found: dict[str, Any] = entry
                 return found
         return None
 
     def _known(
-        self, vectors: Vectors, tables: Tables, batch: np.ndarray, device: Device, workload: Workload, threads: int
+        self, vectors: Vectors, tables: Tables, batch: np.ndarray, way: Way, threads: int
     ) -> tuple[dict[str, np.ndarray], Notes]:
         """What is known of N runs of the networks ``tables`` before they are scored, and what stands behind it."""
         distance = nearest_to(self._fingerprints, fingerprints(tables, batch), threads)
-        notes = self._support(tables, batch, device, workload, distance)
+        notes = self._support(tables, batch, way, distance)
         beyond = notes.beyond  # by what is known before the time is: the host's speed has a width of its own
         notes.add(1, self._host_bound(vectors.values), _HOST_REASON, vouched=True)
         found = {
@@ -196,11 +197,9 @@ class RatioTrees(ABC):
         }
         return found, notes
 
-    def _first(
-        self, columns: Columns, notes: Notes, row_s: np.ndarray, device: Device, workload: Workload
-    ) -> TimePrediction:
+    def _first(self, columns: Columns, notes: Notes, row_s: np.ndarray, way: Way) -> TimePrediction:
         """The first of N runs; ``row_s`` [R] parts of its base."""
-        seconds = self.latency_s(columns, device, workload)
+        seconds = self.latency_s(columns, way)
         median = float(seconds.median[0])
         return TimePrediction(
             median,
@@ -208,29 +207,29 @@ class RatioTrees(ABC):
             float(seconds.high[0]),
             shares(row_s) * median,
             float(columns["distance"][0]),
-            self.ensemble(device, workload),
+            self.ensemble(way),
             notes.support(0),
             SUPPORT_LEVELS[columns["beyond"][0]],
         )
 
-    def _fade(self, device: Device, workload: Workload, distance: np.ndarray) -> np.ndarray:
+    def _fade(self, way: Way, distance: np.ndarray) -> np.ndarray:
         """[N] weight of the trees' correction."""
-        between = self.settings.fade.get(device.kind)
-        unmeasured = self.evidence(device, workload) == UNMEASURED and self.measured(device, workload) is None
+        between = self.settings.fade.get(way.device.kind)
+        unmeasured = self.evidence(way) == UNMEASURED and self.measured(way) is None
         if between is None or (self.settings.trees_need_evidence and unmeasured):
             return np.zeros_like(distance)
         return fade(distance, between)
 
     def _bounds(
-        self, device: Device, workload: Workload, ensemble: str, distance: np.ndarray, host_bound: np.ndarray
+        self, way: Way, ensemble: str, distance: np.ndarray, host_bound: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """Log bounds that held-out errors vouch for: those of the network, and of the device where it is unseen."""
-        known, unseen = self.conformal(device, ensemble), self._unseen_width[device.kind]
+        known, unseen = self.conformal(way.device, ensemble), self._unseen_width[way.device.kind]
         least = np.where(host_bound, unseen[self.settings.host_bound], 0.0)
         if ensemble == "known":
             low, high = known.bounds(distance)
             return np.minimum(low, -least), np.maximum(high, least)
-        width = known.around(np.maximum(unseen[self.evidence(device, workload)], least), distance)
+        width = known.around(np.maximum(unseen[self.evidence(way)], least), distance)
         return -width, width
 
     def _host_bound(self, features: np.ndarray) -> np.ndarray:
@@ -248,12 +247,11 @@ class RatioTrees(ABC):
         """Number of records on the device."""
         return sum(entry["rows"] for entry in self.manifest["measured"].get(device.id, ()))
 
-    def _support(
-        self, tables: Tables, batch: np.ndarray, device: Device, workload: Workload, distance: np.ndarray
-    ) -> Notes:
+    def _support(self, tables: Tables, batch: np.ndarray, way: Way, distance: np.ndarray) -> Notes:
         """How far measurements stand behind each run."""
+        device = way.device
         notes, s, support = Notes(len(batch)), self.settings, self.manifest["support"]
-        known, measured = self.manifest["measured"].get(device.id), self.measured(device, workload)
+        known, measured = self.manifest["measured"].get(device.id), self.measured(way)
         if known and self._rows(device) < s.known_rows:
             few = f"only {self._rows(device)} records on {device.name}; predicted as if it had none"
             notes.add(1, True, few, vouched=True)
@@ -263,7 +261,7 @@ class RatioTrees(ABC):
             notes.add(level, True, reason, vouched=vouched)
         elif measured is None:
             what = sorted({f"{e['precision']} {e['runtime']} {e['layout']}" for e in known})
-            asked = f"{workload.precision} {workload.runtime} {workload.layout}"
+            asked = f"{way.precision} {way.runtime} {way.layout}"
             reason = f"{asked} was not measured{s.where} on {device.name}; measured: {', '.join(what)}"
             notes.add(1, True, reason, vouched=True)
         least, most = measured["batch"] if measured else support["batch"][device.kind]
@@ -298,11 +296,6 @@ def fade(distance: np.ndarray, between: tuple[float, float]) -> np.ndarray:
     """[N] weight of the trees' correction, which falls from 1 to 0 between two distances."""
     first, last = between
     return np.clip((last - distance) / (last - first), 0.0, 1.0)
-
-
-def workload_of(way: Way) -> Workload:
-    """How runs are made; their batch stands beside it."""
-    return Workload(1, way.precision, way.runtime, way.layout)
 
 
 def _note_operators(notes: Notes, tables: Tables, known: np.ndarray, what: str) -> None:

@@ -14,10 +14,11 @@ import numpy as np
 
 from perfpass.graph.table import OperatorColumns, Tables
 from perfpass.predictors import roofline
-from perfpass.predictors.roofline import GROUPS, Workload
+from perfpass.predictors.roofline import GROUPS
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
+    from perfpass.predictors.way import Way
 
 _TILE = 128  # rows and columns of a usual GEMM thread block tile (CUTLASS's default)
 _WIDTH_EDGES = (0, 5.01, 6.01, 7.01, 8.01, 9.01)  # log2 of k or n: up to 32, 64, 128, 256, 512, more
@@ -129,10 +130,10 @@ class RatioFeatures:
         return size, part
 
     def sums(
-        self, tables: Tables, device: Device, workload: Workload, batch: np.ndarray, roof: roofline.Bound, *,
+        self, tables: Tables, batch: np.ndarray, way: Way, roof: roofline.Bound, *,
         log_weights: np.ndarray, software: np.ndarray, own: np.ndarray | None = None, issued: np.ndarray | float = 1.0,
     ) -> Sums:  # fmt: skip
-        """The sums of N graphs, stacked; ``batch`` [N] stands for the workload's own.
+        """The sums of N graphs, stacked; ``batch`` [N].
 
         ``issued`` [R]: time of the host to issue a row, over that of a forward operator; ``software`` [N, software].
         """
@@ -146,14 +147,14 @@ class RatioFeatures:
             compute=by_group(roof.compute_s * count),
             memory=by_group(roof.memory_s * count),
             kernels=by_group(launched),
-            weighted=by_group(self._columns(tables.table, device, roof) * seconds),
-            issue_s=roofline.issue_seconds(to_issue, device, workload),
-            copy_s=np.full(number, workload.copied_bytes / roofline.PAGEABLE_COPY_BYTES_S),
+            weighted=by_group(self._columns(tables.table, way.device, roof) * seconds),
+            issue_s=roofline.issue_seconds(to_issue, way),
+            copy_s=np.full(number, way.copied_bytes / roofline.PAGEABLE_COPY_BYTES_S),
             small_kernels=tables.sums(launched * (roof.roof_s <= roofline.KERNEL_S)) / kernels,
             log_batch=np.log(batch.astype(np.float64)),
             log_weights=log_weights,
             own=np.empty((number, 0)) if own is None else own,
-            context=np.column_stack([software, np.tile(_device(device, workload), (number, 1))]),
+            context=np.column_stack([software, np.tile(_device(way), (number, 1))]),
         )
 
     def of(self, sums: Sums, factor: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -207,9 +208,10 @@ class RatioFeatures:
         return np.stack([*(sizes[name] for name in self._sizes), *bins])
 
 
-def _device(device: Device, workload: Workload) -> list[float]:
+def _device(way: Way) -> list[float]:
     """Values of DEVICE_FEATURES."""
-    rate = roofline.sustained_flops(device, roofline.RATES[workload.precision])
+    device = way.device
+    rate = roofline.sustained_flops(device, roofline.RATES[way.precision])
     bandwidth = device.memory_bandwidth_bytes_s
     return [
         np.log2(device.sm_count),

@@ -14,7 +14,7 @@ import numpy as np
 from perfpass import _core
 from perfpass.features import Tables
 from perfpass.graph import step as backward
-from perfpass.predictors.estimate import Inputs, Planned, Runs
+from perfpass.predictors.estimate import PlannedRun, Run, Runs
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
@@ -44,16 +44,16 @@ def weight_copies(precision: str) -> int:
     return _AUTOCAST_COPIES if precision in ("amp", "amp_bf16") else 1
 
 
-def reserved_bytes(planned: Planned) -> int:
+def reserved_bytes(planned: PlannedRun) -> int:
     """Bytes that the runtime's allocator takes from the device, weights included."""
-    of, copies = allocator(planned.device, planned.runtime), weight_copies(planned.precision)
+    of, copies = allocator(planned.way.device, planned.way.runtime), weight_copies(planned.way.precision)
     found: int = _core.reserved_bytes(
-        planned.graph.core, of, copies, planned.float_as or "", planned.plan.weight_bytes
+        planned.graph.core, of, copies, planned.float_as, planned.plan.weight_bytes
     )  # fmt: skip
     return found
 
 
-def columns_of(planned: Planned) -> dict[str, np.ndarray]:
+def columns_of(planned: PlannedRun) -> dict[str, np.ndarray]:
     """What the memory of one run is made from, as N = 1."""
     plan = planned.plan
     facts = (plan.weight_bytes, plan.peak_activation_bytes, reserved_bytes(planned))
@@ -61,20 +61,20 @@ def columns_of(planned: Planned) -> dict[str, np.ndarray]:
     return {name: np.array([value], dtype=np.float64) for name, value in zip(names, facts, strict=True)}
 
 
-def runs_of(inputs: Inputs, *, training: bool = False) -> Runs:
+def runs_of(run: Run, *, training: bool = False) -> Runs:
     """One run, or the step of one forward graph, as N = 1."""
-    graph, plan = inputs.graph, inputs.plan
+    graph, plan = run.graph, run.plan
     reserved = saved = largest = 0
     if training:
-        kept = backward.saved_activations(graph, inputs.float_as, BLOCK_BYTES)
+        kept = backward.saved_activations(graph, run.float_as, BLOCK_BYTES)
         saved, largest = kept.saved, kept.largest
     else:
-        reserved = reserved_bytes(inputs)
+        reserved = reserved_bytes(run)
     elements = [float(np.prod(graph.shape(int(t)), dtype=np.float64)) for t in graph.graph_inputs]
     facts = (plan.weight_bytes, plan.peak_activation_bytes, reserved, sum(elements), *(elements or [0.0])[:1])
     return Runs(
-        Tables.one(inputs.table),
-        np.array([inputs.batch]),
+        Tables.one(run.table),
+        np.array([run.batch]),
         *(np.array([value], dtype=np.float64) for value in (*facts, saved, largest)),
     )
 

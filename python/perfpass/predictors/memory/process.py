@@ -18,7 +18,8 @@ from perfpass.predictors.memory.predictor import MemoryPredictor
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
-    from perfpass.predictors.estimate import Columns, Way
+    from perfpass.predictors.estimate import Columns
+    from perfpass.predictors.way import Way
 
 # CUDA context and loaded libraries of one process of PyTorch 2.x where none was measured on the device: 300 to 550 MiB
 # by nvidia-smi on Volta to Hopper (driver 5xx). On a CPU: interpreter and libraries.
@@ -66,7 +67,7 @@ def _runtime_high_bytes(device: Device, runtime: float) -> float:
 def inference(columns: Columns, way: Way) -> tuple[dict[str, Any], Bounds]:
     """Bytes of N runs by what holds them ("weights", "activations", "allocator", "workspace", "runtime"), and the peak.
 
-    ``columns``: "weight_bytes" and "activation_bytes" at the width of the workload, "reserved_bytes" of the allocator.
+    ``columns``: "weight_bytes" and "activation_bytes" at the width of the precision, "reserved_bytes" of the allocator.
     """
     parts: dict[str, Any] = {
         "weights": columns["weight_bytes"] * float(weight_copies(way.precision)),
@@ -85,7 +86,7 @@ def step(columns: Columns, way: Way, states: np.ndarray, width: float) -> tuple[
 
     ``columns``: "parameters", "weight_bytes", "saved_bytes", "largest_bytes" and "folded" (the network has no
     normalization among its convolutions). ``states`` [N]: bytes of the optimizer's states in fp32. ``width``: bytes of
-    a number at the workload's precision.
+    a number at the precision of ``way``.
     """
     device, parameters = way.device, columns["parameters"]
     # Autocast keeps weights, gradients and states in fp32.

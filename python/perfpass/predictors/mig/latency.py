@@ -20,12 +20,13 @@ import numpy as np
 
 from perfpass.errors import ArgumentError, ArtefactError, DeviceError, UnsupportedError
 from perfpass.prediction import SUPPORT_LEVELS
-from perfpass.predictors.estimate import Bounds, Columns, Estimates, Way
+from perfpass.predictors.estimate import Bounds, Columns, Estimates
 from perfpass.predictors.learned import artefacts
-from perfpass.predictors.roofline import GEMM_RATE, GROUPS, ISSUE_S, Workload, bound
+from perfpass.predictors.roofline import GEMM_RATE, GROUPS, ISSUE_S, bound
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
+    from perfpass.predictors.way import Way
 
 # CUDA MPS serves at most 48 clients on a GPU since Volta (NVIDIA Multi-Process Service guide, "Limitations").
 MOST_PROCESSES = 48
@@ -54,13 +55,13 @@ class Work:
         return Work(self.group_s[rows], self.kernels[rows], self.copied_bytes[rows], self.processes[rows])
 
 
-def work_of(table: Any, device: Device, batch: int, precision: str, copied_bytes: float, processes: int) -> Work:
-    """One run of an operator table on a slice."""
-    roof = bound(table, device, Workload(batch, precision))
+def work_of(table: Any, way: Way, processes: int) -> Work:
+    """One run of an operator table on a slice, by one of ``processes`` that share it."""
+    roof = bound(table, way)
     count = np.asarray(table.count, dtype=np.float64)
     seconds = np.bincount(roof.group, roof.roof_s * count, len(GROUPS))
     kernels = float(roof.launched @ count)
-    return Work(seconds[None], np.array([kernels]), np.array([float(copied_bytes)]), np.array([float(processes)]))
+    return Work(seconds[None], np.array([kernels]), np.array([float(way.copied_bytes)]), np.array([float(processes)]))
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfpass.graph import DTYPES, OPERATOR_CLASSES, OPERATORS, OpGraph
+from perfpass.graph import DTYPES, OPERATOR_CLASSES, OPERATORS
 from perfpass.graph import step as backward
 from perfpass.prediction import Prediction, Support
-from perfpass.predictors.estimate import Estimate, Inputs
+from perfpass.predictors.estimate import Estimate, Run
 from perfpass.predictors.memory import allocation
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def with_recorded_memory(found: Prediction, module: Any, input_shape: Any, devic
     )
 
 
-def breakdown(graph: OpGraph, inputs: Inputs, step: StepTable, found: Estimate, top: int) -> dict[str, Any]:
+def breakdown(run: Run, step: StepTable, found: Estimate, top: int) -> dict[str, Any]:
     """Time by class of operator and by phase, the costliest rows, memory by what holds it."""
     classes, phase = np.asarray(step.op_class), step.phase
     per_class = np.bincount(classes, weights=found.row_ms, minlength=len(OPERATOR_CLASSES))
@@ -49,14 +49,15 @@ def breakdown(graph: OpGraph, inputs: Inputs, step: StepTable, found: Estimate, 
         "latency_ms": {OPERATOR_CLASSES[c]: float(per_class[c]) for c in order},
         "phase_ms": dict(zip(backward.PHASES, map(float, per_phase), strict=True)),
         "memory_bytes": {key: float(value) for key, value in found.memory_bytes.items()},
-        "operators": [_operator(graph, inputs, step, int(row), float(found.row_ms[row])) for row in rows],
-        "peak": _peak(graph, inputs, top),
+        "operators": [_operator(run, step, int(row), float(found.row_ms[row])) for row in rows],
+        "peak": _peak(run, top),
     }
 
 
-def _peak(graph: OpGraph, inputs: Inputs, top: int) -> dict[str, Any]:
+def _peak(run: Run, top: int) -> dict[str, Any]:
     """What autograd holds when the backward pass begins."""
-    saved = backward.saved_activations(graph, inputs.float_as, allocation.BLOCK_BYTES)
+    graph = run.graph
+    saved = backward.saved_activations(graph, run.float_as, allocation.BLOCK_BYTES)
     return {
         "operator": "the backward pass, at its start",
         "live_tensors": len(saved.tensors),
@@ -72,10 +73,10 @@ def _peak(graph: OpGraph, inputs: Inputs, top: int) -> dict[str, Any]:
     }
 
 
-def _operator(graph: OpGraph, inputs: Inputs, step: StepTable, row: int, milliseconds: float) -> dict[str, Any]:
+def _operator(run: Run, step: StepTable, row: int, milliseconds: float) -> dict[str, Any]:
     """One row of the step, named after the first node of its forward operator."""
-    source = int(step.source[row])
-    node = int(inputs.table.first_node[source]) if source >= 0 else -1
+    graph, source = run.graph, int(step.source[row])
+    node = int(run.table.first_node[source]) if source >= 0 else -1
     outputs = [int(t) for t in graph.node_outputs(node) if t >= 0] if node >= 0 else []
     part = backward.PARTS[int(step.part[row])]
     example = graph.label(node) if node >= 0 else part

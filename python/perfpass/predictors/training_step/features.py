@@ -14,10 +14,10 @@ from perfpass.graph import step as backward
 from perfpass.graph.step import StepColumns, Steps, StepTable
 from perfpass.predictors import roofline
 from perfpass.predictors.learned.ratios import PRODUCTS, RatioFeatures, Sums, Vectors
-from perfpass.predictors.roofline import GROUPS, Workload
+from perfpass.predictors.roofline import GROUPS
 
 if TYPE_CHECKING:
-    from perfpass.devices import Device
+    from perfpass.predictors.way import Way
 
 SCHEMA_VERSION = 2
 # Order is part of the artefact.
@@ -113,23 +113,23 @@ def step_groups(table: StepColumns) -> np.ndarray:
     return lookup[table.part, base]
 
 
-def _software(device: Device, workload: Workload, optimizes: bool) -> list[float]:
-    precision = workload.precision
+def _software(way: Way, optimizes: bool) -> list[float]:
+    precision = way.precision
     return [
-        workload.layout == "nhwc",
-        workload.runtime == "torch.compile",
+        way.layout == "nhwc",
+        way.runtime == "torch.compile",
         precision in ("amp", "amp_bf16"),
         precision in ("bf16", "amp_bf16"),
         precision == "fp16",
         precision == "fp32",
         precision == "fp64",
-        device.kind == "cpu",
-        workload.copied_bytes > 0,
+        way.device.kind == "cpu",
+        way.copied_bytes > 0,
         optimizes,
     ]
 
 
-def bound(table: StepColumns, device: Device, workload: Workload, byte_scale: float = 1.0) -> roofline.Bound:
+def bound(table: StepColumns, way: Way, byte_scale: float = 1.0) -> roofline.Bound:
     """The roofline of every row of a step; ``byte_scale`` corrects a table that was counted at another width.
 
     Unlike inference, no row finds its input in the cache: what backward reads was written a whole pass before, and
@@ -137,23 +137,23 @@ def bound(table: StepColumns, device: Device, workload: Workload, byte_scale: fl
     """
     # Parameters, their gradients and states are of 4 bytes at every precision.
     scale = np.where(table.part == backward.OPTIMIZER, 1.0, byte_scale)
-    return roofline.bound(table, device, workload, scale, group=step_groups(table), cached=False)
+    return roofline.bound(table, way, scale, group=step_groups(table), cached=False)
 
 
-def step_sums(table: StepTable, device: Device, workload: Workload, byte_scale: float = 1.0) -> Sums:
+def step_sums(table: StepTable, batch: int, way: Way, byte_scale: float = 1.0) -> Sums:
     """The sums of one step, which no efficiency changes."""
-    roof = bound(table, device, workload, byte_scale)
-    return _sums(Steps.one(table), device, workload, np.array([workload.batch]), roof).take(0)
+    roof = bound(table, way, byte_scale)
+    return _sums(Steps.one(table), np.array([batch]), way, roof).take(0)
 
 
-def _sums(steps: Steps, device: Device, workload: Workload, batch: np.ndarray, roof: roofline.Bound) -> Sums:
+def _sums(steps: Steps, batch: np.ndarray, way: Way, roof: roofline.Bound) -> Sums:
     """The sums of N steps, stacked."""
     tables, table = steps.tables, steps.columns
     macs, moved = (tables.sums(np.asarray(v) * tables.count) for v in (table.macs, roof.bytes))
     optimizes = tables.any(np.asarray(table.part) == backward.OPTIMIZER)
-    software = np.array([_software(device, workload, known) for known in (False, True)], dtype=np.float64)
+    software = np.array([_software(way, known) for known in (False, True)], dtype=np.float64)
     return RATIOS.sums(
-        tables, device, workload, batch, roof,
+        tables, batch, way, roof,
         log_weights=np.log(np.maximum(steps.parameters, 1.0)),
         software=software[optimizes.astype(np.intp)],
         own=np.log(np.maximum(macs, 1.0) / np.maximum(moved, 1.0))[:, None],
@@ -161,14 +161,11 @@ def _sums(steps: Steps, device: Device, workload: Workload, batch: np.ndarray, r
     )  # fmt: skip
 
 
-def step_vectors(
-    steps: Steps, device: Device, workload: Workload, batch: np.ndarray, efficiency: np.ndarray,
-    byte_scale: float = 1.0,
-) -> Vectors:  # fmt: skip
-    """All features of N steps on one device; ``batch`` [N] stands for the workload's own.
+def step_vectors(steps: Steps, batch: np.ndarray, way: Way, efficiency: np.ndarray, byte_scale: float = 1.0) -> Vectors:
+    """All features of N steps that run in one way; ``batch`` [N].
 
     ``efficiency`` [len(SOFTWARE), len(STEP_GROUPS)].
     """
-    roof = bound(steps.columns, device, workload, byte_scale)
-    sums = _sums(steps, device, workload, batch, roof)
-    return RATIOS.vectors(sums, roof, steps.tables.count, efficiency[roofline.software_index(device, workload)])
+    roof = bound(steps.columns, way, byte_scale)
+    sums = _sums(steps, batch, way, roof)
+    return RATIOS.vectors(sums, roof, steps.tables.count, efficiency[roofline.software_index(way)])

@@ -6,7 +6,6 @@ The portable ensemble has learned from records of inference too, because what ot
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -17,7 +16,7 @@ from perfpass.graph import step as backward
 from perfpass.graph.step import OPTIMIZERS, StepOptions, Steps, StepTable
 from perfpass.graph.table import Tables
 from perfpass.predictors.energy.power import PowerModel
-from perfpass.predictors.estimate import Bounds, Columns, Estimate, Estimates, Inputs, Notes, Runs, Way, shares
+from perfpass.predictors.estimate import Bounds, Columns, Estimate, Estimates, Notes, Run, Runs, shares
 from perfpass.predictors.learned.intervals import EVIDENCE, ConformalTable
 from perfpass.predictors.learned.ratio_trees import (
     LEAST_DEVICE_ROWS,
@@ -25,16 +24,15 @@ from perfpass.predictors.learned.ratio_trees import (
     RatioTrees,
     Settings,
     TimePrediction,
-    workload_of,
-)  # fmt: skip
+)
 from perfpass.predictors.memory import allocation, process
-from perfpass.predictors.roofline import Workload
 from perfpass.predictors.training_step.features import RATIOS, SCHEMA_VERSION, step_vectors
 from perfpass.predictors.workload import DEFAULT_OPTIMIZER, PRECISIONS
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
     from perfpass.graph.table import OperatorColumns
+    from perfpass.predictors.way import Way
 
 # A precision without records of its own runs as another does.
 _RUNS_AS = {"bf16": "fp16", "amp_bf16": "amp", "tf32": "fp32"}
@@ -90,11 +88,11 @@ class StepPredictor(RatioTrees):
         networks="networks measured in training",
     )
 
-    def evidence(self, device: Device, workload: Workload) -> str:
+    def evidence(self, way: Way) -> str:
         """By how many devices have records at the precision: several, one, or none."""
-        if self.unseen(device) != (1, True):
+        if self.unseen(way.device) != (1, True):
             return UNMEASURED
-        name = _RUNS_AS.get(workload.precision, workload.precision)
+        name = _RUNS_AS.get(way.precision, way.precision)
         known = {d for d, entries in self.manifest["measured"].items() for e in entries if e["precision"] == name}
         return EVIDENCE[0] if len(known) > 1 else EVIDENCE[1] if known else UNMEASURED
 
@@ -114,33 +112,31 @@ class StepPredictor(RatioTrees):
         return self._columns(runs, way, threads)[:2]
 
     def columns_of(
-        self, steps: Steps, forward: Tables, batch: np.ndarray, device: Device, workload: Workload, threads: int = 1,
-        byte_scale: float = 1.0,
-    ) -> tuple[dict[str, np.ndarray], Notes, np.ndarray]:  # fmt: skip
+        self, steps: Steps, forward: Tables, batch: np.ndarray, way: Way, threads: int = 1, byte_scale: float = 1.0
+    ) -> tuple[dict[str, np.ndarray], Notes, np.ndarray]:
         """What is known of the time of N steps derived from the tables ``forward`` before they are scored.
 
-        ``batch`` [N] stands for the workload's own; ``byte_scale`` corrects tables that were counted at another width.
-        Also the notes, and [R] parts of the base per row.
+        ``batch`` [N]; ``byte_scale`` corrects tables that were counted at another width. Also the notes, and [R] parts
+        of the base per row.
         """
-        efficiency = self._efficiency[self.ensemble(device, workload)]
-        vectors = step_vectors(steps, device, workload, batch, efficiency, byte_scale)
-        found, notes = self._known(vectors, forward, batch, device, workload, threads)
+        efficiency = self._efficiency[self.ensemble(way)]
+        vectors = step_vectors(steps, batch, way, efficiency, byte_scale)
+        found, notes = self._known(vectors, forward, batch, way, threads)
         return found, notes, vectors.row_s
 
     def predict(
-        self, step: StepTable, forward: OperatorColumns, device: Device, workload: Workload, byte_scale: float = 1.0
+        self, step: StepTable, forward: OperatorColumns, batch: int, way: Way, byte_scale: float = 1.0
     ) -> TimePrediction:
         """Time of a step derived from the table ``forward``; ``byte_scale`` as in `columns_of`."""
-        tables, batch = Tables.one(forward), np.array([workload.batch])
-        found = self.columns_of(Steps.one(step), tables, batch, device, workload, 1, byte_scale)
-        return self._first(*found, device, workload)
+        found = self.columns_of(Steps.one(step), Tables.one(forward), np.array([batch]), way, 1, byte_scale)
+        return self._first(*found, way)
 
     def _columns(
         self, runs: Runs, way: Way, threads: int = 1
     ) -> tuple[dict[str, np.ndarray], Notes, np.ndarray, Steps]:
         """The columns, the notes, [R] parts of the time's base per row, and the steps."""
         steps = derive(runs, way, PRECISIONS[way.precision][0])
-        found, notes, row_s = self.columns_of(steps, runs.tables, runs.batch, way.device, workload_of(way), threads)
+        found, notes, row_s = self.columns_of(steps, runs.tables, runs.batch, way, threads)
         folded = _folded(runs.tables)
         notes.add(1, folded, _FOLDED, vouched=True)
         found |= {
@@ -156,7 +152,7 @@ class StepPredictor(RatioTrees):
     def estimates(self, columns: Columns, way: Way, threads: int = 1) -> Estimates:
         """The metrics of N steps."""
         device = way.device
-        seconds = self.latency_s(columns, device, workload_of(way), threads)
+        seconds = self.latency_s(columns, way, threads)
         power = PowerModel.from_dict(self.manifest["power"])
         parameters = columns["parameters"]
         states = state_bytes(_optimizer(way), parameters) - 4.0 * parameters
@@ -171,10 +167,10 @@ class StepPredictor(RatioTrees):
             level=columns["level"].astype(np.int8),
         )
 
-    def estimate(self, inputs: Inputs, optimizer: str) -> tuple[Estimate, StepTable]:
+    def estimate(self, run: Run) -> tuple[Estimate, StepTable]:
         """All metrics of one step, and the step."""
-        way = replace(Way.of(inputs), optimizer=optimizer)
-        columns, notes, row_s, steps = self._columns(allocation.runs_of(inputs, training=True), way)
+        way = run.way
+        columns, notes, row_s, steps = self._columns(allocation.runs_of(run, training=True), way)
         found = self.estimates(columns, way)
         corpus = self.manifest["corpus"]
         estimate = Estimate.first(
@@ -187,9 +183,9 @@ class StepPredictor(RatioTrees):
                 "artefact_schema": self.manifest["schema_version"],
                 "corpus": corpus["name"],
                 "corpus_rows": corpus["rows"],
-                "ensemble": self.ensemble(way.device, workload_of(way)),
+                "ensemble": self.ensemble(way),
                 "nearest_network_distance": float(columns["distance"][0]),
-                "optimizer": optimizer,
+                "optimizer": _optimizer(way),
                 "step": "derived from the forward graph",
                 "power": self.manifest["power"]["source"],
                 "memory": "planned: what autograd saves of the forward graph, gradients and states",
@@ -197,12 +193,10 @@ class StepPredictor(RatioTrees):
         )
         return estimate, steps.first()
 
-    def _support(
-        self, tables: Tables, batch: np.ndarray, device: Device, workload: Workload, distance: np.ndarray
-    ) -> Notes:
+    def _support(self, tables: Tables, batch: np.ndarray, way: Way, distance: np.ndarray) -> Notes:
         """How far measurements stand behind each step."""
-        notes = super()._support(tables, batch, device, workload, distance)
-        compiled = workload.runtime == "torch.compile"
+        notes = super()._support(tables, batch, way, distance)
+        compiled = way.runtime == "torch.compile"
         notes.add(2, compiled, "no compiled training step was measured", first=True)
         newest = self.manifest["support"]["newest_torch"]
         older = f"learned from steps with torch {newest} and older; newer releases were not measured"

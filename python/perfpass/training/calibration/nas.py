@@ -17,7 +17,7 @@ from perfpass.graph.table import Tables
 from perfpass.predictors.calibration.posterior import TRAIT_COLUMNS, Prior, learn, shipped
 from perfpass.predictors.inference.predictor import InferencePredictor
 from perfpass.predictors.learned.intervals import pooled_width
-from perfpass.predictors.roofline import Workload
+from perfpass.predictors.way import Way
 from perfpass.records import nas_graphs, schema
 from perfpass.records.location import data_directory
 from perfpass.training.calibration.experiments import PRIOR, SIZES
@@ -70,7 +70,7 @@ def targets(folder: Path | str | None = None) -> list[Target]:
     out = []
     for (space, name, batch), group in rows.groupby(["space", "device", "batch"]):
         found, kind = _device(str(name))
-        workload = Workload(int(batch), "fp32", "torch" if found.kind == "gpu" else "torch.compile")
+        way = Way(found, "fp32", "torch" if found.kind == "gpu" else "torch.compile")
         predicted, traits, macs = [], [], []
         for row in group.itertuples():
             key = (space, row.architecture, int(batch), name in _OPTIMISING)
@@ -80,8 +80,8 @@ def targets(folder: Path | str | None = None) -> list[Target]:
                 counted[key] = features.operator_table(graph, counts), float(counts.totals["macs"])
             table, work = counted[key]
             if (key, found.id) not in cached:
-                answer = predictor.predict(table, found, workload).median_s * 1e3
-                found_traits = predictor.traits(Tables.one(table), found, workload, np.array([workload.batch]))
+                answer = predictor.predict(table, int(batch), way).median_s * 1e3
+                found_traits = predictor.traits(Tables.one(table), np.array([int(batch)]), way)
                 cached[key, found.id] = answer, found_traits[0, TRAIT_COLUMNS]
             predicted.append(cached[key, found.id][0])
             traits.append(cached[key, found.id][1])

@@ -15,7 +15,6 @@ from perfpass.predictors.inference.features import FEATURES
 from perfpass.predictors.inference.predictor import evidence_key
 from perfpass.predictors.learned.intervals import EVIDENCE, pooled_width
 from perfpass.predictors.learned.ratio_trees import HOST_BOUND_ISSUE, LEAST_DEVICE_ROWS
-from perfpass.predictors.roofline import Workload
 from perfpass.training.inference import model
 from perfpass.training.inference.dataset import Dataset
 from perfpass.training.ratio_trees import HeldOut, Split, hold_out
@@ -70,9 +69,9 @@ def evidence_table(dataset: Dataset) -> dict[str, dict[str, str]]:
     rows = dataset.rows
     counts = rows.device.value_counts()
     found: dict[str, dict[str, int]] = {}
-    for device, workload in zip(rows.device, dataset.workloads, strict=True):
-        kind = found.setdefault(dataset.devices[device].kind, {})
-        key = evidence_key(workload)
+    for device, way in zip(rows.device, dataset.ways, strict=True):
+        kind = found.setdefault(way.device.kind, {})
+        key = evidence_key(way)
         kind[key] = kind.get(key, 0) + int(counts[device] >= LEAST_DEVICE_ROWS)
     return {
         kind: {key: EVIDENCE[COMMON if n >= LEAST_DEVICE_ROWS else RARE] for key, n in sorted(keys.items())}
@@ -90,7 +89,7 @@ def unseen_devices(
 ) -> list[Experiment]:
     """Every device left out alone, by rising name."""
     table = evidence_table(dataset)
-    keys = [table[dataset.devices[d].kind][evidence_key(w)] for d, w in _each(dataset)]
+    keys = [table[way.device.kind][evidence_key(way)] for way in dataset.ways]
     level = np.array([EVIDENCE.index(key) for key in keys])
     device = dataset.rows.device.to_numpy()
     out = []
@@ -150,10 +149,6 @@ def widths(experiments: Iterable[Experiment], kind: str, without: Iterable[str] 
         extra = pooled_width(others) if others else 0.0
         out = {name: float(np.hypot(w, extra)) if name != EVIDENCE[COMMON] else w for name, w in out.items()}
     return out
-
-
-def _each(dataset: Dataset) -> Iterable[tuple[str, Workload]]:
-    return zip(dataset.rows.device, dataset.workloads, strict=True)
 
 
 def _experiment(

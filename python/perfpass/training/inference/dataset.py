@@ -19,8 +19,8 @@ class Dataset(ratio_trees.Dataset):
     @cached_property
     def sums(self) -> Sums:
         """What no efficiency changes, stacked [N]; the features of any efficiencies follow in a second."""
-        rows = zip(self.tables, self.workloads, self.rows.device, self.byte_scale, strict=True)
-        return Sums.stacked([graph_sums(t, self.devices[d], w, scale) for t, w, d, scale in rows])
+        rows = zip(self.tables, self.rows.batch, self.ways, self.byte_scale, strict=True)
+        return Sums.stacked([graph_sums(*row) for row in rows])
 
 
 load = Dataset.load

@@ -10,8 +10,9 @@ import numpy as np
 
 from perfpass.devices import device
 from perfpass.measure.configuration import Configuration
-from perfpass.predictors.assemble import inputs_of
+from perfpass.predictors.assemble import run_of
 from perfpass.predictors.mig.latency import Work, work_of
+from perfpass.predictors.way import Way
 from perfpass.records import own_device, schema, tables
 from perfpass.records.location import data_directory
 
@@ -55,7 +56,7 @@ def load(folder: Path | str | None = None) -> Dataset:
         if language:  # a slice whose fp32 products run at the TF32 rate
             rates = {**slice_.peak_flops, "fp32": slice_.peak_flops["tf32"]}
             slice_ = replace(slice_, peak_flops=rates)
-        parts.append(work_of(counted[key], slice_, int(row.batch), "fp32", copied, int(row.processes)))
+        parts.append(work_of(counted[key], Way(slice_, copied_bytes=copied), int(row.processes)))
     return Dataset(rows, Work.stacked(parts), rows.latency_ms.to_numpy() * 1e-3, int((~table.fits).sum()))
 
 
@@ -67,4 +68,4 @@ def _table(known: tables.RecordedTables, model: str, batch: int, name: str) -> A
         asked = Configuration(model=f"hf:{model}", batch=batch, sequence_length=_TOKENS, device="cuda")
     else:
         asked = Configuration(model=f"torchvision:{model}", batch=batch, image_size=_PIXELS, device="cuda")
-    return inputs_of(own_device.graph_of(asked), device(name), batch=batch).table
+    return run_of(own_device.graph_of(asked), device(name), batch=batch).table

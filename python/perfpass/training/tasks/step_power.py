@@ -20,9 +20,10 @@ from perfpass.predictors.energy import features as energy_features
 from perfpass.predictors.energy.power import PowerModel
 from perfpass.predictors.learned.components import Rows
 from perfpass.predictors.learned.ratios import Sums
-from perfpass.predictors.roofline import Workload, software_index
+from perfpass.predictors.roofline import software_index
 from perfpass.predictors.training_step.features import RATIOS, STEP_GROUPS, step_sums
 from perfpass.predictors.training_step.predictor import StepPredictor
+from perfpass.predictors.way import Way
 from perfpass.training.tasks.graphs import Graphs
 from perfpass.training.tasks.tasks import STEP_OPTIMIZERS, Task
 from perfpass.training.training_step import dataset as steps
@@ -89,8 +90,8 @@ def _sums(task: Task, graphs: Graphs) -> tuple[Sums, np.ndarray]:
             chosen = steps.options(key[0], precision, STEP_OPTIMIZERS.get(optimizer, optimizer))
             elements = float(np.prod(graph.shape(int(graph.graph_inputs[0])), dtype=np.float64))
             tables[at] = steps.step_of(operator_table(graph), chosen, elements, 32)
-        on, workload = find_device(name), Workload(int(batch), precision)
-        found.append((step_sums(tables[at], on, workload), software_index(on, workload)))
+        way = Way(find_device(name), precision)
+        found.append((step_sums(tables[at], int(batch), way), software_index(way)))
     return Sums.stacked([sums for sums, _ in found]), np.array([software for _, software in found])
 
 

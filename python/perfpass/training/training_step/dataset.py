@@ -18,7 +18,7 @@ from perfpass.predictors.learned.ratios import RatioFeatures, Sums
 from perfpass.predictors.roofline import software_index
 from perfpass.predictors.training_step.features import RATIOS, step_sums
 from perfpass.training import ratio_trees
-from perfpass.training.ratio_trees import bits_of, byte_scale_of, workload_of
+from perfpass.training.ratio_trees import bits_of, byte_scale_of, way_of
 
 # Records of inference that the portable model learns from too; more made no difference.
 INFERENCE_ROWS = 3000
@@ -47,8 +47,8 @@ class Dataset(ratio_trees.Dataset):
     @cached_property
     def sums(self) -> Sums:
         """What no efficiency changes, stacked [N]; the features of any efficiencies follow in a second."""
-        rows = zip(self.steps, self.workloads, self.rows.device, self.byte_scale, strict=True)
-        return Sums.stacked([step_sums(t, self.devices[d], w, scale) for t, w, d, scale in rows])
+        rows = zip(self.steps, self.rows.batch, self.ways, self.byte_scale, strict=True)
+        return Sums.stacked([step_sums(*row) for row in rows])
 
 
 load = Dataset.load
@@ -97,12 +97,12 @@ def inference(folder: Path | str | None = None, size: int = INFERENCE_ROWS) -> I
     for row in rows.itertuples():
         bits = bits_of(row.precision)
         table = known.table(row.source, row.model, row.img_size, row.batch, bits)
-        workload, target = workload_of(row, table), device(row.device)
-        early = str(workload.torch_version).startswith(("0", "1"))
+        way = way_of(row, table, device(row.device))
+        early = str(way.torch_version).startswith(("0", "1"))
         chosen = StepOptions("none", autocast=row.precision.startswith("amp"), separate_attention=early)
         step = step_of(table, chosen, table.statics["input_elements_per_sample"] * row.batch, bits)
-        sums.append(step_sums(_forward_alone(step), target, workload, byte_scale_of(row.precision)))
-        software.append(software_index(target, workload))
+        sums.append(step_sums(_forward_alone(step), row.batch, way, byte_scale_of(row.precision)))
+        software.append(software_index(way))
     measured_s = rows.latency_ms.to_numpy(np.float64) * 1e-3
     return Inference(Sums.stacked(sums), np.array(software), measured_s, rows.device.to_numpy())
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from perfpass.predictors.inference.predictor import InferencePredictor
-from perfpass.predictors.roofline import Workload
 from perfpass.training import ratio_trees
 from perfpass.training.ratio_trees import Residuals, Split
 from perfpass.training.section import Section
@@ -96,9 +96,8 @@ def _three_inferences(dataset: Dataset) -> np.ndarray:
     """[N] seconds: three times what the shipped predictor says of inference."""
     predictor = InferencePredictor.load()
     out = np.empty(len(dataset))
-    for i, (table, w, name) in enumerate(zip(dataset.tables, dataset.workloads, dataset.rows.device, strict=True)):
-        workload = Workload(w.batch, w.precision, w.runtime, w.layout, None, w.copied_bytes)
-        out[i] = 3.0 * predictor.predict(table, dataset.devices[name], workload).median_s
+    for i, (table, batch, way) in enumerate(zip(dataset.tables, dataset.rows.batch, dataset.ways, strict=True)):
+        out[i] = 3.0 * predictor.predict(table, batch, replace(way, torch_version=None)).median_s
     return out
 
 

@@ -1,0 +1,32 @@
+"""How graphs run on a device: the word for it that every predictor, record and search shares."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from perfpass.devices import Device
+
+
+@dataclass(frozen=True, eq=False)
+class Way:
+    """How graphs run on a device, whatever their batch. ``torch_version`` None: the newest release with records.
+
+    ``optimizer``: of a training step. ``copied_bytes``: input that is copied from host memory within the timed region.
+    """
+
+    device: Device
+    precision: str = "fp32"
+    runtime: str = "torch"
+    layout: str = "nchw"
+    optimizer: str | None = None
+    torch_version: str | None = None
+    copied_bytes: float = 0.0
+
+    @property
+    def software(self) -> str:
+        """Which kernels run: "compiled", "nhwc" or "eager"."""
+        if self.runtime == "torch.compile":
+            return "compiled"
+        return "nhwc" if self.layout == "nhwc" else "eager"
