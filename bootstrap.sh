@@ -13,6 +13,7 @@ usage: bash bootstrap.sh COMMAND
 
   demo        install what is missing, build, predict the models in examples/
   test        install everything, C++ tests under ASan and UBSan, then all Python tests (more arguments go to pytest)
+  check       before a commit, under a minute: ruff, and the quick Python tests that need neither TVM nor a training
 
   build       install what a prediction needs and build; no more
   sanitize    C++ tests under AddressSanitizer and UndefinedBehaviorSanitizer
@@ -22,6 +23,7 @@ usage: bash bootstrap.sh COMMAND
   tidy        clang-tidy over the core
   benchmark   benchmarks/featurize.py and benchmarks/cold_start.py, results to benchmarks/results/
   figures     write the tables of the results, and what commands print, into README.md and docs/
+  wheel       a source archive and, from it, a wheel for this Python or for `wheel PYTHON`; checked, and tried without a compiler
   docs        build the site of docs/ into build/site (strict: a broken link fails)
 TEXT
 }
@@ -31,6 +33,7 @@ say() { echo "== $*"; }
 
 # ---------------------------------------------------------------------------------------------- system packages
 
+# What the tests need; `wheel` builds for 3.10 too.
 python_at_least_311() { "$1" -c 'import sys; sys.exit(not ((3, 11) <= sys.version_info[:2] <= (3, 14)))' 2>/dev/null; }
 
 find_python() {
@@ -87,14 +90,14 @@ digest() { sha256sum | cut -d ' ' -f 1; }
 # up_to_date STAMP DIGEST: whether the step that left the stamp saw the same inputs.
 up_to_date() { [ -f "$1" ] && [ "$(cat "$1")" = "$2" ]; }
 
-# virtual_environment VENV
+# virtual_environment VENV [PYTHON]
 virtual_environment() {
   # A venv that was moved with its folder, or whose Python was replaced, is made anew.
   if [ ! -x "$1/bin/python" ] || ! "$1/bin/python" -c 'import pip' 2>/dev/null || [ "$(cat "$1/.place" 2>/dev/null)" != "$PWD" ]; then
     system_packages
     say "creating $1"
     rm -rf "$1"
-    "$(find_python)" -m venv "$1"
+    "${2:-$(find_python)}" -m venv "$1"
     echo "$PWD" >"$1/.place"
   fi
 }
@@ -117,20 +120,28 @@ source_digest() {
     -type f ! -name '*.py[co]' ! -name '*.so' -print0 2>/dev/null || true; } | LC_ALL=C sort -z | xargs -0 sha256sum | digest
 }
 
+# provider_headers: sets `headers` to the setting that builds the provider inside onnxruntime; empty if they cannot be had.
+provider_headers() {
+  headers=""
+  if bash ort_extension/fetch_headers.sh build/onnxruntime-headers; then
+    headers="cmake.define.PERFPASS_ORT_HEADERS=$PWD/build/onnxruntime-headers"
+  else
+    say "going on without the native provider of onnxruntime; ort_extension will read model files instead"
+  fi
+}
+
 # install_package VENV: builds the wheel once per content of the sources, and installs it where it is not.
 install_package() {
-  local wanted options=()
+  # With perfpass.study, which the tests hold and no wheel for others has.
+  local wanted options=(--config-settings "wheel.exclude=tvm_perfpass/native/**;ort_extension/provider/**")
   wanted=$(source_digest)
   up_to_date "$1/.package" "$wanted" && return
   if ! up_to_date build/wheel/.sources "$wanted"; then
     system_packages
     say "building perfpass"
     # The provider inside onnxruntime is built if its headers can be had.
-    if bash ort_extension/fetch_headers.sh build/onnxruntime-headers; then
-      options=(-C "cmake.define.PERFPASS_ORT_HEADERS=$PWD/build/onnxruntime-headers")
-    else
-      say "going on without the native provider of onnxruntime; ort_extension will read model files instead"
-    fi
+    provider_headers
+    [ -z "$headers" ] || options+=(--config-settings "$headers")
     rm -rf build/wheel
     PATH="$PWD/.venv/bin:$PATH" .venv/bin/python -m pip wheel -qq --no-build-isolation --no-deps -w build/wheel "${options[@]}" . \
       || die "the build failed; the compiler's messages are above"
@@ -198,6 +209,47 @@ sanitize() {
   ./build/sanitize/fuzz_onnx build/sanitize/hostile --mutate 10
 }
 
+LARGEST_WHEEL_BYTES=30000000
+
+# wheel [PYTHON]: dist/ gets the source archive and a wheel made from it, repaired to the manylinux tag that its symbols allow.
+wheel() {
+  local python venv archive built
+  python=$(command -v "${1:-$(find_python)}") || die "no Python at '${1:-}'"
+  venv=.venv-wheel-$("$python" -c 'import sys; print("{}.{}".format(*sys.version_info))')
+  virtual_environment "$venv" "$python"
+  requirements "$venv" tools requirements-wheel.txt requirements-wheel.txt
+  system_packages
+  provider_headers
+  say "building the source archive, and a wheel from it"
+  rm -rf build/unrepaired
+  # `build` makes the wheel in a copy that it unpacks from the archive: what is missing there fails here.
+  PATH="$PWD/$venv/bin:$PATH" "$venv/bin/python" -m build --no-isolation --outdir build/unrepaired ${headers:+-C "$headers"} >build/wheel.log 2>&1 \
+    || { tail -n 30 build/wheel.log >&2; die "the build failed"; }
+  archive=$(ls build/unrepaired/*.tar.gz)
+  rm -rf build/repaired
+  PATH="$PWD/$venv/bin:$PATH" "$venv/bin/auditwheel" repair -w build/repaired build/unrepaired/*.whl
+  built=$(ls build/repaired/*.whl)
+  "$venv/bin/twine" check --strict "$archive" "$built"
+  "$venv/bin/check-wheel-contents" "$built"
+  [ "$(stat -c %s "$built")" -le "$LARGEST_WHEEL_BYTES" ] || die "$built has more than $LARGEST_WHEEL_BYTES bytes"
+  try_wheel "$built" "$python"
+  mkdir -p dist
+  cp "$archive" "$built" dist/
+  ls -l "dist/$(basename "$archive")" "dist/$(basename "$built")"
+}
+
+# try_wheel WHEEL PYTHON: a new environment with what the wheel asks for and no more, where no compiler can be found.
+try_wheel() {
+  local place
+  place=$(mktemp -d)
+  say "trying $(basename "$1") with $("$2" --version)"
+  "$2" -m venv "$place"
+  "$place/bin/python" -m pip install -qq --only-binary :all: "$1"
+  cp examples/resnet50.onnx tests/house/wheel_doors.py "$place"
+  (cd "$place" && env -i HOME="$place" PATH="$place/bin" "$place/bin/python" wheel_doors.py resnet50.onnx) || die "the wheel does not work"
+  rm -rf "$place"
+}
+
 cpp_files() { find cpp_kernels tvm_perfpass ort_extension -name '*.cpp' -o -name '*.hpp' -o -name '*.cc'; }
 
 show() { echo; echo "\$ perfpass $*"; .venv/bin/perfpass "$@"; }
@@ -213,16 +265,31 @@ demo() {
   echo "Next: source .venv/bin/activate && perfpass --help"
 }
 
+# One thread for each of two workers, and no network.
+quiet_libraries() { export OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 TOPHUB_LOCATION=NONE TOKENIZERS_PARALLELISM=false; }
+
+# The rooms of the fast lane: not those that compile with TVM, run ONNX Runtime, learn, or measure.
+FAST_ROOMS=(annotation cli core deploy devices graph house importers llm predictors search)
+
+check() {
+  full_environment
+  .venv/bin/ruff check .
+  .venv/bin/ruff format --check .
+  quiet_libraries
+  .venv/bin/pytest -n 2 --dist loadscope -m "not slow" "${FAST_ROOMS[@]/#/tests/}"
+}
+
 run_tests() {
   full_environment
   relax_environment
   onnxruntime_releases
   sanitize
   say "Python tests"
-  export OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 TOPHUB_LOCATION=NONE TOKENIZERS_PARALLELISM=false
+  quiet_libraries
   # Not python -m pytest: that puts this folder first, and tvm_perfpass here has no compiled module.
   if [ $# -gt 0 ]; then .venv/bin/pytest "$@"; return; fi
-  .venv/bin/pytest -n 2
+  # A module stays with one worker, so that what its tests share is made once.
+  .venv/bin/pytest -n 2 --dist loadscope
   say "Python tests with Relax"
   .venv-relax/bin/pytest tests/adapters/relax
 }
@@ -232,6 +299,7 @@ command="${1:-help}"
 case "$command" in
   demo) demo ;;
   test) run_tests "$@" ;;
+  check) check ;;
   build) prediction_environment ;;
   sanitize) virtual_environment .venv; requirements .venv runtime constraints.txt requirements.txt requirements-build.txt; sanitize ;;
   lint)
@@ -258,6 +326,7 @@ case "$command" in
     .venv/bin/python benchmarks/featurize.py --json benchmarks/results/featurize.json
     .venv/bin/python benchmarks/cold_start.py --json benchmarks/results/cold_start.json
     ;;
+  wheel) wheel "$@" ;;
   figures)
     full_environment
     .venv/bin/python benchmarks/figures.py

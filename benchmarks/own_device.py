@@ -25,9 +25,10 @@ from perfpass.importers import model_sources
 from perfpass.importers import torch as torch_importer
 from perfpass.importers.huggingface import trace_config
 from perfpass.measure.journal import read
-from perfpass.predictors.assemble import inputs_of, predictor_of
+from perfpass.predictors.assemble import inputs_of
 from perfpass.predictors.calibration.correction import Point, point
 from perfpass.predictors.calibration.posterior import Calibration, shipped
+from perfpass.predictors.lane import predictor_of
 from perfpass.records import measured
 
 DRAWS = 20

@@ -216,12 +216,9 @@ def _tensor_bytes(graph: OpGraph) -> list[int]:
 
 def _limit_kb(device: Any) -> int:
     """Device memory without what the driver's context and the libraries' workspace take."""
-    from perfpass.predictors.inference.predictor import VisionPredictor
-    from perfpass.predictors.memory.terms import MemoryModel
+    from perfpass.predictors.memory.process import beside_high_bytes
 
-    memory = MemoryModel.from_dict(VisionPredictor.load().manifest["memory"])
-    kept = memory.runtime_high_bytes[device.kind] + memory.workspace_bytes[device.kind]
-    return max(0, int(device.memory_bytes - kept) // 1024)
+    return max(0, int(device.memory_bytes - beside_high_bytes(device)) // 1024)
 
 
 def unique_name(label: str, tensors: Sequence[str]) -> str:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 from pathlib import Path
 
 # Before torch, onnxruntime or TVM are imported: two workers share two cores, and nothing may look for a hub.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOPHUB_LOCATION", "NONE")
+# Devices, calibrations and traced graphs of whoever runs the tests change nothing. Fonts may stay known.
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+os.environ.setdefault("MPLCONFIGDIR", str(CACHE / "matplotlib"))
+os.environ.pop("PERFPASS_DEVICES", None)
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -34,6 +40,14 @@ def root() -> Path:
 def examples(root: Path) -> Path:
     """The folder of the exported models, structure only."""
     return root / "examples"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # Workers take the environment over, so that each network is traced once.
+    if not hasattr(config, "workerinput"):
+        own = Path(tempfile.mkdtemp(prefix="perfpass-tests-"))
+        config.add_cleanup(lambda: shutil.rmtree(own, ignore_errors=True))
+        os.environ |= {"XDG_CACHE_HOME": str(own / "cache"), "XDG_CONFIG_HOME": str(own / "config")}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -18,12 +18,19 @@ def graphs() -> Graphs:
     return Graphs()
 
 
+def traced(task: Task) -> Task:
+    """The task, once each of its networks is traced in this process; one that cannot be is a failure."""
+    wanted = set(task.keys)
+    assert set(graphs().ensure(wanted, jobs=1, quiet=True)) == wanted, graphs().failures
+    return task
+
+
 @lru_cache(maxsize=1)
 def training_steps() -> Task:
     """Training steps of six networks of torchvision on six devices. The tests share it: change a copy alone."""
     task = load("training_step")
     wanted = task.rows.model.isin(NETWORKS) & (task.rows.source == "torchvision") & (task.rows.precision != "fp64")
-    return task.subset(np.flatnonzero(wanted)).traced(graphs(), quiet=True)
+    return traced(task.subset(np.flatnonzero(wanted)))
 
 
 def by_rows(task: Task) -> Split:

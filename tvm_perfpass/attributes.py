@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -12,13 +11,13 @@ import numpy as np
 from perfpass import features
 from perfpass.devices import Device
 from perfpass.errors import GraphError
-from perfpass.graph import ATTRIBUTES, DTYPES, OPERATORS, OpGraph, costs
+from perfpass.graph import ATTRIBUTES, OPERATORS, OpGraph, costs
 from perfpass.prediction import Interval, Prediction
 from perfpass.predictors import predict_graph
+from perfpass.predictors.workload import precision_of
 
 PREFIX = "perfpass."
 METRICS = ("latency_ms", "throughput_per_s", "peak_memory_bytes", "energy_j", "power_w")
-_PRECISION_OF = {"float16": "fp16", "bfloat16": "bf16", "float64": "fp64"}
 
 
 def predict_loaded(
@@ -86,14 +85,6 @@ def _interval(interval: Interval) -> dict[str, Any]:
         "coverage": float(interval.coverage),
         "unit": interval.unit,
     }
-
-
-def precision_of(graph: OpGraph) -> str:
-    """The precision in which most of the graph's floating operators produce their results; fp32 where none does."""
-    produced = graph.tensor_dtype[graph.producer >= 0]
-    kinds = Counter(DTYPES[int(d)] for d in produced.tolist())
-    floating = {name: count for name, count in kinds.items() if name.startswith(("float", "bfloat"))}
-    return _PRECISION_OF.get(max(floating, key=lambda name: floating[name]), "fp32") if floating else "fp32"
 
 
 def layout_of(graph: OpGraph) -> str:

@@ -14,10 +14,11 @@ from perfpass.devices import Device
 from perfpass.devices import device as find_device
 from perfpass.errors import ArgumentError
 from perfpass.measure.configuration import Configuration
-from perfpass.predictors.assemble import inputs_of, predictor_of
+from perfpass.predictors.assemble import inputs_of
 from perfpass.predictors.calibration import correction as calibrated
 from perfpass.predictors.calibration import posterior as calibration
 from perfpass.predictors.calibration.posterior import MOST_POINTS, Calibration
+from perfpass.predictors.lane import predictor_of
 from perfpass.records import own_device
 
 Progress = Callable[[int, int, str], None]

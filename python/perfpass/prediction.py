@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from perfpass.errors import ArgumentError
-from perfpass.text import BINARY_UNITS, columns, count, digits, paragraph, printable, size
+from perfpass.text import columns, count, digits, interval, paragraph, printable, size
 
 SCHEMA_VERSION = 1
 COVERAGE = 0.9
@@ -227,24 +227,16 @@ def _flat(value: Any) -> str:
     return digits(value) if isinstance(value, float) else str(value)
 
 
-def _cells(interval: Interval, unit: str) -> tuple[str, str, str]:
-    return digits(interval.median), unit, f"{digits(interval.low)} to {digits(interval.high)}"
+def _cells(found: Interval, unit: str = "") -> tuple[str, str, str]:
+    return interval(found.median, found.low, found.high, unit or found.unit)
 
 
-def _memory_cells(interval: Interval) -> tuple[str, str, str]:
-    unit, factor = next(((u, f) for u, f in BINARY_UNITS if interval.median >= f), BINARY_UNITS[-1])
-    return (
-        digits(interval.median / factor),
-        unit,
-        f"{digits(interval.low / factor)} to {digits(interval.high / factor)} (plan for the upper)",
-    )
+def _memory_cells(found: Interval) -> tuple[str, str, str]:
+    median, unit, bounds = _cells(found)
+    return median, unit, f"{bounds} (plan for the upper)"
 
 
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
-
-
-def interval_row(label: str, interval: Interval) -> str:
+def interval_row(label: str, found: Interval) -> str:
     """One metric as a line: median, unit, bounds and their coverage."""
-    bounds = f"{_number(interval.low)} to {_number(interval.high)}"
-    return f"  {label:<22} {_number(interval.median):>10} {interval.unit:<10} {bounds} ({interval.coverage:.0%})"
+    median, unit, bounds = _cells(found)
+    return f"  {label:<22} {median:>10} {unit:<10} {bounds} ({found.coverage:.0%})"

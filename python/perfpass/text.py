@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 WIDTH = 100
 
-BINARY_UNITS = (("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 2.0**10), ("B", 1.0))
+_BINARY = (("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 2.0**10), ("B", 1.0))
 _DECIMAL = (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1.0))
 
 
@@ -27,8 +27,21 @@ def digits(value: float) -> str:
 
 def size(value: float) -> str:
     """Bytes with a binary unit."""
-    unit, factor = next(((u, f) for u, f in BINARY_UNITS if abs(value) >= f), BINARY_UNITS[-1])
+    unit, factor = _binary(value)
     return f"{digits(value / factor)} {unit}"
+
+
+def _binary(value: float) -> tuple[str, float]:
+    """The largest binary unit that a number of bytes fills, and its bytes."""
+    return next(((u, f) for u, f in _BINARY if abs(value) >= f), _BINARY[-1])
+
+
+def interval(median: float, low: float, high: float, unit: str) -> tuple[str, str, str]:
+    """Median, unit and bounds as cells; bytes ("byte") in the binary unit of the median."""
+    factor = 1.0
+    if unit == "byte":
+        unit, factor = _binary(median)
+    return digits(median / factor), unit, f"{digits(low / factor)} to {digits(high / factor)}"
 
 
 def count(value: float) -> str:

@@ -28,13 +28,13 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
         with path.open("rb") as file:
             content = file.read(LARGEST_FILE_BYTES + 1)
     except OSError as error:
-        raise FileError(f"{path}: {error.strerror or error}") from error
+        raise FileError(f"{path}: cannot be read as {what}: {error.strerror or error}") from error
     if len(content) > LARGEST_FILE_BYTES:
         raise LimitError(f"{path}: larger than {LARGEST_FILE_BYTES} bytes, the limit of {what}")
     try:
         return parse(content.decode("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise FormatError(f"{path}: not a TOML file ({error})") from error
+        raise FormatError(f"{path}: not a TOML file, as {what} is ({error})") from error
 
 
 def parse(text: str) -> dict[str, Any]:

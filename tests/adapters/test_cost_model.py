@@ -16,6 +16,9 @@ from perfpass.errors import ArgumentError, FileError
 from tvm_perfpass.cost_model import PerfpassTuner, allot, rank_tasks
 from tvm_perfpass.cost_model.tasks import RankedTask
 
+# The promises stand on one real tuning run, which compiles and measures.
+pytestmark = pytest.mark.slow
+
 
 @autotvm.template("perfpass/test/product")
 def product(size):

@@ -163,6 +163,7 @@ def built(network):
         return tvm_perfpass.build(mod, "llvm", params=params, device=DEVICE)
 
 
+@pytest.mark.slow
 def test_the_built_library_computes_the_same(network, built, annotated):
     mod, params = network
     image = np.random.default_rng(0).standard_normal((2, 3, 16, 16)).astype("float32")

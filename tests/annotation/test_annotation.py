@@ -13,6 +13,7 @@ import sys
 import pytest
 
 import perfpass
+from hostile_files import varint
 from perfpass.annotation import file as annotated_file
 from perfpass.annotation import metadata as annotation
 from perfpass.annotation.file import annotate, read, remove
@@ -383,18 +384,16 @@ def test_a_model_of_two_gigabytes_is_annotated_without_reading_it_and_never_past
     import onnx
     from onnx import helper
 
-    from perfpass.annotation.layout import _varint
-
     def sparse(path, data_bytes):
         """A model whose one weight is a hole in the file."""
         tensor = onnx.TensorProto(name="w", data_type=onnx.TensorProto.FLOAT, dims=[data_bytes // 4])
-        head = tensor.SerializeToString() + b"\x4a" + _varint(data_bytes)
+        head = tensor.SerializeToString() + b"\x4a" + varint(data_bytes)
         values = [helper.make_tensor_value_info(name, 1, [data_bytes // 4]) for name in ("x", "y")]
         graph = helper.make_graph([helper.make_node("Add", ["x", "w"], ["y"])], "g", values[:1], values[1:])
-        body = graph.SerializeToString() + b"\x2a" + _varint(len(head) + data_bytes) + head
+        body = graph.SerializeToString() + b"\x2a" + varint(len(head) + data_bytes) + head
         made = helper.make_model(helper.make_graph([], "g", [], []), opset_imports=[helper.make_opsetid("", 17)])
         made.ClearField("graph")
-        start = made.SerializeToString() + b"\x3a" + _varint(len(body) + data_bytes) + body
+        start = made.SerializeToString() + b"\x3a" + varint(len(body) + data_bytes) + body
         path.write_bytes(start)
         os.truncate(path, len(start) + data_bytes)
         return path

@@ -9,7 +9,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "examples").glob("*.md"))]
+DOCUMENTS = [
+    *sorted(ROOT.glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "examples").glob("*.md")),
+]
 _SOURCE = (".py", ".cpp", ".hpp", ".cc", ".sh")
 _QUOTED = re.compile(r"`([^`\n]+)`")
 _BLOCK = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
@@ -17,7 +21,7 @@ _COMMAND = re.compile(r"python3? (?:-m )?(\S+)")
 # Keys of metadata and of a module's attributes, entry points, and the command of a settings entry: no Python names.
 _KEYS = re.compile(
     r"perfpass\.(latency_ms|throughput_per_s|peak_memory_bytes|peak_memory_mib|energy_j|power_w|mig|support|workload|"
-    r"node_features|edge_index|provenance|prediction|predictions|seal|observation|readers)(\[.*)?"
+    r"node_features|edge_index|provenance|prediction|predictions|seal|observation|readers|commands)(\[.*)?"
 )
 
 

@@ -117,10 +117,11 @@ def test_bootstrap_refuses_an_unknown_command_and_lists_the_known_ones():
     assert run.returncode == 1
     assert "unknown command 'nonsense'" in run.stderr
     help_text = subprocess.run(["bash", "bootstrap.sh"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    for command in ("demo", "test", "sanitize", "lint", "typecheck", "tidy", "benchmark", "figures", "docs"):
+    for command in ("demo", "test", "check", "sanitize", "lint", "typecheck", "tidy", "benchmark", "figures", "docs"):
         assert re.search(rf"^  {command} ", help_text, re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_the_relay_example_shows_the_prediction_before_and_after_the_build(tmp_path):
     program = ROOT / "examples" / "relay_example.py"
     run = subprocess.run([sys.executable, program], cwd=tmp_path, capture_output=True, text=True, check=False)

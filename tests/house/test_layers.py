@@ -32,7 +32,7 @@ MAY_KNOW: dict[str, set[str]] = {
     "devices": _FILES,
     "graph": _TEXT,
     "features": {*_FILES, "graph"},
-    "importers": {*_TEXT, "toml_table", "graph"},
+    "importers": {*_TEXT, "toml_table", "extensions", "graph"},
     "llm": _READING,
     "predictors": _MODELS,
     "search": _PREDICTING,
@@ -43,10 +43,10 @@ MAY_KNOW: dict[str, set[str]] = {
     "calibrate": {*_PREDICTING, "records", "measure"},
     "training": {*_PREDICTING, *_RECORDS, "calibrate"},
     "study": _LEARNING,
-    "cli": {*_LEARNING, "study"},
+    "cli": {*_LEARNING, "study", "extensions"},
     "__main__": {"cli"},
     "tvm_perfpass": _DECIDING,
-    "ort_extension": {*_DECIDING, "measure"},
+    "ort_extension": {*_DECIDING, "measure", "extensions"},
 }
 # perfpass's own face names what users import, and has the version, which every room may ask for.
 _FACE = "perfpass"

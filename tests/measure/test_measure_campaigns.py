@@ -62,6 +62,7 @@ def by_model(measured, status="ok", **fields):
     return [r for r in found if all(r["configuration"].get(name) == value for name, value in fields.items())]
 
 
+@pytest.mark.slow
 def test_every_runtime_and_mode_gives_a_record(measured):
     wanted, _, outcome, contents = measured
     assert len(contents.records) == len(wanted.configurations)
@@ -82,6 +83,7 @@ def test_every_runtime_and_mode_gives_a_record(measured):
     assert facts["software"]["torch"]
 
 
+@pytest.mark.slow
 def test_a_training_step_needs_more_memory_than_inference(measured):
     inference = by_model(measured, model="unet:temperature-downscaling", mode="inference")[0]
     steps = {
@@ -93,24 +95,28 @@ def test_a_training_step_needs_more_memory_than_inference(measured):
     assert inference["ran"]["parameters"] == pytest.approx(3.5e6, rel=0.02)
 
 
+@pytest.mark.slow
 def test_a_decoder_is_measured_reading_and_writing(measured):
     prefill, decode = (by_model(measured, mode=mode)[0] for mode in ("prefill", "decode"))
     assert prefill["ran"]["sequence_length"] == decode["ran"]["sequence_length"] == 16
     assert prefill["ran"]["parameters"] == decode["ran"]["parameters"]
 
 
+@pytest.mark.slow
 def test_memory_that_is_not_there_is_a_finding_with_its_size(measured):
     found = by_model(measured, status="out_of_memory")[0]
     assert found["requested_bytes"] >= 2_000_000 * 3 * 176 * 176 * 4
     assert "latency_ms" not in found
 
 
+@pytest.mark.slow
 def test_what_cannot_run_here_says_why(measured):
     messages = {r["configuration"]["precision"]: r["message"] for r in by_model(measured, status="unsupported")}
     assert "no_such_model" in messages["fp32"]
     assert "no TF32" in messages["tf32"]
 
 
+@pytest.mark.slow
 def test_a_campaign_that_is_complete_measures_nothing(measured):
     wanted, folder, _, contents = measured
     again = run(wanted, folder, lambda log: LocalPool(["cpu"], log))
@@ -151,6 +157,7 @@ def test_a_budget_stops_in_time_and_the_rest_is_left(tmp_path, monkeypatch):
     assert started == [10.0 * i for i in range(10)] and outcome.elapsed_s == 100.0
 
 
+@pytest.mark.slow
 def test_a_worker_killed_once_loses_nothing_and_killed_twice_is_a_finding(tmp_path):
     wanted = campaign(
         {"protocol": QUICK, "sweep": [{"threads": 1, "model": "unet:temperature-downscaling", "batch": [1, 2]}]}
@@ -172,6 +179,7 @@ def test_a_worker_killed_once_loses_nothing_and_killed_twice_is_a_finding(tmp_pa
     assert "SIGKILL" in outcome.problems[0][2]
 
 
+@pytest.mark.slow
 def test_a_measurement_that_hangs_is_ended(tmp_path):
     protocol = QUICK | {"timeout_s": 0.05}
     wanted = campaign({"protocol": protocol, "sweep": [{"threads": 1, "model": "unet:temperature-downscaling"}]})
@@ -179,6 +187,7 @@ def test_a_measurement_that_hangs_is_ended(tmp_path):
     assert outcome.measured == {"timed_out": 1}
 
 
+@pytest.mark.slow
 def test_no_process_outlives_a_killed_campaign(tmp_path):
     command = [sys.executable, "-m", "perfpass", "measure", "unet:temperature-downscaling", "--batch"]
     command += [",".join(map(str, range(1, 100))), "-o", str(tmp_path)]
@@ -199,6 +208,7 @@ def _records(folder: Path) -> list[dict]:
     return read(folder / JOURNAL).records if (folder / JOURNAL).exists() else []
 
 
+@pytest.mark.slow
 def test_measuring_needs_no_compiled_core(tmp_path):
     shutil.copytree(
         ROOT / "python" / "perfpass",
@@ -258,6 +268,7 @@ def _without_weights(model, folder: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_cluster_loses_and_doubles_nothing_when_a_worker_is_killed(tmp_path):
     from perfpass.measure.cluster import RayPool
 

@@ -282,6 +282,7 @@ CAMPAIGN_OF_NOTHING = """
 """
 
 
+@pytest.mark.slow
 def test_a_campaign_killed_at_random_moments_doubles_nothing_and_completes(tmp_path):
     command = [sys.executable, "-c", textwrap.dedent(CAMPAIGN_OF_NOTHING), str(tmp_path)]
     before = 0

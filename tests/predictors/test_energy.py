@@ -47,7 +47,7 @@ def test_every_quantity_has_records_and_a_form(quantities):
 
 def test_serving_energy_is_near_what_was_measured(predictor, quantities):
     q = quantities["serving_energy"]
-    fitted = predictor._fitted["serving_energy"]
+    fitted = predictor.fitted["serving_energy"]
     off = np.abs(fitted.predict(q.rows)[0] / q.measured - 1)
     assert np.median(off) < 0.03 and off.max() < 0.5
 

@@ -13,9 +13,9 @@ import pytest
 from operator_tables import convolution, table
 from perfpass import devices
 from perfpass.errors import ArtefactError
-from perfpass.predictors.inference.features import fingerprint
-from perfpass.predictors.inference.predictor import VisionPredictor
+from perfpass.predictors.inference.predictor import InferencePredictor
 from perfpass.predictors.learned import artefacts, intervals
+from perfpass.predictors.learned.ratios import fingerprint
 from perfpass.predictors.roofline import Workload
 
 GPU = "rtx-4090"
@@ -23,7 +23,7 @@ GPU = "rtx-4090"
 
 @pytest.fixture(scope="module")
 def predictor():
-    return VisionPredictor.load()
+    return InferencePredictor.load()
 
 
 @pytest.fixture(scope="module")
@@ -49,12 +49,12 @@ def test_an_artefact_with_other_features_is_refused(tmp_path):
     manifest["features"] = manifest["features"][1:]
     path.write_text(json.dumps(manifest))
     with pytest.raises(ArtefactError, match="features"):
-        VisionPredictor(tmp_path / "inference")
+        InferencePredictor(tmp_path / "inference")
 
 
 def test_predicting_imports_no_training_library():
     code = (
-        "import sys; from perfpass.predictors.inference.predictor import VisionPredictor; VisionPredictor.load();"
+        "import sys; from perfpass.predictors.inference.predictor import InferencePredictor; InferencePredictor.load();"
         "heavy = {'torch', 'pandas', 'xgboost', 'scipy', 'pyarrow'} & set(sys.modules); assert not heavy, heavy"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from operator_tables import convolution, table
 from perfpass import devices
+from perfpass.graph.table import Tables
 from perfpass.predictors import roofline
-from perfpass.predictors.inference.features import FEATURES, graph_vector
+from perfpass.predictors.inference.features import FEATURES, graph_vectors
 from perfpass.predictors.roofline import GROUPS, SOFTWARE, Workload
 
 GPU = "rtx-4090"
+
+
+def graph_vector(sizes, device, workload, efficiency):
+    """Features [F], time and parts of one graph."""
+    found = graph_vectors(Tables.one(sizes), device, workload, np.array([workload.batch]), efficiency)
+    return SimpleNamespace(values=found.values[0], base_s=float(found.base_s[0]), row_s=found.row_s)
 
 
 def test_bound_is_the_larger_of_compute_and_memory():

@@ -8,14 +8,17 @@ import numpy as np
 import pytest
 
 import perfpass
+from operator_tables import convolution, table
 from perfpass import features
 from perfpass.cli import main
 from perfpass.devices import device
 from perfpass.errors import ArgumentError, UnsupportedError
 from perfpass.graph import step as backward
 from perfpass.graph.step import StepOptions
-from perfpass.predictors.training_step.features import FEATURES, STEP_GROUPS, step_groups
-from perfpass.predictors.training_step.latency import StepPredictor
+from perfpass.predictors import roofline
+from perfpass.predictors.roofline import Workload
+from perfpass.predictors.training_step.features import FEATURES, STEP_GROUPS, bound, step_groups
+from perfpass.predictors.training_step.predictor import StepPredictor
 
 RESNET = "examples/resnet50.onnx"
 
@@ -114,6 +117,18 @@ def test_every_row_of_a_step_has_a_group_and_a_source(resnet):
     assert step.parameters == pytest.approx(25.5e6, rel=0.02)
 
 
+def test_large_depthwise_convolutions_run_a_generic_kernel_in_every_part_of_a_step():
+    row = convolution(64, area=81, groups=256)
+    forward, on, workload = table([row]), device("a100-sxm4-80gb"), Workload(64, "amp")
+    step = backward.derive(forward, StepOptions("none"), input_elements=1.0, width=2.0)
+    products = np.flatnonzero(step.macs > 0)
+    assert [backward.PARTS[part] for part in step.part[products]] == ["forward", "data", "weight"]
+    found = bound(step, on, workload)
+    assert found.roof_s[products[0]] == roofline.bound(forward, on, workload).roof_s[0]
+    rate = on.peak_flops["fp32"] * roofline.GENERIC_DEPTHWISE
+    np.testing.assert_allclose(found.compute_s[products], row["flops"] / rate)
+
+
 def test_fused_attention_apart_has_the_same_products():
     graph = perfpass.load("examples/vit_base_patch16_224.onnx", batch=8)
     from perfpass.graph import costs
@@ -145,11 +160,11 @@ def test_the_records_are_those_of_the_sources(dataset):
 
 
 def test_an_architecture_held_out_is_predicted_better_than_by_any_baseline(dataset):
+    from perfpass.training.ratio_trees import baselines
     from perfpass.training.tasks.splits import folds_of
     from perfpass.training.training_step import model
-    from perfpass.training.training_step.evaluate import _baselines
 
-    rows, y = dataset.rows, dataset.step_s
+    rows, y = dataset.rows, dataset.measured_s
     fold = next(iter(folds_of("architecture", rows.architecture, rows.family, rows.device)))
     held = model.held_out(dataset, fold.train, fold.test, rounds=200)
 
@@ -157,7 +172,8 @@ def test_an_architecture_held_out_is_predicted_better_than_by_any_baseline(datas
         return float(np.abs(predicted / y[fold.test] - 1).mean())
 
     assert mape(held.predicted_s) < 0.10
-    assert min(mape(p) for p in _baselines(dataset, held, fold, 0).values()) > 1.3 * mape(held.predicted_s)
+    simpler = baselines(dataset, held, fold, model.TREES, model.ROUNDS, 0)
+    assert min(mape(p) for p in simpler.values()) > 1.3 * mape(held.predicted_s)
 
 
 def test_the_artefact_is_what_this_version_computes(dataset):
@@ -173,9 +189,9 @@ def test_on_its_own_records_the_shipped_predictor_is_close(dataset):
     for i in range(0, len(dataset), 20):
         name, workload = dataset.rows.device[i], dataset.workloads[i]
         found = predictor.predict(
-            dataset.steps[i], dataset.forward[i], dataset.devices[name], workload, dataset.byte_scale[i]
+            dataset.steps[i], dataset.tables[i], dataset.devices[name], workload, dataset.byte_scale[i]
         )
-        errors.append(abs(found.median_s / dataset.step_s[i] - 1))
+        errors.append(abs(found.median_s / dataset.measured_s[i] - 1))
     assert np.median(errors) < 0.04
 
 

@@ -80,6 +80,7 @@ def test_the_file_and_onnxruntime_agree_but_for_what_is_explained(model, name):
     assert before == after or folded
 
 
+@pytest.mark.slow
 def test_the_file_and_relay_agree_but_for_what_is_explained(model):
     import onnx
 
@@ -96,6 +97,7 @@ def test_the_file_and_relay_agree_but_for_what_is_explained(model):
     assert not hasattr(onnx, "mapping")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "shapes", "decomposed"),
     [("bert", {"ids": [1, 8], "mask": [1, 8]}, "LayerNormalization"), ("lstm", {"ids": [1, 12]}, "2 LSTM")],

@@ -165,9 +165,10 @@ def test_several_devices_are_columns(loaded):
 
 def test_a_stored_calibration_corrects_scores_as_it_corrects_predictions(loaded):
     def measured(device: str, **how):
-        from perfpass.predictors.assemble import inputs_of, predictor_of
+        from perfpass.predictors.assemble import inputs_of
         from perfpass.predictors.calibration import correction as calibrated
         from perfpass.predictors.calibration import posterior as calibration
+        from perfpass.predictors.lane import predictor_of
 
         points = []
         for batch in (1, 4, 16, 64):

@@ -13,7 +13,7 @@ import pytest
 from perfpass.errors import ArgumentError, FileError, FormatError
 from perfpass.study import blend, findings, present, table
 from perfpass.training.tasks import methods, tasks
-from traced_records import by_rows, training_steps
+from traced_records import by_rows, traced, training_steps
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def test_rows_of_every_task_are_the_records_that_our_own_design_learns_from(load
     def of(name):
         return loaded[name].rows.record.to_numpy()
 
-    np.testing.assert_allclose(ours.step_data().step_s[of("training_step")] * 1e3, loaded["training_step"].value)
+    np.testing.assert_allclose(ours.step_data().measured_s[of("training_step")] * 1e3, loaded["training_step"].value)
     np.testing.assert_allclose(ours.memory_data()[0].measured[of("memory")], loaded["memory"].value)
     np.testing.assert_allclose(ours.energy_data()["training_power"].measured[of("power")], loaded["power"].value)
     limits = loaded["energy"].rows.power_limit_w
@@ -81,10 +81,11 @@ def test_joules_of_a_step_are_those_of_the_epoch_over_its_steps(loaded):
     assert task.value[row.name] * 5005 == pytest.approx(epoch.energy_j)  # 1,281,167 pictures by 256
 
 
+@pytest.mark.slow
 def test_joules_of_a_board_that_was_never_measured_follow_from_the_steps_of_others(loaded):
     from perfpass.training.tasks import step_power
 
-    task = loaded["energy"].traced(table.graphs(), quiet=True)
+    task = traced(loaded["energy"])
     work = step_power.step_work(task, table.graphs())
     assert (work.seconds > 0).all() and ((work.use > 0) & (work.use <= 1)).all()
     # Physics alone, then with factors that other boards taught; no step of the board either.
@@ -117,6 +118,7 @@ def quick(name):
     return found.with_options(epochs=40, graphs_per_step=2, learning_rate=5e-3, half=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["perfpass", "boosting", "dippm"])
 def test_a_predictor_beats_a_constant_and_learns_from_new_rows(small, name):
     split = by_rows(small)
@@ -135,6 +137,7 @@ def test_a_predictor_beats_a_constant_and_learns_from_new_rows(small, name):
     assert after < before
 
 
+@pytest.mark.slow
 def test_a_journal_goes_on_where_it_stopped_and_a_kill_loses_nothing(small, tmp_path, monkeypatch):
     journal = table.Journal(tmp_path / "journal.jsonl")
     wanted = table.cells(["constant", "roofline", "boosting"], ["training_step"], ["random"], 0)
@@ -160,6 +163,7 @@ def test_a_journal_goes_on_where_it_stopped_and_a_kill_loses_nothing(small, tmp_
         assert journal.entries()[cell]["rows_digest"] == table.rows_digest(small, split)
 
 
+@pytest.mark.slow
 def test_a_journal_that_cannot_be_kept_or_holds_nothing_is_one_error_before_anything_is_fitted(small, tmp_path):
     from perfpass.study.evaluate import evaluate
 
@@ -176,6 +180,7 @@ def test_a_journal_that_cannot_be_kept_or_holds_nothing_is_one_error_before_anyt
     assert not output.exists() and not (tmp_path / "none.jsonl").exists()
 
 
+@pytest.mark.slow
 def test_a_predictor_without_finite_answers_is_left_out_and_named(small, tmp_path, monkeypatch, capsys):
     class Endless:
         parameters = 0
@@ -195,6 +200,7 @@ def test_a_predictor_without_finite_answers_is_left_out_and_named(small, tmp_pat
     assert "boosting_training_step_random_0: predicts values that are not finite" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_cells_of_other_rows_are_fitted_again(small, tmp_path):
     journal = table.Journal(tmp_path / "journal.jsonl")
     wanted = table.cells(["constant"], ["training_step"], ["random"], 0)

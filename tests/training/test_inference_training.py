@@ -17,7 +17,8 @@ from perfpass.training.tasks import splits
 
 
 def test_efficiencies_are_recovered_from_sums():
-    from perfpass.training.inference.fit import PRIOR_FACTOR, fit_efficiency
+    from perfpass.training.inference.model import fit_efficiency
+    from perfpass.training.ratio_trees import PRIOR_FACTOR
 
     generator = np.random.default_rng(5)
     group_s = generator.exponential(1.0, (4000, len(GROUPS)))
@@ -82,7 +83,7 @@ def test_nothing_of_the_held_out_rows_reaches_their_predictions(small_corpus):
     test = np.flatnonzero(splits.groups_into_folds(dataset.rows.family, 3) == 0)
     train = np.setdiff1d(np.arange(len(dataset)), test)
     before = model.held_out(dataset, train, test, portable=False, seed=0, rounds=20).predicted_s
-    dataset.latency_s[test] *= np.random.default_rng(0).uniform(0.1, 10.0, len(test))
+    dataset.measured_s[test] *= np.random.default_rng(0).uniform(0.1, 10.0, len(test))
     after = model.held_out(dataset, train, test, portable=False, seed=0, rounds=20).predicted_s
     np.testing.assert_array_equal(before, after)
 
@@ -119,8 +120,7 @@ def test_choosing_settings_names_the_best_of_those_tried(small_corpus):
 
 
 def test_the_settings_in_use_are_those_that_were_chosen():
-    from perfpass.predictors.inference.predictor import TREES_FADE
-    from perfpass.training.inference.fit import ROUNDS, TREES
+    from perfpass.training.inference.model import ROUNDS, TREES, TREES_FADE
 
     stored = json.loads((data_directory() / "results" / "settings.json").read_text())
     assert stored["best"] == {**{k: TREES[k] for k in ("max_depth", "colsample_bytree")}, "rounds": ROUNDS}

@@ -11,6 +11,7 @@ from traced_records import by_rows, training_steps
 from traced_records import graphs as graphs_of_records
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["dippm", "dippm-gat", "dippm-gcn", "dippm-gin", "dippm-mlp"])
 def test_every_variant_beats_a_constant_on_real_records(name):
     from perfpass.training.tasks.methods import method
@@ -47,6 +48,7 @@ def test_a_gpu_learns_where_there_is_one():
     assert fitted.history[-1]["loss"] < fitted.history[0]["loss"]
 
 
+@pytest.mark.slow
 def test_an_interrupted_fit_goes_on_and_ends_as_if_it_had_not_been(tmp_path, monkeypatch):
     from perfpass.training.graph_networks import fit
     from perfpass.training.tasks.methods import method

@@ -108,6 +108,7 @@ def small():
     return task, graphs, unlabelled, encoder
 
 
+@pytest.mark.slow
 def test_as_many_epochs_as_batch_sizes_see_every_graph_once(small):
     _, _, unlabelled, _ = small
     assert len(unlabelled) == len(unlabelled.keys) * 3
@@ -116,6 +117,7 @@ def test_as_many_epochs_as_batch_sizes_see_every_graph_once(small):
     assert sorted(seen) == sorted(every)
 
 
+@pytest.mark.slow
 def test_the_autoencoder_learns_to_tell_edges_from_pairs_without_one(small, tmp_path):
     from perfpass.training.published.trappm.autoencoder import Encoder
 
@@ -142,6 +144,7 @@ def quick(name: str, encoder):
     return found.with_options(frozen=encoder, pretraining=encoder.shape, shape=Shape(hidden=24), settings=settings_)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["trappm", "trappm-nnlqp", "trappm-mlp", "trappm-boosting"])
 def test_every_method_beats_a_constant_on_real_records_and_adapts(small, name):
     task, graphs, _, encoder = small
@@ -158,6 +161,7 @@ def test_every_method_beats_a_constant_on_real_records_and_adapts(small, name):
     assert fitted.adapted(more[:0]) is fitted
 
 
+@pytest.mark.slow
 def test_a_random_encoder_is_as_large_and_learned_nothing(small):
     from perfpass.training.published.trappm.autoencoder import random_encoder
     from perfpass.training.published.trappm.network import EncodedPool, plain_pool

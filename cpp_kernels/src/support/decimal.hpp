@@ -37,7 +37,8 @@ inline std::from_chars_result read_decimal(const char* begin, const char* end, d
   const double read = ::strtod_l(number.c_str(), &stop, plain);
   if (stop == number.c_str()) return {begin, std::errc::invalid_argument};
   const char* reached = begin + (stop - number.c_str());
-  if (errno == ERANGE) return {reached, std::errc::result_out_of_range};
+  // strtod also says ERANGE of numbers that are merely subnormal.
+  if (errno == ERANGE && (read == 0.0 || std::isinf(read))) return {reached, std::errc::result_out_of_range};
   value = read;
   return {reached, std::errc{}};
 }

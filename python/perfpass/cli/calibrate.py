@@ -11,9 +11,8 @@ from perfpass.errors import ArgumentError
 
 _EPILOG = """\
 FILE is a journal of `perfpass measure` (records.jsonl) or a Parquet table of vision records
-(docs/reference/records.md). The
-calibration is stored beside your device files, `perfpass predict` uses it and says so, and --no-calibration leaves it
-out. Ten measurements are enough for a scale, thirty-two bend it by kind of network.
+(docs/reference/records.md). The calibration is stored beside your device files, `perfpass predict` uses it and says so,
+and --no-calibration leaves it out. Ten measurements are enough for a scale, thirty-two bend it by kind of network.
 
 examples:
   perfpass calibrate --device h100 --plan 10 --precision amp > plan.toml     what to measure

@@ -27,7 +27,9 @@ examples:
       --input-length 8192 --output-length 1024 --concurrency 32
   perfpass llm model/config.json --device h200 --workers 2 --tp 8 --prefill-workers 1 --prefill-tp 8 \\
       --input-length 4096 --output-length 512 --concurrency 256 --runtime sglang --json
+  perfpass llm llama-2-70b --device a100-80gb --tp 4 --offline --input-length 512 --output-length 128 --concurrency 16
   perfpass llm llama-2-7b --device h100 --predictor llm-trees --input-length 512 --output-length 512 --concurrency 16"""
+_RUNTIMES = ("vllm", "trtllm", "sglang", "tgis", "deepspeed", "deepspeed-mii", "llama.cpp", "sambaflow")
 _PRECISIONS = ("bf16", "fp16", "fp8", "fp8_block", "nvfp4", "fp4", "mxfp4", "int4", "int8")
 # Options of a server that one batch on one deployment does not have.
 _SERVER_OPTIONS = (
@@ -47,7 +49,15 @@ def add(commands: Any) -> None:
         command.add_argument(f"--{name}", type=whole, required=True, metavar="N", help=f"mean tokens of a {text}")
     command.add_argument("--concurrency", type=whole, required=True, metavar="N", help="requests in flight")
     command.add_argument(
-        "--runtime", choices=("vllm", "trtllm", "sglang"), default="vllm", help="serving stack (default: vllm)"
+        "--runtime",
+        choices=_RUNTIMES,
+        default="vllm",
+        help="serving stack (default: vllm); tgis: as of 2023; deepspeed and those after it: with --offline",
+    )
+    command.add_argument(
+        "--offline",
+        action="store_true",
+        help="without a server: all requests as one batch on --tp devices; the whole batch, its prompt, a token",
     )
     command.add_argument("--runtime-version", default="", metavar="V", help="its version, as 0.18.0")
     command.add_argument("--precision", choices=_PRECISIONS, help="of the matrices (default: what is stored)")
@@ -73,7 +83,7 @@ def run(options: Any) -> int:
     """Prints the prediction as a table or JSON."""
     from perfpass.predictors import registry
 
-    if options.predictor != registry.DEFAULT:
+    if options.offline or options.predictor != registry.DEFAULT:
         return _offline(options)
     from perfpass.deploy.cost import per_million_tokens, table
     from perfpass.llm import Parallelism
@@ -113,7 +123,7 @@ def run(options: Any) -> int:
 
 
 def _offline(options: Any) -> int:
-    """By a compared predictor: all requests as one batch, without a server."""
+    """All requests as one batch, without a server; also what the compared predictors answer."""
     from perfpass.predictors import registry
     from perfpass.predictors.generation.predictor import batch_of
 
@@ -121,7 +131,8 @@ def _offline(options: Any) -> int:
     given = [name for name in _SERVER_OPTIONS if getattr(options, name) not in ("", None, 1)]
     if given or cost(options):
         name = f"--{given[0].replace('_', '-')}" if given else "a cost option"
-        raise ArgumentError(f"{options.predictor} predicts one batch without a server: leave out {name}")
+        road = "--offline" if options.predictor == registry.DEFAULT else options.predictor
+        raise ArgumentError(f"{road} predicts one batch without a server: leave out {name}")
     add_device_files(options)
     batch = batch_of(
         options.model,

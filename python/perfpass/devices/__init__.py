@@ -6,4 +6,15 @@ from perfpass.devices.lookup import add_file, catalogue, device
 from perfpass.devices.mig import MigGeometry, MigProfile
 from perfpass.devices.spec import PRECISIONS, Device
 
-__all__ = ["PRECISIONS", "Device", "MigGeometry", "MigProfile", "add_file", "catalogue", "device"]
+__all__ = [
+    "PRECISIONS",
+    "Device",
+    "MigGeometry",
+    "MigProfile",
+    "add_file",
+    "catalogue",
+    "device",
+    "host",
+    "lookup",
+    "sheet",
+]

@@ -21,5 +21,13 @@ __all__ = [
     "OPERATOR_CLASS_OF",
     "ROLES",
     "OpGraph",
+    "allocators",
     "at_batch",
+    "costs",
+    "difference",
+    "liveness",
+    "quotient",
+    "step",
+    "table",
+    "traced_step",
 ]

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from perfpass.graph.opgraph import OpGraph
-
-PHASES: tuple[str, ...] = ("forward", "backward", "optimizer")
+from perfpass.graph.step import PHASES
 
 
 @dataclass(frozen=True, eq=False, repr=False)

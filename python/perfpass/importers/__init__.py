@@ -4,4 +4,15 @@ from __future__ import annotations
 
 from perfpass.importers.choose import load, named_shapes
 
-__all__ = ["load", "named_shapes"]
+__all__ = [
+    "huggingface",
+    "load",
+    "model_sources",
+    "named_shapes",
+    "onnx",
+    "readers",
+    "torch",
+    "torch_memory",
+    "torch_training",
+    "torchvision_schemas",
+]

@@ -14,8 +14,8 @@ import torch
 from torch.utils import _pytree as pytree
 
 from perfpass.errors import ArgumentError, PerfPassError, ShapeError, UnsupportedError
-from perfpass.graph.step import OPTIMIZERS
-from perfpass.graph.traced_step import PHASES, TrainingGraph
+from perfpass.graph.step import OPTIMIZERS, PHASES
+from perfpass.graph.traced_step import TrainingGraph
 from perfpass.importers.torch import make_inputs, torch_dtype, weightless_copy
 from perfpass.importers.torch_backward import TrainingCalls, TrainingRecorder
 from perfpass.importers.torch_operators import tensors_in

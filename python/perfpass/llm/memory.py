@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from perfpass.errors import ArgumentError
 from perfpass.llm.costs import ELEMENT_BYTES, Parallelism, Quantization, cache_bytes, weight_bytes
 from perfpass.llm.serving import MemoryFit
+from perfpass.text import size
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
@@ -78,7 +79,7 @@ def sequence_bytes(
     """
     if context < 1 or block_tokens < 1:
         raise ArgumentError(f"context and block_tokens must be at least 1, got {context} and {block_tokens}")
-    size, total = ELEMENT_BYTES[quantization.kv_cache], 0.0
+    element, total = ELEMENT_BYTES[quantization.kv_cache], 0.0
     for count, layer in model.layers:
         if layer.attention:
             a = layer.attention
@@ -89,7 +90,7 @@ def sequence_bytes(
             per_token = float(a.cache_elements)
             if not a.is_latent:
                 per_token *= math.ceil(a.kv_heads / split.tensor) / a.kv_heads
-            total += count * paged * (per_token + (a.index_dim if a.top_k else 0)) * size
+            total += count * paged * (per_token + (a.index_dim if a.top_k else 0)) * element
         if layer.recurrence:
             r = layer.recurrence
             total += count * (r.state * _STATE_BYTES + r.convolution * _ACTIVATION_BYTES) / split.tensor
@@ -164,10 +165,10 @@ def served(model: LanguageModel, device: Device, serving: Serving) -> MemoryFit:
     free = found.usable_bytes - found.weights_bytes - found.workspace_bytes - found.runtime_bytes
     reason = ""
     if free < 0:
-        whole, usable = found.weights_bytes / 1e9, found.usable_bytes / 1e9
-        reason = f"weights of {whole:.0f} GB leave no room in {usable:.0f} GB; split over more GPUs"
+        weights, usable = size(found.weights_bytes), size(found.usable_bytes)
+        reason = f"weights of {weights} leave no room in {usable}; split over more GPUs"
     elif not found.fits:
-        reason = f"one request of {length} tokens needs {each / 1e9:.1f} GB of cache, {free / 1e9:.1f} GB are left"
+        reason = f"one request of {length} tokens needs {size(each)} of cache, {size(free)} are left"
     elif not found.surely_fits:
         reason = "it fits only where runtime and workspaces take no more than usual"
     elif found.most_sequences < wanted:

@@ -8,7 +8,8 @@ from typing import Any
 from perfpass.errors import ArgumentError
 from perfpass.llm.costs import Parallelism, Quantization
 
-RUNTIMES = ("vllm", "trtllm", "sglang")
+# tgis: the text generation inference server that IBM forked from Hugging Face's in 2023.
+RUNTIMES = ("vllm", "trtllm", "sglang", "tgis")
 MODES = ("agg", "disagg")
 
 

@@ -7,4 +7,22 @@ from perfpass.measure.campaign import Outcome, run
 from perfpass.measure.configuration import Configuration, Protocol
 from perfpass.measure.journal import Journal, read
 
-__all__ = ["Configuration", "Journal", "Outcome", "Protocol", "read", "run"]
+__all__ = [
+    "Configuration",
+    "Journal",
+    "Outcome",
+    "Protocol",
+    "campaign",
+    "campaign_file",
+    "cluster",
+    "configuration",
+    "facts",
+    "journal",
+    "local",
+    "models",
+    "nvml",
+    "order",
+    "read",
+    "run",
+    "timing",
+]

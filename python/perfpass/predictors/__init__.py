@@ -4,4 +4,13 @@ from __future__ import annotations
 
 from perfpass.predictors.assemble import predict, predict_graph
 
-__all__ = ["predict", "predict_graph"]
+__all__ = [
+    "assemble",
+    "estimate",
+    "lane",
+    "predict",
+    "predict_graph",
+    "registry",
+    "roofline",
+    "workload",
+]

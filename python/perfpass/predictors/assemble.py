@@ -12,16 +12,15 @@ from perfpass.devices import Device
 from perfpass.devices import device as find_device
 from perfpass.errors import ArgumentError
 from perfpass.graph import DTYPES, OPERATOR_CLASSES, OPERATORS, OpGraph
-from perfpass.prediction import Interval, MigHint, Prediction, Support
+from perfpass.prediction import SUPPORT_LEVELS, Interval, MigHint, Prediction, Support
 from perfpass.predictors import registry
-from perfpass.predictors.calibration import correction as calibrated
-from perfpass.predictors.estimate import Bounds, Estimate, Inputs, Planned, Predictor, Way, energy_j
-from perfpass.predictors.inference import analytic
+from perfpass.predictors.estimate import Estimate, Inputs, Planned, Way
 from perfpass.predictors.inference.fusion import as_run
-from perfpass.predictors.memory import allocation
-from perfpass.predictors.mig.latency import MigPredictor
+from perfpass.predictors.lane import UNITS, Lane
+from perfpass.predictors.memory import allocation, process
 from perfpass.predictors.mig.profile import hint
 from perfpass.predictors.training_step import assemble as assemble_step
+from perfpass.predictors.training_step.predictor import StepPredictor
 from perfpass.predictors.workload import DEFAULT_OPTIMIZER, check, leading_dim
 
 if TYPE_CHECKING:
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
 
 TOP_OPERATORS = 10
 TOP_TENSORS = 10
-# The caching allocator of torch rounds every block up to 512 bytes (c10/cuda/CUDACachingAllocator.cpp, kMinBlockSize).
-_ALIGNMENT_BYTES = {"torch": 512, "torch.compile": 512}
 
 
 def predict(
@@ -111,24 +108,21 @@ def predict_graph(
     how: dict[str, Any] = {"precision": precision, "mode": mode, "runtime": runtime, "layout": layout}
     inputs = inputs_of(graph, device, batch=batch, optimizer=optimizer, **how)
     plan, table, target = inputs.plan, inputs.table, inputs.device
+    lane = Lane(Way.of(inputs), mode == "training", calibration, processes)
     if mode == "training":
-        refuse_sharing(processes)
         optimizer = optimizer or DEFAULT_OPTIMIZER
-        estimate, step = assemble_step.StepsPredictor().estimate(inputs, optimizer)
+        estimate, step = StepPredictor.load().estimate(inputs, optimizer)
         breakdown = assemble_step.breakdown(graph, inputs, step, estimate, TOP_OPERATORS)
     else:
-        estimate = calibrated.apply(predictor_of(inputs).estimate(inputs), inputs, calibration)
-        if processes is not None or target.parent is not None:
-            estimate = MigPredictor.load().apply(estimate, inputs, processes)
+        estimate = lane.estimate(inputs)
         breakdown = _breakdown(graph, table, plan, estimate)
+    found = estimate.arrays()
+    metrics = lane.metrics(found, np.array([inputs.batch]))
+    level = lane.level(found, np.array([bool(graph.unknown_operators)]))
     return Prediction(
-        latency_ms=estimate.latency_ms,
-        throughput_per_s=estimate.latency_ms.inverse(inputs.batch * (processes or 1) * 1e3, "1/s"),
-        peak_memory_bytes=estimate.peak_memory_bytes,
-        energy_j=energy_j(Bounds.of(estimate.latency_ms), Bounds.of(estimate.power_w)).interval(0, "J"),
-        power_w=estimate.power_w,
+        **{name: bounds.interval(0, UNITS[name]) for name, bounds in metrics.items()},
         mig=_mig(estimate, target),
-        support=_support(estimate, graph, target),
+        support=Support(SUPPORT_LEVELS[level[0]], _reasons(estimate, graph, target)),
         breakdown=breakdown,
         provenance=_provenance(graph, inputs.costs, target, estimate),
         workload={
@@ -142,17 +136,6 @@ def predict_graph(
             **({} if processes is None else {"processes": processes}),
         },
     )
-
-
-def alignment_bytes(runtime: str) -> int:
-    """What buffers are rounded up to."""
-    return _ALIGNMENT_BYTES.get(runtime, 64)
-
-
-def refuse_sharing(processes: int | None) -> None:
-    """Raises ArgumentError where training processes are to share a device."""
-    if processes is not None:
-        raise ArgumentError("processes: sharing a device is predicted for inference, not for training; leave it out")
 
 
 def peak_memory(
@@ -178,7 +161,7 @@ def peak_memory(
         layout=layout,
         optimizer=None,
     )
-    _, peak = predictor_of(planned).memory(allocation.columns_of(planned), Way.of(planned))
+    _, peak = process.inference(allocation.columns_of(planned), Way.of(planned))
     return peak.interval(0, "byte")
 
 
@@ -226,7 +209,7 @@ def _planned(graph: OpGraph, device: str | Device, *, runtime: str, **how: Any) 
     workload = check(target, runtime=runtime, **how)
     return Planned(
         graph=graph,
-        plan=memory.plan(graph, float_as=workload.float_as, alignment_bytes=alignment_bytes(runtime)),
+        plan=memory.plan(graph, float_as=workload.float_as, alignment_bytes=allocation.alignment_bytes(runtime)),
         device=target,
         batch=leading_dim(graph) if workload.batch is None else workload.batch,
         precision=workload.precision,
@@ -236,42 +219,27 @@ def _planned(graph: OpGraph, device: str | Device, *, runtime: str, **how: Any) 
     )
 
 
-def predictor_of(inputs: Planned | Way) -> Predictor:
-    """For inference: the learned predictor where it speaks of the workload at all, else the analytic one."""
-    from perfpass.predictors.inference.onnxruntime_cpu import OnnxRuntimeCpuPredictor
-    from perfpass.predictors.inference.predictor import VisionPredictor
-
-    if VisionPredictor.covers(inputs):
-        return VisionPredictor.load()
-    if OnnxRuntimeCpuPredictor.covers(inputs):
-        return OnnxRuntimeCpuPredictor()
-    return analytic.load()
-
-
 def _mig(estimate: Estimate, device: Device) -> MigHint:
     return hint(estimate.peak_memory_bytes.high, device)
 
 
-def _support(estimate: Estimate, graph: OpGraph, device: Device) -> Support:
-    """The predictor's support, and what the graph and the device add to it."""
-    level, reasons = estimate.support.level, list(estimate.support.reasons)
+def _reasons(estimate: Estimate, graph: OpGraph, device: Device) -> tuple[str, ...]:
+    """Those of the predictor, and what the graph and the device add to them."""
+    reasons = list(estimate.support.reasons)
     if unknown := graph.unknown_operators:
         names = ", ".join(f"{name} ({count})" for name, count in sorted(unknown.items(), key=lambda i: -i[1])[:5])
         reasons.append(f"operators without a cost model, counted as moving their inputs and outputs: {names}")
-        if level == "in range":
-            level = "near"
     if estimate.peak_memory_bytes.low > device.memory_bytes:
         reasons.append(
             f"does not fit: at least {estimate.peak_memory_bytes.low / 2**30:.2f} GiB of the device's "
             f"{device.memory_bytes / 2**30:.2f}; the latency is that of a device with enough memory"
         )
-        level = "outside"
     elif estimate.peak_memory_bytes.high > device.memory_bytes:
         reasons.append(
             f"may not fit: up to {estimate.peak_memory_bytes.high / 2**30:.2f} GiB of the device's "
             f"{device.memory_bytes / 2**30:.2f}"
         )
-    return Support(level, tuple(reasons))
+    return tuple(reasons)
 
 
 def _breakdown(graph: OpGraph, table: OperatorTable, plan: MemoryPlan, estimate: Estimate) -> dict[str, Any]:

@@ -246,10 +246,6 @@ class ManyPredictor(Protocol):
 class Predictor(ManyPredictor, Protocol):
     """One that puts a single run into words, too."""
 
-    def memory(self, columns: Columns, way: Way) -> tuple[dict[str, Any], Bounds]:
-        """Bytes by part, as in `Estimates.memory_bytes`, and the peak of N runs."""
-        ...
-
     def estimate(self, inputs: Inputs) -> Estimate:
         """The metrics of one run of ``inputs``."""
         ...

@@ -1,4 +1,8 @@
-"""One device among those of a scorer: from counted models to columns, from columns to metrics."""
+"""One way of running models, and what predicts it: N graphs at once, of which one graph is the case N = 1.
+
+The predictor's estimate, the correction by the device's calibration, the sharing of the device, and the metrics that
+follow: `score` gives them as arrays, `estimate` those of one graph in words.
+"""
 
 from __future__ import annotations
 
@@ -8,27 +12,75 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perfpass.errors import PerfPassError
-from perfpass.prediction import SUPPORT_LEVELS
-from perfpass.predictors.assemble import predictor_of
+from perfpass.errors import ArgumentError, PerfPassError
+from perfpass.prediction import SUPPORT_LEVELS, Support
 from perfpass.predictors.calibration import correction as calibrated
 from perfpass.predictors.calibration.posterior import TRAITS
-from perfpass.predictors.estimate import Bounds, Columns, ManyPredictor, Way, energy_j
+from perfpass.predictors.estimate import (
+    Bounds,
+    Columns,
+    Estimate,
+    Estimates,
+    Inputs,
+    ManyPredictor,
+    Planned,
+    Predictor,
+    Runs,
+    Way,
+    energy_j,
+)
+from perfpass.predictors.inference import analytic
 from perfpass.predictors.inference.features import FEATURES
 from perfpass.predictors.memory import allocation
 from perfpass.predictors.mig.latency import MigPredictor
 from perfpass.predictors.roofline import GROUPS
-from perfpass.predictors.training_step.assemble import StepsPredictor
 from perfpass.predictors.training_step.features import FEATURES as STEP_FEATURES
+from perfpass.predictors.training_step.predictor import StepPredictor
 
 if TYPE_CHECKING:
     from perfpass.predictors.calibration.posterior import Calibration
-    from perfpass.search.items import Counted
 
 UNITS = {"latency_ms": "ms", "throughput_per_s": "1/s", "peak_memory_bytes": "byte", "energy_j": "J", "power_w": "W"}
 _OUTSIDE = SUPPORT_LEVELS.index("outside")
 # Columns that only the sharing of a device reads.
 _SHARING = ("group_s", "kernels", "input_elements")
+
+
+def predictor_of(inputs: Planned | Way) -> Predictor:
+    """For inference: the learned predictor where it speaks of the workload at all, else the analytic one."""
+    from perfpass.predictors.inference.onnxruntime_cpu import OnnxRuntimeCpuPredictor
+    from perfpass.predictors.inference.predictor import InferencePredictor
+
+    if InferencePredictor.covers(inputs):
+        return InferencePredictor.load()
+    if OnnxRuntimeCpuPredictor.covers(inputs):
+        return OnnxRuntimeCpuPredictor()
+    return analytic.load()
+
+
+@dataclass(frozen=True, eq=False)
+class Counted:
+    """N items: those that could be counted as runs, and where they stand among the items."""
+
+    runs: Runs
+    at: np.ndarray  # [len(runs)] index of the item
+    unknown: np.ndarray  # [len(runs)] whether operators without a cost model are among its nodes
+    problems: list[PerfPassError | None]  # [N]
+
+
+@dataclass(frozen=True, eq=False)
+class Refined:
+    """Estimates of N runs as calibration and sharing change them, and how they did.
+
+    ``factor`` [N] of the correction, ``corrected_ms`` [N] the time after it, ``measured`` [N] whether the time is that
+    of the model of sharing, ``ratio`` [N] the time over that of one process alone.
+    """
+
+    found: Estimates
+    factor: np.ndarray
+    corrected_ms: np.ndarray
+    measured: np.ndarray
+    ratio: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,12 +98,19 @@ class Lane:
     def __init__(
         self, way: Way, training: bool, calibration: bool | Calibration, processes: int | None
     ) -> None:  # fmt: skip
-        """Raises what `MigPredictor.check` does, and what reading a calibration raises."""
+        """Raises ArgumentError for training processes that are to share a device, what `MigPredictor.check` does, and
+        what reading a calibration raises.
+        """
+        if training and processes is not None:
+            raise ArgumentError(
+                "processes: sharing a device is predicted for inference, not for training; leave it out"
+            )
         self._way, self._processes = way, processes
         self.device = way.device
-        self._predictor: ManyPredictor = StepsPredictor() if training else predictor_of(way)
+        self._predictor: ManyPredictor = StepPredictor.load() if training else predictor_of(way)
         found = None if training else calibrated.correction(way.device, self._predictor.name, calibration)
         self._correction = found if isinstance(found, calibrated.Correction) else None
+        self._not_corrected = found if isinstance(found, str) else None
         self._shares = not training and (processes is not None or way.device.parent is not None)
         if self._shares:
             MigPredictor.load().check(way, processes)
@@ -73,11 +132,13 @@ class Lane:
         if allocation.allocator(self.device, self._way.runtime) == "none":  # counted for another device of the scorer
             runs = replace(runs, reserved_bytes=np.zeros(len(runs.batch)))
         found, _ = self._predictor.columns(runs, self._way, threads)
-        extra: dict[str, np.ndarray] = {"unknown": counted.unknown.astype(np.float64)}
-        if self._correction is not None:
-            extra |= calibrated.extra_columns(self._predictor.name, runs, self._way)
+        extra = {"unknown": counted.unknown.astype(np.float64), **self._for_correction(runs)}
         kept = {name: column for name, column in found.items() if self._shares or name not in _SHARING}
         return {**kept, **extra}
+
+    def _for_correction(self, runs: Runs) -> dict[str, np.ndarray]:
+        """Columns that only the correction reads."""
+        return {} if self._correction is None else calibrated.extra_columns(self._predictor.name, runs, self._way)
 
     def packed(self, columns: Columns) -> np.ndarray:
         """[N, K] all columns side by side; float32 keeps its value."""
@@ -94,25 +155,64 @@ class Lane:
 
     def score(self, columns: Columns, threads: int) -> Scored:
         """The metrics of N models."""
-        device, way = self._way.device, self._way
-        found = self._predictor.estimates(columns, way, threads)
+        found = self._refined(self._predictor.estimates(columns, self._way, threads), columns).found
+        metrics = self.metrics(found, columns["batch"])
+        return Scored(metrics, self.level(found, columns["unknown"] > 0), _problems(metrics))
+
+    def estimate(self, inputs: Inputs) -> Estimate:
+        """The same of one run of inference, and what is to be said of it."""
+        alone = predictor_of(self._way).estimate(inputs)
+        columns = {**alone.columns, **self._for_correction(allocation.runs_of(inputs))}
+        refined = self._refined(alone.arrays(), columns)
+        found = refined.found
+        reasons, provenance, row_ms = list(alone.support.reasons), dict(alone.provenance), alone.row_ms
+        if self._not_corrected is not None:
+            reasons.append(self._not_corrected)
         if self._correction is not None:
-            found, _ = self._correction.apply(found, columns, way)
+            factor = float(refined.factor[0])
+            reason, provenance["calibration"] = self._correction.words(self.device, factor)
+            reasons.append(reason)
+            row_ms = row_ms * factor
+        if self._shares and (self._processes is not None or refined.measured[0]):
+            reason, provenance["sharing"] = MigPredictor.load().words(
+                self.device, self._processes or 1, bool(refined.measured[0]), float(refined.ratio[0])
+            )
+            reasons.append(reason)
+            row_ms = row_ms * float(found.latency_ms.median[0] / refined.corrected_ms[0])
+        return replace(
+            alone,
+            latency_ms=found.latency_ms.interval(0, "ms"),
+            row_ms=row_ms,
+            support=Support(SUPPORT_LEVELS[found.level[0]], tuple(reasons)),
+            provenance=provenance,
+        )
+
+    def _refined(self, found: Estimates, columns: Columns) -> Refined:
+        """What the predictor found, corrected by the device's calibration and as one of the processes that share it."""
+        one = np.ones(len(found.level))
+        factor, measured, ratio = one, one < 1, one
+        if self._correction is not None:
+            found, factor = self._correction.apply(found, columns, self._way)
+        corrected_ms = found.latency_ms.median
         if self._shares:
             corrected = self._correction is not None
-            found, _, _ = MigPredictor.load().shared(found, columns, way, self._processes, corrected)
-        memory = found.peak_memory_bytes
-        level = np.maximum(found.level, (columns["unknown"] > 0).astype(np.int8))
-        level = np.where(memory.low > device.memory_bytes, np.int8(_OUTSIDE), level)
-        samples = columns["batch"] * (self._processes or 1) * 1e3
-        metrics = {
+            found, measured, ratio = MigPredictor.load().shared(found, columns, self._way, self._processes, corrected)
+        return Refined(found, factor, corrected_ms, measured, ratio)
+
+    def level(self, found: Estimates, unknown: np.ndarray) -> np.ndarray:
+        """[N] support levels of ``found``, lowered where operators are ``unknown`` [N] or the device is too small."""
+        level = np.maximum(found.level, unknown.astype(np.int8))
+        return np.where(found.peak_memory_bytes.low > self.device.memory_bytes, np.int8(_OUTSIDE), level)
+
+    def metrics(self, found: Estimates, batch: np.ndarray) -> dict[str, Bounds]:
+        """The five metrics of N runs, of ``batch`` [N] samples each; the throughput is that of all processes."""
+        return {
             "latency_ms": found.latency_ms,
-            "throughput_per_s": found.latency_ms.inverse(samples),
-            "peak_memory_bytes": memory,
+            "throughput_per_s": found.latency_ms.inverse(batch * (self._processes or 1) * 1e3),
+            "peak_memory_bytes": found.peak_memory_bytes,
             "energy_j": energy_j(found.latency_ms, found.power_w),
             "power_w": found.power_w,
         }
-        return Scored(metrics, level, _problems(metrics))
 
 
 def _problems(metrics: Mapping[str, Bounds]) -> dict[int, PerfPassError]:

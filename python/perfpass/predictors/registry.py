@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from perfpass.graph import OpGraph
     from perfpass.prediction import Prediction
     from perfpass.predictors.generation.features import Batch
-    from perfpass.predictors.generation.predictor import Offline
+    from perfpass.predictors.generation.prediction import Offline
 
 DEFAULT = "perfpass"
 # Name: (one line, the module with ``answer(found, graph, device) -> Prediction``, which replaces in our prediction

@@ -2,7 +2,7 @@
 
 The bound of one operator is max(FLOPs / peak, bytes / bandwidth) (Williams, Waterman, Patterson: Roofline, CACM 52(4),
 2009). Everything here is counted or read from the device; what is learned is a factor per operator group and what the
-trees add (trees.py).
+trees add (learned/ratio_trees.py).
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 # The rate of the device that matrix products of a precision run at.
 GEMM_RATE = {"fp32": "fp32", "fp16": "fp16", "bf16": "bf16", "fp64": "fp64", "amp": "fp16", "amp_bf16": "bf16"}
+# The same with what was measured in no run of inference.
+RATES = {**GEMM_RATE, "tf32": "tf32"}
 # Energy of one floating-point operation of a 16-bit matrix product at full load, data movement included: (power limit -
 # idle) over the best sustained rate. It caps boards whose power limit is low for their peak (RTX PRO 6000 Max-Q, L4).
 # HBM boards: measured GEMMs of aiconfigurator (H200: 690 of 989 TFLOP/s at 700 W; B200: 1,395 of 2,250 at 1,000 W).
@@ -127,7 +129,7 @@ class Bound:
     memory_s: np.ndarray
     bytes: np.ndarray
     launched: np.ndarray  # 0 for views
-    group: np.ndarray  # index into GROUPS
+    group: np.ndarray  # index into GROUPS, or into those of the caller
 
     @property
     def roof_s(self) -> np.ndarray:
@@ -182,13 +184,17 @@ def _depthwise(table: Any) -> np.ndarray:
     return (np.asarray(table.op_class) == _CONVOLUTION) & (np.asarray(table.groups) > 1) & (np.asarray(table.n) <= 2)
 
 
-def bound(table: Any, device: Device, workload: Workload, byte_scale: float = 1.0) -> Bound:
-    """The roofline of every row of ``table`` (perfpass.features.OperatorTable, counted at the workload's width).
+def bound(
+    table: Any, device: Device, workload: Workload, byte_scale: float | np.ndarray = 1.0, *,
+    group: np.ndarray | None = None, cached: bool = True,
+) -> Bound:  # fmt: skip
+    """The roofline of every row of ``table`` (perfpass.graph.table.OperatorColumns, counted at the workload's width).
 
-    ``byte_scale`` corrects a table that was counted at another width.
+    ``byte_scale``, a number or [R], corrects a table that was counted at another width. ``group`` [R] are other groups
+    than `operator_groups`. ``cached``: whether a row may find its input in the last-level cache.
     """
     classes = np.asarray(table.op_class)
-    rate = GEMM_RATE[workload.precision]
+    rate = RATES[workload.precision]
     vector = sustained_flops(device, "fp64" if rate == "fp64" else "fp32")
     products = _GEMM[classes] & ~_depthwise(table)
     peak = np.where(products, sustained_flops(device, rate), vector)
@@ -202,10 +208,10 @@ def bound(table: Any, device: Device, workload: Workload, byte_scale: float = 1.
     traffic = np.add(table.bytes_read, table.bytes_written, dtype=np.float64) * (byte_scale * launched)
     return Bound(
         compute_s=np.asarray(table.flops, dtype=np.float64) / peak,
-        memory_s=traffic * _missed(traffic, device) / sustained_bandwidth(device),
+        memory_s=traffic * (_missed(traffic, device) if cached else 1.0) / sustained_bandwidth(device),
         bytes=traffic,
         launched=launched,
-        group=operator_groups(table),
+        group=operator_groups(table) if group is None else group,
     )
 
 

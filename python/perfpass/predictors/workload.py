@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfpass.errors import ArgumentError, DeviceError
+from perfpass.errors import ArgumentError, DeviceError, UnsupportedError
 from perfpass.graph import DTYPES
 from perfpass.graph.step import OPTIMIZERS
-from perfpass.predictors.training_step.latency import StepPredictor
+from perfpass.predictors.roofline import ISSUE_S, RATES
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
@@ -87,7 +87,10 @@ def check(
     if mode == "training":
         optimizer = DEFAULT_OPTIMIZER if optimizer is None else optimizer
         _one_of("optimizer", optimizer, tuple(OPTIMIZERS))
-        StepPredictor.check(precision, runtime)
+        if precision not in RATES:
+            raise UnsupportedError(f"training in {precision} is not predicted; {', '.join(RATES)} are")
+        if runtime not in ISSUE_S:
+            raise UnsupportedError(f"training with {runtime} is not predicted; {', '.join(ISSUE_S)} are")
     return Workload(None if batch is None else check_batch(batch), precision, mode, runtime, layout, optimizer)
 
 

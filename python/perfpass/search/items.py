@@ -15,6 +15,7 @@ from perfpass.errors import ArgumentError, PerfPassError
 from perfpass.features import OperatorTable, Tables
 from perfpass.graph import OpGraph
 from perfpass.predictors.estimate import Runs
+from perfpass.predictors.lane import Counted
 
 _COLUMNS = tuple(f.name for f in fields(OperatorTable))
 
@@ -39,16 +40,6 @@ class Counting:
     allocator: str
     weight_copies: int
     training: bool
-
-
-@dataclass(frozen=True, eq=False)
-class Counted:
-    """N items: those that could be counted as runs, and where they stand among the items."""
-
-    runs: Runs
-    at: np.ndarray  # [len(runs)] index of the item
-    unknown: np.ndarray  # [len(runs)] whether operators without a cost model are among its nodes
-    problems: list[PerfPassError | None]  # [N]
 
 
 def chunks(models: Iterable[Any], size: int) -> Iterator[list[Any]]:

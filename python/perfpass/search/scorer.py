@@ -14,7 +14,6 @@ from perfpass.devices import Device
 from perfpass.devices import device as find_device
 from perfpass.errors import ArgumentError, PerfPassError
 from perfpass.graph import OpGraph
-from perfpass.predictors.assemble import alignment_bytes, refuse_sharing
 from perfpass.predictors.calibration.posterior import Calibration
 from perfpass.predictors.estimate import Bounds, Way
 from perfpass.predictors.inference import fusion
@@ -117,8 +116,6 @@ class Scorer:
         targets = [find_device(d) for d in asked]
         how: dict[str, Any] = {"precision": precision, "mode": mode, "runtime": runtime, "layout": layout}
         checked = [check(target, batch=None, optimizer=optimizer, **how) for target in targets]
-        if mode == "training":
-            refuse_sharing(processes)
         ways = [
             Way(target, w.precision, w.runtime, w.layout, w.optimizer)
             for target, w in zip(targets, checked, strict=True)
@@ -127,7 +124,7 @@ class Scorer:
         self._counting = Counting(
             float_as=PRECISIONS[ways[0].precision][0],
             strided=fusion.moves_nothing(runtime),
-            alignment_bytes=alignment_bytes(runtime),
+            alignment_bytes=allocation.alignment_bytes(runtime),
             allocator=max(kinds - {"none"}, default="none"),
             weight_copies=allocation.weight_copies(ways[0].precision),
             training=mode == "training",

@@ -21,6 +21,7 @@ import numpy as np
 
 from perfpass.errors import ArgumentError
 from perfpass.study import blend, table
+from perfpass.training.ratio_trees import TREES
 from perfpass.training.tasks import ours
 from perfpass.training.tasks.splits import groups_into_folds
 from perfpass.training.tasks.tasks import Split, Task
@@ -69,16 +70,16 @@ class _Student:
         self.task, self.split, self.seed = task, split, seed
         record = task.rows.record.to_numpy()
         if task.name == "latency":
-            from perfpass.training.inference import fit, model
+            from perfpass.training.inference import model
 
             arrays = model.arrays(ours.vision_data(), model.efficiency_of(ours.vision_data(), record[split.train]))
-            x, base, self.settings, self.rounds = arrays.x, arrays.base_s, {**fit.TREES, "nthread": 1}, fit.ROUNDS
+            x, base, self.settings, self.rounds = arrays.x, arrays.base_s, {**TREES, **model.TREES}, model.ROUNDS
         elif task.name == "training_step":
             from perfpass.training.training_step import model as steps
 
             data = ours.step_data()
             efficiency = steps.fit_efficiency(steps.Rows.of(data, record[split.train]))
-            (x, base), self.settings, self.rounds = data.features(efficiency), steps.TREES, steps.ROUNDS
+            (x, base), self.settings, self.rounds = data.features(efficiency), {**TREES, **steps.TREES}, steps.ROUNDS
         else:
             raise ArgumentError(f"no trees answer for {task.name!r}; allowed are latency, training_step")
         self.x, self.base = x[record], 1e3 * base[record]

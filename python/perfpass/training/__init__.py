@@ -4,4 +4,10 @@ from __future__ import annotations
 
 from perfpass.training.report import evaluate, train
 
-__all__ = ["evaluate", "train"]
+__all__ = [
+    "evaluate",
+    "metrics",
+    "ratio_trees",
+    "section",
+    "train",
+]

@@ -18,7 +18,6 @@ AREAS: dict[str, str] = {
     "training_step": "perfpass.training.training_step",
     "generation": "perfpass.training.generation",
     "calibration": "perfpass.training.calibration",
-    "phases": "perfpass.training.phases",
     "memory": "perfpass.training.memory",
     "energy": "perfpass.training.energy",
     "mig": "perfpass.training.mig",

@@ -1,4 +1,4 @@
-"""Power and memory constants of the artefact, each with what it was learned from.
+"""Power constants of the artefacts, with what they were learned from.
 
 They come from measurements that the repository does not carry (too large for it);
 docs/predictors/inference.md says how each was
@@ -18,15 +18,4 @@ POWER: dict[str, Any] = {
     "low": 0.43,
     "high": 1.69,
     "source": "bf16 GEMM kernels on H200, B200, GB200 (aiconfigurator); no power was measured on vision inference",
-}
-
-# CUDA context and loaded libraries of one PyTorch 2.x process: 300 to 550 MiB by nvidia-smi on Volta to Hopper.
-# Workspace: cuBLAS keeps 8.1 MiB (32 MiB on Hopper), cuDNN what its algorithm asks for.
-MEMORY: dict[str, Any] = {
-    "runtime_bytes": {"gpu": float(450 << 20), "cpu": float(200 << 20)},
-    "runtime_high_bytes": {"gpu": float(800 << 20), "cpu": float(500 << 20)},
-    "workspace_bytes": {"gpu": float(32 << 20), "cpu": 0.0},
-    "low": 0.85,
-    "high": 1.25,
-    "source": "planned by liveness; context and workspace by NVIDIA's and PyTorch's documentation",
 }

@@ -18,31 +18,8 @@ def absolute_percentage_errors(predicted: np.ndarray, measured: np.ndarray) -> n
 
 
 def kendall_tau(a: np.ndarray, b: np.ndarray) -> float:
-    """Kendall's tau-b, by merge sort in O(N log N) (Knight, JASA 61, 1966). 0 where either is constant."""
-    a, b = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
-    order = np.lexsort((b, a))
-    a, b = a[order], b[order]
-    pairs = len(a) * (len(a) - 1) // 2
-    ties_a, ties_b = _tied_pairs(a), _tied_pairs(b)
-    ties_both = _tied_pairs(a + 1j * b)
-    swaps = _inversions(b)
-    denominator = np.sqrt(float(pairs - ties_a) * float(pairs - ties_b))
-    return float((pairs - ties_a - ties_b + ties_both - 2 * swaps) / denominator) if denominator else 0.0
+    """Kendall's tau-b of [N] and [N]. 0 where either is constant."""
+    from scipy.stats import kendalltau
 
-
-def _tied_pairs(values: np.ndarray) -> int:
-    counts = np.unique(values, return_counts=True)[1].astype(np.int64)
-    return int((counts * (counts - 1) // 2).sum())
-
-
-def _inversions(values: np.ndarray) -> int:
-    """Pairs i < j with values[i] > values[j]."""
-    total, width = 0, 1
-    values = values.copy()
-    while width < len(values):
-        for start in range(0, len(values) - width, 2 * width):
-            left, right = values[start : start + width], values[start + width : start + 2 * width]
-            total += int((len(left) - np.searchsorted(left, right, side="right")).sum())
-            values[start : start + 2 * width] = np.sort(values[start : start + 2 * width], kind="stable")
-        width *= 2
-    return total
+    tau = float(kendalltau(a, b).statistic)
+    return 0.0 if np.isnan(tau) else tau

@@ -4,4 +4,8 @@ from __future__ import annotations
 
 from perfpass.measure.runners.session import Session, open_session
 
-__all__ = ["Session", "open_session"]
+__all__ = [
+    "Session",
+    "open_session",
+    "torch",
+]

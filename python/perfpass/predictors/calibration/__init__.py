@@ -1,1 +1,8 @@
 """Predictions corrected by what a user has measured on a device."""
+
+from __future__ import annotations
+
+__all__ = [
+    "correction",
+    "posterior",
+]

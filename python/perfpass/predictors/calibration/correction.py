@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfpass.prediction import Support
 from perfpass.predictors.calibration import posterior as calibration
 from perfpass.predictors.calibration.posterior import TRAIT_COLUMNS, Calibration, Posterior
 from perfpass.predictors.estimate import Bounds, Columns, Estimate, Estimates, Inputs, Runs, Way
@@ -43,14 +42,14 @@ def point(estimate: Estimate, inputs: Inputs) -> Point:
 
 def extra_columns(predictor: str, runs: Runs, way: Way) -> dict[str, np.ndarray]:
     """Columns that a calibration reads and the predictor itself does not: the traits, where it has no such features."""
-    from perfpass.predictors.inference.predictor import VisionPredictor
+    from perfpass.predictors.inference.predictor import InferencePredictor
 
     if predictor == "inference":
         return {}
     precision = way.precision if way.precision in GEMM_RATE else "fp32"
     runtime = way.runtime if way.runtime in ISSUE_S else "torch.compile"
     workload = Workload(1, precision, runtime, way.layout)
-    found = VisionPredictor.load().traits_of(runs.tables, way.device, workload, runs.batch)
+    found = InferencePredictor.load().traits(runs.tables, way.device, workload, runs.batch)
     return {"traits": found[:, TRAIT_COLUMNS]}
 
 
@@ -83,9 +82,15 @@ class Correction:
     learned: Posterior
     notes: dict[str, Any]
 
+    def words(self, device: Device, factor: float) -> tuple[str, dict[str, Any]]:
+        """What is said of one corrected run: the reason of its support, and where the factor comes from."""
+        points = self.notes["points"]
+        reason = f"corrected by {points} measurements on {device.name}, by a factor of {factor:.2f}"
+        return reason, {**self.notes, "factor": factor}
+
     def apply(self, found: Estimates, columns: Columns, way: Way) -> tuple[Estimates, np.ndarray]:
         """The corrected estimates, and [N] the factors."""
-        from perfpass.predictors.inference.predictor import VisionPredictor
+        from perfpass.predictors.inference.predictor import InferencePredictor
 
         standard, _ = calibration.shipped()
         z = standard(_traits(self.predictor, columns))
@@ -93,7 +98,7 @@ class Correction:
         factor, width = np.exp(mean), self.learned.prior.bound * deviation
         if self.predictor == "inference":
             # What the network and its novelty add to the width of the device.
-            width = VisionPredictor.load().widened(way.device, width, columns["distance"], columns["beyond"])
+            width = InferencePredictor.load().widened(way.device, width, columns["distance"], columns["beyond"])
         latency = Bounds.around(found.latency_ms.median * factor, -width, width)
         return replace(found, latency_ms=latency), factor
 
@@ -122,29 +127,6 @@ def correction(device: Device, predictor: str, wanted: bool | Calibration = True
         **{key: _shown(found.provenance[key]) for key in ("records", "made_at") if key in found.provenance},
     }
     return Correction(predictor, learned, notes)
-
-
-def apply(estimate: Estimate, inputs: Inputs, wanted: bool | Calibration = True) -> Estimate:
-    """``estimate`` as the device's calibration corrects it; unchanged where there is none, or it does not apply."""
-    predictor, way = str(estimate.provenance["predictor"]), Way.of(inputs)
-    found = correction(inputs.device, predictor, wanted)
-    if found is None:
-        return estimate
-    level, reasons = estimate.support.level, estimate.support.reasons
-    if isinstance(found, str):
-        return replace(estimate, support=Support(level, (*reasons, found)))
-    extra = extra_columns(predictor, allocation.runs_of(inputs), way) if predictor != "inference" else {}
-    corrected, factors = found.apply(estimate.arrays(), {**estimate.columns, **extra}, way)
-    factor = float(factors[0])
-    points = found.notes["points"]
-    reason = f"corrected by {points} measurements on {inputs.device.name}, by a factor of {factor:.2f}"
-    return replace(
-        estimate,
-        latency_ms=corrected.latency_ms.interval(0, "ms"),
-        row_ms=estimate.row_ms * factor,
-        support=Support(level, (*reasons, reason)),
-        provenance={**estimate.provenance, "calibration": {**found.notes, "factor": factor}},
-    )
 
 
 def _shown(value: Any) -> str:

@@ -24,8 +24,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfpass.errors import ArgumentError, ArtefactError, FileError, FormatError, LimitError
-from perfpass.predictors.inference.features import DEVICE_FEATURES, FEATURES, SOFTWARE_FEATURES
+from perfpass.predictors.inference.features import FEATURES, SOFTWARE_FEATURES
 from perfpass.predictors.learned import artefacts
+from perfpass.predictors.learned.ratios import DEVICE_FEATURES
 
 if TYPE_CHECKING:
     from perfpass.devices import Device

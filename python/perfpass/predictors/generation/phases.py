@@ -1,59 +1,43 @@
 """Prefill and decode time of language models, alone or on a loaded server, learned from second sources.
 
-`perfpass llm` predicts current serving stacks on current boards. These records add older
-boards (V100 to A10, T4), a server of 2023 under load, and accelerators of other vendors.
+`perfpass.predictors.serving` knows current serving stacks on current boards. These records add batches without a
+server, older boards (A10 to A100, T4), a server of 2023 under load, and accelerators of other vendors.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import lru_cache
-from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from perfpass.errors import ArgumentError
-from perfpass.prediction import Interval, Support, SupportLevel
+from perfpass.llm.costs import ELEMENT_BYTES
+from perfpass.prediction import Interval, Support
 from perfpass.predictors.generation import phase_features as features
-from perfpass.predictors.learned import artefacts
-from perfpass.predictors.learned.components import UNSEEN_MODEL, Bounds, Fitted, Form, Rows
+from perfpass.predictors.generation.features import ONE_SEQUENCE, Batch, overflow
+from perfpass.predictors.generation.prediction import Offline
+from perfpass.predictors.learned.component_predictor import ComponentPredictor, Learned
+from perfpass.predictors.learned.components import UNSEEN_MODEL, Form, Rows
 
-QUANTITIES: Mapping[str, Form] = {
-    "prefill": features.ALONE,
-    "decode": features.ALONE,
-    "loaded_first_token": features.LOADED,
-    "loaded_between_tokens": features.LOADED,
+QUANTITIES: Mapping[str, tuple[Form, str]] = {
+    "prefill": (features.ALONE, "s"),
+    "decode": (features.ALONE, "s"),
+    "loaded_first_token": (features.LOADED, "s"),
+    "loaded_between_tokens": (features.LOADED, "s"),
 }
-# Beyond measured ranges no held-out error speaks for the bounds: their logarithmic width grows so much. By hand.
-BEYOND = 2.0
 
 
-@dataclass(frozen=True)
-class PhaseTime:
-    """Milliseconds of one phase and what stands behind them."""
-
-    latency_ms: Interval
-    support: Support
-
-    def to_dict(self) -> dict[str, Any]:
-        """Strict JSON."""
-        return {"latency_ms": self.latency_ms.to_dict(), "support": self.support.to_dict()}
+_16_BITS = 2.0
+# The prompt takes at most this share of a batch's time where the two predictors disagree. By hand.
+_MOST_PROMPT = 0.8
 
 
-class PhasePredictor:
+class PhasePredictor(ComponentPredictor):
     """The times of `QUANTITIES`, from a trained artefact; NumPy alone."""
 
-    def __init__(self, folder: Path | str | None = None) -> None:
-        """Reads the shipped artefact, or the one in ``folder``. Raises ArtefactError."""
-        artefact = artefacts.Artefact(folder or artefacts.shipped("phases"))
-        self._fitted = {name: Fitted.read(form, artefact, name) for name, form in QUANTITIES.items()}
-        self._bounds = {
-            name: Bounds({k: (v[0], v[1]) for k, v in artefact.manifest[name]["bounds"].items()}) for name in QUANTITIES
-        }
-        self._ranges: dict[str, list[list[float]]] = artefact.manifest["ranges"]
-        self.corpus: dict[str, Any] = artefact.manifest["corpus"]
+    AREA = "generation"
+    QUANTITIES = QUANTITIES
+    OUTSIDE = ("runtime unseen",)
 
     @staticmethod
     @lru_cache(maxsize=1)
@@ -61,49 +45,65 @@ class PhasePredictor:
         """The shipped predictor, read once per process."""
         return PhasePredictor()
 
-    def predict(self, quantity: str, phase: features.Phase) -> PhaseTime:
-        """``quantity``: "prefill" (all first tokens of a batch), "decode" (one step), "loaded_first_token" (queueing
-        included) or "loaded_between_tokens" with ``batch`` users. Raises ArgumentError for another.
+    def predict(self, quantity: str, phase: features.Phase) -> Learned:
+        """Seconds of "prefill" (all first tokens of a batch), "decode" (one step), and, with ``batch`` users,
+        "loaded_first_token" (queueing included) or "loaded_between_tokens". Raises ArgumentError for another.
         """
-        rows = self._rows(quantity, phase)
-        fitted = self._fitted[quantity]
-        median, spread = fitted.predict(rows)
-        evidence = str(fitted.evidence(rows)[0])
-        beyond = self._beyond(quantity, rows)
-        seconds = self._bounds[quantity].interval(
-            float(median[0]), float(spread[0]), evidence, "s", BEYOND if beyond else 1.0
-        )
-        return PhaseTime(seconds.scaled(1e3, "ms"), _support(evidence, beyond))
-
-    def _rows(self, quantity: str, phase: features.Phase) -> Rows:
-        if quantity == "prefill":
-            return features.prefill_rows([phase])
-        if quantity == "decode":
-            return features.decode_rows([phase])
-        if quantity in QUANTITIES:
-            return features.loaded_rows([phase], first=quantity == "loaded_first_token")
-        raise ArgumentError(f"quantity {quantity!r}; allowed are {', '.join(QUANTITIES)}")
-
-    def _beyond(self, quantity: str, rows: Rows) -> list[str]:
-        form = QUANTITIES[quantity]
-        values = np.concatenate([rows.workload[0], rows.traits[0]])
-        return [
-            f"{label.split('_', 1)[-1]} is outside what was measured"
-            for label, value, (low, high) in zip(
-                [*form.workload, *form.traits], values, self._ranges[quantity], strict=True
-            )
-            if not low - 0.05 <= value <= high + 0.05
-        ]
+        return self.one(quantity, _rows(quantity, phase))
 
 
-def _support(evidence: str, beyond: list[str]) -> Support:
-    known = evidence.removesuffix(UNSEEN_MODEL)
-    reasons = list(beyond)
-    if known != "seen":
-        reasons.append(f"{known}; carried over by physics from what was measured")
-    if evidence.endswith(UNSEEN_MODEL):
-        reasons.append("no model of this architecture was measured")
-    level: SupportLevel = "near" if reasons else "in range"
-    if beyond or known == "runtime unseen":
-        level = "outside"
-    return Support(level, tuple(reasons))
+def _rows(quantity: str, phase: features.Phase) -> Rows:
+    if quantity == "prefill":
+        return features.prefill_rows([phase])
+    if quantity == "decode":
+        return features.decode_rows([phase])
+    if quantity in QUANTITIES:
+        return features.loaded_rows([phase], first=quantity == "loaded_first_token")
+    raise ArgumentError(f"quantity {quantity!r}; allowed are {', '.join(QUANTITIES)}")
+
+
+def with_phases(found: Offline, batch: Batch) -> Offline:
+    """``found`` with the times of its prompt and of a token.
+
+    The prompt is that of the phases: for a model or a device without records they err by a seventh or less of what the
+    latency split up does (data/results/accuracy/generation.md). The token takes what the prompt leaves of the latency,
+    which was measured on the same software; but where the latency was never measured in this runtime on this device and
+    the phases were, it is theirs.
+    """
+    if ELEMENT_BYTES[batch.precision] != _16_BITS:
+        return found
+    waves = max(overflow(batch), 1.0)
+    phase = features.Phase(
+        batch.model,
+        batch.device,
+        1 if batch.runtime in ONE_SEQUENCE else batch.devices,  # its devices hold layers each: a pipeline
+        batch.runtime,
+        max(int(batch.sequences / waves), 1),
+        batch.input_tokens,
+    )
+    predictor = PhasePredictor.load()
+    prompt = predictor.predict("prefill", phase)
+    token, support = _rest(found.latency_s, prompt.value, waves, batch.output_tokens), found.support
+    if found.provenance["evidence"].removesuffix(UNSEEN_MODEL) != "seen":
+        decode = predictor.predict("decode", phase)
+        if decode.evidence.removesuffix(UNSEEN_MODEL) == "seen":
+            token, support = decode.value, decode.support
+    reasons = tuple(f"prompt: {reason}" for reason in prompt.support.reasons)
+    return replace(
+        found,
+        prompt_s=prompt.value,
+        token_s=token if batch.output_tokens > 1 else None,
+        support=Support(found.support.level, (*found.support.reasons, *reasons)),
+        provenance={**found.provenance, "prompt": prompt.support.to_dict(), "token": support.to_dict()},
+    )
+
+
+def _rest(latency: Interval, prompt: Interval, waves: float, output_tokens: int) -> Interval:
+    """Seconds a token of what a prompt leaves of the latency of ``waves`` waves."""
+
+    def each(whole: float, first: float) -> float:
+        return max(whole / waves - first, (1.0 - _MOST_PROMPT) * whole / waves) / max(output_tokens - 1, 1)
+
+    return Interval(
+        each(latency.median, prompt.median), each(latency.low, prompt.high), each(latency.high, prompt.low), "s"
+    )

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,45 +15,16 @@ from perfpass.devices import device as find_device
 from perfpass.errors import ArgumentError
 from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.configuration import language_model
-from perfpass.prediction import Interval, Support, SupportLevel, interval_row
+from perfpass.prediction import Support, SupportLevel
 from perfpass.predictors.generation.features import FORM, ONE_SEQUENCE, RUNTIMES, Batch, fits, rows_of
-from perfpass.predictors.learned import artefacts
-from perfpass.predictors.learned.components import UNSEEN_MODEL, Adaptation, Bounds, Fitted
+from perfpass.predictors.generation.phases import with_phases
+from perfpass.predictors.generation.prediction import Offline, costs_of
+from perfpass.predictors.learned.component_predictor import BEYOND, ComponentPredictor
+from perfpass.predictors.learned.components import UNSEEN_MODEL, Adaptation, Form
 
 QUANTITY = "latency"
-# Beyond the measured ranges no held-out error speaks for the bounds: their logarithmic width grows so much. By hand.
-BEYOND = 2.0
+QUANTITIES: Mapping[str, tuple[Form, str]] = {QUANTITY: (FORM, "s")}
 _PRECISIONS = ("fp16", "bf16")
-
-
-@dataclass(frozen=True)
-class Offline:
-    """One batch of equal requests.
-
-    ``latency_s``: first prompt token to last output token of the whole batch. ``tokens_per_s``: input and output tokens
-    of all sequences over it; ``output_tokens_per_s``: output tokens alone.
-    """
-
-    latency_s: Interval
-    tokens_per_s: Interval
-    output_tokens_per_s: Interval
-    support: Support
-    workload: dict[str, Any] = field(hash=False)
-    provenance: dict[str, Any] = field(hash=False)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Strict JSON."""
-        return {
-            "latency_s": self.latency_s.to_dict(),
-            "tokens_per_s": self.tokens_per_s.to_dict(),
-            "output_tokens_per_s": self.output_tokens_per_s.to_dict(),
-            "support": self.support.to_dict(),
-            "workload": self.workload,
-            "provenance": self.provenance,
-        }
-
-    def __str__(self) -> str:
-        return offline_table(self)
 
 
 def batch_of(
@@ -91,13 +61,13 @@ def batch_of(
 
 
 def predict_offline(model: Any, device: str | Device, **options: Any) -> Offline:
-    """`batch_of` and `GenerationPredictor.predict` in one, with the shipped predictor."""
-    return GenerationPredictor.load().predict(batch_of(model, device, **options))
+    """`batch_of` and `offline` in one."""
+    return offline(batch_of(model, device, **options))
 
 
 def offline(batch: Batch) -> Offline:
-    """What the shipped predictor says of a batch."""
-    return GenerationPredictor.load().predict(batch)
+    """What the shipped predictors say of a batch: its latency, and the phases of it."""
+    return with_phases(GenerationPredictor.load().predict(batch), batch)
 
 
 def check_fits(batch: Batch) -> None:
@@ -109,39 +79,11 @@ def check_fits(batch: Batch) -> None:
         )
 
 
-def costs_of(batch: Batch, latency: Interval, support: Support, provenance: dict[str, Any]) -> Offline:
-    """Throughputs and the workload beside a latency in seconds."""
-    total = batch.sequences * (batch.input_tokens + batch.output_tokens)
-    return Offline(
-        latency_s=latency,
-        tokens_per_s=latency.inverse(total, "1/s"),
-        output_tokens_per_s=latency.inverse(batch.sequences * batch.output_tokens, "1/s"),
-        support=support,
-        workload={
-            "model": batch.model.name,
-            "device": batch.device.id,
-            "devices": batch.devices,
-            "runtime": batch.runtime,
-            "batch": batch.batch,
-            "sequences": batch.sequences,
-            "input_tokens": batch.input_tokens,
-            "output_tokens": batch.output_tokens,
-            "precision": batch.precision,
-        },
-        provenance=provenance,
-    )
-
-
-class GenerationPredictor:
+class GenerationPredictor(ComponentPredictor):
     """Batch latency from a trained artefact; NumPy alone."""
 
-    def __init__(self, folder: Path | str | None = None) -> None:
-        """Reads the shipped artefact, or the one in ``folder``. Raises ArtefactError."""
-        artefact = artefacts.Artefact(folder or artefacts.shipped("generation"))
-        self.fitted = Fitted.read(FORM, artefact, QUANTITY)
-        self.bounds = Bounds({k: (v[0], v[1]) for k, v in artefact.manifest[QUANTITY]["bounds"].items()})
-        self.ranges: dict[str, tuple[float, float]] = {k: (v[0], v[1]) for k, v in artefact.manifest["ranges"].items()}
-        self.corpus: dict[str, Any] = artefact.manifest["corpus"]
+    AREA = "generation"
+    QUANTITIES = QUANTITIES
 
     @staticmethod
     @lru_cache(maxsize=1)
@@ -159,27 +101,20 @@ class GenerationPredictor:
         measured = np.asarray(latency_s, dtype=np.float64)
         if not len(batches) or len(batches) != len(measured) or not (np.isfinite(measured) & (measured > 0)).all():
             raise ArgumentError(f"{len(batches)} batches and {len(measured)} latencies; as many are needed, above 0 s")
-        return adapt(self.fitted, rows_of(batches), measured)
+        return adapt(self.fitted[QUANTITY], rows_of(batches), measured)
 
     def predict(self, batch: Batch, adaptation: Adaptation | None = None) -> Offline:
         """Latency and throughput of one batch. Raises ArgumentError where the weights do not fit into memory."""
         check_fits(batch)
-        beyond = beyond_measured(batch, self.ranges)
-        latency, evidence = self._latency(batch, adaptation, BEYOND if beyond else 1.0)
+        beyond = beyond_measured(batch, self.ranges[QUANTITY])
+        latency, evidence = self.interval(QUANTITY, rows_of([batch]), BEYOND if beyond else 1.0, adaptation)
         if batch.input_tokens != batch.output_tokens:
             # Records tell little of the prompt's share: the time with a prompt as long as the answer stays possible.
-            equal, _ = self._latency(replace(batch, input_tokens=batch.output_tokens), adaptation, BEYOND)
-            latency = replace(latency, low=min(latency.low, equal.low), high=max(latency.high, equal.high))
-        provenance = {"kind": "learned", "evidence": evidence, "corpus": self.corpus}
-        return costs_of(batch, latency, _support(batch, evidence, beyond), provenance)
-
-    def _latency(self, batch: Batch, adaptation: Adaptation | None, widening: float) -> tuple[Interval, str]:
-        rows = rows_of([batch])
-        median, spread = self.fitted.predict(rows)
-        evidence = str(self.fitted.evidence(rows)[0])
-        if adaptation is not None:
-            median = adaptation.predict(self.fitted, rows)
-        return self.bounds.interval(float(median[0]), float(spread[0]), evidence, "s", widening), evidence
+            equal = replace(batch, input_tokens=batch.output_tokens)
+            other, _ = self.interval(QUANTITY, rows_of([equal]), BEYOND, adaptation)
+            latency = replace(latency, low=min(latency.low, other.low), high=max(latency.high, other.high))
+        provenance = {"kind": "learned", "evidence": evidence, "corpus": self.corpus[QUANTITY]}
+        return costs_of(batch, latency, _latency_support(batch, evidence, beyond), provenance)
 
 
 def beyond_measured(b: Batch, ranges: Mapping[str, Sequence[float]]) -> list[str]:
@@ -203,7 +138,7 @@ def beyond_measured(b: Batch, ranges: Mapping[str, Sequence[float]]) -> list[str
     return found
 
 
-def _support(b: Batch, evidence: str, beyond: list[str]) -> Support:
+def _latency_support(b: Batch, evidence: str, beyond: list[str]) -> Support:
     reasons = list(beyond)
     known = evidence.removesuffix(UNSEEN_MODEL)
     if known == "device unseen":
@@ -222,18 +157,3 @@ def _support(b: Batch, evidence: str, beyond: list[str]) -> Support:
     if beyond or known in ("vendor unseen", "runtime unseen"):
         level = "outside"
     return Support(level, tuple(reasons))
-
-
-def offline_table(found: Offline) -> str:
-    """Text of one batch of equal requests: times with bounds, support with reasons."""
-    w = found.workload
-    lines = [
-        f"{w['model']} on {w['devices']} x {w['device']}, {w['runtime']}, {w['precision']}, "
-        f"{w['input_tokens']} -> {w['output_tokens']} tokens, {w['sequences']} at once, without a server",
-        interval_row("the whole batch", found.latency_s),
-        interval_row("all tokens", found.tokens_per_s),
-        interval_row("output tokens", found.output_tokens_per_s),
-        f"  support: {found.support.level}",
-        *(f"    - {reason}" for reason in found.support.reasons),
-    ]
-    return "\n".join(lines)

@@ -1,1 +1,11 @@
 """A run of any graph: time from a roofline and trees, memory, power."""
+
+from __future__ import annotations
+
+__all__ = [
+    "analytic",
+    "features",
+    "fusion",
+    "onnxruntime_cpu",
+    "predictor",
+]

@@ -6,33 +6,29 @@ so: its support is always "outside" and its intervals are wide.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from perfpass.graph import OPERATOR_CLASSES
 from perfpass.predictors.estimate import Bounds, Columns, Estimate, Estimates, Notes, Runs, Way
-from perfpass.predictors.memory import allocation
+from perfpass.predictors.memory import allocation, process
+from perfpass.predictors.roofline import ISSUE_S
 from perfpass.predictors.workload import PRECISIONS
 
 if TYPE_CHECKING:
     from perfpass.features import Tables
     from perfpass.predictors.estimate import Inputs
 
-# Shares of the two roofs, and seconds that the host needs to issue one operator. Fitted by least mean |log error| on
-# up to 80 records of each device, precision and runtime of data/records/vision.parquet (1,159 on GPUs, 159 on CPUs).
+# Shares of the two roofs. Fitted by least mean |log error|, with the issue times of `roofline`, on up to 80 records of
+# each device, precision and runtime of data/records/vision.parquet (1,159 on GPUs, 159 on CPUs).
 COMPUTE_EFFICIENCY = {"gpu": 0.6, "cpu": 0.25}
 MEMORY_EFFICIENCY = {"gpu": 0.85, "cpu": 1.0}
-ISSUE_S = 20e-6
-# Compiled runtimes issue from a graph, not from Python: the records of torch.compile lie a third below the fit.
-ISSUE_COMPILED_S = 5e-6
+# Runtimes other than PyTorch issue from a graph, not from Python, as torch.compile does.
+_COMPILED_S = ISSUE_S["torch.compile"]
 # Factors below and above the median. Nine in ten of those records lie within a factor of 2.05 (GPU) and 1.66 (CPU);
 # widened for devices without records; compiled runtimes on CPUs may be several times as fast: hence their lower bound.
 SPREAD = {"gpu": (2.5, 2.5), "cpu": (6.0, 2.5)}
-# What the process holds on the device besides tensors: CUDA context and libraries (torch 2.x on NVIDIA, driver 5xx: 300
-# to 550 MiB by nvidia-smi), plus cuBLAS's default workspace of 32 MiB on Hopper, 8 MiB before.
-RUNTIME_BYTES = {"gpu": 450 << 20, "cpu": 200 << 20}
-WORKSPACE_BYTES = {"gpu": 32 << 20, "cpu": 0}
 _TENSOR_CORE_CLASSES = np.isin(
     np.arange(len(OPERATOR_CLASSES)), [OPERATOR_CLASSES.index(c) for c in ("convolution", "matmul", "attention")]
 )
@@ -56,7 +52,7 @@ class AnalyticPredictor:
         traffic = np.add(table.bytes_read, table.bytes_written, dtype=np.float64)
         found = {
             # A graph of nothing but views still costs its call.
-            "latency_ms": np.maximum(tables.sums(row_ms), ISSUE_COMPILED_S * 1e3),
+            "latency_ms": np.maximum(tables.sums(row_ms), _COMPILED_S * 1e3),
             "flops": tables.sums(np.asarray(table.flops, dtype=np.float64) * tables.count),
             "traffic": tables.sums(traffic * tables.count),
             "level": notes.level,
@@ -67,23 +63,10 @@ class AnalyticPredictor:
         }
         return found, notes, row_ms
 
-    def memory(self, columns: Columns, way: Way) -> tuple[dict[str, Any], Bounds]:
-        """Weights, planned activations and what the runtime holds beside them; and their sum with its bounds."""
-        kind = way.device.kind
-        parts: dict[str, Any] = {
-            "weights": columns["weight_bytes"],
-            "activations": columns["activation_bytes"],
-            "workspace": float(WORKSPACE_BYTES[kind]),
-            "runtime": float(RUNTIME_BYTES[kind]),
-        }
-        parts["allocator"] = allocation.held_beside(columns["reserved_bytes"], parts)
-        peak = np.asarray(sum(parts.values()))
-        return parts, Bounds(peak, peak * 0.85, 1.15 * peak + (256 << 20))
-
     def estimates(self, columns: Columns, way: Way, threads: int = 1) -> Estimates:
         """The metrics of N runs."""
         kind, latency = way.device.kind, columns["latency_ms"]
-        memory, peak = self.memory(columns, way)
+        memory, peak = process.inference(columns, way)
         below, above = SPREAD[kind]
         return Estimates(
             latency_ms=Bounds(latency, latency / below, latency * above),
@@ -127,7 +110,7 @@ def _row_ms(tables: Tables, way: Way) -> np.ndarray:
     compute = np.asarray(table.flops, dtype=np.float64) / (peak * COMPUTE_EFFICIENCY[device.kind])
     traffic = np.add(table.bytes_read, table.bytes_written, dtype=np.float64)
     memory = traffic / (device.memory_bandwidth_bytes_s * MEMORY_EFFICIENCY[device.kind])
-    issue = ISSUE_S if way.runtime == "torch" else ISSUE_COMPILED_S
+    issue = ISSUE_S.get(way.runtime, _COMPILED_S)
     issued = np.asarray(table.view) == 0
     seconds = np.where(issued, np.maximum(compute, memory) + issue, 0.0)
     return np.asarray(seconds * tables.count * 1e3)

@@ -1,4 +1,4 @@
-"""ONNX Runtime on a CPU: what the vision predictor says of eager PyTorch there, times a measured ratio of the two.
+"""ONNX Runtime on a CPU: what the inference predictor says of eager PyTorch there, times a measured ratio of the two.
 
 No public source times onnxruntime, so the ratio is that of our own records; memory is that of onnxruntime's arena.
 """
@@ -6,14 +6,14 @@ No public source times onnxruntime, so the ratio is that of our own records; mem
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from perfpass.prediction import SUPPORT_LEVELS
 from perfpass.predictors.estimate import Bounds, Columns, Estimate, Estimates, Notes, Runs, Way, shares
 from perfpass.predictors.inference import analytic
-from perfpass.predictors.inference.predictor import VisionPredictor
+from perfpass.predictors.inference.predictor import InferencePredictor
 from perfpass.predictors.memory import allocation
 from perfpass.predictors.roofline import Workload
 
@@ -32,7 +32,7 @@ _REASON = f"onnxruntime on a CPU: {RATIO:.2f} times the time of PyTorch, as meas
 
 
 class OnnxRuntimeCpuPredictor:
-    """Latency from the vision predictor and a ratio, memory from the arena, power from use of the roofs."""
+    """Latency from the inference predictor and a ratio, memory from the arena, power from use of the roofs."""
 
     name = NAME
 
@@ -49,18 +49,14 @@ class OnnxRuntimeCpuPredictor:
         self, runs: Runs, way: Way, threads: int = 1
     ) -> tuple[dict[str, np.ndarray], Notes, np.ndarray]:  # fmt: skip
         """The columns, the notes, and [R] parts of the time in PyTorch per row."""
-        found, notes, row_s = VisionPredictor.load().columns_of(runs, way.device, _workload(way), threads)
+        found, notes, row_s = InferencePredictor.load().columns_of(runs, way.device, _workload(way), threads)
         plain, _ = analytic.load().columns(runs, way)
         notes.add(1, True, _REASON, vouched=True, first=True)
         return {**found, "level": notes.level, "flops": plain["flops"], "traffic": plain["traffic"]}, notes, row_s
 
-    def memory(self, columns: Columns, way: Way) -> tuple[dict[str, Any], Bounds]:
-        """Bytes by part, and the peak with its bounds: the analytic predictor's, which simulates the arena."""
-        return analytic.load().memory(columns, way)
-
     def estimates(self, columns: Columns, way: Way, threads: int = 1) -> Estimates:
         """All metrics of N runs (perfpass.predictors.estimate)."""
-        eager = VisionPredictor.load().latency_s(columns, way.device, _workload(way), threads)
+        eager = InferencePredictor.load().latency_s(columns, way.device, _workload(way), threads)
         apart = _BOUND * RATIO_DEVIATION
         below, above = (np.hypot(np.log(bound / eager.median), apart) for bound in (eager.low, eager.high))
         seconds = Bounds.around(eager.median * RATIO, -below, above)
@@ -74,7 +70,7 @@ class OnnxRuntimeCpuPredictor:
         found = self.estimates(columns, way)
         provenance = {
             "predictor": self.name,
-            "corpus": VisionPredictor.load().manifest["corpus"]["name"],
+            "corpus": InferencePredictor.load().manifest["corpus"]["name"],
             "ratio": RATIO,
             "ratio_deviation": RATIO_DEVIATION,
             "nearest_network_distance": float(columns["distance"][0]),
@@ -85,5 +81,5 @@ class OnnxRuntimeCpuPredictor:
 
 
 def _workload(way: Way) -> Workload:
-    """How runs are made, for the vision predictor; their batch stands beside it."""
+    """How runs are made, for the inference predictor; their batch stands beside it."""
     return Workload(1, way.precision, way.runtime, way.layout)

@@ -1,1 +1,12 @@
 """Single kernels on GPUs and CPUs: physics, learned efficiency, software versions, power."""
+
+from __future__ import annotations
+
+__all__ = [
+    "efficiency",
+    "model",
+    "physics",
+    "power",
+    "predictor",
+    "software",
+]

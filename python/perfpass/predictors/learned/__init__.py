@@ -1,1 +1,15 @@
 """What learning leaves behind: artefacts, packed trees, arrays, intervals, components."""
+
+from __future__ import annotations
+
+__all__ = [
+    "adapt",
+    "arrays",
+    "artefacts",
+    "component_predictor",
+    "components",
+    "intervals",
+    "packed_trees",
+    "ratio_trees",
+    "ratios",
+]

@@ -14,15 +14,15 @@ import numpy as np
 from perfpass import _core
 from perfpass.features import Tables
 from perfpass.graph import step as backward
-from perfpass.predictors.estimate import Columns, Inputs, Planned, Runs, Way
-from perfpass.predictors.memory.predictor import MemoryPredictor
+from perfpass.predictors.estimate import Inputs, Planned, Runs
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
-    from perfpass.predictors.memory.terms import MemoryModel
 
 # PyTorch's caching allocator rounds every block up to 512 bytes (c10/cuda/CUDACachingAllocator.cpp, kMinBlockSize).
-SAVED_ALIGNMENT_BYTES = 512
+BLOCK_BYTES = 512
+# Of other runtimes: a cache line; their allocators round on by rules of their own.
+_ALIGNMENT_BYTES = 64
 # Autocast keeps the fp32 weights and caches 16-bit copies: three times the 16-bit count.
 _AUTOCAST_COPIES = 3
 
@@ -32,6 +32,11 @@ def allocator(device: Device, runtime: str) -> str:
     if runtime in ("onnxruntime", "tvm"):
         return {"onnxruntime": "arena", "tvm": "storage_sharing"}[runtime]
     return "none" if runtime in ("torch", "torch.compile") and device.kind == "cpu" else "caching"
+
+
+def alignment_bytes(runtime: str) -> int:
+    """What buffers are rounded up to when they are planned."""
+    return BLOCK_BYTES if runtime in ("torch", "torch.compile") else _ALIGNMENT_BYTES
 
 
 def weight_copies(precision: str) -> int:
@@ -61,7 +66,7 @@ def runs_of(inputs: Inputs, *, training: bool = False) -> Runs:
     graph, plan = inputs.graph, inputs.plan
     reserved = saved = largest = 0
     if training:
-        kept = backward.saved_activations(graph, inputs.float_as, SAVED_ALIGNMENT_BYTES)
+        kept = backward.saved_activations(graph, inputs.float_as, BLOCK_BYTES)
         saved, largest = kept.saved, kept.largest
     else:
         reserved = reserved_bytes(inputs)
@@ -72,17 +77,6 @@ def runs_of(inputs: Inputs, *, training: bool = False) -> Runs:
         np.array([inputs.batch]),
         *(np.array([value], dtype=np.float64) for value in (*facts, saved, largest)),
     )
-
-
-def parts(columns: Columns, way: Way, model: MemoryModel) -> dict[str, Any]:
-    """Bytes of "weights", "activations", "allocator", "workspace" and "runtime" of N runs."""
-    device = way.device
-    planned = model.parts(device, way.precision, columns["weight_bytes"], columns["activation_bytes"])
-    if device.kind != "cpu":
-        known = MemoryPredictor.load().manifest["runtime_bytes"]
-        planned["runtime"] = float(known.get(device.id, planned["runtime"]))
-    planned["allocator"] = held_beside(columns["reserved_bytes"], planned)
-    return planned
 
 
 def held_beside(reserved_bytes: np.ndarray, planned: dict[str, Any]) -> np.ndarray:

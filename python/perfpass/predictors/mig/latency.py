@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfpass.errors import ArgumentError, ArtefactError, DeviceError, UnsupportedError
-from perfpass.prediction import SUPPORT_LEVELS, Support
-from perfpass.predictors.estimate import Bounds, Columns, Estimate, Estimates, Inputs, Way
+from perfpass.prediction import SUPPORT_LEVELS
+from perfpass.predictors.estimate import Bounds, Columns, Estimates, Way
 from perfpass.predictors.learned import artefacts
 from perfpass.predictors.roofline import GEMM_RATE, GROUPS, ISSUE_S, Workload, bound
 
@@ -120,7 +120,11 @@ class MigPredictor:
     def shared(
         self, found: Estimates, columns: Columns, way: Way, wanted: int | None, corrected: bool
     ) -> tuple[Estimates, np.ndarray, np.ndarray]:
-        """Estimates of N runs as those of one of ``wanted`` processes that share the device; see `apply`.
+        """Estimates of N runs as those of one of ``wanted`` processes that share the device (None: one, in a slice).
+
+        In the conditions that were measured (slices of an A100 80 GB, fp32 in eager PyTorch, networks in range) the
+        time is the model's, with the copy of the input; elsewhere the estimate, which a calibration may have corrected,
+        is multiplied by what sharing adds, and the interval is wider. Raises what `check` does.
 
         ``corrected``: a calibration has spoken of the device. Returns them, [N] whether the model's own time was taken,
         and [N] the time over that of one process alone.
@@ -147,37 +151,16 @@ class MigPredictor:
         level = np.where(seen, np.int8(SUPPORT_LEVELS.index("near")), found.level)
         return replace(found, latency_ms=latency, level=level), seen, ratio
 
-    def apply(self, estimate: Estimate, inputs: Inputs, wanted: int | None) -> Estimate:
-        """``estimate`` as that of one of ``wanted`` processes that share the device (None: one, if it is a slice).
-
-        In the conditions that were measured (slices of an A100 80 GB, fp32 in eager PyTorch, networks in range) the
-        time is the model's, with the copy of the input; elsewhere the estimate, which a calibration may have corrected,
-        is multiplied by what sharing adds, and the interval is wider. Raises what `check` does.
-        """
-        way, device = Way.of(inputs), inputs.device
-        corrected = "calibration" in estimate.provenance
-        found, measured, ratios = self.shared(estimate.arrays(), estimate.columns, way, wanted, corrected)
-        seen, processes = bool(measured[0]), 1 if wanted is None else wanted
-        if wanted is None and not seen:
-            return estimate
-        if seen:
+    def words(
+        self, device: Device, processes: int, measured: bool, ratio: float
+    ) -> tuple[str, dict[str, Any]]:  # fmt: skip
+        """What is said of one of the processes: the reason of its support, and where its time comes from."""
+        if measured:
             share = f"one of {processes} processes" if processes > 1 else "one process"
             reason = f"time of {share} in a slice, input copied, learned on slices of {device.name.split(' MIG ')[0]}"
         else:
-            reason = (
-                f"{processes} processes share the device: {ratios[0]:.2f} times the time of one (not measured here)"
-            )
-        latency = found.latency_ms.interval(0, "ms")
-        return replace(
-            estimate,
-            latency_ms=latency,
-            row_ms=estimate.row_ms * (latency.median / estimate.latency_ms.median),
-            support=Support(SUPPORT_LEVELS[found.level[0]], (*estimate.support.reasons, reason)),
-            provenance={
-                **estimate.provenance,
-                "sharing": {"predictor": "mig", "processes": processes, "corpus": self.manifest["corpus"]["name"]},
-            },
-        )
+            reason = f"{processes} processes share the device: {ratio:.2f} times the time of one (not measured here)"
+        return reason, {"predictor": "mig", "processes": processes, "corpus": self.manifest["corpus"]["name"]}
 
     def _measured(self, way: Way, processes: int, corrected: bool) -> bool:
         """Whether the model was fitted in these conditions, and nothing measured speaks of the device itself."""

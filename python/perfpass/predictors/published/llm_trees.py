@@ -18,7 +18,8 @@ from perfpass.errors import ArtefactError, UnsupportedError
 from perfpass.llm import table as llm_table
 from perfpass.prediction import Interval, Support
 from perfpass.predictors.generation.features import RUNTIMES, Batch
-from perfpass.predictors.generation.predictor import Offline, beyond_measured, check_fits, costs_of
+from perfpass.predictors.generation.prediction import Offline, costs_of
+from perfpass.predictors.generation.predictor import beyond_measured, check_fits
 from perfpass.predictors.learned import artefacts
 
 if TYPE_CHECKING:

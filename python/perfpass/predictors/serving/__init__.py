@@ -1,1 +1,10 @@
 """Language models as they are served: time to the first token, per token, throughput, energy."""
+
+from __future__ import annotations
+
+__all__ = [
+    "base",
+    "features",
+    "prediction",
+    "predictor",
+]

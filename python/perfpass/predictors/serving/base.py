@@ -17,8 +17,10 @@ from perfpass.devices import Device
 from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.costs import UNITS, Parallelism, Quantization, Step, step_costs
 from perfpass.llm.memory import likely_sequences
-from perfpass.llm.serving import RUNTIMES, Serving
+from perfpass.llm.serving import Serving
 
+# The stacks of the serving records; their order is part of the artefact.
+RUNTIMES = ("vllm", "trtllm", "sglang")
 # Components by what limits them; each has its own efficiency.
 KINDS = ("projections", "attention", "recurrence", "dense_mlp", "experts", "shared_experts", "logits", "elementwise")
 # One direction of the network card of each GPU, byte/s: ConnectX-7 at 400 Gb/s (NVIDIA DGX H100, DGX B200 datasheets).
@@ -114,7 +116,8 @@ def phase_terms(model: LanguageModel, device: Device, split: Parallelism, q: Qua
         out[i] = float(work.flops) / _peak(device, work.precision)
         out[len(KINDS) + i] = float(work.memory_bytes) / device.memory_bandwidth_bytes_s
     reach = NVLINK_GPUS_RACK if device.id.startswith("gb200") else NVLINK_GPUS
-    inside = device.nvlink_bandwidth_bytes_s / 2 or device.pcie_bandwidth_bytes_s
+    # A device of which no link is stated counts as joined by the network.
+    inside = device.nvlink_bandwidth_bytes_s / 2 or device.pcie_bandwidth_bytes_s or NETWORK_BYTES_S
     link = inside if split.gpus <= reach else min(inside, NETWORK_BYTES_S)
     messages = costs.parts["collectives"]
     out[_WIRE] = float(messages.message_bytes) / link

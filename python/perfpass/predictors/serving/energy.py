@@ -12,8 +12,9 @@ from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.costs import ELEMENT_BYTES
 from perfpass.prediction import Interval, Support, SupportLevel
 from perfpass.predictors.energy.features import Served
-from perfpass.predictors.energy.predictor import EnergyPredictor, Measured
+from perfpass.predictors.energy.predictor import EnergyPredictor
 from perfpass.predictors.generation.predictor import RUNTIMES, GenerationPredictor, batch_of
+from perfpass.predictors.learned.component_predictor import Learned
 from perfpass.predictors.serving.prediction import LlmPrediction
 
 _16_BITS = 2.0
@@ -47,7 +48,7 @@ def _bounds(interval: Interval) -> tuple[float, float, float]:
     return interval.low, interval.median, interval.high
 
 
-def energy_per_token(found: LlmPrediction, model: LanguageModel, device: Device) -> Measured:
+def energy_per_token(found: LlmPrediction, model: LanguageModel, device: Device) -> Learned:
     """Joules per output token of the whole deployment, prompts included, at the predicted rate."""
     serving = found.serving
     size = ELEMENT_BYTES[serving.quantization.moe if model.is_mixture else serving.quantization.gemm]
@@ -82,7 +83,7 @@ def energy_per_token(found: LlmPrediction, model: LanguageModel, device: Device)
         value.median, value.median * float(np.exp(-low)), value.median * float(np.exp(high)), value.unit, value.coverage
     )
     level: SupportLevel = "outside" if beyond else energy.support.level
-    return Measured(wider, Support(level, (*energy.support.reasons, *beyond)), energy.kind)
+    return replace(energy, value=wider, support=Support(level, (*energy.support.reasons, *beyond)))
 
 
 def _offline(found: LlmPrediction, model: LanguageModel, device: Device) -> Interval | None:

@@ -14,8 +14,8 @@ import numpy as np
 from perfpass.devices import Device
 from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.costs import ELEMENT_BYTES
-from perfpass.llm.serving import RUNTIMES, Serving
-from perfpass.predictors.serving.base import KINDS, Terms, terms, times
+from perfpass.llm.serving import Serving
+from perfpass.predictors.serving.base import KINDS, RUNTIMES, Terms, terms, times
 
 # Weights of the distance between two workloads, set by hand on the rows set aside: what differs in kind counts as some
 # doublings of the load.

@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from perfpass.devices import Device
+from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.serving import MemoryFit, Serving
 from perfpass.prediction import Interval, Support, interval_row
+from perfpass.text import size
 
 SCHEMA_VERSION = 1
 _ROWS = (
@@ -19,7 +22,6 @@ _ROWS = (
     ("energy per token", "energy_per_token_j"),
     ("power per GPU", "power_w"),
 )
-_GB = 1e9
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,47 @@ class LlmPrediction:
         return serving_table(self)
 
 
+def prediction_of(
+    model: LanguageModel,
+    device: Device,
+    serving: Serving,
+    ttft: Interval,
+    tpot: Interval,
+    *,
+    memory: MemoryFit,
+    support: Support,
+    breakdown: dict[str, Any],
+    provenance: dict[str, Any],
+    measured_as: str = "",
+) -> LlmPrediction:
+    """The prediction that follows from the two times (ms) in a closed loop; without energy and power."""
+    steps = serving.output_length - 1
+    request = Interval(
+        ttft.median + steps * tpot.median, ttft.low + steps * tpot.low, ttft.high + steps * tpot.high, "ms"
+    )
+    output = request.inverse(1000 * serving.concurrency * serving.output_length, "tokens/s")
+    return LlmPrediction(
+        ttft_ms=ttft,
+        tpot_ms=tpot,
+        request_ms=request,
+        output_tokens_per_s=output,
+        output_tokens_per_s_per_gpu=output.scaled(1 / serving.gpus, "tokens/s"),
+        memory=memory,
+        support=support,
+        model={
+            "name": model.name,
+            "parameters": model.parameters,
+            "active_parameters": model.active_parameters,
+            "layers": model.layer_count,
+            "measured_as": measured_as or model.name,
+        },
+        device={"id": device.id, "name": device.name},
+        serving=serving,
+        breakdown=breakdown,
+        provenance=provenance,
+    )
+
+
 def serving_table(found: LlmPrediction) -> str:
     """Text of a prediction: metrics with bounds, memory per GPU, support with reasons."""
     s, m = found.serving, found.memory
@@ -94,10 +137,9 @@ def serving_table(found: LlmPrediction) -> str:
         ("activations", m.activation_bytes),
         ("runtime", m.runtime_bytes),
     )
-    sizes = " + ".join(f"{label} {size / _GB:.1f}" for label, size in parts)
-    lines.append(
-        f"  {'memory per GPU':<22} {m.total_bytes / _GB:>10.1f} GB         {sizes}; usable {m.usable_bytes / _GB:.1f}"
-    )
+    total, unit = size(m.total_bytes).split()
+    lines.append(f"  {'memory per GPU':<22} {total:>10} {unit:<10} of {size(m.usable_bytes)} usable")
+    lines.append(f"  {'':<22} {'':>10} {' + '.join(f'{label} {size(taken)}' for label, taken in parts)}")
     lines.append(f"  {'requests that fit':<22} {m.most_requests:>10,}{'' if m.fits else '            ' + m.reason}")
     lines.append(f"  support: {found.support.level}" + "".join(f"\n    - {reason}" for reason in found.support.reasons))
     return "\n".join(lines)

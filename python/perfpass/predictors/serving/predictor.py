@@ -25,9 +25,10 @@ from perfpass.llm.memory import served
 from perfpass.llm.serving import Serving
 from perfpass.prediction import COVERAGE, Interval, Support
 from perfpass.predictors.learned import artefacts
+from perfpass.predictors.serving import base
 from perfpass.predictors.serving.base import CONSTANTS, times
 from perfpass.predictors.serving.features import Neighbours, Workloads, describe, known, portable
-from perfpass.predictors.serving.prediction import LlmPrediction
+from perfpass.predictors.serving.prediction import LlmPrediction, prediction_of
 
 TARGETS = ("tpot", "ttft")
 # What is known of a workload: model and device measured together; both, but not together; only the one or the other;
@@ -81,10 +82,10 @@ def predict_llm(
 
     ``model``: a config.json, its folder or content, a known name (perfpass/llm/names.toml), or a LanguageModel.
     ``device``: a GPU of the catalogue. ``input_length``, ``output_length``: mean tokens of a request; ``concurrency``:
-    requests in flight over the whole deployment. ``runtime``: vllm, trtllm or sglang. ``precision``: one of PRECISIONS,
-    a Quantization, or None for what the checkpoint stores. ``tp``, ``pp``, ``dp``, ``ep``: tensor, pipeline,
-    attention-data and expert parallelism of one replica, ``workers`` replicas. ``prefill`` with ``prefill_workers``:
-    disaggregated, with prefill on replicas of their own.
+    requests in flight over the whole deployment. ``runtime``: vllm, trtllm or sglang, or tgis as it was in 2023,
+    from other records. ``precision``: one of PRECISIONS, a Quantization, or None for what the checkpoint stores.
+    ``tp``, ``pp``, ``dp``, ``ep``: tensor, pipeline, attention-data and expert parallelism of one replica, ``workers``
+    replicas. ``prefill`` with ``prefill_workers``: disaggregated, with prefill on replicas of their own.
 
     Raises ArgumentError, DeviceError, and what reading a configuration raises (FileError, FormatError,
     UnsupportedError).
@@ -106,10 +107,13 @@ def predict_llm(
     )
     for split in (serving.parallelism, serving.prefill):
         _check_heads(read, split)
-    # Imported here: it brings two more artefacts.
+    # Imported here: they bring two more artefacts.
+    from perfpass.predictors.serving import loaded
     from perfpass.predictors.serving.energy import with_energy
 
-    return with_energy(ServingPredictor.load().predict(read, target, serving), read, target)
+    known = serving.runtime in base.RUNTIMES
+    found = (ServingPredictor.load() if known else loaded).predict(read, target, serving)
+    return with_energy(found, read, target)
 
 
 def _check_heads(model: LanguageModel, split: Parallelism | None) -> None:
@@ -178,8 +182,8 @@ class ServingPredictor:
 
     def seconds(self, w: Workloads, evidence: str) -> dict[str, np.ndarray]:
         """Medians [N] of ``tpot`` and ``ttft`` in seconds, and of the base's parts."""
-        base = times(w.terms, self.constants)
-        out = dict(base)
+        physical = times(w.terms, self.constants)
+        out = dict(physical)
         for target in TARGETS:
             method = METHOD[evidence][target]
             if method == "known":
@@ -189,7 +193,7 @@ class ServingPredictor:
                 correction = self._ensemble(f"{target}-portable").predict(portable(w, self.constants))
             else:
                 correction = np.zeros(len(w))
-            out[target] = base[target] * np.exp(np.asarray(correction, dtype=np.float64))
+            out[target] = physical[target] * np.exp(np.asarray(correction, dtype=np.float64))
         return out
 
     def predict(self, model: LanguageModel, device: Device, serving: Serving) -> LlmPrediction:
@@ -205,31 +209,18 @@ class ServingPredictor:
         widen = BEYOND if beyond else 1.0
         tpot = self._interval(found["tpot"], "tpot", evidence, serving.mode, widen)
         ttft = self._interval(found["ttft"], "ttft", evidence, serving.mode, widen)
-        steps = serving.output_length - 1
-        request = Interval(
-            ttft.median + steps * tpot.median, ttft.low + steps * tpot.low, ttft.high + steps * tpot.high, "ms"
-        )
-        output = request.inverse(1000 * serving.concurrency * serving.output_length, "tokens/s")
         parts = {name: float(found[name][0]) * 1e3 for name in ("step", "prompt", "queue")}
-        return LlmPrediction(
-            ttft_ms=ttft,
-            tpot_ms=tpot,
-            request_ms=request,
-            output_tokens_per_s=output,
-            output_tokens_per_s_per_gpu=output.scaled(1 / serving.gpus, "tokens/s"),
+        return prediction_of(
+            model,
+            device,
+            serving,
+            ttft,
+            tpot,
             memory=memory,
             support=_support(family, device, evidence, beyond),
-            model={
-                "name": model.name,
-                "parameters": model.parameters,
-                "active_parameters": model.active_parameters,
-                "layers": model.layer_count,
-                "measured_as": family,
-            },
-            device={"id": device.id, "name": device.name},
-            serving=serving,
             breakdown={f"base_{name}_ms": value for name, value in parts.items()},
             provenance={"kind": "learned", "evidence": evidence, "corpus": self.manifest["corpus"]},
+            measured_as=family,
         )
 
     def _interval(self, seconds: np.ndarray, target: str, evidence: str, mode: str, widen: float) -> Interval:

@@ -1,1 +1,9 @@
 """A training step: forward, backward and optimizer."""
+
+from __future__ import annotations
+
+__all__ = [
+    "assemble",
+    "features",
+    "predictor",
+]

@@ -1,4 +1,4 @@
-"""From a forward graph to the Prediction of a training step: derive, estimate, and put the answer together."""
+"""The words of a training step's Prediction: where its time and memory go, and the memory of recorded steps."""
 
 from __future__ import annotations
 
@@ -7,162 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfpass import _core
 from perfpass.graph import DTYPES, OPERATOR_CLASSES, OPERATORS, OpGraph
 from perfpass.graph import step as backward
 from perfpass.prediction import Prediction, Support
-from perfpass.predictors.energy.power import PowerModel
-from perfpass.predictors.estimate import Bounds, Columns, Estimate, Estimates, Inputs, Notes, Runs, Way, shares
+from perfpass.predictors.estimate import Estimate, Inputs
 from perfpass.predictors.memory import allocation
-from perfpass.predictors.memory.predictor import MemoryPredictor
-from perfpass.predictors.memory.terms import MemoryModel
-from perfpass.predictors.roofline import Workload
-from perfpass.predictors.training_step.latency import StepPredictor, state_bytes
-from perfpass.predictors.workload import DEFAULT_OPTIMIZER, PRECISIONS
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
-    from perfpass.features import Tables
-    from perfpass.graph.step import Steps, StepTable
-
-# Planned memory of a step against what a run may keep: in backward, gradients of activations live beside what was saved
-# (the two largest tensors), and freed blocks of other sizes stay with the allocator.
-_GRADIENT_TENSORS = 2
-_MEMORY_LOW, _MEMORY_HIGH = 0.8, 1.3
-# A network exported for inference has its batch normalizations folded into convolutions. Trained, each saves its input
-# beside the convolution's (twice the activations), and its passes take up to a third of a convolutional network's step.
-_FOLDED_MEMORY, _FOLDED_TIME = 2.0, 1.5
-_FOLDED = (
-    "no normalization among the convolutions: exported for inference, where they are folded away; a step of the "
-    "network with them takes more time and memory (the upper bounds allow for it)"
-)
-
-
-def derive(runs: Runs, way: Way, float_as: str) -> Steps:
-    """The steps of N counted forward graphs, as present PyTorch runs them."""
-    options = StepPredictor.options(way.device, way.precision, _optimizer(way))
-    return backward.derive_many(
-        runs.tables, options, input_elements=runs.first_input_elements, width=_width(float_as)
-    )  # fmt: skip
-
-
-def _optimizer(way: Way) -> str:
-    return way.optimizer or DEFAULT_OPTIMIZER
-
-
-def _width(float_as: str) -> float:
-    bits: int = _core.DTYPE_BITS[DTYPES.index(float_as)]
-    return bits / 8
-
-
-class StepsPredictor:
-    """All metrics of training steps: time by `StepPredictor`, memory by what autograd keeps of the forward graph."""
-
-    name = "training_step"
-
-    def columns(self, runs: Runs, way: Way, threads: int = 1) -> tuple[Columns, Notes]:
-        """What is known of N steps before they are scored, and how far measurements stand behind them."""
-        return self._columns(runs, way, threads)[:2]
-
-    def _columns(
-        self, runs: Runs, way: Way, threads: int = 1
-    ) -> tuple[dict[str, np.ndarray], Notes, np.ndarray, Steps]:
-        """The columns, the notes, [R] parts of the time's base per row, and the steps."""
-        steps = derive(runs, way, PRECISIONS[way.precision][0])
-        found, notes, row_s = StepPredictor.load().columns(
-            steps, runs.tables, runs.batch, way.device, _workload(way), threads
-        )
-        folded = _folded(runs.tables)
-        notes.add(1, folded, _FOLDED, vouched=True)
-        found |= {
-            "level": notes.level,
-            "parameters": steps.parameters,
-            "weight_bytes": runs.weight_bytes,
-            "saved_bytes": runs.saved_bytes,
-            "largest_bytes": runs.largest_bytes,
-            "folded": folded.astype(np.float64),
-        }
-        return found, notes, row_s, steps
-
-    def estimates(self, columns: Columns, way: Way, threads: int = 1) -> Estimates:
-        """The metrics of N steps."""
-        predictor, device = StepPredictor.load(), way.device
-        seconds = predictor.latency_s(columns, device, _workload(way), threads)
-        power = PowerModel.from_dict(predictor.manifest["power"])
-        memory = MemoryModel.from_dict(predictor.manifest["memory"])
-        parts = _memory_parts(columns, way, memory)
-        held = parts["weights"] + parts["gradients"] + parts["optimizer"]
-        median, runtime = np.asarray(sum(parts.values())), parts["runtime"]
-        folded = columns["folded"] > 0
-        more_memory, more_time = np.where(folded, _FOLDED_MEMORY, 1.0), np.where(folded, _FOLDED_TIME, 1.0)
-        high = held + parts["activations"] * _MEMORY_HIGH * more_memory + 4.0 * parts["workspace"]
-        high = high + max(memory.runtime_high_bytes[device.kind], 1.1 * runtime)
-        low = held + parts["activations"] * _MEMORY_LOW + 0.7 * runtime
-        uses = (np.minimum(columns[part] / seconds.median, 1.0) for part in ("compute_s", "memory_s"))
-        return Estimates(
-            latency_ms=Bounds(seconds.median * 1e3, seconds.low * 1e3, seconds.high * 1e3 * more_time),
-            power_w=power.predict(device, *uses),
-            peak_memory_bytes=Bounds(median, np.minimum(low, median), np.maximum(high, median)),
-            memory_bytes=parts,
-            level=columns["level"].astype(np.int8),
-        )
-
-    def estimate(self, inputs: Inputs, optimizer: str) -> tuple[Estimate, StepTable]:
-        """All metrics of one step, and the step."""
-        way = replace(Way.of(inputs), optimizer=optimizer)
-        columns, notes, row_s, steps = self._columns(allocation.runs_of(inputs, training=True), way)
-        found = self.estimates(columns, way)
-        predictor = StepPredictor.load()
-        corpus = predictor.manifest["corpus"]
-        estimate = Estimate.first(
-            found,
-            columns,
-            shares(row_s) * float(found.latency_ms.median[0]),
-            notes.reasons(0),
-            {
-                "predictor": self.name,
-                "artefact_schema": predictor.manifest["schema_version"],
-                "corpus": corpus["name"],
-                "corpus_rows": corpus["rows"],
-                "ensemble": predictor.ensemble(way.device, _workload(way)),
-                "nearest_network_distance": float(columns["distance"][0]),
-                "optimizer": optimizer,
-                "step": "derived from the forward graph",
-                "power": predictor.manifest["power"]["source"],
-                "memory": "planned: what autograd saves of the forward graph, gradients and states",
-            },
-        )
-        return estimate, steps.first()
-
-
-def _workload(way: Way) -> Workload:
-    """How steps are made; their batch stands beside it."""
-    return Workload(1, way.precision, way.runtime, way.layout)
-
-
-def _folded(tables: Tables) -> np.ndarray:
-    """[N] whether a network of convolutions has no normalization at all."""
-    normalization = np.asarray(tables.table.op_class) == OPERATOR_CLASSES.index("normalization")
-    return tables.any(np.asarray(tables.table.op) == OPERATORS.index("conv")) & ~tables.any(normalization)
-
-
-def _memory_parts(columns: Columns, way: Way, memory: MemoryModel) -> dict[str, Any]:
-    """Bytes of N steps by what holds them."""
-    device, parameters = way.device, columns["parameters"]
-    width = _width(PRECISIONS[way.precision][0])
-    amp = way.precision.startswith("amp")
-    # Autocast keeps weights, gradients and states in fp32 and caches 16-bit copies of the weights.
-    held = 4.0 if amp else width
-    states = state_bytes(_optimizer(way), parameters) - 4.0 * parameters
-    on_cpu = device.kind == "cpu"
-    return {
-        "weights": columns["weight_bytes"] / width * (held + (width if amp else 0.0)),
-        "gradients": parameters * held,
-        "optimizer": states * held / 4.0,
-        "activations": columns["saved_bytes"] + _GRADIENT_TENSORS * columns["largest_bytes"],
-        "workspace": memory.workspace_bytes[device.kind],
-        "runtime": memory.runtime_bytes["cpu"] if on_cpu else MemoryPredictor.load().runtime_bytes(device),
-    }
+    from perfpass.graph.step import StepTable
 
 
 def with_recorded_memory(found: Prediction, module: Any, input_shape: Any, device: Device) -> Prediction:
@@ -203,7 +56,7 @@ def breakdown(graph: OpGraph, inputs: Inputs, step: StepTable, found: Estimate, 
 
 def _peak(graph: OpGraph, inputs: Inputs, top: int) -> dict[str, Any]:
     """What autograd holds when the backward pass begins."""
-    saved = backward.saved_activations(graph, inputs.float_as, allocation.SAVED_ALIGNMENT_BYTES)
+    saved = backward.saved_activations(graph, inputs.float_as, allocation.BLOCK_BYTES)
     return {
         "operator": "the backward pass, at its start",
         "live_tensors": len(saved.tensors),

@@ -5,4 +5,8 @@ from __future__ import annotations
 from perfpass.training.calibration.evaluate import evaluate
 from perfpass.training.calibration.train import train
 
-__all__ = ["evaluate", "train"]
+__all__ = [
+    "evaluate",
+    "experiments",
+    "train",
+]

@@ -79,12 +79,12 @@ def unseen_devices(
             Unseen(
                 device=name,
                 kind=dataset.devices[name].kind,
-                z=standard(found.data.x[test][:, TRAIT_COLUMNS]),
+                z=standard(found.x[test][:, TRAIT_COLUMNS]),
                 software=software[test],
-                log_ratio=np.log(dataset.latency_s[test] / found.predicted_s),
+                log_ratio=np.log(dataset.measured_s[test] / found.predicted_s),
                 predicted_s=found.predicted_s,
-                measured_s=dataset.latency_s[test],
-                base_s=found.data.base_s[test],
+                measured_s=dataset.measured_s[test],
+                base_s=found.base_s[test],
                 graded=graded[test],
             )
         )

@@ -13,8 +13,9 @@ from perfpass import features
 from perfpass.devices import Device, device
 from perfpass.errors import DeviceError
 from perfpass.graph import costs
+from perfpass.graph.table import Tables
 from perfpass.predictors.calibration.posterior import TRAIT_COLUMNS, Prior, learn, shipped
-from perfpass.predictors.inference.predictor import VisionPredictor
+from perfpass.predictors.inference.predictor import InferencePredictor
 from perfpass.predictors.learned.intervals import pooled_width
 from perfpass.predictors.roofline import Workload
 from perfpass.records import nas_graphs, schema
@@ -63,7 +64,7 @@ def targets(folder: Path | str | None = None) -> list[Target]:
     root = Path(folder) if folder else data_directory()
     rows = schema.read(root / "records" / "nas.parquet", "nas")
     standard, _ = shipped()
-    predictor = VisionPredictor.load()
+    predictor = InferencePredictor.load()
     counted: dict[tuple[str, str, int, bool], tuple[features.OperatorTable, float]] = {}
     cached: dict[tuple[tuple[str, str, int, bool], str], tuple[float, np.ndarray]] = {}
     out = []
@@ -80,7 +81,8 @@ def targets(folder: Path | str | None = None) -> list[Target]:
             table, work = counted[key]
             if (key, found.id) not in cached:
                 answer = predictor.predict(table, found, workload).median_s * 1e3
-                cached[key, found.id] = answer, predictor.traits(table, found, workload)[TRAIT_COLUMNS]
+                found_traits = predictor.traits(Tables.one(table), found, workload, np.array([workload.batch]))
+                cached[key, found.id] = answer, found_traits[0, TRAIT_COLUMNS]
             predicted.append(cached[key, found.id][0])
             traits.append(cached[key, found.id][1])
             macs.append(work)

@@ -12,6 +12,7 @@ from perfpass.predictors.learned.components import Bounds, Fitted, Form, Rows
 from perfpass.predictors.learned.intervals import pooled_width, quantiles
 from perfpass.training.components.fit import covariance_of, fit
 from perfpass.training.section import Section
+from perfpass.training.tasks.simple_baselines import trees
 from perfpass.training.tasks.splits import Fold, groups_into_folds, random_folds
 
 COVERAGE = 0.9
@@ -187,6 +188,43 @@ def ship(q: Quantity, bounds: Bounds) -> tuple[dict[str, object], dict[str, byte
     fitted = fit(q.form, q.rows, q.measured)
     entry, files = fitted.files(q.name)
     return {**entry, "bounds": {k: list(v) for k, v in bounds.of.items()}}, files, fitted
+
+
+def usual_splits(q: Quantity, seed: int) -> dict[str, list[Fold]]:
+    """Random rows, every model and every device held out."""
+    return {"random": random_split(q, seed=seed), "model": group_split(q.model), "device": group_split(q.device)}
+
+
+def plain_columns(q: Quantity) -> np.ndarray:
+    """[N, F] the numbers of workload and model, and the first two categories as codes; for the tree baseline."""
+    codes = [np.unique(q.rows.categories[:, c].astype(str), return_inverse=True)[1] for c in range(2)]
+    return np.concatenate([q.rows.workload, q.rows.traits, np.array(codes, dtype=np.float64).T], axis=1)
+
+
+def add_quantity(
+    section: Section, q: Quantity, seed: int, *, judged_on: str, names: Mapping[str, str] | None = None,
+    aims: Mapping[str, float] | None = None, more: Callable[[str, str, Held, list[Fold]], None] | None = None,
+) -> None:  # fmt: skip
+    """All lines of a quantity on `usual_splits`, its worst models and devices, and the points of the picture.
+
+    ``names``: of splits, in the table, where they differ; ``aims`` by split. ``more`` adds what an area has to say of
+    a split (its own name, the one shown, what was held out, the folds).
+    """
+    covariance, columns = covariance_of(q.form, q.rows), plain_columns(q)
+    for split, folds in usual_splits(q, seed).items():
+        held = hold_out(q, folds, covariance)
+        shown = (names or {}).get(split, split)
+        add_lines(
+            section, q, shown, held, alike=split != "random", judged_on=judged_on, aim_pct=(aims or {}).get(split),
+            baseline=trees(columns, q.measured, folds, seed),
+        )  # fmt: skip
+        if more:
+            more(split, shown, held, folds)
+        if split != "random":
+            groups = q.model if split == "model" else q.device
+            section.add_worst_groups(q.name, shown, split, list(groups), held.predicted, q.measured)
+        if split == "model":
+            section.add_points(q.name, q.unit, shown, list(q.device), held.predicted, q.measured)
 
 
 def add_lines(

@@ -1,9 +1,10 @@
-"""Training of artefacts that hold several quantities: the same for energy and for phases."""
+"""Training of artefacts that hold quantities of fitted components: energy, generation with its phases."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,31 +12,57 @@ import numpy as np
 
 from perfpass.predictors.learned import artefacts
 from perfpass.training.components.grade import Quantity, both_split, calibrate, group_split, random_split, ship
+from perfpass.training.tasks.splits import Fold
+
+Splits = Mapping[str, tuple[list[Fold], bool]]
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """What is fitted beside a quantity itself: ``splits`` that vouch for its bounds, ``ranges``, ``corpus``."""
+
+    splits: Splits
+    ranges: Any
+    corpus: dict[str, Any]
+
+
+def lesson(q: Quantity, seed: int) -> Lesson:
+    """That of a quantity for which few models and devices vouch, so each counts alike."""
+    splits = {
+        "random rows": (random_split(q, seed=seed), False),
+        "model": (group_split(q.model), True),
+        "device": (group_split(q.device), True),
+        "device and model": (both_split(q, seed), True),
+    }
+    return Lesson(splits, ranges(q), corpus({q.name: q})[q.name])
 
 
 def train_quantities(
-    predictor: str, quantities: Mapping[str, Quantity], output: str | None, *, seed: int, quiet: bool
+    area: str,
+    quantities: Mapping[str, Quantity],
+    output: str | None,
+    *,
+    seed: int,
+    quiet: bool,
+    lessons: Mapping[str, Lesson] | None = None,
 ) -> Path:
-    """Fit every quantity with its bounds and write the artefact of ``predictor``; returns its folder."""
+    """Fit every quantity with its bounds and write the artefact of ``area``; returns its folder.
+
+    ``lessons``: of the quantities that have one of their own.
+    """
 
     def say(text: str) -> None:
         if not quiet:
             print(text, file=sys.stderr, flush=True)
 
-    manifest: dict[str, Any] = {"predictor": predictor, "ranges": {}, "corpus": corpus(quantities)}
+    manifest: dict[str, Any] = {"predictor": area, "ranges": {}, "corpus": {}}
     files: dict[str, bytes] = {}
     for name, q in quantities.items():
-        # Few models and devices vouch for another, so each counts alike.
-        splits = {
-            "random rows": (random_split(q, seed=seed), False),
-            "model": (group_split(q.model), True),
-            "device": (group_split(q.device), True),
-            "device and model": (both_split(q, seed), True),
-        }
-        manifest[name], own, _ = ship(q, calibrate(q, splits, say))
-        manifest["ranges"][name] = ranges(q)
-        files |= own
-    place = Path(output) if output else artefacts.shipped(predictor)
+        own = (lessons or {}).get(name) or lesson(q, seed)
+        manifest[name], made, _ = ship(q, calibrate(q, own.splits, say))
+        manifest["ranges"][name], manifest["corpus"][name] = own.ranges, own.corpus
+        files |= made
+    place = Path(output) if output else artefacts.shipped(area)
     artefacts.write(place, manifest, files)
     say(f"wrote {place}: {sum(map(len, files.values())) / 1e6:.2f} MB")
     return place

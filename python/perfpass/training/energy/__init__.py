@@ -5,4 +5,8 @@ from __future__ import annotations
 from perfpass.training.energy.evaluate import evaluate
 from perfpass.training.energy.train import train
 
-__all__ = ["evaluate", "train"]
+__all__ = [
+    "dataset",
+    "evaluate",
+    "train",
+]

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
-import numpy as np
-
-from perfpass.training.components.fit import covariance_of
-from perfpass.training.components.grade import Quantity, add_lines, group_split, hold_out, random_split
+from perfpass.training.components.grade import Held, Quantity, add_quantity
 from perfpass.training.components.train import corpus
 from perfpass.training.energy.dataset import load
 from perfpass.training.section import Section
-from perfpass.training.tasks.simple_baselines import trees
 from perfpass.training.tasks.splits import Fold
 
 INTRO = """
@@ -23,7 +20,7 @@ network, batch size and power limit (Zeus). server_power: watts at the wall (MLP
 all models of its architecture, random rows with their repeats. Bounds (90 % asked) are made from other folds alone;
 where few models or devices vouch for another, each counts alike.
 """
-AIMS = {("serving_energy", "model"): 10.0, ("batch1_energy", "model"): 10.0}
+AIMS = {"serving_energy": {"model": 10.0}, "batch1_energy": {"model": 10.0}}
 _WHAT = {"training_power": "network", "server_power": "benchmark"}
 
 
@@ -33,24 +30,11 @@ def evaluate(folder: str | None = None, seed: int = 0, *, quiet: bool = False) -
     found = corpus(quantities)
     section = Section("energy", "Energy and power", INTRO, {name: entry["rows"] for name, entry in found.items()})
     for name, q in quantities.items():
-        covariance = covariance_of(q.form, q.rows)
-        columns = _columns(q)
-        for split, folds in _splits(q, seed).items():
-            held = hold_out(q, folds, covariance)
-            label = _WHAT.get(name, split) if split == "model" else split
-            add_lines(
-                section, q, label, held, alike=split != "random", judged_on=f"{len(set(q.device))} devices, {q.unit}",
-                aim_pct=AIMS.get((name, split)), baseline=trees(columns, q.measured, folds, seed),
-            )  # fmt: skip
-            for source in sorted(set(q.others.get("source", ()))):
-                rows = q.others["source"] == source
-                section.add(name, label, "perfpass", f"rows of {source}", held.predicted[rows], q.measured[rows])
-            if split != "random":
-                groups = q.model if split == "model" else q.device
-                section.add_worst_groups(name, label, split, list(groups), held.predicted, q.measured)
-            if split == "model":
-                section.add_worst_cases(name, q.unit, label, list(q.configuration), held.predicted, q.measured)
-                section.add_points(name, q.unit, label, list(q.device), held.predicted, q.measured)
+        names = {"model": _WHAT[name]} if name in _WHAT else {}
+        judged_on = f"{len(set(q.device))} devices, {q.unit}"
+        add_quantity(
+            section, q, seed, judged_on=judged_on, names=names, aims=AIMS.get(name, {}), more=_by_source(section, q)
+        )  # fmt: skip
         if not quiet:
             print(f"energy: {name}", file=sys.stderr, flush=True)
     section.notes.append(
@@ -60,11 +44,14 @@ def evaluate(folder: str | None = None, seed: int = 0, *, quiet: bool = False) -
     return section
 
 
-def _splits(q: Quantity, seed: int) -> dict[str, list[Fold]]:
-    return {"random": random_split(q, seed=seed), "model": group_split(q.model), "device": group_split(q.device)}
+def _by_source(section: Section, q: Quantity) -> Callable[[str, str, Held, list[Fold]], None]:
+    """Adds the lines of each source, and the worst rows where a model is held out."""
 
+    def add(split: str, shown: str, held: Held, folds: list[Fold]) -> None:
+        for source in sorted(set(q.others.get("source", ()))):
+            rows = q.others["source"] == source
+            section.add(q.name, shown, "perfpass", f"rows of {source}", held.predicted[rows], q.measured[rows])
+        if split == "model":
+            section.add_worst_cases(q.name, q.unit, shown, list(q.configuration), held.predicted, q.measured)
 
-def _columns(q: Quantity) -> np.ndarray:
-    """[N, F] the numbers of model and workload, and which device and task; for the tree baseline."""
-    codes = [np.unique(q.rows.categories[:, c].astype(str), return_inverse=True)[1] for c in range(2)]
-    return np.concatenate([q.rows.workload, q.rows.traits, np.array(codes, dtype=np.float64).T], axis=1)
+    return add

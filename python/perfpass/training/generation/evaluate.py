@@ -10,17 +10,26 @@ from perfpass.predictors.generation.features import facts
 from perfpass.training.components.fit import covariance_of
 from perfpass.training.components.grade import Held, Quantity, adapted, add_lines, group_split, hold_out, random_split
 from perfpass.training.generation.dataset import Dataset, corpus, load
+from perfpass.training.generation.evaluate_phases import add_phases
 from perfpass.training.generation.train import MODEL_FOLDS
 from perfpass.training.section import Section
 from perfpass.training.tasks.simple_baselines import one_factor, trees
 from perfpass.training.tasks.splits import Fold
 
 INTRO = """
-Latency of one batch of equal requests, first prompt token to last output token (LLM-Inference-Bench): throughput is
-tokens over it, so both have the same errors in percent. A model is held out with all models of the same architecture, a
-device with both of its software stacks, random rows with their repeats. Bounds (90 % asked) are made from other folds
-alone. Length scales and amplitudes were chosen on the set-aside models (every fourth by hash of its name), which the
-model split shows apart.
+One batch of equal requests without a server, its phases, and a server that only a second source has.
+
+*latency*: first prompt token to last output token of the batch (LLM-Inference-Bench); throughput is tokens over it, so
+both have the same errors in percent. A model is held out with all models of the same architecture, a device with both
+of its software stacks, random rows with their repeats. Bounds (90 % asked) are made from other folds alone. Length
+scales and amplitudes were chosen on the set-aside models (every fourth by hash of its name), which the model split
+shows apart.
+
+*prefill* (all first tokens of a batch) and *decode* (one step): models alone on their boards (splitwise-sim, and first
+tokens of LLM-Inference-Bench). *loaded_first_token* and *loaded_between_tokens*: a server of 2023 under closed-loop
+load (LLM-Pilot), the wait for other users' steps included. Encoder-decoders are left out. In their bounds models and
+devices count alike. Beside them, on the same rows: the latency above split into prompt and tokens, and the serving
+predictor, which learned from none of these rows.
 """
 
 
@@ -37,7 +46,7 @@ def evaluate(folder: str | None = None, seed: int = 0, *, quiet: bool = False) -
     found = corpus(data)
     section = Section(
         "generation",
-        "Offline generation",
+        "Generation without a server, and its phases",
         INTRO,
         {
             "rows": len(q),
@@ -80,6 +89,7 @@ def evaluate(folder: str | None = None, seed: int = 0, *, quiet: bool = False) -
         "Refused: 33 rows that end before weights and cache can have been read. llama.cpp rows time one sequence, "
         "whatever their batch (docs/reference/records.md)."
     )
+    add_phases(section, folder, seed, quiet=quiet)
     return section
 
 

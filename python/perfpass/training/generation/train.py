@@ -1,12 +1,12 @@
-"""Fits the generation predictor on all records and writes its artefact."""
+"""Fits the generation predictors (a batch's latency, its phases) on all records and writes their artefact."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
-from perfpass.predictors.learned import artefacts
-from perfpass.training.components.grade import both_split, calibrate, group_split, random_split, ship
+from perfpass.training.components.grade import both_split, group_split, random_split
+from perfpass.training.components.train import Lesson, train_quantities
+from perfpass.training.generation import phases
 from perfpass.training.generation.dataset import Dataset, corpus, load
 
 MODEL_FOLDS = 10
@@ -14,11 +14,6 @@ MODEL_FOLDS = 10
 
 def train(folder: str | None = None, output: str | None = None, *, seed: int = 0, quiet: bool = False) -> Path:
     """Learn from the records of ``folder`` and write the artefact to ``output``; returns that folder."""
-
-    def say(text: str) -> None:
-        if not quiet:
-            print(text, file=sys.stderr, flush=True)
-
     data = load(folder)
     q = data.quantity
     splits = {
@@ -28,12 +23,9 @@ def train(folder: str | None = None, output: str | None = None, *, seed: int = 0
         "device and model": (both_split(q, seed), True),
         "runtime": (group_split(q.others["runtime"]), True),
     }
-    entry, files, _ = ship(q, calibrate(q, splits, say))
-    place = Path(output) if output else artefacts.shipped("generation")
-    manifest = {"predictor": "generation", q.name: entry, "ranges": ranges(data), "corpus": corpus(data)}
-    artefacts.write(place, manifest, files)
-    say(f"wrote {place}: {sum(map(len, files.values())) / 1e6:.2f} MB")
-    return place
+    lessons = {q.name: Lesson(splits, ranges(data), corpus(data))}
+    quantities = {q.name: q, **{name: found.quantity for name, found in phases.load(folder).items()}}
+    return train_quantities("generation", quantities, output, seed=seed, quiet=quiet, lessons=lessons)
 
 
 def ranges(data: Dataset) -> dict[str, list[float]]:

@@ -5,4 +5,9 @@ from __future__ import annotations
 from perfpass.training.inference.evaluate import evaluate
 from perfpass.training.inference.train import train
 
-__all__ = ["evaluate", "train"]
+__all__ = [
+    "dataset",
+    "evaluate",
+    "model",
+    "train",
+]

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from perfpass.predictors.inference.features import FEATURES
-from perfpass.predictors.inference.predictor import HOST_BOUND_ISSUE, LEAST_DEVICE_ROWS, evidence_key
-from perfpass.predictors.learned.intervals import EVIDENCE, ConformalTable, conformal, pooled_width
+from perfpass.predictors.inference.predictor import evidence_key
+from perfpass.predictors.learned.intervals import EVIDENCE, pooled_width
+from perfpass.predictors.learned.ratio_trees import HOST_BOUND_ISSUE, LEAST_DEVICE_ROWS
 from perfpass.predictors.roofline import Workload
 from perfpass.training.inference import model
 from perfpass.training.inference.dataset import Dataset
-from perfpass.training.tasks.splits import folds_of
+from perfpass.training.ratio_trees import HeldOut, Split, hold_out
+from perfpass.training.tasks.splits import Fold
 
 COMMON, RARE, UNMEASURED = range(len(EVIDENCE))
 # A device with fewer rows of a kind says too little of that kind to count as much as the others.
@@ -40,49 +43,23 @@ class Experiment:
     evidence: np.ndarray
 
 
-@dataclass(frozen=True, eq=False)
-class NetworkResiduals:
-    """Held-out errors on well measured devices: log(measured / predicted), network distance and row of each."""
-
-    residual: np.ndarray
-    distance: np.ndarray
-    row: np.ndarray
-
-    @classmethod
-    def joined(cls, parts: Sequence[NetworkResiduals]) -> NetworkResiduals:
-        """All parts in a row."""
-        columns = zip(*((p.residual, p.distance, p.row) for p in parts), strict=True)
-        return cls(*(np.concatenate(c) for c in columns))
-
-
 def unseen_networks(
-    dataset: Dataset, splits: Sequence[str], folds: int, *, seed: int, rounds: int | None = None
-) -> NetworkResiduals:
-    """Rows of well measured devices, held out once in each of ``splits``."""
-    rows = dataset.rows
-    parts = []
-    for split in splits:
-        for fold in folds_of(split, rows.architecture, rows.family, rows.device, folds, seed):
-            found = model.held_out(dataset, fold.train, fold.test, portable=False, seed=seed, rounds=rounds)
-            parts.append(network_residuals(dataset, fold.test, found))
-    return NetworkResiduals.joined(parts)
+    dataset: Dataset, split: str, folds: int, *, seed: int, rounds: int | None = None, **more: Any
+) -> Split:
+    """Every row held out once by ``split``, as one on a known device; ``more`` of `ratio_trees.hold_out`.
+
+    Devices with few records are not predicted as known ones, so their errors do not count.
+    """
+
+    def held_out(fold: Fold) -> HeldOut:
+        return model.held_out(dataset, fold.train, fold.test, portable=False, seed=seed, rounds=rounds)
+
+    return hold_out(dataset, split, folds, seed, held_out, counted=dataset.well_measured, **more)
 
 
-def network_residuals(dataset: Dataset, rows: np.ndarray, found: model.HeldOut) -> NetworkResiduals:
-    """Errors of one fold; devices with few records are not predicted as known ones and do not count."""
-    kept = np.isin(dataset.rows.device.to_numpy()[rows], well_measured(dataset))
-    residual = np.log(dataset.latency_s[rows] / found.predicted_s)
-    return NetworkResiduals(residual[kept], found.distance[kept], rows[kept])
-
-
-def tables(dataset: Dataset, found: NetworkResiduals, without: np.ndarray | None = None) -> dict[str, ConformalTable]:
-    """Bounds by network distance for each kind of device; the rows ``without`` do not count."""
-    kept = np.ones(len(found.row), dtype=bool) if without is None else ~np.isin(found.row, without)
-    kind = np.array([dataset.devices[d].kind for d in dataset.rows.device])[found.row]
-    return {
-        str(name): conformal(found.residual[kept & (kind == name)], found.distance[kept & (kind == name)])
-        for name in np.unique(kind)
-    }
+def kinds(dataset: Dataset) -> np.ndarray:
+    """[N] the kind of each row's device, which has bounds of its own."""
+    return np.array([dataset.devices[name].kind for name in dataset.rows.device])
 
 
 def evidence_table(dataset: Dataset) -> dict[str, dict[str, str]]:
@@ -105,8 +82,7 @@ def evidence_table(dataset: Dataset) -> dict[str, dict[str, str]]:
 
 def well_measured(dataset: Dataset) -> list[str]:
     """Devices with LEAST_DEVICE_ROWS rows or more."""
-    counts = dataset.rows.device.value_counts()
-    return sorted(counts.index[counts >= LEAST_DEVICE_ROWS])
+    return sorted(set(dataset.rows.device[dataset.well_measured]))
 
 
 def unseen_devices(
@@ -135,8 +111,8 @@ def unseen_software(
     those, all left out together, because their precisions were measured nowhere else.
     """
     device = dataset.rows.device.to_numpy()
-    gpu = np.array([dataset.devices[d].kind == "gpu" for d in device])
-    known = np.isin(device, well_measured(dataset))
+    gpu = kinds(dataset) == "gpu"
+    known = dataset.well_measured
     level = np.full(len(dataset), UNMEASURED)
     out = []
     for name in sorted(set(device[gpu & known])):
@@ -185,15 +161,15 @@ def _experiment(
 ) -> Experiment:
     learned, asked = np.flatnonzero(train), np.flatnonzero(test)
     found = model.held_out(dataset, learned, asked, portable=True, seed=seed, rounds=rounds)
-    host_bound = found.data.x[asked, _LOG_ISSUE] > np.log(HOST_BOUND_ISSUE)
+    host_bound = found.x[asked, _LOG_ISSUE] > np.log(HOST_BOUND_ISSUE)
     names = frozenset(dataset.rows.device.to_numpy()[asked])
     return Experiment(
         devices=names,
         kind=dataset.devices[next(iter(names))].kind,
         rows=asked,
         predicted_s=found.predicted_s,
-        base_s=found.data.base_s[asked],
-        residual=np.log(dataset.latency_s[asked] / found.predicted_s),
+        base_s=found.base_s[asked],
+        residual=np.log(dataset.measured_s[asked] / found.predicted_s),
         evidence=np.where(host_bound, np.maximum(level[asked], RARE), level[asked]),
     )
 

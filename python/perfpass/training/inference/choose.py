@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from perfpass.predictors.inference.predictor import TREES_FADE
+from perfpass.predictors.learned.ratio_trees import fade as faded
 from perfpass.training.inference import model
 from perfpass.training.inference.dataset import Dataset, load
-from perfpass.training.inference.fit import ROUNDS, TREES
+from perfpass.training.inference.model import ROUNDS, TREES, TREES_FADE
 from perfpass.training.tasks.splits import groups_into_folds, set_aside
 
 # Nothing deeper or longer than depth 8 and 600 rounds: two seeds of two ensembles must fit into 8 MB.
@@ -68,7 +68,7 @@ def choose(dataset: Dataset, grid: Sequence[dict[str, Any]] = GRID, seed: int = 
         for kind, lines in fades.items():
             line = {"fade": fade}
             for task, (train, test, data) in parts.items():
-                weight = model.fade(model.distances(data, train, test), fade)
+                weight = faded(dataset.distances(train, test), fade)
                 line[task] = _mape(data, test, corrections[best][task] * weight, cpu[test] == (kind == "cpu"))
             lines.append({**line, "mean": (line["family"] + line["architecture"]) / 2})
     return {
@@ -87,7 +87,7 @@ def choose(dataset: Dataset, grid: Sequence[dict[str, Any]] = GRID, seed: int = 
 
 
 def _mape(data: model.Arrays, test: np.ndarray, correction: np.ndarray, judged: np.ndarray) -> float:
-    error = np.abs(data.base_s[test] * np.exp(correction) / data.latency_s[test] - 1)
+    error = np.abs(data.base_s[test] * np.exp(correction) / data.dataset.measured_s[test] - 1)
     return 100 * float(error[judged].mean())
 
 

@@ -1,4 +1,4 @@
-"""Grading of the vision predictor, from the records of the repository alone."""
+"""Grading of the inference predictor, from the records of the repository alone."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 
 from perfpass.errors import ArgumentError
-from perfpass.predictors.inference.features import DEVICE_FEATURES, FEATURES, SOFTWARE_FEATURES
-from perfpass.predictors.roofline import GROUPS
-from perfpass.training.inference import calibrate, model
+from perfpass.predictors.learned.intervals import DISTANCE_EDGES
+from perfpass.training import ratio_trees
+from perfpass.training.inference import calibrate
 from perfpass.training.inference.dataset import Dataset, load
-from perfpass.training.inference.fit import ROUNDS, TREES
+from perfpass.training.inference.model import ROUNDS, TREES
+from perfpass.training.ratio_trees import Residuals
 from perfpass.training.section import Section
-from perfpass.training.tasks.splits import SPLITS, Fold, folds_of, set_aside
+from perfpass.training.tasks.splits import SPLITS, Fold, set_aside
 
 FOLDS = 5
 GPU, CPU, OLD = "GPUs (timm)", "CPUs (timm)", "older GPUs (torchvision)"
@@ -25,7 +26,6 @@ records are predicted as unseen, so the device split grades them. "device and so
 device, nor of its software (eager, channels-last, compiled; or what only older GPUs ran)."""
 _METRIC = "latency ms"
 _AIMS = {"random": 3.0, "architecture": 6.0, "family": 10.0, "device": 10.0}
-_STATIC = ("log_kernels", "log_batch", "log_weights", *(f"kernels_{g}" for g in GROUPS))
 
 
 def evaluate(
@@ -58,13 +58,7 @@ def evaluate(
         "Vision inference, latency",
         _INTRO,
         {
-            "rows": len(dataset),
-            "rows_without_table": dataset.missing,
-            "models": int(rows.model.nunique()),
-            "architectures": int(rows.architecture.nunique()),
-            "families": int(rows.family.nunique()),
-            "devices": len(dataset.devices),
-            "rows_set_aside": int(aside.sum()),
+            **ratio_trees.graded_corpus(dataset, aside),
             "families_set_aside": sorted(set(rows.family[aside])),
         },
     )
@@ -73,11 +67,16 @@ def evaluate(
         if not quiet:
             print(f"evaluate: {text}", file=sys.stderr, flush=True)
 
+    def simpler(fold: Fold, found: ratio_trees.HeldOut) -> dict[str, np.ndarray]:
+        return ratio_trees.baselines(dataset, found, fold, TREES, rounds, seed) if baselines else {}
+
     held = {
-        split: _held_out(dataset, split, folds, seed, rounds, baselines, say) for split in chosen if split != "device"
+        split: calibrate.unseen_networks(dataset, split, folds, seed=seed, rounds=rounds, simpler=simpler, say=say)
+        for split in chosen
+        if split != "device"
     }
     if held:
-        known = calibrate.NetworkResiduals.joined([h.residuals for h in held.values()])
+        known = Residuals.joined([h.residuals for h in held.values()])
         for split, found in held.items():
             _grade_folds(dataset, report, split, found, known, kind, graded)
     if "device" in chosen:
@@ -87,56 +86,21 @@ def evaluate(
 
 def _kinds(dataset: Dataset) -> np.ndarray:
     source = dataset.rows.source.to_numpy()
-    cpu = np.array([dataset.devices[name].kind == "cpu" for name in dataset.rows.device])
-    return np.where(source == "torchvision", OLD, np.where(cpu, CPU, GPU))
-
-
-@dataclass(frozen=True)
-class _Split:
-    """Every row of one split when held out."""
-
-    folds: list[Fold]
-    predicted_s: np.ndarray
-    distance: np.ndarray
-    baselines: dict[str, np.ndarray]
-    residuals: calibrate.NetworkResiduals
-
-
-def _held_out(dataset: Dataset, split: str, folds: int, seed: int, rounds: int, baselines: bool, say: Any) -> _Split:
-    rows, n = dataset.rows, len(dataset)
-    predicted, distance = np.empty(n), np.empty(n)
-    others: dict[str, np.ndarray] = {}
-    residuals = []
-    every = list(folds_of(split, rows.architecture, rows.family, rows.device, folds, seed))
-    for fold in every:
-        found = model.held_out(dataset, fold.train, fold.test, portable=False, seed=seed, rounds=rounds)
-        predicted[fold.test], distance[fold.test] = found.predicted_s, found.distance
-        residuals.append(calibrate.network_residuals(dataset, fold.test, found))
-        if baselines:
-            for name, values in _baselines(dataset, found.data, fold, seed, rounds).items():
-                others.setdefault(name, np.empty(n))[fold.test] = values
-        say(f"{split}, {fold.held_out}")
-    return _Split(every, predicted, distance, others, calibrate.NetworkResiduals.joined(residuals))
+    return np.where(source == "torchvision", OLD, np.where(calibrate.kinds(dataset) == "cpu", CPU, GPU))
 
 
 def _grade_folds(
     dataset: Dataset,
     report: Section,
     split: str,
-    found: _Split,
-    known: calibrate.NetworkResiduals,
+    found: ratio_trees.Split,
+    known: Residuals,
     kind: np.ndarray,
     graded: np.ndarray,
 ) -> None:
-    predicted, y = found.predicted_s, dataset.latency_s
-    low, high = predicted.copy(), predicted.copy()
-    cpu = dataset.software == model.CPU
-    # As the bounds that ship, but from the errors on rows of other folds alone, whose groups this one does not share.
-    for fold in found.folds:
-        for name, table in calibrate.tables(dataset, known, without=fold.test).items():
-            inside = fold.test[cpu[fold.test] == (name == "cpu")]
-            a, b = table.bounds(found.distance[inside])
-            low[inside], high[inside] = predicted[inside] * np.exp(a), predicted[inside] * np.exp(b)
+    predicted, y, folds = found.predicted_s, dataset.measured_s, found.folds
+    side = calibrate.kinds(dataset)
+    low, high = ratio_trees.graded_bounds(known, side, DISTANCE_EDGES, folds, predicted, found.distance)
     # Devices with few records are not predicted as known ones: the device split grades them.
     for name in (GPU, CPU):
         m = (kind == name) & graded
@@ -152,38 +116,6 @@ def _grade_folds(
         report.add_worst_groups(_METRIC, split, "family", rows.family, at, rows.latency_ms.to_numpy())
     if split == "architecture":
         report.add_worst_cases(_METRIC, "ms", split, _described(rows), at, rows.latency_ms.to_numpy())
-
-
-def _baselines(dataset: Dataset, data: model.Arrays, fold: Fold, seed: int, rounds: int) -> dict[str, np.ndarray]:
-    """What simpler methods make of the same rows: one rate per device and software, the roofline, trees without it."""
-    rows, y = dataset.rows, dataset.latency_s
-    macs = np.array([float(np.dot(t.macs, t.count)) for t in dataset.tables])
-    key = (rows.device + rows.precision + rows.runtime + rows.layout).to_numpy()
-    by_macs, by_roof = np.empty(len(fold.test)), np.empty(len(fold.test))
-    for name in np.unique(key[fold.test]):
-        inside, known = key[fold.test] == name, fold.train[key[fold.train] == name]
-        if not len(known):
-            known = fold.train
-        by_macs[inside] = macs[fold.test][inside] * np.median(y[known] / np.maximum(macs[known], 1))
-        by_roof[inside] = data.base_s[fold.test][inside] * np.median(y[known] / data.base_s[known])
-    names = [*_STATIC, *SOFTWARE_FEATURES, *DEVICE_FEATURES]
-    x = np.column_stack([data.x[:, [FEATURES.index(n) for n in names]], np.log(np.maximum(macs, 1))])
-    static = _fit_static(x[fold.train], np.log(y[fold.train]), seed, rounds)
-    import xgboost
-
-    return {
-        "MACs only": by_macs,
-        "roofline only": by_roof,
-        "trees on static features": np.exp(static.predict(xgboost.DMatrix(x[fold.test]))),
-    }
-
-
-def _fit_static(x: np.ndarray, target: np.ndarray, seed: int, rounds: int) -> Any:
-    """A booster with the predictor's own settings on other features, of which it needs more in each tree."""
-    import xgboost
-
-    settings = {**TREES, "colsample_bytree": 0.6, "seed": seed, "nthread": 1, "base_score": float(np.median(target))}
-    return xgboost.train(settings, xgboost.DMatrix(x, target), rounds)
 
 
 def _devices(dataset: Dataset, report: Section, graded: np.ndarray, seed: int, rounds: int, say: Any) -> None:
@@ -243,7 +175,7 @@ def _judged(
     kept = graded[experiment.rows]
     rows = experiment.rows[kept]
     width = calibrate.bounds(experiment, every)[kept]
-    return _Judged(rows, experiment.predicted_s[kept], experiment.base_s[kept], dataset.latency_s[rows], width)
+    return _Judged(rows, experiment.predicted_s[kept], experiment.base_s[kept], dataset.measured_s[rows], width)
 
 
 def _described(rows: Any) -> list[str]:

@@ -7,63 +7,69 @@ from typing import Any
 
 import numpy as np
 
-from perfpass.predictors.inference.predictor import TREES_FADE
-from perfpass.predictors.learned.intervals import nearest
-from perfpass.predictors.roofline import SOFTWARE
+from perfpass.predictors.inference.features import RATIOS
+from perfpass.predictors.inference.predictor import InferencePredictor
+from perfpass.predictors.learned.ratio_trees import fade
+from perfpass.predictors.roofline import GROUPS, SOFTWARE
 from perfpass.training.inference.dataset import Dataset
-from perfpass.training.inference.fit import ROUNDS, Trees, fit_efficiency, fit_trees
+from perfpass.training.ratio_trees import PRIOR_FACTOR, HeldOut, Trees, factors, fit_trees
 
+# Depth, columns and rounds: chosen by perfpass.training.inference.choose on families that `evaluate` does not report.
+TREES = {"max_depth": 8, "colsample_bytree": 0.15, "min_child_weight": 3.0}
+ROUNDS = 600
+# The prior on group efficiencies has the weight of this share of the rows.
+PRIOR_WEIGHT = 1e-5
 # Rows of the old torchvision runs are few and noisy but the only ones on their devices and of eager fp32 on GPUs.
 TORCHVISION_WEIGHT = 2.0
 CPU = SOFTWARE.index("cpu")
+TREES_FADE = InferencePredictor.settings.fade
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Arrays:
-    """A dataset under one set of efficiencies: features [N, F], roofline time [N] and measured time [N] in seconds."""
+    """A dataset under one set of efficiencies: features ``x`` [N, F] and roofline time ``base_s`` [N] in seconds."""
 
+    dataset: Dataset
     x: np.ndarray
     base_s: np.ndarray
-    latency_s: np.ndarray
-    weight: np.ndarray
-    fingerprints: np.ndarray
-    cpu: np.ndarray
 
     @property
     def target(self) -> np.ndarray:
         """[N] log(measured / roofline)."""
-        return np.log(self.latency_s / self.base_s)
+        return np.log(self.dataset.measured_s / self.base_s)
+
+
+def fit_efficiency(group_s: np.ndarray, software: np.ndarray, measured_s: np.ndarray) -> np.ndarray:
+    """[len(SOFTWARE), len(GROUPS)] factors on roofline time ``group_s`` [N, len(GROUPS)], each from its own rows.
+
+    ``software`` [N] row of SOFTWARE.
+    """
+    prior = np.full(len(GROUPS), PRIOR_FACTOR)
+    out = np.tile(prior, (len(SOFTWARE), 1))
+    for s in np.unique(software):
+        rows = software == s
+        out[s] = factors(group_s[rows], measured_s[rows], np.ones(int(rows.sum())), prior, PRIOR_WEIGHT)
+    return out
 
 
 def efficiency_of(dataset: Dataset, rows: np.ndarray) -> np.ndarray:
     """Group efficiencies from the given rows alone."""
-    return fit_efficiency(dataset.sums.seconds[rows], dataset.software[rows], dataset.latency_s[rows])
+    return fit_efficiency(dataset.sums.seconds[rows], dataset.software[rows], dataset.measured_s[rows])
 
 
 def arrays(dataset: Dataset, efficiency: np.ndarray) -> Arrays:
     """Features of every row."""
-    x, base = dataset.features(efficiency)
-    weight = np.where(dataset.rows.source.to_numpy() == "torchvision", TORCHVISION_WEIGHT, 1.0)
-    return Arrays(x, base, dataset.latency_s, weight, dataset.fingerprints, dataset.software == CPU)
+    return Arrays(dataset, *dataset.features(efficiency))
 
 
-def fade(distance: np.ndarray, between: tuple[float, float]) -> np.ndarray:
-    """[N] weight of the trees' correction, as in VisionPredictor, which fades between two distances."""
-    return np.clip((between[1] - distance) / (between[1] - between[0]), 0.0, 1.0)
-
-
-def fit(data: Arrays, rows: np.ndarray, *, portable: bool, seed: int = 0, **changes: Any) -> Trees:
+def fit(
+    data: Arrays, rows: np.ndarray, *, portable: bool, seed: int = 0, rounds: int = ROUNDS, **changes: Any
+) -> Trees:
     """Trees from the given rows alone."""
-    return fit_trees(data.x[rows], data.target[rows], data.weight[rows], portable=portable, seed=seed, **changes)
-
-
-@dataclass(frozen=True)
-class HeldOut:
-    """What a model made of rows it had not seen: ``data`` under its efficiencies, times and distances of those rows."""
-
-    data: Arrays
-    predicted_s: np.ndarray
-    distance: np.ndarray
+    target = data.target[rows]
+    weight = np.where(data.dataset.rows.source.to_numpy()[rows] == "torchvision", TORCHVISION_WEIGHT, 1.0)
+    settings = {**TREES, "base_score": float(np.median(target)), **changes}
+    return fit_trees(RATIOS, data.x[rows], target, weight, settings, rounds, portable=portable, seed=seed)
 
 
 def held_out(
@@ -72,18 +78,12 @@ def held_out(
     """Efficiencies and trees from the rows ``train`` alone, asked about the rows ``test``."""
     data = arrays(dataset, efficiency_of(dataset, train))
     trees = fit(data, train, portable=portable, seed=seed, rounds=rounds or ROUNDS)
-    return HeldOut(data, *predict(data, trees, train, test))
-
-
-def distances(data: Arrays, train: np.ndarray, test: np.ndarray) -> np.ndarray:
-    """[len(test)] distance of each row's network to the nearest of the training rows."""
-    known = np.unique(data.fingerprints[train], axis=0)
-    prints, inverse = np.unique(data.fingerprints[test], axis=0, return_inverse=True)
-    return nearest(prints, known)[inverse.ravel()]
+    return HeldOut(data.x, data.base_s, *predict(data, trees, train, test))
 
 
 def predict(data: Arrays, trees: Trees, train: np.ndarray, test: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """[len(test)] seconds, and the distance of each row to the networks of the training rows."""
-    distance = distances(data, train, test)
-    weight = np.where(data.cpu[test], fade(distance, TREES_FADE["cpu"]), fade(distance, TREES_FADE["gpu"]))
+    distance = data.dataset.distances(train, test)
+    cpu = data.dataset.software[test] == CPU
+    weight = np.where(cpu, fade(distance, TREES_FADE["cpu"]), fade(distance, TREES_FADE["gpu"]))
     return data.base_s[test] * np.exp(weight * trees.predict(data.x[test])), distance

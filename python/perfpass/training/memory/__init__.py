@@ -5,4 +5,9 @@ from __future__ import annotations
 from perfpass.training.memory.evaluate import evaluate
 from perfpass.training.memory.train import train
 
-__all__ = ["evaluate", "train"]
+__all__ = [
+    "dataset",
+    "evaluate",
+    "fit",
+    "train",
+]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from perfpass.predictors.inference.predictor import VisionPredictor
+from perfpass.predictors.inference.predictor import InferencePredictor
 from perfpass.predictors.mig.latency import PARAMETERS, MigModel, Work
 from perfpass.predictors.roofline import GROUPS, SOFTWARE
 
@@ -18,7 +18,7 @@ _HUBER = 0.1
 
 def vision_efficiency() -> np.ndarray:
     """[G] factors on the roofline of eager PyTorch, from the shipped vision predictor."""
-    efficiency = VisionPredictor.load().manifest["efficiency"]
+    efficiency = InferencePredictor.load().manifest["efficiency"]
     return np.array(efficiency, dtype=np.float64)[SOFTWARE.index("eager")]
 
 

@@ -76,7 +76,8 @@ def _vision(task: Task, graphs: Graphs) -> np.ndarray:
 
 
 def _steps(task: Task, graphs: Graphs) -> np.ndarray:
-    from perfpass.predictors.training_step.features import SOFTWARE, STEP_GROUPS
+    from perfpass.predictors.roofline import SOFTWARE
+    from perfpass.predictors.training_step.features import STEP_GROUPS
 
     return _seconds(task, ours.step_data().features(np.ones((len(SOFTWARE), len(STEP_GROUPS))))[1])
 

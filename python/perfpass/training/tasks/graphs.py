@@ -7,7 +7,7 @@ import multiprocessing
 import os
 import sys
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from importlib import metadata
 from pathlib import Path
 
@@ -37,6 +37,14 @@ def _trace(key: Key) -> tuple[Key, str]:
     except PerfPassError as error:
         return key, str(error)
     return key, ""
+
+
+def _traced(keys: list[Key], jobs: int) -> Iterator[tuple[Key, str]]:
+    if jobs == 1:
+        yield from map(_trace, keys)
+        return
+    with multiprocessing.get_context("spawn").Pool(jobs, _quiet_worker) as pool:
+        yield from pool.imap_unordered(_trace, keys, chunksize=2)
 
 
 def _quiet_worker() -> None:
@@ -82,16 +90,18 @@ class Graphs:
         self._stored: OrderedDict[Key, graph_cache.Stored] = OrderedDict()
 
     def ensure(self, keys: Iterable[Key], *, jobs: int = 2, quiet: bool = False) -> list[Key]:
-        """Trace what the cache lacks; the keys that can be read, sorted. Needs the libraries only for missing ones."""
+        """Trace what the cache lacks; the keys that can be read, sorted. Needs the libraries only for missing ones.
+
+        One job traces in this process, more in processes of their own, which load the libraries again.
+        """
         wanted = sorted(set(keys))
         missing = [k for k in wanted if not _is_stored(k) and k not in self.failures]
         if missing:
-            with multiprocessing.get_context("spawn").Pool(min(jobs, len(missing)), _quiet_worker) as pool:
-                for done, (key, reason) in enumerate(pool.imap_unordered(_trace, missing, chunksize=2), 1):
-                    if reason:
-                        self.failures[key] = reason
-                    if not quiet and (done % 100 == 0 or done == len(missing)):
-                        print(f"traced {done} of {len(missing)}, {len(self.failures)} failed", file=sys.stderr)
+            for done, (key, reason) in enumerate(_traced(missing, min(jobs, len(missing))), 1):
+                if reason:
+                    self.failures[key] = reason
+                if not quiet and (done % 100 == 0 or done == len(missing)):
+                    print(f"traced {done} of {len(missing)}, {len(self.failures)} failed", file=sys.stderr)
             _note_refused({key: self.failures[key] for key in missing if key in self.failures})
         return [k for k in wanted if k not in self.failures]
 

@@ -16,8 +16,9 @@ import numpy as np
 
 from perfpass.errors import ArgumentError
 from perfpass.predictors.calibration.posterior import TRAIT_COLUMNS, Posterior, Prior, Standard, learn
-from perfpass.predictors.inference.predictor import LEAST_DEVICE_ROWS
 from perfpass.predictors.learned import components
+from perfpass.predictors.learned.ratio_trees import LEAST_DEVICE_ROWS, fade
+from perfpass.predictors.training_step.features import RATIOS
 from perfpass.training.calibration.experiments import OTHER, PRIOR
 from perfpass.training.components import fit as component_fit
 from perfpass.training.energy import dataset as energy
@@ -25,6 +26,7 @@ from perfpass.training.inference import dataset as vision
 from perfpass.training.inference import model as vision_model
 from perfpass.training.memory import dataset as memory
 from perfpass.training.memory import fit as memory_fit
+from perfpass.training.ratio_trees import columns
 from perfpass.training.tasks import step_power
 from perfpass.training.tasks.graphs import Graphs
 from perfpass.training.tasks.step_power import inference_data, step_data
@@ -187,7 +189,7 @@ class StepTrees:
         }
         self._features = {name: dataset.features(model.efficiency) for name, model in self._models.items()}
         self._precisions = set(task.rows.precision.iloc[split.train])
-        self.parameters = sum(nodes_of(model.booster) for model in self._models.values())
+        self.parameters = sum(nodes_of(model.trees.booster) for model in self._models.values())
 
     @staticmethod
     def _software_of(rows: Any) -> np.ndarray:
@@ -195,13 +197,10 @@ class StepTrees:
 
     def predict(self, rows: np.ndarray) -> np.ndarray:
         """[len(rows)] milliseconds."""
-        import xgboost
-
-        first, last = step_model.TREES_FADE
         asked = self._record[rows]
-        fade = np.clip((last - step_model.distances(step_data(), self._learned, asked)) / (last - first), 0.0, 1.0)
+        weight = fade(step_data().distances(self._learned, asked), step_model.TREES_FADE)
         # Trees have nothing to say of a precision that no record has.
-        fade *= self.task.rows.precision.iloc[rows].isin(self._precisions).to_numpy()
+        weight *= self.task.rows.precision.iloc[rows].isin(self._precisions).to_numpy()
         known = np.isin(self._software[rows], sorted(self._measured))
         out = np.empty(len(rows))
         for portable, model in self._models.items():
@@ -209,13 +208,12 @@ class StepTrees:
             if inside.any():
                 x, base = self._features[portable]
                 at = asked[inside]
-                learned = model.booster.predict(xgboost.DMatrix(x[np.ix_(at, model.columns)]))
-                out[inside] = 1e3 * base[at] * np.exp(fade[inside] * learned)
+                out[inside] = 1e3 * base[at] * np.exp(weight[inside] * model.trees.predict(x[at]))
         return out
 
     def traits(self, rows: np.ndarray) -> np.ndarray:
         """[len(rows), T] what the time is made of."""
-        return np.asarray(self._features[True][0][np.ix_(self._record[rows], step_model.columns(True))])
+        return np.asarray(self._features[True][0][np.ix_(self._record[rows], columns(RATIOS, portable=True))])
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,9 +19,10 @@ from perfpass.graph.table import operator_table
 from perfpass.predictors.energy import features as energy_features
 from perfpass.predictors.energy.power import PowerModel
 from perfpass.predictors.learned.components import Rows
-from perfpass.predictors.roofline import Workload
-from perfpass.predictors.training_step.features import STEP_GROUPS, StepSums, features, software_index, step_sums
-from perfpass.predictors.training_step.latency import StepPredictor
+from perfpass.predictors.learned.ratios import Sums
+from perfpass.predictors.roofline import Workload, software_index
+from perfpass.predictors.training_step.features import RATIOS, STEP_GROUPS, step_sums
+from perfpass.predictors.training_step.predictor import StepPredictor
 from perfpass.training.tasks.graphs import Graphs
 from perfpass.training.tasks.tasks import STEP_OPTIMIZERS, Task
 from perfpass.training.training_step import dataset as steps
@@ -46,12 +47,10 @@ class StepWork:
 @lru_cache(maxsize=4)
 def step_work(task: Task, graphs: Graphs) -> StepWork:
     """Of a task's rows; kept for its splits."""
-    import xgboost
-
     sums, software = _sums(task, graphs)
     model = _elsewhere(tuple(sorted(set(task.rows.device))))
-    x, base_s = features(sums, model.efficiency[software])
-    learned = model.booster.predict(xgboost.DMatrix(x[:, model.columns])).astype(np.float64)
+    x, base_s = RATIOS.of(sums, model.efficiency[software])
+    learned = model.trees.predict(x).astype(np.float64)
     seconds = base_s * np.exp(learned)
     uses = (part.sum(axis=1) / seconds for part in (sums.compute, sums.memory))
     power = PowerModel.from_dict(StepPredictor.load().manifest["power"])
@@ -61,7 +60,7 @@ def step_work(task: Task, graphs: Graphs) -> StepWork:
 def roofline_s(task: Task, graphs: Graphs) -> np.ndarray:
     """[N] seconds of the task's steps at the boards' peak rates."""
     sums, _ = _sums(task, graphs)
-    return features(sums, np.ones((len(task), len(STEP_GROUPS))))[1]
+    return RATIOS.of(sums, np.ones((len(task), len(STEP_GROUPS))))[1]
 
 
 @lru_cache(maxsize=4)
@@ -76,10 +75,10 @@ def _elsewhere(devices: tuple[str, ...]) -> step_model.Model:
 
 
 @lru_cache(maxsize=4)
-def _sums(task: Task, graphs: Graphs) -> tuple[StepSums, np.ndarray]:
+def _sums(task: Task, graphs: Graphs) -> tuple[Sums, np.ndarray]:
     """Sums of every row's step, stacked, and the row of SOFTWARE that applies."""
     tables: dict[Any, StepTable] = {}
-    found: list[tuple[StepSums, int]] = []
+    found: list[tuple[Sums, int]] = []
     r = task.rows
     for key, batch, name, precision, optimizer in zip(
         task.keys, r.batch, r.device, r.precision, r.optimizer, strict=True
@@ -92,7 +91,7 @@ def _sums(task: Task, graphs: Graphs) -> tuple[StepSums, np.ndarray]:
             tables[at] = steps.step_of(operator_table(graph), chosen, elements, 32)
         on, workload = find_device(name), Workload(int(batch), precision)
         found.append((step_sums(tables[at], on, workload), software_index(on, workload)))
-    return StepSums.stacked([sums for sums, _ in found]), np.array([software for _, software in found])
+    return Sums.stacked([sums for sums, _ in found]), np.array([software for _, software in found])
 
 
 def rows_of(task: Task, graphs: Graphs, kept: Rows) -> Rows:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from perfpass.predictors.learned.intervals import ConformalTable, conformal, pooled_width
-from perfpass.predictors.training_step.latency import EVIDENCE, LEAST_DEVICE_ROWS
-from perfpass.training.tasks.splits import folds_of
+from perfpass.predictors.learned.intervals import EVIDENCE, pooled_width
+from perfpass.training.ratio_trees import HeldOut, Split, hold_out
+from perfpass.training.tasks.splits import Fold, folds_of
 from perfpass.training.training_step import model
 from perfpass.training.training_step.dataset import Dataset, Inference
 
@@ -18,45 +19,18 @@ NETWORK_SPLITS = ("random", "architecture", "family")
 EDGES = (0.0, 0.01, 0.1, 0.2, 0.35)
 
 
-@dataclass(frozen=True, eq=False)
-class Residuals:
-    """Held-out log(measured / predicted), network distance and row of each."""
+def unseen_networks(dataset: Dataset, split: str, folds: int, *, seed: int, **more: Any) -> Split:
+    """Every row held out once by ``split``; ``more`` of `ratio_trees.hold_out`."""
 
-    residual: np.ndarray
-    distance: np.ndarray
-    row: np.ndarray
+    def held_out(fold: Fold) -> HeldOut:
+        return model.held_out(dataset, fold.train, fold.test, seed=seed)
 
-    @classmethod
-    def joined(cls, parts: Iterable[Residuals]) -> Residuals:
-        """All parts in a row."""
-        columns = zip(*((p.residual, p.distance, p.row) for p in parts), strict=True)
-        return cls(*(np.concatenate(c) for c in columns))
+    return hold_out(dataset, split, folds, seed, held_out, **more)
 
 
-def unseen_networks(dataset: Dataset, folds: int, *, seed: int) -> Residuals:
-    """Every row held out once in each of NETWORK_SPLITS."""
-    rows, parts = dataset.rows, []
-    for split in NETWORK_SPLITS:
-        for fold in folds_of(split, rows.architecture, rows.family, rows.device, folds, seed):
-            found = model.held_out(dataset, fold.train, fold.test, seed=seed)
-            parts.append(Residuals(np.log(dataset.step_s[fold.test] / found.predicted_s), found.distance, fold.test))
-    return Residuals.joined(parts)
-
-
-def well_measured(dataset: Dataset) -> np.ndarray:
-    """[N] whether a row's device has LEAST_DEVICE_ROWS rows or more."""
-    counts = dataset.rows.device.value_counts()
-    return np.asarray(dataset.rows.device.map(counts) >= LEAST_DEVICE_ROWS)
-
-
-def tables(dataset: Dataset, found: Residuals, without: np.ndarray | None = None) -> dict[str, ConformalTable]:
-    """Bounds by network distance, for devices with many and with few records; the rows ``without`` do not count."""
-    kept = np.ones(len(found.row), dtype=bool) if without is None else ~np.isin(found.row, without)
-    many = well_measured(dataset)[found.row]
-    return {
-        name: conformal(found.residual[kept & side], found.distance[kept & side], edges=EDGES)
-        for name, side in (("many", many), ("few", ~many))
-    }
+def sides(dataset: Dataset) -> np.ndarray:
+    """[N] "many" or "few" records on the row's device: a device with many has bounds of its own."""
+    return np.where(dataset.well_measured, "many", "few")
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,11 +53,12 @@ def unseen_devices(
     precision = rows.precision.to_numpy()
     for fold in folds_of("device", rows.architecture, rows.family, rows.device):
         found = model.held_out(dataset, fold.train, fold.test, others=others, seed=seed)
+        base_s = found.base_s[fold.test]
         alone = ~np.isin(precision[fold.test], np.unique(precision[fold.train]))
         # As StepPredictor: trees have nothing to say of a precision that no record has.
-        predicted = np.where(alone, found.base_s, found.predicted_s)
-        residual = np.log(dataset.step_s[fold.test] / predicted)
-        out.append(Experiment(fold.held_out, fold.test, predicted, found.base_s, residual, alone))
+        predicted = np.where(alone, base_s, found.predicted_s)
+        residual = np.log(dataset.measured_s[fold.test] / predicted)
+        out.append(Experiment(fold.held_out, fold.test, predicted, base_s, residual, alone))
         say(f"unseen device {fold.held_out}")
     return out
 

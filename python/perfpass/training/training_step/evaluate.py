@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from perfpass.predictors.roofline import GROUPS, Workload
-from perfpass.predictors.training_step.features import DEVICE_FEATURES, FEATURES, SOFTWARE_FEATURES
+from perfpass.predictors.inference.predictor import InferencePredictor
+from perfpass.predictors.roofline import Workload
+from perfpass.training import ratio_trees
+from perfpass.training.ratio_trees import Residuals, Split
 from perfpass.training.section import Section
-from perfpass.training.tasks.splits import Fold, folds_of, set_aside
+from perfpass.training.tasks.splits import Fold, set_aside
 from perfpass.training.training_step import calibrate, model, outside
 from perfpass.training.training_step.dataset import Dataset, Inference, inference, load
 
@@ -27,20 +28,8 @@ step is derived from the forward graph. Intervals: 90 % asked, made from other f
 zero-shot, one device left out at a time; the RTX 3090 is the only one with autocast, so leaving it out leaves its
 software out too, and the roofline answers alone. Families on which settings were chosen are not graded. "outside":
 records that no split contains, of newer software and devices."""
-_STATIC = ("log_kernels", "log_batch", "log_parameters", *(f"kernels_{g}" for g in GROUPS))
 # The middle of what a few calibration records say is drawn towards no change with the weight of as many records.
 _PRIOR_RECORDS = 1.0
-
-
-@dataclass
-class _Split:
-    """Every row of one split when held out."""
-
-    folds: list[Fold]
-    predicted_s: np.ndarray
-    distance: np.ndarray
-    baselines: dict[str, np.ndarray] = field(default_factory=dict)
-    residuals: list[calibrate.Residuals] = field(default_factory=list)
 
 
 def evaluate(folder: str | None = None, seed: int = 0, *, folds: int = FOLDS, quiet: bool = False) -> Section:
@@ -50,21 +39,12 @@ def evaluate(folder: str | None = None, seed: int = 0, *, folds: int = FOLDS, qu
     training rows, its bounds come from the held-out errors of the other folds. Raises FileError.
     """
     dataset = load(folder)
-    rows = dataset.rows
-    aside = set_aside(rows.family)
+    aside = set_aside(dataset.rows.family)
     section = Section(
         "training_step",
         "Training steps of vision models, time",
         _INTRO,
-        {
-            "rows": len(dataset),
-            "rows_without_table": dataset.missing,
-            "models": int(rows.model.nunique()),
-            "architectures": int(rows.architecture.nunique()),
-            "families": int(rows.family.nunique()),
-            "devices": len(dataset.devices),
-            "rows_set_aside": int(aside.sum()),
-        },
+        ratio_trees.graded_corpus(dataset, aside),
     )
 
     def say(text: str) -> None:
@@ -72,48 +52,27 @@ def evaluate(folder: str | None = None, seed: int = 0, *, folds: int = FOLDS, qu
             print(f"evaluate steps: {text}", file=sys.stderr, flush=True)
 
     tripled = _three_inferences(dataset)
-    held = {split: _held_out(dataset, split, folds, seed, say) for split in calibrate.NETWORK_SPLITS}
-    known = calibrate.Residuals.joined(part for found in held.values() for part in found.residuals)
+
+    def simpler(fold: Fold, found: ratio_trees.HeldOut) -> dict[str, np.ndarray]:
+        return ratio_trees.baselines(dataset, found, fold, model.TREES, model.ROUNDS, seed)
+
+    held = {
+        split: calibrate.unseen_networks(dataset, split, folds, seed=seed, simpler=simpler, say=say)
+        for split in calibrate.NETWORK_SPLITS
+    }
+    known = Residuals.joined(found.residuals for found in held.values())
     for split, found in held.items():
-        found.baselines["3 x inference (shipped vision predictor, which has seen all networks)"] = tripled
+        found.baselines["3 x inference (shipped inference predictor, which has seen all networks)"] = tripled
         _grade(dataset, section, split, found, known, ~aside)
     _devices(dataset, inference(folder), section, ~aside, seed, say)
     outside.grade(section, Path(folder) if folder else None, seed)
     return section
 
 
-def _held_out(dataset: Dataset, split: str, folds: int, seed: int, say: Any) -> _Split:
-    rows, n = dataset.rows, len(dataset)
-    every = list(folds_of(split, rows.architecture, rows.family, rows.device, folds, seed))
-    found = _Split(every, np.empty(n), np.empty(n))
-    for fold in every:
-        held = model.held_out(dataset, fold.train, fold.test, seed=seed)
-        found.predicted_s[fold.test], found.distance[fold.test] = held.predicted_s, held.distance
-        residual = np.log(dataset.step_s[fold.test] / held.predicted_s)
-        found.residuals.append(calibrate.Residuals(residual, held.distance, fold.test))
-        for name, values in _baselines(dataset, held, fold, seed).items():
-            found.baselines.setdefault(name, np.empty(n))[fold.test] = values
-        say(f"{split}, {fold.held_out}")
-    return found
-
-
-def _grade(
-    dataset: Dataset,
-    section: Section,
-    split: str,
-    found: _Split,
-    known: calibrate.Residuals,
-    graded: np.ndarray,
-) -> None:
-    predicted, y = found.predicted_s, dataset.step_s
-    low, high = predicted.copy(), predicted.copy()
-    many = calibrate.well_measured(dataset)
-    # As the bounds that ship, but from the errors on rows of other folds alone, whose groups this one does not share.
-    for fold in found.folds:
-        for name, table in calibrate.tables(dataset, known, without=fold.test).items():
-            inside = fold.test[many[fold.test] == (name == "many")]
-            a, b = table.bounds(found.distance[inside])
-            low[inside], high[inside] = predicted[inside] * np.exp(a), predicted[inside] * np.exp(b)
+def _grade(dataset: Dataset, section: Section, split: str, found: Split, known: Residuals, graded: np.ndarray) -> None:
+    predicted, y = found.predicted_s, dataset.measured_s
+    side = calibrate.sides(dataset)
+    low, high = ratio_trees.graded_bounds(known, side, calibrate.EDGES, found.folds, predicted, found.distance)
     timm = (dataset.rows.source == "timm").to_numpy()
     for name, side in ((ALL, graded), (TIMM, timm & graded), (BOARDS, ~timm & graded)):
         shown = [1e3 * v[side] for v in (predicted, y, low, high)]
@@ -133,38 +92,11 @@ def _grade(
         section.add_points(_METRIC, "ms", split, rows.device.tolist(), 1e3 * predicted[graded], 1e3 * y[graded])
 
 
-def _baselines(dataset: Dataset, held: model.HeldOut, fold: Fold, seed: int) -> dict[str, np.ndarray]:
-    """What simpler methods make of the same rows: one rate per device and software, the roofline, trees without it."""
-    import xgboost
-
-    rows, y = dataset.rows, dataset.step_s
-    macs = np.array([float(np.dot(t.macs, t.count)) for t in dataset.forward])
-    base = held.all_base_s
-    key = (rows.device + rows.precision + rows.layout).to_numpy()
-    by_macs, by_roof = np.empty(len(fold.test)), np.empty(len(fold.test))
-    for name in np.unique(key[fold.test]):
-        inside, known = key[fold.test] == name, fold.train[key[fold.train] == name]
-        known = known if len(known) else fold.train
-        by_macs[inside] = macs[fold.test][inside] * np.median(y[known] / macs[known])
-        by_roof[inside] = base[fold.test][inside] * np.median(y[known] / base[known])
-    names = [*_STATIC, *SOFTWARE_FEATURES, *DEVICE_FEATURES]
-    x = np.column_stack([held.x[:, [FEATURES.index(n) for n in names]], np.log(macs)])
-    settings = {**model.TREES, "colsample_bytree": 0.6, "seed": seed, "base_score": float(np.median(np.log(y)))}
-    static = xgboost.train(settings, xgboost.DMatrix(x[fold.train], np.log(y[fold.train])), model.ROUNDS)
-    return {
-        "MACs only": by_macs,
-        "roofline only": by_roof,
-        "trees on static features": np.exp(static.predict(xgboost.DMatrix(x[fold.test]))),
-    }
-
-
 def _three_inferences(dataset: Dataset) -> np.ndarray:
-    """[N] seconds: three times what the shipped vision predictor says of inference."""
-    from perfpass.predictors.inference.predictor import VisionPredictor
-
-    predictor = VisionPredictor.load()
+    """[N] seconds: three times what the shipped predictor says of inference."""
+    predictor = InferencePredictor.load()
     out = np.empty(len(dataset))
-    for i, (table, w, name) in enumerate(zip(dataset.forward, dataset.workloads, dataset.rows.device, strict=True)):
+    for i, (table, w, name) in enumerate(zip(dataset.tables, dataset.workloads, dataset.rows.device, strict=True)):
         workload = Workload(w.batch, w.precision, w.runtime, w.layout, None, w.copied_bytes)
         out[i] = 3.0 * predictor.predict(table, dataset.devices[name], workload).median_s
     return out
@@ -178,7 +110,7 @@ def _devices(dataset: Dataset, others: Inference, section: Section, graded: np.n
     for e in experiments:
         kept = graded[e.rows]
         rows, predicted = e.rows[kept], e.predicted_s[kept]
-        y = dataset.step_s[rows]
+        y = dataset.measured_s[rows]
         found = calibrate.widths(experiments, without=e.device)
         width = np.where(e.alone[kept], found["rare"], found["common"])
         bounds = (1e3 * predicted * np.exp(-width), 1e3 * predicted * np.exp(width))

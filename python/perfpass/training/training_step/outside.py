@@ -18,7 +18,8 @@ from perfpass.graph.step import Steps
 from perfpass.predictors.energy.power import PowerModel
 from perfpass.predictors.estimate import Bounds, energy_j
 from perfpass.predictors.roofline import Workload
-from perfpass.predictors.training_step.latency import StepPredictor
+from perfpass.predictors.training_step.predictor import StepPredictor
+from perfpass.predictors.training_step.predictor import options as present
 from perfpass.records import tables
 from perfpass.training.section import Section
 from perfpass.training.tasks.tasks import POWER_NETWORKS, STEP_OPTIMIZERS, joules_of_step
@@ -92,12 +93,12 @@ def _predict(known: tables.RecordedTables, key: tuple[str, str, int], row: Any, 
     predictor, target = StepPredictor.load(), device(row.device)
     bits = 32 if row.precision in ("fp32", "tf32") else 16
     table = known.table(*key, row.batch, bits)
-    options = predictor.options(target, row.precision, row.optimizer)
+    options = present(target, row.precision, row.optimizer)
     if source == "zeus":  # of 2022, before torch 2.0
         options = early(source, row.precision, row.optimizer)
     step = step_of(table, options, table.statics["input_elements_per_sample"] * row.batch, bits)
     workload = Workload(row.batch, row.precision)
-    columns, _, _ = predictor.columns(Steps.one(step), Tables.one(table), np.array([row.batch]), target, workload)
+    columns, _, _ = predictor.columns_of(Steps.one(step), Tables.one(table), np.array([row.batch]), target, workload)
     seconds = predictor.latency_s(columns, target, workload)
     uses = (np.minimum(columns[part] / seconds.median, 1.0) for part in ("compute_s", "memory_s"))
     watts = PowerModel.from_dict(predictor.manifest["power"]).predict(target, *uses)

@@ -13,7 +13,13 @@ _HOME = {
     "method": "perfpass.training.published.graph_language.methods",
     "train": "perfpass.training.published.graph_language.ship",
 }
-__all__ = ["method", "train"]
+__all__ = [
+    "corpus",
+    "method",
+    "methods",
+    "settings",
+    "train",
+]
 
 
 def __getattr__(name: str) -> Any:

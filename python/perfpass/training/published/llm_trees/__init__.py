@@ -4,4 +4,9 @@ from __future__ import annotations
 
 from perfpass.training.published.llm_trees.methods import method, train
 
-__all__ = ["method", "train"]
+__all__ = [
+    "graphs",
+    "method",
+    "ours",
+    "train",
+]

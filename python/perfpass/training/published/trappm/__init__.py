@@ -5,4 +5,9 @@ from __future__ import annotations
 from perfpass.training.published.trappm.network import method
 from perfpass.training.published.trappm.ship import train
 
-__all__ = ["method", "train"]
+__all__ = [
+    "method",
+    "network",
+    "pretrained",
+    "train",
+]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,8 +25,16 @@ if TYPE_CHECKING:
 _CAPPED = "power_capped"
 
 
-def load(folder: str | None = None) -> dict[str, Quantity]:
-    """Every quantity in seconds, by name. Raises FileError, FormatError.
+@dataclass(frozen=True)
+class Phases:
+    """A quantity (seconds) and the phases that it was measured on, N each."""
+
+    quantity: Quantity
+    phases: list[features.Phase]
+
+
+def load(folder: str | None = None) -> dict[str, Phases]:
+    """Every quantity, by name. Raises FileError, FormatError.
 
     Encoder-decoders (T5, UL2, mT0) have no configuration that is read, and are left out.
     """
@@ -33,7 +42,7 @@ def load(folder: str | None = None) -> dict[str, Quantity]:
     alone = schema.read(root / "generation.parquet", "generation")
     alone = alone[alone.run.isin(["perf_model", "ttft_itl"]) & ~alone.caveats.str.contains(_CAPPED)]
     loaded = schema.read(root / "serving_load.parquet", "serving")
-    return {q.name: q for q in (*_alone(alone), *_loaded(loaded))}
+    return {found.quantity.name: found for found in (*_alone(alone), *_loaded(loaded))}
 
 
 def _readable(table: pandas.DataFrame) -> tuple[pandas.DataFrame, dict[str, LanguageModel]]:
@@ -46,23 +55,32 @@ def _readable(table: pandas.DataFrame) -> tuple[pandas.DataFrame, dict[str, Lang
     return table[table.model.isin(list(models))].reset_index(drop=True), models
 
 
-def _alone(table: pandas.DataFrame) -> list[Quantity]:
+def _alone(table: pandas.DataFrame) -> list[Phases]:
     table, models = _readable(table)
     phases = [
         features.Phase(
-            models[r.model], device(r.device), int(r.n_devices), r.runtime, int(r.batch), int(r.input_tokens)
+            models[r.model],
+            device(r.device),
+            int(r.n_devices),
+            r.runtime,
+            int(r.batch),
+            int(r.input_tokens),
+            max(int(r.output_tokens), 1),
         )
         for r in table.itertuples()
     ]
     decode = table.tpot_ms.notna().to_numpy()
     steps = [p for p, has in zip(phases, decode, strict=True) if has]
     return [
-        _quantity("prefill", features.ALONE, features.prefill_rows(phases), table.ttft_ms, table),
-        _quantity("decode", features.ALONE, features.decode_rows(steps), table.tpot_ms[decode], table[decode]),
+        Phases(_quantity("prefill", features.ALONE, features.prefill_rows(phases), table.ttft_ms, table), phases),
+        Phases(
+            _quantity("decode", features.ALONE, features.decode_rows(steps), table.tpot_ms[decode], table[decode]),
+            steps,
+        ),
     ]
 
 
-def _loaded(table: pandas.DataFrame) -> list[Quantity]:
+def _loaded(table: pandas.DataFrame) -> list[Phases]:
     table, models = _readable(table)
     phases = [
         features.Phase(
@@ -73,8 +91,8 @@ def _loaded(table: pandas.DataFrame) -> list[Quantity]:
     ]  # fmt: skip
     first, between = features.loaded_rows(phases, first=True), features.loaded_rows(phases, first=False)
     return [
-        _quantity("loaded_first_token", features.LOADED, first, table.ttft_ms, table),
-        _quantity("loaded_between_tokens", features.LOADED, between, table.tpot_ms, table),
+        Phases(_quantity("loaded_first_token", features.LOADED, first, table.ttft_ms, table), phases),
+        Phases(_quantity("loaded_between_tokens", features.LOADED, between, table.tpot_ms, table), phases),
     ]
 
 

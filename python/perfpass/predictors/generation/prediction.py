@@ -1,0 +1,85 @@
+"""What a prediction of one batch of equal requests is: times with intervals, throughput, and its support."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from perfpass.prediction import Interval, Support, interval_row
+from perfpass.predictors.generation.features import Batch
+
+
+@dataclass(frozen=True)
+class Offline:
+    """One batch of equal requests.
+
+    ``latency_s``: first prompt token to last output token of the whole batch. ``tokens_per_s``: input and output tokens
+    of all sequences over it; ``output_tokens_per_s``: output tokens alone. ``prompt_s``: until every sequence that runs
+    at once has its first token; ``token_s``: from one token of a sequence to its next. Both None where they are not
+    predicted: weights of other than 16 bits, a published predictor; ``token_s`` also for a single output token.
+    """
+
+    latency_s: Interval
+    tokens_per_s: Interval
+    output_tokens_per_s: Interval
+    support: Support
+    workload: dict[str, Any] = field(hash=False)
+    provenance: dict[str, Any] = field(hash=False)
+    prompt_s: Interval | None = None
+    token_s: Interval | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Strict JSON."""
+        return {
+            "latency_s": self.latency_s.to_dict(),
+            "tokens_per_s": self.tokens_per_s.to_dict(),
+            "output_tokens_per_s": self.output_tokens_per_s.to_dict(),
+            "prompt_s": self.prompt_s.to_dict() if self.prompt_s else None,
+            "token_s": self.token_s.to_dict() if self.token_s else None,
+            "support": self.support.to_dict(),
+            "workload": self.workload,
+            "provenance": self.provenance,
+        }
+
+    def __str__(self) -> str:
+        return offline_table(self)
+
+
+def costs_of(batch: Batch, latency: Interval, support: Support, provenance: dict[str, Any]) -> Offline:
+    """Throughputs and the workload beside a latency in seconds."""
+    total = batch.sequences * (batch.input_tokens + batch.output_tokens)
+    return Offline(
+        latency_s=latency,
+        tokens_per_s=latency.inverse(total, "1/s"),
+        output_tokens_per_s=latency.inverse(batch.sequences * batch.output_tokens, "1/s"),
+        support=support,
+        workload={
+            "model": batch.model.name,
+            "device": batch.device.id,
+            "devices": batch.devices,
+            "runtime": batch.runtime,
+            "batch": batch.batch,
+            "sequences": batch.sequences,
+            "input_tokens": batch.input_tokens,
+            "output_tokens": batch.output_tokens,
+            "precision": batch.precision,
+        },
+        provenance=provenance,
+    )
+
+
+def offline_table(found: Offline) -> str:
+    """Text of one batch of equal requests: times with bounds, support with reasons."""
+    w = found.workload
+    phases = (("time to first token", found.prompt_s), ("time per output token", found.token_s))
+    lines = [
+        f"{w['model']} on {w['devices']} x {w['device']}, {w['runtime']}, {w['precision']}, "
+        f"{w['input_tokens']} -> {w['output_tokens']} tokens, {w['sequences']} at once, without a server",
+        interval_row("the whole batch", found.latency_s),
+        interval_row("all tokens", found.tokens_per_s),
+        interval_row("output tokens", found.output_tokens_per_s),
+        *(interval_row(label, value) for label, value in phases if value),
+        f"  support: {found.support.level}",
+        *(f"    - {reason}" for reason in found.support.reasons),
+    ]
+    return "\n".join(lines)

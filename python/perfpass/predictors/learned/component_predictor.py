@@ -1,0 +1,101 @@
+"""A predictor of one or more quantities from one artefact of fitted components; an area adds what its runs are.
+
+Median and spread come from `components.Fitted`, bounds from the held-out errors of the row's evidence. NumPy alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from perfpass.prediction import Interval, Support, SupportLevel
+from perfpass.predictors.learned import artefacts
+from perfpass.predictors.learned.components import UNSEEN_MODEL, Adaptation, Bounds, Fitted, Form, Rows
+
+# Beyond measured ranges no held-out error speaks for the bounds: their logarithmic width grows so much. By hand.
+BEYOND = 2.0
+# How far, in the (mostly logarithmic) units of a form, a number may leave the measured range and still count as inside.
+_MARGIN = 0.05
+
+
+@dataclass(frozen=True)
+class Learned:
+    """A learned figure: its interval and what stands behind it.
+
+    ``evidence``: as `components.Fitted.evidence` has it. ``kind`` is "learned" (physics alone say "physics").
+    """
+
+    value: Interval
+    support: Support
+    evidence: str = ""
+    kind: str = "learned"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Strict JSON."""
+        return {"value": self.value.to_dict(), "support": self.support.to_dict(), "kind": self.kind}
+
+
+class ComponentPredictor:
+    """Reads ``QUANTITIES`` (name: form and unit) from the artefact of ``AREA``.
+
+    ``SUBJECT`` begins each reason of a support; ``OUTSIDE`` lists the evidence that makes it "outside".
+    """
+
+    AREA: ClassVar[str]
+    QUANTITIES: ClassVar[Mapping[str, tuple[Form, str]]]
+    SUBJECT: ClassVar[str] = ""
+    OUTSIDE: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, folder: Path | str | None = None) -> None:
+        """Reads the shipped artefact, or the one in ``folder``. Raises ArtefactError."""
+        artefact = artefacts.Artefact(folder or artefacts.shipped(self.AREA))
+        manifest, names = artefact.manifest, tuple(self.QUANTITIES)
+        self.fitted = {name: Fitted.read(form, artefact, name) for name, (form, _) in self.QUANTITIES.items()}
+        self.bounds = {n: Bounds({k: (v[0], v[1]) for k, v in manifest[n]["bounds"].items()}) for n in names}
+        self.ranges: dict[str, Any] = {name: manifest["ranges"][name] for name in names}
+        self.corpus: dict[str, Any] = {name: manifest["corpus"][name] for name in names}
+
+    def one(self, name: str, rows: Rows) -> Learned:
+        """The quantity ``name`` of the first of ``rows``."""
+        beyond = self.beyond(name, rows)
+        value, evidence = self.interval(name, rows, BEYOND if beyond else 1.0)
+        return Learned(value, self._support(evidence, beyond), evidence)
+
+    def interval(
+        self, name: str, rows: Rows, widening: float = 1.0, adaptation: Adaptation | None = None
+    ) -> tuple[Interval, str]:
+        """The interval of the first of ``rows`` and its evidence; ``widening`` multiplies the logarithmic width."""
+        fitted = self.fitted[name]
+        median, spread = fitted.predict(rows)
+        evidence = str(fitted.evidence(rows)[0])
+        if adaptation is not None:
+            median = adaptation.predict(fitted, rows)
+        unit = self.QUANTITIES[name][1]
+        return self.bounds[name].interval(float(median[0]), float(spread[0]), evidence, unit, widening), evidence
+
+    def beyond(self, name: str, rows: Rows) -> list[str]:
+        """What of the first of ``rows`` lies outside of all that was measured, as sentences."""
+        form = self.QUANTITIES[name][0]
+        labels = [*form.workload, *form.traits]
+        values = np.concatenate([rows.workload[0], rows.traits[0]])
+        return [
+            f"{label.split('_', 1)[-1].replace('_', ' ')} is outside what was measured"
+            for label, value, (low, high) in zip(labels, values, self.ranges[name], strict=True)
+            if not low - _MARGIN <= value <= high + _MARGIN
+        ]
+
+    def _support(self, evidence: str, beyond: list[str]) -> Support:
+        known = evidence.removesuffix(UNSEEN_MODEL)
+        reasons = list(beyond)
+        if known != "seen":
+            reasons.append(f"{self.SUBJECT}{known}; carried over by physics from what was measured")
+        if evidence.endswith(UNSEEN_MODEL):
+            reasons.append(f"{self.SUBJECT}no model of this architecture was measured")
+        level: SupportLevel = "near" if reasons else "in range"
+        if beyond or known in self.OUTSIDE:
+            level = "outside"
+        return Support(level, tuple(reasons))

@@ -1,0 +1,221 @@
+"""The training-step predictor: the step derived from the forward graph, its time by `RatioTrees`, memory by what
+autograd keeps of the forward graph (docs/predictors/training_step.md).
+
+The portable ensemble has learned from records of inference too, because what other devices are good at shows there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from perfpass import _core
+from perfpass.graph import DTYPES, OPERATOR_CLASSES, OPERATORS
+from perfpass.graph import step as backward
+from perfpass.graph.step import OPTIMIZERS, StepOptions, Steps, StepTable
+from perfpass.graph.table import Tables
+from perfpass.predictors.energy.power import PowerModel
+from perfpass.predictors.estimate import Bounds, Columns, Estimate, Estimates, Inputs, Notes, Runs, Way, shares
+from perfpass.predictors.learned.intervals import EVIDENCE, ConformalTable
+from perfpass.predictors.learned.ratio_trees import (
+    LEAST_DEVICE_ROWS,
+    UNMEASURED,
+    RatioTrees,
+    Settings,
+    TimePrediction,
+    workload_of,
+)  # fmt: skip
+from perfpass.predictors.memory import allocation, process
+from perfpass.predictors.roofline import Workload
+from perfpass.predictors.training_step.features import RATIOS, SCHEMA_VERSION, step_vectors
+from perfpass.predictors.workload import DEFAULT_OPTIMIZER, PRECISIONS
+
+if TYPE_CHECKING:
+    from perfpass.devices import Device
+    from perfpass.graph.table import OperatorColumns
+
+# A precision without records of its own runs as another does.
+_RUNS_AS = {"bf16": "fp16", "amp_bf16": "amp", "tf32": "fp32"}
+# A network exported for inference has its batch normalizations folded into convolutions. Trained, their passes take up
+# to a third of a convolutional network's step (what they save: `perfpass.predictors.memory.process`).
+_FOLDED_TIME = 1.5
+_FOLDED = (
+    "no normalization among the convolutions: exported for inference, where they are folded away; a step of the "
+    "network with them takes more time and memory (the upper bounds allow for it)"
+)
+
+
+def options(device: Device, precision: str, optimizer: str) -> StepOptions:
+    """How present PyTorch runs a step: lists of tensors on GPUs, fused attention, fresh gradients."""
+    return StepOptions(optimizer=optimizer, foreach=device.kind == "gpu", autocast=precision.startswith("amp"))
+
+
+def derive(runs: Runs, way: Way, float_as: str) -> Steps:
+    """The steps of N counted forward graphs, as present PyTorch runs them."""
+    how = options(way.device, way.precision, _optimizer(way))
+    return backward.derive_many(
+        runs.tables, how, input_elements=runs.first_input_elements, width=_width(float_as)
+    )  # fmt: skip
+
+
+def _optimizer(way: Way) -> str:
+    return way.optimizer or DEFAULT_OPTIMIZER
+
+
+def _width(float_as: str) -> float:
+    bits: int = _core.DTYPE_BITS[DTYPES.index(float_as)]
+    return bits / 8
+
+
+class StepPredictor(RatioTrees):
+    """Time, power and memory of a training step in PyTorch, from a trained artefact."""
+
+    name = "training_step"
+    settings: ClassVar[Settings] = Settings(
+        area="training_step",
+        ratios=RATIOS,
+        feature_version=SCHEMA_VERSION,
+        # As for inference. No CPU was measured in training.
+        fade={"gpu": (0.35, 0.6)},
+        known_rows=1,
+        # What newer software and devices show of these: docs/predictors/training_step.md, "Outside".
+        least_width={"in range": 0.0, "near": 0.2, "outside": 0.7},
+        host_bound="common",
+        trees_need_evidence=True,
+        nothing="no training step was measured",
+        where=" in training",
+        network="network measured in training",
+        networks="networks measured in training",
+    )
+
+    def evidence(self, device: Device, workload: Workload) -> str:
+        """By how many devices have records at the precision: several, one, or none."""
+        if self.unseen(device) != (1, True):
+            return UNMEASURED
+        name = _RUNS_AS.get(workload.precision, workload.precision)
+        known = {d for d, entries in self.manifest["measured"].items() for e in entries if e["precision"] == name}
+        return EVIDENCE[0] if len(known) > 1 else EVIDENCE[1] if known else UNMEASURED
+
+    def conformal(self, device: Device, ensemble: str) -> ConformalTable:
+        """A device with many records has bounds of its own; those with few share theirs."""
+        many = ensemble == "known" and self._rows(device) >= LEAST_DEVICE_ROWS
+        return self._conformal["many" if many else "few"]
+
+    def unseen(self, device: Device) -> tuple[int, bool]:
+        """Our own records of a CPU lie within the width of what is unmeasured; nothing vouches for other vendors."""
+        if device.kind == "cpu":
+            return 2, True
+        return (1, True) if device.vendor in self.manifest["support"]["vendors"] else (2, False)
+
+    def columns(self, runs: Runs, way: Way, threads: int = 1) -> tuple[Columns, Notes]:
+        """What is known of N steps before they are scored, and how far measurements stand behind them."""
+        return self._columns(runs, way, threads)[:2]
+
+    def columns_of(
+        self, steps: Steps, forward: Tables, batch: np.ndarray, device: Device, workload: Workload, threads: int = 1,
+        byte_scale: float = 1.0,
+    ) -> tuple[dict[str, np.ndarray], Notes, np.ndarray]:  # fmt: skip
+        """What is known of the time of N steps derived from the tables ``forward`` before they are scored.
+
+        ``batch`` [N] stands for the workload's own; ``byte_scale`` corrects tables that were counted at another width.
+        Also the notes, and [R] parts of the base per row.
+        """
+        efficiency = self._efficiency[self.ensemble(device, workload)]
+        vectors = step_vectors(steps, device, workload, batch, efficiency, byte_scale)
+        found, notes = self._known(vectors, forward, batch, device, workload, threads)
+        return found, notes, vectors.row_s
+
+    def predict(
+        self, step: StepTable, forward: OperatorColumns, device: Device, workload: Workload, byte_scale: float = 1.0
+    ) -> TimePrediction:
+        """Time of a step derived from the table ``forward``; ``byte_scale`` as in `columns_of`."""
+        tables, batch = Tables.one(forward), np.array([workload.batch])
+        found = self.columns_of(Steps.one(step), tables, batch, device, workload, 1, byte_scale)
+        return self._first(*found, device, workload)
+
+    def _columns(
+        self, runs: Runs, way: Way, threads: int = 1
+    ) -> tuple[dict[str, np.ndarray], Notes, np.ndarray, Steps]:
+        """The columns, the notes, [R] parts of the time's base per row, and the steps."""
+        steps = derive(runs, way, PRECISIONS[way.precision][0])
+        found, notes, row_s = self.columns_of(steps, runs.tables, runs.batch, way.device, workload_of(way), threads)
+        folded = _folded(runs.tables)
+        notes.add(1, folded, _FOLDED, vouched=True)
+        found |= {
+            "level": notes.level,
+            "parameters": steps.parameters,
+            "weight_bytes": runs.weight_bytes,
+            "saved_bytes": runs.saved_bytes,
+            "largest_bytes": runs.largest_bytes,
+            "folded": folded.astype(np.float64),
+        }
+        return found, notes, row_s, steps
+
+    def estimates(self, columns: Columns, way: Way, threads: int = 1) -> Estimates:
+        """The metrics of N steps."""
+        device = way.device
+        seconds = self.latency_s(columns, device, workload_of(way), threads)
+        power = PowerModel.from_dict(self.manifest["power"])
+        parameters = columns["parameters"]
+        states = state_bytes(_optimizer(way), parameters) - 4.0 * parameters
+        parts, peak = process.step(columns, way, states, _width(PRECISIONS[way.precision][0]))
+        more_time = np.where(columns["folded"] > 0, _FOLDED_TIME, 1.0)
+        uses = (np.minimum(columns[part] / seconds.median, 1.0) for part in ("compute_s", "memory_s"))
+        return Estimates(
+            latency_ms=Bounds(seconds.median * 1e3, seconds.low * 1e3, seconds.high * 1e3 * more_time),
+            power_w=power.predict(device, *uses),
+            peak_memory_bytes=peak,
+            memory_bytes=parts,
+            level=columns["level"].astype(np.int8),
+        )
+
+    def estimate(self, inputs: Inputs, optimizer: str) -> tuple[Estimate, StepTable]:
+        """All metrics of one step, and the step."""
+        way = replace(Way.of(inputs), optimizer=optimizer)
+        columns, notes, row_s, steps = self._columns(allocation.runs_of(inputs, training=True), way)
+        found = self.estimates(columns, way)
+        corpus = self.manifest["corpus"]
+        estimate = Estimate.first(
+            found,
+            columns,
+            shares(row_s) * float(found.latency_ms.median[0]),
+            notes.reasons(0),
+            {
+                "predictor": self.name,
+                "artefact_schema": self.manifest["schema_version"],
+                "corpus": corpus["name"],
+                "corpus_rows": corpus["rows"],
+                "ensemble": self.ensemble(way.device, workload_of(way)),
+                "nearest_network_distance": float(columns["distance"][0]),
+                "optimizer": optimizer,
+                "step": "derived from the forward graph",
+                "power": self.manifest["power"]["source"],
+                "memory": "planned: what autograd saves of the forward graph, gradients and states",
+            },
+        )
+        return estimate, steps.first()
+
+    def _support(
+        self, tables: Tables, batch: np.ndarray, device: Device, workload: Workload, distance: np.ndarray
+    ) -> Notes:
+        """How far measurements stand behind each step."""
+        notes = super()._support(tables, batch, device, workload, distance)
+        compiled = workload.runtime == "torch.compile"
+        notes.add(2, compiled, "no compiled training step was measured", first=True)
+        newest = self.manifest["support"]["newest_torch"]
+        older = f"learned from steps with torch {newest} and older; newer releases were not measured"
+        notes.add(1, True, older, first=True)
+        return notes
+
+
+def _folded(tables: Tables) -> np.ndarray:
+    """[N] whether a network of convolutions has no normalization at all."""
+    normalization = np.asarray(tables.table.op_class) == OPERATOR_CLASSES.index("normalization")
+    return tables.any(np.asarray(tables.table.op) == OPERATORS.index("conv")) & ~tables.any(normalization)
+
+
+def state_bytes(optimizer: str, parameters: np.ndarray) -> np.ndarray:
+    """Bytes of gradients and optimizer states, 4 per element."""
+    return 4.0 * parameters * (1 + OPTIMIZERS[optimizer].states)
