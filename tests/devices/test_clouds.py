@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,8 @@ from perfpass.cli.entry import main
 from perfpass.devices import device
 from perfpass.devices.clouds import instance, instance_names
 from perfpass.errors import DeviceError
+
+RESNET = Path(__file__).parents[2] / "examples" / "resnet50.onnx"
 
 UNDERSTOOD = {
     "g5.xlarge": ("a10g", "g5.xlarge (AWS): 1 x NVIDIA A10G"),
@@ -86,3 +89,7 @@ def test_the_command_shows_what_was_understood(capsys):
     assert "g5.xlarge (AWS): 1 x NVIDIA A10G" in capsys.readouterr().out
     assert main(["devices", "g5.xlarge", "--json"]) == 0
     assert "g5.xlarge (AWS): 1 x NVIDIA A10G" in json.loads(capsys.readouterr().out)["notes"]
+    assert main(["predict", str(RESNET), "--device", "g5.xlarge", "--json"]) == 0
+    told = capsys.readouterr()
+    assert told.err == "perfpass: g5.xlarge (AWS): 1 x NVIDIA A10G\n"
+    assert json.loads(told.out)["provenance"]["device"]["id"] == "a10g"

@@ -92,7 +92,7 @@ RECORDED = {
     "NVIDIA Quadro RTX 5000": "quadro-rtx-5000",
     "NVIDIA RTX A5000 GPU": "rtx-a5000",
     "NVIDIA RTX 6000 Ada Generation": "rtx-6000-ada",
-    "RTX 6000 Pro Blackwell Server Edition": "rtx-pro-6000-blackwell-server",
+    "RTX 6000 Pro Blackwell Server Edition": "rtx-pro-6000-server",
     "NVIDIA Jetson TX2": "jetson-tx2-8gb",
     "NVIDIA Xavier NX": "jetson-xavier-nx-8gb",
     "NVIDIA Jetson AGX Orin 32G": "jetson-agx-orin-32gb",

@@ -170,7 +170,8 @@ def _find(name: str) -> Device | None:
     ]
     if not others:
         return found
-    return _noted(found, f"{name!r} was read as {found.name}; others of that name: {', '.join(others)}")
+    note = f"{name!r} was read as {found.name}; others of that name: {', '.join(others)}"
+    return replace(found, notes=(*found.notes, note))
 
 
 def _in_cloud(name: str) -> Device | None:
@@ -181,7 +182,7 @@ def _in_cloud(name: str) -> Device | None:
     if known is None:
         return None
     found = device(known.device)
-    return _noted(found, known.understood_as(found.name))
+    return _read_as(found, known.understood_as(found.name))
 
 
 def _one_of_several(name: str) -> Device | None:
@@ -190,11 +191,12 @@ def _one_of_several(name: str) -> Device | None:
     found = _find(split["rest"]) if split else None
     if split is None or found is None:
         return None
-    return _noted(found, f"{name.strip()!r} was read as {split['count']} x {found.name}; the figures are those of one")
+    count = split["count"]
+    return _read_as(found, f"{name.strip()!r} was read as {count} x {found.name}; the figures are those of one")
 
 
-def _noted(found: Device, note: str) -> Device:
-    return replace(found, notes=(*found.notes, note))
+def _read_as(found: Device, understood: str) -> Device:
+    return replace(found, notes=(*found.notes, understood), read_as=understood)
 
 
 def _nearest(name: str) -> str:
