@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 PACKAGES = {"perfpass": "python/perfpass", "tvm_perfpass": "tvm_perfpass", "ort_extension": "ort_extension"}
@@ -23,6 +24,12 @@ class Import:
     def __str__(self) -> str:
         what = f"{self.target}.{self.name}" if self.name else self.target
         return f"{self.module}, line {self.line}: {what}"
+
+
+@cache
+def _statements(text: str) -> list[ast.Import | ast.ImportFrom]:
+    """The import statements of a module, wherever they stand; a text is read once."""
+    return [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Import | ast.ImportFrom)]
 
 
 @dataclass(frozen=True)
@@ -50,12 +57,12 @@ class Sources:
         return [found for module in self.text for found in self._of(module)]
 
     def _of(self, module: str) -> Iterator[Import]:
-        for node in ast.walk(ast.parse(self.text[module])):
+        for node in _statements(self.text[module]):
             if isinstance(node, ast.Import):
                 for alias in node.names:
                     if alias.name.split(".")[0] in PACKAGES:
                         yield Import(module, node.lineno, alias.name, None)
-            elif isinstance(node, ast.ImportFrom):
+            else:
                 base = node.module or ""
                 if node.level:
                     parts = module.split(".") if module in self.packages else module.split(".")[:-1]

@@ -24,6 +24,7 @@ def named(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES)
 def test_every_block_of_a_page_runs_and_shows_what_is_stored_and_printed_now(page):
     """In a process of its own, as blocks import what they like."""

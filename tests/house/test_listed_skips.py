@@ -23,32 +23,41 @@ def inner(pytester, monkeypatch):
     return pytester
 
 
-@pytest.mark.parametrize("workers", [[], ["-n", "2"]], ids=["alone", "workers"])
-@pytest.mark.parametrize(
-    ("content", "code", "named"),
-    [(LISTED, 0, None), (UNLISTED, 1, "*test_other: no package here"), (MODULE, 1, "*could not import 'a_package*")],
-    ids=["listed", "unlisted", "module"],
-)
-def test_an_unlisted_skip_fails_where_ci_is_set(inner, content, code, named, workers):
-    inner.makepyfile(content)
-    found = inner.runpytest_subprocess("-p", "no:cacheprovider", *workers)
-    assert found.ret == code
-    if named:
-        found.stdout.fnmatch_lines(["*skips that are not in skips.toml*", named])
-        assert str(found.stdout).count("skips that are not") == 1
+def session(inner, *workers):
+    """A quick session in a process of its own."""
+    return inner.runpytest_subprocess("-p", "no:cacheprovider", "-p", "no:hypothesispytest", *workers)
+
+
+WORKERS = pytest.mark.parametrize("workers", [[], ["-n", "2"]], ids=["alone", "workers"])
+
+
+@WORKERS
+def test_a_listed_skip_passes(inner, workers):
+    inner.makepyfile(LISTED)
+    assert session(inner, *workers).ret == 0
+
+
+@WORKERS
+def test_an_unlisted_skip_of_a_test_or_a_module_fails_where_ci_is_set(inner, workers):
+    inner.makepyfile(test_unlisted=UNLISTED, test_module=MODULE)
+    found = session(inner, *workers)
+    assert found.ret == 1
+    assert str(found.stdout).count("skips that are not in skips.toml") == 1
+    for line in ("*test_other: no package here", "*test_module.py: could not import 'a_package*"):
+        found.stdout.fnmatch_lines([line])
 
 
 def test_elsewhere_an_unlisted_skip_is_printed_and_passes(inner, monkeypatch):
     monkeypatch.delenv("CI")
     inner.makepyfile(UNLISTED)
-    found = inner.runpytest_subprocess("-p", "no:cacheprovider")
+    found = session(inner)
     assert found.ret == 0
     found.stdout.fnmatch_lines(["*test_other: no package here"])
 
 
 def test_a_failure_stays_a_failure(inner):
     inner.makepyfile(UNLISTED + "def test_wrong(): assert False\n")
-    assert inner.runpytest_subprocess("-p", "no:cacheprovider").ret == 1
+    assert session(inner).ret == 1
 
 
 def test_every_entry_says_what_and_why():
