@@ -28,12 +28,14 @@ SAMPLE = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("source", "name"), SAMPLE)
 def test_macs_equal_those_of_torchs_own_counter(source, name):
     row = agreement(source, name)
     assert row["macs"] > 0 and row["agrees"], row
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "name", "most_bytes"),  # docs/research/mac-agreement.md: the file spells out attention and GELU
     [("torchvision", "squeezenet1_1", 1.1), ("timm", "resnet18d", 1.1), ("timm", "vit_tiny_patch16_224", 3.3)],

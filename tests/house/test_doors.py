@@ -109,6 +109,8 @@ def block(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
     for name in list(sys.modules):
         if name.startswith(("perfpass.measure.runners.", "ort_extension.session")):
             monkeypatch.delitem(sys.modules, name)
+        elif name.startswith(f"{package}."):  # loaded by another test
+            monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.setitem(sys.modules, package, None)
 
 

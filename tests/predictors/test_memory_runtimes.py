@@ -64,6 +64,7 @@ def test_onnxruntimes_arena_grows_to_what_is_simulated(tmp_path, batch):
     assert int(re.findall(r"Total allocated bytes: (\d+)", log)[-1]) == simulated.peak_reserved
 
 
+@pytest.mark.slow
 def test_tvms_storage_is_what_is_simulated():
     import tvm
     from tvm import relay

@@ -158,6 +158,7 @@ def test_programs_survive_a_file(tmp_path):
         np.testing.assert_array_equal(getattr(again.at(12), name), getattr(expected, name))
 
 
+@pytest.mark.slow
 def test_the_shipped_predictor_keeps_its_promise_on_networks_held_out():
     from perfpass.training.memory import evaluate
 

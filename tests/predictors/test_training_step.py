@@ -159,6 +159,7 @@ def test_the_records_are_those_of_the_sources(dataset):
     assert len(dataset.devices) == 7
 
 
+@pytest.mark.slow
 def test_an_architecture_held_out_is_predicted_better_than_by_any_baseline(dataset):
     from perfpass.training.ratio_trees import baselines
     from perfpass.training.tasks.splits import folds_of
@@ -195,6 +196,7 @@ def test_on_its_own_records_the_shipped_predictor_is_close(dataset):
     assert np.median(errors) < 0.04
 
 
+@pytest.mark.slow
 def test_intervals_hold_on_devices_and_software_that_nothing_was_fitted_on():
     """On seven NVIDIA boards, another vendor's, MIG slices and a CPU of our own: bounds as any caller gets them.
 
