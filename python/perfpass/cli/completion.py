@@ -44,7 +44,7 @@ def _script(parser: argparse.ArgumentParser, shell: str) -> str:
     """The completion script of bash, zsh or tcsh; files and device names are completed too."""
     with needs("completion", "shell completion"):
         import shtab
-    from perfpass.devices import catalogue
+    from perfpass.devices.lookup import device_ids
 
     commands: Any = next(a for a in parser._actions if a.dest == "command")
     for command in commands.choices.values():
@@ -52,5 +52,5 @@ def _script(parser: argparse.ArgumentParser, shell: str) -> str:
             if action.dest in _FILES:
                 action.complete = shtab.FILE
             elif action.dest in ("device", "name"):
-                action.choices = [*(d.id for d in catalogue()), "cpu"]
+                action.choices = [*device_ids(), "cpu"]
     return str(shtab.complete(parser, shell=shell))

@@ -7,7 +7,6 @@ from typing import Any
 from perfpass.cli.options import (
     add_cost,
     add_device_file,
-    add_device_files,
     add_json,
     cost,
     find_device,
@@ -133,10 +132,9 @@ def _offline(options: Any) -> int:
         name = f"--{given[0].replace('_', '-')}" if given else "a cost option"
         road = "--offline" if options.predictor == registry.DEFAULT else options.predictor
         raise ArgumentError(f"{road} predicts one batch without a server: leave out {name}")
-    add_device_files(options)
     batch = batch_of(
         options.model,
-        options.device,
+        find_device(options),
         runtime=options.runtime,
         devices=options.tp,
         batch=options.concurrency,

@@ -123,11 +123,17 @@ def add_device_files(options: Any) -> None:
 
 
 def find_device(options: Any) -> Device:
-    """The device of --device, which a --device-file may bring. Raises DeviceError for an unknown one."""
+    """The device of --device, which a --device-file may bring. Raises DeviceError for an unknown one.
+
+    How a cloud's instance type was read is said on stderr, so that stdout stays what it is for any device.
+    """
     from perfpass.devices import device
 
     add_device_files(options)
-    return device(options.device)
+    found = device(options.device)
+    if found.read_as:
+        print(f"perfpass: {found.read_as}", file=sys.stderr)
+    return found
 
 
 def add_json(command: Any, instead_of: str = "the table") -> None:

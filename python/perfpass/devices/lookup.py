@@ -1,8 +1,4 @@
-"""Finding a device by any of its names.
-
-The shipped catalogue is one TOML file of some 50 blocks. Reading it whole takes 20 to 30 ms, which a single prediction
-need not pay: names are found by a scan of the lines that hold them, and only the block asked for is parsed.
-"""
+"""Finding a device by any of its names: of the catalogue, of the user's files, or of a cloud's machine that has it."""
 
 from __future__ import annotations
 
@@ -13,18 +9,19 @@ from dataclasses import replace
 from functools import cache, lru_cache
 from pathlib import Path
 
+from perfpass.devices.shipped import shipped
 from perfpass.devices.spec import Device
-from perfpass.devices.toml_file import device_of, read
+from perfpass.devices.toml_file import read
 from perfpass.errors import ArgumentError, DeviceError
-from perfpass.toml_table import parse
 
-_SHIPPED = Path(__file__).with_name("catalogue.toml")
 _HOST_NAMES = frozenset({"cpu", "host", "host-cpu"})
 # Words that sources write or leave out at will; a name is the same with and without them.
-_FILLER = frozenset({"nvidia", "amd", "intel", "geforce", "tesla", "instinct", "core", "gpu", "cpu", "r", "tm"})
-_NAME_LINE = re.compile(r"^(id|name|aliases) = (.*)$", re.MULTILINE)
-_QUOTED = re.compile(r'"([^"]*)"')
+_MAKERS = {"nvidia", "amd", "intel", "apple", "google"}
+_FILLER = frozenset({*_MAKERS, "geforce", "tesla", "instinct", "radeon", "core", "gpu", "cpu", "r", "tm"})
+# What /proc/cpuinfo appends to the name of a processor: "CPU @ 2.30GHz", "64-Core Processor".
+_CPU_TAIL = re.compile(r"\s*(?:CPU\s*)?@\s*[\d.]+\s*GHz|\s+\d+-Core Processor|\s+Processor$", re.IGNORECASE)
 _MIG_SUFFIX = re.compile(r"^(?P<parent>.+?)(?:[:/]|\s+MIG\s+)(?P<profile>\d+g\.\S+)$", re.IGNORECASE)
+_COUNT = re.compile(r"^(?P<count>\d{1,5})\s?[xX]\s?(?P<rest>[A-Za-z].*)$")
 
 _added: dict[str, Device] = {}
 
@@ -33,8 +30,9 @@ def device(name: str | Device) -> Device:
     """The device of a name, id or alias, of a name with a MIG profile, or the CPU of this machine.
 
     "a100-sxm4-80gb", "NVIDIA A100-SXM4-80GB", "A100 80GB", "a100-80gb:1g.10gb", "A100-SXM4-80GB/1g.10gb", "cpu". A name
-    that several products share ("a100") gives the documented default and says so in ``notes``. Raises DeviceError with
-    the nearest names for an unknown one, and FormatError for a broken device file of the user.
+    that several products share ("a100") gives the documented default and says so in ``notes``; so do the instance type
+    of a cloud ("g5.xlarge") and a number of devices ("8x A100 80GB"), which give one of the GPUs meant. Raises
+    DeviceError with the nearest names for an unknown one, and FormatError for a broken device file of the user.
     """
     if isinstance(name, Device):
         return name
@@ -48,7 +46,7 @@ def device(name: str | Device) -> Device:
         from perfpass.devices.host import host
 
         return host()
-    found = _find(name)
+    found = _find(name) or _in_cloud(name) or _one_of_several(name)
     if found is None:
         raise DeviceError(
             f"unknown device {name!r}; {_nearest(name)}; `perfpass devices` lists all, and a TOML file in "
@@ -59,11 +57,16 @@ def device(name: str | Device) -> Device:
 
 def catalogue() -> tuple[Device, ...]:
     """Every known device: shipped, then the user's, then added; a later one replaces an earlier one of the same id."""
-    shipped = _shipped()
-    devices = {key: shipped.parse(key) for key in shipped.blocks}
+    known = shipped()
+    devices = {key: known.parse(key) for key in known.names}
     for extra in (*_user_devices(), *_added.values()):
         devices[extra.id] = extra
     return tuple(devices.values())
+
+
+def device_ids() -> tuple[str, ...]:
+    """The ids of ``catalogue()``, without reading the figures."""
+    return tuple(_names())
 
 
 def add_file(path: str | Path) -> tuple[Device, ...]:
@@ -71,34 +74,6 @@ def add_file(path: str | Path) -> tuple[Device, ...]:
     devices = tuple(read(path))
     _added.update({d.id: d for d in devices})
     return devices
-
-
-class _Shipped:
-    """The shipped catalogue, split into blocks that are parsed when asked for."""
-
-    def __init__(self, text: str) -> None:
-        head, *blocks = text.split("\n[[device]]\n")
-        document = parse(head)
-        self.sources = document["sources"]
-        self.architectures = document["architecture"]
-        self.blocks: dict[str, str] = {}
-        self.names: dict[str, tuple[str, ...]] = {}
-        for block in blocks:
-            names = [text for _, line in _NAME_LINE.findall(block) for text in _QUOTED.findall(line)]
-            self.blocks[names[0]] = block
-            self.names[names[0]] = tuple(names)
-        self._parsed: dict[str, Device] = {}
-
-    def parse(self, key: str) -> Device:
-        if key not in self._parsed:
-            row = parse(self.blocks[key])
-            self._parsed[key] = device_of(row, self.sources, self.architectures, _SHIPPED.name)
-        return self._parsed[key]
-
-
-@cache
-def _shipped() -> _Shipped:
-    return _Shipped(_SHIPPED.read_text(encoding="utf-8"))
 
 
 def user_folder() -> Path:
@@ -131,52 +106,106 @@ def _read_once(path: Path, stamp: int) -> tuple[Device, ...]:
     return tuple(read(path))
 
 
+@lru_cache(maxsize=8192)
 def _tokens(name: str) -> tuple[str, ...]:
     words = re.findall(r"[a-z0-9]+", name.lower())
     return tuple(w for w in words if w not in _FILLER) or tuple(words)
 
 
-@lru_cache(maxsize=4096)
-def _keys(name: str) -> tuple[str, str]:
-    """Two spellings under which a name is found: letters and digits in order, and its words in any order."""
-    tokens = _tokens(name)
-    return "".join(tokens), " ".join(sorted(re.findall(r"[a-z]+|\d+", " ".join(tokens))))
+@lru_cache(maxsize=8192)
+def _joined(name: str) -> str:
+    """A spelling under which a name is found: its letters and digits in order."""
+    return "".join(_tokens(name))
+
+
+@lru_cache(maxsize=8192)
+def _words(name: str) -> str:
+    """Another: its words, in any order."""
+    return " ".join(sorted(re.findall(r"[a-z]+|\d+", " ".join(_tokens(name)))))
+
+
+@cache
+def _shipped_by_joined() -> dict[str, str]:
+    """The id of every shipped spelling, as ``_joined`` has it; all spellings are split in one pass, not one by one."""
+    keys = [key for key, spellings in shipped().names.items() for _ in spellings]
+    text = "\n".join(spelling for spellings in shipped().names.values() for spelling in spellings).lower()
+    fillers = rf"(?<![a-z0-9])(?:{'|'.join(_FILLER)})(?![a-z0-9])"
+    return dict(zip(re.sub(rf"{fillers}|[^a-z0-9\n]+", "", text).split("\n"), keys, strict=True))
+
+
+@cache
+def _shipped_by_words() -> dict[str, str]:
+    return {_words(spelling): key for key, spellings in shipped().names.items() for spelling in spellings}
+
+
+def _extras() -> dict[str, Device]:
+    return {d.id: d for d in (*_user_devices(), *_added.values())}
 
 
 def _names() -> dict[str, tuple[str, ...]]:
     """Names of every device by its id."""
-    names = dict(_shipped().names)
-    for extra in (*_user_devices(), *_added.values()):
-        names[extra.id] = (extra.id, extra.name, *extra.aliases)
-    return names
+    return {**shipped().names, **{d.id: (d.id, d.name, *d.aliases) for d in _extras().values()}}
 
 
 def _find(name: str) -> Device | None:
-    wanted, names = _keys(name), _names()
-    exact = [i for i, spellings in names.items() if wanted[0] in {_keys(s)[0] for s in spellings}]
-    matches = exact or [i for i, spellings in names.items() if wanted[1] in {_keys(s)[1] for s in spellings}]
-    if not matches:
-        return None
-    chosen = matches[-1]  # the user's devices come last and win
-    extras = {d.id: d for d in (*_user_devices(), *_added.values())}
-    found = extras[chosen] if chosen in extras else _shipped().parse(chosen)
-    if wanted[0] in {_keys(s)[0] for s in names[chosen][:2]}:
+    name = _CPU_TAIL.sub("", name)
+    wanted, words, extras = _joined(name), _words(name), _extras()
+    mine = [(d, {_joined(s) for s in (d.id, d.name, *d.aliases)}) for d in extras.values()]
+    found = next((d for d, spellings in reversed(mine) if wanted in spellings), None)  # the user's devices win
+    if found is None and (key := _shipped_by_joined().get(wanted)) is not None:
+        found = extras.get(key) or shipped().parse(key)
+    if found is None:
+        found = next((d for d in extras.values() if words in {_words(s) for s in (d.id, d.name, *d.aliases)}), None)
+    if found is None and (key := _shipped_by_words().get(words)) is not None:
+        found = extras.get(key) or shipped().parse(key)
+    if found is None or wanted in {_joined(found.id), _joined(found.name)}:
         return found
     tokens = set(_tokens(name))
     others = [
-        i for i, spellings in names.items() if i != chosen and any(tokens < set(_tokens(s)) for s in spellings[:2])
+        key
+        for key, spellings in _names().items()
+        if key != found.id
+        # The first condition is a cheap one that leaves few names to split.
+        and any(all(w in text.lower() for w in tokens) and tokens < set(_tokens(text)) for text in spellings[:2])
     ]
     if not others:
         return found
-    return replace(
-        found, notes=(*found.notes, f"{name!r} was read as {found.name}; others of that name: {', '.join(others)}")
-    )
+    note = f"{name!r} was read as {found.name}; others of that name: {', '.join(others)}"
+    return replace(found, notes=(*found.notes, note))
+
+
+def _in_cloud(name: str) -> Device | None:
+    """The GPU of a cloud's instance type. Raises DeviceError for a share of one."""
+    from perfpass.devices.clouds import instance
+
+    known = instance(name)
+    if known is None:
+        return None
+    found = device(known.device)
+    return _read_as(found, known.understood_as(found.name))
+
+
+def _one_of_several(name: str) -> Device | None:
+    """One device of "8x A100 80GB"."""
+    split = _COUNT.match(name.strip())
+    found = _find(split["rest"]) if split else None
+    if split is None or found is None:
+        return None
+    count = split["count"]
+    return _read_as(found, f"{name.strip()!r} was read as {count} x {found.name}; the figures are those of one")
+
+
+def _read_as(found: Device, understood: str) -> Device:
+    return replace(found, notes=(*found.notes, understood), read_as=understood)
 
 
 def _nearest(name: str) -> str:
     import difflib
 
-    spellings = {_keys(s)[0]: i for i, names in _names().items() for s in names}
-    near = difflib.get_close_matches(_keys(name)[0], spellings, n=3, cutoff=0.5)
-    ids = list(dict.fromkeys(spellings[key] for key in near))
+    from perfpass.devices.clouds import instance_names
+
+    spellings = {_joined(s): i for i, names in _names().items() for s in names}
+    clouds = {_joined(s): s for s in instance_names()}
+    near = difflib.get_close_matches(_joined(name), {**clouds, **spellings}, n=3, cutoff=0.6)
+    ids = list(dict.fromkeys(spellings.get(key) or clouds[key] for key in near))
     return f"did you mean {' or '.join(ids)}?" if ids else "nothing has a similar name"

@@ -12,12 +12,12 @@ def device_list(devices: Sequence[Device]) -> str:
     """One line per device."""
     rows: list[tuple[str, ...]] = [("id", "memory", "GB/s", "fp32", "fp16", "bf16", "W", "MIG", "name")]
     for d in devices:
-        rates = [digits(d.peak_flops[p] / 1e12) if p in d.peak_flops else "-" for p in ("fp32", "fp16", "bf16")]
+        rates = [_short(d.peak_flops[p] / 1e12) if p in d.peak_flops else "-" for p in ("fp32", "fp16", "bf16")]
         rows.append(
             (
                 d.id,
                 size(d.memory_bytes),
-                digits(d.memory_bandwidth_bytes_s / 1e9),
+                _short(d.memory_bandwidth_bytes_s / 1e9),
                 *rates,
                 digits(d.power_limit_w),
                 "yes" if d.mig_geometry else "-",
@@ -25,6 +25,11 @@ def device_list(devices: Sequence[Device]) -> str:
             )
         )
     return columns(rows, right=(1, 2, 3, 4, 5, 6), indent="")
+
+
+def _short(value: float) -> str:
+    """Three significant digits: the list is for choosing, the sheet has all."""
+    return digits(float(f"{value:.3g}"))
 
 
 def device_sheet(device: Device) -> str:

@@ -27,7 +27,8 @@ class Device:
     cores where the device has them, accumulating in fp32. ``sm_count`` counts streaming multiprocessors, compute units
     (AMD) or cores (CPU). ``pcie_bandwidth_bytes_s`` is one direction, ``nvlink_bandwidth_bytes_s`` both directions of
     all links, as vendors state them; 0 where there is none. ``sources`` maps a figure to the title of its source;
-    ``estimated`` names the figures that are not from a source, with the reason in ``notes``.
+    ``estimated`` names the figures that are not from a source, with the reason in ``notes``. ``read_as`` says what was
+    understood where the name asked for was not the device's own: the instance type of a cloud, a number of devices.
     """
 
     id: str
@@ -61,6 +62,7 @@ class Device:
     sources: dict[str, str] = field(default_factory=dict, hash=False)
     estimated: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    read_as: str = ""
 
     @property
     def mig(self) -> MigGeometry | None:
@@ -154,4 +156,5 @@ class Device:
             "sources": dict(self.sources),
             "estimated": list(self.estimated),
             "notes": list(self.notes),
+            "read_as": self.read_as,
         }

@@ -36,7 +36,7 @@ ADAPTATION_DEVICES: dict[str, tuple[str, ...]] = {
     "latency": ("rtx-3090", "rtx-4090", "rtx-pro-6000-blackwell-max-q", "core-i9-10940x", "core-i7-12700h"),
     "training_step": ("rtx-3090",),
     tasks.LANGUAGE_TASK: (
-        *("a100-sxm4-40gb", "h100-sxm5-80gb", "gh200-96gb", "mi250", "mi300x", "gaudi2-96gb", "max-1550"),
+        *("a100-sxm4-40gb", "h100-sxm5-80gb", "gh200-96gb", "mi250-module", "mi300x", "gaudi2-96gb", "max-1550"),
     ),
 }
 WORST = 3

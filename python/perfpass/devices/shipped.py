@@ -1,0 +1,90 @@
+"""The shipped catalogue: a folder of TOML files, of which only names are read until a device is asked for.
+
+Reading all blocks takes over 100 ms, which a single prediction need not pay: names are found by a scan of the lines
+that hold them (id, name and aliases open every block), and only the block asked for is parsed, with its file's sources.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+from perfpass.devices.spec import Device
+from perfpass.devices.toml_file import device_of
+from perfpass.toml_table import parse
+
+FOLDER = Path(__file__).with_name("catalogue")
+# In the order in which they are listed; architectures.toml holds what devices of one architecture share.
+FILES = (
+    "nvidia_server",
+    "nvidia_workstation",
+    "nvidia_geforce",
+    "nvidia_laptop",
+    "nvidia_jetson",
+    "amd",
+    "apple",
+    "accelerators",
+    "cpu_xeon",
+    "cpu_server",
+    "cpu_desktop",
+)
+_OPENING = re.compile(r'\[\[device\]\]\nid = "(.*)"\nname = "(.*)"\n(?:aliases = \[(.*)\]\n)?')
+_QUOTED = re.compile(r'"([^"]*)"')
+
+
+class _File:
+    """One file: its text, and the names of its devices."""
+
+    def __init__(self, path: Path) -> None:
+        self.name = f"{FOLDER.name}/{path.name}"
+        self._text = path.read_text(encoding="utf-8")
+        self.names = {
+            key: (key, name, *_QUOTED.findall(aliases)) for key, name, aliases in _OPENING.findall(self._text)
+        }
+
+    def block(self, key: str) -> str:
+        """The TOML text of one device, without its header."""
+        start = self._text.index(f'id = "{key}"\n')
+        end = self._text.find("\n[[device]]\n", start)
+        return self._text[start : end if end > 0 else len(self._text)]
+
+    @cached_property
+    def sources(self) -> dict[str, str]:
+        """Titles of the sources of this file."""
+        sources: dict[str, str] = parse(self._text[: self._text.index("[[device]]")])["sources"]
+        return sources
+
+
+class Shipped:
+    """All files: ``names`` of every device by its id, and ``parse`` for one of them."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, _File] = {}
+        self.names: dict[str, tuple[str, ...]] = {}
+        for name in FILES:
+            file = _File(FOLDER / f"{name}.toml")
+            self._files.update(dict.fromkeys(file.names, file))
+            self.names.update(file.names)
+        self._parsed: dict[str, Device] = {}
+
+    @cached_property
+    def _architectures(self) -> dict[str, Any]:
+        document = parse((FOLDER / "architectures.toml").read_text(encoding="utf-8"))
+        architectures: dict[str, Any] = document["architecture"]
+        return architectures
+
+    def parse(self, key: str) -> Device:
+        """The device of an id."""
+        if key not in self._parsed:
+            file = self._files[key]
+            row = parse(file.block(key))
+            self._parsed[key] = device_of(row, file.sources, self._architectures, file.name)
+        return self._parsed[key]
+
+
+@cache
+def shipped() -> Shipped:
+    """The catalogue, read once a process."""
+    return Shipped()
