@@ -1,4 +1,7 @@
-"""A Relay module gets its prediction, is built, exported, loaded again, and still knows it."""
+"""A Relay module gets its prediction, is built, exported, loaded again, and still knows it.
+
+`tvm.relay.testing`, from which the network comes, imports pytest.
+"""
 
 import tvm
 from tvm.relay.testing import resnet
