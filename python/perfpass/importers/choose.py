@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from perfpass.bounded_file import exists
 from perfpass.errors import ArgumentError, FileError, FormatError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ def _from_path(path: Path, batch: int | None, input_shape: Any, dims: Mapping[st
             f"{path}: {_OTHER_FRAMEWORKS[suffix]} files are not read; convert the model to ONNX (tf2onnx, paddle2onnx) "
             "and pass that file"
         )
-    if not path.exists():
+    if not exists(path):
         raise FileError(f"{path}: no such file")
     if path.is_dir():
         if not (path / "config.json").is_file():
