@@ -10,7 +10,7 @@ import os
 import stat
 from pathlib import Path
 
-from perfpass.errors import FileError, LimitError
+from perfpass.errors import FileError, LimitError, shown
 
 # Opening waits for nothing (a pipe's writer), takes no terminal, and stays with this process; where the system has it.
 _FLAGS = sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC", "O_BINARY"))
@@ -73,12 +73,6 @@ def exists(path: Path) -> bool:
     except (OSError, ValueError) as error:
         raise FileError(f"{shown(path)}: cannot be opened: {reason(error)}") from error
     return True
-
-
-def shown(path: str | os.PathLike[str]) -> str:
-    """A path for an error of one line: the end of one that is too long to be read."""
-    text = os.fsdecode(path)
-    return text if len(text) <= 300 else f"...{text[-100:]} ({len(text)} characters)"
 
 
 def reason(error: BaseException) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from perfpass import _core
 from perfpass.annotation.metadata import KEYS
-from perfpass.errors import FormatError, LimitError
+from perfpass.errors import FormatError, LimitError, about
 
 SEAL_KEY = "perfpass.seal"
 MOST_BLOCK_BYTES = 1 << 22
@@ -120,7 +120,8 @@ def read_layout(file: int, path: str | os.PathLike[str]) -> Layout:
 
 def _refuse(path: str | os.PathLike[str], end: int, size: int) -> None:
     """Raise what reading the model raises: the core names files of other formats and says where one is damaged."""
-    _core.onnx_inputs_file(os.fsencode(path))
+    with about(path):
+        _core.onnx_inputs_file(os.fsencode(path))
     raise FormatError(f"{path}: no ONNX model: its outermost fields end at byte {end} of {size}")
 
 

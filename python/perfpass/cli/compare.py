@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfpass.bounded_file import read_file
 from perfpass.cli.options import add_model, model_sizes, new_command
-from perfpass.errors import ArgumentError, FileError, FormatError, UnsupportedError
+from perfpass.errors import ArgumentError, FileError, FormatError, UnsupportedError, about
 
 if TYPE_CHECKING:
     from perfpass.graph.difference import Summary
@@ -108,8 +108,9 @@ def _summary(options: Any, name: str) -> Summary:
         return _elsewhere(options, reader, pythons[name])
     sizes = model_sizes(options)
     sizes["input_shapes"] = sizes.pop("input_shape")
-    graph, version = reader.read_file(options.model, sizes)
-    return summarise(graph, name, version)
+    with about(options.model):
+        graph, version = reader.read_file(options.model, sizes)
+        return summarise(graph, name, version)
 
 
 def _elsewhere(options: Any, reader: Reader, python: str) -> Summary:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfpass.bounded_file import exists
-from perfpass.errors import ArgumentError, FileError, FormatError, UnsupportedError
+from perfpass.errors import ArgumentError, FileError, FormatError, UnsupportedError, about
 
 if TYPE_CHECKING:
     from perfpass.graph import OpGraph
@@ -63,7 +63,8 @@ def load(
     if isinstance(model, OpGraph):
         return model
     if isinstance(model, (str, os.PathLike)):
-        return _from_path(Path(model), batch, input_shape, dims)
+        with about(model):
+            return _from_path(Path(model), batch, input_shape, dims)
     if isinstance(model, (bytes, bytearray, memoryview)):
         from perfpass.importers import onnx
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from perfpass.bounded_file import open_regular, read_file, reason, shown
-from perfpass.errors import FileError, FormatError, LimitError
+from perfpass.bounded_file import open_regular, read_file, reason
+from perfpass.errors import FileError, FormatError, LimitError, shown
 
 SCHEMA_VERSION = 1
 LARGEST_LINE_BYTES = 2**20
