@@ -109,7 +109,7 @@ def _of_the_system(error: OSError) -> int:
     """The exit code of what the operating system refused, after the line that says it."""
     if os.environ.get("PERFPASS_DEBUG") == "1":
         raise error
-    where = f"{shown(error.filename)}: " if isinstance(error.filename, (str, bytes)) else ""
+    where = f"{shown(os.fsdecode(error.filename))}: " if isinstance(error.filename, (str, bytes)) else ""
     _say(f"error: {where}{reason(error)}")
     return FileError.exit_code
 
