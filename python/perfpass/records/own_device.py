@@ -154,7 +154,7 @@ def graph_of(configuration: Configuration) -> OpGraph:
     if configuration.source == "hf":
         from perfpass.importers import huggingface
 
-        length = models.sequence_length(configuration)
+        length = configuration.sequence_length
         return huggingface.trace_config(configuration.name, batch=configuration.batch, sequence_length=length)
     built = models.build(configuration, "meta")
     return load(built.module, batch=configuration.batch, input_shape=built.image_shape)
