@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from perfpass.devices import Device
-from perfpass.errors import ArgumentError
+from perfpass.errors import ArgumentError, UnsupportedError
 from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.costs import ELEMENT_BYTES
 from perfpass.prediction import Interval, Support, SupportLevel
@@ -103,6 +103,6 @@ def _offline(found: LlmPrediction, model: LanguageModel, device: Device) -> Inte
             serving.quantization.gemm,
         )
         one = GenerationPredictor.load().predict(batch).tokens_per_s
-    except ArgumentError:  # it does not fit, which `found.memory` says
+    except (ArgumentError, UnsupportedError):  # it does not fit, which `found.memory` says; or its bounds say nothing
         return None
     return one.scaled(serving.workers, one.unit)
