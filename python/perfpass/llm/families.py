@@ -221,7 +221,7 @@ def _plain(f: Fields) -> Body:
 
 
 def _falcon(f: Fields) -> Body:
-    """Falcon: one key-value head or (40B and later) groups; attention and feed-forward block side by side or in turn."""
+    """Falcon: one key-value head or (from 40B on) groups; attention and feed-forward block side by side or in turn."""
     hidden, layers = _hidden(f), _layers(f)
     heads = f.size("num_attention_heads", "n_head")
     grouped, parallel = f.flag("new_decoder_architecture"), f.flag("parallel_attn", True)
