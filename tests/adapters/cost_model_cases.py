@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import tvm
@@ -110,17 +111,20 @@ def tune(function: Any, model: Any, folder: str | Path, trials: int = 8, fail_ev
     builder, runner = builder_and_runner(fail_every)
     # Not tune_tir: its log files are set up once per process.
     Path(folder).mkdir(parents=True, exist_ok=True)
-    return ms.tune_tasks(
-        tasks=[context(function)],
-        task_weights=[1.0],
-        work_dir=str(folder),
-        max_trials_global=trials,
-        num_trials_per_iter=4,
-        builder=builder,
-        runner=runner,
-        measure_callbacks=[ms.measure_callback.AddToDatabase(), ms.measure_callback.UpdateCostModel()],
-        cost_model=model,
-    )
+    # TVM asks for the stack thousands of times, and for each frame Python looks through all modules that are loaded:
+    # beside torch and its like most of the time of a run. Without the module the source is found by its file.
+    with mock.patch("inspect.getmodule", return_value=None):
+        return ms.tune_tasks(
+            tasks=[context(function)],
+            task_weights=[1.0],
+            work_dir=str(folder),
+            max_trials_global=trials,
+            num_trials_per_iter=4,
+            builder=builder,
+            runner=runner,
+            measure_callbacks=[ms.measure_callback.AddToDatabase(), ms.measure_callback.UpdateCostModel()],
+            cost_model=model,
+        )
 
 
 def candidates(function: Any, count: int = 8) -> tuple[Any, list[Any]]:
