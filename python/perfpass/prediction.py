@@ -6,11 +6,13 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from perfpass.errors import ArgumentError
+from perfpass.errors import ArgumentError, UnsupportedError
 from perfpass.text import columns, count, digits, interval, paragraph, printable, size
 
 SCHEMA_VERSION = 1
 COVERAGE = 0.9
+# Bounds this factor either way (its square apart) say nothing that a user could act on: no figure then, but the reason.
+WIDEST_FACTOR = 30.0
 
 SupportLevel = Literal["in range", "near", "outside"]
 SUPPORT_LEVELS: tuple[SupportLevel, ...] = ("in range", "near", "outside")
@@ -35,6 +37,11 @@ class Interval:
             )
         if not 0 < self.coverage < 1:
             raise ArgumentError(f"coverage must be between 0 and 1, got {self.coverage}")
+
+    @property
+    def says_something(self) -> bool:
+        """Whether the bounds are within a factor of WIDEST_FACTOR either way of their middle."""
+        return self.high <= WIDEST_FACTOR**2 * self.low
 
     def scaled(self, factor: float, unit: str) -> Interval:
         """The interval of ``factor`` (> 0) times the value, in another unit."""
@@ -82,6 +89,16 @@ class Support:
     def to_dict(self) -> dict[str, Any]:
         """Strict JSON."""
         return {"level": self.level, "reasons": list(self.reasons)}
+
+
+def check_width(what: str, found: Interval, support: Support) -> None:
+    """Raises UnsupportedError for an interval that says nothing, with what is missing as the reason."""
+    if not found.says_something:
+        raise UnsupportedError(
+            f"{what} cannot be predicted: bounds of {found.low:.2g} to {found.high:.2g} {found.unit} are wider than "
+            f"a factor of {WIDEST_FACTOR:g} either way. {'; '.join(support.reasons)}. "
+            "Choose a runtime, device or load that is nearer to what was measured"
+        )
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,11 @@ import json
 import numpy as np
 import pytest
 
+from perfpass.devices import device
 from perfpass.errors import ArgumentError, FileError, FormatError, UnsupportedError
 from perfpass.importers.model_sources import CONFIGURATIONS, huggingface
 from perfpass.llm import Parallelism, Quantization, Step, cache_bytes, language_model, step_costs, weight_bytes
+from perfpass.llm.costs import peak_flops
 from perfpass.llm.names import known
 
 # Total and active parameters in 10^9, as their authors publish them (model cards and technical reports).
@@ -77,6 +79,30 @@ def test_parameters_equal_those_of_the_module_built_without_weights(name):
     # Correction biases of routers are buffers there.
     buffers = sum(b.numel() for n, b in module.named_buffers() if n.endswith("e_score_correction_bias"))
     assert language_model(name).parameters == sum(p.numel() for p in module.parameters()) + buffers
+
+
+_SMALL = {"hidden_size": 256, "num_attention_heads": 4, "num_hidden_layers": 3, "vocab_size": 1000}
+_FALCON_40B = {"new_decoder_architecture": True, "num_kv_heads": 2, "alibi": False}
+_GROUPED = {"num_key_value_heads": 2, "intermediate_size": 512, "head_dim": 64, "pad_token_id": 0}
+TYPES = [
+    ("falcon", {}),
+    ("falcon", {"alibi": True, "bias": True, "multi_query": False, "parallel_attn": False}),
+    ("falcon", _FALCON_40B),
+    ("falcon", {**_FALCON_40B, "num_ln_in_parallel_attn": 1}),
+    ("codegen", {"n_head": 4, "n_embd": 256, "n_layer": 3, "rotary_dim": 32}),
+    *((kind, _GROUPED) for kind in ("arcee", "cohere2", "ernie4_5", "exaone4", "glm", "glm4", "granitemoe", "helium")),
+    *((kind, _GROUPED) for kind in ("nemotron", "olmo", "olmo3", "phimoe", "seed_oss", "smollm3", "stablelm")),
+]
+
+
+@pytest.mark.parametrize(("kind", "fields"), TYPES, ids=[f"{i}-{kind}" for i, (kind, _) in enumerate(TYPES)])
+def test_parameters_of_a_model_type_equal_those_of_its_module(kind, fields):
+    import transformers
+
+    given = {**(_SMALL if "n_head" not in fields else {"vocab_size": 1000}), **fields}
+    content = {k: v for k, v in transformers.CONFIG_MAPPING[kind](**given).to_dict().items() if v is not None}
+    module = huggingface(content, dtype="float32", causal=True)
+    assert language_model(content).parameters == sum(p.numel() for p in module.parameters())
 
 
 def test_every_name_leads_to_a_configuration_that_is_read():
@@ -164,3 +190,24 @@ def test_nonsense_parallelism_and_precision_are_refused():
         Parallelism.of(4, expert=3)
     with pytest.raises(ArgumentError, match="fp3"):
         Quantization(gemm="fp3")
+
+
+def test_a_publishers_repository_leads_to_the_configuration_of_its_name():
+    for name, configuration in (
+        ("meta-llama/Llama-2-13b-hf", "llama-2-13b"),
+        ("meta-llama/Llama-2-13b-chat-hf", "llama-2-13b"),
+        ("meta-llama/Llama-3.2-1B", "llama-3.2-1b"),
+        ("EleutherAI/pythia-70m", "pythia-70m"),
+        ("openai-community/gpt2", "gpt2"),
+    ):
+        assert language_model(name).parameters == language_model(configuration).parameters
+    for name in ("someone/llama-2-13b-hf", "meta-llama/gpt2", "Qwen/Qwen2.5-7B-Instruct-GPTQ-Int4", "meta-llama/"):
+        with pytest.raises(FileError, match="neither a file nor a known model"):
+            language_model(name)
+
+
+def test_emulated_half_precision_is_priced_at_the_rate_of_fp32():
+    for board, faster in (("gtx-1080-ti", "fp32"), ("p4", "fp32"), ("p100", "fp16"), ("t4", "fp16")):
+        peaks = device(board).peak_flops
+        assert peak_flops(peaks, "fp16") == peak_flops(peaks, "bf16") == peaks[faster]
+    assert peak_flops(device("h100").peak_flops, "bf16") == device("h100").peak_flops["bf16"]

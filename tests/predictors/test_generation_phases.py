@@ -10,7 +10,7 @@ import pytest
 import perfpass
 from perfpass.cli import main
 from perfpass.devices import device
-from perfpass.errors import ArgumentError
+from perfpass.errors import ArgumentError, UnsupportedError
 from perfpass.llm.configuration import language_model
 from perfpass.predictors.generation.phase_features import Phase
 from perfpass.predictors.generation.phases import QUANTITIES, PhasePredictor
@@ -115,8 +115,10 @@ def test_a_server_that_the_serving_records_lack_is_answered_from_the_second_sour
     assert found.tpot_ms.median == pytest.approx(measured.tpot_ms, rel=0.2)
     assert found.provenance["evidence"] == "seen" and found.energy_per_token_j is not None
     json.dumps(found.to_dict(), allow_nan=False)
-    far = perfpass.predict_llm("qwen3-8b", "h200", runtime="tgis", **{**load, "input_length": 8000, "precision": "fp8"})
+    far = perfpass.predict_llm("llama-2-13b", "a100-40gb", runtime="tgis", **{**load, "precision": "int8"})
     assert far.support.level == "outside" and any("16-bit" in reason for reason in far.support.reasons)
+    with pytest.raises(UnsupportedError, match=r"factor of 30 either way.*device unseen"):
+        perfpass.predict_llm("qwen3-8b", "h200", runtime="tgis", **{**load, "input_length": 8000})
     with pytest.raises(ArgumentError, match="no prefill workers"):
         perfpass.predict_llm(
             "llama-2-13b",

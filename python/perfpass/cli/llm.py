@@ -29,7 +29,20 @@ examples:
   perfpass llm llama-2-70b --device a100-80gb --tp 4 --offline --input-length 512 --output-length 128 --concurrency 16
   perfpass llm llama-2-7b --device h100 --predictor llm-trees --input-length 512 --output-length 512 --concurrency 16"""
 _RUNTIMES = ("vllm", "trtllm", "sglang", "tgis", "deepspeed", "deepspeed-mii", "llama.cpp", "sambaflow")
-_PRECISIONS = ("bf16", "fp16", "fp8", "fp8_block", "nvfp4", "fp4", "mxfp4", "int4", "int8")
+_PRECISIONS = (
+    "bf16",
+    "fp16",
+    "fp32",
+    "fp8",
+    "fp8_block",
+    "fp8_wo",
+    "nvfp4",
+    "fp4",
+    "nvfp4_wo",
+    "mxfp4",
+    "int4",
+    "int8",
+)
 # Options of a server that one batch on one deployment does not have.
 _SERVER_OPTIONS = (
     *("runtime_version", "kv_precision", "pp", "dp", "ep", "workers", "prefill_workers"),
@@ -140,7 +153,7 @@ def _offline(options: Any) -> int:
         batch=options.concurrency,
         input_tokens=options.input_length,
         output_tokens=options.output_length,
-        precision=options.precision or "fp16",
+        precision=options.precision,
     )
     found = registry.offline(options.predictor, batch)
     if options.json:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfpass.bounded_file import exists, read_file
 from perfpass.errors import FormatError, PerfPassError, UnsupportedError, needs
+from perfpass.importers import configuration_ranges
 
 if TYPE_CHECKING:
     import torch
@@ -27,9 +28,9 @@ LARGEST_CONFIG_BYTES = 16 * 2**20  # the largest public configurations (label li
 def read_configuration(config: str | os.PathLike[str] | Mapping[str, Any], *, run_code: bool = True) -> dict[str, Any]:
     """The content of a config.json, of the one in a folder, or of a shipped one by its name (`CONFIGURATIONS`).
 
-    Raises FileError, FormatError for a file that is no configuration, and, where the model is to be built
-    (``run_code``), UnsupportedError for one that needs code of its own (`auto_map`): that code would have to be
-    downloaded and run.
+    Raises FileError, FormatError for a file that is no configuration or has a field out of its range, and, where the
+    model is to be built (``run_code``), UnsupportedError for one that needs code of its own (`auto_map`): that code
+    would have to be downloaded and run.
     """
     where = "the configuration"
     if isinstance(config, Mapping):
@@ -48,6 +49,7 @@ def read_configuration(config: str | os.PathLike[str] | Mapping[str, Any], *, ru
             raise FormatError(f"{path}: not JSON ({error})") from error
     if not isinstance(content, dict) or not isinstance(content.get("model_type"), str):
         raise FormatError(f"{where} has no model_type, so it is no Hugging Face model configuration")
+    configuration_ranges.check(content, where)
     if run_code and content.get("auto_map"):
         raise UnsupportedError(
             f"{where} needs code from its own repository (auto_map), which is never downloaded or run; "

@@ -157,7 +157,7 @@ class LanguageModel:
     ``layers`` holds (count, layer) for equal layers. ``embedding_extra``: parameters of learned positions, embedding
     norms, the final norm and a bias of the head. ``tied``: the head shares the input embedding. ``stored_as``: the
     precision of the published checkpoint's matrices where its configuration says so, else "bf16";
-    ``experts_stored_as`` likewise for experts. ``notes`` lists what could not be read exactly.
+    ``experts_stored_as`` likewise for experts.
     """
 
     name: str
@@ -170,7 +170,6 @@ class LanguageModel:
     max_positions: int = 0
     stored_as: str = "bf16"
     experts_stored_as: str = "bf16"
-    notes: tuple[str, ...] = ()
 
     @property
     def layer_count(self) -> int:

@@ -17,11 +17,10 @@ from perfpass.importers.model_sources import read_configuration
 from perfpass.llm import families
 from perfpass.llm.architecture import LanguageModel, Layer
 from perfpass.llm.fields import Fields
+from perfpass.llm.stored import stored
 
 # Where wrappers (vision, speech) keep the language model.
 _INNER = ("text_config", "llm_config", "language_config", "thinker_config")
-# How checkpoints name the precision of what they store, by `quant_method` of quantization_config.
-_STORED = {"fp8": "fp8_block", "mxfp4": "mxfp4", "fbgemm_fp8": "fp8", "gptq": "int4_wo", "awq": "int4_wo"}
 
 
 def language_model(config: str | os.PathLike[str] | Mapping[str, Any], name: str | None = None) -> LanguageModel:
@@ -62,7 +61,7 @@ def from_content(content: Mapping[str, Any], name: str) -> LanguageModel:
     fields = Fields(content, name)
     body = reader(fields)
     layers = tuple((len(list(run)), layer) for layer, run in groupby(sorted(body.layers, key=_order)))
-    stored, experts_stored, notes = _stored(content.get("quantization_config"))
+    dense, experts = stored(content.get("quantization_config"), name)
     return LanguageModel(
         name=name,
         model_type=kind,
@@ -72,34 +71,10 @@ def from_content(content: Mapping[str, Any], name: str) -> LanguageModel:
         tied=body.tied,
         embedding_extra=body.embedding_extra,
         max_positions=fields.count("max_position_embeddings", "n_positions", "max_seq_len", default=0),
-        stored_as=stored,
-        experts_stored_as=experts_stored,
-        notes=notes,
+        stored_as=dense,
+        experts_stored_as=experts,
     )
 
 
 def _order(layer: Layer) -> str:
     return repr(layer)
-
-
-def _stored(quantization: Any) -> tuple[str, str, tuple[str, ...]]:
-    """Precision of matrices and of experts as stored, and what could not be told."""
-    if not isinstance(quantization, Mapping):
-        return "bf16", "bf16", ()
-    method = str(quantization.get("quant_method") or quantization.get("quant_algo") or "")
-    text = str(quantization).lower()
-    if method == "mxfp4":  # gpt-oss: only the experts are quantized
-        return "bf16", "mxfp4", ()
-    if method in _STORED:
-        if method in ("gptq", "awq") and quantization.get("bits") == 8:
-            return "int8", "int8", ()
-        return _STORED[method], _STORED[method], ()
-    if method == "compressed-tensors" and "'num_bits': 4" in text:
-        experts_only = "self_attn" in text
-        return ("bf16" if experts_only else "int4_wo"), "int4_wo", ()
-    if method in ("modelopt", "nvfp4", "compressed-tensors"):
-        if "fp4" in text:
-            return "nvfp4", "nvfp4", ()
-        if "fp8" in text or "'num_bits': 8" in text:
-            return "fp8", "fp8", ()
-    return "bf16", "bf16", (f"quantization {method or 'without a method'} not known; counted as bf16",)

@@ -10,6 +10,7 @@ arXiv:2405.04434, section 2.1.2) in decode, unabsorbed in prefill; tensor parall
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,7 +21,9 @@ from perfpass.llm.architecture import Attention, Experts, LanguageModel, Layer, 
 Number = float | np.ndarray
 
 # Bytes of an element as stored, block scales included: fp8 blocks of 128 x 128 carry an fp32 scale, nvfp4 blocks of 16
-# an fp8 one, mxfp4 blocks of 32 an 8-bit one (OCP Microscaling 1.0), int4 groups of 32 a 16-bit one.
+# an fp8 one, mxfp4 blocks of 32 an 8-bit one (OCP Microscaling 1.0), integers below 8 bits in groups of 32 a 16-bit
+# one, int8 in groups of 128; ternary weights (arXiv:2402.17764) are packed in 2 bits, with one scale a matrix. "_wo":
+# only the weights are so, and are multiplied in 16 bits.
 ELEMENT_BYTES: dict[str, float] = {
     "fp32": 4.0,
     "bf16": 2.0,
@@ -31,18 +34,43 @@ ELEMENT_BYTES: dict[str, float] = {
     "nvfp4": 0.5 + 1 / 16,
     "mxfp4": 0.5 + 1 / 32,
     "int4_wo": 0.5 + 2 / 32,
+    "fp8_wo": 1.0,
+    "nvfp4_wo": 0.5 + 1 / 16,
+    "int8_wo": 1.0 + 2 / 128,
+    "int3_wo": 3 / 8 + 2 / 32,
+    "int2_wo": 0.25 + 2 / 32,
+    "ternary_wo": 0.25,
 }
 # The unit that multiplies matrices of each kind; where a device lacks it, they are expanded to the next wider one.
+_16_BITS = ("bf16", "fp16")
 UNITS: dict[str, tuple[str, ...]] = {
-    "fp32": ("tf32", "fp32"),
-    "bf16": ("bf16", "fp16", "fp32"),
-    "fp16": ("fp16", "bf16", "fp32"),
-    "fp8": ("fp8", "bf16", "fp16"),
-    "fp8_block": ("fp8", "bf16", "fp16"),
-    "int8": ("int8", "bf16", "fp16"),
-    "nvfp4": ("fp4", "bf16", "fp16"),
-    "mxfp4": ("fp4", "bf16", "fp16"),
-    "int4_wo": ("bf16", "fp16"),
+    **{name: _16_BITS for name in ELEMENT_BYTES if name.endswith("_wo")},
+    "fp32": ("fp32",),
+    "bf16": ("bf16", "fp16"),
+    "fp16": ("fp16", "bf16"),
+    "fp8": ("fp8", *_16_BITS),
+    "fp8_block": ("fp8", *_16_BITS),
+    "int8": ("int8", *_16_BITS),
+    "nvfp4": ("fp4", *_16_BITS),
+    "mxfp4": ("fp4", *_16_BITS),
+}
+# What remains of a precision where its unit is lacking and the weights alone are kept in it.
+WEIGHTS_ALONE = {"fp8": "fp8_wo", "fp8_block": "fp8_wo", "nvfp4": "nvfp4_wo"}
+# Precisions of matrices and experts that a name of the command line stands for.
+PRECISIONS: dict[str, tuple[str, str]] = {
+    "bf16": ("bf16", "bf16"),
+    "fp16": ("fp16", "fp16"),
+    "fp32": ("fp32", "fp32"),
+    "fp8": ("fp8", "fp8"),
+    "fp8_block": ("fp8_block", "fp8_block"),
+    "fp8_wo": ("fp8_wo", "fp8_wo"),
+    "nvfp4": ("nvfp4", "nvfp4"),
+    "fp4": ("nvfp4", "nvfp4"),
+    "nvfp4_wo": ("nvfp4_wo", "nvfp4_wo"),
+    "mxfp4": ("bf16", "mxfp4"),
+    "int4": ("int4_wo", "int4_wo"),
+    "int8": ("int8", "int8"),
+    "int8_wo": ("int8_wo", "int8_wo"),
 }
 COMPONENTS = (
     "projections",
@@ -56,7 +84,6 @@ COMPONENTS = (
     "collectives",
 )
 _STATE_BYTES = 4.0  # recurrent states are kept in fp32
-_ACTIVATION_BYTES = 2.0
 
 
 @dataclass(frozen=True)
@@ -71,6 +98,36 @@ class Quantization:
         for part in (self.gemm, self.moe, self.kv_cache):
             if part not in ELEMENT_BYTES:
                 raise ArgumentError(f"precision {part!r}; allowed are {', '.join(ELEMENT_BYTES)}")
+
+    @property
+    def activations(self) -> str:
+        """Precision of activations, norms and tables: 16 bits, but fp32 where the matrices are."""
+        return "fp32" if self.gemm == "fp32" else "bf16"
+
+    @property
+    def activation_bytes(self) -> float:
+        """Bytes of an element of `activations`."""
+        return ELEMENT_BYTES[self.activations]
+
+
+def peak_flops(peaks: Mapping[str, float], precision: str) -> float:
+    """FLOP/s at which a device of these ``peaks`` multiplies matrices of a precision: that of the first unit of UNITS
+    that it has, but never below fp32, which runtimes take where 16 bits are emulated (Pascal boards but the P100).
+    """
+    single = peaks.get("fp32", 0.0)
+    for unit in UNITS[precision]:
+        if unit in peaks:
+            return max(peaks[unit], single)
+    return single or max(peaks.values())
+
+
+def lacking(peaks: Mapping[str, float], precision: str) -> str:
+    """The unit that a precision computes in and a device of these ``peaks`` lacks, else "".
+
+    Weights alone need none: 4-bit ones are expanded to 16 bits, and mxfp4 is served so where there is no fp4.
+    """
+    unit = UNITS[precision][0]
+    return "" if unit in peaks or precision.endswith("_wo") or precision == "mxfp4" else unit
 
 
 @dataclass(frozen=True)
@@ -185,18 +242,18 @@ def step_costs(model: LanguageModel, parallelism: Parallelism, quantization: Qua
     A token of a request passes every stage, so the sum over stages is what its latency is made of.
     """
     precisions = {"projections": quantization.gemm, "dense_mlp": quantization.gemm, "recurrence": quantization.gemm}
-    precisions |= {"shared_experts": quantization.gemm, "experts": quantization.moe, "attention": "bf16"}
-    costs = StepCosts({name: Work(precision=precisions.get(name, "bf16")) for name in COMPONENTS})
+    precisions |= {"shared_experts": quantization.gemm, "experts": quantization.moe}
+    costs = StepCosts({name: Work(precision=precisions.get(name, quantization.activations)) for name in COMPONENTS})
     for count, layer in model.layers:
         _layer(costs.parts, model.hidden, count, layer, parallelism, quantization, step)
     logits = costs.parts["logits"]
     # The head is split like attention; embeddings are looked up, one row per token.
     head = model.hidden * model.vocabulary / parallelism.tensor
-    logits.add(1, flops=2 * head * step.sequences, weight_bytes=head * _ACTIVATION_BYTES, launches=3)
+    logits.add(1, flops=2 * head * step.sequences, weight_bytes=head * quantization.activation_bytes, launches=3)
     logits.add(1, activation_bytes=step.sequences * model.vocabulary / parallelism.tensor * 4)
     if parallelism.pipeline > 1:
         hops = parallelism.pipeline - 1
-        size = step.tokens * model.hidden * _ACTIVATION_BYTES
+        size = step.tokens * model.hidden * quantization.activation_bytes
         costs.parts["collectives"].add(hops, message_bytes=size, messages=1, launches=1)
     return costs
 
@@ -211,7 +268,7 @@ def _layer(
     step: Step,
 ) -> None:
     tensor = parallelism.tensor
-    row = step.tokens * hidden * _ACTIVATION_BYTES
+    row = step.tokens * hidden * quantization.activation_bytes
     if layer.attention:
         _attention(parts, hidden, count, layer.attention, tensor, quantization, step)
     if layer.recurrence:
@@ -241,7 +298,7 @@ def _attention(
         count, flops=2 * elements * step.tokens, weight_bytes=elements * size, launches=3 if a.q_rank else 2
     )
     width = a.heads * (a.head_dim + a.value_dim) / tensor
-    projections.add(count, activation_bytes=step.tokens * (2 * hidden + 2 * width) * _ACTIVATION_BYTES)
+    projections.add(count, activation_bytes=step.tokens * (2 * hidden + 2 * width) * quantization.activation_bytes)
     attended, cached = step.attended, step.cached
     limit = min(filter(None, (a.window, a.top_k or None)), default=None)
     if limit:
@@ -258,7 +315,7 @@ def _attention(
     attention.add(
         count, flops=2 * pairs * attended / tensor, cache_bytes=per_token * (cached + step.tokens), launches=2
     )
-    attention.add(count, activation_bytes=step.tokens * width * _ACTIVATION_BYTES)
+    attention.add(count, activation_bytes=step.tokens * width * quantization.activation_bytes)
     if a.top_k:
         attention.add(count, flops=2 * a.index_heads * a.index_dim * step.attended, launches=4)
         attention.add(count, cache_bytes=a.index_dim * kv_size * (step.cached + step.tokens))
@@ -278,7 +335,10 @@ def _dense(work: Work, hidden: int, count: int, mlp: Mlp, tensor: int, quantizat
     size = ELEMENT_BYTES[quantization.gemm]
     work.add(count, flops=2 * elements * step.tokens, weight_bytes=elements * size, launches=3)
     work.add(
-        count, activation_bytes=step.tokens * (2 * hidden + 2 * mlp.matrices * mlp.width / tensor) * _ACTIVATION_BYTES
+        count,
+        activation_bytes=step.tokens
+        * (2 * hidden + 2 * mlp.matrices * mlp.width / tensor)
+        * quantization.activation_bytes,
     )
 
 
@@ -300,15 +360,15 @@ def _experts(
     visits = tokens * e.active / parallelism.expert
     work.add(count, flops=2 * elements * visits, weight_bytes=touched * elements * ELEMENT_BYTES[quantization.moe])
     moved = 2 * e.model_width + 2 * e.matrices * e.width / parallelism.expert_tensor
-    work.add(count, activation_bytes=visits * moved * _ACTIVATION_BYTES, launches=5)
+    work.add(count, activation_bytes=visits * moved * quantization.activation_bytes, launches=5)
     beside = e.matrices * hidden * e.shared_width / parallelism.tensor
     router = e.count * hidden + e.latent_projection
     shared.add(count, flops=2 * (beside + router) * step.tokens, launches=3)
-    shared.add(count, weight_bytes=beside * ELEMENT_BYTES[quantization.gemm] + router * _ACTIVATION_BYTES)
+    shared.add(count, weight_bytes=beside * ELEMENT_BYTES[quantization.gemm] + router * quantization.activation_bytes)
     stage = parallelism.stage
     if stage == 1:
         return
-    row = e.model_width * _ACTIVATION_BYTES
+    row = e.model_width * quantization.activation_bytes
     if parallelism.expert > 1 and parallelism.attention_data > 1:
         # Dispatch and combine: each token goes to at most `active` other groups, and comes back.
         reached = min(e.active, parallelism.expert) * (parallelism.expert - 1) / parallelism.expert
@@ -328,24 +388,26 @@ def weight_bytes(model: LanguageModel, parallelism: Parallelism, quantization: Q
     total = 0.0
     gemm, moe = ELEMENT_BYTES[quantization.gemm], ELEMENT_BYTES[quantization.moe]
     for count, layer in model.layers:
-        size = layer.norms * _ACTIVATION_BYTES
+        size = layer.norms * quantization.activation_bytes
         if layer.attention:
             a = layer.attention
-            size += a.matrices(model.hidden) / parallelism.tensor * gemm + a.extra * _ACTIVATION_BYTES
+            size += a.matrices(model.hidden) / parallelism.tensor * gemm + a.extra * quantization.activation_bytes
         if layer.recurrence:
-            size += (layer.recurrence.projections * gemm + layer.recurrence.extra * 2.0) / parallelism.tensor
+            size += (
+                layer.recurrence.projections * gemm + layer.recurrence.extra * quantization.activation_bytes
+            ) / parallelism.tensor
         if layer.dense:
             matrices = layer.dense.matrices * model.hidden * layer.dense.width
-            size += (matrices * gemm + layer.dense.extra * 2.0) / parallelism.tensor
+            size += (matrices * gemm + layer.dense.extra * quantization.activation_bytes) / parallelism.tensor
         if layer.experts:
             e = layer.experts
-            routed = e.count * (e.expert_elements * moe + e.expert_extra * _ACTIVATION_BYTES)
+            routed = e.count * (e.expert_elements * moe + e.expert_extra * quantization.activation_bytes)
             size += routed / (parallelism.expert * parallelism.expert_tensor)
             size += e.matrices * model.hidden * e.shared_width * gemm / parallelism.tensor
-            size += (e.count * model.hidden + e.latent_projection + e.extra) * _ACTIVATION_BYTES
+            size += (e.count * model.hidden + e.latent_projection + e.extra) * quantization.activation_bytes
         total += count * size
-    tables = (1 if model.tied else 2) * model.vocabulary * model.hidden * _ACTIVATION_BYTES
-    outside = tables / parallelism.tensor + model.embedding_extra * _ACTIVATION_BYTES
+    tables = (1 if model.tied else 2) * model.vocabulary * model.hidden * quantization.activation_bytes
+    outside = tables / parallelism.tensor + model.embedding_extra * quantization.activation_bytes
     # The fullest stage holds its share of the layers and, at either end, a table.
     return total / parallelism.pipeline + outside / min(2, parallelism.pipeline)
 
@@ -364,6 +426,6 @@ def cache_bytes(
             total += count * seen * (a.cache_elements / split + index) * size
         if layer.recurrence:
             r = layer.recurrence
-            state = r.state * _STATE_BYTES + r.convolution * _ACTIVATION_BYTES
+            state = r.state * _STATE_BYTES + r.convolution * quantization.activation_bytes
             total += count * state / parallelism.tensor
     return total * sequences / parallelism.pipeline

@@ -56,6 +56,17 @@ PLAIN: dict[str, Plain] = {
         ("llama", "mistral", "ministral", "mixtral", "phi3", "granite", "internlm3", "stablelm_epoch", "aquila", "yi"),
         Plain(),
     ),
+    **dict.fromkeys(("smollm3", "granitemoe", "ernie4_5", "helium"), Plain()),
+    **dict.fromkeys(("seed_oss", "glm"), Plain(qkv_bias=True)),
+    "glm4": Plain(norms=4, qkv_bias=True),
+    "olmo": Plain(norm=0),
+    "olmo3": Plain(head_norms="all"),
+    "exaone4": Plain(head_norms="head"),
+    "arcee": Plain(matrices=2),
+    "nemotron": Plain(norm=2, matrices=2),
+    "cohere2": Plain(norms=1, tied=True),
+    **dict.fromkeys(("stablelm", "phimoe"), Plain(norm=2)),
+    "codegen": replace(_NEOX, norms=1, qkv_bias=False, out_bias=False, head_bias=True, widening=4),
     "qwen2": Plain(qkv_bias=True),
     "qwen2_moe": Plain(qkv_bias=True),
     **dict.fromkeys(("qwen3", "qwen3_moe", "qwen3_vl_text", "qwen3_vl_moe_text"), Plain(head_norms="head")),
@@ -113,6 +124,10 @@ def _attention(f: Fields, rule: Plain, window: int | None = None) -> Attention:
     return Attention(heads=heads, kv_heads=kv, head_dim=dim, value_dim=dim, window=window, extra=extra)
 
 
+# Model types of which every so many-th layer attends to all, the others within a window.
+_FULL_EVERY = {"gemma3": 6, "gemma3_text": 6, "cohere2": 4, "olmo3": 4}
+
+
 def _windows(f: Fields, layers: int) -> list[int | None]:
     """Per layer the window of its attention."""
     width = f.find("sliding_window", "attention_chunk_size")
@@ -124,8 +139,8 @@ def _windows(f: Fields, layers: int) -> list[int | None]:
     kind = f.find("model_type")
     if kind == "gemma2":  # every other layer, the first one included
         return [width if i % 2 == 0 else None for i in range(layers)]
-    if kind in ("gemma3", "gemma3_text"):
-        every = f.size("sliding_window_pattern", default=6)
+    if kind in _FULL_EVERY:
+        every = f.size("sliding_window_pattern", default=_FULL_EVERY[str(kind)])
         return [None if (i + 1) % every == 0 else width for i in range(layers)]
     if kind == "gpt_oss":
         return [width if i % 2 == 0 else None for i in range(layers)]
@@ -203,6 +218,21 @@ def _plain(f: Fields) -> Body:
     if rule.head_bias:
         around += f.size("vocab_size")
     return Body(hidden, found, f.flag("tie_word_embeddings", rule.tied), around)
+
+
+def _falcon(f: Fields) -> Body:
+    """Falcon: one key-value head or (from 40B on) groups; attention and feed-forward block side by side or in turn."""
+    hidden, layers = _hidden(f), _layers(f)
+    heads = f.size("num_attention_heads", "n_head")
+    grouped, parallel = f.flag("new_decoder_architecture"), f.flag("parallel_attn", True)
+    kv = f.size("num_kv_heads", "n_head_kv", default=heads) if grouped else 1 if f.flag("multi_query", True) else heads
+    dim = hidden // heads
+    width, bias = f.size("ffn_hidden_size", default=4 * hidden), f.flag("bias")
+    attention = Attention(heads, kv, dim, dim, extra=(heads + 2 * kv) * dim + hidden if bias else 0)
+    mlp = Mlp(width, matrices=2, extra=width + hidden if bias else 0)
+    norms = f.count("num_ln_in_parallel_attn", default=2 if grouped else 1) if parallel else 2
+    layer = Layer(attention=attention, dense=mlp, norms=2 * norms * hidden)
+    return Body(hidden, [layer] * layers, f.flag("tie_word_embeddings", True), 2 * hidden)
 
 
 def _latent(f: Fields) -> Body:
@@ -366,6 +396,7 @@ READERS: dict[str, Callable[[Fields], Body]] = {
     **dict.fromkeys(("deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "glm_moe_dsa", "glm4_moe_lite"), _latent),
     **dict.fromkeys(("qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text"), _qwen_hybrid),
     "nemotron_h": _nemotron_hybrid,
+    **dict.fromkeys(("falcon", "RefinedWeb", "RefinedWebModel"), _falcon),
     **dict.fromkeys(("llama4", "llama4_text"), _llama4),
     **dict.fromkeys(("gemma4", "gemma4_text"), _gemma4),
 }

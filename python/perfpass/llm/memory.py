@@ -35,7 +35,7 @@ _MOST_UTILIZATION = 0.97
 _LEAST_RUNTIME_BYTES = 1e9
 # Workspaces of fused kernels beside the tensors of a layer, as a share of these.
 _WORKSPACE_HIGH = 1.0
-_STATE_BYTES, _ACTIVATION_BYTES, _LOGIT_BYTES = 4.0, 2.0, 4.0
+_STATE_BYTES, _LOGIT_BYTES = 4.0, 4.0
 
 
 @dataclass(frozen=True)
@@ -93,12 +93,17 @@ def sequence_bytes(
             total += count * paged * (per_token + (a.index_dim if a.top_k else 0)) * element
         if layer.recurrence:
             r = layer.recurrence
-            total += count * (r.state * _STATE_BYTES + r.convolution * _ACTIVATION_BYTES) / split.tensor
+            total += count * (r.state * _STATE_BYTES + r.convolution * quantization.activation_bytes) / split.tensor
     return total * math.ceil(model.layer_count / split.pipeline) / model.layer_count
 
 
-def workspace_bytes(model: LanguageModel, split: Parallelism, tokens: int, sequences: int = 1) -> float:
-    """Largest sum of live activations of one layer for ``tokens`` tokens at once, and the logits of ``sequences``."""
+def workspace_bytes(
+    model: LanguageModel, split: Parallelism, tokens: int, sequences: int = 1, *, element_bytes: float = 2.0
+) -> float:
+    """Largest sum of live activations of one layer for ``tokens`` tokens at once, and the logits of ``sequences``.
+
+    ``element_bytes``: of an activation.
+    """
     widest = 0.0
     for _, layer in model.layers:
         if layer.attention:
@@ -113,7 +118,7 @@ def workspace_bytes(model: LanguageModel, split: Parallelism, tokens: int, seque
             widest = max(widest, routed + e.matrices * e.shared_width / split.tensor)
     stream = 2 * model.hidden  # the residual and its normalised copy
     logits = sequences * model.vocabulary * _LOGIT_BYTES / split.tensor
-    return tokens * (stream + widest) * _ACTIVATION_BYTES + logits
+    return tokens * (stream + widest) * element_bytes + logits
 
 
 def plan(
@@ -137,7 +142,8 @@ def plan(
         raise ArgumentError(f"chunk_tokens must be at least 1, got {chunk_tokens}")
     weights = weight_bytes(model, split, quantization)
     each = sequence_bytes(model, split, quantization, context, block_tokens=block_tokens)
-    workspace = workspace_bytes(model, split, min(chunk_tokens, max(context, 1)))
+    tokens = min(chunk_tokens, max(context, 1))
+    workspace = workspace_bytes(model, split, tokens, element_bytes=quantization.activation_bytes)
     usable = utilization * device.memory_bytes
 
     def room(extra: float, runtime: float) -> int:

@@ -26,14 +26,33 @@ def known() -> dict[str, str]:
     return found
 
 
+@functools.cache
+def _publishers() -> dict[str, tuple[str, ...]]:
+    """Lower-case owner -> how the names of its shipped configurations begin."""
+    content = parse((Path(__file__).parent / "names.toml").read_text(encoding="utf-8"))
+    return {owner.lower(): tuple(begins) for owner, begins in content["publishers"].items()}
+
+
+def _published(name: str) -> str | None:
+    """The shipped configuration of ``Owner/Name``, ``Owner/Name-hf`` or ``Owner/Name-chat-hf`` of its publisher."""
+    owner, slash, own = name.lower().rpartition("/")
+    shipped = own.removesuffix("-hf")
+    for candidate in (own, shipped, shipped.removesuffix("-chat")):
+        found = known().get(candidate)
+        if found and (not slash or found.startswith(_publishers().get(owner, ("/",)))):
+            return found
+    return None
+
+
 def resolve(config: str | os.PathLike[str] | Mapping[str, Any]) -> str | os.PathLike[str] | Mapping[str, Any]:
-    """A name of `known` as that of its shipped configuration; files, folders and contents as they are.
+    """A name of `known`, or of a repository of its publisher, as that of the shipped configuration; files, folders and
+    contents as they are.
 
     Raises FileError for a name that is neither known nor a file.
     """
     if isinstance(config, Mapping) or exists(Path(config)):
         return config
-    found = known().get(str(config).lower())
+    found = known().get(str(config).lower()) or _published(str(config))
     if found is None:
         raise FileError(
             f"{config}: neither a file nor a known model; pass its config.json, or one of the names in "

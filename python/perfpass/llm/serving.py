@@ -2,15 +2,75 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from perfpass.errors import ArgumentError
-from perfpass.llm.costs import Parallelism, Quantization
+from perfpass.errors import ArgumentError, DeviceError
+from perfpass.llm.costs import PRECISIONS, WEIGHTS_ALONE, Parallelism, Quantization, lacking
+
+if TYPE_CHECKING:
+    from perfpass.devices import Device
+    from perfpass.llm.architecture import LanguageModel
 
 # tgis: the text generation inference server that IBM forked from Hugging Face's in 2023.
 RUNTIMES = ("vllm", "trtllm", "sglang", "tgis")
 MODES = ("agg", "disagg")
+# As runtimes number releases (0.18.0, v0.5.9.post1, 1.2.0rc6, 1.1.0-dev.2) and name nightly builds.
+_VERSION = re.compile(r"v?\d+(\.\d+){1,3}([.+-]?[a-z]+[.-]?\d*)*(\+[\w.]+)?|nightly(-[\w.]+)*", re.ASCII)
+_LONGEST_VERSION = 64
+
+
+def check_version(version: str) -> None:
+    """Raises ArgumentError for a text that is no version of a runtime; empty is the newest measured one."""
+    if version and (len(version) > _LONGEST_VERSION or not _VERSION.fullmatch(version)):
+        raise ArgumentError(
+            f"runtime version {version[:_LONGEST_VERSION]!r} is none; give one as 0.18.0 or 1.2.0rc6, or leave it out"
+        )
+
+
+def check_gpu(device: Device) -> None:
+    """Raises ArgumentError for a CPU."""
+    if not device.is_gpu:
+        raise ArgumentError(f"{device.id}: serving was measured on GPUs only; choose one (`perfpass devices`)")
+
+
+def check_split(model: LanguageModel, tensor: int, pipeline: int = 1) -> None:
+    """Serving stacks split whole attention heads and whole layers. Raises ArgumentError."""
+    if pipeline > model.layer_count:
+        raise ArgumentError(
+            f"{model.name} has {model.layer_count} layers, which do not fill {pipeline} pipeline stages; "
+            f"choose 1 to {model.layer_count}"
+        )
+    for _, layer in model.layers:
+        if layer.attention and layer.attention.heads % tensor:
+            heads = layer.attention.heads
+            fits = ", ".join(str(n) for n in range(1, heads + 1) if heads % n == 0)
+            raise ArgumentError(f"{heads} attention heads do not divide into {tensor} tensor ranks; choose {fits}")
+
+
+def check_arithmetic(device: Device, *precisions: str) -> None:
+    """Raises DeviceError where a device cannot compute in one of ``precisions``, with those that it can."""
+    for precision in precisions:
+        if unit := lacking(device.peak_flops, precision):
+            can = [n for n, parts in PRECISIONS.items() if not any(lacking(device.peak_flops, p) for p in parts)]
+            raise DeviceError(
+                f"{device.name} has no {unit} arithmetic, which precision {precision!r} needs; it can run "
+                f"{', '.join(can)}"
+            )
+
+
+def usable(device: Device, precision: str) -> str:
+    """What a checkpoint that stores ``precision`` is served in on a device that may lack its arithmetic.
+
+    vLLM takes fp16 where there is no bf16, and expands fp8 and nvfp4 weights to 16 bits (Marlin kernels) where bf16 is.
+    """
+    peaks = device.peak_flops
+    if not lacking(peaks, precision):
+        return precision
+    if precision in ("bf16", "fp16"):
+        return next((other for other in ("fp16", "bf16", "fp32") if other in peaks), precision)
+    return WEIGHTS_ALONE.get(precision, precision) if "bf16" in peaks else precision
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,9 @@ import numpy as np
 
 from perfpass.devices import Device
 from perfpass.errors import ArgumentError
+from perfpass.llm import costs
 from perfpass.llm.architecture import LanguageModel
-from perfpass.llm.costs import ELEMENT_BYTES, UNITS
+from perfpass.llm.costs import ELEMENT_BYTES
 from perfpass.predictors.learned.components import Form, Rows, Term
 
 RUNTIMES = ("vllm", "trtllm", "deepspeed-mii", "deepspeed", "llama.cpp", "sambaflow")
@@ -69,8 +70,8 @@ class Batch:
     """One batch of equal requests: ``batch`` prompts of ``input_tokens`` tokens, ``output_tokens`` generated for each.
 
     ``devices`` share the model (tensor parallel; for llama.cpp by layers). ``precision``: of the weights, one of
-    `perfpass.llm.costs.ELEMENT_BYTES`; the cache is kept in 16 bits. ``stack``: tells software stacks of one device
-    apart where a source does, else empty.
+    `perfpass.llm.costs.ELEMENT_BYTES`; the cache is kept in 16 bits, or in fp32 as they are.
+    ``stack``: tells software stacks of one device apart where a source does, else empty.
     """
 
     model: LanguageModel
@@ -90,6 +91,11 @@ class Batch:
                 raise ArgumentError(f"{name} must be a whole number from 1 to {most}, got {value!r}")
         if self.precision not in ELEMENT_BYTES:
             raise ArgumentError(f"precision {self.precision!r}; allowed are {', '.join(ELEMENT_BYTES)}")
+
+    @property
+    def cache_bytes(self) -> float:
+        """Bytes of an element of the cache."""
+        return 4.0 if self.precision == "fp32" else 2.0
 
     @property
     def sequences(self) -> int:
@@ -139,10 +145,7 @@ def touched(f: Facts, tokens: float) -> float:
 
 def peak_flops(device: Device, precision: str) -> float:
     """FLOP/s of the unit that multiplies matrices of this precision."""
-    for unit in (*UNITS[precision], "fp32"):
-        if unit in device.peak_flops:
-            return device.peak_flops[unit]
-    raise AssertionError("every device states fp32")
+    return costs.peak_flops(device.peak_flops, precision)
 
 
 def link_bytes_s(device: Device) -> float:
@@ -156,13 +159,15 @@ def overflow(b: Batch) -> float:
     size = ELEMENT_BYTES[b.precision]
     memory = b.device.memory_bytes * b.devices
     free = max(memory * USABLE - f.parameters * size, memory * LEAST_FREE)
-    return b.sequences / max(free / (2.0 * b.model.cache_elements(b.input_tokens + 0.75 * b.output_tokens)), 1.0)
+    return b.sequences / max(
+        free / (b.cache_bytes * b.model.cache_elements(b.input_tokens + 0.75 * b.output_tokens)), 1.0
+    )
 
 
 def fits(b: Batch) -> bool:
     """Whether the weights and one sequence's cache fit into the devices' memory at all."""
     needed = facts(b.model).parameters * ELEMENT_BYTES[b.precision]
-    needed += 2.0 * b.model.cache_elements(b.input_tokens + b.output_tokens)
+    needed += b.cache_bytes * b.model.cache_elements(b.input_tokens + b.output_tokens)
     return needed <= b.device.memory_bytes * b.devices
 
 
@@ -195,7 +200,7 @@ def _row(b: Batch) -> tuple[list[float], list[float], list[float]]:
     # llama.cpp feeds the prompt in chunks, which its devices pass along as a pipeline.
     chunks = np.ceil(inputs / b.batch) / n if single else waves
     chunk = min(float(b.batch), inputs) if single else sequences * inputs
-    cache = 2.0 * b.model.cache_elements(inputs + outputs / 2, together)
+    cache = b.cache_bytes * b.model.cache_elements(inputs + outputs / 2, together)
     parallel = n > 1 and not single
     messages = sequences * (inputs + outputs) * f.hidden * 2 * 2 * (n - 1) / n if parallel else 0.0
     components = [

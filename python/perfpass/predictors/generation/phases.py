@@ -88,11 +88,15 @@ def with_phases(found: Offline, batch: Batch) -> Offline:
         decode = predictor.predict("decode", phase)
         if decode.evidence.removesuffix(UNSEEN_MODEL) == "seen":
             token, support = decode.value, decode.support
-    reasons = tuple(f"prompt: {reason}" for reason in prompt.support.reasons)
+    reasons = [f"prompt: {reason}" for reason in prompt.support.reasons]
+    parts = (("time to first token", prompt.value), ("time per output token", token))
+    reasons += [
+        f"{name} left out: its bounds are too wide to say anything" for name, v in parts if not v.says_something
+    ]
     return replace(
         found,
-        prompt_s=prompt.value,
-        token_s=token if batch.output_tokens > 1 else None,
+        prompt_s=prompt.value if prompt.value.says_something else None,
+        token_s=token if batch.output_tokens > 1 and token.says_something else None,
         support=Support(found.support.level, (*found.support.reasons, *reasons)),
         provenance={**found.provenance, "prompt": prompt.support.to_dict(), "token": support.to_dict()},
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from perfpass.prediction import Interval, Support, interval_row
+from perfpass.prediction import Interval, Support, check_width, interval_row
 from perfpass.predictors.generation.features import Batch
 
 
@@ -16,7 +16,8 @@ class Offline:
     ``latency_s``: first prompt token to last output token of the whole batch. ``tokens_per_s``: input and output tokens
     of all sequences over it; ``output_tokens_per_s``: output tokens alone. ``prompt_s``: until every sequence that runs
     at once has its first token; ``token_s``: from one token of a sequence to its next. Both None where they are not
-    predicted: weights of other than 16 bits, a published predictor; ``token_s`` also for a single output token.
+    predicted: weights of other than 16 bits, a published predictor, bounds that say nothing; ``token_s`` also for a
+    single output token.
     """
 
     latency_s: Interval
@@ -46,7 +47,11 @@ class Offline:
 
 
 def costs_of(batch: Batch, latency: Interval, support: Support, provenance: dict[str, Any]) -> Offline:
-    """Throughputs and the workload beside a latency in seconds."""
+    """Throughputs and the workload beside a latency in seconds.
+
+    Raises UnsupportedError for a latency whose bounds say nothing.
+    """
+    check_width(f"a batch of {batch.runtime} on {batch.device.name}", latency, support)
     total = batch.sequences * (batch.input_tokens + batch.output_tokens)
     return Offline(
         latency_s=latency,

@@ -15,6 +15,8 @@ from perfpass.devices import device as find_device
 from perfpass.errors import ArgumentError
 from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.configuration import language_model
+from perfpass.llm.costs import ELEMENT_BYTES, PRECISIONS
+from perfpass.llm.serving import check_arithmetic, check_split
 from perfpass.prediction import Support, SupportLevel
 from perfpass.predictors.generation.features import FORM, ONE_SEQUENCE, RUNTIMES, Batch, fits, rows_of
 from perfpass.predictors.generation.phases import with_phases
@@ -24,7 +26,7 @@ from perfpass.predictors.learned.components import UNSEEN_MODEL, Adaptation, For
 
 QUANTITY = "latency"
 QUANTITIES: Mapping[str, tuple[Form, str]] = {QUANTITY: (FORM, "s")}
-_PRECISIONS = ("fp16", "bf16")
+_16_BITS = ("fp16", "bf16")
 
 
 def batch_of(
@@ -36,15 +38,15 @@ def batch_of(
     batch: int = 1,
     input_tokens: int,
     output_tokens: int,
-    precision: str = "fp16",
+    precision: str | None = None,
     stack: str = "",
 ) -> Batch:
     """A batch of equal requests from names.
 
     ``model``: a config.json, its content, a name that `perfpass.llm.names` knows, or a LanguageModel. ``runtime``: one
     of `RUNTIMES`; in llama.cpp one sequence runs, and ``batch`` is the number of prompt tokens processed at a time (its
-    option -b). ``stack``: "listed as Intel PVC GPU" asks for the slower of the two software stacks that were measured
-    on the Intel Max 1550.
+    option -b). ``precision``: of the weights, as `predict_llm` names it, else 16 bits. ``stack``: "listed as Intel PVC
+    GPU" asks for the slower of the two software stacks that were measured on the Intel Max 1550.
 
     Raises ArgumentError, DeviceError, and what reading a configuration raises (FileError, FormatError,
     UnsupportedError).
@@ -57,7 +59,20 @@ def batch_of(
         raise ArgumentError(
             f"{target.id}: generation was measured on accelerators only; choose one (`perfpass devices`)"
         )
-    return Batch(read, target, runtime, devices, batch, input_tokens, output_tokens, precision, stack)
+    check_split(read, *((1, devices) if runtime in ONE_SEQUENCE else (devices, 1)))
+    used = _precision(target, precision)
+    return Batch(read, target, runtime, devices, batch, input_tokens, output_tokens, used, stack)
+
+
+def _precision(device: Device, name: str | None) -> str:
+    """Of the weights. Raises ArgumentError for a name that is none, DeviceError for one the device has no unit for."""
+    if name is None:
+        return "bf16" if "bf16" in device.peak_flops and "fp16" not in device.peak_flops else "fp16"
+    if name not in PRECISIONS and name not in ELEMENT_BYTES:
+        raise ArgumentError(f"precision {name!r}; allowed are {', '.join(PRECISIONS)}")
+    _, found = PRECISIONS.get(name, (name, name))
+    check_arithmetic(device, found)
+    return found
 
 
 def predict_offline(model: Any, device: str | Device, **options: Any) -> Offline:
@@ -131,7 +146,7 @@ def beyond_measured(b: Batch, ranges: Mapping[str, Sequence[float]]) -> list[str
         for name, (low, high) in ranges.items()
         if not low <= values[name] <= high
     ]
-    if b.precision not in _PRECISIONS:
+    if b.precision not in _16_BITS:
         found.append(f"only 16-bit weights were measured, not {b.precision}")
     if b.input_tokens != b.output_tokens:
         found.append("only prompts as long as their answers were measured")
@@ -151,6 +166,8 @@ def _latency_support(b: Batch, evidence: str, beyond: list[str]) -> Support:
         reasons.append(f"{b.runtime} was not measured; errors of a factor of 3 were seen")
     if evidence.endswith(UNSEEN_MODEL):
         reasons.append("this model's architecture was not measured")
+    if b.precision in _16_BITS and b.model.experts_stored_as not in _16_BITS:
+        reasons.append(f"the checkpoint stores {b.model.experts_stored_as}; these are the times of {b.precision}")
     if b.runtime in ONE_SEQUENCE:
         reasons.append(f"{b.runtime} was timed with one sequence; batch is the number of prompt tokens at a time")
     level: SupportLevel = "in range" if evidence == "seen" and not beyond else "near"

@@ -15,7 +15,7 @@ import numpy as np
 
 from perfpass.devices import Device
 from perfpass.llm.architecture import LanguageModel
-from perfpass.llm.costs import UNITS, Parallelism, Quantization, Step, step_costs
+from perfpass.llm.costs import Parallelism, Quantization, Step, peak_flops, step_costs
 from perfpass.llm.memory import likely_sequences
 from perfpass.llm.serving import Serving
 
@@ -113,7 +113,7 @@ def phase_terms(model: LanguageModel, device: Device, split: Parallelism, q: Qua
     out = np.zeros(PHASE)
     for i, kind in enumerate(KINDS):
         work = costs.parts[kind]
-        out[i] = float(work.flops) / _peak(device, work.precision)
+        out[i] = float(work.flops) / peak_flops(device.peak_flops, work.precision)
         out[len(KINDS) + i] = float(work.memory_bytes) / device.memory_bandwidth_bytes_s
     reach = NVLINK_GPUS_RACK if device.id.startswith("gb200") else NVLINK_GPUS
     # A device of which no link is stated counts as joined by the network.
@@ -124,13 +124,6 @@ def phase_terms(model: LanguageModel, device: Device, split: Parallelism, q: Qua
     out[_MESSAGES] = messages.messages
     out[_LAYERS] = model.layer_count
     return out
-
-
-def _peak(device: Device, precision: str) -> float:
-    for unit in UNITS[precision]:
-        if unit in device.peak_flops:
-            return device.peak_flops[unit]
-    return max(device.peak_flops.values())
 
 
 def terms(model: LanguageModel, device: Device, serving: Serving) -> Terms:

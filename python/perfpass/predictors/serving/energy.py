@@ -7,13 +7,14 @@ from dataclasses import replace
 import numpy as np
 
 from perfpass.devices import Device
-from perfpass.errors import ArgumentError
+from perfpass.errors import ArgumentError, UnsupportedError
 from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.costs import ELEMENT_BYTES
 from perfpass.prediction import Interval, Support, SupportLevel
 from perfpass.predictors.energy.features import Served
 from perfpass.predictors.energy.predictor import EnergyPredictor
-from perfpass.predictors.generation.predictor import RUNTIMES, GenerationPredictor, batch_of
+from perfpass.predictors.generation.features import RUNTIMES, Batch
+from perfpass.predictors.generation.predictor import GenerationPredictor
 from perfpass.predictors.learned.component_predictor import Learned
 from perfpass.predictors.serving.prediction import LlmPrediction
 
@@ -91,17 +92,17 @@ def _offline(found: LlmPrediction, model: LanguageModel, device: Device) -> Inte
     if serving.runtime not in RUNTIMES or serving.mode != "agg":
         return None
     try:
-        batch = batch_of(
+        batch = Batch(
             model,
             device,
-            runtime=serving.runtime,
-            devices=serving.parallelism.gpus,
-            batch=max(round(serving.concurrency / serving.workers), 1),
-            input_tokens=serving.input_length,
-            output_tokens=serving.output_length,
-            precision=serving.quantization.gemm,
+            serving.runtime,
+            serving.parallelism.gpus,
+            max(round(serving.concurrency / serving.workers), 1),
+            serving.input_length,
+            serving.output_length,
+            serving.quantization.gemm,
         )
         one = GenerationPredictor.load().predict(batch).tokens_per_s
-    except ArgumentError:  # it does not fit, which `found.memory` says
+    except (ArgumentError, UnsupportedError):  # it does not fit, which `found.memory` says; or its bounds say nothing
         return None
     return one.scaled(serving.workers, one.unit)

@@ -12,7 +12,7 @@ from perfpass.errors import ArgumentError
 from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.costs import ELEMENT_BYTES
 from perfpass.llm.memory import served
-from perfpass.llm.serving import Serving
+from perfpass.llm.serving import Serving, check_gpu
 from perfpass.prediction import Support, SupportLevel
 from perfpass.predictors.generation.phase_features import Phase
 from perfpass.predictors.generation.phases import PhasePredictor
@@ -23,8 +23,7 @@ _16_BITS = 2.0
 
 def predict(model: LanguageModel, device: Device, serving: Serving) -> LlmPrediction:
     """All metrics of one workload but energy. Raises ArgumentError for a CPU and for prefill workers."""
-    if not device.is_gpu:
-        raise ArgumentError(f"{device.id}: serving was measured on GPUs only; choose one (`perfpass devices`)")
+    check_gpu(device)
     if serving.mode != "agg":
         raise ArgumentError(f"{serving.runtime} has no prefill workers; leave them out, or take vllm, trtllm or sglang")
     split = serving.parallelism

@@ -8,7 +8,7 @@ from typing import Any
 from perfpass.devices import Device
 from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.serving import MemoryFit, Serving
-from perfpass.prediction import Interval, Support, interval_row
+from perfpass.prediction import Interval, Support, check_width, interval_row
 from perfpass.text import size
 
 SCHEMA_VERSION = 1
@@ -93,7 +93,12 @@ def prediction_of(
     provenance: dict[str, Any],
     measured_as: str = "",
 ) -> LlmPrediction:
-    """The prediction that follows from the two times (ms) in a closed loop; without energy and power."""
+    """The prediction that follows from the two times (ms) in a closed loop; without energy and power.
+
+    Raises UnsupportedError for a time whose bounds say nothing.
+    """
+    for name, value in (("time to first token", ttft), ("time per output token", tpot)):
+        check_width(f"the {name} of {serving.runtime} on {device.name}", value, support)
     steps = serving.output_length - 1
     request = Interval(
         ttft.median + steps * tpot.median, ttft.low + steps * tpot.low, ttft.high + steps * tpot.high, "ms"

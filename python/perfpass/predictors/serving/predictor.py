@@ -20,9 +20,9 @@ from perfpass.devices import device as find_device
 from perfpass.errors import ArgumentError, ArtefactError
 from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.configuration import language_model
-from perfpass.llm.costs import ELEMENT_BYTES, Parallelism, Quantization
+from perfpass.llm.costs import PRECISIONS, Parallelism, Quantization
 from perfpass.llm.memory import served
-from perfpass.llm.serving import Serving
+from perfpass.llm.serving import Serving, check_arithmetic, check_gpu, check_split, check_version, usable
 from perfpass.prediction import COVERAGE, Interval, Support
 from perfpass.predictors.learned import artefacts
 from perfpass.predictors.serving import base
@@ -45,18 +45,8 @@ METHOD: dict[str, dict[str, str]] = {
 TREES_OF = {"tpot": ("known",), "ttft": ("known", "portable")}
 # Beyond the measured ranges no held-out error speaks for the bounds: log bounds grow so much. By hand.
 BEYOND = 1.5
-# Precisions that a name of the command line stands for.
-PRECISIONS: dict[str, tuple[str, str]] = {
-    "bf16": ("bf16", "bf16"),
-    "fp16": ("fp16", "fp16"),
-    "fp8": ("fp8", "fp8"),
-    "fp8_block": ("fp8_block", "fp8_block"),
-    "nvfp4": ("nvfp4", "nvfp4"),
-    "fp4": ("nvfp4", "nvfp4"),
-    "mxfp4": ("bf16", "mxfp4"),
-    "int4": ("int4_wo", "int4_wo"),
-    "int8": ("int8", "int8"),
-}
+# Precisions behind whose measured runs the cache was at 8 bits.
+_CACHE_8_BITS = ("fp8", "fp8_block", "nvfp4")
 
 
 def predict_llm(
@@ -92,6 +82,9 @@ def predict_llm(
     """
     read = model if isinstance(model, LanguageModel) else language_model(model)
     target = find_device(device) if not isinstance(device, Device) else device
+    check_gpu(target)
+    check_version(runtime_version)
+    used, said = quantization(read, precision, kv_precision, target)
     serving = Serving(
         input_length=input_length,
         output_length=output_length,
@@ -103,45 +96,52 @@ def predict_llm(
         workers=workers,
         prefill=prefill,
         prefill_workers=prefill_workers,
-        quantization=quantization(read, precision, kv_precision),
+        quantization=used,
     )
     for split in (serving.parallelism, serving.prefill):
-        _check_heads(read, split)
+        if split:
+            check_split(read, split.tensor, split.pipeline)
     # Imported here: they bring two more artefacts.
     from perfpass.predictors.serving import loaded
     from perfpass.predictors.serving.energy import with_energy
 
     known = serving.runtime in base.RUNTIMES
     found = (ServingPredictor.load() if known else loaded).predict(read, target, serving)
+    if said:
+        found = replace(found, support=Support(found.support.level, (*found.support.reasons, said)))
     return with_energy(found, read, target)
 
 
-def _check_heads(model: LanguageModel, split: Parallelism | None) -> None:
-    """Serving stacks split whole attention heads. Raises ArgumentError."""
-    for _, layer in model.layers:
-        if split and layer.attention and layer.attention.heads % split.tensor:
-            heads = layer.attention.heads
-            fits = ", ".join(str(n) for n in range(1, heads + 1) if heads % n == 0)
-            raise ArgumentError(
-                f"{heads} attention heads do not divide into {split.tensor} tensor ranks; choose {fits}"
-            )
+def quantization(
+    model: LanguageModel, precision: str | Quantization | None, kv: str | None, device: Device
+) -> tuple[Quantization, str]:
+    """The precisions of matrices, experts and cache on a device, and a sentence where they are not what is stored.
 
+    A precision that is asked for must be one that the device computes in. What the checkpoint stores is served as
+    runtimes do on a device without it: 16 bits as the other type of 16 bits or as fp32, fp8 and nvfp4 as weights alone.
+    Without ``kv`` the cache is at 8 bits where the dense matrices are in fp8 or nvfp4, the default behind the measured
+    runs, else as wide as activations.
 
-def quantization(model: LanguageModel, precision: str | Quantization | None, kv: str | None) -> Quantization:
-    """The precisions of matrices, experts and cache. Raises ArgumentError for a name that is none.
-
-    Without ``kv`` the cache is at 8 bits where the dense matrices are at 8 or less, else at 16: the defaults behind the
-    measured runs.
+    Raises ArgumentError for a name that is none, DeviceError for a precision that the device has no arithmetic for.
     """
+    said = ""
     if isinstance(precision, Quantization):
-        return replace(precision, kv_cache=kv) if kv else precision
+        check_arithmetic(device, precision.gemm, precision.moe)
+        return (replace(precision, kv_cache=kv) if kv else precision), said
     if precision is None:
-        gemm, moe = model.stored_as, model.experts_stored_as
+        stored = model.stored_as, model.experts_stored_as
+        gemm, moe = (usable(device, part) for part in stored)
+        check_arithmetic(device, gemm, moe)
+        changed = [f"{old} as {new}" for old, new in dict(zip(stored, (gemm, moe), strict=True)).items() if old != new]
+        if changed:
+            said = f"{device.name} lacks the arithmetic of what the checkpoint stores; served {', '.join(changed)}"
     elif precision in PRECISIONS:
         gemm, moe = PRECISIONS[precision]
+        check_arithmetic(device, gemm, moe)
     else:
         raise ArgumentError(f"precision {precision!r}; allowed are {', '.join(PRECISIONS)}")
-    return Quantization(gemm, moe, kv or ("fp8" if ELEMENT_BYTES[gemm] < 2 else "bf16"))
+    found = Quantization(gemm, moe)
+    return replace(found, kv_cache=kv or ("fp8" if gemm in _CACHE_8_BITS else found.activations)), said
 
 
 class ServingPredictor:
@@ -198,8 +198,7 @@ class ServingPredictor:
 
     def predict(self, model: LanguageModel, device: Device, serving: Serving) -> LlmPrediction:
         """All metrics of one workload. Raises ArgumentError for a CPU."""
-        if not device.is_gpu:
-            raise ArgumentError(f"{device.id}: serving was measured on GPUs only; choose one (`perfpass devices`)")
+        check_gpu(device)
         family = self.family(model)
         evidence = self.evidence(family, device)
         w = describe(model, family, device, serving)

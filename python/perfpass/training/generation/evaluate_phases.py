@@ -9,11 +9,11 @@ from dataclasses import replace
 import numpy as np
 
 from perfpass.errors import ArgumentError
-from perfpass.llm.costs import Parallelism
+from perfpass.llm.costs import Parallelism, Quantization
 from perfpass.llm.serving import Serving
 from perfpass.predictors.generation.features import Batch, rows_of
 from perfpass.predictors.generation.predictor import QUANTITY, GenerationPredictor
-from perfpass.predictors.serving.predictor import ServingPredictor, quantization
+from perfpass.predictors.serving.predictor import ServingPredictor
 from perfpass.training.components.grade import Held, Quantity, add_quantity
 from perfpass.training.generation.phases import Phases, load
 from perfpass.training.section import Section
@@ -77,7 +77,7 @@ def _served(name: str, data: Phases) -> np.ndarray:
                 p.batch,
                 runtime=p.runtime if p.runtime == "trtllm" else "vllm",
                 parallelism=Parallelism.of(p.devices),
-                quantization=quantization(p.model, "fp16", None),
+                quantization=Quantization("fp16", "fp16"),
             )
             times = predictor.predict(p.model, p.device, serving)
         except ArgumentError:

@@ -1,0 +1,59 @@
+"""The ranges of a config.json's fields: what no model has is refused before anything is counted or built from it.
+
+One check for every reader of a configuration. The upper limits are an order of magnitude above the largest public
+models; a configuration beyond them would take unbounded time to build.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from perfpass.errors import FormatError
+
+_LAYERS, _WIDTH, _VOCABULARY, _TOKENS, _SMALL = 1024, 2**22, 2**24, 2**30, 2**16
+# Fields by their names in the model types' configurations: (least, most). Null counts as absent.
+RANGES: dict[str, tuple[int, int]] = {
+    **dict.fromkeys(("num_hidden_layers", "n_layer", "n_layers", "num_layers"), (1, _LAYERS)),
+    **dict.fromkeys(("encoder_layers", "decoder_layers", "num_decoder_layers"), (0, _LAYERS)),
+    **dict.fromkeys(("num_attention_heads", "n_head", "n_heads", "num_key_value_heads", "num_kv_heads"), (1, _SMALL)),
+    **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads", "head_dim"), (1, _SMALL)),
+    **dict.fromkeys(("hidden_size", "n_embd", "d_model"), (1, _WIDTH)),
+    **dict.fromkeys(
+        ("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size", "moe_intermediate_size"), (0, _WIDTH)
+    ),
+    **dict.fromkeys(("num_experts", "num_local_experts", "n_routed_experts", "num_experts_per_tok"), (0, _SMALL)),
+    "vocab_size": (1, _VOCABULARY),
+    **dict.fromkeys(("sliding_window", "attention_chunk_size"), (1, _TOKENS)),
+}
+_DTYPES = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "auto")
+_SHOWN = 40  # characters of a wrong value
+
+
+def check(content: Mapping[str, Any], where: str, prefix: str = "") -> None:
+    """Raises FormatError that names the first field out of its range, in the configuration or one inside it.
+
+    Lists, one value per layer or stage, are checked value by value.
+    """
+    for key, (least, most) in RANGES.items():
+        value = content.get(key)
+        for one in value if isinstance(value, list) else () if value is None else (value,):
+            if isinstance(one, bool) or not isinstance(one, int) or not least <= one <= most:
+                shown = repr(one)[:_SHOWN]
+                raise FormatError(
+                    f"{where}: {prefix}{key} is {shown}; a whole number from {least} to {most:,} is needed"
+                )
+    heads, shared = content.get("num_attention_heads"), content.get("num_key_value_heads")
+    if isinstance(heads, int) and isinstance(shared, int) and heads % shared:
+        raise FormatError(
+            f"{where}: {heads} attention heads ({prefix}num_attention_heads) cannot share {shared} key-value heads "
+            f"({prefix}num_key_value_heads)"
+        )
+    for key in ("torch_dtype", "dtype"):
+        value = content.get(key)
+        if value is not None and not (isinstance(value, str) and value.removeprefix("torch.") in _DTYPES):
+            shown = repr(value)[:_SHOWN]
+            raise FormatError(f"{where}: {prefix}{key} is {shown}; allowed are {', '.join(_DTYPES)}")
+    for key, inner in content.items():
+        if isinstance(inner, Mapping) and key.endswith("_config") and key != "quantization_config" and not prefix:
+            check(inner, where, f"{key}.")

@@ -1,0 +1,58 @@
+"""Figures whose bounds say nothing are refused with a reason; a device file's required keys are enough for figures."""
+
+import pytest
+
+import perfpass
+from perfpass.devices.toml_file import read
+from perfpass.errors import UnsupportedError
+from perfpass.prediction import WIDEST_FACTOR, Interval
+from perfpass.predictors.generation.predictor import predict_offline
+
+RUN = {"batch": 16, "input_tokens": 512, "output_tokens": 128}
+REQUIRED = """
+[[device]]
+id = "mine"
+name = "Mine"
+memory_gib = 80
+bandwidth_gb_s = 2000
+sm_count = 100
+power_limit_w = 400
+peak_tflops = { fp32 = 20, fp16 = 300, bf16 = 300 }
+"""
+
+
+@pytest.mark.parametrize(("runtime", "on"), [("deepspeed", "h100"), ("sambaflow", "a100-80gb"), ("trtllm", "mi300x")])
+def test_an_interval_of_many_orders_is_a_refusal_with_a_reason(runtime, on):
+    with pytest.raises(UnsupportedError, match=r"wider than a factor of 30.*(not measured|no measurement)"):
+        predict_offline("llama-2-7b", on, runtime=runtime, **RUN)
+
+
+def test_every_figure_that_is_given_says_something():
+    answered = 0
+    for on in ("h100", "a100-80gb", "mi300x", "t4", "rtx-4090", "gtx-1080-ti"):
+        for runtime in ("vllm", "trtllm", "deepspeed-mii", "deepspeed", "llama.cpp"):
+            try:
+                found = predict_offline("llama-2-7b", on, runtime=runtime, **{**RUN, "devices": 2})
+            except UnsupportedError:
+                continue
+            answered += 1
+            given = (found.latency_s, found.tokens_per_s, found.prompt_s, found.token_s)
+            assert all(value.says_something for value in given if value)
+            assert found.prompt_s or any("time to first token left out" in r for r in found.support.reasons)
+    assert answered > 15
+
+
+def test_bounds_may_be_a_stated_factor_either_way():
+    assert Interval(1.0, 1 / WIDEST_FACTOR, WIDEST_FACTOR, "s").says_something
+    assert not Interval(1.0, 1 / WIDEST_FACTOR, 1.01 * WIDEST_FACTOR, "s").says_something
+    assert not Interval(1.0, 0.0, 2.0, "s").says_something
+
+
+def test_the_required_keys_of_a_device_file_are_enough_for_language_models(tmp_path):
+    place = tmp_path / "mine.toml"
+    place.write_text(REQUIRED)
+    (mine,) = read(place)
+    load = {"input_length": 512, "output_length": 128, "concurrency": 16}
+    for options in ({}, {"tp": 2}, {"tp": 2, "pp": 2}):
+        assert perfpass.predict_llm("llama-3.1-8b", mine, **load, **options).tpot_ms.median > 0
+    assert predict_offline("llama-3.1-8b", mine, devices=2, **RUN).latency_s.median > 0
