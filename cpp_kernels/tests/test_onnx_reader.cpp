@@ -128,6 +128,29 @@ TEST(a_symbolic_dimension_takes_its_value_or_is_named_in_the_error) {
   CHECK_ERROR(read_onnx_bytes(as_bytes(bytes_), options), ErrorCode::shape, "give one value");
 }
 
+TEST(a_declared_shape_that_contradicts_the_operator_is_refused) {
+  const auto relu = [](std::initializer_list<std::int64_t> declared) {
+    return model(bytes(1, node("Relu", {"x"}, {"h"})) + bytes(1, node("Exp", {"h"}, {"y"})) +
+                 bytes(11, value("x", {2, 3})) + bytes(12, value("y", {2, 3})) + bytes(13, value("h", declared)));
+  };
+  for (const auto& wrong : {relu({1, 1}), relu({2, 3, 1}), relu({-1, 4})}) {
+    CHECK_ERROR(read_onnx_bytes(as_bytes(wrong)), ErrorCode::shape, "tensor 'h': the file declares [");
+  }
+  const std::string loose = relu({-1, 3});
+  const OpGraph graph = read_onnx_bytes(as_bytes(loose));
+  CHECK_EQUAL(graph.shape(graph.node_outputs(0)[0])[0], 2);
+}
+
+TEST(a_placeholder_is_no_symbol) {
+  const std::string bytes_ = model(bytes(1, node("Relu", {"x"}, {"y"})) + bytes(11, value("x", {-1, -1}, "?")) +
+                                   bytes(12, value("y", {-1, -1}, "?")));
+  OnnxOptions options;
+  options.dims = {{"x:0", 5}, {"x:1", 6}};
+  const OpGraph graph = read_onnx_bytes(as_bytes(bytes_), options);
+  CHECK_EQUAL(graph.shape(graph.graph_outputs[0])[1], 6);
+  CHECK_ERROR(read_onnx_bytes(as_bytes(bytes_)), ErrorCode::shape, "--dim x:0=N --dim x:1=N");
+}
+
 TEST(nodes_in_the_wrong_order_are_sorted) {
   const std::string bytes_ = model(bytes(1, node("Exp", {"h"}, {"y"})) + bytes(1, node("Relu", {"x"}, {"h"})) +
                                    bytes(11, value("x", {4})) + bytes(12, value("y", {4})));

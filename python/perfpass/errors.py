@@ -6,14 +6,19 @@ exits with the class's ``exit_code``.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 
 class PerfPassError(Exception):
-    """Root of every error raised on purpose by perfpass."""
+    """Root of every error raised on purpose by perfpass.
+
+    ``subject``: the file that the error is about, where its message does not name it (`about`).
+    """
 
     exit_code = 1
+    subject: str | None = None
 
 
 class ArgumentError(PerfPassError, ValueError):
@@ -68,6 +73,24 @@ class ArtefactError(PerfPassError):
     """A shipped or trained predictor is missing, damaged or of a schema that this version cannot read."""
 
     exit_code = 10
+
+
+def shown(path: str | os.PathLike[str]) -> str:
+    """A path for an error of one line: the end of one that is too long to be read."""
+    text = os.fsdecode(path)
+    return text if len(text) <= 300 else f"...{text[-100:]} ({len(text)} characters)"
+
+
+@contextmanager
+def about(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Inside, an error about a file that names none is about this one: the core knows a node's name, not its file's."""
+    try:
+        yield
+    except (FileError, FormatError, GraphError, LimitError, ShapeError) as error:
+        names = {os.path.basename(os.fsdecode(path)), shown(path)}
+        if error.subject is None and not any(name in str(error) for name in names):
+            error.subject = shown(path)
+        raise
 
 
 def missing_package(error: ImportError, extra: str, what: str) -> UnsupportedError:

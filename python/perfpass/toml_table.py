@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from perfpass.errors import FileError, FormatError, LimitError
+from perfpass.bounded_file import read_file
+from perfpass.errors import FormatError
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -22,15 +23,9 @@ LARGEST_FILE_BYTES = 2**20
 def read_toml(path: Path, what: str) -> dict[str, Any]:
     """The content of ``path``, which is ``what`` ("a price table").
 
-    Raises FileError, LimitError (over 1 MiB) and FormatError for what is no TOML.
+    Raises FileError (not there, no regular file), LimitError (over 1 MiB) and FormatError for what is no TOML.
     """
-    try:
-        with path.open("rb") as file:
-            content = file.read(LARGEST_FILE_BYTES + 1)
-    except OSError as error:
-        raise FileError(f"{path}: cannot be read as {what}: {error.strerror or error}") from error
-    if len(content) > LARGEST_FILE_BYTES:
-        raise LimitError(f"{path}: larger than {LARGEST_FILE_BYTES} bytes, the limit of {what}")
+    content = read_file(path, what, LARGEST_FILE_BYTES)
     try:
         return parse(content.decode("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:

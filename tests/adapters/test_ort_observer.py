@@ -73,6 +73,12 @@ def observed(model: bytes) -> tuple[ort.InferenceSession, observer.Observation]:
     return ort.InferenceSession(model, options), observation
 
 
+def test_an_observed_session_lists_the_provider_that_observes_it(models: dict[str, Path]) -> None:
+    """docs/internals/onnxruntime.md says so; `ort_extension.InferenceSession` leaves it out (test_ort_session.py)."""
+    session, _ = observed(next(iter(models.values())).read_bytes())
+    assert observer.PROVIDER in session.get_providers()
+
+
 @pytest.mark.parametrize("name", ort_models.MODELS)
 def test_outputs_are_bit_identical_with_and_without(models: dict[str, Path], name: str) -> None:
     plain, _ = outputs(models[name], observed=False)

@@ -17,7 +17,7 @@ from hostile_files import varint
 from perfpass.annotation import file as annotated_file
 from perfpass.annotation import metadata as annotation
 from perfpass.annotation.file import annotate, read, remove
-from perfpass.annotation.layout import block_of
+from perfpass.annotation.layout import SEAL_KEY, block_of
 from perfpass.errors import DeviceError, FileError, FormatError, LimitError
 
 
@@ -178,6 +178,28 @@ def test_pages_of_zeros_that_a_power_cut_leaves_are_taken_out(model, block, lost
     assert list(read(model).annotation.predictions) == ["l4"] and not read(model).interrupted
     remove(model)
     assert model.read_bytes() == original
+
+
+def test_no_byte_of_a_damaged_block_stays_where_it_is_called_removed(model, block, monkeypatch):
+    """One bit, one byte more, one byte less, at every place where the block's frame is and at many of its values."""
+    monkeypatch.setattr(os, "fsync", lambda file: None)
+    original, heads = model.read_bytes(), [block.index(key.encode()) for key in (*annotation.KEYS, SEAL_KEY)]
+    places = {at for head in heads for at in range(max(head - 6, 0), head + 30)} | set(range(0, len(block), 61))
+    removed = refused = 0
+    for at in sorted(place for place in places if place < len(block)):
+        flipped = [block[:at] + bytes([block[at] ^ 1 << bit]) + block[at + 1 :] for bit in (at % 8, (at + 3) % 8)]
+        inserted = [block[:at] + bytes([value]) + block[at:] for value in (0, 0x08, 0x72, 0xFF)]
+        for damaged in (*flipped, *inserted, block[:at] + block[at + 1 :]):
+            model.write_bytes(original + damaged)
+            try:
+                assert remove(model)
+            except FormatError as error:
+                assert f"head -c {len(original)} " in str(error) and model.read_bytes() == original + damaged
+                refused += 1
+            else:
+                assert model.read_bytes() == original
+                removed += 1
+    assert removed > 10 * refused
 
 
 def test_an_interrupted_replacement_keeps_what_was_there(model):

@@ -252,6 +252,46 @@ def test_an_internal_error_asks_to_be_reported_without_a_traceback(models):
     assert "ZeroDivisionError: two lines" in done.stderr and "PERFPASS_DEBUG=1" in done.stderr
 
 
+@pytest.mark.parametrize("arguments", ["devices", "devices --json", "--help", "predict {}/fixed.onnx --device a100"])
+@pytest.mark.parametrize(("place", "says"), [("> /dev/full", "No space left"), (">&-", "output is closed")])
+def test_output_that_cannot_be_written_is_an_error_of_one_line(models, arguments, place, says):
+    command = f"{sys.executable} -m perfpass {arguments.format(models)} {place}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert done.returncode == 74 and done.stderr.count("\n") == 1 and says in done.stderr, done.stderr
+
+
+def test_an_error_stays_one_when_nobody_can_read_it(models):
+    for place in ("2>&-", "2>/dev/full", ">/dev/full 2>&-"):
+        command = f"{sys.executable} -m perfpass predict {models}/none.onnx --device a100 {place}"
+        done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+        assert (done.returncode, done.stdout, done.stderr) == (3, "", "")
+
+
+def test_paths_that_the_system_refuses_are_errors_of_one_line(models, tmp_path):
+    long = "x" * 5000
+    for arguments in (
+        ["predict", long, "--device", "a100"],
+        ["predict", f"{long}.onnx", "--device", "a100"],
+        ["inspect", f"{long}.onnx"],
+        ["llm", long, "--device", "h100", *["--input-length", "8", "--output-length", "8", "--concurrency", "1"]],
+        ["annotate", f"{long}.onnx", "--remove"],
+        ["annotate", models / "fixed.onnx", "--device", "a100", "-o", f"{long}.onnx"],
+        ["features", models / "fixed.onnx", "--schema", "dippm", "-o", f"{long}.npz"],
+        ["devices", "--device-file", long],
+        ["measure", "timm:resnet18", "-o", long],
+        ["predict", models / "fixed.onnx", "--device", "a100", "--device-file", long],
+    ):
+        assert "name too long" in refused(3, *arguments).lower(), arguments
+
+
+def test_an_error_is_headed_by_the_file_that_it_is_about(models, tmp_path):
+    (tmp_path / "bad.toml").write_text("[[device]]\nid = 3\n")
+    for path in (tmp_path / "bad.toml", tmp_path / "none.toml", "/dev/zero"):
+        code = 4 if path == tmp_path / "bad.toml" else 3
+        said = refused(code, "predict", models / "fixed.onnx", "--device", "a100", "--device-file", path)
+        assert said.startswith(f"perfpass: error: {path}") and "fixed.onnx" not in said
+
+
 def test_a_reader_that_leaves_is_no_error_message():
     command = f"{sys.executable} -m perfpass devices --json | head -n 1; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)

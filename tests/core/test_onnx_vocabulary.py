@@ -335,3 +335,13 @@ def test_attributes_of_few_bit_weights_and_heads_are_read() -> None:
     one, inputs, constants = CASES["DynamicQuantizeLSTM"]
     found = attributes_of(importer.read(model_of([one], inputs, constants)))
     assert (found["hidden_size"], found["directions"]) == (4, 2)
+
+
+@pytest.mark.parametrize("hidden", [0, -4, 3, 5, 2**40, -(2**62)])
+@pytest.mark.parametrize(("op", "gates"), [("LSTM", 4), ("GRU", 3), ("RNN", 1)])
+def test_a_hidden_size_that_contradicts_the_weights_is_refused(op: str, gates: int, hidden: int) -> None:
+    weights = {"W": f32(1, gates * 4, 5), "R": f32(1, gates * 4, 4)}
+    with pytest.raises(ShapeError, match=rf"found hidden_size {hidden} and recurrent weights .* needs their 4"):
+        importer.read(model_of([node(op, ["x", "W", "R"], 1, hidden_size=hidden)], {"x": f32(6, 2, 5)}, weights))
+    one = node(op, ["x", "W", "R"], 1)
+    assert attributes_of(importer.read(model_of([one], {"x": f32(6, 2, 5)}, weights)))["hidden_size"] == 4

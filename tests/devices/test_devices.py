@@ -360,6 +360,45 @@ def test_a_wrong_device_file_is_an_error_that_names_file_and_figure(tmp_path, ch
     assert "wrong.toml" in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["../../x", "/etc/x", "a/b", "a:1g.5gb", ".hidden", "a b", "x" * 101, "-v"])
+def test_an_id_is_a_word_for_command_lines_and_file_names(tmp_path, name):
+    (tmp_path / "d.toml").write_text(MINE.replace('"my-gpu"', f'"{name}"'))
+    with pytest.raises(FormatError, match=r"d\.toml.* an id has letters, digits"):
+        read(tmp_path / "d.toml")
+
+
+def test_two_blocks_of_one_id_are_an_error_however_it_is_written(tmp_path):
+    second = MINE.replace("schema = 1", "")
+    for other in ("my-gpu", "My_GPU"):
+        (tmp_path / "d.toml").write_text(MINE + second.replace('"my-gpu"', f'"{other}"'))
+        with pytest.raises(FormatError, match=r"2 \[\[device\]\] blocks have the id"):
+            read(tmp_path / "d.toml")
+    (tmp_path / "d.toml").write_text(MINE.replace('["mine"]', '["CPU"]'))
+    with pytest.raises(FormatError, match="is called 'cpu', as the machine"):
+        read(tmp_path / "d.toml")
+
+
+@pytest.mark.parametrize("change", [('"my-gpu"', '"a100"'), ('["mine"]', '["A100"]'), ("My GPU 16GB", "a100")])
+def test_a_users_device_that_hides_a_name_of_the_catalogue_says_so(tmp_path, change):
+    (tmp_path / "d.toml").write_text(MINE.replace(*change))
+    (mine,) = devices.add_file(tmp_path / "d.toml")
+    found = device("a100")
+    assert found.id == mine.id and "the catalogue's a100-sxm4-40gb has that name too" in found.read_as
+    assert found.read_as in found.notes and device("a100-sxm4-40gb").id == "a100-sxm4-40gb"
+
+
+def test_a_device_that_replaces_a_shipped_one_of_its_id_is_no_surprise(tmp_path):
+    (tmp_path / "d.toml").write_text(MINE.replace('"my-gpu"', '"t4"'))
+    devices.add_file(tmp_path / "d.toml")
+    assert device("t4").memory_bandwidth_bytes_s == 500e9 and not device("t4").read_as
+
+
+@pytest.mark.parametrize("name", ["a100:", "a100: ", "a100/", "A100 MIG", "a100:::", ":1g.5gb", ":a100", "a100:-"])
+def test_a_slice_without_a_profile_is_not_the_whole_gpu(name):
+    with pytest.raises(DeviceError, match="names no MIG profile or no device"):
+        device(name)
+
+
 def test_hostile_device_files_are_refused(tmp_path):
     big, binary, deep = tmp_path / "big.toml", tmp_path / "binary.toml", tmp_path / "deep.toml"
     big.write_bytes(b"#" * (1 << 21))

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # What a room may import beside itself and the compiled core, from the ground up.
 _TEXT = {"errors", "text", "extensions"}
-_FILES = {*_TEXT, "toml_table", "safetensors"}
+_FILES = {*_TEXT, "bounded_file", "toml_table", "safetensors"}
 _DEVICES = {*_FILES, "devices", "prediction"}
 _GRAPH = {*_DEVICES, "graph"}
 _READING = {*_GRAPH, "features", "importers"}
@@ -26,13 +26,14 @@ MAY_KNOW: dict[str, set[str]] = {
     "errors": set(),
     "text": {"errors"},
     "extensions": {"errors"},
-    "toml_table": {"errors"},
+    "bounded_file": {"errors"},
+    "toml_table": {"errors", "bounded_file"},
     "safetensors": {"errors"},
     "prediction": _TEXT,
     "devices": _FILES,
     "graph": _TEXT,
     "features": {*_FILES, "graph"},
-    "importers": {*_TEXT, "toml_table", "extensions", "graph"},
+    "importers": {*_TEXT, "bounded_file", "toml_table", "extensions", "graph"},
     "llm": _READING,
     "predictors": _MODELS,
     "search": _PREDICTING,

@@ -385,3 +385,36 @@ def test_load_chooses_by_type_and_names_what_it_cannot_read(tmp_path):
         load(tmp_path / "model.h5")
     with pytest.raises(FormatError, match=r"config\.json"):
         load(tmp_path)
+
+
+def test_a_dimension_that_a_configuration_does_not_have_is_an_error(tmp_path):
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(LLAMA))
+    both = [load(file, dims={name: 24}) for name in ("sequence", "sequence_length")]
+    assert all(g.shape(int(g.graph_inputs[0])) == (1, 24) for g in both)
+    for refused, says in (
+        ({"dims": {"nonsense": 7}}, "has no dimension 'nonsense'; allowed are sequence_length"),
+        ({"dims": {"batch": 8}}, "no dimension 'batch'; .* batch and --batch set the batch"),
+        ({"dims": {"sequence": 8, "sequence_length": 9}}, "are one dimension, and have two values"),
+        ({"dims": {"sequence": 0}}, "sequence = 0; it must be a whole number"),
+        ({"dims": {"sequence": 2.5}}, "sequence = 2.5"),
+        ({"dims": {"sequence": True}}, "sequence = True"),
+        ({"input_shape": {"input_ids": (1, 9)}}, "input_shape=.* has no meaning for config.json"),
+    ):
+        for mode in ("inference", "training"):
+            with pytest.raises(ArgumentError, match=says):
+                load(file, mode=mode, **refused)
+    file.write_text(json.dumps({"model_type": "vit", "num_hidden_layers": 1, "hidden_size": 48, "image_size": 32}))
+    load(file, batch=2)
+    for mode in ("inference", "training"):
+        with pytest.raises(ArgumentError, match="vit has no sequence_length"):
+            load(file, mode=mode, dims={"sequence": 2048})
+
+
+def test_sizes_that_would_change_nothing_are_errors():
+    with pytest.raises(ArgumentError, match=r"dims=.* has no meaning for a torch module"):
+        load(nn.Linear(4, 4), input_shape=(4,), dims={"sequence": 8})
+    graph = load(nn.Linear(4, 4), input_shape=(4,))
+    for unused in ({"dims": {"sequence": 8}}, {"input_shape": (4,)}):
+        with pytest.raises(ArgumentError, match="has no meaning for an OpGraph"):
+            load(graph, **unused)

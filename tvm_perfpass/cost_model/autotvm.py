@@ -6,6 +6,7 @@ A configuration becomes a loop nest by its template; the auto scheduler's extrac
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,8 @@ from tvm.autotvm.tuner.model_based_tuner import CostModel, ModelBasedTuner
 from tvm.autotvm.tuner.sa_model_optimizer import SimulatedAnnealingOptimizer
 from tvm.driver.build_module import schedule_to_module
 
-from perfpass.errors import ArgumentError, FileError
+from perfpass.bounded_file import open_regular
+from perfpass.errors import ArgumentError
 from tvm_perfpass.cost_model.features import COUNT, candidate_features
 from tvm_perfpass.cost_model.hardware import Hardware, cores_of, detect
 from tvm_perfpass.cost_model.ranking import Measured, Ranker, shipped
@@ -142,8 +144,5 @@ def read_log(path: Path) -> list[Any]:
     """Records of an autotvm log. Raises FileError; lines that this TVM cannot read are left out, as TVM does."""
     from tvm.autotvm.record import load_from_file
 
-    try:
-        path.open("rb").close()
-    except OSError as error:
-        raise FileError(f"{path}: {error.strerror}; give a log that autotvm.callback.log_to_file wrote") from error
+    os.close(open_regular(path, "a log of autotvm.callback.log_to_file"))
     return list(load_from_file(str(path)))

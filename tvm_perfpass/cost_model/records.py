@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import logging
 import math
+import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from perfpass.bounded_file import open_regular, reason
 from perfpass.errors import FileError, FormatError, LimitError
 from perfpass.predictors.learned.artefacts import MANIFEST
 from tvm_perfpass.cost_model import tvm_names
@@ -104,9 +106,9 @@ def _check(path: Path) -> None:
     """A database is a file of JSON lines; what is none is told here, before TVM aborts on it."""
     number = 0
     try:
-        if path.stat().st_size > _MAX_BYTES:
-            raise LimitError(f"{path}: over {_MAX_BYTES} bytes; keep the records of the tasks that matter")
-        with path.open(encoding="utf-8") as lines:
+        with os.fdopen(open_regular(path, "a MetaSchedule database"), encoding="utf-8") as lines:
+            if os.fstat(lines.fileno()).st_size > _MAX_BYTES:
+                raise LimitError(f"{path}: over {_MAX_BYTES} bytes; keep the records of the tasks that matter")
             for line in lines:
                 number += 1
                 if line.strip():
@@ -116,4 +118,5 @@ def _check(path: Path) -> None:
     except json.JSONDecodeError as error:
         raise FormatError(f"{path}, line {number}: not JSON ({error.msg}); was its writing cut off?") from error
     except OSError as error:
-        raise FileError(f"{path}: {error.strerror}; give the folder of a MetaSchedule database") from error
+        found = str(error) if isinstance(error, FileError) else f"{path}: {reason(error)}"
+        raise FileError(f"{found}; give the folder of a MetaSchedule database") from error

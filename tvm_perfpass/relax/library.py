@@ -18,8 +18,9 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from perfpass.bounded_file import read_file, reason
 from perfpass.devices import Device
-from perfpass.errors import ArgumentError, FileError, FormatError
+from perfpass.errors import ArgumentError, FileError, FormatError, LimitError
 from tvm_perfpass.attributes import prediction_of
 from tvm_perfpass.relax.passes import PredictPerformance
 
@@ -139,15 +140,16 @@ def _write(path: Path, text: str) -> None:
 def _read_sidecar(library: Path) -> dict[str, Any]:
     path = sidecar(library)
     try:
-        if path.stat().st_size > _LARGEST_SIDECAR_BYTES:
-            raise FormatError(f"{path} is larger than any prediction; export the library again")
-        document = json.loads(path.read_bytes())
+        document = json.loads(read_file(path, "a prediction beside a library", _LARGEST_SIDECAR_BYTES))
         size = library.stat().st_size
     except OSError as error:
+        found = str(error) if isinstance(error, FileError) else f"{library}: {reason(error)}"
         raise FileError(
-            f"{error.filename}: {error.strerror}; export_library of what tvm_perfpass.relax.build returned writes it. "
+            f"{found}; export_library of what tvm_perfpass.relax.build returned writes it. "
             "A library also carries its prediction inside: read_prediction(tvm.runtime.load_module(path))"
         ) from error
+    except LimitError as error:
+        raise LimitError(f"{error}; export the library again") from error
     except ValueError as error:
         raise FormatError(f"{path} is no JSON ({error}); export the library again") from error
     wrong = None

@@ -40,7 +40,9 @@ std::int64_t integer_at(const Node& node, Text name, std::size_t i, std::int64_t
 }
 
 /// What is known of a tensor in every iteration: its type and shape, not its contents.
-Value without_values(const Value& value) { return {value.dtype, value.has_shape, false, value.shape, false, {}, {}}; }
+Value without_values(const Value& value) {
+  return {value.dtype, value.has_shape, false, value.shape, false, {}, {}, value.is_estimate};
+}
 
 void check_count(const Node& node, const char* what, std::size_t found, std::size_t wanted) {
   if (found == wanted) return;
@@ -119,10 +121,7 @@ void Lowering::emit_control(OpKind op, Scope& scope, const Node& node, std::uint
     }
     slot->value = results[i];
     slot->value.is_constant = false;
-    if (const auto declared = declared_shape(*slot, false)) {
-      if (slot->value.dtype == DType::undefined) slot->value.dtype = slot->info->dtype;
-      if (!slot->value.has_shape || !slot->value.has_values) slot->value.shape = *declared;
-    }
+    merge_declared(node, *slot, slot->value, scope.parent != nullptr, true);
     slot->tensor = new_tensor(*slot);
     slot->ready = true;
     ids.push_back(slot->tensor);
@@ -142,6 +141,8 @@ void Lowering::lower_if(Scope& scope, const Node& node, std::uint32_t output, In
   Work work[2];
   std::vector<HeldNode>* const outer_held = held_;
   const Work outer_work = work_;
+  // A branch that does not fit the shapes at hand cannot be the one that runs: an If by sampling rate or rank.
+  std::string misfits[2];
   const auto lower_branch = [&](bool then) {
     const Graph& graph = subgraph(node, then ? "then_branch" : "else_branch");
     check_count(node, "outputs", node.outputs.size(), graph.outputs.size());
@@ -156,19 +157,34 @@ void Lowering::lower_if(Scope& scope, const Node& node, std::uint32_t output, In
     for (const Slot* slot : slots) values.push_back(slot->value);
     return values;
   };
+  const auto try_branch = [&](bool then) {
+    try {
+      return lower_branch(then);
+    } catch (const Misfit& e) {
+      misfits[then ? 0 : 1] = e.what();
+      return std::vector<Value>(node.outputs.size());
+    }
+  };
   bool then_is_heavier = true;
   if (condition) {
     results = lower_branch(*condition != 0);
     then_is_heavier = *condition != 0;
   } else {
-    std::vector<Value> then_values = lower_branch(true);
-    std::vector<Value> else_values = lower_branch(false);
+    const std::vector<Value> then_values = try_branch(true);
+    const std::vector<Value> else_values = try_branch(false);
+    if (!misfits[0].empty() && !misfits[1].empty()) throw Misfit(misfits[0]);
+    const bool both = misfits[0].empty() && misfits[1].empty();
     const auto weight = [](const Work& w) { return std::pair(w.multiplications, w.elements); };
-    then_is_heavier = !(weight(work[0]) < weight(work[1]));
+    then_is_heavier = both ? !(weight(work[0]) < weight(work[1])) : misfits[0].empty();
     results = then_is_heavier ? then_values : else_values;
-    for (Value& value : results) value = without_values(value);
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      results[i] = without_values(results[i]);
+      results[i].is_estimate = results[i].is_estimate || !both || !same_shape(then_values[i], else_values[i]);
+    }
     builder_.add_note("node " + label(node) + ": the " + (then_is_heavier ? "then" : "else") +
-                      " branch is counted, the other has less to do and counts 0 times");
+                      " branch is counted, the other " +
+                      (both ? "has less to do" : "does not fit the shapes (" + misfits[then_is_heavier ? 1 : 0] + ")") +
+                      " and counts 0 times");
   }
   held_ = outer_held;
   work_ = outer_work;
@@ -236,8 +252,11 @@ void Lowering::lower_loop(Scope& scope, const Node& node, std::uint32_t output, 
   for (std::size_t i = 1; i < slots.size(); ++i) {
     Value value = without_values(slots[i]->value);
     if (i <= carried) {
-      grows = grows || !same_shape(value, inputs[i + 1]->value);
+      const bool changes = !same_shape(value, inputs[i + 1]->value);
+      value.is_estimate = value.is_estimate || changes;
+      grows = grows || changes;
     } else {  // stacked over the iterations
+      value.is_estimate = value.is_estimate || !known || known_scalar(slots[0]) != 1;
       std::vector<std::int64_t> shape{trips};
       shape.insert(shape.end(), value.shape.begin(), value.shape.end());
       value.shape = keep_shape(shape, arena_);

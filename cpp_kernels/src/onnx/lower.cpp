@@ -77,7 +77,6 @@ OpGraph Lowering::run() {
   declare_infos(scope, graph.value_info);
   declare_infos(scope, graph.outputs);
   mark_quantized_weights(scope);
-  fast_ = take_declared(scope);
   lower_nodes(scope);
   std::vector<TensorId> outputs;
   for (const ValueInfo& output : graph.outputs) {
@@ -269,82 +268,6 @@ void Lowering::emit(OpKind op, const Scope& scope, const Node& node, const NodeA
                     scope.repeat});
 }
 
-/// The shape that the file gives for a node's output, where it can be trusted. `rescale`: an operator that nothing is
-/// known of, in a file whose batch is changed; a first dimension equal to the old batch then becomes the new one.
-std::optional<std::span<const std::int64_t>> Lowering::declared_shape(const Slot& slot, bool rescale) {
-  if (slot.info == nullptr || !slot.info->has_shape) return std::nullopt;
-  if (const auto shape = shapes_.resolve(*slot.info)) return shape;
-  const std::span<const std::int64_t> fixed = slot.info->shape;
-  const bool known = std::all_of(fixed.begin(), fixed.end(), [](std::int64_t d) { return d >= 0; });
-  if (!rescale || !known || shapes_.file_batch() == 0) return std::nullopt;
-  auto* shape = const_cast<std::int64_t*>(keep_shape(fixed, arena_).data());
-  if (!fixed.empty() && shape[0] == shapes_.file_batch()) shape[0] = shapes_.batch();
-  return std::span<const std::int64_t>(shape, fixed.size());
-}
-
-/// Outputs from the file's own declarations; false, with nothing changed, where one is missing.
-bool Lowering::use_declared(InferContext& context, Slot* first_output, bool rescale) {
-  const Slot* slot = first_output;
-  for (const Text name : context.node.outputs) {
-    if (!name.empty() && !declared_shape(*slot++, rescale)) return false;
-  }
-  slot = first_output;
-  for (std::size_t i = 0; i < context.outputs.size(); ++i) {
-    if (context.node.outputs[i].empty()) continue;
-    context.outputs[i] = {};
-    context.outputs[i].dtype = slot->info->dtype;
-    context.outputs[i].has_shape = true;
-    context.outputs[i].shape = *declared_shape(*slot++, rescale);
-  }
-  return true;
-}
-
-/// Fills context.outputs and context.attributes, or throws: every tensor of a graph has a shape.
-void Lowering::infer_shapes(InferContext& context, OpKind op, Slot* first_output) {
-  const Node& node = context.node;
-  if (fast_) {
-    const Slot* slot = first_output;
-    for (std::size_t i = 0; i < context.outputs.size(); ++i) {
-      if (!node.outputs[i].empty()) context.outputs[i] = (slot++)->value;
-    }
-    lower_attributes(context);
-    return;
-  }
-  bool inferred = false;
-  try {
-    inferred = infer(context);
-  } catch (const Error& e) {
-    if (e.code() != ErrorCode::shape || !use_declared(context, first_output, false)) throw;
-    if (contradicted_++ == 0) first_contradiction_ = e.what();
-    context.attributes = {};
-    lower_attributes(context);
-    return;
-  }
-  const Slot* slot = first_output;
-  for (std::size_t i = 0; i < context.outputs.size() && inferred; ++i) {
-    if (node.outputs[i].empty()) continue;
-    Value& value = context.outputs[i];
-    if (value.dtype == DType::undefined && slot->info != nullptr) value.dtype = slot->info->dtype;
-    inferred = value.has_shape && std::all_of(value.shape.begin(), value.shape.end(), [](auto d) { return d >= 0; });
-    ++slot;
-  }
-  if (inferred) return;
-  context.attributes = {};
-  if (use_declared(context, first_output, op == OpKind::unknown)) {
-    lower_attributes(context);
-    return;
-  }
-  const std::string output = node.outputs[0].empty() ? "its outputs" : "its output " + quoted(node.outputs[0]);
-  if (op == OpKind::unknown) {
-    throw Error(ErrorCode::shape, "node " + label(node) +
-                                      ": the operator is not known here and the file gives no shape for " + output +
-                                      "; run shape inference in the exporting tool, so that the file has one");
-  }
-  throw Error(ErrorCode::shape, "node " + label(node) + ": the shape of " + output +
-                                    " depends on data that is not in the file, and the file declares none; export with "
-                                    "fixed shapes, or add the shape as value_info");
-}
-
 void Lowering::lower_operator(Scope& scope, const Node& node, std::uint32_t output, Inputs inputs) {
   const Operator* entry = find_operator(node.domain, node.op_type);
   const OpKind op = canonical_operator(entry);
@@ -353,10 +276,12 @@ void Lowering::lower_operator(Scope& scope, const Node& node, std::uint32_t outp
   output_ids_.clear();
   output_values_.assign(node.outputs.size(), Value{});
   bool constant = !inputs.empty();
+  bool estimate = false;
   for (Slot* slot : inputs) {
     input_values_.push_back(slot == nullptr ? nullptr : &slot->value);
     input_ids_.push_back(slot == nullptr ? kNone : tensor_of(*slot));
     constant = constant && (slot == nullptr || slot->value.is_constant);
+    estimate = estimate || (slot != nullptr && slot->value.is_estimate);
   }
   NodeAttributes attributes;
   InferContext context{.node = node,
@@ -370,7 +295,7 @@ void Lowering::lower_operator(Scope& scope, const Node& node, std::uint32_t outp
                        .file_batch = shapes_.file_batch(),
                        .batch = shapes_.batch(),
                        .entry = entry};
-  infer_shapes(context, op, scope.slots.data() + output);
+  infer_shapes(scope, context, op, scope.slots.data() + output, estimate);
   Slot* slot = scope.slots.data() + output;
   for (std::size_t i = 0; i < node.outputs.size(); ++i) {
     if (node.outputs[i].empty()) {

@@ -13,6 +13,7 @@
 #include "onnx/inputs.hpp"
 #include "onnx/model.hpp"
 #include "onnx/name_table.hpp"
+#include "perfpass/error.hpp"
 #include "perfpass/graph.hpp"
 
 namespace perfpass::onnx {
@@ -57,6 +58,12 @@ struct Scope {
   std::int64_t default_opset = 0;
 };
 
+/// The operands contradict the operator: no run can pass here. Other errors of shape tell of what is not known.
+class Misfit : public Error {
+ public:
+  explicit Misfit(const std::string& message) : Error(ErrorCode::shape, message) {}
+};
+
 /// Elements that shape arithmetic may keep in all: 32 MiB. Exports of large models keep some ten thousand.
 constexpr std::size_t kValueBudget = std::size_t{1} << 22;
 
@@ -95,7 +102,6 @@ class Lowering {
   void declare_nodes(Scope& scope, std::span<const Node> nodes);
   void declare_infos(Scope& scope, std::span<const ValueInfo> infos);
   void mark_quantized_weights(Scope& scope);
-  bool take_declared(Scope& scope);
   Slot* find(const Scope& scope, Text name) const;
   Slot* find(const Scope& scope, Text name, std::uint32_t hash) const;
   bool resolve_inputs(const Scope& scope, const Node& node, std::span<const std::uint32_t> hashes,
@@ -110,9 +116,6 @@ class Lowering {
   bool lower_constant(Scope& scope, const Node& node, std::uint32_t output);
   void lower_operator(Scope& scope, const Node& node, std::uint32_t output, Inputs inputs);
   void lower_call(Scope& scope, const Node& node, const Function& function, std::uint32_t output, Inputs inputs);
-  void infer_shapes(InferContext& context, OpKind op, Slot* first_output);
-  std::optional<std::span<const std::int64_t>> declared_shape(const Slot& slot, bool rescale);
-  bool use_declared(InferContext& context, Slot* first_output, bool rescale);
   const Node& resolved(const Scope& scope, const Node& node);
   std::int64_t opset_of(const Scope& scope, Text domain) const;
   TensorId tensor_of(Slot& slot);
@@ -123,6 +126,13 @@ class Lowering {
             std::span<const TensorId> inputs, std::span<const TensorId> outputs, std::string_view suffix = {});
   void count_work(OpKind op, double repeat, std::span<const Value* const> inputs, std::span<const Value> outputs);
   void finish_notes();
+
+  // declared.cpp: what the file declares of a node's outputs beside what its inputs give
+  void infer_shapes(const Scope& scope, InferContext& context, OpKind op, const Slot* first_output, bool estimate);
+  std::optional<std::span<const std::int64_t>> declared_shape(const Slot& slot, bool rescale);
+  bool use_declared(InferContext& context, const Slot* first_output, bool rescale);
+  void merge_declared(const Node& node, const Slot& slot, Value& value, bool is_body, bool certain,
+                      std::int64_t slack = 0);
 
   // control.cpp
   bool lower_control(Scope& scope, const Node& node, std::uint32_t output, Inputs inputs);
@@ -143,7 +153,6 @@ class Lowering {
   GraphBuilder builder_;
   std::unordered_map<std::string, std::size_t> function_index_;  // by domain, name and overload
   std::vector<Extent> function_extents_;                         // nodes 0: not counted yet
-  bool fast_ = false;                                            // every shape stands in the file: nothing is inferred
   bool has_bytes_ = false;                                       // constants of 8 bits or less exist
   std::vector<const Value*> input_values_;                       // buffers of lower_operator
   std::vector<Value> output_values_;
@@ -153,7 +162,7 @@ class Lowering {
   std::vector<HeldNode>* held_ = nullptr;
   Work work_;
   std::map<std::string, std::size_t> unknown_;  // operators without canonical counterpart
-  std::size_t contradicted_ = 0;                // nodes whose declared shapes were kept against inference
+  std::size_t contradicted_ = 0;  // nodes of uncertain rules that kept their declared shapes against inference
   std::string first_contradiction_;
 };
 

@@ -100,6 +100,7 @@ struct Value {
   bool has_values = false;  // as in Constant: known small contents, propagated through shape arithmetic
   std::span<const std::int64_t> integers;
   std::span<const double> reals;
+  bool is_estimate = false;  // the shape is a bound, or that of a first iteration: a declared shape may differ from it
 };
 
 struct Operator;  // operators/operators.hpp
@@ -130,8 +131,15 @@ struct InferContext {
 /// The canonical operator of an entry; OpKind::unknown where there is none.
 OpKind canonical_operator(const Operator* entry) noexcept;
 
-/// Fills the attributes of the node alone, from node attributes and input shapes: used when the file's value_info is
-/// complete and no inference is needed. Never throws for a missing shape.
+/// Whether the shape that infer gives is the one that runs. Not where it is a bound (NonMaxSuppression) or where the
+/// operator's document leaves room (com.microsoft's attention, mixtures of experts, blocked layouts).
+bool is_certain(const Operator* entry) noexcept;
+
+/// By how much one dimension may differ from inference: exporters and runtimes round resized and pooled extents apart.
+std::int64_t rounding_slack(const InferContext& context) noexcept;
+
+/// Fills the attributes of the node alone, from node attributes and input shapes: used where the shapes are those that
+/// the file declares. Never throws for a missing shape.
 void lower_attributes(InferContext& context);
 
 /// Fills outputs and attributes. Returns false, leaving outputs without shape, when the operator is unknown here or the

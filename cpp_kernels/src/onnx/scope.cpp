@@ -99,11 +99,6 @@ class InputHashes {
   std::vector<std::uint32_t> hashes_;
 };
 
-bool has_subgraph(const Node& node) {
-  return std::any_of(node.attributes.begin(), node.attributes.end(),
-                     [](const Attribute& a) { return a.graph != nullptr; });
-}
-
 std::string function_key(Text domain, Text name, Text overload) {
   std::string key(domain);
   key += '\0';
@@ -283,27 +278,6 @@ void Lowering::mark_quantized_weights(Scope& scope) {
       if (operand != kNone) mark(node, static_cast<std::size_t>(operand), true);
     }
   }
-}
-
-/// Takes types and shapes from the file where it has them for every tensor that a node writes; false where it does not.
-bool Lowering::take_declared(Scope& scope) {
-  if (shapes_.stale()) return false;
-  for (Slot& slot : scope.slots) {
-    if (slot.writer == kNone) continue;
-    const Node& node = scope.nodes[static_cast<std::size_t>(slot.writer)];
-    if (slot.info == nullptr) {
-      if (node.domain.empty() && node.op_type == "Constant") continue;
-      return false;
-    }
-    const auto shape = shapes_.resolve(*slot.info);
-    if (slot.info->dtype == DType::undefined || !slot.info->is_tensor || !shape) return false;
-    slot.value.dtype = slot.info->dtype;
-    slot.value.has_shape = true;
-    slot.value.shape = *shape;
-  }
-  return std::none_of(scope.nodes.begin(), scope.nodes.end(), [&](const Node& node) {
-    return (node.domain.empty() && has_subgraph(node)) || function_of(node) != nullptr;
-  });
 }
 
 Slot* Lowering::find(const Scope& scope, Text name) const { return find(scope, name, NameTable::hash(name)); }

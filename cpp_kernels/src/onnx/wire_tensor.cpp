@@ -333,6 +333,9 @@ void TensorReader::tensor_type(Bytes message, ValueInfo& result) {
   }
 }
 
+/// What exporters write for "unknown" where a name belongs: two such dimensions are not one.
+static bool is_placeholder(Text name) { return name == "-1" || name.find_first_not_of("? ") == Text::npos; }
+
 void TensorReader::shape(Bytes message, ValueInfo& result) {
   std::array<std::int64_t, kMaxRank> found{};
   std::array<Text, kMaxRank> symbols{};
@@ -354,9 +357,12 @@ void TensorReader::shape(Bytes message, ValueInfo& result) {
         found[rank] = as_signed(d.value);
       }
       if (d.number == 2) {
-        symbols[rank] = text(dim, d, "TensorShapeProto.Dimension.dim_param");
-        named = named || !symbols[rank].empty();
-        if (!symbols[rank].empty()) found[rank] = kUnknownDim;
+        const Text name = text(dim, d, "TensorShapeProto.Dimension.dim_param");
+        if (name.empty()) continue;
+        found[rank] = kUnknownDim;
+        if (is_placeholder(name)) continue;
+        symbols[rank] = name;
+        named = true;
       }
     }
     if (found[rank] < kUnknownDim) {  // some exporters write -1 for "unknown"

@@ -6,6 +6,7 @@ protobuf.dev/programming-guides/encoding; field numbers: onnx.proto.
 
 from __future__ import annotations
 
+import bisect
 import hashlib
 import os
 import re
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 
 from perfpass import _core
 from perfpass.annotation.metadata import KEYS
-from perfpass.errors import FormatError, LimitError
+from perfpass.errors import FormatError, LimitError, about
 
 SEAL_KEY = "perfpass.seal"
 MOST_BLOCK_BYTES = 1 << 22
@@ -31,6 +32,9 @@ _MOST_KEY_BYTES = 1024
 _MOST_FIELDS = 1_000_000
 _MOST_HEAD_BYTES = 20  # two numbers of ten bytes
 _BUFFER_BYTES = 4096
+_SEAL_VALUE_BYTES = 77  # version, length, SHA-256
+_KEY_OFFSET = 5  # of a block's first key in the block
+_MOST_DAMAGE = 16  # bytes that were put into a block, or are missing, where it is still known as ours
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,10 @@ def _varint(value: int) -> bytes:
     return bytes([*out, value])
 
 
+_SEAL_BYTES = len(_seal(b""))
+_SEAL = re.compile(re.escape(_seal(b"")[:-_SEAL_VALUE_BYTES]) + rb"1:(\d{10}):[0-9a-f]{64}")
+
+
 def read_layout(file: int, path: str | os.PathLike[str]) -> Layout:
     """Walk the file behind the descriptor. Raises FormatError where it is not a whole ONNX model."""
     size = os.fstat(file).st_size
@@ -100,27 +108,121 @@ def read_layout(file: int, path: str | os.PathLike[str]) -> Layout:
     runs = _contiguous(mine)
     last = runs[-1] if runs and runs[-1][-1].end == end else []
     tail = os.pread(file, min(size - end, MOST_BLOCK_BYTES), end)
-    if not walk.has_graph or size - end > MOST_BLOCK_BYTES or not _left_by_us(tail, bool(last)):
-        _refuse(path, end, size)
     metadata: dict[str, str] = {}
     sealed = 0
     for run in runs:
         for found in _sealed_blocks(file, run):
             metadata, sealed = found, sealed + len(found) + 1
+    interrupted = bool(tail) or sealed != len(mine) or len(mine) > len(_OURS)
     scattered = runs[:-1] if last else runs
+    body_end = last[0].start if last else end
+    damaged = None
+    if walk.has_graph and (tail or sealed != len(mine)):
+        damaged = _damaged_block(file, size, walk.starts, runs)
+    if damaged is not None:
+        while before := next((entry for entry in mine if entry.end == damaged), None):
+            damaged = before.start
+        interrupted, body_end = True, damaged
+        scattered = [run for run in runs if run[-1].end < damaged]
+        entries = [entry for entry in entries if entry.start < damaged]
+    else:
+        if not walk.has_graph or size - end > MOST_BLOCK_BYTES or not _left_by_us(tail, bool(last)):
+            _say_where_the_model_ends(file, path, size, walk, runs)
+            _refuse(path, end, size)
+        if _others_among_ours([run for run in runs if not _is_sealed(file, run)], end):
+            _say_where_the_model_ends(file, path, size, walk, runs)
     return Layout(
         size=size,
-        body_end=last[0].start if last else end,
+        body_end=body_end,
         metadata=metadata,
-        interrupted=bool(tail) or sealed != len(mine) or len(mine) > len(_OURS),
+        interrupted=interrupted,
         scattered=tuple((run[0].start, run[-1].end) for run in scattered),
         foreign_keys=frozenset(entry.key.decode("utf-8", "replace") for entry in set(entries) - set(mine)),
     )
 
 
+def _damaged_block(file: int, size: int, starts: Sequence[int], runs: Sequence[Sequence[_Entry]]) -> int | None:
+    """Where our block at the end of the file begins, although some of its bytes are not what we wrote; None where
+    nothing makes that certain.
+
+    Certain are: a seal whose length leads to where a field begins, with our first key or what is left of it; our first
+    entry at about that place; whole entries with a seal behind them that differs in one place alone.
+    """
+    seal = _SEAL.fullmatch(os.pread(file, _SEAL_BYTES, max(size - _SEAL_BYTES, 0)))
+    first = next((run[0].start for run in reversed(runs) if run[0].key == KEYS[0].encode()), None)
+    if seal is not None:
+        stated = size - _SEAL_BYTES - int(seal[1])
+        at = bisect.bisect_left(starts, stated)
+        if at < len(starts) and starts[at] == stated and _begins_block(os.pread(file, _MOST_DAMAGE * 4, stated)):
+            return stated
+        if first is not None and abs(first - stated) <= _MOST_DAMAGE:
+            return first
+    run = next((run for run in reversed(runs) if run[0].start == first), [])
+    for entry in run:
+        if abs(size - entry.end - _SEAL_BYTES) <= _MOST_DAMAGE and first is not None:
+            entries = os.pread(file, entry.end - first, first)
+            if _differ_in_one_place(_seal(entries), os.pread(file, size - entry.end, entry.end)):
+                return first
+    return None
+
+
+def _begins_block(head: bytes) -> bool:
+    """Whether these bytes are the begin of a block, or were before a page of them was lost or some bits changed."""
+    key = KEYS[0].encode()
+    return not head.strip(b"\0") or any(key[at : at + 6] in head for at in range(len(key) - 5)) or head[0] == 0
+
+
+def _differ_in_one_place(expected: bytes, found: bytes) -> bool:
+    same = _equal_bytes(expected, found)
+    rest = _equal_bytes(expected[same:][::-1], found[same:][::-1])
+    return same + rest >= len(expected) - _MOST_DAMAGE
+
+
+def _equal_bytes(one: bytes, other: bytes) -> int:
+    """How many bytes at the begin of both are the same."""
+    pairs = zip(one, other, strict=False)
+    return next((at for at, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
+
+
+def _is_sealed(file: int, run: list[_Entry]) -> bool:
+    return sum(len(found) + 1 for found in _sealed_blocks(file, run)) == len(run)
+
+
+def _others_among_ours(runs: Sequence[Sequence[_Entry]], end: int) -> bool:
+    """Whether entries of ours, of which no seal says that they are all, have others' fields before or behind them that
+    may be damaged ones of ours.
+    """
+    keys = [entry.key for run in runs for entry in run]
+    if not keys:
+        return False
+    if len(keys) == len(_OURS) == len(set(keys)):
+        return False  # another program wrote them in an order of its own
+    return len(runs) > 1 or runs[-1][-1].end != end or runs[0][0].key != KEYS[0].encode()
+
+
+def _say_where_the_model_ends(
+    file: int, path: str | os.PathLike[str], size: int, walk: _Walk, runs: Sequence[Sequence[_Entry]]
+) -> None:
+    """Raises FormatError with a way out where a block of ours is damaged behind a whole model."""
+    origin = max(walk.graph_end, size - 2 * MOST_BLOCK_BYTES)
+    behind = os.pread(file, size - origin, origin)
+    keys = [at for key in _OURS if (at := behind.find(key)) >= 0]
+    if not walk.has_graph or not keys:
+        return
+    place = origin + min(keys)
+    seal = _SEAL.fullmatch(os.pread(file, _SEAL_BYTES, max(size - _SEAL_BYTES, 0)))
+    near = size - _SEAL_BYTES - int(seal[1]) if seal else place - _KEY_OFFSET
+    whole = min((start for start in (*walk.starts, walk.end) if start <= place), key=lambda start: abs(start - near))
+    raise FormatError(
+        f"{path}: the metadata of perfpass is damaged, and whose the bytes behind byte {whole} of {size} are cannot be "
+        f"said; nothing was changed. The model before them is whole: `head -c {whole} FILE > NEW` takes it out"
+    )
+
+
 def _refuse(path: str | os.PathLike[str], end: int, size: int) -> None:
     """Raise what reading the model raises: the core names files of other formats and says where one is damaged."""
-    _core.onnx_inputs_file(os.fsencode(path))
+    with about(path):
+        _core.onnx_inputs_file(os.fsencode(path))
     raise FormatError(f"{path}: no ONNX model: its outermost fields end at byte {end} of {size}")
 
 
@@ -219,14 +321,17 @@ class _Walk:
     def __init__(self, reader: _Reader, start: int, limit: int) -> None:
         self.end = start
         self.has_graph = False
+        self.graph_end = 0
+        self.starts: list[int] = []
         self._reader = reader
         self._limit = limit
 
     def entries(self) -> Iterator[_Entry]:
         """Every metadata entry of a ModelProto, in the file's order."""
         for number, payload, end in self.fields():
+            self.starts.append(self._start)
             if number == _GRAPH:
-                self.has_graph = True
+                self.has_graph, self.graph_end = True, end
             elif number == _METADATA:
                 head = self._reader.bytes(payload, min(end - payload, _MOST_KEY_BYTES))
                 yield _Entry(self._start, end, _first_text(head))

@@ -11,8 +11,9 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from perfpass.bounded_file import read_file
 from perfpass.cli.options import add_model, model_sizes, new_command
-from perfpass.errors import ArgumentError, FileError, FormatError, UnsupportedError
+from perfpass.errors import ArgumentError, FileError, FormatError, UnsupportedError, about
 
 if TYPE_CHECKING:
     from perfpass.graph.difference import Summary
@@ -27,6 +28,8 @@ examples:
   perfpass compare model.onnx --readers file,relax --python relax=venv/bin/python --explain
   perfpass compare model.onnx --readers relax --export relax.json  in another environment, then here:
   perfpass compare model.onnx --readers file --summary relax.json"""
+
+_LARGEST_SUMMARY_BYTES = 2**28
 
 
 def add(commands: Any) -> None:
@@ -105,8 +108,9 @@ def _summary(options: Any, name: str) -> Summary:
         return _elsewhere(options, reader, pythons[name])
     sizes = model_sizes(options)
     sizes["input_shapes"] = sizes.pop("input_shape")
-    graph, version = reader.read_file(options.model, sizes)
-    return summarise(graph, name, version)
+    with about(options.model):
+        graph, version = reader.read_file(options.model, sizes)
+        return summarise(graph, name, version)
 
 
 def _elsewhere(options: Any, reader: Reader, python: str) -> Summary:
@@ -136,10 +140,9 @@ def _elsewhere(options: Any, reader: Reader, python: str) -> Summary:
 
 
 def _read(path: str) -> Any:
+    content = read_file(path, "a graph summary", _LARGEST_SUMMARY_BYTES)
     try:
-        return json.loads(Path(path).read_bytes())
-    except OSError as error:
-        raise FileError(f"{path}: cannot be read: {error.strerror}") from error
+        return json.loads(content)
     except (ValueError, RecursionError) as error:
         raise FormatError(f"{path}: no graph summary of `perfpass compare --export`: {error}") from error
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from perfpass.cli.options import add_model, model_sizes, new_command
+from perfpass.errors import about
 
 _SCHEMAS = ("operator", "dippm", "trappm", "nnlqp")
 
@@ -30,7 +31,8 @@ def run(options: Any) -> int:
     from perfpass.features import extract, save
     from perfpass.importers import load
 
-    found = extract(load(options.model, **model_sizes(options)), options.schema)
+    with about(options.model):
+        found = extract(load(options.model, **model_sizes(options)), options.schema)
     save(found, options.output)
     nodes, width = found.nodes.shape
     print(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfpass.cli.options import add_json, add_model, model_sizes, new_command, print_json
-from perfpass.errors import ShapeError
+from perfpass.errors import ShapeError, about
 from perfpass.text import columns, count, paragraph, printable, size
 
 if TYPE_CHECKING:
@@ -41,7 +41,8 @@ def run(options: Any) -> int:
             print(_inputs_table(inputs))
             sys.stdout.flush()
         raise
-    found = _inspection(graph, inputs)
+    with about(options.model):
+        found = _inspection(graph, inputs)
     if options.json:
         print_json(found)
     else:

@@ -51,9 +51,9 @@ examples:
 
 exit codes:
   0 done             4 damaged file       8 not supported        70 internal error
-  1 other failure    5 a limit exceeded   9 unknown device       130 interrupted
-  2 wrong argument   6 broken graph      10 predictor damaged    141 reader of the output gone
-  3 file not found   7 unresolved shape
+  1 other failure    5 a limit exceeded   9 unknown device       74 output not written
+  2 wrong argument   6 broken graph      10 predictor damaged    130 interrupted
+  3 file not usable  7 unresolved shape                          141 reader of the output gone
 
 Errors are one line on stderr. PERFPASS_DEBUG=1 adds the traceback. PERFPASS_DEVICES names further device files."""
 

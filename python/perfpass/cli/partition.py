@@ -15,7 +15,7 @@ from perfpass.cli.options import (
     new_command,
     print_json,
 )
-from perfpass.errors import UnsupportedError
+from perfpass.errors import UnsupportedError, about
 
 _GROUP = "perfpass.commands"  # what other packages execute of our commands
 _EPILOG = """\
@@ -58,14 +58,15 @@ def run(options: Any) -> int:
     if partition is None:
         raise UnsupportedError("`perfpass partition` needs ort_extension: pip install 'perfpass[onnxruntime]'")
     sizes = model_sizes(options)
-    found = partition(
-        options.model,
-        device,
-        batch=sizes["batch"],
-        dims=sizes["dims"],
-        input_shapes=sizes["input_shape"],
-        source=options.source,
-    )
+    with about(options.model):
+        found = partition(
+            options.model,
+            device,
+            batch=sizes["batch"],
+            dims=sizes["dims"],
+            input_shapes=sizes["input_shape"],
+            source=options.source,
+        )
     output = Path(options.output)
     model = Path(options.model).resolve().parent
     # onnxruntime looks for the file from the model's folder.

@@ -11,16 +11,17 @@ from pathlib import Path
 
 from perfpass.devices.shipped import shipped
 from perfpass.devices.spec import Device
-from perfpass.devices.toml_file import read
+from perfpass.devices.toml_file import HOST_NAMES, read
 from perfpass.errors import ArgumentError, DeviceError
 
-_HOST_NAMES = frozenset({"cpu", "host", "host-cpu"})
 # Words that sources write or leave out at will; a name is the same with and without them.
 _MAKERS = {"nvidia", "amd", "intel", "apple", "google"}
 _FILLER = frozenset({*_MAKERS, "geforce", "tesla", "instinct", "radeon", "core", "gpu", "cpu", "r", "tm"})
 # What /proc/cpuinfo appends to the name of a processor: "CPU @ 2.30GHz", "64-Core Processor".
 _CPU_TAIL = re.compile(r"\s*(?:CPU\s*)?@\s*[\d.]+\s*GHz|\s+\d+-Core Processor|\s+Processor$", re.IGNORECASE)
 _MIG_SUFFIX = re.compile(r"^(?P<parent>.+?)(?:[:/]|\s+MIG\s+)(?P<profile>\d+g\.\S+)$", re.IGNORECASE)
+# A name that asks for a slice and does not say which.
+_EMPTY_PROFILE = re.compile(r"^[\W_]*[:/]|[:/][\W_]*$|\bMIG[\W_]*$", re.IGNORECASE)
 _COUNT = re.compile(r"^(?P<count>\d{1,5})\s?[xX]\s?(?P<rest>[A-Za-z].*)$")
 
 _added: dict[str, Device] = {}
@@ -42,10 +43,15 @@ def device(name: str | Device) -> Device:
         )
     if split := _MIG_SUFFIX.match(name.strip()):
         return device(split["parent"]).mig_slice(split["profile"])
-    if name.strip().lower() in _HOST_NAMES:
+    if name.strip().lower() in HOST_NAMES:
         from perfpass.devices.host import host
 
         return host()
+    if _EMPTY_PROFILE.search(name.strip()):
+        raise DeviceError(
+            f"{name!r} names no MIG profile or no device; write DEVICE:PROFILE (a100:1g.5gb) for a slice, and the "
+            "device alone for all of it"
+        )
     found = _find(name) or _in_cloud(name) or _one_of_several(name)
     if found is None:
         raise DeviceError(
@@ -152,7 +158,10 @@ def _find(name: str) -> Device | None:
     wanted, words, extras = _joined(name), _words(name), _extras()
     mine = [(d, {_joined(s) for s in (d.id, d.name, *d.aliases)}) for d in extras.values()]
     found = next((d for d, spellings in reversed(mine) if wanted in spellings), None)  # the user's devices win
-    if found is None and (key := _shipped_by_joined().get(wanted)) is not None:
+    if found is not None:
+        hidden = _shipped_by_joined().get(wanted, found.id)
+        return found if hidden == found.id else _read_as(found, _hides(name, found, hidden))
+    if (key := _shipped_by_joined().get(wanted)) is not None:
         found = extras.get(key) or shipped().parse(key)
     if found is None:
         found = next((d for d in extras.values() if words in {_words(s) for s in (d.id, d.name, *d.aliases)}), None)
@@ -193,6 +202,13 @@ def _one_of_several(name: str) -> Device | None:
         return None
     count = split["count"]
     return _read_as(found, f"{name.strip()!r} was read as {count} x {found.name}; the figures are those of one")
+
+
+def _hides(name: str, found: Device, hidden: str) -> str:
+    return (
+        f"{name.strip()!r} was read as {found.name} ({found.id}) of a device file; the catalogue's {hidden} has "
+        "that name too, and is found by its id"
+    )
 
 
 def _read_as(found: Device, understood: str) -> Device:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -33,6 +35,10 @@ _BOUNDS: dict[str, tuple[float, float, float]] = {
     "shared_memory_per_block_kib": (1024, 0, 1e6),
     "max_threads_per_sm": (1, 0, 1e6),
 }
+# Names of the machine that perfpass runs on, which no file may take.
+HOST_NAMES = frozenset({"cpu", "host", "host-cpu"})
+_LONGEST_ID = 100
+_ID = re.compile(rf"(?=.{{1,{_LONGEST_ID}}}$)[A-Za-z0-9]+(?:[._-]+[A-Za-z0-9]+)*")
 _PEAK_TFLOPS = (1e-6, 1e6)
 _TEXTS = ("id", "name", "kind", "vendor", "architecture", "memory_type", "launch", "mig", "source")
 _LISTS = ("aliases", "estimated", "notes", "compute_capability")
@@ -61,7 +67,25 @@ def devices_of(document: Mapping[str, Any], where: str) -> list[Device]:
     for name, table in (("sources", sources), ("architecture", architectures)):
         if not isinstance(table, dict):
             raise FormatError(f"{where}: {name} must be a table, got {type(table).__name__}")
-    return [device_of(row, sources, architectures, f"{where}, device {i + 1}") for i, row in enumerate(rows)]
+    found = [device_of(row, sources, architectures, f"{where}, device {i + 1}") for i, row in enumerate(rows)]
+    times = Counter(_plain(device.id) for device in found)
+    for device in found:
+        if times[_plain(device.id)] > 1:
+            raise FormatError(
+                f"{where}: {times[_plain(device.id)]} [[device]] blocks have the id {device.id!r} (case and "
+                "punctuation do not count); each needs its own"
+            )
+        if taken := HOST_NAMES & {name.lower() for name in (device.id, device.name, *device.aliases)}:
+            raise FormatError(
+                f"{where}: {device.id} is called {min(taken)!r}, as the machine that perfpass runs on; choose another "
+                "name"
+            )
+    return found
+
+
+def _plain(name: str) -> str:
+    """What counts of a name when a device is looked for."""
+    return re.sub(r"[^a-z0-9]+", "", name.lower())
 
 
 def device_of(
@@ -77,7 +101,7 @@ def device_of(
     if not isinstance(shared, dict):
         raise FormatError(f"{where}: architecture {row['architecture']!r} must be a table, got {type(shared).__name__}")
     row = {**shared, **row}
-    where = f"{where} ({_text(row, 'id', where)})"
+    where = f"{where} ({_id(row, where)})"
 
     figures = {key: _number(row, key, where) for key in _BOUNDS if key in row}
     kind = _text(row, "kind", where) or "gpu"
@@ -154,6 +178,16 @@ def _text(row: Mapping[str, Any], key: str, where: str) -> str:
     if len(value) > MAX_TEXT or not value.isprintable():
         raise FormatError(f"{where}: {key} must be printable and at most {MAX_TEXT} characters, got {len(value)}")
     return value.strip()
+
+
+def _id(row: Mapping[str, Any], where: str) -> str:
+    """The id: a word for command lines and file names, which `device` finds as it stands."""
+    value = _text(row, "id", where)
+    if not _ID.fullmatch(value):
+        raise FormatError(
+            f"{where}: id {value!r}; an id has letters, digits, and . _ - between them, at most {_LONGEST_ID} in all"
+        )
+    return value
 
 
 def _texts(row: Mapping[str, Any], key: str, where: str) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from typing import IO
 import numpy as np
 
 from perfpass import safetensors
+from perfpass.bounded_file import open_regular
 from perfpass.errors import ArgumentError, FileError, FormatError
 from perfpass.features.matrix import Features
 
@@ -43,7 +44,12 @@ def load(path: str | os.PathLike[str]) -> Features:
     """Read what `save` wrote. Raises FileError where it cannot be read and FormatError where it is something else."""
     source = Path(path)
     try:
-        return _read_safetensors(source) if source.suffix.lower() == ".safetensors" else _read_npz(source)
+        with os.fdopen(open_regular(source, "a file of features"), "rb") as file:
+            return (
+                _read_safetensors(file, source) if source.suffix.lower() == ".safetensors" else _read_npz(file, source)
+            )
+    except FileError:
+        raise
     except FormatError as error:
         raise FormatError(f"'{source}' is not a file of features: {error}") from error
     except OSError as error:
@@ -86,11 +92,11 @@ def _write_npz(features: Features, file: IO[bytes]) -> None:
     )
 
 
-def _read_npz(source: Path) -> Features:
+def _read_npz(opened: IO[bytes], source: Path) -> Features:
     from zipfile import BadZipFile
 
     try:
-        with np.load(source, allow_pickle=False) as file:
+        with np.load(opened, allow_pickle=False) as file:
             if not isinstance(file, np.lib.npyio.NpzFile):
                 raise FormatError(f"'{source}' holds one array, not features")
             return Features(
@@ -117,8 +123,8 @@ def _write_safetensors(features: Features, file: IO[bytes]) -> None:
     file.write(safetensors.encode(arrays, texts))
 
 
-def _read_safetensors(source: Path) -> Features:
-    arrays, meta = safetensors.decode(source.read_bytes())
+def _read_safetensors(opened: IO[bytes], source: Path) -> Features:
+    arrays, meta = safetensors.decode(opened.read())
     for name, kind in _ARRAYS.items():
         if arrays[name].dtype != np.dtype(kind):
             raise FormatError(f"'{source}' holds '{name}' as {arrays[name].dtype}; {np.dtype(kind)} is expected")

@@ -5,17 +5,21 @@ Nothing heavy is imported here: the type of the model decides which framework is
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfpass.errors import ArgumentError, FileError, FormatError, UnsupportedError
+from perfpass.bounded_file import exists
+from perfpass.errors import ArgumentError, FileError, FormatError, UnsupportedError, about
 
 if TYPE_CHECKING:
     from perfpass.graph import OpGraph
 
 _PICKLES = frozenset({".pt", ".pth", ".pkl", ".pickle", ".bin", ".ckpt", ".joblib", ".pt2"})
+_SEQUENCE_NAMES = ("sequence_length", "sequence")
+_OF_TORCH = "a torch module, whose sizes are set by input_shape and batch"
 _WEIGHTS = frozenset({".safetensors", ".gguf", ".npz", ".npy", ".msgpack"})
 _OTHER_FRAMEWORKS = {
     ".h5": "Keras",
@@ -46,7 +50,8 @@ def load(
     batch); a ``tvm.IRModule`` of Relay or Relax, which tvm_perfpass reads; or an OpGraph, given back as it is.
 
     ``batch`` is the batch size (ONNX: the symbolic batch dimension; torch: 1 if not given); ``dims`` sets named
-    dimensions: those of an ONNX file or a Relax module, or ``sequence_length`` of a configuration. ``mode`` "training"
+    dimensions: those of an ONNX file or a Relax module, or ``sequence_length`` (``sequence``) of a configuration; what
+    a model does not have is an ArgumentError. ``mode`` "training"
     gives a whole step (a `perfpass.graph.traced_step.TrainingGraph`: forward, backward, ``optimizer``) of a torch
     module or a configuration; other models have no autograd to record, and `perfpass.graph.step.derive` makes their
     step from the forward graph.
@@ -60,9 +65,11 @@ def load(
     if mode == "training":
         return _training(model, batch, input_shape, dims, optimizer)
     if isinstance(model, OpGraph):
+        _refuse_unused("an OpGraph, whose sizes are fixed", dims=dims, input_shape=input_shape)
         return model
     if isinstance(model, (str, os.PathLike)):
-        return _from_path(Path(model), batch, input_shape, dims)
+        with about(model):
+            return _from_path(Path(model), batch, input_shape, dims)
     if isinstance(model, (bytes, bytearray, memoryview)):
         from perfpass.importers import onnx
 
@@ -71,6 +78,7 @@ def load(
     if "torch" in origins:
         from perfpass.importers import torch
 
+        _refuse_unused(_OF_TORCH, dims=dims)
         return torch.trace(model, _given_shape(input_shape), batch=1 if batch is None else batch)
     if origins & {"onnx", "google"} and hasattr(model, "SerializeToString"):
         from perfpass.importers import onnx
@@ -79,6 +87,7 @@ def load(
     from perfpass.importers import readers
 
     if (reader := readers.owner(model)) is not None:
+        _refuse_unused(f"a model of {reader.name}, whose sizes are set by dims", input_shape=input_shape)
         return reader.load(model, dims)
     if "tvm" in origins:
         raise UnsupportedError(
@@ -105,17 +114,41 @@ def _training(
     if "torch" in {base.__module__.partition(".")[0] for base in type(model).__mro__}:
         from perfpass.importers.torch_training import trace_training
 
+        _refuse_unused(_OF_TORCH, dims=dims)
         return trace_training(model, _given_shape(input_shape), batch=samples, optimizer=optimizer)
     path = Path(model) if isinstance(model, (str, os.PathLike)) else None
     if path is not None and (path.is_dir() or path.suffix.lower() == ".json"):
         from perfpass.importers import huggingface
 
-        sequence_length = (dims or {}).get("sequence_length", huggingface.DEFAULT_SEQUENCE_LENGTH)
-        return huggingface.trace_training(path, batch=samples, sequence_length=sequence_length, optimizer=optimizer)
+        length = _sequence_length(path, input_shape, dims)
+        return huggingface.trace_training(path, batch=samples, sequence_length=length, optimizer=optimizer)
     raise UnsupportedError(
         "only torch modules and Hugging Face configurations have a training step to record; for other models, "
         "perfpass.predict(model, device, mode='training') derives the step from the forward graph"
     )
+
+
+def _refuse_unused(what: str, **given: Any) -> None:
+    """Raises ArgumentError for an argument that would change nothing: its figure would be another model's."""
+    for name, value in given.items():
+        if value is not None and len(value):
+            raise ArgumentError(f"{name}={value!r} has no meaning for {what}; leave it out")
+
+
+def _sequence_length(path: Path, input_shape: Any, dims: Mapping[str, int] | None) -> int | None:
+    """The length that ``dims`` gives a configuration, None without one. Raises ArgumentError for what it has not."""
+    allowed = "allowed are sequence_length (or sequence); batch and --batch set the batch"
+    _refuse_unused(f"{path.name}, whose shapes follow from the configuration: {allowed}", input_shape=input_shape)
+    found = {}
+    for name, size in (dims or {}).items():
+        if name not in _SEQUENCE_NAMES:
+            raise ArgumentError(f"{path}: a configuration has no dimension {name!r}; {allowed}")
+        if isinstance(size, bool) or not hasattr(size, "__index__") or not 1 <= operator.index(size) <= 1 << 48:
+            raise ArgumentError(f"{name} = {size!r}; it must be a whole number from 1 to 2^48")
+        found[name] = operator.index(size)
+    if len(set(found.values())) > 1:
+        raise ArgumentError(f"{' and '.join(found)} are one dimension, and have two values; give one of them")
+    return next(iter(found.values()), None)
 
 
 def named_shapes(input_shape: Any) -> Mapping[str, Any] | None:
@@ -146,7 +179,7 @@ def _from_path(path: Path, batch: int | None, input_shape: Any, dims: Mapping[st
             f"{path}: {_OTHER_FRAMEWORKS[suffix]} files are not read; convert the model to ONNX (tf2onnx, paddle2onnx) "
             "and pass that file"
         )
-    if not path.exists():
+    if not exists(path):
         raise FileError(f"{path}: no such file")
     if path.is_dir():
         if not (path / "config.json").is_file():
@@ -157,8 +190,8 @@ def _from_path(path: Path, batch: int | None, input_shape: Any, dims: Mapping[st
     if suffix == ".json":
         from perfpass.importers import huggingface
 
-        sequence_length = (dims or {}).get("sequence_length", huggingface.DEFAULT_SEQUENCE_LENGTH)
-        return huggingface.trace_config(path, batch=1 if batch is None else batch, sequence_length=sequence_length)
+        length = _sequence_length(path, input_shape, dims)
+        return huggingface.trace_config(path, batch=1 if batch is None else batch, sequence_length=length)
     from perfpass.importers import onnx
 
     return onnx.read(path, dims=dims, input_shapes=named_shapes(input_shape), batch=batch)

@@ -29,7 +29,7 @@ def trace_config(
     config: str | os.PathLike[str] | Mapping[str, Any],
     *,
     batch: int = 1,
-    sequence_length: int = DEFAULT_SEQUENCE_LENGTH,
+    sequence_length: int | None = None,
     mode: str | None = None,
     dtype: str = "float32",
 ) -> OpGraph:
@@ -39,18 +39,18 @@ def trace_config(
     tokens and fills its cache), ``decode`` (it reads one token with ``sequence_length`` tokens in the cache) or
     ``encoder`` (no cache; encoder-decoder models read ``sequence_length`` tokens on both sides). Without it, decoders
     are traced as prefill and the rest as encoder. Vision models get images of the configuration's ``image_size``,
-    speech models ``sequence_length`` frames
-    (Whisper: its fixed window).
+    speech models ``sequence_length`` frames (Whisper: its fixed window). Without it, 128.
 
     Raises FileError, FormatError for a file that is no configuration, UnsupportedError for an architecture that the
-    installed transformers lacks or that needs remote code, ArgumentError for a mode that the model does not have.
+    installed transformers lacks or that needs remote code, ArgumentError for a mode, or a ``sequence_length``, that the
+    model does not have.
     """
     if mode is not None and mode not in MODES:
         raise ArgumentError(f"mode {mode!r}; allowed are {', '.join(MODES)}")
-    if batch < 1 or sequence_length < 1:
-        raise ArgumentError(f"batch and sequence_length must be at least 1, got {batch} and {sequence_length}")
+    length = _length(batch, sequence_length)
     content = read_configuration(config)
     model: Any = build(content, dtype=dtype, causal=mode in ("prefill", "decode"))
+    _refuse_unread(model, sequence_length)
     decoder = is_decoder(model)
     mode = mode or ("prefill" if decoder else "encoder")
     if mode != "encoder" and not decoder:
@@ -59,19 +59,19 @@ def trace_config(
         from perfpass.importers.torch import trace_owned
 
     if mode == "decode":
-        cache, state = _filled_cache(model, batch, sequence_length)
+        cache, state = _filled_cache(model, batch, length)
         token = {model.main_input_name: ((1,), "int64")}
         given = {"past_key_values": cache, "use_cache": True}
         return trace_owned(model, token, batch=batch, dtype=dtype, given=given, given_tensors=state)
     given = {"use_cache": mode == "prefill"} if decoder else {}
-    return trace_owned(model, _inputs(model, sequence_length), batch=batch, dtype=dtype, given=given)
+    return trace_owned(model, _inputs(model, length), batch=batch, dtype=dtype, given=given)
 
 
 def trace_training(
     config: str | os.PathLike[str] | Mapping[str, Any],
     *,
     batch: int = 1,
-    sequence_length: int = DEFAULT_SEQUENCE_LENGTH,
+    sequence_length: int | None = None,
     optimizer: str = "adamw",
     dtype: str = "float32",
 ) -> TrainingGraph:
@@ -82,16 +82,29 @@ def trace_training(
     with needs("transformers", "a Hugging Face configuration"):
         from perfpass.importers.torch_training import trace_training_owned
 
-    if batch < 1 or sequence_length < 1:
-        raise ArgumentError(f"batch and sequence_length must be at least 1, got {batch} and {sequence_length}")
+    length = _length(batch, sequence_length)
     content = read_configuration(config)
     model: Any = build(content, dtype=dtype, causal=False)
     if is_decoder(model):
         model = build(content, dtype=dtype, causal=True)
+    _refuse_unread(model, sequence_length)
     given = {"use_cache": False} if is_decoder(model) else {}
     return trace_training_owned(
-        model, _inputs(model, sequence_length), batch=batch, dtype=dtype, optimizer=optimizer, given=given
+        model, _inputs(model, length), batch=batch, dtype=dtype, optimizer=optimizer, given=given
     )
+
+
+def _length(batch: int, sequence_length: int | None) -> int:
+    length = DEFAULT_SEQUENCE_LENGTH if sequence_length is None else sequence_length
+    if batch < 1 or length < 1:
+        raise ArgumentError(f"batch and sequence_length must be at least 1, got {batch} and {length}")
+    return length
+
+
+def _refuse_unread(model: Any, sequence_length: int | None) -> None:
+    """Raises ArgumentError where a length was asked for and no input of the model has one."""
+    if sequence_length is not None and _inputs(model, sequence_length) == _inputs(model, sequence_length + 1):
+        raise ArgumentError(f"{model.config.model_type} has no sequence_length: its inputs are of fixed shapes")
 
 
 def _image_shape(configuration: Any) -> tuple[int, ...]:

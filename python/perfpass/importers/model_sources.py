@@ -14,14 +14,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfpass.errors import FileError, FormatError, LimitError, PerfPassError, UnsupportedError, needs
+from perfpass.bounded_file import exists, read_file
+from perfpass.errors import FormatError, PerfPassError, UnsupportedError, needs
 from perfpass.importers import configuration_ranges
 
 if TYPE_CHECKING:
     import torch
 
 CONFIGURATIONS = Path(__file__).resolve().parent.parent / "configurations"
-_MAX_CONFIG_BYTES = 16 * 2**20  # the largest public configurations (label lists) stay below 2 MiB
+LARGEST_CONFIG_BYTES = 16 * 2**20  # the largest public configurations (label lists) stay below 2 MiB
 
 
 def read_configuration(config: str | os.PathLike[str] | Mapping[str, Any], *, run_code: bool = True) -> dict[str, Any]:
@@ -37,17 +38,13 @@ def read_configuration(config: str | os.PathLike[str] | Mapping[str, Any], *, ru
     else:
         path = Path(config)
         shipped = CONFIGURATIONS / f"{path.name}.json"
-        if not path.exists() and path.name == str(config) and shipped.exists():
+        if not exists(path) and path.name == str(config) and shipped.exists():
             path = shipped
         path = path / "config.json" if path.is_dir() else path
         where = str(path)
+        text = read_file(path, "a config.json", LARGEST_CONFIG_BYTES)
         try:
-            size = path.stat().st_size
-            if size > _MAX_CONFIG_BYTES:
-                raise LimitError(f"{path}: {size} bytes; a config.json has at most {_MAX_CONFIG_BYTES}")
-            content = json.loads(path.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise FileError(f"{path}: {error.strerror or error}") from error
+            content = json.loads(text)
         except (ValueError, RecursionError) as error:
             raise FormatError(f"{path}: not JSON ({error})") from error
     if not isinstance(content, dict) or not isinstance(content.get("model_type"), str):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from perfpass import _core
-from perfpass.errors import ArgumentError
+from perfpass.errors import ArgumentError, about
 from perfpass.graph import OpGraph
 
 if TYPE_CHECKING:
@@ -52,7 +52,8 @@ def read(
     """
     arguments = reading(dims, input_shapes, batch)
     if isinstance(model, (str, os.PathLike)):
-        return OpGraph(_core.read_onnx_file(os.fsencode(model), **arguments))
+        with about(model):
+            return OpGraph(_core.read_onnx_file(os.fsencode(model), **arguments))
     if isinstance(model, (bytes, bytearray, memoryview)):
         return OpGraph(_core.read_onnx_bytes(model, **arguments))
     serialize = getattr(model, "SerializeToString", None)
@@ -79,7 +80,9 @@ def reading(
 def inputs(path: str | os.PathLike[str]) -> tuple[Input, ...]:
     """The inputs of a model file, initializers excluded, in the file's order. Raises as ``read`` does."""
     listed = []
-    for name, dtype, has_shape, shape, symbols in _core.onnx_inputs_file(os.fsencode(path)):
+    with about(path):
+        declared = _core.onnx_inputs_file(os.fsencode(path))
+    for name, dtype, has_shape, shape, symbols in declared:
         axes = tuple(
             size if size >= 0 else symbol or f"{name}:{axis}"
             for axis, (size, symbol) in enumerate(zip(shape, symbols, strict=True))

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from perfpass.bounded_file import exists
 from perfpass.errors import FileError
 from perfpass.importers.model_sources import CONFIGURATIONS
 from perfpass.toml_table import parse
@@ -49,7 +50,7 @@ def resolve(config: str | os.PathLike[str] | Mapping[str, Any]) -> str | os.Path
 
     Raises FileError for a name that is neither known nor a file.
     """
-    if isinstance(config, Mapping) or Path(config).exists():
+    if isinstance(config, Mapping) or exists(Path(config)):
         return config
     found = known().get(str(config).lower()) or _published(str(config))
     if found is None:

@@ -17,10 +17,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from perfpass.errors import FileError, FormatError, LimitError
+from perfpass.bounded_file import open_regular, read_file, reason
+from perfpass.errors import FileError, FormatError, LimitError, shown
 
 SCHEMA_VERSION = 1
 LARGEST_LINE_BYTES = 2**20
+LARGEST_FILE_BYTES = 2**28  # some 100,000 records
+_WHAT = "a journal of measurements"
 FINAL = ("ok", "out_of_memory", "unsupported")  # statuses that a resumed campaign does not measure again
 
 
@@ -36,16 +39,14 @@ class Contents:
 def read(path: str | os.PathLike[str]) -> Contents:
     """Reads a journal; a torn last line is left out and counted.
 
-    Raises FileError, FormatError for a line in the middle that is no record, or for another schema version.
+    Raises FileError, LimitError (over 256 MiB), FormatError for a line in the middle that is no record, or for another
+    schema version.
     """
-    try:
-        with open(path, "rb") as file:
-            return _parse(file.read(), str(path))
-    except OSError as error:
-        raise FileError(f"{path}: {error.strerror or error}") from error
+    return parse(read_file(path, _WHAT, LARGEST_FILE_BYTES), str(path))
 
 
-def _parse(content: bytes, where: str) -> Contents:
+def parse(content: bytes, where: str) -> Contents:
+    """The journal of these bytes; ``where`` names it in errors. Raises as `read`."""
     whole, newline, tail = content.rpartition(b"\n")
     facts: dict[str, dict[str, Any]] = {}
     records: list[dict[str, Any]] = []
@@ -84,14 +85,14 @@ class Journal:
         self.path = Path(path)
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
-            raise FileError(f"{self.path}: {error.strerror or error}") from error
+            raise FileError(f"{shown(self.path)}: {reason(error)}") from error
+        self._file = open_regular(self.path, _WHAT, os.O_RDWR | os.O_CREAT)
         try:
             self._lock()
             with open(self._file, "rb", closefd=False) as file:
                 content = file.read()
-            self.contents = _parse(content, str(self.path))
+            self.contents = parse(content, str(self.path))
             self._end = len(content) - self.contents.torn_bytes
             os.ftruncate(self._file, self._end)
         except BaseException:

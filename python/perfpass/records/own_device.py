@@ -10,12 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from perfpass.bounded_file import read_file
 from perfpass.errors import (
     ArgumentError,
     DeviceError,
-    FileError,
     FormatError,
-    LimitError,
     PerfPassError,
     needs,
 )
@@ -55,14 +54,13 @@ def read(path: Path | str, device: Device) -> Measurements:
     and ArgumentError where no row is left.
     """
     path = Path(path)
-    try:
-        content = path.read_bytes() if path.stat().st_size <= MAX_FILE_BYTES else None
-    except OSError as error:
-        raise FileError(f"{path}: {error.strerror or error}") from error
-    if content is None:
-        raise LimitError(f"{path}: over {MAX_FILE_BYTES} bytes; a calibration needs 10 to 32 measurements")
+    content = read_file(path, "a table of records or a journal", MAX_FILE_BYTES)
     found = Measurements(path.name, hashlib.sha256(content).hexdigest())
-    rows = _from_table(path, device, found.refused) if content[:4] == b"PAR1" else _from_journal(path, device, found)
+    rows = (
+        _from_table(path, device, found.refused)
+        if content[:4] == b"PAR1"
+        else _from_journal(path, content, device, found)
+    )
     for configuration, latency_ms in rows:
         if not math.isfinite(latency_ms) or latency_ms <= 0:
             found.refused["latency is not finite and above 0"] += 1
@@ -74,10 +72,12 @@ def read(path: Path | str, device: Device) -> Measurements:
     return found
 
 
-def _from_journal(path: Path, device: Device, found: Measurements) -> Iterator[tuple[Configuration, float]]:
-    from perfpass.measure.journal import read as read_journal
+def _from_journal(
+    path: Path, content: bytes, device: Device, found: Measurements
+) -> Iterator[tuple[Configuration, float]]:
+    from perfpass.measure.journal import parse
 
-    contents = read_journal(path)
+    contents = parse(content, str(path))
     for record in contents.records:
         elsewhere = _elsewhere(contents.facts.get(record["environment"], {}), device)
         if record["status"] != "ok":
@@ -154,7 +154,7 @@ def graph_of(configuration: Configuration) -> OpGraph:
     if configuration.source == "hf":
         from perfpass.importers import huggingface
 
-        length = models.sequence_length(configuration)
+        length = configuration.sequence_length
         return huggingface.trace_config(configuration.name, batch=configuration.batch, sequence_length=length)
     built = models.build(configuration, "meta")
     return load(built.module, batch=configuration.batch, input_shape=built.image_shape)

@@ -344,6 +344,7 @@ bool infer_has_element(InferContext&, const Operator&);
 bool infer_tf_idf(InferContext&, const Operator&);
 bool infer_ngram(InferContext&, const Operator&);
 bool infer_array_features(InferContext&, const Operator&);
+bool infer_linear_classifier(InferContext&, const Operator&);
 bool infer_linear_regressor(InferContext&, const Operator&);
 
 }  // namespace perfpass::onnx

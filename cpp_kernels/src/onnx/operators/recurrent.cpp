@@ -4,12 +4,16 @@
 namespace perfpass::onnx {
 namespace {
 
+// What the weights have, which the attribute may repeat and not contradict.
 std::int64_t hidden_size(const InferContext& c, const Operator& op) {
-  const std::int64_t given = integer_attribute(c, "hidden_size", 0);
-  if (given > 0) return given;
   const Dims r = shape_of(c, 2);  // [directions, gates x hidden, hidden], or the last two exchanged
-  if (r.size() != 3) return 0;
-  return op.variant == Variant::transposed ? r[1] : r[2];
+  const std::int64_t weights = r.size() != 3 ? 0 : op.variant == Variant::transposed ? r[1] : r[2];
+  const std::int64_t given = integer_attribute(c, "hidden_size", weights);
+  if (given != weights && (given < 1 || weights > 0)) {
+    fail(c, "found hidden_size " + std::to_string(given) + " and recurrent weights of shape " + show(r) +
+                ", needs their " + (weights > 0 ? std::to_string(weights) : std::string("size, at least 1")));
+  }
+  return given;
 }
 
 std::int64_t direction_count(const InferContext& c) {

@@ -107,6 +107,21 @@ bool infer_array_features(InferContext& c, const Operator&) {
   return true;
 }
 
+bool infer_linear_classifier(InferContext& c, const Operator&) {
+  const Dims numbers = integers_attribute(c, "classlabels_ints");
+  const Attribute* texts = c.find("classlabels_strings");
+  set_dtype(c, 0, numbers.empty() ? DType::string : DType::int64);
+  set_dtype(c, 1, DType::float32);
+  if (!ready(c, {0})) return false;
+  const std::size_t classes = std::max(numbers.size(), texts == nullptr ? 0 : texts->texts.size());
+  if (classes == 0) return false;
+  const Dims x = shape_of(c, 0);
+  const std::int64_t rows = x.size() < 2 ? 1 : x[0];
+  set(c, 0, c.outputs[0].dtype, Shape{rows});
+  set(c, 1, DType::float32, Shape{rows, static_cast<std::int64_t>(classes)});
+  return true;
+}
+
 bool infer_linear_regressor(InferContext& c, const Operator&) {
   set_dtype(c, 0, DType::float32);
   if (!ready(c, {0})) return false;

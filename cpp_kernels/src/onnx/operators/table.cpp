@@ -361,7 +361,7 @@ constexpr Operator kOperators[] = {
     {"ArrayFeatureExtractor", Domain::ml, OpKind::gather, infer_array_features},
     {"Binarizer", Domain::ml, OpKind::compare, infer_same},
     {"Imputer", Domain::ml, OpKind::where, infer_same},
-    {"LinearClassifier", Domain::ml, OpKind::dense},
+    {"LinearClassifier", Domain::ml, OpKind::dense, infer_linear_classifier},
     {"LinearRegressor", Domain::ml, OpKind::dense, infer_linear_regressor},
     {"Normalizer", Domain::ml, OpKind::l2_norm, infer_same},
     {"Scaler", Domain::ml, OpKind::mul, infer_same},
@@ -433,6 +433,31 @@ const Operator* find_operator(Text domain, Text op_type) noexcept {
 std::span<const Operator> operator_table() noexcept { return kOperators; }
 
 OpKind canonical_operator(const Operator* entry) noexcept { return entry != nullptr ? entry->kind : OpKind::unknown; }
+
+bool is_certain(const Operator* entry) noexcept {
+  if (entry == nullptr || entry->infer == nullptr || entry->infer == infer_non_max_suppression) return false;
+  if (entry->kind == OpKind::sequence || entry->kind == OpKind::text) return false;
+  if (entry->domain == Domain::standard || entry->domain == Domain::ml) return true;
+  if (entry->domain != Domain::microsoft) return false;
+  switch (op_class(entry->kind)) {
+    case OpClass::convolution:
+    case OpClass::matmul:
+    case OpClass::normalization:
+    case OpClass::softmax:
+    case OpClass::activation:
+    case OpClass::elementwise:
+    case OpClass::pooling:
+      return !entry->name.starts_with("QOrdered") && !entry->name.starts_with("CausalConv");
+    default:
+      return false;
+  }
+}
+
+std::int64_t rounding_slack(const InferContext& context) noexcept {
+  const OpKind kind = canonical_operator(context.entry);
+  if (kind == OpKind::resize) return 1;
+  return op_class(kind) == OpClass::pooling && context.integer("ceil_mode", 0) != 0 ? 1 : 0;
+}
 
 void lower_attributes(InferContext& context) {
   const Operator* op = context.entry;

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from perfpass.bounded_file import read_file
 from perfpass.errors import ArgumentError, ArtefactError, FileError, FormatError, LimitError
 from perfpass.predictors.inference.features import FEATURES, SOFTWARE_FEATURES
 from perfpass.predictors.learned import artefacts
@@ -288,12 +289,7 @@ def read(path: Path | str) -> Calibration:
     """One calibration file. Raises FileError, FormatError, ArtefactError, LimitError."""
     path = Path(path)
     again = "run `perfpass calibrate` again, or predict with --no-calibration"
-    try:
-        text = path.read_bytes() if path.stat().st_size <= MAX_FILE_BYTES else None
-    except OSError as error:
-        raise FileError(f"{path}: {error.strerror or error}; {again}") from error
-    if text is None:
-        raise LimitError(f"{path}: over {MAX_FILE_BYTES} bytes; {again}")
+    text = read_file(path, f"a calibration ({again})", MAX_FILE_BYTES)
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from perfpass import _core
-from perfpass.errors import ArtefactError, FileError
+from perfpass.bounded_file import read_file
+from perfpass.errors import ArtefactError, FileError, LimitError
 from perfpass.predictors.learned import packed_trees
 
 SCHEMA_VERSION = 1
@@ -80,9 +81,9 @@ class Artefact:
         self.folder = Path(folder)
         path = self.folder / MANIFEST
         try:
-            self.manifest: dict[str, Any] = json.loads(path.read_bytes())
-        except OSError as error:
-            raise ArtefactError(f"{path}: {error.strerror}; `perfpass train` writes a predictor") from error
+            self.manifest: dict[str, Any] = json.loads(read_file(path, "a manifest", MAX_FILE_BYTES))
+        except (FileError, LimitError) as error:
+            raise ArtefactError(f"{error}; `perfpass train` writes a predictor") from error
         except ValueError as error:
             raise ArtefactError(f"{path}: not JSON ({error}); reinstall, or run `perfpass train`") from error
         version = self.manifest.get("schema_version") if isinstance(self.manifest, dict) else None
@@ -98,11 +99,9 @@ class Artefact:
         if expected is None or Path(name).name != name:
             raise ArtefactError(f"{self.folder}: the manifest lists no file {name!r}")
         try:
-            if path.stat().st_size > MAX_FILE_BYTES:
-                raise ArtefactError(f"{path}: over {MAX_FILE_BYTES} bytes")
-            content = path.read_bytes()
-        except OSError as error:
-            raise ArtefactError(f"{path}: {error.strerror}; reinstall, or run `perfpass train`") from error
+            content = read_file(path, "a part of a predictor", MAX_FILE_BYTES)
+        except (FileError, LimitError) as error:
+            raise ArtefactError(f"{error}; reinstall, or run `perfpass train`") from error
         if hashlib.sha256(content).hexdigest() != expected:
             raise ArtefactError(f"{path}: its SHA-256 is not that of the manifest; reinstall, or run `perfpass train`")
         return content

@@ -15,8 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from perfpass.bounded_file import read_file
 from perfpass.errors import ArgumentError, FileError, FormatError, UnsupportedError
 from perfpass.importers import torchvision_schemas
+from perfpass.importers.model_sources import LARGEST_CONFIG_BYTES
 from perfpass.predictors.published.bpe import END, PIECES, UNKNOWN
 
 torchvision_schemas.define()
@@ -79,8 +81,9 @@ def checked(place: Path) -> None:
     config = place / "config.json"
     if not config.is_file():
         raise FileError(f"{place}: no config.json, so no Hugging Face model; give the folder of one")
+    text = read_file(config, "a config.json", LARGEST_CONFIG_BYTES)
     try:
-        content = json.loads(config.read_text(encoding="utf-8"))
+        content = json.loads(text)
     except ValueError as error:
         raise FormatError(f"{config}: not JSON ({error})") from error
     if not isinstance(content, dict) or content.get("auto_map"):
