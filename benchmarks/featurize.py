@@ -130,7 +130,8 @@ def featurized(graph: OpGraph) -> Featurized:
 
 _PEAK = """
 import re, sys
-from perfpass import costs, features
+from perfpass import features
+from perfpass.graph import costs
 from perfpass.importers import onnx
 if len(sys.argv) > 1:
     graph = onnx.read(sys.argv[1], dims={pair.split("=")[0]: int(pair.split("=")[1]) for pair in sys.argv[2:]})

@@ -19,6 +19,7 @@ Answer = Literal["yes", "perhaps", "no", "unknown"]
 POLICIES = ("ignore", "warn", "raise", "require")
 _MOST_DEVICES = 3  # named in advice
 _MOST_TRIES = 6  # predictions made for advice
+_MOST_BATCHES = 4  # tried for advice: a refusal is to take milliseconds
 
 
 class PredictionWarning(UserWarning):
@@ -225,21 +226,27 @@ def _memory_advice(verdict: Verdict, forecaster: Forecaster | None) -> list[str]
 
 
 def _smaller_batch(forecaster: Forecaster, budget_bytes: int) -> tuple[int, float] | None:
-    """The largest batch whose upper bound fits, by the line through two batches; None if none below the asked one."""
+    """A batch below the asked one whose upper bound fits; None where that of batch 1 does not.
+
+    The line through two batches gives the first; arenas grow in steps, so where it is over a quarter less is tried.
+    """
     asked = forecaster.batch
     if asked is None or asked < 2:
         return None
     try:
-        one = forecaster.peak_at_batch(1)
-        if one.high > budget_bytes:
+        one, most = forecaster.peak_at_batch(1).high, forecaster.peak_at_batch(asked).high
+        if one > budget_bytes:
             return None
-        most = forecaster.peak_at_batch(asked)
-        slope = (most.high - one.high) / (asked - 1)
-        batch = max(1, min(asked - 1, 1 + int((budget_bytes - one.high) / slope))) if slope > 0 else 1
-        found = forecaster.peak_at_batch(batch)
+        slope = (most - one) / (asked - 1)
+        batch = min(asked - 1, 1 + int((budget_bytes - one) / slope)) if slope > 0 else 1
+        for _ in range(_MOST_BATCHES):
+            found = forecaster.peak_at_batch(batch).high
+            if found <= budget_bytes:
+                return batch, found
+            batch = max(1, batch * 3 // 4)
     except PerfPassError:
         return None
-    return (batch, found.high) if found.high <= budget_bytes else (1, one.high)
+    return 1, one
 
 
 def _latency_advice(verdict: Verdict, forecaster: Forecaster | None) -> list[str]:

@@ -69,12 +69,13 @@ def bytes_read() -> int:
 
 def test_a_refusal_says_what_would_do(tmp_path):
     path = large_model(tmp_path, gigabytes=8, batch="batch")
-    with pytest.raises(ort_extension.DoesNotFitError, match=r"2g\.10gb, .*MIG profile \dg\.\d+gb .*; device"):
-        session(path, device="a100-40gb:2g.10gb", batch=16 << 10, policy="raise")
-    with pytest.raises(ort_extension.DoesNotFitError) as refused:
-        session(path, device="a100-40gb", batch=64 << 10, memory_budget_bytes=12 * GIB, policy="raise")
-    smaller = re.search(r"what would do: batch \d+ \(([\d.]+) GiB\)", str(refused.value))
-    assert smaller and 8 < float(smaller[1]) < 12
+    with pytest.raises(ort_extension.DoesNotFitError, match=r"2g\.10gb, .*MIG profile 3g\.20gb .*; device"):
+        session(path, device="a100-40gb:2g.10gb", batch=8 << 10, policy="raise")
+    for gigabytes in (11, 12, 16):
+        with pytest.raises(ort_extension.DoesNotFitError) as refused:
+            session(path, device="a100-40gb", batch=64 << 10, memory_budget_bytes=gigabytes * GIB, policy="raise")
+        batch, memory = re.search(r"what would do: batch (\d+) \(([\d.]+) GiB\)", str(refused.value)).groups()
+        assert int(batch) > 1 and 0.9 * gigabytes < float(memory) <= gigabytes
 
 
 def test_open_dimensions_do_not_hide_a_model_that_cannot_fit(tmp_path, models):

@@ -98,6 +98,7 @@ def workload(options: Any) -> dict[str, Any]:
         "optimizer": options.optimizer,
         "calibration": not options.no_calibration,
         "processes": options.processes,
+        "predictor": options.predictor,
     }
 
 

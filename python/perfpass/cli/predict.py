@@ -52,9 +52,7 @@ def run(options: Any) -> int:
 
     # Before the model is read: a wrong table should not cost the time of a large one.
     asked, device = cost(options), find_device(options)
-    prediction = predict(
-        options.model, device, **model_sizes(options), **workload(options), predictor=options.predictor
-    )
+    prediction = predict(options.model, device, **model_sizes(options), **workload(options))
     found = None
     if asked is not None:
         from perfpass.deploy.cost import cost as cost_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache
 from pathlib import Path
@@ -153,6 +153,22 @@ def _names() -> dict[str, tuple[str, ...]]:
     return {**shipped().names, **{d.id: (d.id, d.name, *d.aliases) for d in _extras().values()}}
 
 
+def _namesakes(name: str, names: Mapping[str, Sequence[str]]) -> list[str]:
+    """Ids of those that say all that ``name`` says, and more, in id or name."""
+    tokens = set(_tokens(name))
+    return [
+        key
+        for key, spellings in names.items()
+        # The first condition is a cheap one that leaves few names to split.
+        if any(all(w in text.lower() for w in tokens) and tokens < set(_tokens(text)) for text in spellings[:2])
+    ]
+
+
+@lru_cache(maxsize=256)
+def _shipped_namesakes(name: str) -> tuple[str, ...]:
+    return tuple(_namesakes(name, shipped().names))
+
+
 def _find(name: str) -> Device | None:
     name = _CPU_TAIL.sub("", name)
     wanted, words, extras = _joined(name), _words(name), _extras()
@@ -169,14 +185,8 @@ def _find(name: str) -> Device | None:
         found = extras.get(key) or shipped().parse(key)
     if found is None or wanted in {_joined(found.id), _joined(found.name)}:
         return found
-    tokens = set(_tokens(name))
-    others = [
-        key
-        for key, spellings in _names().items()
-        if key != found.id
-        # The first condition is a cheap one that leaves few names to split.
-        and any(all(w in text.lower() for w in tokens) and tokens < set(_tokens(text)) for text in spellings[:2])
-    ]
+    others = [key for key in _shipped_namesakes(name) if key != found.id and key not in extras]
+    others += _namesakes(name, {d.id: (d.id, d.name) for d in extras.values() if d.id != found.id})
     if not others:
         return found
     note = f"{name!r} was read as {found.name}; others of that name: {', '.join(others)}"

@@ -161,7 +161,9 @@ class Lane:
     def estimate(self, run: Run) -> Estimate:
         """The same of one run of inference, and what is to be said of it."""
         alone = predictor_of(self._way).estimate(run)
-        columns = {**alone.columns, **self._for_correction(allocation.runs_of(run))}
+        columns = alone.columns
+        if self._correction is not None:
+            columns = {**columns, **self._for_correction(allocation.runs_of(run))}
         refined = self._refined(alone.arrays(), columns)
         found = refined.found
         reasons, provenance, row_ms = list(alone.support.reasons), dict(alone.provenance), alone.row_ms

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -51,7 +52,7 @@ _Kind = TypeVar("_Kind", bound="Dataset")
 
 
 @dataclass(frozen=True, eq=False)
-class Dataset:
+class Dataset(ABC):
     """N records of one mode. ``rows`` is the pandas table, ``tables`` [N] forward, ``measured_s`` [N] the time.
 
     ``fingerprints`` [N, P]; ``byte_scale`` [N] corrects a table that was counted at another width; ``missing`` records
@@ -99,10 +100,10 @@ class Dataset:
             missing,
         )
 
-    @cached_property
+    @property
+    @abstractmethod
     def sums(self) -> Sums:
         """What no efficiency changes, stacked [N]; the features of any efficiencies follow in a second."""
-        raise NotImplementedError
 
     @cached_property
     def software(self) -> np.ndarray:

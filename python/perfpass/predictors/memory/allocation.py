@@ -7,6 +7,7 @@ is the part "allocator".
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -70,7 +71,7 @@ def runs_of(run: Run, *, training: bool = False) -> Runs:
         saved, largest = kept.saved, kept.largest
     else:
         reserved = reserved_bytes(run)
-    elements = [float(np.prod(graph.shape(int(t)), dtype=np.float64)) for t in graph.graph_inputs]
+    elements = [float(prod(graph.shape(int(t)))) for t in graph.graph_inputs]
     facts = (plan.weight_bytes, plan.peak_activation_bytes, reserved, sum(elements), *(elements or [0.0])[:1])
     return Runs(
         Tables.one(run.table),
