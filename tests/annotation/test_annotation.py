@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -431,3 +432,19 @@ def test_a_model_of_two_gigabytes_is_annotated_without_reading_it_and_never_past
     with pytest.raises(LimitError, match="2 GiB"):
         annotate(full, "l4")
     assert full.stat().st_size < 2**31
+
+
+def test_the_command_notes_what_the_predictor_that_was_asked_for_says(root, tmp_path):
+    from perfpass.cli import main
+
+    path = tmp_path / "resnet50.onnx"
+    shutil.copy(root / "examples" / "resnet50.onnx", path)
+    command = ["annotate", str(path), "--device", "rtx-4090", "--batch", "8"]
+    said = {}
+    for name in ("perfpass", "dippm"):
+        assert main([*command, "--predictor", name]) == 0
+        (noted,) = read(path).annotation.predictions.values()
+        said[name] = noted["latency_ms"]["median"]
+        asked = perfpass.predict(path, "rtx-4090", batch=8, predictor=name)
+        assert said[name] == asked.latency_ms.median
+    assert said["perfpass"] != said["dippm"]
