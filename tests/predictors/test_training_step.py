@@ -189,8 +189,10 @@ def test_on_its_own_records_the_shipped_predictor_is_close(dataset):
     predictor = StepPredictor.load()
     errors = []
     for i in range(0, len(dataset), 20):
-        step, forward, batch = dataset.steps[i], dataset.tables[i], dataset.rows.batch[i]
-        found = predictor.predict(step, forward, batch, dataset.ways[i], dataset.byte_scale[i])
+        row, forward = dataset.rows.iloc[i], dataset.tables[i]
+        elements = np.array([forward.statics["input_elements_per_sample"] * row.batch])
+        derived = Derivation(early(row.source, row.precision), elements, bits_of(row.precision) / 8)
+        found = predictor.predict(forward, row.batch, dataset.ways[i], derived, dataset.byte_scale[i])
         errors.append(abs(found.median_s / dataset.measured_s[i] - 1))
     assert np.median(errors) < 0.04
 
