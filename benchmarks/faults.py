@@ -14,6 +14,7 @@ unshare), as root or where users may. Some ten minutes.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -123,10 +124,8 @@ def kill(process: subprocess.Popen[str], way: str) -> bool:
     family = psutil.Process(process.pid).children(recursive=True)
     chosen, number = victims(process, way)
     for victim in chosen:
-        try:
+        with contextlib.suppress(psutil.NoSuchProcess):
             victim.send_signal(number)
-        except psutil.NoSuchProcess:
-            pass
     if way in ("worker", "child"):
         return False
     _, said = process.communicate(timeout=600)

@@ -84,9 +84,10 @@ def parse(content: bytes, where: str) -> Contents:
 
 def _is_torn(tail: bytes, behind_lines: bool) -> bool:
     """Whether this may be a line of ours that was being written: its beginning, or pages that the disk never got."""
-    if tail.startswith(b"\0"):
+    head = tail.partition(b"\0")[0]
+    if tail and not head:
         return behind_lines or not tail.strip(b"\0")
-    return _BEGINNING.startswith(tail[: len(_BEGINNING)])
+    return _BEGINNING.startswith(head[: len(_BEGINNING)])
 
 
 class Journal:
