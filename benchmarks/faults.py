@@ -45,7 +45,7 @@ model = ["hf:bert-tiny", "unet:temperature-downscaling"]
 batch = {batches}
 threads = 1
 """
-MANY, FEW = list(range(1, 25)), list(range(1, 6))  # batch sizes
+MANY, FEW = list(range(1, 21)), list(range(1, 6))  # batch sizes
 WAYS = ("SIGKILL", "SIGTERM", "SIGINT", "worker", "child", "all")
 PAGE_BYTES = 4096
 FREE_PAGES = (0, 1, 2)  # the few need three: a line of facts, and records of some 1,200 bytes
@@ -274,6 +274,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the moments (default: 0)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results here")
     options = parser.parse_args()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it, and so would ours
     if "PERFPASS_FAULTS_MOUNTS" not in os.environ:
         command = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--map-root-user"]), sys.executable]
         os.execvpe(command[0], [*command, *sys.argv], {**os.environ, "PERFPASS_FAULTS_MOUNTS": "1"})

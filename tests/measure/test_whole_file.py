@@ -98,7 +98,7 @@ WRITERS = {
 @pytest.mark.parametrize("former", [[], ["old"]], ids=["new", "anew"])
 def test_a_writer_killed_at_any_step_leaves_what_was_there_or_what_is_new(tmp_path, name, former):
     write, found, grows = WRITERS[name]
-    after = former + ["new"] if grows else ["new"]
+    after = [*former, "new"] if grows else ["new"]
     for number in range(1, 100):
         folder = tmp_path / str(number)
         folder.mkdir()
@@ -108,7 +108,7 @@ def test_a_writer_killed_at_any_step_leaves_what_was_there_or_what_is_new(tmp_pa
         left = found(folder)
         assert left in (former, after)
         write(folder, "next")
-        assert found(folder) == (left + ["next"] if grows else ["next"])
+        assert found(folder) == ([*left, "next"] if grows else ["next"])
         assert [path.name for path in folder.iterdir()] == [name], "left behind"
         if not killed:
             assert left == after and number > 3
@@ -159,7 +159,7 @@ def test_a_line_torn_at_any_byte_by_a_kill_or_a_power_cut_is_cut_off(tmp_path):
 def test_a_file_that_no_campaign_wrote_is_not_cut_off(tmp_path, content):
     path = tmp_path / "notes"
     path.write_bytes(content)
-    with pytest.raises(FormatError, match="move the file away|no record of a campaign"):
+    with pytest.raises(FormatError, match=r"move the file away|no record of a campaign"):
         Journal(path)
     assert path.read_bytes() == content
     if not content.startswith((b"{", b"\0")):

@@ -146,7 +146,9 @@ class Journal:
         try:
             append_at(self._file, self._end, content)
         except OSError as error:
-            raise FileError(f"{self.path}: {reason(error)}; the records written so far are safe") from error
+            raise FileError(
+                f"{self.path}: {reason(error)}; the records written so far are safe, the same command goes on"
+            ) from error
         self._end += len(content)
 
     def close(self) -> None:
