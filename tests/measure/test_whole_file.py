@@ -4,49 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import threading
 from pathlib import Path
 
 import pytest
 
+from killed_writers import killed_before_step
 from perfpass.errors import FileError, FormatError
 from perfpass.measure.journal import Journal, read
 from perfpass.predictors.learned import artefacts
 from perfpass.whole_file import append_line, replacing, whole_lines, write_whole
 
-# What a writer asks of the system; it may be killed before each.
-STEPS = ("open", "mkdir", "ftruncate", "pwrite", "fchmod", "fsync", "replace", "rename", "unlink", "rmdir")
 RECORD = {"key": "key", "environment": "e", "status": "ok", "configuration": {"model": "timm:a"}}
-
-
-def killed_before_step(work, number: int) -> bool:
-    """Runs ``work`` in a child that kills itself before its step ``number``; False where it takes fewer."""
-    child = os.fork()
-    if child == 0:
-        taken = 0
-
-        def counted(step):
-            def act(*arguments, **options):
-                nonlocal taken
-                taken += 1
-                if taken == number:
-                    os.kill(os.getpid(), signal.SIGKILL)
-                return step(*arguments, **options)
-
-            return act
-
-        for name in STEPS:
-            setattr(os, name, counted(getattr(os, name)))
-        code = 1
-        try:
-            work()
-            code = 0
-        finally:
-            os._exit(code)
-    status = os.waitpid(child, 0)[1]
-    assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0, "the writer failed"
-    return os.WIFSIGNALED(status)
 
 
 def write_file(folder: Path, content: str) -> None:

@@ -10,6 +10,7 @@ import os
 import re
 import resource
 import statistics
+import tempfile
 import time
 import traceback
 from datetime import datetime, timezone
@@ -115,7 +116,10 @@ class Collector:
             if (refused := _refused_by_disk(error)) is not None:
                 named = isinstance(refused.filename, (str, bytes))
                 where = f"{shown(os.fsdecode(refused.filename))}: " if named else ""
-                raise FileError(f"{where}{reason(refused)} while {configuration.model} was measured") from error
+                way_out = f"make room there, or where temporary files go ({tempfile.gettempdir()})"
+                raise FileError(
+                    f"{where}{reason(refused)} while {configuration.model} was measured; {way_out}"
+                ) from error
             record |= self._failure(error)
             if record["status"] != "unsupported":
                 self._built = None
