@@ -45,7 +45,7 @@ model = ["hf:bert-tiny", "unet:temperature-downscaling"]
 batch = {batches}
 threads = 1
 """
-MANY, FEW = list(range(1, 21)), list(range(1, 6))  # batch sizes
+MANY, FEW = list(range(1, 18)), list(range(1, 6))  # batch sizes
 WAYS = ("SIGKILL", "SIGTERM", "SIGINT", "worker", "child", "all")
 PAGE_BYTES = 4096
 FREE_PAGES = (0, 1, 2)  # the few need three: a line of facts, and records of some 1,200 bytes
@@ -163,16 +163,16 @@ def kills(campaign: Path, folder: Path, count: int, seed: int, undisturbed: dict
             found = checked(folder, before)
             if generator.random() < 0.5:
                 torn += tear(folder, generator)
-            rows.append([number + 1, way, f"{moment:.2f}", len(found)])
+            rows.append([str(number + 1), way, f"{moment:.2f}", str(len(found))])
             process = start(campaign, folder)
         else:
-            rows.append([number + 1, way, f"{moment:.2f}", len(checked_while_running(folder))])
+            rows.append([str(number + 1), way, f"{moment:.2f}", str(len(checked_while_running(folder)))])
         print(*rows[-1], file=sys.stderr)
     _, said = process.communicate()
     assert process.returncode == 0, said
     found = checked(folder)
-    print(table(["kill", "of", "after, s", "records then"], rows) + "\n")
     same(found, undisturbed)
+    print(table(["kill", "of", "after, s", "records then"], rows) + "\n")
     return {"kills": done, "by_way": dict(by_way), "torn_ends": torn, "records": len(found), "lost": 0, "doubled": 0}
 
 
@@ -291,7 +291,11 @@ def main() -> None:
         few = {key: value for key, value in undisturbed.items() if value["batch"] in FEW}
         (place / "mounted").mkdir()
         filled = full(place / "few.toml", place / "mounted", few)
-        print(table(["free pages", "records then", "said"], [list(row.values()) for row in filled]) + "\n", flush=True)
+        print(
+            table(["free pages", "records then", "said"], [[str(value) for value in row.values()] for row in filled])
+            + "\n",
+            flush=True,
+        )
         refused = read_only(place / "few.toml", place / "mounted", few)
         print("\n".join(row["said"] for row in refused) + "\n")
         publish("faults", {"killed": killed, "full": filled, "read_only": refused}, PACKAGES, options.json)
