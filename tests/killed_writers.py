@@ -7,7 +7,7 @@ import signal
 from collections.abc import Callable
 
 # What a writer asks of the system; it may be killed before each.
-STEPS = ("open", "mkdir", "ftruncate", "pwrite", "fchmod", "fsync", "replace", "rename", "unlink", "rmdir")
+STEPS = ("open", "mkdir", "ftruncate", "write", "fchmod", "fsync", "replace", "rename", "unlink", "rmdir")
 
 
 def killed_before_step(work: Callable[[], object], number: int) -> bool:

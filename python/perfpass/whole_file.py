@@ -51,13 +51,15 @@ def replacing(path: str | os.PathLike[str], advice: str = _ADVICE) -> Iterator[I
                 file.flush()
                 _take_permissions(file.fileno(), target)
                 os.fsync(file.fileno())
+                if fcntl is None:
+                    file.close()  # Windows moves no open file
                 os.replace(partial, target)
             except BaseException:
-                with contextlib.suppress(OSError):  # still ours: whoever waits for the lock looks whether it is there
+                if fcntl is None:
+                    _drop(file)
+                with contextlib.suppress(OSError):  # still locked: whoever waits for it looks whether it is there
                     os.unlink(partial)
-                with contextlib.suppress(OSError):
-                    os.ftruncate(file.fileno(), 0)
-                    file.close()
+                _drop(file)
                 raise
             sync_folder(target.parent)
     except (OSError, ValueError) as error:
@@ -129,9 +131,10 @@ def append_at(file: int, end: int, content: bytes) -> None:
     Raises OSError; the file then ends where it did, or what stands behind is no whole line.
     """
     try:
+        os.lseek(file, end, os.SEEK_SET)
         written = 0
         while written < len(content):
-            written += os.pwrite(file, content[written:], end + written)
+            written += os.write(file, content[written:])
         os.fsync(file)
     except OSError:
         with contextlib.suppress(OSError):  # a broken disk takes nothing back; a torn end is cut off on opening
@@ -167,6 +170,13 @@ def _open_alone(partial: Path) -> int:
             os.close(file)
             raise
         os.close(file)  # its writer has given it the target's name meanwhile
+
+
+def _drop(file: IO[bytes]) -> None:
+    """Closes it with what was not written, for which there may be no room."""
+    with contextlib.suppress(OSError, ValueError):
+        os.ftruncate(file.fileno(), 0)
+        file.close()
 
 
 def _lock(file: int, path: str | os.PathLike[str]) -> None:
