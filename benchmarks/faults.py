@@ -148,7 +148,7 @@ def kills(campaign: Path, folder: Path, count: int, seed: int, undisturbed: dict
     for number, way in enumerate(ways):
         # Some kills meet the start (reading the journal, opening workers), some the measuring and writing. A
         # configuration whose worker dies twice is a finding, and Python itself says of an interrupt before it is up.
-        at_start = generator.random() < 0.4 and fresh and way in ("SIGKILL", "SIGTERM", "all")
+        at_start = generator.random() < 0.8 and fresh and way in ("SIGKILL", "SIGTERM", "all")
         if not at_start and not wait_for(process, folder, len(content_of(folder))):
             break
         moment = generator.uniform(0.0, 2.0 if number % 2 else 0.2)
