@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -20,6 +17,7 @@ from perfpass import safetensors
 from perfpass.bounded_file import open_regular
 from perfpass.errors import ArgumentError, FileError, FormatError
 from perfpass.features.matrix import Features
+from perfpass.whole_file import replacing
 
 _ARRAYS = {"nodes": "<f4", "edge_index": "<i4", "statics": "<f4"}
 
@@ -35,7 +33,7 @@ def save(features: Features, path: str | os.PathLike[str]) -> Path:
     if suffix not in (".npz", ".safetensors"):
         raise ArgumentError(f"cannot tell the format of '{target}' from its suffix; use .npz or .safetensors")
     write = _write_npz if suffix == ".npz" else _write_safetensors
-    with _replacing(target) as file:
+    with replacing(target) as file:
         write(features, file)
     return target
 
@@ -56,26 +54,6 @@ def load(path: str | os.PathLike[str]) -> Features:
         raise FileError(f"cannot read '{source}': {error.strerror or error}") from error
     except (KeyError, ValueError, TypeError, EOFError) as error:
         raise FormatError(f"'{source}' is not a file of features: {error}") from error
-
-
-@contextmanager
-def _replacing(target: Path) -> Iterator[IO[bytes]]:
-    """A new file beside ``target`` that takes its name once it is complete."""
-    temporary = None
-    try:
-        with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}.", delete=False) as file:
-            temporary = file.name
-            yield file
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(temporary, 0o666 & ~mask)  # a temporary file is private; the result is an ordinary file
-        os.replace(temporary, target)
-        temporary = None
-    except OSError as error:
-        raise FileError(f"cannot write '{target}': {error.strerror or error}") from error
-    finally:
-        if temporary is not None and os.path.exists(temporary):
-            os.unlink(temporary)
 
 
 def _write_npz(features: Features, file: IO[bytes]) -> None:
