@@ -142,8 +142,11 @@ class Serving:
 class MemoryFit:
     """Memory of one GPU: what the deployment takes, and how many requests fit beside the weights.
 
-    Bytes. ``cache`` is that of the load's own requests at full length. ``most_requests``: requests of full length whose
-    cache fits at once over the whole deployment; 0 where the weights alone do not fit.
+    Bytes, by the runtime's own settings. ``cache`` is that of the load's own requests at full length.
+    ``most_requests``: requests of full length whose cache fits at once over the whole deployment. ``fits``: whether one
+    does at all, settings by hand included (`perfpass.llm.memory`); then ``most_requests`` is at least 1, else 0.
+    ``reason``: one line, empty where there is nothing to say; where it does not fit, why. ``host_layers`` of
+    ``layers``: those that llama.cpp would leave to the host; both 0 for other runtimes.
     """
 
     weights_bytes: int
@@ -154,6 +157,8 @@ class MemoryFit:
     most_requests: int
     fits: bool
     reason: str
+    layers: int = 0
+    host_layers: int = 0
 
     @property
     def total_bytes(self) -> int:

@@ -14,9 +14,11 @@ import numpy as np
 
 from perfpass.devices import Device
 from perfpass.errors import ArgumentError
-from perfpass.llm import costs
+from perfpass.llm import costs, llama_cpp
 from perfpass.llm.architecture import LanguageModel
-from perfpass.llm.costs import ELEMENT_BYTES
+from perfpass.llm.costs import ELEMENT_BYTES, Quantization
+from perfpass.llm.memory import alone
+from perfpass.llm.serving import MemoryFit
 from perfpass.predictors.learned.components import Form, Rows, Term
 
 RUNTIMES = ("vllm", "trtllm", "deepspeed-mii", "deepspeed", "llama.cpp", "sambaflow")
@@ -164,11 +166,13 @@ def overflow(b: Batch) -> float:
     )
 
 
-def fits(b: Batch) -> bool:
-    """Whether the weights and one sequence's cache fit into the devices' memory at all."""
-    needed = facts(b.model).parameters * ELEMENT_BYTES[b.precision]
-    needed += b.cache_bytes * b.model.cache_elements(b.input_tokens + b.output_tokens)
-    return needed <= b.device.memory_bytes * b.devices
+def memory(b: Batch) -> MemoryFit:
+    """The memory of one of the devices: whether they hold the weights and a sequence at all, and how many sequences."""
+    stored = Quantization(b.precision, b.precision, "fp32" if b.precision == "fp32" else "fp16")
+    context = b.input_tokens + b.output_tokens
+    if b.runtime in ONE_SEQUENCE:
+        return llama_cpp.alone(b.model, b.device, b.devices, stored, context=context)
+    return alone(b.model, b.device, b.devices, stored, context=context, sequences=b.sequences)
 
 
 def rows_of(batches: Sequence[Batch]) -> Rows:

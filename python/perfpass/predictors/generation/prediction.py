@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from perfpass.llm.serving import MemoryFit
 from perfpass.prediction import Interval, Support, check_width, interval_row
-from perfpass.predictors.generation.features import Batch
+from perfpass.predictors.generation.features import Batch, memory
 
 
 @dataclass(frozen=True)
@@ -17,12 +18,13 @@ class Offline:
     of all sequences over it; ``output_tokens_per_s``: output tokens alone. ``prompt_s``: until every sequence that runs
     at once has its first token; ``token_s``: from one token of a sequence to its next. Both None where they are not
     predicted: weights of other than 16 bits, a published predictor, bounds that say nothing; ``token_s`` also for a
-    single output token.
+    single output token. ``memory``: of one of the devices.
     """
 
     latency_s: Interval
     tokens_per_s: Interval
     output_tokens_per_s: Interval
+    memory: MemoryFit
     support: Support
     workload: dict[str, Any] = field(hash=False)
     provenance: dict[str, Any] = field(hash=False)
@@ -37,6 +39,7 @@ class Offline:
             "output_tokens_per_s": self.output_tokens_per_s.to_dict(),
             "prompt_s": self.prompt_s.to_dict() if self.prompt_s else None,
             "token_s": self.token_s.to_dict() if self.token_s else None,
+            "memory": self.memory.to_dict(),
             "support": self.support.to_dict(),
             "workload": self.workload,
             "provenance": self.provenance,
@@ -57,6 +60,7 @@ def costs_of(batch: Batch, latency: Interval, support: Support, provenance: dict
         latency_s=latency,
         tokens_per_s=latency.inverse(total, "1/s"),
         output_tokens_per_s=latency.inverse(batch.sequences * batch.output_tokens, "1/s"),
+        memory=memory(batch),
         support=support,
         workload={
             "model": batch.model.name,
