@@ -7,8 +7,9 @@ import pytest
 import perfpass
 from perfpass.devices import device
 from perfpass.errors import ArgumentError, FileError
-from perfpass.llm import language_model, llama_cpp
+from perfpass.llm import language_model
 from perfpass.llm.costs import GGUF_BITS, Parallelism, Quantization, weight_bytes
+from perfpass.llm.llama_cpp import layers_alone
 from perfpass.llm.memory import served
 from perfpass.llm.serving import Serving
 from perfpass.predictors.generation.features import ONE_SEQUENCE, RUNTIMES, memory
@@ -99,7 +100,7 @@ def test_llama_cpp_takes_what_was_measured(name, kind, file_bytes, context, peak
     model, board = language_model(name), device("ryzen-ai-max-plus-395")
     stored = Quantization(kind, kind, "fp16")
     assert weight_bytes(model, Parallelism(), stored) == pytest.approx(file_bytes, rel=0.07)
-    found = llama_cpp.alone(model, board, 1, stored, context=context)
+    found = layers_alone(model, board, 1, stored, context=context)
     assert found.fits and found.reason == ""
     assert found.total_bytes == pytest.approx(peak_mib * 2**20, rel=0.17)
     assert perfpass.predict_llm(name, board, precision=kind, **LOAD).memory.fits
@@ -156,14 +157,14 @@ def test_what_cannot_fit_does_not(model, board, options):
 
 def test_layers_that_llama_cpp_leaves_to_the_host_are_counted():
     model, stored = language_model("llama-3.1-70b"), Quantization("q4_k_m", "q4_k_m", "fp16")
-    found = llama_cpp.alone(model, device("rtx-4090"), 1, stored, context=4096)
+    found = layers_alone(model, device("rtx-4090"), 1, stored, context=4096)
     assert not found.fits and found.layers == 80 and 30 <= found.host_layers <= 45  # 42.5 GB of file, 24 GiB of board
     assert f"leave {found.host_layers} of 80 layers to the host (-ngl {80 - found.host_layers})" in found.reason
-    two = llama_cpp.alone(model, device("rtx-4090"), 2, stored, context=4096)
+    two = layers_alone(model, device("rtx-4090"), 2, stored, context=4096)
     assert two.fits and two.host_layers == 0 and two.reason == ""
-    longer = llama_cpp.alone(model, device("rtx-4090"), 1, stored, context=65536)
+    longer = layers_alone(model, device("rtx-4090"), 1, stored, context=65536)
     assert longer.host_layers > found.host_layers
-    shared = llama_cpp.alone(model, device("apple-m2"), 1, stored, context=4096)
+    shared = layers_alone(model, device("apple-m2"), 1, stored, context=4096)
     assert not shared.fits and shared.host_layers == 0 and "host" not in shared.reason
 
 

@@ -10,7 +10,7 @@ arXiv:2405.04434, section 2.1.2) in decode, unabsorbed in prefill; tensor parall
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -115,6 +115,27 @@ PRECISIONS: dict[str, tuple[str, str]] = {
     "int8_wo": ("int8_wo", "int8_wo"),
     **{name: (name, name) for name in GGUF_BITS},
 }
+
+
+def named_precision(name: str) -> tuple[str, str]:
+    """Precisions of matrices and of experts that a name of PRECISIONS stands for; file types also as Q4_K_M.
+
+    Raises ArgumentError for a name that is none.
+    """
+    found = PRECISIONS.get(name) or PRECISIONS.get(name.lower())
+    if found is None:
+        raise ArgumentError(f"precision {name!r}; allowed are {listed(PRECISIONS)}")
+    return found
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names of precisions for a sentence; of the file types one stands for all."""
+    found = list(names)
+    own = [name for name in found if name not in GGUF_BITS]
+    packed = ["the file types of llama.cpp, as q4_k_m"] if len(own) < len(found) else []
+    return ", ".join((*own, *packed))
+
+
 COMPONENTS = (
     "projections",
     "attention",
@@ -140,7 +161,7 @@ class Quantization:
     def __post_init__(self) -> None:
         for part in (self.gemm, self.moe, self.kv_cache):
             if part not in ELEMENT_BYTES:
-                raise ArgumentError(f"precision {part!r}; allowed are {', '.join(ELEMENT_BYTES)}")
+                raise ArgumentError(f"precision {part!r}; allowed are {listed(ELEMENT_BYTES)}")
 
     @property
     def activations(self) -> str:

@@ -24,7 +24,9 @@ BLOCK_TOKENS = 256
 RUNTIME_BYTES, RUNTIME_LOW_BYTES = 0.5e9, 0.15e9
 
 
-def alone(model: LanguageModel, device: Device, devices: int, quantization: Quantization, *, context: int) -> MemoryFit:
+def layers_alone(
+    model: LanguageModel, device: Device, devices: int, quantization: Quantization, *, context: int
+) -> MemoryFit:
     """The memory of each of ``devices`` that hold layers of a model and one context of ``context`` tokens.
 
     Where they do not hold all layers and have memory of their own, ``host_layers`` are left to the host.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from perfpass.errors import ArgumentError, DeviceError
-from perfpass.llm.costs import PRECISIONS, WEIGHTS_ALONE, Parallelism, Quantization, lacking
+from perfpass.llm.costs import PRECISIONS, WEIGHTS_ALONE, Parallelism, Quantization, lacking, listed
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
@@ -55,8 +55,7 @@ def check_arithmetic(device: Device, *precisions: str) -> None:
         if unit := lacking(device.peak_flops, precision):
             can = [n for n, parts in PRECISIONS.items() if not any(lacking(device.peak_flops, p) for p in parts)]
             raise DeviceError(
-                f"{device.name} has no {unit} arithmetic, which precision {precision!r} needs; it can run "
-                f"{', '.join(can)}"
+                f"{device.name} has no {unit} arithmetic, which precision {precision!r} needs; it can run {listed(can)}"
             )
 
 
@@ -103,7 +102,10 @@ class Serving:
         if not 0 < self.concurrency <= 10_000_000:
             raise ArgumentError(f"concurrency must be above 0 and at most 10,000,000, got {self.concurrency!r}")
         if self.runtime not in RUNTIMES:
-            raise ArgumentError(f"runtime {self.runtime!r}; allowed are {', '.join(RUNTIMES)}")
+            raise ArgumentError(
+                f"runtime {self.runtime!r}; allowed are {', '.join(RUNTIMES)}. Others were measured without a server: "
+                "predict_offline, or `perfpass llm --offline`"
+            )
         if self.mode not in MODES:
             raise ArgumentError(f"mode {self.mode!r}; allowed are {', '.join(MODES)}")
         if self.workers < 1 or self.prefill_workers < (1 if self.mode == "disagg" else 0):

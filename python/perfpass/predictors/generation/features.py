@@ -14,9 +14,10 @@ import numpy as np
 
 from perfpass.devices import Device
 from perfpass.errors import ArgumentError
-from perfpass.llm import costs, llama_cpp
+from perfpass.llm import costs
 from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.costs import ELEMENT_BYTES, Quantization
+from perfpass.llm.llama_cpp import layers_alone
 from perfpass.llm.memory import alone
 from perfpass.llm.serving import MemoryFit
 from perfpass.predictors.learned.components import Form, Rows, Term
@@ -92,7 +93,7 @@ class Batch:
             if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 1 <= value <= most:
                 raise ArgumentError(f"{name} must be a whole number from 1 to {most}, got {value!r}")
         if self.precision not in ELEMENT_BYTES:
-            raise ArgumentError(f"precision {self.precision!r}; allowed are {', '.join(ELEMENT_BYTES)}")
+            raise ArgumentError(f"precision {self.precision!r}; allowed are {costs.listed(ELEMENT_BYTES)}")
 
     @property
     def cache_bytes(self) -> float:
@@ -171,7 +172,7 @@ def memory(b: Batch) -> MemoryFit:
     stored = Quantization(b.precision, b.precision, "fp32" if b.precision == "fp32" else "fp16")
     context = b.input_tokens + b.output_tokens
     if b.runtime in ONE_SEQUENCE:
-        return llama_cpp.alone(b.model, b.device, b.devices, stored, context=context)
+        return layers_alone(b.model, b.device, b.devices, stored, context=context)
     return alone(b.model, b.device, b.devices, stored, context=context, sequences=b.sequences)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from perfpass.llm.serving import MemoryFit
 from perfpass.prediction import Interval, Support, check_width, interval_row
 from perfpass.predictors.generation.features import Batch, memory
+from perfpass.text import size
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,7 @@ def offline_table(found: Offline) -> str:
     """Text of one batch of equal requests: times with bounds, support with reasons."""
     w = found.workload
     phases = (("time to first token", found.prompt_s), ("time per output token", found.token_s))
+    taken, unit = size(found.memory.total_bytes).split()
     lines = [
         f"{w['model']} on {w['devices']} x {w['device']}, {w['runtime']}, {w['precision']}, "
         f"{w['input_tokens']} -> {w['output_tokens']} tokens, {w['sequences']} at once, without a server",
@@ -88,6 +90,8 @@ def offline_table(found: Offline) -> str:
         interval_row("all tokens", found.tokens_per_s),
         interval_row("output tokens", found.output_tokens_per_s),
         *(interval_row(label, value) for label, value in phases if value),
+        f"  {'memory per device':<22} {taken:>10} {unit:<10} of {size(found.memory.usable_bytes)} usable",
+        *([f"  {'':<22} {'':>10} {found.memory.reason}"] if found.memory.reason else []),
         f"  support: {found.support.level}",
         *(f"    - {reason}" for reason in found.support.reasons),
     ]

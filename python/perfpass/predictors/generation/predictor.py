@@ -15,7 +15,7 @@ from perfpass.devices import device as find_device
 from perfpass.errors import ArgumentError
 from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.configuration import language_model
-from perfpass.llm.costs import ELEMENT_BYTES, PRECISIONS
+from perfpass.llm.costs import ELEMENT_BYTES, PRECISIONS, named_precision
 from perfpass.llm.serving import check_arithmetic, check_split
 from perfpass.prediction import Support, SupportLevel
 from perfpass.predictors.generation.features import FORM, ONE_SEQUENCE, RUNTIMES, Batch, memory, rows_of
@@ -71,9 +71,7 @@ def _precision(device: Device, name: str | None) -> str:
     """Of the weights. Raises ArgumentError for a name that is none, DeviceError for one the device has no unit for."""
     if name is None:
         return "bf16" if "bf16" in device.peak_flops and "fp16" not in device.peak_flops else "fp16"
-    if name not in PRECISIONS and name not in ELEMENT_BYTES:
-        raise ArgumentError(f"precision {name!r}; allowed are {', '.join(PRECISIONS)}")
-    _, found = PRECISIONS.get(name, (name, name))
+    found = name if name in ELEMENT_BYTES and name not in PRECISIONS else named_precision(name)[1]
     check_arithmetic(device, found)
     return found
 
@@ -94,8 +92,8 @@ def check_fits(batch: Batch) -> None:
     if not found.fits:
         raise ArgumentError(
             f"{batch.model.name} with one sequence of {batch.input_tokens + batch.output_tokens} tokens does not "
-            f"fit into {batch.devices} x {batch.device.name}: {found.reason}. Times were measured without a host's "
-            "help alone; take more devices or a lower precision"
+            f"fit into {batch.devices} x {batch.device.name}: {found.reason}. No run with a part on the host was "
+            "measured; take more devices or a lower precision"
         )
 
 
