@@ -170,10 +170,10 @@ def overflow(b: Batch) -> float:
 def memory(b: Batch) -> MemoryFit:
     """The memory of one of the devices: whether they hold the weights and a sequence at all, and how many sequences."""
     stored = Quantization(b.precision, b.precision, "fp32" if b.precision == "fp32" else "fp16")
-    context = b.input_tokens + b.output_tokens
+    devices, context = int(b.devices), int(b.input_tokens + b.output_tokens)
     if b.runtime in ONE_SEQUENCE:
-        return layers_alone(b.model, b.device, b.devices, stored, context=context)
-    return alone(b.model, b.device, b.devices, stored, context=context, sequences=b.sequences)
+        return layers_alone(b.model, b.device, devices, stored, context=context)
+    return alone(b.model, b.device, devices, stored, context=context, sequences=int(b.sequences))
 
 
 def rows_of(batches: Sequence[Batch]) -> Rows:
