@@ -42,6 +42,7 @@ _ID = re.compile(rf"(?=.{{1,{_LONGEST_ID}}}$)[A-Za-z0-9]+(?:[._-]+[A-Za-z0-9]+)*
 _PEAK_TFLOPS = (1e-6, 1e6)
 _TEXTS = ("id", "name", "kind", "vendor", "architecture", "memory_type", "launch", "mig", "source")
 _LISTS = ("aliases", "estimated", "notes", "compute_capability")
+_FLAGS = ("unified_memory",)
 _TABLES = ("peak_tflops", "sources")
 _REQUIRED = ("id", "name", "peak_tflops", "memory_gib", "bandwidth_gb_s", "sm_count", "power_limit_w")
 
@@ -94,7 +95,7 @@ def device_of(
     """One ``[[device]]`` block as a Device. Raises FormatError."""
     if missing := [key for key in _REQUIRED if key not in row]:
         raise FormatError(f"{where}: {missing[0]} is missing; required are {', '.join(_REQUIRED)}")
-    allowed = {*_BOUNDS, *_TEXTS, *_LISTS, *_TABLES}
+    allowed = {*_BOUNDS, *_TEXTS, *_LISTS, *_FLAGS, *_TABLES}
     if unknown := sorted(set(row) - allowed):
         raise FormatError(f"{where}: unknown figure {unknown[0]!r}; known are {', '.join(sorted(allowed))}")
     shared = architectures.get(row.get("architecture", ""), {})
@@ -152,6 +153,7 @@ def device_of(
         shared_memory_per_block_bytes=int(figures.get("shared_memory_per_block_kib", 0)),
         max_threads_per_sm=int(figures.get("max_threads_per_sm", 0)),
         mig_geometry=mig,
+        unified_memory=_flag(row, "unified_memory", where),
         aliases=lists["aliases"],
         sources=_sources(row, sources, where),
         estimated=tuple(estimated),
@@ -187,6 +189,13 @@ def _id(row: Mapping[str, Any], where: str) -> str:
         raise FormatError(
             f"{where}: id {value!r}; an id has letters, digits, and . _ - between them, at most {_LONGEST_ID} in all"
         )
+    return value
+
+
+def _flag(row: Mapping[str, Any], key: str, where: str) -> bool:
+    value = row.get(key, False)
+    if not isinstance(value, bool):
+        raise FormatError(f"{where}: {key} must be true or false, got {value!r}"[:MAX_TEXT])
     return value
 
 

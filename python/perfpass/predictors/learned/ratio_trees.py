@@ -69,6 +69,7 @@ class Settings:
 
     ``fade``: by kind of device, the distances of networks between which the trees' correction fades, as they would
     extrapolate beyond; a kind that is absent has no trees. ``known_rows``: records from which on a device is known.
+    ``host``: the most that the host takes to issue operators, over what is assumed (`perfpass.predictors.roofline`).
     ``least_width``: of the log half-width, by support level. ``host_bound``: the evidence whose width is the least
     where the host counts. ``trees_need_evidence``: whether trees say nothing of software that was not measured.
     """
@@ -78,6 +79,7 @@ class Settings:
     feature_version: int
     fade: Mapping[str, tuple[float, float]]
     known_rows: int
+    host: float
     least_width: Mapping[str, float]
     host_bound: str
     trees_need_evidence: bool
@@ -252,14 +254,14 @@ class RatioTrees(ABC):
     def _corrected(self, vectors: Vectors, learned: np.ndarray, way: Way) -> np.ndarray:
         """[N] seconds under the trees' correction ``learned`` [N], which was learned where the device is busy.
 
-        So it corrects the time of the device, while the host, which issues the operators, takes the same time for every
-        device; less where trees know that the count of operators is too high (cells written out step by step). Records
-        that state no release have their laboratory's host in the correction itself.
+        So it corrects the time of the device. The host, which issues the operators, takes the same time for every
+        device: `Settings.host` times the assumed one, or less where trees know that the count of operators is too high
+        (cells written out step by step). Records that state no release have their laboratory's host in the correction.
         """
         if way.torch_version == UNSTATED_TORCH:
             return vectors.base_s * np.exp(learned)
         host = roofline.issue_share(self._issue(vectors.values))
-        device, issued = (np.exp(roofline.SMOOTHNESS * v) for v in (learned, np.minimum(learned, 0.0)))
+        device, issued = (np.exp(roofline.SMOOTHNESS * v) for v in (learned, np.minimum(learned, np.log(self.settings.host))))
         found: np.ndarray = vectors.base_s * ((1.0 - host) * device + host * issued) ** (1.0 / roofline.SMOOTHNESS)
         return found
 

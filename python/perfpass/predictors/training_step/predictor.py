@@ -97,6 +97,8 @@ class StepPredictor(RatioTrees):
         # As for inference. No CPU was measured in training.
         fade={"gpu": (0.35, 0.6)},
         known_rows=1,
+        # The median of measured time over the base of steps whose host takes more than half of the device's time.
+        host=2.1,
         # What newer software and devices show of these: docs/predictors/training_step.md, "Outside".
         least_width={"in range": 0.0, "near": 0.2, "outside": 0.7},
         host_bound="common",
