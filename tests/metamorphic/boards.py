@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache
 
 import perfpass
 from perfpass.devices import Device
@@ -36,7 +36,7 @@ _FIGURES = ("memory_bandwidth_bytes_s", "memory_bytes", "l2_bytes")
 _OF_KIND = {"gpu": ("power_limit_w", "pcie_bandwidth_bytes_s"), "cpu": ("l3_bytes", "clock_hz")}
 
 
-@lru_cache(maxsize=None)
+@cache
 def device(name: str) -> Device:
     """The device of a name."""
     return perfpass.device(name)
@@ -64,9 +64,7 @@ def better(one: Device, other: Device, used: Sequence[str]) -> bool:
     if one.compute_capability and other.compute_capability:
         if other.compute_capability < one.compute_capability:
             return False
-    elif one.is_gpu and one.architecture != other.architecture:
-        return False
-    elif (one.launch_date or "") > (other.launch_date or ""):
+    elif (one.is_gpu and one.architecture != other.architecture) or (one.launch_date or "") > (other.launch_date or ""):
         return False
     pairs = [(getattr(one, name), getattr(other, name)) for name in (*_FIGURES, *_OF_KIND[one.kind])]
     pairs += [(one.peak_flops.get(rate, 0.0), other.peak_flops.get(rate, 0.0)) for rate in used]
@@ -80,7 +78,7 @@ def _host(found: Device) -> str:
     return next((kind for kind in kinds if kind in found.name), "")
 
 
-@lru_cache(maxsize=None)
+@cache
 def ordered(names: tuple[str, ...], precision: str) -> list[tuple[str, str]]:
     """Pairs (worse, better) of which all others follow."""
     used = rates(precision)

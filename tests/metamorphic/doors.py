@@ -34,18 +34,20 @@ def _how(run: Run) -> dict[str, Any]:
 
 def _file(run: Run) -> Figures:
     found = perfpass.predict(_path(run), run.device, batch=run.batch, calibration=False, **_how(run))
-    return of_prediction(found)
+    return of_prediction(found).figures
 
 
 def _bytes(run: Run) -> Figures:
     with open(_path(run), "rb") as file:
         model = file.read()
-    return of_prediction(perfpass.predict(model, run.device, batch=run.batch, calibration=False, **_how(run)))
+    found = perfpass.predict(model, run.device, batch=run.batch, calibration=False, **_how(run))
+    return of_prediction(found).figures
 
 
 def _template(run: Run) -> Figures:
     graph = Template(_path(run)).at(run.batch)
-    return of_prediction(predict_graph(graph, run.device, batch=run.batch, calibration=False, **_how(run)))
+    found = predict_graph(graph, run.device, batch=run.batch, calibration=False, **_how(run))
+    return of_prediction(found).figures
 
 
 def _scorer(run: Run) -> Figures:
@@ -107,11 +109,11 @@ def judge_doors(draws: int, verdicts: dict[str, judge.Verdict], seed: int = 0) -
             verdicts.setdefault("doors", judge.Verdict()).refused += 1
             continue
         for door in DOORS:
-            judge.same("doors", run, found, run, door(run), verdicts)
-        judge.same("again", run, found, run, run.figures(), verdicts)
+            judge.same("doors", run, found.figures, door(run), verdicts)
+        judge.same("again", run, found.figures, run.answer().figures, verdicts)
     for i in range(draws // 4):
         asked = scenes.served(random.Random(f"doors {seed} {i}"))
         found = ask(asked)
         assert not isinstance(found, str)
-        judge.same("doors", asked, found, asked, _served_command(asked), verdicts)
-        judge.same("again", asked, found, asked, asked.figures(), verdicts)
+        judge.same("doors", asked, found.figures, _served_command(asked), verdicts)
+        judge.same("again", asked, found.figures, asked.answer().figures, verdicts)

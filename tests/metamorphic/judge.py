@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from .questions import Figures, Question, as_json, ask
+from .questions import Figures, Question, Run, as_json, ask
 from .relations import RELATIONS
 
 
 @dataclass(frozen=True)
 class Violation:
-    """``excess``: how far the second answer is beyond the first, as a share of it, on the forbidden side."""
+    """``excess``: how far the second answer is on the forbidden side of the first, as a share of it."""
 
     relation: str
     figure: str
@@ -24,7 +24,7 @@ class Violation:
     excess: float
 
     def __str__(self) -> str:
-        values = f"{self.figure} {self.before:.6g} -> {self.after:.6g} ({self.excess:+.2%})"
+        values = f"{self.figure} {self.before:.6g} -> {self.after:.6g} ({self.excess:.2%})"
         return f"{self.relation}: {values}\n    {self.first}\n    {self.second}"
 
     def to_dict(self) -> dict[str, Any]:
@@ -38,10 +38,10 @@ class Verdict:
 
     compared: int = 0
     refused: int = 0
-    violations: list[Violation] = None  # type: ignore[assignment]
+    violations: list[Violation] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
-        self.violations = []
+
+Verdicts = dict[str, Verdict]
 
 
 def excess(order: str, before: float, after: float) -> float:
@@ -53,79 +53,62 @@ def excess(order: str, before: float, after: float) -> float:
 
 
 def chain(relation: str, questions: Sequence[Question], verdict: Verdict) -> None:
-    """Judges the answers in order, each against the furthest before it."""
+    """Judges the answers in order, each against the furthest before it (of equal evidence, where that is asked)."""
     promise = RELATIONS[relation]
-    furthest: dict[str, tuple[Question, float]] = {}
+    furthest: dict[tuple[str, str], tuple[Question, float]] = {}
     for question in questions:
         found = ask(question)
         if isinstance(found, str):
             verdict.refused += 1
             continue
         for figure in promise.figures:
-            if figure not in found:
+            if figure not in found.figures:
                 continue
-            value = found[figure]
-            if figure in furthest:
-                first, before = furthest[figure]
+            value, key = found.figures[figure], (figure, found.evidence if promise.equal_evidence else "")
+            if key in furthest:
+                first, before = furthest[key]
                 over = excess(promise.order, before, value)
                 verdict.compared += 1
                 if not over <= promise.tolerance:
                     verdict.violations.append(Violation(relation, figure, first, question, before, value, over))
                 if promise.order == "equal" or over > 0:
                     continue
-            furthest[figure] = (question, value)
+            furthest[key] = (question, value)
 
 
-def alone(question: Question, found: Figures, verdicts: dict[str, Verdict]) -> None:
+def alone(question: Question, found: Figures, verdicts: Verdicts) -> None:
     """Judges one answer by itself."""
-    names = {name.rpartition(".")[0] for name in found if name.endswith(".median")}
-    for name in names:
+    for name in {name.rpartition(".")[0] for name in found if name.endswith(".median")}:
         low, median, high = (found[f"{name}.{part}"] for part in ("low", "median", "high"))
-        broken = not (0 <= low <= median <= high and math.isfinite(high))
-        _add(verdicts, "intervals", name, question, median, low if low > median else high, float(broken))
-    if "latency_ms.median" not in found:
-        return
-    samples = 1e3 * question.batch * (question.processes or 1)  # type: ignore[attr-defined]
-    for part, other in (("median", "median"), ("low", "high"), ("high", "low")):
-        expected, got = samples / found[f"latency_ms.{other}"], found[f"throughput_per_s.{part}"]
-        _same(verdicts, "throughput", f"throughput_per_s.{part}", question, expected, got)
-    joules = found["latency_ms.median"] * 1e-3 * found["power_w.median"]
-    _same(verdicts, "energy", "energy_j.median", question, joules, found["energy_j.median"])
-    for name in ("latency_ms", "peak_memory_bytes"):
-        _same(verdicts, "parts", name, question, found[f"{name}.median"], found[f"parts.{name}"])
+        ordered = 0 <= low <= median <= high and math.isfinite(high)
+        _add(verdicts, "intervals", name, question, median, low if low > median else high, float(not ordered))
+    if isinstance(question, Run):
+        samples = 1e3 * question.batch * (question.processes or 1)
+        for part, other in (("median", "median"), ("low", "high"), ("high", "low")):
+            expected = samples / found[f"latency_ms.{other}"]
+            same("throughput", question, {f"throughput_per_s.{part}": expected}, found, verdicts)
+        joules = found["latency_ms.median"] * 1e-3 * found["power_w.median"]
+        same("energy", question, {"energy_j.median": joules}, found, verdicts)
+        for name in ("latency_ms", "peak_memory_bytes"):
+            same("parts", question, {f"parts.{name}": found[f"{name}.median"]}, found, verdicts)
 
 
-def same(
-    relation: str, first: Question, one: Figures, second: Question, other: Figures, verdicts: dict[str, Verdict]
-) -> None:
+def same(relation: str, question: Question, one: Figures, other: Figures, verdicts: Verdicts) -> None:
     """Judges two answers to one question: every figure that both have."""
     for name in one.keys() & other.keys():
-        over = excess("equal", one[name], other[name])
-        _add(verdicts, relation, name, first, one[name], other[name], over, second)
-
-
-def _same(
-    verdicts: dict[str, Verdict], relation: str, figure: str, question: Question, one: float, other: float
-) -> None:
-    _add(verdicts, relation, figure, question, one, other, excess("equal", one, other))
+        _add(verdicts, relation, name, question, one[name], other[name], excess("equal", one[name], other[name]))
 
 
 def _add(
-    verdicts: dict[str, Verdict],
-    relation: str,
-    figure: str,
-    question: Question,
-    one: float,
-    other: float,
-    over: float,
-    second: Question | None = None,
+    verdicts: Verdicts, relation: str, figure: str, question: Question, one: float, other: float, over: float
 ) -> None:
     verdict = verdicts.setdefault(relation, Verdict())
     verdict.compared += 1
     if not over <= RELATIONS[relation].tolerance:
-        verdict.violations.append(Violation(relation, figure, question, second or question, one, other, over))
+        verdict.violations.append(Violation(relation, figure, question, question, one, other, over))
 
 
-def worst(verdicts: Iterable[Verdict], most: int) -> list[Violation]:
-    """The violations that go furthest, over all relations."""
-    return sorted((v for verdict in verdicts for v in verdict.violations), key=lambda v: -v.excess)[:most]
+def worst(verdicts: Iterable[Verdict], most: int, each: int) -> list[Violation]:
+    """The violations that go furthest, at most ``each`` of one relation."""
+    furthest = [sorted(verdict.violations, key=lambda v: -v.excess)[:each] for verdict in verdicts]
+    return sorted((v for found in furthest for v in found), key=lambda v: -v.excess)[:most]

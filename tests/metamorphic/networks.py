@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,7 @@ def _dynamic_file(name: str) -> Network:
     return Network(load, 128, TOKEN_SIZES)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _module(name: str, **options: Any) -> Any:
     from perfpass.importers import torchvision_schemas
 
@@ -50,7 +50,7 @@ def _module(name: str, **options: Any) -> Any:
 
 
 def _torchvision(name: str, *, sizes: tuple[int, ...] = IMAGE_SIZES, **options: Any) -> Network:
-    @lru_cache(maxsize=None)
+    @cache
     def template(size: int) -> Template:
         return Template(_module(name, **options), input_shape=(3, size, size))
 
@@ -60,7 +60,7 @@ def _torchvision(name: str, *, sizes: tuple[int, ...] = IMAGE_SIZES, **options: 
 def _configuration(name: str) -> Network:
     path = Path(perfpass.__file__).parent / "configurations" / f"{name}.json"
 
-    @lru_cache(maxsize=None)
+    @cache
     def template(size: int) -> Template:
         return Template(path, dims={"sequence": size})
 

@@ -2,25 +2,42 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import perfpass
 from perfpass.errors import PerfPassError
+from perfpass.prediction import Support
 from perfpass.predictors import predict_graph
-from perfpass.prediction import Interval
 
 from . import networks
 
 Figures = dict[str, float]
 
 
+class Refusal(Exception):
+    """An answer that is no figure of the device that was asked about."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Every figure, an interval's median, low and high as ``name.median`` and so on.
+
+    ``evidence`` is what the answer says of the measurements behind it: its support and the reasons, without numbers.
+    """
+
+    figures: Figures
+    evidence: str
+
+
 class Question:
     """One question; equal ones are asked once a process."""
 
-    def figures(self) -> Figures:
-        """Every figure of the answer: an interval's median, low and high as ``name.median`` and so on."""
+    def answer(self) -> Answer:
+        """What the public door says. Raises PerfPassError or Refusal."""
         raise NotImplementedError
 
     def __str__(self) -> str:
@@ -44,21 +61,19 @@ class Run(Question):
     processes: int | None = None
     size: int = 0
 
-    def figures(self) -> Figures:
+    def answer(self) -> Answer:
         """As `perfpass.predict` answers, with the sums of the parts."""
         how = {k: getattr(self, k) for k in ("precision", "runtime", "layout", "mode", "optimizer", "processes")}
         graph = networks.graph(self.network, self.batch, self.size)
         return of_prediction(predict_graph(graph, self.device, batch=self.batch, calibration=False, **how))
 
 
-def of_prediction(found: perfpass.Prediction) -> Figures:
+def of_prediction(found: perfpass.Prediction) -> Answer:
     """The figures of a prediction, and the sums of its parts."""
-    out = {}
-    for name in ("latency_ms", "throughput_per_s", "peak_memory_bytes", "energy_j", "power_w"):
-        out |= _flat(name, getattr(found, name))
+    out = _every(found, ("latency_ms", "throughput_per_s", "peak_memory_bytes", "energy_j", "power_w"))
     out["parts.latency_ms"] = sum(found.breakdown["latency_ms"].values())
     out["parts.peak_memory_bytes"] = sum(found.breakdown["memory_bytes"].values())
-    return out
+    return Answer(out, _evidence(found.support))
 
 
 @dataclass(frozen=True)
@@ -75,14 +90,19 @@ class Served(Question):
     tp: int = 1
     workers: int = 1
 
-    def figures(self) -> Figures:
-        """As `perfpass.predict_llm` answers; memory is that of one device."""
+    def answer(self) -> Answer:
+        """As `perfpass.predict_llm` answers; memory is that of one device, where no request waits for room in it.
+
+        A full cache holds whole requests, so what it takes goes up and down with their length. Raises Refusal for a
+        model that does not fit: its times are those of a larger device.
+        """
         found = perfpass.predict_llm(**asdict(self))
-        out = {}
-        for name in found.INTERVALS:
-            if (interval := getattr(found, name)) is not None:
-                out |= _flat(name, interval)
-        return out | {"memory_bytes": float(found.memory.total_bytes), "fits": float(found.memory.fits)}
+        if not found.memory.fits:
+            raise Refusal(f"does not fit: {found.memory.reason}")
+        out = _every(found, found.INTERVALS)
+        if found.memory.most_requests >= self.concurrency:
+            out["memory_bytes"] = float(found.memory.total_bytes)
+        return Answer(out, _evidence(found.support))
 
 
 @dataclass(frozen=True)
@@ -97,28 +117,31 @@ class OfflineBatch(Question):
     runtime: str = "vllm"
     devices: int = 1
 
-    def figures(self) -> Figures:
+    def answer(self) -> Answer:
         """As `perfpass llm --offline` answers."""
         from perfpass.predictors.generation.predictor import predict_offline
 
         found = predict_offline(**asdict(self))
-        out = {}
-        for name in ("latency_s", "tokens_per_s", "output_tokens_per_s", "prompt_s", "token_s"):
-            if (interval := getattr(found, name)) is not None:
-                out |= _flat(name, interval)
-        return out
+        names = ("latency_s", "tokens_per_s", "output_tokens_per_s", "prompt_s", "token_s")
+        return Answer(_every(found, names), _evidence(found.support))
 
 
-def _flat(name: str, found: Interval) -> Figures:
-    return {f"{name}.median": found.median, f"{name}.low": found.low, f"{name}.high": found.high}
+def _every(found: Any, names: Iterable[str]) -> Figures:
+    """The parts of all intervals that were predicted."""
+    intervals = {name: getattr(found, name) for name in names}
+    return {f"{n}.{p}": getattr(i, p) for n, i in intervals.items() if i for p in ("median", "low", "high")}
 
 
-@lru_cache(maxsize=None)
-def ask(question: Question) -> Figures | str:
-    """The figures, or the reason of a refusal."""
+def _evidence(support: Support) -> str:
+    return re.sub(r"\d[\d.,]*", "#", "; ".join((support.level, *support.reasons)))
+
+
+@cache
+def ask(question: Question) -> Answer | str:
+    """The answer, or the reason of a refusal."""
     try:
-        return question.figures()
-    except PerfPassError as error:
+        return question.answer()
+    except (PerfPassError, Refusal) as error:
         return f"{type(error).__name__}: {error}"
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from . import boards
 from .networks import LADDERS, NETWORKS
 from .questions import OfflineBatch, Question, Run, Served, ask
+from .relations import with_bounds
 
 BATCHES = (1, 2, 3, 4, 8, 16, 24, 32, 64, 100, 128, 256)
 FEW_BATCHES = (1, 4, 32, 100)
@@ -221,9 +222,37 @@ def offline_board(draw: random.Random) -> Iterator[Scene]:
         yield Scene(("offline-board",), (replace(asked, device=worse), replace(asked, device=better)))
 
 
-# How many draws of each make the whole: some 15,000 questions, in minutes on one core.
+def kept(_draw: random.Random) -> Iterator[Scene]:
+    """Questions that were once answered against the order: asked in every sample."""
+    vit = Run("vit_base_patch16_224.onnx", "a100-sxm4-40gb", 128)
+    yield Scene(("slice",), (replace(vit, device="a100-sxm4-40gb:7g.40gb"), vit))
+    deberta = Run("deberta_v3_large_dynamic.onnx", "h100-sxm5-80gb", 8, precision="amp")
+    names = [f"{deberta.device}:{profile}" for profile in ("3g.40gb", "4g.40gb", "7g.80gb")]
+    yield Scene(("slice",), tuple(replace(deberta, device=name) for name in (*names, deberta.device)))
+    yield Scene(("whole",), (deberta, replace(deberta, device=names[-1])))
+    half = replace(deberta, precision="fp16")
+    yield Scene(("batch", "batch-throughput-gpu"), tuple(replace(half, batch=b) for b in BATCHES))
+    for name in ("resnet50.onnx", "mobilenet_v2"):
+        run = Run(name, "ryzen-9-9950x", 1, runtime="onnxruntime")
+        yield Scene(("batch", "batch-throughput-cpu"), tuple(replace(run, batch=b) for b in BATCHES))
+        for precision in ("fp32", "fp16", "amp"):
+            run = Run(name, "l4", 1, precision=precision)
+            yield Scene(("board",), (run, replace(run, device="rtx-4090")))
+    vgg = Run("vgg19", "titan-rtx", 1)
+    yield Scene(("batch", "batch-throughput-gpu"), tuple(replace(vgg, batch=b) for b in BATCHES))
+    run = Run("squeezenet1_1", "epyc-9755", 1, runtime="torch.compile")
+    yield Scene(("training",), (run, replace(run, mode="training", optimizer="none")))
+    run = Run("vit_base_patch16_224.onnx", "a100-sxm4-80gb:1g.20gb", 1)
+    yield Scene(("processes",), (replace(run, processes=5), replace(run, processes=8)))
+    run = Run("vgg11", "l40", 1, layout="nhwc")
+    yield Scene(("depth",), (run, replace(run, network="vgg13")))
+    batch = OfflineBatch("llama-3.1-8b", "mi300x", 8, 1024, 1024)
+    yield Scene(("offline-board",), (batch, replace(batch, device="mi325x")))
+
+
+# How many draws of each make the whole: some 12,000 questions, in minutes on one core.
 DRAWS: dict[Callable[[random.Random], Iterator[Scene]], int] = {
-    batch: 240, size: 120, depth: 160, training: 120, processes: 80, slice: 120, board: 40,
+    kept: 1, batch: 240, size: 120, depth: 160, training: 120, processes: 80, slice: 120, board: 40,
     serving: 60, serving_depth: 80, serving_board: 12, offline: 60, offline_depth: 60, offline_board: 12,
 }  # fmt: skip
 
@@ -241,4 +270,4 @@ def scenes(
         i += 1
         if all(q.network in networks for scene in drawn for q in scene.questions if isinstance(q, Run)):
             kept += 1
-            yield from drawn
+            yield from (Scene(with_bounds(*scene.relations), scene.questions) for scene in drawn)

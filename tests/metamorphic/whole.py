@@ -18,9 +18,9 @@ if __package__ == "tests.metamorphic":
     # small_networks stands beside this folder, as for pytest
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from . import doors, judge, questions, scenes  # noqa: E402
-from .networks import NETWORKS  # noqa: E402
-from .relations import RELATIONS  # noqa: E402
+from . import doors, judge, questions, scenes
+from .networks import NETWORKS
+from .relations import RELATIONS
 
 DOOR_DRAWS = 100
 
@@ -41,7 +41,7 @@ def tried(
     for question in sorted(seen, key=str):
         found = questions.ask(question)
         if not isinstance(found, str):
-            judge.alone(question, found, verdicts)
+            judge.alone(question, found.figures, verdicts)
     return verdicts
 
 
@@ -69,8 +69,8 @@ def summary(verdicts: dict[str, judge.Verdict], most: int = 30) -> str:
             mine = [x.excess for x in v.violations if x.figure == figure]
             over = sum(x > 0.05 for x in mine)
             lines.append(f"    {figure:<30}{len(mine):>15,}{max(mine):>10.2%}  {over} by over 5%")
-    lines += ["", f"the {most} worst"]
-    lines += [str(v) for v in judge.worst(verdicts.values(), most)]
+    lines += ["", f"the {most} worst, three of a relation"]
+    lines += [str(v) for v in judge.worst(verdicts.values(), most, each=3)]
     return "\n".join(lines)
 
 
