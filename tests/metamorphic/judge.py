@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .questions import Figures, Question, Run, as_json, ask
+from .questions import Figures, Question, Run, Served, as_json, ask
 from .relations import RELATIONS
 
 
@@ -91,6 +91,13 @@ def alone(question: Question, found: Figures, verdicts: Verdicts) -> None:
         same("energy", question, {"energy_j.median": joules}, found, verdicts)
         for name in ("latency_ms", "peak_memory_bytes"):
             same("parts", question, {f"parts.{name}": found[f"{name}.median"]}, found, verdicts)
+    if isinstance(question, Served):
+        tokens = 1e3 * question.concurrency * question.output_length
+        for part, other in (("median", "median"), ("low", "high"), ("high", "low")):
+            request = found[f"ttft_ms.{part}"] + (question.output_length - 1) * found[f"tpot_ms.{part}"]
+            same("requests", question, {f"request_ms.{part}": request}, found, verdicts)
+            rate = tokens / found[f"request_ms.{other}"]
+            same("requests", question, {f"output_tokens_per_s.{part}": rate}, found, verdicts)
 
 
 def same(relation: str, question: Question, one: Figures, other: Figures, verdicts: Verdicts) -> None:

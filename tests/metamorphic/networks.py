@@ -38,7 +38,8 @@ def _dynamic_file(name: str) -> Network:
 
 
 @cache
-def _module(name: str, **options: Any) -> Any:
+def module(name: str, **options: Any) -> Any:
+    """A module of torchvision, without weights."""
     from perfpass.importers import torchvision_schemas
 
     torchvision_schemas.define()
@@ -49,22 +50,28 @@ def _module(name: str, **options: Any) -> Any:
         return getattr(torchvision.models, name)(**options).eval()
 
 
-def _torchvision(name: str, *, sizes: tuple[int, ...] = IMAGE_SIZES, **options: Any) -> Network:
+def _of_source(
+    source: Callable[[], Any], how: Callable[[int], dict[str, Any]], size: int, sizes: tuple[int, ...]
+) -> Network:
+    """Read at three batches alone: at 1, which frameworks run otherwise, and at two others for all the rest."""
+
     @cache
     def template(size: int) -> Template:
-        return Template(_module(name, **options), input_shape=(3, size, size))
+        return Template(source(), **how(size))
 
-    return Network(lambda batch, size: template(size).at(batch), 224, sizes)
+    def load(batch: int, size: int) -> OpGraph:
+        return template(size).at(batch) if batch > 1 else perfpass.load(source(), batch=1, **how(size))
+
+    return Network(load, size, sizes)
+
+
+def _torchvision(name: str, *, sizes: tuple[int, ...] = IMAGE_SIZES, **options: Any) -> Network:
+    return _of_source(lambda: module(name, **options), lambda size: {"input_shape": (3, size, size)}, 224, sizes)
 
 
 def _configuration(name: str) -> Network:
     path = Path(perfpass.__file__).parent / "configurations" / f"{name}.json"
-
-    @cache
-    def template(size: int) -> Template:
-        return Template(path, dims={"sequence": size})
-
-    return Network(lambda batch, size: template(size).at(batch), 128, TOKEN_SIZES)
+    return _of_source(lambda: path, lambda size: {"dims": {"sequence": size}}, 128, TOKEN_SIZES)
 
 
 def _by_hand(blocks: int) -> Network:

@@ -115,10 +115,16 @@ def training(draw: random.Random) -> Iterator[Scene]:
 
 
 def processes(draw: random.Random) -> Iterator[Scene]:
-    """Several processes on one GPU or one slice of it."""
+    """Several processes on one GPU or one slice of it, in ways of which sharing is predicted."""
     name = draw.choice(boards.SLICED)
     where = draw.choice([name, *dict.fromkeys(a for a, _ in boards.slices(name))])
-    run = Run(draw.choice(tuple(NETWORKS)), where, draw.choice(FEW_BATCHES), **_way(draw, name, training=False))
+    networks = tuple(NETWORKS)
+
+    def any_run(again: random.Random) -> Run:
+        way = _way(again, name, training=False)
+        return Run(again.choice(networks), where, again.choice(FEW_BATCHES), **way, processes=1)
+
+    run = _answered(any_run, draw)
     yield Scene(("processes",), tuple(replace(run, processes=n) for n in (1, 2, 3, 5, 8)))
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
+import subprocess
+import sys
 from functools import lru_cache
 
 import pytest
@@ -67,6 +71,17 @@ def test_the_whole_asks_at_least_3000_questions():
     kinds = (scenes.batch, scenes.slice, scenes.board)
     drawn = (scene for kind in kinds for scene in scenes.scenes(kind, scenes.DRAWS[kind]))
     assert len({question for scene in drawn for question in scene.questions}) >= 3000
+
+
+def test_the_command_reports_what_it_compared(tmp_path, root):
+    """Of the optimizers' memory, which is in order."""
+    arguments = ["--only", "optimizer", "--scale", "0.01", "--json", str(tmp_path / "out.json")]
+    program = [sys.executable, "-m", "tests.metamorphic.whole", *arguments]
+    run = subprocess.run(program, cwd=root, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert re.search(r"\d+ questions, \d+ comparisons, 0 broken", run.stdout)
+    found = json.loads((tmp_path / "out.json").read_text())["relations"]["optimizer"]
+    assert found["compared"] > 0 and found["violations"] == []
 
 
 def test_a_broken_promise_is_seen():
