@@ -68,7 +68,7 @@ def _printed(arguments: list[str]) -> dict[str, Any]:
     with contextlib.redirect_stdout(out):
         code = main(arguments)
     assert code == 0, f"perfpass {' '.join(arguments)} ends with {code}"
-    return json.loads(out.getvalue())  # type: ignore[no-any-return]
+    return json.loads(out.getvalue())
 
 
 def _intervals(document: dict[str, Any], names: tuple[str, ...]) -> Figures:

@@ -103,7 +103,7 @@ NETWORKS: dict[str, Network] = {
 QUICK = frozenset(
     {
         *(name for name in NETWORKS if name.endswith((".onnx", "convolutions")) or name.startswith("vgg")),
-        *("squeezenet1_1", "resnet18", "resnet34", "mobilenet_v2"),
+        *("squeezenet1_1", "resnet18", "resnet34", "mobilenet_v2", "vit_b_16"),
     }
 )
 # Of each, every network holds all layers of the one before it, at the same widths or wider ones.

@@ -41,8 +41,8 @@ class Question:
         raise NotImplementedError
 
     def __str__(self) -> str:
-        defaults = {f.name: f.default for f in fields(self)}  # type: ignore[arg-type]
-        given = {k: v for k, v in asdict(self).items() if v != defaults[k]}  # type: ignore[call-overload]
+        defaults = {f.name: f.default for f in fields(self)}
+        given = {k: v for k, v in asdict(self).items() if v != defaults[k]}
         return ", ".join(f"{name} {value}" for name, value in given.items())
 
 
@@ -152,4 +152,4 @@ def asked() -> int:
 
 def as_json(question: Question) -> dict[str, Any]:
     """The question with its kind."""
-    return {"kind": type(question).__name__, **asdict(question)}  # type: ignore[call-overload]
+    return {"kind": type(question).__name__, **asdict(question)}

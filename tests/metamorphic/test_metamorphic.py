@@ -29,7 +29,8 @@ _TREES = "trees correct the physical base of each run by itself, and know no ord
 _WIDTHS = "widths of intervals jump with the distance to what was measured, and are not made monotone"
 _SHARING = "slices and processes are answered by another predictor than whole devices"
 BROKEN = {
-    **dict.fromkeys(("batch", "size", "depth", "board", "training", "batch-throughput-gpu"), _TREES),
+    **dict.fromkeys(("batch", "size", "depth", "board", "training"), _TREES),
+    "batch-throughput-gpu": f"{_TREES}; a broadcast weight is counted as read anew for every product of a batch",
     "batch-throughput-cpu": "on a CPU the share of bytes that its cache holds falls with the batch",
     **dict.fromkeys(("serving-prompt", "serving-load", "serving-throughput"), _TREES),
     **dict.fromkeys(("serving-depth", "serving-board"), _TREES),
