@@ -28,6 +28,7 @@ _TRAINING: tuple[dict[str, Any], ...] = (
     {"precision": "amp", "mode": "training", "runtime": "torch.compile"},
     {"precision": "amp", "mode": "training", "layout": "nhwc"},
 )
+EAGER_OR_COMPILED = ("torch", "torch.compile")
 # On a CPU these are asked of the few runtimes that people use there.
 _ON_CPU: tuple[dict[str, Any], ...] = (
     {"precision": "fp32"},
@@ -107,7 +108,7 @@ def depth(draw: random.Random) -> Iterator[Scene]:
 def training(draw: random.Random) -> Iterator[Scene]:
     """A forward pass and the step that holds it; its optimizers."""
     run = run_of(draw, training=False)
-    while run.runtime not in ("torch", "torch.compile"):
+    while run.runtime not in EAGER_OR_COMPILED:
         run = run_of(draw, training=False)
     step = replace(run, mode="training", optimizer="none")
     yield Scene(("training",), (run, step))
@@ -118,13 +119,8 @@ def processes(draw: random.Random) -> Iterator[Scene]:
     """Several processes on one GPU or one slice of it, in ways of which sharing is predicted."""
     name = draw.choice(boards.SLICED)
     where = draw.choice([name, *dict.fromkeys(a for a, _ in boards.slices(name))])
-    networks = tuple(NETWORKS)
-
-    def any_run(again: random.Random) -> Run:
-        way = _way(again, name, training=False)
-        return Run(again.choice(networks), where, again.choice(FEW_BATCHES), **way, processes=1)
-
-    run = _answered(any_run, draw)
+    ways = [w for w in _INFERENCE if w.get("runtime", "torch") in EAGER_OR_COMPILED and w["precision"] != "tf32"]
+    run = Run(draw.choice(tuple(NETWORKS)), where, draw.choice(FEW_BATCHES), **draw.choice(ways))
     yield Scene(("processes",), tuple(replace(run, processes=n) for n in (1, 2, 3, 5, 8)))
 
 
