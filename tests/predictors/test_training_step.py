@@ -18,9 +18,9 @@ from perfpass.graph.step import StepOptions
 from perfpass.predictors import roofline
 from perfpass.predictors.training_step.features import FEATURES, STEP_GROUPS, bound, step_groups
 from perfpass.predictors.training_step.predictor import Derivation, StepPredictor
+from perfpass.predictors.way import Way
 from perfpass.training.ratio_trees import bits_of
 from perfpass.training.training_step.dataset import options as early
-from perfpass.predictors.way import Way
 
 RESNET = "examples/resnet50.onnx"
 

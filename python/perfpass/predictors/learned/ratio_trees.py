@@ -261,7 +261,9 @@ class RatioTrees(ABC):
         if way.torch_version == UNSTATED_TORCH:
             return vectors.base_s * np.exp(learned)
         host = roofline.issue_share(self._issue(vectors.values))
-        device, issued = (np.exp(roofline.SMOOTHNESS * v) for v in (learned, np.minimum(learned, np.log(self.settings.host))))
+        device, issued = (
+            np.exp(roofline.SMOOTHNESS * v) for v in (learned, np.minimum(learned, np.log(self.settings.host)))
+        )
         found: np.ndarray = vectors.base_s * ((1.0 - host) * device + host * issued) ** (1.0 / roofline.SMOOTHNESS)
         return found
 
