@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
@@ -40,7 +40,7 @@ class Kind:
     def check(self, value: Any, where: str, key: str, error: type[PerfPassError]) -> None:
         """Raises ``error`` for a value that is not of this kind; ``key`` names it, ``where`` what holds it."""
         if not self.fits(value):
-            raise error(f"{where}: {key} {shown_value(value)}; {self.expected()}")
+            raise error(f"{_before(where)}{key} {shown_value(value)}; {self.expected()}")
 
     def fits(self, value: Any) -> bool:
         """Whether ``value`` is of this kind."""
@@ -242,11 +242,12 @@ class Named(Kind):
 
 @dataclass(frozen=True)
 class Table(Kind):
-    """A table of declared keys; those of ``required`` must be there."""
+    """A table of declared keys; those of ``required`` must be there. ``others``: what keys not declared may hold."""
 
     keys: Mapping[str, Kind]
     required: tuple[str, ...] = ()
-    hint: str = field(default="", compare=False)  # where an example stands
+    hint: str = ""  # where an example stands
+    others: Kind | None = None
 
     def fits(self, value: Any) -> bool:
         """As `Kind.fits`, of the table alone."""
@@ -259,19 +260,24 @@ class Table(Kind):
     def check(self, value: Any, where: str, key: str, error: type[PerfPassError]) -> None:
         """As `Kind.check`, of every value."""
         super().check(value, where, key, error)
-        self.take(value, f"{where}, {key}", error)
+        self.take(value, f"{where}{', ' if where else ''}{key}", error)
 
     def take(
         self, value: Mapping[str, Any], where: str, error: type[PerfPassError] = FormatError
     ) -> Mapping[str, Any]:
         """``value``, as it is. Raises ``error`` that names ``where`` and the first thing that is wrong."""
-        if unknown := sorted(map(str, value.keys() - self.keys.keys())):
-            raise error(f"{where}: unknown {shown_value(unknown[0])}; allowed are {', '.join(sorted(self.keys))}")
+        unknown = value.keys() - self.keys.keys()
+        if unknown and self.others is None:
+            raise error(f"{_before(where)}unknown {shown_value(min(map(str, unknown)))}; allowed are {', '.join(sorted(self.keys))}")
         if missing := [name for name in self.required if name not in value]:
-            raise error(f"{where}: lacks {', '.join(missing)}{self.hint}")
+            raise error(f"{_before(where)}lacks {', '.join(missing)}{self.hint}")
         for name, one in value.items():
-            self.keys[name].check(one, where, name, error)
+            (self.keys.get(name) or self.others or Anything()).check(one, where, name, error)
         return value
+
+
+def _before(where: str) -> str:
+    return f"{where}: " if where else ""
 
 
 def too_large(content: Any, *, numbers: bool = True, finite: bool = True) -> str | None:
