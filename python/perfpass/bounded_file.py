@@ -54,6 +54,8 @@ def read_file(path: str | os.PathLike[str], what: str, most_bytes: int) -> bytes
     with os.fdopen(open_regular(path, what), "rb", buffering=0) as file:
         blocks, rest = [], most_bytes + 1
         try:
+            if os.fstat(file.fileno()).st_size > most_bytes:
+                rest = 0
             while rest and (block := file.read(min(rest, _BLOCK_BYTES))):
                 blocks.append(block)
                 rest -= len(block)
