@@ -193,7 +193,8 @@ class Items(Kind):
 
     def expected(self) -> str:
         """As `Kind.expected`."""
-        return f"it is a list of {self.least} to {self.most:,} values{self.hint}"
+        count = f"{self.most:,}" if self.least == self.most else f"{self.least} to {self.most:,}"
+        return f"it is a list of {count} values{self.hint}"
 
     def check(self, value: Any, where: str, key: str, error: type[PerfPassError]) -> None:
         """As `Kind.check`, of every value."""

@@ -108,5 +108,5 @@ def _size(name: str, value: Any) -> int:
     except AttributeError:
         raise ArgumentError(f"{name} must be a whole number, got {shown_value(value)}") from None
     if not 1 <= size <= 1 << 48:
-        raise ArgumentError(f"{name} = {size}; it must be from 1 to 2^48")
+        raise ArgumentError(f"{name} = {shown_value(size)}; it must be from 1 to 2^48")
     return size
