@@ -75,10 +75,10 @@ def test_a_sweep_is_every_combination_once():
     [
         ("name = ", FormatError, "not a TOML file"),
         ("name = 'a'", ArgumentError, "nothing to measure"),
-        ("sweep = 3", ArgumentError, "nothing to measure"),
-        ("[[sweep]]\nbatch = [1]", ArgumentError, "sweep 1: it names no model"),
+        ("sweep = 3", ArgumentError, "sweep 3; it is a list"),
+        ("[[sweep]]\nbatch = [1]", ArgumentError, "sweep 1: lacks model"),
         ("[[sweep]]\nmodel = []", ArgumentError, "empty list"),
-        ("[[sweep]]\nmodel = ['timm:a']\nspeed = 1", ArgumentError, "unknown speed"),
+        ("[[sweep]]\nmodel = ['timm:a']\nspeed = 1", ArgumentError, "sweep 1: unknown 'speed'"),
         ("[[sweep]]\nmodel = ['timm:a']\nbatch = [0]", ArgumentError, "batch 0"),
         ("[protocol]\nwarmup = 1\n[[sweep]]\nmodel = ['timm:a']", ArgumentError, "protocol: unknown warmup"),
         ("[protocol]\ntimeout_s = -1\n[[sweep]]\nmodel = ['timm:a']", ArgumentError, "timeout_s -1"),

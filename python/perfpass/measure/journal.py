@@ -11,20 +11,70 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any
 
 from perfpass.bounded_file import open_regular, read_file, reason
-from perfpass.errors import FileError, FormatError, LimitError, shown
+from perfpass.declared import Anything, Choice, Exactly, Flag, Items, Maybe, Named, Number, Table, Text, shown_value
+from perfpass.errors import FileError, FormatError, InputWarning, LimitError, shown
+from perfpass.json_text import parse as parse_json
 
 SCHEMA_VERSION = 1
 LARGEST_LINE_BYTES = 2**20
 LARGEST_FILE_BYTES = 2**28  # some 100,000 records
 _WHAT = "a journal of measurements"
 FINAL = ("ok", "out_of_memory", "unsupported")  # statuses that a resumed campaign does not measure again
+
+_FIGURE = Number(0)
+_PART = Named(Anything(), 1000)
+_MESSAGE = Text(LARGEST_LINE_BYTES, empty=True, lines=True)
+# What is known of a machine's parts, and everything else that was said of them.
+_DEVICE = Table({"name": _MESSAGE, "catalogue_id": Maybe(Text())}, others=Anything())
+_FACTS = Table(
+    {
+        "kind": Exactly("facts"),
+        "schema": Exactly(SCHEMA_VERSION),
+        "id": Text(),
+        "device": _DEVICE,
+        "host": _PART,
+        "software": _PART,
+        "capability": Maybe(_PART),
+        "idle_power_w": Maybe(_FIGURE),
+        "last_level_cache_bytes": Maybe(_FIGURE),
+        "protocol": _PART,
+        "measured_at": Text(),
+    },
+    ("kind", "schema", "id"),
+)
+_RECORD = Table(
+    {
+        "kind": Exactly("record"),
+        "schema": Exactly(SCHEMA_VERSION),
+        "campaign": _MESSAGE,
+        **dict.fromkeys(("key", "environment", "measured_at"), Text()),
+        "status": Choice((*FINAL, "failed", "crashed", "timed_out")),
+        "message": _MESSAGE,
+        "configuration": _PART,
+        "latency_ms": Named(Maybe(_FIGURE)),
+        **dict.fromkeys(("iterations", "warmup_iterations", "outliers"), Maybe(Number(0, 2**53, whole=True))),
+        **dict.fromkeys(("throughput_per_s", "first_ms", "elapsed_s", "median_confidence_share"), Maybe(_FIGURE)),
+        **dict.fromkeys(("drift_share", "overhead_share"), Maybe(Number())),
+        **dict.fromkeys(("calls_per_iteration", "flops", "bytes", "flop_s", "bytes_s"), Maybe(_FIGURE)),
+        "launch": Text(empty=True),
+        "requested_bytes": Maybe(_FIGURE),
+        "steady": Maybe(Flag()),
+        "memory": Named(Maybe(_FIGURE)),
+        "energy": Table(dict.fromkeys(("energy_j", "power_w", "power_max_w"), Maybe(_FIGURE)), others=Anything()),
+        **dict.fromkeys(("host", "conditions", "reference_ms", "ran"), Maybe(_PART)),
+        "flags": Items(Text(), 100),
+    },
+    ("key", "environment", "status", "configuration"),
+)
+_KINDS: Mapping[str, Table] = MappingProxyType({"facts": _FACTS, "record": _RECORD})
 
 
 @dataclass(frozen=True)
@@ -46,32 +96,37 @@ def read(path: str | os.PathLike[str]) -> Contents:
 
 
 def parse(content: bytes, where: str) -> Contents:
-    """The journal of these bytes; ``where`` names it in errors. Raises as `read`."""
+    """The journal of these bytes; ``where`` names it in errors and warnings. Raises as `read`.
+
+    Entries of lines that this version does not know are passed over; an InputWarning names them once.
+    """
     whole, newline, tail = content.rpartition(b"\n")
     facts: dict[str, dict[str, Any]] = {}
     records: list[dict[str, Any]] = []
+    unknown: set[str] = set()
     for number, line in enumerate(whole.split(b"\n") if newline else [], 1):
         if len(line) > LARGEST_LINE_BYTES:
             raise LimitError(f"{where}: line {number} has {len(line)} bytes; at most {LARGEST_LINE_BYTES} are allowed")
-        try:
-            entry = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise FormatError(f"{where}: line {number} is not JSON ({error}); move the file away") from error
+        entry = parse_json(line, f"{where}: line {number}", way_out="move the file away")
         kind = entry.get("kind") if isinstance(entry, dict) else None
-        if kind not in ("facts", "record"):
+        if not isinstance(kind, str) or kind not in _KINDS:
             raise FormatError(f"{where}: line {number} is no record of a campaign")
         if entry.get("schema") != SCHEMA_VERSION:
             raise FormatError(
                 f"{where}: line {number} has schema {entry.get('schema')!r}; this version reads {SCHEMA_VERSION}"
             )
-        needed = ("id",) if kind == "facts" else ("key", "environment", "status", "configuration")
-        missing = [name for name in needed if name not in entry]
-        if missing:
-            raise FormatError(f"{where}: line {number} lacks {', '.join(missing)}")
+        table = _KINDS[kind]
+        if new := entry.keys() - table.keys.keys():
+            unknown.update(new)
+            entry = {name: value for name, value in entry.items() if name not in new}
+        table.take(entry, f"{where}: line {number}")
         if kind == "facts":
             facts[entry["id"]] = entry
         else:
             records.append(entry)
+    if unknown:
+        names = ", ".join(shown_value(name) for name in sorted(unknown)[:5])
+        warnings.warn(f"{where}: unknown entries {names} are passed over", InputWarning, stacklevel=2)
     return Contents(facts, records, len(tail))
 
 

@@ -88,7 +88,7 @@ def _from_journal(
             try:
                 configuration = Configuration.from_dict(record["configuration"])
                 latency_ms = float(record["latency_ms"]["median"])
-            except (KeyError, TypeError, ValueError, ArgumentError) as error:
+            except (KeyError, TypeError, ValueError, OverflowError, ArgumentError) as error:
                 raise FormatError(f"{path}: record {record['key']} is broken: {error}") from error
             if configuration.mode != "inference":
                 found.refused[f"mode {configuration.mode}; inference is calibrated"] += 1
