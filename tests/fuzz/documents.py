@@ -6,11 +6,12 @@ import json
 import math
 import random
 import re
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, time
 from typing import Any
+
+import tomllib
 
 from .mutations import as_json, damaged, lines_moved, torn
 

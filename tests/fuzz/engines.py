@@ -94,7 +94,7 @@ def _with_atheris(name: str, seconds: float, place: Path, seed: int) -> None:
         return out if len(out) <= longest else out[:longest]
 
     settings = {
-        "max_total_time": int(seconds), "max_len": LONGEST_INPUT, "timeout": 0, "rss_limit_mb": 0, "seed": seed,
+        "max_total_time": int(seconds), "max_len": LONGEST_INPUT, "timeout": 300, "rss_limit_mb": 0, "seed": seed,
         "artifact_prefix": f"{place}/", "verbosity": 0, "len_control": 0,
     }  # fmt: skip
     arguments = [sys.argv[0], str(inputs), *(f"-{key}={value}" for key, value in settings.items())]

@@ -58,17 +58,16 @@ _WORDS = (
     *("N=2", "x=1x3x8x8", "x=", "=1", "N=0", "N=-1", "batch=99999999999", "x=2x3", "llama-3.1-8b", "bert-tiny", "FR"),
     *("1", "0", "-1", "8", "64", "1e9", "99999999999999999999", "0.5", "nan", "inf", "1,2", "vllm", "sglang", "gemm"),
 )
+_LOAD = ("--input-length", "64", "--output-length", "16", "--concurrency", "4")
 _STARTS: tuple[tuple[str, ...], ...] = (
     ("predict", "model.onnx", "--device", "h100", "--batch", "2", "--json"),
     ("predict", "model.onnx", "--device", "a100-80gb:1g.10gb", "--precision", "amp", "--explain", "--region", "FR"),
     ("predict", "config.json", "--device", "l4", "--batch", "2"),
     ("predict", "model.onnx", "--device", "big-gpu", "--device-file", "devices.toml", "--mode", "training", "--json"),
-    ("predict", "model.onnx", "--device", "h100", "--price-table", "prices.toml", "--carbon-intensity", "50", "--pue", "1.2"),
-    ("llm", "config.json", "--device", "h100", "--input-length", "64", "--output-length", "16", "--concurrency", "4", "--json"),
-    ("llm", "llama-3.1-8b", "--device", "a100-80gb", "--input-length", "64", "--output-length", "16", "--concurrency", "4",
-     "--tp", "2", "--precision", "int8"),
-    ("llm", "config.json", "--device", "h100", "--offline", "--input-length", "64", "--output-length", "16",
-     "--concurrency", "4", "--json"),
+    ("predict", "model.onnx", "--device", "h100", "--price-table", "prices.toml", "--carbon-intensity", "50"),
+    ("llm", "config.json", "--device", "h100", *_LOAD, "--json"),
+    ("llm", "llama-3.1-8b", "--device", "a100-80gb", *_LOAD, "--tp", "2", "--precision", "int8"),
+    ("llm", "config.json", "--device", "h100", "--offline", *_LOAD, "--json"),
     ("annotate", "annotated.onnx", "--show", "--json"),
     ("annotate", "annotated.onnx", "--remove"),
     ("annotate", "model.onnx", "--device", "t4", "--batch", "2", "-o", "out.onnx"),
