@@ -127,7 +127,12 @@ def _change(container: Any, key: Any, rng: random.Random, words: Sequence[str], 
             inside[rng.choice(words)] = rng.choice(values) if values and rng.randrange(2) else scalar(rng)
     elif kind == 12:
         container[key] = rng.choice(
-            ([value], {"default": value}, [value] * rng.choice((2, 5, 1000)), as_json(value).decode())
+            (
+                [value],
+                {"default": value},
+                [value] * (2 if isinstance(value, (list, dict)) else 1000),
+                as_json(value).decode(),
+            )
         )
     elif kind == 13 and isinstance(value, (list, dict)) and value:
         container[key] = next(iter(value.values())) if isinstance(value, dict) else value[0]

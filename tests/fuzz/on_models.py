@@ -103,8 +103,9 @@ def _every_field_counts(content: Mapping[str, Any], parameters: int, mixture: bo
     inner = content if key is None else content[key]
     kind = inner.get("model_type")
     for field in _COUNTED:
-        # Latent attention has one cache for all heads; a mixture whose every layer is dense has no experts to count.
-        if field == "num_key_value_heads" and families.READERS.get(str(kind)) is families._latent:
+        # Latent attention has one cache for all heads, Falcon another name for them; a mixture whose every layer is dense has no experts to count.
+        reader = families.READERS.get(str(kind))
+        if field == "num_key_value_heads" and reader in (families._latent, families._falcon):
             continue
         if field == "moe_intermediate_size" and not mixture:
             continue

@@ -42,7 +42,8 @@ def _record(batch: int, latency_ms: float, **more: Any) -> dict[str, Any]:
 def _journal_seeds() -> tuple[bytes, ...]:
     failed = {
         "kind": "record", "schema": 1, "key": "0" * 20, "environment": _FACTS["id"], "status": "failed",
-        "configuration": {"model": "hf:bert-tiny", "mode": "training"}, "measured_at": "", "message": "no",
+        "configuration": {"model": "hf:bert-tiny", "mode": "training"}, "measured_at": "2026-11-21T14:00:32+00:00",
+        "message": "no",
     }  # fmt: skip
     rows = [_FACTS, _record(1, 2.5), _record(8, 16.0), failed]
     whole = b"".join(json.dumps(row).encode() + b"\n" for row in rows)

@@ -169,7 +169,8 @@ def _damaged_block(file: int, size: int, starts: Sequence[int], runs: Sequence[S
 def _begins_block(head: bytes) -> bool:
     """Whether these bytes are the begin of a block, or were before a page of them was lost or some bits changed."""
     key = KEYS[0].encode()
-    return not head.strip(b"\0") or any(key[at : at + 6] in head for at in range(len(key) - 5)) or head[0] == 0
+    found = head[_KEY_OFFSET : _KEY_OFFSET + len(key)]
+    return not head.strip(b"\0") or any(key[at : at + 6] == found[at : at + 6] for at in range(len(key) - 5))
 
 
 def _differ_in_one_place(expected: bytes, found: bytes) -> bool:

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from perfpass.declared import shown_value
 from perfpass.errors import FormatError
+from perfpass.importers.configuration_ranges import RANGES
 from perfpass.llm.architecture import Attention, Experts, Layer, Mlp, Recurrence
 from perfpass.llm.fields import Fields
 
@@ -130,8 +132,8 @@ _FULL_EVERY = {"gemma3": 6, "gemma3_text": 6, "cohere2": 4, "olmo3": 4}
 
 def _windows(f: Fields, layers: int) -> list[int | None]:
     """Per layer the window of its attention."""
-    width = f.find("sliding_window", "attention_chunk_size")
-    if not isinstance(width, int) or isinstance(width, bool) or width < 1:
+    width = f.size("sliding_window", default=0) or f.size("attention_chunk_size", default=0)
+    if not width:
         return [None] * layers
     kinds = f.texts("layer_types", layers)
     if kinds is not None:
@@ -166,7 +168,7 @@ def _experts(f: Fields, *, width: int, shared: int = 0, matrices: int = 3, extra
 
 def _sparse_layers(f: Fields, layers: int) -> list[bool]:
     """Which layers have experts."""
-    only_dense = f.find("mlp_only_layers") or []
+    only_dense = f.wholes("mlp_only_layers")
     step = f.size("decoder_sparse_step", "moe_layer_freq", "interleave_moe_layer_step", default=1)
     first = f.count("first_k_dense_replace", default=0)
     offset = 1 if f.find("decoder_sparse_step", "interleave_moe_layer_step") is not None else 0
@@ -187,7 +189,7 @@ def _plain(f: Fields) -> Body:
         default=rule.widening * hidden or None,
     )
     mlp = _dense(f, rule, width)
-    routed = f.find("num_experts", "num_local_experts", "n_routed_experts")
+    routed = f.count("num_experts", "num_local_experts", "n_routed_experts", default=0)
     experts: Experts | None = None
     if routed:
         own = f.size("moe_intermediate_size", default=width)
@@ -196,10 +198,10 @@ def _plain(f: Fields) -> Body:
         if kind == "qwen2_moe":
             extra = hidden  # the shared expert's gate
         if kind in ("glm4_moe", "minimax_m2"):
-            extra = int(routed)  # correction bias of the router
+            extra = routed  # correction bias of the router
         biases = 0
         if kind == "gpt_oss":
-            extra, biases = int(routed), 2 * own + hidden
+            extra, biases = routed, 2 * own + hidden
         experts = _experts(f, width=own, shared=shared, extra=extra, biases=biases)
     sparse = _sparse_layers(f, layers) if experts else [False] * layers
     windows = _windows(f, layers)
@@ -294,7 +296,7 @@ def _qwen_hybrid(f: Fields) -> Body:
     )
     attention = replace(_attention(f, Plain(head_norms="head")), gated=True)
     norms = 2 * hidden
-    sparse = bool(f.find("num_experts"))
+    sparse = f.count("num_experts", default=0) > 0
     experts, mlp = None, None
     if sparse:
         shared = f.count("shared_expert_intermediate_size", default=0)
@@ -314,8 +316,17 @@ def _nemotron_hybrid(f: Fields) -> Body:
     """Nemotron-H: each block is one of Mamba-2 (M), attention (*), feed-forward (-) or experts (E)."""
     hidden = _hidden(f)
     pattern = f.find("hybrid_override_pattern")
-    if not isinstance(pattern, str) or not set(pattern) <= set("M*-E"):
-        raise FormatError(f"{f.name}: hybrid_override_pattern must be made of M, *, - and E; got {pattern!r}")
+    most = RANGES["num_hidden_layers"][1]
+    if not isinstance(pattern, str) or not 0 < len(pattern) <= most or not set(pattern) <= set("M*-E"):
+        raise FormatError(
+            f"{f.name}: hybrid_override_pattern must be made of 1 to {most} of M, *, - and E; got "
+            f"{shown_value(pattern)}"
+        )
+    if f.size("num_hidden_layers", default=len(pattern)) != len(pattern):
+        raise FormatError(
+            f"{f.name}: num_hidden_layers is {f.find('num_hidden_layers')}, but hybrid_override_pattern has "
+            f"{len(pattern)} blocks"
+        )
     heads, state = f.size("mamba_num_heads"), f.size("ssm_state_size")
     inner = heads * f.size("mamba_head_dim")
     mixed = inner + 2 * f.size("n_groups") * state

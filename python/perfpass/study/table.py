@@ -14,6 +14,8 @@ import os
 import platform
 import sys
 import time
+import zipfile
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache, lru_cache
@@ -81,10 +83,11 @@ class Journal:
         for line in lines:
             try:
                 entry = json.loads(line)
-                cell = Cell(*(entry[name] for name in ("predictor", "task", "split", "seed")))
-            except (ValueError, KeyError, TypeError):
+                named = [entry[name] for name in ("predictor", "task", "split", "seed")]
+            except (ValueError, KeyError, TypeError, RecursionError):
                 continue
-            found[cell] = entry
+            if [type(part) for part in named] == [str, str, str, int]:
+                found[Cell(*named)] = entry
         return found
 
     def open(self) -> None:
@@ -123,7 +126,7 @@ class Journal:
         try:
             with np.load(self.folder / f"{cell.name}.npz") as file:
                 return {name: file[name] for name in file.files}
-        except (OSError, ValueError):
+        except (OSError, ValueError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error):
             return None
 
 
