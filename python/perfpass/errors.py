@@ -10,7 +10,6 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-
 LONGEST_MESSAGE = 1000  # characters
 
 

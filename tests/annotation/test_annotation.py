@@ -14,7 +14,7 @@ import sys
 import pytest
 
 import perfpass
-from hostile_files import varint
+from hostile_files import plain, varint
 from perfpass.annotation import file as annotated_file
 from perfpass.annotation import metadata as annotation
 from perfpass.annotation.file import annotate, read, remove
@@ -201,6 +201,22 @@ def test_no_byte_of_a_damaged_block_stays_where_it_is_called_removed(model, bloc
                 assert model.read_bytes() == original
                 removed += 1
     assert removed > 10 * refused
+
+
+def test_damage_in_two_places_of_a_block_never_takes_a_field_of_the_model_with_it(tmp_path, block):
+    """As many bytes are missing as the model's last field has: the seal's length then leads to that field."""
+    path, original = tmp_path / "model.onnx", plain()
+    for missing in range(1, 17):
+        middle = len(block) // 2
+        damaged = bytearray(block[:middle] + block[middle + missing :])
+        damaged[middle - 300] ^= 4
+        path.write_bytes(original + damaged)
+        try:
+            assert remove(path)
+        except FormatError:
+            assert path.read_bytes() == original + damaged
+        else:
+            assert path.read_bytes() == original
 
 
 def test_an_interrupted_replacement_keeps_what_was_there(model):
