@@ -94,7 +94,8 @@ class Text(Kind):
 
     def expected(self) -> str:
         """As `Kind.expected`."""
-        return f"it is a {'' if self.lines else 'printable '}text of {'at most' if self.empty else '1 to'} {self.most} characters"
+        least = "at most" if self.empty else "1 to"
+        return f"it is a {'' if self.lines else 'printable '}text of {least} {self.most} characters"
 
 
 @dataclass(frozen=True)
@@ -192,7 +193,8 @@ class Items(Kind):
 
     def expected(self) -> str:
         """As `Kind.expected`."""
-        return f"it is a list of {self.least} to {self.most:,} values{self.hint}"
+        count = f"{self.most:,}" if self.least == self.most else f"{self.least} to {self.most:,}"
+        return f"it is a list of {count} values{self.hint}"
 
     def check(self, value: Any, where: str, key: str, error: type[PerfPassError]) -> None:
         """As `Kind.check`, of every value."""
@@ -262,13 +264,12 @@ class Table(Kind):
         super().check(value, where, key, error)
         self.take(value, f"{where}{', ' if where else ''}{key}", error)
 
-    def take(
-        self, value: Mapping[str, Any], where: str, error: type[PerfPassError] = FormatError
-    ) -> Mapping[str, Any]:
+    def take(self, value: Mapping[str, Any], where: str, error: type[PerfPassError] = FormatError) -> Mapping[str, Any]:
         """``value``, as it is. Raises ``error`` that names ``where`` and the first thing that is wrong."""
         unknown = value.keys() - self.keys.keys()
         if unknown and self.others is None:
-            raise error(f"{_before(where)}unknown {shown_value(min(map(str, unknown)))}; allowed are {', '.join(sorted(self.keys))}")
+            first, allowed = shown_value(min(map(str, unknown))), ", ".join(sorted(self.keys))
+            raise error(f"{_before(where)}unknown {first}; allowed are {allowed}")
         if missing := [name for name in self.required if name not in value]:
             raise error(f"{_before(where)}lacks {', '.join(missing)}{self.hint}")
         for name, one in value.items():

@@ -32,16 +32,16 @@ def parse(content: bytes | str, where: str, *, any_number: bool = False, way_out
     with them checks them. Raises FormatError.
     """
     try:
-        text = content if isinstance(content, str) else content.decode("utf-8-sig")
+        text = content if isinstance(content, str) else content.decode(json.detect_encoding(content), "surrogatepass")
         found = json.loads(text, object_pairs_hook=_once, parse_constant=None if any_number else _refuse)
-        if not any_number or text.count("[") + text.count("{") > DEEPEST:
-            wrong = too_large(found, numbers=not any_number, finite=not any_number)
-            if wrong is not None:
-                raise ValueError(wrong)
     except RecursionError as error:
         raise FormatError(f"{where} is not JSON (nested too deep){_then(way_out)}") from error
     except ValueError as error:
         raise FormatError(f"{where} is not JSON ({error}){_then(way_out)}") from error
+    if not any_number or text.count("[") + text.count("{") > DEEPEST:
+        wrong = too_large(found, numbers=not any_number, finite=not any_number)
+        if wrong is not None:
+            raise FormatError(f"{where}: {wrong}{_then(way_out)}")
     return found
 
 

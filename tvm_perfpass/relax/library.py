@@ -18,9 +18,10 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from perfpass.bounded_file import read_file, reason
+from perfpass.bounded_file import reason
 from perfpass.devices import Device
 from perfpass.errors import ArgumentError, FileError, FormatError, LimitError
+from perfpass.json_text import read_json
 from tvm_perfpass.attributes import prediction_of
 from tvm_perfpass.relax.passes import PredictPerformance
 
@@ -140,7 +141,9 @@ def _write(path: Path, text: str) -> None:
 def _read_sidecar(library: Path) -> dict[str, Any]:
     path = sidecar(library)
     try:
-        document = json.loads(read_file(path, "a prediction beside a library", _LARGEST_SIDECAR_BYTES))
+        document = read_json(
+            path, "a prediction beside a library", _LARGEST_SIDECAR_BYTES, way_out="export the library again"
+        )
         size = library.stat().st_size
     except OSError as error:
         found = str(error) if isinstance(error, FileError) else f"{library}: {reason(error)}"
@@ -150,8 +153,6 @@ def _read_sidecar(library: Path) -> dict[str, Any]:
         ) from error
     except LimitError as error:
         raise LimitError(f"{error}; export the library again") from error
-    except ValueError as error:
-        raise FormatError(f"{path} is no JSON ({error}); export the library again") from error
     wrong = None
     if not isinstance(document, dict) or document.get("schema_version") != SCHEMA_VERSION:
         wrong = f"is not of schema version {SCHEMA_VERSION}"

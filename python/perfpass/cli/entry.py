@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     left: SystemExit | None = None
     code = EXIT_INTERNAL
     with contextlib.redirect_stdout(cast(TextIO, output)), warnings.catch_warnings():
-        warnings.showwarning = _said_once(warnings.showwarning)
+        warnings.showwarning = _as_lines(warnings.showwarning)
         try:
             code = _run(arguments)
         except SystemExit as error:  # --help, --version
@@ -135,7 +135,7 @@ def _say(text: str) -> None:
         print(f"perfpass: {_one_line(text)}", file=sys.stderr)
 
 
-def _said_once(show: Callable[..., None]) -> Callable[..., None]:
+def _as_lines(show: Callable[..., None]) -> Callable[..., None]:
     """Warnings about an input as lines of ours; others as they are."""
 
     def shown_as_line(message: Warning | str, category: type[Warning], *rest: Any, **named: Any) -> None:

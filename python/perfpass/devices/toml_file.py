@@ -106,9 +106,7 @@ def device_of(
     return _device(row, sources, architectures, where)
 
 
-def _device(
-    row: Mapping[str, Any], sources: Mapping[str, Any], architectures: Mapping[str, Any], where: str
-) -> Device:
+def _device(row: Mapping[str, Any], sources: Mapping[str, Any], architectures: Mapping[str, Any], where: str) -> Device:
     shared = architectures.get(row.get("architecture", ""), {})
     row = {**shared, **row}
     where = f"{where} ({_id(row, where)})"

@@ -145,6 +145,8 @@ class Journal:
         self._file = open_regular(self.path, _WHAT, os.O_RDWR | os.O_CREAT)
         try:
             self._lock()
+            if (size := os.fstat(self._file).st_size) > LARGEST_FILE_BYTES:
+                raise LimitError(f"{self.path}: {size} bytes, over the {LARGEST_FILE_BYTES} of {_WHAT}; choose another")
             with open(self._file, "rb", closefd=False) as file:
                 content = file.read()
             self.contents = parse(content, str(self.path))

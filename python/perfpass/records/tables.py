@@ -18,6 +18,7 @@ import numpy as np
 from perfpass.errors import ArgumentError, FileError, FormatError
 from perfpass.graph.table import OperatorColumns
 from perfpass.records.location import data_directory
+from perfpass.records.parquet import read_frame
 
 if TYPE_CHECKING:
     import pandas
@@ -126,14 +127,12 @@ def load(folder: Path | str | None = None, name: str = "vision") -> RecordedTabl
 
     Raises FileError where they are missing and FormatError where columns are.
     """
-    import pandas
-
     root = Path(folder) if folder else data_directory() / "graphs"
     parts = []
     for file in (f"{name}_tables.parquet", f"{name}_graphs.parquet"):
         if not (root / file).is_file():
             raise FileError(f"{root / file}: not found; run `python -m perfpass.records.build_{name}` to make it")
-        parts.append(pandas.read_parquet(root / file))
+        parts.append(read_frame(root / file, "a table of recorded graphs"))
     try:
         return RecordedTables(*parts)
     except KeyError as error:

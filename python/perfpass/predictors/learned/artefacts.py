@@ -14,14 +14,18 @@ from typing import Any
 
 import numpy as np
 
-from perfpass import _core
+from perfpass import _core, npz
 from perfpass.bounded_file import read_file
-from perfpass.errors import ArtefactError, FileError, LimitError
+from perfpass.declared import Anything, Exactly, Named, Table, Text
+from perfpass.errors import ArtefactError, FileError, FormatError, LimitError
+from perfpass.json_text import read_json
 from perfpass.predictors.learned import packed_trees
 
 SCHEMA_VERSION = 1
 MANIFEST = "manifest.json"
 MAX_FILE_BYTES = 64 << 20
+# What every predictor's manifest has; the rest is the predictor's own.
+_MANIFEST = Table({"schema_version": Exactly(SCHEMA_VERSION), "files": Named(Text())}, others=Anything())
 
 
 def shipped(predictor: str) -> Path:
@@ -81,16 +85,17 @@ class Artefact:
         self.folder = Path(folder)
         path = self.folder / MANIFEST
         try:
-            self.manifest: dict[str, Any] = json.loads(read_file(path, "a manifest", MAX_FILE_BYTES))
+            self.manifest: dict[str, Any] = read_json(path, "a manifest", MAX_FILE_BYTES)
         except (FileError, LimitError) as error:
             raise ArtefactError(f"{error}; `perfpass train` writes a predictor") from error
-        except ValueError as error:
-            raise ArtefactError(f"{path}: not JSON ({error}); reinstall, or run `perfpass train`") from error
+        except FormatError as error:
+            raise ArtefactError(f"{error}; reinstall, or run `perfpass train`") from error
         version = self.manifest.get("schema_version") if isinstance(self.manifest, dict) else None
         if version != SCHEMA_VERSION:
             raise ArtefactError(
                 f"{path}: artefact schema {version!r}, this version reads {SCHEMA_VERSION}; run `perfpass train` again"
             )
+        _MANIFEST.take(self.manifest, str(path), ArtefactError)
 
     def read(self, name: str) -> bytes:
         """The content of one file. Raises ArtefactError where it is missing, too large or not that of the manifest."""
@@ -108,7 +113,10 @@ class Artefact:
 
     def array(self, name: str) -> np.ndarray:
         """One .npy file; never a pickle."""
-        return np.load(io.BytesIO(self.read(name)), allow_pickle=False)
+        try:
+            return npz.array(self.read(name))
+        except FormatError as error:
+            raise ArtefactError(f"{self.folder / name}: {error}; reinstall, or run `perfpass train`") from error
 
     def trees(self, name: str) -> _core.TreeEnsemble:
         """The ensemble in the file ``name``.trees (`packed_trees`)."""

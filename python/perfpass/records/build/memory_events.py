@@ -16,6 +16,7 @@ import numpy as np
 
 from perfpass.errors import FormatError, UnsupportedError
 from perfpass.graph.allocators import FREE, Events
+from perfpass.records.parquet import read_frame
 
 if TYPE_CHECKING:
     from perfpass.importers.torch_memory import Recorded
@@ -79,10 +80,8 @@ def write(path: Path, programs: Mapping[str, Program]) -> None:
 
 def read(path: Path) -> dict[str, Program]:
     """All programs of a table. Raises FormatError for another file."""
-    import pandas
-
     try:
-        table = pandas.read_parquet(path)
+        table = read_frame(path, "a table of recorded allocations")
         return {
             str(name): Program(
                 np.cumsum(part.block.to_numpy(), dtype=np.int32),
