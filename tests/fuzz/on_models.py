@@ -103,7 +103,8 @@ def _every_field_counts(content: Mapping[str, Any], parameters: int, mixture: bo
     inner = content if key is None else content[key]
     kind = inner.get("model_type")
     for field in _COUNTED:
-        # Latent attention has one cache for all heads, Falcon another name for them; a mixture whose every layer is dense has no experts to count.
+        # Latent attention has one cache for all heads, Falcon another name for them; a mixture whose every layer is
+        # dense has no experts to count.
         reader = families.READERS.get(str(kind))
         if field == "num_key_value_heads" and reader in (families._latent, families._falcon):
             continue

@@ -48,7 +48,7 @@ def forever(data: bytes) -> None:
         (lambda data: oracle.figures({"median": 1.0, "low": 2.0, "high": 3.0}), "an interval out of order"),
         (lambda data: oracle.figures({"a": [float("nan")]}), "a figure that is not finite and at least 0"),
         (lambda data: oracle.figures({"a": -1}), "a figure that is not finite and at least 0"),
-        (lambda data: oracle.names(FormatError("nothing of the sort"), "a/b.toml"), "an error that does not name its file"),
+        (lambda data: oracle.names(FormatError("of nothing"), "a/b.toml"), "an error that does not name its file"),
     ],
 )  # fmt: skip
 def test_a_wrong_answer_is_a_problem(answer, identity) -> None:
@@ -80,9 +80,9 @@ def test_damage_is_decided_by_the_seed_alone(target: str) -> None:
 @pytest.mark.parametrize(
     ("form", "data"),
     [
-        (Json(), json.dumps({"a": {"b": [1, 2, {"bad": 1}], "c": 3}, "d": "x" * 50}).encode()),
-        (JsonLines(), b'{"a": 1}\n{"b": 2, "bad": {"c": 3}}\n{"d": 4}\n'),
-        (Toml(), b'a = 1\n\n[b]\nbad = 2\nc = "x"\n\n[[d]]\ne = 3\n'),
+        (Json(), json.dumps({"a": {"b": [1, 2, {"bad": 1}], "c": 3}, "rest": "x" * 50}).encode()),
+        (JsonLines(), b'{"a": 1}\n{"b": 2, "bad": {"c": 3}}\n{"rest": 4}\n'),
+        (Toml(), b'a = 1\n\n[b]\nbad = 2\nc = "x"\n\n[[rest]]\ne = 3\n'),
     ],
 )
 def test_a_problem_is_kept_without_what_it_does_not_need(form, data) -> None:
@@ -91,4 +91,4 @@ def test_a_problem_is_kept_without_what_it_does_not_need(form, data) -> None:
             raise oracle.Violation("bad")
 
     small = minimised(run, form.smaller, data, "bad")
-    assert b"bad" in small and len(small) < len(data) and b"x" not in small and b"d =" not in small
+    assert b"bad" in small and len(small) < len(data) and b"x" not in small and b"rest" not in small
