@@ -145,6 +145,10 @@ def test_fields_that_contradict_one_another_or_are_no_truth_values_are_named():
         ("nemotron-h-56b", {"num_hidden_layers": 117}, "num_hidden_layers is 117, but .* 118 blocks"),
         ("nemotron-h-56b", {"hybrid_override_pattern": "M" * 2000}, "hybrid_override_pattern"),
         ("nemotron-h-56b", {"hybrid_override_pattern": ""}, "hybrid_override_pattern"),
+        ("llama-3.1-8b", {"num_attention_heads": 40, "head_dim": None}, "4096 does not divide into 40"),
+        ("gpt-oss-20b", {"layer_types": ["sliding_attentions"] * 24}, "layer_types has 'sliding_attentions'"),
+        ("gpt-oss-20b", {"sliding_window": None}, "no sliding_window"),
+        ("deepseek-v3", {"n_shared_experts": 10**9}, "n_shared_experts"),
     ):
         with pytest.raises(FormatError, match=said):
             language_model({**shipped(name), **changed})

@@ -103,11 +103,20 @@ def _layers(f: Fields) -> int:
     return f.size("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 
 
+def _share(f: Fields, hidden: int, heads: int) -> int:
+    """The width of a head that no field states."""
+    if hidden % heads:
+        raise FormatError(
+            f"{f.name}: a hidden size of {hidden} does not divide into {heads} attention heads; head_dim is needed"
+        )
+    return hidden // heads
+
+
 def _attention(f: Fields, rule: Plain, window: int | None = None) -> Attention:
     hidden, heads = _hidden(f), f.size("num_attention_heads", "n_head", "n_heads")
     shared = 1 if f.flag("multi_query", rule.one_kv_head) else heads
     kv = f.size("num_key_value_heads", default=shared)
-    dim = f.size("head_dim", "attention_head_dim", default=max(1, hidden // heads))
+    dim = f.size("head_dim", "attention_head_dim", default=0) or _share(f, hidden, heads)
     if heads % kv:
         raise FormatError(f"{f.name}: {heads} attention heads cannot share {kv} key-value heads")
     inner, cached = heads * dim, kv * dim
@@ -127,17 +136,22 @@ def _attention(f: Fields, rule: Plain, window: int | None = None) -> Attention:
 
 
 # Model types of which every so many-th layer attends to all, the others within a window.
+_WINDOWED = ("sliding_attention", "chunked_attention")
 _FULL_EVERY = {"gemma3": 6, "gemma3_text": 6, "cohere2": 4, "olmo3": 4}
 
 
 def _windows(f: Fields, layers: int) -> list[int | None]:
     """Per layer the window of its attention."""
     width = f.size("sliding_window", default=0) or f.size("attention_chunk_size", default=0)
+    kinds = f.texts("layer_types", layers, ("full_attention", *_WINDOWED))
     if not width:
+        if windowed := next((kind for kind in kinds or () if kind in _WINDOWED), None):
+            raise FormatError(
+                f"{f.name}: layer_types has {windowed}, but there is no sliding_window or attention_chunk_size"
+            )
         return [None] * layers
-    kinds = f.texts("layer_types", layers)
     if kinds is not None:
-        return [width if kind in ("sliding_attention", "chunked_attention") else None for kind in kinds]
+        return [width if kind in _WINDOWED else None for kind in kinds]
     kind = f.find("model_type")
     if kind == "gemma2":  # every other layer, the first one included
         return [width if i % 2 == 0 else None for i in range(layers)]
@@ -228,7 +242,7 @@ def _falcon(f: Fields) -> Body:
     heads = f.size("num_attention_heads", "n_head")
     grouped, parallel = f.flag("new_decoder_architecture"), f.flag("parallel_attn", True)
     kv = f.size("num_kv_heads", "n_head_kv", default=heads) if grouped else 1 if f.flag("multi_query", True) else heads
-    dim = hidden // heads
+    dim = _share(f, hidden, heads)
     width, bias = f.size("ffn_hidden_size", default=4 * hidden), f.flag("bias")
     attention = Attention(heads, kv, dim, dim, extra=(heads + 2 * kv) * dim + hidden if bias else 0)
     mlp = Mlp(width, matrices=2, extra=width + hidden if bias else 0)
@@ -280,7 +294,7 @@ def _qwen_hybrid(f: Fields) -> Body:
     """Qwen3-Next and Qwen3.5: three gated delta nets (arXiv:2412.06464) to one gated attention."""
     hidden, layers = _hidden(f), _layers(f)
     every = f.size("full_attention_interval", default=4)
-    kinds = f.texts("layer_types", layers) or [
+    kinds = f.texts("layer_types", layers, ("full_attention", "linear_attention")) or [
         "full_attention" if (i + 1) % every == 0 else "linear_attention" for i in range(layers)
     ]
     keys = f.size("linear_num_key_heads") * f.size("linear_key_head_dim")
@@ -380,7 +394,7 @@ def _gemma4(f: Fields) -> Body:
     hidden, layers = _hidden(f), _layers(f)
     if f.count("hidden_size_per_layer_input", default=0) or f.count("num_kv_shared_layers", default=0):
         raise FormatError(f"{f.name}: embeddings per layer and caches shared between layers are not counted here")
-    kinds = f.texts("layer_types", layers)
+    kinds = f.texts("layer_types", layers, ("full_attention", "sliding_attention"))
     if kinds is None:
         raise FormatError(f"{f.name}: its configuration has no layer_types; it cannot be counted without")
     heads = f.size("num_attention_heads")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from perfpass.declared import shown_value
@@ -68,11 +68,15 @@ class Fields:
             raise FormatError(f"{self.name}: {key} is {shown_value(value)}; a list of whole numbers from 0 is needed")
         return value
 
-    def texts(self, key: str, length: int) -> list[str] | None:
-        """A list of ``length`` words, or None where the field is absent."""
+    def texts(self, key: str, length: int, allowed: Collection[str]) -> list[str] | None:
+        """A list of ``length`` words of ``allowed``, or None where the field is absent."""
         value = self.find(key)
         if value is None:
             return None
         if not isinstance(value, list) or len(value) != length or not all(isinstance(v, str) for v in value):
             raise FormatError(f"{self.name}: {key} must be a list of {length} words, one per layer")
+        if unknown := sorted(set(value) - set(allowed)):
+            raise FormatError(
+                f"{self.name}: {key} has {shown_value(unknown[0])}; layers of {', '.join(allowed)} are counted here"
+            )
         return value
