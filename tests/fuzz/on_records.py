@@ -64,7 +64,7 @@ def _journal(data: bytes) -> None:
     path.write_bytes(data)
     with naming(path):
         learned = own_device.read(path, perfpass.device("h100"))
-    stated = {v for c, k in places([json.loads(line) for line in data.split(b"\n")[:-1]])
+    stated = {float(v) for c, k in places([json.loads(line) for line in data.split(b"\n")[:-1]])
               if isinstance(v := c[k], (int, float)) and not isinstance(v, bool)}  # fmt: skip
     for row in learned.rows:
         if row.latency_ms not in stated:

@@ -58,7 +58,7 @@ POINT = {"predictor": "inference", "software": "torch", "log_ratio": 0.1, "trait
 
 
 def lines(*entries: Any) -> bytes:
-    return b"".join(json.dumps(entry).encode() + b"\n" for entry in entries)
+    return b"".join(json.dumps(entry, separators=(",", ":")).encode() + b"\n" for entry in entries)
 
 
 def calibration(**change: Any) -> bytes:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from perfpass.bounded_file import reason
 from perfpass.devices import Device
 from perfpass.errors import ArgumentError, FileError, FormatError, LimitError
 from perfpass.json_text import read_json
+from perfpass.whole_file import write_whole
 from tvm_perfpass.attributes import prediction_of
 from tvm_perfpass.relax.passes import PredictPerformance
 
@@ -47,7 +47,7 @@ class PredictedExecutable(relax.VMExecutable):
             "library_bytes": path.stat().st_size,
             "prediction": self.prediction,
         }
-        _write(sidecar(path), json.dumps(document))
+        write_whole(sidecar(path), json.dumps(document))
         return result
 
 
@@ -121,21 +121,6 @@ def _with_function(mod: tvm.IRModule, prediction: dict[str, Any]) -> tvm.IRModul
     out = tvm.IRModule(dict(mod.functions.items()), attrs=mod.attrs, global_infos=mod.global_infos)
     out[FUNCTION] = function
     return out
-
-
-def _write(path: Path, text: str) -> None:
-    """Whole or not at all."""
-    try:
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=path.name, delete=False) as file:
-            try:
-                file.write(text)
-                file.close()
-                os.replace(file.name, path)
-            except OSError:
-                os.unlink(file.name)
-                raise
-    except OSError as error:
-        raise FileError(f"the prediction cannot be written to {path}: {error.strerror or error}") from error
 
 
 def _read_sidecar(library: Path) -> dict[str, Any]:

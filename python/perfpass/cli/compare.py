@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from perfpass.cli.options import add_model, model_sizes, new_command
 from perfpass.errors import ArgumentError, FileError, UnsupportedError, about
 from perfpass.json_text import read_json
+from perfpass.whole_file import write_whole
 
 if TYPE_CHECKING:
     from perfpass.graph.difference import Summary
@@ -145,7 +146,4 @@ def _read(path: str) -> Any:
 
 
 def _write(path: str, value: Any) -> None:
-    try:
-        Path(path).write_text(json.dumps(value, allow_nan=False))
-    except OSError as error:
-        raise FileError(f"{path}: cannot be written: {error.strerror}") from error
+    write_whole(path, json.dumps(value, allow_nan=False))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from perfpass.declared import Choice, Exactly, Items, Kind, Named, Number, Table, Text
+from perfpass.declared import Choice, Exactly, Flag, Items, Kind, Named, Number, Table, Text
 from perfpass.devices.spec import IDLE_SHARE_CPU, IDLE_SHARE_GPU, PRECISIONS, Device
 from perfpass.errors import FormatError
 from perfpass.toml_table import read_toml
@@ -65,6 +65,7 @@ _KEYS: dict[str, Kind] = {
     "launch": _Launch(),
     **dict.fromkeys(("aliases", "estimated", "notes"), Items(Text(empty=True), 100)),
     "kind": Choice(("gpu", "cpu")),
+    "unified_memory": Flag(),
     "compute_capability": Items(Number(0, 99, whole=True), 2, 2),
     "peak_tflops": Table(dict.fromkeys(PRECISIONS, _PEAK), ("fp32",)),
     "sources": Named(Text(empty=True)),
@@ -177,6 +178,7 @@ def _device(row: Mapping[str, Any], sources: Mapping[str, Any], architectures: M
         shared_memory_per_block_bytes=int(figures.get("shared_memory_per_block_kib", 0)),
         max_threads_per_sm=int(figures.get("max_threads_per_sm", 0)),
         mig_geometry=mig,
+        unified_memory=row.get("unified_memory", False),
         aliases=lists["aliases"],
         sources=_sources(row, sources, where),
         estimated=tuple(estimated),

@@ -9,9 +9,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -20,9 +17,10 @@ import numpy as np
 from perfpass import npz, safetensors
 from perfpass.bounded_file import read_file
 from perfpass.declared import Items, Text
-from perfpass.errors import ArgumentError, FileError, FormatError, LimitError
+from perfpass.errors import ArgumentError, FormatError, LimitError
 from perfpass.features.matrix import SCHEMAS, Features
 from perfpass.json_text import parse
+from perfpass.whole_file import replacing
 
 MOST_BYTES = 2**31  # on the disk, and unpacked: some five million nodes of the widest schema
 _WHAT = "a file of features"
@@ -43,7 +41,7 @@ def save(features: Features, path: str | os.PathLike[str]) -> Path:
     if suffix not in (".npz", ".safetensors"):
         raise ArgumentError(f"cannot tell the format of '{target}' from its suffix; use .npz or .safetensors")
     write = _write_npz if suffix == ".npz" else _write_safetensors
-    with _replacing(target) as file:
+    with replacing(target) as file:
         write(features, file)
     return target
 
@@ -78,26 +76,6 @@ def _check(found: Features) -> None:
         raise FormatError(f"edges of shape {edges.shape}, of which one leads out of the {count} nodes")
     if not (np.isfinite(found.nodes).all() and np.isfinite(found.statics).all()):
         raise FormatError("a feature that is no finite number")
-
-
-@contextmanager
-def _replacing(target: Path) -> Iterator[IO[bytes]]:
-    """A new file beside ``target`` that takes its name once it is complete."""
-    temporary = None
-    try:
-        with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}.", delete=False) as file:
-            temporary = file.name
-            yield file
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(temporary, 0o666 & ~mask)  # a temporary file is private; the result is an ordinary file
-        os.replace(temporary, target)
-        temporary = None
-    except OSError as error:
-        raise FileError(f"cannot write '{target}': {error.strerror or error}") from error
-    finally:
-        if temporary is not None and os.path.exists(temporary):
-            os.unlink(temporary)
 
 
 def _write_npz(features: Features, file: IO[bytes]) -> None:

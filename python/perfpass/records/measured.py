@@ -79,7 +79,7 @@ def load(paths: Iterable[str | os.PathLike[str]] | None = None) -> pandas.DataFr
                 field.name: record["configuration"].get(field.name) for field in fields(Configuration)
             }
             row |= {name: record.get(name) for name in _PLAIN}
-            row |= {name: record.get(outer, {}).get(inner) for name, (outer, inner) in _NESTED.items()}
+            row |= {name: (record.get(outer) or {}).get(inner) for name, (outer, inner) in _NESTED.items()}
             row |= {name: facts.get(outer, {}).get(inner) for name, (outer, inner) in _FACTS.items()}
             row["reference_ms"] = reference = record.get("reference_ms")
             if reference is not None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +23,7 @@ from perfpass.declared import Anything, Number, Table, Text
 from perfpass.errors import ArgumentError, DeviceError, FileError, FormatError
 from perfpass.json_text import parse
 from perfpass.records import parquet
+from perfpass.whole_file import replacing
 
 if TYPE_CHECKING:
     import pandas
@@ -312,7 +312,7 @@ def _typed(table: pandas.DataFrame, known: dict[str, Column]) -> pandas.DataFram
 
 
 def write(path: Path | str, kind: str, table: pandas.DataFrame) -> None:
-    """Write an admitted table, atomically, with the schema's version and kind in the file's metadata."""
+    """Write an admitted table, whole, with the schema's version and kind in the file's metadata. Raises FileError."""
     import pyarrow
     import pyarrow.parquet
 
@@ -320,10 +320,9 @@ def write(path: Path | str, kind: str, table: pandas.DataFrame) -> None:
     arrow = pyarrow.Table.from_pandas(with_all_columns(kind, table), preserve_index=False)
     note = json.dumps({"schema_version": SCHEMA_VERSION, "kind": kind}).encode()
     arrow = arrow.replace_schema_metadata({_METADATA_KEY: note})
-    partial = path.with_name(path.name + ".partial")
     text = [c.name for c in columns_of(kind) if c.type == "text" and c.name in arrow.column_names]
-    pyarrow.parquet.write_table(arrow, partial, compression="zstd", compression_level=19, use_dictionary=text)
-    os.replace(partial, path)
+    with replacing(path) as file:
+        pyarrow.parquet.write_table(arrow, file, compression="zstd", compression_level=19, use_dictionary=text)
 
 
 def read(path: Path | str, kind: str | None = None, content: bytes | None = None) -> pandas.DataFrame:

@@ -71,6 +71,7 @@ class RecordedTables:
         self._base = np.stack([rows[name].to_numpy(np.int64) for name in AFFINE])
         self._slope = np.stack([rows[f"{name}_per_sample"].to_numpy(np.int64) for name in AFFINE])
         table = rows["table"].to_numpy()
+        self._fixed["constant"] = (~self._slope.any(axis=0)).astype(np.uint8)
         self._first = np.searchsorted(table, np.arange(table[-1] + 2))
         self.graphs = graphs
         keys = zip(graphs.source, graphs.model, graphs.img_size, strict=True)

@@ -23,12 +23,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from perfpass.bounded_file import reason
 from perfpass.declared import Anything, Choice, Exactly, Items, Maybe, Named, Number, Table, Text
 from perfpass.errors import ArgumentError, ArtefactError, FileError, FormatError
 from perfpass.json_text import read_json
 from perfpass.predictors.inference.features import FEATURES, SOFTWARE_FEATURES
 from perfpass.predictors.learned import artefacts
 from perfpass.predictors.learned.ratios import DEVICE_FEATURES
+from perfpass.whole_file import write_whole
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
@@ -262,18 +264,12 @@ def write(calibration: Calibration, folder: Path | str | None = None) -> Path:
     from perfpass.devices.lookup import user_folder
 
     path = path_of(calibration.device, Path(folder).expanduser() if folder else user_folder())
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    advice = "choose another folder with -o"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with partial.open("w", encoding="utf-8") as file:
-            json.dump(calibration.to_dict(), file, allow_nan=False)
-            file.write("\n")
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
     except OSError as error:
-        partial.unlink(missing_ok=True)
-        raise FileError(f"{path}: {error.strerror or error}; choose another folder with -o") from error
+        raise FileError(f"{path}: {reason(error)}; {advice}") from error
+    write_whole(path, json.dumps(calibration.to_dict(), allow_nan=False) + "\n", advice)
     return path
 
 

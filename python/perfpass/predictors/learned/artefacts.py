@@ -5,9 +5,11 @@ Format in docs/reference/artefacts.md. Reading needs no library but NumPy and ne
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import io
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -15,11 +17,12 @@ from typing import Any
 import numpy as np
 
 from perfpass import _core, npz
-from perfpass.bounded_file import read_file
+from perfpass.bounded_file import read_file, reason
 from perfpass.declared import Anything, Exactly, Named, Table, Text
 from perfpass.errors import ArtefactError, FileError, FormatError, LimitError
 from perfpass.json_text import read_json
 from perfpass.predictors.learned import packed_trees
+from perfpass.whole_file import sync_folder, write_whole
 
 SCHEMA_VERSION = 1
 MANIFEST = "manifest.json"
@@ -37,24 +40,45 @@ def write(folder: Path, manifest: dict[str, Any], files: dict[str, bytes]) -> No
     """Write ``files`` and a manifest that lists their hashes; ``schema_version`` is added.
 
     An artefact that is there already stays whole until the new one is: both are written beside each other and change
-    places at the end. Raises FileError where the disk refuses.
+    places at the end, in one step where the system has one. Raises FileError where the disk refuses.
     """
     hashes = {name: hashlib.sha256(content).hexdigest() for name, content in sorted(files.items())}
     text = json.dumps({"schema_version": SCHEMA_VERSION, **manifest, "files": hashes}, indent=1, allow_nan=False)
     fresh, former = (folder.with_name(f".{folder.name}.{part}") for part in ("new", "old"))
     try:
+        if former.exists() and not folder.exists():
+            former.rename(folder)  # a kill between the two steps of a change of places
         for leftover in (fresh, former):
             shutil.rmtree(leftover, ignore_errors=True)
         fresh.mkdir(parents=True)
         for name, content in {**files, MANIFEST: (text + "\n").encode()}.items():
-            (fresh / name).write_bytes(content)
-        if folder.exists():
+            with open(fresh / name, "xb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+        sync_folder(fresh)
+        if not folder.exists():
+            fresh.rename(folder)
+        elif not _exchanged(fresh, folder):
             folder.rename(former)
-        fresh.rename(folder)
+            fresh.rename(folder)
+        sync_folder(folder.parent)
     except OSError as error:
         shutil.rmtree(fresh, ignore_errors=True)
-        raise FileError(f"{folder}: {error.strerror}; the former artefact is untouched") from error
-    shutil.rmtree(former, ignore_errors=True)
+        raise FileError(f"{folder}: {reason(error)}; the former artefact is untouched") from error
+    for leftover in (fresh, former):
+        shutil.rmtree(leftover, ignore_errors=True)
+
+
+def _exchanged(one: Path, other: Path) -> bool:
+    """Lets two names change places in one step (renameat2(2), Linux); False where the system cannot."""
+    here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    try:
+        rename = ctypes.CDLL(None).renameat2
+    except (AttributeError, OSError, TypeError):
+        return False
+    done: int = rename(here, os.fsencode(one.absolute()), here, os.fsencode(other.absolute()), exchange)
+    return done == 0
 
 
 def check_writable(folder: Path) -> None:
@@ -69,12 +93,9 @@ def check_writable(folder: Path) -> None:
 
 
 def annotate(folder: Path, notes: dict[str, Any]) -> None:
-    """Add entries to the manifest of a written artefact."""
-    path = folder / MANIFEST
-    partial = path.with_name(path.name + ".partial")
+    """Add entries to the manifest of a written artefact. Raises FileError."""
     text = json.dumps({**Artefact(folder).manifest, **notes}, indent=1, allow_nan=False)
-    partial.write_text(text + "\n", encoding="utf-8")
-    partial.replace(path)
+    write_whole(folder / MANIFEST, text + "\n")
 
 
 class Artefact:

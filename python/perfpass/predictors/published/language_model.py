@@ -139,7 +139,8 @@ def train_small(texts: Sequence[str], folder: Path, steps: int, seed: int = 0) -
         model.save_pretrained(scratch, safe_serialization=True)
         tokenizer.save_pretrained(scratch)
         folder.mkdir(exist_ok=True)
-        for file in Path(scratch).iterdir():
+        # The configuration last: a folder without it is no model.
+        for file in sorted(Path(scratch).iterdir(), key=lambda file: file.name == "config.json"):
             file.replace(folder / file.name)
     return load(folder, own=True)
 

@@ -17,6 +17,7 @@ import numpy as np
 from perfpass.errors import FormatError, UnsupportedError
 from perfpass.graph.allocators import FREE, Events
 from perfpass.records.parquet import read_frame
+from perfpass.whole_file import replacing
 
 if TYPE_CHECKING:
     from perfpass.importers.torch_memory import Recorded
@@ -75,7 +76,8 @@ def write(path: Path, programs: Mapping[str, Program]) -> None:
         )
         for name, p in programs.items()
     ]
-    pandas.concat(tables).to_parquet(path, index=False, compression="zstd", compression_level=19)
+    with replacing(path) as file:
+        pandas.concat(tables).to_parquet(file, index=False, compression="zstd", compression_level=19)
 
 
 def read(path: Path) -> dict[str, Program]:
