@@ -68,7 +68,7 @@ class JsonLines:
             tree = json.loads(lines[at])
         except (ValueError, RecursionError):
             return lines_moved(data, rng)
-        changed = json.dumps(damaged(tree, rng, self.words, self.values), default=str).encode()
+        changed = json.dumps(damaged(tree, rng, self.words, self.values), default=str, separators=(",", ":")).encode()
         return b"\n".join([*lines[:at], changed, *lines[at + 1 :]])
 
     def smaller(self, data: bytes) -> list[bytes]:
@@ -80,7 +80,9 @@ class JsonLines:
                 less = without_one(json.loads(line))
             except (ValueError, RecursionError):
                 continue
-            found += [b"\n".join([*lines[:i], json.dumps(t).encode(), *lines[i + 1 :]]) for t in less]
+            found += [
+                b"\n".join([*lines[:i], json.dumps(t, separators=(",", ":")).encode(), *lines[i + 1 :]]) for t in less
+            ]
         return found
 
 
