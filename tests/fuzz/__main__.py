@@ -62,7 +62,7 @@ def _replay(names: list[str] | None) -> int:
     for name in names or TARGETS:
         started, target = time.monotonic(), TARGETS[name]
         inputs = [*target.seeds(), *(one.data for one in corpus.read(name))]
-        problems = [problem for data in inputs if (problem := judged(target.run, data)[1])]
+        problems = [problem for data in inputs if (problem := judged(target.run, data, target.seconds)[1])]
         print(f"{name:24} {len(inputs):5} inputs {time.monotonic() - started:6.1f} s")
         for problem in problems:
             print(f"    {problem.identity}\n        {problem.text}")

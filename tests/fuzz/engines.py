@@ -77,7 +77,7 @@ def _with_atheris(name: str, seconds: float, place: Path, seed: int) -> None:
         target = TARGETS[name]
         starts = _starts(name, target)
         for data in starts:
-            judged(target.run, data)  # what is imported on first use is instrumented as well
+            judged(target.run, data, target.seconds)  # what is imported on first use is instrumented as well
     inputs = place / "inputs"
     inputs.mkdir(exist_ok=True)
     for data in starts:
@@ -85,7 +85,7 @@ def _with_atheris(name: str, seconds: float, place: Path, seed: int) -> None:
     notes = Notes(place, seconds)
 
     def one(data: bytes) -> None:
-        notes.note(data, *judged(target.run, data))
+        notes.note(data, *judged(target.run, data, target.seconds))
 
     def mutated(data: bytes, longest: int, number: int) -> bytes:
         rng = random.Random(number)
@@ -117,7 +117,7 @@ def _with_hypothesis(name: str, seconds: float, place: Path, seed: int) -> None:
         for _ in range(rounds):
             data = target.form.mutated(data, rng)
         data = data[:LONGEST_INPUT]
-        notes.note(data, *judged(target.run, data))
+        notes.note(data, *judged(target.run, data, target.seconds))
 
     how = hypothesis.settings(
         max_examples=200, database=None, deadline=None, phases=[hypothesis.Phase.generate],

@@ -198,5 +198,6 @@ TARGETS = (
         lambda: [as_json(content) for content in _SMALL],
         Json(_KEYS),
         ("python/perfpass/importers/huggingface.py", "python/perfpass/importers/model_sources.py"),
+        seconds=60,  # a thousand layers are in the ranges, and take ten seconds
     ),
 )

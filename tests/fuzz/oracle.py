@@ -15,7 +15,6 @@ from typing import Any
 
 from perfpass.errors import FileError, FormatError, PerfPassError
 
-SECONDS = 5.0  # of the processor, for one input of some kilobytes
 MEBIBYTES = 400  # more memory than before
 LONGEST_MESSAGE = 1200
 _OURS = ("perfpass", "tvm_perfpass", "ort_extension")
@@ -30,7 +29,7 @@ class Violation(Exception):
 
 
 class Hang(BaseException):
-    """Longer than SECONDS. No Exception, so that nothing on the way takes it for its own."""
+    """Longer than allowed. No Exception, so that nothing on the way takes it for its own."""
 
 
 @dataclass(frozen=True)
@@ -41,11 +40,14 @@ class Problem:
     text: str
 
 
-def judged(run: Callable[[bytes], None], data: bytes) -> tuple[str, Problem | None]:
-    """Runs a target on an input. How that ended ("answered", or the class of our error), and what is wrong with it."""
+def judged(run: Callable[[bytes], None], data: bytes, seconds: float = 5.0) -> tuple[str, Problem | None]:
+    """Runs a target on an input, for so many seconds of the processor.
+
+    How that ended ("answered", or the class of our error), and what is wrong with it.
+    """
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     try:
-        with _limited(), warnings.catch_warnings():
+        with _limited(seconds), warnings.catch_warnings():
             warnings.simplefilter("error", RuntimeWarning)
             run(data)
     except PerfPassError as error:
@@ -53,7 +55,7 @@ def judged(run: Callable[[bytes], None], data: bytes) -> tuple[str, Problem | No
     except Violation as error:
         return "problem", Problem(error.what, str(error))
     except Hang as error:
-        return "problem", Problem(f"hang in {_place(error)}", f"over {SECONDS:g} s of the processor")
+        return "problem", Problem(f"hang in {_place(error)}", f"over {seconds:g} s of the processor")
     except (Exception, SystemExit) as error:
         text = f"{type(error).__name__}: {error}"[:300]
         return "problem", Problem(f"{type(error).__name__} in {_place(error)}", text)
@@ -118,12 +120,12 @@ def _place(error: BaseException) -> str:
 
 
 @contextmanager
-def _limited() -> Iterator[None]:
+def _limited(seconds: float) -> Iterator[None]:
     def stop(number: int, frame: Any) -> None:
         raise Hang
 
     former = signal.signal(signal.SIGPROF, stop)
-    signal.setitimer(signal.ITIMER_PROF, SECONDS)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
     finally:

@@ -24,7 +24,7 @@ def report(names: list[str] | None, place: Path) -> None:
     for name in names or TARGETS:
         target = TARGETS[name]
         for data in [*target.seeds(), *(one.data for one in corpus.read(name))]:
-            judged(target.run, data)
+            judged(target.run, data, target.seconds)
         modules |= dict.fromkeys(target.modules)
     counted.stop()
     for module in modules:
@@ -55,7 +55,7 @@ def keep(names: list[str] | None, place: Path) -> None:
         counted.start()
         for number, data in enumerate([*sure, *more]):
             counted.switch_context(str(number))
-            judged(target.run, data)
+            judged(target.run, data, target.seconds)
         counted.stop()
         found = counted.get_data()
         reached: set[tuple[str, tuple[int, int]]] = set()

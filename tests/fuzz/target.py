@@ -27,7 +27,7 @@ class Form(Protocol):
 class Target:
     """A kind of input. ``run`` gives it to perfpass and checks the answer (`oracle.Violation` where it is wrong).
 
-    ``modules``: what reads such inputs, whose coverage is reported.
+    ``modules``: what reads such inputs, whose coverage is reported. ``seconds``: of the processor, for one input.
     """
 
     name: str
@@ -35,6 +35,7 @@ class Target:
     seeds: Callable[[], Sequence[bytes]]
     form: Form
     modules: Sequence[str]
+    seconds: float = 5.0
 
 
 @cache
