@@ -72,6 +72,21 @@ def test_a_prediction_of_wrong_types_is_refused(predictions):
         annotation.from_metadata({annotation.PREDICTIONS_KEY: json.dumps(stored)})
 
 
+@pytest.mark.parametrize(
+    ("place", "value", "says"),
+    [
+        (("latency_ms", "unit"), "s", "unit 's'"),
+        (("energy_j", "low"), 1e9, "the median"),
+        (("workload", "device"), "t4", "is a prediction for 't4'"),
+    ],
+)
+def test_a_figure_in_another_unit_or_of_another_device_is_refused(predictions, place, value, says):
+    stored = json.loads(annotation.Annotation().with_prediction(predictions[0]).to_metadata()["perfpass.predictions"])
+    stored["predictions"]["rtx-4090"][place[0]][place[1]] = value
+    with pytest.raises(FormatError, match=f"{says}.*annotate the model again"):
+        annotation.from_metadata({annotation.PREDICTIONS_KEY: json.dumps(stored)})
+
+
 @pytest.fixture
 def model(examples, tmp_path):
     """A model file of one's own."""

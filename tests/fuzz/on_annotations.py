@@ -42,7 +42,11 @@ def _text(data: bytes) -> None:
         found = None
     if found is not None:
         for prediction in found.annotation.predictions.values():
-            figures({key: prediction[key] for key in ("latency_ms", "peak_memory_bytes", "energy_j")})
+            for key in ("latency_ms", "peak_memory_bytes", "energy_j"):
+                low, median, high = (prediction[key][name] for name in ("low", "median", "high"))
+                figures([low, median, high])
+                if not low <= median <= high:
+                    raise Violation("an interval out of order", f"{low}, {median}, {high}")
         found.annotation.to_metadata()
         assert isinstance(found.stale, tuple)
         _shown(path)
