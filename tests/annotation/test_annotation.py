@@ -234,6 +234,22 @@ def test_damage_in_two_places_of_a_block_never_takes_a_field_of_the_model_with_i
             assert path.read_bytes() == original
 
 
+def test_a_torn_block_with_a_damaged_key_is_not_called_removed_while_its_first_entry_stays(tmp_path, block):
+    path, original = tmp_path / "model.onnx", plain()
+    second, refused = block.index(b"perfpass.peak") - 6, 0
+    for end in range(second, second + 60):
+        damaged = original + block[:end].replace(b"latency_ms", b"lqtency_ms", 1)
+        path.write_bytes(damaged)
+        try:
+            assert remove(path)
+        except FormatError:
+            refused += 1
+            assert path.read_bytes() == damaged
+        else:
+            assert path.read_bytes() == original
+    assert refused
+
+
 def test_an_interrupted_replacement_keeps_what_was_there(model):
     annotate(model, "l4")
     before = model.read_bytes()
