@@ -5,6 +5,7 @@ from __future__ import annotations
 from perfpass.importers.choose import load, named_shapes
 
 __all__ = [
+    "configuration_ranges",
     "huggingface",
     "load",
     "model_sources",
