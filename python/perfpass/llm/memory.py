@@ -12,8 +12,10 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from perfpass.errors import ArgumentError
-from perfpass.llm.costs import ELEMENT_BYTES, Parallelism, Quantization, cache_bytes, weight_bytes
+from perfpass.llm.costs import ELEMENT_BYTES, Number, Parallelism, Quantization, cache_bytes, weight_bytes
 from perfpass.llm.serving import MemoryFit
 from perfpass.text import size
 
@@ -181,7 +183,8 @@ def served(model: LanguageModel, device: Device, serving: Serving) -> MemoryFit:
         reason = f"of {wanted} requests per rank {found.most_sequences} fit at once; the others wait"
     return MemoryFit(
         weights_bytes=int(found.weights_bytes),
-        cache_bytes=int(each * min(wanted, max(found.most_sequences, 1))),
+        # Requests that wait leave no room empty: those that run fill it with their blocks.
+        cache_bytes=int(min(each * wanted, max(free, each))),
         activation_bytes=int(found.workspace_bytes),
         runtime_bytes=int(found.runtime_bytes),
         usable_bytes=int(found.usable_bytes),
@@ -191,12 +194,11 @@ def served(model: LanguageModel, device: Device, serving: Serving) -> MemoryFit:
     )
 
 
-def likely_sequences(model: LanguageModel, device: Device, serving: Serving) -> float:
-    """Sequences that a well-tuned stack holds at once on a rank: no reserves, requests half-way through their output.
+def likely_sequences(model: LanguageModel, device: Device, serving: Serving, context: Number) -> np.ndarray:
+    """Sequences of ``context`` tokens that a well-tuned stack holds at once on a rank, without reserves.
 
     Whether requests wait is a cliff: where `plan` alone says so, measured runs mostly did not.
     """
     split, quantization = serving.parallelism, serving.quantization
     free = _MOST_UTILIZATION * device.memory_bytes - weight_bytes(model, split, quantization) - _LEAST_RUNTIME_BYTES
-    each = cache_bytes(model, split, quantization, serving.input_length + serving.output_length / 2)
-    return max(0.0, free / max(each, 1.0))
+    return np.maximum(0.0, free / np.maximum(cache_bytes(model, split, quantization, context), 1.0))
