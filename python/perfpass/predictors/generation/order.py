@@ -41,7 +41,8 @@ def ordered(batch: Batch, measured_on: Sequence[str], find: Callable[[Batch], In
     if batch.device.id in measured_on:
         known.append(batch)
     order = [[_no_better(b, a) for b in known] for a in known]
-    values = in_order([find(b) for b in known], order)
+    found = [find(b) for b in known]
+    values = in_order(found, order, [value.high / value.low for value in found])
     if batch.device.id in measured_on:
         return values[-1]
     upper, lower = [_no_better(b, batch) for b in known], [_no_better(batch, b) for b in known]

@@ -13,6 +13,8 @@ import numpy as np
 
 from perfpass.prediction import Interval
 
+_TURNS = 12
+
 
 def from_below(values: np.ndarray, axes: Sequence[int] | None = None) -> np.ndarray:
     """[...] the most of all values that are no further along any of ``axes`` (default: all)."""
@@ -31,6 +33,37 @@ def from_above(values: np.ndarray, axes: Sequence[int] | None = None) -> np.ndar
 def rising(values: np.ndarray, axes: Sequence[int] | None = None) -> np.ndarray:
     """``values`` (logarithms) in order along ``axes`` (default: all)."""
     return (from_below(values, axes) + from_above(values, axes)) / 2
+
+
+def settled(values: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """[R, C] ``values`` (logarithms) moved as little as order along both axes asks for: weighted least squares.
+
+    ``weight``: how well each is known; a point that nothing speaks for hardly moves one that was measured. Rows and
+    columns take turns (Dykstra's projections; Dykstra and Robertson, 1982); what their last turn leaves is put in
+    order as by `rising`.
+    """
+    out, left = values.copy(), [np.zeros_like(values), np.zeros_like(values)]
+    for turn in range(2 * _TURNS):
+        asked = out + left[turn % 2]
+        lines = asked if turn % 2 else asked.T
+        pooled = np.array([_pooled(v, w) for v, w in zip(lines, weight if turn % 2 else weight.T, strict=True)])
+        out = pooled if turn % 2 else pooled.T
+        left[turn % 2] = asked - out
+    return rising(out)
+
+
+def _pooled(values: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """[N] the nearest that never falls: adjacent violators are pooled (Ayer and others, 1955)."""
+    if (np.diff(values) >= 0).all():
+        return values
+    blocks: list[list[float]] = []
+    for value, share in zip(values.tolist(), weight.tolist(), strict=True):
+        blocks.append([value, share, 1])
+        while len(blocks) > 1 and blocks[-2][0] > blocks[-1][0]:
+            last, before = blocks.pop(), blocks[-1]
+            total = last[1] + before[1]
+            blocks[-1] = [(before[0] * before[1] + last[0] * last[1]) / total, total, before[2] + last[2]]
+    return np.repeat([b[0] for b in blocks], [int(b[2]) for b in blocks])
 
 
 def bounded(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 
 from perfpass.prediction import Interval
@@ -10,21 +9,20 @@ from perfpass.prediction import Interval
 _PARTS = ("median", "low", "high")
 
 
-def in_order(found: Sequence[Interval], no_more: Sequence[Sequence[bool]]) -> list[Interval]:
+def in_order(
+    found: Sequence[Interval], no_more: Sequence[Sequence[bool]], distance: Sequence[float], near: float = -1.0
+) -> list[Interval]:
     """N intervals, of which number i is of no more time than j where ``no_more[i][j]``, put in that order.
 
-    Each part takes the middle between the least of what takes no less and the most of what takes no more; what was in
-    order stays.
+    The best known first (least ``distance`` to what was measured): each keeps its place as far as those before it leave
+    room. Up to a distance of ``near`` it stays whatever the others say: where both were measured, that stands.
     """
-    out = []
-    for i, own in enumerate(found):
-        above = [own, *(other for j, other in enumerate(found) if no_more[i][j])]
-        below = [own, *(other for j, other in enumerate(found) if no_more[j][i])]
-        median, low, high = (
-            math.sqrt(min(getattr(a, part) for a in above) * max(getattr(b, part) for b in below)) for part in _PARTS
-        )
-        out.append(Interval(median, min(low, median), max(high, median), own.unit, own.coverage))
-    return out
+    out: dict[int, Interval] = {}
+    for i in sorted(range(len(found)), key=lambda k: distance[k]):
+        places = list(out) if distance[i] > near else []
+        upper, lower = [no_more[i][j] for j in places], [no_more[j][i] for j in places]
+        out[i] = between(found[i], [out[j] for j in places], upper.__getitem__, lower.__getitem__)
+    return [out[i] for i in range(len(found))]
 
 
 def between(

@@ -36,6 +36,8 @@ _NUMBERS = {
 # Widths of the two averages over neighbours, in units of the distance.
 _BANDWIDTHS = (0.35, 1.2)
 _FARTHEST = 20.0
+# The column of `Neighbours.features` that holds the distance to the nearest.
+NEAREST = 5
 # Queues below are as good as none.
 _SHORT_QUEUE_S = 0.01
 

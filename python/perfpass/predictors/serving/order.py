@@ -31,10 +31,15 @@ if TYPE_CHECKING:
     from perfpass.predictors.serving.predictor import ServingPredictor
 
 
+# A measured workload at this distance (features.position) speaks for a device: another version, or half the load. By hand.
+_NEAR = 1.5
+
+
 @dataclass(frozen=True)
 class Alone:
     """One workload by itself: ``intervals`` of its targets (ms), ``base`` parts in seconds [1], ``waits``: whether a
-    request finds no room in the cache, ``beyond``: in what it is outside of all that was measured.
+    request finds no room in the cache, ``beyond``: in what it is outside of all that was measured, ``distance``: to the
+    nearest measured workload, where known trees answer.
     """
 
     model: LanguageModel
@@ -47,6 +52,7 @@ class Alone:
     waits: bool
     memory: MemoryFit
     beyond: list[str]
+    distance: float
 
 
 def ordered(predictor: ServingPredictor, own: Alone, target: str) -> Interval:
@@ -57,7 +63,7 @@ def ordered(predictor: ServingPredictor, own: Alone, target: str) -> Interval:
     for family in _families(own.model, own.family, tuple(predictor.manifest["families"])):
         known = _measured(predictor, own, family, target)
         order = [[_no_more(a, b) for b in known] for a in known]
-        values = in_order([a.intervals[target] for a in known], order)
+        values = in_order([a.intervals[target] for a in known], order, [a.distance for a in known], _NEAR)
         if family == own.family and own.evidence == "measured":
             found = values[[a.device.id for a in known].index(own.device.id)]
         else:

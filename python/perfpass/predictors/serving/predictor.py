@@ -27,7 +27,7 @@ from perfpass.prediction import COVERAGE, Interval, Support
 from perfpass.predictors.learned import artefacts, lattice
 from perfpass.predictors.serving import base
 from perfpass.predictors.serving.base import CONSTANTS, Sizes, times
-from perfpass.predictors.serving.features import Neighbours, Workloads, describe, eased, known, rising
+from perfpass.predictors.serving.features import NEAREST, Neighbours, Workloads, describe, eased, known, rising
 from perfpass.predictors.serving.order import Alone, ordered
 from perfpass.predictors.serving.prediction import LlmPrediction, prediction_of
 
@@ -51,11 +51,14 @@ TREES_OF = {"tpot": ("known",), "ttft": ("known", "rising")}
 BEYOND = 1.5
 # Prompts and loads on which known trees are put in order: those of the records and powers of two between them, as far
 # as they were measured; then what lies below and above, where the base alone says how times grow.
-INPUTS = (128, 256, 512, 1024, 2048, 4096, 8192, 15_000)
-LOADS = tuple(2**i for i in range(15))
+INPUTS = (128, 256, 512, 1000, 1024, 2000, 2048, 4000, 4096, 8000, 8192, 15_000)
+LOADS = (1, 2, 3, *(k * 2**i for i in range(2, 10) for k in (1, 1.5)), *(2**i for i in range(10, 15)))
 ALL_INPUTS = (1, 16, 64, *INPUTS, 32_768, 131_072, 10**7)
 ALL_LOADS = (*LOADS, 65_536, 10**7)
 _EDGES = (3, 3), (0, 2)
+_OUT_OF_RANGE = np.pad(np.zeros((len(INPUTS), len(LOADS))), _EDGES, constant_values=100.0)
+# A point of the lattice counts by its distance to measured workloads (features.position): by hand.
+_REACH, _LEAST_WEIGHT = 0.3, 1e-3
 # Of the time to the first token, where the load bounds it. By hand.
 _LEAST_SHARE = 0.1
 # Precisions behind whose measured runs the cache was at 8 bits.
@@ -197,14 +200,18 @@ class ServingPredictor:
         """Medians [N] of ``target`` in seconds, as one ``method`` of METHOD finds them for each workload by itself."""
         base = times(w.terms, self.constants)[target]
         if method == "known":
-            x = np.hstack([known(w, self.constants), self._neighbours(target).features(w)])
-            correction = np.asarray(self._ensemble(f"{target}-known").predict(x), dtype=np.float64)
-            return np.asarray(base * np.exp(correction))
+            return np.asarray(base * np.exp(self.correction(w, target)[0]))
         if method == "rising":
             trees = self._ensemble(f"{target}-rising").predict(rising(w, self.constants))
             start = eased(np.log(base), self.manifest["eased"][target])
             return np.asarray(np.exp(start + np.asarray(trees, dtype=np.float64)))
         return base
+
+    def correction(self, w: Workloads, target: str) -> tuple[np.ndarray, np.ndarray]:
+        """Of the known trees: logarithms [N] that they add to the base, and distances [N] to measured workloads."""
+        near = self._neighbours(target).features(w)
+        found = self._ensemble(f"{target}-known").predict(np.hstack([known(w, self.constants), near]))
+        return np.asarray(found, dtype=np.float64), near[:, NEAREST].astype(np.float64)
 
     def predict(self, model: LanguageModel, device: Device, serving: Serving) -> LlmPrediction:
         """All metrics of one workload. Raises ArgumentError for a CPU."""
@@ -233,39 +240,38 @@ class ServingPredictor:
         memory = served(model, device, serving)
         beyond = self._beyond(model, device, serving, memory.fits)
         widen = BEYOND if beyond else 1.0
-        intervals = {}
+        intervals, distance = {}, math.inf
         for target in TARGETS:
             method = METHOD[evidence][target][serving.mode]
             if method == "known":
                 place = (serving.input_length, serving.concurrency)
                 logarithm = _in_order(self, model, family, device, replace(serving, input_length=1, concurrency=1))
                 median = math.exp(lattice.between(logarithm[target], (ALL_INPUTS, ALL_LOADS), place)) * 1e3
+                distance = lattice.between(logarithm["distance"], (ALL_INPUTS, ALL_LOADS), place)
             else:
                 median = float(self.seconds(w, target, method)[0]) * 1e3
             if method == "rising" and w.terms.waiting[0] > 0:
-                median = min(median, self._busy(model, device, serving, w, target, intervals["tpot"].median))
+                median = self._busy(model, device, serving, w, target, intervals["tpot"].median)
             low, high = (math.exp(widen * b) for b in self.manifest["bounds"][target][evidence][serving.mode])
             intervals[target] = Interval(median, median * low, median * high, "ms", COVERAGE)
         base = times(w.terms, self.constants)
         waits = bool(w.terms.waiting[0] > 0)
-        return Alone(model, family, device, serving, evidence, intervals, base, waits, memory, beyond)
+        return Alone(model, family, device, serving, evidence, intervals, base, waits, memory, beyond, distance)
 
     def _busy(
         self, model: LanguageModel, device: Device, serving: Serving, w: Workloads, target: str, tpot_ms: float
     ) -> float:
-        """The most ms to the first token with requests waiting: a full server answers no fewer tokens a second under more
-        load, from the load that fits on.
+        """Ms to the first token with requests waiting: from the load that fits on, a full server answers no fewer tokens a
+        second under more load.
         """
         fits = serving.concurrency / (1 + float(w.terms.waiting[0]))
         steps = max(math.ceil(2 * math.log2(serving.concurrency / fits)), 1)
-        loads = fits * 2 ** (np.arange(steps) / 2)
-        found = self.seconds(
-            describe(model, str(w.texts["family"][0]), device, serving, sizes=_lattice(
-                (serving.input_length,), loads.tolist(), serving.output_length
-            )), target, "rising",
-        )  # fmt: skip
+        loads = (fits * 2 ** (np.arange(steps + 1) / 2)).tolist()
+        sizes = _lattice((serving.input_length,), loads, serving.output_length)
+        each = describe(model, str(w.texts["family"][0]), device, serving, sizes=sizes)
         rest = (serving.output_length - 1) * tpot_ms
-        return float((serving.concurrency / loads * (found * 1e3 + rest)).min()) - rest
+        request = np.minimum.accumulate((self.seconds(each, target, "rising") * 1e3 + rest) / loads) * loads
+        return math.exp(lattice.along(np.log(request), loads, serving.concurrency)) - rest
 
     def _beyond(self, model: LanguageModel, device: Device, serving: Serving, fits: bool) -> list[str]:
         """What of the workload lies outside of all that was measured."""
@@ -320,12 +326,16 @@ def _in_order(
     inner = describe(model, family, device, serving, sizes=_lattice(INPUTS, LOADS, float(answer)))
     sizes = _lattice(ALL_INPUTS, ALL_LOADS, serving.output_length)
     everywhere = times(describe(model, family, device, serving, sizes=sizes).terms, predictor.constants)
-    base = times(inner.terms, predictor.constants)
     out = {}
     for target in TARGETS:
-        correction = np.log(predictor.seconds(inner, target, "known") / base[target])
-        wide = np.pad(correction.reshape(len(INPUTS), len(LOADS)), _EDGES, mode="edge")
-        out[target] = lattice.rising(np.log(everywhere[target]).reshape(wide.shape) + wide)
+        wide, distance = (
+            np.pad(values.reshape(len(INPUTS), len(LOADS)), _EDGES, mode="edge")
+            for values in predictor.correction(inner, target)
+        )
+        # Where nothing was measured the base alone grows: what lies further out is known less.
+        out["distance"] = distance + _OUT_OF_RANGE
+        weight = np.exp(-out["distance"] / _REACH) + _LEAST_WEIGHT
+        out[target] = lattice.settled(np.log(everywhere[target]).reshape(wide.shape) + wide, weight)
     # Under more load a server answers no fewer tokens a second: a request takes at most as much longer as the load is.
     first, rest = np.exp(out["ttft"]), (serving.output_length - 1) * np.exp(out["tpot"])
     most = np.minimum.accumulate((first + rest) / ALL_LOADS, axis=1) * ALL_LOADS - rest

@@ -35,7 +35,8 @@ _FITTED = (0.005, 0.995)
 @dataclass(frozen=True, eq=False)
 class Fit:
     """A fitted predictor: constants, boosters by "target-kind", the neighbours of each target, and what its
-    rising trees start from."""
+    rising trees start from.
+    """
 
     constants: dict[str, float]
     boosters: dict[str, Any]
