@@ -32,6 +32,6 @@ def _sizes(model: LanguageModel) -> list[float]:
         model.parameters,
         sum(count * a.matrices(model.hidden) for count, a in attention),
         sum(count * a.heads * (a.head_dim + a.value_dim) for count, a in attention),
-        model.cache_elements(1.0),
+        float(model.cache_elements(1.0)),
         sum(count * mlp.matrices * model.hidden * mlp.width for count, mlp in dense),
     ]

@@ -83,7 +83,7 @@ def decode_rows(phases: Sequence[Phase]) -> Rows:
 
 
 def loaded_rows(phases: Sequence[Phase], *, first: bool) -> Rows:
-    """Rows of `LOADED`: seconds to the first token (``first``), or between tokens, with all users' requests under way."""
+    """Rows of `LOADED`: seconds to the first token (``first``), or between tokens, under all users' requests."""
     return Rows.joined([loaded_at(p, *_own(p), first=first) for p in phases])
 
 

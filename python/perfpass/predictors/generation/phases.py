@@ -130,13 +130,13 @@ def with_phases(found: Offline, batch: Batch, whole: Whole, measured_on: Sequenc
         return _read(_prompts(predictor, _without_sizes(b)), b)
 
     def token_of(b: Batch) -> Interval:
-        decoded = by_decode and b.device is batch.device
-        return _read(
-            _decodes(predictor, _without_sizes(b)) if decoded else _rests(predictor, whole, _without_sizes(b)), b
-        )
+        return _read(_rests(predictor, whole, _without_sizes(b)), b)
 
     first = ordered(batch, predictor.measured_on("prefill", batch.runtime), prompt_of)
-    token = ordered(batch, measured_on, token_of)
+    if by_decode:
+        token = _read(_decodes(predictor, _without_sizes(batch)), batch)
+    else:
+        token = ordered(batch, measured_on, token_of)
     reasons = [f"prompt: {reason}" for reason in prompt.support.reasons]
     parts = (("time to first token", first), ("time per output token", token))
     reasons += [

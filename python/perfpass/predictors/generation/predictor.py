@@ -152,8 +152,8 @@ class GenerationPredictor(ComponentPredictor):
 def latencies(predictor: GenerationPredictor, b: Batch) -> tuple[np.ndarray, ...]:
     """Logarithms of low, median and high [TOKENS of input, TOKENS of output, BATCHES] of all sizes of a batch, seconds.
 
-    They never fall along an axis that is work (`order.growing`). Batches whose prompts are as long as their answers were
-    measured; they bound the others.
+    They never fall along an axis that is work (`order.growing`). Batches whose prompts are as long as their answers
+    were measured; they bound the others.
     """
     ranges = predictor.ranges[QUANTITY]
     axes = (TOKENS, TOKENS, BATCHES)

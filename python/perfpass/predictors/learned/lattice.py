@@ -1,8 +1,7 @@
-"""Answers that never fall as work grows: figures on a lattice of sizes, put in order there, and read between its points.
+"""Answers that never fall as work grows: figures on a lattice of sizes, put in order there, and read in between.
 
-What is learned from records bends where records do. On the lattice a figure takes the middle between the least that is
-said of any larger work and the most that is said of any smaller: it changes nothing that was in order (isotonic in all
-axes at once), and keeps the order of low, median and high. Between points it is straight in logarithms.
+What is learned from records bends where records do. What is in order stays as it is; between the points of the lattice
+figures are straight in logarithms, so they keep the order of the points.
 """
 
 from __future__ import annotations
@@ -31,7 +30,10 @@ def from_above(values: np.ndarray, axes: Sequence[int] | None = None) -> np.ndar
 
 
 def rising(values: np.ndarray, axes: Sequence[int] | None = None) -> np.ndarray:
-    """``values`` (logarithms) in order along ``axes`` (default: all)."""
+    """``values`` (logarithms) in order along ``axes`` (default: all).
+
+    Each is in the middle between the least of all larger work and the most of all smaller.
+    """
     return (from_below(values, axes) + from_above(values, axes)) / 2
 
 

@@ -33,6 +33,7 @@ _NUMBERS = {
     "log_prefill_tensor": 1.0,
     "log_prefill_workers": 1.0,
 }
+_LOAD = ("log_input", "log_output", "log_concurrency")
 # Widths of the two averages over neighbours, in units of the distance.
 _BANDWIDTHS = (0.35, 1.2)
 _FARTHEST = 20.0
@@ -164,8 +165,8 @@ def portable(w: Workloads, constants: dict[str, float]) -> np.ndarray:
 def eased(log_base: np.ndarray, spec: Mapping[str, float]) -> np.ndarray:
     """[N] where trees that never fall start from: the base, of which they add the rest.
 
-    It grows by a share of the base's own growth (``slope``) where the base was fitted (``from`` to ``to``), and with all
-    of it beyond.
+    It grows by a share of the base's own growth (``slope``) where the base was fitted (``from`` to ``to``), and with
+    all of it beyond.
     """
     inside = np.clip(log_base, spec["from"], spec["to"])
     return np.asarray(log_base - (1 - spec["slope"]) * inside)
@@ -218,6 +219,15 @@ class Neighbours:
     def of(cls, w: Workloads, weight: np.ndarray, residual: np.ndarray) -> Neighbours:
         """The neighbours that a table of workloads is to others."""
         return cls(*position(w), weight, residual)
+
+    def apart(self, w: Workloads) -> float:
+        """The least distance of the first of ``w`` to a measured workload of any load: how unlike its set-up is."""
+        place, labels = position(w)
+        labels, others = _codes(labels[:1], self.labels)
+        fixed = [c for c, name in enumerate(_NUMBERS) if name not in _LOAD]
+        distance = np.abs(place[0, fixed] - self.place[:, fixed]).sum(axis=1)
+        distance += (labels != others) @ np.array(list(_TEXTS.values()))
+        return float(distance.min())
 
     def features(self, w: Workloads, apart: np.ndarray | None = None) -> np.ndarray:
         """[N, 9] of workloads: two averages of residuals, the three nearest, distances, extremes.

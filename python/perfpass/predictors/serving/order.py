@@ -2,7 +2,8 @@
 
 A device that is behind another in no figure of the catalogue serves no faster, and neither does a larger model of one
 family. Predictions follow that by themselves (base, rising trees) but where known trees answer: those of one model on
-several devices are put in order, and all that was not measured stays between what was.
+several devices are put in order, where they are not near to what was measured, which stands; and all that was not
+measured stays between what was.
 
 Tokens of a batch that runs short of memory come faster than those of one that has room for all: of the time per output
 token only workloads compare in which no request waits.
@@ -31,15 +32,16 @@ if TYPE_CHECKING:
     from perfpass.predictors.serving.predictor import ServingPredictor
 
 
-# A measured workload at this distance (features.position) speaks for a device: another version, or half the load. By hand.
-_NEAR = 1.5
+# A set-up measured at this distance (features.position) speaks for a device: another version, or twice as many
+# GPUs. By hand.
+_NEAR = 1.0
 
 
 @dataclass(frozen=True)
 class Alone:
     """One workload by itself: ``intervals`` of its targets (ms), ``base`` parts in seconds [1], ``waits``: whether a
     request finds no room in the cache, ``beyond``: in what it is outside of all that was measured, ``distance``: to the
-    nearest measured workload, where known trees answer.
+    nearest measured set-up, whatever its load, where known trees answer.
     """
 
     model: LanguageModel

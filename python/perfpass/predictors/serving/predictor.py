@@ -44,7 +44,9 @@ _ALWAYS_KNOWN = {"agg": "known", "disagg": "known"}
 METHOD: dict[str, dict[str, dict[str, str]]] = {
     "measured": {"tpot": _ALWAYS_KNOWN, "ttft": _ALWAYS_KNOWN},
     "apart": {"tpot": {"agg": "base", "disagg": "known"}, "ttft": _ALWAYS_RISING},
-    **dict.fromkeys(("model unseen", "device unseen", "both unseen"), {"tpot": _ALWAYS_BASE, "ttft": _ALWAYS_RISING}),
+    "model unseen": {"tpot": _ALWAYS_BASE, "ttft": _ALWAYS_RISING},
+    "device unseen": {"tpot": _ALWAYS_BASE, "ttft": _ALWAYS_RISING},
+    "both unseen": {"tpot": _ALWAYS_BASE, "ttft": _ALWAYS_RISING},
 }
 TREES_OF = {"tpot": ("known",), "ttft": ("known", "rising")}
 # Beyond the measured ranges no held-out error speaks for the bounds: log bounds grow so much. By hand.
@@ -247,7 +249,7 @@ class ServingPredictor:
                 place = (serving.input_length, serving.concurrency)
                 logarithm = _in_order(self, model, family, device, replace(serving, input_length=1, concurrency=1))
                 median = math.exp(lattice.between(logarithm[target], (ALL_INPUTS, ALL_LOADS), place)) * 1e3
-                distance = lattice.between(logarithm["distance"], (ALL_INPUTS, ALL_LOADS), place)
+                distance = self._neighbours(target).apart(w)
             else:
                 median = float(self.seconds(w, target, method)[0]) * 1e3
             if method == "rising" and w.terms.waiting[0] > 0:
@@ -261,8 +263,8 @@ class ServingPredictor:
     def _busy(
         self, model: LanguageModel, device: Device, serving: Serving, w: Workloads, target: str, tpot_ms: float
     ) -> float:
-        """Ms to the first token with requests waiting: from the load that fits on, a full server answers no fewer tokens a
-        second under more load.
+        """Ms to the first token with requests waiting: from the load that fits on, a full server answers no fewer
+        tokens a second under more load.
         """
         fits = serving.concurrency / (1 + float(w.terms.waiting[0]))
         steps = max(math.ceil(2 * math.log2(serving.concurrency / fits)), 1)
@@ -333,8 +335,7 @@ def _in_order(
             for values in predictor.correction(inner, target)
         )
         # Where nothing was measured the base alone grows: what lies further out is known less.
-        out["distance"] = distance + _OUT_OF_RANGE
-        weight = np.exp(-out["distance"] / _REACH) + _LEAST_WEIGHT
+        weight = np.exp(-(distance + _OUT_OF_RANGE) / _REACH) + _LEAST_WEIGHT
         out[target] = lattice.settled(np.log(everywhere[target]).reshape(wide.shape) + wide, weight)
     # Under more load a server answers no fewer tokens a second: a request takes at most as much longer as the load is.
     first, rest = np.exp(out["ttft"]), (serving.output_length - 1) * np.exp(out["tpot"])
