@@ -13,6 +13,8 @@ import numpy as np
 from perfpass.prediction import Interval
 
 _TURNS = 12
+# Logarithmic width of the narrowest bounds that count; what is known better than this is known as well.
+_NARROWEST = 1e-3
 
 
 def from_below(values: np.ndarray, axes: Sequence[int] | None = None) -> np.ndarray:
@@ -37,21 +39,27 @@ def rising(values: np.ndarray, axes: Sequence[int] | None = None) -> np.ndarray:
     return (from_below(values, axes) + from_above(values, axes)) / 2
 
 
-def settled(values: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """[R, C] ``values`` (logarithms) moved as little as order along both axes asks for: weighted least squares.
+def settled(values: np.ndarray, weight: np.ndarray, axes: Sequence[int] | None = None) -> np.ndarray:
+    """``values`` (logarithms) moved as little as order along ``axes`` (default: all) asks for: weighted least squares.
 
-    ``weight``: how well each is known; a point that nothing speaks for hardly moves one that was measured. Rows and
-    columns take turns (Dykstra's projections; Dykstra and Robertson, 1982); what their last turn leaves is put in
-    order as by `rising`.
+    ``weight``: how well each is known; a point that nothing speaks for hardly moves one that was measured. Axes take
+    turns (Dykstra's projections; Dykstra and Robertson, 1982); what their last turn leaves is put in order as by
+    `rising`.
     """
-    out, left = values.copy(), [np.zeros_like(values), np.zeros_like(values)]
-    for turn in range(2 * _TURNS):
-        asked = out + left[turn % 2]
-        lines = asked if turn % 2 else asked.T
-        pooled = np.array([_pooled(v, w) for v, w in zip(lines, weight if turn % 2 else weight.T, strict=True)])
-        out = pooled if turn % 2 else pooled.T
-        left[turn % 2] = asked - out
-    return rising(out)
+    used = tuple(range(values.ndim)) if axes is None else tuple(axes)
+    out, left = values, [np.zeros_like(values) for _ in used]
+    for _ in range(_TURNS):
+        before = out
+        for i, axis in enumerate(used):
+            asked = out + left[i]
+            lines, shares = (np.moveaxis(v, axis, -1) for v in (asked, weight))
+            flat = zip(lines.reshape(-1, lines.shape[-1]), shares.reshape(-1, lines.shape[-1]), strict=True)
+            pooled = np.array([_pooled(v, w) for v, w in flat]).reshape(lines.shape)
+            out = np.moveaxis(pooled, -1, axis)
+            left[i] = asked - out
+        if np.array_equal(before, out):
+            break
+    return rising(out, used)
 
 
 def _pooled(values: np.ndarray, weight: np.ndarray) -> np.ndarray:
@@ -76,7 +84,7 @@ def bounded(
     A bound holds for all that it bounds: no work takes less than the low of a smaller one, nor more than the high of a
     larger one. Where nothing was known nearby, bounds are so no wider than where something was.
     """
-    middle = rising(median, axes)
+    middle = settled(median, np.maximum(high - low, _NARROWEST) ** -4.0, axes)
     least, most = from_below(low + middle - median, axes), from_above(high + middle - median, axes)
     least = np.minimum(least, middle)
     return least, middle, np.maximum(most, middle)
