@@ -11,10 +11,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from perfpass.errors import ArgumentError, FileError, LimitError, PerfPassError, UnsupportedError
+from perfpass.errors import ArgumentError, LimitError, PerfPassError, UnsupportedError
+from perfpass.whole_file import write_whole
 
 if TYPE_CHECKING:
     from perfpass.graph import OpGraph
@@ -75,14 +75,7 @@ class Partition:
         """The CSV file, put in its place whole. Raises FileError."""
         lines = ["#" + ",".join(COLUMNS)]
         lines += [",".join(str(getattr(node, column)) for column in COLUMNS) for node in self.nodes]
-        target = Path(path)
-        partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
-        try:
-            partial.write_text("\n".join(lines) + "\n")
-            os.replace(partial, target)
-        except OSError as error:
-            partial.unlink(missing_ok=True)
-            raise FileError(f"{target}: cannot be written: {error.strerror}") from error
+        write_whole(path, "\n".join(lines) + "\n")
 
 
 def partition(

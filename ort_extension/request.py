@@ -10,6 +10,8 @@ from typing import Any
 
 from ort_extension.runs import check_drift
 from ort_extension.verdict import Policy, check_policy
+from perfpass.bounded_file import check_regular, exists
+from perfpass.declared import Number, shown_value
 from perfpass.devices import Device
 from perfpass.devices import device as find_device
 from perfpass.errors import ArgumentError, DeviceError, FileError
@@ -17,6 +19,7 @@ from perfpass.predictors.workload import check, check_batch
 
 READERS = ("auto", "file")
 READER_VARIABLE = "PERFPASS_ORT_READER"
+_LARGEST = Number(0, 2**62)  # bytes or ms; no budget comes near it
 
 
 @dataclass(frozen=True)
@@ -55,8 +58,11 @@ class Request:
         model: str | bytes | None = None  # of another type: onnxruntime says what it takes
         if isinstance(path_or_bytes, (str, os.PathLike)):
             model = str(os.fspath(path_or_bytes))
+            check_regular(model, "an ONNX model")  # onnxruntime would wait for a pipe's writer
         elif isinstance(path_or_bytes, bytes):
             model = path_or_bytes
+        if not isinstance(dims, Mapping | type(None)):
+            raise ArgumentError(f"dims {shown_value(dims)}; it maps names of dimensions to sizes")
         check_policy(policy)
         check_drift(drift)
         reader = os.environ.get(READER_VARIABLE, "auto") if reader == "auto" else reader
@@ -91,17 +97,21 @@ def _positive(name: str, value: Any) -> Any:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
-        raise ArgumentError(f"{name} {value!r}; it must be a finite number above 0")
+        raise ArgumentError(f"{name} {shown_value(value)}; it must be a finite number above 0")
+    _LARGEST.check(value, "", name, ArgumentError)
     return value
 
 
 def check_path(path: str | os.PathLike[str]) -> Path:
     """The absolute path of a records file. Raises FileError where its folder is missing or nothing can be written."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise ArgumentError(f"records {shown_value(path)}; it is the path of a file")
     found = Path(path).absolute()
-    if not found.parent.is_dir():
+    there = exists(found)
+    if "\0" in str(found) or not exists(found.parent) or not found.parent.is_dir():
         raise FileError(f"{found}: its folder does not exist; make it, or record elsewhere")
-    if found.exists() and not found.is_file():
+    if there and not found.is_file():
         raise FileError(f"{found}: is no regular file; record elsewhere")
-    if not os.access(found if found.exists() else found.parent, os.W_OK):
+    if not os.access(found if there else found.parent, os.W_OK):
         raise FileError(f"{found}: may not be written; record elsewhere")
     return found

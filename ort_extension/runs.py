@@ -18,6 +18,7 @@ import numpy as np
 
 from ort_extension.forecast import Shapes
 from ort_extension.verdict import outside
+from perfpass.declared import shown_value
 from perfpass.errors import ArgumentError
 from perfpass.prediction import Interval
 from perfpass.text import digits
@@ -311,4 +312,5 @@ def check_drift(drift: object) -> None:
     if isinstance(drift, bool):
         return
     if not isinstance(drift, (int, float)) or not 1.0 < drift < 1e6:
-        raise ArgumentError(f"drift {drift!r}; give True (the predicted interval), False, or a factor above 1")
+        found = shown_value(drift)
+        raise ArgumentError(f"drift {found}; give True (the predicted interval), False, or a factor above 1")

@@ -12,7 +12,7 @@ from perfpass.graph import OPERATOR_CLASS_OF, OPERATORS
 def table(rows):
     """An operator table from dicts; what a row does not say is 0."""
     names = ["macs", "flops", "bytes_read", "bytes_written", "weight_bytes", "input_elements", "output_elements"]
-    names += ["b", "m", "n", "k", "kernel_area", "stride", "groups", "view"]
+    names += ["b", "m", "n", "k", "kernel_area", "stride", "groups", "constant", "view"]
     op = np.array([OPERATORS.index(r["op"]) for r in rows], dtype=np.uint16)
     columns = {n: np.array([r.get(n, 0) for r in rows], dtype=np.int64) for n in names}
     count = np.array([r.get("count", 1.0) for r in rows], dtype=np.float64)

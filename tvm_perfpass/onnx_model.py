@@ -10,10 +10,14 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from perfpass.errors import UnsupportedError, needs
+from perfpass.bounded_file import open_regular
+from perfpass.errors import LimitError, PerfPassError, UnsupportedError, needs, shown
 
 if TYPE_CHECKING:
     from perfpass.graph import OpGraph
+
+
+_MOST_BYTES = 2**31 - 1
 
 
 def relay_graph(model: str | os.PathLike[str], shapes: Mapping[str, list[int]]) -> OpGraph:
@@ -33,7 +37,7 @@ def relay_graph(model: str | os.PathLike[str], shapes: Mapping[str, list[int]]) 
 
     with _onnx_mapping():
         module, params = _by_frontend(
-            lambda: relay.frontend.from_onnx(onnx.load(model), shape=dict(shapes), freeze_params=False)
+            lambda: relay.frontend.from_onnx(_opened(onnx, model), shape=dict(shapes), freeze_params=False)
         )
     return import_module(module, params)
 
@@ -50,13 +54,23 @@ def relax_graph(model: str | os.PathLike[str], shapes: Mapping[str, list[int]]) 
 
     from tvm_perfpass.relax import load
 
-    module = _by_frontend(lambda: from_onnx(onnx.load(model), shape_dict=dict(shapes), keep_params_in_input=False))
+    module = _by_frontend(lambda: from_onnx(_opened(onnx, model), shape_dict=dict(shapes), keep_params_in_input=False))
     return load(module)
+
+
+def _opened(onnx: Any, model: str | os.PathLike[str]) -> Any:
+    """The ModelProto: a regular file, of what protobuf can read, as our own reader takes it."""
+    with os.fdopen(open_regular(model, "an ONNX model"), "rb") as file:
+        if os.fstat(file.fileno()).st_size > _MOST_BYTES:
+            raise LimitError(f"{shown(model)}: over 2 GiB, which protobuf cannot read; keep the weights in other files")
+    return onnx.load(model)
 
 
 def _by_frontend(convert: Any) -> Any:
     try:
         return convert()
+    except PerfPassError:
+        raise
     except Exception as error:  # TVM's frontends raise whatever their converters do
         lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
         raise UnsupportedError(f"TVM's frontend does not read the model: {lines[-1].strip()[:200]}") from error

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from perfpass.declared import shown_value
 from perfpass.errors import ArgumentError
 from perfpass.graph import OpGraph
 
@@ -30,4 +31,6 @@ def parameter_names(params: Mapping[str, Any] | Iterable[str] | None) -> list[st
         raise ArgumentError(
             f"params must be a mapping or a list of names, got the string '{params}'; write ['{params}']"
         )
+    if not isinstance(params, Iterable | type(None)):
+        raise ArgumentError(f"params must be a mapping or a list of names, got {shown_value(params)}")
     return None if params is None else [str(name) for name in params]

@@ -60,6 +60,7 @@ nb::dict columns(CountedGraphs&& all) {
   found["kernel_area"] = own(std::move(all.table.kernel_area));
   found["stride"] = own(std::move(all.table.stride));
   found["groups"] = own(std::move(all.table.groups));
+  found["constant"] = own(std::move(all.table.constant));
   found["first_node"] = own(std::move(all.table.first_node));
   return found;
 }

@@ -43,6 +43,7 @@ void register_features(nb::module_& m) {
       .def_prop_ro("kernel_area", column<&OperatorTable::kernel_area>)
       .def_prop_ro("stride", column<&OperatorTable::stride>)
       .def_prop_ro("groups", column<&OperatorTable::groups>)
+      .def_prop_ro("constant", column<&OperatorTable::constant>)
       .def_prop_ro("first_node", column<&OperatorTable::first_node>);
   m.def(
       "operator_table", [](const OpGraph& graph, const Costs& costs) { return operator_table(graph, costs); },

@@ -33,6 +33,20 @@ TEST(equal_nodes_share_a_row_of_the_operator_table) {
   CHECK_EQUAL(table.n[1], 4);
   CHECK_EQUAL(table.k[1], 8);
   CHECK_EQUAL(table.first_node[1], 3);
+  CHECK_EQUAL(table.constant[1], 0);
+}
+
+TEST(rows_that_read_no_input_are_constant) {
+  Sketch s;
+  const TensorId input = s.tensor({2, 8});
+  const TensorId scaled = s.node(OpKind::relu, {s.weight({2, 8})}, {2, 8});
+  s.node(OpKind::add, {s.node(OpKind::relu, {input}, {2, 8}), scaled}, {2, 8});
+  const OpGraph graph = s.finish();
+  const OperatorTable table = operator_table(graph, count_costs(graph));
+  int constant = 0;
+  for (std::size_t row = 0; row < table.op.size(); ++row) constant += table.constant[row];
+  CHECK_EQUAL(table.op.size(), std::size_t{3});
+  CHECK_EQUAL(constant, 1);
 }
 
 TEST(features_of_hostile_graphs_are_finite_or_errors) {

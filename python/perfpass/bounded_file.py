@@ -46,6 +46,18 @@ def open_regular(path: str | os.PathLike[str], what: str, mode: int = os.O_RDONL
     return file
 
 
+def check_regular(path: str | os.PathLike[str], what: str) -> None:
+    """Raises FileError for a pipe, a device or a folder at ``path``, before a library that would wait for it opens it.
+
+    What is not there, or may not be read, is left to that library to say.
+    """
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError):
+        return
+    _refuse_others(path, mode, what)
+
+
 def read_file(path: str | os.PathLike[str], what: str, most_bytes: int) -> bytes:
     """The content of the regular file ``path``, which is ``what``.
 
@@ -54,6 +66,8 @@ def read_file(path: str | os.PathLike[str], what: str, most_bytes: int) -> bytes
     with os.fdopen(open_regular(path, what), "rb", buffering=0) as file:
         blocks, rest = [], most_bytes + 1
         try:
+            if os.fstat(file.fileno()).st_size > most_bytes:
+                rest = 0
             while rest and (block := file.read(min(rest, _BLOCK_BYTES))):
                 blocks.append(block)
                 rest -= len(block)

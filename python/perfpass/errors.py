@@ -75,6 +75,10 @@ class ArtefactError(PerfPassError):
     exit_code = 10
 
 
+class InputWarning(UserWarning):
+    """An input has something that means nothing here and is passed over; the message names it."""
+
+
 def shown(path: str | os.PathLike[str]) -> str:
     """A path for an error of one line: the end of one that is too long to be read."""
     text = os.fsdecode(path)

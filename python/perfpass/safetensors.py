@@ -10,11 +10,23 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from perfpass.declared import Anything, Choice, Items, Named, Number, Table, Text, shown_value
 from perfpass.errors import FormatError
+from perfpass.json_text import parse
 
 _KINDS = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I8": "|i1", "U16": "<u2", "U8": "|u1"}
 _NAMES = {np.dtype(kind): name for name, kind in _KINDS.items()}
 _HEADER_BYTES = 1 << 20  # a header of ours has some kilobytes
+_OFFSET = Number(0, 2**62, whole=True)
+_ENTRY = Table(
+    {
+        "dtype": Choice(tuple(_KINDS)),
+        "shape": Items(Number(0, 2**48, whole=True), 32),
+        "data_offsets": Items(_OFFSET, 2, 2),
+    },
+    ("dtype", "shape", "data_offsets"),
+)
+_HEADER = Table({"__metadata__": Named(Text(_HEADER_BYTES, empty=True, lines=True))}, others=Anything())
 
 
 def encode(arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None) -> bytes:
@@ -43,14 +55,16 @@ def decode(content: bytes) -> tuple[dict[str, np.ndarray], dict[str, str]]:
         raise FormatError("truncated, or no safetensors file")
     data = memoryview(content)[8 + length :]
     try:
-        header = json.loads(content[8 : 8 + length])
-        texts = {str(key): str(value) for key, value in header.pop("__metadata__", {}).items()}
+        header = parse(content[8 : 8 + length], "its header")
+        _HEADER.check(header, "", "its header", FormatError)
+        texts = header.pop("__metadata__", {})
         arrays = {}
         for name, entry in header.items():
+            _ENTRY.check(entry, "", shown_value(name), FormatError)
             begin, end = entry["data_offsets"]
             if not 0 <= begin <= end <= len(data):
-                raise ValueError(f"{name!r} lies outside the file")
+                raise ValueError(f"{shown_value(name)} lies outside the file")
             arrays[name] = np.frombuffer(data[begin:end], dtype=_KINDS[entry["dtype"]]).reshape(entry["shape"])
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except ValueError as error:
         raise FormatError(f"a damaged safetensors file ({error})") from error
     return arrays, texts

@@ -5,12 +5,14 @@ The one place that knows which package reads TOML: the standard library's since 
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
 from perfpass.bounded_file import read_file
-from perfpass.errors import FormatError
+from perfpass.declared import too_large
+from perfpass.errors import FormatError, LimitError
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -20,16 +22,33 @@ else:
 LARGEST_FILE_BYTES = 2**20
 
 
+# Parts of a key; a parser's work grows with their square. A table of ours is three deep.
+_MOST_PARTS = 16
+_PART = r"""(?:[\w-]+|"(?:[^"\\\n]|\\.)*"|'[^'\n]*')[ \t]*\.[ \t]*"""
+_LONG_KEY = re.compile(rf"(?<![\w-])(?:{_PART}){{{_MOST_PARTS}}}")
+
+
 def read_toml(path: Path, what: str) -> dict[str, Any]:
     """The content of ``path``, which is ``what`` ("a price table").
 
-    Raises FileError (not there, no regular file), LimitError (over 1 MiB) and FormatError for what is no TOML.
+    Raises FileError (not there, no regular file), LimitError (over 1 MiB, or a key of over 16 parts) and FormatError
+    for what is no TOML, is nested over 64 deep or has a whole number of over 64 bits.
     """
     content = read_file(path, what, LARGEST_FILE_BYTES)
     try:
-        return parse(content.decode("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        text = content.decode("utf-8-sig")
+        if long := _LONG_KEY.search(text):
+            line = text.count("\n", 0, long.start()) + 1
+            raise LimitError(f"{path}, line {line}: a key of over {_MOST_PARTS} parts; {what} has none")
+        found = parse(text)
+        wrong = too_large(found, finite=False)
+    except LimitError:
+        raise
+    except (ValueError, RecursionError) as error:
         raise FormatError(f"{path}: not a TOML file, as {what} is ({error})") from error
+    if wrong is not None:
+        raise FormatError(f"{path}: {wrong}")
+    return found
 
 
 def parse(text: str) -> dict[str, Any]:

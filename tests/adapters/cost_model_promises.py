@@ -137,7 +137,7 @@ def test_records_that_are_none_are_typed_errors(tuned, tmp_path):
         shutil.copy(folder / name, tmp_path / name)
     path = tmp_path / "database_tuning_record.json"
     path.write_text(path.read_text()[:-40])
-    with pytest.raises(FormatError, match=r"line \d+: not JSON"):
+    with pytest.raises(FormatError, match=r"line \d+ is not JSON"):
         autotuning.cost_model(hardware=CORE, records=[tmp_path])
     path.write_text("[1, 2]\n")
     with pytest.raises(FormatError, match="cannot read it as a MetaSchedule database"):

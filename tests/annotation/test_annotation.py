@@ -55,9 +55,9 @@ def test_a_second_prediction_for_a_device_takes_the_place_of_the_first(predictio
         ("[" * 100_000, "not JSON"),
         ('{"schema_version": 2}', "schema version 2"),
         ("[]", "schema version None"),
-        ('{"schema_version": 1}', "no predictions"),
-        ('{"schema_version": 1, "predictions": {"x": {}}}', "no predictions"),
-        ('{"schema_version": 1, "predictions": {}, "model_bytes": {"x": "9"}}', "no predictions"),
+        ('{"schema_version": 1}', "lacks predictions"),
+        ('{"schema_version": 1, "predictions": {"x": {}}}', "predictions.x: lacks latency_ms"),
+        ('{"schema_version": 1, "predictions": {}, "model_bytes": {"x": "9"}}', r"model_bytes\.x '9'; it is a whole"),
     ],
 )
 def test_damaged_metadata_is_a_format_error_that_says_what_is_wrong(value, says):
@@ -68,7 +68,7 @@ def test_damaged_metadata_is_a_format_error_that_says_what_is_wrong(value, says)
 def test_a_prediction_of_wrong_types_is_refused(predictions):
     stored = json.loads(annotation.Annotation().with_prediction(predictions[0]).to_metadata()["perfpass.predictions"])
     stored["predictions"]["rtx-4090"]["latency_ms"]["median"] = [1]
-    with pytest.raises(FormatError, match="no predictions"):
+    with pytest.raises(FormatError, match=r"latency_ms: median \[1\]; it is a finite number"):
         annotation.from_metadata({annotation.PREDICTIONS_KEY: json.dumps(stored)})
 
 

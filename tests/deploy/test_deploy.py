@@ -187,7 +187,7 @@ def test_bad_input_is_one_clear_error(own):
         ('provider = "B"', 'provider = ""', "price 2: provider"),
         ("[sources]", "schema = 2\n[sources]", "schema 2"),
         ("[sources]", 'currency = "EUR"\n[sources]', "EUR"),
-        ("[[price]]", "[[cost]]", r"no \[\[price\]\]"),
+        ("[[price]]", "[[cost]]", "unknown 'cost'; allowed are currency, price"),
         ("[sources]", "[sources", "not a TOML file"),
     ],
 )

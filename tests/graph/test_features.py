@@ -178,7 +178,7 @@ def test_files_that_cannot_be_written_leave_nothing_behind(tmp_path):
     found = features.extract(residual_block())
     with pytest.raises(ArgumentError, match=r"use \.npz or \.safetensors"):
         features.save(found, tmp_path / "x.csv")
-    with pytest.raises(FileError, match="cannot write"):
+    with pytest.raises(FileError, match="cannot be written"):
         features.save(found, tmp_path / "missing" / "x.npz")
     assert list(tmp_path.iterdir()) == []
 

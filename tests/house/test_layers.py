@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # What a room may import beside itself and the compiled core, from the ground up.
 _TEXT = {"errors", "text", "extensions"}
-_FILES = {*_TEXT, "bounded_file", "toml_table", "safetensors"}
+_FILES = {*_TEXT, "bounded_file", "whole_file", "declared", "toml_table", "json_text", "safetensors", "npz"}
 _DEVICES = {*_FILES, "devices", "prediction"}
 _GRAPH = {*_DEVICES, "graph"}
 _READING = {*_GRAPH, "features", "importers"}
@@ -27,13 +27,17 @@ MAY_KNOW: dict[str, set[str]] = {
     "text": {"errors"},
     "extensions": {"errors"},
     "bounded_file": {"errors"},
-    "toml_table": {"errors", "bounded_file"},
-    "safetensors": {"errors"},
+    "whole_file": {"errors", "bounded_file"},
+    "declared": {"errors"},
+    "toml_table": {"errors", "bounded_file", "declared"},
+    "json_text": {"errors", "bounded_file", "declared"},
+    "npz": {"errors", "declared"},
+    "safetensors": {"errors", "declared", "json_text"},
     "prediction": _TEXT,
     "devices": _FILES,
-    "graph": _TEXT,
+    "graph": {*_TEXT, "declared"},
     "features": {*_FILES, "graph"},
-    "importers": {*_TEXT, "bounded_file", "toml_table", "extensions", "graph"},
+    "importers": {*_FILES, "graph"},
     "llm": _READING,
     "predictors": _MODELS,
     "search": _PREDICTING,

@@ -92,6 +92,8 @@ TYPES = [
     ("codegen", {"n_head": 4, "n_embd": 256, "n_layer": 3, "rotary_dim": 32}),
     *((kind, _GROUPED) for kind in ("arcee", "cohere2", "ernie4_5", "exaone4", "glm", "glm4", "granitemoe", "helium")),
     *((kind, _GROUPED) for kind in ("nemotron", "olmo", "olmo3", "phimoe", "seed_oss", "smollm3", "stablelm")),
+    ("hunyuan_v1_dense", _GROUPED),
+    ("hunyuan_v1_moe", {**_GROUPED, "num_experts": 4, "moe_topk": 2}),
 ]
 
 
@@ -103,6 +105,28 @@ def test_parameters_of_a_model_type_equal_those_of_its_module(kind, fields):
     content = {k: v for k, v in transformers.CONFIG_MAPPING[kind](**given).to_dict().items() if v is not None}
     module = huggingface(content, dtype="float32", causal=True)
     assert language_model(content).parameters == sum(p.numel() for p in module.parameters())
+
+
+def test_fields_of_hunyuan_may_be_one_per_layer_and_alike():
+    content = {
+        "model_type": "hunyuan_v1_moe",
+        "hidden_size": 4096,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "intermediate_size": 3072,
+        "moe_intermediate_size": [3072] * 32,
+        "num_experts": 64,
+        "moe_topk": [8] * 32,
+        "num_shared_expert": [1] * 32,
+        "vocab_size": 128167,
+        "tie_word_embeddings": True,
+    }
+    assert language_model(content).parameters == 80393183232  # n_params of its GGUF file
+    for wrong in ({"moe_topk": [8] * 31 + [4]}, {"moe_topk": []}, {"use_cla": True}):
+        with pytest.raises(FormatError, match="not counted here"):
+            language_model({**content, **wrong})
 
 
 def test_every_name_leads_to_a_configuration_that_is_read():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
@@ -14,6 +15,8 @@ import numpy as np
 import psutil
 import pytest
 
+from perfpass.errors import FileError, UnsupportedError
+from perfpass.measure import collector
 from perfpass.measure.campaign import JOURNAL, run
 from perfpass.measure.campaign_file import campaign
 from perfpass.measure.collector import Collector
@@ -230,6 +233,20 @@ def test_a_collector_measures_its_own_device_only():
     record = Collector("cpu").measure(Configuration(model="unet:temperature-downscaling", device="cuda"), Protocol())
     assert record["status"] == "unsupported"
     assert "measures cpu" in record["message"]
+
+
+def test_a_full_disk_is_no_finding_about_the_model_that_was_measured(monkeypatch):
+    """Else "cannot be exported" would be recorded, and the question never asked again."""
+
+    def full(configuration, device):
+        try:
+            raise OSError(errno.ENOSPC, "No space left on device", "/tmp/model.onnx")
+        except OSError as error:
+            raise UnsupportedError("cannot be exported to ONNX") from error
+
+    monkeypatch.setattr(collector, "build", full)
+    with pytest.raises(FileError, match="No space left on device while hf:bert-tiny was measured; make room"):
+        Collector("cpu").measure(Configuration(model="hf:bert-tiny"), Protocol())
 
 
 def test_an_onnx_file_is_measured_with_its_weights_and_refused_without(tmp_path):

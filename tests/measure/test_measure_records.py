@@ -16,11 +16,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from killed_writers import killed_before_step
 from perfpass.errors import ArgumentError, FileError, FormatError, LimitError
 from perfpass.measure import order
+from perfpass.measure.campaign import run
 from perfpass.measure.campaign_file import campaign, read_campaign
 from perfpass.measure.configuration import Configuration, Protocol
 from perfpass.measure.journal import Journal, known, read
+from perfpass.measure.pool import Measured
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -75,10 +78,10 @@ def test_a_sweep_is_every_combination_once():
     [
         ("name = ", FormatError, "not a TOML file"),
         ("name = 'a'", ArgumentError, "nothing to measure"),
-        ("sweep = 3", ArgumentError, "nothing to measure"),
-        ("[[sweep]]\nbatch = [1]", ArgumentError, "sweep 1: it names no model"),
+        ("sweep = 3", ArgumentError, "sweep 3; it is a list"),
+        ("[[sweep]]\nbatch = [1]", ArgumentError, "sweep 1: lacks model"),
         ("[[sweep]]\nmodel = []", ArgumentError, "empty list"),
-        ("[[sweep]]\nmodel = ['timm:a']\nspeed = 1", ArgumentError, "unknown speed"),
+        ("[[sweep]]\nmodel = ['timm:a']\nspeed = 1", ArgumentError, "sweep 1: unknown 'speed'"),
         ("[[sweep]]\nmodel = ['timm:a']\nbatch = [0]", ArgumentError, "batch 0"),
         ("[protocol]\nwarmup = 1\n[[sweep]]\nmodel = ['timm:a']", ArgumentError, "protocol: unknown warmup"),
         ("[protocol]\ntimeout_s = -1\n[[sweep]]\nmodel = ['timm:a']", ArgumentError, "timeout_s -1"),
@@ -256,6 +259,46 @@ def test_what_failed_is_measured_again_only_when_asked(tmp_path):
 
 
 # The whole campaign, killed
+
+
+def test_a_campaign_killed_before_any_of_its_steps_goes_on_and_ends_the_same(tmp_path):
+    wanted = campaign({"sweep": [{"model": "timm:a", "batch": [1, 2, 3]}]})
+
+    class Quick:
+        def __init__(self):
+            self.waiting = []
+
+        def facts(self):
+            return {"cpu": {"id": "here"}}
+
+        def describe(self, name):
+            return {"id": "here"}
+
+        def submit(self, name, configuration, protocol):
+            self.waiting.append((name, configuration))
+
+        def collect(self):
+            name, found = self.waiting.pop()
+            about = {"key": found.key, "environment": "here", "status": "ok", "configuration": found.to_dict()}
+            return [Measured(name, about)]
+
+        def close(self):
+            pass
+
+    for number in range(1, 100):
+        folder = tmp_path / str(number)
+        killed = killed_before_step(lambda folder=folder: run(wanted, folder, lambda log: Quick()), number)
+        before = (folder / "records.jsonl").read_bytes() if (folder / "records.jsonl").exists() else b""
+        run(wanted, folder, lambda log: Quick())
+        after = (folder / "records.jsonl").read_bytes()
+        assert after.startswith(before[: before.rfind(b"\n") + 1]), "a record was lost"
+        contents = read(folder / "records.jsonl")
+        assert [r["configuration"]["batch"] for r in contents.records] == [1, 2, 3]
+        assert after.count(b"\n") == 4 and list(contents.facts) == ["here"]
+        if not killed:
+            assert number > 8
+            return
+    pytest.fail("the campaign does not end")
 
 
 CAMPAIGN_OF_NOTHING = """

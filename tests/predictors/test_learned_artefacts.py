@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
-from pathlib import Path
+import os
 
 import numpy as np
 import pytest
@@ -89,14 +89,11 @@ def test_an_artefact_of_another_schema_is_refused(tmp_path):
 def test_a_full_disk_leaves_the_former_artefact(tmp_path, monkeypatch):
     place = tmp_path / "predictor"
     artefacts.write(place, {"predictor": "old"}, {"x.bin": b"old"})
-    write = Path.write_bytes
 
-    def full(path, content):
-        if content == b"new":
-            raise OSError(errno.ENOSPC, "No space left on device")
-        return write(path, content)
+    def full(file):
+        raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(FileError, match="No space left on device; the former artefact is untouched"):
         artefacts.write(place, {"predictor": "new"}, {"x.bin": b"new"})
     assert artefacts.Artefact(place).read("x.bin") == b"old"

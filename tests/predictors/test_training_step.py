@@ -17,8 +17,10 @@ from perfpass.graph import step as backward
 from perfpass.graph.step import StepOptions
 from perfpass.predictors import roofline
 from perfpass.predictors.training_step.features import FEATURES, STEP_GROUPS, bound, step_groups
-from perfpass.predictors.training_step.predictor import StepPredictor
+from perfpass.predictors.training_step.predictor import Derivation, StepPredictor
 from perfpass.predictors.way import Way
+from perfpass.training.ratio_trees import bits_of
+from perfpass.training.training_step.dataset import options as early
 
 RESNET = "examples/resnet50.onnx"
 
@@ -189,8 +191,10 @@ def test_on_its_own_records_the_shipped_predictor_is_close(dataset):
     predictor = StepPredictor.load()
     errors = []
     for i in range(0, len(dataset), 20):
-        step, forward, batch = dataset.steps[i], dataset.tables[i], dataset.rows.batch[i]
-        found = predictor.predict(step, forward, batch, dataset.ways[i], dataset.byte_scale[i])
+        row, forward = dataset.rows.iloc[i], dataset.tables[i]
+        elements = np.array([forward.statics["input_elements_per_sample"] * row.batch])
+        derived = Derivation(early(row.source, row.precision), elements, bits_of(row.precision) / 8)
+        found = predictor.predict(forward, row.batch, dataset.ways[i], derived, dataset.byte_scale[i])
         errors.append(abs(found.median_s / dataset.measured_s[i] - 1))
     assert np.median(errors) < 0.04
 

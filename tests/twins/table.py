@@ -6,14 +6,18 @@ from perfpass.graph import OPERATOR_CLASS_OF, OPERATOR_CLASSES, OpGraph
 from twins.costs import Node, gemm, kernel_area
 
 COLUMNS = ("op", "dtype", "view", "macs", "flops", "bytes_read", "bytes_written", "weight_bytes")
-COLUMNS += ("input_elements", "output_elements", "b", "m", "n", "k", "kernel_area", "stride", "groups")
+COLUMNS += ("input_elements", "output_elements", "b", "m", "n", "k", "kernel_area", "stride", "groups", "constant")
 
 
 def keys(graph: OpGraph, costs: dict[str, list[int]]) -> list[tuple[int, ...] | None]:
     """What makes each node equal to others; None for nodes that never run."""
     found: list[tuple[int, ...] | None] = []
+    varying = set(graph.graph_inputs.tolist())  # tensors that the inputs of the graph decide
     for index in range(graph.node_count):
         node = Node(graph, index)
+        constant = not any(int(t) in varying for t in graph.node_inputs(index))
+        if not constant:
+            varying |= {int(t) for t in graph.node_outputs(index) if t >= 0}
         if node.repeat == 0:
             found.append(None)
             continue
@@ -36,6 +40,7 @@ def keys(graph: OpGraph, costs: dict[str, list[int]]) -> list[tuple[int, ...] | 
                 kernel_area(node) if spatial else 0,
                 node.attribute["stride_0"] if spatial else 0,
                 node.attribute["groups"] if spatial else 0,
+                int(constant),
             )
         )
     return found

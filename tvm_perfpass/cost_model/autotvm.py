@@ -20,13 +20,14 @@ from tvm.autotvm.tuner.sa_model_optimizer import SimulatedAnnealingOptimizer
 from tvm.driver.build_module import schedule_to_module
 
 from perfpass.bounded_file import open_regular
-from perfpass.errors import ArgumentError
+from perfpass.errors import ArgumentError, LimitError
 from tvm_perfpass.cost_model.features import COUNT, candidate_features
 from tvm_perfpass.cost_model.hardware import Hardware, cores_of, detect
 from tvm_perfpass.cost_model.ranking import Measured, Ranker, shipped
 
 # The search that proposes configurations; TVM's own default (500 steps of 128) counts 64,000 of them at 5 ms each.
 _STEPS, _PARALLEL = 24, 32
+_MAX_LOG_BYTES = 256 << 20
 
 
 def loop_nest_counts(task: Any, config: Any, target: Any) -> np.ndarray:
@@ -144,5 +145,10 @@ def read_log(path: Path) -> list[Any]:
     """Records of an autotvm log. Raises FileError; lines that this TVM cannot read are left out, as TVM does."""
     from tvm.autotvm.record import load_from_file
 
-    os.close(open_regular(path, "a log of autotvm.callback.log_to_file"))
+    file = open_regular(path, "a log of autotvm.callback.log_to_file")
+    try:
+        if os.fstat(file).st_size > _MAX_LOG_BYTES:
+            raise LimitError(f"{path}: over {_MAX_LOG_BYTES} bytes; keep the records of the tasks that matter")
+    finally:
+        os.close(file)
     return list(load_from_file(str(path)))

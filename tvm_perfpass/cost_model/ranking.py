@@ -10,7 +10,6 @@ known; a share of that disagreement is added to the score, so that the search lo
 from __future__ import annotations
 
 import io
-import zipfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from perfpass.errors import ArgumentError, ArtefactError, needs
+from perfpass import npz
+from perfpass.errors import ArgumentError, ArtefactError, FormatError, LimitError, needs
 from perfpass.predictors.learned import artefacts
 from tvm_perfpass.cost_model import features as counted
 from tvm_perfpass.cost_model.hardware import Hardware
@@ -237,16 +237,16 @@ def _pool_bytes(groups: list[Measured]) -> bytes:
     return buffer.getvalue()
 
 
+_POOL_ARRAYS = {"features": "f", "seconds": "f", "sizes": "i", "hashes": "iu"}
+
+
 def _pool(content: bytes, folder: Path, groups: int) -> list[Measured]:
     try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            if sum(item.file_size for item in archive.infolist()) > _MAX_POOL_BYTES:
-                raise ArtefactError(f"{folder}/{POOL}: over {_MAX_POOL_BYTES} bytes unpacked")
-        with np.load(io.BytesIO(content), allow_pickle=False) as file:
-            features, seconds = file["features"].T.astype(np.float32), file["seconds"].astype(np.float64)
-            sizes, hashes = file["sizes"].astype(int), file["hashes"].astype(np.int64)
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        file = npz.arrays(io.BytesIO(content), _MAX_POOL_BYTES, _POOL_ARRAYS)
+    except (FormatError, LimitError) as error:
         raise ArtefactError(f"{folder}/{POOL}: not a pool of measured candidates ({error})") from error
+    features, seconds = file["features"].T.astype(np.float32), file["seconds"].astype(np.float64)
+    sizes, hashes = file["sizes"].astype(int), file["hashes"].astype(np.int64)
     n = len(seconds)
     consistent = (
         features.shape == (n, counted.COUNT)

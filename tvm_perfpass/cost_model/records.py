@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import os
@@ -13,6 +12,7 @@ import numpy as np
 
 from perfpass.bounded_file import open_regular, reason
 from perfpass.errors import FileError, FormatError, LimitError
+from perfpass.json_text import parse
 from perfpass.predictors.learned.artefacts import MANIFEST
 from tvm_perfpass.cost_model import tvm_names
 from tvm_perfpass.cost_model.candidates import Extractor
@@ -104,19 +104,14 @@ def _sample(pairs: list[tuple[float, Any]]) -> list[tuple[float, Any]]:
 
 def _check(path: Path) -> None:
     """A database is a file of JSON lines; what is none is told here, before TVM aborts on it."""
-    number = 0
     try:
-        with os.fdopen(open_regular(path, "a MetaSchedule database"), encoding="utf-8") as lines:
+        with os.fdopen(open_regular(path, "a MetaSchedule database"), "rb") as lines:
             if os.fstat(lines.fileno()).st_size > _MAX_BYTES:
                 raise LimitError(f"{path}: over {_MAX_BYTES} bytes; keep the records of the tasks that matter")
-            for line in lines:
-                number += 1
+            for number, line in enumerate(lines, 1):
                 if line.strip():
-                    json.loads(line)
-    except UnicodeDecodeError as error:
-        raise FormatError(f"{path}: not text ({error.reason}); a MetaSchedule database is JSON lines") from error
-    except json.JSONDecodeError as error:
-        raise FormatError(f"{path}, line {number}: not JSON ({error.msg}); was its writing cut off?") from error
+                    where = f"{path}, line {number}"
+                    parse(line, where, any_number=True, way_out="was its writing cut off, or is it no JSON lines?")
     except OSError as error:
         found = str(error) if isinstance(error, FileError) else f"{path}: {reason(error)}"
         raise FileError(f"{found}; give the folder of a MetaSchedule database") from error

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,9 +17,11 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from perfpass.bounded_file import read_file, reason
+from perfpass.bounded_file import reason
 from perfpass.devices import Device
 from perfpass.errors import ArgumentError, FileError, FormatError, LimitError
+from perfpass.json_text import read_json
+from perfpass.whole_file import write_whole
 from tvm_perfpass.attributes import prediction_of
 from tvm_perfpass.relax.passes import PredictPerformance
 
@@ -46,7 +47,7 @@ class PredictedExecutable(relax.VMExecutable):
             "library_bytes": path.stat().st_size,
             "prediction": self.prediction,
         }
-        _write(sidecar(path), json.dumps(document))
+        write_whole(sidecar(path), json.dumps(document))
         return result
 
 
@@ -122,25 +123,12 @@ def _with_function(mod: tvm.IRModule, prediction: dict[str, Any]) -> tvm.IRModul
     return out
 
 
-def _write(path: Path, text: str) -> None:
-    """Whole or not at all."""
-    try:
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=path.name, delete=False) as file:
-            try:
-                file.write(text)
-                file.close()
-                os.replace(file.name, path)
-            except OSError:
-                os.unlink(file.name)
-                raise
-    except OSError as error:
-        raise FileError(f"the prediction cannot be written to {path}: {error.strerror or error}") from error
-
-
 def _read_sidecar(library: Path) -> dict[str, Any]:
     path = sidecar(library)
     try:
-        document = json.loads(read_file(path, "a prediction beside a library", _LARGEST_SIDECAR_BYTES))
+        document = read_json(
+            path, "a prediction beside a library", _LARGEST_SIDECAR_BYTES, way_out="export the library again"
+        )
         size = library.stat().st_size
     except OSError as error:
         found = str(error) if isinstance(error, FileError) else f"{library}: {reason(error)}"
@@ -150,8 +138,6 @@ def _read_sidecar(library: Path) -> dict[str, Any]:
         ) from error
     except LimitError as error:
         raise LimitError(f"{error}; export the library again") from error
-    except ValueError as error:
-        raise FormatError(f"{path} is no JSON ({error}); export the library again") from error
     wrong = None
     if not isinstance(document, dict) or document.get("schema_version") != SCHEMA_VERSION:
         wrong = f"is not of schema version {SCHEMA_VERSION}"

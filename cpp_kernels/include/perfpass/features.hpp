@@ -42,6 +42,7 @@ struct OperatorTable {
   // GEMM-equivalent sizes of convolutions, matrix products and attention (batch b of m x k by k x n), else 0
   std::vector<std::int64_t> b, m, n, k;
   std::vector<std::int32_t> kernel_area, stride, groups;  // convolution and pooling, else 0
+  std::vector<std::uint8_t> constant;                     // 1: no input of the graph is read, so no batch changes it
   std::vector<NodeId> first_node;                         // an example node of the row
 };
 
@@ -54,7 +55,8 @@ void for_each_column(Table& t, const Visit& visit) {
   visit(t.op), visit(t.op_class), visit(t.dtype), visit(t.view), visit(t.count);
   visit(t.macs), visit(t.flops), visit(t.bytes_read), visit(t.bytes_written), visit(t.weight_bytes);
   visit(t.input_elements), visit(t.output_elements), visit(t.b), visit(t.m), visit(t.n), visit(t.k);
-  visit(t.kernel_area), visit(t.stride), visit(t.groups), visit(t.first_node);
+  visit(t.kernel_area), visit(t.stride), visit(t.groups), visit(t.constant);
+  visit(t.first_node);
 }
 
 }  // namespace perfpass

@@ -83,7 +83,7 @@ void append(OperatorTable& all, const OperatorTable& some) {
   append(all.input_elements, some.input_elements), append(all.output_elements, some.output_elements);
   append(all.b, some.b), append(all.m, some.m), append(all.n, some.n), append(all.k, some.k);
   append(all.kernel_area, some.kernel_area), append(all.stride, some.stride), append(all.groups, some.groups);
-  append(all.first_node, some.first_node);
+  append(all.constant, some.constant), append(all.first_node, some.first_node);
 }
 
 }  // namespace

@@ -11,7 +11,7 @@ namespace perfpass {
 namespace {
 
 /// All columns of a row but `count` and `first_node`, so that rows compare and hash as plain integers.
-using Row = std::array<std::int64_t, 17>;
+using Row = std::array<std::int64_t, 18>;
 
 std::uint64_t hash(const Row& row) noexcept {
   std::uint64_t h = 0x9e3779b97f4a7c15ULL;  // 2^64 / golden ratio: an odd multiplier that spreads low bits
@@ -27,7 +27,20 @@ std::int64_t per_execution(std::int64_t total, double repeat) noexcept {
   return std::llrint(static_cast<double>(total) / repeat);
 }
 
-Row make_row(const detail::NodeView& node, const Costs& costs) {
+/// Whether each node reads an input of the graph, itself or through others; nodes stand in topological order.
+std::vector<std::uint8_t> reads_input(const OpGraph& graph) {
+  std::vector<std::uint8_t> reads(graph.node_count(), 0);
+  for (NodeId id = 0; id < static_cast<NodeId>(reads.size()); ++id) {
+    for (const TensorId t : graph.node_inputs(id)) {
+      if (t == kNone || reads[id] != 0) continue;
+      const NodeId maker = graph.producer[t];
+      reads[id] = maker == kNone ? !graph.is_constant(t) : reads[maker];
+    }
+  }
+  return reads;
+}
+
+Row make_row(const detail::NodeView& node, const Costs& costs, bool constant) {
   const OpGraph& g = node.g;
   const NodeId id = node.id;
   const double repeat = g.repeat[id];
@@ -51,7 +64,8 @@ Row make_row(const detail::NodeView& node, const Costs& costs) {
           gemm.k,
           spatial ? detail::kernel_area(node) : 0,
           spatial ? node.attributes().stride[0] : 0,
-          spatial ? node.attributes().groups : 0};
+          spatial ? node.attributes().groups : 0,
+          constant};
 }
 
 void append(OperatorTable& table, const Row& row, NodeId first) {
@@ -73,6 +87,7 @@ void append(OperatorTable& table, const Row& row, NodeId first) {
   table.kernel_area.push_back(static_cast<std::int32_t>(std::min<std::int64_t>(row[14], INT32_MAX)));
   table.stride.push_back(static_cast<std::int32_t>(row[15]));
   table.groups.push_back(static_cast<std::int32_t>(row[16]));
+  table.constant.push_back(static_cast<std::uint8_t>(row[17]));
   table.count.push_back(0.0);
   table.first_node.push_back(first);
 }
@@ -84,12 +99,13 @@ OperatorTable operator_table(const OpGraph& graph, const Costs& costs, std::vect
   detail::require_costs(graph, costs);
   const std::vector<std::int64_t> elements = detail::tensor_elements(graph);
   if (row_of != nullptr) row_of->assign(static_cast<std::size_t>(n), kNone);
+  const std::vector<std::uint8_t> reads = reads_input(graph);
   OperatorTable table;
   std::vector<Row> rows;
   std::vector<std::int32_t> slots(std::bit_ceil(2 * static_cast<std::size_t>(n) + 1), kNone);  // open addressing
   for (NodeId id = 0; id < n; ++id) {
     if (graph.repeat[id] == 0.0) continue;  // never runs
-    const Row row = make_row({graph, elements, id}, costs);
+    const Row row = make_row({graph, elements, id}, costs, reads[id] == 0);
     std::size_t slot = hash(row) & (slots.size() - 1);
     while (slots[slot] != kNone && rows[slots[slot]] != row) slot = (slot + 1) & (slots.size() - 1);
     if (slots[slot] == kNone) {

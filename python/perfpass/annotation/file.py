@@ -22,6 +22,7 @@ from typing import Any
 from perfpass.annotation import metadata as annotation
 from perfpass.annotation.layout import MOST_BLOCK_BYTES, Layout, block_of, external_files, read_layout
 from perfpass.annotation.metadata import Annotation
+from perfpass.bounded_file import open_regular
 from perfpass.errors import ArgumentError, FileError, FormatError, LimitError, UnsupportedError
 
 try:
@@ -208,14 +209,8 @@ def _opened(path: Path, mode: int) -> Iterator[int]:
     """A locked descriptor: shared for reading, alone for writing."""
     deadline = time.monotonic() + _LOCK_SECONDS
     while True:
+        file = open_regular(path, "an ONNX model", mode)
         try:
-            file = os.open(path, mode | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or str(error)
-            raise FileError(f"{path}: cannot be opened: {reason}") from error
-        try:
-            if not stat.S_ISREG(os.fstat(file).st_mode):
-                raise FileError(f"{path}: is not a regular file; give the path of an .onnx file")
             if _locked(file, path, mode, deadline) and os.path.samestat(os.fstat(file), os.stat(path)):
                 yield file
                 return

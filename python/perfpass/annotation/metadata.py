@@ -17,7 +17,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from perfpass.declared import Anything, Exactly, Named, Number, Table, Text, shown_value
 from perfpass.errors import FormatError
+from perfpass.json_text import parse
 
 if TYPE_CHECKING:
     from perfpass.prediction import Prediction
@@ -32,6 +34,33 @@ READABLE_KEYS = (
     "perfpass.support",
 )
 KEYS = (*READABLE_KEYS, PREDICTIONS_KEY)
+# What is shown of a prediction, in the types that `Prediction.to_dict` gives; the rest is passed on as it is.
+_INTERVAL = Table(dict.fromkeys(("median", "low", "high"), Number(0)), ("median", "low", "high"), others=Anything())
+_WORKLOAD = Table(
+    {
+        "batch": Number(1, 2**48, whole=True),
+        **dict.fromkeys(("device", "precision", "mode", "runtime", "layout"), Text()),
+    },
+    ("device", "batch", "precision", "mode", "runtime", "layout"),
+    others=Anything(),
+)
+_PREDICTION = Table(
+    {
+        **dict.fromkeys(("latency_ms", "peak_memory_bytes", "energy_j"), _INTERVAL),
+        "workload": _WORKLOAD,
+        "support": Table({"level": Text()}, ("level",), others=Anything()),
+    },
+    ("latency_ms", "peak_memory_bytes", "energy_j", "workload", "support"),
+    others=Anything(),
+)
+_EVERYTHING = Table(
+    {
+        "schema_version": Exactly(SCHEMA_VERSION),
+        "predictions": Named(_PREDICTION, 1000),
+        "model_bytes": Named(Number(0, 2**62, whole=True), 1000),
+    },
+    ("predictions",),
+)
 
 
 @dataclass(frozen=True)
@@ -73,38 +102,27 @@ def from_metadata(metadata: Mapping[str, str]) -> Annotation:
     text = metadata.get(PREDICTIONS_KEY)
     if text is None:
         return Annotation()
-    try:
-        everything = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"the metadata {PREDICTIONS_KEY} is not JSON ({error}); annotate the model again") from error
+    everything = parse(text, f"the metadata {PREDICTIONS_KEY}", way_out="annotate the model again")
     version = everything.get("schema_version") if isinstance(everything, dict) else None
     if version != SCHEMA_VERSION:
         raise FormatError(
             f"the metadata {PREDICTIONS_KEY} has schema version {version!r}; this perfpass reads {SCHEMA_VERSION}. "
             "Annotate the model again, or use the perfpass that wrote it"
         )
-    predictions, sizes = everything.get("predictions"), everything.get("model_bytes", {})
-    if not _are_predictions(predictions) or not _are_sizes(sizes):
-        raise FormatError(f"the metadata {PREDICTIONS_KEY} holds no predictions by device; annotate the model again")
-    return Annotation(predictions, sizes)
-
-
-def _are_predictions(found: Any) -> bool:
-    return isinstance(found, dict) and all(_is_prediction(p) for p in found.values())
-
-
-def _is_prediction(found: Any) -> bool:
-    """Whether what is shown of a prediction is there, in the types that `Prediction.to_dict` gives."""
     try:
-        for key in READABLE_KEYS:
-            _readable(key, found)
-    except (KeyError, TypeError, ValueError):
-        return False
-    return True
+        _EVERYTHING.take(everything, f"the metadata {PREDICTIONS_KEY}")
+        for name, prediction in everything["predictions"].items():
+            _check_order(prediction, f"the metadata {PREDICTIONS_KEY}, {shown_value(name)}")
+    except FormatError as error:
+        raise FormatError(f"{error}; annotate the model again") from error
+    return Annotation(everything["predictions"], everything.get("model_bytes", {}))
 
 
-def _are_sizes(found: Any) -> bool:
-    return isinstance(found, dict) and all(type(size) is int and size >= 0 for size in found.values())
+def _check_order(prediction: Mapping[str, Any], where: str) -> None:
+    for key in ("latency_ms", "peak_memory_bytes", "energy_j"):
+        low, median, high = (prediction[key][name] for name in ("low", "median", "high"))
+        if not low <= median <= high:
+            raise FormatError(f"{where}: {key} has the median {median:g} in an interval from {low:g} to {high:g}")
 
 
 def _readable(key: str, prediction: Mapping[str, Any]) -> str:

@@ -11,9 +11,10 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfpass.bounded_file import read_file
 from perfpass.cli.options import add_model, model_sizes, new_command
-from perfpass.errors import ArgumentError, FileError, FormatError, UnsupportedError, about
+from perfpass.errors import ArgumentError, FileError, UnsupportedError, about
+from perfpass.json_text import read_json
+from perfpass.whole_file import write_whole
 
 if TYPE_CHECKING:
     from perfpass.graph.difference import Summary
@@ -140,15 +141,9 @@ def _elsewhere(options: Any, reader: Reader, python: str) -> Summary:
 
 
 def _read(path: str) -> Any:
-    content = read_file(path, "a graph summary", _LARGEST_SUMMARY_BYTES)
-    try:
-        return json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"{path}: no graph summary of `perfpass compare --export`: {error}") from error
+    way_out = "write it with `perfpass compare --export`"
+    return read_json(path, "a graph summary", _LARGEST_SUMMARY_BYTES, way_out=way_out)
 
 
 def _write(path: str, value: Any) -> None:
-    try:
-        Path(path).write_text(json.dumps(value, allow_nan=False))
-    except OSError as error:
-        raise FileError(f"{path}: cannot be written: {error.strerror}") from error
+    write_whole(path, json.dumps(value, allow_nan=False))

@@ -9,11 +9,12 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, TextIO, cast
 
 from perfpass.bounded_file import reason
-from perfpass.errors import FileError, PerfPassError, shown
+from perfpass.errors import FileError, InputWarning, PerfPassError, shown
 
 EXIT_INTERNAL = 70  # EX_SOFTWARE of sysexits.h
 EXIT_OUTPUT = 74  # EX_IOERR: the result could not be written
@@ -58,7 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     output = _Output(sys.stdout)
     left: SystemExit | None = None
     code = EXIT_INTERNAL
-    with contextlib.redirect_stdout(cast(TextIO, output)):
+    with contextlib.redirect_stdout(cast(TextIO, output)), warnings.catch_warnings():
+        warnings.showwarning = _as_lines(warnings.showwarning)
         try:
             code = _run(arguments)
         except SystemExit as error:  # --help, --version
@@ -131,6 +133,18 @@ def _say(text: str) -> None:
     """A line on stderr, if it can still be written."""
     with contextlib.suppress(OSError):
         print(f"perfpass: {_one_line(text)}", file=sys.stderr)
+
+
+def _as_lines(show: Callable[..., None]) -> Callable[..., None]:
+    """Warnings about an input as lines of ours; others as they are."""
+
+    def shown_as_line(message: Warning | str, category: type[Warning], *rest: Any, **named: Any) -> None:
+        if issubclass(category, InputWarning):
+            _say(f"warning: {message}")
+        else:
+            show(message, category, *rest, **named)
+
+    return shown_as_line
 
 
 def _one_line(text: str) -> str:

@@ -72,7 +72,12 @@ def add(commands: Any) -> None:
         help="without a server: all requests as one batch on --tp devices; the whole batch, its prompt, a token",
     )
     command.add_argument("--runtime-version", default="", metavar="V", help="its version, as 0.18.0")
-    command.add_argument("--precision", choices=_PRECISIONS, help="of the matrices (default: what is stored)")
+    command.add_argument(
+        "--precision",
+        metavar="P",
+        help=f"of the matrices: {', '.join(_PRECISIONS)}, or a file type of llama.cpp, as q4_k_m (default: what is "
+        "stored)",
+    )
     command.add_argument("--kv-precision", choices=("bf16", "fp8", "nvfp4"), help="of the cache")
     for name, text in (("tp", "tensor"), ("pp", "pipeline"), ("dp", "attention-data"), ("ep", "expert")):
         command.add_argument(f"--{name}", type=whole, default=1, metavar="N", help=f"{text} parallelism (default: 1)")

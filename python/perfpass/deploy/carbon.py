@@ -7,7 +7,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfpass.errors import ArgumentError, FormatError
+from perfpass.declared import Exactly, Named, Number, Table, Text
+from perfpass.errors import ArgumentError
 from perfpass.prediction import Interval
 from perfpass.toml_table import read_toml
 
@@ -17,6 +18,17 @@ _JOULES_PER_KWH = 3.6e6
 # No grid is dirtier than a bad lignite plant; catches a figure in another unit.
 _HIGHEST_G_PER_KWH = 2000.0
 _HIGHEST_PUE = 5.0
+_FILE = Table(
+    {
+        "schema": Exactly(SCHEMA),
+        "unit": Exactly("gCO2e/kWh"),
+        "year": Number(1900, 2200, whole=True),
+        "source": Text(),
+        "grid": Named(Number(0, _HIGHEST_G_PER_KWH, hint=" gCO2e/kWh"), least=1),
+    },
+    required=("grid", "year"),
+    hint="; see the shipped grids.toml",
+)
 
 
 @dataclass(frozen=True)
@@ -50,25 +62,9 @@ def read_grids(path: str | os.PathLike[str] | None = None) -> dict[str, Grid]:
     Raises FileError, LimitError (over 1 MiB) and FormatError, which names the region and what is wrong with it.
     """
     file = _SHIPPED if path is None else Path(path)
-    document = read_toml(file, "a table of grids")
-    if document.get("schema", SCHEMA) != SCHEMA or document.get("unit", "gCO2e/kWh") != "gCO2e/kWh":
-        raise FormatError(
-            f"{file}: schema {document.get('schema')!r}, unit {document.get('unit')!r}; 1 and gCO2e/kWh are read"
-        )
-    rows, year, source = document.get("grid"), document.get("year"), document.get("source", str(file))
-    if not isinstance(rows, dict) or not rows:
-        raise FormatError(f"{file}: no [grid] table; see the shipped grids.toml")
-    if isinstance(year, bool) or not isinstance(year, int) or not isinstance(source, str):
-        raise FormatError(f"{file}: year must be a whole number and source a text, got {year!r} and {source!r}")
-    out = {}
-    for region, value in rows.items():
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise FormatError(f"{file}, {region}: {value!r} is not a number of gCO2e/kWh")
-        try:
-            out[region.upper()] = Grid(region.upper(), float(value), year, source)
-        except ArgumentError as error:
-            raise FormatError(f"{file}, {region}: {error}") from error
-    return out
+    document = _FILE.take(read_toml(file, "a table of grids"), str(file))
+    year, source = document["year"], document.get("source", str(file))
+    return {name.upper(): Grid(name.upper(), float(g), year, source) for name, g in document["grid"].items()}
 
 
 def grid(region: str, path: str | os.PathLike[str] | None = None) -> Grid:

@@ -4,22 +4,44 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any
 
+from perfpass.declared import Day, Exactly, Flag, Items, Named, Number, Table, Text
 from perfpass.devices import Device
 from perfpass.devices import device as find_device
-from perfpass.errors import ArgumentError, DeviceError, FormatError
+from perfpass.errors import ArgumentError, DeviceError
 from perfpass.prediction import Interval
 from perfpass.toml_table import read_toml
 
 SCHEMA = 1
 _SHIPPED = Path(__file__).with_name("prices.toml")
-_FIELDS = {"device", "provider", "usd_per_hour", "date", "source", "approximate"}
 _HIGHEST_USD = 1e5  # an hour of anything; catches a price in another unit
+_MOST_PRICES = 10_000
+_ROW = Table(
+    {
+        "device": Text(),
+        "provider": Text(),
+        "usd_per_hour": Number(0, _HIGHEST_USD, above=True, hint=" USD"),
+        "date": Day(),
+        "source": Text(),
+        "approximate": Flag(),
+    },
+    required=("device", "provider", "usd_per_hour", "date", "source"),
+)
+_FILE = Table(
+    {
+        "schema": Exactly(SCHEMA),
+        "currency": Exactly("USD"),
+        "sources": Named(Text()),
+        "price": Items(_ROW, _MOST_PRICES, 1, " ([[price]] blocks)"),
+    },
+    required=("price",),
+    hint=" ([[price]] blocks); see the shipped prices.toml",
+)
 _MS_PER_HOUR = 3.6e6
 
 
@@ -45,38 +67,16 @@ def read_prices(path: str | os.PathLike[str] | None = None) -> tuple[Price, ...]
     Raises FileError, LimitError (over 1 MiB) and FormatError, which names the row and what is wrong with it.
     """
     path = _SHIPPED if path is None else Path(path)
-    document = read_toml(path, "a price table")
-    rows, sources = document.get("price"), document.get("sources", {})
-    if document.get("schema", SCHEMA) != SCHEMA or document.get("currency", "USD") != "USD":
-        raise FormatError(
-            f"{path}: schema {document.get('schema')!r}, currency {document.get('currency')!r}; 1 and USD are read"
-        )
-    if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
-        raise FormatError(f"{path}: no [[price]] block; see the shipped prices.toml")
-    if not isinstance(sources, dict):
-        raise FormatError(f"{path}: sources must be a table")
-    return tuple(_price(row, sources, f"{path}, price {number}") for number, row in enumerate(rows, 1))
+    document = _FILE.take(read_toml(path, "a price table"), str(path))
+    sources = document.get("sources", {})
+    return tuple(_price(row, sources) for row in document["price"])
 
 
-def _price(row: dict[str, Any], sources: dict[str, Any], where: str) -> Price:
-    if unknown := sorted(set(row) - _FIELDS):
-        raise FormatError(f"{where}: unknown {unknown[0]!r}; a price has {', '.join(sorted(_FIELDS))}")
-    if missing := sorted(_FIELDS - {"approximate"} - set(row)):
-        raise FormatError(f"{where}: lacks {', '.join(missing)}")
-    usd = row["usd_per_hour"]
-    if isinstance(usd, bool) or not isinstance(usd, int | float) or not 0 < usd < _HIGHEST_USD:
-        raise FormatError(f"{where}: usd_per_hour {usd!r}; it is a number above 0 and below {_HIGHEST_USD:g}")
-    for name in ("device", "provider", "source"):
-        if not isinstance(row[name], str) or not row[name].strip():
-            raise FormatError(f"{where}: {name} must be a text, got {row[name]!r}")
-    if not isinstance(row.get("approximate", False), bool):
-        raise FormatError(f"{where}: approximate must be true or false, got {row['approximate']!r}")
-    try:
-        day = row["date"] if isinstance(row["date"], date) else date.fromisoformat(row["date"])
-    except (TypeError, ValueError) as error:
-        raise FormatError(f"{where}: date {row['date']!r}; write it as 2026-11-09") from error
-    source = str(sources.get(row["source"], row["source"]))
-    return Price(row["device"], row["provider"], float(usd), day, source, row.get("approximate", False))
+def _price(row: Mapping[str, Any], sources: Mapping[str, str]) -> Price:
+    day = row["date"] if isinstance(row["date"], date) else date.fromisoformat(row["date"])
+    source = sources.get(row["source"], row["source"])
+    usd, approximate = float(row["usd_per_hour"]), row.get("approximate", False)
+    return Price(row["device"], row["provider"], usd, day, source, approximate)
 
 
 def price(device: str | Device, prices: Sequence[Price] | None = None) -> Price:

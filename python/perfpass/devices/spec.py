@@ -26,9 +26,10 @@ class Device:
     ``peak_flops`` maps a precision of ``PRECISIONS`` to dense FLOP/s (OP/s for int8) at boost clock, of the tensor
     cores where the device has them, accumulating in fp32. ``sm_count`` counts streaming multiprocessors, compute units
     (AMD) or cores (CPU). ``pcie_bandwidth_bytes_s`` is one direction, ``nvlink_bandwidth_bytes_s`` both directions of
-    all links, as vendors state them; 0 where there is none. ``sources`` maps a figure to the title of its source;
-    ``estimated`` names the figures that are not from a source, with the reason in ``notes``. ``read_as`` says what was
-    understood where the name asked for was not the device's own: the instance type of a cloud, a number of devices.
+    all links, as vendors state them; 0 where there is none. ``unified_memory``: it is the CPU's memory as well.
+    ``sources`` maps a figure to the title of its source; ``estimated`` names the figures that are not from a source,
+    with the reason in ``notes``. ``read_as`` says what was understood where the name asked for was not the device's
+    own: the instance type of a cloud, a number of devices.
     """
 
     id: str
@@ -58,6 +59,7 @@ class Device:
     mig_geometry: str | None = None
     parent: str | None = None
     mig_profile: str | None = None
+    unified_memory: bool = False
     aliases: tuple[str, ...] = ()
     sources: dict[str, str] = field(default_factory=dict, hash=False)
     estimated: tuple[str, ...] = ()
@@ -134,6 +136,7 @@ class Device:
             "peak_flops": dict(self.peak_flops),
             "memory_bytes": self.memory_bytes,
             "memory_type": self.memory_type,
+            "unified_memory": self.unified_memory,
             "memory_bandwidth_bytes_s": self.memory_bandwidth_bytes_s,
             "l2_bytes": self.l2_bytes,
             "l3_bytes": self.l3_bytes,

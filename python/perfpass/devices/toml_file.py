@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from perfpass.declared import Choice, Exactly, Flag, Items, Kind, Named, Number, Table, Text
 from perfpass.devices.spec import IDLE_SHARE_CPU, IDLE_SHARE_GPU, PRECISIONS, Device
 from perfpass.errors import FormatError
 from perfpass.toml_table import read_toml
 
 SCHEMA = 1
-MAX_TEXT = 500
 
 # Figure: (unit in SI, least, most). The bounds are two orders of magnitude around anything built so far; they catch a
 # figure given in the wrong unit (bytes for GiB, FLOP/s for TFLOP/s) rather than judge a device.
@@ -39,11 +38,33 @@ _BOUNDS: dict[str, tuple[float, float, float]] = {
 HOST_NAMES = frozenset({"cpu", "host", "host-cpu"})
 _LONGEST_ID = 100
 _ID = re.compile(rf"(?=.{{1,{_LONGEST_ID}}}$)[A-Za-z0-9]+(?:[._-]+[A-Za-z0-9]+)*")
-_PEAK_TFLOPS = (1e-6, 1e6)
-_TEXTS = ("id", "name", "kind", "vendor", "architecture", "memory_type", "launch", "mig", "source")
-_LISTS = ("aliases", "estimated", "notes", "compute_capability")
-_TABLES = ("peak_tflops", "sources")
 _REQUIRED = ("id", "name", "peak_tflops", "memory_gib", "bandwidth_gb_s", "sm_count", "power_limit_w")
+_CHECK_UNIT = ": check the unit"
+_PEAK = Number(1e-6, 1e6, hint=f" (10^12 FLOP/s){_CHECK_UNIT}")
+_KEYS: dict[str, Kind] = {
+    **{name: Number(least, most, hint=_CHECK_UNIT) for name, (_, least, most) in _BOUNDS.items()},
+    **dict.fromkeys(("id", "name"), Text()),
+    **dict.fromkeys(("vendor", "architecture", "memory_type", "launch", "mig", "source"), Text(empty=True)),
+    **dict.fromkeys(("aliases", "estimated", "notes"), Items(Text(empty=True), 100)),
+    "kind": Choice(("gpu", "cpu")),
+    "unified_memory": Flag(),
+    "compute_capability": Items(Number(0, 99, whole=True), 2, 2),
+    "peak_tflops": Table(dict.fromkeys(PRECISIONS, _PEAK), ("fp32",)),
+    "sources": Named(Text(empty=True)),
+}
+# What a file states once for all devices of an architecture, and what a device states itself.
+_SHARED = Table(_KEYS)
+_DEVICE = Table(_KEYS, _REQUIRED)
+_FILE = Table(
+    {
+        "schema": Exactly(SCHEMA),
+        "sources": Named(Text()),
+        "architecture": Named(_SHARED, 1000),
+        "device": Items(_DEVICE, 10_000, 1, " ([[device]] blocks)"),
+    },
+    ("device",),
+    " ([[device]] blocks); see docs/reference/devices.md for an example",
+)
 
 
 def read(path: str | Path) -> list[Device]:
@@ -54,20 +75,10 @@ def read(path: str | Path) -> list[Device]:
 
 def devices_of(document: Mapping[str, Any], where: str) -> list[Device]:
     """The devices of a parsed file; ``where`` names it in errors."""
-    schema = document.get("schema", SCHEMA)
-    if schema != SCHEMA:
-        raise FormatError(f"{where}: schema {schema!r}; this version reads schema {SCHEMA}")
-    known = {"schema", "sources", "architecture", "device"}
-    if unknown := sorted(set(document) - known):
-        raise FormatError(f"{where}: unknown table {unknown[0]!r}; a device file has {', '.join(sorted(known))}")
-    rows = document.get("device", [])
-    if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
-        raise FormatError(f"{where}: no [[device]] block; see docs/reference/devices.md for an example")
+    _FILE.take(document, where)
     sources, architectures = document.get("sources", {}), document.get("architecture", {})
-    for name, table in (("sources", sources), ("architecture", architectures)):
-        if not isinstance(table, dict):
-            raise FormatError(f"{where}: {name} must be a table, got {type(table).__name__}")
-    found = [device_of(row, sources, architectures, f"{where}, device {i + 1}") for i, row in enumerate(rows)]
+    rows = document["device"]
+    found = [_device(row, sources, architectures, f"{where}, device {i}") for i, row in enumerate(rows, 1)]
     times = Counter(_plain(device.id) for device in found)
     for device in found:
         if times[_plain(device.id)] > 1:
@@ -92,27 +103,24 @@ def device_of(
     row: Mapping[str, Any], sources: Mapping[str, Any], architectures: Mapping[str, Any], where: str
 ) -> Device:
     """One ``[[device]]`` block as a Device. Raises FormatError."""
-    if missing := [key for key in _REQUIRED if key not in row]:
-        raise FormatError(f"{where}: {missing[0]} is missing; required are {', '.join(_REQUIRED)}")
-    allowed = {*_BOUNDS, *_TEXTS, *_LISTS, *_TABLES}
-    if unknown := sorted(set(row) - allowed):
-        raise FormatError(f"{where}: unknown figure {unknown[0]!r}; known are {', '.join(sorted(allowed))}")
+    _DEVICE.take(row, where)
+    return _device(row, sources, architectures, where)
+
+
+def _device(row: Mapping[str, Any], sources: Mapping[str, Any], architectures: Mapping[str, Any], where: str) -> Device:
     shared = architectures.get(row.get("architecture", ""), {})
-    if not isinstance(shared, dict):
-        raise FormatError(f"{where}: architecture {row['architecture']!r} must be a table, got {type(shared).__name__}")
     row = {**shared, **row}
     where = f"{where} ({_id(row, where)})"
 
     figures = {key: _number(row, key, where) for key in _BOUNDS if key in row}
-    kind = _text(row, "kind", where) or "gpu"
-    if kind not in ("gpu", "cpu"):
-        raise FormatError(f"{where}: kind {kind!r}; allowed are gpu and cpu")
-    lists = {key: _texts(row, key, where) for key in ("aliases", "estimated", "notes")}
+    texts = {key: row.get(key, "").strip() for key, kind in _KEYS.items() if isinstance(kind, Text)}
+    kind = row.get("kind", "gpu")
+    lists = {key: tuple(text.strip() for text in row.get(key, ())) for key in ("aliases", "estimated", "notes")}
     boost = figures.get("boost_mhz", figures.get("base_mhz", 0.0))
     base = figures.get("base_mhz", boost)
     if base > boost:
         raise FormatError(f"{where}: base_mhz {base / 1e6:g} is above boost_mhz {boost / 1e6:g}")
-    peaks = _peaks(row, where)
+    peaks = {p: row["peak_tflops"][p] * 1e12 for p in PRECISIONS if p in row["peak_tflops"]}
 
     estimated, notes = list(lists["estimated"]), list(lists["notes"])
     idle = figures.get("idle_power_w")
@@ -123,18 +131,18 @@ def device_of(
         notes.append(f"idle_power_w is {share:.0%} of the power limit, perfpass's default")
     elif idle >= figures["power_limit_w"]:
         raise FormatError(f"{where}: idle_power_w {idle:g} is not below power_limit_w {figures['power_limit_w']:g}")
-    mig = _text(row, "mig", where) or None
+    mig = texts["mig"] or None
     if mig is not None:
         _check_mig(mig, where)
     return Device(
-        id=_text(row, "id", where),
-        name=_text(row, "name", where),
+        id=texts["id"],
+        name=texts["name"],
         kind=kind,
-        vendor=_text(row, "vendor", where) or "NVIDIA",
-        architecture=_text(row, "architecture", where),
+        vendor=texts["vendor"] or "NVIDIA",
+        architecture=texts["architecture"],
         peak_flops=peaks,
         memory_bytes=int(figures["memory_gib"]),
-        memory_type=_text(row, "memory_type", where),
+        memory_type=texts["memory_type"],
         memory_bandwidth_bytes_s=figures["bandwidth_gb_s"],
         l2_bytes=int(figures.get("l2_mib", 0)),
         l3_bytes=int(figures.get("l3_mib", 0)),
@@ -145,13 +153,14 @@ def device_of(
         idle_power_w=idle,
         pcie_bandwidth_bytes_s=figures.get("pcie_gb_s", 0.0),
         nvlink_bandwidth_bytes_s=figures.get("nvlink_gb_s", 0.0),
-        launch_date=_text(row, "launch", where) or None,
-        compute_capability=_capability(row, where),
+        launch_date=texts["launch"] or None,
+        compute_capability=tuple(row["compute_capability"]) if "compute_capability" in row else None,
         registers_per_sm=int(figures.get("registers_per_sm", 0)),
         shared_memory_per_sm_bytes=int(figures.get("shared_memory_per_sm_kib", 0)),
         shared_memory_per_block_bytes=int(figures.get("shared_memory_per_block_kib", 0)),
         max_threads_per_sm=int(figures.get("max_threads_per_sm", 0)),
         mig_geometry=mig,
+        unified_memory=row.get("unified_memory", False),
         aliases=lists["aliases"],
         sources=_sources(row, sources, where),
         estimated=tuple(estimated),
@@ -160,29 +169,15 @@ def device_of(
 
 
 def _number(row: Mapping[str, Any], key: str, where: str) -> float:
-    value = row[key]
-    unit, least, most = _BOUNDS[key]
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise FormatError(f"{where}: {key} must be a number, got {value!r}")
-    if not math.isfinite(value) or not least <= value <= most:
-        raise FormatError(f"{where}: {key} = {value!r}; allowed is {least:g} to {most:g}: check the unit")
+    value: float = row[key]
     if key in ("sm_count", "registers_per_sm", "max_threads_per_sm") and value != int(value):
-        raise FormatError(f"{where}: {key} must be a whole number, got {value!r}")
-    return value * unit
-
-
-def _text(row: Mapping[str, Any], key: str, where: str) -> str:
-    value = row.get(key, "")
-    if not isinstance(value, str) or (key in _REQUIRED and not value.strip()):
-        raise FormatError(f"{where}: {key} must be a text, got {value!r}")
-    if len(value) > MAX_TEXT or not value.isprintable():
-        raise FormatError(f"{where}: {key} must be printable and at most {MAX_TEXT} characters, got {len(value)}")
-    return value.strip()
+        raise FormatError(f"{where}: {key} {value!r}; it is a whole number")
+    return value * _BOUNDS[key][0]
 
 
 def _id(row: Mapping[str, Any], where: str) -> str:
     """The id: a word for command lines and file names, which `device` finds as it stands."""
-    value = _text(row, "id", where)
+    value: str = row["id"].strip()
     if not _ID.fullmatch(value):
         raise FormatError(
             f"{where}: id {value!r}; an id has letters, digits, and . _ - between them, at most {_LONGEST_ID} in all"
@@ -190,50 +185,10 @@ def _id(row: Mapping[str, Any], where: str) -> str:
     return value
 
 
-def _texts(row: Mapping[str, Any], key: str, where: str) -> tuple[str, ...]:
-    values = row.get(key, [])
-    if not isinstance(values, list) or len(values) > 100:
-        raise FormatError(f"{where}: {key} must be a list of at most 100 texts")
-    return tuple(_text({key: value}, key, where) for value in values)
-
-
-def _peaks(row: Mapping[str, Any], where: str) -> dict[str, float]:
-    table = row["peak_tflops"]
-    if not isinstance(table, dict) or "fp32" not in table:
-        raise FormatError(f"{where}: peak_tflops must be a table with at least fp32, got {table!r}"[:MAX_TEXT])
-    if unknown := sorted(set(table) - set(PRECISIONS)):
-        raise FormatError(
-            f"{where}: unknown precision {unknown[0]!r} in peak_tflops; known are {', '.join(PRECISIONS)}"
-        )
-    peaks = {}
-    for precision in PRECISIONS:
-        if precision not in table:
-            continue
-        value = table[precision]
-        least, most = _PEAK_TFLOPS
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
-            raise FormatError(
-                f"{where}: peak_tflops.{precision} = {value!r}; allowed is {least:g} to {most:g} (10^12 FLOP/s)"
-            )
-        peaks[precision] = value * 1e12
-    return peaks
-
-
-def _capability(row: Mapping[str, Any], where: str) -> tuple[int, int] | None:
-    value = row.get("compute_capability")
-    if value is None:
-        return None
-    if not isinstance(value, list) or len(value) != 2 or not all(type(v) is int and 0 <= v < 100 for v in value):
-        raise FormatError(f"{where}: compute_capability must be [major, minor], got {value!r}")
-    return value[0], value[1]
-
-
 def _sources(row: Mapping[str, Any], sources: Mapping[str, Any], where: str) -> dict[str, str]:
     """Title of the source of every figure of the block; a key of the file's ``sources`` table or a title itself."""
     own = row.get("sources", {})
-    if not isinstance(own, dict):
-        raise FormatError(f"{where}: sources must be a table of figure = source, got {own!r}")
-    default = _text(row, "source", where) or "not stated"
+    default = row.get("source", "").strip() or "not stated"
     figures = [key for key in row if key in _BOUNDS or key == "peak_tflops"]
     if unknown := sorted(set(own) - {*figures, "launch"}):
         raise FormatError(f"{where}: a source for {unknown[0]!r}, which the block does not state")
@@ -241,9 +196,7 @@ def _sources(row: Mapping[str, Any], sources: Mapping[str, Any], where: str) -> 
     titles = {}
     for figure in figures:
         key = own.get(figure, "cuda-guide" if figure in shared and "cuda-guide" in sources else default)
-        if not isinstance(key, str):
-            raise FormatError(f"{where}: the source of {figure} must be a text, got {key!r}")
-        titles[figure] = str(sources.get(key, key))
+        titles[figure] = sources.get(key, key)
     return titles
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from perfpass import _core
-from perfpass.errors import needs
+from perfpass.errors import ArgumentError, needs
 from perfpass.graph import costs as _costs
 
 if TYPE_CHECKING:
@@ -66,6 +66,8 @@ class Features:
 
 def names(schema: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The node and static column names of a schema. Raises ArgumentError for an unknown one."""
+    if not isinstance(schema, str):
+        raise ArgumentError(f"feature schema {schema!r}; there are {', '.join(SCHEMAS)}")
     return _core.node_feature_names(schema), _core.static_feature_names(schema)
 
 

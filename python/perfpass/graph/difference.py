@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
+from perfpass.declared import Exactly, Flag, Items, Number, Table, Text
 from perfpass.errors import FormatError
 
 if TYPE_CHECKING:
@@ -54,6 +55,32 @@ class Node:
     view: bool
 
 
+_MOST_NODES = 2**20
+_LONGEST_NAME = 2**16
+_COUNT = Number(0, 2**63, whole=True)
+_INDEX = Number(0, _MOST_NODES, whole=True)
+_NODE = Table(
+    {
+        **dict.fromkeys(("op", "kind", "source_op", "name"), Text(_LONGEST_NAME, empty=True, lines=True)),
+        **dict.fromkeys(("elements", "operands", "largest_operand"), _COUNT),
+        **dict.fromkeys(("macs", "flops", "moved_bytes", "parameters"), _COUNT),
+        "reads": Items(_INDEX, _MOST_NODES),
+        **dict.fromkeys(("folds", "view"), Flag()),
+    },
+    tuple(field.name for field in fields(Node)),
+)
+_SUMMARY = Table(
+    {
+        "schema_version": Exactly(SCHEMA_VERSION),
+        **dict.fromkeys(("reader", "version"), Text(empty=True)),
+        "totals": Table(dict.fromkeys(FEATURES, _COUNT), FEATURES),
+        "nodes": Items(_NODE, _MOST_NODES),
+        "outputs": Items(_INDEX, _MOST_NODES),
+    },
+    ("schema_version", "reader", "version", "totals", "nodes", "outputs"),
+)
+
+
 @dataclass(frozen=True)
 class Summary:
     """A graph as one reader sees it; JSON by `to_dict`, so that readers may run in other environments."""
@@ -71,16 +98,13 @@ class Summary:
     @classmethod
     def from_dict(cls, found: Any) -> Summary:
         """What `to_dict` gave. Raises FormatError."""
-        try:
-            if found["schema_version"] != SCHEMA_VERSION:
-                raise FormatError(f"a graph summary of schema {found['schema_version']}; {SCHEMA_VERSION} is read")
-            nodes = tuple(Node(**{**node, "reads": tuple(node["reads"])}) for node in found["nodes"])
-            made = cls(found["reader"], found["version"], found["totals"], nodes, tuple(found["outputs"]))
-            valid = all(0 <= i < len(nodes) for node in nodes for i in node.reads)
-            if not valid or not all(0 <= i < len(nodes) for i in made.outputs) or set(made.totals) != set(FEATURES):
-                raise FormatError("a graph summary whose parts do not fit one another")
-        except (KeyError, TypeError) as error:
-            raise FormatError(f"no graph summary: {type(error).__name__}: {error}") from error
+        _SUMMARY.check(found, "", "a graph summary", FormatError)
+        nodes = tuple(Node(**{**node, "reads": tuple(node["reads"])}) for node in found["nodes"])
+        made = cls(found["reader"], found["version"], found["totals"], nodes, tuple(found["outputs"]))
+        # In the order of execution: a node reads what stands before it.
+        valid = all(i < place for place, node in enumerate(nodes) for i in node.reads)
+        if not valid or not all(i < len(nodes) for i in made.outputs):
+            raise FormatError("a graph summary whose parts do not fit one another")
         return made
 
 

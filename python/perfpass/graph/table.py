@@ -23,7 +23,8 @@ class OperatorColumns:
     ``op`` and ``op_class`` index ``graph.OPERATORS`` and ``graph.OPERATOR_CLASSES``; ``dtype`` is that of output 0;
     ``count`` sums ``repeat``. ``b``, ``m``, ``n``, ``k`` are the sizes of the equivalent batch of matrix products
     [m, k] x [k, n] for convolutions, matrix products and attention, else 0. ``kernel_area``, ``stride`` (first spatial
-    axis) and ``groups`` belong to convolution and pooling, else 0.
+    axis) and ``groups`` belong to convolution and pooling, else 0. ``constant``: 1 where no input of the graph is read,
+    so that no batch size changes the row.
     """
 
     op: np.ndarray
@@ -45,6 +46,7 @@ class OperatorColumns:
     kernel_area: np.ndarray
     stride: np.ndarray
     groups: np.ndarray
+    constant: np.ndarray
 
     def __len__(self) -> int:
         return len(self.op)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfpass.bounded_file import exists
+from perfpass.declared import shown_value
 from perfpass.errors import ArgumentError, FileError, FormatError, UnsupportedError, about
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ def load(
 
     if mode not in ("inference", "training"):
         raise ArgumentError(f"unknown mode {mode!r}; allowed are inference, training")
+    _check_dims(dims)
     if mode == "training":
         return _training(model, batch, input_shape, dims, optimizer)
     if isinstance(model, OpGraph):
@@ -128,6 +130,11 @@ def _training(
     )
 
 
+def _check_dims(dims: Any) -> None:
+    if not isinstance(dims, Mapping | type(None)):
+        raise ArgumentError(f"dims {shown_value(dims)}; it maps names of dimensions to sizes: dims={{'sequence': 128}}")
+
+
 def _refuse_unused(what: str, **given: Any) -> None:
     """Raises ArgumentError for an argument that would change nothing: its figure would be another model's."""
     for name, value in given.items():
@@ -144,7 +151,7 @@ def _sequence_length(path: Path, input_shape: Any, dims: Mapping[str, int] | Non
         if name not in _SEQUENCE_NAMES:
             raise ArgumentError(f"{path}: a configuration has no dimension {name!r}; {allowed}")
         if isinstance(size, bool) or not hasattr(size, "__index__") or not 1 <= operator.index(size) <= 1 << 48:
-            raise ArgumentError(f"{name} = {size!r}; it must be a whole number from 1 to 2^48")
+            raise ArgumentError(f"{name} = {shown_value(size)}; it must be a whole number from 1 to 2^48")
         found[name] = operator.index(size)
     if len(set(found.values())) > 1:
         raise ArgumentError(f"{' and '.join(found)} are one dimension, and have two values; give one of them")

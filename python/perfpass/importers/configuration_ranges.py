@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from perfpass.declared import Number, shown_value
 from perfpass.errors import FormatError
 
 _LAYERS, _WIDTH, _VOCABULARY, _TOKENS, _SMALL = 1024, 2**22, 2**24, 2**30, 2**16
@@ -27,7 +28,6 @@ RANGES: dict[str, tuple[int, int]] = {
     **dict.fromkeys(("sliding_window", "attention_chunk_size"), (1, _TOKENS)),
 }
 _DTYPES = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "auto")
-_SHOWN = 40  # characters of a wrong value
 
 
 def check(content: Mapping[str, Any], where: str, prefix: str = "") -> None:
@@ -38,11 +38,7 @@ def check(content: Mapping[str, Any], where: str, prefix: str = "") -> None:
     for key, (least, most) in RANGES.items():
         value = content.get(key)
         for one in value if isinstance(value, list) else () if value is None else (value,):
-            if isinstance(one, bool) or not isinstance(one, int) or not least <= one <= most:
-                shown = repr(one)[:_SHOWN]
-                raise FormatError(
-                    f"{where}: {prefix}{key} is {shown}; a whole number from {least} to {most:,} is needed"
-                )
+            Number(least, most, whole=True).check(one, where, f"{prefix}{key}", FormatError)
     heads, shared = content.get("num_attention_heads"), content.get("num_key_value_heads")
     if isinstance(heads, int) and isinstance(shared, int) and heads % shared:
         raise FormatError(
@@ -52,8 +48,9 @@ def check(content: Mapping[str, Any], where: str, prefix: str = "") -> None:
     for key in ("torch_dtype", "dtype"):
         value = content.get(key)
         if value is not None and not (isinstance(value, str) and value.removeprefix("torch.") in _DTYPES):
-            shown = repr(value)[:_SHOWN]
-            raise FormatError(f"{where}: {prefix}{key} is {shown}; allowed are {', '.join(_DTYPES)}")
+            raise FormatError(f"{where}: {prefix}{key} {shown_value(value)}; allowed are {', '.join(_DTYPES)}")
+    if not isinstance(content.get("text_config", {}), Mapping | type(None)):
+        raise FormatError(f"{where}: {prefix}text_config {shown_value(content['text_config'])}; it is a table")
     for key, inner in content.items():
         if isinstance(inner, Mapping) and key.endswith("_config") and key != "quantization_config" and not prefix:
             check(inner, where, f"{key}.")

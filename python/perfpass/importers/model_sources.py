@@ -7,16 +7,16 @@ core.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfpass.bounded_file import exists, read_file
+from perfpass.bounded_file import exists
 from perfpass.errors import FormatError, PerfPassError, UnsupportedError, needs
 from perfpass.importers import configuration_ranges
+from perfpass.json_text import read_json
 
 if TYPE_CHECKING:
     import torch
@@ -42,11 +42,8 @@ def read_configuration(config: str | os.PathLike[str] | Mapping[str, Any], *, ru
             path = shipped
         path = path / "config.json" if path.is_dir() else path
         where = str(path)
-        text = read_file(path, "a config.json", LARGEST_CONFIG_BYTES)
-        try:
-            content = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise FormatError(f"{path}: not JSON ({error})") from error
+        # Keys that no model type has are usual, and so is Infinity; `configuration_ranges` has the fields that count.
+        content = read_json(path, "a config.json", LARGEST_CONFIG_BYTES, any_number=True)
     if not isinstance(content, dict) or not isinstance(content.get("model_type"), str):
         raise FormatError(f"{where} has no model_type, so it is no Hugging Face model configuration")
     configuration_ranges.check(content, where)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from perfpass import _core
+from perfpass.declared import shown_value
 from perfpass.errors import ArgumentError, about
 from perfpass.graph import OpGraph
 
@@ -68,6 +69,9 @@ def reading(
     dims: Mapping[str, int] | None, input_shapes: Mapping[str, Sequence[int]] | None, batch: int | None
 ) -> dict[str, Any]:
     """How the core reads a model: the arguments of `read`, checked. Raises ArgumentError."""
+    for argument, given in (("dims", dims), ("input_shapes", input_shapes)):
+        if not isinstance(given, Mapping | type(None)):
+            raise ArgumentError(f"{argument} {shown_value(given)}; it maps names to sizes")
     return {
         "dims": {_text(name): _size(name, value) for name, value in (dims or {}).items()},
         "input_shapes": {
@@ -102,7 +106,7 @@ def _size(name: str, value: Any) -> int:
     try:
         size = value.__index__()
     except AttributeError:
-        raise ArgumentError(f"{name} must be a whole number, got {value!r}") from None
+        raise ArgumentError(f"{name} must be a whole number, got {shown_value(value)}") from None
     if not 1 <= size <= 1 << 48:
-        raise ArgumentError(f"{name} = {size}; it must be from 1 to 2^48")
+        raise ArgumentError(f"{name} = {shown_value(size)}; it must be from 1 to 2^48")
     return size

@@ -20,6 +20,7 @@ __all__ = [
     "configuration",
     "costs",
     "language_model",
+    "llama_cpp",
     "memory",
     "names",
     "serving",

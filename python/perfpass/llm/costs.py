@@ -10,7 +10,7 @@ arXiv:2405.04434, section 2.1.2) in decode, unabsorbed in prefill; tensor parall
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,6 +20,38 @@ from perfpass.llm.architecture import Attention, Experts, LanguageModel, Layer, 
 
 Number = float | np.ndarray
 
+# Bits of a weight in files of llama.cpp, by file type: the file over the model's parameters, tables included, as
+# llama.cpp states them for Llama-3.1-8B (tools/quantize/README.md; q3_k_m, q4_0, q4_1, q5_0 and q5_1 from the sizes in
+# the help of llama-quantize). Files of other models are 3 % smaller to 6 % larger (lhl/strix-halo-testing).
+GGUF_BITS: dict[str, float] = {
+    "iq1_s": 2.0042,
+    "iq1_m": 2.1460,
+    "iq2_xxs": 2.3824,
+    "iq2_xs": 2.5882,
+    "iq2_s": 2.7403,
+    "iq2_m": 2.9294,
+    "iq3_xxs": 3.2548,
+    "iq3_xs": 3.4977,
+    "iq3_s": 3.6606,
+    "iq3_m": 3.7628,
+    "iq4_xs": 4.4597,
+    "iq4_nl": 4.6818,
+    "q2_k_s": 2.9697,
+    "q2_k": 3.1593,
+    "q3_k_s": 3.6429,
+    "q3_k_m": 4.0008,
+    "q3_k_l": 4.2979,
+    "q4_0": 4.6426,
+    "q4_1": 5.1133,
+    "q4_k_s": 4.6672,
+    "q4_k_m": 4.8944,
+    "q5_0": 5.5733,
+    "q5_1": 6.0440,
+    "q5_k_s": 5.5704,
+    "q5_k_m": 5.7036,
+    "q6_k": 6.5633,
+    "q8_0": 8.5008,
+}
 # Bytes of an element as stored, block scales included: fp8 blocks of 128 x 128 carry an fp32 scale, nvfp4 blocks of 16
 # an fp8 one, mxfp4 blocks of 32 an 8-bit one (OCP Microscaling 1.0), integers below 8 bits in groups of 32 a 16-bit
 # one, int8 in groups of 128; ternary weights (arXiv:2402.17764) are packed in 2 bits, with one scale a matrix. "_wo":
@@ -40,11 +72,21 @@ ELEMENT_BYTES: dict[str, float] = {
     "int3_wo": 3 / 8 + 2 / 32,
     "int2_wo": 0.25 + 2 / 32,
     "ternary_wo": 0.25,
+    **{name: bits / 8 for name, bits in GGUF_BITS.items()},
+}
+# What a precision takes at least, where its common forms differ: integers with a 16-bit scale and a zero of their own
+# width in groups of 128 (GPTQ and AWQ as they are published, arXiv:2210.17323, arXiv:2306.00978), int8 by channel.
+LEAST_BYTES: dict[str, float] = {
+    **ELEMENT_BYTES,
+    "int4_wo": 4 / 8 + (2 + 4 / 8) / 128,
+    "int3_wo": 3 / 8 + (2 + 3 / 8) / 128,
+    "int2_wo": 2 / 8 + (2 + 2 / 8) / 128,
+    "int8_wo": 1.0,
 }
 # The unit that multiplies matrices of each kind; where a device lacks it, they are expanded to the next wider one.
 _16_BITS = ("bf16", "fp16")
 UNITS: dict[str, tuple[str, ...]] = {
-    **{name: _16_BITS for name in ELEMENT_BYTES if name.endswith("_wo")},
+    **{name: _16_BITS for name in ELEMENT_BYTES if name.endswith("_wo") or name in GGUF_BITS},
     "fp32": ("fp32",),
     "bf16": ("bf16", "fp16"),
     "fp16": ("fp16", "bf16"),
@@ -71,7 +113,29 @@ PRECISIONS: dict[str, tuple[str, str]] = {
     "int4": ("int4_wo", "int4_wo"),
     "int8": ("int8", "int8"),
     "int8_wo": ("int8_wo", "int8_wo"),
+    **{name: (name, name) for name in GGUF_BITS},
 }
+
+
+def named_precision(name: str) -> tuple[str, str]:
+    """Precisions of matrices and of experts that a name of PRECISIONS stands for; file types also as Q4_K_M.
+
+    Raises ArgumentError for a name that is none.
+    """
+    found = PRECISIONS.get(name) or PRECISIONS.get(name.lower())
+    if found is None:
+        raise ArgumentError(f"precision {name!r}; allowed are {listed(PRECISIONS)}")
+    return found
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names of precisions for a sentence; of the file types one stands for all."""
+    found = list(names)
+    own = [name for name in found if name not in GGUF_BITS]
+    packed = ["the file types of llama.cpp, as q4_k_m"] if len(own) < len(found) else []
+    return ", ".join((*own, *packed))
+
+
 COMPONENTS = (
     "projections",
     "attention",
@@ -97,7 +161,7 @@ class Quantization:
     def __post_init__(self) -> None:
         for part in (self.gemm, self.moe, self.kv_cache):
             if part not in ELEMENT_BYTES:
-                raise ArgumentError(f"precision {part!r}; allowed are {', '.join(ELEMENT_BYTES)}")
+                raise ArgumentError(f"precision {part!r}; allowed are {listed(ELEMENT_BYTES)}")
 
     @property
     def activations(self) -> str:
@@ -108,6 +172,11 @@ class Quantization:
     def activation_bytes(self) -> float:
         """Bytes of an element of `activations`."""
         return ELEMENT_BYTES[self.activations]
+
+    @property
+    def table_bytes(self) -> float:
+        """Bytes of an element of embedding and head: those of `activations`; a file of llama.cpp packs them as well."""
+        return ELEMENT_BYTES[self.gemm] if self.gemm in GGUF_BITS else self.activation_bytes
 
 
 def peak_flops(peaks: Mapping[str, float], precision: str) -> float:
@@ -127,7 +196,8 @@ def lacking(peaks: Mapping[str, float], precision: str) -> str:
     Weights alone need none: 4-bit ones are expanded to 16 bits, and mxfp4 is served so where there is no fp4.
     """
     unit = UNITS[precision][0]
-    return "" if unit in peaks or precision.endswith("_wo") or precision == "mxfp4" else unit
+    alone = precision.endswith("_wo") or precision in GGUF_BITS or precision == "mxfp4"
+    return "" if unit in peaks or alone else unit
 
 
 @dataclass(frozen=True)
@@ -249,7 +319,7 @@ def step_costs(model: LanguageModel, parallelism: Parallelism, quantization: Qua
     logits = costs.parts["logits"]
     # The head is split like attention; embeddings are looked up, one row per token.
     head = model.hidden * model.vocabulary / parallelism.tensor
-    logits.add(1, flops=2 * head * step.sequences, weight_bytes=head * quantization.activation_bytes, launches=3)
+    logits.add(1, flops=2 * head * step.sequences, weight_bytes=head * quantization.table_bytes, launches=3)
     logits.add(1, activation_bytes=step.sequences * model.vocabulary / parallelism.tensor * 4)
     if parallelism.pipeline > 1:
         hops = parallelism.pipeline - 1
@@ -383,10 +453,21 @@ def expected_share(e: Experts, tokens: Number) -> Number:
     return 1 - (1 - e.active / e.count) ** np.asarray(tokens, float)
 
 
-def weight_bytes(model: LanguageModel, parallelism: Parallelism, quantization: Quantization) -> float:
-    """Bytes of the weights on one GPU: matrices split, embeddings and head split over tensor, the rest copied."""
+def weight_bytes(
+    model: LanguageModel,
+    parallelism: Parallelism,
+    quantization: Quantization,
+    *,
+    sizes: Mapping[str, float] = ELEMENT_BYTES,
+    tables: int | None = None,
+) -> float:
+    """Bytes of the weights on one GPU: matrices split, embeddings and head split over tensor, the rest copied.
+
+    ``sizes``: bytes of an element by precision. ``tables``: of vocabulary times width; None: one where they are tied,
+    else two.
+    """
     total = 0.0
-    gemm, moe = ELEMENT_BYTES[quantization.gemm], ELEMENT_BYTES[quantization.moe]
+    gemm, moe = sizes[quantization.gemm], sizes[quantization.moe]
     for count, layer in model.layers:
         size = layer.norms * quantization.activation_bytes
         if layer.attention:
@@ -406,8 +487,11 @@ def weight_bytes(model: LanguageModel, parallelism: Parallelism, quantization: Q
             size += e.matrices * model.hidden * e.shared_width * gemm / parallelism.tensor
             size += (e.count * model.hidden + e.latent_projection + e.extra) * quantization.activation_bytes
         total += count * size
-    tables = (1 if model.tied else 2) * model.vocabulary * model.hidden * quantization.activation_bytes
-    outside = tables / parallelism.tensor + model.embedding_extra * quantization.activation_bytes
+    kept = (1 if model.tied else 2) if tables is None else tables
+    elements = kept * model.vocabulary * model.hidden
+    outside = (
+        elements * quantization.table_bytes / parallelism.tensor + model.embedding_extra * quantization.activation_bytes
+    )
     # The fullest stage holds its share of the layers and, at either end, a table.
     return total / parallelism.pipeline + outside / min(2, parallelism.pipeline)
 

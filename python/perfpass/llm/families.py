@@ -90,6 +90,7 @@ PLAIN: dict[str, Plain] = {
     "gpt_oss": Plain(qkv_bias=True, out_bias=True),
     "minimax_m2": Plain(head_norms="all"),
     "glm4_moe": Plain(),
+    **dict.fromkeys(("hunyuan_v1_dense", "hunyuan_v1_moe"), Plain(head_norms="head")),
 }
 
 
@@ -218,6 +219,26 @@ def _plain(f: Fields) -> Body:
     if rule.head_bias:
         around += f.size("vocab_size")
     return Body(hidden, found, f.flag("tie_word_embeddings", rule.tied), around)
+
+
+def _hunyuan(f: Fields) -> Body:
+    """Hunyuan: its own words for the experts, as numbers or one per layer, and shared ones beside them."""
+    if f.flag("use_cla"):
+        raise FormatError(f"{f.name}: caches that layers share (use_cla) are not counted here")
+    content = dict(f.content)
+    for key in ("moe_topk", "num_shared_expert", "moe_intermediate_size"):
+        value = f.find(key)
+        if isinstance(value, list):
+            if not value or any(each != value[0] for each in value):
+                raise FormatError(f"{f.name}: {key} differs from layer to layer, which is not counted here")
+            content[key] = value[0]
+    alike = Fields(content, f.name)
+    if alike.count("num_experts", default=1) > 1:
+        own = alike.size("moe_intermediate_size", default=alike.size("intermediate_size"))
+        content["shared_expert_intermediate_size"] = alike.count("num_shared_expert", default=1) * own
+    else:
+        content["num_experts"] = None
+    return _plain(alike)
 
 
 def _falcon(f: Fields) -> Body:
@@ -395,6 +416,7 @@ READERS: dict[str, Callable[[Fields], Body]] = {
     **dict.fromkeys(PLAIN, _plain),
     **dict.fromkeys(("deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "glm_moe_dsa", "glm4_moe_lite"), _latent),
     **dict.fromkeys(("qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text"), _qwen_hybrid),
+    **dict.fromkeys(("hunyuan_v1_dense", "hunyuan_v1_moe"), _hunyuan),
     "nemotron_h": _nemotron_hybrid,
     **dict.fromkeys(("falcon", "RefinedWeb", "RefinedWebModel"), _falcon),
     **dict.fromkeys(("llama4", "llama4_text"), _llama4),

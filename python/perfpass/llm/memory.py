@@ -4,6 +4,10 @@ The cache is counted in blocks as paged attention hands them out (Kwon et al., S
 layer up to whole blocks. Grouped keys and values are split over tensor ranks down to one head, copied beyond; latents
 (multi-head latent attention) are copied to every rank; a window keeps its own tokens and one block more; recurrent
 layers keep one state per sequence, whatever its length. Of pipeline stages the fullest counts.
+
+Whether a model fits is not a matter of a runtime's defaults: what ran must fit. So it is asked of the least that its
+weights, one request, a short step and the context take, in the most that is filled by hand; the defaults say how many
+requests fit.
 """
 
 from __future__ import annotations
@@ -15,7 +19,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from perfpass.errors import ArgumentError
-from perfpass.llm.costs import ELEMENT_BYTES, Number, Parallelism, Quantization, cache_bytes, weight_bytes
+from perfpass.llm.costs import (
+    ELEMENT_BYTES,
+    LEAST_BYTES,
+    Number,
+    Parallelism,
+    Quantization,
+    cache_bytes,
+    weight_bytes,
+)
 from perfpass.llm.serving import MemoryFit
 from perfpass.text import size
 
@@ -32,6 +44,11 @@ CHUNK_TOKENS = 8192
 # torch alone), up to 4 GB with CUDA graphs and NCCL on many ranks. The second figure is what the safe count uses.
 RUNTIME_BYTES = 2.0e9
 RUNTIME_HIGH_BYTES = 4.0e9
+# What settings chosen by hand bring them down to: a context without CUDA graphs, short prefill steps; of unified
+# memory, what an operating system without a desktop holds. By hand: no source states them.
+RUNTIME_LOW_BYTES = 0.5e9
+CHUNK_LOW_TOKENS = 256
+SYSTEM_LOW_BYTES = 1e9
 # The most that a deployment tuned by hand fills, and the least that its context takes.
 _MOST_UTILIZATION = 0.97
 _LEAST_RUNTIME_BYTES = 1e9
@@ -45,7 +62,8 @@ class ServingMemory:
     """Bytes on the fullest GPU. ``cache_per_sequence_bytes`` is for one sequence of the asked context.
 
     ``most_sequences`` fit at once beside the rest; ``safe_sequences`` still fit where runtime and workspace take what
-    they take at most. 0: the model does not fit.
+    they take at most; ``tuned_sequences`` fit with settings chosen by hand, beside ``least_bytes`` of weights,
+    workspace and runtime in ``whole_bytes``. 0: none does.
     """
 
     weights_bytes: float
@@ -55,10 +73,18 @@ class ServingMemory:
     usable_bytes: float
     most_sequences: int
     safe_sequences: int
+    tuned_sequences: int
+    least_bytes: float
+    whole_bytes: float
 
     @property
     def fits(self) -> bool:
-        """Whether one sequence fits."""
+        """Whether one sequence fits at all."""
+        return self.tuned_sequences >= 1
+
+    @property
+    def fits_by_default(self) -> bool:
+        """Whether one sequence fits with the settings that a runtime has by itself."""
         return self.most_sequences >= 1
 
     @property
@@ -136,7 +162,7 @@ def plan(
 ) -> ServingMemory:
     """The memory of a replica's fullest GPU and the sequences of ``context`` tokens that it holds at once.
 
-    ``utilization``: share of the GPU that the stack may fill. Raises ArgumentError for arguments out of range.
+    ``utilization``: share of the GPU that the stack fills by default. Raises ArgumentError for arguments out of range.
     """
     if not 0 < utilization <= 1:
         raise ArgumentError(f"utilization must be above 0 and at most 1, got {utilization!r}")
@@ -151,6 +177,10 @@ def plan(
     def room(extra: float, runtime: float) -> int:
         return max(0, math.floor((usable - weights - workspace * (1 + extra) - runtime) / max(each, 1.0)))
 
+    short = min(CHUNK_LOW_TOKENS, tokens)
+    least = weight_bytes(model, split, quantization, sizes=LEAST_BYTES) + RUNTIME_LOW_BYTES
+    least += workspace_bytes(model, split, short, element_bytes=quantization.activation_bytes)
+    whole = whole_bytes(device, _MOST_UTILIZATION)
     return ServingMemory(
         weights_bytes=weights,
         cache_per_sequence_bytes=each,
@@ -159,7 +189,15 @@ def plan(
         usable_bytes=usable,
         most_sequences=room(0.0, RUNTIME_BYTES),
         safe_sequences=room(_WORKSPACE_HIGH, RUNTIME_HIGH_BYTES),
+        tuned_sequences=max(0, math.floor((whole - least) / max(each, 1.0))),
+        least_bytes=least,
+        whole_bytes=whole,
     )
+
+
+def whole_bytes(device: Device, share: float = 1.0) -> float:
+    """The memory that a program can have of a device: a share, and of unified memory what the system leaves."""
+    return share * device.memory_bytes - (SYSTEM_LOW_BYTES if device.unified_memory else 0.0)
 
 
 def served(model: LanguageModel, device: Device, serving: Serving) -> MemoryFit:
@@ -169,29 +207,51 @@ def served(model: LanguageModel, device: Device, serving: Serving) -> MemoryFit:
     found = plan(model, device, split, serving.quantization, context=length)
     ranks = serving.workers * split.attention_data
     wanted = math.ceil(serving.concurrency / ranks)
-    each = found.cache_per_sequence_bytes
+    return _fit(found, wanted, ranks, _reason(found, wanted, length, serving.quantization))
+
+
+def alone(
+    model: LanguageModel, device: Device, devices: int, quantization: Quantization, *, context: int, sequences: int = 1
+) -> MemoryFit:
+    """The memory of each of ``devices`` that hold a model by tensor parallelism and run one batch without a server."""
+    found = plan(model, device, Parallelism.of(devices), quantization, context=context)
+    return _fit(found, sequences, 1, _reason(found, sequences, context, quantization))
+
+
+def _fit(found: ServingMemory, wanted: int, ranks: int, reason: str) -> MemoryFit:
+    most, each = found.most_sequences or found.tuned_sequences, found.cache_per_sequence_bytes
     free = found.usable_bytes - found.weights_bytes - found.workspace_bytes - found.runtime_bytes
-    reason = ""
-    if free < 0:
-        weights, usable = size(found.weights_bytes), size(found.usable_bytes)
-        reason = f"weights of {weights} leave no room in {usable}; split over more GPUs"
-    elif not found.fits:
-        reason = f"one request of {length} tokens needs {size(each)} of cache, {size(free)} are left"
-    elif not found.surely_fits:
-        reason = "it fits only where runtime and workspaces take no more than usual"
-    elif found.most_sequences < wanted:
-        reason = f"of {wanted} requests per rank {found.most_sequences} fit at once; the others wait"
     return MemoryFit(
         weights_bytes=int(found.weights_bytes),
         # Requests that wait leave no room empty: those that run fill it with their blocks.
-        cache_bytes=int(min(each * wanted, max(free, each))),
+        cache_bytes=int(min(each * wanted, max(free, each * max(most, 1)))),
         activation_bytes=int(found.workspace_bytes),
         runtime_bytes=int(found.runtime_bytes),
         usable_bytes=int(found.usable_bytes),
-        most_requests=found.most_sequences * ranks,
+        most_requests=most * ranks,
         fits=found.fits,
         reason=reason,
     )
+
+
+def _reason(found: ServingMemory, wanted: int, length: int, quantization: Quantization) -> str:
+    if not found.fits:
+        left, whole = found.whole_bytes - found.least_bytes, size(found.whole_bytes)
+        if left < 0:
+            return f"weights of {size(found.weights_bytes)} leave no room in {whole}; split over more GPUs"
+        each = size(found.cache_per_sequence_bytes)
+        return f"one request of {length} tokens needs {each} of cache, {size(left)} of {whole} are left"
+    if not found.fits_by_default:
+        packed = any(LEAST_BYTES[part] < ELEMENT_BYTES[part] for part in (quantization.gemm, quantization.moe))
+        return (
+            f"it fits only with settings chosen by hand: over {UTILIZATION:.0%} of the memory, short prefill "
+            "steps, no CUDA graphs" + (", weights quantized in groups of 128" if packed else "")
+        )
+    if not found.surely_fits:
+        return "it fits only where runtime and workspaces take no more than usual"
+    if found.most_sequences < wanted:
+        return f"of {wanted} requests per rank {found.most_sequences} fit at once; the others wait"
+    return ""
 
 
 def likely_sequences(model: LanguageModel, device: Device, serving: Serving, context: Number) -> np.ndarray:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from perfpass.errors import ArgumentError, DeviceError
-from perfpass.llm.costs import PRECISIONS, WEIGHTS_ALONE, Parallelism, Quantization, lacking
+from perfpass.llm.costs import PRECISIONS, WEIGHTS_ALONE, Parallelism, Quantization, lacking, listed
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
@@ -55,8 +55,7 @@ def check_arithmetic(device: Device, *precisions: str) -> None:
         if unit := lacking(device.peak_flops, precision):
             can = [n for n, parts in PRECISIONS.items() if not any(lacking(device.peak_flops, p) for p in parts)]
             raise DeviceError(
-                f"{device.name} has no {unit} arithmetic, which precision {precision!r} needs; it can run "
-                f"{', '.join(can)}"
+                f"{device.name} has no {unit} arithmetic, which precision {precision!r} needs; it can run {listed(can)}"
             )
 
 
@@ -103,7 +102,10 @@ class Serving:
         if not 0 < self.concurrency <= 10_000_000:
             raise ArgumentError(f"concurrency must be above 0 and at most 10,000,000, got {self.concurrency!r}")
         if self.runtime not in RUNTIMES:
-            raise ArgumentError(f"runtime {self.runtime!r}; allowed are {', '.join(RUNTIMES)}")
+            raise ArgumentError(
+                f"runtime {self.runtime!r}; allowed are {', '.join(RUNTIMES)}. Others were measured without a server: "
+                "predict_offline, or `perfpass llm --offline`"
+            )
         if self.mode not in MODES:
             raise ArgumentError(f"mode {self.mode!r}; allowed are {', '.join(MODES)}")
         if self.workers < 1 or self.prefill_workers < (1 if self.mode == "disagg" else 0):
@@ -142,8 +144,11 @@ class Serving:
 class MemoryFit:
     """Memory of one GPU: what the deployment takes, and how many requests fit beside the weights.
 
-    Bytes. ``cache`` is that of the load's own requests at full length. ``most_requests``: requests of full length whose
-    cache fits at once over the whole deployment; 0 where the weights alone do not fit.
+    Bytes, by the runtime's own settings. ``cache`` is that of the load's own requests at full length.
+    ``most_requests``: requests of full length whose cache fits at once over the whole deployment. ``fits``: whether one
+    does at all, settings by hand included (`perfpass.llm.memory`); then ``most_requests`` is at least 1, else 0.
+    ``reason``: one line, empty where there is nothing to say; where it does not fit, why. ``host_layers`` of
+    ``layers``: those that llama.cpp would leave to the host; both 0 for other runtimes.
     """
 
     weights_bytes: int
@@ -154,6 +159,8 @@ class MemoryFit:
     most_requests: int
     fits: bool
     reason: str
+    layers: int = 0
+    host_layers: int = 0
 
     @property
     def total_bytes(self) -> int:

@@ -17,7 +17,7 @@ import numpy as np
 from perfpass.devices import Device
 from perfpass.errors import ArgumentError
 from perfpass.llm.architecture import LanguageModel
-from perfpass.llm.costs import ELEMENT_BYTES, Parallelism, Quantization, Step, step_costs
+from perfpass.llm.costs import ELEMENT_BYTES, Parallelism, Quantization, Step, listed, step_costs
 
 VERSION = 1
 
@@ -102,7 +102,7 @@ def row(
 ) -> np.ndarray:
     """[len(COLUMNS)] one run: ``batch`` prompts of ``input_tokens``, ``output_tokens`` generated for each."""
     if precision not in ELEMENT_BYTES:
-        raise ArgumentError(f"precision {precision!r}; allowed are {', '.join(ELEMENT_BYTES)}")
+        raise ArgumentError(f"precision {precision!r}; allowed are {listed(ELEMENT_BYTES)}")
     alone, plain = Parallelism.of(), Quantization()
     prompt = step_costs(model, alone, plain, Step.of_prefill(batch, input_tokens))
     token = step_costs(model, alone, plain, Step.of_decode(batch, input_tokens + output_tokens / 2))

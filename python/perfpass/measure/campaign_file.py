@@ -21,11 +21,29 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from perfpass.declared import Anything, Items, Named, Number, Table, Text
 from perfpass.errors import ArgumentError, LimitError
 from perfpass.measure.configuration import Configuration, Protocol
 from perfpass.toml_table import read_toml
 
 LARGEST_CAMPAIGN = 100_000  # configurations
+# What each value may be, `Configuration` says, of one at a time.
+_SWEEP = Table(
+    {
+        **{field.name: Anything() for field in fields(Configuration) if field.name != "repeat"},
+        "repeats": Number(1, 1000, whole=True),
+    },
+    ("model",),
+)
+_FILE = Table(
+    {
+        "name": Text(),
+        "protocol": Named(Anything()),
+        "sweep": Items(Named(Anything()), LARGEST_CAMPAIGN, 1, " ([[sweep]] blocks)"),
+    },
+    ("sweep",),
+    " ([[sweep]] blocks): nothing to measure",
+)
 
 
 @dataclass(frozen=True)
@@ -53,27 +71,17 @@ def read_campaign(path: str | os.PathLike[str], **fixed: Any) -> Campaign:
 
 def campaign(content: Mapping[str, Any], default_name: str = "campaign", **fixed: Any) -> Campaign:
     """The campaign of a parsed file (see the module's docstring)."""
-    unknown = sorted(set(content) - {"name", "protocol", "sweep"})
-    if unknown:
-        raise ArgumentError(f"unknown entries {', '.join(unknown)}; allowed are name, protocol and [[sweep]]")
-    sweeps = content.get("sweep")
-    if not isinstance(sweeps, list) or not sweeps or not all(isinstance(sweep, dict) for sweep in sweeps):
-        raise ArgumentError("no [[sweep]]: nothing to measure")
-    protocol = content.get("protocol", {})
-    if not isinstance(protocol, dict):
-        raise ArgumentError("protocol must be a table")
+    _FILE.take(content, "", ArgumentError)
     found: dict[Configuration, None] = {}
-    for number, sweep in enumerate(sweeps, 1):
+    for number, sweep in enumerate(content["sweep"], 1):
         try:
             found.update(dict.fromkeys(_expand(sweep | fixed)))
         except ArgumentError as error:
             raise ArgumentError(f"sweep {number}: {error}") from error
         if len(found) > LARGEST_CAMPAIGN:
             raise LimitError(f"over {LARGEST_CAMPAIGN} configurations; split the campaign")
-    name = content.get("name", default_name)
-    if not isinstance(name, str) or not name.strip():
-        raise ArgumentError(f"name {name!r}; it is a text")
-    return Campaign(name, tuple(found), Protocol.from_dict(protocol))
+    protocol = Protocol.from_dict(content.get("protocol", {}))
+    return Campaign(content.get("name", default_name), tuple(found), protocol)
 
 
 def _expand(sweep: Mapping[str, Any]) -> list[Configuration]:
@@ -81,16 +89,10 @@ def _expand(sweep: Mapping[str, Any]) -> list[Configuration]:
 
     ``optimizer`` is for its training steps only. A combination may come out twice; the caller drops repetitions.
     """
-    allowed = [field.name for field in fields(Configuration) if field.name != "repeat"]
-    unknown = sorted(set(sweep) - {*allowed, "repeats"})
-    if unknown:
-        raise ArgumentError(f"unknown {', '.join(unknown)}; allowed are {', '.join(allowed)} and repeats")
+    _SWEEP.take(sweep, "", ArgumentError)
+    allowed = [name for name in _SWEEP.keys if name != "repeats"]
     repeats = sweep.get("repeats", 1)
-    if not isinstance(repeats, int) or isinstance(repeats, bool) or not 1 <= repeats <= 1000:
-        raise ArgumentError(f"repeats {repeats!r}; it is a whole number from 1 to 1000")
     axes = {name: _as_list(name, sweep[name]) for name in allowed if name in sweep}
-    if "model" not in axes:
-        raise ArgumentError("it names no model")
     count = repeats
     for values in axes.values():
         count *= len(values)

@@ -165,9 +165,15 @@ class Worker:
             return {"error": str(error)}
 
     def measure(self, configuration: dict[str, Any], protocol: dict[str, Any]) -> dict[str, Any]:
-        """The answer of the measuring process, as plain data."""
+        """The answer of the measuring process, as plain data; ``error`` where it cannot work at all."""
+        try:
+            return self._measured(Configuration.from_dict(configuration), Protocol.from_dict(protocol))
+        except PerfPassError as error:
+            return {"error": str(error)}
+
+    def _measured(self, configuration: Configuration, protocol: Protocol) -> dict[str, Any]:
         pool = self._open()
-        pool.submit(self._device, Configuration.from_dict(configuration), Protocol.from_dict(protocol))
+        pool.submit(self._device, configuration, protocol)
         while True:
             for answer in pool.collect():
                 if isinstance(answer, Measured):
@@ -178,4 +184,6 @@ class Worker:
 def _answer(name: str, content: dict[str, Any]) -> Answer:
     if "measured" in content:
         return Measured(name, content["measured"])
+    if "error" in content:
+        raise DeviceError(f"worker {name} of the cluster: {content['error']}")
     return Died(name, content["died"]) if "died" in content else TimedOut(name)

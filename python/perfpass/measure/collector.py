@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import gc
 import math
 import os
 import re
 import resource
 import statistics
+import tempfile
 import time
 import traceback
 from datetime import datetime, timezone
@@ -16,7 +18,8 @@ from typing import Any
 
 import psutil
 
-from perfpass.errors import DeviceError, PerfPassError, UnsupportedError
+from perfpass.bounded_file import reason
+from perfpass.errors import DeviceError, FileError, PerfPassError, UnsupportedError, shown
 from perfpass.importers.model_sources import is_out_of_memory
 from perfpass.measure import facts, host
 from perfpass.measure.configuration import Configuration, Protocol
@@ -33,6 +36,7 @@ _SLOWING = {"power_cap", "hardware_slowdown", "thermal_software", "thermal_hardw
 _REFERENCE_SIDE = 512
 _REFERENCE_BYTES = 32 * 2**20
 _REFERENCE_LAPS = 11
+_DISK_REFUSES = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 _UNITS = {"b": 1, "bytes": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
 
 
@@ -88,7 +92,11 @@ class Collector:
         return None if energy is None else round(energy / _IDLE_S, 3)
 
     def measure(self, configuration: Configuration, protocol: Protocol) -> dict[str, Any]:
-        """The record of one configuration: status, metrics, flags. Never raises for what the configuration does."""
+        """The record of one configuration: status, metrics, flags. Never raises for what the configuration does.
+
+        Raises FileError where the disk does not do its part (a temporary folder that is full): that tells nothing of
+        the configuration.
+        """
         started = time.monotonic()
         record: dict[str, Any] = {
             "key": configuration.key,
@@ -105,6 +113,13 @@ class Collector:
             if before is not None:
                 record["reference_ms"] = {"before": before, "after": self._reference(configuration)}
         except Exception as error:
+            if (refused := _refused_by_disk(error)) is not None:
+                named = isinstance(refused.filename, (str, bytes))
+                where = f"{shown(os.fsdecode(refused.filename))}: " if named else ""
+                way_out = f"make room there, or where temporary files go ({tempfile.gettempdir()})"
+                raise FileError(
+                    f"{where}{reason(refused)} while {configuration.model} was measured; {way_out}"
+                ) from error
             record |= self._failure(error)
             if record["status"] != "unsupported":
                 self._built = None
@@ -265,6 +280,17 @@ class Collector:
             self._sampler.close()
         if self._gpu is not None:
             self._gpu.close()
+
+
+def _refused_by_disk(error: BaseException | None) -> OSError | None:
+    """What the disk refused among ``error`` and its causes."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        if isinstance(error, OSError) and error.errno in _DISK_REFUSES:
+            return error
+        seen.add(id(error))
+        error = error.__cause__ or error.__context__
+    return None
 
 
 def requested_bytes(message: str) -> int | None:

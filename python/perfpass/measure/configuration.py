@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
+from perfpass.declared import Choice, Kind, Maybe, Number, Text
 from perfpass.errors import ArgumentError
 
 MODES = ("inference", "training", "prefill", "decode")
@@ -47,14 +48,11 @@ class Configuration:
     input_shapes: tuple[tuple[str, tuple[int, ...]], ...] | None = None
 
     def __post_init__(self) -> None:
-        source, colon, name = str(self.model).partition(":")
+        source, colon, name = self.model.partition(":") if isinstance(self.model, str) else ("", "", "")
         if not colon or source not in SOURCES or not name:
             raise ArgumentError(f"model {self.model!r}; write SOURCE:NAME with SOURCE one of {', '.join(SOURCES)}")
-        for field, allowed in _CHOICES.items():
-            if getattr(self, field) not in allowed:
-                raise ArgumentError(f"{field} {getattr(self, field)!r}; allowed are {', '.join(filter(None, allowed))}")
-        for field in ("batch", "image_size", "sequence_length", "threads", "repeat"):
-            _check_whole(field, getattr(self, field))
+        for field, kind in _FIELDS.items():
+            kind.check(getattr(self, field), "", field, ArgumentError)
         if self.input_shapes is not None:
             object.__setattr__(self, "input_shapes", _shapes(self.input_shapes))
         self._check_combination()
@@ -117,12 +115,20 @@ class Configuration:
         return cls(**content)
 
 
-_CHOICES: dict[str, tuple[str | None, ...]] = {
-    "mode": MODES,
-    "precision": PRECISIONS,
-    "layout": LAYOUTS,
-    "runtime": RUNTIMES,
-    "optimizer": (*OPTIMIZERS, None),
+_SIZE = Number(1, _LARGEST, whole=True)
+_FIELDS: dict[str, Kind] = {
+    "model": Text(4096),
+    "mode": Choice(MODES),
+    "precision": Choice(PRECISIONS),
+    "layout": Choice(LAYOUTS),
+    "runtime": Choice(RUNTIMES),
+    "optimizer": Maybe(Choice(OPTIMIZERS)),
+    "device": Text(),
+    "batch": _SIZE,
+    "image_size": Maybe(_SIZE),
+    "sequence_length": Maybe(_SIZE),
+    "threads": Maybe(_SIZE),
+    "repeat": Number(0, _LARGEST, whole=True),
 }
 
 
@@ -134,16 +140,8 @@ def _shapes(given: Any) -> tuple[tuple[str, tuple[int, ...]], ...]:
         raise ArgumentError(f"input_shapes {given!r}; it maps names of inputs to shapes") from None
     for name, shape in pairs:
         for size in shape:
-            _check_whole(f"input_shapes of {name!r}:", size)
+            _SIZE.check(size, "", f"input_shapes of {name!r}:", ArgumentError)
     return tuple(pairs)
-
-
-def _check_whole(field: str, value: Any) -> None:
-    least = 0 if field == "repeat" else 1
-    if value is None and field not in ("batch", "repeat"):
-        return
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= _LARGEST:
-        raise ArgumentError(f"{field} {value!r}; it is a whole number from {least} to {_LARGEST}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,9 +166,8 @@ class Protocol:
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            value = getattr(self, field.name)
-            if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < 1e6:
-                raise ArgumentError(f"protocol: {field.name} {value!r}; it is a number above 0 and below 1e6")
+            kind = Number(0, 1_000_000, whole=field.name.startswith("iterations"), above=True)
+            kind.check(getattr(self, field.name), "protocol", field.name, ArgumentError)
         if self.measure_min_s > self.measure_max_s or self.iterations_min > self.iterations_max:
             raise ArgumentError("protocol: a minimum is larger than its maximum")
 

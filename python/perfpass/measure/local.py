@@ -18,7 +18,8 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfpass.errors import DeviceError, PerfPassError
+from perfpass.bounded_file import open_regular
+from perfpass.errors import DeviceError, FileError, PerfPassError
 from perfpass.measure import host
 from perfpass.measure.configuration import Configuration, Protocol
 from perfpass.measure.pool import Answer, Died, Measured, TimedOut
@@ -76,17 +77,31 @@ class _Worker:
     """A process started afresh, not by multiprocessing, which would need the main module of whoever runs a campaign."""
 
     def __init__(self, device: str, log: Path) -> None:
+        output = open_regular(log, "the log of workers", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         self.connection, theirs = Pipe()
-        command = [sys.executable, "-m", "perfpass.measure.local", str(theirs.fileno()), device, str(log)]
-        # A session of its own: Ctrl-C stays with the campaign, and one kill of its group reaches the children.
-        self.process = subprocess.Popen(
-            command, pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL, start_new_session=True
-        )
-        theirs.close()
+        command = [sys.executable, "-m", "perfpass.measure.local", str(theirs.fileno()), device]
+        try:
+            # A session of its own: Ctrl-C stays with the campaign, and one kill of its group reaches the children.
+            self.process = subprocess.Popen(
+                command,
+                pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        finally:
+            theirs.close()
+            os.close(output)
         self.device = device
+        self.log = log
         self.busy = False
         self.deadline = 0.0
-        self.facts: dict[str, Any] = self._receive(_START_TIMEOUT_S)
+        try:
+            self.facts: dict[str, Any] = self._receive(_START_TIMEOUT_S)
+        except BaseException:
+            self.close()
+            raise
 
     def ask(self, request: dict[str, Any], timeout_s: float) -> Any:
         self.connection.send_bytes(json.dumps(request).encode())
@@ -98,7 +113,8 @@ class _Worker:
                 raise DeviceError(f"{self.device}: the measuring process gave no answer in {timeout_s:.0f} s")
             answer = json.loads(self.connection.recv_bytes())
         except EOFError as error:
-            raise DeviceError(f"{self.device}: the measuring process ended ({self._ending()})") from error
+            ending = f"the measuring process ended ({self._ending()})"
+            raise DeviceError(f"{self.device}: {ending}; its last words are in {self.log}") from error
         if "error" in answer:
             raise _error(answer)
         return answer["result"]
@@ -111,11 +127,16 @@ class _Worker:
             self.connection.send_bytes(json.dumps(request).encode())
 
     def answer(self) -> Answer | None:
+        """How the measurement ended, if it has. Raises FileError where this machine's disks refuse to work."""
         try:
             if self.connection.poll(0):
-                result = json.loads(self.connection.recv_bytes())["result"]
+                content = json.loads(self.connection.recv_bytes())
                 self.busy = False
-                return Measured(self.device, result)
+                if "error" in content:
+                    raise _error(content)
+                return Measured(self.device, content["result"])
+        except PerfPassError:
+            raise
         except (EOFError, OSError):
             return Died(self.device, self._ending())
         return TimedOut(self.device) if time.monotonic() >= self.deadline else None
@@ -145,18 +166,15 @@ def _error(answer: dict[str, Any]) -> PerfPassError:
     return error
 
 
-def serve(connection: Connection, device: str, log: str) -> None:
+def serve(connection: Connection, device: str) -> None:
     """The worker's loop: JSON requests in, JSON answers out, until the parent is gone."""
     _die_with_parent()
-    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    os.dup2(output, 1)
-    os.dup2(output, 2)
     try:
         from perfpass.measure.collector import Collector
 
         collector = Collector(device)
     except PerfPassError as error:
-        connection.send_bytes(json.dumps({"error": type(error).__name__, "message": str(error)}).encode())
+        connection.send_bytes(_refusal(error))
         return
     pages = []
     if device == "cpu":
@@ -167,9 +185,9 @@ def serve(connection: Connection, device: str, log: str) -> None:
         while True:
             request = json.loads(connection.recv_bytes())
             if device == "cpu":
-                _in_a_child(lambda: _reply(connection, _perform(collector, request)), pages)  # noqa: B023
+                _in_a_child(lambda: _answer(connection, collector, request), pages)  # noqa: B023
             else:
-                _reply(connection, _perform(collector, request))
+                _answer(connection, collector, request)
     collector.close()
 
 
@@ -190,9 +208,12 @@ def _in_a_child(work: Callable[[], None], pages: list[tuple[int, int]]) -> None:
     A CPU worker has run no model, so no thread pool exists that a fork would break. Ends this process as the child
     ended.
     """
+    worker = os.getpid()
     child = os.fork()
     if child == 0:
         _die_with_parent()
+        if os.getppid() != worker:  # it died before it could be told
+            os._exit(1)
         code = 1
         try:
             host.map_pages(pages)
@@ -220,9 +241,22 @@ def _perform(collector: Collector, request: dict[str, Any]) -> dict[str, Any]:
     return collector.measure(configuration, Protocol.from_dict(request["protocol"]))
 
 
+def _answer(connection: Connection, collector: Collector, request: dict[str, Any]) -> None:
+    try:
+        result = _perform(collector, request)
+    except FileError as error:
+        connection.send_bytes(_refusal(error))
+    else:
+        _reply(connection, result)
+
+
 def _reply(connection: Connection, result: Any) -> None:
     connection.send_bytes(json.dumps({"result": result}).encode())
 
 
+def _refusal(error: PerfPassError) -> bytes:
+    return json.dumps({"error": type(error).__name__, "message": str(error)}).encode()
+
+
 if __name__ == "__main__":
-    serve(Connection(int(sys.argv[1])), sys.argv[2], sys.argv[3])
+    serve(Connection(int(sys.argv[1])), sys.argv[2])

@@ -110,8 +110,7 @@ class Lane:
         found = None if training else calibrated.correction(way.device, self._predictor.name, calibration)
         self._correction = found if isinstance(found, calibrated.Correction) else None
         self._not_corrected = found if isinstance(found, str) else None
-        self._shares = not training and (processes is not None or way.device.parent is not None)
-        if self._shares:
+        if processes is not None:
             MigPredictor.load().check(way, processes)
         self._layout: list[tuple[str, int]] = []
         self.names: tuple[str, ...] = ()
@@ -132,7 +131,7 @@ class Lane:
             runs = replace(runs, reserved_bytes=np.zeros(len(runs.batch)))
         found, _ = self._predictor.columns(runs, self._way, threads)
         extra = {"unknown": counted.unknown.astype(np.float64), **self._for_correction(runs)}
-        kept = {name: column for name, column in found.items() if self._shares or name not in _SHARING}
+        kept = {name: column for name, column in found.items() if self._processes is not None or name not in _SHARING}
         return {**kept, **extra}
 
     def _for_correction(self, runs: Runs) -> dict[str, np.ndarray]:
@@ -174,9 +173,9 @@ class Lane:
             reason, provenance["calibration"] = self._correction.words(self.device, factor)
             reasons.append(reason)
             row_ms = row_ms * factor
-        if self._shares and (self._processes is not None or refined.measured[0]):
+        if self._processes is not None:
             reason, provenance["sharing"] = MigPredictor.load().words(
-                self.device, self._processes or 1, bool(refined.measured[0]), float(refined.ratio[0])
+                self.device, self._processes, bool(refined.measured[0]), float(refined.ratio[0])
             )
             reasons.append(reason)
             row_ms = row_ms * float(found.latency_ms.median[0] / refined.corrected_ms[0])
@@ -195,7 +194,7 @@ class Lane:
         if self._correction is not None:
             found, factor = self._correction.apply(found, columns, self._way)
         corrected_ms = found.latency_ms.median
-        if self._shares:
+        if self._processes is not None:
             corrected = self._correction is not None
             found, measured, ratio = MigPredictor.load().shared(found, columns, self._way, self._processes, corrected)
         return Refined(found, factor, corrected_ms, measured, ratio)

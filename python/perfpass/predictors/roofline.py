@@ -50,7 +50,7 @@ _CONVOLUTION_GROUPS = (
     "conv1x1",
     "conv3x3",
 )
-_SMOOTHNESS = 4.0  # exponent of the smooth maximum between device time and issue time
+SMOOTHNESS = 4.0  # exponent of the smooth maximum between device time and issue time
 
 # A tensor is read again by the operator that follows. What the last-level cache holds of it comes this many times
 # faster than from memory: a CPU socket's L3 about four times. On GPUs with GDDR a factor of 4 takes unseen boards from
@@ -202,7 +202,13 @@ def _missed(traffic: np.ndarray, device: Device) -> np.ndarray:
 def smooth_maximum(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """A little above the larger where both are close: device work and its issue overlap, but not perfectly."""
     larger = np.maximum(a, b)
-    return larger * ((a / larger) ** _SMOOTHNESS + (b / larger) ** _SMOOTHNESS) ** (1 / _SMOOTHNESS)
+    return larger * ((a / larger) ** SMOOTHNESS + (b / larger) ** SMOOTHNESS) ** (1 / SMOOTHNESS)
+
+
+def issue_share(issue: np.ndarray) -> np.ndarray:
+    """The host's part of `smooth_maximum` to the power of SMOOTHNESS; ``issue``: its time over that of the device."""
+    # Of large ratios the power overflows, and its share is 1.
+    return 1.0 - 1.0 / (1.0 + np.minimum(issue, 1e6) ** SMOOTHNESS)
 
 
 def issue_seconds(kernels: np.ndarray, way: Way) -> np.ndarray:

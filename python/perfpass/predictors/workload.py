@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from perfpass.declared import shown_value
 from perfpass.errors import ArgumentError, DeviceError, UnsupportedError
 from perfpass.graph import DTYPES
 from perfpass.graph.step import OPTIMIZERS
@@ -78,7 +79,7 @@ def check(
     _one_of("mode", mode, ("inference", "training"))
     if mode == "inference" and optimizer is not None:
         raise ArgumentError(f"optimizer {optimizer!r} needs mode='training'; inference has none")
-    precision = _PRECISION_ALIASES.get(precision, precision)
+    precision = _PRECISION_ALIASES.get(precision, precision) if isinstance(precision, str) else precision
     _one_of("precision", precision, tuple(PRECISIONS))
     _one_of("runtime", runtime, RUNTIMES)
     _one_of("layout", layout, LAYOUTS)
@@ -104,9 +105,9 @@ def check_batch(batch: Any) -> int:
     try:
         value = operator.index(batch)
     except TypeError:
-        raise ArgumentError(f"batch must be a whole number, got {batch!r}") from None
+        raise ArgumentError(f"batch must be a whole number, got {shown_value(batch)}") from None
     if isinstance(batch, bool) or not 1 <= value <= MAX_BATCH:
-        raise ArgumentError(f"batch must be 1 to {MAX_BATCH}, got {batch!r}")
+        raise ArgumentError(f"batch must be 1 to {MAX_BATCH}, got {shown_value(batch)}")
     return value
 
 
@@ -129,4 +130,4 @@ def leading_dim(graph: OpGraph) -> int:
 
 def _one_of(what: str, value: Any, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
-        raise ArgumentError(f"unknown {what} {value!r}; allowed are {', '.join(allowed)}")
+        raise ArgumentError(f"unknown {what} {shown_value(value)}; allowed are {', '.join(allowed)}")

@@ -16,6 +16,7 @@ import numpy as np
 from perfpass import _core
 from perfpass.errors import ArgumentError
 from perfpass.graph import ATTRIBUTES, DTYPES, OPERATORS, ROLES, OpGraph
+from perfpass.whole_file import write_whole
 
 VERSION = 1
 
@@ -73,9 +74,7 @@ def save(file: Path, first: OpGraph, second: OpGraph, batches: tuple[int, int]) 
         **columns,
     )
     file.parent.mkdir(parents=True, exist_ok=True)
-    partial = file.with_suffix(f".{os.getpid()}.partial")
-    partial.write_bytes(buffer.getvalue())
-    partial.replace(file)
+    write_whole(file, buffer.getvalue())
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ def read(path: Path | str, device: Device) -> Measurements:
     content = read_file(path, "a table of records or a journal", MAX_FILE_BYTES)
     found = Measurements(path.name, hashlib.sha256(content).hexdigest())
     rows = (
-        _from_table(path, device, found.refused)
+        _from_table(path, content, device, found.refused)
         if content[:4] == b"PAR1"
         else _from_journal(path, content, device, found)
     )
@@ -88,7 +88,7 @@ def _from_journal(
             try:
                 configuration = Configuration.from_dict(record["configuration"])
                 latency_ms = float(record["latency_ms"]["median"])
-            except (KeyError, TypeError, ValueError, ArgumentError) as error:
+            except (KeyError, TypeError, ValueError, OverflowError, ArgumentError) as error:
                 raise FormatError(f"{path}: record {record['key']} is broken: {error}") from error
             if configuration.mode != "inference":
                 found.refused[f"mode {configuration.mode}; inference is calibrated"] += 1
@@ -107,11 +107,13 @@ def _elsewhere(facts: dict[str, Any], device: Device) -> str | None:
     return str(identity)
 
 
-def _from_table(path: Path, device: Device, refused: Counter[str]) -> Iterator[tuple[Configuration, float]]:
+def _from_table(
+    path: Path, content: bytes, device: Device, refused: Counter[str]
+) -> Iterator[tuple[Configuration, float]]:
     with needs("records", "a Parquet table"):
         from perfpass.records import schema
 
-        table = schema.read(path, "vision")
+        table = schema.read(path, "vision", content)
     for row in table.itertuples(index=False):
         name = row.device if not row.mig_profile else f"{row.device}:{row.mig_profile}"
         if name != device.id:

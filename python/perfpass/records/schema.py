@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,13 +18,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from perfpass.bounded_file import exists
+from perfpass.declared import Anything, Number, Table, Text
 from perfpass.errors import ArgumentError, DeviceError, FileError, FormatError
+from perfpass.json_text import parse
+from perfpass.records import parquet
+from perfpass.whole_file import replacing
 
 if TYPE_CHECKING:
     import pandas
 
 SCHEMA_VERSION = 2
 _METADATA_KEY = b"perfpass"
+_NOTE = Table({"schema_version": Number(0, 1000, whole=True), "kind": Text(empty=True)}, others=Anything())
 
 
 @dataclass(frozen=True)
@@ -307,7 +312,7 @@ def _typed(table: pandas.DataFrame, known: dict[str, Column]) -> pandas.DataFram
 
 
 def write(path: Path | str, kind: str, table: pandas.DataFrame) -> None:
-    """Write an admitted table, atomically, with the schema's version and kind in the file's metadata."""
+    """Write an admitted table, whole, with the schema's version and kind in the file's metadata. Raises FileError."""
     import pyarrow
     import pyarrow.parquet
 
@@ -315,28 +320,34 @@ def write(path: Path | str, kind: str, table: pandas.DataFrame) -> None:
     arrow = pyarrow.Table.from_pandas(with_all_columns(kind, table), preserve_index=False)
     note = json.dumps({"schema_version": SCHEMA_VERSION, "kind": kind}).encode()
     arrow = arrow.replace_schema_metadata({_METADATA_KEY: note})
-    partial = path.with_name(path.name + ".partial")
     text = [c.name for c in columns_of(kind) if c.type == "text" and c.name in arrow.column_names]
-    pyarrow.parquet.write_table(arrow, partial, compression="zstd", compression_level=19, use_dictionary=text)
-    os.replace(partial, path)
+    with replacing(path) as file:
+        pyarrow.parquet.write_table(arrow, file, compression="zstd", compression_level=19, use_dictionary=text)
 
 
-def read(path: Path | str, kind: str | None = None) -> pandas.DataFrame:
-    """Read a table of records. Raises FileError, and FormatError for another file, schema version or kind."""
-    import pyarrow
-    import pyarrow.parquet
+def read(path: Path | str, kind: str | None = None, content: bytes | None = None) -> pandas.DataFrame:
+    """Read a table of records; ``content``: its bytes, where they have been read.
 
+    Raises FileError, LimitError (`perfpass.records.parquet`), and FormatError for another file, schema version or kind,
+    an unknown column, or a figure that is not finite and above 0.
+    """
     path = Path(path)
-    if not path.is_file():
+    if content is None and not exists(path):
         raise FileError(f"{path}: no such table of records; docs/reference/records.md says how each is made")
-    try:
-        arrow = pyarrow.parquet.read_table(path)
-        note = json.loads((arrow.schema.metadata or {}).get(_METADATA_KEY, b"{}"))
-    except (pyarrow.ArrowInvalid, OSError, ValueError) as error:
-        raise FormatError(f"{path}: not a Parquet table of records ({str(error).splitlines()[0]})") from error
+    arrow = parquet.read_arrow(path, "a table of records", content=content)
+    note = parse((arrow.schema.metadata or {}).get(_METADATA_KEY, b"{}"), f"{path}: its metadata")
+    _NOTE.check(note, str(path), "metadata", FormatError)
     version, found = note.get("schema_version"), note.get("kind")
     if version != SCHEMA_VERSION:
         raise FormatError(f"{path}: record schema {version!r}, this version reads {SCHEMA_VERSION}; make it anew")
     if found not in WORKLOADS or (kind is not None and found != kind):
         raise FormatError(f"{path}: holds records of kind {found!r}, not {kind!r}")
-    return with_all_columns(found, arrow.to_pandas())
+    parquet.check_columns(arrow.schema, {c.name: c.type for c in columns_of(found)}, str(path))
+    table = with_all_columns(found, arrow.to_pandas())
+    for name in _POSITIVE:
+        if name in table.columns:
+            values = table[name].to_numpy()
+            if (wrong := ~np.isnan(values) & ~(np.isfinite(values) & (values > 0))).any():
+                row = int(np.argmax(wrong))
+                raise FormatError(f"{path}: row {row + 1}: {name} {values[row]:g}; it is finite and above 0, or absent")
+    return table

@@ -7,23 +7,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perfpass.errors import FileError, FormatError
+from perfpass.bounded_file import exists
+from perfpass.errors import FileError
+from perfpass.records.parquet import read_frame
 
 if TYPE_CHECKING:
     import pandas
 
 
 def table_of(shared: Path, *parts: str) -> pandas.DataFrame:
-    """A CSV or Parquet table below the folder of sources. Raises FileError, FormatError."""
-    import pandas
-
+    """A CSV or Parquet table below the folder of sources. Raises FileError, FormatError, LimitError."""
     path = shared.joinpath(*parts)
-    if not path.is_file():
+    if not exists(path):
         raise FileError(f"{path}: no such table; give the folder that holds the sources' folders")
-    try:
-        return pandas.read_parquet(path) if path.suffix == ".parquet" else pandas.read_csv(path)
-    except (ValueError, OSError) as error:
-        raise FormatError(f"{path}: not a table ({str(error).splitlines()[0]})") from error
+    return read_frame(path, "a source's table")
 
 
 def add_caveat(caveats: pandas.Series, where: np.ndarray, caveat: str) -> pandas.Series:

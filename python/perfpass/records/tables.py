@@ -18,6 +18,7 @@ import numpy as np
 from perfpass.errors import ArgumentError, FileError, FormatError
 from perfpass.graph.table import OperatorColumns
 from perfpass.records.location import data_directory
+from perfpass.records.parquet import read_frame
 
 if TYPE_CHECKING:
     import pandas
@@ -70,6 +71,7 @@ class RecordedTables:
         self._base = np.stack([rows[name].to_numpy(np.int64) for name in AFFINE])
         self._slope = np.stack([rows[f"{name}_per_sample"].to_numpy(np.int64) for name in AFFINE])
         table = rows["table"].to_numpy()
+        self._fixed["constant"] = (~self._slope.any(axis=0)).astype(np.uint8)
         self._first = np.searchsorted(table, np.arange(table[-1] + 2))
         self.graphs = graphs
         keys = zip(graphs.source, graphs.model, graphs.img_size, strict=True)
@@ -126,14 +128,12 @@ def load(folder: Path | str | None = None, name: str = "vision") -> RecordedTabl
 
     Raises FileError where they are missing and FormatError where columns are.
     """
-    import pandas
-
     root = Path(folder) if folder else data_directory() / "graphs"
     parts = []
     for file in (f"{name}_tables.parquet", f"{name}_graphs.parquet"):
         if not (root / file).is_file():
             raise FileError(f"{root / file}: not found; run `python -m perfpass.records.build_{name}` to make it")
-        parts.append(pandas.read_parquet(root / file))
+        parts.append(read_frame(root / file, "a table of recorded graphs"))
     try:
         return RecordedTables(*parts)
     except KeyError as error:

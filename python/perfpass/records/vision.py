@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from perfpass.bounded_file import exists
 from perfpass.devices import device
 from perfpass.errors import DeviceError, FileError, FormatError
 from perfpass.records.build.vision_models import REPARAMETERIZED, architectures
 from perfpass.records.location import data_directory
+from perfpass.records.parquet import read_frame
 from perfpass.records.schema import Reading, columns_of, read
 
 if TYPE_CHECKING:
@@ -80,11 +82,9 @@ def load(path: Path | str | None = None) -> pandas.DataFrame:
 
 
 def _table(path: Path, required: str) -> pandas.DataFrame:
-    import pandas
-
-    if not path.is_file():
+    if not exists(path):
         raise FileError(f"{path}: no such table; see docs/reference/records.md for where the records come from")
-    table = pandas.read_parquet(path) if path.suffix == ".parquet" else pandas.read_csv(path)
+    table = read_frame(path, "a table of timm")
     missing = sorted(set(required.split()) - set(table.columns))
     if missing:
         raise FormatError(f"{path}: the table lacks the columns {', '.join(missing)}")

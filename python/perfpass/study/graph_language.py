@@ -25,6 +25,7 @@ from perfpass.training.published.graph_language.methods import GraphLanguageMeth
 from perfpass.training.published.graph_language.settings import PUBLISHED, Settings
 from perfpass.training.tasks.graphs import Graphs
 from perfpass.training.tasks.tasks import Split, Task, load
+from perfpass.whole_file import append_line, whole_lines, write_whole
 
 # Rows that a split is judged on, drawn from its test rows: long prompts are slow.
 _JUDGED = 1200
@@ -80,7 +81,7 @@ def run(
     start = PUBLISHED if published else Settings()
     task, graphs = traced(load("latency")), Graphs()
     journal.parent.mkdir(parents=True, exist_ok=True)
-    done = [json.loads(line) for line in journal.read_text().splitlines()] if journal.is_file() else []
+    done = [json.loads(line) for line in whole_lines(journal)]
     known = {(d["variant"], d["split"]) for d in done}
     for part in parts:
         for asked, own in PARTS.get(part, ADAPTED).items():
@@ -95,8 +96,7 @@ def run(
                 if (name, split.name) in known:
                     continue
                 found = judged(method, task, graphs, split)
-                with journal.open("a") as file:
-                    file.write(json.dumps({"variant": name, "part": part, **found}) + "\n")
+                append_line(journal, json.dumps({"variant": name, "part": part, **found}))
                 print(f"{name}; {split.name}: {found['mape_pct']:.1f} %, {found['fit_s']:.0f} s", file=sys.stderr)
 
 
@@ -172,7 +172,7 @@ def main() -> None:
             "results": found,
         }
         arguments.output.parent.mkdir(parents=True, exist_ok=True)
-        arguments.output.write_text(json.dumps(written, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        write_whole(arguments.output, json.dumps(written, indent=1, allow_nan=False) + "\n")
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from perfpass.study import blend, table
 from perfpass.study.findings import TIE, findings
 from perfpass.study.studied import studied
 from perfpass.training.tasks import methods, tasks
+from perfpass.whole_file import write_whole
 
 SCHEMA_VERSION = 1
 LINE_WIDTH = 118
@@ -338,8 +339,8 @@ def write(content: dict[str, Any], folder: Path) -> None:
 
     folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps(content, indent=1, allow_nan=False)
-    (folder / "table.json").write_text(text + "\n", encoding="utf-8")
-    (folder / "predictors.md").write_text(markdown(content) + "\n", encoding="utf-8")
+    write_whole(folder / "table.json", text + "\n")
+    write_whole(folder / "predictors.md", markdown(content) + "\n")
     figures.draw(content, folder)
 
 
@@ -357,7 +358,7 @@ def fill(document: Path, parts: dict[str, str]) -> None:
                 raise FormatError(f"{document}: no part is called {name!r}; there are {', '.join(parts)}")
             out += ["", parts[name], ""]
             skipping = True
-    document.write_text("\n".join(out) + "\n", encoding="utf-8")
+    write_whole(document, "\n".join(out) + "\n")
 
 
 def parts(content: dict[str, Any]) -> dict[str, str]:

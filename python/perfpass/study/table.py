@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import multiprocessing
-import os
 import platform
 import sys
 import time
@@ -27,6 +26,7 @@ from perfpass.training.section import grade
 from perfpass.training.tasks import methods, tasks
 from perfpass.training.tasks.graphs import Graphs
 from perfpass.training.tasks.tasks import Split, Task
+from perfpass.whole_file import append_line, replacing, whole_lines
 
 # From quick to slow, so that the table has whole rows early.
 TASK_ORDER = ("training_step", "memory", "power", "energy", tasks.LANGUAGE_TASK, "latency")
@@ -72,13 +72,7 @@ class Journal:
     def entries(self) -> dict[Cell, dict[str, Any]]:
         """What is there, by cell. A damaged line (of a kill, or a full disk) is passed over. Raises FileError."""
         found: dict[Cell, dict[str, Any]] = {}
-        try:
-            lines = self.path.read_text(encoding="utf-8", errors="replace").splitlines()
-        except FileNotFoundError:
-            return found
-        except OSError as error:
-            raise FileError(f"{self.path}: the journal cannot be read: {error.strerror}") from error
-        for line in lines:
+        for line in whole_lines(self.path):
             try:
                 entry = json.loads(line)
                 cell = Cell(*(entry[name] for name in ("predictor", "task", "split", "seed")))
@@ -97,26 +91,9 @@ class Journal:
 
     def add(self, cell: Cell, entry: dict[str, Any], predictions: dict[str, np.ndarray]) -> None:
         """Keep a cell: first its predictions, then its line, each whole or not at all. Raises FileError."""
-        try:
-            self._add(cell, entry, predictions)
-        except OSError as error:
-            raise FileError(f"{self.path}: {error.strerror}; the cells before {cell.name} are kept") from error
-
-    def _add(self, cell: Cell, entry: dict[str, Any], predictions: dict[str, np.ndarray]) -> None:
-        partial = self.folder / f"{cell.name}.{os.getpid()}.partial.npz"
-        np.savez(partial, **predictions)  # type: ignore[arg-type]
-        partial.replace(self.folder / f"{cell.name}.npz")
-        line = json.dumps({**asdict(cell), **entry}, allow_nan=False)
-        with self.path.open("a+b") as file:
-            # After a line that was cut short a new one begins, so that nothing else is lost with it.
-            file.seek(0, os.SEEK_END)
-            if file.tell():
-                file.seek(-1, os.SEEK_END)
-                if file.read(1) != b"\n":
-                    file.write(b"\n")
-            file.write(line.encode() + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
+        with replacing(self.folder / f"{cell.name}.npz", f"the cells before {cell.name} are kept") as file:
+            np.savez(file, **predictions)  # type: ignore[arg-type]
+        append_line(self.path, json.dumps({**asdict(cell), **entry}, allow_nan=False))
 
     def predictions(self, cell: Cell) -> dict[str, np.ndarray] | None:
         """``valid`` and ``test`` of a cell, None where they are not there."""

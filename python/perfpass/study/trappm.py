@@ -27,6 +27,7 @@ from perfpass.training.published.trappm.network import EncodedPool, Trappm, meth
 from perfpass.training.tasks import tasks
 from perfpass.training.tasks.graphs import Graphs
 from perfpass.training.tasks.tasks import Task
+from perfpass.whole_file import append_line, whole_lines, write_whole
 
 # What is compared on one split, and on how many seeds.
 ENCODED = ("trappm", "trappm-random")
@@ -43,16 +44,14 @@ class Journal:
 
     def __init__(self, file: Path) -> None:
         self.file = file
-        lines = file.read_text().splitlines() if file.is_file() else []
-        self.done: dict[str, dict[str, Any]] = {entry["name"]: entry for entry in map(json.loads, lines)}
+        self.done: dict[str, dict[str, Any]] = {line["name"]: line for line in map(json.loads, whole_lines(file))}
 
     def __call__(self, name: str, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """What the journal has of ``name``, or ``work()``, noted."""
         if name not in self.done:
             started = time.process_time()
             self.done[name] = {"name": name, **work(), "processor_seconds": round(time.process_time() - started, 1)}
-            with self.file.open("a") as file:
-                file.write(json.dumps(self.done[name]) + "\n")
+            append_line(self.file, json.dumps(self.done[name]))
             print(name, {k: v for k, v in self.done[name].items() if k in ("mape", "processor_seconds")}, flush=True)
         return self.done[name]
 
@@ -186,7 +185,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         fill(journal, options.seeds, options.picture)
     found = summary(journal.done)
     options.json.parent.mkdir(parents=True, exist_ok=True)
-    options.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    write_whole(options.json, json.dumps(found, indent=1) + "\n")
     print(json.dumps({k: v for k, v in found.items() if k != "convergence"}, indent=1))
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from perfpass.errors import ArgumentError
+from perfpass.whole_file import replacing
 
 
 def tsne(points: np.ndarray, *, perplexity: float = 30.0, iterations: int = 500, seed: int = 0) -> np.ndarray:
@@ -87,5 +88,6 @@ def picture(places: np.ndarray, names: Sequence[str], file: Path, *, shown: int 
     axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
     figure.tight_layout()
     file.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(file, dpi=110)
+    with replacing(file) as picture:
+        figure.savefig(picture, format=Path(file).suffix.removeprefix("."), dpi=110)
     plt.close(figure)

@@ -25,6 +25,7 @@ from perfpass.training.ratio_trees import TREES
 from perfpass.training.tasks import ours
 from perfpass.training.tasks.splits import groups_into_folds
 from perfpass.training.tasks.tasks import Split, Task
+from perfpass.whole_file import write_whole
 
 FOLDS = 3
 # How much of what the trees learn is the teacher's answer in place of the measurement.
@@ -123,7 +124,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     known = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
     key = ("task", "split", "teacher")
     known = [k for k in known if [k[n] for n in key] != [entry[n] for n in key]]
-    path.write_text(json.dumps([*known, entry], indent=1) + "\n", encoding="utf-8")
+    write_whole(path, json.dumps([*known, entry], indent=1) + "\n")
     print(json.dumps(entry), file=sys.stderr)
 
 

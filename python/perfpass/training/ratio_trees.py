@@ -15,7 +15,7 @@ from perfpass.devices import Device, device
 from perfpass.graph import OPERATORS
 from perfpass.predictors.learned import artefacts, packed_trees
 from perfpass.predictors.learned.intervals import ConformalTable, conformal, nearest
-from perfpass.predictors.learned.ratio_trees import LEAST_DEVICE_ROWS, Settings
+from perfpass.predictors.learned.ratio_trees import LEAST_DEVICE_ROWS, UNSTATED_TORCH, Settings
 from perfpass.predictors.learned.ratios import DEVICE_FEATURES, RatioFeatures, Sums, fingerprint
 from perfpass.predictors.roofline import SOFTWARE, software_index
 from perfpass.predictors.way import Way
@@ -25,8 +25,6 @@ from perfpass.training.tasks.splits import Fold, folds_of
 if TYPE_CHECKING:
     from perfpass.records.tables import RecordedTable, RecordedTables
 
-# torchvision's runs do not state their torch; the sources' dates say 1.0 to 1.7.
-UNSTATED_TORCH = "1.7"
 # Of all trees; an area adds depth, columns, rounds and leaves.
 TREES: Mapping[str, Any] = {
     "objective": "reg:pseudohubererror",

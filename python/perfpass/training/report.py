@@ -17,6 +17,7 @@ from perfpass.predictors.learned import artefacts
 from perfpass.records.location import data_directory
 from perfpass.training import areas
 from perfpass.training.section import Section
+from perfpass.whole_file import write_whole
 
 SCHEMA_VERSION = 2
 
@@ -140,8 +141,8 @@ def _write(folder: Path, section: Section) -> None:
     text = json.dumps({"schema_version": SCHEMA_VERSION, **section.to_dict()}, indent=1, allow_nan=False)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / f"{section.area}.json").write_text(text + "\n", encoding="utf-8")
-        (folder / f"{section.area}.md").write_text(f"{section}\n", encoding="utf-8")
+        write_whole(folder / f"{section.area}.json", text + "\n")
+        write_whole(folder / f"{section.area}.md", f"{section}\n")
         save_section(section, folder / f"{section.area}.png")
     except OSError as error:
         raise FileError(f"{folder}: {error.strerror}; the results of {section.area} could not be written") from error

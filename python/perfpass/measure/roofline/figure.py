@@ -9,6 +9,7 @@ from typing import Any
 
 from perfpass.errors import needs
 from perfpass.text import count, digits, size
+from perfpass.whole_file import replacing
 
 # Colour-blind safe (Okabe and Ito, "Color Universal Design", 2008).
 _COLOURS = {"fp32": "#0072B2", "tf32": "#009E73", "fp16": "#D55E00", "bf16": "#CC79A7"}
@@ -27,7 +28,7 @@ def save_figure(summary: dict[str, Any], path: str | Path, points: Sequence[dict
     """Draws the roofline and the bandwidth by footprint; ``path`` ends in .svg or .png.
 
     ``points`` replaces the summary's: dictionaries with ``group``, ``precision``, ``flop_per_byte`` and ``flop_s``.
-    Raises UnsupportedError where matplotlib is not installed, OSError where the file cannot be written.
+    Raises UnsupportedError where matplotlib is not installed, FileError where the file cannot be written.
     """
     figure_class = _figure_class()
     figure = figure_class(figsize=(12.5, 5.6), layout="constrained")
@@ -45,8 +46,8 @@ def save(figure: Any, path: str | Path) -> None:
 
     path = Path(path)
     kind = path.suffix.removeprefix(".")
-    with mpl.rc_context({"svg.hashsalt": "perfpass"}):
-        figure.savefig(path, format=kind, dpi=110, metadata={"Date": None} if kind == "svg" else None)
+    with mpl.rc_context({"svg.hashsalt": "perfpass"}), replacing(path) as file:
+        figure.savefig(file, format=kind, dpi=110, metadata={"Date": None} if kind == "svg" else None)
 
 
 def _figure_class() -> Any:

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from perfpass.bounded_file import reason
 from perfpass.errors import ArgumentError, FileError
 from perfpass.measure.bench import PROTOCOLS, Bench
 from perfpass.measure.configuration import digest
@@ -22,6 +23,7 @@ from perfpass.measure.journal import Contents, Journal, known, read
 from perfpass.measure.operators import Operator, from_dict
 from perfpass.measure.sweeps import sweep
 from perfpass.measure.timing import significant
+from perfpass.whole_file import write_whole
 
 JOURNAL = "operators.jsonl"
 SUMMARY = "roofline.json"
@@ -151,11 +153,11 @@ def write(summary: dict[str, Any], output: str | os.PathLike[str]) -> tuple[Path
     paths = folder / SUMMARY, folder / FIGURE, folder / TABLE
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        paths[0].write_text(json.dumps(summary, indent=1, allow_nan=False) + "\n")
-        paths[2].write_text(table(summary))
-        save_figure(summary, paths[1])
     except OSError as error:
-        raise FileError(f"{folder}: {error.strerror or error}") from error
+        raise FileError(f"{folder}: {reason(error)}") from error
+    write_whole(paths[0], json.dumps(summary, indent=1, allow_nan=False) + "\n")
+    write_whole(paths[2], table(summary))
+    save_figure(summary, paths[1])
     return paths
 
 

@@ -23,11 +23,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfpass.bounded_file import read_file
-from perfpass.errors import ArgumentError, ArtefactError, FileError, FormatError, LimitError
+from perfpass.bounded_file import reason
+from perfpass.declared import Anything, Choice, Exactly, Items, Maybe, Named, Number, Table, Text
+from perfpass.errors import ArgumentError, ArtefactError, FileError, FormatError
+from perfpass.json_text import read_json
 from perfpass.predictors.inference.features import FEATURES, SOFTWARE_FEATURES
 from perfpass.predictors.learned import artefacts
 from perfpass.predictors.learned.ratios import DEVICE_FEATURES
+from perfpass.whole_file import write_whole
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
@@ -43,6 +46,27 @@ TRAITS: tuple[str, ...] = tuple(f for f in FEATURES if f not in DEVICE_FEATURES 
 TRAIT_COLUMNS = np.array([FEATURES.index(name) for name in TRAITS])
 _TRAIT_LIMIT = 3.0  # deviations: beyond, a trait counts as that, so that no line is drawn far past the data
 _LARGEST_RATIO = 20.0  # of a logarithm: no measurement and prediction of one run are further apart
+_LARGEST_TRAIT = 1e9
+_POINT = Table(
+    {
+        **dict.fromkeys(("predictor", "software"), Text(empty=True)),
+        "log_ratio": Number(-_LARGEST_RATIO, _LARGEST_RATIO, hint=", as no run is further off"),
+        "traits": Items(Maybe(Number(-_LARGEST_TRAIT, _LARGEST_TRAIT)), len(TRAITS), len(TRAITS)),
+    },
+    ("predictor", "software", "log_ratio", "traits"),
+)
+_FILE = Table(
+    {
+        "schema_version": Exactly(SCHEMA_VERSION),
+        "device": Text(),
+        "kind": Choice(("cpu", "gpu")),
+        "predictors": Named(Text(empty=True)),
+        "traits": Items(Text(), 1000),
+        "points": Items(_POINT, MOST_POINTS, LEAST_POINTS),
+        "provenance": Named(Anything()),
+    },
+    ("schema_version", "device", "kind", "predictors", "traits", "points", "provenance"),
+)
 _REFITS = 4  # reweightings against outliers
 _OUTLIER = 2.5  # robust deviations from the median
 _STUDENT = 4.0  # degrees of freedom of the errors of single measurements
@@ -240,18 +264,12 @@ def write(calibration: Calibration, folder: Path | str | None = None) -> Path:
     from perfpass.devices.lookup import user_folder
 
     path = path_of(calibration.device, Path(folder).expanduser() if folder else user_folder())
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    advice = "choose another folder with -o"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with partial.open("w", encoding="utf-8") as file:
-            json.dump(calibration.to_dict(), file, allow_nan=False)
-            file.write("\n")
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
     except OSError as error:
-        partial.unlink(missing_ok=True)
-        raise FileError(f"{path}: {error.strerror or error}; choose another folder with -o") from error
+        raise FileError(f"{path}: {reason(error)}; {advice}") from error
+    write_whole(path, json.dumps(calibration.to_dict(), allow_nan=False) + "\n", advice)
     return path
 
 
@@ -289,41 +307,31 @@ def read(path: Path | str) -> Calibration:
     """One calibration file. Raises FileError, FormatError, ArtefactError, LimitError."""
     path = Path(path)
     again = "run `perfpass calibrate` again, or predict with --no-calibration"
-    text = read_file(path, f"a calibration ({again})", MAX_FILE_BYTES)
-    try:
-        content = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"{path}: not JSON; {again}") from error
+    content = read_json(path, f"a calibration ({again})", MAX_FILE_BYTES, way_out=again)
     version = content.get("schema_version") if isinstance(content, dict) else None
     if version != SCHEMA_VERSION:
         raise ArtefactError(f"{path}: calibration schema {version!r}, this version reads {SCHEMA_VERSION}; {again}")
     digest = content.pop("sha256", None)
     if digest != _digest(content):
         raise FormatError(f"{path}: its content does not match its SHA-256; {again}")
+    if content.get("traits") != list(TRAITS):
+        raise ArtefactError(f"{path}: made by a version with other traits; {again}")
     try:
-        if content["traits"] != list(TRAITS):
-            raise ArtefactError(f"{path}: made by a version with other traits; {again}")
-        points = content["points"]
-        traits = [[math.nan if v is None else float(v) for v in p["traits"]] for p in points]
-        found = Calibration(
-            device=str(content["device"]),
-            kind=str(content["kind"]),
-            predictors={str(k): str(v) for k, v in content["predictors"].items()},
-            predictor=tuple(str(p["predictor"]) for p in points),
-            software=tuple(str(p["software"]) for p in points),
-            traits=np.array(traits, dtype=np.float64).reshape(len(points), len(TRAITS)),
-            log_ratio=np.array([float(p["log_ratio"]) for p in points]),
-            provenance=dict(content["provenance"]),
-        )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise FormatError(f"{path}: not a calibration ({error}); {again}") from error
-    if len(points) > MOST_POINTS:
-        raise LimitError(f"{path}: {len(points)} points, at most {MOST_POINTS}; {again}")
-    if not (np.abs(found.log_ratio) <= _LARGEST_RATIO).all() or found.kind not in ("cpu", "gpu"):
-        raise FormatError(
-            f"{path}: a point over a factor of e^{_LARGEST_RATIO:.0f} off, or an unknown kind of device; {again}"
-        )
-    return found
+        _FILE.take(content, str(path))
+    except FormatError as error:
+        raise FormatError(f"{error}; {again}") from error
+    points = content["points"]
+    traits = [[math.nan if v is None else float(v) for v in p["traits"]] for p in points]
+    return Calibration(
+        device=content["device"],
+        kind=content["kind"],
+        predictors=content["predictors"],
+        predictor=tuple(p["predictor"] for p in points),
+        software=tuple(p["software"] for p in points),
+        traits=np.array(traits, dtype=np.float64).reshape(len(points), len(TRAITS)),
+        log_ratio=np.array([float(p["log_ratio"]) for p in points]),
+        provenance=content["provenance"],
+    )
 
 
 def _digest(content: dict[str, Any]) -> str:

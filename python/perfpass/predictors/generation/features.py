@@ -16,7 +16,10 @@ from perfpass.devices import Device
 from perfpass.errors import ArgumentError
 from perfpass.llm import costs
 from perfpass.llm.architecture import LanguageModel
-from perfpass.llm.costs import ELEMENT_BYTES
+from perfpass.llm.costs import ELEMENT_BYTES, Quantization
+from perfpass.llm.llama_cpp import layers_alone
+from perfpass.llm.memory import alone
+from perfpass.llm.serving import MemoryFit
 from perfpass.predictors.learned.components import Form, Rows, Term
 
 RUNTIMES = ("vllm", "trtllm", "deepspeed-mii", "deepspeed", "llama.cpp", "sambaflow")
@@ -90,7 +93,7 @@ class Batch:
             if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 1 <= value <= most:
                 raise ArgumentError(f"{name} must be a whole number from 1 to {most}, got {value!r}")
         if self.precision not in ELEMENT_BYTES:
-            raise ArgumentError(f"precision {self.precision!r}; allowed are {', '.join(ELEMENT_BYTES)}")
+            raise ArgumentError(f"precision {self.precision!r}; allowed are {costs.listed(ELEMENT_BYTES)}")
 
     @property
     def cache_bytes(self) -> float:
@@ -188,11 +191,13 @@ def overflow(b: Batch, sizes: Sizes) -> np.ndarray:
     return np.asarray(sequences(b, sizes.batch) / np.maximum(free / each, 1.0))
 
 
-def fits(b: Batch) -> bool:
-    """Whether the weights and one sequence's cache fit into the devices' memory at all."""
-    needed = facts(b.model).parameters * ELEMENT_BYTES[b.precision]
-    needed += b.cache_bytes * b.model.cache_elements(b.input_tokens + b.output_tokens)
-    return bool(needed <= b.device.memory_bytes * b.devices)
+def memory(b: Batch) -> MemoryFit:
+    """The memory of one of the devices: whether they hold the weights and a sequence at all, and how many sequences."""
+    stored = Quantization(b.precision, b.precision, "fp32" if b.precision == "fp32" else "fp16")
+    devices, context = int(b.devices), int(b.input_tokens + b.output_tokens)
+    if b.runtime in ONE_SEQUENCE:
+        return layers_alone(b.model, b.device, devices, stored, context=context)
+    return alone(b.model, b.device, devices, stored, context=context, sequences=int(b.sequences))
 
 
 def rows_of(batches: Sequence[Batch]) -> Rows:

@@ -10,7 +10,7 @@ from perfpass.devices import device as find_device
 from perfpass.devices.order import no_better
 from perfpass.llm.costs import lacking
 from perfpass.prediction import Interval
-from perfpass.predictors.generation.features import ONE_SEQUENCE, Batch, fits, link_bytes_s, peak_flops
+from perfpass.predictors.generation.features import ONE_SEQUENCE, Batch, link_bytes_s, memory, peak_flops
 from perfpass.predictors.learned.order import between, in_order
 
 # Powers of two where they were measured; what lies beyond follows from physics.
@@ -34,7 +34,7 @@ def ordered(batch: Batch, measured_on: Sequence[str], find: Callable[[Batch], In
     A device that is behind another in no figure of the catalogue takes no longer.
     """
     known = [replace(batch, device=find_device(name), stack="") for name in measured_on if name != batch.device.id]
-    known = [b for b in known if fits(b) and not lacking(b.device.peak_flops, b.precision)]
+    known = [b for b in known if memory(b).fits and not lacking(b.device.peak_flops, b.precision)]
     known = [b for b in known if _no_better(b, batch) or _no_better(batch, b)]
     if not known:
         return find(batch)
@@ -42,7 +42,9 @@ def ordered(batch: Batch, measured_on: Sequence[str], find: Callable[[Batch], In
         known.append(batch)
     order = [[_no_better(b, a) for b in known] for a in known]
     found = [find(b) for b in known]
-    values = in_order(found, order, [value.high / value.low for value in found])
+    # None is better known than another; one sequence for all sizes keeps the order of sizes.
+    names = sorted(b.device.id for b in known)
+    values = in_order(found, order, [float(names.index(b.device.id)) for b in known])
     if batch.device.id in measured_on:
         return values[-1]
     upper, lower = [_no_better(b, batch) for b in known], [_no_better(batch, b) for b in known]

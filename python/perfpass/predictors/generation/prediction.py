@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from perfpass.llm.serving import MemoryFit
 from perfpass.prediction import Interval, Support, check_width, interval_row
-from perfpass.predictors.generation.features import Batch
+from perfpass.predictors.generation.features import Batch, memory
+from perfpass.text import size
 
 
 @dataclass(frozen=True)
@@ -17,12 +19,13 @@ class Offline:
     of all sequences over it; ``output_tokens_per_s``: output tokens alone. ``prompt_s``: until every sequence that runs
     at once has its first token; ``token_s``: from one token of a sequence to its next. Both None where they are not
     predicted: weights of other than 16 bits, a published predictor, bounds that say nothing; ``token_s`` also for a
-    single output token.
+    single output token. ``memory``: of one of the devices.
     """
 
     latency_s: Interval
     tokens_per_s: Interval
     output_tokens_per_s: Interval
+    memory: MemoryFit
     support: Support
     workload: dict[str, Any] = field(hash=False)
     provenance: dict[str, Any] = field(hash=False)
@@ -37,6 +40,7 @@ class Offline:
             "output_tokens_per_s": self.output_tokens_per_s.to_dict(),
             "prompt_s": self.prompt_s.to_dict() if self.prompt_s else None,
             "token_s": self.token_s.to_dict() if self.token_s else None,
+            "memory": self.memory.to_dict(),
             "support": self.support.to_dict(),
             "workload": self.workload,
             "provenance": self.provenance,
@@ -57,6 +61,7 @@ def costs_of(batch: Batch, latency: Interval, support: Support, provenance: dict
         latency_s=latency,
         tokens_per_s=latency.inverse(total, "1/s"),
         output_tokens_per_s=latency.inverse(batch.sequences * batch.output_tokens, "1/s"),
+        memory=memory(batch),
         support=support,
         workload={
             "model": batch.model.name,
@@ -77,6 +82,7 @@ def offline_table(found: Offline) -> str:
     """Text of one batch of equal requests: times with bounds, support with reasons."""
     w = found.workload
     phases = (("time to first token", found.prompt_s), ("time per output token", found.token_s))
+    taken, unit = size(found.memory.total_bytes).split()
     lines = [
         f"{w['model']} on {w['devices']} x {w['device']}, {w['runtime']}, {w['precision']}, "
         f"{w['input_tokens']} -> {w['output_tokens']} tokens, {w['sequences']} at once, without a server",
@@ -84,6 +90,8 @@ def offline_table(found: Offline) -> str:
         interval_row("all tokens", found.tokens_per_s),
         interval_row("output tokens", found.output_tokens_per_s),
         *(interval_row(label, value) for label, value in phases if value),
+        f"  {'memory per device':<22} {taken:>10} {unit:<10} of {size(found.memory.usable_bytes)} usable",
+        *([f"  {'':<22} {'':>10} {found.memory.reason}"] if found.memory.reason else []),
         f"  support: {found.support.level}",
         *(f"    - {reason}" for reason in found.support.reasons),
     ]

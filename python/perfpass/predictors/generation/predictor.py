@@ -15,10 +15,10 @@ from perfpass.devices import device as find_device
 from perfpass.errors import ArgumentError
 from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.configuration import language_model
-from perfpass.llm.costs import ELEMENT_BYTES, PRECISIONS
+from perfpass.llm.costs import ELEMENT_BYTES, PRECISIONS, named_precision
 from perfpass.llm.serving import check_arithmetic, check_split
 from perfpass.prediction import Interval, Support, SupportLevel
-from perfpass.predictors.generation.features import FORM, ONE_SEQUENCE, RUNTIMES, Batch, Sizes, fits, rows_at, rows_of
+from perfpass.predictors.generation.features import FORM, ONE_SEQUENCE, RUNTIMES, Batch, Sizes, memory, rows_at, rows_of
 from perfpass.predictors.generation.order import BATCHES, TOKENS, alike, growing, ordered
 from perfpass.predictors.generation.phases import with_phases
 from perfpass.predictors.generation.prediction import Offline, costs_of
@@ -29,6 +29,8 @@ from perfpass.predictors.learned.components import UNSEEN_MODEL, Adaptation, For
 QUANTITY = "latency"
 QUANTITIES: Mapping[str, tuple[Form, str]] = {QUANTITY: (FORM, "s")}
 _16_BITS = ("fp16", "bf16")
+# Runtimes that share attention heads out unevenly: Qwen2-7B with its 28 heads ran on 8 devices (LLM-Inference-Bench).
+UNEVEN = frozenset({"deepspeed"})
 
 
 def batch_of(
@@ -61,7 +63,8 @@ def batch_of(
         raise ArgumentError(
             f"{target.id}: generation was measured on accelerators only; choose one (`perfpass devices`)"
         )
-    check_split(read, *((1, devices) if runtime in ONE_SEQUENCE else (devices, 1)))
+    if runtime not in UNEVEN:
+        check_split(read, *((1, devices) if runtime in ONE_SEQUENCE else (devices, 1)))
     used = _precision(target, precision)
     return Batch(read, target, runtime, devices, batch, input_tokens, output_tokens, used, stack)
 
@@ -70,9 +73,7 @@ def _precision(device: Device, name: str | None) -> str:
     """Of the weights. Raises ArgumentError for a name that is none, DeviceError for one the device has no unit for."""
     if name is None:
         return "bf16" if "bf16" in device.peak_flops and "fp16" not in device.peak_flops else "fp16"
-    if name not in PRECISIONS and name not in ELEMENT_BYTES:
-        raise ArgumentError(f"precision {name!r}; allowed are {', '.join(PRECISIONS)}")
-    _, found = PRECISIONS.get(name, (name, name))
+    found = name if name in ELEMENT_BYTES and name not in PRECISIONS else named_precision(name)[1]
     check_arithmetic(device, found)
     return found
 
@@ -90,11 +91,13 @@ def offline(batch: Batch) -> Offline:
 
 
 def check_fits(batch: Batch) -> None:
-    """Raises ArgumentError where the weights and one sequence do not fit into memory."""
-    if not fits(batch):
+    """Raises ArgumentError where the weights and one sequence do not fit into memory, with what would be done then."""
+    found = memory(batch)
+    if not found.fits:
         raise ArgumentError(
             f"{batch.model.name} with one sequence of {batch.input_tokens + batch.output_tokens} tokens does not "
-            f"fit into {batch.devices} x {batch.device.name}; take more devices or a lower precision"
+            f"fit into {batch.devices} x {batch.device.name}: {found.reason}. No run with a part on the host was "
+            "measured; take more devices or a lower precision"
         )
 
 

@@ -117,4 +117,4 @@ def graph_vectors(
     """
     roof = roofline.bound(tables.table, way, byte_scale)
     sums = _sums(tables, batch, way, byte_scale, roof)
-    return RATIOS.vectors(sums, roof, tables.count, efficiency[roofline.software_index(way)])
+    return RATIOS.vectors(sums, roof, tables, efficiency[roofline.software_index(way)])

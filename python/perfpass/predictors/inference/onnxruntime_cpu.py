@@ -56,7 +56,7 @@ class OnnxRuntimeCpuPredictor:
 
     def estimates(self, columns: Columns, way: Way, threads: int = 1) -> Estimates:
         """All metrics of N runs (perfpass.predictors.estimate)."""
-        eager = InferencePredictor.load().latency_s(columns, way, threads)
+        eager = InferencePredictor.load().latency_s(columns)
         apart = _BOUND * RATIO_DEVIATION
         below, above = (np.hypot(np.log(bound / eager.median), apart) for bound in (eager.low, eager.high))
         seconds = Bounds.around(eager.median * RATIO, -below, above)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from perfpass.devices import Device
     from perfpass.graph.table import OperatorColumns
     from perfpass.predictors.estimate import Run
+    from perfpass.predictors.learned.ratios import Vectors
     from perfpass.predictors.way import Way
 
 
@@ -49,6 +49,8 @@ class InferencePredictor(RatioTrees):
         fade={"gpu": (0.35, 0.6), "cpu": (0.6, 1.0)},
         # A device with fewer is predicted as an unseen one; its records still teach both ensembles.
         known_rows=LEAST_DEVICE_ROWS,
+        host=1.0,  # no record of a present release is bound by it
+        reference=None,
         least_width={"in range": 0.0, "near": 0.15, "outside": 0.7},
         host_bound="rare",
         trees_need_evidence=False,
@@ -83,20 +85,19 @@ class InferencePredictor(RatioTrees):
 
     def columns_of(self, runs: Runs, way: Way, threads: int = 1) -> tuple[dict[str, np.ndarray], Notes, np.ndarray]:
         """What is known of N runs before they are scored, the notes, and [R] parts of the base per row."""
-        measured = self.measured(way)
-        if way.torch_version is None and measured:
-            way = replace(way, torch_version=measured["torch_version"])
-        vectors = graph_vectors(runs.tables, runs.batch, way, self._efficiency["known"])
-        found, notes = self._known(vectors, runs.tables, runs.batch, way, threads)
+        way = self._released(way)
+
+        def at(tables: Tables, batch: np.ndarray, way: Way) -> Vectors:
+            return graph_vectors(tables, batch, way, self._efficiency["known"])
+
+        found, notes, row_s = self._known(at, runs.tables, runs.batch, way, threads)
         found |= {
             "weight_bytes": runs.weight_bytes,
             "activation_bytes": runs.activation_bytes,
             "reserved_bytes": runs.reserved_bytes,
-            "group_s": vectors.sums.seconds,
-            "kernels": vectors.sums.kernels.sum(axis=1),
             "input_elements": runs.input_elements,
         }
-        return found, notes, vectors.row_s
+        return found, notes, row_s
 
     def predict(self, table: OperatorColumns, batch: int, way: Way) -> TimePrediction:
         """Latency of one operator table, counted at the width of ``way``."""
@@ -106,7 +107,7 @@ class InferencePredictor(RatioTrees):
     def estimates(self, columns: Columns, way: Way, threads: int = 1) -> Estimates:
         """All metrics of N runs (perfpass.predictors.estimate)."""
         device, rate = way.device, GEMM_RATE[way.precision]
-        seconds = self.latency_s(columns, way, threads)
+        seconds = self.latency_s(columns)
         # Against the plain peak, not the sustained one: the power model was fitted so.
         to_peak = sustained_flops(device, rate) / device.peak_flops.get(rate, device.peak_flops["fp32"])
         parts, peak = process.inference(columns, way)

@@ -5,23 +5,30 @@ Format in docs/reference/artefacts.md. Reading needs no library but NumPy and ne
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import io
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from perfpass import _core
-from perfpass.bounded_file import read_file
-from perfpass.errors import ArtefactError, FileError, LimitError
+from perfpass import _core, npz
+from perfpass.bounded_file import read_file, reason
+from perfpass.declared import Anything, Exactly, Named, Table, Text
+from perfpass.errors import ArtefactError, FileError, FormatError, LimitError
+from perfpass.json_text import read_json
 from perfpass.predictors.learned import packed_trees
+from perfpass.whole_file import sync_folder, write_whole
 
 SCHEMA_VERSION = 1
 MANIFEST = "manifest.json"
 MAX_FILE_BYTES = 64 << 20
+# What every predictor's manifest has; the rest is the predictor's own.
+_MANIFEST = Table({"schema_version": Exactly(SCHEMA_VERSION), "files": Named(Text())}, others=Anything())
 
 
 def shipped(predictor: str) -> Path:
@@ -33,24 +40,45 @@ def write(folder: Path, manifest: dict[str, Any], files: dict[str, bytes]) -> No
     """Write ``files`` and a manifest that lists their hashes; ``schema_version`` is added.
 
     An artefact that is there already stays whole until the new one is: both are written beside each other and change
-    places at the end. Raises FileError where the disk refuses.
+    places at the end, in one step where the system has one. Raises FileError where the disk refuses.
     """
     hashes = {name: hashlib.sha256(content).hexdigest() for name, content in sorted(files.items())}
     text = json.dumps({"schema_version": SCHEMA_VERSION, **manifest, "files": hashes}, indent=1, allow_nan=False)
     fresh, former = (folder.with_name(f".{folder.name}.{part}") for part in ("new", "old"))
     try:
+        if former.exists() and not folder.exists():
+            former.rename(folder)  # a kill between the two steps of a change of places
         for leftover in (fresh, former):
             shutil.rmtree(leftover, ignore_errors=True)
         fresh.mkdir(parents=True)
         for name, content in {**files, MANIFEST: (text + "\n").encode()}.items():
-            (fresh / name).write_bytes(content)
-        if folder.exists():
+            with open(fresh / name, "xb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+        sync_folder(fresh)
+        if not folder.exists():
+            fresh.rename(folder)
+        elif not _exchanged(fresh, folder):
             folder.rename(former)
-        fresh.rename(folder)
+            fresh.rename(folder)
+        sync_folder(folder.parent)
     except OSError as error:
         shutil.rmtree(fresh, ignore_errors=True)
-        raise FileError(f"{folder}: {error.strerror}; the former artefact is untouched") from error
-    shutil.rmtree(former, ignore_errors=True)
+        raise FileError(f"{folder}: {reason(error)}; the former artefact is untouched") from error
+    for leftover in (fresh, former):
+        shutil.rmtree(leftover, ignore_errors=True)
+
+
+def _exchanged(one: Path, other: Path) -> bool:
+    """Lets two names change places in one step (renameat2(2), Linux); False where the system cannot."""
+    here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    try:
+        rename = ctypes.CDLL(None).renameat2
+    except (AttributeError, OSError, TypeError):
+        return False
+    done: int = rename(here, os.fsencode(one.absolute()), here, os.fsencode(other.absolute()), exchange)
+    return done == 0
 
 
 def check_writable(folder: Path) -> None:
@@ -65,12 +93,9 @@ def check_writable(folder: Path) -> None:
 
 
 def annotate(folder: Path, notes: dict[str, Any]) -> None:
-    """Add entries to the manifest of a written artefact."""
-    path = folder / MANIFEST
-    partial = path.with_name(path.name + ".partial")
+    """Add entries to the manifest of a written artefact. Raises FileError."""
     text = json.dumps({**Artefact(folder).manifest, **notes}, indent=1, allow_nan=False)
-    partial.write_text(text + "\n", encoding="utf-8")
-    partial.replace(path)
+    write_whole(folder / MANIFEST, text + "\n")
 
 
 class Artefact:
@@ -81,16 +106,17 @@ class Artefact:
         self.folder = Path(folder)
         path = self.folder / MANIFEST
         try:
-            self.manifest: dict[str, Any] = json.loads(read_file(path, "a manifest", MAX_FILE_BYTES))
+            self.manifest: dict[str, Any] = read_json(path, "a manifest", MAX_FILE_BYTES)
         except (FileError, LimitError) as error:
             raise ArtefactError(f"{error}; `perfpass train` writes a predictor") from error
-        except ValueError as error:
-            raise ArtefactError(f"{path}: not JSON ({error}); reinstall, or run `perfpass train`") from error
+        except FormatError as error:
+            raise ArtefactError(f"{error}; reinstall, or run `perfpass train`") from error
         version = self.manifest.get("schema_version") if isinstance(self.manifest, dict) else None
         if version != SCHEMA_VERSION:
             raise ArtefactError(
                 f"{path}: artefact schema {version!r}, this version reads {SCHEMA_VERSION}; run `perfpass train` again"
             )
+        _MANIFEST.take(self.manifest, str(path), ArtefactError)
 
     def read(self, name: str) -> bytes:
         """The content of one file. Raises ArtefactError where it is missing, too large or not that of the manifest."""
@@ -108,7 +134,10 @@ class Artefact:
 
     def array(self, name: str) -> np.ndarray:
         """One .npy file; never a pickle."""
-        return np.load(io.BytesIO(self.read(name)), allow_pickle=False)
+        try:
+            return npz.array(self.read(name))
+        except FormatError as error:
+            raise ArtefactError(f"{self.folder / name}: {error}; reinstall, or run `perfpass train`") from error
 
     def trees(self, name: str) -> _core.TreeEnsemble:
         """The ensemble in the file ``name``.trees (`packed_trees`)."""

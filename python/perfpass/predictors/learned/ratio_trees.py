@@ -9,8 +9,8 @@ and in the methods that they replace.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -18,12 +18,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import numpy as np
 
 from perfpass import _core
+from perfpass.devices import device as find_device
 from perfpass.errors import ArtefactError
 from perfpass.graph import OPERATORS
 from perfpass.graph.table import Tables
 from perfpass.prediction import SUPPORT_LEVELS, Support
+from perfpass.predictors import roofline
 from perfpass.predictors.estimate import Bounds, Columns, Notes, shares
-from perfpass.predictors.learned import artefacts
+from perfpass.predictors.learned import artefacts, ladder
 from perfpass.predictors.learned.intervals import EVIDENCE, ConformalTable, nearest_to
 from perfpass.predictors.learned.ratios import RatioFeatures, Vectors, fingerprints
 from perfpass.predictors.roofline import SOFTWARE
@@ -39,16 +41,28 @@ LEAST_DEVICE_ROWS = 1000
 # Issue time over device time from which on the host counts. No record states its host, so such a run is no better known
 # than one on a board with few records.
 HOST_BOUND_ISSUE = 0.5
+# Between these its unknown speed widens the bounds, from nothing to the whole.
+HOST_COUNTS = (0.25, 0.5)
 _HOST_REASON = "bound by the host, which issues the operators one by one; its speed is not known"
 # Where no held-out error stands behind the bounds (batch sizes, operators and networks beyond the measured), log widths
 # grow by these factors, and are at least the area's minima. Set by hand: no data vouches for them
 # (docs/predictors/inference.md).
 WIDENING = {"in range": 1.0, "near": 1.5, "outside": 2.5}
 _WIDENING = np.array([WIDENING[level] for level in SUPPORT_LEVELS])
+# Of the batch sizes that were measured, one in the middle.
+_USUAL_BATCH = 64
 _CONVOLUTIONS = (OPERATORS.index("conv"), OPERATORS.index("conv_transpose"))
 UNMEASURED = EVIDENCE[-1]
 
+# Log half-width of what the roofline says of a slice, given its GPU, times the share of the GPU that it lacks: 0.26 for
+# 1g, where the 90 % quantile of measured time over that of 7g, over the ratio of rooflines, is 0.25 (ParvaGPU).
+SLICE_WIDTH = 0.3
+
 _Area = TypeVar("_Area", bound="RatioTrees")
+# Stands for the release of records that state none; their dates say 1.0 to 1.7.
+UNSTATED_TORCH = "1.7"
+# The features of N networks, each at its batch, on the device of a way.
+VectorsAt = Callable[[Tables, np.ndarray, "Way"], Vectors]
 
 
 @dataclass(frozen=True)
@@ -57,6 +71,8 @@ class Settings:
 
     ``fade``: by kind of device, the distances of networks between which the trees' correction fades, as they would
     extrapolate beyond; a kind that is absent has no trees. ``known_rows``: records from which on a device is known.
+    ``host``: the most that the host takes to issue operators, over what is assumed (`perfpass.predictors.roofline`).
+    ``reference``: the board on which trees look at networks for an unmeasured one; None: on that one itself.
     ``least_width``: of the log half-width, by support level. ``host_bound``: the evidence whose width is the least
     where the host counts. ``trees_need_evidence``: whether trees say nothing of software that was not measured.
     """
@@ -66,6 +82,8 @@ class Settings:
     feature_version: int
     fade: Mapping[str, tuple[float, float]]
     known_rows: int
+    host: float
+    reference: str | None
     least_width: Mapping[str, float]
     host_bound: str
     trees_need_evidence: bool
@@ -143,19 +161,9 @@ class RatioTrees(ABC):
         """Support level of a device without records, and whether held-out errors vouch for the bounds there."""
         return 1, True
 
-    def latency_s(self, columns: Columns, way: Way, threads: int = 1) -> Bounds:
+    def latency_s(self, columns: Columns) -> Bounds:
         """Seconds of N runs."""
-        features, distance = columns["features"], columns["distance"]
-        ensemble = self.ensemble(way)
-        x = np.ascontiguousarray(features[:, self._columns_of[ensemble]], dtype=np.float32)
-        fade = self._fade(way, distance)
-        learned = self._trees_of(ensemble).predict(x, threads).astype(np.float64)
-        median = columns["base_s"] * np.exp(fade * learned)
-        beyond = columns["beyond"].astype(np.intp)
-        low, high = self._bounds(way, ensemble, distance, self._host_bound(features))
-        low = np.minimum(low * _WIDENING[beyond], -self._least_width[beyond])
-        high = np.maximum(high * _WIDENING[beyond], self._least_width[beyond])
-        return Bounds.around(median, low, high)
+        return Bounds(*(columns[name] for name in ("median_s", "low_s", "high_s")))
 
     def widened(self, device: Device, width: np.ndarray, distance: np.ndarray, beyond: np.ndarray) -> np.ndarray:
         """[N] log half-widths of a calibrated device: ``width`` for a known network, what distance and novelty add."""
@@ -177,29 +185,126 @@ class RatioTrees(ABC):
                 return found
         return None
 
+    def whole(self, way: Way) -> Way:
+        """The same on the GPU that a slice is of; itself where the device is none."""
+        return way if way.device.parent is None else replace(way, device=find_device(way.device.parent))
+
+    def _released(self, way: Way) -> Way:
+        """The same with the torch release that was measured on the device, where none is asked."""
+        if way.torch_version is not None:
+            return way
+        measured = self.measured(self.whole(way))
+        return way if measured is None else replace(way, torch_version=measured["torch_version"])
+
+    def _measured_batch(self, way: Way) -> tuple[int, int]:
+        """The least and the largest batch measured in this way, or on any device of the kind."""
+        measured = self.measured(way)
+        least, most = measured["batch"] if measured else self.manifest["support"]["batch"][way.device.kind]
+        return least, most
+
     def _known(
-        self, vectors: Vectors, tables: Tables, batch: np.ndarray, way: Way, threads: int
-    ) -> tuple[dict[str, np.ndarray], Notes]:
-        """What is known of N runs of the networks ``tables`` before they are scored, and what stands behind it."""
-        distance = nearest_to(self._fingerprints, fingerprints(tables, batch), threads)
+        self, at: VectorsAt, tables: Tables, batch: np.ndarray, way: Way, threads: int
+    ) -> tuple[dict[str, np.ndarray], Notes, np.ndarray]:
+        """What is known of N runs of the networks ``tables`` before they are scored, what stands behind it, and [R]
+        parts of the time's base per row.
+
+        The time is nondecreasing in the batch and in what a slice has of its GPU: the trees' correction is that of the
+        whole GPU at the nearest batch that was measured, and the roofline tells what is beyond, and what a slice lacks.
+        Between the rungs of a ladder of batch sizes it is held to what is monotone on them (learned/ladder.py), and so
+        are its bounds.
+        """
+        whole = self.whole(way)
+        least, most = self._measured_batch(whole)
+        distance = self._distance(tables, batch, int(np.clip(_USUAL_BATCH, least, most)), threads)
         notes = self._support(tables, batch, way, distance)
-        beyond = notes.beyond  # by what is known before the time is: the host's speed has a width of its own
-        notes.add(1, self._host_bound(vectors.values), _HOST_REASON, vouched=True)
+        sizes = np.column_stack([np.tile([*ladder.RUNGS, least, most], (len(batch), 1)), batch])
+        networks = ladder.at_batches(tables, batch, sizes)
+        vectors = at(networks, sizes.ravel(), way)
+        where = self._where(whole)
+        seen = vectors if where is way else at(networks, sizes.ravel(), where)
+        learned = self._learned(seen.values, sizes, whole, distance, threads)
+        seconds = self._log_seconds(vectors, learned, way)
+        rungs = ladder.isotonic(seconds[:, : len(ladder.RUNGS)])
+        beside = np.where((sizes < least) | (sizes > most), np.int8(1), np.int8(0))
+        issue = self._issue(vectors.values).reshape(sizes.shape)
+        low, high = self._log_bounds(way, whole, distance, issue, np.maximum(beside, notes.beyond[:, None]))
+        self._note_batch(notes, batch, way)
+        asked = np.arange(1, len(batch) + 1) * sizes.shape[1] - 1
+        sums, features = vectors.sums.take(asked), vectors.values[asked]
+        notes.add(1, issue[:, -1] > HOST_BOUND_ISSUE, _HOST_REASON, vouched=True)
         found = {
-            "features": vectors.values,
-            "base_s": vectors.base_s,
-            "compute_s": vectors.sums.compute.sum(axis=1),
-            "memory_s": vectors.sums.memory.sum(axis=1),
+            "features": features,
+            "base_s": vectors.base_s[asked],
+            **_seconds(seconds[:, -1], rungs, low, high, batch),
+            "compute_s": sums.compute.sum(axis=1),
+            "memory_s": sums.memory.sum(axis=1),
+            "group_s": sums.seconds,
+            "kernels": sums.kernels.sum(axis=1),
             "distance": distance,
             "level": notes.level,
-            "beyond": beyond,
+            "beyond": notes.beyond,
             "batch": batch,
         }
-        return found, notes
+        return found, notes, vectors.row_s[np.isin(vectors.row_graph, asked)]
+
+    def _distance(self, tables: Tables, batch: np.ndarray, usual: int, threads: int) -> np.ndarray:
+        """[N] distance to the nearest measured network, at the batch asked or the ``usual`` one, whichever is nearer.
+
+        What a network is made of depends on the batch, because weights move once; what it is does not.
+        """
+        sizes = np.column_stack([batch, np.full(len(batch), usual)])
+        networks = ladder.at_batches(tables, batch, sizes)
+        found = nearest_to(self._fingerprints, fingerprints(networks, sizes.ravel()), threads)
+        nearer: np.ndarray = found.reshape(sizes.shape).min(axis=1)
+        return nearer
+
+    def _where(self, way: Way) -> Way:
+        """Where the trees look at the networks: on the board itself, or on the area's reference where it is unmeasured.
+
+        What they say is then of the network and its software, and the roofline alone tells unmeasured boards apart.
+        """
+        reference = self.settings.reference
+        if reference is None or way.device.kind != "gpu" or self.ensemble(way) == "known":
+            return way
+        return replace(way, device=find_device(reference))
+
+    def _learned(
+        self, features: np.ndarray, sizes: np.ndarray, way: Way, distance: np.ndarray, threads: int
+    ) -> np.ndarray:  # fmt: skip
+        """[N, K] what the trees say of ``features`` [N * K, F] at the batch ``sizes`` [N, K].
+
+        Beside the batch sizes that were measured in this way, what they say of the nearest that was.
+        """
+        least, most = self._measured_batch(way)
+        wanted, ensemble = (sizes >= least) & (sizes <= most), self.ensemble(way)
+        x = np.ascontiguousarray(features[wanted.ravel()][:, self._columns_of[ensemble]], dtype=np.float32)
+        found = np.zeros(sizes.shape)
+        found[wanted] = self._trees_of(ensemble).predict(x, threads)
+        every = np.arange(len(sizes))
+        first = found[every, np.where(wanted, sizes, np.inf).argmin(axis=1)][:, None]
+        last = found[every, np.where(wanted, sizes, -np.inf).argmax(axis=1)][:, None]
+        return np.select([sizes < least, sizes > most], [first, last], found) * self._fade(way, distance)[:, None]
+
+    def _log_seconds(self, vectors: Vectors, learned: np.ndarray, way: Way) -> np.ndarray:
+        """[N, K] log seconds under the trees' correction ``learned`` [N, K], learned where the device is busy.
+
+        So it corrects the time of the device. The host, which issues the operators, takes the same time for every
+        device: `Settings.host` times the assumed one, or less where trees know that the count of operators is too high
+        (cells written out step by step). Records that state no release have their laboratory's host in the correction.
+        """
+        base = np.log(vectors.base_s).reshape(learned.shape)
+        if way.torch_version == UNSTATED_TORCH:
+            return base + learned
+        host = roofline.issue_share(self._issue(vectors.values)).reshape(learned.shape)
+        device, issued = (
+            np.exp(roofline.SMOOTHNESS * v) for v in (learned, np.minimum(learned, np.log(self.settings.host)))
+        )
+        found: np.ndarray = base + np.log((1.0 - host) * device + host * issued) / roofline.SMOOTHNESS
+        return found
 
     def _first(self, columns: Columns, notes: Notes, row_s: np.ndarray, way: Way) -> TimePrediction:
         """The first of N runs; ``row_s`` [R] parts of its base."""
-        seconds = self.latency_s(columns, way)
+        seconds = self.latency_s(columns)
         median = float(seconds.median[0])
         return TimePrediction(
             median,
@@ -220,22 +325,31 @@ class RatioTrees(ABC):
             return np.zeros_like(distance)
         return fade(distance, between)
 
-    def _bounds(
-        self, way: Way, ensemble: str, distance: np.ndarray, host_bound: np.ndarray
+    def _log_bounds(
+        self, way: Way, whole: Way, distance: np.ndarray, issue: np.ndarray, beyond: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Log bounds that held-out errors vouch for: those of the network, and of the device where it is unseen."""
-        known, unseen = self.conformal(way.device, ensemble), self._unseen_width[way.device.kind]
-        least = np.where(host_bound, unseen[self.settings.host_bound], 0.0)
+        """[N, K] log bounds: those that held-out errors vouch for, of the network and of the device where it is unseen,
+        widened by what is ``beyond`` [N, K], by a host that counts (``issue`` [N, K]), and by what a slice lacks.
+        """  # fmt: skip
+        ensemble = self.ensemble(whole)
+        table, unseen = self.conformal(whole.device, ensemble), self._unseen_width[whole.device.kind]
+        first, full = HOST_COUNTS
+        host = unseen[self.settings.host_bound] * np.clip((issue - first) / (full - first), 0.0, 1.0)
         if ensemble == "known":
-            low, high = known.bounds(distance)
-            return np.minimum(low, -least), np.maximum(high, least)
-        width = known.around(np.maximum(unseen[self.evidence(way)], least), distance)
-        return -width, width
+            low, high = (v[:, None] for v in table.bounds(distance))
+            low, high = np.minimum(low, -host), np.maximum(high, host)
+        else:
+            width = table.around(np.maximum(unseen[self.evidence(whole)], host), distance[:, None])
+            low, high = -width, width
+        level = beyond.astype(np.intp)
+        low = np.minimum(low * _WIDENING[level], -self._least_width[level])
+        high = np.maximum(high * _WIDENING[level], self._least_width[level])
+        lacks = SLICE_WIDTH * (1.0 - way.device.sm_count / whole.device.sm_count)
+        return -np.hypot(low, lacks), np.hypot(high, lacks)
 
-    def _host_bound(self, features: np.ndarray) -> np.ndarray:
-        """[N] whether the host, which issues the operators, takes a good part of the time."""
-        issue = features[:, self.settings.ratios.names.index("log_issue")].astype(np.float64)
-        return np.asarray(np.exp(issue) > HOST_BOUND_ISSUE)
+    def _issue(self, features: np.ndarray) -> np.ndarray:
+        """[N] time of the host to issue the operators over that of the device."""
+        return np.exp(features[:, self.settings.ratios.names.index("log_issue")].astype(np.float64))
 
     def _trees_of(self, name: str) -> _core.TreeEnsemble:
         """One of the two ensembles; read when it is first needed, because a process mostly needs one."""
@@ -264,10 +378,6 @@ class RatioTrees(ABC):
             asked = f"{way.precision} {way.runtime} {way.layout}"
             reason = f"{asked} was not measured{s.where} on {device.name}; measured: {', '.join(what)}"
             notes.add(1, True, reason, vouched=True)
-        least, most = measured["batch"] if measured else support["batch"][device.kind]
-        on = f"on {device.name} ({least} to {most})" if measured else f"({least} to {most})"
-        beside = (batch < least) | (batch > most)
-        notes.add(1, beside, lambda i: f"batch {batch[i]} is beside those measured {on}")
         near, far = (support["distance"][edge] for edge in ("near", "far"))
         notes.add(2, distance > far, lambda i: f"unlike every {s.network} (distance {distance[i]:.2f}, over {far:.2f})")
         notes.add(
@@ -290,6 +400,32 @@ class RatioTrees(ABC):
             lambda i: f"{macs[i]:.3g} MACs per sample; {s.networks} have {lowest:.3g} to {highest:.3g}",
         )
         return notes
+
+    def _note_batch(self, notes: Notes, batch: np.ndarray, way: Way) -> None:
+        """Whether each batch size lies beside those that were measured."""
+        least, most = self._measured_batch(way)
+        on = f"on {way.device.name} ({least} to {most})" if self.measured(way) else f"({least} to {most})"
+        beside = (batch < least) | (batch > most)
+        notes.add(1, beside, lambda i: f"batch {batch[i]} is beside those measured {on}")
+
+
+def _seconds(
+    asked: np.ndarray, rungs: np.ndarray, low: np.ndarray, high: np.ndarray, batch: np.ndarray
+) -> dict[str, np.ndarray]:
+    """[N] median and bounds of the time at ``batch`` [N], from log seconds there and on the rungs.
+
+    ``low`` and ``high``: log bounds on the rungs, and in the last column there. A larger batch takes no less time, so
+    that its upper bound holds for a smaller one too, and the lower bound of a smaller one for it.
+    """
+    steps = rungs.shape[1]
+    median = ladder.held(asked, batch, rungs)
+    under = np.where(batch[:, None] >= ladder.RUNGS, rungs + low[:, :steps], -np.inf).max(axis=1)
+    over = np.where(batch[:, None] <= ladder.RUNGS, rungs + high[:, :steps], np.inf).min(axis=1)
+    return {
+        "median_s": np.exp(median),
+        "low_s": np.exp(np.maximum(median + low[:, -1], under)),
+        "high_s": np.exp(np.minimum(median + high[:, -1], over)),
+    }
 
 
 def fade(distance: np.ndarray, between: tuple[float, float]) -> np.ndarray:

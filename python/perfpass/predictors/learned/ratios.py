@@ -70,6 +70,7 @@ class Vectors:
     values: np.ndarray  # [N, F] float32
     base_s: np.ndarray  # [N]
     row_s: np.ndarray  # [R] parts of the base, count included
+    row_graph: np.ndarray  # [R] the graph of each
     sums: Sums
 
 
@@ -192,10 +193,10 @@ class RatioFeatures:
         ]
         return np.column_stack(columns).astype(np.float32), base_s
 
-    def vectors(self, sums: Sums, roof: roofline.Bound, count: np.ndarray, factor: np.ndarray) -> Vectors:
-        """All features of N graphs of one kind of software, whose efficiencies are ``factor`` [G]; ``count`` [R]."""
+    def vectors(self, sums: Sums, roof: roofline.Bound, tables: Tables, factor: np.ndarray) -> Vectors:
+        """All features of the N graphs ``tables`` of one kind of software, whose efficiencies are ``factor`` [G]."""
         values, base_s = self.of(sums, np.tile(factor, (len(sums.log_batch), 1)))
-        return Vectors(values, base_s, roof.roof_s * factor[roof.group] * count, sums)
+        return Vectors(values, base_s, roof.roof_s * factor[roof.group] * tables.count, tables.graph, sums)
 
     def _columns(self, table: OperatorColumns, device: Device, roof: roofline.Bound) -> np.ndarray:
         """[S, R] sizes that are averaged over time, then the bins of the histograms as 0 and 1."""

@@ -71,8 +71,9 @@ class MemoryPredictor:
     def runtime_bytes(self, device: Device) -> float:
         """Context and libraries of a process: measured on the device, else the median of its vendor's devices."""
         known: dict[str, float] = self.manifest["runtime_bytes"]
-        if device.id in known:
-            return known[device.id]
+        measured = device.parent or device.id  # the context of a slice is its GPU's
+        if measured in known:
+            return known[measured]
         return float(self.manifest["unseen_runtime_bytes"][vendor(device)])
 
     def predict(self, report: Report, device: Device, *, convolutional: bool) -> PeakMemory:

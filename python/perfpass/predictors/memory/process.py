@@ -52,7 +52,7 @@ def runtime_bytes(device: Device, *, training: bool = False) -> float:
     learned = MemoryPredictor.load()
     if training:
         return learned.runtime_bytes(device)
-    return float(learned.manifest["runtime_bytes"].get(device.id, RUNTIME_BYTES[device.kind]))
+    return float(learned.manifest["runtime_bytes"].get(device.parent or device.id, RUNTIME_BYTES[device.kind]))
 
 
 def beside_high_bytes(device: Device) -> float:

@@ -99,16 +99,10 @@ class MigPredictor:
         """The shipped predictor, read once per process."""
         return MigPredictor()
 
-    def check(self, way: Way, wanted: int | None) -> int:
-        """The number of processes; None stands for one.
-
-        Raises ArgumentError, DeviceError for a CPU, and UnsupportedError for a runtime whose issue time is unknown.
-        """
-        processes = 1 if wanted is None else wanted
+    def check(self, way: Way, processes: int) -> None:
+        """Raises ArgumentError for no such number, DeviceError for a CPU, UnsupportedError where issuing is unknown."""
         if isinstance(processes, bool) or not isinstance(processes, int) or not 1 <= processes <= MOST_PROCESSES:
             raise ArgumentError(f"processes must be a whole number from 1 to {MOST_PROCESSES}, got {processes!r}")
-        if wanted is None:
-            return processes
         if way.device.kind != "gpu":
             raise DeviceError(f"{way.device.name} is no GPU; MPS processes share a GPU or a MIG slice")
         if way.runtime not in ISSUE_S or way.precision not in GEMM_RATE:
@@ -116,24 +110,21 @@ class MigPredictor:
                 f"sharing by processes is predicted for {', '.join(ISSUE_S)} in {', '.join(GEMM_RATE)}, not for "
                 f"{way.runtime} in {way.precision}"
             )
-        return processes
 
     def shared(
-        self, found: Estimates, columns: Columns, way: Way, wanted: int | None, corrected: bool
+        self, found: Estimates, columns: Columns, way: Way, processes: int, corrected: bool
     ) -> tuple[Estimates, np.ndarray, np.ndarray]:
-        """Estimates of N runs as those of one of ``wanted`` processes that share the device (None: one, in a slice).
+        """Estimates of N runs as those of one of ``processes`` that share the device.
 
-        In the conditions that were measured (slices of an A100 80 GB, fp32 in eager PyTorch, networks in range) the
-        time is the model's, with the copy of the input; elsewhere the estimate, which a calibration may have corrected,
-        is multiplied by what sharing adds, and the interval is wider. Raises what `check` does.
+        In the conditions that were measured (an A100 80 GB and its slices, fp32 in eager PyTorch, networks in range)
+        the time is the model's, with the copy of the input; elsewhere the estimate, which a calibration may have
+        corrected, is multiplied by what sharing adds, and the interval is wider. Raises what `check` does.
 
         ``corrected``: a calibration has spoken of the device. Returns them, [N] whether the model's own time was taken,
         and [N] the time over that of one process alone.
         """
-        processes = self.check(way, wanted)
-        seen = self._measured(way, processes, corrected) & (found.level < SUPPORT_LEVELS.index("outside"))
-        if wanted is None and not seen.any():
-            return found, seen, np.ones(len(seen))
+        self.check(way, processes)
+        seen = self._measured(way, corrected) & (found.level < SUPPORT_LEVELS.index("outside"))
         work = Work(
             columns["group_s"], columns["kernels"], columns["input_elements"] * 4.0, np.full(len(seen), 1.0 * processes)
         )
@@ -141,14 +132,18 @@ class MigPredictor:
         ratio = asked_s / self.model.seconds(replace(work, processes=np.ones(len(seen))))
         base = found.latency_ms
         low, high = (float(v) for v in self.manifest["bounds"])
-        own = Bounds.around(asked_s * 1e3, low, high)
+        most = self.manifest["corpus"]["most_processes"]
+        further = _WIDENING if processes > most else 1.0
+        own = Bounds.around(asked_s * 1e3, further * low, further * high)
+        measured_s = self.model.seconds(replace(work, processes=np.minimum(work.processes, most)))
+        own = own.at_least(1e3 * measured_s * np.exp(low))
         extra = _WIDENING * max(-low, high) if processes > 1 else 0.0
         scaled = Bounds.around(
             base.median * ratio,
             -np.hypot(np.log(base.median / base.low), extra),
             np.hypot(np.log(base.high / base.median), extra),
-        )
-        latency = own.or_else(base if wanted is None else scaled, seen)
+        ).at_least(base.low)  # what shares a device is no faster than what has it alone
+        latency = own.or_else(scaled, seen)
         level = np.where(seen, np.int8(SUPPORT_LEVELS.index("near")), found.level)
         return replace(found, latency_ms=latency, level=level), seen, ratio
 
@@ -158,17 +153,16 @@ class MigPredictor:
         """What is said of one of the processes: the reason of its support, and where its time comes from."""
         if measured:
             share = f"one of {processes} processes" if processes > 1 else "one process"
-            reason = f"time of {share} in a slice, input copied, learned on slices of {device.name.split(' MIG ')[0]}"
+            reason = f"time of {share}, input copied, learned on slices of {device.name.split(' MIG ')[0]}"
         else:
             reason = f"{processes} processes share the device: {ratio:.2f} times the time of one (not measured here)"
         return reason, {"predictor": "mig", "processes": processes, "corpus": self.manifest["corpus"]["name"]}
 
-    def _measured(self, way: Way, processes: int, corrected: bool) -> bool:
+    def _measured(self, way: Way, corrected: bool) -> bool:
         """Whether the model was fitted in these conditions, and nothing measured speaks of the device itself."""
         corpus = self.manifest["corpus"]
         return (
-            way.device.parent in corpus["devices"]
+            (way.device.parent or way.device.id) in corpus["devices"]
             and (way.precision, way.runtime, way.layout) == ("fp32", "torch", "nchw")
-            and processes <= corpus["most_processes"]
             and not corrected
         )

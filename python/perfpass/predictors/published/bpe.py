@@ -7,11 +7,11 @@ pieces by one pattern, a BPE model, no added rules (Sennrich et al., ACL 2016).
 from __future__ import annotations
 
 import itertools
-import json
 import re
 from functools import lru_cache
 
 from perfpass.errors import ArtefactError
+from perfpass.json_text import parse
 
 # Words, single digits, single other characters; white space only separates.
 PIECES = r"[a-z_]+|[0-9]|[^\sa-z_0-9]"
@@ -24,7 +24,7 @@ class Tokenizer:
     def __init__(self, content: bytes, where: str) -> None:
         """Reads a tokenizer.json. Raises ArtefactError for another kind of tokenizer."""
         try:
-            model = json.loads(content)["model"]
+            model = parse(content, where)["model"]
             if model["type"] != "BPE":
                 raise ValueError(f"a model of type {model['type']!r}")
             self.vocabulary: dict[str, int] = {str(k): int(v) for k, v in model["vocab"].items()}

@@ -5,7 +5,6 @@ Reading a folder runs no code from it: safetensors only (no pickles), `trust_rem
 
 from __future__ import annotations
 
-import json
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -15,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from perfpass.bounded_file import read_file
-from perfpass.errors import ArgumentError, FileError, FormatError, UnsupportedError
+from perfpass.errors import ArgumentError, FileError, UnsupportedError
 from perfpass.importers import torchvision_schemas
 from perfpass.importers.model_sources import LARGEST_CONFIG_BYTES
+from perfpass.json_text import read_json
 from perfpass.predictors.published.bpe import END, PIECES, UNKNOWN
 
 torchvision_schemas.define()
@@ -81,11 +80,7 @@ def checked(place: Path) -> None:
     config = place / "config.json"
     if not config.is_file():
         raise FileError(f"{place}: no config.json, so no Hugging Face model; give the folder of one")
-    text = read_file(config, "a config.json", LARGEST_CONFIG_BYTES)
-    try:
-        content = json.loads(text)
-    except ValueError as error:
-        raise FormatError(f"{config}: not JSON ({error})") from error
+    content = read_json(config, "a config.json", LARGEST_CONFIG_BYTES, any_number=True)
     if not isinstance(content, dict) or content.get("auto_map"):
         raise UnsupportedError(f"{place} needs code of its own (auto_map), which is never run; take another base model")
     if not any(place.glob("*.safetensors")):
@@ -144,7 +139,8 @@ def train_small(texts: Sequence[str], folder: Path, steps: int, seed: int = 0) -
         model.save_pretrained(scratch, safe_serialization=True)
         tokenizer.save_pretrained(scratch)
         folder.mkdir(exist_ok=True)
-        for file in Path(scratch).iterdir():
+        # The configuration last: a folder without it is no model.
+        for file in sorted(Path(scratch).iterdir(), key=lambda file: file.name == "config.json"):
             file.replace(folder / file.name)
     return load(folder, own=True)
 

@@ -17,10 +17,10 @@ import numpy as np
 
 from perfpass.devices import Device
 from perfpass.devices import device as find_device
-from perfpass.errors import ArgumentError, ArtefactError
+from perfpass.errors import ArtefactError
 from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.configuration import language_model
-from perfpass.llm.costs import PRECISIONS, Parallelism, Quantization
+from perfpass.llm.costs import Parallelism, Quantization, named_precision
 from perfpass.llm.memory import served
 from perfpass.llm.serving import Serving, check_arithmetic, check_gpu, check_split, check_version, usable
 from perfpass.prediction import COVERAGE, Interval, Support
@@ -91,7 +91,8 @@ def predict_llm(
     ``model``: a config.json, its folder or content, a known name (perfpass/llm/names.toml), or a LanguageModel.
     ``device``: a GPU of the catalogue. ``input_length``, ``output_length``: mean tokens of a request; ``concurrency``:
     requests in flight over the whole deployment. ``runtime``: vllm, trtllm or sglang, or tgis as it was in 2023,
-    from other records. ``precision``: one of PRECISIONS, a Quantization, or None for what the checkpoint stores.
+    from other records. ``precision``: one of PRECISIONS (a file type of llama.cpp among them, as
+    q4_k_m), a Quantization, or None for what the checkpoint stores.
     ``tp``, ``pp``, ``dp``, ``ep``: tensor, pipeline, attention-data and expert parallelism of one replica, ``workers``
     replicas. ``prefill`` with ``prefill_workers``: disaggregated, with prefill on replicas of their own.
 
@@ -153,11 +154,9 @@ def quantization(
         changed = [f"{old} as {new}" for old, new in dict(zip(stored, (gemm, moe), strict=True)).items() if old != new]
         if changed:
             said = f"{device.name} lacks the arithmetic of what the checkpoint stores; served {', '.join(changed)}"
-    elif precision in PRECISIONS:
-        gemm, moe = PRECISIONS[precision]
-        check_arithmetic(device, gemm, moe)
     else:
-        raise ArgumentError(f"precision {precision!r}; allowed are {', '.join(PRECISIONS)}")
+        gemm, moe = named_precision(precision)
+        check_arithmetic(device, gemm, moe)
     found = Quantization(gemm, moe)
     return replace(found, kv_cache=kv or ("fp8" if gemm in _CACHE_8_BITS else found.activations)), said
 

@@ -168,4 +168,4 @@ def step_vectors(steps: Steps, batch: np.ndarray, way: Way, efficiency: np.ndarr
     """
     roof = bound(steps.columns, way, byte_scale)
     sums = _sums(steps, batch, way, roof)
-    return RATIOS.vectors(sums, roof, steps.tables.count, efficiency[roofline.software_index(way)])
+    return RATIOS.vectors(sums, roof, steps.tables, efficiency[roofline.software_index(way)])

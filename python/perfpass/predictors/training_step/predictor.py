@@ -6,6 +6,7 @@ The portable ensemble has learned from records of inference too, because what ot
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -32,6 +33,7 @@ from perfpass.predictors.workload import DEFAULT_OPTIMIZER, PRECISIONS
 if TYPE_CHECKING:
     from perfpass.devices import Device
     from perfpass.graph.table import OperatorColumns
+    from perfpass.predictors.learned.ratios import Vectors
     from perfpass.predictors.way import Way
 
 # A precision without records of its own runs as another does.
@@ -50,12 +52,29 @@ def options(device: Device, precision: str, optimizer: str) -> StepOptions:
     return StepOptions(optimizer=optimizer, foreach=device.kind == "gpu", autocast=precision.startswith("amp"))
 
 
-def derive(runs: Runs, way: Way, float_as: str) -> Steps:
-    """The steps of N counted forward graphs, as present PyTorch runs them."""
+@dataclass(frozen=True, eq=False)
+class Derivation:
+    """How the steps of N forward tables are derived: ``input_elements`` [N] of the first inputs, ``width`` in bytes."""
+
+    options: StepOptions
+    input_elements: np.ndarray
+    width: float
+
+    def steps(self, forward: Tables, grown: np.ndarray | float = 1.0) -> Steps:
+        """The steps of N tables; ``grown`` [N] is their batch over that of the inputs."""
+        return backward.derive_many(
+            forward, self.options, input_elements=self.input_elements * grown, width=self.width
+        )  # fmt: skip
+
+    def each(self, times: int) -> Derivation:
+        """The same, for every table ``times`` times."""
+        return replace(self, input_elements=np.repeat(self.input_elements, times))
+
+
+def derivation(runs: Runs, way: Way, float_as: str) -> Derivation:
+    """As present PyTorch runs the steps of N counted forward graphs."""
     how = options(way.device, way.precision, _optimizer(way))
-    return backward.derive_many(
-        runs.tables, how, input_elements=runs.first_input_elements, width=_width(float_as)
-    )  # fmt: skip
+    return Derivation(how, runs.first_input_elements, _width(float_as))
 
 
 def _optimizer(way: Way) -> str:
@@ -78,6 +97,9 @@ class StepPredictor(RatioTrees):
         # As for inference. No CPU was measured in training.
         fade={"gpu": (0.35, 0.6)},
         known_rows=1,
+        # The median of measured time over the base of steps whose host takes more than half of the device's time.
+        host=2.1,
+        reference="rtx-3090",  # the one board of which a present release was measured
         # What newer software and devices show of these: docs/predictors/training_step.md, "Outside".
         least_width={"in range": 0.0, "near": 0.2, "outside": 0.7},
         host_bound="common",
@@ -112,31 +134,38 @@ class StepPredictor(RatioTrees):
         return self._columns(runs, way, threads)[:2]
 
     def columns_of(
-        self, steps: Steps, forward: Tables, batch: np.ndarray, way: Way, threads: int = 1, byte_scale: float = 1.0
-    ) -> tuple[dict[str, np.ndarray], Notes, np.ndarray]:
+        self, forward: Tables, batch: np.ndarray, way: Way, derived: Derivation, threads: int = 1,
+        byte_scale: float = 1.0,
+    ) -> tuple[dict[str, np.ndarray], Notes, np.ndarray, Steps]:  # fmt: skip
         """What is known of the time of N steps derived from the tables ``forward`` before they are scored.
 
-        ``batch`` [N]; ``byte_scale`` corrects tables that were counted at another width. Also the notes, and [R] parts
-        of the base per row.
+        ``batch`` [N]; ``byte_scale`` corrects tables that were counted at another width. Also the notes, [R] parts of
+        the base per row, and the steps.
         """
-        efficiency = self._efficiency[self.ensemble(way)]
-        vectors = step_vectors(steps, batch, way, efficiency, byte_scale)
-        found, notes = self._known(vectors, forward, batch, way, threads)
-        return found, notes, vectors.row_s
+        way = self._released(way)
+
+        def at(tables: Tables, sizes: np.ndarray, way: Way) -> Vectors:
+            times = len(sizes) // len(batch)
+            steps = derived.each(times).steps(tables, sizes / np.repeat(batch, times))
+            efficiency = self._efficiency[self.ensemble(self.whole(way))]
+            return step_vectors(steps, sizes, way, efficiency, byte_scale)
+
+        found, notes, row_s = self._known(at, forward, batch, way, threads)
+        return found, notes, row_s, derived.steps(forward)
 
     def predict(
-        self, step: StepTable, forward: OperatorColumns, batch: int, way: Way, byte_scale: float = 1.0
+        self, forward: OperatorColumns, batch: int, way: Way, derived: Derivation, byte_scale: float = 1.0
     ) -> TimePrediction:
         """Time of a step derived from the table ``forward``; ``byte_scale`` as in `columns_of`."""
-        found = self.columns_of(Steps.one(step), Tables.one(forward), np.array([batch]), way, 1, byte_scale)
-        return self._first(*found, way)
+        columns, notes, row_s, _ = self.columns_of(Tables.one(forward), np.array([batch]), way, derived, 1, byte_scale)
+        return self._first(columns, notes, row_s, way)
 
     def _columns(
         self, runs: Runs, way: Way, threads: int = 1
     ) -> tuple[dict[str, np.ndarray], Notes, np.ndarray, Steps]:
         """The columns, the notes, [R] parts of the time's base per row, and the steps."""
-        steps = derive(runs, way, PRECISIONS[way.precision][0])
-        found, notes, row_s = self.columns_of(steps, runs.tables, runs.batch, way, threads)
+        derived = derivation(runs, way, PRECISIONS[way.precision][0])
+        found, notes, row_s, steps = self.columns_of(runs.tables, runs.batch, way, derived, threads)
         folded = _folded(runs.tables)
         notes.add(1, folded, _FOLDED, vouched=True)
         found |= {
@@ -152,7 +181,7 @@ class StepPredictor(RatioTrees):
     def estimates(self, columns: Columns, way: Way, threads: int = 1) -> Estimates:
         """The metrics of N steps."""
         device = way.device
-        seconds = self.latency_s(columns, way, threads)
+        seconds = self.latency_s(columns)
         power = PowerModel.from_dict(self.manifest["power"])
         parameters = columns["parameters"]
         states = state_bytes(_optimizer(way), parameters) - 4.0 * parameters

@@ -16,6 +16,8 @@ import numpy as np
 
 from perfpass.errors import FormatError, UnsupportedError
 from perfpass.graph.allocators import FREE, Events
+from perfpass.records.parquet import read_frame
+from perfpass.whole_file import replacing
 
 if TYPE_CHECKING:
     from perfpass.importers.torch_memory import Recorded
@@ -74,15 +76,14 @@ def write(path: Path, programs: Mapping[str, Program]) -> None:
         )
         for name, p in programs.items()
     ]
-    pandas.concat(tables).to_parquet(path, index=False, compression="zstd", compression_level=19)
+    with replacing(path) as file:
+        pandas.concat(tables).to_parquet(file, index=False, compression="zstd", compression_level=19)
 
 
 def read(path: Path) -> dict[str, Program]:
     """All programs of a table. Raises FormatError for another file."""
-    import pandas
-
     try:
-        table = pandas.read_parquet(path)
+        table = read_frame(path, "a table of recorded allocations")
         return {
             str(name): Program(
                 np.cumsum(part.block.to_numpy(), dtype=np.int32),

@@ -25,6 +25,7 @@ from perfpass.errors import GraphError, PerfPassError
 from perfpass.graph import OpGraph
 from perfpass.records import graph_cache, schema, tables, vision
 from perfpass.records.build import vision_models
+from perfpass.whole_file import replacing, write_whole
 
 if TYPE_CHECKING:
     import pandas
@@ -65,7 +66,7 @@ def parameter_counts(models: list[str], jobs: int) -> dict[str, tuple[int, int |
         with multiprocessing.get_context("spawn").Pool(jobs, _quiet_worker) as pool:
             known |= dict(pool.imap_unordered(_count_one, missing, chunksize=8))
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(known))
+        write_whole(file, json.dumps(known))
     return {model: (counts[0], counts[1]) for model, counts in known.items() if counts is not None}
 
 
@@ -202,8 +203,10 @@ def write_tables(
         kind = tables.FIXED.get(column)
         rows[column] = rows[column].astype(kind if kind is not None else np.int32 if column == "table" else np.int64)
     folder.mkdir(parents=True, exist_ok=True)
-    rows.to_parquet(folder / f"{name}_tables.parquet", compression="zstd", compression_level=19, index=False)
-    pandas.DataFrame(graphs).to_parquet(folder / f"{name}_graphs.parquet", compression="zstd", index=False)
+    with replacing(folder / f"{name}_tables.parquet") as file:
+        rows.to_parquet(file, compression="zstd", compression_level=19, index=False)
+    with replacing(folder / f"{name}_graphs.parquet") as file:
+        pandas.DataFrame(graphs).to_parquet(file, compression="zstd", index=False)
     print(f"{len(graphs)} models, {len(parts)} different tables, {len(rows)} rows", file=sys.stderr)
     return {(g["source"], g["model"], g["img_size"]): g["table"] for g in graphs}
 

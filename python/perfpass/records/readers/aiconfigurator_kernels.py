@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from perfpass.bounded_file import exists
 from perfpass.devices import device as find_device
 from perfpass.errors import FileError
 from perfpass.records.build.sampling import NOT_SAMPLED, rounded, row_hash
+from perfpass.records.parquet import read_frame
 from perfpass.records.schema import Reading
 
 if TYPE_CHECKING:
@@ -126,12 +128,10 @@ def trusted(shared: Path, table: Table, reading: Reading) -> pandas.DataFrame:
 
 
 def _raw(shared: Path, table: Table) -> pandas.DataFrame:
-    import pandas
-
     path = Path(shared) / "aiconfigurator" / table.file
-    if not path.is_file():
+    if not exists(path):
         raise FileError(f"{path}: not found; the folder of sources holds aiconfigurator/{table.file}")
-    return pandas.read_csv(path) if path.suffix == ".csv" else pandas.read_parquet(path)
+    return read_frame(path, "a table of aiconfigurator")
 
 
 def _canonical(raw: pandas.DataFrame, table: Table) -> pandas.DataFrame:

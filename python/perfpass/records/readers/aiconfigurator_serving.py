@@ -25,7 +25,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from perfpass.bounded_file import exists
 from perfpass.errors import FileError
+from perfpass.records.parquet import read_frame
 from perfpass.records.schema import Reading
 
 if TYPE_CHECKING:
@@ -39,12 +41,10 @@ _MOST_SPLIT = 64
 
 def read(shared: Path) -> Reading:
     """The source's table as records of kind `serving`. Raises FileError where it is missing."""
-    import pandas
-
     path = Path(shared) / TABLE
-    if not path.is_file():
+    if not exists(path):
         raise FileError(f"{path}: no such table")
-    raw = pandas.read_csv(path, low_memory=False)
+    raw = read_frame(path, "a table of aiconfigurator", low_memory=False)
     reading = Reading("aiconfigurator")
     raw = reading.keep(raw, ~raw.repeats_earlier_row, "repeats an earlier row in everything but its id and provenance")
     reading.add("serving", _records(raw.reset_index(drop=True)))

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
+from perfpass.bounded_file import exists
 from perfpass.errors import FileError
 from perfpass.records.build.sampling import NOT_SAMPLED, rounded, row_hash
+from perfpass.records.parquet import read_frame
 from perfpass.records.schema import Reading
 
 LICENCE = "MIT"
@@ -30,13 +32,11 @@ KEPT_VECTOR = 500
 
 def read(shared: Path) -> Reading:
     """All test rows and a sample of the training rows. Raises FileError for a missing table."""
-    import pandas
-
     path = Path(shared) / "neusight" / "operators.parquet"
-    if not path.is_file():
+    if not exists(path):
         raise FileError(f"{path}: not found; the folder of sources holds neusight/operators.parquet")
     reading = Reading("neusight")
-    raw = pandas.read_parquet(path)
+    raw = read_frame(path, "a table of NeuSight")
     for operator in sorted(raw["op"].unique()):
         sizes = DIMENSIONS.get(operator, VECTOR)
         rows = raw[raw["op"] == operator]

@@ -17,6 +17,7 @@ from torch import nn
 from perfpass.predictors.learned import arrays as weights
 from perfpass.training.graph_networks.data import Scaled
 from perfpass.training.graph_networks.modules import ClassTensors, Network
+from perfpass.whole_file import write_whole
 
 
 @dataclass(frozen=True)
@@ -180,9 +181,7 @@ class _Run:
             arrays |= {f"adam.{i}.{name}": values.cpu().numpy() for name, values in state.items()}
         notes = {"made_by": self.made_by, "history": json.dumps(self.history), "waited": str(self.waited)}
         journal.parent.mkdir(parents=True, exist_ok=True)
-        partial = journal.with_name(journal.name + ".partial")
-        partial.write_bytes(weights.pack(arrays, notes))
-        partial.replace(journal)
+        write_whole(journal, weights.pack(arrays, notes))
 
     def _resume(self, journal: Path) -> None:
         content = journal.read_bytes()

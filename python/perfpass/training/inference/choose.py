@@ -13,7 +13,6 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from perfpass.training.inference import model
 from perfpass.training.inference.dataset import Dataset, load
 from perfpass.training.inference.model import ROUNDS, TREES, TREES_FADE
 from perfpass.training.tasks.splits import groups_into_folds, set_aside
+from perfpass.whole_file import write_whole
 
 # Nothing deeper or longer than depth 8 and 600 rounds: two seeds of two ensembles must fit into 8 MB.
 GRID: tuple[dict[str, Any], ...] = (
@@ -98,7 +98,7 @@ def main() -> None:
     options = parser.parse_args()
     text = json.dumps(choose(load(options.records)), indent=1, allow_nan=False)
     if options.json:
-        Path(options.json).write_text(text + "\n", encoding="utf-8")
+        write_whole(options.json, text + "\n")
     print(text)
 
 

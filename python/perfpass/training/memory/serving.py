@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from perfpass.devices import device
@@ -31,7 +32,7 @@ def _served(base: Path) -> str:
             models[row.family], device(row.device), serving.parallelism, serving.quantization, context=context
         )
         wanted = serving.concurrency / serving.parallelism.attention_data
-        found.append((memory.fits, memory.surely_fits, memory.most_sequences >= wanted))
+        found.append((memory.fits, memory.fits_by_default, memory.surely_fits, memory.most_sequences >= wanted))
     return _told("serving (aiconfigurator, aggregated)", found, "all requests in flight at full length")
 
 
@@ -43,18 +44,19 @@ def _offline(base: Path) -> str:
     models = {name: language_model(name) for name in rows.model.unique()}
     found = []
     for row in rows.itertuples():
-        split = Parallelism(tensor=max(1, row.n_devices))
+        split = Parallelism.of(max(1, row.n_devices))
         context = max(1, row.input_tokens) + max(0, row.output_tokens)
         precise = Quantization("fp16", "fp16", "fp16")
         memory = plan(models[row.model], device(row.device), split, precise, context=context)
-        found.append((memory.fits, memory.surely_fits, memory.most_sequences >= row.batch))
+        found.append((memory.fits, memory.fits_by_default, memory.surely_fits, memory.most_sequences >= row.batch))
     return _told("offline generation (LLM-Inference-Bench)", found, "the whole batch at full length")
 
 
-def _told(source: str, found: list[tuple[bool, bool, bool]], load: str) -> str:
-    fits, surely, whole = (sum(column) for column in zip(*found, strict=True))
+def _told(source: str, found: Sequence[tuple[bool, ...]], load: str) -> str:
+    fits, usually, surely, whole = (sum(column) for column in zip(*found, strict=True))
     total = len(found)
     return (
-        f"Language models, {source}: of {total:,} configurations that ran, the count refuses {total - fits} and the "
-        f"careful count {total - surely}; {100 * whole / total:.1f} % have room for {load} (the others wait or swap)."
+        f"Language models, {source}: of {total:,} configurations that ran, the count refuses {total - fits}, with "
+        f"default settings {total - usually}, the careful count {total - surely}; {100 * whole / total:.1f} % have "
+        f"room for {load} (the others wait or swap)."
     )

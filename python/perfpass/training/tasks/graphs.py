@@ -15,6 +15,7 @@ from perfpass.errors import PerfPassError, UnsupportedError
 from perfpass.graph import OpGraph
 from perfpass.records import graph_cache
 from perfpass.training.published.llm_trees import graphs as language
+from perfpass.whole_file import write_whole
 
 # (library, network, pixels or tokens)
 Key = tuple[str, str, int]
@@ -76,10 +77,8 @@ def _refused() -> dict[Key, str]:
 def _note_refused(failures: dict[Key, str]) -> None:
     path = _refused_path()
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(f".{os.getpid()}.partial")
     entries = [[*key, reason] for key, reason in sorted((_refused() | failures).items())]
-    partial.write_text(json.dumps(entries), encoding="utf-8")
-    partial.replace(path)
+    write_whole(path, json.dumps(entries))
 
 
 class Graphs:

@@ -14,17 +14,15 @@ import numpy as np
 
 from perfpass.devices import device
 from perfpass.features import Tables
-from perfpass.graph.step import Steps
 from perfpass.predictors.energy.power import PowerModel
 from perfpass.predictors.estimate import Bounds, energy_j
-from perfpass.predictors.training_step.predictor import StepPredictor
+from perfpass.predictors.training_step.predictor import Derivation, StepPredictor
 from perfpass.predictors.training_step.predictor import options as present
 from perfpass.predictors.way import Way
 from perfpass.records import tables
 from perfpass.training.section import Section
 from perfpass.training.tasks.tasks import POWER_NETWORKS, STEP_OPTIMIZERS, joules_of_step
 from perfpass.training.training_step.dataset import options as early
-from perfpass.training.training_step.dataset import step_of
 
 METRIC = "step ms"
 # Metric -> the columns of measured and predicted, and of its bounds.
@@ -96,10 +94,11 @@ def _predict(known: tables.RecordedTables, key: tuple[str, str, int], row: Any, 
     options = present(target, row.precision, row.optimizer)
     if source == "zeus":  # of 2022, before torch 2.0
         options = early(source, row.precision, row.optimizer)
-    step = step_of(table, options, table.statics["input_elements_per_sample"] * row.batch, bits)
+    elements = np.array([table.statics["input_elements_per_sample"] * row.batch])
     way = Way(target, row.precision)
-    columns, _, _ = predictor.columns_of(Steps.one(step), Tables.one(table), np.array([row.batch]), way)
-    seconds = predictor.latency_s(columns, way)
+    derived = Derivation(options, elements, bits / 8)
+    columns, _, _, _ = predictor.columns_of(Tables.one(table), np.array([row.batch]), way, derived)
+    seconds = predictor.latency_s(columns)
     uses = (np.minimum(columns[part] / seconds.median, 1.0) for part in ("compute_s", "memory_s"))
     watts = PowerModel.from_dict(predictor.manifest["power"]).predict(target, *uses)
     return Bounds(1e3 * seconds.median, 1e3 * seconds.low, 1e3 * seconds.high), watts

@@ -23,6 +23,7 @@ from perfpass.training.published.llm_trees.ours import Process
 from perfpass.training.published.llm_trees.trees import Trees
 from perfpass.training.tasks.graphs import Graphs
 from perfpass.training.tasks.tasks import LANGUAGE_TASK, Split, Task, load
+from perfpass.whole_file import append_line, whole_lines, write_whole
 
 _VALID = 0.1
 _MODEL_FOLDS = 5
@@ -90,7 +91,7 @@ def run(journal: Path, settings: Settings, only: str = "", quick: Iterable[str] 
     """All variants on all splits whose names hold ``only``; variants of ``quick`` on the first fold of each kind."""
     task, graphs = load("llm"), Graphs()
     graphs.ensure([(s, k[1], 128) for k in set(task.keys) for s in ("llm-prefill", "llm-decode")], quiet=True)
-    done = [json.loads(line) for line in journal.read_text().splitlines()] if journal.is_file() else []
+    done = [json.loads(line) for line in whole_lines(journal)]
     known = {(d["variant"], d["split"]) for d in done}
     splits = {"stratified": stratified(task), "model": by_model(task), "device": by_device(task)}
     journal.parent.mkdir(parents=True, exist_ok=True)
@@ -100,8 +101,7 @@ def run(journal: Path, settings: Settings, only: str = "", quick: Iterable[str] 
                 if (name, split.name) in known or only not in f"{name} {split.name}" or (name in quick and number):
                     continue
                 done.append({"variant": name, "kind": kind, **judged(method, task, graphs, split)})
-                with journal.open("a") as file:
-                    file.write(json.dumps(done[-1]) + "\n")
+                append_line(journal, json.dumps(done[-1]))
                 last = done[-1]
                 print(f"{name}; {split.name}: {last['mape_pct']:.1f} %, {last['fit_s']:.0f} s", file=sys.stderr)
     return done
@@ -251,7 +251,7 @@ def main() -> None:
             print(f"{value:9.3f} ms  {name}")
     if arguments.output:
         arguments.output.parent.mkdir(parents=True, exist_ok=True)
-        arguments.output.write_text(json.dumps(found, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        write_whole(arguments.output, json.dumps(found, indent=1, allow_nan=False) + "\n")
 
 
 if __name__ == "__main__":

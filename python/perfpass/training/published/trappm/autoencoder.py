@@ -25,6 +25,7 @@ from perfpass.predictors.published.graph_classes import Classes, union
 from perfpass.predictors.published.graph_network import Scaling, Spec
 from perfpass.training.graph_networks.modules import BatchNorm, ClassTensors, Network
 from perfpass.training.published.trappm.unlabelled import Unlabelled
+from perfpass.whole_file import write_whole
 
 LAYERS = 4
 # One round beyond the layers: see above.
@@ -144,9 +145,7 @@ class Encoder:
         arrays |= {"nodes.mean": self.scaling.mean, "nodes.factor": self.scaling.factor}
         notes = {"shape": json.dumps(asdict(self.shape)), "history": json.dumps(self.history)}
         file.parent.mkdir(parents=True, exist_ok=True)
-        partial = file.with_name(file.name + ".partial")
-        partial.write_bytes(stored.pack(arrays, notes | {"graphs": str(self.graphs)}))
-        partial.replace(file)
+        write_whole(file, stored.pack(arrays, notes | {"graphs": str(self.graphs)}))
 
     @classmethod
     def read(cls, file: Path) -> Encoder:

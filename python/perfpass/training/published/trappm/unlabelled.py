@@ -10,7 +10,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,6 +19,7 @@ from perfpass.errors import ArgumentError
 from perfpass.predictors.published.graph_classes import Classes, Partition, partition
 from perfpass.training.tasks import tasks
 from perfpass.training.tasks.graphs import Graphs, Key
+from perfpass.whole_file import replacing
 
 if TYPE_CHECKING:
     import pandas
@@ -107,7 +107,8 @@ def main(place: str) -> None:
     """Write the list."""
     graphs = Graphs()
     listed = Unlabelled(graphs, networks(graphs, quiet=False), rounds=4).listed()
-    listed.to_parquet(Path(place), compression="zstd", index=False)
+    with replacing(place) as file:
+        listed.to_parquet(file, compression="zstd", index=False)
     print(f"{len(listed)} graphs of {len(listed) // len(BATCHES)} networks")
 
 

@@ -1,0 +1,62 @@
+"""Reading JSON that others wrote: a journal's line, a calibration, a configuration, a graph summary.
+
+Stricter than the standard library: a key that occurs twice has no meaning, NaN is no JSON, and what is nested without
+end or has numbers of a thousand digits is refused before anything is made of it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, NoReturn
+
+from perfpass.bounded_file import read_file
+from perfpass.declared import DEEPEST, shown_value, too_large
+from perfpass.errors import FormatError, shown
+
+
+def read_json(
+    path: str | os.PathLike[str], what: str, most_bytes: int, *, any_number: bool = False, way_out: str = ""
+) -> Any:
+    """The content of the regular file ``path``, which is ``what`` ("a calibration").
+
+    Raises FileError and LimitError as `perfpass.bounded_file.read_file`, FormatError as `parse`.
+    """
+    return parse(read_file(path, what, most_bytes), shown(path), any_number=any_number, way_out=way_out)
+
+
+def parse(content: bytes | str, where: str, *, any_number: bool = False, way_out: str = "") -> Any:
+    """The value that ``content`` is. ``where`` names it in errors and ``way_out`` says what to do then.
+
+    ``any_number``: NaN, infinities and whole numbers of any size are taken, as other libraries write them; who counts
+    with them checks them. Raises FormatError.
+    """
+    try:
+        text = content if isinstance(content, str) else content.decode(json.detect_encoding(content), "surrogatepass")
+        found = json.loads(text, object_pairs_hook=_once, parse_constant=None if any_number else _refuse)
+    except RecursionError as error:
+        raise FormatError(f"{where} is not JSON (nested too deep){_then(way_out)}") from error
+    except ValueError as error:
+        raise FormatError(f"{where} is not JSON ({error}){_then(way_out)}") from error
+    if not any_number or text.count("[") + text.count("{") > DEEPEST:
+        wrong = too_large(found, numbers=not any_number, finite=not any_number)
+        if wrong is not None:
+            raise FormatError(f"{where}: {wrong}{_then(way_out)}")
+    return found
+
+
+def _then(way_out: str) -> str:
+    return f"; {way_out}" if way_out else ""
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        seen: set[str] = set()
+        twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+        raise ValueError(f"the key {shown_value(twice)} occurs twice in one object")
+    return found
+
+
+def _refuse(text: str) -> NoReturn:
+    raise ValueError(f"{text} is no number of JSON")

@@ -1,0 +1,81 @@
+"""Memory of llama.cpp: which layers of a model its devices hold, and which it leaves to the host.
+
+It fills no share of a device: weights, the cache of its one context, a compute buffer and a context are all that it
+takes. Layers go to the devices whole; where they do not fit, `-ngl` says how many do, and the others are computed on
+the host. The input embedding stays on the host (a tied one is copied). Measured by lhl/strix-halo-testing on a Ryzen AI
+Max+ 395 (HIP and Vulkan, models of 7 to 235 x 10^9 parameters): docs/predictors/memory.md.
+"""
+
+from __future__ import annotations
+
+import math
+
+from perfpass.devices import Device
+from perfpass.llm.architecture import LanguageModel
+from perfpass.llm.costs import Parallelism, Quantization, weight_bytes
+from perfpass.llm.memory import sequence_bytes, whole_bytes, workspace_bytes
+from perfpass.llm.serving import MemoryFit
+from perfpass.text import size
+
+# Tokens that pass the layers at once (-ub, by default 512), and at least; the cache grows in steps (ggml's padding).
+STEP_TOKENS, STEP_LOW_TOKENS = 512, 32
+BLOCK_TOKENS = 256
+# A device's context and libraries: of the measured peaks, what is left beside weights, cache and step.
+RUNTIME_BYTES, RUNTIME_LOW_BYTES = 0.5e9, 0.15e9
+
+
+def layers_alone(
+    model: LanguageModel, device: Device, devices: int, quantization: Quantization, *, context: int
+) -> MemoryFit:
+    """The memory of each of ``devices`` that hold layers of a model and one context of ``context`` tokens.
+
+    Where they do not hold all layers and have memory of their own, ``host_layers`` are left to the host.
+    """
+    split = Parallelism(pipeline=devices)
+    # One memory holds the host's table as well.
+    tables = None if device.unified_memory else 1
+    weights = weight_bytes(model, split, quantization, tables=tables)
+    cache = sequence_bytes(model, split, quantization, context, block_tokens=BLOCK_TOKENS)
+    usual, least = (
+        workspace_bytes(
+            model, split, min(tokens, context), min(tokens, context), element_bytes=quantization.activation_bytes
+        )
+        for tokens in (STEP_TOKENS, STEP_LOW_TOKENS)
+    )
+    whole = whole_bytes(device)
+    fits = weights + cache + least + RUNTIME_LOW_BYTES <= whole
+    reason, left_to_host = "", 0
+    if not fits:
+        reason = f"weights of {size(weights)} and {size(cache)} of cache do not fit into {size(whole)}"
+        if device.unified_memory:
+            reason += "; take fewer bits per weight or a shorter context"
+        else:
+            held = _layers_held(model, device, devices, quantization, usual, context)
+            left_to_host = model.layer_count - held
+            reason += f"; llama.cpp would leave {left_to_host} of {model.layer_count} layers to the host (-ngl {held})"
+    elif weights + cache + usual + RUNTIME_BYTES > whole:
+        reason = f"it fits only with steps shorter than {STEP_TOKENS} tokens (-ub) and nothing else on the device"
+    return MemoryFit(
+        weights_bytes=int(weights),
+        cache_bytes=int(cache),
+        activation_bytes=int(usual),
+        runtime_bytes=int(RUNTIME_BYTES),
+        usable_bytes=int(whole),
+        most_requests=int(fits),
+        fits=fits,
+        reason=reason,
+        layers=model.layer_count,
+        host_layers=left_to_host,
+    )
+
+
+def _layers_held(
+    model: LanguageModel, device: Device, devices: int, quantization: Quantization, step: float, context: int
+) -> int:
+    """Layers that the devices hold together, with their cache, by default settings; the head is left to the host."""
+    together = Parallelism()
+    outside = weight_bytes(model, together, quantization, tables=0)
+    cache = sequence_bytes(model, together, quantization, context, block_tokens=BLOCK_TOKENS)
+    each = (outside + cache) / model.layer_count
+    room = devices * (device.memory_bytes - RUNTIME_BYTES - step)
+    return min(max(0, math.floor(room / each)), model.layer_count - 1)
