@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -28,8 +28,14 @@ from perfpass.llm.serving import MemoryFit, Serving
 from perfpass.prediction import Interval
 from perfpass.predictors.learned.order import between, in_order
 
-if TYPE_CHECKING:
-    from perfpass.predictors.serving.predictor import ServingPredictor
+
+class Predictor(Protocol):
+    """What answers for one workload by itself, and says what was measured."""
+
+    manifest: dict[str, Any]
+
+    def alone(self, model: LanguageModel, device: Device, serving: Serving) -> Alone:
+        """The workload by itself."""
 
 
 # A set-up measured at this distance (features.position) speaks for a device: another version, or twice as many
@@ -57,7 +63,7 @@ class Alone:
     distance: float
 
 
-def ordered(predictor: ServingPredictor, own: Alone, target: str) -> Interval:
+def ordered(predictor: Predictor, own: Alone, target: str) -> Interval:
     """The interval of ``own``, in order with those of all that was measured and compares with it."""
     found = own.intervals[target]
     if own.waits and target == "tpot":
@@ -74,7 +80,7 @@ def ordered(predictor: ServingPredictor, own: Alone, target: str) -> Interval:
     return found
 
 
-def _measured(predictor: ServingPredictor, own: Alone, family: str, target: str) -> list[Alone]:
+def _measured(predictor: Predictor, own: Alone, family: str, target: str) -> list[Alone]:
     """``own``'s workload of a measured family on each device that it was measured on and that can run it."""
     model = own.model if family == own.family else _model(family)
     out = []
