@@ -23,6 +23,7 @@ __all__ = [
     "llama_cpp",
     "memory",
     "names",
+    "order",
     "serving",
     "step_costs",
     "table",
