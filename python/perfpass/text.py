@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 WIDTH = 100
 
@@ -14,6 +14,19 @@ _DECIMAL = (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1.0))
 def printable(text: str) -> str:
     """Text from a model file, safe for a terminal: control and escape characters are shown as their codes."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def nearest(name: str, known: Iterable[str], most: int = 3) -> str:
+    """A question after those of ``known`` that ``name`` is like, with a space before it; empty where there is none."""
+    import difflib
+
+    spellings = {_plain(one): one for one in known}
+    near = difflib.get_close_matches(_plain(name), spellings, n=most, cutoff=0.6)
+    return f" did you mean {' or '.join(spellings[key] for key in near)}?" if near else ""
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("-", "").replace("_", "").replace(" ", "")
 
 
 def digits(value: float) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfpass.bounded_file import read_file
-from perfpass.cli.options import add_model, model_sizes, new_command
+from perfpass.cli.options import add_model, model_sizes, new_command, onnx_file
 from perfpass.errors import ArgumentError, FileError, FormatError, UnsupportedError, about
 
 if TYPE_CHECKING:
@@ -60,6 +60,9 @@ def run(options: Any) -> int:
     from perfpass.graph.difference import Summary, compare
     from perfpass.importers import readers
 
+    options.model = onnx_file(
+        options, "`perfpass compare`, whose readers share one file,", "export it to ONNX (torch.onnx.export) first"
+    )
     known = readers.names()
     wanted = [name for part in options.readers or known for name in part.split(",") if name]
     unknown = [name for name in wanted if name not in known]

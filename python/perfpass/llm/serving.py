@@ -49,13 +49,16 @@ def check_split(model: LanguageModel, tensor: int, pipeline: int = 1) -> None:
             raise ArgumentError(f"{heads} attention heads do not divide into {tensor} tensor ranks; choose {fits}")
 
 
-def check_arithmetic(device: Device, *precisions: str) -> None:
-    """Raises DeviceError where a device cannot compute in one of ``precisions``, with those that it can."""
+def check_arithmetic(device: Device, *precisions: str, asked: str = "") -> None:
+    """Raises DeviceError where a device cannot compute in one of ``precisions``, with those that it can.
+
+    ``asked``: the name that stands for them.
+    """
     for precision in precisions:
         if unit := lacking(device.peak_flops, precision):
             can = [n for n, parts in PRECISIONS.items() if not any(lacking(device.peak_flops, p) for p in parts)]
             raise DeviceError(
-                f"{device.name} has no {unit} arithmetic, which precision {precision!r} needs; it can run "
+                f"{device.name} has no {unit} arithmetic, which precision {(asked or precision)!r} needs; it can run "
                 f"{', '.join(can)}"
             )
 

@@ -164,11 +164,15 @@ def overflow(b: Batch) -> float:
     )
 
 
+def needed_bytes(b: Batch) -> float:
+    """Bytes of the weights and one sequence's cache, on all devices together."""
+    weights = facts(b.model).parameters * ELEMENT_BYTES[b.precision]
+    return weights + b.cache_bytes * b.model.cache_elements(b.input_tokens + b.output_tokens)
+
+
 def fits(b: Batch) -> bool:
     """Whether the weights and one sequence's cache fit into the devices' memory at all."""
-    needed = facts(b.model).parameters * ELEMENT_BYTES[b.precision]
-    needed += b.cache_bytes * b.model.cache_elements(b.input_tokens + b.output_tokens)
-    return needed <= b.device.memory_bytes * b.devices
+    return needed_bytes(b) <= b.device.memory_bytes * b.devices
 
 
 def rows_of(batches: Sequence[Batch]) -> Rows:

@@ -13,16 +13,18 @@ import numpy as np
 from perfpass.devices import Device
 from perfpass.devices import device as find_device
 from perfpass.errors import ArgumentError
+from perfpass.llm import assumed
 from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.configuration import language_model
 from perfpass.llm.costs import ELEMENT_BYTES, PRECISIONS
-from perfpass.llm.serving import check_arithmetic, check_split
+from perfpass.llm.serving import check_arithmetic, check_split, usable
 from perfpass.prediction import Support, SupportLevel
-from perfpass.predictors.generation.features import FORM, ONE_SEQUENCE, RUNTIMES, Batch, fits, rows_of
+from perfpass.predictors.generation.features import FORM, ONE_SEQUENCE, RUNTIMES, Batch, fits, needed_bytes, rows_of
 from perfpass.predictors.generation.phases import with_phases
 from perfpass.predictors.generation.prediction import Offline, costs_of
 from perfpass.predictors.learned.component_predictor import BEYOND, ComponentPredictor
 from perfpass.predictors.learned.components import UNSEEN_MODEL, Adaptation, Form
+from perfpass.text import size
 
 QUANTITY = "latency"
 QUANTITIES: Mapping[str, tuple[Form, str]] = {QUANTITY: (FORM, "s")}
@@ -43,10 +45,10 @@ def batch_of(
 ) -> Batch:
     """A batch of equal requests from names.
 
-    ``model``: a config.json, its content, a name that `perfpass.llm.names` knows, or a LanguageModel. ``runtime``: one
-    of `RUNTIMES`; in llama.cpp one sequence runs, and ``batch`` is the number of prompt tokens processed at a time (its
-    option -b). ``precision``: of the weights, as `predict_llm` names it, else 16 bits. ``stack``: "listed as Intel PVC
-    GPU" asks for the slower of the two software stacks that were measured on the Intel Max 1550.
+    ``model``: a config.json, its content, a name of `configuration_names`, or a LanguageModel. ``runtime``: one of
+    `RUNTIMES`; in llama.cpp one sequence runs, and ``batch`` is the number of prompt tokens processed at a time (its
+    option -b). ``precision``: of the weights, as `predict_llm` names it, else as the checkpoint stores them. ``stack``:
+    "listed as Intel PVC GPU" asks for the slower of the two software stacks that were measured on the Intel Max 1550.
 
     Raises ArgumentError, DeviceError, and what reading a configuration raises (FileError, FormatError,
     UnsupportedError).
@@ -60,18 +62,60 @@ def batch_of(
             f"{target.id}: generation was measured on accelerators only; choose one (`perfpass devices`)"
         )
     check_split(read, *((1, devices) if runtime in ONE_SEQUENCE else (devices, 1)))
-    used = _precision(target, precision)
+    used = _precision(target, precision, read)
     return Batch(read, target, runtime, devices, batch, input_tokens, output_tokens, used, stack)
 
 
-def _precision(device: Device, name: str | None) -> str:
+def assumed_batch(
+    model: str | os.PathLike[str] | Mapping[str, Any] | LanguageModel,
+    device: str | Device,
+    *,
+    runtime: str | None = None,
+    tp: int | None = None,
+    concurrency: int | None = None,
+    input_length: int | None = None,
+    output_length: int | None = None,
+    precision: str | None = None,
+) -> tuple[Batch, dict[str, Any]]:
+    """`batch_of` by the names of `predict_llm`, where what is None is assumed; and what was, by its name.
+
+    ``tp``: the fewest devices that hold the model. Raises as `batch_of`.
+    """
+    read = model if isinstance(model, LanguageModel) else language_model(model)
+    prompt, answer = assumed.lengths(read, input_length, output_length)
+    batch = batch_of(
+        read,
+        device,
+        runtime=assumed.RUNTIME if runtime is None else runtime,
+        devices=1 if tp is None else tp,
+        batch=assumed.CONCURRENCY if concurrency is None else concurrency,
+        input_tokens=prompt,
+        output_tokens=answer,
+        precision=precision,
+    )
+    if tp is None:
+        ranks = assumed.fewest(batch.device, read, lambda n: fits(replace(batch, devices=n)))
+        batch = replace(batch, devices=ranks)
+    asked: dict[str, Any] = {"input_length": input_length, "output_length": output_length, "concurrency": concurrency}
+    asked |= {"runtime": runtime, "precision": precision, "tp": tp}
+    taken: dict[str, Any] = {"input_length": prompt, "output_length": answer, "concurrency": batch.batch}
+    taken |= {"runtime": batch.runtime, "precision": assumed.option(batch.precision), "tp": batch.devices}
+    return batch, {name: value for name, value in taken.items() if asked[name] is None}
+
+
+def _precision(device: Device, name: str | None, model: LanguageModel) -> str:
     """Of the weights. Raises ArgumentError for a name that is none, DeviceError for one the device has no unit for."""
     if name is None:
-        return "bf16" if "bf16" in device.peak_flops and "fp16" not in device.peak_flops else "fp16"
+        stored = next((p for p in (model.experts_stored_as, model.stored_as) if p not in _16_BITS), None)
+        if stored is None:
+            return "bf16" if "bf16" in device.peak_flops and "fp16" not in device.peak_flops else "fp16"
+        found = usable(device, stored)
+        check_arithmetic(device, found)
+        return found
     if name not in PRECISIONS and name not in ELEMENT_BYTES:
         raise ArgumentError(f"precision {name!r}; allowed are {', '.join(PRECISIONS)}")
     _, found = PRECISIONS.get(name, (name, name))
-    check_arithmetic(device, found)
+    check_arithmetic(device, found, asked=name)
     return found
 
 
@@ -88,9 +132,13 @@ def offline(batch: Batch) -> Offline:
 def check_fits(batch: Batch) -> None:
     """Raises ArgumentError where the weights and one sequence do not fit into memory."""
     if not fits(batch):
+        has = batch.device.memory_bytes * batch.devices
+        ranks = next((n for n in assumed.TENSOR_RANKS if n > batch.devices and fits(replace(batch, devices=n))), None)
         raise ArgumentError(
-            f"{batch.model.name} with one sequence of {batch.input_tokens + batch.output_tokens} tokens does not "
-            f"fit into {batch.devices} x {batch.device.name}; take more devices or a lower precision"
+            f"DOES NOT FIT: {batch.model.name} in {batch.precision} with one sequence of "
+            f"{batch.input_tokens + batch.output_tokens} tokens does not fit: it needs {size(needed_bytes(batch))} of "
+            f"memory, and {batch.devices} x {batch.device.name} have {size(has)}; take "
+            + (f"{ranks} devices (--tp {ranks}), a lower precision or larger devices" if ranks else "larger devices")
         )
 
 

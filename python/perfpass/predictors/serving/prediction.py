@@ -7,8 +7,10 @@ from typing import Any
 
 from perfpass.devices import Device
 from perfpass.llm.architecture import LanguageModel
+from perfpass.llm.assumed import assumed_line
 from perfpass.llm.serving import MemoryFit, Serving
-from perfpass.prediction import Interval, Support, check_width, interval_row
+from perfpass.prediction import HYPOTHETICAL, Interval, MemoryVerdict, Support, check_width, interval_row
+from perfpass.predictors.serving.judged import judged
 from perfpass.text import size
 
 SCHEMA_VERSION = 1
@@ -32,6 +34,8 @@ class LlmPrediction:
     after the first; ``request_ms``: a whole request; ``output_tokens_per_s`` over the whole deployment and
     ``output_tokens_per_s_per_gpu``; ``energy_per_token_j`` and ``power_w`` (one GPU's mean board power) where they
     are predicted, else None; ``offline_tokens_per_s``: one batch of equal requests, input and output tokens counted.
+    ``assumed``: what was not asked for, by the name of its argument. ``memory_verdict``: whether it fits, and what
+    would help where it does not; the times are then those of GPUs with enough memory.
     """
 
     ttft_ms: Interval
@@ -49,6 +53,8 @@ class LlmPrediction:
     energy_per_token_j: Interval | None = None
     power_w: Interval | None = None
     offline_tokens_per_s: Interval | None = None
+    assumed: dict[str, Any] = field(default_factory=dict, hash=False)
+    memory_verdict: MemoryVerdict | None = None
 
     INTERVALS = (
         "ttft_ms",
@@ -71,6 +77,8 @@ class LlmPrediction:
             "serving": self.serving.to_dict(),
             **{name: value.to_dict() if value else None for name, value in metrics.items()},
             "memory": self.memory.to_dict(),
+            "memory_verdict": self.memory_verdict.to_dict() if self.memory_verdict else None,
+            "assumed": self.assumed,
             "support": self.support.to_dict(),
             "breakdown": self.breakdown,
             "provenance": self.provenance,
@@ -111,6 +119,7 @@ def prediction_of(
         output_tokens_per_s=output,
         output_tokens_per_s_per_gpu=output.scaled(1 / serving.gpus, "tokens/s"),
         memory=memory,
+        memory_verdict=judged(model, device, serving, memory),
         support=support,
         model={
             "name": model.name,
@@ -135,6 +144,10 @@ def serving_table(found: LlmPrediction) -> str:
         + (", disaggregated" if s.mode == "disagg" else "")
     )
     lines = [title]
+    if line := assumed_line(found.assumed):
+        lines.append(line)
+    if found.memory_verdict and not m.fits:
+        lines += ["", *found.memory_verdict.lines(), HYPOTHETICAL, ""]
     lines += [interval_row(label, getattr(found, name)) for label, name in _ROWS if getattr(found, name) is not None]
     parts = (
         ("weights", m.weights_bytes),
