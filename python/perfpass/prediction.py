@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import textwrap
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from perfpass.errors import ArgumentError, UnsupportedError
-from perfpass.text import columns, count, digits, interval, paragraph, printable, size
+from perfpass.text import WIDTH, columns, count, digits, interval, paragraph, printable, size
 
 SCHEMA_VERSION = 1
 COVERAGE = 0.9
@@ -222,6 +224,7 @@ def prediction_table(prediction: Prediction) -> str:
     lines = [
         f"{printable(device['name'])} ({device['id']})",
         f"batch {w['batch']}, {w['precision']}, {w['mode']}{optimizer}, {w['runtime']}, {w['layout']}",
+        *understood_line(device),
         *(["", *verdict] if verdict else []),
         *([HYPOTHETICAL] if p.memory_verdict and p.memory_verdict.fits == "no" else []),
         "",
@@ -232,6 +235,14 @@ def prediction_table(prediction: Prediction) -> str:
         *(paragraph("", f"- {reason}") for reason in p.support.reasons),
     ]
     return "\n".join(lines)
+
+
+def understood_line(device: Mapping[str, Any]) -> list[str]:
+    """The device that was understood, in a line, where the name asked for means others too; none where it is clear."""
+    if not (others := device.get("others")):
+        return []
+    text = f"read as {device['id']}; also of that name: {', '.join(others)}"
+    return [textwrap.fill(f"device {text}", WIDTH, subsequent_indent="  ")]
 
 
 def explanation(prediction: Prediction) -> str:

@@ -25,6 +25,12 @@ def nearest(name: str, known: Iterable[str], most: int = 3) -> str:
     return f" did you mean {' or '.join(spellings[key] for key in near)}?" if near else ""
 
 
+def unknown(what: str, name: object, allowed: Iterable[str]) -> str:
+    """The error of a name that is none of ``allowed``: the nearest ones first, then all."""
+    known = list(allowed)
+    return f"unknown {what} {name!r};{nearest(str(name), known)} allowed are {', '.join(known)}"
+
+
 def _plain(name: str) -> str:
     return name.lower().replace("-", "").replace("_", "").replace(" ", "")
 

@@ -119,3 +119,37 @@ def test_a_folder_without_one_model_says_what_it_holds(places):
         perfpass.load(str(Path(places["folder"]) / "two"))
     with pytest.raises(FormatError, match=r"without config\.json or an \.onnx file"):
         perfpass.load(str(Path(places["folder"]) / "none"))
+
+
+def test_a_quantised_checkpoint_is_predicted_unquantised_and_says_so(tmp_path):
+    content = json.loads(TINY.read_text())
+    for quantization, says in (
+        ({"quant_method": "gptq", "bits": 4}, "int4_wo"),
+        ({"quant_method": "fp8"}, "fp8"),
+        (None, ""),
+    ):
+        (tmp_path / "config.json").write_text(json.dumps({**content, "quantization_config": quantization}))
+        found = perfpass.predict(tmp_path, "l4", precision="fp16").support
+        told = [reason for reason in found.reasons if "stores its weights" in reason]
+        assert bool(told) == bool(says) and all(f"as {says};" in t and "in fp16" in t for t in told)
+    (tmp_path / "config.json").write_text(json.dumps({**content, "quantization_config": {"quant_method": "magic"}}))
+    with pytest.raises(UnsupportedError, match="'magic' is not counted"):
+        perfpass.predict(tmp_path, "l4")
+
+
+def test_the_device_that_was_understood_is_said(capsys):
+    for arguments in (["predict", str(RESNET)], ["llm", "llama-3.1-8b"]):
+        assert main([*arguments, "--device", "a100"]) == 0
+        assert "read as a100-sxm4-40gb; also of that name: a100-sxm4-80gb" in capsys.readouterr().out
+        assert main([*arguments, "--device", "a100-sxm4-80gb"]) == 0
+        assert "also of that name" not in capsys.readouterr().out
+        for name, gpu in (("g5.xlarge", "A10G"), ("a2-highgpu-1g", "A100"), ("Standard_NC24ads_A100_v4", "A100")):
+            assert main([*arguments, "--device", name, "--json"]) == 0
+            said = capsys.readouterr()
+            device = json.loads(said.out)
+            device = (
+                device["provenance"]["device"]
+                if "provenance" in device and "graph" in device["provenance"]
+                else (device["device"])
+            )
+            assert name in said.err and gpu in said.err and device["read_as"] in said.err

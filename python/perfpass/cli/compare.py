@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from perfpass.bounded_file import read_file
 from perfpass.cli.options import add_model, model_sizes, new_command, onnx_file
 from perfpass.errors import ArgumentError, FileError, FormatError, UnsupportedError, about
+from perfpass.text import unknown
 
 if TYPE_CHECKING:
     from perfpass.graph.difference import Summary
@@ -65,9 +66,9 @@ def run(options: Any) -> int:
     )
     known = readers.names()
     wanted = [name for part in options.readers or known for name in part.split(",") if name]
-    unknown = [name for name in wanted if name not in known]
-    if unknown or not wanted:
-        raise ArgumentError(f"unknown reader {', '.join(unknown) or 'of no name'}; allowed are {', '.join(known)}")
+    strange = [name for name in wanted if name not in known]
+    if strange or not wanted:
+        raise ArgumentError(unknown("reader", ", ".join(strange), known))
     if options.export is not None:
         if len(wanted) != 1:
             raise ArgumentError(f"--export writes the graph of one reader, but --readers names {len(wanted)}")

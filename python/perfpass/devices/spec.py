@@ -28,7 +28,8 @@ class Device:
     (AMD) or cores (CPU). ``pcie_bandwidth_bytes_s`` is one direction, ``nvlink_bandwidth_bytes_s`` both directions of
     all links, as vendors state them; 0 where there is none. ``sources`` maps a figure to the title of its source;
     ``estimated`` names the figures that are not from a source, with the reason in ``notes``. ``read_as`` says what was
-    understood where the name asked for was not the device's own: the instance type of a cloud, a number of devices.
+    understood where the name asked for was not the device's own: the instance type of a cloud, a number of devices;
+    ``others`` are the ids of further devices that a name asked for could mean.
     """
 
     id: str
@@ -63,6 +64,7 @@ class Device:
     estimated: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     read_as: str = ""
+    others: tuple[str, ...] = ()
 
     @property
     def mig(self) -> MigGeometry | None:

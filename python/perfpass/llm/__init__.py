@@ -24,6 +24,7 @@ __all__ = [
     "memory",
     "serving",
     "step_costs",
+    "stored",
     "table",
     "weight_bytes",
 ]

@@ -67,10 +67,10 @@ def fewest_serving(model: LanguageModel, device: Device, serving: Serving, ep: i
 
 def precision_name(used: Quantization) -> str:
     """The name of the command line for the precisions of matrices and experts, else both."""
-    pair = (used.gemm, used.moe)
-    if used.gemm == used.moe:
+    # mxfp4 is a precision of the experts: the rest is in either type of 16 bits.
+    if used.gemm == used.moe or (used.moe == "mxfp4" and used.gemm in ("bf16", "fp16")):
         return option(used.moe)
-    return next((name for name, parts in PRECISIONS.items() if parts == pair), "/".join(pair))
+    return f"{used.gemm}/{used.moe}"
 
 
 def option(stored: str) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfpass.errors import ArgumentError, DeviceError
 from perfpass.llm.costs import PRECISIONS, WEIGHTS_ALONE, Parallelism, Quantization, lacking
+from perfpass.text import unknown
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
@@ -106,7 +107,7 @@ class Serving:
         if not 0 < self.concurrency <= 10_000_000:
             raise ArgumentError(f"concurrency must be above 0 and at most 10,000,000, got {self.concurrency!r}")
         if self.runtime not in RUNTIMES:
-            raise ArgumentError(f"runtime {self.runtime!r}; allowed are {', '.join(RUNTIMES)}")
+            raise ArgumentError(unknown("runtime", self.runtime, RUNTIMES))
         if self.mode not in MODES:
             raise ArgumentError(f"mode {self.mode!r}; allowed are {', '.join(MODES)}")
         if self.workers < 1 or self.prefill_workers < (1 if self.mode == "disagg" else 0):

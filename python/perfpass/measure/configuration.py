@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from perfpass.errors import ArgumentError
+from perfpass.text import unknown
 
 MODES = ("inference", "training", "prefill", "decode")
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "amp", "amp_bf16")
@@ -52,7 +53,7 @@ class Configuration:
             raise ArgumentError(f"model {self.model!r}; write SOURCE:NAME with SOURCE one of {', '.join(SOURCES)}")
         for field, allowed in _CHOICES.items():
             if getattr(self, field) not in allowed:
-                raise ArgumentError(f"{field} {getattr(self, field)!r}; allowed are {', '.join(filter(None, allowed))}")
+                raise ArgumentError(unknown(field, getattr(self, field), filter(None, allowed)))
         for field in ("batch", "image_size", "sequence_length", "threads", "repeat"):
             _check_whole(field, getattr(self, field))
         if self.input_shapes is not None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +14,7 @@ from perfpass.devices import Device
 from perfpass.devices import device as find_device
 from perfpass.errors import ArgumentError, ShapeError
 from perfpass.graph import DTYPES, OPERATOR_CLASSES, OPERATORS, OpGraph
-from perfpass.prediction import SUPPORT_LEVELS, Interval, MigHint, Prediction, Support
+from perfpass.prediction import SUPPORT_LEVELS, Interval, MigHint, Prediction, Support, SupportLevel
 from perfpass.predictors import registry
 from perfpass.predictors.estimate import Estimate, PlannedRun, Run
 from perfpass.predictors.inference.fusion import as_run
@@ -77,6 +79,7 @@ def predict(
     how: dict[str, Any] = {"precision": precision, "mode": mode, "runtime": runtime, "layout": layout}
     check(target, batch=batch, optimizer=optimizer, **how)
     registry.check(predictor)
+    stored = _quantised(model, precision)
     model, input_shape, dims = opened(model, input_shape, dims)
     graph = load(model, batch=batch, input_shape=input_shape, dims=dims)
     how |= {"optimizer": optimizer, "calibration": calibration, "processes": processes}
@@ -96,7 +99,34 @@ def predict(
     def within(narrower: str) -> float:
         return answer(graph, batch, **{**how, "precision": narrower}).peak_memory_bytes.high
 
-    return judged(answer(graph, batch, **how), target, at, within)
+    found = judged(answer(graph, batch, **how), target, at, within)
+    return replace(found, support=_with(found.support, stored)) if stored else found
+
+
+def _quantised(model: Any, precision: str) -> str:
+    """What is left out of a quantised checkpoint's prediction, as a sentence; empty for any other model.
+
+    Raises FormatError and UnsupportedError for a quantisation that is not known.
+    """
+    from perfpass.importers.model_argument import understood
+    from perfpass.importers.model_sources import read_configuration
+    from perfpass.llm.stored import stored
+
+    if not isinstance(model, (str, os.PathLike)) or (argument := understood(model)).kind != "hf":
+        return ""
+    quantization = read_configuration(argument.name).get("quantization_config")
+    kinds = dict.fromkeys(stored(quantization, argument.name))
+    if quantization is None or set(kinds) <= {"bf16"}:
+        return ""
+    return (
+        f"the checkpoint stores its weights as {' and '.join(kinds)}; memory and times here are those of the same "
+        f"network unquantised, in {precision}: `perfpass llm` counts it as it is stored"
+    )
+
+
+def _with(support: Support, reason: str) -> Support:
+    level: SupportLevel = "near" if support.level == "in range" else support.level
+    return Support(level, (reason, *support.reasons))
 
 
 def _is_module(model: Any) -> bool:
@@ -325,6 +355,8 @@ def _provenance(graph: OpGraph, counted: Costs, device: Device, estimate: Estima
             "name": device.name,
             "estimated_figures": list(device.estimated),
             "notes": list(device.notes),
+            "read_as": device.read_as,
+            "others": list(device.others),
         },
         "graph": {
             "nodes": int(graph.node_count),

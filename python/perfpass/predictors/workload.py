@@ -13,6 +13,7 @@ from perfpass.graph import DTYPES
 from perfpass.graph.step import OPTIMIZERS
 from perfpass.predictors.roofline import ISSUE_S, RATES
 from perfpass.predictors.way import Way
+from perfpass.text import unknown
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
@@ -129,4 +130,4 @@ def leading_dim(graph: OpGraph) -> int:
 
 def _one_of(what: str, value: Any, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
-        raise ArgumentError(f"unknown {what} {value!r}; allowed are {', '.join(allowed)}")
+        raise ArgumentError(unknown(what, value, allowed))

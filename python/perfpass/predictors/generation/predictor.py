@@ -24,7 +24,7 @@ from perfpass.predictors.generation.phases import with_phases
 from perfpass.predictors.generation.prediction import Offline, costs_of
 from perfpass.predictors.learned.component_predictor import BEYOND, ComponentPredictor
 from perfpass.predictors.learned.components import UNSEEN_MODEL, Adaptation, Form
-from perfpass.text import size
+from perfpass.text import size, unknown
 
 QUANTITY = "latency"
 QUANTITIES: Mapping[str, tuple[Form, str]] = {QUANTITY: (FORM, "s")}
@@ -54,7 +54,7 @@ def batch_of(
     UnsupportedError).
     """
     if runtime not in RUNTIMES:
-        raise ArgumentError(f"runtime {runtime!r}; allowed are {', '.join(RUNTIMES)}")
+        raise ArgumentError(unknown("runtime", runtime, RUNTIMES))
     read = model if isinstance(model, LanguageModel) else language_model(model)
     target = find_device(device)
     if target.kind == "cpu":
@@ -113,7 +113,7 @@ def _precision(device: Device, name: str | None, model: LanguageModel) -> str:
         check_arithmetic(device, found)
         return found
     if name not in PRECISIONS and name not in ELEMENT_BYTES:
-        raise ArgumentError(f"precision {name!r}; allowed are {', '.join(PRECISIONS)}")
+        raise ArgumentError(unknown("precision", name, PRECISIONS))
     _, found = PRECISIONS.get(name, (name, name))
     check_arithmetic(device, found, asked=name)
     return found

@@ -7,9 +7,17 @@ from typing import Any
 
 from perfpass.devices import Device
 from perfpass.llm.architecture import LanguageModel
-from perfpass.llm.assumed import assumed_line
+from perfpass.llm.assumed import assumed_line, precision_name
 from perfpass.llm.serving import MemoryFit, Serving
-from perfpass.prediction import HYPOTHETICAL, Interval, MemoryVerdict, Support, check_width, interval_row
+from perfpass.prediction import (
+    HYPOTHETICAL,
+    Interval,
+    MemoryVerdict,
+    Support,
+    check_width,
+    interval_row,
+    understood_line,
+)
 from perfpass.predictors.serving.judged import judged
 from perfpass.text import size
 
@@ -128,7 +136,12 @@ def prediction_of(
             "layers": model.layer_count,
             "measured_as": measured_as or model.name,
         },
-        device={"id": device.id, "name": device.name},
+        device={
+            "id": device.id,
+            "name": device.name,
+            "read_as": device.read_as,
+            "others": list(device.others),
+        },
         serving=serving,
         breakdown=breakdown,
         provenance=provenance,
@@ -140,10 +153,11 @@ def serving_table(found: LlmPrediction) -> str:
     s, m = found.serving, found.memory
     title = (
         f"{found.model['name']} on {s.gpus} x {found.device['name']}, {s.runtime} {s.runtime_version}".rstrip()
-        + f", {s.quantization.gemm}, {s.input_length} -> {s.output_length} tokens, {s.concurrency:g} in flight"
+        + f", {precision_name(s.quantization)}, {s.input_length} -> {s.output_length} tokens, "
+        + f"{s.concurrency:g} in flight"
         + (", disaggregated" if s.mode == "disagg" else "")
     )
-    lines = [title]
+    lines = [title, *understood_line(found.device)]
     if line := assumed_line(found.assumed):
         lines.append(line)
     if found.memory_verdict and not m.fits:

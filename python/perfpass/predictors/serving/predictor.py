@@ -30,6 +30,7 @@ from perfpass.predictors.serving import base
 from perfpass.predictors.serving.base import CONSTANTS, times
 from perfpass.predictors.serving.features import Neighbours, Workloads, describe, known, portable
 from perfpass.predictors.serving.prediction import LlmPrediction, prediction_of
+from perfpass.text import unknown
 
 TARGETS = ("tpot", "ttft")
 # What is known of a workload: model and device measured together; both, but not together; only the one or the other;
@@ -156,7 +157,7 @@ def quantization(
             gemm = usable(device, gemm)
         check_arithmetic(device, gemm, moe, asked=precision)
     else:
-        raise ArgumentError(f"precision {precision!r}; allowed are {', '.join(PRECISIONS)}")
+        raise ArgumentError(unknown("precision", precision, PRECISIONS))
     found = Quantization(gemm, moe)
     return replace(found, kv_cache=kv or ("fp8" if gemm in _CACHE_8_BITS else found.activations)), said
 
