@@ -63,6 +63,11 @@ def interval(median: float, low: float, high: float, unit: str) -> tuple[str, st
     return digits(median / factor), unit, f"{digits(low / factor)} to {digits(high / factor)}"
 
 
+def figure(value: float) -> str:
+    """A number within a sentence: with a decimal prefix from a million on."""
+    return count(value) if abs(value) >= 1e6 else digits(value)
+
+
 def count(value: float) -> str:
     """A count with a decimal prefix."""
     prefix, factor = next(((p, f) for p, f in _DECIMAL if abs(value) >= f), _DECIMAL[-1])

@@ -61,7 +61,7 @@ Errors are one line on stderr. PERFPASS_DEBUG=1 adds the traceback. PERFPASS_DEV
 
 # What users look for as a command, and where it is.
 _ELSEWHERE = {
-    "mig": "a slice is a device, `perfpass predict MODEL --device a100:1g.5gb`, and without it the answer names the slice",
+    "mig": "a slice is a device, `perfpass predict MODEL --device a100:1g.5gb`; the answer of a GPU names one",
     "step": "a training step is `perfpass predict MODEL --device NAME --mode training`",
     "serve": "serving a language model is `perfpass llm MODEL --device NAME`",
     "search": "many models are scored in Python, by perfpass.search.Scorer",

@@ -15,7 +15,7 @@ import numpy as np
 from perfpass.prediction import Interval, Support, SupportLevel
 from perfpass.predictors.learned import artefacts
 from perfpass.predictors.learned.components import UNSEEN_MODEL, Adaptation, Bounds, Fitted, Form, Rows
-from perfpass.text import digits
+from perfpass.text import figure
 
 # Beyond measured ranges no held-out error speaks for the bounds: their logarithmic width grows so much. By hand.
 BEYOND = 2.0
@@ -126,5 +126,5 @@ def _outside(label: str, value: float, low: float, high: float) -> str:
     base = {"log": np.e, "log2": 2.0}.get(scale)
     if base is None:
         return f"{words or label} is outside what was measured"
-    shown = (digits(float(base**v)) for v in (value, low, high))
+    shown = (figure(float(base**v)) for v in (value, low, high))
     return "{} {} is outside the measured {} to {}".format(words, *shown)

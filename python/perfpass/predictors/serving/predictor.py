@@ -30,7 +30,7 @@ from perfpass.predictors.serving import base
 from perfpass.predictors.serving.base import CONSTANTS, times
 from perfpass.predictors.serving.features import Neighbours, Workloads, describe, known, portable
 from perfpass.predictors.serving.prediction import LlmPrediction, prediction_of
-from perfpass.text import unknown
+from perfpass.text import figure, unknown
 
 TARGETS = ("tpot", "ttft")
 # What is known of a workload: model and device measured together; both, but not together; only the one or the other;
@@ -259,7 +259,8 @@ class ServingPredictor:
         for name, value in values.items():
             low, high = self.manifest["ranges"][name]
             if not low <= value <= high:
-                out.append(f"{name} {value:g} is outside of {low:g} to {high:g}, which were measured")
+                said = f"{name.replace('_', ' ')} {figure(value)}"
+                out.append(f"{said} is outside of {figure(low)} to {figure(high)}, which were measured")
         if serving.parallelism.pipeline > 1:
             out.append("no run with pipeline parallelism was measured")
         if device.id not in self.manifest["measured"] and device.architecture not in self.manifest["architectures"]:
