@@ -11,8 +11,9 @@ import os
 from typing import Any, NoReturn
 
 from perfpass.bounded_file import read_file
-from perfpass.declared import DEEPEST, shown_value, too_large
+from perfpass.declared import DEEPEST, too_large
 from perfpass.errors import FormatError, shown
+from perfpass.text import shown_value
 
 
 def read_json(

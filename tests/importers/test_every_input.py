@@ -20,7 +20,6 @@ from perfpass import npz, safetensors
 from perfpass.annotation import file as annotated
 from perfpass.annotation import metadata
 from perfpass.cli import compare, main
-from perfpass.declared import shown_value
 from perfpass.deploy.carbon import read_grids
 from perfpass.deploy.money import read_prices
 from perfpass.devices import device
@@ -36,6 +35,7 @@ from perfpass.measure.campaign_file import read_campaign
 from perfpass.predictors.calibration import posterior
 from perfpass.predictors.learned.artefacts import Artefact
 from perfpass.records import own_device, schema
+from perfpass.text import shown_value
 
 ROOT = Path(__file__).resolve().parents[2]
 DEVICE = (ROOT / "examples" / "custom_device.toml").read_text()

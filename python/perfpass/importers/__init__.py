@@ -5,8 +5,10 @@ from __future__ import annotations
 from perfpass.importers.choose import load, named_shapes
 
 __all__ = [
+    "configuration_names",
     "huggingface",
     "load",
+    "model_argument",
     "model_sources",
     "named_shapes",
     "onnx",
