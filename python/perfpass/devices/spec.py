@@ -162,4 +162,5 @@ class Device:
             "estimated": list(self.estimated),
             "notes": list(self.notes),
             "read_as": self.read_as,
+            "others": list(self.others),
         }

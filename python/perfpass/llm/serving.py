@@ -172,6 +172,11 @@ class MemoryFit:
         """Everything together."""
         return self.weights_bytes + self.cache_bytes + self.activation_bytes + self.runtime_bytes
 
+    @property
+    def fits_by_default(self) -> bool:
+        """Whether it fits with the settings that the runtime has by itself."""
+        return self.fits and self.total_bytes <= self.usable_bytes
+
     def to_dict(self) -> dict[str, Any]:
         """Strict JSON, with the total."""
         return {**vars(self), "total_bytes": self.total_bytes}

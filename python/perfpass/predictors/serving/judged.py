@@ -21,7 +21,7 @@ _HOLDER = "usable on each GPU"
 
 
 def judged(model: LanguageModel, device: Device, serving: Serving, memory: MemoryFit) -> MemoryVerdict:
-    """The verdict on ``memory``, with what would make it fit."""
+    """The verdict on ``memory``, with what would make it fit without settings chosen by hand."""
     return MemoryVerdict(
         fits="yes" if memory.fits else "no",
         needed_bytes=memory.total_bytes,
@@ -42,7 +42,7 @@ def _remedies(model: LanguageModel, device: Device, serving: Serving, memory: Me
 def _served(model: LanguageModel, device: Device, serving: Serving) -> bool:
     try:
         check_arithmetic(device, serving.quantization.gemm, serving.quantization.moe)
-        return served(model, device, serving).fits
+        return served(model, device, serving).fits_by_default
     except PerfPassError:
         return False
 
@@ -60,7 +60,7 @@ def _more_gpus(model: LanguageModel, device: Device, serving: Serving) -> str | 
             found = served(model, device, replace(serving, parallelism=wider))
         except PerfPassError:
             return None
-        if found.fits:
+        if found.fits_by_default:
             return f"--tp {ranks} ({size(found.total_bytes)} on each GPU)"
         ranks *= 2
     return None
@@ -78,7 +78,7 @@ def _narrower(model: LanguageModel, device: Device, serving: Serving) -> str | N
             found = served(model, device, replace(serving, quantization=Quantization(gemm, moe, now.kv_cache)))
         except PerfPassError:
             continue
-        if found.fits:
+        if found.fits_by_default:
             return f"--precision {name} ({size(found.total_bytes)})"
     return None
 

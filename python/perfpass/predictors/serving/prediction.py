@@ -172,8 +172,7 @@ def serving_table(found: LlmPrediction) -> str:
     total, unit = size(m.total_bytes).split()
     lines.append(f"  {'memory per GPU':<22} {total:>10} {unit:<10} of {size(m.usable_bytes)} usable")
     lines.append(f"  {'':<22} {'':>10} {' + '.join(f'{label} {size(taken)}' for label, taken in parts)}")
-    # By default settings it fits where the total does.
-    said = "" if m.fits and m.total_bytes <= m.usable_bytes else f"            {m.reason}"
+    said = "" if m.fits_by_default else f"            {m.reason}"
     lines.append(f"  {'requests that fit':<22} {m.most_requests:>10,}{said}")
     lines.append(f"  support: {found.support.level}" + "".join(f"\n    - {reason}" for reason in found.support.reasons))
     return "\n".join(lines)
