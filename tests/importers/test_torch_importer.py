@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfpass.errors import ArgumentError, FormatError, ShapeError, UnsupportedError
-from perfpass.graph import ATTRIBUTES, OpGraph, at_batch
+from perfpass.graph import ATTRIBUTES, OPERATORS, OpGraph, at_batch
 from perfpass.importers import huggingface, load, torchvision_schemas
 from perfpass.importers.torch import trace
 
@@ -418,3 +418,28 @@ def test_sizes_that_would_change_nothing_are_errors():
     for unused in ({"dims": {"sequence": 8}}, {"input_shape": (4,)}):
         with pytest.raises(ArgumentError, match="has no meaning for an OpGraph"):
             load(graph, **unused)
+
+
+@pytest.mark.parametrize("batch", [1, 2, 16])
+def test_a_weight_that_is_broadcast_over_the_batch_is_read_once(batch):
+    """Torch's MultiheadAttention multiplies by an expanded weight from a batch of 2 on."""
+    import torch
+
+    from perfpass.graph import costs
+
+    class Block(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.attention = torch.nn.MultiheadAttention(64, 4, batch_first=True)
+
+        def forward(self, x):
+            return self.attention(x, x, x, need_weights=False)[0]
+
+    graph = load(Block().eval(), batch=batch, input_shape=(10, 64))
+    counted = costs.count(graph)
+    weights = 4 * (64 * 64 + 64) * 4
+    assert counted.totals["weight_bytes"] == weights
+    products = np.isin(graph.op, [OPERATORS.index(name) for name in ("matmul", "dense")])
+    activations = batch * 10 * 64 * 4
+    # Every product reads its activations and its own weight: never a copy of the weight for each sample.
+    assert int(counted.bytes_read[products].sum()) <= weights + 12 * activations

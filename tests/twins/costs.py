@@ -317,7 +317,24 @@ def bytes_read(node: Node, float_as: str | None) -> int:
             returned = sum(ceil(node.elements(t) * width / 8) for t in node.outputs if t >= 0)
         return returned + sum(size_in_bytes(node, t, float_as) for t in set(node.inputs[1:]) if t >= 0)
     first = 1 if overwrites(node) else 0
-    return sum(size_in_bytes(node, t, float_as) for t in set(node.inputs[first:]) if t >= 0)
+    found = 0
+    for t in set(node.inputs[first:]) - {-1}:
+        weight = shown_weight(node, t)
+        found += min(size_in_bytes(node, u, float_as) for u in (t, weight) if u >= 0)
+    return found
+
+
+def shown_weight(node: Node, tensor: int) -> int:
+    """The weight that a product reads through views alone; -1 where there is none."""
+    if node.attribute["view"] or node.op not in ("matmul", "dense"):
+        return -1
+    found = tensor
+    while found >= 0 and (maker := int(node.graph.producer[found])) >= 0:
+        view = Node(node.graph, maker)
+        if not view.attribute["view"]:
+            return -1
+        found = view.input(0)
+    return found if found not in (tensor, -1) and node.role(found) == "weight" else -1
 
 
 def bytes_written(node: Node, float_as: str | None) -> int:
@@ -327,8 +344,8 @@ def bytes_written(node: Node, float_as: str | None) -> int:
     return sum(size_in_bytes(node, t, float_as) for t in written if t >= 0)
 
 
-def logical_elements(node: Node, slot: int) -> int:
-    tensor, width = node.inputs[slot], node.attribute["weight_bits"]
+def logical_elements(node: Node, slot: int, tensor: int) -> int:
+    width = node.attribute["weight_bits"]
     if node.op == "matmul_nbits":
         if slot == 1:
             return node.shape(node.input(0))[-1] * node.shape(node.output(0))[-1]
@@ -350,13 +367,19 @@ def count(graph: OpGraph, float_as: str | None = None) -> dict[str, list[int]]:
         name: [] for name in ("macs", "flops", "bytes_read", "bytes_written", "parameters", "weight_bytes")
     }
     seen: set[int] = set()
-    for index in range(graph.node_count):
-        node = Node(graph, index)
-        new = [s for s, t in enumerate(node.inputs) if t >= 0 and node.role(t) == "weight" and t not in seen]
-        new = [s for s in new if s == node.inputs.index(node.inputs[s])]
-        seen.update(node.inputs[s] for s in new)
-        columns["parameters"].append(sum(logical_elements(node, s) for s in new))
-        columns["weight_bytes"].append(sum(size_in_bytes(node, node.inputs[s], float_as) for s in new))
+    nodes = [Node(graph, index) for index in range(graph.node_count)]
+    owner: dict[int, int] = {}  # of weights that products read through views: the first of them
+    for node in nodes:
+        for t in node.inputs:
+            if (weight := shown_weight(node, t)) >= 0:
+                owner.setdefault(weight, node.index)
+    for node in nodes:
+        read = [weight if (weight := shown_weight(node, t)) >= 0 else t for t in node.inputs]
+        new = [s for s, t in enumerate(read) if t >= 0 and node.role(t) == "weight" and t not in seen]
+        new = [s for s in new if s == read.index(read[s]) and owner.get(read[s], node.index) == node.index]
+        seen.update(read[s] for s in new)
+        columns["parameters"].append(sum(logical_elements(node, s, read[s]) for s in new))
+        columns["weight_bytes"].append(sum(size_in_bytes(node, read[s], float_as) for s in new))
         mac_count = 0 if node.attribute["view"] else macs(node)
         moved = (0, 0, 0)
         if not node.attribute["view"]:

@@ -58,7 +58,8 @@ class Counter {
         elements_(detail::tensor_elements(graph)),
         bytes_(graph.tensor_count()),
         last_reader_(graph.tensor_count(), kNone),
-        counted_(graph.tensor_count(), 0) {
+        counted_(graph.tensor_count(), 0),
+        owner_(graph.tensor_count(), kNone) {
     for (std::size_t t = 0; t < bytes_.size(); ++t) {
       bytes_[t] = bytes_for(elements_[t], detail::effective_bits(g_.tensor_dtype[t], float_as_));
     }
@@ -71,6 +72,7 @@ class Counter {
          {&costs.macs, &costs.flops, &costs.bytes_read, &costs.bytes_written, &costs.parameters, &costs.weight_bytes}) {
       column->resize(n);
     }
+    for (NodeId id = 0; id < static_cast<NodeId>(n); ++id) claim_weights({g_, elements_, id});
     for (NodeId id = 0; id < static_cast<NodeId>(n); ++id) {
       const NodeView node{g_, elements_, id};
       count_parameters(node, costs);
@@ -102,14 +104,39 @@ class Counter {
     return whole ? count.value() : std::llrint(estimate);
   }
 
-  /// Bytes of the inputs from slot `first` on, each tensor once.
+  /// The weight that a tensor shows through views (transposed, broadcast over the batch); kNone where it shows none.
+  TensorId weight_behind(TensorId t) const noexcept {
+    const TensorId shown = t;
+    while (t != kNone && g_.producer[t] != kNone) {
+      const NodeId maker = g_.producer[t];
+      if (g_.attributes[maker].view == 0 || g_.node_inputs(maker).empty()) return kNone;
+      t = g_.node_inputs(maker)[0];
+    }
+    return t != kNone && t != shown && g_.tensor_role[t] == TensorRole::weight ? t : kNone;
+  }
+
+  static bool is_product(const NodeView& node) noexcept {
+    return node.attributes().view == 0 && (node.op() == OpKind::matmul || node.op() == OpKind::dense);
+  }
+
+  /// A weight that a product reads through views belongs to the product, not to the first of the views.
+  void claim_weights(const NodeView& node) {
+    if (!is_product(node)) return;
+    for (const TensorId t : node.inputs()) {
+      const TensorId weight = weight_behind(t);
+      if (weight != kNone && owner_[weight] == kNone) owner_[weight] = node.id;
+    }
+  }
+
+  /// Bytes of the inputs from slot `first` on, each tensor once. A product reads a weight once, however often it is shown.
   Count read_from(const NodeView& node, std::size_t first) {
     Count bytes = 0;
     for (std::size_t i = first; i < node.inputs().size(); ++i) {
       const TensorId t = node.inputs()[i];
       if (t == kNone || last_reader_[t] == node.id) continue;
       last_reader_[t] = node.id;
-      bytes += bytes_[t];
+      const TensorId weight = is_product(node) ? weight_behind(t) : kNone;
+      bytes += weight == kNone ? bytes_[t] : std::min(bytes_[t], bytes_[weight]);
     }
     return bytes;
   }
@@ -220,8 +247,10 @@ class Counter {
   void count_parameters(const NodeView& node, Costs& costs) {
     Count parameters = 0, bytes = 0;
     for (std::size_t i = 0; i < node.inputs().size(); ++i) {
-      const TensorId t = node.inputs()[i];
+      TensorId t = node.inputs()[i];
+      if (is_product(node) && weight_behind(t) != kNone) t = weight_behind(t);
       if (t == kNone || g_.tensor_role[t] != TensorRole::weight || counted_[t]) continue;
+      if (owner_[t] != kNone && owner_[t] != node.id) continue;
       counted_[t] = 1;
       parameters += logical_elements(node, i, t);
       bytes += bytes_[t];
@@ -239,6 +268,7 @@ class Counter {
   std::vector<std::int64_t> bytes_;     // [T]
   std::vector<NodeId> last_reader_;     // [T], so that a tensor read twice by one node counts once
   std::vector<std::uint8_t> counted_;   // [T], parameters already given to a node
+  std::vector<NodeId> owner_;           // [T], the product that reads a weight through views
 };
 
 }  // namespace

@@ -121,6 +121,10 @@ class Bounds:
         pairs = ((self.median, other.median), (self.low, other.low), (self.high, other.high))
         return Bounds(*(np.where(where, a, b) for a, b in pairs))
 
+    def at_least(self, low: np.ndarray) -> Bounds:
+        """These, the lower bounds at least ``low``, which is at most the medians."""
+        return Bounds(self.median, np.maximum(self.low, low), self.high)
+
     def scaled(self, factor: float | np.ndarray) -> Bounds:
         """``factor`` (> 0) times the values."""
         return Bounds(self.median * factor, self.low * factor, self.high * factor)

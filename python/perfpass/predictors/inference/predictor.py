@@ -50,6 +50,7 @@ class InferencePredictor(RatioTrees):
         # A device with fewer is predicted as an unseen one; its records still teach both ensembles.
         known_rows=LEAST_DEVICE_ROWS,
         host=1.0,  # no record of a present release is bound by it
+        reference=None,
         least_width={"in range": 0.0, "near": 0.15, "outside": 0.7},
         host_bound="rare",
         trees_need_evidence=False,

@@ -49,6 +49,8 @@ _HOST_REASON = "bound by the host, which issues the operators one by one; its sp
 # (docs/predictors/inference.md).
 WIDENING = {"in range": 1.0, "near": 1.5, "outside": 2.5}
 _WIDENING = np.array([WIDENING[level] for level in SUPPORT_LEVELS])
+# Of the batch sizes that were measured, one in the middle.
+_USUAL_BATCH = 64
 _CONVOLUTIONS = (OPERATORS.index("conv"), OPERATORS.index("conv_transpose"))
 UNMEASURED = EVIDENCE[-1]
 
@@ -70,6 +72,7 @@ class Settings:
     ``fade``: by kind of device, the distances of networks between which the trees' correction fades, as they would
     extrapolate beyond; a kind that is absent has no trees. ``known_rows``: records from which on a device is known.
     ``host``: the most that the host takes to issue operators, over what is assumed (`perfpass.predictors.roofline`).
+    ``reference``: the board on which trees look at networks for an unmeasured one; None: on that one itself.
     ``least_width``: of the log half-width, by support level. ``host_bound``: the evidence whose width is the least
     where the host counts. ``trees_need_evidence``: whether trees say nothing of software that was not measured.
     """
@@ -80,6 +83,7 @@ class Settings:
     fade: Mapping[str, tuple[float, float]]
     known_rows: int
     host: float
+    reference: str | None
     least_width: Mapping[str, float]
     host_bound: str
     trees_need_evidence: bool
@@ -209,17 +213,17 @@ class RatioTrees(ABC):
         Between the rungs of a ladder of batch sizes it is held to what is monotone on them (learned/ladder.py), and so
         are its bounds.
         """
-        distance = nearest_to(self._fingerprints, fingerprints(tables, batch), threads)
-        notes, whole = self._support(tables, batch, way, distance), self.whole(way)
+        whole = self.whole(way)
         least, most = self._measured_batch(whole)
+        distance = self._distance(tables, batch, int(np.clip(_USUAL_BATCH, least, most)), threads)
+        notes = self._support(tables, batch, way, distance)
         sizes = np.column_stack([np.tile([*ladder.RUNGS, least, most], (len(batch), 1)), batch])
         networks = ladder.at_batches(tables, batch, sizes)
         vectors = at(networks, sizes.ravel(), way)
-        of_whole = vectors if whole is way else at(networks, sizes.ravel(), whole)
-        learned = self._learned(of_whole.values, (sizes >= least) & (sizes <= most), whole, threads)
-        learned = np.select([sizes < least, sizes > most], [learned[:, -3:-2], learned[:, -2:-1]], learned)
-        learned *= self._fade(whole, distance)[:, None]
-        seconds = np.log(self._corrected(vectors, learned.ravel(), way)).reshape(sizes.shape)
+        where = self._where(whole)
+        seen = vectors if where is way else at(networks, sizes.ravel(), where)
+        learned = self._learned(seen.values, sizes, whole, distance, threads)
+        seconds = self._log_seconds(vectors, learned, way)
         rungs = ladder.isotonic(seconds[:, : len(ladder.RUNGS)])
         beside = np.where((sizes < least) | (sizes > most), np.int8(1), np.int8(0))
         issue = self._issue(vectors.values).reshape(sizes.shape)
@@ -243,28 +247,59 @@ class RatioTrees(ABC):
         }
         return found, notes, vectors.row_s[np.isin(vectors.row_graph, asked)]
 
-    def _learned(self, features: np.ndarray, wanted: np.ndarray, way: Way, threads: int) -> np.ndarray:
-        """[N, K] what the trees say of ``features`` [N * K, F] where ``wanted`` [N, K]; else 0."""
-        ensemble = self.ensemble(way)
-        x = np.ascontiguousarray(features[wanted.ravel()][:, self._columns_of[ensemble]], dtype=np.float32)
-        found = np.zeros(wanted.shape)
-        found[wanted] = self._trees_of(ensemble).predict(x, threads)
-        return found
+    def _distance(self, tables: Tables, batch: np.ndarray, usual: int, threads: int) -> np.ndarray:
+        """[N] distance to the nearest measured network, at the batch asked or the ``usual`` one, whichever is nearer.
 
-    def _corrected(self, vectors: Vectors, learned: np.ndarray, way: Way) -> np.ndarray:
-        """[N] seconds under the trees' correction ``learned`` [N], which was learned where the device is busy.
+        What a network is made of depends on the batch, because weights move once; what it is does not.
+        """
+        sizes = np.column_stack([batch, np.full(len(batch), usual)])
+        networks = ladder.at_batches(tables, batch, sizes)
+        found = nearest_to(self._fingerprints, fingerprints(networks, sizes.ravel()), threads)
+        nearer: np.ndarray = found.reshape(sizes.shape).min(axis=1)
+        return nearer
+
+    def _where(self, way: Way) -> Way:
+        """Where the trees look at the networks: on the board itself, or on the area's reference where it is unmeasured.
+
+        What they say is then of the network and its software, and the roofline alone tells unmeasured boards apart.
+        """
+        reference = self.settings.reference
+        if reference is None or way.device.kind != "gpu" or self.ensemble(way) == "known":
+            return way
+        return replace(way, device=find_device(reference))
+
+    def _learned(
+        self, features: np.ndarray, sizes: np.ndarray, way: Way, distance: np.ndarray, threads: int
+    ) -> np.ndarray:  # fmt: skip
+        """[N, K] what the trees say of ``features`` [N * K, F] at the batch ``sizes`` [N, K].
+
+        Beside the batch sizes that were measured in this way, what they say of the nearest that was.
+        """
+        least, most = self._measured_batch(way)
+        wanted, ensemble = (sizes >= least) & (sizes <= most), self.ensemble(way)
+        x = np.ascontiguousarray(features[wanted.ravel()][:, self._columns_of[ensemble]], dtype=np.float32)
+        found = np.zeros(sizes.shape)
+        found[wanted] = self._trees_of(ensemble).predict(x, threads)
+        every = np.arange(len(sizes))
+        first = found[every, np.where(wanted, sizes, np.inf).argmin(axis=1)][:, None]
+        last = found[every, np.where(wanted, sizes, -np.inf).argmax(axis=1)][:, None]
+        return np.select([sizes < least, sizes > most], [first, last], found) * self._fade(way, distance)[:, None]
+
+    def _log_seconds(self, vectors: Vectors, learned: np.ndarray, way: Way) -> np.ndarray:
+        """[N, K] log seconds under the trees' correction ``learned`` [N, K], learned where the device is busy.
 
         So it corrects the time of the device. The host, which issues the operators, takes the same time for every
         device: `Settings.host` times the assumed one, or less where trees know that the count of operators is too high
         (cells written out step by step). Records that state no release have their laboratory's host in the correction.
         """
+        base = np.log(vectors.base_s).reshape(learned.shape)
         if way.torch_version == UNSTATED_TORCH:
-            return vectors.base_s * np.exp(learned)
-        host = roofline.issue_share(self._issue(vectors.values))
+            return base + learned
+        host = roofline.issue_share(self._issue(vectors.values)).reshape(learned.shape)
         device, issued = (
             np.exp(roofline.SMOOTHNESS * v) for v in (learned, np.minimum(learned, np.log(self.settings.host)))
         )
-        found: np.ndarray = vectors.base_s * ((1.0 - host) * device + host * issued) ** (1.0 / roofline.SMOOTHNESS)
+        found: np.ndarray = base + np.log((1.0 - host) * device + host * issued) / roofline.SMOOTHNESS
         return found
 
     def _first(self, columns: Columns, notes: Notes, row_s: np.ndarray, way: Way) -> TimePrediction:

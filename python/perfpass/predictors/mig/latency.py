@@ -135,12 +135,14 @@ class MigPredictor:
         most = self.manifest["corpus"]["most_processes"]
         further = _WIDENING if processes > most else 1.0
         own = Bounds.around(asked_s * 1e3, further * low, further * high)
+        measured_s = self.model.seconds(replace(work, processes=np.minimum(work.processes, most)))
+        own = own.at_least(1e3 * measured_s * np.exp(low))
         extra = _WIDENING * max(-low, high) if processes > 1 else 0.0
         scaled = Bounds.around(
             base.median * ratio,
             -np.hypot(np.log(base.median / base.low), extra),
             np.hypot(np.log(base.high / base.median), extra),
-        )
+        ).at_least(base.low)  # what shares a device is no faster than what has it alone
         latency = own.or_else(scaled, seen)
         level = np.where(seen, np.int8(SUPPORT_LEVELS.index("near")), found.level)
         return replace(found, latency_ms=latency, level=level), seen, ratio

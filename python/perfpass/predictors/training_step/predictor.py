@@ -99,6 +99,7 @@ class StepPredictor(RatioTrees):
         known_rows=1,
         # The median of measured time over the base of steps whose host takes more than half of the device's time.
         host=2.1,
+        reference="rtx-3090",  # the one board of which a present release was measured
         # What newer software and devices show of these: docs/predictors/training_step.md, "Outside".
         least_width={"in range": 0.0, "near": 0.2, "outside": 0.7},
         host_bound="common",
@@ -142,11 +143,11 @@ class StepPredictor(RatioTrees):
         the base per row, and the steps.
         """
         way = self._released(way)
-        efficiency = self._efficiency[self.ensemble(self.whole(way))]
 
         def at(tables: Tables, sizes: np.ndarray, way: Way) -> Vectors:
             times = len(sizes) // len(batch)
             steps = derived.each(times).steps(tables, sizes / np.repeat(batch, times))
+            efficiency = self._efficiency[self.ensemble(self.whole(way))]
             return step_vectors(steps, sizes, way, efficiency, byte_scale)
 
         found, notes, row_s = self._known(at, forward, batch, way, threads)
