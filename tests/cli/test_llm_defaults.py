@@ -86,3 +86,23 @@ def test_mxfp4_is_of_the_experts_and_runs_where_16_bits_do(capsys):
     assert stored["memory"] == asked["memory"] and stored["assumed"]["precision"] == "mxfp4"
     assert main(["llm", "llama-3.1-8b", "--device", "t4", "--precision", "fp8_block"]) == 9
     assert "no fp8 arithmetic, which precision 'fp8_block' needs" in capsys.readouterr().err
+
+
+def test_llama_cpp_reads_its_prompt_as_it_was_timed_and_needs_as_many_boards_as_hold_it(capsys):
+    road = ("--device", "rtx-4090", "--offline", "--runtime", "llama.cpp", "--precision", "q4_k_m")
+    assumed = of_json(capsys, "llama-3.1-8b", *road)["assumed"]
+    assert assumed["concurrency"] == 64 and assumed["tp"] == 1
+    large = of_json(capsys, "llama-3.1-70b", *road)
+    assert large["assumed"]["tp"] == 2 and large["memory"]["fits"]
+    assert main(["llm", "llama-3.1-70b", *road, "--tp", "1"]) == 2
+    said = capsys.readouterr().err
+    assert "DOES NOT FIT: it needs 40." in said and "there are 24 GiB usable" in said
+    assert "layers to the host (-ngl " in said and "take 2 devices (--tp 2)" in said
+
+
+def test_heads_are_not_asked_of_a_runtime_that_splits_layers(capsys):
+    """Qwen2-7B has 28 heads: 8 tensor ranks do not divide them, 8 pipeline stages take its 28 layers."""
+    road = ("--device", "gtx-1650", "--offline", "--precision", "fp32", "--runtime")
+    assert of_json(capsys, "qwen2-7b", *road, "llama.cpp")["assumed"]["tp"] == 8
+    main(["llm", "qwen2-7b", *road, "vllm"])
+    assert "--tp 8" not in capsys.readouterr().err

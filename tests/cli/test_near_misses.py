@@ -34,6 +34,7 @@ RESNET = str(Path(__file__).resolve().parents[2] / "examples" / "resnet50.onnx")
         ("compare {} --readers rlay", "did you mean relay"),
         ("features {} --schema trapm -o x.npz", "did you mean trappm"),
         ("measure timm:resnet18 --list --precision f16", "did you mean fp16"),
+        ("llm llama-3.1-8b --device h100 --offline --runtime llama.cpp --precision q4km", "did you mean q4_k_m"),
         ("train --area infrence", "did you mean inference?"),
         ("devices --jsno", "did you mean --json?"),
         ("mig", "perfpass predict MODEL --device a100:1g.5gb"),

@@ -52,7 +52,12 @@ def add(commands: Any) -> None:
     command.add_argument("--device", required=True, metavar="NAME", help="a GPU of `perfpass devices`")
     for name, text in (("input-length", "a prompt (default: 1024)"), ("output-length", "an answer (default: 128)")):
         command.add_argument(f"--{name}", type=whole, metavar="N", help=f"mean tokens of {text}")
-    command.add_argument("--concurrency", type=whole, metavar="N", help="requests in flight (default: 1)")
+    command.add_argument(
+        "--concurrency",
+        type=whole,
+        metavar="N",
+        help="requests in flight (default: 1); prompt tokens at a time in llama.cpp (default: 64)",
+    )
     command.add_argument(
         "--runtime",
         choices=_RUNTIMES,

@@ -29,6 +29,8 @@ from perfpass.text import unknown
 QUANTITY = "latency"
 QUANTITIES: Mapping[str, tuple[Form, str]] = {QUANTITY: (FORM, "s")}
 _16_BITS = ("fp16", "bf16")
+# What is assumed of llama.cpp's prompt tokens at a time: it takes 512 by itself, and at most 64 were timed.
+_PROMPT_TOKENS_AT_A_TIME = 64
 # Runtimes that share attention heads out unevenly: Qwen2-7B with its 28 heads ran on 8 devices (LLM-Inference-Bench).
 UNEVEN = frozenset({"deepspeed"})
 
@@ -83,14 +85,16 @@ def assumed_batch(
 
     ``tp``: the fewest devices that hold the model. Raises as `batch_of`.
     """
+    stack = assumed.RUNTIME if runtime is None else runtime
     read = model if isinstance(model, LanguageModel) else language_model(model)
     prompt, answer = assumed.lengths(read, input_length, output_length)
+    at_once = _PROMPT_TOKENS_AT_A_TIME if stack in ONE_SEQUENCE else assumed.CONCURRENCY
     batch = batch_of(
         read,
         device,
-        runtime=assumed.RUNTIME if runtime is None else runtime,
+        runtime=stack,
         devices=1 if tp is None else tp,
-        batch=assumed.CONCURRENCY if concurrency is None else concurrency,
+        batch=at_once if concurrency is None else concurrency,
         input_tokens=prompt,
         output_tokens=answer,
         precision=precision,
