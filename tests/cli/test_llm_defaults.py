@@ -102,7 +102,7 @@ def test_llama_cpp_reads_its_prompt_as_it_was_timed_and_needs_as_many_boards_as_
 
 def test_heads_are_not_asked_of_a_runtime_that_splits_layers(capsys):
     """Qwen2-7B has 28 heads: 8 tensor ranks do not divide them, 8 pipeline stages take its 28 layers."""
-    road = ("--device", "gtx-1650", "--offline", "--precision", "fp32", "--runtime")
+    road = ("--device", "gtx-1660", "--offline", "--precision", "fp32", "--runtime")
     assert of_json(capsys, "qwen2-7b", *road, "llama.cpp")["assumed"]["tp"] == 8
     main(["llm", "qwen2-7b", *road, "vllm"])
     assert "--tp 8" not in capsys.readouterr().err
