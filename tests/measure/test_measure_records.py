@@ -318,7 +318,7 @@ CAMPAIGN_OF_NOTHING = """
             name, configuration = self.waiting.pop()
             time.sleep(0.002)
             return [Measured(name, {"key": configuration.key, "environment": "here", "status": "ok",
-                                    "configuration": configuration.to_dict(), "padding": "x" * 3000})]
+                                    "configuration": configuration.to_dict(), "message": "x" * 3000})]
         def close(self): pass
 
     wanted = campaign({"sweep": [{"model": "timm:a", "batch": list(range(1, 401))}]})
