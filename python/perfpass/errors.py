@@ -10,15 +10,26 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+LONGEST_MESSAGE = 1000  # characters
+
 
 class PerfPassError(Exception):
     """Root of every error raised on purpose by perfpass.
+
+    Its text is one line, and what it quotes has an end: of a longer one the middle is left out.
 
     ``subject``: the file that the error is about, where its message does not name it (`about`).
     """
 
     exit_code = 1
     subject: str | None = None
+
+    def __str__(self) -> str:
+        text = " ".join(line.strip() for line in super().__str__().splitlines())
+        if len(text) <= LONGEST_MESSAGE:
+            return text
+        half = LONGEST_MESSAGE // 2
+        return f"{text[:half]} ... ({len(text) - 2 * half} characters) ... {text[-half:]}"
 
 
 class ArgumentError(PerfPassError, ValueError):

@@ -1,19 +1,22 @@
 """Reading JSON that others wrote: a journal's line, a calibration, a configuration, a graph summary.
 
 Stricter than the standard library: a key that occurs twice has no meaning, NaN is no JSON, and what is nested without
-end or has numbers of a thousand digits is refused before anything is made of it.
+end, has half characters or numbers of a thousand digits is refused before anything is made of it.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 from typing import Any, NoReturn
 
 from perfpass.bounded_file import read_file
 from perfpass.declared import DEEPEST, too_large
 from perfpass.errors import FormatError, shown
 from perfpass.text import shown_value
+
+_HALF = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")  # as an escape, or as it came through decoding
 
 
 def read_json(
@@ -43,7 +46,18 @@ def parse(content: bytes | str, where: str, *, any_number: bool = False, way_out
         wrong = too_large(found, numbers=not any_number, finite=not any_number)
         if wrong is not None:
             raise FormatError(f"{where}: {wrong}{_then(way_out)}")
+    if not any_number and _HALF.search(text) and not _is_whole(found):
+        raise FormatError(f"{where}: half a character (U+D800 to U+DFFF) in a text{_then(way_out)}")
     return found
+
+
+def _is_whole(found: Any) -> bool:
+    """Whether every text in it can be written: pairs of escapes are a character, one of them is none."""
+    try:
+        json.dumps(found, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _then(way_out: str) -> str:

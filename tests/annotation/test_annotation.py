@@ -14,7 +14,7 @@ import sys
 import pytest
 
 import perfpass
-from hostile_files import varint
+from hostile_files import plain, varint
 from perfpass.annotation import file as annotated_file
 from perfpass.annotation import metadata as annotation
 from perfpass.annotation.file import annotate, read, remove
@@ -69,6 +69,21 @@ def test_a_prediction_of_wrong_types_is_refused(predictions):
     stored = json.loads(annotation.Annotation().with_prediction(predictions[0]).to_metadata()["perfpass.predictions"])
     stored["predictions"]["rtx-4090"]["latency_ms"]["median"] = [1]
     with pytest.raises(FormatError, match=r"latency_ms: median \[1\]; it is a finite number"):
+        annotation.from_metadata({annotation.PREDICTIONS_KEY: json.dumps(stored)})
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "says"),
+    [
+        (("latency_ms", "unit"), "s", "unit 's'"),
+        (("energy_j", "low"), 1e9, "the median"),
+        (("workload", "device"), "t4", "is a prediction for 't4'"),
+    ],
+)
+def test_a_figure_in_another_unit_or_of_another_device_is_refused(predictions, place, value, says):
+    stored = json.loads(annotation.Annotation().with_prediction(predictions[0]).to_metadata()["perfpass.predictions"])
+    stored["predictions"]["rtx-4090"][place[0]][place[1]] = value
+    with pytest.raises(FormatError, match=f"{says}.*annotate the model again"):
         annotation.from_metadata({annotation.PREDICTIONS_KEY: json.dumps(stored)})
 
 
@@ -201,6 +216,38 @@ def test_no_byte_of_a_damaged_block_stays_where_it_is_called_removed(model, bloc
                 assert model.read_bytes() == original
                 removed += 1
     assert removed > 10 * refused
+
+
+def test_damage_in_two_places_of_a_block_never_takes_a_field_of_the_model_with_it(tmp_path, block):
+    """As many bytes are missing as the model's last field has: the seal's length then leads to that field."""
+    path, original = tmp_path / "model.onnx", plain()
+    for missing in range(1, 17):
+        middle = len(block) // 2
+        damaged = bytearray(block[:middle] + block[middle + missing :])
+        damaged[middle - 300] ^= 4
+        path.write_bytes(original + damaged)
+        try:
+            assert remove(path)
+        except FormatError:
+            assert path.read_bytes() == original + damaged
+        else:
+            assert path.read_bytes() == original
+
+
+def test_a_torn_block_with_a_damaged_key_is_not_called_removed_while_its_first_entry_stays(tmp_path, block):
+    path, original = tmp_path / "model.onnx", plain()
+    second, refused = block.index(b"perfpass.peak") - 6, 0
+    for end in range(second, second + 60):
+        damaged = original + block[:end].replace(b"latency_ms", b"lqtency_ms", 1)
+        path.write_bytes(damaged)
+        try:
+            removed = remove(path)
+        except FormatError:
+            refused += 1
+            removed = False
+        # A whole entry alone, of another key than ours, is another program's.
+        assert path.read_bytes() == (original if removed else damaged)
+    assert refused
 
 
 def test_an_interrupted_replacement_keeps_what_was_there(model):

@@ -5,8 +5,9 @@ import json
 import pytest
 
 import perfpass
-from perfpass.errors import FormatError
+from perfpass.errors import FormatError, LimitError, UnsupportedError
 from perfpass.importers.configuration_ranges import RANGES
+from perfpass.importers.huggingface import trace_config
 from perfpass.importers.model_sources import CONFIGURATIONS, read_configuration
 from perfpass.llm import language_model
 
@@ -45,6 +46,15 @@ def test_predict_and_llm_refuse_the_same_fields_by_name(tmp_path, field, value):
     ):
         with pytest.raises(FormatError, match=field):
             ask()
+
+
+def test_images_past_what_a_tensor_may_hold_are_one_error():
+    vit = {"model_type": "vit", "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "patch_size": 8}
+    for size in (10**9, 10**30):
+        with pytest.raises((LimitError, UnsupportedError)):
+            trace_config({**vit, "image_size": size})
+    with pytest.raises(LimitError, match="an input of 1 x 1"):
+        trace_config(LLAMA, mode="decode", sequence_length=10**15)
 
 
 def test_what_models_have_is_taken():

@@ -153,6 +153,39 @@ def test_missing_and_absurd_fields_are_named():
         language_model("no-such/model")
 
 
+def shipped(name):
+    return json.loads((CONFIGURATIONS / f"{name}.json").read_text())
+
+
+def test_fields_that_contradict_one_another_or_are_no_truth_values_are_named():
+    for name, changed, said in (
+        ("llama-3.1-8b", {"n_layer": 12}, "num_hidden_layers 32 and n_layer 12 are the same field"),
+        ("llama-3.1-8b", {"tie_word_embeddings": "false"}, "tie_word_embeddings is 'false'; true or false"),
+        ("llama-3.1-8b", {"attention_bias": []}, "attention_bias"),
+        ("llama-3.1-8b", {"sliding_window": [1, 2]}, "sliding_window"),
+        ("qwen3-30b-a3b", {"mlp_only_layers": 7}, "mlp_only_layers is 7; a list"),
+        ("qwen3-30b-a3b", {"mlp_only_layers": [-1]}, "mlp_only_layers"),
+        ("qwen3-30b-a3b", {"num_experts": [128]}, "num_experts"),
+        ("nemotron-h-56b", {"num_hidden_layers": 117}, "num_hidden_layers is 117, but .* 118 blocks"),
+        ("nemotron-h-56b", {"hybrid_override_pattern": "M" * 2000}, "hybrid_override_pattern"),
+        ("nemotron-h-56b", {"hybrid_override_pattern": ""}, "hybrid_override_pattern"),
+        ("llama-3.1-8b", {"num_attention_heads": 40, "head_dim": None}, "4096 does not divide into 40"),
+        ("gpt-oss-20b", {"layer_types": ["sliding_attentions"] * 24}, "layer_types has 'sliding_attentions'"),
+        ("gpt-oss-20b", {"sliding_window": None}, "no sliding_window"),
+        ("deepseek-v3", {"n_shared_experts": 10**9}, "n_shared_experts"),
+    ):
+        with pytest.raises(FormatError, match=said):
+            language_model({**shipped(name), **changed})
+    assert language_model({**shipped("llama-3.1-8b"), "n_layer": 32}).layer_count == 32
+
+
+def test_the_inner_part_of_a_wrapper_takes_over_its_model_type():
+    whole = shipped("gemma-2-2b")
+    inner = {key: value for key, value in whole.items() if key != "model_type"}
+    wrapped = language_model({"model_type": whole["model_type"], "text_config": inner})
+    assert wrapped.layers == language_model(whole).layers  # windows of every other layer, as the type says
+
+
 def test_code_of_a_configuration_is_no_obstacle_to_counting():
     content = json.loads((CONFIGURATIONS / "deepseek-v3.json").read_text())
     with_code = {**content, "auto_map": {"AutoConfig": "configuration_deepseek.DeepseekV3Config"}}

@@ -89,9 +89,39 @@ def test_a_quantization_that_does_not_say_its_bits_is_refused():
     ):
         with pytest.raises(FormatError, match=said):
             language_model(quantized(**fields))
+    for quanto in ([], {}, None):
+        with pytest.raises(FormatError, match="weights of quantization_config"):
+            language_model(quantized(quant_method="quanto", weights=quanto))
+    with pytest.raises(UnsupportedError, match="of quark"):
+        language_model(quantized(quant_method="quark", global_quant_config={"weight": {"dtype": ["fp4"]}}))
     for plain in ("gptq", [1], 4, True):
         with pytest.raises(FormatError, match="a table with quant_method"):
             language_model({**LLAMA, "quantization_config": plain})
+
+
+def test_a_quantization_that_contradicts_itself_or_says_nothing_is_refused():
+    for fields, said in (
+        ({"quant_method": "bitsandbytes"}, "neither load_in_4bit nor load_in_8bit"),
+        ({"load_in_8bit": 0}, "load_in_8bit of quantization_config is 0; true or false"),
+        ({"quant_method": "bitsandbytes", "load_in_4bit": "false"}, "true or false is needed"),
+        ({"quant_method": "gptq", "bits": 4, "w_bit": 8}, "w_bit of quantization_config is 8"),
+        ({"quant_method": "fp8", "bits": 4}, "bits of quantization_config is 4, but its method stores fp8"),
+        ({"quant_method": "mxfp4", "num_bits": 8}, "stores bf16 and mxfp4"),
+        ({"quant_method": "fp8", "weight_block_size": [-1]}, "weight_block_size"),
+        ({"quant_method": "fp8", "weight_block_size": "no"}, "weight_block_size"),
+        ({"quant_method": "aqlm", "in_group_size": 1, "num_codebooks": 1, "nbits_per_codebook": 10**400}, "at most"),
+    ):
+        with pytest.raises(FormatError, match=said):
+            language_model(quantized(**fields))
+    for fields in (
+        {"quant_method": "gptq", "bits": 4, "dynamic": {"+:.*down.*": {"bits": 8}}},
+        {"quant_method": "auto-round", "bits": 4, "extra_config": {"model.layers.0.mlp": {"bits": 2}}},
+        {"quant_method": "torchao", "quant_type": {"default": {"_type": "Int4WeightOnlyConfig"}, "lm_head": None}},
+    ):
+        with pytest.raises(UnsupportedError, match="a mixture"):
+            language_model(quantized(**fields))
+    head = {"quant_method": "auto-round", "bits": 4, "extra_config": {"lm_head": {"bits": 16}}}
+    assert language_model(quantized(**head)).stored_as == "int4_wo"
 
 
 def test_four_bits_take_a_quarter_and_leave_the_cache_alone():

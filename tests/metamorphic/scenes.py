@@ -96,6 +96,8 @@ def batch(draw: random.Random) -> Iterator[Scene]:
 def size(draw: random.Random) -> Iterator[Scene]:
     """One network at growing images or sequences."""
     run = run_of(draw, networks=[name for name, network in NETWORKS.items() if network.sizes])
+    if run.device in boards.OF_ANOTHER_HOST and run.mode == "inference":  # known at one size of image alone
+        return
     yield Scene(("size",), tuple(replace(run, size=s) for s in NETWORKS[run.network].sizes))
 
 

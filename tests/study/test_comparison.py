@@ -178,6 +178,23 @@ def test_a_journal_that_cannot_be_kept_or_holds_nothing_is_one_error_before_anyt
     assert not output.exists() and not (tmp_path / "none.jsonl").exists()
 
 
+def test_damaged_lines_and_predictions_of_a_journal_are_as_good_as_none(tmp_path):
+    journal = table.Journal(tmp_path / "journal.jsonl")
+    whole = {"predictor": "trees", "task": "latency", "split": "random", "seed": 0}
+    lines = [whole, {**whole, "split": {}}, {**whole, "seed": [[]]}, {**whole, "task": 7}, [whole], "trees"]
+    journal.path.write_text("\n".join([*map(json.dumps, lines), "[" * 5000]))
+    (cell,) = journal.entries()
+    assert cell == table.Cell("trees", "latency", "random")
+    journal.folder.mkdir()
+    place = journal.folder / f"{cell.name}.npz"
+    np.savez(place, valid=np.arange(3.0), test=np.arange(3.0))
+    good = place.read_bytes()
+    assert list(journal.predictions(cell)) == ["valid", "test"]
+    for damaged in (b"", good[:4], good[:60], good[:30] + bytes([good[30] ^ 1]) + good[31:], b"\x80" + good):
+        place.write_bytes(damaged)
+        assert journal.predictions(cell) is None or damaged.endswith(good)
+
+
 @pytest.mark.slow
 def test_a_predictor_without_finite_answers_is_left_out_and_named(small, tmp_path, monkeypatch, capsys):
     class Endless:

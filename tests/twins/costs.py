@@ -407,6 +407,8 @@ def gemm(node: Node) -> tuple[int, int, int, int]:
             return 1, out // n if n else 0, n, k
         m = 1 if len(a) < 2 else a[-1] if node.attribute["transpose_a"] else a[-2]
         n = b[-2] if node.attribute["transpose_b"] else b[-1]
+        if (weight := shown_weight(node, right_operand(node))) >= 0 and node.elements(weight) == n * k:
+            return 1, out // n if n else 0, n, k
         return out // (m * n) if m * n else 0, m, n, k
     if node.op == "einsum":
         shape = node.shape(node.output(0))

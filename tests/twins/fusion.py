@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from perfpass.graph import DTYPES, OPERATOR_CLASS_OF, OPERATORS, ROLES
 from twins import table as table_twin
+from twins.costs import Node, shown_weight
 
 if TYPE_CHECKING:
     from perfpass.features import OperatorTable
@@ -82,6 +84,7 @@ class _Links:
         core = graph.core
         self.op = np.asarray(core.op)
         self.producer = np.asarray(core.producer)
+        self.whole = graph
         self.role = np.asarray(core.tensor_role)
         self._inputs = np.append(np.asarray(core.inputs), -1)
         self._offset = np.asarray(core.input_offset)
@@ -191,11 +194,19 @@ def _silus(links: _Links) -> _Fused:
     return _Fused("silu", sigmoid[whole], product[whole])
 
 
+def _for_all_samples(graph: OpGraph, node: int, tensor: int) -> bool:
+    """Whether a tensor is a weight matrix seen through views, the same one for every sample."""
+    shape = graph.shape(int(tensor)) if tensor >= 0 else ()
+    weight = shown_weight(Node(graph, int(node)), int(tensor)) if len(shape) > 1 else -1
+    return weight >= 0 and prod(graph.shape(weight)) == shape[-2] * shape[-1]
+
+
 def _linears(links: _Links) -> _Fused:
     """Products with a weight, and the addition of a constant right after: one kernel."""
     products = links.of("matmul")
     second = links.tensor(products, 1)
-    linear = products[(second >= 0) & (links.role[second] == _WEIGHT)]
+    shown = np.array([_for_all_samples(links.whole, n, t) for n, t in zip(products, second, strict=True)], dtype=bool)
+    linear = products[(second >= 0) & ((links.role[second] == _WEIGHT) | shown)]
     added = links.after(linear, "add", constant=True)
     return _Fused("dense", linear, added[added >= 0])
 

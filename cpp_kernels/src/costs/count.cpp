@@ -16,6 +16,16 @@ std::vector<std::int64_t> tensor_elements(const OpGraph& graph) {
   return elements;
 }
 
+TensorId weight_behind(const OpGraph& graph, TensorId t) noexcept {
+  const TensorId shown = t;
+  while (t != kNone && graph.producer[t] != kNone) {
+    const NodeId maker = graph.producer[t];
+    if (graph.attributes[maker].view == 0 || graph.node_inputs(maker).empty()) return kNone;
+    t = graph.node_inputs(maker)[0];
+  }
+  return t != kNone && t != shown && graph.tensor_role[t] == TensorRole::weight ? t : kNone;
+}
+
 void require_costs(const OpGraph& graph, const Costs& costs) {
   for (const auto* column :
        {&costs.macs, &costs.flops, &costs.bytes_read, &costs.bytes_written, &costs.parameters, &costs.weight_bytes}) {
@@ -104,17 +114,6 @@ class Counter {
     return whole ? count.value() : std::llrint(estimate);
   }
 
-  /// The weight that a tensor shows through views (transposed, broadcast over the batch); kNone where it shows none.
-  TensorId weight_behind(TensorId t) const noexcept {
-    const TensorId shown = t;
-    while (t != kNone && g_.producer[t] != kNone) {
-      const NodeId maker = g_.producer[t];
-      if (g_.attributes[maker].view == 0 || g_.node_inputs(maker).empty()) return kNone;
-      t = g_.node_inputs(maker)[0];
-    }
-    return t != kNone && t != shown && g_.tensor_role[t] == TensorRole::weight ? t : kNone;
-  }
-
   static bool is_product(const NodeView& node) noexcept {
     return node.attributes().view == 0 && (node.op() == OpKind::matmul || node.op() == OpKind::dense);
   }
@@ -123,7 +122,7 @@ class Counter {
   void claim_weights(const NodeView& node) {
     if (!is_product(node)) return;
     for (const TensorId t : node.inputs()) {
-      const TensorId weight = weight_behind(t);
+      const TensorId weight = detail::weight_behind(g_, t);
       if (weight != kNone && owner_[weight] == kNone) owner_[weight] = node.id;
     }
   }
@@ -135,7 +134,7 @@ class Counter {
       const TensorId t = node.inputs()[i];
       if (t == kNone || last_reader_[t] == node.id) continue;
       last_reader_[t] = node.id;
-      const TensorId weight = is_product(node) ? weight_behind(t) : kNone;
+      const TensorId weight = is_product(node) ? detail::weight_behind(g_, t) : kNone;
       bytes += weight == kNone ? bytes_[t] : std::min(bytes_[t], bytes_[weight]);
     }
     return bytes;
@@ -248,7 +247,7 @@ class Counter {
     Count parameters = 0, bytes = 0;
     for (std::size_t i = 0; i < node.inputs().size(); ++i) {
       TensorId t = node.inputs()[i];
-      if (is_product(node) && weight_behind(t) != kNone) t = weight_behind(t);
+      if (is_product(node) && detail::weight_behind(g_, t) != kNone) t = detail::weight_behind(g_, t);
       if (t == kNone || g_.tensor_role[t] != TensorRole::weight || counted_[t]) continue;
       if (owner_[t] != kNone && owner_[t] != node.id) continue;
       counted_[t] = 1;

@@ -229,6 +229,8 @@ GemmSizes matmul_sizes(const NodeView& node) {
   const Shape a = node.shape(node.input(0));
   const std::int64_t m = a.size() < 2 ? 1 : node.attributes().transpose_a ? at(a, -1) : at(a, -2);
   const std::int64_t n = node.attributes().transpose_b ? at(b, -2) : at(b, -1);
+  const TensorId weight = weight_behind(node.g, right_operand(node));
+  if (weight != kNone && node.elements(weight) == product(n, k)) return {1, divide(out, n), n, k};  // for all samples
   return {divide(out, product(m, n)), m, n, k};
 }
 

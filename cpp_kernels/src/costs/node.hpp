@@ -45,6 +45,9 @@ std::vector<std::int64_t> tensor_elements(const OpGraph& graph);
 /// Error(argument) unless the costs have one entry per node of this graph.
 void require_costs(const OpGraph& graph, const Costs& costs);
 
+/// The weight that a tensor shows through views (transposed, broadcast over the batch); kNone where it shows none.
+TensorId weight_behind(const OpGraph& graph, TensorId t) noexcept;
+
 /// One node with its tensors. Slots past the end and absent optional tensors read as kNone.
 struct NodeView {
   const OpGraph& g;

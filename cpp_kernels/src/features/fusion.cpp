@@ -171,12 +171,20 @@ Fused silus(const Links& links) {
   return found;
 }
 
+/// Whether a tensor is a weight matrix seen through views, the same one for every sample.
+bool for_all_samples(const OpGraph& graph, TensorId t) {
+  const TensorId weight = detail::weight_behind(graph, t);
+  const auto shape = graph.shape(t);
+  return weight != kNone && shape.size() >= 2 &&
+         graph.elements(weight) == (detail::Count(shape[shape.size() - 2]) * shape.back()).value();
+}
+
 /// Products with a weight, and the addition of a constant right after: one kernel.
 Fused linears(const OpGraph& graph, const Links& links) {
   Fused found{dense, {}, {}};
   links.each(matmul, [&](NodeId node) {
     const TensorId second = links.tensor(node, 1);
-    if (second == kNone || graph.tensor_role[second] != TensorRole::weight) return;
+    if (second == kNone || (graph.tensor_role[second] != TensorRole::weight && !for_all_samples(graph, second))) return;
     found.anchor.push_back(node);
     found.part(links.after_with_constant(node, add));
   });

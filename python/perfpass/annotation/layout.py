@@ -129,8 +129,10 @@ def read_layout(file: int, path: str | os.PathLike[str]) -> Layout:
         if not walk.has_graph or size - end > MOST_BLOCK_BYTES or not _left_by_us(tail, bool(last)):
             _say_where_the_model_ends(file, path, size, walk, runs)
             _refuse(path, end, size)
-        if _others_among_ours([run for run in runs if not _is_sealed(file, run)], end):
-            _say_where_the_model_ends(file, path, size, walk, runs)
+        # An entry whose key is nearly one of ours, beside what an interrupted write has left: whose is it?
+        nearly = [e.start for e in entries if interrupted and e.start < body_end and _is_nearly_ours(e.key)]
+        if nearly or _others_among_ours([run for run in runs if not _is_sealed(file, run)], end):
+            _say_where_the_model_ends(file, path, size, walk, runs, nearly)
     return Layout(
         size=size,
         body_end=body_end,
@@ -169,7 +171,8 @@ def _damaged_block(file: int, size: int, starts: Sequence[int], runs: Sequence[S
 def _begins_block(head: bytes) -> bool:
     """Whether these bytes are the begin of a block, or were before a page of them was lost or some bits changed."""
     key = KEYS[0].encode()
-    return not head.strip(b"\0") or any(key[at : at + 6] in head for at in range(len(key) - 5)) or head[0] == 0
+    found = head[_KEY_OFFSET : _KEY_OFFSET + len(key)]
+    return not head.strip(b"\0") or any(key[at : at + 6] == found[at : at + 6] for at in range(len(key) - 5))
 
 
 def _differ_in_one_place(expected: bytes, found: bytes) -> bool:
@@ -200,13 +203,25 @@ def _others_among_ours(runs: Sequence[Sequence[_Entry]], end: int) -> bool:
     return len(runs) > 1 or runs[-1][-1].end != end or runs[0][0].key != KEYS[0].encode()
 
 
+def _is_nearly_ours(key: bytes) -> bool:
+    """Whether a key is one of ours but for a byte or two."""
+    alike = (sum(a != b for a, b in zip(key, own, strict=True)) for own in _OURS if len(own) == len(key))
+    return any(0 < different <= 2 for different in alike)
+
+
 def _say_where_the_model_ends(
-    file: int, path: str | os.PathLike[str], size: int, walk: _Walk, runs: Sequence[Sequence[_Entry]]
+    file: int,
+    path: str | os.PathLike[str],
+    size: int,
+    walk: _Walk,
+    runs: Sequence[Sequence[_Entry]],
+    nearly: Sequence[int] = (),
 ) -> None:
     """Raises FormatError with a way out where a block of ours is damaged behind a whole model."""
     origin = max(walk.graph_end, size - 2 * MOST_BLOCK_BYTES)
     behind = os.pread(file, size - origin, origin)
     keys = [at for key in _OURS if (at := behind.find(key)) >= 0]
+    keys += [start + _KEY_OFFSET - origin for start in nearly if start >= origin]
     if not walk.has_graph or not keys:
         return
     place = origin + min(keys)

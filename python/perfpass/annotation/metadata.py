@@ -36,7 +36,15 @@ READABLE_KEYS = (
 )
 KEYS = (*READABLE_KEYS, PREDICTIONS_KEY)
 # What is shown of a prediction, in the types that `Prediction.to_dict` gives; the rest is passed on as it is.
-_INTERVAL = Table(dict.fromkeys(("median", "low", "high"), Number(0)), ("median", "low", "high"), others=Anything())
+_UNITS = {"latency_ms": "ms", "peak_memory_bytes": "byte", "energy_j": "J"}
+_INTERVALS = {
+    name: Table(
+        {**dict.fromkeys(("median", "low", "high"), Number(0)), "unit": Exactly(unit)},
+        ("median", "low", "high"),
+        others=Anything(),
+    )
+    for name, unit in _UNITS.items()
+}
 _WORKLOAD = Table(
     {
         "batch": Number(1, 2**48, whole=True),
@@ -47,11 +55,11 @@ _WORKLOAD = Table(
 )
 _PREDICTION = Table(
     {
-        **dict.fromkeys(("latency_ms", "peak_memory_bytes", "energy_j"), _INTERVAL),
+        **_INTERVALS,
         "workload": _WORKLOAD,
         "support": Table({"level": Text()}, ("level",), others=Anything()),
     },
-    ("latency_ms", "peak_memory_bytes", "energy_j", "workload", "support"),
+    (*_UNITS, "workload", "support"),
     others=Anything(),
 )
 _EVERYTHING = Table(
@@ -113,14 +121,17 @@ def from_metadata(metadata: Mapping[str, str]) -> Annotation:
     try:
         _EVERYTHING.take(everything, f"the metadata {PREDICTIONS_KEY}")
         for name, prediction in everything["predictions"].items():
-            _check_order(prediction, f"the metadata {PREDICTIONS_KEY}, {shown_value(name)}")
+            where = f"the metadata {PREDICTIONS_KEY}, {shown_value(name)}"
+            _check_order(prediction, where)
+            if prediction["workload"]["device"] != name:
+                raise FormatError(f"{where}: is a prediction for {shown_value(prediction['workload']['device'])}")
     except FormatError as error:
         raise FormatError(f"{error}; annotate the model again") from error
     return Annotation(everything["predictions"], everything.get("model_bytes", {}))
 
 
 def _check_order(prediction: Mapping[str, Any], where: str) -> None:
-    for key in ("latency_ms", "peak_memory_bytes", "energy_j"):
+    for key in _UNITS:
         low, median, high = (prediction[key][name] for name in ("low", "median", "high"))
         if not low <= median <= high:
             raise FormatError(f"{where}: {key} has the median {median:g} in an interval from {low:g} to {high:g}")

@@ -16,5 +16,6 @@ __all__ = [
     "device",
     "host",
     "lookup",
+    "order",
     "sheet",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,13 +39,30 @@ _BOUNDS: dict[str, tuple[float, float, float]] = {
 HOST_NAMES = frozenset({"cpu", "host", "host-cpu"})
 _LONGEST_ID = 100
 _ID = re.compile(rf"(?=.{{1,{_LONGEST_ID}}}$)[A-Za-z0-9]+(?:[._-]+[A-Za-z0-9]+)*")
+_MONTH = re.compile(r"(19[89]|20\d)\d(-(0[1-9]|1[0-2])(-(0[1-9]|[12]\d|3[01]))?)?", re.ASCII)
 _REQUIRED = ("id", "name", "peak_tflops", "memory_gib", "bandwidth_gb_s", "sm_count", "power_limit_w")
 _CHECK_UNIT = ": check the unit"
 _PEAK = Number(1e-6, 1e6, hint=f" (10^12 FLOP/s){_CHECK_UNIT}")
+
+
+@dataclass(frozen=True)
+class _Launch(Kind):
+    """When a device came out: predictors count with the year."""
+
+    def fits(self, value: Any) -> bool:
+        """As `Kind.fits`."""
+        return isinstance(value, str) and (not value or _MONTH.fullmatch(value) is not None)
+
+    def expected(self) -> str:
+        """As `Kind.expected`."""
+        return "it is a year, or a year and month, as 2024-05"
+
+
 _KEYS: dict[str, Kind] = {
     **{name: Number(least, most, hint=_CHECK_UNIT) for name, (_, least, most) in _BOUNDS.items()},
     **dict.fromkeys(("id", "name"), Text()),
-    **dict.fromkeys(("vendor", "architecture", "memory_type", "launch", "mig", "source"), Text(empty=True)),
+    **dict.fromkeys(("vendor", "architecture", "memory_type", "mig", "source"), Text(empty=True)),
+    "launch": _Launch(),
     **dict.fromkeys(("aliases", "estimated", "notes"), Items(Text(empty=True), 100)),
     "kind": Choice(("gpu", "cpu")),
     "unified_memory": Flag(),
@@ -153,7 +171,7 @@ def _device(row: Mapping[str, Any], sources: Mapping[str, Any], architectures: M
         idle_power_w=idle,
         pcie_bandwidth_bytes_s=figures.get("pcie_gb_s", 0.0),
         nvlink_bandwidth_bytes_s=figures.get("nvlink_gb_s", 0.0),
-        launch_date=texts["launch"] or None,
+        launch_date=row.get("launch") or None,
         compute_capability=tuple(row["compute_capability"]) if "compute_capability" in row else None,
         registers_per_sm=int(figures.get("registers_per_sm", 0)),
         shared_memory_per_sm_bytes=int(figures.get("shared_memory_per_sm_kib", 0)),

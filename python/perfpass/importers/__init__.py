@@ -6,6 +6,7 @@ from perfpass.importers.choose import load, named_shapes
 
 __all__ = [
     "configuration_names",
+    "configuration_ranges",
     "huggingface",
     "load",
     "model_argument",

@@ -25,6 +25,18 @@ RANGES: dict[str, tuple[int, int]] = {
         ("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size", "moe_intermediate_size"), (0, _WIDTH)
     ),
     **dict.fromkeys(("num_experts", "num_local_experts", "n_routed_experts", "num_experts_per_tok"), (0, _SMALL)),
+    **dict.fromkeys(("n_shared_experts", "experts_per_token", "top_k_experts", "moe_topk"), (0, _SMALL)),
+    **dict.fromkeys(("qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim", "index_head_dim"), (0, _SMALL)),
+    **dict.fromkeys(("q_lora_rank", "kv_lora_rank", "moe_latent_size", "intermediate_size_mlp"), (0, _WIDTH)),
+    **dict.fromkeys(("shared_expert_intermediate_size", "moe_shared_expert_intermediate_size"), (0, _WIDTH)),
+    **dict.fromkeys(
+        ("linear_num_key_heads", "linear_num_value_heads", "mamba_num_heads", "index_n_heads"), (0, _SMALL)
+    ),
+    **dict.fromkeys(("linear_key_head_dim", "linear_value_head_dim", "mamba_head_dim", "ssm_state_size"), (0, _SMALL)),
+    **dict.fromkeys(
+        ("linear_conv_kernel_dim", "n_groups", "global_head_dim", "num_global_key_value_heads"), (0, _SMALL)
+    ),
+    "num_ln_in_parallel_attn": (0, 8),
     "vocab_size": (1, _VOCABULARY),
     **dict.fromkeys(("sliding_window", "attention_chunk_size"), (1, _TOKENS)),
 }

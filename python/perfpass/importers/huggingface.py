@@ -145,10 +145,10 @@ def _filled_cache(model: Any, batch: int, sequence_length: int) -> tuple[Any, di
     """A cache after `sequence_length` tokens, and its tensors by name. Shapes only: the model is on the meta device."""
     import torch
 
-    from perfpass.importers.torch import run
+    from perfpass.importers.torch import meta_tensor, run
     from perfpass.importers.torch_recorder import Recorder
 
-    tokens = torch.empty((batch, sequence_length), dtype=torch.int64, device="meta")
+    tokens = meta_tensor((batch, sequence_length), torch.int64)
     cache = run(model, Recorder(), **{model.main_input_name: tokens}, use_cache=True).get("past_key_values")
     layers = getattr(cache, "layers", None)
     if not layers:

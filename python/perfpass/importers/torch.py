@@ -7,13 +7,15 @@ runs once, and what it runs is recorded (torch_recorder), in perfpass's vocabula
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
-from perfpass.errors import ArgumentError, PerfPassError, ShapeError, UnsupportedError
+from perfpass.declared import shown_value
+from perfpass.errors import ArgumentError, LimitError, PerfPassError, ShapeError, UnsupportedError
 from perfpass.graph import OpGraph
 from perfpass.importers.torch_operators import tensors_in
 from perfpass.importers.torch_recorder import FusedCalls, Recorder, build
@@ -21,6 +23,7 @@ from perfpass.importers.torch_recorder import FusedCalls, Recorder, build
 # A tensor attribute that is no parameter or buffer keeps its values up to this size, since forward passes read small
 # tables (anchor sizes, relative positions) with tolist(); larger ones become meta tensors.
 _KEPT_CONSTANT_ELEMENTS = 65_536
+_MOST_ELEMENTS = 2**48  # of a tensor, as in the core
 
 
 def trace(
@@ -98,6 +101,13 @@ def torch_dtype(name: str) -> torch.dtype:
     return value
 
 
+def meta_tensor(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """A tensor of shapes alone. Raises LimitError above 2^48 elements, the core's limit."""
+    if math.prod(shape) > _MOST_ELEMENTS:
+        raise LimitError(f"an input of {' x '.join(map(shown_value, shape))} elements; at most 2^48 are allowed")
+    return torch.empty(tuple(shape), dtype=dtype, device="meta")
+
+
 def make_inputs(input_shape: Any, batch: int, dtype: str) -> tuple[list[torch.Tensor], dict[str, torch.Tensor]]:
     """Meta tensors for every way of writing input_shape that `trace` documents."""
 
@@ -113,7 +123,7 @@ def make_inputs(input_shape: Any, batch: int, dtype: str) -> tuple[list[torch.Te
                 f"input shape {value!r} is no sequence of whole numbers; write (3, 224, 224), or "
                 "((shape, dtype), ...) or {name: (shape, dtype)} for several inputs, without the batch"
             )
-        return torch.empty((batch, *value), dtype=torch_dtype(kind), device="meta")
+        return meta_tensor((batch, *value), torch_dtype(kind))
 
     if isinstance(input_shape, Mapping):
         if not input_shape:

@@ -23,6 +23,7 @@ __all__ = [
     "language_model",
     "llama_cpp",
     "memory",
+    "order",
     "serving",
     "step_costs",
     "stored",

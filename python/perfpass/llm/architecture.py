@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 
 @dataclass(frozen=True)
 class Attention:
@@ -220,13 +222,13 @@ class LanguageModel:
     def _mixtures(self) -> list[tuple[int, Experts]]:
         return [(count, layer.experts) for count, layer in self.layers if layer.experts]
 
-    def cache_elements(self, context: float, sequences: float = 1.0) -> float:
+    def cache_elements(self, context: float | np.ndarray, sequences: float | np.ndarray = 1.0) -> float | np.ndarray:
         """Elements of keys and values (or latents) cached for ``sequences`` of ``context`` tokens each, unsplit."""
-        total = 0.0
+        total: float | np.ndarray = 0.0
         for count, layer in self.layers:
             if layer.attention:
                 a = layer.attention
-                seen = min(context, a.window) if a.window else context
+                seen = np.minimum(context, a.window) if a.window else context
                 total += count * seen * (a.cache_elements + (a.index_dim if a.top_k else 0))
         return total * sequences
 

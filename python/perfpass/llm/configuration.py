@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from itertools import groupby
 from typing import Any
 
+from perfpass.declared import shown_value
 from perfpass.errors import UnsupportedError
 from perfpass.importers.model_argument import understood
 from perfpass.importers.model_sources import read_configuration
@@ -22,6 +23,7 @@ from perfpass.llm.stored import stored
 
 # Where wrappers (vision, speech) keep the language model.
 _INNER = ("text_config", "llm_config", "language_config", "thinker_config")
+_POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len")
 
 
 def language_model(config: str | os.PathLike[str] | Mapping[str, Any], name: str | None = None) -> LanguageModel:
@@ -55,10 +57,11 @@ def from_content(content: Mapping[str, Any], name: str) -> LanguageModel:
     reader = families.READERS.get(kind)
     if reader is None:
         raise UnsupportedError(
-            f"model_type {kind!r} ({name}) is not known; known are {', '.join(sorted(families.READERS))}. "
+            f"model_type {shown_value(kind)} ({name}) is not known; known are {', '.join(sorted(families.READERS))}. "
             "A model with the layers of one of these can be read under its model_type"
         )
-    fields = Fields(content, name)
+    # Readers ask for it too; a wrapper's inner part may leave it out.
+    fields = Fields({**content, "model_type": kind}, name)
     body = reader(fields)
     layers = tuple((len(list(run)), layer) for layer, run in groupby(sorted(body.layers, key=_order)))
     dense, experts = stored(content.get("quantization_config"), name)
@@ -70,7 +73,7 @@ def from_content(content: Mapping[str, Any], name: str) -> LanguageModel:
         layers=layers,
         tied=body.tied,
         embedding_extra=body.embedding_extra,
-        max_positions=fields.count("max_position_embeddings", "n_positions", "max_seq_len", default=0),
+        max_positions=next((found for key in _POSITIONS if (found := fields.count(key, default=0))), 0),
         stored_as=dense,
         experts_stored_as=experts,
     )

@@ -498,14 +498,14 @@ def weight_bytes(
 
 
 def cache_bytes(
-    model: LanguageModel, parallelism: Parallelism, quantization: Quantization, context: float, sequences: float = 1.0
-) -> float:
+    model: LanguageModel, parallelism: Parallelism, quantization: Quantization, context: Number, sequences: Number = 1.0
+) -> Number:
     """Bytes of cache and states on one GPU for ``sequences`` of ``context`` tokens on one attention-data rank."""
-    size, total = ELEMENT_BYTES[quantization.kv_cache], 0.0
+    size, total = ELEMENT_BYTES[quantization.kv_cache], np.float64(0.0)
     for count, layer in model.layers:
         if layer.attention:
             a = layer.attention
-            seen = min(context, a.window) if a.window else context
+            seen = np.minimum(context, a.window) if a.window else context
             split = 1 if a.is_latent else min(parallelism.tensor, a.kv_heads)
             index = a.index_dim if a.top_k else 0
             total += count * seen * (a.cache_elements / split + index) * size

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from perfpass.declared import shown_value
 from perfpass.errors import FormatError
+from perfpass.importers.configuration_ranges import RANGES
 from perfpass.llm.architecture import Attention, Experts, Layer, Mlp, Recurrence
 from perfpass.llm.fields import Fields
 
@@ -102,11 +104,20 @@ def _layers(f: Fields) -> int:
     return f.size("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 
 
+def _share(f: Fields, hidden: int, heads: int) -> int:
+    """The width of a head that no field states."""
+    if hidden % heads:
+        raise FormatError(
+            f"{f.name}: a hidden size of {hidden} does not divide into {heads} attention heads; head_dim is needed"
+        )
+    return hidden // heads
+
+
 def _attention(f: Fields, rule: Plain, window: int | None = None) -> Attention:
     hidden, heads = _hidden(f), f.size("num_attention_heads", "n_head", "n_heads")
     shared = 1 if f.flag("multi_query", rule.one_kv_head) else heads
     kv = f.size("num_key_value_heads", default=shared)
-    dim = f.size("head_dim", "attention_head_dim", default=max(1, hidden // heads))
+    dim = f.size("head_dim", "attention_head_dim", default=0) or _share(f, hidden, heads)
     if heads % kv:
         raise FormatError(f"{f.name}: {heads} attention heads cannot share {kv} key-value heads")
     inner, cached = heads * dim, kv * dim
@@ -126,17 +137,22 @@ def _attention(f: Fields, rule: Plain, window: int | None = None) -> Attention:
 
 
 # Model types of which every so many-th layer attends to all, the others within a window.
+_WINDOWED = ("sliding_attention", "chunked_attention")
 _FULL_EVERY = {"gemma3": 6, "gemma3_text": 6, "cohere2": 4, "olmo3": 4}
 
 
 def _windows(f: Fields, layers: int) -> list[int | None]:
     """Per layer the window of its attention."""
-    width = f.find("sliding_window", "attention_chunk_size")
-    if not isinstance(width, int) or isinstance(width, bool) or width < 1:
+    width = f.size("sliding_window", default=0) or f.size("attention_chunk_size", default=0)
+    kinds = f.texts("layer_types", layers, ("full_attention", *_WINDOWED))
+    if not width:
+        if windowed := next((kind for kind in kinds or () if kind in _WINDOWED), None):
+            raise FormatError(
+                f"{f.name}: layer_types has {windowed}, but there is no sliding_window or attention_chunk_size"
+            )
         return [None] * layers
-    kinds = f.texts("layer_types", layers)
     if kinds is not None:
-        return [width if kind in ("sliding_attention", "chunked_attention") else None for kind in kinds]
+        return [width if kind in _WINDOWED else None for kind in kinds]
     kind = f.find("model_type")
     if kind == "gemma2":  # every other layer, the first one included
         return [width if i % 2 == 0 else None for i in range(layers)]
@@ -167,7 +183,7 @@ def _experts(f: Fields, *, width: int, shared: int = 0, matrices: int = 3, extra
 
 def _sparse_layers(f: Fields, layers: int) -> list[bool]:
     """Which layers have experts."""
-    only_dense = f.find("mlp_only_layers") or []
+    only_dense = f.wholes("mlp_only_layers")
     step = f.size("decoder_sparse_step", "moe_layer_freq", "interleave_moe_layer_step", default=1)
     first = f.count("first_k_dense_replace", default=0)
     offset = 1 if f.find("decoder_sparse_step", "interleave_moe_layer_step") is not None else 0
@@ -188,7 +204,7 @@ def _plain(f: Fields) -> Body:
         default=rule.widening * hidden or None,
     )
     mlp = _dense(f, rule, width)
-    routed = f.find("num_experts", "num_local_experts", "n_routed_experts")
+    routed = f.count("num_experts", "num_local_experts", "n_routed_experts", default=0)
     experts: Experts | None = None
     if routed:
         own = f.size("moe_intermediate_size", default=width)
@@ -197,10 +213,10 @@ def _plain(f: Fields) -> Body:
         if kind == "qwen2_moe":
             extra = hidden  # the shared expert's gate
         if kind in ("glm4_moe", "minimax_m2"):
-            extra = int(routed)  # correction bias of the router
+            extra = routed  # correction bias of the router
         biases = 0
         if kind == "gpt_oss":
-            extra, biases = int(routed), 2 * own + hidden
+            extra, biases = routed, 2 * own + hidden
         experts = _experts(f, width=own, shared=shared, extra=extra, biases=biases)
     sparse = _sparse_layers(f, layers) if experts else [False] * layers
     windows = _windows(f, layers)
@@ -247,7 +263,7 @@ def _falcon(f: Fields) -> Body:
     heads = f.size("num_attention_heads", "n_head")
     grouped, parallel = f.flag("new_decoder_architecture"), f.flag("parallel_attn", True)
     kv = f.size("num_kv_heads", "n_head_kv", default=heads) if grouped else 1 if f.flag("multi_query", True) else heads
-    dim = hidden // heads
+    dim = _share(f, hidden, heads)
     width, bias = f.size("ffn_hidden_size", default=4 * hidden), f.flag("bias")
     attention = Attention(heads, kv, dim, dim, extra=(heads + 2 * kv) * dim + hidden if bias else 0)
     mlp = Mlp(width, matrices=2, extra=width + hidden if bias else 0)
@@ -299,7 +315,7 @@ def _qwen_hybrid(f: Fields) -> Body:
     """Qwen3-Next and Qwen3.5: three gated delta nets (arXiv:2412.06464) to one gated attention."""
     hidden, layers = _hidden(f), _layers(f)
     every = f.size("full_attention_interval", default=4)
-    kinds = f.texts("layer_types", layers) or [
+    kinds = f.texts("layer_types", layers, ("full_attention", "linear_attention")) or [
         "full_attention" if (i + 1) % every == 0 else "linear_attention" for i in range(layers)
     ]
     keys = f.size("linear_num_key_heads") * f.size("linear_key_head_dim")
@@ -315,7 +331,7 @@ def _qwen_hybrid(f: Fields) -> Body:
     )
     attention = replace(_attention(f, Plain(head_norms="head")), gated=True)
     norms = 2 * hidden
-    sparse = bool(f.find("num_experts"))
+    sparse = f.count("num_experts", default=0) > 0
     experts, mlp = None, None
     if sparse:
         shared = f.count("shared_expert_intermediate_size", default=0)
@@ -335,8 +351,17 @@ def _nemotron_hybrid(f: Fields) -> Body:
     """Nemotron-H: each block is one of Mamba-2 (M), attention (*), feed-forward (-) or experts (E)."""
     hidden = _hidden(f)
     pattern = f.find("hybrid_override_pattern")
-    if not isinstance(pattern, str) or not set(pattern) <= set("M*-E"):
-        raise FormatError(f"{f.name}: hybrid_override_pattern must be made of M, *, - and E; got {pattern!r}")
+    most = RANGES["num_hidden_layers"][1]
+    if not isinstance(pattern, str) or not 0 < len(pattern) <= most or not set(pattern) <= set("M*-E"):
+        raise FormatError(
+            f"{f.name}: hybrid_override_pattern must be made of 1 to {most} of M, *, - and E; got "
+            f"{shown_value(pattern)}"
+        )
+    if f.size("num_hidden_layers", default=len(pattern)) != len(pattern):
+        raise FormatError(
+            f"{f.name}: num_hidden_layers is {f.find('num_hidden_layers')}, but hybrid_override_pattern has "
+            f"{len(pattern)} blocks"
+        )
     heads, state = f.size("mamba_num_heads"), f.size("ssm_state_size")
     inner = heads * f.size("mamba_head_dim")
     mixed = inner + 2 * f.size("n_groups") * state
@@ -390,7 +415,7 @@ def _gemma4(f: Fields) -> Body:
     hidden, layers = _hidden(f), _layers(f)
     if f.count("hidden_size_per_layer_input", default=0) or f.count("num_kv_shared_layers", default=0):
         raise FormatError(f"{f.name}: embeddings per layer and caches shared between layers are not counted here")
-    kinds = f.texts("layer_types", layers)
+    kinds = f.texts("layer_types", layers, ("full_attention", "sliding_attention"))
     if kinds is None:
         raise FormatError(f"{f.name}: its configuration has no layer_types; it cannot be counted without")
     heads = f.size("num_attention_heads")

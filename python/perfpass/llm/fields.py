@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
+from perfpass.declared import shown_value
 from perfpass.errors import FormatError
 
 _LARGEST = 2**40
@@ -26,7 +27,14 @@ class Fields:
         return None
 
     def count(self, *keys: str, default: int | None = None, least: int = 0) -> int:
-        """A whole number of at least ``least``, or ``default`` where the field is absent."""
+        """A whole number of at least ``least``, or ``default`` where the field is absent.
+
+        ``keys`` are names of one field: where several are stated, they must agree.
+        """
+        stated = {key: value for key in keys if (value := self.content.get(key)) is not None}
+        if any(value != self.content[key] for value in stated.values() for key in stated):
+            each = " and ".join(f"{key} {shown_value(value)}" for key, value in stated.items())
+            raise FormatError(f"{self.name}: {each} are the same field; one of them is wrong")
         value = self.find(*keys)
         if value is None:
             if default is None:
@@ -35,7 +43,7 @@ class Fields:
                 )
             return default
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _LARGEST:
-            raise FormatError(f"{self.name}: {keys[0]} is {value!r}; a whole number from {least} is needed")
+            raise FormatError(f"{self.name}: {keys[0]} is {shown_value(value)}; a whole number from {least} is needed")
         return value
 
     def size(self, *keys: str, default: int | None = None) -> int:
@@ -43,15 +51,32 @@ class Fields:
         return self.count(*keys, default=default, least=1)
 
     def flag(self, key: str, default: bool = False) -> bool:
-        """A truth value, or ``default`` where the field is absent."""
+        """True or false (or 1 or 0), or ``default`` where the field is absent."""
         value = self.find(key)
-        return default if value is None else bool(value)
+        if value is None:
+            return default
+        if value not in (True, False) or not isinstance(value, (bool, int)):
+            raise FormatError(f"{self.name}: {key} is {shown_value(value)}; true or false is needed")
+        return bool(value)
 
-    def texts(self, key: str, length: int) -> list[str] | None:
-        """A list of ``length`` words, or None where the field is absent."""
+    def wholes(self, key: str) -> list[int]:
+        """A list of whole numbers of at least 0; empty where the field is absent."""
+        value = self.find(key)
+        if value is None:
+            return []
+        if not isinstance(value, list) or not all(type(v) is int and v >= 0 for v in value):
+            raise FormatError(f"{self.name}: {key} is {shown_value(value)}; a list of whole numbers from 0 is needed")
+        return value
+
+    def texts(self, key: str, length: int, allowed: Collection[str]) -> list[str] | None:
+        """A list of ``length`` words of ``allowed``, or None where the field is absent."""
         value = self.find(key)
         if value is None:
             return None
         if not isinstance(value, list) or len(value) != length or not all(isinstance(v, str) for v in value):
             raise FormatError(f"{self.name}: {key} must be a list of {length} words, one per layer")
+        if unknown := sorted(set(value) - set(allowed)):
+            raise FormatError(
+                f"{self.name}: {key} has {shown_value(unknown[0])}; layers of {', '.join(allowed)} are counted here"
+            )
         return value

@@ -16,8 +16,18 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from perfpass.errors import ArgumentError
-from perfpass.llm.costs import ELEMENT_BYTES, LEAST_BYTES, Parallelism, Quantization, cache_bytes, weight_bytes
+from perfpass.llm.costs import (
+    ELEMENT_BYTES,
+    LEAST_BYTES,
+    Number,
+    Parallelism,
+    Quantization,
+    cache_bytes,
+    weight_bytes,
+)
 from perfpass.llm.serving import MemoryFit
 from perfpass.text import size
 
@@ -209,10 +219,12 @@ def alone(
 
 
 def _fit(found: ServingMemory, wanted: int, ranks: int, reason: str) -> MemoryFit:
-    most = found.most_sequences or found.tuned_sequences
+    most, each = found.most_sequences or found.tuned_sequences, found.cache_per_sequence_bytes
+    free = found.usable_bytes - found.weights_bytes - found.workspace_bytes - found.runtime_bytes
     return MemoryFit(
         weights_bytes=int(found.weights_bytes),
-        cache_bytes=int(found.cache_per_sequence_bytes * min(wanted, max(most, 1))),
+        # Requests that wait leave no room empty: those that run fill it with their blocks.
+        cache_bytes=int(min(each * wanted, max(free, each * max(most, 1)))),
         activation_bytes=int(found.workspace_bytes),
         runtime_bytes=int(found.runtime_bytes),
         usable_bytes=int(found.usable_bytes),
@@ -242,12 +254,11 @@ def _reason(found: ServingMemory, wanted: int, length: int, quantization: Quanti
     return ""
 
 
-def likely_sequences(model: LanguageModel, device: Device, serving: Serving) -> float:
-    """Sequences that a well-tuned stack holds at once on a rank: no reserves, requests half-way through their output.
+def likely_sequences(model: LanguageModel, device: Device, serving: Serving, context: Number) -> np.ndarray:
+    """Sequences of ``context`` tokens that a well-tuned stack holds at once on a rank, without reserves.
 
     Whether requests wait is a cliff: where `plan` alone says so, measured runs mostly did not.
     """
     split, quantization = serving.parallelism, serving.quantization
     free = _MOST_UTILIZATION * device.memory_bytes - weight_bytes(model, split, quantization) - _LEAST_RUNTIME_BYTES
-    each = cache_bytes(model, split, quantization, serving.input_length + serving.output_length / 2)
-    return max(0.0, free / max(each, 1.0))
+    return np.maximum(0.0, free / np.maximum(cache_bytes(model, split, quantization, context), 1.0))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from perfpass.declared import shown_value
 from perfpass.errors import FormatError, UnsupportedError
 
 Stored = tuple[str, str]  # precision of the dense matrices, of the experts; of `perfpass.llm.costs.ELEMENT_BYTES`
@@ -16,7 +17,6 @@ _WEIGHT_ONLY = {2: "int2_wo", 3: "int3_wo", 4: "int4_wo", 8: "int8_wo"}
 _INSTEAD = (
     "take quantization_config out of the configuration and state the precision that it is served in (--precision)"
 )
-_SHOWN = 60
 
 
 def stored(quantization: Any, name: str) -> Stored:
@@ -43,11 +43,46 @@ def stored(quantization: Any, name: str) -> Stored:
     reader = METHODS.get(method.lower().replace("_", "-"))
     if reader is None:
         raise _unknown(name, f"quant_method {_short(method)}")
-    return reader(quantization, name)
+    found = reader(quantization, name)
+    _check_stated_bits(quantization, found, name)
+    return found
+
+
+# Bits of an element, by how the names of precisions begin.
+_BITS_OF = {"int2": 2, "int3": 3, "int4": 4, "int8": 8, "ternary": 2, "nvfp4": 4, "mxfp4": 4, "fp8": 8}
+_STATED = ("bits", "w_bit", "num_bits", "nbits")
+
+
+def _check_stated_bits(q: Mapping[str, Any], found: Stored, name: str) -> None:
+    """Raises FormatError where bits are stated that the matrices are not counted with, UnsupportedError where some
+    modules have others.
+    """
+    counted = [bits for begin, bits in _BITS_OF.items() if any(part.startswith(begin) for part in found)]
+    for key in _STATED:
+        if q.get(key) is not None and q[key] not in counted:
+            raise FormatError(
+                f"{name}: {key} of quantization_config is {_short(q[key])}, but its method stores "
+                f"{' and '.join(dict.fromkeys(found))}; one of them is wrong"
+            )
+    for key in ("dynamic", "extra_config"):  # GPTQModel's and AutoRound's exceptions, by pattern of the module's name
+        rules = q.get(key)
+        for rule in rules.values() if isinstance(rules, Mapping) else ():
+            bits = rule.get("bits") if isinstance(rule, Mapping) else None
+            if bits in list(_WEIGHT_ONLY) and bits not in counted:
+                raise _unknown(name, f"a mixture of {' and '.join(dict.fromkeys(found))} with {bits} bits ({key})")
 
 
 def _short(value: Any) -> str:
-    return repr(value)[:_SHOWN]
+    return shown_value(value)
+
+
+def _says(q: Mapping[str, Any], name: str, *keys: str) -> bool:
+    """Whether one of ``keys`` is true; absent and null are not."""
+    found = [(key, q[key]) for key in keys if q.get(key) is not None]
+    for key, value in found:
+        if not isinstance(value, bool):
+            raise FormatError(f"{name}: {key} of quantization_config is {_short(value)}; true or false is needed")
+    return any(value for _, value in found)
 
 
 def _unknown(name: str, what: str) -> UnsupportedError:
@@ -80,14 +115,24 @@ def _bitsandbytes(q: Mapping[str, Any], name: str) -> Stored:
     """NF4 and FP4 in blocks of 64 with an fp32 scale take as much as int4 in groups of 32 (arXiv:2305.14314); LLM.int8
     multiplies in int8 (arXiv:2208.07339).
     """
-    four, eight = (bool(q.get(f"load_in_{n}bit") or q.get(f"_load_in_{n}bit")) for n in (4, 8))
-    if four and eight:
-        raise FormatError(f"{name}: quantization_config has both load_in_4bit and load_in_8bit; it can be one of them")
-    return _both("int4_wo" if four else "int8" if eight else "bf16")
+    four, eight = (_says(q, name, f"load_in_{n}bit", f"_load_in_{n}bit") for n in (4, 8))
+    if four == eight:
+        raise FormatError(
+            f"{name}: quantization_config of bitsandbytes has {'both' if four else 'neither'} load_in_4bit "
+            f"{'and' if four else 'nor'} load_in_8bit; one of them must be true, or {_INSTEAD}"
+        )
+    return _both("int4_wo" if four else "int8")
 
 
 def _fp8(q: Mapping[str, Any], name: str) -> Stored:
-    return _both("fp8_block" if q.get("weight_block_size") else "fp8")
+    block = q.get("weight_block_size")
+    if block is None:
+        return _both("fp8")
+    if not isinstance(block, list) or len(block) != 2 or not all(type(v) is int and v > 0 for v in block):
+        raise FormatError(
+            f"{name}: weight_block_size of quantization_config is {_short(block)}; two whole numbers above 0 are needed"
+        )
+    return _both("fp8_block")
 
 
 def _hqq(q: Mapping[str, Any], name: str) -> Stored:
@@ -107,6 +152,8 @@ def _aqlm(q: Mapping[str, Any], name: str) -> Stored:
             "numbers above 0"
         )
     books, bits, inputs, outputs = sizes
+    if max(sizes) > 2**16:
+        raise FormatError(f"{name}: quantization_config of aqlm has {_short(max(sizes))}; at most {2**16} is allowed")
     each = books * bits / (inputs * outputs)
     if each not in _WEIGHT_ONLY:
         raise _unknown(name, f"aqlm of {each:.3g} bits")
@@ -127,6 +174,8 @@ _TORCHAO = {
 def _torchao(q: Mapping[str, Any], name: str) -> Stored:
     kind: Any = q.get("quant_type")
     while isinstance(kind, Mapping):  # {"default": {"_type": "Int4WeightOnlyConfig", ...}}
+        if "default" in kind and len(kind) > 1:
+            raise _unknown(name, f"a mixture of torchao's types ({', '.join(map(_short, kind))})")
         kind = kind.get("default") or kind.get("_type")
     plain = "".join(c for c in str(kind).lower() if c.isalnum()).removesuffix("config")
     if plain not in _TORCHAO:
@@ -139,7 +188,7 @@ _QUANTO = {"int2": "int2_wo", "int4": "int4_wo", "int8": "int8_wo", "float8": "f
 
 def _quanto(q: Mapping[str, Any], name: str) -> Stored:
     weights, activations = q.get("weights"), q.get("activations")
-    if weights not in _QUANTO:
+    if not isinstance(weights, str) or weights not in _QUANTO:
         raise FormatError(
             f"{name}: weights of quantization_config is {_short(weights)}; allowed are {', '.join(_QUANTO)}"
         )
@@ -214,7 +263,7 @@ def _quark(q: Mapping[str, Any], name: str) -> Stored:
     every = q.get("global_quant_config")
     weight = every.get("weight") if isinstance(every, Mapping) else None
     kind = weight.get("dtype") if isinstance(weight, Mapping) else None
-    if kind not in _QUARK:
+    if not isinstance(kind, str) or kind not in _QUARK:
         raise _unknown(name, f"weights of type {_short(kind)} of quark")
     return _both(_QUARK[str(kind)])
 

@@ -9,6 +9,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from perfpass.declared import Anything, Number, Table
+from perfpass.errors import FormatError
 from perfpass.measure.configuration import Configuration
 from perfpass.measure.journal import read
 from perfpass.records.location import data_directory
@@ -48,6 +50,9 @@ _FACTS = {
     "onnxruntime_version": ("software", "onnxruntime"),
 }
 
+_WORK = Table(dict.fromkeys(("gemm", "copy"), Number(0, above=True)), ("gemm", "copy"), others=Anything())
+_REFERENCE = Table({"before": _WORK, "after": _WORK}, ("before", "after"), others=Anything())
+
 
 def journals() -> list[Path]:
     """The journals that the repository keeps, `data/records/measured/*/records.jsonl`. Raises FileError."""
@@ -74,11 +79,13 @@ def load(paths: Iterable[str | os.PathLike[str]] | None = None) -> pandas.DataFr
                 field.name: record["configuration"].get(field.name) for field in fields(Configuration)
             }
             row |= {name: record.get(name) for name in _PLAIN}
-            row |= {name: record.get(outer, {}).get(inner) for name, (outer, inner) in _NESTED.items()}
+            row |= {name: (record.get(outer) or {}).get(inner) for name, (outer, inner) in _NESTED.items()}
             row |= {name: facts.get(outer, {}).get(inner) for name, (outer, inner) in _FACTS.items()}
-            row["reference_ms"] = record.get("reference_ms")
+            row["reference_ms"] = reference = record.get("reference_ms")
+            if reference is not None:
+                _REFERENCE.check(reference, f"{path}: record {record['key']}", "reference_ms", FormatError)
             row["flags"] = " ".join(record.get("flags", ()))
-            rows[record["key"], record["environment"], record["measured_at"]] = row
+            rows[record["key"], record["environment"], record.get("measured_at", "")] = row
     table = pandas.DataFrame(list(rows.values()))
     return table if table.empty else _with_slowdown(table)
 

@@ -114,6 +114,8 @@ def _from_table(
         from perfpass.records import schema
 
         table = schema.read(path, "vision", content)
+    if "latency_ms" not in table.columns:
+        raise FormatError(f"{path}: states no latency_ms; a calibration is made of latencies")
     for row in table.itertuples(index=False):
         name = row.device if not row.mig_profile else f"{row.device}:{row.mig_profile}"
         if name != device.id:

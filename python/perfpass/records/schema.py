@@ -20,7 +20,7 @@ import numpy as np
 
 from perfpass.bounded_file import exists
 from perfpass.declared import Anything, Number, Table, Text
-from perfpass.errors import ArgumentError, DeviceError, FileError, FormatError
+from perfpass.errors import ArgumentError, DeviceError, FileError, FormatError, about
 from perfpass.json_text import parse
 from perfpass.records import parquet
 from perfpass.whole_file import replacing
@@ -343,7 +343,8 @@ def read(path: Path | str, kind: str | None = None, content: bytes | None = None
     if found not in WORKLOADS or (kind is not None and found != kind):
         raise FormatError(f"{path}: holds records of kind {found!r}, not {kind!r}")
     parquet.check_columns(arrow.schema, {c.name: c.type for c in columns_of(found)}, str(path))
-    table = with_all_columns(found, arrow.to_pandas())
+    with about(path):
+        table = with_all_columns(found, arrow.to_pandas())
     for name in _POSITIVE:
         if name in table.columns:
             values = table[name].to_numpy()

@@ -21,7 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from perfpass.errors import ArgumentError, FileError, PerfPassError, UnsupportedError
+from perfpass import npz
+from perfpass.errors import ArgumentError, FileError, FormatError, LimitError, PerfPassError, UnsupportedError
 from perfpass.training.section import grade
 from perfpass.training.tasks import methods, tasks
 from perfpass.training.tasks.graphs import Graphs
@@ -40,6 +41,7 @@ ADAPTATION_DEVICES: dict[str, tuple[str, ...]] = {
     ),
 }
 WORST = 3
+_MOST_PREDICTED_BYTES = 2**28
 
 
 @dataclass(frozen=True)
@@ -75,10 +77,11 @@ class Journal:
         for line in whole_lines(self.path):
             try:
                 entry = json.loads(line)
-                cell = Cell(*(entry[name] for name in ("predictor", "task", "split", "seed")))
-            except (ValueError, KeyError, TypeError):
+                named = [entry[name] for name in ("predictor", "task", "split", "seed")]
+            except (ValueError, KeyError, TypeError, RecursionError):
                 continue
-            found[cell] = entry
+            if [type(part) for part in named] == [str, str, str, int]:
+                found[Cell(*named)] = entry
         return found
 
     def open(self) -> None:
@@ -98,9 +101,9 @@ class Journal:
     def predictions(self, cell: Cell) -> dict[str, np.ndarray] | None:
         """``valid`` and ``test`` of a cell, None where they are not there."""
         try:
-            with np.load(self.folder / f"{cell.name}.npz") as file:
-                return {name: file[name] for name in file.files}
-        except (OSError, ValueError):
+            with (self.folder / f"{cell.name}.npz").open("rb") as file:
+                return npz.arrays(file, _MOST_PREDICTED_BYTES, {"valid": "f", "test": "f"})
+        except (OSError, FormatError, LimitError):
             return None
 
 

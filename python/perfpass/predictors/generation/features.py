@@ -141,7 +141,7 @@ def facts(model: LanguageModel) -> Facts:
     )
 
 
-def touched(f: Facts, tokens: float) -> float:
+def touched(f: Facts, tokens: costs.Number) -> costs.Number:
     """Parameters that a step of ``tokens`` tokens reads: experts by chance, each token routed on its own."""
     return f.parameters - f.experts + f.experts * (1.0 - (1.0 - f.expert_share) ** tokens)
 
@@ -156,15 +156,39 @@ def link_bytes_s(device: Device) -> float:
     return max(device.nvlink_bandwidth_bytes_s / 2, device.pcie_bandwidth_bytes_s, 1e10)
 
 
-def overflow(b: Batch) -> float:
-    """Sequences over those whose cache fits at once: above 1 they run in waves."""
+@dataclass(frozen=True)
+class Sizes:
+    """N batches of one model on one device, as Batch names them; [N] each."""
+
+    batch: np.ndarray
+    input_tokens: np.ndarray
+    output_tokens: np.ndarray
+
+    @classmethod
+    def of(cls, b: Batch) -> Sizes:
+        """A batch's own [1]."""
+        return cls(*(np.array([float(v)]) for v in (b.batch, b.input_tokens, b.output_tokens)))
+
+    @classmethod
+    def lattice(cls, batch: Sequence[float], inputs: Sequence[float], outputs: Sequence[float]) -> Sizes:
+        """Every combination, ordered by inputs, then outputs, then batch."""
+        grid = np.meshgrid(*(np.array(v, dtype=np.float64) for v in (inputs, outputs, batch)), indexing="ij")
+        return cls(grid[2].ravel(), grid[0].ravel(), grid[1].ravel())
+
+
+def sequences(b: Batch, batch: np.ndarray) -> np.ndarray:
+    """[N] sequences that run of so many: all of them, or one (llama.cpp)."""
+    return np.ones(len(batch)) if b.runtime in ONE_SEQUENCE else batch
+
+
+def overflow(b: Batch, sizes: Sizes) -> np.ndarray:
+    """[N] sequences over those whose cache fits at once: above 1 they run in waves."""
     f = facts(b.model)
     size = ELEMENT_BYTES[b.precision]
     memory = b.device.memory_bytes * b.devices
     free = max(memory * USABLE - f.parameters * size, memory * LEAST_FREE)
-    return b.sequences / max(
-        free / (b.cache_bytes * b.model.cache_elements(b.input_tokens + 0.75 * b.output_tokens)), 1.0
-    )
+    each = b.cache_bytes * b.model.cache_elements(sizes.input_tokens + 0.75 * sizes.output_tokens)
+    return np.asarray(sequences(b, sizes.batch) / np.maximum(free / each, 1.0))
 
 
 def memory(b: Batch) -> MemoryFit:
@@ -178,57 +202,62 @@ def memory(b: Batch) -> MemoryFit:
 
 def rows_of(batches: Sequence[Batch]) -> Rows:
     """The batches as rows of `FORM`."""
-    described = [_row(b) for b in batches]
+    return Rows.joined([rows_at(b, Sizes.of(b)) for b in batches])
+
+
+def rows_at(b: Batch, sizes: Sizes) -> Rows:
+    """N sizes of a batch as rows of `FORM`."""
+    components, workload, traits = (np.stack(np.broadcast_arrays(sizes.batch, *v)[1:], axis=1) for v in _row(b, sizes))
+    category = (b.runtime, b.device.vendor, f"{b.device.id} {b.stack}".strip())
+    rows = len(sizes.batch)
     return Rows(
-        components=np.array([d[0] for d in described]).reshape(-1, len(FORM.components)),
-        workload=np.array([d[1] for d in described]).reshape(-1, len(FORM.workload)),
-        traits=np.array([d[2] for d in described]).reshape(-1, len(FORM.traits)),
-        categories=np.array(
-            [(b.runtime, b.device.vendor, f"{b.device.id} {b.stack}".strip()) for b in batches], dtype=object
-        ).reshape(-1, 3),
-        apart=np.array([b.runtime in ONE_SEQUENCE for b in batches], dtype=bool),
+        components=components,
+        workload=workload,
+        traits=traits,
+        categories=np.array([category] * rows, dtype=object).reshape(-1, 3),
+        apart=np.full(rows, b.runtime in ONE_SEQUENCE),
     )
 
 
-def _row(b: Batch) -> tuple[list[float], list[float], list[float]]:
+def _row(b: Batch, sizes: Sizes) -> tuple[list[costs.Number], list[costs.Number], list[costs.Number]]:
     f = facts(b.model)
     size = ELEMENT_BYTES[b.precision]
     single = b.runtime in ONE_SEQUENCE
-    n, inputs, outputs = float(b.devices), float(b.input_tokens), float(b.output_tokens)
+    n, inputs, outputs = float(b.devices), sizes.input_tokens, sizes.output_tokens
     share = 1.0 if single else n
     bandwidth, flops = share * b.device.memory_bandwidth_bytes_s, share * peak_flops(b.device, b.precision)
-    over = overflow(b)
-    sequences = float(b.sequences)
-    waves = max(over, 1.0)
-    together = sequences / waves
+    over = overflow(b, sizes)
+    running = sequences(b, sizes.batch)
+    waves = np.maximum(over, 1.0)
+    together = running / waves
     steps = outputs * waves
     # llama.cpp feeds the prompt in chunks, which its devices pass along as a pipeline.
-    chunks = np.ceil(inputs / b.batch) / n if single else waves
-    chunk = min(float(b.batch), inputs) if single else sequences * inputs
+    chunks = np.ceil(inputs / sizes.batch) / n if single else waves
+    chunk = np.minimum(sizes.batch, inputs) if single else running * inputs
     cache = b.cache_bytes * b.model.cache_elements(inputs + outputs / 2, together)
     parallel = n > 1 and not single
-    messages = sequences * (inputs + outputs) * f.hidden * 2 * 2 * (n - 1) / n if parallel else 0.0
+    messages = running * (inputs + outputs) * f.hidden * 2 * 2 * (n - 1) / n if parallel else 0.0
     components = [
         touched(f, together) * size / bandwidth * steps,
         cache / bandwidth * steps,
         2 * (f.body + f.head) * together * steps / flops,
         touched(f, chunk) * size / bandwidth * chunks,
-        2 * f.body * sequences * inputs / flops,
-        f.pair_width * sequences * inputs**2 / flops,
+        2 * f.body * running * inputs / flops,
+        f.pair_width * running * inputs**2 / flops,
         f.layers * 1e-5 * (steps + (chunks if single else 0.0)),
         f.layers * 2e-5 * np.log2(n) * steps,
         f.layers * messages / link_bytes_s(b.device),
-        sequences * outputs * 1e-5,
+        running * outputs * 1e-5,
         steps * 1e-3,
-        sequences * outputs * f.head / f.hidden * 1e-10,
+        running * outputs * f.head / f.hidden * 1e-10,
         1e-2,
     ]
     workload = [
         np.log2(n),
-        np.log2(b.batch),
+        np.log2(sizes.batch),
         np.log2(inputs),
         np.log2(outputs),
-        float(np.clip(np.log(max(over, 0.3)), -1.2, 2.5)),
+        np.clip(np.log(np.maximum(over, 0.3)), -1.2, 2.5),
     ]
     per_token = b.model.cache_elements(1.0) / f.layers
     traits = [

@@ -10,6 +10,7 @@ import numpy as np
 from perfpass.devices import Device
 from perfpass.errors import ArgumentError
 from perfpass.llm.architecture import LanguageModel
+from perfpass.llm.costs import Number
 from perfpass.predictors.generation.features import facts, link_bytes_s, peak_flops, touched
 from perfpass.predictors.learned.components import Form, Rows, Term
 
@@ -73,59 +74,76 @@ class Phase:
 
 def prefill_rows(phases: Sequence[Phase]) -> Rows:
     """Rows of `ALONE`: seconds until all first tokens are there."""
-    return _rows([_step(p, float(p.batch * p.tokens), p.batch * p.tokens**2 / 2.0, 0.0) for p in phases], phases)
+    return Rows.joined([prefill_at(p, *_own(p)) for p in phases])
 
 
 def decode_rows(phases: Sequence[Phase]) -> Rows:
     """Rows of `ALONE`: seconds of one step that gives each sequence a token."""
-    return _rows([_step(p, float(p.batch), float(p.batch * p.tokens), float(p.batch)) for p in phases], phases)
+    return Rows.joined([decode_at(p, *_own(p)) for p in phases])
 
 
 def loaded_rows(phases: Sequence[Phase], *, first: bool) -> Rows:
-    """Rows of `LOADED`: seconds to the first token (``first``), or between tokens, with all users' requests under way.
+    """Rows of `LOADED`: seconds to the first token (``first``), or between tokens, under all users' requests."""
+    return Rows.joined([loaded_at(p, *_own(p), first=first) for p in phases])
+
+
+def _own(p: Phase) -> tuple[np.ndarray, np.ndarray]:
+    return np.array([float(p.batch)]), np.array([float(p.tokens)])
+
+
+def prefill_at(p: Phase, batch: np.ndarray, tokens: np.ndarray) -> Rows:
+    """`prefill_rows` of a phase with N other batches and tokens."""
+    new, attended = batch * tokens, batch * tokens**2 / 2.0
+    return _rows(p, batch, tokens, _step(p, batch, tokens, new, attended, np.zeros(len(batch))))
+
+
+def decode_at(p: Phase, batch: np.ndarray, tokens: np.ndarray) -> Rows:
+    """`decode_rows` of a phase with N other batches and tokens."""
+    return _rows(p, batch, tokens, _step(p, batch, tokens, batch, batch * tokens, batch))
+
+
+def loaded_at(p: Phase, batch: np.ndarray, tokens: np.ndarray, *, first: bool) -> Rows:
+    """`loaded_rows` of a phase with N other numbers of users and tokens.
 
     Requests that arrive while others are served wait for their steps; the last component is the prefill of all users.
     """
-    described = []
-    for p in phases:
-        tokens = float(p.tokens) if first else float(p.batch)
-        one = _step(p, tokens, p.tokens**2 / 2.0 if first else float(p.batch * p.tokens), float(p.batch))
-        f = facts(p.model)
-        rate = p.devices * peak_flops(p.device, "fp16")
-        others = 2 * (f.body + f.head) * p.batch * (p.tokens + (p.output_tokens if first else 0)) / rate
-        described.append([*one, others])
-    return _rows(described, phases)
+    new, attended = (tokens, tokens**2 / 2.0) if first else (batch, batch * tokens)
+    one = _step(p, batch, tokens, new, attended, batch)
+    f = facts(p.model)
+    rate = p.devices * peak_flops(p.device, "fp16")
+    others = 2 * (f.body + f.head) * batch * (tokens + (p.output_tokens if first else 0)) / rate
+    return _rows(p, batch, tokens, [*one, others])
 
 
-def _step(p: Phase, tokens: float, attended: float, sequences: float) -> list[float]:
+def _step(
+    p: Phase, batch: np.ndarray, tokens: np.ndarray, new: np.ndarray, attended: np.ndarray, sequences: np.ndarray
+) -> list[Number]:
     f = facts(p.model)
     n = float(p.devices)
     bandwidth, flops = n * p.device.memory_bandwidth_bytes_s, n * peak_flops(p.device, "fp16")
-    message = tokens * f.hidden * _BYTES * 2 * (n - 1) / n
+    message = new * f.hidden * _BYTES * 2 * (n - 1) / n
     return [
-        touched(f, tokens) * _BYTES / bandwidth,
-        _BYTES * p.model.cache_elements(float(p.tokens), p.batch) / bandwidth,
-        2 * (f.body + (f.head if sequences else 0.0)) * tokens / flops,
+        touched(f, new) * _BYTES / bandwidth,
+        _BYTES * p.model.cache_elements(tokens, batch) / bandwidth,
+        2 * (f.body + f.head * (sequences > 0)) * new / flops,
         2 * f.pair_width * attended / flops,
         f.layers * 1e-5,
         f.layers * 2e-5 * np.log2(n),
         f.layers * 2 * message / link_bytes_s(p.device),
-        max(sequences, 1.0) * 1e-5,
+        np.maximum(sequences, 1.0) * 1e-5,
         1e-3,
     ]
 
 
-def _rows(components: list[list[float]], phases: Sequence[Phase]) -> Rows:
-    workload = [[np.log2(p.devices), np.log2(p.batch), np.log2(p.tokens)] for p in phases]
-    traits = []
-    for p in phases:
-        f = facts(p.model)
-        cache = np.log2(max(p.model.cache_elements(1.0) / f.layers, 1.0))
-        traits.append([np.log(f.parameters), cache, np.log(f.head / f.hidden)])
+def _rows(p: Phase, batch: np.ndarray, tokens: np.ndarray, components: list[Number]) -> Rows:
+    f, rows = facts(p.model), len(batch)
+    cache = np.log2(max(float(p.model.cache_elements(1.0)) / f.layers, 1.0))
+    traits = [np.log(f.parameters), cache, np.log(f.head / f.hidden)]
+    workload = [np.full(rows, np.log2(p.devices)), np.log2(batch), np.log2(tokens)]
     return Rows(
-        np.array(components, dtype=np.float64),
-        np.array(workload, dtype=np.float64),
-        np.array(traits, dtype=np.float64),
-        np.array([(p.runtime, p.device.id) for p in phases], dtype=object),
-        np.zeros(len(components), dtype=bool),
+        np.stack(np.broadcast_arrays(batch, *components)[1:], axis=1).astype(np.float64),
+        np.stack(workload, axis=1),
+        np.tile(np.array(traits, dtype=np.float64), (rows, 1)),
+        np.array([(p.runtime, p.device.id)] * rows, dtype=object).reshape(-1, 2),
+        np.zeros(rows, dtype=bool),
     )

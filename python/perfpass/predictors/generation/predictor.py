@@ -18,10 +18,12 @@ from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.configuration import language_model
 from perfpass.llm.costs import ELEMENT_BYTES, PRECISIONS, named_precision
 from perfpass.llm.serving import check_arithmetic, check_split, usable
-from perfpass.prediction import MemoryVerdict, Support, SupportLevel
-from perfpass.predictors.generation.features import FORM, ONE_SEQUENCE, RUNTIMES, Batch, memory, rows_of
+from perfpass.prediction import Interval, MemoryVerdict, Support, SupportLevel
+from perfpass.predictors.generation.features import FORM, ONE_SEQUENCE, RUNTIMES, Batch, Sizes, memory, rows_at, rows_of
+from perfpass.predictors.generation.order import BATCHES, TOKENS, alike, growing, ordered
 from perfpass.predictors.generation.phases import with_phases
 from perfpass.predictors.generation.prediction import Offline, costs_of
+from perfpass.predictors.learned import lattice
 from perfpass.predictors.learned.component_predictor import BEYOND, ComponentPredictor
 from perfpass.predictors.learned.components import UNSEEN_MODEL, Adaptation, Form
 from perfpass.text import unknown
@@ -129,7 +131,9 @@ def predict_offline(model: Any, device: str | Device, **options: Any) -> Offline
 
 def offline(batch: Batch) -> Offline:
     """What the shipped predictors say of a batch: its latency, and the phases of it."""
-    return with_phases(GenerationPredictor.load().predict(batch), batch)
+    predictor = GenerationPredictor.load()
+    found = predictor.predict(batch)
+    return with_phases(found, batch, predictor.sizes, predictor.measured_on(QUANTITY, batch.runtime))
 
 
 def check_fits(batch: Batch) -> None:
@@ -194,14 +198,59 @@ class GenerationPredictor(ComponentPredictor):
         """Latency and throughput of one batch. Raises ArgumentError where the weights do not fit into memory."""
         check_fits(batch)
         beyond = beyond_measured(batch, self.ranges[QUANTITY])
-        latency, evidence = self.interval(QUANTITY, rows_of([batch]), BEYOND if beyond else 1.0, adaptation)
-        if batch.input_tokens != batch.output_tokens:
-            # Records tell little of the prompt's share: the time with a prompt as long as the answer stays possible.
-            equal = replace(batch, input_tokens=batch.output_tokens)
-            other, _ = self.interval(QUANTITY, rows_of([equal]), BEYOND, adaptation)
-            latency = replace(latency, low=min(latency.low, other.low), high=max(latency.high, other.high))
+        evidence = str(self.fitted[QUANTITY].evidence(rows_of([batch]))[0])
+        if adaptation is None:
+            latency = ordered(batch, self.measured_on(QUANTITY, batch.runtime), self._latency)
+        else:
+            latency, _ = self.interval(QUANTITY, rows_of([batch]), BEYOND if beyond else 1.0, adaptation)
+            if batch.input_tokens != batch.output_tokens:
+                # As in `latencies`.
+                equal = replace(batch, input_tokens=batch.output_tokens)
+                other, _ = self.interval(QUANTITY, rows_of([equal]), BEYOND, adaptation)
+                latency = replace(latency, low=min(latency.low, other.low), high=max(latency.high, other.high))
         provenance = {"kind": "learned", "evidence": evidence, "corpus": self.corpus[QUANTITY]}
         return costs_of(batch, latency, _latency_support(batch, evidence, beyond), provenance)
+
+    def sizes(self, batch: Batch) -> tuple[np.ndarray, ...]:
+        """`latencies` of all sizes of a batch."""
+        return latencies(self, alike(batch))
+
+    def _latency(self, batch: Batch) -> Interval:
+        sizes = (batch.input_tokens, batch.output_tokens, batch.batch)
+        return lattice.interval(self.sizes(batch), (TOKENS, TOKENS, BATCHES), sizes, "s")
+
+
+@lru_cache(maxsize=128)
+def latencies(predictor: GenerationPredictor, b: Batch) -> tuple[np.ndarray, ...]:
+    """Logarithms of low, median and high [TOKENS of input, TOKENS of output, BATCHES] of all sizes of a batch, seconds.
+
+    They never fall along an axis that is work (`order.growing`). Batches whose prompts are as long as their answers
+    were measured; they bound the others.
+    """
+    ranges = predictor.ranges[QUANTITY]
+    axes = (TOKENS, TOKENS, BATCHES)
+    near = [np.clip(a, *ranges[n]) for n, a in zip(("input_tokens", "output_tokens", "batch"), axes, strict=True)]
+    inner = [np.unique(values) for values in near]
+    index = np.meshgrid(*(np.searchsorted(i, v) for i, v in zip(inner, near, strict=True)), indexing="ij")
+    place = np.ravel_multi_index(tuple(index), tuple(len(i) for i in inner)).ravel()
+    rows = rows_at(b, Sizes.lattice(BATCHES, TOKENS, TOKENS))
+    inside = rows_at(b, Sizes.lattice(inner[2].tolist(), inner[0].tolist(), inner[1].tolist()))
+    shape = tuple(len(a) for a in axes)
+    low, median, high = (v.reshape(shape) for v in predictor.around(QUANTITY, rows, inside, place))
+    inputs, outputs, batch = np.meshgrid(*(np.array(a, dtype=np.float64) for a in axes), indexing="ij")
+    ever = beyond_measured(b, {name: ranges[name] for name in ("devices", "parameters")})
+    sized = {"input_tokens": inputs, "output_tokens": outputs, "batch": batch}
+    known = (inputs == outputs) & (not ever)
+    for name, values in sized.items():
+        known &= (ranges[name][0] <= values) & (values <= ranges[name][1])
+    least = median + np.where(known, 1.0, BEYOND) * (low - median)
+    most = median + np.where(known, 1.0, BEYOND) * (high - median)
+    # Records tell little of the prompt's share: the time with a prompt as long as the answer stays possible.
+    equal = np.arange(len(TOKENS))
+    apart = ~np.eye(len(TOKENS), dtype=bool)[:, :, None]
+    least = np.where(apart, np.minimum(least, (median + BEYOND * (low - median))[equal, equal][None]), least)
+    most = np.where(apart, np.maximum(most, (median + BEYOND * (high - median))[equal, equal][None]), most)
+    return lattice.bounded(least, median, most, growing(b.runtime))
 
 
 def beyond_measured(b: Batch, ranges: Mapping[str, Sequence[float]]) -> list[str]:

@@ -9,6 +9,8 @@ __all__ = [
     "component_predictor",
     "components",
     "intervals",
+    "lattice",
+    "order",
     "packed_trees",
     "ratio_trees",
     "ratios",

@@ -95,6 +95,26 @@ class ComponentPredictor:
         unit = self.QUANTITIES[name][1]
         return self.bounds[name].interval(float(median[0]), float(spread[0]), evidence, unit, widening), evidence
 
+    def around(
+        self, name: str, rows: Rows, inside: Rows, place: np.ndarray, widening: np.ndarray | float = 1.0
+    ) -> tuple[np.ndarray, ...]:
+        """Logarithms of low, median and high [N] of ``rows`` of one model, device and software.
+
+        ``inside`` and ``place`` [N]: rows of measured sizes, and which of them is nearest to each of ``rows``. What is
+        learned corrects the physics there; beyond them its correction holds. ``widening`` [N] multiplies widths.
+        """
+        fitted = self.fitted[name]
+        correction, spread = (values[place] for values in fitted.correction(inside))
+        low, high = self.bounds[name].find(str(fitted.evidence(inside.take(np.arange(1)))[0]))
+        median = fitted.physics(rows) + correction
+        width = spread * widening
+        return median + low * width, median, median + np.minimum(high * width, 50.0)
+
+    def measured_on(self, name: str, software: str) -> list[str]:
+        """Ids of the devices on which this software was measured; a device under two names counts by the first."""
+        keys = [key.split("|") for key in self.fitted[name].factors[-1]]
+        return sorted({device for runtime, *_, device in keys if runtime == software and " " not in device})
+
     def beyond(self, name: str, rows: Rows) -> list[str]:
         """What of the first of ``rows`` lies outside of all that was measured, as sentences."""
         form = self.QUANTITIES[name][0]
@@ -102,9 +122,17 @@ class ComponentPredictor:
         values = np.concatenate([rows.workload[0], rows.traits[0]])
         return [
             f"{self.SUBJECT}{_outside(label, float(value), float(low), float(high))}"
-            for label, value, (low, high) in zip(labels, values, self.ranges[name], strict=True)
-            if not low - _MARGIN <= value <= high + _MARGIN
+            for label, value, (low, high), outside in zip(
+                labels, values, self.ranges[name], self.outside(name, rows)[0], strict=True
+            )
+            if outside
         ]
+
+    def outside(self, name: str, rows: Rows) -> np.ndarray:
+        """[N, columns of workload and traits] which numbers lie outside of all that was measured."""
+        low, high = np.array(self.ranges[name], dtype=np.float64).T
+        values = np.concatenate([rows.workload, rows.traits], axis=1)
+        return np.asarray((values < low - _MARGIN) | (values > high + _MARGIN))
 
     def _support(self, evidence: str, beyond: list[str]) -> Support:
         known = evidence.removesuffix(UNSEEN_MODEL)

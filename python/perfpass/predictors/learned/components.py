@@ -87,7 +87,12 @@ class Rows:
 
     def take(self, index: np.ndarray) -> Rows:
         """Some of the rows."""
-        return Rows(*(getattr(self, f)[index] for f in ("components", "workload", "traits", "categories", "apart")))
+        return Rows(*(getattr(self, name)[index] for name in self.__dataclass_fields__))
+
+    @classmethod
+    def joined(cls, parts: Sequence[Rows]) -> Rows:
+        """All parts in a row."""
+        return cls(*(np.concatenate([getattr(p, name) for p in parts]) for name in cls.__dataclass_fields__))
 
 
 def key_of(values: Sequence[str]) -> str:
@@ -131,14 +136,25 @@ class Fitted:
 
     def predict(self, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
         """Median [N], and how unlike the measured rows each is [N] > 0, in logarithms (one standard deviation)."""
+        correction, spread = self.correction(rows)
+        return np.exp(self.physics(rows) + correction), spread
+
+    def physics(self, rows: Rows) -> np.ndarray:
+        """Logarithms [N] of medians before their correction: sums of components, which never fall with them."""
         base, finest = self.base(rows)
+        return self._own(np.log(np.maximum(base, 1e-30)), finest)
+
+    def correction(self, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
+        """What is added to `physics` [N], and the spread [N] as `predict` gives it."""
         correction, spread = self._process(rows)
-        logarithm = np.log(np.maximum(base, 1e-30)) + correction
-        own = logarithm[np.arange(len(rows)), finest]
+        return self._own(correction, self.base(rows)[1]), spread
+
+    def _own(self, values: np.ndarray, finest: np.ndarray) -> np.ndarray:
+        own = values[np.arange(len(values)), finest]
         complete = finest == len(self.form.levels) - 1
         if self.form.averaged and complete.any():
-            own[complete] = np.nanmean(logarithm[complete][:, list(self.form.averaged)], axis=1)
-        return np.exp(own), spread
+            own[complete] = values[complete][:, list(self.form.averaged)].mean(axis=1)
+        return np.asarray(own)
 
     def groups(self, rows: Rows) -> list[str]:
         """Per row the finest measured group, as "level:key"."""

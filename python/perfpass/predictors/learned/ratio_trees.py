@@ -41,6 +41,8 @@ LEAST_DEVICE_ROWS = 1000
 # Issue time over device time from which on the host counts. No record states its host, so such a run is no better known
 # than one on a board with few records.
 HOST_BOUND_ISSUE = 0.5
+# Log correction from which on operators were counted too high, and not issued faster.
+_TOO_MANY = 0.5
 # Between these its unknown speed widens the bounds, from nothing to the whole.
 HOST_COUNTS = (0.25, 0.5)
 _HOST_REASON = "bound by the host, which issues the operators one by one; its speed is not known"
@@ -71,7 +73,7 @@ class Settings:
 
     ``fade``: by kind of device, the distances of networks between which the trees' correction fades, as they would
     extrapolate beyond; a kind that is absent has no trees. ``known_rows``: records from which on a device is known.
-    ``host``: the most that the host takes to issue operators, over what is assumed (`perfpass.predictors.roofline`).
+    ``host``: the least and the most that a host takes to issue operators, over `perfpass.predictors.roofline.ISSUE_S`.
     ``reference``: the board on which trees look at networks for an unmeasured one; None: on that one itself.
     ``least_width``: of the log half-width, by support level. ``host_bound``: the evidence whose width is the least
     where the host counts. ``trees_need_evidence``: whether trees say nothing of software that was not measured.
@@ -82,7 +84,7 @@ class Settings:
     feature_version: int
     fade: Mapping[str, tuple[float, float]]
     known_rows: int
-    host: float
+    host: tuple[float, float]
     reference: str | None
     least_width: Mapping[str, float]
     host_bound: str
@@ -289,16 +291,16 @@ class RatioTrees(ABC):
         """[N, K] log seconds under the trees' correction ``learned`` [N, K], learned where the device is busy.
 
         So it corrects the time of the device. The host, which issues the operators, takes the same time for every
-        device: `Settings.host` times the assumed one, or less where trees know that the count of operators is too high
-        (cells written out step by step). Records that state no release have their laboratory's host in the correction.
+        device (`Settings.host`), or less where trees know that the count of operators is too high (cells written out
+        step by step). Records that state no release have their laboratory's host in the correction.
         """
         base = np.log(vectors.base_s).reshape(learned.shape)
         if way.torch_version == UNSTATED_TORCH:
             return base + learned
         host = roofline.issue_share(self._issue(vectors.values)).reshape(learned.shape)
-        device, issued = (
-            np.exp(roofline.SMOOTHNESS * v) for v in (learned, np.minimum(learned, np.log(self.settings.host)))
-        )
+        usual = np.clip(1.0 + learned / _TOO_MANY, 0.0, 1.0)
+        issued = usual * np.clip(learned, *np.log(self.settings.host)) + (1.0 - usual) * learned
+        device, issued = (np.exp(roofline.SMOOTHNESS * v) for v in (learned, issued))
         found: np.ndarray = base + np.log((1.0 - host) * device + host * issued) / roofline.SMOOTHNESS
         return found
 

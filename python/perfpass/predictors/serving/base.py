@@ -89,8 +89,6 @@ BY_RUNTIME: dict[str, float] = {
 CONSTANTS: tuple[str, ...] = (*SHARED, *(f"{name}.{runtime}" for name in BY_RUNTIME for runtime in RUNTIMES))
 _SHARES = ("compute_decode", "compute_prefill", "memory_dense", "memory_experts", "memory_cache", "wire")
 _SHARPNESS = 4.0
-# Waiting for the cache grows TTFT to at most this many full rounds of the requests in flight.
-_MOST_WAITING = 8.0
 
 
 def prior() -> np.ndarray:
@@ -107,49 +105,70 @@ def bounded(values: np.ndarray) -> dict[str, float]:
     return {n: 1 / (1 + math.exp(-v)) if n in _SHARES else math.exp(min(v, 20.0)) for n, v in free}
 
 
+@dataclass(frozen=True)
+class Sizes:
+    """N loads of one deployment: tokens of prompts and answers, requests in flight; [N] each."""
+
+    input_length: np.ndarray
+    output_length: np.ndarray
+    concurrency: np.ndarray
+
+    @classmethod
+    def of(cls, *loads: Serving) -> Sizes:
+        """The loads of some servings."""
+        columns = zip(*((s.input_length, s.output_length, s.concurrency) for s in loads), strict=True)
+        return cls(*(np.array(column, dtype=np.float64) for column in columns))
+
+
 def phase_terms(model: LanguageModel, device: Device, split: Parallelism, q: Quantization, step: Step) -> np.ndarray:
-    """[PHASE] of one step of a replica on a device, at peak rates."""
+    """[N, PHASE] of N steps of a replica on a device, at peak rates."""
     costs = step_costs(model, split, q, step)
-    out = np.zeros(PHASE)
+    out = np.zeros((len(np.atleast_1d(step.tokens)), PHASE))
     for i, kind in enumerate(KINDS):
         work = costs.parts[kind]
-        out[i] = float(work.flops) / peak_flops(device.peak_flops, work.precision)
-        out[len(KINDS) + i] = float(work.memory_bytes) / device.memory_bandwidth_bytes_s
+        out[:, i] = work.flops / peak_flops(device.peak_flops, work.precision)
+        out[:, len(KINDS) + i] = work.memory_bytes / device.memory_bandwidth_bytes_s
     reach = NVLINK_GPUS_RACK if device.id.startswith("gb200") else NVLINK_GPUS
     # A device of which no link is stated counts as joined by the network.
     inside = device.nvlink_bandwidth_bytes_s / 2 or device.pcie_bandwidth_bytes_s or NETWORK_BYTES_S
     link = inside if split.gpus <= reach else min(inside, NETWORK_BYTES_S)
     messages = costs.parts["collectives"]
-    out[_WIRE] = float(messages.message_bytes) / link
-    out[_MESSAGES] = messages.messages
-    out[_LAYERS] = model.layer_count
+    out[:, _WIRE] = messages.message_bytes / link
+    out[:, _MESSAGES] = messages.messages
+    out[:, _LAYERS] = model.layer_count
     return out
 
 
-def terms(model: LanguageModel, device: Device, serving: Serving) -> Terms:
-    """The terms of one workload, as arrays of one row."""
+def terms(model: LanguageModel, device: Device, serving: Serving, sizes: Sizes | None = None) -> Terms:
+    """The terms of ``serving`` [1], or of other loads of it [N].
+
+    Requests that find no room wait until others are done; where not even one finds it, which the memory plan says, they
+    run one at a time.
+    """
     split, q = serving.parallelism, serving.quantization
-    wanted = max(1.0, serving.concurrency / serving.workers)
-    # Without room for even one the memory plan says so; the times are then those of a device with more memory.
-    fit = likely_sequences(model, device, serving) * split.attention_data
-    requests = min(wanted, fit) if fit >= 1 else wanted
-    per_rank = max(1.0, requests / split.attention_data)
-    context = serving.input_length + serving.output_length / 2
+    sizes = sizes or Sizes.of(serving)
+    wanted = np.maximum(1.0, sizes.concurrency / serving.workers)
+    # On average requests are half-way through their output.
+    context = sizes.input_length + sizes.output_length / 2
+    fit = likely_sequences(model, device, serving, context) * split.attention_data
+    requests = np.minimum(wanted, np.maximum(fit, 1.0))
+    per_rank = np.maximum(1.0, requests / split.attention_data)
     decode = phase_terms(model, device, split, q, Step.of_decode(per_rank, context))
     own = serving.mode == "disagg" and serving.prefill is not None
     prefill_split = serving.prefill if own and serving.prefill else split
-    prompts = max(1.0, serving.concurrency / serving.prefill_workers) if own else requests
-    prefill = phase_terms(model, device, prefill_split, q, Step.of_prefill(1.0, serving.input_length))
+    prompts = np.maximum(1.0, sizes.concurrency / serving.prefill_workers) if own else requests
+    prefill = phase_terms(model, device, prefill_split, q, Step.of_prefill(1.0, sizes.input_length))
+    rows = len(wanted)
     return Terms(
-        decode=decode[None],
-        prefill=prefill[None],
-        requests=np.array([requests]),
-        prompts=np.array([prompts]),
-        prefill_ranks=np.array([float(prefill_split.attention_data)]),
-        steps=np.array([float(serving.output_length)]),
-        split=np.array([own]),
-        waiting=np.array([min(wanted / requests - 1, _MOST_WAITING)]),
-        runtime=np.array([RUNTIMES.index(serving.runtime)]),
+        decode=decode,
+        prefill=prefill,
+        requests=requests,
+        prompts=prompts,
+        prefill_ranks=np.full(rows, float(prefill_split.attention_data)),
+        steps=sizes.output_length,
+        split=np.full(rows, own),
+        waiting=wanted / requests - 1,
+        runtime=np.full(rows, RUNTIMES.index(serving.runtime)),
     )
 
 
@@ -180,3 +199,8 @@ def times(t: Terms, c: dict[str, float]) -> dict[str, np.ndarray]:
     queue = t.waiting * t.steps * tpot
     start = own["request_s"] + np.where(t.split, own["handover_s"], own["step_wait"] * step)
     return {"tpot": tpot, "ttft": start + prompt * (1 + ahead) + queue, "step": step, "prompt": prompt, "queue": queue}
+
+
+def wanted_prompts(t: Terms) -> np.ndarray:
+    """[N] requests in flight for each rank of a prefill replica, those included that find no room."""
+    return np.asarray(np.where(t.split, t.prompts, t.requests * (1 + t.waiting)) / t.prefill_ranks)

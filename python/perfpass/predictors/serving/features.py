@@ -7,6 +7,7 @@ the roofline. The *known* one adds what identifies both, and the residuals of th
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +16,7 @@ from perfpass.devices import Device
 from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.costs import ELEMENT_BYTES
 from perfpass.llm.serving import Serving
-from perfpass.predictors.serving.base import KINDS, RUNTIMES, Terms, terms, times
+from perfpass.predictors.serving.base import KINDS, RUNTIMES, Sizes, Terms, terms, times, wanted_prompts
 
 # Weights of the distance between two workloads, set by hand on the rows set aside: what differs in kind counts as some
 # doublings of the load.
@@ -32,9 +33,14 @@ _NUMBERS = {
     "log_prefill_tensor": 1.0,
     "log_prefill_workers": 1.0,
 }
+_LOAD = ("log_input", "log_output", "log_concurrency")
 # Widths of the two averages over neighbours, in units of the distance.
 _BANDWIDTHS = (0.35, 1.2)
 _FARTHEST = 20.0
+# The column of `Neighbours.features` that holds the distance to the nearest.
+NEAREST = 5
+# Queues below are as good as none.
+_SHORT_QUEUE_S = 0.01
 
 
 @dataclass(frozen=True)
@@ -62,23 +68,31 @@ class Workloads:
 
 
 def describe(
-    model: LanguageModel, family: str, device: Device, serving: Serving, *, assumed: Serving | None = None
+    model: LanguageModel,
+    family: str,
+    device: Device,
+    serving: Serving,
+    *,
+    assumed: Serving | None = None,
+    sizes: Sizes | None = None,
 ) -> Workloads:
-    """One workload. ``family``: the measured architecture that the model has, or its own name.
+    """One workload, or N loads of one deployment (``sizes``). ``family``: the measured architecture that the model has,
+    or its own name.
 
     ``assumed``: the layout that the base takes where ``serving`` does not tell its workers, which then no feature sees.
     """
     workers_known, stated, serving = assumed is None, serving, assumed or serving
     split = serving.parallelism
+    sizes = sizes or Sizes.of(serving)
     own = serving.mode == "disagg" and serving.prefill is not None
     prefill = serving.prefill if own and serving.prefill else split
     workers = float(serving.workers) if own and workers_known else np.nan
     prefill_workers = float(serving.prefill_workers) if own and workers_known else np.nan
-    numbers = {
+    numbers: dict[str, float | np.ndarray] = {
         "split": float(own),
-        "log_input": np.log2(serving.input_length),
-        "log_output": np.log2(serving.output_length),
-        "log_concurrency": np.log2(max(serving.concurrency, 1.0)),
+        "log_input": np.log2(sizes.input_length),
+        "log_output": np.log2(sizes.output_length),
+        "log_concurrency": np.log2(np.maximum(sizes.concurrency, 1.0)),
         "log_gpus": np.log2(split.gpus),
         "log_data": np.log2(split.attention_data),
         "log_expert": np.log2(split.expert),
@@ -111,10 +125,11 @@ def describe(
         "family": family,
         "device": device.id,
     }
+    rows = len(sizes.concurrency)
     return Workloads(
-        terms(model, device, serving),
-        {name: np.array([value], dtype=object) for name, value in texts.items()},
-        {name: np.array([value], dtype=np.float64) for name, value in numbers.items()},
+        terms(model, device, serving, sizes),
+        {name: np.full(rows, value, dtype=object) for name, value in texts.items()},
+        {name: np.array(np.broadcast_to(value, rows), dtype=np.float64) for name, value in numbers.items()},
     )
 
 
@@ -143,6 +158,33 @@ def portable(w: Workloads, constants: dict[str, float]) -> np.ndarray:
     columns += [np.log(t.decode[:, -1] * 1e-5 / total), np.log(t.requests) - w.numbers["log_data"] * np.log(2)]
     names = ("log_input", "log_output", "log_concurrency", "log_expert", "log_data", "split", "gemm_bytes", "mixture")
     columns += [w.numbers[name] for name in names]
+    columns += [(w.texts["runtime"] == runtime).astype(float) for runtime in RUNTIMES]
+    return np.stack(columns, axis=1).astype(np.float32)
+
+
+def eased(log_base: np.ndarray, spec: Mapping[str, float]) -> np.ndarray:
+    """[N] where trees that never fall start from: the base, of which they add the rest.
+
+    It grows by a share of the base's own growth (``slope``) where the base was fitted (``from`` to ``to``), and with
+    all of it beyond.
+    """
+    inside = np.clip(log_base, spec["from"], spec["to"])
+    return np.asarray(log_base - (1 - spec["slope"]) * inside)
+
+
+# Columns of `rising` that never fall as a workload grows: with its load, its model, or a device that is behind.
+RISING = 7
+
+
+def rising(w: Workloads, constants: dict[str, float]) -> np.ndarray:
+    """[N, F] features of trees that keep the order of the base: the first RISING are work, the others say how it is
+    split and run.
+    """
+    seconds, prompts = times(w.terms, constants), wanted_prompts(w.terms)
+    columns = [np.log(seconds["ttft"]), np.log(seconds["prompt"]), np.log(seconds["queue"] + _SHORT_QUEUE_S)]
+    columns += [w.numbers["log_input"], w.numbers["log_concurrency"]]
+    columns += [np.log(seconds["prompt"] * prompts), np.log2(prompts)]
+    columns += [w.numbers[name] for name in ("log_expert", "log_data", "split", "gemm_bytes", "mixture", "log_gpus")]
     columns += [(w.texts["runtime"] == runtime).astype(float) for runtime in RUNTIMES]
     return np.stack(columns, axis=1).astype(np.float32)
 
@@ -178,6 +220,15 @@ class Neighbours:
         """The neighbours that a table of workloads is to others."""
         return cls(*position(w), weight, residual)
 
+    def apart(self, w: Workloads) -> float:
+        """The least distance of the first of ``w`` to a measured workload of any load: how unlike its set-up is."""
+        place, labels = position(w)
+        labels, others = _codes(labels[:1], self.labels)
+        fixed = [c for c, name in enumerate(_NUMBERS) if name not in _LOAD]
+        distance = np.abs(place[0, fixed] - self.place[:, fixed]).sum(axis=1)
+        distance += (labels != others) @ np.array(list(_TEXTS.values()))
+        return float(distance.min())
+
     def features(self, w: Workloads, apart: np.ndarray | None = None) -> np.ndarray:
         """[N, 9] of workloads: two averages of residuals, the three nearest, distances, extremes.
 
@@ -187,9 +238,9 @@ class Neighbours:
         labels, others = _codes(labels, self.labels)
         distance = np.zeros((len(place), len(self.place)), dtype=np.float32)
         for c in range(place.shape[1]):
-            distance += np.abs(place[:, c, None] - self.place[None, :, c])
+            distance += np.abs(_once(place[:, c, None]) - self.place[None, :, c])
         for k, cost in enumerate(_TEXTS.values()):
-            distance += np.float32(cost) * (labels[:, k, None] != others[None, :, k])
+            distance += np.float32(cost) * (_once(labels[:, k, None]) != others[None, :, k])
         if apart is not None:
             distance[apart] = np.inf
         nearest = distance.min(axis=1, keepdims=True)
@@ -204,6 +255,11 @@ class Neighbours:
         far = np.take_along_axis(far, inner, axis=1).clip(max=_FARTHEST)
         out += [found[:, 0], found[:, 1], found[:, 2], far[:, 0], far[:, 2], found.min(axis=1), found.max(axis=1)]
         return np.stack(out, axis=1).astype(np.float32)
+
+
+def _once(column: np.ndarray) -> np.ndarray:
+    """A column [N, 1] of equal values as one [1, 1]."""
+    return column[:1] if (column == column[0]).all() else column
 
 
 def _codes(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -15,7 +15,7 @@ from perfpass.llm.memory import served
 from perfpass.llm.serving import Serving, check_gpu
 from perfpass.prediction import Support, SupportLevel
 from perfpass.predictors.generation.phase_features import Phase
-from perfpass.predictors.generation.phases import PhasePredictor
+from perfpass.predictors.generation.phases import PhasePredictor, loaded
 from perfpass.predictors.serving.prediction import LlmPrediction, prediction_of
 
 _16_BITS = 2.0
@@ -27,12 +27,11 @@ def predict(model: LanguageModel, device: Device, serving: Serving) -> LlmPredic
     if serving.mode != "agg":
         raise ArgumentError(f"{serving.runtime} has no prefill workers; leave them out, or take vllm, trtllm or sglang")
     split = serving.parallelism
-    users = max(round(serving.concurrency / (serving.workers * split.attention_data)), 1)
+    users = max(serving.concurrency / (serving.workers * split.attention_data), 1.0)
     phase = Phase(
-        model, device, split.tensor, serving.runtime, users, serving.input_length, serving.output_length
+        model, device, split.tensor, serving.runtime, round(users), serving.input_length, serving.output_length
     )  # fmt: skip
-    predictor = PhasePredictor.load()
-    first, between = (predictor.predict(f"loaded_{name}", phase) for name in ("first_token", "between_tokens"))
+    first, between = (loaded(f"loaded_{name}", phase, users) for name in ("first_token", "between_tokens"))
     memory = served(model, device, serving)
     beyond = []
     if split.pipeline > 1:
@@ -56,6 +55,6 @@ def predict(model: LanguageModel, device: Device, serving: Serving) -> LlmPredic
         provenance={
             "kind": "learned",
             "evidence": between.evidence,
-            "corpus": predictor.corpus["loaded_between_tokens"],
+            "corpus": PhasePredictor.load().corpus["loaded_between_tokens"],
         },
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -25,10 +25,11 @@ from perfpass.llm.costs import Parallelism, Quantization, named_precision
 from perfpass.llm.memory import served
 from perfpass.llm.serving import Serving, check_arithmetic, check_gpu, check_split, check_version, usable
 from perfpass.prediction import COVERAGE, Interval, Support
-from perfpass.predictors.learned import artefacts
+from perfpass.predictors.learned import artefacts, lattice
 from perfpass.predictors.serving import base
-from perfpass.predictors.serving.base import CONSTANTS, times
-from perfpass.predictors.serving.features import Neighbours, Workloads, describe, known, portable
+from perfpass.predictors.serving.base import CONSTANTS, Sizes, times
+from perfpass.predictors.serving.features import NEAREST, Neighbours, Workloads, describe, eased, known, rising
+from perfpass.predictors.serving.order import Alone, ordered
 from perfpass.predictors.serving.prediction import LlmPrediction, prediction_of
 from perfpass.text import figure
 
@@ -36,17 +37,34 @@ TARGETS = ("tpot", "ttft")
 # What is known of a workload: model and device measured together; both, but not together; only the one or the other;
 # neither. The held-out errors of each make its bounds.
 EVIDENCE = ("measured", "apart", "model unseen", "device unseen", "both unseen")
-# What answers for each of EVIDENCE: trees of one kind, or the base alone. Chosen on the rows set aside, where portable
-# trees made TPOT worse than the base is, and known ones the TTFT of pairs that were not measured together.
-_UNSEEN = {"tpot": "base", "ttft": "portable"}
-METHOD: dict[str, dict[str, str]] = {
-    "measured": {"tpot": "known", "ttft": "known"},
-    "apart": {"tpot": "known", "ttft": "portable"},
-    **dict.fromkeys(("model unseen", "device unseen", "both unseen"), _UNSEEN),
+# What answers for each of EVIDENCE, by target and mode of serving: trees of one kind, or the base alone. Rising trees
+# keep the order of the base (features.rising). Chosen on the rows set aside, where they made TPOT worse than the base
+# is, and known ones the TTFT of pairs that were not measured together, and their TPOT where prefill is not apart.
+_ALWAYS_BASE = {"agg": "base", "disagg": "base"}
+_ALWAYS_RISING = {"agg": "rising", "disagg": "rising"}
+_ALWAYS_KNOWN = {"agg": "known", "disagg": "known"}
+METHOD: dict[str, dict[str, dict[str, str]]] = {
+    "measured": {"tpot": _ALWAYS_KNOWN, "ttft": _ALWAYS_KNOWN},
+    "apart": {"tpot": {"agg": "base", "disagg": "known"}, "ttft": _ALWAYS_RISING},
+    "model unseen": {"tpot": _ALWAYS_BASE, "ttft": _ALWAYS_RISING},
+    "device unseen": {"tpot": _ALWAYS_BASE, "ttft": _ALWAYS_RISING},
+    "both unseen": {"tpot": _ALWAYS_BASE, "ttft": _ALWAYS_RISING},
 }
-TREES_OF = {"tpot": ("known",), "ttft": ("known", "portable")}
+TREES_OF = {"tpot": ("known",), "ttft": ("known", "rising")}
 # Beyond the measured ranges no held-out error speaks for the bounds: log bounds grow so much. By hand.
 BEYOND = 1.5
+# Prompts and loads on which known trees are put in order: those of the records and powers of two between them, as far
+# as they were measured; then what lies below and above, where the base alone says how times grow.
+INPUTS = (128, 256, 512, 1000, 1024, 2000, 2048, 4000, 4096, 8000, 8192, 15_000)
+LOADS = (1, 2, 3, *(k * 2**i for i in range(2, 10) for k in (1, 1.5)), *(2**i for i in range(10, 15)))
+ALL_INPUTS = (1, 16, 64, *INPUTS, 32_768, 131_072, 10**7)
+ALL_LOADS = (*LOADS, 65_536, 10**7)
+_EDGES = (3, 3), (0, 2)
+_OUT_OF_RANGE = np.pad(np.zeros((len(INPUTS), len(LOADS))), _EDGES, constant_values=100.0)
+# A point of the lattice counts by its distance to measured workloads (features.position): by hand.
+_REACH, _LEAST_WEIGHT = 0.3, 1e-3
+# Of the time to the first token, where the load bounds it. By hand.
+_LEAST_SHARE = 0.1
 # Precisions behind whose measured runs the cache was at 8 bits.
 _CACHE_8_BITS = ("fp8", "fp8_block", "nvfp4")
 
@@ -197,52 +215,82 @@ class ServingPredictor:
             return "device unseen" if model_seen else "model unseen"
         return "both unseen"
 
-    def seconds(self, w: Workloads, evidence: str) -> dict[str, np.ndarray]:
-        """Medians [N] of ``tpot`` and ``ttft`` in seconds, and of the base's parts."""
-        physical = times(w.terms, self.constants)
-        out = dict(physical)
-        for target in TARGETS:
-            method = METHOD[evidence][target]
-            if method == "known":
-                x = np.hstack([known(w, self.constants), self._neighbours(target).features(w)])
-                correction = self._ensemble(f"{target}-known").predict(x)
-            elif method == "portable":
-                correction = self._ensemble(f"{target}-portable").predict(portable(w, self.constants))
-            else:
-                correction = np.zeros(len(w))
-            out[target] = physical[target] * np.exp(np.asarray(correction, dtype=np.float64))
-        return out
+    def seconds(self, w: Workloads, target: str, method: str) -> np.ndarray:
+        """Medians [N] of ``target`` in seconds, as one ``method`` of METHOD finds them for each workload by itself."""
+        base = times(w.terms, self.constants)[target]
+        if method == "known":
+            return np.asarray(base * np.exp(self.correction(w, target)[0]))
+        if method == "rising":
+            trees = self._ensemble(f"{target}-rising").predict(rising(w, self.constants))
+            start = eased(np.log(base), self.manifest["eased"][target])
+            return np.asarray(np.exp(start + np.asarray(trees, dtype=np.float64)))
+        return base
+
+    def correction(self, w: Workloads, target: str) -> tuple[np.ndarray, np.ndarray]:
+        """Of the known trees: logarithms [N] that they add to the base, and distances [N] to measured workloads."""
+        near = self._neighbours(target).features(w)
+        found = self._ensemble(f"{target}-known").predict(np.hstack([known(w, self.constants), near]))
+        return np.asarray(found, dtype=np.float64), near[:, NEAREST].astype(np.float64)
 
     def predict(self, model: LanguageModel, device: Device, serving: Serving) -> LlmPrediction:
         """All metrics of one workload. Raises ArgumentError for a CPU."""
         check_gpu(device)
-        family = self.family(model)
-        evidence = self.evidence(family, device)
-        w = describe(model, family, device, serving)
-        found = self.seconds(w, evidence)
-        memory = served(model, device, serving)
-        beyond = self._beyond(model, device, serving, memory.fits)
-        widen = BEYOND if beyond else 1.0
-        tpot = self._interval(found["tpot"], "tpot", evidence, serving.mode, widen)
-        ttft = self._interval(found["ttft"], "ttft", evidence, serving.mode, widen)
-        parts = {name: float(found[name][0]) * 1e3 for name in ("step", "prompt", "queue")}
+        own = self.alone(model, device, serving)
+        tpot, ttft = (ordered(self, own, target) for target in TARGETS)
+        parts = {name: float(own.base[name][0]) * 1e3 for name in ("step", "prompt", "queue")}
         return prediction_of(
             model,
             device,
             serving,
             ttft,
             tpot,
-            memory=memory,
-            support=_support(family, device, evidence, beyond),
+            memory=own.memory,
+            support=_support(own.family, device, own.evidence, own.beyond),
             breakdown={f"base_{name}_ms": value for name, value in parts.items()},
-            provenance={"kind": "learned", "evidence": evidence, "corpus": self.manifest["corpus"]},
-            measured_as=family,
+            provenance={"kind": "learned", "evidence": own.evidence, "corpus": self.manifest["corpus"]},
+            measured_as=own.family,
         )
 
-    def _interval(self, seconds: np.ndarray, target: str, evidence: str, mode: str, widen: float) -> Interval:
-        low, high = self.manifest["bounds"][target][evidence][mode]
-        median = float(seconds[0]) * 1e3
-        return Interval(median, median * math.exp(widen * low), median * math.exp(widen * high), "ms", COVERAGE)
+    def alone(self, model: LanguageModel, device: Device, serving: Serving) -> Alone:
+        """What is found of one workload before it is compared with other devices and models."""
+        family = self.family(model)
+        evidence = self.evidence(family, device)
+        w = describe(model, family, device, serving)
+        memory = served(model, device, serving)
+        beyond = self._beyond(model, device, serving, memory.fits)
+        widen = BEYOND if beyond else 1.0
+        intervals, distance = {}, math.inf
+        for target in TARGETS:
+            method = METHOD[evidence][target][serving.mode]
+            if method == "known":
+                place = (serving.input_length, serving.concurrency)
+                logarithm = _in_order(self, model, family, device, replace(serving, input_length=1, concurrency=1))
+                median = math.exp(lattice.between(logarithm[target], (ALL_INPUTS, ALL_LOADS), place)) * 1e3
+                distance = self._neighbours(target).apart(w)
+            else:
+                median = float(self.seconds(w, target, method)[0]) * 1e3
+            if method == "rising" and w.terms.waiting[0] > 0:
+                median = self._busy(model, device, serving, w, target, intervals["tpot"].median)
+            low, high = (math.exp(widen * b) for b in self.manifest["bounds"][target][evidence][serving.mode])
+            intervals[target] = Interval(median, median * low, median * high, "ms", COVERAGE)
+        base = times(w.terms, self.constants)
+        waits = bool(w.terms.waiting[0] > 0)
+        return Alone(model, family, device, serving, evidence, intervals, base, waits, memory, beyond, distance)
+
+    def _busy(
+        self, model: LanguageModel, device: Device, serving: Serving, w: Workloads, target: str, tpot_ms: float
+    ) -> float:
+        """Ms to the first token with requests waiting: from the load that fits on, a full server answers no fewer
+        tokens a second under more load.
+        """
+        fits = serving.concurrency / (1 + float(w.terms.waiting[0]))
+        steps = max(math.ceil(2 * math.log2(serving.concurrency / fits)), 1)
+        loads = (fits * 2 ** (np.arange(steps + 1) / 2)).tolist()
+        sizes = _lattice((serving.input_length,), loads, serving.output_length)
+        each = describe(model, str(w.texts["family"][0]), device, serving, sizes=sizes)
+        rest = (serving.output_length - 1) * tpot_ms
+        request = np.minimum.accumulate((self.seconds(each, target, "rising") * 1e3 + rest) / loads) * loads
+        return math.exp(lattice.along(np.log(request), loads, serving.concurrency)) - rest
 
     def _beyond(self, model: LanguageModel, device: Device, serving: Serving, fits: bool) -> list[str]:
         """What of the workload lies outside of all that was measured."""
@@ -284,6 +332,40 @@ class ServingPredictor:
         if name not in self._trees:
             self._trees[name] = self._artefact.trees(name)
         return self._trees[name]
+
+
+@lru_cache(maxsize=256)
+def _in_order(
+    predictor: ServingPredictor, model: LanguageModel, family: str, device: Device, serving: Serving
+) -> dict[str, np.ndarray]:
+    """Logarithms of seconds by the known trees, by target: [ALL_INPUTS, ALL_LOADS], in order over both.
+
+    The trees correct the base on sizes that were measured; beyond them the nearest correction holds.
+    """
+    answer = np.clip(serving.output_length, *predictor.manifest["ranges"]["output_length"])
+    inner = describe(model, family, device, serving, sizes=_lattice(INPUTS, LOADS, float(answer)))
+    sizes = _lattice(ALL_INPUTS, ALL_LOADS, serving.output_length)
+    everywhere = times(describe(model, family, device, serving, sizes=sizes).terms, predictor.constants)
+    out = {}
+    for target in TARGETS:
+        wide, distance = (
+            np.pad(values.reshape(len(INPUTS), len(LOADS)), _EDGES, mode="edge")
+            for values in predictor.correction(inner, target)
+        )
+        # Where nothing was measured the base alone grows: what lies further out is known less.
+        weight = np.exp(-(distance + _OUT_OF_RANGE) / _REACH) + _LEAST_WEIGHT
+        out[target] = lattice.settled(np.log(everywhere[target]).reshape(wide.shape) + wide, weight)
+    # Under more load a server answers no fewer tokens a second: a request takes at most as much longer as the load is.
+    first, rest = np.exp(out["ttft"]), (serving.output_length - 1) * np.exp(out["tpot"])
+    most = np.minimum.accumulate((first + rest) / ALL_LOADS, axis=1) * ALL_LOADS - rest
+    out["ttft"] = lattice.from_below(np.log(np.clip(most, _LEAST_SHARE * first, first)))
+    return out
+
+
+def _lattice(inputs: Sequence[float], loads: Sequence[float], answer: float) -> Sizes:
+    """Every prompt with every load."""
+    prompts, requests = np.meshgrid(np.array(inputs, dtype=np.float64), loads, indexing="ij")
+    return Sizes(prompts.ravel(), np.full(prompts.size, float(answer)), requests.ravel().astype(np.float64))
 
 
 def _support(family: str, device: Device, evidence: str, beyond: list[str]) -> Support:

@@ -98,7 +98,7 @@ class StepPredictor(RatioTrees):
         fade={"gpu": (0.35, 0.6)},
         known_rows=1,
         # The median of measured time over the base of steps whose host takes more than half of the device's time.
-        host=2.1,
+        host=(1e-9, 2.1),
         reference="rtx-3090",  # the one board of which a present release was measured
         # What newer software and devices show of these: docs/predictors/training_step.md, "Outside".
         least_width={"in range": 0.0, "near": 0.2, "outside": 0.7},

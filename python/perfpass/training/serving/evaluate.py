@@ -101,15 +101,15 @@ def _line(
 def _grade(section: Section, data: Dataset, found: HeldOut, level: str, target: str, rows: np.ndarray) -> None:
     y, p, bounds = data.measured_s(target), found.seconds[target], found.bounds(target)
     calm = rows & _unqueued(data, target)
-    method = {"known": "perfpass", "portable": "perfpass, portable trees", "base": "perfpass, physical base"}[
-        METHOD[level][target]
-    ]
+    names = {"known": "perfpass", "rising": "perfpass, rising trees", "base": "perfpass, physical base"}
+    kinds = [METHOD[level][target][mode] for mode in ("agg", "disagg")]
+    method = names[kinds[0]] if kinds[0] == kinds[1] else "perfpass, base and trees"
     _line(section, target, level, method, "all", calm, p, y, bounds, AIMS[target].get(level))
     for name, mode in (("aggregated", data.aggregated), ("disaggregated", ~data.aggregated)):
         _line(section, target, level, method, name, calm & mode, p, y, bounds)
     if target == "ttft":
         _line(section, target, level, method, "queued", rows & data.queued, p, y, bounds)
-    if METHOD[level][target] != "base":
+    if kinds != ["base", "base"]:
         _line(section, target, level, "physical base alone", "all", calm, found.seconds[f"base-{target}"], y)
     metric = f"{target.upper()} (ms)"
     groups = data.rows.family if level in ("measured", "apart", "model unseen") else data.rows.device

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from perfpass.prediction import COVERAGE
-from perfpass.predictors.serving.predictor import EVIDENCE, METHOD, TARGETS
+from perfpass.predictors.serving.predictor import EVIDENCE, TARGETS
 from perfpass.training.crossfit import graded_bounds, shipped_bounds
 from perfpass.training.serving.dataset import Dataset
-from perfpass.training.serving.fit import fit, predict
+from perfpass.training.serving.fit import fit, kinds_of, predict
 from perfpass.training.tasks.splits import Fold, groups_into_folds
 
 FOLDS = 5
@@ -94,8 +94,8 @@ def held_out(data: Dataset, level: str, seed: int = 0) -> HeldOut:
     seconds = {name: np.full(len(data), np.nan) for name in names}
     fold_of = np.full(len(data), -1, dtype=np.int64)
     for number, fold in enumerate(folds_of(data, level, seed)):
-        fitted = fit(data, fold.train, {METHOD[level][target] for target in TARGETS} - {"base"}, seed)
-        found = predict(fitted, data, fold.test, METHOD[level])
+        fitted = fit(data, fold.train, kinds_of(level), seed)
+        found = predict(fitted, data, fold.test, level)
         for name in names:
             seconds[name][fold.test] = found[name]
         fold_of[fold.test] = number

@@ -47,6 +47,7 @@ def train(
             name: [m.parameters, m.active_parameters, m.layer_count] for name, m in sorted(data.models.items())
         },
         **_measured(data),
+        "eased": fitted.eased,
         "bounds": {
             target: {
                 level: {mode: list(bounds_of(held_out, target, level, mode)) for mode in ("agg", "disagg")}

@@ -1,0 +1,149 @@
+"""What chooses the inputs: Atheris, guided by the coverage of perfpass, or Hypothesis where that is not installed."""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from hashlib import sha256
+from importlib.util import find_spec
+from pathlib import Path
+
+from . import corpus
+from .oracle import Problem, judged
+
+LONGEST_INPUT = 1 << 16
+_NOTE_SECONDS = 2.0
+
+
+def available() -> str:
+    """The engine that is taken where none is asked for."""
+    return "atheris" if find_spec("atheris") else "hypothesis"
+
+
+class Notes:
+    """Counts of how inputs ended, and the smallest input of every problem, in files that a killed process leaves."""
+
+    def __init__(self, place: Path, seconds: float) -> None:
+        self.place, self.ended = place, Counter[str]()
+        self.smallest: dict[str, int] = {}
+        self.started = self.noted = time.monotonic()
+        self.seconds = seconds
+        (place / "problems.jsonl").write_text("")
+
+    def over(self) -> bool:
+        """Whether the time is up."""
+        return time.monotonic() - self.started > self.seconds
+
+    def note(self, data: bytes, how: str, problem: Problem | None) -> None:
+        """One more input."""
+        self.ended[how] += 1
+        if problem and len(data) < self.smallest.get(problem.identity, sys.maxsize):
+            self.smallest[problem.identity] = len(data)
+            line = {"identity": problem.identity, "text": problem.text, "latin1": data.decode("latin-1")}
+            with (self.place / "problems.jsonl").open("a") as file:
+                file.write(json.dumps(line) + "\n")
+        now = time.monotonic()
+        if now - self.noted > _NOTE_SECONDS:
+            self.noted = now
+            self.store()
+
+    def store(self) -> None:
+        """Write the counts."""
+        counts = {"seconds": time.monotonic() - self.started, "ended": dict(self.ended)}
+        (self.place / "counts.json").write_text(json.dumps(counts))
+
+
+def fuzz(engine: str, name: str, seconds: float, place: Path, seed: int) -> None:
+    """Fuzz one target for so many seconds; notes go to ``place``. With Atheris the process ends here."""
+    place.mkdir(parents=True, exist_ok=True)
+    {"atheris": _with_atheris, "hypothesis": _with_hypothesis}[engine](name, seconds, place, seed)
+
+
+def _starts(name: str, target: object) -> list[bytes]:
+    seeds = target.seeds()  # type: ignore[attr-defined]
+    return [*seeds, *(one.data for one in corpus.read(name))]
+
+
+def _with_atheris(name: str, seconds: float, place: Path, seed: int) -> None:
+    import atheris
+
+    with atheris.instrument_imports(include=["perfpass"]):
+        from .targets import TARGETS
+
+        target = TARGETS[name]
+        starts = _starts(name, target)
+        for data in starts:
+            judged(target.run, data, target.seconds)  # what is imported on first use is instrumented as well
+    inputs = place / "inputs"
+    inputs.mkdir(exist_ok=True)
+    for data in starts:
+        (inputs / sha256(data).hexdigest()[:16]).write_bytes(data)
+    notes = Notes(place, seconds)
+
+    def one(data: bytes) -> None:
+        notes.note(data, *judged(target.run, data, target.seconds))
+
+    def mutated(data: bytes, longest: int, number: int) -> bytes:
+        rng = random.Random(number)
+        # Half of the time from whole inputs: damage upon damage is refused at its first word.
+        out = target.form.mutated(data if data and rng.randrange(2) else rng.choice(starts), rng)
+        return out if len(out) <= longest else out[:longest]
+
+    settings = {
+        "max_total_time": int(seconds), "max_len": LONGEST_INPUT, "timeout": 300, "rss_limit_mb": 0, "seed": seed,
+        "artifact_prefix": f"{place}/", "verbosity": 0, "len_control": 0,
+    }  # fmt: skip
+    arguments = [sys.argv[0], str(inputs), *(f"-{key}={value}" for key, value in settings.items())]
+    atheris.Setup(arguments, one, custom_mutator=mutated, enable_python_coverage=True)
+    atheris.Fuzz()
+
+
+def _with_hypothesis(name: str, seconds: float, place: Path, seed: int) -> None:
+    import hypothesis
+    from hypothesis import strategies as st
+
+    from .targets import TARGETS
+
+    target = TARGETS[name]
+    notes = Notes(place, seconds)
+
+    def one(data: bytes, rng: random.Random, rounds: int) -> None:
+        if notes.over():
+            return
+        for _ in range(rounds):
+            data = target.form.mutated(data, rng)
+        data = data[:LONGEST_INPUT]
+        notes.note(data, *judged(target.run, data, target.seconds))
+
+    how = hypothesis.settings(
+        max_examples=200, database=None, deadline=None, phases=[hypothesis.Phase.generate],
+        suppress_health_check=list(hypothesis.HealthCheck),
+    )  # fmt: skip
+    choices = st.sampled_from(_starts(name, target)), st.randoms(use_true_random=True), st.integers(1, 4)
+    batch = 0
+    while not notes.over():
+        hypothesis.seed(seed + batch)(how(hypothesis.given(*choices)(one)))()
+        batch += 1
+    notes.store()
+
+
+def minimised(
+    run: Callable[[bytes], None], smaller: Callable[[bytes], list[bytes]], data: bytes, identity: str
+) -> bytes:
+    """The input with every part left out without which the problem is the same."""
+    until = time.monotonic() + 60
+    shrunk = True
+    while shrunk and time.monotonic() < until:
+        shrunk = False
+        for less in smaller(data):
+            if len(less) >= len(data) or time.monotonic() > until:
+                continue
+            problem = judged(run, less)[1]
+            if problem and problem.identity == identity:
+                data, shrunk = less, True
+                break
+    return data
