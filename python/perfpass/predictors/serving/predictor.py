@@ -259,7 +259,8 @@ class ServingPredictor:
         memory = served(model, device, serving)
         beyond = self._beyond(model, device, serving, memory.fits)
         widen = BEYOND if beyond else 1.0
-        intervals, distance = {}, math.inf
+        intervals: dict[str, Interval] = {}
+        distance = math.inf
         for target in TARGETS:
             method = METHOD[evidence][target][serving.mode]
             if method == "known":
