@@ -11,11 +11,12 @@ from typing import Any
 from ort_extension.runs import check_drift
 from ort_extension.verdict import Policy, check_policy
 from perfpass.bounded_file import check_regular, exists
-from perfpass.declared import Number, shown_value
+from perfpass.declared import Number
 from perfpass.devices import Device
 from perfpass.devices import device as find_device
 from perfpass.errors import ArgumentError, DeviceError, FileError
 from perfpass.predictors.workload import check, check_batch
+from perfpass.text import shown_value
 
 READERS = ("auto", "file")
 READER_VARIABLE = "PERFPASS_ORT_READER"

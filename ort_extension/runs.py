@@ -18,10 +18,9 @@ import numpy as np
 
 from ort_extension.forecast import Shapes
 from ort_extension.verdict import outside
-from perfpass.declared import shown_value
 from perfpass.errors import ArgumentError
 from perfpass.prediction import Interval
-from perfpass.text import digits
+from perfpass.text import digits, shown_value
 
 WARM_UP_RUNS = 5  # of each shape: arenas grow and caches fill
 WINDOW_RUNS = 31  # the fewest whose median is compared

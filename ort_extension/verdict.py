@@ -10,16 +10,16 @@ from typing import Literal
 from ort_extension.forecast import Forecaster
 from ort_extension.placement import Placement
 from perfpass.devices import Device, catalogue
-from perfpass.devices import device as find_device
 from perfpass.errors import ArgumentError, PerfPassError
 from perfpass.prediction import Interval
+from perfpass.prediction import fits as answer_of
+from perfpass.predictors import remedies
 from perfpass.text import digits, size
 
 Answer = Literal["yes", "perhaps", "no", "unknown"]
 POLICIES = ("ignore", "warn", "raise", "require")
 _MOST_DEVICES = 3  # named in advice
 _MOST_TRIES = 6  # predictions made for advice
-_MOST_BATCHES = 4  # tried for advice: a refusal is to take milliseconds
 
 
 class PredictionWarning(UserWarning):
@@ -117,12 +117,12 @@ def judge(
         budget_bytes = placement.memory_bytes
     fits: Answer = "unknown"
     if memory is not None and budget_bytes is not None:
-        fits = _answer(memory, budget_bytes)
+        fits = answer_of(memory, budget_bytes)
         if lower_bound and fits != "no":
             fits = "unknown"  # what the least sizes need says nothing of what fits
     meets: Answer = "yes" if latency_target_ms is None else "unknown"
     if latency is not None and latency_target_ms is not None:
-        meets = _answer(latency, latency_target_ms)
+        meets = answer_of(latency, latency_target_ms)
     return Verdict(
         device=placement.device if placement is not None else None,
         budget_bytes=budget_bytes,
@@ -135,12 +135,6 @@ def judge(
         lower_bound=lower_bound,
         problem=problem,
     )
-
-
-def _answer(found: Interval, limit: float) -> Answer:
-    if found.median > limit:
-        return "no"
-    return "perhaps" if found.high > limit else "yes"
 
 
 def apply(policy: Policy, verdict: Verdict, forecaster: Forecaster | None) -> None:
@@ -203,50 +197,22 @@ def _memory_advice(verdict: Verdict, forecaster: Forecaster | None) -> list[str]
     device, memory = verdict.device, verdict.memory
     if device is None or memory is None or verdict.budget_bytes is None:
         return advice
-    if forecaster is not None and (batch := _smaller_batch(forecaster, verdict.budget_bytes)) is not None:
-        advice.append(f"batch {batch[0]} ({size(batch[1])})")
+    if forecaster is not None and forecaster.batch is not None:
+        at = forecaster.peak_at_batch
+        batch = remedies.smaller_batch(lambda n: at(n).high, forecaster.batch, memory.high, verdict.budget_bytes)
+        if batch is not None:
+            advice.append(f"batch {batch[0]} ({size(batch[1])})")
     if verdict.budget.startswith("stated"):
         advice.append(f"a budget of {size(memory.high)}")
         if memory.high <= device.memory_bytes:
             return advice
-    if device.parent is not None:
-        whole = find_device(device.parent)
-        profiles = sorted(whole.mig.profiles if whole.mig else (), key=lambda p: (p.memory_bytes, p.compute_slices))
-        larger = next((p for p in profiles if "+" not in p.name and p.memory_bytes >= memory.high), None)
-        if larger is not None:
-            advice.append(f"the MIG profile {larger.name} ({size(larger.memory_bytes)})")
-    gpus = [d for d in catalogue() if d.is_gpu and d.memory_bytes >= memory.high]
-    same = [d for d in gpus if d.vendor == device.vendor] or gpus
-    if same:
-        nearest = sorted(same, key=lambda d: (d.memory_bytes, d.id))[:_MOST_DEVICES]
-        advice.append("device " + " or ".join(f"{d.id} ({size(d.memory_bytes)})" for d in nearest))
+    if (profile := remedies.larger_profile(device, memory.high)) is not None:
+        advice.append(profile)
+    if (larger := remedies.larger_devices(device, lambda d: d.memory_bytes >= memory.high)) is not None:
+        advice.append(larger)
     elif not advice:
         advice.append("several devices; no single one of the catalogue holds it")
     return advice
-
-
-def _smaller_batch(forecaster: Forecaster, budget_bytes: int) -> tuple[int, float] | None:
-    """A batch below the asked one whose upper bound fits; None where that of batch 1 does not.
-
-    The line through two batches gives the first; arenas grow in steps, so where it is over a quarter less is tried.
-    """
-    asked = forecaster.batch
-    if asked is None or asked < 2:
-        return None
-    try:
-        one, most = forecaster.peak_at_batch(1).high, forecaster.peak_at_batch(asked).high
-        if one > budget_bytes:
-            return None
-        slope = (most - one) / (asked - 1)
-        batch = min(asked - 1, 1 + int((budget_bytes - one) / slope)) if slope > 0 else 1
-        for _ in range(_MOST_BATCHES):
-            found = forecaster.peak_at_batch(batch).high
-            if found <= budget_bytes:
-                return batch, found
-            batch = max(1, batch * 3 // 4)
-    except PerfPassError:
-        return None
-    return 1, one
 
 
 def _latency_advice(verdict: Verdict, forecaster: Forecaster | None) -> list[str]:

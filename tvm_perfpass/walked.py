@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from perfpass.declared import shown_value
 from perfpass.errors import ArgumentError
 from perfpass.graph import OpGraph
+from perfpass.text import shown_value
 
 
 @dataclass(frozen=True)

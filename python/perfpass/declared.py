@@ -13,24 +13,12 @@ from datetime import date
 from typing import Any
 
 from perfpass.errors import FormatError, PerfPassError
+from perfpass.text import instead, shown_value
 
 LONGEST_TEXT = 500  # characters
-_SHOWN = 60  # characters of a wrong value
+_SHOWN = 60  # characters of a path of keys
 _WIDEST = 2**64  # no count, size or time of ours comes near it
 DEEPEST = 64  # tables and lists inside one another
-
-
-def shown_value(value: Any) -> str:
-    """A value for an error of one line, cut off where it is long."""
-    if isinstance(value, int) and abs(value) > _WIDEST:
-        return f"a whole number of about {value.bit_length() * 0.30103:.0f} digits"  # repr refuses those of thousands
-    try:
-        text = repr(value[:_SHOWN] if isinstance(value, str) else value)
-    except (RecursionError, ValueError):
-        text = f"a {type(value).__name__}"
-    if isinstance(value, str):
-        return text if len(value) <= _SHOWN else f"{text}... ({len(value)} characters)"
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 @dataclass(frozen=True)
@@ -40,11 +28,15 @@ class Kind:
     def check(self, value: Any, where: str, key: str, error: type[PerfPassError]) -> None:
         """Raises ``error`` for a value that is not of this kind; ``key`` names it, ``where`` what holds it."""
         if not self.fits(value):
-            raise error(f"{_before(where)}{key} {shown_value(value)}; {self.expected()}")
+            raise error(f"{_before(where)}{key} {shown_value(value)}{self.instead(value)}")
 
     def fits(self, value: Any) -> bool:
         """Whether ``value`` is of this kind."""
         raise NotImplementedError
+
+    def instead(self, value: Any) -> str:
+        """The end of the error about ``value``: what it must be."""
+        return f"; {self.expected()}"
 
     def expected(self) -> str:
         """What the value must be, for the error."""
@@ -108,9 +100,9 @@ class Choice(Kind):
         """As `Kind.fits`."""
         return isinstance(value, str) and value in self.allowed
 
-    def expected(self) -> str:
-        """As `Kind.expected`."""
-        return f"allowed are {', '.join(self.allowed)}"
+    def instead(self, value: Any) -> str:
+        """As `Kind.instead`, the nearest texts first."""
+        return instead(value, self.allowed)
 
 
 @dataclass(frozen=True)
@@ -268,8 +260,8 @@ class Table(Kind):
         """``value``, as it is. Raises ``error`` that names ``where`` and the first thing that is wrong."""
         unknown = value.keys() - self.keys.keys()
         if unknown and self.others is None:
-            first, allowed = shown_value(min(map(str, unknown))), ", ".join(sorted(self.keys))
-            raise error(f"{_before(where)}unknown {first}; allowed are {allowed}")
+            first = min(map(str, unknown))
+            raise error(f"{_before(where)}unknown {shown_value(first)}{instead(first, sorted(self.keys))}")
         if missing := [name for name in self.required if name not in value]:
             raise error(f"{_before(where)}lacks {', '.join(missing)}{self.hint}")
         for name, one in value.items():

@@ -12,8 +12,9 @@ import re
 from typing import Any, NoReturn
 
 from perfpass.bounded_file import read_file
-from perfpass.declared import DEEPEST, shown_value, too_large
+from perfpass.declared import DEEPEST, too_large
 from perfpass.errors import FormatError, shown
+from perfpass.text import shown_value
 
 _HALF = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")  # as an escape, or as it came through decoding
 

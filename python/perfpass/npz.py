@@ -14,8 +14,8 @@ from typing import IO
 
 import numpy as np
 
-from perfpass.declared import shown_value
 from perfpass.errors import FormatError, LimitError
+from perfpass.text import shown_value
 
 _MOST_MEMBERS = 1000
 _LONGEST_HEADER = 10_000  # characters, NumPy's own limit

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import textwrap
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from perfpass.errors import ArgumentError, UnsupportedError
-from perfpass.text import columns, count, digits, interval, paragraph, printable, size
+from perfpass.text import WIDTH, columns, count, digits, interval, paragraph, printable, size
 
 SCHEMA_VERSION = 1
 COVERAGE = 0.9
@@ -91,6 +93,64 @@ class Support:
         return {"level": self.level, "reasons": list(self.reasons)}
 
 
+FitAnswer = Literal["yes", "perhaps", "no"]
+
+
+def fits(memory: Interval, available_bytes: float) -> FitAnswer:
+    """Whether a peak fits: "no" where the median is over what there is, "perhaps" where only the upper bound is."""
+    if memory.median > available_bytes:
+        return "no"
+    return "perhaps" if memory.high > available_bytes else "yes"
+
+
+@dataclass(frozen=True)
+class MemoryVerdict:
+    """Whether a workload fits into the memory of its device, and what would help where it may not.
+
+    ``needed_bytes`` is the median, ``needed_high_bytes`` the upper bound, of all processes on the device (of one of its
+    GPUs, where there are several); ``remedies``: each a change that makes it fit, with its figure.
+    """
+
+    fits: FitAnswer
+    needed_bytes: int
+    needed_high_bytes: int
+    available_bytes: int
+    remedies: tuple[str, ...] = ()
+    holder: str = "in the device"
+
+    @property
+    def headline(self) -> str:
+        """One line; empty where it fits."""
+        needed, most, has = (size(v) for v in (self.needed_bytes, self.needed_high_bytes, self.available_bytes))
+        if self.fits == "no":
+            more = f", up to {most}" if self.needed_high_bytes > self.needed_bytes else ""
+            return f"DOES NOT FIT: it needs {needed} of memory{more}; there are {has} {self.holder}"
+        if self.fits == "perhaps":
+            return f"MAY NOT FIT: it needs {needed} of memory, but up to {most}; there are {has} {self.holder}"
+        return ""
+
+    def lines(self) -> list[str]:
+        """The headline and what would help, for people; none where it fits."""
+        if self.fits == "yes":
+            return []
+        helps = "; ".join(self.remedies) or "nothing that is known here; split it over several devices"
+        return [self.headline, paragraph("would help", helps)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Strict JSON."""
+        return {
+            "fits": self.fits,
+            "headline": self.headline,
+            "needed_bytes": self.needed_bytes,
+            "needed_high_bytes": self.needed_high_bytes,
+            "available_bytes": self.available_bytes,
+            "remedies": list(self.remedies),
+        }
+
+
+HYPOTHETICAL = "The figures below are hypothetical: those of the same device with enough memory."
+
+
 def check_width(what: str, found: Interval, support: Support) -> None:
     """Raises UnsupportedError for an interval that says nothing, with what is missing as the reason."""
     if not found.says_something:
@@ -107,7 +167,8 @@ class Prediction:
 
     ``latency_ms`` is one run of the whole batch, ``throughput_per_s`` samples per second, ``energy_j`` joules per run,
     ``power_w`` the device's mean power during it. ``breakdown`` holds ``latency_ms`` and ``memory_bytes`` by class,
-    the ``operators`` that take longest and the tensors alive at the ``peak``.
+    the ``operators`` that take longest and the tensors alive at the ``peak``. ``memory_verdict``: whether it fits, and
+    what would help where it does not; the other figures are then those of a device with enough memory.
     """
 
     latency_ms: Interval
@@ -120,12 +181,14 @@ class Prediction:
     breakdown: dict[str, Any] = field(hash=False)
     provenance: dict[str, Any] = field(hash=False)
     workload: dict[str, Any] = field(hash=False)
+    memory_verdict: MemoryVerdict | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The prediction as strict JSON (no NaN, no infinity), with its ``schema_version``."""
         return {
             "schema_version": SCHEMA_VERSION,
             "workload": self.workload,
+            "memory_verdict": self.memory_verdict.to_dict() if self.memory_verdict else None,
             "latency_ms": self.latency_ms.to_dict(),
             "throughput_per_s": self.throughput_per_s.to_dict(),
             "peak_memory_bytes": self.peak_memory_bytes.to_dict(),
@@ -157,9 +220,13 @@ def prediction_table(prediction: Prediction) -> str:
     device = p.provenance["device"]
     mig = f"{p.mig.profile}, {p.mig.instances_per_gpu} per GPU" if p.mig.profile else "none"
     optimizer = f" with {w['optimizer']}" if "optimizer" in w else ""
+    verdict = p.memory_verdict.lines() if p.memory_verdict else []
     lines = [
         f"{printable(device['name'])} ({device['id']})",
         f"batch {w['batch']}, {w['precision']}, {w['mode']}{optimizer}, {w['runtime']}, {w['layout']}",
+        *understood_line(device),
+        *(["", *verdict] if verdict else []),
+        *([HYPOTHETICAL] if p.memory_verdict and p.memory_verdict.fits == "no" else []),
         "",
         columns(rows, right=(1,)),
         "",
@@ -168,6 +235,14 @@ def prediction_table(prediction: Prediction) -> str:
         *(paragraph("", f"- {reason}") for reason in p.support.reasons),
     ]
     return "\n".join(lines)
+
+
+def understood_line(device: Mapping[str, Any]) -> list[str]:
+    """The device that was understood, in a line, where the name asked for means others too; none where it is clear."""
+    if not (others := device.get("others")):
+        return []
+    text = f"read as {device['id']}; also of that name: {', '.join(others)}"
+    return [textwrap.fill(f"device {text}", WIDTH, subsequent_indent="  ")]
 
 
 def explanation(prediction: Prediction) -> str:

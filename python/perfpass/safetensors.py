@@ -10,9 +10,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from perfpass.declared import Anything, Choice, Items, Named, Number, Table, Text, shown_value
+from perfpass.declared import Anything, Choice, Items, Named, Number, Table, Text
 from perfpass.errors import FormatError
 from perfpass.json_text import parse
+from perfpass.text import shown_value
 
 _KINDS = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I8": "|i1", "U16": "<u2", "U8": "|u1"}
 _NAMES = {np.dtype(kind): name for name, kind in _KINDS.items()}

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 WIDTH = 100
+_SHOWN = 60  # characters of a wrong value, and of a name whose like is sought
+_WIDEST = 2**64  # no count, size or time of ours comes near it
 
 _BINARY = (("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 2.0**10), ("B", 1.0))
 _DECIMAL = (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1.0))
@@ -14,6 +17,47 @@ _DECIMAL = (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1.0))
 def printable(text: str) -> str:
     """Text from a model file, safe for a terminal: control and escape characters are shown as their codes."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def shown_value(value: Any) -> str:
+    """A value for an error of one line, cut off where it is long."""
+    if isinstance(value, int) and abs(value) > _WIDEST:
+        return f"a whole number of about {value.bit_length() * 0.30103:.0f} digits"  # repr refuses those of thousands
+    try:
+        text = repr(value[:_SHOWN] if isinstance(value, str) else value)
+    except (RecursionError, ValueError):
+        text = f"a {type(value).__name__}"
+    if isinstance(value, str):
+        return text if len(value) <= _SHOWN else f"{text}... ({len(value)} characters)"
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+def nearest(name: str, known: Iterable[str], most: int = 3) -> str:
+    """A question after those of ``known`` that ``name`` is like, with a space before it; empty where there is none."""
+    import difflib
+
+    spellings = {_plain(one): one for one in known}
+    near = difflib.get_close_matches(_plain(name[:_SHOWN]), spellings, n=most, cutoff=0.6)
+    return f" did you mean {' or '.join(spellings[key] for key in near)}?" if near else ""
+
+
+def instead(name: object, allowed: Iterable[str], listed: str = "") -> str:
+    """The end of an error about a name that is none of ``allowed``: the nearest ones, then all.
+
+    ``listed`` says them, where they are too many for a line.
+    """
+    known = list(allowed)
+    like = nearest(name, known) if isinstance(name, str) else ""
+    return f";{like} allowed are {listed or ', '.join(known)}"
+
+
+def unknown(what: str, name: object, allowed: Iterable[str], listed: str = "") -> str:
+    """The error of a name that is none of ``allowed``, as `instead` says it."""
+    return f"unknown {what} {shown_value(name)}{instead(name, allowed, listed)}"
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("-", "").replace("_", "").replace(" ", "")
 
 
 def digits(value: float) -> str:
@@ -42,6 +86,11 @@ def interval(median: float, low: float, high: float, unit: str) -> tuple[str, st
     if unit == "byte":
         unit, factor = _binary(median)
     return digits(median / factor), unit, f"{digits(low / factor)} to {digits(high / factor)}"
+
+
+def figure(value: float) -> str:
+    """A number within a sentence: with a decimal prefix from a million on."""
+    return count(value) if abs(value) >= 1e6 else digits(value)
 
 
 def count(value: float) -> str:

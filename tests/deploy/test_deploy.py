@@ -38,7 +38,7 @@ def test_utilisation_gives_the_slice_of_the_rule(name, by_share):
 def test_a_slice_too_small_for_the_memory_is_skipped_and_named():
     a30 = advise(0.1, 6 * GIB, device("a30"))
     assert a30.profile == "2g.12gb" and a30.instances_per_gpu == 2
-    assert "skipped, too small for up to 6.00 GiB: 1g.6gb (5.70 GiB)" in a30.reason
+    assert "skipped, too small for up to 6 GiB: 1g.6gb (5.699 GiB)" in a30.reason
     # Where a profile of the same compute slices has more memory, it is taken first.
     a100 = advise(0.1, 6 * GIB, device("a100-sxm4-40gb"))
     assert a100.profile == "1g.10gb" and "1g.5gb" in a100.reason

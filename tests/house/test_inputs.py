@@ -51,7 +51,7 @@ ALLOWED = {
     "python/perfpass/devices/host.py": SYSTEM,
     "python/perfpass/devices/mig.py": SHIPPED,
     "python/perfpass/devices/shipped.py": SHIPPED,
-    "python/perfpass/llm/names.py": SHIPPED,
+    "python/perfpass/importers/configuration_names.py": SHIPPED,
     "python/perfpass/measure/bench.py": SYSTEM,
     "python/perfpass/measure/facts.py": SYSTEM,
     "python/perfpass/measure/host.py": SYSTEM,

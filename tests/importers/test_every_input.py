@@ -20,7 +20,7 @@ from perfpass import npz, safetensors
 from perfpass.annotation import file as annotated
 from perfpass.annotation import metadata
 from perfpass.cli import compare, main
-from perfpass.declared import shown_value
+from perfpass.declared import Choice, Table, Text
 from perfpass.deploy.carbon import read_grids
 from perfpass.deploy.money import read_prices
 from perfpass.devices import device
@@ -36,6 +36,7 @@ from perfpass.measure.campaign_file import read_campaign
 from perfpass.predictors.calibration import posterior
 from perfpass.predictors.learned.artefacts import Artefact
 from perfpass.records import own_device, schema
+from perfpass.text import shown_value
 
 ROOT = Path(__file__).resolve().parents[2]
 DEVICE = (ROOT / "examples" / "custom_device.toml").read_text()
@@ -589,3 +590,15 @@ def test_a_session_and_tvms_frontends_wait_for_no_pipe(tmp_path, special):
     providers = ["CPUExecutionProvider"]
     assert "regular file" in refused(lambda: ort_extension.InferenceSession(tmp_path / "m.onnx", providers=providers))
     assert "regular file" in refused(lambda: onnx_model.relay_graph(tmp_path / "m.onnx", {}))
+
+
+def test_a_misspelt_key_or_choice_is_answered_with_the_nearest():
+    prices = Table({"currency": Choice(("USD", "EUR")), "price": Text()})
+    with pytest.raises(
+        FormatError, match=r"a table: unknown 'curency'; did you mean currency\? allowed are currency, "
+    ):
+        prices.take({"curency": "USD"}, "a table")
+    with pytest.raises(FormatError, match=r"a table: currency 'EURO'; did you mean EUR\? allowed are USD, EUR"):
+        prices.take({"currency": "EURO"}, "a table")
+    with pytest.raises(FormatError, match=r"a table: currency 7; allowed are USD, EUR"):
+        prices.take({"currency": 7}, "a table")

@@ -7,10 +7,10 @@ import pytest
 
 from perfpass.devices import device
 from perfpass.errors import ArgumentError, FileError, FormatError, UnsupportedError
+from perfpass.importers.configuration_names import known
 from perfpass.importers.model_sources import CONFIGURATIONS, huggingface
 from perfpass.llm import Parallelism, Quantization, Step, cache_bytes, language_model, step_costs, weight_bytes
 from perfpass.llm.costs import peak_flops
-from perfpass.llm.names import known
 
 # Total and active parameters in 10^9, as their authors publish them (model cards and technical reports).
 PUBLISHED = {

@@ -159,7 +159,11 @@ def test_a_batch_without_a_server_takes_the_same_names_and_says_what_it_leaves_o
     lengths = {"input_tokens": 512, "output_tokens": 512}
     assert batch_of("llama-2-7b", "h100", **lengths, precision="int4").precision == "int4_wo"
     assert batch_of("llama-2-7b", "b200", **lengths, precision="fp4").precision == "nvfp4"
-    reasons = predict_offline(quantized(quant_method="gptq", bits=4), "h100", **lengths).support.reasons
+    stored = quantized(quant_method="gptq", bits=4)
+    assert batch_of(stored, "h100", **lengths).precision == "int4_wo"
+    assert batch_of(quantized(quant_method="fbgemm_fp8"), "a100", **lengths).precision == "fp8_wo"
+    assert batch_of("llama-2-7b", "h100", **lengths).precision == "fp16"
+    reasons = predict_offline(stored, "h100", **lengths, precision="fp16").support.reasons
     assert any("stores int4_wo" in reason for reason in reasons)
     with pytest.raises(ArgumentError, match="fp3"):
         batch_of("llama-2-7b", "h100", **lengths, precision="fp3")

@@ -61,7 +61,7 @@ class MadeUp:
         return {"cpu": {"id": "here"}}
 
     def describe(self, name: str) -> dict[str, Any]:
-        return {"id": "here", "capability": PADDING[:300]}
+        return {"id": "here", "capability": {"notes": PADDING[:300]}}
 
     def submit(self, name: str, configuration: Any, protocol: Any) -> None:
         self.waiting.append((name, configuration))
@@ -70,7 +70,7 @@ class MadeUp:
         from perfpass.measure.pool import Measured
 
         name, configuration = self.waiting.pop()
-        record = {"key": configuration.key, "environment": "here", "status": "ok", "padding": PADDING}
+        record = {"key": configuration.key, "environment": "here", "status": "ok", "message": PADDING}
         return [Measured(name, {**record, "configuration": configuration.to_dict()})]
 
     def close(self) -> None:

@@ -334,7 +334,7 @@ def perfpass(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         (["measure", "timm:resnet18", "--campaign", "x.toml"], 2, "models to measure or --campaign"),
         (["measure", "--campaign", "absent.toml"], 3, "absent.toml"),
         (["measure", "--campaign", "absent.toml", "--batch", "2"], 2, "set in the campaign file"),
-        (["measure", "resnet18"], 2, "SOURCE:NAME"),
+        (["measure", "resnet18"], 3, "timm:NAME"),
         (["measure", "timm:resnet18", "--budget", "soon"], 2, "not a time"),
         (["measure", "timm:resnet18", "--device", "cuda"], 8, "no CUDA device"),
         (["measure", "timm:resnet18", "--device", "cuda:0", "--ray", "local"], 2, "Ray hands out the GPUs"),
@@ -352,7 +352,7 @@ def test_wrong_arguments_of_measure_are_one_line(tmp_path, arguments, code, foun
 
 
 def test_the_order_can_be_seen_before_measuring(tmp_path):
-    done = perfpass("measure", "timm:a", "hf:b", "--batch", "1,2", "--list", cwd=tmp_path)
+    done = perfpass("measure", "timm:a", "gpt2", "--batch", "1,2", "--list", cwd=tmp_path)
     assert done.returncode == 0
     assert len(done.stdout.splitlines()) == 4
     assert not list(tmp_path.iterdir())

@@ -49,6 +49,7 @@ def test_equal_configurations_have_equal_keys_and_every_field_counts():
         ({"model": "timm:resnet18", "batch": True}, "batch True"),
         ({"model": "timm:resnet18", "batch": "4"}, "batch '4'"),
         ({"model": "timm:resnet18", "precision": "fp4"}, "allowed are fp32"),
+        ({"model": "timm:resnet18", "mode": "trainig"}, "did you mean training"),
         ({"model": "timm:resnet18", "device": "gpu"}, "allowed are cpu, cuda"),
         ({"model": "timm:resnet18", "mode": "decode"}, "needs a language model"),
         ({"model": "timm:resnet18", "mode": "training", "runtime": "onnxruntime"}, "no training step"),
@@ -317,7 +318,7 @@ CAMPAIGN_OF_NOTHING = """
             name, configuration = self.waiting.pop()
             time.sleep(0.002)
             return [Measured(name, {"key": configuration.key, "environment": "here", "status": "ok",
-                                    "configuration": configuration.to_dict(), "padding": "x" * 3000})]
+                                    "configuration": configuration.to_dict(), "message": "x" * 3000})]
         def close(self): pass
 
     wanted = campaign({"sweep": [{"model": "timm:a", "batch": list(range(1, 401))}]})

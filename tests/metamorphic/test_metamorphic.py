@@ -78,8 +78,8 @@ def test_a_broken_promise_is_seen():
 
 
 def test_a_board_is_better_only_if_it_is_behind_in_nothing():
-    t4, rtx, h100, h200 = (boards.device(name) for name in ("t4", "titan-rtx", "h100", "h200"))
+    l4, l40s, h100, h200 = (boards.device(name) for name in ("l4", "l40s", "h100", "h200"))
     used = boards.rates("fp16")
-    assert boards.better(t4, rtx, used) and boards.better(h100, h200, used)
-    assert not boards.better(h200, h100, used) and not boards.better(t4, t4, used)
-    assert not boards.better(t4, boards.device("mi300x"), used)  # another vendor's software
+    assert boards.better(l4, l40s, used) and boards.better(h100, h200, used)
+    assert not boards.better(h200, h100, used) and not boards.better(l4, l4, used)
+    assert not boards.better(l4, boards.device("mi300x"), used)  # another vendor's software

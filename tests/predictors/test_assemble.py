@@ -76,6 +76,14 @@ SCHEMA = {
     **{m: {"median": float, "low": float, "high": float, "unit": str, "coverage": float} for m in METRICS},
     "mig": {"profile": (str, type(None)), "instances_per_gpu": int, "reason": str},
     "support": {"level": str, "reasons": list},
+    "memory_verdict": {
+        "fits": str,
+        "headline": str,
+        "needed_bytes": int,
+        "needed_high_bytes": int,
+        "available_bytes": int,
+        "remedies": list,
+    },
     "breakdown": {"latency_ms": dict, "memory_bytes": dict, "operators": list, "peak": dict},
     "provenance": {"predictor": str, "perfpass": str, "device": dict, "graph": dict},
 }

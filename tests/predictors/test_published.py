@@ -41,7 +41,9 @@ def test_a_graph_unlike_all_measured_ones_is_outside_with_bounds_as_wide_as_ours
 
 
 def test_an_unknown_predictor_is_refused_with_the_list(resnet):
-    with pytest.raises(ArgumentError, match="unknown predictor 'dipm'; allowed are perfpass, dippm"):
+    with pytest.raises(
+        ArgumentError, match=r"unknown predictor 'dipm'; did you mean dippm\? allowed are perfpass, dippm"
+    ):
         perfpass.predict(resnet, "a100", predictor="dipm")
     for name, (line, _) in registry.PREDICTORS.items():
         assert registry.check(name) == name and len(line) < 120

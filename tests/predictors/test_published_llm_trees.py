@@ -63,7 +63,7 @@ def test_the_command_line_answers_a_batch_by_trees_and_says_what_they_do_not_kno
         "leave out a cost option": [*trees, "--region", "FR"],
         "answers operator graphs": [*trees[:5], "dippm", *OFFLINE],
         "allowed are perfpass, dippm, trappm, llm-trees": [*trees[:5], "weather", *OFFLINE],
-        "does not fit": ["llm", "llama-2-70b", *trees[2:]],
+        "does not fit": ["llm", "llama-2-70b", *trees[2:], "--tp", "1"],
         "perfpass llm MODEL --predictor llm-trees": [
             *("predict", str(examples / "resnet50.onnx"), "--device", "a100", "--predictor", "llm-trees")
         ],

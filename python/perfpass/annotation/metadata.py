@@ -17,9 +17,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from perfpass.declared import Anything, Exactly, Named, Number, Table, Text, shown_value
+from perfpass.declared import Anything, Exactly, Named, Number, Table, Text
 from perfpass.errors import FormatError
 from perfpass.json_text import parse
+from perfpass.text import shown_value
 
 if TYPE_CHECKING:
     from perfpass.prediction import Prediction

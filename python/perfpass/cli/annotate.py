@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfpass.cli.options import (
-    add_device_files,
     add_json,
     add_model,
     add_workload,
+    find_device,
     model_sizes,
     new_command,
+    onnx_file,
     print_json,
     workload,
 )
@@ -57,19 +58,21 @@ def run(options: Any) -> int:
     """Annotates, shows or removes."""
     from perfpass.annotation import file as annotated_file
 
+    options.model = onnx_file(
+        options,
+        "`perfpass annotate` writes into a file: it",
+        "export it to ONNX (torch.onnx.export) and annotate that file, or keep `perfpass predict --json` beside it",
+    )
     if options.show or options.remove:
         if options.device or (options.show and options.output):
             raise ArgumentError("--show takes no --device and no -o, --remove no --device")
         return _show(options) if options.show else _remove(options)
     if not options.device:
         raise ArgumentError("give --device NAME to predict for, --show or --remove; see `perfpass annotate --help`")
-    from perfpass.devices import device
-
     how = workload(options)
-    add_device_files(options)
     annotated_file.annotate(
         options.model,
-        [device(name) for name in options.device],
+        [find_device(options, name) for name in options.device],
         options.output,
         **model_sizes(options),
         **how,

@@ -11,9 +11,10 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfpass.cli.options import add_model, model_sizes, new_command
+from perfpass.cli.options import add_model, model_sizes, new_command, onnx_file
 from perfpass.errors import ArgumentError, FileError, UnsupportedError, about
 from perfpass.json_text import read_json
+from perfpass.text import unknown
 from perfpass.whole_file import write_whole
 
 if TYPE_CHECKING:
@@ -61,11 +62,14 @@ def run(options: Any) -> int:
     from perfpass.graph.difference import Summary, compare
     from perfpass.importers import readers
 
+    options.model = onnx_file(
+        options, "`perfpass compare`, whose readers share one file,", "export it to ONNX (torch.onnx.export) first"
+    )
     known = readers.names()
     wanted = [name for part in options.readers or known for name in part.split(",") if name]
-    unknown = [name for name in wanted if name not in known]
-    if unknown or not wanted:
-        raise ArgumentError(f"unknown reader {', '.join(unknown) or 'of no name'}; allowed are {', '.join(known)}")
+    strange = [name for name in wanted if name not in known]
+    if strange or not wanted:
+        raise ArgumentError(unknown("reader", ", ".join(strange), known))
     if options.export is not None:
         if len(wanted) != 1:
             raise ArgumentError(f"--export writes the graph of one reader, but --readers names {len(wanted)}")

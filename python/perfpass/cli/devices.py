@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from perfpass.cli.options import add_device_file, add_device_files, add_json, new_command, print_json
@@ -33,6 +34,8 @@ def run(options: Any) -> int:
     add_device_files(options)
     if options.name is not None:
         one = device(options.name)
+        if one.read_as:
+            print(f"perfpass: {one.read_as}", file=sys.stderr)
         learned = _calibration(one)
         if options.json:
             print_json({**one.to_dict(), "calibration": learned})

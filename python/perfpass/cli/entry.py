@@ -74,6 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with contextlib.suppress(OSError):
             output.flush()
     if output.failed is not None:
+        output.failed.__traceback__ = None  # its frames would keep the predictors alive to the very end
         code = _lost(output.failed, code)
     elif left is not None:
         raise left

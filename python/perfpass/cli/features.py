@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from perfpass.cli.options import add_model, model_sizes, new_command
-from perfpass.errors import about
+from perfpass.errors import ArgumentError, about
+from perfpass.text import unknown
 
 _SCHEMAS = ("operator", "dippm", "trappm", "nnlqp")
 
@@ -31,6 +32,8 @@ def run(options: Any) -> int:
     from perfpass.features import extract, save
     from perfpass.importers import load
 
+    if options.schema not in _SCHEMAS:
+        raise ArgumentError(unknown("schema", options.schema, _SCHEMAS))
     with about(options.model):
         found = extract(load(options.model, **model_sizes(options)), options.schema)
     save(found, options.output)

@@ -52,11 +52,14 @@ def run(options: Any) -> int:
 
 def _declared_inputs(model: str) -> tuple[Input, ...]:
     """The inputs an ONNX file declares, before any dimension is set; none for other kinds of model."""
-    if Path(model).suffix.lower() != ".onnx":
+    from perfpass.importers.model_argument import understood
+
+    found = understood(model)
+    if found.kind != "onnx":
         return ()
     from perfpass.importers import onnx
 
-    return onnx.inputs(model)
+    return onnx.inputs(found.name)
 
 
 def _inspection(graph: OpGraph, inputs: tuple[Input, ...]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from perfpass.cli.options import (
@@ -18,9 +19,11 @@ from perfpass.errors import ArgumentError
 
 _EPILOG = """\
 MODEL is a Hugging Face config.json or its folder, or the name of a model whose configuration ships (as
-deepseek-ai/DeepSeek-V3, llama-3.1-70b). Concurrency counts requests in flight over the whole deployment.
+deepseek-ai/DeepSeek-V3, llama-3.1-70b). Concurrency counts requests in flight over the whole deployment. What is not
+given is assumed, and the answer says what was.
 
 examples:
+  perfpass llm llama-3.1-8b --device h100                          one request at a time, on the fewest GPUs
   perfpass llm llama-3.1-8b --device h100 --input-length 1024 --output-length 128 --concurrency 64
   perfpass llm deepseek-ai/DeepSeek-R1 --device b200 --tp 8 --ep 8 --precision nvfp4 --runtime trtllm \\
       --input-length 8192 --output-length 1024 --concurrency 32
@@ -30,18 +33,8 @@ examples:
   perfpass llm llama-2-7b --device h100 --predictor llm-trees --input-length 512 --output-length 512 --concurrency 16"""
 _RUNTIMES = ("vllm", "trtllm", "sglang", "tgis", "deepspeed", "deepspeed-mii", "llama.cpp", "sambaflow")
 _PRECISIONS = (
-    "bf16",
-    "fp16",
-    "fp32",
-    "fp8",
-    "fp8_block",
-    "fp8_wo",
-    "nvfp4",
-    "fp4",
-    "nvfp4_wo",
-    "mxfp4",
-    "int4",
-    "int8",
+    *("bf16", "fp16", "fp32", "fp8", "fp8_block", "fp8_wo", "nvfp4", "fp4", "nvfp4_wo", "mxfp4"),
+    *("int4", "int8", "int8_wo"),
 )
 # Options of a server that one batch on one deployment does not have.
 _SERVER_OPTIONS = (
@@ -57,13 +50,17 @@ def add(commands: Any) -> None:
     )
     command.add_argument("model", metavar="MODEL", help="config.json, its folder, or a known name")
     command.add_argument("--device", required=True, metavar="NAME", help="a GPU of `perfpass devices`")
-    for name, text in (("input-length", "prompt"), ("output-length", "answer")):
-        command.add_argument(f"--{name}", type=whole, required=True, metavar="N", help=f"mean tokens of a {text}")
-    command.add_argument("--concurrency", type=whole, required=True, metavar="N", help="requests in flight")
+    for name, text in (("input-length", "a prompt (default: 1024)"), ("output-length", "an answer (default: 128)")):
+        command.add_argument(f"--{name}", type=whole, metavar="N", help=f"mean tokens of {text}")
+    command.add_argument(
+        "--concurrency",
+        type=whole,
+        metavar="N",
+        help="requests in flight (default: 1); prompt tokens at a time in llama.cpp (default: 64)",
+    )
     command.add_argument(
         "--runtime",
         choices=_RUNTIMES,
-        default="vllm",
         help="serving stack (default: vllm); tgis: as of 2023; deepspeed and those after it: with --offline",
     )
     command.add_argument(
@@ -80,7 +77,9 @@ def add(commands: Any) -> None:
     )
     command.add_argument("--kv-precision", choices=("bf16", "fp8", "nvfp4"), help="of the cache")
     for name, text in (("tp", "tensor"), ("pp", "pipeline"), ("dp", "attention-data"), ("ep", "expert")):
-        command.add_argument(f"--{name}", type=whole, default=1, metavar="N", help=f"{text} parallelism (default: 1)")
+        default = "the fewest GPUs that hold the model, up to 8" if name == "tp" else "1"
+        said = f"{text} parallelism (default: {default})"
+        command.add_argument(f"--{name}", type=whole, default=None if name == "tp" else 1, metavar="N", help=said)
         if name != "ep":
             command.add_argument(f"--prefill-{name}", type=whole, default=1, metavar="N", help="of a prefill worker")
     command.add_argument("--workers", type=whole, default=1, metavar="N", help="replicas (default: 1)")
@@ -142,7 +141,7 @@ def run(options: Any) -> int:
 def _offline(options: Any) -> int:
     """All requests as one batch, without a server; also what the compared predictors answer."""
     from perfpass.predictors import registry
-    from perfpass.predictors.generation.predictor import batch_of
+    from perfpass.predictors.generation.predictor import assumed_batch
 
     registry.check(options.predictor)
     given = [name for name in _SERVER_OPTIONS if getattr(options, name) not in ("", None, 1)]
@@ -150,17 +149,17 @@ def _offline(options: Any) -> int:
         name = f"--{given[0].replace('_', '-')}" if given else "a cost option"
         road = "--offline" if options.predictor == registry.DEFAULT else options.predictor
         raise ArgumentError(f"{road} predicts one batch without a server: leave out {name}")
-    batch = batch_of(
+    batch, assumed = assumed_batch(
         options.model,
         find_device(options),
         runtime=options.runtime,
-        devices=options.tp,
-        batch=options.concurrency,
-        input_tokens=options.input_length,
-        output_tokens=options.output_length,
+        tp=options.tp,
+        concurrency=options.concurrency,
+        input_length=options.input_length,
+        output_length=options.output_length,
         precision=options.precision,
     )
-    found = registry.offline(options.predictor, batch)
+    found = replace(registry.offline(options.predictor, batch), assumed=assumed)
     if options.json:
         print_json(found.to_dict())
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfpass.cli.options import new_command, seconds, texts, whole, wholes
+from perfpass.cli.options import MODEL_FORMS, new_command, seconds, texts, whole, wholes
 from perfpass.cli.session import Progress, need
 from perfpass.errors import ArgumentError
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from perfpass.measure.configuration import Configuration
 
 _EPILOG = """\
-MODEL is SOURCE:NAME: timm:resnet50, torchvision:resnet50, hf:bert-base (a configuration shipped with perfpass) or
-hf:PATH (a config.json), onnx:PATH (with its weights), unet:temperature-downscaling. Weights are random, nothing is
-downloaded. Every combination of the lists is measured; what DIR/records.jsonl already holds is not measured again.
+MODEL is what `perfpass predict` takes, an ONNX file with its weights, or unet:temperature-downscaling. Records name it
+SOURCE:NAME (timm:resnet50, hf:bert-base, onnx:PATH). Weights are random, nothing is downloaded. Every combination of
+the lists is measured; what DIR/records.jsonl already holds is not measured again.
 
 examples:
   perfpass measure timm:resnet50 --batch 1,8,32 --runtime torch,onnxruntime
@@ -46,7 +46,7 @@ def add(commands: Any) -> None:
         "measure latency, memory, energy and power of models on this machine",
         _EPILOG,
     )
-    command.add_argument("models", nargs="*", metavar="MODEL", help="SOURCE:NAME of what to measure")
+    command.add_argument("models", nargs="*", metavar="MODEL", help=MODEL_FORMS)
     campaign = "campaign file (docs/guides/measure-and-calibrate.md) instead of models"
     command.add_argument("--campaign", metavar="FILE", help=campaign)
     command.add_argument("--device", metavar="D", help="cpu, cuda or cuda:N (default: cpu, or what the campaign says)")
@@ -108,7 +108,15 @@ def _campaign(options: Any) -> Campaign:
             names = ", ".join("--" + name.replace("_", "-") for name in given)
             raise ArgumentError(f"{names}: these are set in the campaign file; leave them out or give models instead")
         return read_campaign(options.campaign, **fixed)
-    return campaign({"sweep": [{"model": options.models} | given]}, default_name="measured", **fixed)
+    models = [_source(model) for model in options.models]
+    return campaign({"sweep": [{"model": models} | given]}, default_name="measured", **fixed)
+
+
+def _source(model: str) -> str:
+    """SOURCE:NAME of a model as any command takes it; what has no file is not looked for."""
+    from perfpass.importers.model_argument import understood
+
+    return model if model.startswith("unet:") else understood(model).source
 
 
 def _pool(options: Any, wanted: Campaign, log: Path) -> Any:

@@ -106,13 +106,15 @@ def _result(operator: str, device: Any, sizes: dict[str, int], times: Any) -> di
 
 
 def _table(shown: dict[str, Any]) -> str:
+    from perfpass.text import digits
+
     latency, software = shown["latency_us"], shown["software"]
     sizes = ", ".join(f"{name} {value}" for name, value in shown["sizes"].items())
     shares = ", ".join(f"{name.replace('_', ' ')} {value:.0%}" for name, value in shown["time_shares"].items())
     lines = [
         f"{shown['operator']} on {shown['device']} ({sizes})",
-        f"  latency   {latency['median']:.4g} us   ({latency['low']:.4g} to {latency['high']:.4g}, 90 %)",
-        f"  power     {shown['power_w']:.0f} W with the kernel back to back",
+        f"  latency   {digits(latency['median'])} us   ({digits(latency['low'])} to {digits(latency['high'])}, 90%)",
+        f"  power     {digits(shown['power_w'])} W with the kernel back to back",
         f"  time      {shares}",
         f"  software  {software['stack']} {software['version']}, {software['precision']}, kernel {software['kernel']}",
         f"  support   {shown['support']['level']} ({shown['evidence']})",

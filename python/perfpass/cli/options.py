@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from perfpass.devices import Device
 
 _PRECISIONS = ("fp64", "fp32", "tf32", "fp16", "bf16", "amp", "amp_bf16", "int8", "fp8")
+MODEL_FORMS = "ONNX file, Hugging Face config.json or folder, shipped name (bert-base), timm:NAME, torchvision:NAME"
 _RUNTIMES = ("torch", "torch.compile", "onnxruntime", "tensorrt", "tvm")
 
 
@@ -34,7 +35,7 @@ def new_command(commands: Any, name: str, run: Callable[[Any], int], summary: st
 
 def add_model(command: Any) -> None:
     """MODEL, --batch, --dim, --input-shape."""
-    command.add_argument("model", metavar="MODEL", help="ONNX file, or Hugging Face config.json or folder")
+    command.add_argument("model", metavar="MODEL", help=MODEL_FORMS)
     command.add_argument("--batch", type=whole, metavar="N", help="batch size (default: the model's own)")
     command.add_argument(
         "--dim",
@@ -52,6 +53,13 @@ def add_model(command: Any) -> None:
         metavar="NAME=1x3x224x224",
         help="whole shape of one input; may be given more than once",
     )
+
+
+def onnx_file(options: Any, what: str, instead: str) -> str:
+    """The ONNX file of MODEL, for a command that needs one. Raises UnsupportedError for another kind."""
+    from perfpass.importers.model_argument import understood
+
+    return understood(options.model).file(what, instead)
 
 
 def model_sizes(options: Any) -> dict[str, Any]:
@@ -123,15 +131,15 @@ def add_device_files(options: Any) -> None:
         add_file(path)
 
 
-def find_device(options: Any) -> Device:
-    """The device of --device, which a --device-file may bring. Raises DeviceError for an unknown one.
+def find_device(options: Any, name: str | None = None) -> Device:
+    """The device of --device, or of ``name``; a --device-file may bring it. Raises DeviceError for an unknown one.
 
     How a cloud's instance type was read is said on stderr, so that stdout stays what it is for any device.
     """
     from perfpass.devices import device
 
     add_device_files(options)
-    found = device(options.device)
+    found = device(options.device if name is None else name)
     if found.read_as:
         print(f"perfpass: {found.read_as}", file=sys.stderr)
     return found

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from importlib import import_module
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from perfpass import __version__
 from perfpass.cli.completion import SHELLS, PrintCompletion
 from perfpass.errors import ArgumentError
+from perfpass.text import nearest, unknown
 
 # The modules of perfpass.cli that are a command, in the order of the help. Each has `add(commands)`, which adds its
 # parser, and `run(options)`, which executes it.
@@ -57,12 +59,53 @@ exit codes:
 
 Errors are one line on stderr. PERFPASS_DEBUG=1 adds the traceback. PERFPASS_DEVICES names further device files."""
 
+# What users look for as a command, and where it is.
+_ELSEWHERE = {
+    "mig": "a slice is a device, `perfpass predict MODEL --device a100:1g.5gb`; the answer of a GPU names one",
+    "step": "a training step is `perfpass predict MODEL --device NAME --mode training`",
+    "serve": "serving a language model is `perfpass llm MODEL --device NAME`",
+    "search": "many models are scored in Python, by perfpass.search.Scorer",
+    "memory": "`perfpass predict MODEL --device NAME` has the peak memory, the energy and the power too",
+    "energy": "`perfpass predict MODEL --device NAME` has the energy, the power and the peak memory too",
+}
+
 
 class _Parser(argparse.ArgumentParser):
     """argparse with our error line: one line, what was wrong and where the help is."""
 
     def error(self, message: str) -> NoReturn:
-        raise ArgumentError(f"{message}; see `{self.prog} --help`")
+        raise ArgumentError(f"{message}{'' if message.endswith('?') else ';'} see `{self.prog} --help`")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse, but an option that there is not is named first: what is missing is mostly its misspelling."""
+        words = list(sys.argv[1:] if args is None else args)
+        commands = any(isinstance(action, argparse._SubParsersAction) for action in self._actions)
+        for word in words:
+            option = word.partition("=")[0]
+            if word == "--" or (commands and not word.startswith("-")):
+                break  # what follows is no option, or a command's own
+            if not word.startswith("-") or word == "-" or option in self._option_string_actions:
+                continue
+            if _is_number(word) or (word[:2] in self._option_string_actions and not word.startswith("--")):
+                continue  # a value, or -oFILE
+            like = nearest(option, [name for name in self._option_string_actions if name.startswith("--")])
+            self.error(f"there is no option {option}{';' * bool(like)}{like}")
+        return super().parse_known_args(words, namespace)
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            if action.dest == "command" and value in _ELSEWHERE:
+                self.error(f"there is no command {value!r}; {_ELSEWHERE[value]}")
+            what = action.dest if action.dest in ("command", "operator") else argparse._get_action_name(action)
+            self.error(unknown(str(what), value, map(str, action.choices)))
+
+
+def _is_number(word: str) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -13,6 +13,7 @@ from perfpass.cli.options import (
     find_device,
     model_sizes,
     new_command,
+    onnx_file,
     print_json,
 )
 from perfpass.errors import UnsupportedError, about
@@ -53,6 +54,9 @@ def run(options: Any) -> int:
     """Writes the file and says what to set."""
     from perfpass.text import paragraph, size
 
+    options.model = onnx_file(
+        options, "`perfpass partition`, for sessions of onnxruntime,", "export it to ONNX (torch.onnx.export) first"
+    )
     device = find_device(options)
     partition = extensions.find(_GROUP, "partition")
     if partition is None:

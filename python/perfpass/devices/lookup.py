@@ -55,7 +55,7 @@ def device(name: str | Device) -> Device:
     found = _find(name) or _in_cloud(name) or _one_of_several(name)
     if found is None:
         raise DeviceError(
-            f"unknown device {name!r}; {_nearest(name)}; `perfpass devices` lists all, and a TOML file in "
+            f"unknown device {name!r}; {_nearest(name)} `perfpass devices` lists all, and a TOML file in "
             f"{user_folder()}, in PERFPASS_DEVICES or by --device-file adds one (docs/reference/devices.md)"
         )
     return found
@@ -190,7 +190,7 @@ def _find(name: str) -> Device | None:
     if not others:
         return found
     note = f"{name!r} was read as {found.name}; others of that name: {', '.join(others)}"
-    return replace(found, notes=(*found.notes, note))
+    return replace(found, notes=(*found.notes, note), others=tuple(others))
 
 
 def _in_cloud(name: str) -> Device | None:
@@ -234,4 +234,4 @@ def _nearest(name: str) -> str:
     clouds = {_joined(s): s for s in instance_names()}
     near = difflib.get_close_matches(_joined(name), {**clouds, **spellings}, n=3, cutoff=0.6)
     ids = list(dict.fromkeys(spellings.get(key) or clouds[key] for key in near))
-    return f"did you mean {' or '.join(ids)}?" if ids else "nothing has a similar name"
+    return f"did you mean {' or '.join(ids)}?" if ids else "nothing has a similar name;"

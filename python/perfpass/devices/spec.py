@@ -29,7 +29,8 @@ class Device:
     all links, as vendors state them; 0 where there is none. ``unified_memory``: it is the CPU's memory as well.
     ``sources`` maps a figure to the title of its source; ``estimated`` names the figures that are not from a source,
     with the reason in ``notes``. ``read_as`` says what was understood where the name asked for was not the device's
-    own: the instance type of a cloud, a number of devices.
+    own: the instance type of a cloud, a number of devices; ``others`` are the ids of further devices that a name asked
+    for could mean.
     """
 
     id: str
@@ -65,6 +66,7 @@ class Device:
     estimated: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     read_as: str = ""
+    others: tuple[str, ...] = ()
 
     @property
     def mig(self) -> MigGeometry | None:
@@ -160,4 +162,5 @@ class Device:
             "estimated": list(self.estimated),
             "notes": list(self.notes),
             "read_as": self.read_as,
+            "others": list(self.others),
         }

@@ -5,9 +5,11 @@ from __future__ import annotations
 from perfpass.importers.choose import load, named_shapes
 
 __all__ = [
+    "configuration_names",
     "configuration_ranges",
     "huggingface",
     "load",
+    "model_argument",
     "model_sources",
     "named_shapes",
     "onnx",

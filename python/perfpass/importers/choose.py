@@ -8,31 +8,19 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfpass.bounded_file import exists
-from perfpass.declared import shown_value
-from perfpass.errors import ArgumentError, FileError, FormatError, UnsupportedError, about
+from perfpass.errors import ArgumentError, UnsupportedError, about
+from perfpass.importers.model_argument import opened, understood
+from perfpass.text import shown_value
 
 if TYPE_CHECKING:
     from perfpass.graph import OpGraph
 
-_PICKLES = frozenset({".pt", ".pth", ".pkl", ".pickle", ".bin", ".ckpt", ".joblib", ".pt2"})
 _SEQUENCE_NAMES = ("sequence_length", "sequence")
 _OF_TORCH = "a torch module, whose sizes are set by input_shape and batch"
-_WEIGHTS = frozenset({".safetensors", ".gguf", ".npz", ".npy", ".msgpack"})
-_OTHER_FRAMEWORKS = {
-    ".h5": "Keras",
-    ".hdf5": "Keras",
-    ".keras": "Keras",
-    ".pb": "TensorFlow",
-    ".tflite": "TensorFlow Lite",
-    ".pdmodel": "Paddle",
-    ".mlmodel": "Core ML",
-    ".engine": "TensorRT",
-    ".plan": "TensorRT",
-}
 
 
 def load(
@@ -47,15 +35,17 @@ def load(
     """The operator graph of a model in any form that perfpass reads.
 
     ``model``: a path to an ``.onnx`` file, the bytes of a ModelProto, an ``onnx.ModelProto``; a path to a Hugging Face
-    ``config.json`` or its folder (weights are not needed); a ``torch.nn.Module`` (with ``input_shape``, without the
-    batch); a ``tvm.IRModule`` of Relay or Relax, which tvm_perfpass reads; or an OpGraph, given back as it is.
+    ``config.json`` or its folder (weights are not needed), or the name of a shipped one; ``timm:NAME`` or
+    ``torchvision:NAME``, built from the definitions installed here; a ``torch.nn.Module`` (with ``input_shape``,
+    without the batch); a ``tvm.IRModule`` of Relay or Relax, which tvm_perfpass reads; or an OpGraph, given back as
+    it is.
 
     ``batch`` is the batch size (ONNX: the symbolic batch dimension; torch: 1 if not given); ``dims`` sets named
-    dimensions: those of an ONNX file or a Relax module, or ``sequence_length`` (``sequence``) of a configuration; what
-    a model does not have is an ArgumentError. ``mode`` "training"
-    gives a whole step (a `perfpass.graph.traced_step.TrainingGraph`: forward, backward, ``optimizer``) of a torch
-    module or a configuration; other models have no autograd to record, and `perfpass.graph.step.derive` makes their
-    step from the forward graph.
+    dimensions: those of an ONNX file or a Relax module, ``sequence_length`` (``sequence``) of a configuration, or
+    ``image_size`` of a model of timm or torchvision; what a model does not have is an ArgumentError. ``mode``
+    "training" gives a whole step (a `perfpass.graph.traced_step.TrainingGraph`: forward, backward, ``optimizer``) of a
+    torch module or a configuration; other models have no autograd to record, and `perfpass.graph.step.derive` makes
+    their step from the forward graph.
 
     Raises FileError, FormatError, ShapeError, UnsupportedError, ArgumentError: see perfpass.errors.
     """
@@ -64,6 +54,8 @@ def load(
     if mode not in ("inference", "training"):
         raise ArgumentError(f"unknown mode {mode!r}; allowed are inference, training")
     _check_dims(dims)
+    with about(model) if isinstance(model, (str, os.PathLike)) else nullcontext():
+        model, input_shape, dims = opened(model, input_shape, dims)
     if mode == "training":
         return _training(model, batch, input_shape, dims, optimizer)
     if isinstance(model, OpGraph):
@@ -71,7 +63,7 @@ def load(
         return model
     if isinstance(model, (str, os.PathLike)):
         with about(model):
-            return _from_path(Path(model), batch, input_shape, dims)
+            return _from_path(model, batch, input_shape, dims)
     if isinstance(model, (bytes, bytearray, memoryview)):
         from perfpass.importers import onnx
 
@@ -118,10 +110,10 @@ def _training(
 
         _refuse_unused(_OF_TORCH, dims=dims)
         return trace_training(model, _given_shape(input_shape), batch=samples, optimizer=optimizer)
-    path = Path(model) if isinstance(model, (str, os.PathLike)) else None
-    if path is not None and (path.is_dir() or path.suffix.lower() == ".json"):
+    if isinstance(model, (str, os.PathLike)) and understood(model).kind == "hf":
         from perfpass.importers import huggingface
 
+        path = Path(understood(model).name)
         length = _sequence_length(path, input_shape, dims)
         return huggingface.trace_training(path, batch=samples, sequence_length=length, optimizer=optimizer)
     raise UnsupportedError(
@@ -168,33 +160,12 @@ def named_shapes(input_shape: Any) -> Mapping[str, Any] | None:
     )
 
 
-def _from_path(path: Path, batch: int | None, input_shape: Any, dims: Mapping[str, int] | None) -> OpGraph:
-    suffix = path.suffix.lower()
-    if suffix in _PICKLES:
-        raise UnsupportedError(
-            f"{path}: files of type {suffix} are pickles or archives of them, which can run code when read, and are "
-            "never unpickled here; export the model to ONNX (torch.onnx.export) and pass that file, or build the "
-            "module in Python and pass it to perfpass.predict with input_shape"
-        )
-    if suffix in _WEIGHTS:
-        raise UnsupportedError(
-            f"{path}: {suffix} holds weights without the operators that use them; pass the model's ONNX file, its "
-            "Hugging Face config.json, or the torch module"
-        )
-    if suffix in _OTHER_FRAMEWORKS:
-        raise UnsupportedError(
-            f"{path}: {_OTHER_FRAMEWORKS[suffix]} files are not read; convert the model to ONNX (tf2onnx, paddle2onnx) "
-            "and pass that file"
-        )
-    if not exists(path):
-        raise FileError(f"{path}: no such file")
-    if path.is_dir():
-        if not (path / "config.json").is_file():
-            raise FormatError(
-                f"{path}: a folder without config.json; give an .onnx file or a Hugging Face model folder"
-            )
-        suffix = ".json"
-    if suffix == ".json":
+def _from_path(
+    model: str | os.PathLike[str], batch: int | None, input_shape: Any, dims: Mapping[str, int] | None
+) -> OpGraph:
+    found = understood(model)
+    path = Path(found.name)
+    if found.kind == "hf":
         from perfpass.importers import huggingface
 
         length = _sequence_length(path, input_shape, dims)

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from perfpass.declared import Number, shown_value
+from perfpass.declared import Number
 from perfpass.errors import FormatError
+from perfpass.text import shown_value
 
 _LAYERS, _WIDTH, _VOCABULARY, _TOKENS, _SMALL = 1024, 2**22, 2**24, 2**30, 2**16
 # Fields by their names in the model types' configurations: (least, most). Null counts as absent.

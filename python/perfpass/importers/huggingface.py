@@ -15,6 +15,7 @@ from perfpass.errors import ArgumentError, UnsupportedError, needs
 from perfpass.graph import OpGraph
 from perfpass.importers.model_sources import huggingface as build
 from perfpass.importers.model_sources import is_decoder, read_configuration
+from perfpass.text import unknown
 
 if TYPE_CHECKING:
     import torch
@@ -46,7 +47,7 @@ def trace_config(
     model does not have.
     """
     if mode is not None and mode not in MODES:
-        raise ArgumentError(f"mode {mode!r}; allowed are {', '.join(MODES)}")
+        raise ArgumentError(unknown("mode", mode, MODES))
     length = _length(batch, sequence_length)
     content = read_configuration(config)
     model: Any = build(content, dtype=dtype, causal=mode in ("prefill", "decode"))

@@ -17,6 +17,7 @@ from perfpass.bounded_file import exists
 from perfpass.errors import FormatError, PerfPassError, UnsupportedError, needs
 from perfpass.importers import configuration_ranges
 from perfpass.json_text import read_json
+from perfpass.text import nearest
 
 if TYPE_CHECKING:
     import torch
@@ -138,6 +139,12 @@ def timm(name: str, image_size: int | None = None, device: str = "meta") -> torc
         import timm as library
         import torch
 
+    base = name.partition(".")[0]  # resnet50.a1_in1k: the part behind the point names weights
+    if not library.is_model(base):
+        raise UnsupportedError(
+            f"timm {library.__version__} has no model {name!r};{nearest(base, library.list_models())} "
+            "timm.list_models() lists them, and nothing is downloaded"
+        )
     try:
         with torch.device(device), warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -163,9 +170,30 @@ def torchvision(name: str, device: str = "meta") -> torch.nn.Module:
         import torchvision as library
 
     if name not in library.models.list_models():
-        raise UnsupportedError(f"torchvision {library.__version__} has no model {name!r}")
+        raise UnsupportedError(
+            f"torchvision {library.__version__} has no model {name!r};{nearest(name, library.models.list_models())} "
+            "torchvision.models.list_models() lists them"
+        )
     extra = {"init_weights": True} if name in ("googlenet", "inception_v3") else {}
     with torch.device(device), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         module: torch.nn.Module = library.models.get_model(name, weights=None, **extra)
     return module.eval()
+
+
+def timm_image_model(
+    name: str, image_size: int | None = None, device: str = "meta"
+) -> tuple[torch.nn.Module, tuple[int, int, int]]:
+    """`timm`, and the shape [C, H, W] of its images: ``image_size``, or what the model was made for."""
+    module = timm(name, image_size, device)
+    settings: Any = getattr(module, "pretrained_cfg", None) or getattr(module, "default_cfg", None) or {}
+    channels, height, width = settings.get("input_size") or (3, 224, 224)
+    return module, (int(channels), int(image_size or height), int(image_size or width))
+
+
+def torchvision_image_model(
+    name: str, image_size: int | None = None, device: str = "meta"
+) -> tuple[torch.nn.Module, tuple[int, int, int]]:
+    """`torchvision`, and the shape [C, H, W] of its images: ``image_size``, or what the model was made for."""
+    size = image_size or (299 if name == "inception_v3" else 224)
+    return torchvision(name, device), (3, size, size)

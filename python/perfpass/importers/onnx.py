@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from perfpass import _core
-from perfpass.declared import shown_value
 from perfpass.errors import ArgumentError, about
 from perfpass.graph import OpGraph
+from perfpass.text import shown_value
 
 if TYPE_CHECKING:
     import onnx

@@ -14,6 +14,7 @@ from typing import Any
 
 from perfpass.declared import shown_value
 from perfpass.errors import UnsupportedError
+from perfpass.importers.model_argument import understood
 from perfpass.importers.model_sources import read_configuration
 from perfpass.llm import families
 from perfpass.llm.architecture import LanguageModel, Layer
@@ -29,14 +30,13 @@ def language_model(config: str | os.PathLike[str] | Mapping[str, Any], name: str
     """The architecture that a configuration describes.
 
     ``config``: a config.json, its folder, its content, the name of a shipped configuration, or a repository's name that
-    `perfpass.llm.names` maps to one. ``name``: what to call it, else what the configuration was asked for by.
+    `configuration_names` maps to one. ``name``: what to call it, else what the configuration was asked for by.
 
     Raises FileError, FormatError (not a configuration, or a needed field is missing or of the wrong type; the message
     names it), UnsupportedError for encoder-decoders and model types whose layers this reader does not know.
     """
-    from perfpass.llm.names import resolve
-
-    content = read_configuration(resolve(config), run_code=False)
+    found = config if isinstance(config, Mapping) else understood(config).configuration("serving")
+    content = read_configuration(found, run_code=False)
     if name is None:
         named = content.get("_name_or_path")
         name = str(config) if not isinstance(config, Mapping) else str(named or content["model_type"])

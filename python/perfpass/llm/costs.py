@@ -17,6 +17,7 @@ import numpy as np
 
 from perfpass.errors import ArgumentError
 from perfpass.llm.architecture import Attention, Experts, LanguageModel, Layer, Mlp, Recurrence
+from perfpass.text import unknown
 
 Number = float | np.ndarray
 
@@ -122,9 +123,9 @@ def named_precision(name: str) -> tuple[str, str]:
 
     Raises ArgumentError for a name that is none.
     """
-    found = PRECISIONS.get(name) or PRECISIONS.get(name.lower())
+    found = PRECISIONS.get(name.lower()) if isinstance(name, str) else None
     if found is None:
-        raise ArgumentError(f"precision {name!r}; allowed are {listed(PRECISIONS)}")
+        raise ArgumentError(unknown("precision", name, PRECISIONS, listed(PRECISIONS)))
     return found
 
 

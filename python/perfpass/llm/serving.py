@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfpass.errors import ArgumentError, DeviceError
 from perfpass.llm.costs import PRECISIONS, WEIGHTS_ALONE, Parallelism, Quantization, lacking, listed
+from perfpass.text import unknown
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
@@ -49,13 +50,17 @@ def check_split(model: LanguageModel, tensor: int, pipeline: int = 1) -> None:
             raise ArgumentError(f"{heads} attention heads do not divide into {tensor} tensor ranks; choose {fits}")
 
 
-def check_arithmetic(device: Device, *precisions: str) -> None:
-    """Raises DeviceError where a device cannot compute in one of ``precisions``, with those that it can."""
+def check_arithmetic(device: Device, *precisions: str, asked: str = "") -> None:
+    """Raises DeviceError where a device cannot compute in one of ``precisions``, with those that it can.
+
+    ``asked``: the name that stands for them.
+    """
     for precision in precisions:
         if unit := lacking(device.peak_flops, precision):
             can = [n for n, parts in PRECISIONS.items() if not any(lacking(device.peak_flops, p) for p in parts)]
             raise DeviceError(
-                f"{device.name} has no {unit} arithmetic, which precision {precision!r} needs; it can run {listed(can)}"
+                f"{device.name} has no {unit} arithmetic, which precision {(asked or precision)!r} needs; it can run "
+                f"{listed(can)}"
             )
 
 
@@ -103,7 +108,7 @@ class Serving:
             raise ArgumentError(f"concurrency must be above 0 and at most 10,000,000, got {self.concurrency!r}")
         if self.runtime not in RUNTIMES:
             raise ArgumentError(
-                f"runtime {self.runtime!r}; allowed are {', '.join(RUNTIMES)}. Others were measured without a server: "
+                f"{unknown('runtime', self.runtime, RUNTIMES)}. Others were measured without a server: "
                 "predict_offline, or `perfpass llm --offline`"
             )
         if self.mode not in MODES:
@@ -166,6 +171,11 @@ class MemoryFit:
     def total_bytes(self) -> int:
         """Everything together."""
         return self.weights_bytes + self.cache_bytes + self.activation_bytes + self.runtime_bytes
+
+    @property
+    def fits_by_default(self) -> bool:
+        """Whether it fits with the settings that the runtime has by itself."""
+        return self.fits and self.total_bytes <= self.usable_bytes
 
     def to_dict(self) -> dict[str, Any]:
         """Strict JSON, with the total."""

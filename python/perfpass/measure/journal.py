@@ -19,9 +19,10 @@ from types import MappingProxyType, TracebackType
 from typing import Any
 
 from perfpass.bounded_file import open_regular, read_file, reason
-from perfpass.declared import Anything, Choice, Exactly, Flag, Items, Maybe, Named, Number, Table, Text, shown_value
+from perfpass.declared import Anything, Choice, Exactly, Flag, Items, Maybe, Named, Number, Table, Text
 from perfpass.errors import FileError, FormatError, InputWarning, LimitError, PerfPassError, shown
 from perfpass.json_text import parse as parse_json
+from perfpass.text import shown_value
 from perfpass.whole_file import append_at, end_of_lines, sync_folder
 
 SCHEMA_VERSION = 1

@@ -72,17 +72,14 @@ def build(configuration: Configuration, device: str) -> Built:
     if source == "hf":
         return _language_model(configuration, device)
     if source == "timm":
-        module = model_sources.timm(name, configuration.image_size, device)
-        shape: tuple[int, ...] = _timm_shape(module, configuration.image_size)
+        module, shape = model_sources.timm_image_model(name, configuration.image_size, device)
     elif source == "torchvision":
-        module = model_sources.torchvision(name, device)
-        size = configuration.image_size or (299 if name == "inception_v3" else 224)
-        shape = (3, size, size)
+        module, shape = model_sources.torchvision_image_model(name, configuration.image_size, device)
     elif source == "unet":
         module, shape = _unet(name, device)
     else:
         raise UnsupportedError(f"{configuration.model} is no torch model")
-    return Built(module, "image", _three(shape), None, False, *_sizes(module), None)
+    return Built(module, "image", shape, None, False, *_sizes(module), None)
 
 
 def _language_model(configuration: Configuration, device: str) -> Built:
@@ -109,12 +106,6 @@ def _language_model(configuration: Configuration, device: str) -> Built:
     )
 
 
-def _timm_shape(module: Any, image_size: int | None) -> tuple[int, ...]:
-    settings = getattr(module, "pretrained_cfg", None) or getattr(module, "default_cfg", None) or {}
-    channels, height, width = settings.get("input_size") or (3, 224, 224)
-    return (channels, image_size or height, image_size or width)
-
-
 def _unet(name: str, device: str) -> tuple[Any, tuple[int, int, int]]:
     import torch
 
@@ -124,11 +115,6 @@ def _unet(name: str, device: str) -> tuple[Any, tuple[int, int, int]]:
         raise UnsupportedError(f"unknown U-Net {name!r}; known are {', '.join(unet.NAMES)}")
     with torch.device(device):
         return unet.UNet(unet.NAMES[name]).eval(), (unet.CHANNELS, unet.HEIGHT, unet.WIDTH)
-
-
-def _three(shape: tuple[int, ...]) -> tuple[int, int, int]:
-    channels, height, width = shape
-    return int(channels), int(height), int(width)
 
 
 def _sizes(module: Any) -> tuple[int, int]:

@@ -11,6 +11,7 @@ __all__ = [
     "predict",
     "predict_graph",
     "registry",
+    "remedies",
     "roofline",
     "way",
     "workload",

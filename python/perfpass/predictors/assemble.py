@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from perfpass.devices import Device
 from perfpass.devices import device as find_device
-from perfpass.errors import ArgumentError
+from perfpass.errors import ArgumentError, ShapeError
 from perfpass.graph import DTYPES, OPERATOR_CLASSES, OPERATORS, OpGraph
-from perfpass.prediction import SUPPORT_LEVELS, Interval, MigHint, Prediction, Support
+from perfpass.prediction import SUPPORT_LEVELS, Interval, MigHint, Prediction, Support, SupportLevel
 from perfpass.predictors import registry
 from perfpass.predictors.estimate import Estimate, PlannedRun, Run
 from perfpass.predictors.inference.fusion import as_run
+from perfpass.predictors.judged import judged
 from perfpass.predictors.lane import UNITS, Lane
 from perfpass.predictors.memory import allocation, process
 from perfpass.predictors.mig.profile import hint
@@ -51,36 +54,79 @@ def predict(
 ) -> Prediction:
     """What one run of ``model`` costs on ``device``.
 
-    ``model``: a path to an ONNX file or a Hugging Face ``config.json``, the bytes of a ModelProto, an
-    ``onnx.ModelProto``, a ``torch.nn.Module`` on any device (with ``input_shape``, without the batch), a Relay
-    ``tvm.IRModule`` or an OpGraph. ``device``: a name, id or alias (``perfpass.device``), with a MIG profile after a
-    colon if only a slice is meant, or "cpu" for this machine. ``batch``: the model's own if None. ``precision``: fp64,
-    fp32, tf32, fp16, bf16, amp (fp16 autocast), amp_bf16, int8 or fp8. ``runtime``: torch, torch.compile, onnxruntime,
-    tensorrt or tvm. ``layout``: nchw or nhwc. ``dims``: values of symbolic dimensions by name. ``mode``: inference, or
-    training: one step (forward, backward, optimizer), derived from the forward graph; ``optimizer``: none, sgd,
-    momentum (the default), adam or adamw, for training alone. ``calibration`` (inference alone): True takes what
-    `perfpass calibrate` has stored of the device, False ignores it, a Calibration is used itself. ``processes``
-    (inference alone): how many MPS processes share the device, each running the model; the latency is that of one, the
-    throughput that of all. ``predictor``: a name of ``perfpass.predictors.registry.PREDICTORS``; published predictors
-    answer what they know, and the rest stays ours.
+    ``model``: a path to an ONNX file or a Hugging Face ``config.json``, the folder of either, the name of a shipped
+    configuration, ``timm:NAME``, ``torchvision:NAME``, the bytes of a ModelProto, an ``onnx.ModelProto``, a
+    ``torch.nn.Module`` on any device (with ``input_shape``, without the batch), a Relay ``tvm.IRModule`` or an OpGraph.
+    ``device``: a name, id or alias (``perfpass.device``), with a MIG profile after a colon if only a slice is meant, or
+    "cpu" for this machine. ``batch``: the model's own if None. ``precision``: fp64, fp32, tf32, fp16, bf16, amp (fp16
+    autocast), amp_bf16, int8 or fp8. ``runtime``: torch, torch.compile, onnxruntime, tensorrt or tvm. ``layout``: nchw
+    or nhwc. ``dims``: values of symbolic dimensions by name. ``mode``: inference, or training: one step (forward,
+    backward, optimizer), derived from the forward graph; ``optimizer``: none, sgd, momentum (the default), adam or
+    adamw, for training alone. ``calibration`` (inference alone): True takes what `perfpass calibrate` has stored of the
+    device, False ignores it, a Calibration is used itself. ``processes`` (inference alone): how many MPS processes
+    share the device, each running the model; the latency is that of one, the throughput that of all. ``predictor``: a
+    name of ``perfpass.predictors.registry.PREDICTORS``; published predictors answer what they know, and the rest stays
+    ours.
 
     Raises ArgumentError, DeviceError, UnsupportedError and what reading the model raises (FileError, FormatError,
     LimitError, GraphError, ShapeError).
     """
     from perfpass.importers import load
+    from perfpass.importers.model_argument import opened
 
     target = find_device(device)
     # Before the model is read: a wrong argument should not cost the time of a large one.
     how: dict[str, Any] = {"precision": precision, "mode": mode, "runtime": runtime, "layout": layout}
     check(target, batch=batch, optimizer=optimizer, **how)
     registry.check(predictor)
+    stored = _quantised(model, precision)
+    model, input_shape, dims = opened(model, input_shape, dims)
     graph = load(model, batch=batch, input_shape=input_shape, dims=dims)
-    found = predict_graph(
-        graph, target, batch=batch, optimizer=optimizer, calibration=calibration, processes=processes, **how
+    how |= {"optimizer": optimizer, "calibration": calibration, "processes": processes}
+
+    def answer(graph: OpGraph, batch: int | None, **how: Any) -> Prediction:
+        found = _predicted(graph, target, batch=batch, **how)
+        if mode == "training" and runtime == "torch" and _is_module(model):
+            found = assemble_step.with_recorded_memory(found, model, input_shape, target)
+        return registry.answer(predictor, found, graph, target)
+
+    def at(size: int) -> float:
+        smaller = load(model, batch=size, input_shape=input_shape, dims=dims)
+        if leading_dim(smaller) != size:
+            raise ShapeError(f"the model's batch is not set by batch={size}")
+        return answer(smaller, size, **how).peak_memory_bytes.high
+
+    def within(narrower: str) -> float:
+        return answer(graph, batch, **{**how, "precision": narrower}).peak_memory_bytes.high
+
+    found = judged(answer(graph, batch, **how), target, at, within)
+    return replace(found, support=_with(found.support, stored)) if stored else found
+
+
+def _quantised(model: Any, precision: str) -> str:
+    """What is left out of a quantised checkpoint's prediction, as a sentence; empty for any other model.
+
+    Raises FormatError and UnsupportedError for a quantisation that is not known.
+    """
+    from perfpass.importers.model_argument import understood
+    from perfpass.importers.model_sources import read_configuration
+    from perfpass.llm.stored import stored
+
+    if not isinstance(model, (str, os.PathLike)) or (argument := understood(model)).kind != "hf":
+        return ""
+    quantization = read_configuration(argument.name).get("quantization_config")
+    kinds = dict.fromkeys(stored(quantization, argument.name))
+    if quantization is None or set(kinds) <= {"bf16"}:
+        return ""
+    return (
+        f"the checkpoint stores its weights as {' and '.join(kinds)}; memory and times here are those of the same "
+        f"network unquantised, in {precision}: `perfpass llm` counts it as it is stored"
     )
-    if mode == "training" and runtime == "torch" and _is_module(model):
-        found = assemble_step.with_recorded_memory(found, model, input_shape, target)
-    return registry.answer(predictor, found, graph, target)
+
+
+def _with(support: Support, reason: str) -> Support:
+    level: SupportLevel = "near" if support.level == "in range" else support.level
+    return Support(level, (reason, *support.reasons))
 
 
 def _is_module(model: Any) -> bool:
@@ -106,8 +152,27 @@ def predict_graph(
     training step is derived from the forward graph: a traced step (TrainingGraph) is refused.
     """
     how: dict[str, Any] = {"precision": precision, "mode": mode, "runtime": runtime, "layout": layout}
-    run = run_of(graph, device, batch=batch, optimizer=optimizer, **how)
+    how |= {"optimizer": optimizer, "calibration": calibration, "processes": processes}
+    target = find_device(device)
+
+    def within(narrower: str) -> float:
+        return _predicted(graph, target, batch=batch, **{**how, "precision": narrower}).peak_memory_bytes.high
+
+    return judged(_predicted(graph, target, batch=batch, **how), target, None, within)
+
+
+def _predicted(
+    graph: OpGraph,
+    device: Device,
+    *,
+    calibration: bool | Calibration,
+    processes: int | None,
+    **how: Any,
+) -> Prediction:
+    """As `predict_graph`, before it is judged whether it fits."""
+    run = run_of(graph, device, **how)
     way, target = run.way, run.way.device
+    mode = how["mode"]
     lane = Lane(way, mode == "training", calibration, processes)
     if mode == "training":
         estimate, step = StepPredictor.load().estimate(run)
@@ -118,10 +183,11 @@ def predict_graph(
     found = estimate.arrays()
     metrics = lane.metrics(found, np.array([run.batch]))
     level = lane.level(found, np.array([bool(graph.unknown_operators)]))
+    intervals: dict[str, Any] = {name: bounds.interval(0, UNITS[name]) for name, bounds in metrics.items()}
     return Prediction(
-        **{name: bounds.interval(0, UNITS[name]) for name, bounds in metrics.items()},
+        **intervals,
         mig=_mig(estimate, target),
-        support=Support(SUPPORT_LEVELS[level[0]], _reasons(estimate, graph, target)),
+        support=Support(SUPPORT_LEVELS[level[0]], _reasons(estimate, graph)),
         breakdown=breakdown,
         provenance=_provenance(graph, run.costs, target, estimate),
         workload={
@@ -219,22 +285,12 @@ def _mig(estimate: Estimate, device: Device) -> MigHint:
     return hint(estimate.peak_memory_bytes.high, device)
 
 
-def _reasons(estimate: Estimate, graph: OpGraph, device: Device) -> tuple[str, ...]:
-    """Those of the predictor, and what the graph and the device add to them."""
+def _reasons(estimate: Estimate, graph: OpGraph) -> tuple[str, ...]:
+    """Those of the predictor, and what the graph adds to them."""
     reasons = list(estimate.support.reasons)
     if unknown := graph.unknown_operators:
         names = ", ".join(f"{name} ({count})" for name, count in sorted(unknown.items(), key=lambda i: -i[1])[:5])
         reasons.append(f"operators without a cost model, counted as moving their inputs and outputs: {names}")
-    if estimate.peak_memory_bytes.low > device.memory_bytes:
-        reasons.append(
-            f"does not fit: at least {estimate.peak_memory_bytes.low / 2**30:.2f} GiB of the device's "
-            f"{device.memory_bytes / 2**30:.2f}; the latency is that of a device with enough memory"
-        )
-    elif estimate.peak_memory_bytes.high > device.memory_bytes:
-        reasons.append(
-            f"may not fit: up to {estimate.peak_memory_bytes.high / 2**30:.2f} GiB of the device's "
-            f"{device.memory_bytes / 2**30:.2f}"
-        )
     return tuple(reasons)
 
 
@@ -299,6 +355,8 @@ def _provenance(graph: OpGraph, counted: Costs, device: Device, estimate: Estima
             "name": device.name,
             "estimated_figures": list(device.estimated),
             "notes": list(device.notes),
+            "read_as": device.read_as,
+            "others": list(device.others),
         },
         "graph": {
             "nodes": int(graph.node_count),

@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from perfpass.errors import ArgumentError, UnsupportedError
+from perfpass.text import unknown
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
@@ -44,7 +45,7 @@ PREDICTORS: dict[str, tuple[str, str | None]] = {
 def check(name: str) -> str:
     """``name`` if there is such a predictor. Raises ArgumentError, with the list."""
     if name not in PREDICTORS:
-        raise ArgumentError(f"unknown predictor {name!r}; allowed are {', '.join(PREDICTORS)}")
+        raise ArgumentError(unknown("predictor", name, PREDICTORS))
     return name
 
 

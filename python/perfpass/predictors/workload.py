@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfpass.declared import shown_value
 from perfpass.errors import ArgumentError, DeviceError, UnsupportedError
 from perfpass.graph import DTYPES
 from perfpass.graph.step import OPTIMIZERS
 from perfpass.predictors.roofline import ISSUE_S, RATES
 from perfpass.predictors.way import Way
+from perfpass.text import shown_value, unknown
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
@@ -130,4 +130,4 @@ def leading_dim(graph: OpGraph) -> int:
 
 def _one_of(what: str, value: Any, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
-        raise ArgumentError(f"unknown {what} {shown_value(value)}; allowed are {', '.join(allowed)}")
+        raise ArgumentError(unknown(what, value, allowed))

@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import Any
 
 from perfpass.errors import ArgumentError
+from perfpass.text import unknown
 
 AREAS: dict[str, str] = {
     "inference": "perfpass.training.inference",
@@ -30,5 +31,5 @@ AREAS: dict[str, str] = {
 def module(area: str) -> Any:
     """The module of an area. Raises ArgumentError for an unknown name."""
     if area not in AREAS:
-        raise ArgumentError(f"unknown area {area!r}; allowed are {', '.join(AREAS)}")
+        raise ArgumentError(unknown("area", area, AREAS))
     return import_module(AREAS[area])

@@ -101,7 +101,8 @@ def loaded(quantity: str, phase: features.Phase, users: float) -> Learned:
 @lru_cache(maxsize=128)
 def _loaded_sizes(predictor: PhasePredictor, quantity: str, phase: features.Phase) -> tuple[np.ndarray, ...]:
     tokens, users = np.meshgrid(np.array(TOKENS, dtype=np.float64), np.array(BATCHES, dtype=np.float64), indexing="ij")
-    return lattice.bounded(*predictor.sizes(quantity, phase, users, tokens))
+    low, median, high = predictor.sizes(quantity, phase, users, tokens)
+    return lattice.bounded(low, median, high)
 
 
 Whole = Callable[[Batch], tuple[np.ndarray, ...]]
@@ -181,14 +182,16 @@ _SHAPE = len(TOKENS), len(BATCHES)
 def _prompts(predictor: PhasePredictor, b: Batch) -> tuple[np.ndarray, ...]:
     """Logarithms of low, median and high [TOKENS, BATCHES] of the prompts' seconds."""
     found = predictor.sizes("prefill", _phase(b), *_running(b, _sizes(b)))
-    return lattice.bounded(*(values.reshape(_SHAPE) for values in found))
+    low, median, high = (values.reshape(_SHAPE) for values in found)
+    return lattice.bounded(low, median, high)
 
 
 @lru_cache(maxsize=128)
 def _decodes(predictor: PhasePredictor, b: Batch) -> tuple[np.ndarray, ...]:
     """The same of a token, from its own records."""
     found = predictor.sizes("decode", _phase(b), *_running(b, _sizes(b)))
-    return lattice.bounded(*(values.reshape(_SHAPE) for values in found))
+    low, median, high = (values.reshape(_SHAPE) for values in found)
+    return lattice.bounded(low, median, high)
 
 
 @lru_cache(maxsize=128)
@@ -201,8 +204,8 @@ def _rests(predictor: PhasePredictor, whole: Whole, b: Batch) -> tuple[np.ndarra
     ]
     prompts = [np.exp(values) for values in reversed(_prompts(predictor, b))]
     steps = max(b.output_tokens - 1, 1)
-    rest = (
+    low, median, high = (
         np.log(np.maximum(one - first, (1.0 - _MOST_PROMPT) * one) / steps)
         for one, first in zip(latency, prompts, strict=True)
     )
-    return lattice.bounded(*rest, axes=(0,) if b.runtime in ONE_SEQUENCE else None)
+    return lattice.bounded(low, median, high, axes=(0,) if b.runtime in ONE_SEQUENCE else None)

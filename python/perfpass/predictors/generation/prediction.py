@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from perfpass.llm.assumed import assumed_line
 from perfpass.llm.serving import MemoryFit
 from perfpass.prediction import Interval, Support, check_width, interval_row
 from perfpass.predictors.generation.features import Batch, memory
@@ -19,7 +20,8 @@ class Offline:
     of all sequences over it; ``output_tokens_per_s``: output tokens alone. ``prompt_s``: until every sequence that runs
     at once has its first token; ``token_s``: from one token of a sequence to its next. Both None where they are not
     predicted: weights of other than 16 bits, a published predictor, bounds that say nothing; ``token_s`` also for a
-    single output token. ``memory``: of one of the devices.
+    single output token. ``memory``: of one of the devices. ``assumed``: what was not asked for, by the name of its
+    argument.
     """
 
     latency_s: Interval
@@ -31,6 +33,7 @@ class Offline:
     provenance: dict[str, Any] = field(hash=False)
     prompt_s: Interval | None = None
     token_s: Interval | None = None
+    assumed: dict[str, Any] = field(default_factory=dict, hash=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Strict JSON."""
@@ -42,6 +45,7 @@ class Offline:
             "token_s": self.token_s.to_dict() if self.token_s else None,
             "memory": self.memory.to_dict(),
             "support": self.support.to_dict(),
+            "assumed": self.assumed,
             "workload": self.workload,
             "provenance": self.provenance,
         }
@@ -86,6 +90,7 @@ def offline_table(found: Offline) -> str:
     lines = [
         f"{w['model']} on {w['devices']} x {w['device']}, {w['runtime']}, {w['precision']}, "
         f"{w['input_tokens']} -> {w['output_tokens']} tokens, {w['sequences']} at once, without a server",
+        *([line] if (line := assumed_line(found.assumed)) else []),
         interval_row("the whole batch", found.latency_s),
         interval_row("all tokens", found.tokens_per_s),
         interval_row("output tokens", found.output_tokens_per_s),

@@ -13,11 +13,12 @@ import numpy as np
 from perfpass.devices import Device
 from perfpass.devices import device as find_device
 from perfpass.errors import ArgumentError
+from perfpass.llm import assumed
 from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.configuration import language_model
 from perfpass.llm.costs import ELEMENT_BYTES, PRECISIONS, named_precision
-from perfpass.llm.serving import check_arithmetic, check_split
-from perfpass.prediction import Interval, Support, SupportLevel
+from perfpass.llm.serving import check_arithmetic, check_split, usable
+from perfpass.prediction import Interval, MemoryVerdict, Support, SupportLevel
 from perfpass.predictors.generation.features import FORM, ONE_SEQUENCE, RUNTIMES, Batch, Sizes, memory, rows_at, rows_of
 from perfpass.predictors.generation.order import BATCHES, TOKENS, alike, growing, ordered
 from perfpass.predictors.generation.phases import with_phases
@@ -25,10 +26,13 @@ from perfpass.predictors.generation.prediction import Offline, costs_of
 from perfpass.predictors.learned import lattice
 from perfpass.predictors.learned.component_predictor import BEYOND, ComponentPredictor
 from perfpass.predictors.learned.components import UNSEEN_MODEL, Adaptation, Form
+from perfpass.text import unknown
 
 QUANTITY = "latency"
 QUANTITIES: Mapping[str, tuple[Form, str]] = {QUANTITY: (FORM, "s")}
 _16_BITS = ("fp16", "bf16")
+# What is assumed of llama.cpp's prompt tokens at a time: it takes 512 by itself, and at most 64 were timed.
+_PROMPT_TOKENS_AT_A_TIME = 64
 # Runtimes that share attention heads out unevenly: Qwen2-7B with its 28 heads ran on 8 devices (LLM-Inference-Bench).
 UNEVEN = frozenset({"deepspeed"})
 
@@ -47,34 +51,76 @@ def batch_of(
 ) -> Batch:
     """A batch of equal requests from names.
 
-    ``model``: a config.json, its content, a name that `perfpass.llm.names` knows, or a LanguageModel. ``runtime``: one
-    of `RUNTIMES`; in llama.cpp one sequence runs, and ``batch`` is the number of prompt tokens processed at a time (its
-    option -b). ``precision``: of the weights, as `predict_llm` names it, else 16 bits. ``stack``: "listed as Intel PVC
-    GPU" asks for the slower of the two software stacks that were measured on the Intel Max 1550.
+    ``model``: a config.json, its content, a name of `configuration_names`, or a LanguageModel. ``runtime``: one of
+    `RUNTIMES`; in llama.cpp one sequence runs, and ``batch`` is the number of prompt tokens processed at a time (its
+    option -b). ``precision``: of the weights, as `predict_llm` names it, else as the checkpoint stores them. ``stack``:
+    "listed as Intel PVC GPU" asks for the slower of the two software stacks that were measured on the Intel Max 1550.
 
     Raises ArgumentError, DeviceError, and what reading a configuration raises (FileError, FormatError,
     UnsupportedError).
     """
     if runtime not in RUNTIMES:
-        raise ArgumentError(f"runtime {runtime!r}; allowed are {', '.join(RUNTIMES)}")
+        raise ArgumentError(unknown("runtime", runtime, RUNTIMES))
     read = model if isinstance(model, LanguageModel) else language_model(model)
     target = find_device(device)
     if target.kind == "cpu":
         raise ArgumentError(
             f"{target.id}: generation was measured on accelerators only; choose one (`perfpass devices`)"
         )
-    if runtime not in UNEVEN:
-        check_split(read, *((1, devices) if runtime in ONE_SEQUENCE else (devices, 1)))
-    used = _precision(target, precision)
+    _check_devices(read, runtime, devices)
+    used = _precision(target, precision, read)
     return Batch(read, target, runtime, devices, batch, input_tokens, output_tokens, used, stack)
 
 
-def _precision(device: Device, name: str | None) -> str:
+def assumed_batch(
+    model: str | os.PathLike[str] | Mapping[str, Any] | LanguageModel,
+    device: str | Device,
+    *,
+    runtime: str | None = None,
+    tp: int | None = None,
+    concurrency: int | None = None,
+    input_length: int | None = None,
+    output_length: int | None = None,
+    precision: str | None = None,
+) -> tuple[Batch, dict[str, Any]]:
+    """`batch_of` by the names of `predict_llm`, where what is None is assumed; and what was, by its name.
+
+    ``tp``: the fewest devices that hold the model. Raises as `batch_of`.
+    """
+    stack = assumed.RUNTIME if runtime is None else runtime
+    read = model if isinstance(model, LanguageModel) else language_model(model)
+    prompt, answer = assumed.lengths(read, input_length, output_length)
+    at_once = _PROMPT_TOKENS_AT_A_TIME if stack in ONE_SEQUENCE else assumed.CONCURRENCY
+    batch = batch_of(
+        read,
+        device,
+        runtime=stack,
+        devices=1 if tp is None else tp,
+        batch=at_once if concurrency is None else concurrency,
+        input_tokens=prompt,
+        output_tokens=answer,
+        precision=precision,
+    )
+    if tp is None:
+        batch = replace(batch, devices=assumed.fewest(batch.device, lambda n: _holds(batch, n)))
+    asked: dict[str, Any] = {"input_length": input_length, "output_length": output_length, "concurrency": concurrency}
+    asked |= {"runtime": runtime, "precision": precision, "tp": tp}
+    taken: dict[str, Any] = {"input_length": prompt, "output_length": answer, "concurrency": batch.batch}
+    taken |= {"runtime": batch.runtime, "precision": assumed.option(batch.precision), "tp": batch.devices}
+    return batch, {name: value for name, value in taken.items() if asked[name] is None}
+
+
+def _precision(device: Device, name: str | None, model: LanguageModel) -> str:
     """Of the weights. Raises ArgumentError for a name that is none, DeviceError for one the device has no unit for."""
     if name is None:
-        return "bf16" if "bf16" in device.peak_flops and "fp16" not in device.peak_flops else "fp16"
+        stored = next((p for p in (model.experts_stored_as, model.stored_as) if p not in _16_BITS), None)
+        if stored is None:
+            return "bf16" if "bf16" in device.peak_flops and "fp16" not in device.peak_flops else "fp16"
+        found = usable(device, stored)
+        check_arithmetic(device, found)
+        return found
     found = name if name in ELEMENT_BYTES and name not in PRECISIONS else named_precision(name)[1]
-    check_arithmetic(device, found)
+    check_arithmetic(device, found, asked=name)
     return found
 
 
@@ -93,12 +139,35 @@ def offline(batch: Batch) -> Offline:
 def check_fits(batch: Batch) -> None:
     """Raises ArgumentError where the weights and one sequence do not fit into memory, with what would be done then."""
     found = memory(batch)
-    if not found.fits:
-        raise ArgumentError(
-            f"{batch.model.name} with one sequence of {batch.input_tokens + batch.output_tokens} tokens does not "
-            f"fit into {batch.devices} x {batch.device.name}: {found.reason}. No run with a part on the host was "
-            "measured; take more devices or a lower precision"
-        )
+    if found.fits:
+        return
+    verdict = MemoryVerdict(
+        fits="no",
+        needed_bytes=found.total_bytes,
+        needed_high_bytes=found.total_bytes,
+        available_bytes=found.usable_bytes,
+        holder="usable on each device",
+    )
+    ranks = assumed.fewest(batch.device, lambda n: n > batch.devices and _holds(batch, n))
+    raise ArgumentError(
+        f"{verdict.headline}: {batch.model.name} in {batch.precision} with one sequence of "
+        f"{batch.input_tokens + batch.output_tokens} tokens does not fit into {batch.devices} x {batch.device.name}: "
+        f"{found.reason}. No run with a part on the host was measured; take "
+        + (f"{ranks} devices (--tp {ranks}), " if ranks > batch.devices and _holds(batch, ranks) else "")
+        + "a lower precision or larger devices"
+    )
+
+
+def _check_devices(model: LanguageModel, runtime: str, devices: int) -> None:
+    """Raises ArgumentError for a number of devices that a runtime does not split the model over."""
+    if runtime not in UNEVEN:
+        check_split(model, *((1, devices) if runtime in ONE_SEQUENCE else (devices, 1)))
+
+
+def _holds(batch: Batch, devices: int) -> bool:
+    """Whether so many devices hold the model and one sequence. Raises as `_check_devices`."""
+    _check_devices(batch.model, batch.runtime, devices)
+    return memory(replace(batch, devices=devices)).fits
 
 
 class GenerationPredictor(ComponentPredictor):

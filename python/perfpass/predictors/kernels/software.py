@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from perfpass.errors import ArgumentError
+from perfpass.text import unknown
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
@@ -99,12 +100,12 @@ def generation(device: Device) -> str:
 def precision_code(name: str) -> int:
     """Its place in ``PRECISIONS``. Raises ArgumentError for an unknown one."""
     if name not in _PRECISION_CODE:
-        raise ArgumentError(f"unknown precision {name!r} of a kernel; allowed are {', '.join(PRECISIONS)}")
+        raise ArgumentError(unknown("precision of a kernel", name, PRECISIONS))
     return _PRECISION_CODE[name]
 
 
 def runtime_code(name: str) -> int:
     """Its place in ``RUNTIMES``. Raises ArgumentError for an unknown one."""
     if name not in RUNTIMES:
-        raise ArgumentError(f"unknown serving stack {name!r}; allowed are {', '.join(RUNTIMES)}")
+        raise ArgumentError(unknown("serving stack", name, RUNTIMES))
     return RUNTIMES.index(name)

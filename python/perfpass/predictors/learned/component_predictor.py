@@ -15,6 +15,7 @@ import numpy as np
 from perfpass.prediction import Interval, Support, SupportLevel
 from perfpass.predictors.learned import artefacts
 from perfpass.predictors.learned.components import UNSEEN_MODEL, Adaptation, Bounds, Fitted, Form, Rows
+from perfpass.text import figure
 
 # Beyond measured ranges no held-out error speaks for the bounds: their logarithmic width grows so much. By hand.
 BEYOND = 2.0
@@ -37,6 +38,23 @@ class Learned:
     def to_dict(self) -> dict[str, Any]:
         """Strict JSON."""
         return {"value": self.value.to_dict(), "support": self.support.to_dict(), "kind": self.kind}
+
+
+# What values are called in reasons, by the names of forms.
+_WORDS = {
+    "batch": "number of requests at once",
+    "users": "number of requests at once",
+    "devices": "number of devices",
+    "input": "length of the prompt",
+    "tokens": "length of the prompt",
+    "output": "length of the answer",
+    "held": "seconds of all devices per output token",
+    "active": "active parameters",
+    "cache": "elements of cache per token and layer",
+    "vocabulary": "size of the vocabulary",
+    "experts": "number of experts",
+    "layers": "number of layers",
+}
 
 
 class ComponentPredictor:
@@ -101,9 +119,12 @@ class ComponentPredictor:
         """What of the first of ``rows`` lies outside of all that was measured, as sentences."""
         form = self.QUANTITIES[name][0]
         labels = [*form.workload, *form.traits]
+        values = np.concatenate([rows.workload[0], rows.traits[0]])
         return [
-            f"{label.split('_', 1)[-1].replace('_', ' ')} is outside what was measured"
-            for label, outside in zip(labels, self.outside(name, rows)[0], strict=True)
+            f"{self.SUBJECT}{_outside(label, float(value), float(low), float(high))}"
+            for label, value, (low, high), outside in zip(
+                labels, values, self.ranges[name], self.outside(name, rows)[0], strict=True
+            )
             if outside
         ]
 
@@ -124,3 +145,14 @@ class ComponentPredictor:
         if beyond or known in self.OUTSIDE:
             level = "outside"
         return Support(level, tuple(reasons))
+
+
+def _outside(label: str, value: float, low: float, high: float) -> str:
+    """A sentence on a value, as its form has it (its logarithm), that lies beyond those measured."""
+    scale, _, name = label.partition("_")
+    words = _WORDS.get(name, name.replace("_", " "))
+    base = {"log": np.e, "log2": 2.0}.get(scale)
+    if base is None:
+        return f"{words or label} is outside what was measured"
+    shown = (figure(float(base**v)) for v in (value, low, high))
+    return "{} {} is outside the measured {} to {}".format(words, *shown)

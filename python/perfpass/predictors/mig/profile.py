@@ -7,6 +7,7 @@ import math
 from perfpass.devices import Device, MigProfile
 from perfpass.errors import ArgumentError
 from perfpass.prediction import MigHint
+from perfpass.text import size
 
 # Panner Selvam and Brorsson, "DIPPM: a Deep Learning Inference Performance Predictive Model using Graph Neural
 # Networks" (Euro-Par 2023), equation 1: the profile of an A100 40 GB whose capacity is the first above the predicted
@@ -32,7 +33,7 @@ def hint(memory_bytes: float, device: Device) -> MigHint:
         return MigHint(
             None,
             0,
-            f"needs up to {need}, more than the {largest.memory_bytes / 2**30:.2f} GiB of the largest profile "
+            f"needs up to {need}, more than the {size(largest.memory_bytes)} of the largest profile "
             f"{largest.name}; use the whole GPU without MIG, a GPU with more memory or a smaller batch",
         )
     best = min(fitting, key=lambda p: (p.memory_bytes, p.compute_slices))
@@ -110,7 +111,7 @@ def _need(memory_bytes: float) -> str:
     """The size as reasons show it. Raises ArgumentError for one that is not finite and at least 0."""
     if not math.isfinite(memory_bytes) or memory_bytes < 0:
         raise ArgumentError(f"memory must be a finite number of bytes, at least 0, got {memory_bytes!r}")
-    return f"{memory_bytes / 2**30:.2f} GiB"
+    return size(memory_bytes)
 
 
 def _rung(share: float, sizes: int) -> int:
@@ -126,7 +127,7 @@ def _rung(share: float, sizes: int) -> int:
 def _advice(share: float, best: MigProfile, passed: list[MigProfile], need: str, device: Device) -> str:
     reason = f"keeps {share:.0%} of the device busy; {best.name} has {best.sm_count} of {device.sm_count} SMs"
     if passed:
-        small = ", ".join(f"{p.name} ({p.memory_bytes / 2**30:.2f} GiB)" for p in passed)
+        small = ", ".join(f"{p.name} ({size(p.memory_bytes)})" for p in passed)
         reason += f"; skipped, too small for up to {need}: {small}"
     part = best.sm_count / device.sm_count
     if share > 1.05 * part:
@@ -135,7 +136,7 @@ def _advice(share: float, best: MigProfile, passed: list[MigProfile], need: str,
 
 
 def _reason(best: MigProfile, fitting: list[MigProfile], need: str, listing: str) -> str:
-    usable = f"{best.memory_bytes / 2**30:.2f} GiB"
+    usable = size(best.memory_bytes)
     reason = f"needs up to {need}; {best.name} is the smallest profile that holds it ({usable} usable"
     reason += ", estimated)" if listing == "by-rule" else ")"
     stronger = [p for p in fitting if p.memory_slices == best.memory_slices and p.compute_slices > best.compute_slices]

@@ -11,8 +11,9 @@ token only workloads compare in which no request waits.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -100,10 +101,14 @@ def _lacks(device: Device, serving: Serving) -> bool:
     return any(lacking(device.peak_flops, precision) for precision in (q.gemm, q.moe))
 
 
+def _rate(precision: str, device: Device) -> float:
+    return peak_flops(device.peak_flops, precision)
+
+
 def _no_more(one: Alone, other: Alone) -> bool:
     """Whether ``one`` takes no longer than ``other``: no larger a model on a device that is behind in nothing."""
     split, q = one.serving.parallelism, one.serving.quantization
-    rates = [lambda d, p=p: peak_flops(d.peak_flops, p) for p in (q.gemm, q.moe)]
+    rates: list[Callable[[Device], float]] = [partial(_rate, precision) for precision in (q.gemm, q.moe)]
     if split.gpus > 1 or one.serving.mode != "agg":
         rates += [lambda d: d.nvlink_bandwidth_bytes_s, lambda d: d.pcie_bandwidth_bytes_s]
     smaller = one.family == other.family or no_larger(one.model, other.model)

@@ -7,8 +7,18 @@ from typing import Any
 
 from perfpass.devices import Device
 from perfpass.llm.architecture import LanguageModel
+from perfpass.llm.assumed import assumed_line, precision_name
 from perfpass.llm.serving import MemoryFit, Serving
-from perfpass.prediction import Interval, Support, check_width, interval_row
+from perfpass.prediction import (
+    HYPOTHETICAL,
+    Interval,
+    MemoryVerdict,
+    Support,
+    check_width,
+    interval_row,
+    understood_line,
+)
+from perfpass.predictors.serving.judged import judged
 from perfpass.text import size
 
 SCHEMA_VERSION = 1
@@ -32,6 +42,8 @@ class LlmPrediction:
     after the first; ``request_ms``: a whole request; ``output_tokens_per_s`` over the whole deployment and
     ``output_tokens_per_s_per_gpu``; ``energy_per_token_j`` and ``power_w`` (one GPU's mean board power) where they
     are predicted, else None; ``offline_tokens_per_s``: one batch of equal requests, input and output tokens counted.
+    ``assumed``: what was not asked for, by the name of its argument. ``memory_verdict``: whether it fits, and what
+    would help where it does not; the times are then those of GPUs with enough memory.
     """
 
     ttft_ms: Interval
@@ -49,6 +61,8 @@ class LlmPrediction:
     energy_per_token_j: Interval | None = None
     power_w: Interval | None = None
     offline_tokens_per_s: Interval | None = None
+    assumed: dict[str, Any] = field(default_factory=dict, hash=False)
+    memory_verdict: MemoryVerdict | None = None
 
     INTERVALS = (
         "ttft_ms",
@@ -71,6 +85,8 @@ class LlmPrediction:
             "serving": self.serving.to_dict(),
             **{name: value.to_dict() if value else None for name, value in metrics.items()},
             "memory": self.memory.to_dict(),
+            "memory_verdict": self.memory_verdict.to_dict() if self.memory_verdict else None,
+            "assumed": self.assumed,
             "support": self.support.to_dict(),
             "breakdown": self.breakdown,
             "provenance": self.provenance,
@@ -111,6 +127,7 @@ def prediction_of(
         output_tokens_per_s=output,
         output_tokens_per_s_per_gpu=output.scaled(1 / serving.gpus, "tokens/s"),
         memory=memory,
+        memory_verdict=judged(model, device, serving, memory),
         support=support,
         model={
             "name": model.name,
@@ -119,7 +136,12 @@ def prediction_of(
             "layers": model.layer_count,
             "measured_as": measured_as or model.name,
         },
-        device={"id": device.id, "name": device.name},
+        device={
+            "id": device.id,
+            "name": device.name,
+            "read_as": device.read_as,
+            "others": list(device.others),
+        },
         serving=serving,
         breakdown=breakdown,
         provenance=provenance,
@@ -131,10 +153,15 @@ def serving_table(found: LlmPrediction) -> str:
     s, m = found.serving, found.memory
     title = (
         f"{found.model['name']} on {s.gpus} x {found.device['name']}, {s.runtime} {s.runtime_version}".rstrip()
-        + f", {s.quantization.gemm}, {s.input_length} -> {s.output_length} tokens, {s.concurrency:g} in flight"
+        + f", {precision_name(s.quantization)}, {s.input_length} -> {s.output_length} tokens, "
+        + f"{s.concurrency:g} in flight"
         + (", disaggregated" if s.mode == "disagg" else "")
     )
-    lines = [title]
+    lines = [title, *understood_line(found.device)]
+    if line := assumed_line(found.assumed):
+        lines.append(line)
+    if found.memory_verdict and not m.fits:
+        lines += ["", *found.memory_verdict.lines(), HYPOTHETICAL, ""]
     lines += [interval_row(label, getattr(found, name)) for label, name in _ROWS if getattr(found, name) is not None]
     parts = (
         ("weights", m.weights_bytes),
@@ -145,8 +172,7 @@ def serving_table(found: LlmPrediction) -> str:
     total, unit = size(m.total_bytes).split()
     lines.append(f"  {'memory per GPU':<22} {total:>10} {unit:<10} of {size(m.usable_bytes)} usable")
     lines.append(f"  {'':<22} {'':>10} {' + '.join(f'{label} {size(taken)}' for label, taken in parts)}")
-    # By default settings it fits where the total does.
-    said = "" if m.fits and m.total_bytes <= m.usable_bytes else f"            {m.reason}"
+    said = "" if m.fits_by_default else f"            {m.reason}"
     lines.append(f"  {'requests that fit':<22} {m.most_requests:>10,}{said}")
     lines.append(f"  support: {found.support.level}" + "".join(f"\n    - {reason}" for reason in found.support.reasons))
     return "\n".join(lines)

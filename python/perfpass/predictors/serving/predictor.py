@@ -18,6 +18,7 @@ import numpy as np
 from perfpass.devices import Device
 from perfpass.devices import device as find_device
 from perfpass.errors import ArtefactError
+from perfpass.llm import assumed as assumed_load
 from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.configuration import language_model
 from perfpass.llm.costs import Parallelism, Quantization, named_precision
@@ -30,6 +31,7 @@ from perfpass.predictors.serving.base import CONSTANTS, Sizes, times
 from perfpass.predictors.serving.features import NEAREST, Neighbours, Workloads, describe, eased, known, rising
 from perfpass.predictors.serving.order import Alone, ordered
 from perfpass.predictors.serving.prediction import LlmPrediction, prediction_of
+from perfpass.text import figure
 
 TARGETS = ("tpot", "ttft")
 # What is known of a workload: model and device measured together; both, but not together; only the one or the other;
@@ -71,14 +73,14 @@ def predict_llm(
     model: str | os.PathLike[str] | Mapping[str, Any] | LanguageModel,
     device: str | Device,
     *,
-    input_length: int,
-    output_length: int,
-    concurrency: float,
-    runtime: str = "vllm",
+    input_length: int | None = None,
+    output_length: int | None = None,
+    concurrency: float | None = None,
+    runtime: str | None = None,
     runtime_version: str = "",
     precision: str | Quantization | None = None,
     kv_precision: str | None = None,
-    tp: int = 1,
+    tp: int | None = 1,
     pp: int = 1,
     dp: int = 1,
     ep: int = 1,
@@ -88,13 +90,16 @@ def predict_llm(
 ) -> LlmPrediction:
     """What serving a language model costs: times, throughput, energy and power with intervals, memory, support.
 
-    ``model``: a config.json, its folder or content, a known name (perfpass/llm/names.toml), or a LanguageModel.
+    ``model``: a config.json, its folder or content, a known name (`configuration_names`), or a LanguageModel.
     ``device``: a GPU of the catalogue. ``input_length``, ``output_length``: mean tokens of a request; ``concurrency``:
     requests in flight over the whole deployment. ``runtime``: vllm, trtllm or sglang, or tgis as it was in 2023,
     from other records. ``precision``: one of PRECISIONS (a file type of llama.cpp among them, as
     q4_k_m), a Quantization, or None for what the checkpoint stores.
     ``tp``, ``pp``, ``dp``, ``ep``: tensor, pipeline, attention-data and expert parallelism of one replica, ``workers``
-    replicas. ``prefill`` with ``prefill_workers``: disaggregated, with prefill on replicas of their own.
+    replicas; ``tp=None`` takes the fewest GPUs that hold the model, up to 8. ``prefill`` with ``prefill_workers``:
+    disaggregated, with prefill on replicas of their own. What is None is assumed, and ``assumed`` of the prediction
+    says what was taken: 1,024 tokens in and 128 out (fewer where the model has fewer positions), one request in
+    flight, vllm.
 
     Raises ArgumentError, DeviceError, and what reading a configuration raises (FileError, FormatError,
     UnsupportedError).
@@ -104,19 +109,23 @@ def predict_llm(
     check_gpu(target)
     check_version(runtime_version)
     used, said = quantization(read, precision, kv_precision, target)
+    prompt, answer = assumed_load.lengths(read, input_length, output_length)
     serving = Serving(
-        input_length=input_length,
-        output_length=output_length,
-        concurrency=concurrency,
-        runtime=runtime,
+        input_length=prompt,
+        output_length=answer,
+        concurrency=assumed_load.CONCURRENCY if concurrency is None else concurrency,
+        runtime=assumed_load.RUNTIME if runtime is None else runtime,
         runtime_version=runtime_version,
         mode="disagg" if prefill is not None or prefill_workers else "agg",
-        parallelism=Parallelism.of(tp, pp, dp, ep),
+        parallelism=Parallelism.of(1 if tp is None else tp, pp, dp, 1 if tp is None else ep),
         workers=workers,
         prefill=prefill,
         prefill_workers=prefill_workers,
         quantization=used,
     )
+    if tp is None:
+        ranks = assumed_load.fewest_serving(read, target, serving, ep)
+        serving = replace(serving, parallelism=Parallelism.of(ranks, pp, dp, ep))
     for split in (serving.parallelism, serving.prefill):
         if split:
             check_split(read, split.tensor, split.pipeline)
@@ -128,7 +137,14 @@ def predict_llm(
     found = (ServingPredictor.load() if known else loaded).predict(read, target, serving)
     if said:
         found = replace(found, support=Support(found.support.level, (*found.support.reasons, said)))
-    return with_energy(found, read, target)
+    asked: dict[str, Any] = {"input_length": input_length, "output_length": output_length, "concurrency": concurrency}
+    asked |= {"runtime": runtime, "precision": precision, "tp": tp}
+    taken: dict[str, Any] = {
+        name: getattr(serving, name) for name in ("input_length", "output_length", "concurrency", "runtime")
+    }
+    taken |= {"precision": assumed_load.precision_name(serving.quantization), "tp": serving.parallelism.tensor}
+    assumed = {name: value for name, value in taken.items() if asked[name] is None}
+    return with_energy(replace(found, assumed=assumed), read, target)
 
 
 def quantization(
@@ -156,7 +172,9 @@ def quantization(
             said = f"{device.name} lacks the arithmetic of what the checkpoint stores; served {', '.join(changed)}"
     else:
         gemm, moe = named_precision(precision)
-        check_arithmetic(device, gemm, moe)
+        if gemm != moe:  # of the experts alone: the rest is in whichever 16 bits the device has
+            gemm = usable(device, gemm)
+        check_arithmetic(device, gemm, moe, asked=precision)
     found = Quantization(gemm, moe)
     return replace(found, kv_cache=kv or ("fp8" if gemm in _CACHE_8_BITS else found.activations)), said
 
@@ -241,7 +259,8 @@ class ServingPredictor:
         memory = served(model, device, serving)
         beyond = self._beyond(model, device, serving, memory.fits)
         widen = BEYOND if beyond else 1.0
-        intervals, distance = {}, math.inf
+        intervals: dict[str, Interval] = {}
+        distance = math.inf
         for target in TARGETS:
             method = METHOD[evidence][target][serving.mode]
             if method == "known":
@@ -288,7 +307,8 @@ class ServingPredictor:
         for name, value in values.items():
             low, high = self.manifest["ranges"][name]
             if not low <= value <= high:
-                out.append(f"{name} {value:g} is outside of {low:g} to {high:g}, which were measured")
+                said = f"{name.replace('_', ' ')} {figure(value)}"
+                out.append(f"{said} is outside of {figure(low)} to {figure(high)}, which were measured")
         if serving.parallelism.pipeline > 1:
             out.append("no run with pipeline parallelism was measured")
         if device.id not in self.manifest["measured"] and device.architecture not in self.manifest["architectures"]:

@@ -155,6 +155,6 @@ def _split(row: dict[str, Any], prefix: str) -> tuple[dict[str, float], list[str
 
 def _family(model: str) -> str:
     """The architecture that a repository's checkpoint has: its shipped configuration."""
-    from perfpass.llm.names import known
+    from perfpass.importers.configuration_names import known
 
     return known()[model.lower()]

@@ -260,7 +260,7 @@ def _training_power(data: Path, name: str) -> Task:
 
 
 def _generation(folder: Path | str | None) -> Task:
-    from perfpass.llm.names import resolve
+    from perfpass.importers.configuration_names import resolve
     from perfpass.training.generation import dataset
 
     data = dataset.load(str(folder) if folder else None)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from perfpass.errors import UnsupportedError
-from perfpass.llm.names import resolve
+from perfpass.importers.configuration_names import resolve
 from perfpass.records import graph_cache
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Names under which models are known -> shipped configurations (`names.toml`)."""
+"""Names under which models are known -> shipped configurations (`configuration_names.toml`)."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from perfpass.bounded_file import exists
-from perfpass.errors import FileError
+from perfpass.errors import FileError, shown
 from perfpass.importers.model_sources import CONFIGURATIONS
+from perfpass.text import nearest
 from perfpass.toml_table import parse
 
 
 @functools.cache
 def known() -> dict[str, str]:
     """Lower-case name -> name of the shipped configuration; both forms, with and without the owner."""
-    content = parse((Path(__file__).parent / "names.toml").read_text(encoding="utf-8"))
+    content = parse((Path(__file__).with_suffix(".toml")).read_text(encoding="utf-8"))
     found = {path.stem: path.stem for path in sorted(CONFIGURATIONS.glob("*.json"))}
     for configuration, names in content["names"].items():
         for name in names:
@@ -29,7 +30,7 @@ def known() -> dict[str, str]:
 @functools.cache
 def _publishers() -> dict[str, tuple[str, ...]]:
     """Lower-case owner -> how the names of its shipped configurations begin."""
-    content = parse((Path(__file__).parent / "names.toml").read_text(encoding="utf-8"))
+    content = parse((Path(__file__).with_suffix(".toml")).read_text(encoding="utf-8"))
     return {owner.lower(): tuple(begins) for owner, begins in content["publishers"].items()}
 
 
@@ -44,6 +45,11 @@ def _published(name: str) -> str | None:
     return None
 
 
+def shipped(name: str) -> str | None:
+    """The shipped configuration of a name of `known`, or of a repository of its publisher; None for another."""
+    return known().get(name.lower()) or _published(name)
+
+
 def resolve(config: str | os.PathLike[str] | Mapping[str, Any]) -> str | os.PathLike[str] | Mapping[str, Any]:
     """A name of `known`, or of a repository of its publisher, as that of the shipped configuration; files, folders and
     contents as they are.
@@ -52,10 +58,10 @@ def resolve(config: str | os.PathLike[str] | Mapping[str, Any]) -> str | os.Path
     """
     if isinstance(config, Mapping) or exists(Path(config)):
         return config
-    found = known().get(str(config).lower()) or _published(str(config))
+    found = shipped(str(config))
     if found is None:
         raise FileError(
-            f"{config}: neither a file nor a known model; pass its config.json, or one of the names in "
-            "perfpass/llm/names.toml"
+            f"{shown(config)}: neither a file nor a known model;{nearest(str(config), known())} Pass its "
+            "config.json, its folder, or a name of perfpass/importers/configuration_names.toml"
         )
     return found

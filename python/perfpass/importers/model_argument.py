@@ -1,0 +1,193 @@
+"""What a user calls a model: a file, a folder, a shipped configuration, or SOURCE:NAME, for every command the same.
+
+``timm:resnet50`` and ``torchvision:resnet50`` are built from the definitions installed here, without weights;
+``hf:NAME`` and ``onnx:PATH`` say what a path or a name is, as `perfpass measure` writes it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from perfpass.bounded_file import exists
+from perfpass.errors import ArgumentError, FileError, FormatError, UnsupportedError, shown
+from perfpass.importers import configuration_names
+from perfpass.text import nearest
+
+Kind = Literal["onnx", "hf", "timm", "torchvision"]
+KINDS: dict[Kind, str] = {
+    "onnx": "an ONNX file",
+    "hf": "a Hugging Face configuration",
+    "timm": "a model of timm",
+    "torchvision": "a model of torchvision",
+}
+_PICKLES = frozenset({".pt", ".pth", ".pkl", ".pickle", ".bin", ".ckpt", ".joblib", ".pt2"})
+_WEIGHTS = frozenset({".safetensors", ".gguf", ".npz", ".npy", ".msgpack"})
+_OTHER_FRAMEWORKS = {
+    ".h5": "Keras",
+    ".hdf5": "Keras",
+    ".keras": "Keras",
+    ".pb": "TensorFlow",
+    ".tflite": "TensorFlow Lite",
+    ".pdmodel": "Paddle",
+    ".mlmodel": "Core ML",
+    ".engine": "TensorRT",
+    ".plan": "TensorRT",
+}
+_FILES = (".onnx", ".json")
+_MOST_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class ModelArgument:
+    """A model as `understood`: ``name`` is the path of a file, the name of a shipped configuration, or that of a model
+    in its library.
+    """
+
+    kind: Kind
+    name: str
+
+    @property
+    def source(self) -> str:
+        """SOURCE:NAME, as `perfpass measure` keeps it in its records."""
+        return f"{self.kind}:{self.name}"
+
+    def file(self, what: str, instead: str) -> str:
+        """The path of an ONNX file; ``what`` needs one. Raises UnsupportedError for another kind."""
+        if self.kind != "onnx":
+            raise UnsupportedError(f"{what} needs an ONNX file, and {self.name} is {KINDS[self.kind]}; {instead}")
+        return self.name
+
+    def configuration(self, what: str) -> str:
+        """The config.json, its folder or the name of a shipped one. Raises UnsupportedError for another kind."""
+        if self.kind != "hf":
+            raise UnsupportedError(
+                f"{what} reads a language model's config.json, and {self.name} is {KINDS[self.kind]}; "
+                f"`perfpass predict {self.source if self.kind != 'onnx' else self.name}` answers it"
+            )
+        return self.name
+
+
+def understood(model: str | os.PathLike[str]) -> ModelArgument:
+    """What ``model`` means, by its form and by what stands at its path; files are not read.
+
+    A folder is that of a Hugging Face checkpoint (config.json) or holds one ONNX file. Raises FileError for what does
+    not exist, with the nearest names; FormatError for a folder without one model, UnsupportedError for files that are
+    never read.
+    """
+    text = os.fsdecode(model)
+    source, colon, name = text.partition(":")
+    if colon and source in ("timm", "torchvision"):
+        if not name:
+            raise ArgumentError(f"{text!r} names no model; write {source}:NAME, as {source}:resnet50")
+        return ModelArgument("timm" if source == "timm" else "torchvision", name)
+    if colon and source in ("hf", "onnx") and not exists(Path(text)):
+        found = understood(name)
+        if found.kind != source:
+            raise FormatError(f"{shown(name)} is {KINDS[found.kind]}; write {found.source}, or its path alone")
+        return found
+    path = Path(text)
+    suffix = path.suffix.lower()
+    _refuse_unread(path, suffix)
+    if not exists(path):
+        return _named(text, path)
+    if path.is_dir():
+        return _in_folder(path)
+    return ModelArgument("hf" if suffix == ".json" else "onnx", text)
+
+
+def _refuse_unread(path: Path, suffix: str) -> None:
+    """Raises UnsupportedError for files that are never read, by their suffix."""
+    if suffix in _PICKLES:
+        raise UnsupportedError(
+            f"{path}: files of type {suffix} are pickles or archives of them, which can run code when read, and are "
+            "never unpickled here; export the model to ONNX (torch.onnx.export) and pass that file, or build the "
+            "module in Python and pass it to perfpass.predict with input_shape"
+        )
+    if suffix in _WEIGHTS:
+        raise UnsupportedError(
+            f"{path}: {suffix} holds weights without the operators that use them; pass the model's ONNX file, its "
+            "Hugging Face config.json, or the torch module"
+        )
+    if suffix in _OTHER_FRAMEWORKS:
+        raise UnsupportedError(
+            f"{path}: {_OTHER_FRAMEWORKS[suffix]} files are not read; convert the model to ONNX (tf2onnx, paddle2onnx) "
+            "and pass that file"
+        )
+
+
+def _named(text: str, path: Path) -> ModelArgument:
+    """A shipped configuration, or the error of what is no file either."""
+    found = configuration_names.shipped(text) if path.suffix.lower() not in _FILES else None
+    if found is not None:
+        return ModelArgument("hf", found)
+    beside = _models_in(path.parent)
+    if path.suffix.lower() in _FILES:
+        raise FileError(f"{shown(text)}: no such file;{nearest(path.name, beside) or ' give the path of the model'}")
+    like = nearest(path.name, beside) or nearest(path.name, configuration_names.known())
+    raise FileError(
+        f"{shown(text)}: neither a file nor a known model;{like} A model is an ONNX file, a Hugging Face config.json "
+        "or its folder, the name of a shipped configuration, timm:NAME or torchvision:NAME"
+    )
+
+
+def _in_folder(path: Path) -> ModelArgument:
+    if (path / "config.json").is_file():
+        return ModelArgument("hf", str(path))
+    found = [name for name in _models_in(path) if name.lower().endswith(".onnx")]
+    if len(found) == 1:
+        return ModelArgument("onnx", str(path / found[0]))
+    if not found:
+        raise FormatError(
+            f"{path}: a folder without config.json or an .onnx file; give an .onnx file or a Hugging Face model folder"
+        )
+    names = ", ".join(found[:_MOST_SHOWN]) + (" and others" if len(found) > _MOST_SHOWN else "")
+    raise FormatError(f"{path}: a folder with {len(found)} ONNX files; give one of them: {names}")
+
+
+def _models_in(folder: Path) -> list[str]:
+    """Names of the ONNX and JSON files of a folder; none where it cannot be read."""
+    try:
+        names = sorted(entry.name for entry in os.scandir(folder or "."))
+    except OSError:
+        return []
+    return [name for name in names if name.lower().endswith(_FILES)]
+
+
+def opened(
+    model: Any, input_shape: Any = None, dims: Mapping[str, int] | None = None
+) -> tuple[Any, Any, Mapping[str, int] | None]:
+    """A model of timm or torchvision as its module (without weights), the shape of its input without the batch, and no
+    dims, of which ``image_size`` was one; everything else as it is given.
+
+    Raises UnsupportedError for a model that the installed library does not have, ArgumentError for other dims.
+    """
+    if not isinstance(model, (str, os.PathLike)):
+        return model, input_shape, dims
+    found = understood(model)
+    if found.kind not in ("timm", "torchvision"):
+        return found.name, input_shape, dims
+    from perfpass.importers import model_sources
+
+    size = _image_size(found, dims)
+    if isinstance(input_shape, Mapping) and input_shape:
+        raise ArgumentError(
+            f"{found.source} has one input, an image; set its size with --dim image_size=N (dims={{'image_size': N}})"
+        )
+    module, shape = getattr(model_sources, f"{found.kind}_image_model")(found.name, size)
+    return module, input_shape or shape, None
+
+
+def _image_size(found: ModelArgument, dims: Mapping[str, int] | None) -> int | None:
+    unknown = sorted(set(dims or {}) - {"image_size"})
+    if unknown:
+        raise ArgumentError(
+            f"{found.source} has no dimension {unknown[0]!r}; allowed is image_size; batch and --batch set the batch"
+        )
+    size = (dims or {}).get("image_size")
+    if size is not None and (isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= 16384):
+        raise ArgumentError(f"image_size = {size!r}; it must be a whole number from 1 to 16384")
+    return size

@@ -1,0 +1,93 @@
+"""Whether a deployment fits into its GPUs, and what would help where it does not."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from perfpass.devices import Device
+from perfpass.errors import PerfPassError
+from perfpass.llm.architecture import LanguageModel
+from perfpass.llm.costs import ELEMENT_BYTES, PRECISIONS, Parallelism, Quantization
+from perfpass.llm.memory import served
+from perfpass.llm.serving import MemoryFit, Serving, check_arithmetic, check_split
+from perfpass.prediction import MemoryVerdict
+from perfpass.predictors import remedies
+from perfpass.text import size
+
+_NARROWER = ("fp8", "int8", "nvfp4", "int4")  # the widest first
+_MOST_RANKS = 64
+_HOLDER = "usable on each GPU"
+
+
+def judged(model: LanguageModel, device: Device, serving: Serving, memory: MemoryFit) -> MemoryVerdict:
+    """The verdict on ``memory``, with what would make it fit without settings chosen by hand."""
+    return MemoryVerdict(
+        fits="yes" if memory.fits else "no",
+        needed_bytes=memory.total_bytes,
+        needed_high_bytes=memory.total_bytes,
+        available_bytes=memory.usable_bytes,
+        remedies=() if memory.fits else _remedies(model, device, serving, memory),
+        holder=_HOLDER,
+    )
+
+
+def _remedies(model: LanguageModel, device: Device, serving: Serving, memory: MemoryFit) -> tuple[str, ...]:
+    found = (_more_gpus(model, device, serving), _narrower(model, device, serving), _shorter(serving, memory))
+    larger = remedies.larger_devices(device, lambda other: _served(model, other, serving))
+    profile = remedies.larger_profile(device, memory.total_bytes * device.memory_bytes / memory.usable_bytes)
+    return tuple(text for text in (*found, profile, larger) if text)
+
+
+def _served(model: LanguageModel, device: Device, serving: Serving) -> bool:
+    try:
+        check_arithmetic(device, serving.quantization.gemm, serving.quantization.moe)
+        return served(model, device, serving).fits_by_default
+    except PerfPassError:
+        return False
+
+
+def _more_gpus(model: LanguageModel, device: Device, serving: Serving) -> str | None:
+    """The next tensor-parallel split that fits; none of a slice, whose instances do not work together."""
+    split = serving.parallelism
+    if device.mig_profile is not None:
+        return None
+    ranks = split.tensor * 2
+    while ranks * split.pipeline * split.attention_data <= _MOST_RANKS:
+        try:
+            check_split(model, ranks)
+            wider = Parallelism.of(ranks, split.pipeline, split.attention_data, split.expert)
+            found = served(model, device, replace(serving, parallelism=wider))
+        except PerfPassError:
+            return None
+        if found.fits_by_default:
+            return f"--tp {ranks} ({size(found.total_bytes)} on each GPU)"
+        ranks *= 2
+    return None
+
+
+def _narrower(model: LanguageModel, device: Device, serving: Serving) -> str | None:
+    """The widest narrower precision that fits and that the device computes in."""
+    now = serving.quantization
+    for name in _NARROWER:
+        gemm, moe = PRECISIONS[name]
+        if ELEMENT_BYTES[moe] >= ELEMENT_BYTES[now.moe]:
+            continue
+        try:
+            check_arithmetic(device, gemm, moe)
+            found = served(model, device, replace(serving, quantization=Quantization(gemm, moe, now.kv_cache)))
+        except PerfPassError:
+            continue
+        if found.fits_by_default:
+            return f"--precision {name} ({size(found.total_bytes)})"
+    return None
+
+
+def _shorter(serving: Serving, memory: MemoryFit) -> str | None:
+    """The tokens of a request whose cache fits beside the weights, where a shorter one does."""
+    asked = serving.input_length + serving.output_length
+    free = memory.usable_bytes - memory.total_bytes + memory.cache_bytes
+    tokens = math.floor(asked * free / memory.cache_bytes / 256) * 256 if memory.cache_bytes else 0
+    if 0 < tokens < asked:
+        return f"requests of at most {tokens:,} tokens, prompt and answer together (asked: {asked:,})"
+    return None

@@ -1,0 +1,91 @@
+"""What does not fit is the headline of a result, with what would help; figures behind it are called hypothetical."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+import perfpass
+from perfpass.cli import main
+
+ROOT = Path(__file__).resolve().parents[2]
+VIT = str(ROOT / "examples" / "vit_base_patch16_224.onnx")
+CASES = {
+    "inference": ["predict", VIT, "--device", "p4", "--batch", "4096"],
+    "training": [
+        "predict",
+        "timm:vit_small_patch16_224",
+        "--device",
+        "rtx-3060",
+        "--batch",
+        "512",
+        "--mode",
+        "training",
+    ],
+    "slice": ["predict", VIT, "--device", "a100-80gb:1g.10gb", "--batch", "2048"],
+    "processes": ["predict", VIT, "--device", "a100:1g.5gb", "--processes", "16"],
+    "serving": ["llm", "llama-3.1-70b", "--device", "h100", "--tp", "1"],
+    "serving on a slice": ["llm", "llama-3.1-8b", "--device", "a100-80gb:1g.10gb"],
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_it_is_said_before_any_figure_and_what_would_help_does(case, capsys):
+    assert main(CASES[case]) == 0
+    text = capsys.readouterr().out
+    assert text.index("DOES NOT FIT: it needs ") < text.index("would help") < text.index("hypothetical")
+    assert text.index("hypothetical") < re.search(r"\n  (latency|time to first)", text).start()
+    assert main([*CASES[case], "--json"]) == 0
+    verdict = json.loads(capsys.readouterr().out)["memory_verdict"]
+    assert verdict["fits"] == "no" and verdict["headline"] in text and verdict["remedies"]
+    assert verdict["available_bytes"] < verdict["needed_bytes"] <= verdict["needed_high_bytes"]
+
+
+def remedies(case: str, capsys) -> str:
+    main([*CASES[case], "--json"])
+    return "; ".join(json.loads(capsys.readouterr().out)["memory_verdict"]["remedies"])
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_remedy_makes_it_fit(case, capsys):
+    said = remedies(case, capsys)
+    tried = []
+    for pattern, change in (
+        (r"batch (\d+)", ["--batch", "{}"]),
+        (r"precision (\S+)", ["--precision", "{}"]),
+        (r"device (\S+)", ["--device", "{}"]),
+        (r"the MIG profile (\S+)", ["--device", "{}"]),
+        (r"--tp (\d+)", ["--tp", "{}"]),
+        (r"(\d+) process", ["--processes", "{}"]),
+    ):
+        if found := re.search(pattern, said):
+            value = found[1]
+            if "MIG" in pattern:
+                value = CASES[case][3].split(":")[0] + ":" + value
+            main([*CASES[case], *(part.format(value) for part in change), "--json"])
+            assert json.loads(capsys.readouterr().out)["memory_verdict"]["fits"] == "yes", (said, value)
+            tried.append(pattern)
+    assert len(tried) >= 2
+
+
+def test_what_fits_has_no_headline_and_what_may_not_is_told():
+    fits = perfpass.predict(VIT, "a100-80gb")
+    assert fits.memory_verdict.fits == "yes" and fits.memory_verdict.headline == "" and "FIT" not in str(fits)
+    memory = perfpass.predict(VIT, "a100-80gb", batch=64).peak_memory_bytes
+    near = next(
+        found
+        for batch in range(64, 4096, 64)
+        if (found := perfpass.predict(VIT, "rtx-3060", batch=batch)).memory_verdict.fits != "yes"
+    )
+    assert memory.median < memory.high and near.memory_verdict.fits == "perhaps"
+    assert "MAY NOT FIT: " in str(near) and "hypothetical" not in str(near)
+
+
+def test_a_batch_without_a_server_that_does_not_fit_is_refused_with_what_it_needs(capsys):
+    assert main(["llm", "llama-2-70b", "--device", "a100", "--offline", "--tp", "1"]) == 2
+    said = capsys.readouterr().err
+    assert "DOES NOT FIT: it needs 130.9 GiB of memory; there are 36 GiB usable" in said and "--tp 4" in said
+    assert main(["llm", "llama-2-70b", "--device", "a100", "--offline", "--tp", "4"]) == 0

@@ -1,0 +1,108 @@
+"""`perfpass llm` needs a model and a device; what it assumes beside is said, in the table and in JSON."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import perfpass
+from perfpass.cli import main
+from perfpass.importers.model_sources import CONFIGURATIONS
+
+SAID = ("--input-length", "1024", "--output-length", "128", "--concurrency", "1", "--runtime", "vllm")
+
+
+def printed(capsys, *arguments: str) -> str:
+    assert main(["llm", *arguments]) == 0
+    return capsys.readouterr().out
+
+
+def of_json(capsys, *arguments: str) -> dict:
+    return json.loads(printed(capsys, *arguments, "--json"))
+
+
+@pytest.mark.parametrize("road", [(), ("--offline",)])
+def test_what_is_assumed_is_printed_as_the_options_that_would_say_it(road, capsys):
+    text = printed(capsys, "llama-3.1-8b", "--device", "h100", *road)
+    line = next(line for line in text.splitlines() if line.startswith("assumed: "))
+    options = line.removeprefix("assumed: ").split()
+    assert options[:8] == list(SAID) and options[8] == "--precision" and options[10:] == ["--tp", "1"]
+    # Saying it gives the same answer, with nothing assumed.
+    again = printed(capsys, "llama-3.1-8b", "--device", "h100", *road, *options)
+    assert "assumed" not in again and again.splitlines()[1:] == [x for x in text.splitlines()[1:] if x != line]
+
+
+@pytest.mark.parametrize("road", [(), ("--offline",)])
+def test_what_is_assumed_is_in_the_json_and_what_is_said_is_not(road, capsys):
+    found = of_json(capsys, "llama-3.1-8b", "--device", "h100", "--input-length", "512", "--tp", "2", *road)
+    assert set(found["assumed"]) == {"output_length", "concurrency", "runtime", "precision"}
+    assert found["assumed"]["output_length"] == 128 and found["assumed"]["runtime"] == "vllm"
+
+
+def test_the_fewest_gpus_that_hold_the_model_are_assumed(capsys):
+    for model, device, ranks in (
+        ("llama-3.1-8b", "h100", 1), ("llama-3.1-70b", "h100", 2), ("llama-3.1-8b", "t4", 2),
+        ("llama-3.1-70b", "apple-m2-ultra", 1),  # which has no link to another
+    ):  # fmt: skip
+        assert of_json(capsys, model, "--device", device)["assumed"]["tp"] == ranks, (model, device)
+    # A slice has no link to another; a model too large for eight is shown on eight.
+    assert of_json(capsys, "llama-3.1-70b", "--device", "h100:3g.40gb")["assumed"]["tp"] == 1
+    assert of_json(capsys, "deepseek-v3", "--device", "h100")["assumed"]["tp"] == 8
+
+
+def test_a_model_of_few_positions_gets_a_load_that_it_can_hold(capsys):
+    found = of_json(capsys, "gpt2", "--device", "h100")
+    assert (found["assumed"]["input_length"], found["assumed"]["output_length"]) == (896, 128)
+    found = of_json(capsys, "gpt2", "--device", "h100", "--input-length", "1000")
+    assert found["assumed"]["output_length"] == 24
+    assert main(["llm", "gpt2", "--device", "h100", "--input-length", "1024"]) == 2
+    assert "1024 positions of gpt2" in capsys.readouterr().err
+
+
+def test_python_assumes_the_same_but_one_gpu():
+    found = perfpass.predict_llm("llama-3.1-8b", "h100")
+    given = {"input_length": 1024, "output_length": 128, "concurrency": 1, "runtime": "vllm", "precision": "bf16"}
+    assert found.assumed == given
+    said = perfpass.predict_llm("llama-3.1-8b", "h100", **given)
+    assert said.assumed == {} and said.to_dict() == {**found.to_dict(), "assumed": {}}
+    assert perfpass.predict_llm("llama-3.1-70b", "h100").serving.gpus == 1
+    assert perfpass.predict_llm("llama-3.1-70b", "h100", tp=None).assumed["tp"] == 2
+
+
+@pytest.mark.parametrize("road", [(), ("--offline",)])
+@pytest.mark.parametrize(("quantization", "name"), [
+    ({"quant_method": "awq", "bits": 4}, "int4"), ({"quant_method": "fbgemm_fp8"}, "fp8"), (None, None),
+])  # fmt: skip
+def test_a_quantised_checkpoint_is_served_as_it_is_stored(road, quantization, name, tmp_path, capsys):
+    content = json.loads((CONFIGURATIONS / "llama-3.1-8b.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**content, "quantization_config": quantization}))
+    assumed = of_json(capsys, str(tmp_path), "--device", "h100", *road)["assumed"]["precision"]
+    assert assumed == name or (name is None and assumed in ("bf16", "fp16"))
+
+
+def test_mxfp4_is_of_the_experts_and_runs_where_16_bits_do(capsys):
+    stored, asked = (of_json(capsys, "gpt-oss-20b", "--device", "t4", *p) for p in ((), ("--precision", "mxfp4")))
+    assert stored["memory"] == asked["memory"] and stored["assumed"]["precision"] == "mxfp4"
+    assert main(["llm", "llama-3.1-8b", "--device", "t4", "--precision", "fp8_block"]) == 9
+    assert "no fp8 arithmetic, which precision 'fp8_block' needs" in capsys.readouterr().err
+
+
+def test_llama_cpp_reads_its_prompt_as_it_was_timed_and_needs_as_many_boards_as_hold_it(capsys):
+    road = ("--device", "rtx-4090", "--offline", "--runtime", "llama.cpp", "--precision", "q4_k_m")
+    assumed = of_json(capsys, "llama-3.1-8b", *road)["assumed"]
+    assert assumed["concurrency"] == 64 and assumed["tp"] == 1
+    large = of_json(capsys, "llama-3.1-70b", *road)
+    assert large["assumed"]["tp"] == 2 and large["memory"]["fits"]
+    assert main(["llm", "llama-3.1-70b", *road, "--tp", "1"]) == 2
+    said = capsys.readouterr().err
+    assert "DOES NOT FIT: it needs 40." in said and "there are 24 GiB usable" in said
+    assert "layers to the host (-ngl " in said and "take 2 devices (--tp 2)" in said
+
+
+def test_heads_are_not_asked_of_a_runtime_that_splits_layers(capsys):
+    """Qwen2-7B has 28 heads: 8 tensor ranks do not divide them, 8 pipeline stages take its 28 layers."""
+    road = ("--device", "gtx-1660", "--offline", "--precision", "fp32", "--runtime")
+    assert of_json(capsys, "qwen2-7b", *road, "llama.cpp")["assumed"]["tp"] == 8
+    main(["llm", "qwen2-7b", *road, "vllm"])
+    assert "--tp 8" not in capsys.readouterr().err
