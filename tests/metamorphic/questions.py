@@ -93,8 +93,9 @@ class Served(Question):
     def answer(self) -> Answer:
         """As `perfpass.predict_llm` answers; memory is that of one device, where no request waits for room in it.
 
-        A full cache holds whole requests, so what it takes goes up and down with their length. Raises Refusal for a
-        model that does not fit: its times are those of a larger device.
+        A full cache holds whole requests, so what it takes goes up and down with their length; and where requests
+        wait, more room runs more of them at once, each more slowly: "running_tpot_ms" is TPOT where none waits. Raises
+        Refusal for a model that does not fit: its times are those of a larger device.
         """
         found = perfpass.predict_llm(**asdict(self))
         if not found.memory.fits:
@@ -102,6 +103,7 @@ class Served(Question):
         out = _every(found, found.INTERVALS)
         if found.memory.most_requests >= self.concurrency:
             out["memory_bytes"] = float(found.memory.total_bytes)
+            out |= {f"running_{name}": value for name, value in out.items() if name.startswith("tpot_ms")}
         return Answer(out, _evidence(found.support))
 
 

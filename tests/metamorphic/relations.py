@@ -10,6 +10,7 @@ Order = Literal["rises", "falls", "equal"]
 # Sums of the same numbers in another order differ so much.
 ROUNDING = 1e-9
 _SUMS = "sums in another order; none else"
+_HOST = "the less work there is, the more a host of unknown speed counts"
 _MORE = "more work cannot take less; rounding alone"
 
 
@@ -43,7 +44,7 @@ def _runs(promise: str, tolerance: float, reason: str) -> tuple[Relation, Relati
     names = ("latency_ms", "peak_memory_bytes", "energy_j")
     return (
         Relation(promise, "rises", _medians(*names), tolerance, reason),
-        Relation(f"{promise} (bounds)", "rises", _bounds(*names), tolerance, reason, equal_evidence=True),
+        Relation(f"{promise} (bounds)", "rises", _bounds(*names), 0.15, f"{reason}; {_HOST}", equal_evidence=True),
     )
 
 
@@ -67,7 +68,7 @@ _PAIRS: dict[str, tuple[Relation, Relation]] = {
     ),
     "serving-prompt": _served(
         "TTFT, TPOT, requests and memory never fall as prompts grow",
-        *("ttft_ms", "tpot_ms", "request_ms"), also=("memory_bytes",),
+        *("ttft_ms", "running_tpot_ms", "request_ms"), also=("memory_bytes",),
     ),
     # Longer answers mean fewer prefills between two tokens, so TTFT and TPOT may fall.
     "serving-answer": _served(
@@ -75,7 +76,7 @@ _PAIRS: dict[str, tuple[Relation, Relation]] = {
     ),
     "serving-load": _served(
         "TTFT, TPOT, requests and memory never fall as more requests are in flight",
-        *("ttft_ms", "tpot_ms", "request_ms"), also=("memory_bytes",),
+        *("ttft_ms", "running_tpot_ms", "request_ms"), also=("memory_bytes",),
     ),
     "offline-batch": _served(
         "a larger batch takes no less time, in its prompt and for each token", "latency_s", "prompt_s", "token_s"
@@ -93,15 +94,16 @@ RELATIONS: dict[str, Relation] = {
     **{f"{name}-bounds": pair[1] for name, pair in _PAIRS.items()},
     # One device.
     "batch-throughput-gpu": Relation(
-        "samples a second never fall much as the batch grows (GPU)", "rises", _medians("throughput_per_s"), 0.12,
-        "half-empty waves of thread blocks, activations that leave the L2 cache: of 365 measured steps of the batch on "
-        "slices of an A100 (mig.parquet) one in a hundred falls by over 4.5 %, the worst by 12 %",
+        "samples a second never fall much as the batch grows (GPU)", "rises", _medians("throughput_per_s"), 0.15,
+        "a network read at batch 1 has other operators than one read at 2; half-empty waves of thread blocks, "
+        "activations that leave the L2 cache: of 365 measured steps of the batch on slices of an A100 (mig.parquet) "
+        "one in a hundred falls by over 4.5 %, the worst by 12 %",
     ),
     "batch-throughput-cpu": Relation(
         "samples a second never fall much as the batch grows (CPU)", "rises", _medians("throughput_per_s"), 0.75,
         "activations that leave the L3 cache are read again from memory, which is four times slower; measured on a "
-        "2-core EPYC, one thread: mobilenetv2 33 images a second at batch 1 and 17 at 256, resnet18 37 at 8 and 23 at "
-        "256",
+        "2-core EPYC, one thread: mobilenetv2 33 images a second at batch 1 and 17 at 256, resnet18 37 at 8 and 23 "
+        "at 256",
     ),
     "depth": Relation(
         "latency, memory and joules never fall as layers are added or widened",
@@ -158,12 +160,12 @@ RELATIONS: dict[str, Relation] = {
     ),
     "serving-depth": Relation(
         "a larger model of one family is never served faster or in less memory",
-        "rises", (*_medians("ttft_ms", "tpot_ms"), "memory_bytes"), ROUNDING,
+        "rises", (*_medians("ttft_ms", "running_tpot_ms"), "memory_bytes"), ROUNDING,
         f"{_MORE}; bounds tell how well a model is known",
     ),
     "serving-board": Relation(
         "a board that is behind in no figure of the catalogue never serves slower",
-        "falls", _medians("ttft_ms", "tpot_ms"), ROUNDING, _BOARDS,
+        "falls", _medians("ttft_ms", "running_tpot_ms"), ROUNDING, _BOARDS,
     ),
     "offline-depth": Relation(
         "a larger model of one family takes no less time",

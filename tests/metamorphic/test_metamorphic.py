@@ -24,28 +24,6 @@ DRAWS = dict.fromkeys(scenes.DRAWS, 6) | {
 LEAST_QUESTIONS = 500
 
 
-# Broken today, and why; a promise that is kept again fails here until its line is taken away.
-_TREES = "trees correct the physical base of each run by itself, and know no order"
-_WIDTHS = "widths of intervals jump with the distance to what was measured, and are not made monotone"
-_SHARING = "slices and processes are answered by another predictor than whole devices"
-BROKEN = {
-    **dict.fromkeys(("batch", "size", "depth", "board", "training"), _TREES),
-    "batch-throughput-gpu": f"{_TREES}; a broadcast weight is counted as read anew for every product of a batch",
-    "batch-throughput-cpu": "on a CPU the share of bytes that its cache holds falls with the batch",
-    **dict.fromkeys(("serving-prompt", "serving-load", "serving-throughput"), _TREES),
-    **dict.fromkeys(("serving-depth", "serving-board"), _TREES),
-    **dict.fromkeys(("offline-batch", "offline-prompt", "offline-board"), "fitted components have no order"),
-    **dict.fromkeys(("batch-bounds", "size-bounds", "serving-prompt-bounds", "serving-load-bounds"), _WIDTHS),
-    **dict.fromkeys(("offline-batch-bounds", "offline-prompt-bounds"), _WIDTHS),
-    **dict.fromkeys(("processes", "processes-bounds", "slice", "whole"), _SHARING),
-}
-
-
-def _marked(relation: str) -> object:
-    marks = [pytest.mark.xfail(strict=True, reason=BROKEN[relation])] if relation in BROKEN else []
-    return pytest.param(relation, marks=marks, id=relation)
-
-
 @lru_cache(maxsize=1)
 def verdicts() -> dict[str, judge.Verdict]:
     """Of the sample, judged once."""
@@ -54,7 +32,7 @@ def verdicts() -> dict[str, judge.Verdict]:
     return found
 
 
-@pytest.mark.parametrize("relation", [_marked(relation) for relation in RELATIONS])
+@pytest.mark.parametrize("relation", RELATIONS)
 def test_no_answer_breaks_its_promise(relation):
     verdict = verdicts()[relation]
     assert verdict.compared >= 1

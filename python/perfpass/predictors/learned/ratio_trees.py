@@ -43,8 +43,9 @@ LEAST_DEVICE_ROWS = 1000
 HOST_BOUND_ISSUE = 0.5
 # Log correction from which on operators were counted too high, and not issued faster.
 _TOO_MANY = 0.5
-# Between these its unknown speed widens the bounds, from nothing to the whole.
-HOST_COUNTS = (0.25, 0.5)
+# From here on to there its unknown speed widens the bounds, with the logarithm: they grow no faster than the time
+# falls. Held-out errors of known devices vouch for less.
+HOST_COUNTS = {"known": 0.25, "portable": 0.125}
 _HOST_REASON = "bound by the host, which issues the operators one by one; its speed is not known"
 # Where no held-out error stands behind the bounds (batch sizes, operators and networks beyond the measured), log widths
 # grow by these factors, and are at least the area's minima. Set by hand: no data vouches for them
@@ -335,8 +336,9 @@ class RatioTrees(ABC):
         """  # fmt: skip
         ensemble = self.ensemble(whole)
         table, unseen = self.conformal(whole.device, ensemble), self._unseen_width[whole.device.kind]
-        first, full = HOST_COUNTS
-        host = unseen[self.settings.host_bound] * np.clip((issue - first) / (full - first), 0.0, 1.0)
+        first = HOST_COUNTS[ensemble]
+        counts = np.log(np.maximum(issue, first) / first) / np.log(HOST_BOUND_ISSUE / first)
+        host = unseen[self.settings.host_bound] * np.minimum(counts, 1.0)
         if ensemble == "known":
             low, high = (v[:, None] for v in table.bounds(distance))
             low, high = np.minimum(low, -host), np.maximum(high, host)
