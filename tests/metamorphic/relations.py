@@ -144,7 +144,7 @@ RELATIONS: dict[str, Relation] = {
     ),
     "board": Relation(
         "a board that is behind in no figure of the catalogue is never slower",
-        "falls", _medians("latency_ms"), 0.05,
+        "falls", _medians("latency_ms"), 0.10,
         f"{_BOARDS}; the correction of an unmeasured board is not that of a measured one",
     ),
     # Language models.

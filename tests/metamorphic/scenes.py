@@ -93,10 +93,15 @@ def batch(draw: random.Random) -> Iterator[Scene]:
     yield Scene(("batch", f"batch-throughput-{kind}"), tuple(replace(run, batch=b) for b in BATCHES))
 
 
+def _of_one_size(run: Run) -> bool:
+    """Whether the device is known at one size of image alone, by trees that have its host in them."""
+    return run.device in boards.OF_ANOTHER_HOST and run.mode == "inference"
+
+
 def size(draw: random.Random) -> Iterator[Scene]:
     """One network at growing images or sequences."""
     run = run_of(draw, networks=[name for name, network in NETWORKS.items() if network.sizes])
-    if run.device in boards.OF_ANOTHER_HOST and run.mode == "inference":  # known at one size of image alone
+    if _of_one_size(run):
         return
     yield Scene(("size",), tuple(replace(run, size=s) for s in NETWORKS[run.network].sizes))
 
@@ -104,6 +109,8 @@ def size(draw: random.Random) -> Iterator[Scene]:
 def depth(draw: random.Random) -> Iterator[Scene]:
     """Networks of one family, each with more layers or wider ones."""
     run = run_of(draw)
+    if _of_one_size(run):
+        return
     yield Scene(("depth",), tuple(replace(run, network=name) for name in draw.choice(LADDERS)))
 
 

@@ -452,12 +452,16 @@ _RULES: tuple[Callable[[_Step, np.ndarray], np.ndarray], ...] = (
 
 
 def _views(step: _Step) -> None:
-    """Views move nothing forward; backward, parts are put together again and what was expanded is summed."""
+    """Views move nothing forward; backward, parts are put together again and what was expanded is summed.
+
+    A weight that a product reads through views belongs to the product, whose own gradient is summed over all samples.
+    """
     t = step.t
     view = t["view"] != 0
     parts = view & _is(t, "split", "slice", "unfold", "gather")
     step.moved(parts, DATA, step.x, step.x, 0.0)
-    expanded = view & _is(t, "expand", "tile") & (t["output_elements"] > t["input_elements"])
+    of_product = (t["constant"] != 0) & (step.weight == 0)
+    expanded = view & _is(t, "expand", "tile") & (t["output_elements"] > t["input_elements"]) & ~of_product
     step.moved(expanded, DATA, step.y, step.x, step.y / step.width, op=_OP["reduce_sum"], op_class=_CLASS["reduction"])
 
 

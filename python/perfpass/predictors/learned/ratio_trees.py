@@ -47,6 +47,10 @@ _TOO_MANY = 0.5
 # falls. Held-out errors of known devices vouch for less.
 HOST_COUNTS = {"known": 0.25, "portable": 0.125}
 _HOST_REASON = "bound by the host, which issues the operators one by one; its speed is not known"
+_OLD_HOST_REASON = (
+    "timed with PyTorch of 2018 to 2020 on the host of its laboratory, which is in the figure: not to be compared with "
+    "other boards, for which one host is assumed"
+)
 # Where no held-out error stands behind the bounds (batch sizes, operators and networks beyond the measured), log widths
 # grow by these factors, and are at least the area's minima. Set by hand: no data vouches for them
 # (docs/predictors/inference.md).
@@ -234,7 +238,9 @@ class RatioTrees(ABC):
         self._note_batch(notes, batch, way)
         asked = np.arange(1, len(batch) + 1) * sizes.shape[1] - 1
         sums, features = vectors.sums.take(asked), vectors.values[asked]
-        notes.add(1, issue[:, -1] > HOST_BOUND_ISSUE, _HOST_REASON, vouched=True)
+        bound = issue[:, -1] > HOST_BOUND_ISSUE
+        notes.add(1, bound, _HOST_REASON, vouched=True)
+        notes.add(1, bound & (way.torch_version == UNSTATED_TORCH), _OLD_HOST_REASON, vouched=True)
         found = {
             "features": features,
             "base_s": vectors.base_s[asked],
