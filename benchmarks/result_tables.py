@@ -96,6 +96,21 @@ def collector(document: dict[str, Any]) -> str:
     )
 
 
+def faults(document: dict[str, Any]) -> str:
+    """A campaign that was killed, and one on a file system without room."""
+    killed = document["killed"]
+    ways = ", ".join(f"{way} {count}" for way, count in killed["by_way"].items())
+    said = [row["said"].removeprefix("perfpass: error: DIR/records/records.jsonl: ") for row in document["full"]]
+    rows = [[str(r["free_pages"]), str(r["records_then"]), s] for r, s in zip(document["full"], said, strict=True)]
+    rows += [["read-only", "", row["said"].rpartition(": ")[2]] for row in document["read_only"]]
+    return (
+        f"{table(['free pages', 'records then', 'what is said, exit code 3'], rows)}\n\n{killed['kills']} kills of one "
+        f"campaign after its first record ({ways}), {killed['torn_ends']} ends of the journal torn: of "
+        f"{killed['records']} records {killed['lost']} lost, {killed['doubled']} doubled. With room again the same "
+        f"command completes every campaign. {_setting(document)}."
+    )
+
+
 def own_device(document: dict[str, Any]) -> str:
     """Error on this machine before and after learning from its records."""
     rows = [
@@ -274,6 +289,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "featurize": featurize,
     "cold_start": cold_start,
     "collector": collector,
+    "faults": faults,
     "own_device": own_device,
 }
 # Tables made of another table's results.

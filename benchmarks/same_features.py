@@ -145,13 +145,33 @@ def _tensors(graph: onnx.GraphProto) -> dict[str, _Tensor]:
     return tensors
 
 
-def _gemm(a: _Tensor, b: _Tensor, out: _Tensor) -> tuple[int, int, int, int]:
-    """Batch, m, n, k of a matrix product."""
+def _shown_weights(nodes: list[onnx.NodeProto], tensors: dict[str, _Tensor]) -> list[dict[str, str]]:
+    """[N] of every product the weights that it reads through views alone, by the name that it reads."""
+
+    def behind(name: str) -> str:
+        found = name
+        while (maker := tensors[found].producer) >= 0:
+            if _KNOWN.get(nodes[maker].op_type, ("",))[0] not in _VIEWS or not nodes[maker].input:
+                return ""
+            found = nodes[maker].input[0]
+        return found if found != name and tensors[found].role == "weight" else ""
+
+    products = [_KNOWN.get(node.op_type, ("",))[0] == "matmul" for node in nodes]
+    return [
+        {name: weight for name in node.input if name and (weight := behind(name))} if product else {}
+        for node, product in zip(nodes, products, strict=True)
+    ]
+
+
+def _gemm(a: _Tensor, b: _Tensor, out: _Tensor, weight: _Tensor | None) -> tuple[int, int, int, int]:
+    """Batch, m, n, k of a matrix product; ``weight``: what the second operand shows through views."""
     k = a.dims[-1] if a.dims else 0
     if len(b.dims) <= 2:
         n = 1 if len(b.dims) == 1 else out.dims[-1] if out.dims else 0
         return 1, out.elements // n if n else 0, n, k
     m, n = (1 if len(a.dims) < 2 else a.dims[-2]), b.dims[-1]
+    if weight is not None and weight.elements == n * k:
+        return 1, out.elements // n if n else 0, n, k
     return out.elements // (m * n) if m * n else 0, m, n, k
 
 
@@ -167,7 +187,12 @@ def _features(graph: onnx.GraphProto) -> SameFeatures:
     in_degree, out_degree, depth = [0] * count, [0] * count, [0] * count
     rows: list[list[float]] = []
     known: list[bool] = []
-    counted: set[str] = set()  # weights, at their first reader
+    counted: set[str] = set()  # weights, at their first reader, or at the product that reads them through views
+    shown = _shown_weights(nodes, tensors)
+    owner: dict[str, int] = {}
+    for index, weights_of in enumerate(shown):
+        for weight in weights_of.values():
+            owner.setdefault(weight, index)
     totals = [0] * 6
     class_counts, class_bytes = [0] * _CLASSES, [0] * _CLASSES
     for index, node in enumerate(nodes):
@@ -192,12 +217,14 @@ def _features(graph: onnx.GraphProto) -> SameFeatures:
                 in_degree[index] += 1
                 out_degree[tensor.producer] += 1
                 depth[index] = max(depth[index], depth[tensor.producer] + 1)
-            if tensor.role == "weight" and name not in counted:
-                counted.add(name)
-                parameters += tensor.elements
-                weight_bytes += tensor.bytes
+            held = shown[index].get(name, name)
+            if tensors[held].role == "weight" and held not in counted and owner.get(held, index) == index:
+                counted.add(held)
+                parameters += tensors[held].elements
+                weight_bytes += tensors[held].bytes
         macs = flops = read = written = 0
-        gemm = _gemm(first, inputs[1], out) if op == "matmul" else (0, 0, 0, 0)
+        second = shown[index].get(node.input[1]) if op == "matmul" else None
+        gemm = _gemm(first, inputs[1], out, tensors[second] if second else None) if op == "matmul" else (0, 0, 0, 0)
         if op not in _VIEWS:
             macs = out.elements * gemm[3]
             flops = 2 * macs + per_output * out.elements + per_input * (first.elements if inputs else 0)
@@ -209,7 +236,9 @@ def _features(graph: onnx.GraphProto) -> SameFeatures:
                 read = sum(tensor.elements * first.bits // 8 for tensor in outputs)
                 read += sum(tensor.bytes for tensor in indices.values())
             elif op not in _GENERATORS:
-                read = sum(tensor.bytes for tensor in distinct.values())
+                read = sum(
+                    min(tensor.bytes, tensors[shown[index].get(name, name)].bytes) for name, tensor in distinct.items()
+                )
         costs = (macs, flops, read, written, parameters, weight_bytes)
         for i, cost in enumerate(costs):
             totals[i] += cost

@@ -112,7 +112,7 @@ def main() -> None:
         for threads, scorer in scorers.items():
             scorer.score_features(given[:1000])
             walls = [seconds(lambda s=scorer: s.score_features(given))[1] for _ in range(options.repeats)]
-            rows.append({"what": "features to all metrics", "threads": threads, "cache": ""})
+            rows.append({"what": "columns with their times to all metrics", "threads": threads, "cache": ""})
             rows[-1] |= rates(options.rows, walls)
         again = scorers[1].score_features(found.values)
         check(
