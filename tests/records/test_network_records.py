@@ -154,7 +154,7 @@ def test_fastertransformer_reads_the_board_by_its_clock_and_halves_what_has_no_p
         oom=[False, False, False, True, False],
         memory_mib=[NONE] * 5,
         column="c",
-        source_file="docs/bert_guide.md",
+        source_file="bert_guide.md",
         source_line=range(5),
     )
     reading = fastertransformer.read(tmp_path)
@@ -259,6 +259,30 @@ def test_deeplearningexamples_leaves_slow_first_iterations_out_and_divides_accum
     assert not reading.refused
     assert list(rows.latency_ms[:2]) == [9.9, 10.0] and list(rows.percentile[:2]) == ["p50", "over_throughput"]
     assert list(rows.batch[2:]) == [64, 16] and list(rows.batch_scope[2:]) == ["device", "device"]
+
+
+def test_two_tables_of_one_point_are_bert_large_and_then_bert_base(tmp_path):
+    default = "encoder layers=24 (README default: BERT-large)"
+    point = {"model_family": "BERT", "model_variant": "SQuAD", "framework": "TensorFlow 2", "architecture": default}
+    rows = rows_of(examples(tmp_path, point, {**point, "throughput": 2400.0, "latency_avg_ms": 3.3}))
+    assert list(rows.network) == ["bert-large", "bert-base"] and set(rows.architecture) == {""}
+    assert rows.caveats.str.contains("size_by_the_tables_order").all()
+
+
+def test_no_stored_row_of_bert_is_above_the_peak_of_its_board(stored):
+    from perfpass.devices import device
+
+    sizes = {"bert-base": (12, 768), "bert-large": (24, 1024)}
+    known = stored.network.isin(sizes) & (stored.sequence > 0) & stored.listed & stored.latency_ms.notna()
+    for row in stored[known & (stored["mode"] == "inference")].itertuples():
+        layers, width = sizes[row.network]
+        tokens = row.mean_sequence if row.padding_removed else row.sequence
+        # 12 h^2 + 2 h n MACs per token and layer (Kaplan et al., 2020, table 1); 2:4 sparsity halves the first.
+        macs = layers * row.batch * tokens * (12 * width**2 + 2 * width * tokens)
+        others = {"int8": ("fp16",), "fp32": ("tf32",) if "tf32" in row.caveats else ()}.get(row.precision, ())
+        peaks = device(row.device).peak_flops
+        peak = max(peaks.get(precision, 0.0) for precision in (row.precision, *others))
+        assert 2 * macs / row.latency_ms * 1e3 <= peak * (2 if "sparse" in row.caveats else 1), row
 
 
 def test_language_sources_keep_lengths_and_precision_apart(tmp_path):
