@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from functools import cache
@@ -33,12 +34,12 @@ class Answer:
     evidence: str
 
 
-class Question:
+class Question(ABC):
     """One question; equal ones are asked once a process."""
 
+    @abstractmethod
     def answer(self) -> Answer:
         """What the public door says. Raises PerfPassError or Refusal."""
-        raise NotImplementedError
 
     def __str__(self) -> str:
         defaults = {f.name: f.default for f in fields(self)}

@@ -102,8 +102,8 @@ RELATIONS: dict[str, Relation] = {
     "batch-throughput-cpu": Relation(
         "samples a second never fall much as the batch grows (CPU)", "rises", _medians("throughput_per_s"), 0.75,
         "activations that leave the L3 cache are read again from memory, which is four times slower; measured on a "
-        "2-core EPYC, one thread: mobilenetv2 33 images a second at batch 1 and 17 at 256, resnet18 37 at 8 and 23 "
-        "at 256",
+        "2-core EPYC, one thread beside other work: mobilenetv2 33 images a second at batch 1 and 17 at 256, resnet18 "
+        "37 at 8 and 23 at 256",
     ),
     "depth": Relation(
         "latency, memory and joules never fall as layers are added or widened",

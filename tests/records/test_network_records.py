@@ -5,6 +5,7 @@ from __future__ import annotations
 import pandas
 import pytest
 
+from network_sources import NONE, rows_of, written
 from perfpass.records import networks, schema
 from perfpass.records.build.networks import READERS
 from perfpass.records.location import data_directory
@@ -35,20 +36,6 @@ ROWS = {
     "vision_pages": 267,
     "co2_inference": 369,
 }
-NONE = float("nan")
-
-
-def written(root, path, **columns):
-    """A source's table of the given columns, as CSV or Parquet."""
-    file = root / path
-    file.parent.mkdir(parents=True, exist_ok=True)
-    table = pandas.DataFrame(columns)
-    table.to_parquet(file) if path.endswith("parquet") else table.to_csv(file, index=False)
-    return root
-
-
-def rows_of(reading):
-    return reading.tables[networks.KIND].reset_index(drop=True)
 
 
 @pytest.fixture(scope="module")

@@ -2,26 +2,10 @@
 
 from __future__ import annotations
 
-import pandas
 import pytest
 
-from perfpass.records import networks
+from network_sources import NONE, rows_of, written
 from perfpass.records.readers import co2_inference, detectron2, mmdeploy, openmmlab, paddle_zoo, vision_pages
-
-NONE = float("nan")
-
-
-def written(root, path, **columns):
-    """A source's table of the given columns, as CSV or Parquet."""
-    file = root / path
-    file.parent.mkdir(parents=True, exist_ok=True)
-    table = pandas.DataFrame(columns)
-    table.to_parquet(file) if path.endswith("parquet") else table.to_csv(file, index=False)
-    return root
-
-
-def rows_of(reading):
-    return reading.tables[networks.KIND].reset_index(drop=True)
 
 
 @pytest.mark.parametrize(
