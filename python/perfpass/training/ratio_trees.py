@@ -14,7 +14,7 @@ import numpy as np
 from perfpass.devices import Device, device
 from perfpass.graph import OPERATORS
 from perfpass.predictors.learned import artefacts, packed_trees
-from perfpass.predictors.learned.intervals import ConformalTable, conformal, nearest
+from perfpass.predictors.learned.intervals import nearest
 from perfpass.predictors.learned.ratio_trees import LEAST_DEVICE_ROWS, UNSTATED_TORCH, Settings
 from perfpass.predictors.learned.ratios import DEVICE_FEATURES, RatioFeatures, Sums, fingerprint
 from perfpass.predictors.roofline import SOFTWARE, software_index
@@ -225,50 +225,22 @@ class HeldOut:
 
 @dataclass(frozen=True, eq=False)
 class Residuals:
-    """Held-out errors: log(measured / predicted), network distance and row of each."""
+    """Held-out errors: log(measured / predicted), network distance, time of the host over the device's, row of each."""
 
     residual: np.ndarray
     distance: np.ndarray
+    issue: np.ndarray
     row: np.ndarray
 
     @classmethod
     def joined(cls, parts: Iterable[Residuals]) -> Residuals:
         """All parts in a row."""
-        every = zip(*((p.residual, p.distance, p.row) for p in parts), strict=True)
+        every = zip(*((p.residual, p.distance, p.issue, p.row) for p in parts), strict=True)
         return cls(*(np.concatenate(c) for c in every))
 
     def take(self, kept: np.ndarray) -> Residuals:
         """Some of them."""
-        return Residuals(self.residual[kept], self.distance[kept], self.row[kept])
-
-
-def tables(
-    found: Residuals, side: np.ndarray, edges: Sequence[float], without: np.ndarray | None = None
-) -> dict[str, ConformalTable]:
-    """Bounds by network distance for each name in ``side`` [rows of the dataset]; the rows ``without`` do not count."""
-    kept = found if without is None else found.take(~np.isin(found.row, without))
-    of = side[kept.row]
-    return {
-        str(name): conformal(kept.residual[of == name], kept.distance[of == name], edges=edges)
-        for name in np.unique(of)
-    }
-
-
-def graded_bounds(
-    known: Residuals, side: np.ndarray, edges: Sequence[float], folds: Iterable[Fold], predicted_s: np.ndarray,
-    distance: np.ndarray,
-) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
-    """Seconds [N]: bounds as those that ship, but from the errors on rows of other folds alone.
-
-    ``side`` [N] names the table of `tables` that each row falls under.
-    """
-    low, high = predicted_s.copy(), predicted_s.copy()
-    for fold in folds:
-        for name, table in tables(known, side, edges, without=fold.test).items():
-            inside = fold.test[side[fold.test] == name]
-            a, b = table.bounds(distance[inside])
-            low[inside], high[inside] = predicted_s[inside] * np.exp(a), predicted_s[inside] * np.exp(b)
-    return low, high
+        return Residuals(self.residual[kept], self.distance[kept], self.issue[kept], self.row[kept])
 
 
 @dataclass(frozen=True, eq=False)
@@ -290,18 +262,20 @@ def hold_out(
     """Every row held out once by ``split``. ``counted`` [N]: rows whose errors count (default: all)."""
     rows, n = dataset.rows, len(dataset)
     every = list(folds_of(split, rows.architecture, rows.family, rows.device, folds, seed))
-    predicted, distance = np.empty(n), np.empty(n)
+    predicted, distance, issue = np.empty(n), np.empty(n), np.empty(n)
+    at = dataset.ratios.names.index("log_issue")
     baselines: dict[str, np.ndarray] = {}
     for fold in every:
         found = held_out(fold)
         predicted[fold.test], distance[fold.test] = found.predicted_s, found.distance
+        issue[fold.test] = np.exp(found.x[fold.test, at].astype(np.float64))
         for name, values in (simpler(fold, found) if simpler else {}).items():
             baselines.setdefault(name, np.empty(n))[fold.test] = values
         say(f"{split}, {fold.held_out}")
     order = np.concatenate([fold.test for fold in every])
     if counted is not None:
         order = order[counted[order]]
-    residuals = Residuals(np.log(dataset.measured_s / predicted)[order], distance[order], order)
+    residuals = Residuals(np.log(dataset.measured_s / predicted)[order], distance[order], issue[order], order)
     return Split(every, predicted, distance, baselines, residuals)
 
 

@@ -98,8 +98,8 @@ class Correction:
         mean, deviation = self.learned.predict(z, np.full(len(z), _software(way), dtype=object))
         factor, width = np.exp(mean), self.learned.prior.bound * deviation
         if self.predictor == "inference":
-            # What the network and its novelty add to the width of the device.
-            width = InferencePredictor.load().widened(way.device, width, columns["distance"], columns["beyond"])
+            # What the network and its size add to the width of the device.
+            width = np.hypot(width, InferencePredictor.load().of_network(way.device, columns["lacks"]))
         latency = Bounds.around(found.latency_ms.median * factor, -width, width)
         return replace(found, latency_ms=latency), factor
 

@@ -12,7 +12,6 @@ from perfpass.prediction import SUPPORT_LEVELS
 from perfpass.predictors.energy.power import PowerModel
 from perfpass.predictors.estimate import Columns, Estimate, Estimates, Notes, Runs, shares
 from perfpass.predictors.inference.features import RATIOS, SCHEMA_VERSION, graph_vectors
-from perfpass.predictors.learned.intervals import ConformalTable
 from perfpass.predictors.learned.ratio_trees import (
     LEAST_DEVICE_ROWS,
     UNMEASURED,
@@ -52,8 +51,6 @@ class InferencePredictor(RatioTrees):
         # 27 us an operator, which ParvaGPU's runs take; timm's boards are near 20, torchvision's at 34 (in the middle).
         host=(1.35, 1.35),
         reference=None,
-        least_width={"in range": 0.0, "near": 0.15, "outside": 0.7},
-        host_bound="rare",
         trees_need_evidence=False,
         nothing="no measurement",
         where="",
@@ -75,10 +72,6 @@ class InferencePredictor(RatioTrees):
     def evidence(self, way: Way) -> str:
         """By the kind of device and `evidence_key`."""
         return self._evidence.get(way.device.kind, {}).get(evidence_key(way), UNMEASURED)
-
-    def conformal(self, device: Device, ensemble: str) -> ConformalTable:
-        """One table for GPUs, one for CPUs."""
-        return self._conformal[device.kind]
 
     def columns(self, runs: Runs, way: Way, threads: int = 1) -> tuple[Columns, Notes]:
         """What is known of N runs before they are scored, and how far measurements stand behind them."""

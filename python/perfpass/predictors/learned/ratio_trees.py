@@ -26,8 +26,9 @@ from perfpass.prediction import SUPPORT_LEVELS, Support
 from perfpass.predictors import roofline
 from perfpass.predictors.estimate import Bounds, Columns, Notes, shares
 from perfpass.predictors.learned import artefacts, ladder
-from perfpass.predictors.learned.intervals import EVIDENCE, ConformalTable, nearest_to
+from perfpass.predictors.learned.intervals import EVIDENCE, nearest_to
 from perfpass.predictors.learned.ratios import RatioFeatures, Vectors, fingerprints
+from perfpass.predictors.learned.spread import Spread
 from perfpass.predictors.roofline import SOFTWARE
 
 if TYPE_CHECKING:
@@ -43,27 +44,35 @@ LEAST_DEVICE_ROWS = 1000
 HOST_BOUND_ISSUE = 0.5
 # Log correction from which on operators were counted too high, and not issued faster.
 _TOO_MANY = 0.5
-# From here on to there its unknown speed widens the bounds, with the logarithm: they grow no faster than the time
-# falls. Held-out errors of known devices vouch for less.
-HOST_COUNTS = {"known": 0.25, "portable": 0.125}
+# From here on its unknown speed widens the bounds, with the logarithm, up to `HOST_BOUND_ISSUE`: they grow no faster than
+# the time falls.
+HOST_COUNTS = 0.125
+_ENOUGH = 100.0
 _HOST_REASON = "bound by the host, which issues the operators one by one; its speed is not known"
 _OLD_HOST_REASON = (
     "timed with PyTorch of 2018 to 2020 on the host of its laboratory, which is in the figure: not to be compared with "
     "other boards, for which one host is assumed"
 )
-# Where no held-out error stands behind the bounds (batch sizes, operators and networks beyond the measured), log widths
-# grow by these factors, and are at least the area's minima. Set by hand: no data vouches for them
-# (docs/predictors/inference.md).
-WIDENING = {"in range": 1.0, "near": 1.5, "outside": 2.5}
-_WIDENING = np.array([WIDENING[level] for level in SUPPORT_LEVELS])
+# What may not be known of a question, by what makes its interval wide (`RatioTrees._lacks`).
+CAUSES = (
+    "measurement",
+    "laboratory",
+    "network",
+    "domain",
+    "device",
+    "vendor",
+    "rare software",
+    "unmeasured software",
+    "host",
+    "slice",
+    "beside",
+)
+# Those of the network and its size, which measurements of a device do not take away.
+_OF_NETWORK = tuple(CAUSES.index(name) for name in ("network", "domain", "beside"))
 # Of the batch sizes that were measured, one in the middle.
 _USUAL_BATCH = 64
 _CONVOLUTIONS = (OPERATORS.index("conv"), OPERATORS.index("conv_transpose"))
 UNMEASURED = EVIDENCE[-1]
-
-# Log half-width of what the roofline says of a slice, given its GPU, times the share of the GPU that it lacks: 0.26 for
-# 1g, where the 90 % quantile of measured time over that of 7g, over the ratio of rooflines, is 0.25 (ParvaGPU).
-SLICE_WIDTH = 0.3
 
 _Area = TypeVar("_Area", bound="RatioTrees")
 # Stands for the release of records that state none; their dates say 1.0 to 1.7.
@@ -80,8 +89,7 @@ class Settings:
     extrapolate beyond; a kind that is absent has no trees. ``known_rows``: records from which on a device is known.
     ``host``: the least and the most that a host takes to issue operators, over `perfpass.predictors.roofline.ISSUE_S`.
     ``reference``: the board on which trees look at networks for an unmeasured one; None: on that one itself.
-    ``least_width``: of the log half-width, by support level. ``host_bound``: the evidence whose width is the least
-    where the host counts. ``trees_need_evidence``: whether trees say nothing of software that was not measured.
+    ``trees_need_evidence``: whether trees say nothing of software that was not measured.
     """
 
     area: str
@@ -91,8 +99,6 @@ class Settings:
     known_rows: int
     host: tuple[float, float]
     reference: str | None
-    least_width: Mapping[str, float]
-    host_bound: str
     trees_need_evidence: bool
     # Words of reasons: "..." on a device, ... was not measured "...", unlike every "...", among the "...".
     nothing: str
@@ -146,9 +152,7 @@ class RatioTrees(ABC):
         self._trees: dict[str, _core.TreeEnsemble] = {}
         self._fingerprints = _core.Neighbours(artefact.array("fingerprints.npy").astype(np.float32))
         self._known_operators = np.isin(OPERATORS, manifest["support"]["operators"])
-        self._conformal = {name: ConformalTable.from_dict(t) for name, t in manifest["conformal"].items()}
-        self._unseen_width: dict[str, dict[str, float]] = manifest["unseen_device"]
-        self._least_width = np.array([s.least_width[level] for level in SUPPORT_LEVELS])
+        self._spread = {name: Spread.from_dict(values) for name, values in manifest["spread"].items()}
 
     @classmethod
     @cache
@@ -160,9 +164,9 @@ class RatioTrees(ABC):
     def evidence(self, way: Way) -> str:
         """Of EVIDENCE: how well this software was measured on other devices."""
 
-    @abstractmethod
-    def conformal(self, device: Device, ensemble: str) -> ConformalTable:
-        """The bounds by network distance that count on this device."""
+    def spread(self, device: Device) -> Spread:
+        """The widths of intervals on this device."""
+        return self._spread[device.kind]
 
     def unseen(self, device: Device) -> tuple[int, bool]:
         """Support level of a device without records, and whether held-out errors vouch for the bounds there."""
@@ -172,11 +176,11 @@ class RatioTrees(ABC):
         """Seconds of N runs."""
         return Bounds(*(columns[name] for name in ("median_s", "low_s", "high_s")))
 
-    def widened(self, device: Device, width: np.ndarray, distance: np.ndarray, beyond: np.ndarray) -> np.ndarray:
-        """[N] log half-widths of a calibrated device: ``width`` for a known network, what distance and novelty add."""
-        around = self.conformal(device, "known").around(width, distance)
-        beyond = beyond.astype(np.intp)
-        return np.maximum(around * _WIDENING[beyond], self._least_width[beyond])
+    def of_network(self, device: Device, lacks: np.ndarray) -> np.ndarray:
+        """[N] log half-widths that the networks and their sizes add on a device that is known; ``lacks`` [N, CAUSES]."""
+        spread = self.spread(device)
+        squares = np.maximum(np.square(spread.low), np.square(spread.high))
+        return np.asarray(np.sqrt(lacks[:, _OF_NETWORK] @ squares[list(_OF_NETWORK)]))
 
     def ensemble(self, way: Way) -> str:
         """Which ensemble speaks: "known" where the device was measured widely in this software, else "portable"."""
@@ -232,9 +236,10 @@ class RatioTrees(ABC):
         learned = self._learned(seen.values, sizes, whole, distance, threads)
         seconds = self._log_seconds(vectors, learned, way)
         rungs = ladder.isotonic(seconds[:, : len(ladder.RUNGS)])
-        beside = np.where((sizes < least) | (sizes > most), np.int8(1), np.int8(0))
         issue = self._issue(vectors.values).reshape(sizes.shape)
-        low, high = self._log_bounds(way, whole, distance, issue, np.maximum(beside, notes.beyond[:, None]))
+        lacks = self._lacks(tables, sizes / batch[:, None], sizes, way, distance, issue)
+        spread = self.spread(whole.device)
+        low, high = (bound.reshape(sizes.shape) for bound in spread.bounds(lacks))
         self._note_batch(notes, batch, way)
         asked = np.arange(1, len(batch) + 1) * sizes.shape[1] - 1
         sums, features = vectors.sums.take(asked), vectors.values[asked]
@@ -250,6 +255,7 @@ class RatioTrees(ABC):
             "group_s": sums.seconds,
             "kernels": sums.kernels.sum(axis=1),
             "distance": distance,
+            "lacks": spread.matrix(lacks).reshape(*sizes.shape, -1)[:, -1],
             "level": notes.level,
             "beyond": notes.beyond,
             "batch": batch,
@@ -334,28 +340,41 @@ class RatioTrees(ABC):
             return np.zeros_like(distance)
         return fade(distance, between)
 
-    def _log_bounds(
-        self, way: Way, whole: Way, distance: np.ndarray, issue: np.ndarray, beyond: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """[N, K] log bounds: those that held-out errors vouch for, of the network and of the device where it is unseen,
-        widened by what is ``beyond`` [N, K], by a host that counts (``issue`` [N, K]), and by what a slice lacks.
-        """  # fmt: skip
-        ensemble = self.ensemble(whole)
-        table, unseen = self.conformal(whole.device, ensemble), self._unseen_width[whole.device.kind]
-        first = HOST_COUNTS[ensemble]
-        counts = np.log(np.maximum(issue, first) / first) / np.log(HOST_BOUND_ISSUE / first)
-        host = unseen[self.settings.host_bound] * np.minimum(counts, 1.0)
-        if ensemble == "known":
-            low, high = (v[:, None] for v in table.bounds(distance))
-            low, high = np.minimum(low, -host), np.maximum(high, host)
-        else:
-            width = table.around(np.maximum(unseen[self.evidence(whole)], host), distance[:, None])
-            low, high = -width, width
-        level = beyond.astype(np.intp)
-        low = np.minimum(low * _WIDENING[level], -self._least_width[level])
-        high = np.maximum(high * _WIDENING[level], self._least_width[level])
-        lacks = SLICE_WIDTH * (1.0 - way.device.sm_count / whole.device.sm_count)
-        return -np.hypot(low, lacks), np.hypot(high, lacks)
+    def _lacks(
+        self, tables: Tables, grown: np.ndarray, sizes: np.ndarray, way: Way, distance: np.ndarray, issue: np.ndarray
+    ) -> dict[str, np.ndarray]:  # fmt: skip
+        """[N * K] what is not known of N networks at the batch ``sizes`` [N, K], by CAUSES (docs/predictors/inference.md).
+
+        ``grown`` and ``issue`` [N, K]: the size over that of the tables, and the host's time over the device's.
+        ``distance`` [N] to the nearest measured network.
+        """
+        whole = self.whole(way)
+        evidence = EVIDENCE.index(self.evidence(whole))
+        least, most = self._measured_batch(whole)
+        batches = np.abs(np.log2(np.clip(sizes, least, most) / sizes))
+        macs = tables.sums(tables.table.macs * tables.count)[:, None] * grown / sizes
+        work = np.abs(np.log10(np.clip(macs, *self.manifest["support"]["macs_per_sample"]) / np.maximum(macs, 1.0)))
+        unseen = self.ensemble(whole) != "known"
+        found = {
+            "measurement": 1.0,
+            "laboratory": 1.0,
+            "network": np.minimum(distance, 1.0)[:, None],
+            "domain": self._foreign(tables)[:, None],
+            "device": 1.0 if unseen else scarcity(self._rows(whole.device)),
+            "vendor": float(unseen and way.device.vendor not in self.manifest["support"]["vendors"]),
+            "rare software": float(unseen and evidence == 1),
+            "unmeasured software": float(unseen and evidence == len(EVIDENCE) - 1),
+            "host": host_lack(issue),
+            "slice": (1.0 - way.device.sm_count / whole.device.sm_count) ** 2,
+            "beside": batches + work,
+        }
+        return {name: np.broadcast_to(value, sizes.shape).ravel() for name, value in found.items()}
+
+    def _foreign(self, tables: Tables) -> np.ndarray:
+        """[N] 1 where a network is of a kind that was not measured: without a convolution, or of other operators."""
+        operators = np.asarray(tables.table.op)
+        strange = tables.any(~self._known_operators[operators]) | ~tables.any(np.isin(operators, _CONVOLUTIONS))
+        return np.asarray(strange, dtype=np.float64)
 
     def _issue(self, features: np.ndarray) -> np.ndarray:
         """[N] time of the host to issue the operators over that of the device."""
@@ -436,6 +455,17 @@ def _seconds(
         "low_s": np.exp(np.maximum(median + low[:, -1], under)),
         "high_s": np.exp(np.minimum(median + high[:, -1], over)),
     }
+
+
+def host_lack(issue: np.ndarray) -> np.ndarray:
+    """How far the host counts, 0 to 1, by its time over the device's: its speed is not known."""
+    share = np.log(np.maximum(issue, HOST_COUNTS) / HOST_COUNTS) / np.log(HOST_BOUND_ISSUE / HOST_COUNTS)
+    return np.asarray(np.minimum(share, 1.0))
+
+
+def scarcity(rows: np.ndarray | float) -> np.ndarray:
+    """How little is known of a device by its records: 1 with none, a half with `_ENOUGH`."""
+    return np.asarray(1.0 / (1.0 + np.asarray(rows) / _ENOUGH))
 
 
 def fade(distance: np.ndarray, between: tuple[float, float]) -> np.ndarray:

@@ -18,7 +18,7 @@ from perfpass.graph.step import OPTIMIZERS, StepOptions, Steps, StepTable
 from perfpass.graph.table import Tables
 from perfpass.predictors.energy.power import PowerModel
 from perfpass.predictors.estimate import Bounds, Columns, Estimate, Estimates, Notes, Run, Runs, shares
-from perfpass.predictors.learned.intervals import EVIDENCE, ConformalTable
+from perfpass.predictors.learned.intervals import EVIDENCE
 from perfpass.predictors.learned.ratio_trees import (
     LEAST_DEVICE_ROWS,
     UNMEASURED,
@@ -100,9 +100,6 @@ class StepPredictor(RatioTrees):
         # The median of measured time over the base of steps whose host takes more than half of the device's time.
         host=(1e-9, 2.1),
         reference="rtx-3090",  # the one board of which a present release was measured
-        # What newer software and devices show of these: docs/predictors/training_step.md, "Outside".
-        least_width={"in range": 0.0, "near": 0.2, "outside": 0.7},
-        host_bound="common",
         trees_need_evidence=True,
         nothing="no training step was measured",
         where=" in training",
@@ -117,11 +114,6 @@ class StepPredictor(RatioTrees):
         name = _RUNS_AS.get(way.precision, way.precision)
         known = {d for d, entries in self.manifest["measured"].items() for e in entries if e["precision"] == name}
         return EVIDENCE[0] if len(known) > 1 else EVIDENCE[1] if known else UNMEASURED
-
-    def conformal(self, device: Device, ensemble: str) -> ConformalTable:
-        """A device with many records has bounds of its own; those with few share theirs."""
-        many = ensemble == "known" and self._rows(device) >= LEAST_DEVICE_ROWS
-        return self._conformal["many" if many else "few"]
 
     def unseen(self, device: Device) -> tuple[int, bool]:
         """Our own records of a CPU lie within the width of what is unmeasured; nothing vouches for other vendors."""

@@ -5,7 +5,7 @@ Used by `train` for what ships and by `evaluate` for what is graded, so that bot
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,16 +13,16 @@ import numpy as np
 
 from perfpass.predictors.inference.features import FEATURES
 from perfpass.predictors.inference.predictor import evidence_key
-from perfpass.predictors.learned.intervals import EVIDENCE, pooled_width
-from perfpass.predictors.learned.ratio_trees import HOST_BOUND_ISSUE, LEAST_DEVICE_ROWS
+from perfpass.predictors.learned.intervals import EVIDENCE
+from perfpass.predictors.learned.ratio_trees import LEAST_DEVICE_ROWS
+from perfpass.training import time_widths
 from perfpass.training.inference import model
 from perfpass.training.inference.dataset import Dataset
 from perfpass.training.ratio_trees import HeldOut, Split, hold_out
+from perfpass.training.spread import Errors
 from perfpass.training.tasks.splits import Fold
 
 COMMON, RARE, UNMEASURED = range(len(EVIDENCE))
-# A device with fewer rows of a kind says too little of that kind to count as much as the others.
-LEAST_ROWS = 30
 _LOG_ISSUE = FEATURES.index("log_issue")
 
 
@@ -39,7 +39,13 @@ class Experiment:
     predicted_s: np.ndarray
     base_s: np.ndarray
     residual: np.ndarray
+    issue: np.ndarray
     evidence: np.ndarray
+
+    @property
+    def errors(self) -> Errors:
+        """For the fit of widths."""
+        return time_widths.of_devices(self.residual, self.issue, self.evidence, " and ".join(sorted(self.devices)))
 
 
 def unseen_networks(
@@ -127,36 +133,11 @@ def unseen_software(
     return out
 
 
-def widths(experiments: Iterable[Experiment], kind: str, without: Iterable[str] = ()) -> dict[str, float]:
-    """Log half-widths of nine in ten by EVIDENCE, for an unseen device; every experiment counts alike.
-
-    Experiments with a device in ``without`` do not count. Widths never narrow with less evidence; where no experiment
-    has a kind of evidence, the next better one stands in. CPUs have no experiment with unseen software: what GPUs
-    show of it is added to theirs.
-    """
-    experiments = [e for e in experiments if not e.devices & set(without)]
-    out: dict[str, float] = {}
-    least = 0.0
-    for i, name in enumerate(EVIDENCE):
-        groups = [e.residual[e.evidence == i] for e in experiments if e.kind == kind]
-        groups = [g for g in groups if len(g) >= LEAST_ROWS]
-        if groups:
-            # A new device differs from all of these; that their centre is known from a few adds its own variance.
-            least = max(least, pooled_width(groups) * float(np.sqrt(1.0 + 1.0 / len(groups))))
-        out[name] = least
-    if kind == "cpu":
-        others = [e.residual for e in experiments if e.kind == "gpu" and (e.evidence == UNMEASURED).all()]
-        extra = pooled_width(others) if others else 0.0
-        out = {name: float(np.hypot(w, extra)) if name != EVIDENCE[COMMON] else w for name, w in out.items()}
-    return out
-
-
 def _experiment(
     dataset: Dataset, train: np.ndarray, test: np.ndarray, level: np.ndarray, seed: int, rounds: int | None
 ) -> Experiment:
     learned, asked = np.flatnonzero(train), np.flatnonzero(test)
     found = model.held_out(dataset, learned, asked, portable=True, seed=seed, rounds=rounds)
-    host_bound = found.x[asked, _LOG_ISSUE] > np.log(HOST_BOUND_ISSUE)
     names = frozenset(dataset.rows.device.to_numpy()[asked])
     return Experiment(
         devices=names,
@@ -165,11 +146,6 @@ def _experiment(
         predicted_s=found.predicted_s,
         base_s=found.base_s[asked],
         residual=np.log(dataset.measured_s[asked] / found.predicted_s),
-        evidence=np.where(host_bound, np.maximum(level[asked], RARE), level[asked]),
+        issue=np.exp(found.x[asked, _LOG_ISSUE].astype(np.float64)),
+        evidence=level[asked],
     )
-
-
-def bounds(experiment: Experiment, others: Sequence[Experiment]) -> np.ndarray:
-    """[n] log half-width of each row's interval, made from the other experiments as those that ship."""
-    found = widths(others, experiment.kind, experiment.devices)
-    return np.array([found[name] for name in EVIDENCE])[experiment.evidence]

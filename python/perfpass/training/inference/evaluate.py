@@ -10,20 +10,22 @@ from typing import Any
 import numpy as np
 
 from perfpass.errors import ArgumentError
-from perfpass.predictors.learned.intervals import DISTANCE_EDGES
-from perfpass.training import ratio_trees
-from perfpass.training.inference import calibrate
+from perfpass.training import ratio_trees, time_widths
+from perfpass.training.inference import calibrate, outside
 from perfpass.training.inference.dataset import Dataset, load
 from perfpass.training.inference.model import ROUNDS, TREES
 from perfpass.training.ratio_trees import Residuals
 from perfpass.training.section import Section
+from perfpass.training.spread import Errors
 from perfpass.training.tasks.splits import SPLITS, Fold, set_aside
 
 FOLDS = 5
 GPU, CPU, OLD = "GPUs (timm)", "CPUs (timm)", "older GPUs (torchvision)"
-_INTRO = """Intervals: 90 % asked, made as those that ship, but from the other folds and devices alone. Devices with few
-records are predicted as unseen, so the device split grades them. "device and software": no training row is of that
-device, nor of its software (eager, channels-last, compiled; or what only older GPUs ran)."""
+_INTRO = """Intervals: 90 % asked, made as those that ship, but from the other folds, devices and sources alone. They allow
+for another laboratory than that of the records, as a user's is, and so hold more than nine in ten of the records' own.
+Devices with few records are predicted as unseen, so the device split grades them. "device and software": no training
+row is of that device, nor of its software (eager, channels-last, compiled; or what only older GPUs ran). "source":
+records of other laboratories, which no fit has seen; bounds from the other sources."""
 _METRIC = "latency ms"
 _AIMS = {"random": 3.0, "architecture": 6.0, "family": 10.0, "device": 10.0}
 
@@ -75,13 +77,41 @@ def evaluate(
         for split in chosen
         if split != "device"
     }
-    if held:
-        known = Residuals.joined([h.residuals for h in held.values()])
-        for split, found in held.items():
-            _grade_folds(dataset, report, split, found, known, kind, graded)
+    alone: list[calibrate.Experiment] = []
+    together: list[calibrate.Experiment] = []
     if "device" in chosen:
-        _devices(dataset, report, graded, seed, rounds, say)
+        alone = calibrate.unseen_devices(dataset, seed=seed, rounds=rounds, say=say)
+        together = calibrate.unseen_software(dataset, seed=seed, rounds=rounds, say=say)
+    known = Residuals.joined([h.residuals for h in held.values()]) if held else None
+    evidence = _Evidence(dataset, known, [*alone, *together], outside.shipped_answers(folder))
+    for split, found in held.items():
+        _grade_folds(dataset, report, split, found, evidence, kind, graded)
+    if "device" in chosen:
+        _devices(dataset, report, alone, together, evidence, graded)
+    outside.grade(report, evidence.outside, evidence.parts)
     return report
+
+
+@dataclass(frozen=True, eq=False)
+class _Evidence:
+    """Every error there is, of which a grading leaves out what it grades."""
+
+    dataset: Dataset
+    networks: Residuals | None
+    experiments: list[calibrate.Experiment]
+    outside: outside.Answers
+
+    def parts(
+        self, kind: str, *, without: np.ndarray | None = None, devices: frozenset[str] = frozenset(), source: str = ""
+    ) -> list[Errors]:
+        """Errors on one kind of device, less those of rows ``without``, of experiments on ``devices``, of a source."""
+        found = []
+        if self.networks is not None:
+            of = calibrate.kinds(self.dataset)[self.networks.row] == kind
+            dropped = np.isin(self.networks.row, without) if without is not None else np.zeros_like(of)
+            found.append(time_widths.of_networks(self.dataset, self.networks.take(of & ~dropped)))
+        found += [e.errors for e in self.experiments if e.kind == kind and not e.devices & devices]
+        return [*found, self.outside.of_kind(kind).without(source).errors]
 
 
 def _kinds(dataset: Dataset) -> np.ndarray:
@@ -94,13 +124,20 @@ def _grade_folds(
     report: Section,
     split: str,
     found: ratio_trees.Split,
-    known: Residuals,
+    evidence: _Evidence,
     kind: np.ndarray,
     graded: np.ndarray,
 ) -> None:
-    predicted, y, folds = found.predicted_s, dataset.measured_s, found.folds
-    side = calibrate.kinds(dataset)
-    low, high = ratio_trees.graded_bounds(known, side, DISTANCE_EDGES, folds, predicted, found.distance)
+    predicted, y = found.predicted_s, dataset.measured_s
+    low, high = predicted.copy(), predicted.copy()
+    side, held = calibrate.kinds(dataset), found.residuals
+    for fold in found.folds:
+        for name in np.unique(side[fold.test]):
+            asked = held.take(np.isin(held.row, fold.test) & (side[held.row] == name))
+            below, above = time_widths.bounds(
+                evidence.parts(str(name), without=fold.test), time_widths.of_networks(dataset, asked)
+            )
+            low[asked.row], high[asked.row] = predicted[asked.row] * np.exp(below), predicted[asked.row] * np.exp(above)
     # Devices with few records are not predicted as known ones: the device split grades them.
     for name in (GPU, CPU):
         m = (kind == name) & graded
@@ -118,13 +155,13 @@ def _grade_folds(
         report.add_worst_cases(_METRIC, "ms", split, _described(rows), at, rows.latency_ms.to_numpy())
 
 
-def _devices(dataset: Dataset, report: Section, graded: np.ndarray, seed: int, rounds: int, say: Any) -> None:
+def _devices(
+    dataset: Dataset, report: Section, alone: list[calibrate.Experiment], together: list[calibrate.Experiment],
+    evidence: _Evidence, graded: np.ndarray,
+) -> None:  # fmt: skip
     """Each device unseen: zero-shot; and its software unseen too. The area "calibration" grades few records."""
     large = calibrate.well_measured(dataset)
-    alone = calibrate.unseen_devices(dataset, seed=seed, rounds=rounds, say=say)
-    together = calibrate.unseen_software(dataset, seed=seed, rounds=rounds, say=say)
-    every = [*alone, *together]
-    judged = [_judged(dataset, e, every, graded) for e in alone]
+    judged = [_judged(dataset, e, evidence, graded) for e in alone]
     known = {name: j for j, e in zip(judged, alone, strict=True) for name in e.devices if name in large}
     for name, j in known.items():
         gpu = dataset.devices[name].is_gpu
@@ -142,7 +179,7 @@ def _devices(dataset: Dataset, report: Section, graded: np.ndarray, seed: int, r
         for j in few:
             report.add(_METRIC, "device", "perfpass, zero-shot", str(dataset.rows.device[j.rows[0]]), *j.times_ms())
     for name, known_devices in ((GPU, True), (f"{OLD}, all at once", False)):
-        parts = [_judged(dataset, e, every, graded) for e in together if bool(e.devices & set(large)) == known_devices]
+        parts = [_judged(dataset, e, evidence, graded) for e in together if bool(e.devices & set(large)) == known_devices]
         if parts:
             times_ms = _Judged.joined(parts).times_ms()
             report.add(_METRIC, "device and software", "perfpass, zero-shot", name, *times_ms)
@@ -150,13 +187,14 @@ def _devices(dataset: Dataset, report: Section, graded: np.ndarray, seed: int, r
 
 @dataclass(frozen=True)
 class _Judged:
-    """Graded rows of an experiment with unseen devices: times in seconds, and the log half-width of each interval."""
+    """Graded rows of an experiment with unseen devices: times in seconds, and the log bounds of each."""
 
     rows: np.ndarray
     predicted_s: np.ndarray
     base_s: np.ndarray
     measured_s: np.ndarray
-    width: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
 
     @classmethod
     def joined(cls, parts: Sequence[_Judged]) -> _Judged:
@@ -164,18 +202,20 @@ class _Judged:
 
     def times_ms(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Predicted, measured, and the bounds, each [N] in milliseconds."""
-        spread, at = np.exp(self.width), 1e3 * self.predicted_s
-        return at, 1e3 * self.measured_s, at / spread, at * spread
+        at = 1e3 * self.predicted_s
+        return at, 1e3 * self.measured_s, at * np.exp(self.low), at * np.exp(self.high)
 
 
 def _judged(
-    dataset: Dataset, experiment: calibrate.Experiment, every: Sequence[calibrate.Experiment], graded: np.ndarray
-) -> _Judged:
+    dataset: Dataset, experiment: calibrate.Experiment, evidence: _Evidence, graded: np.ndarray
+) -> _Judged:  # fmt: skip
     """Intervals as those that ship, from experiments with other devices alone."""
     kept = graded[experiment.rows]
     rows = experiment.rows[kept]
-    width = calibrate.bounds(experiment, every)[kept]
-    return _Judged(rows, experiment.predicted_s[kept], experiment.base_s[kept], dataset.measured_s[rows], width)
+    of_devices = np.flatnonzero(np.isin(dataset.rows.device.to_numpy(), list(experiment.devices)))
+    parts = evidence.parts(experiment.kind, without=of_devices, devices=experiment.devices)
+    low, high = (v[kept] for v in time_widths.bounds(parts, experiment.errors))
+    return _Judged(rows, experiment.predicted_s[kept], experiment.base_s[kept], dataset.measured_s[rows], low, high)
 
 
 def _described(rows: Any) -> list[str]:

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from perfpass.predictors.inference.predictor import InferencePredictor
-from perfpass.predictors.learned.intervals import DISTANCE_EDGES
-from perfpass.training import ratio_trees
-from perfpass.training.inference import calibrate, model
+from perfpass.training import ratio_trees, time_widths
+from perfpass.training.inference import calibrate, model, outside
 from perfpass.training.inference.dataset import Dataset, load
 from perfpass.training.tasks.splits import SPLITS
 
@@ -49,21 +48,27 @@ def train(folder: str | None = None, output: str | None = None, *, seed: int = 0
 
 
 def _calibrate(dataset: Dataset, seed: int, say: Any) -> dict[str, Any]:
-    """Bounds by network distance, and widths of unseen devices by what is known of the software; by kind of device."""
+    """Widths by what is not known of a question, by kind of device; and what is known of software."""
+    experiments = calibrate.unseen_devices(dataset, seed=seed, say=say)
+    experiments += calibrate.unseen_software(dataset, seed=seed, say=say)
     found = ratio_trees.Residuals.joined(
         calibrate.unseen_networks(dataset, split, CALIBRATION_FOLDS, seed=seed + 100).residuals for split in SPLITS[:3]
     )
     say("held-out networks for the intervals")
-    experiments = calibrate.unseen_devices(dataset, seed=seed, say=say)
-    experiments += calibrate.unseen_software(dataset, seed=seed, say=say)
-    kinds = sorted({d.kind for d in dataset.devices.values()})
-    known = ratio_trees.tables(found, calibrate.kinds(dataset), DISTANCE_EDGES)
-    return {
-        "conformal": {kind: table.to_dict() for kind, table in known.items()},
-        "evidence": calibrate.evidence_table(dataset),
-        "unseen_device": {kind: _rounded(calibrate.widths(experiments, kind)) for kind in kinds},
+    other = outside.shipped_answers()
+    say(f"{len(other.rows)} questions of other sources")
+    kind = calibrate.kinds(dataset)
+    spreads = {
+        name: time_widths.fit(
+            [
+                time_widths.of_networks(dataset, found.take(kind[found.row] == name)),
+                *(e.errors for e in experiments if e.kind == name),
+                other.of_kind(name).errors,
+            ]
+        )
+        for name in sorted(set(kind))
     }
-
-
-def _rounded(values: dict[str, float]) -> dict[str, float]:
-    return {name: round(value, 4) for name, value in values.items()}
+    return {
+        "spread": {name: value.to_dict() for name, value in spreads.items()},
+        "evidence": calibrate.evidence_table(dataset),
+    }

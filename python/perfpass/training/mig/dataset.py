@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -43,9 +44,21 @@ def load(folder: Path | str | None = None) -> Dataset:
     root = Path(folder) if folder else data_directory()
     table = schema.read(root / "records" / "mig.parquet", "mig")
     rows = table[table.fits].reset_index(drop=True)
+    parts = [work_of(counted, way, int(row.processes)) for row, counted, way in _counted(rows, folder)]
+    return Dataset(rows, Work.stacked(parts), rows.latency_ms.to_numpy() * 1e-3, int((~table.fits).sum()))
+
+
+def questions(folder: Path | str | None = None) -> Iterator[tuple[Any, Any, Way]]:
+    """Every row that ran, its operator table and how it ran. Raises FileError, FormatError."""
+    root = Path(folder) if folder else data_directory()
+    table = schema.read(root / "records" / "mig.parquet", "mig")
+    return _counted(table[table.fits], folder)
+
+
+def _counted(rows: Any, folder: Path | str | None) -> Iterator[tuple[Any, Any, Way]]:
+    root = Path(folder) if folder else data_directory()
     known = tables.load(root / "graphs" if folder else None)
     counted: dict[tuple[str, int], Any] = {}
-    parts: list[Work] = []
     for row in rows.itertuples():
         key = (row.model, int(row.batch))
         if key not in counted:
@@ -56,8 +69,7 @@ def load(folder: Path | str | None = None) -> Dataset:
         if language:  # a slice whose fp32 products run at the TF32 rate
             rates = {**slice_.peak_flops, "fp32": slice_.peak_flops["tf32"]}
             slice_ = replace(slice_, peak_flops=rates)
-        parts.append(work_of(counted[key], Way(slice_, copied_bytes=copied), int(row.processes)))
-    return Dataset(rows, Work.stacked(parts), rows.latency_ms.to_numpy() * 1e-3, int((~table.fits).sum()))
+        yield row, counted[key], Way(slice_, copied_bytes=copied)
 
 
 def _table(known: tables.RecordedTables, model: str, batch: int, name: str) -> Any:
