@@ -29,6 +29,7 @@ from perfpass.predictors.estimate import (
 )
 from perfpass.predictors.inference import analytic
 from perfpass.predictors.inference.features import FEATURES
+from perfpass.predictors.learned.ratio_trees import CAUSES
 from perfpass.predictors.memory import allocation
 from perfpass.predictors.mig.latency import MigPredictor
 from perfpass.predictors.roofline import GROUPS
@@ -54,7 +55,7 @@ def predictor_of(way: Way) -> Predictor:
         return InferencePredictor.load()
     if OnnxRuntimeCpuPredictor.covers(way):
         return OnnxRuntimeCpuPredictor()
-    return analytic.load()
+    return analytic.AnalyticPredictor.load()
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,6 +122,8 @@ class Lane:
         self._layout = [(name, 1 if column.ndim == 1 else column.shape[1]) for name, column in columns.items()]
         features = STEP_FEATURES if self._predictor.name == "training_step" else FEATURES
         wide = {"features": features, "group_s": tuple(f"roofline_s_{g}" for g in GROUPS), "traits": TRAITS}
+        causes = analytic.CAUSES if self._predictor.name == "analytic" else CAUSES
+        wide["lacks"] = tuple(f"lack_{name}" for name in causes)
         self.names = tuple(n for name, _ in self._layout for n in wide.get(name, (name,)))
         self.score(columns, 1)
 

@@ -16,6 +16,7 @@ from perfpass.text import unknown
 
 AREAS: dict[str, str] = {
     "inference": "perfpass.training.inference",
+    "analytic": "perfpass.training.inference.analytic",
     "training_step": "perfpass.training.training_step",
     "generation": "perfpass.training.generation",
     "calibration": "perfpass.training.calibration",

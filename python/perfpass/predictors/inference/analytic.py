@@ -1,17 +1,22 @@
-"""The analytic predictor: roofline with fixed efficiencies, for what no measurement stands behind.
+"""The analytic predictor: roofline with fixed efficiencies, for engines and precisions that trees have not learned.
 
-It answers where the learned predictor has nothing to go by (a precision, device or runtime without records) and says
-so: its support is always "outside" and its intervals are wide.
+Nothing of it is fitted to them but the widths of its intervals: what it is off on networks that other laboratories ran
+in TensorRT and ONNX Runtime, each laboratory left out in turn. Its support is always "outside".
 """
 
 from __future__ import annotations
 
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from perfpass.devices import device as find_device
 from perfpass.graph import OPERATOR_CLASSES
 from perfpass.predictors.estimate import Bounds, Columns, Estimate, Estimates, Notes, Runs
+from perfpass.predictors.learned import artefacts
+from perfpass.predictors.learned.spread import Spread
 from perfpass.predictors.memory import allocation, process
 from perfpass.predictors.roofline import ISSUE_S
 from perfpass.predictors.workload import PRECISIONS
@@ -27,9 +32,9 @@ COMPUTE_EFFICIENCY = {"gpu": 0.6, "cpu": 0.25}
 MEMORY_EFFICIENCY = {"gpu": 0.85, "cpu": 1.0}
 # Runtimes other than PyTorch issue from a graph, not from Python, as torch.compile does.
 _COMPILED_S = ISSUE_S["torch.compile"]
-# Factors below and above the median. Nine in ten of those records lie within a factor of 2.05 (GPU) and 1.66 (CPU);
-# widened for devices without records; compiled runtimes on CPUs may be several times as fast: hence their lower bound.
-SPREAD = {"gpu": (2.5, 2.5), "cpu": (6.0, 2.5)}
+# What may not be known of a question (`perfpass.predictors.learned.spread`): the share of the time that the host issues,
+# an engine of which no network was measured, a precision that was not in it, another vendor, what a slice lacks.
+CAUSES = ("measurement", "host", "engine", "precision", "vendor", "slice")
 _TENSOR_CORE_CLASSES = np.isin(
     np.arange(len(OPERATOR_CLASSES)), [OPERATOR_CLASSES.index(c) for c in ("convolution", "matmul", "attention")]
 )
@@ -40,6 +45,18 @@ class AnalyticPredictor:
 
     name = "analytic"
 
+    def __init__(self, folder: Path | str | None = None) -> None:
+        """Reads the shipped widths, or those in ``folder``. Raises ArtefactError."""
+        manifest = artefacts.Artefact(folder or artefacts.shipped(self.name)).manifest
+        self._spread = {kind: Spread.from_dict(values) for kind, values in manifest["spread"].items()}
+        self._measured: dict[str, list[str]] = manifest["measured"]
+
+    @staticmethod
+    @cache
+    def load() -> AnalyticPredictor:
+        """The shipped predictor, read once per process."""
+        return AnalyticPredictor()
+
     def columns(self, runs: Runs, way: Way, threads: int = 1) -> tuple[Columns, Notes]:
         """What is known of N runs before they are scored, and that no measurement stands behind them."""
         return self._columns(runs, way)[:2]
@@ -49,11 +66,13 @@ class AnalyticPredictor:
         tables, table = runs.tables, runs.tables.table
         row_ms = _row_ms(tables, way)
         notes = Notes(len(tables))
-        notes.add(2, True, "roofline with fixed efficiencies; no measurement stands behind it")
+        notes.add(2, True, self._said(way))
         traffic = np.add(table.bytes_read, table.bytes_written, dtype=np.float64)
+        # A graph of nothing but views still costs its call.
+        latency = np.maximum(tables.sums(row_ms), _COMPILED_S * 1e3)
         found = {
-            # A graph of nothing but views still costs its call.
-            "latency_ms": np.maximum(tables.sums(row_ms), _COMPILED_S * 1e3),
+            "latency_ms": latency,
+            "lacks": self._lacks(way, tables.sums(_issue_ms(tables, way)) / latency),
             "flops": tables.sums(np.asarray(table.flops, dtype=np.float64) * tables.count),
             "traffic": tables.sums(traffic * tables.count),
             "level": notes.level,
@@ -64,14 +83,40 @@ class AnalyticPredictor:
         }
         return found, notes, row_ms
 
+    def _said(self, way: Way) -> str:
+        if way.device.kind == "cpu" or way.runtime not in self._measured:
+            return f"roofline with fixed efficiencies; no measurement of {way.runtime} stands behind it"
+        if way.precision not in self._measured[way.runtime]:
+            return f"roofline with fixed efficiencies; {way.precision} was not measured in {way.runtime}"
+        return f"roofline with fixed efficiencies; its errors on networks in {way.runtime} make the interval"
+
+    def _lacks(self, way: Way, host: np.ndarray) -> np.ndarray:
+        """[N, CAUSES]; ``host`` [N] share of the time that issuing takes."""
+        measured, whole = self._measured.get(way.runtime, ()), way.device
+        if way.device.parent is not None:
+            whole = find_device(way.device.parent)
+        lacks = {
+            "measurement": 1.0,
+            "host": np.minimum(host, 1.0),
+            "engine": float(not measured),
+            "precision": float(bool(measured) and way.precision not in measured),
+            "vendor": float(way.device.kind == "gpu" and way.device.vendor != "NVIDIA"),
+            "slice": (1.0 - way.device.sm_count / whole.sm_count) ** 2,
+        }
+        return np.column_stack([np.broadcast_to(np.asarray(lacks[c], dtype=np.float64), host.shape) for c in CAUSES])
+
     def estimates(self, columns: Columns, way: Way, threads: int = 1) -> Estimates:
         """The metrics of N runs."""
-        kind, latency = way.device.kind, columns["latency_ms"]
+        latency = columns["latency_ms"]
+        bounds = self._spread[way.device.kind].bounds(dict(zip(CAUSES, columns["lacks"].T, strict=True)))
+        return self.around(Bounds.around(latency, *bounds), columns, way)
+
+    def around(self, latency_ms: Bounds, columns: Columns, way: Way) -> Estimates:
+        """The metrics of N runs whose time is known."""
         memory, peak = process.inference(columns, way)
-        below, above = SPREAD[kind]
         return Estimates(
-            latency_ms=Bounds(latency, latency / below, latency * above),
-            power_w=power_w(way, columns["flops"], columns["traffic"], latency * 1e-3),
+            latency_ms=latency_ms,
+            power_w=power_w(way, columns["flops"], columns["traffic"], latency_ms.median * 1e-3),
             peak_memory_bytes=peak,
             memory_bytes=memory,
             level=columns["level"].astype(np.int8),
@@ -95,11 +140,6 @@ class AnalyticPredictor:
         )
 
 
-def load() -> AnalyticPredictor:
-    """The predictor; it has nothing to read."""
-    return AnalyticPredictor()
-
-
 def _row_ms(tables: Tables, way: Way) -> np.ndarray:
     """[R] milliseconds per row of the operator tables, its count included."""
     device, table = way.device, tables.table
@@ -111,10 +151,14 @@ def _row_ms(tables: Tables, way: Way) -> np.ndarray:
     compute = np.asarray(table.flops, dtype=np.float64) / (peak * COMPUTE_EFFICIENCY[device.kind])
     traffic = np.add(table.bytes_read, table.bytes_written, dtype=np.float64)
     memory = traffic / (device.memory_bandwidth_bytes_s * MEMORY_EFFICIENCY[device.kind])
-    issue = ISSUE_S.get(way.runtime, _COMPILED_S)
-    issued = np.asarray(table.view) == 0
-    seconds = np.where(issued, np.maximum(compute, memory) + issue, 0.0)
-    return np.asarray(seconds * tables.count * 1e3)
+    seconds = np.where(np.asarray(table.view) == 0, np.maximum(compute, memory), 0.0)
+    return np.asarray(seconds * tables.count * 1e3) + _issue_ms(tables, way)
+
+
+def _issue_ms(tables: Tables, way: Way) -> np.ndarray:
+    """[R] milliseconds that the host takes to issue each row."""
+    issued = np.asarray(tables.table.view) == 0
+    return np.asarray(np.where(issued, ISSUE_S.get(way.runtime, _COMPILED_S), 0.0) * tables.count * 1e3)
 
 
 def power_w(way: Way, flops: np.ndarray, traffic: np.ndarray, seconds: np.ndarray) -> Bounds:

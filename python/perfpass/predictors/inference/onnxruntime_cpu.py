@@ -5,7 +5,6 @@ No public source times onnxruntime, so the ratio is that of our own records; mem
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -50,7 +49,7 @@ class OnnxRuntimeCpuPredictor:
     ) -> tuple[dict[str, np.ndarray], Notes, np.ndarray]:  # fmt: skip
         """The columns, the notes, and [R] parts of the time in PyTorch per row."""
         found, notes, row_s = InferencePredictor.load().columns_of(runs, way, threads)
-        plain, _ = analytic.load().columns(runs, way)
+        plain, _ = analytic.AnalyticPredictor.load().columns(runs, way)
         notes.add(1, True, _REASON, vouched=True, first=True)
         return {**found, "level": notes.level, "flops": plain["flops"], "traffic": plain["traffic"]}, notes, row_s
 
@@ -60,8 +59,7 @@ class OnnxRuntimeCpuPredictor:
         apart = _BOUND * RATIO_DEVIATION
         below, above = (np.hypot(np.log(bound / eager.median), apart) for bound in (eager.low, eager.high))
         seconds = Bounds.around(eager.median * RATIO, -below, above)
-        base = analytic.load().estimates({**columns, "latency_ms": seconds.median * 1e3}, way)
-        return replace(base, latency_ms=seconds.scaled(1e3))
+        return analytic.AnalyticPredictor.load().around(seconds.scaled(1e3), columns, way)
 
     def estimate(self, run: Run) -> Estimate:
         """All metrics of one run (perfpass.predictors.estimate)."""

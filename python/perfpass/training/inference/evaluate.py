@@ -83,12 +83,12 @@ def evaluate(
         alone = calibrate.unseen_devices(dataset, seed=seed, rounds=rounds, say=say)
         together = calibrate.unseen_software(dataset, seed=seed, rounds=rounds, say=say)
     known = Residuals.joined([h.residuals for h in held.values()]) if held else None
-    evidence = _Evidence(dataset, known, [*alone, *together], outside.shipped_answers(folder))
+    evidence = _Evidence(dataset, known, [*alone, *together], outside.answers(folder))
     for split, found in held.items():
         _grade_folds(dataset, report, split, found, evidence, kind, graded)
     if "device" in chosen:
         _devices(dataset, report, alone, together, evidence, graded)
-    outside.grade(report, evidence.outside, evidence.parts)
+    outside.grade(report, evidence.outside, lambda kind, source: evidence.parts(kind, source=source))
     return report
 
 
@@ -111,7 +111,8 @@ class _Evidence:
             dropped = np.isin(self.networks.row, without) if without is not None else np.zeros_like(of)
             found.append(time_widths.of_networks(self.dataset, self.networks.take(of & ~dropped)))
         found += [e.errors for e in self.experiments if e.kind == kind and not e.devices & devices]
-        return [*found, self.outside.of_kind(kind).without(source).errors]
+        others = (self.outside.kind == kind) & (self.outside.rows.source != source).to_numpy()
+        return [*found, self.outside.take(others).errors]
 
 
 def _kinds(dataset: Dataset) -> np.ndarray:

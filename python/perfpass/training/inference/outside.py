@@ -1,28 +1,42 @@
 """Inference that no record of the corpus has: other laboratories, domains, devices and slices, answered as for a user.
 
-What the shipped predictor is off there makes the widths of its intervals (perfpass.training.spread), each source left
-out in turn. Nothing of it trains a tree.
+What the shipped predictor is off there makes the widths of its intervals (perfpass.training.time_widths), each source
+left out in turn. Nothing of it trains a tree.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from perfpass import features
 from perfpass.devices import Device, device
 from perfpass.errors import DeviceError
 from perfpass.features import Tables
+from perfpass.graph import costs
 from perfpass.graph.table import OperatorColumns
+from perfpass.prediction import SUPPORT_LEVELS
+from perfpass.predictors.estimate import Runs
 from perfpass.predictors.inference.predictor import InferencePredictor
+from perfpass.predictors.learned.ratio_trees import CAUSES
 from perfpass.predictors.way import Way
+from perfpass.records import nas_graphs, schema
+from perfpass.records.location import data_directory
+from perfpass.training import time_widths
+from perfpass.training.mig import dataset as mig
+from perfpass.training.section import Section
 from perfpass.training.spread import Errors
+from perfpass.training.tasks import named
 
-# A laboratory counts once for each domain that it measured.
-VISION, SEARCH = "vision", "search spaces"
+METRIC = "latency ms"
+# Records of PyTorch itself; another framework's time is another question, and so is one with a server's round trip in
+# it, or with what is around a network (CodeCarbon's pipelines).
+_TORCH = ("torch", "torchscript", "torch.compile")
+_PIPELINES = ("co2_inference",)
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,16 +54,14 @@ class Question:
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """N questions (``rows``: source, domain, network, device, precision, runtime, batch), seconds and lacks [N, CAUSES].
+    """N questions (``rows``: source, domain, device): seconds measured and predicted, lacks [N, CAUSES], ``level`` [N].
 
-    ``low_s`` and ``high_s``: the shipped bounds, which have seen these errors.
+    ``level`` indexes SUPPORT_LEVELS.
     """
 
     rows: Any
     measured_s: np.ndarray
     predicted_s: np.ndarray
-    low_s: np.ndarray
-    high_s: np.ndarray
     lacks: np.ndarray
     level: np.ndarray
 
@@ -58,108 +70,114 @@ class Answers:
         arrays = (getattr(self, f.name)[kept] for f in fields(self) if f.name != "rows")
         return Answers(self.rows[kept].reset_index(drop=True), *arrays)
 
-    def of_kind(self, kind: str) -> Answers:
-        """Those on one kind of device."""
+    @property
+    def kind(self) -> np.ndarray:
+        """[N] of the device."""
         kinds = {name: device(name).kind for name in self.rows.device.unique()}
-        return self.take(self.rows.device.map(kinds).to_numpy() == kind)
-
-    def without(self, source: str) -> Answers:
-        """Those of other sources."""
-        return self.take(self.rows.source.to_numpy() != source)
+        return np.asarray(self.rows.device.map(kinds).to_numpy(), dtype=str)
 
     @property
     def errors(self) -> Errors:
-        """For the fit of widths: sources are left out whole, and count once for each of their domains."""
-        from perfpass.predictors.learned.ratio_trees import CAUSES
-
-        residual = np.log(self.measured_s / self.predicted_s)
+        """For the fit of widths: sources are left out whole, their domains are parts."""
         names = ("source:" + self.rows.source + "/" + self.rows.domain).to_numpy(dtype=object)
-        return Errors(CAUSES, residual, self.lacks, names)
+        return Errors(CAUSES, np.log(self.measured_s / self.predicted_s), self.lacks, names)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Answers]) -> Answers:
+        """All parts in a row."""
+        import pandas
+
+        arrays = (np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(cls) if f.name != "rows")
+        return cls(pandas.concat([p.rows for p in parts], ignore_index=True), *arrays)
 
 
-def shipped_answers(folder: Path | str | None = None) -> Answers:
-    """What the shipped predictor says of every question. Raises FileError, FormatError."""
-    return answered(questions(Path(folder) if folder else None), InferencePredictor.load())
+def answers(folder: Path | str | None = None, predictor: InferencePredictor | None = None) -> Answers:
+    """What the shipped predictor, or ``predictor``, says of every question. Raises FileError, FormatError."""
+    root = Path(folder) if folder else None
+    asked = predictor or InferencePredictor.load()
+    return Answers.joined([_each(_slices(root), asked), _each(_search_spaces(root), asked), _named(root, asked)])
 
 
-def answered(asked: Iterator[Question], predictor: InferencePredictor) -> Answers:
-    """What a predictor says of each."""
+def _each(questions: Iterator[Question], predictor: InferencePredictor) -> Answers:
     import pandas
 
     rows, values, lacks = [], [], []
-    for q in asked:
-        columns, _ = predictor.columns_of(runs_of(q), q.way)[:2]
-        seconds = predictor.latency_s(columns)
-        rows.append((q.source, q.domain, q.network, q.way.device.id, q.way.precision, q.way.runtime, q.batch))
-        values.append((q.measured_s, *(float(v[0]) for v in (seconds.median, seconds.low, seconds.high)), columns["level"][0]))
+    for q in questions:
+        runs = Runs(Tables.one(q.table), np.array([q.batch]), *(np.zeros(1) for _ in range(7)))  # time alone
+        columns, _ = predictor.columns(runs, q.way)
+        rows.append((q.source, q.domain, q.way.device.id))
+        values.append((q.measured_s, float(columns["median_s"][0]), columns["level"][0]))
         lacks.append(columns["lacks"][0])
-    names = ["source", "domain", "network", "device", "precision", "runtime", "batch"]
-    measured, predicted, low, high, level = np.array(values, dtype=np.float64).reshape(-1, 5).T
-    return Answers(pandas.DataFrame(rows, columns=names), measured, predicted, low, high, np.array(lacks), level)
+    measured, predicted, level = np.array(values, dtype=np.float64).T
+    frame = pandas.DataFrame(rows, columns=["source", "domain", "device"])
+    return Answers(frame, measured, predicted, np.array(lacks), level.astype(int))
 
 
-def runs_of(question: Question) -> Any:
-    """Its time alone: no memory is planned."""
-    from perfpass.predictors.estimate import Runs
-
-    return Runs(Tables.one(question.table), np.array([question.batch]), *(np.zeros(1) for _ in range(7)))
-
-
-def questions(folder: Path | None = None) -> Iterator[Question]:
-    """Every record of inference outside the corpus whose network is known. Raises FileError, FormatError."""
-    yield from _slices(folder)
-    yield from _search_spaces(folder)
+def _named(folder: Path | None, predictor: InferencePredictor) -> Answers:
+    """Networks of other laboratories in PyTorch, by name."""
+    rows, _ = named.residuals(folder, inference=predictor)
+    kept = (rows["mode"] == "inference") & (rows.predictor == predictor.name) & ~rows.above_peak & (rows.server == "")
+    rows = rows[kept & rows.runtime.isin(_TORCH) & ~rows.source.isin(_PIPELINES)]
+    return Answers(
+        rows[["source", "domain", "device"]].reset_index(drop=True),
+        rows.measured_s.to_numpy(np.float64),
+        rows.median_s.to_numpy(np.float64),
+        np.stack(rows.lacks.tolist()),
+        np.array([SUPPORT_LEVELS.index(level) for level in rows.level]),
+    )
 
 
 def _slices(folder: Path | None) -> Iterator[Question]:
-    """ParvaGPU: one process in a slice of an A100, or in the whole."""
-    from perfpass.training.mig import dataset
+    """ParvaGPU: one process in a slice of an A100, or in the whole.
 
-    for row, table, way in dataset.questions(folder):
-        if row.processes == 1:
-            yield Question("parvagpu", VISION if row.model != dataset.LANGUAGE_MODEL else "language", row.model, table, int(row.batch), way, row.latency_ms * 1e-3)
+    BERT is left out: its products ran in TF32, which a user asks of another predictor.
+    """
+    for row, table, way in mig.questions(folder):
+        if row.processes == 1 and row.model != mig.LANGUAGE_MODEL:
+            yield Question("parvagpu", "vision", row.model, table, int(row.batch), way, row.latency_ms * 1e-3)
 
 
 def _search_spaces(folder: Path | None) -> Iterator[Question]:
-    """HELP: cells of NAS-Bench-201 and FBNet networks on boards and processors of the catalogue."""
-    from perfpass.records import nas_graphs, schema
-    from perfpass.records.location import data_directory
+    """HELP: cells of NAS-Bench-201 and FBNet networks on the GPUs of the catalogue.
 
+    Its processors are left out: small networks at batch 1 in eager PyTorch are bound by an interpreter that no record
+    of a processor has.
+    """
     rows = schema.read((folder or data_directory()) / "records" / "nas.parquet", "nas")
     counted: dict[Any, OperatorColumns] = {}
     for row in rows.itertuples():
-        found = _listed(str(row.device))
+        found = _gpu(str(row.device))
         if found is None:
             continue
         key = (row.space, row.architecture, int(row.batch))
         if key not in counted:
-            from perfpass import features
-            from perfpass.graph import costs
-
             graph = nas_graphs.graph(row.space, tuple(row.architecture.split(",")), int(row.batch), optimised=False)
             counted[key] = features.operator_table(graph, costs.count(graph))
-        runtime = "torch" if found.kind == "gpu" else "torch.compile"
-        yield Question("help", SEARCH, row.architecture, counted[key], int(row.batch), Way(found, "fp32", runtime), row.latency_ms * 1e-3)
+        way = Way(found, "fp32")
+        yield Question("help", "search spaces", row.architecture, counted[key], int(row.batch), way, row.latency_ms * 1e-3)
 
 
-def _listed(name: str) -> Device | None:
+def _gpu(name: str) -> Device | None:
     try:
-        return device(name)
+        found = device(name)
     except DeviceError:
         return None
+    return found if found.kind == "gpu" else None
 
 
-def grade(section: Section, answers: Answers, parts: Callable[..., list[Errors]]) -> None:
-    """A line for every source and domain, with bounds from all ``parts`` but that source; and by level of support."""
-    low, high = np.empty(len(answers.rows)), np.empty(len(answers.rows))
-    kinds = {name: device(name).kind for name in answers.rows.device.unique()}
-    side = answers.rows.device.map(kinds).to_numpy()
-    for source in sorted(answers.rows.source.unique()):
-        for kind in np.unique(side[answers.rows.source == source]):
-            inside = np.flatnonzero((answers.rows.source == source).to_numpy() & (side == kind))
-            low[inside], high[inside] = time_widths.bounds(parts(str(kind), source=source), answers.take_rows(inside).errors)
-    at, measured = 1e3 * answers.predicted_s, 1e3 * answers.measured_s
-    shown = {f"{s}, {d}": (answers.rows.source == s) & (answers.rows.domain == d) for s, d in _pairs(answers.rows)}
-    for name, of in shown.items():
-        m = of.to_numpy()
-        section.add(METRIC, "source", "perfpass", name, at[m], measured[m], at[m] * np.exp(low[m]), at[m] * np.exp(high[m]))
+def grade(section: Section, found: Answers, parts: Callable[[str, str], list[Errors]]) -> None:
+    """Lines by source and domain, and by level of support; bounds from ``parts`` (of a kind, without a source)."""
+    low, high = np.empty(len(found.rows)), np.empty(len(found.rows))
+    kind, source, domain = found.kind, found.rows.source.to_numpy(dtype=str), found.rows.domain.to_numpy(dtype=str)
+    for name, of in sorted(set(zip(source, kind, strict=True))):
+        inside = np.flatnonzero((source == name) & (kind == of))
+        low[inside], high[inside] = time_widths.bounds(parts(of, name), found.take(inside).errors)
+    at, measured = 1e3 * found.predicted_s, 1e3 * found.measured_s
+    level = np.array(SUPPORT_LEVELS)[found.level]
+    lines = {"all": np.ones(len(at), dtype=bool)}
+    lines |= {f"support {name}": level == name for name in SUPPORT_LEVELS}
+    lines |= {f"{s}, {d}": (source == s) & (domain == d) for s, d in sorted(set(zip(source, domain, strict=True)))}
+    for name, m in lines.items():
+        if m.any():
+            bounds = at[m] * np.exp(low[m]), at[m] * np.exp(high[m])
+            section.add(METRIC, "source", "perfpass", name, at[m], measured[m], *bounds)

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 
 from perfpass.predictors.inference.predictor import InferencePredictor
+from perfpass.predictors.learned.spread import Spread
 from perfpass.training import ratio_trees, time_widths
 from perfpass.training.inference import calibrate, model, outside
 from perfpass.training.inference.dataset import Dataset, load
+from perfpass.training.spread import Errors
 from perfpass.training.tasks.splits import SPLITS
 
 SEEDS = 2
@@ -38,37 +40,42 @@ def train(folder: str | None = None, output: str | None = None, *, seed: int = 0
         for i in range(SEEDS):
             found.append(model.fit(data, everything, portable=name == "portable", seed=seed + i).booster)
             say(f"trees {name} {i + 1}/{SEEDS}")
-    place, size = ratio_trees.write(
-        InferencePredictor.settings, dataset, boosters, output,
-        {"efficiency": ratio_trees.rounded(efficiency), **_calibrate(dataset, seed, say)},
-        corpus={"name": "vision inference: timm benchmarks and torchvision on pytorch-gpu-benchmark"},
-    )  # fmt: skip
+    found = _held_out(dataset, seed, say)
+
+    def write(spreads: dict[str, Spread]) -> tuple[Path, int]:
+        return ratio_trees.write(
+            InferencePredictor.settings, dataset, boosters, output,
+            {
+                "efficiency": ratio_trees.rounded(efficiency),
+                "spread": {name: value.to_dict() for name, value in spreads.items()},
+                "evidence": calibrate.evidence_table(dataset),
+            },
+            corpus={"name": "vision inference: timm benchmarks and torchvision on pytorch-gpu-benchmark"},
+        )  # fmt: skip
+
+    # What is off on other sources is known once there is a predictor to ask.
+    place, _ = write({name: time_widths.fit(parts) for name, parts in found.items()})
+    other = outside.answers(folder, InferencePredictor(place))
+    say(f"{len(other.rows)} questions of other sources")
+    kind = other.kind
+    place, size = write({name: time_widths.fit([*p, other.take(kind == name).errors]) for name, p in found.items()})
     say(f"wrote {place}: {size / 1e6:.1f} MB")
     return place
 
 
-def _calibrate(dataset: Dataset, seed: int, say: Any) -> dict[str, Any]:
-    """Widths by what is not known of a question, by kind of device; and what is known of software."""
+def _held_out(dataset: Dataset, seed: int, say: Any) -> dict[str, list[Errors]]:
+    """Errors on networks, devices and software held out, by kind of device."""
     experiments = calibrate.unseen_devices(dataset, seed=seed, say=say)
     experiments += calibrate.unseen_software(dataset, seed=seed, say=say)
     found = ratio_trees.Residuals.joined(
         calibrate.unseen_networks(dataset, split, CALIBRATION_FOLDS, seed=seed + 100).residuals for split in SPLITS[:3]
     )
     say("held-out networks for the intervals")
-    other = outside.shipped_answers()
-    say(f"{len(other.rows)} questions of other sources")
     kind = calibrate.kinds(dataset)
-    spreads = {
-        name: time_widths.fit(
-            [
-                time_widths.of_networks(dataset, found.take(kind[found.row] == name)),
-                *(e.errors for e in experiments if e.kind == name),
-                other.of_kind(name).errors,
-            ]
-        )
-        for name in sorted(set(kind))
-    }
     return {
-        "spread": {name: value.to_dict() for name, value in spreads.items()},
-        "evidence": calibrate.evidence_table(dataset),
+        str(name): [
+            time_widths.of_networks(dataset, found.take(kind[found.row] == name)),
+            *(e.errors for e in experiments if e.kind == name),
+        ]
+        for name in np.unique(kind)
     }

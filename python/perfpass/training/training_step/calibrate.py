@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from perfpass.predictors.learned.intervals import EVIDENCE, pooled_width
+from perfpass.predictors.learned.intervals import EVIDENCE
+from perfpass.predictors.training_step.features import RATIOS
+from perfpass.training import time_widths
 from perfpass.training.ratio_trees import HeldOut, Split, hold_out
+from perfpass.training.spread import Errors
 from perfpass.training.tasks.splits import Fold, folds_of
 from perfpass.training.training_step import model
 from perfpass.training.training_step.dataset import Dataset, Inference
 
+COMMON, RARE, UNMEASURED = range(len(EVIDENCE))
+_LOG_ISSUE = RATIOS.names.index("log_issue")
 NETWORK_SPLITS = ("random", "architecture", "family")
-# Distances that part the residuals; fewer than for inference, as there are fewer rows.
-EDGES = (0.0, 0.01, 0.1, 0.2, 0.35)
 
 
 def unseen_networks(dataset: Dataset, split: str, folds: int, *, seed: int, **more: Any) -> Split:
@@ -28,21 +31,22 @@ def unseen_networks(dataset: Dataset, split: str, folds: int, *, seed: int, **mo
     return hold_out(dataset, split, folds, seed, held_out, **more)
 
 
-def sides(dataset: Dataset) -> np.ndarray:
-    """[N] "many" or "few" records on the row's device: a device with many has bounds of its own."""
-    return np.where(dataset.well_measured, "many", "few")
-
-
 @dataclass(frozen=True, eq=False)
 class Experiment:
-    """One device left out, zero-shot. ``alone`` [n]: nobody else ran that precision."""
+    """One device left out, zero-shot. ``evidence`` [n] indexes EVIDENCE: on how many others each row's precision ran."""
 
     device: str
     rows: np.ndarray
     predicted_s: np.ndarray
     base_s: np.ndarray
     residual: np.ndarray
-    alone: np.ndarray
+    issue: np.ndarray
+    evidence: np.ndarray
+
+    @property
+    def errors(self) -> Errors:
+        """For the fit of widths."""
+        return time_widths.of_devices(self.residual, self.issue, self.evidence, self.device)
 
 
 def unseen_devices(
@@ -50,28 +54,16 @@ def unseen_devices(
 ) -> list[Experiment]:
     """Every device left out, its records of inference too, by rising name."""
     rows, out = dataset.rows, []
-    precision = rows.precision.to_numpy()
+    precision, names = rows.precision.to_numpy(), rows.device.to_numpy()
     for fold in folds_of("device", rows.architecture, rows.family, rows.device):
         found = model.held_out(dataset, fold.train, fold.test, others=others, seed=seed)
         base_s = found.base_s[fold.test]
-        alone = ~np.isin(precision[fold.test], np.unique(precision[fold.train]))
+        others_of = {p: len(set(names[fold.train][precision[fold.train] == p])) for p in np.unique(precision)}
+        evidence = np.array([(UNMEASURED, RARE, COMMON)[min(others_of[p], 2)] for p in precision[fold.test]])
         # As StepPredictor: trees have nothing to say of a precision that no record has.
-        predicted = np.where(alone, base_s, found.predicted_s)
+        predicted = np.where(evidence == UNMEASURED, base_s, found.predicted_s)
         residual = np.log(dataset.measured_s[fold.test] / predicted)
-        out.append(Experiment(fold.held_out, fold.test, predicted, base_s, residual, alone))
+        issue = np.exp(found.x[fold.test, _LOG_ISSUE].astype(np.float64))
+        out.append(Experiment(fold.held_out, fold.test, predicted, base_s, residual, issue, evidence))
         say(f"unseen device {fold.held_out}")
     return out
-
-
-def widths(experiments: Iterable[Experiment], without: str = "") -> dict[str, float]:
-    """Log half-widths by EVIDENCE of nine in ten on an unseen device, every device counting alike.
-
-    "rare": from the devices whose precision was measured nowhere else, where there are any; never below "common".
-    "unmeasured": both errors, taken as independent.
-    """
-    kept = [e for e in experiments if e.device != without]
-    known = [e.residual[~e.alone] for e in kept if (~e.alone).any()]
-    alone = [e.residual[e.alone] for e in kept if e.alone.any()]
-    common = pooled_width(known)
-    rare = max(common, pooled_width(alone)) if alone else float(np.hypot(common, common))
-    return dict(zip(EVIDENCE, (common, rare, float(np.hypot(common, rare))), strict=True))

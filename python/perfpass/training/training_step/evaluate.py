@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from perfpass.predictors.inference.predictor import InferencePredictor
-from perfpass.training import ratio_trees
+from perfpass.training import ratio_trees, time_widths
 from perfpass.training.ratio_trees import Residuals, Split
 from perfpass.training.section import Section
+from perfpass.training.spread import Errors
 from perfpass.training.tasks.splits import Fold, set_aside
 from perfpass.training.training_step import calibrate, model, outside
-from perfpass.training.training_step.dataset import Dataset, Inference, inference, load
+from perfpass.training.training_step.dataset import Dataset, inference, load
 
 FOLDS = 5
 CALIBRATION_SIZES = (10, 32)
@@ -24,7 +25,8 @@ _METRIC = "step ms"
 _AIMS = {"architecture": 8.0}
 _INTRO = """Training steps of vision models in PyTorch 1.12 and older: timm on an RTX 3090 (autocast, SGD with momentum;
 forward, backward, optimizer) and torchvision on six older boards (fp16, fp32, fp64 at batch 12; no optimizer). Each
-step is derived from the forward graph. Intervals: 90 % asked, made from other folds and devices alone. "device":
+step is derived from the forward graph. Intervals: 90 % asked, made from other folds, devices and sources alone; they
+allow for another laboratory than that of the records, as a user's is. "device":
 zero-shot, one device left out at a time; the RTX 3090 is the only one with autocast, so leaving it out leaves its
 software out too, and the roofline answers alone. Families on which settings were chosen are not graded. "outside":
 records that no split contains, of newer software and devices."""
@@ -61,18 +63,45 @@ def evaluate(folder: str | None = None, seed: int = 0, *, folds: int = FOLDS, qu
         for split in calibrate.NETWORK_SPLITS
     }
     known = Residuals.joined(found.residuals for found in held.values())
+    experiments = calibrate.unseen_devices(dataset, inference(folder), seed=seed, say=say)
+    apart = outside.outside(Path(folder) if folder else None)
+    evidence = _Evidence(dataset, known, experiments, [part.errors for part in apart if len(part)])
     for split, found in held.items():
         found.baselines["3 x inference (shipped inference predictor, which has seen all networks)"] = tripled
-        _grade(dataset, section, split, found, known, ~aside)
-    _devices(dataset, inference(folder), section, ~aside, seed, say)
-    outside.grade(section, Path(folder) if folder else None, seed)
+        _grade(dataset, section, split, found, evidence, ~aside)
+    _devices(dataset, section, evidence, ~aside, seed)
+    outside.grade(section, apart, evidence.corpus(), seed)
     return section
 
 
-def _grade(dataset: Dataset, section: Section, split: str, found: Split, known: Residuals, graded: np.ndarray) -> None:
-    predicted, y = found.predicted_s, dataset.measured_s
-    side = calibrate.sides(dataset)
-    low, high = ratio_trees.graded_bounds(known, side, calibrate.EDGES, found.folds, predicted, found.distance)
+@dataclass(frozen=True, eq=False)
+class _Evidence:
+    """Every error there is, of which a grading leaves out what it grades."""
+
+    dataset: Dataset
+    networks: Residuals
+    experiments: list[calibrate.Experiment]
+    others: list[Errors]
+
+    def corpus(self, without: np.ndarray | None = None, device: str = "") -> list[Errors]:
+        """Errors on networks and devices held out, less those of rows ``without`` and of the experiment on ``device``."""
+        kept = np.ones(len(self.networks.row), dtype=bool)
+        if without is not None:
+            kept = ~np.isin(self.networks.row, without)
+        found = time_widths.of_networks(self.dataset, self.networks.take(kept))
+        return [found, *(e.errors for e in self.experiments if e.device != device)]
+
+
+def _grade(
+    dataset: Dataset, section: Section, split: str, found: Split, evidence: _Evidence, graded: np.ndarray
+) -> None:  # fmt: skip
+    predicted, y, held = found.predicted_s, dataset.measured_s, found.residuals
+    low, high = predicted.copy(), predicted.copy()
+    for fold in found.folds:
+        asked = held.take(np.isin(held.row, fold.test))
+        parts = [*evidence.corpus(fold.test), *evidence.others]
+        below, above = time_widths.bounds(parts, time_widths.of_networks(dataset, asked))
+        low[asked.row], high[asked.row] = predicted[asked.row] * np.exp(below), predicted[asked.row] * np.exp(above)
     timm = (dataset.rows.source == "timm").to_numpy()
     for name, side in ((ALL, graded), (TIMM, timm & graded), (BOARDS, ~timm & graded)):
         shown = [1e3 * v[side] for v in (predicted, y, low, high)]
@@ -101,23 +130,23 @@ def _three_inferences(dataset: Dataset) -> np.ndarray:
     return out
 
 
-def _devices(dataset: Dataset, others: Inference, section: Section, graded: np.ndarray, seed: int, say: Any) -> None:
+def _devices(dataset: Dataset, section: Section, evidence: _Evidence, graded: np.ndarray, seed: int) -> None:
     """Each device unseen: zero-shot, then scaled by a few calibration records."""
     generator = np.random.default_rng(seed)
-    experiments = calibrate.unseen_devices(dataset, others, seed=seed, say=say)
-    pooled: dict[str, list[np.ndarray]] = {}
-    for e in experiments:
+    pooled: list[np.ndarray] = []
+    device = dataset.rows.device.to_numpy()
+    for e in evidence.experiments:
         kept = graded[e.rows]
         rows, predicted = e.rows[kept], e.predicted_s[kept]
         y = dataset.measured_s[rows]
-        found = calibrate.widths(experiments, without=e.device)
-        width = np.where(e.alone[kept], found["rare"], found["common"])
-        bounds = (1e3 * predicted * np.exp(-width), 1e3 * predicted * np.exp(width))
+        parts = [*evidence.corpus(np.flatnonzero(device == e.device), e.device), *evidence.others]
+        low, high = (v[kept] for v in time_widths.bounds(parts, e.errors))
+        bounds = (1e3 * predicted * np.exp(low), 1e3 * predicted * np.exp(high))
         board = e.device != "rtx-3090"
         section.add(_METRIC, "device", "perfpass, zero-shot", e.device, 1e3 * predicted, 1e3 * y, *bounds)
         section.add(_METRIC, "device", "roofline only, zero-shot", e.device, 1e3 * e.base_s[kept], 1e3 * y)
         if board:
-            pooled.setdefault("", []).append(np.stack([predicted, y, width]))
+            pooled.append(1e3 * np.stack([predicted, y, bounds[0] / 1e3, bounds[1] / 1e3]))
         precision = dataset.rows.precision.to_numpy()[rows]
         for size in CALIBRATION_SIZES:
             drawn = generator.permutation(len(rows))
@@ -126,11 +155,8 @@ def _devices(dataset: Dataset, others: Inference, section: Section, graded: np.n
                 continue
             scaled = predicted[rest] * np.exp(scale(np.log(y / predicted)[seen], precision[seen], precision[rest]))
             section.add(_METRIC, f"device, {size} records", "perfpass", e.device, 1e3 * scaled, 1e3 * y[rest])
-    predicted, y, width = np.concatenate(pooled[""], axis=1)
-    section.add(
-        _METRIC, "device", "perfpass, zero-shot", f"{BOARDS}, one at a time", 1e3 * predicted, 1e3 * y,
-        1e3 * predicted * np.exp(-width), 1e3 * predicted * np.exp(width),
-    )  # fmt: skip
+    boards = np.concatenate(pooled, axis=1)
+    section.add(_METRIC, "device", "perfpass, zero-shot", f"{BOARDS}, one at a time", *boards)
 
 
 def scale(residual: np.ndarray, precision: np.ndarray, asked: np.ndarray) -> np.ndarray:

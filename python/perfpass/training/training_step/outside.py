@@ -16,11 +16,14 @@ from perfpass.devices import device
 from perfpass.features import Tables
 from perfpass.predictors.energy.power import PowerModel
 from perfpass.predictors.estimate import Bounds, energy_j
+from perfpass.predictors.learned.ratio_trees import CAUSES
 from perfpass.predictors.training_step.predictor import Derivation, StepPredictor
 from perfpass.predictors.training_step.predictor import options as present
 from perfpass.predictors.way import Way
 from perfpass.records import tables
+from perfpass.training import time_widths
 from perfpass.training.section import Section
+from perfpass.training.spread import Errors
 from perfpass.training.tasks.tasks import POWER_NETWORKS, STEP_OPTIMIZERS, joules_of_step
 from perfpass.training.training_step.dataset import options as early
 
@@ -61,8 +64,22 @@ class Outside:
         return len(self.rows)
 
 
-def outside(folder: Path | None = None) -> list[Outside]:
-    """Every outside record whose network is known, predicted by the shipped predictor as for any caller."""
+    @property
+    def every(self) -> Errors:
+        """The lacks of every row, whether its time was measured or not."""
+        return Errors(CAUSES, np.zeros(len(self)), np.stack(self.rows.lacks.tolist()), np.full(len(self), self.source))
+
+    @property
+    def errors(self) -> Errors:
+        """Of the time, for the fit of widths: the laboratory is left out whole, its devices are parts."""
+        known = self.rows[self.rows.measured.notna()]
+        names = f"source:{self.source}/" + known.device.astype(str)
+        residual = np.log(known.measured / known.predicted).to_numpy(np.float64)
+        return Errors(CAUSES, residual, np.stack(known.lacks.tolist()), names.to_numpy(dtype=object))
+
+
+def outside(folder: Path | None = None, predictor: StepPredictor | None = None) -> list[Outside]:
+    """Every outside record whose network is known, by the shipped predictor or ``predictor`` as for any caller."""
     import pandas
 
     known = tables.load(folder / "graphs" if folder else None, "outside")
@@ -75,20 +92,22 @@ def outside(folder: Path | None = None) -> list[Outside]:
             key = (r.table_source, r.network, r.size)
             table_of = known if key in known else vision if key in vision else None
             if table_of is not None:
-                ms, watts = _predict(table_of, key, r, source)
+                ms, watts, lacks = _predict(table_of, key, r, source, predictor or StepPredictor.load())
                 joules = energy_j(ms, watts)
                 values: list[float] = []
                 for name, bounds in (("measured", ms), ("measured_w", watts), ("measured_j", joules)):
                     values.append(float(getattr(r, name, np.nan)))
                     values += [float(part[0]) for part in (bounds.median, bounds.low, bounds.high)]
-                predicted.append((r.device, r.model, r.batch, *values))
-        found.append(Outside(source, pandas.DataFrame(predicted, columns=list(_COLUMNS))))
+                predicted.append((r.device, r.model, r.batch, *values, lacks))
+        found.append(Outside(source, pandas.DataFrame(predicted, columns=[*_COLUMNS, "lacks"])))
     return found
 
 
-def _predict(known: tables.RecordedTables, key: tuple[str, str, int], row: Any, source: str) -> tuple[Bounds, Bounds]:
-    """Milliseconds and watts of one step, as for any caller, but of the PyTorch that the source ran; N = 1."""
-    predictor, target = StepPredictor.load(), device(row.device)
+def _predict(
+    known: tables.RecordedTables, key: tuple[str, str, int], row: Any, source: str, predictor: StepPredictor
+) -> tuple[Bounds, Bounds, np.ndarray]:
+    """Milliseconds, watts and lacks of one step, as for any caller, but of the PyTorch that the source ran; N = 1."""
+    target = device(row.device)
     bits = 32 if row.precision in ("fp32", "tf32") else 16
     table = known.table(*key, row.batch, bits)
     options = present(target, row.precision, row.optimizer)
@@ -101,7 +120,7 @@ def _predict(known: tables.RecordedTables, key: tuple[str, str, int], row: Any, 
     seconds = predictor.latency_s(columns)
     uses = (np.minimum(columns[part] / seconds.median, 1.0) for part in ("compute_s", "memory_s"))
     watts = PowerModel.from_dict(predictor.manifest["power"]).predict(target, *uses)
-    return Bounds(1e3 * seconds.median, 1e3 * seconds.low, 1e3 * seconds.high), watts
+    return Bounds(1e3 * seconds.median, 1e3 * seconds.low, 1e3 * seconds.high), watts, columns["lacks"][0]
 
 
 def _public(folder: Path | None) -> Iterator[tuple[str, Any]]:
@@ -163,14 +182,21 @@ def _own() -> Any:
     )
 
 
-def grade(section: Section, folder: Path | None = None, seed: int = 0) -> None:
+def grade(section: Section, found: list[Outside], parts: list[Errors], seed: int = 0) -> None:
     """Lines for every source and device: zero-shot, and after one factor.
+
+    Bounds of the time come from ``parts`` (networks and devices held out) and from the other sources.
 
     milabench and the CPU: the factor is the median of ten records drawn. MISO (another framework): of the other
     networks, so that no network's own records help it.
     """
     generator = np.random.default_rng(seed)
-    for part in outside(folder):
+    for part in found:
+        others = [p.errors for p in found if p.source != part.source and len(p)]
+        if len(part):
+            low, high = time_widths.bounds([*parts, *others], part.every)
+            at = part.rows.predicted
+            part = Outside(part.source, part.rows.assign(low=at * np.exp(low), high=at * np.exp(high)))
         for name, own in part.rows.groupby("device"):
             judged = f"{part.source}, {name}"
             for metric, columns in METRICS.items():

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
+from perfpass.predictors.learned.spread import Spread
 from perfpass.predictors.training_step.predictor import StepPredictor
-from perfpass.training import ratio_trees
-from perfpass.training.training_step import calibrate, model
+from perfpass.training import ratio_trees, time_widths
+from perfpass.training.training_step import calibrate, model, outside
 from perfpass.training.training_step.dataset import inference, load
 
 SEEDS = 2
@@ -45,21 +46,24 @@ def train(folder: str | None = None, output: str | None = None, *, seed: int = 0
     )
     say("held-out networks for the intervals")
     experiments = calibrate.unseen_devices(dataset, others, seed=seed, say=say)
-    known = ratio_trees.tables(found, calibrate.sides(dataset), calibrate.EDGES)
-    unseen = {name: round(value, 4) for name, value in calibrate.widths(experiments).items()}
-    place, size = ratio_trees.write(
-        StepPredictor.settings, dataset, boosters, output,
-        {
-            "efficiency": efficiency,
-            "conformal": {name: table.to_dict() for name, table in known.items()},
-            # No CPU was measured in the corpus: what is left of the roofline there is as little known as it can be.
-            "unseen_device": {"gpu": unseen, "cpu": unseen},
-        },
-        support={"newest_torch": _NEWEST_TORCH, "vendors": sorted({d.vendor for d in dataset.devices.values()})},
-        corpus={
-            "name": "vision training: timm benchmarks and torchvision on pytorch-gpu-benchmark",
-            "rows_of_inference": len(others),
-        },
-    )  # fmt: skip
+    parts = [time_widths.of_networks(dataset, found), *(e.errors for e in experiments)]
+
+    def write(spread: Spread) -> tuple[Path, int]:
+        return ratio_trees.write(
+            StepPredictor.settings, dataset, boosters, output,
+            # No CPU was measured in the corpus; our own steps on one are among the other sources.
+            {"efficiency": efficiency, "spread": {"gpu": spread.to_dict(), "cpu": spread.to_dict()}},
+            support={"newest_torch": _NEWEST_TORCH},
+            corpus={
+                "name": "vision training: timm benchmarks and torchvision on pytorch-gpu-benchmark",
+                "rows_of_inference": len(others),
+            },
+        )  # fmt: skip
+
+    # What is off on other sources is known once there is a predictor to ask.
+    place, _ = write(time_widths.fit(parts))
+    apart = outside.outside(Path(folder) if folder else None, StepPredictor(place))
+    say(f"{sum(map(len, apart))} steps of other sources")
+    place, size = write(time_widths.fit([*parts, *(p.errors for p in apart if len(p))]))
     say(f"wrote {place}: {size / 1e6:.1f} MB")
     return place
