@@ -88,25 +88,6 @@ def test_nothing_of_the_held_out_rows_reaches_their_predictions(small_corpus):
     np.testing.assert_array_equal(before, after)
 
 
-def test_the_width_of_a_device_comes_from_other_devices():
-    from perfpass.training.inference import calibrate
-
-    def experiment(name, residual, evidence):
-        rows = np.arange(50)
-        ones = np.ones(50)
-        return calibrate.Experiment(
-            frozenset([name]), "gpu", rows, ones, ones, np.full(50, residual), np.full(50, evidence)
-        )
-
-    every = [experiment("a", 0.2, 0), experiment("b", -0.1, 0), experiment("c", 0.5, 1), experiment("c", 0.3, 2)]
-    two, one = np.sqrt(3 / 2), np.sqrt(2)
-    wide = {"common": 0.2 * two, "rare": 0.5 * one, "unmeasured": 0.5 * one}
-    assert calibrate.widths(every, "gpu") == pytest.approx(wide)
-    without = calibrate.widths(every, "gpu", without=["a", "c"])
-    assert without == pytest.approx(dict.fromkeys(("common", "rare", "unmeasured"), 0.1 * one))
-    np.testing.assert_allclose(calibrate.bounds(every[0], every), 0.1 * one)
-
-
 def test_choosing_settings_names_the_best_of_those_tried(small_corpus):
     from perfpass.training.inference import choose
     from perfpass.training.inference.dataset import load

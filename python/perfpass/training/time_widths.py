@@ -13,11 +13,11 @@ import numpy as np
 
 from perfpass.predictors.learned.intervals import EVIDENCE
 from perfpass.predictors.learned.ratio_trees import CAUSES, host_lack, scarcity
+from perfpass.predictors.learned.spread import Spread
 from perfpass.training import spread
 from perfpass.training.spread import Errors
 
 if TYPE_CHECKING:
-    from perfpass.predictors.learned.spread import Spread
     from perfpass.training.ratio_trees import Dataset, Residuals
 
 # Log half-widths that fits are drawn to, and those of what no error shows. By hand: another vendor's library of kernels;
@@ -58,8 +58,12 @@ def of_devices(residual: np.ndarray, issue: np.ndarray, evidence: np.ndarray, na
 
 
 def fit(parts: Iterable[Errors]) -> Spread:
-    """The widths that ship, from all parts."""
-    return spread.fit(joined(parts), PRIOR)
+    """The widths that ship, from all parts; those of the prior where no part has an error."""
+    kept = [part.thinned(_MOST_ROWS) for part in parts if len(part)]
+    if not kept:
+        prior = tuple(PRIOR[cause] for cause in CAUSES)
+        return Spread(CAUSES, prior, prior, spread.TAILS, 0, 0)
+    return spread.fit(Errors.joined(kept), PRIOR)
 
 
 def bounds(parts: Iterable[Errors], asked: Errors) -> tuple[np.ndarray, np.ndarray]:
@@ -69,11 +73,6 @@ def bounds(parts: Iterable[Errors], asked: Errors) -> tuple[np.ndarray, np.ndarr
     """
     lacks = dict(zip(asked.causes, asked.lacks.T, strict=True)) | {"laboratory": 1.0}
     return fit(parts).bounds(lacks)
-
-
-def joined(parts: Iterable[Errors]) -> Errors:
-    """All parts, thinned."""
-    return Errors.joined([part.thinned(_MOST_ROWS) for part in parts if len(part)])
 
 
 def _lacks(count: int, **values: np.ndarray | float) -> dict[str, np.ndarray]:

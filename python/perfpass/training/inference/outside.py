@@ -92,10 +92,17 @@ class Answers:
 
 
 def answers(folder: Path | str | None = None, predictor: InferencePredictor | None = None) -> Answers:
-    """What the shipped predictor, or ``predictor``, says of every question. Raises FileError, FormatError."""
+    """What the shipped predictor, or ``predictor``, says of every question whose records are in ``folder``.
+
+    Raises FileError, FormatError.
+    """
     root = Path(folder) if folder else None
     asked = predictor or InferencePredictor.load()
-    return Answers.joined([_each(_slices(root), asked), _each(_search_spaces(root), asked), _named(root, asked)])
+    home = (root or data_directory()) / "records"
+    found = [_each(of(root), asked) for name, of in _SOURCES.items() if (home / name).is_file()]
+    if (home / "networks.parquet").is_file():
+        found.append(_named(root, asked))
+    return Answers.joined(found) if found else _each(iter(()), asked)
 
 
 def _each(questions: Iterator[Question], predictor: InferencePredictor) -> Answers:
@@ -108,9 +115,9 @@ def _each(questions: Iterator[Question], predictor: InferencePredictor) -> Answe
         rows.append((q.source, q.domain, q.way.device.id))
         values.append((q.measured_s, float(columns["median_s"][0]), columns["level"][0]))
         lacks.append(columns["lacks"][0])
-    measured, predicted, level = np.array(values, dtype=np.float64).T
+    measured, predicted, level = np.array(values, dtype=np.float64).reshape(-1, 3).T
     frame = pandas.DataFrame(rows, columns=["source", "domain", "device"])
-    return Answers(frame, measured, predicted, np.array(lacks), level.astype(int))
+    return Answers(frame, measured, predicted, np.array(lacks).reshape(-1, len(CAUSES)), level.astype(int))
 
 
 def _named(folder: Path | None, predictor: InferencePredictor) -> Answers:
@@ -155,6 +162,12 @@ def _search_spaces(folder: Path | None) -> Iterator[Question]:
             counted[key] = features.operator_table(graph, costs.count(graph))
         way = Way(found, "fp32")
         yield Question("help", "search spaces", row.architecture, counted[key], int(row.batch), way, row.latency_ms * 1e-3)
+
+
+_SOURCES: dict[str, Callable[[Path | None], Iterator[Question]]] = {
+    "mig.parquet": _slices,
+    "nas.parquet": _search_spaces,
+}
 
 
 def _gpu(name: str) -> Device | None:

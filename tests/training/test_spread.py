@@ -1,0 +1,119 @@
+"""Widths of intervals: they hold on sources that were left out, grow with every lack, and stay as wide as they must."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perfpass.errors import ArgumentError, ArtefactError
+from perfpass.predictors.learned.spread import Spread
+from perfpass.training import spread
+from perfpass.training.spread import Errors
+
+PRIOR = {"measurement": 0.1, "network": 0.3, "device": 0.3, "never seen": 0.7}
+
+
+def laboratories(count: int, seed: int, rows: int = 60) -> Errors:
+    """Errors of so many laboratories: each is off as a whole, and more so on networks and devices far away."""
+    generator = np.random.default_rng(seed)
+    parts = []
+    for i in range(count):
+        network, device = generator.uniform(0, 1, rows), float(i % 2)
+        own = generator.normal(0, 0.08) + device * generator.normal(0, 0.25)
+        residual = own + generator.normal(0, 0.05, rows) + generator.normal(0, 0.2, rows) * np.sqrt(network)
+        lacks = {"measurement": 1.0, "network": network, "device": device, "never seen": 0.0}
+        parts.append(Errors.of(residual, lacks, f"source:{i}"))
+    return Errors.joined(parts)
+
+
+@pytest.fixture(scope="module")
+def fitted() -> Spread:
+    return spread.fit(laboratories(40, 1), PRIOR)
+
+
+def test_nine_in_ten_errors_of_new_laboratories_lie_inside(fitted):
+    new = laboratories(200, 2)
+    low, high = fitted.bounds(dict(zip(new.causes, new.lacks.T, strict=True)))
+    inside = (low <= new.residual) & (new.residual <= high)
+    assert 0.86 < inside.mean() < 0.96
+    for device in (0.0, 1.0):
+        assert 0.82 < inside[new.lacks[:, 2] == device].mean() < 0.98
+    assert float(np.median((high - low)[new.lacks[:, 2] == 0])) < 0.6 * float(
+        np.median((high - low)[new.lacks[:, 2] == 1])
+    )
+
+
+def test_bounds_of_a_source_come_from_the_others():
+    errors = laboratories(12, 3)
+    low, high = spread.left_out(errors, PRIOR)
+    moved = errors.residual + 10.0 * (errors.source == "source:4")
+    again = spread.left_out(Errors(errors.causes, moved, errors.lacks, errors.source), PRIOR)
+    same = errors.source == "source:4"
+    np.testing.assert_allclose(low[same], again[0][same], rtol=1e-6)
+    np.testing.assert_allclose(high[same], again[1][same], rtol=1e-6)
+    assert (high[~same] < again[1][~same]).all()
+
+
+@given(
+    st.lists(st.floats(0, 5), min_size=4, max_size=4),
+    st.integers(0, 3),
+    st.floats(0, 5),
+)
+@settings(deadline=None)
+def test_what_is_less_known_is_never_narrower(fitted, lacks, which, more):
+    at = dict(zip(fitted.causes, lacks, strict=True))
+    low, high = fitted.bounds(at)
+    assert low[0] <= 0 <= high[0]
+    wider = fitted.bounds(at | {fitted.causes[which]: lacks[which] + more})
+    assert wider[0][0] <= low[0] + 1e-12
+    assert wider[1][0] >= high[0] - 1e-12
+    if sum(lacks) > 1e-6:
+        assert fitted.shares(at).sum() == pytest.approx(1.0)
+
+
+def test_a_cause_that_no_error_has_stays_at_its_prior(fitted):
+    assert fitted.low[3] == pytest.approx(0.7)
+    assert fitted.high[3] == pytest.approx(0.7)
+    assert fitted.named({"measurement": 1.0, "network": 0.0, "device": 0.0, "never seen": 1.0})[0][0] == "never seen"
+
+
+def test_too_wide_scores_as_badly_as_too_narrow():
+    errors = laboratories(30, 5)
+    low, high = spread.left_out(errors, PRIOR)
+    ours = spread.interval_score(errors.residual, low, high)
+    for factor in (0.3, 3.0):
+        assert spread.interval_score(errors.residual, factor * low, factor * high) > 1.1 * ours
+
+
+def test_one_side_alone_can_be_asked():
+    errors = laboratories(40, 6)
+    both, upper = spread.fit(errors, PRIOR), spread.fit(errors, PRIOR, tails=(0.05, 0.02))
+    asked = {"measurement": 1.0, "network": 0.5, "device": 1.0, "never seen": 0.0}
+    assert upper.bounds(asked)[1] > both.bounds(asked)[1]
+
+
+def test_a_source_with_many_rows_counts_little_more_than_one_with_few():
+    few, many = laboratories(1, 7, rows=25), laboratories(1, 8, rows=100)
+    joined = Errors.joined([few, Errors(many.causes, many.residual, many.lacks, np.full(100, "source:other"))])
+    weight = joined.weight
+    assert weight.sum() == pytest.approx(1.0)
+    assert weight[25:].sum() == pytest.approx(2 * weight[:25].sum())
+    assert len(joined.thinned(30)) == 55
+
+
+def test_widths_are_kept_as_json_and_what_is_none_is_refused(fitted):
+    kept = Spread.from_dict(fitted.to_dict())
+    asked = {"measurement": 1.0, "network": 0.2, "device": 1.0, "never seen": 0.0}
+    np.testing.assert_allclose(kept.bounds(asked), fitted.bounds(asked), atol=1e-4)
+    with pytest.raises(ArtefactError, match="perfpass train"):
+        Spread.from_dict({**fitted.to_dict(), "low": [0.1]})
+    with pytest.raises(ArtefactError, match="perfpass train"):
+        Spread.from_dict({"causes": []})
+    with pytest.raises(ArgumentError, match="widths are of"):
+        fitted.bounds({"measurement": 1.0})
+    with pytest.raises(ArgumentError, match="not finite"):
+        Errors.of(np.array([np.nan]), {"measurement": 1.0}, "source:a")
+    with pytest.raises(ArgumentError, match="no errors"):
+        spread.fit(laboratories(1, 1).take(np.zeros(60, dtype=bool)), PRIOR)
