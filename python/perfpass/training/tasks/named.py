@@ -61,7 +61,8 @@ def residuals(folder: Path | None = None) -> tuple[pandas.DataFrame, pandas.Data
     asked = questions(rows, known)
     measured = (rows.latency_ms.fillna(1e3 * rows.batch / rows.throughput_per_s)) * 1e-3
     asked.loc[(asked.refused == "") & measured.isna(), "refused"] = "no time measured"
-    lacks = [bool(r.device) and _rate(r.precision) not in device(r.device).peak_flops for r in asked.itertuples()]
+    pairs = zip(asked.device, asked.precision, strict=True)
+    lacks = np.array([bool(name) and _rate(precision) not in device(name).peak_flops for name, precision in pairs])
     asked.loc[(asked.refused == "") & lacks, "refused"] = "the device lacks the precision"
     good = asked.refused == ""
     frame = rows.loc[good, _KEPT].assign(
