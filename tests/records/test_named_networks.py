@@ -69,3 +69,23 @@ def test_runtimes_are_those_of_predict():
     from perfpass.predictors.workload import RUNTIMES
 
     assert set(ASKED_AS.values()) <= set(RUNTIMES)
+
+
+@pytest.mark.parametrize("name", ["quartznet15x5", "hifigan", "unet-medical", "nnunet-3d", "fastpitch", "neumf"])
+def test_definitions_have_the_parameters_that_are_stated(name):
+    torch = pytest.importorskip("torch")
+    from perfpass.records.build.definitions.registry import definition
+
+    own = definition(name)
+    found = sum(p.numel() for p in own.module().parameters())
+    assert torch.is_tensor(next(own.module().parameters()))
+    assert found == pytest.approx(own.parameters, rel=0.01)
+
+
+def test_every_table_of_ours_has_a_definition(known):
+    pytest.importorskip("torch")
+    from perfpass.records.build.definitions.registry import definition
+
+    ours = known.graphs[known.graphs.source == "definitions"]
+    assert len(ours) > 40
+    assert all(definition(name.partition("@")[0]).paper for name in ours.model)

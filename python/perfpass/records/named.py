@@ -1,8 +1,8 @@
 """The networks that records of kind ``network`` name: which public definition each is, and what `predict` is asked.
 
-`DEFINITIONS` has our names; `fill` gives them to rows whose source uses another name; `questions` turns rows into what
-a user would ask: a table of `data/graphs/networks_*.parquet`, a batch, a device, a precision, a runtime. What a record
-does not state and the definition decides (an image size, say) is marked in ``shape_from``.
+`named_definitions` has our names; `fill` gives them to rows whose source uses another name; `questions` turns rows
+into what a user would ask: a table of `data/graphs/networks_*.parquet`, a batch, a device, a precision, a runtime. What
+a record does not state and the definition decides (an image size, say) is marked in ``shape_from``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from perfpass.devices import device
 from perfpass.errors import PerfPassError
-from perfpass.records.named_definitions import DEFINITIONS, Definition
+from perfpass.records.named_definitions import Definition, definition_of
 from perfpass.records.named_models import fill
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def questions(rows: pandas.DataFrame, keys: Any = None) -> pandas.DataFrame:
 
 
 def _question(row: Any) -> tuple[Any, ...]:
-    refused, definition = _refused(row), DEFINITIONS.get(row.network)
+    refused, definition = _refused(row), definition_of(row.network)
     if not refused and definition is None:
         refused = "network not known by a definition" if row.network else "network not named"
     runtime = ASKED_AS.get(row.runtime, "")
@@ -92,10 +92,12 @@ def _question(row: Any) -> tuple[Any, ...]:
         refused = "no precision stated"
     if not refused and row.mode == "training" and runtime != "torch":
         refused = "a training step in another runtime than PyTorch"
+    if not refused and definition is not None and row.mode == "training" and not definition.trained:
+        refused = "a step that is not that of the definition"
     size, shape_from = _size(row, definition) if definition else (0, "")
     if not refused and size <= 0:
         refused = "the size of the input is not stated"
-    model = _table_model(row, definition) if definition else ""
+    model = _table_model(row, definition, shape_from) if definition else ""
     optimizer = _optimizer(row) if row.mode == "training" else None
     where = target.id if target else ""
     source = definition.source if definition else ""
@@ -111,6 +113,10 @@ def _refused(row: Any) -> str:
         return "number of devices not stated"
     if row.output_tokens > 0 or row.task == "decoding":
         return "generation, not one pass of a graph"
+    if "several_models_in_the_server" in row.caveats:
+        return "several models in one answer"
+    if "sliding_window" in row.caveats:
+        return "the image is cut into windows"
     if row.quantization:
         return "weights quantised by the framework"
     if row.batch < 1:
@@ -134,8 +140,9 @@ def _size(row: Any, definition: Definition) -> tuple[int, str]:
             return round(row.mean_sequence), "mean"
     elif definition.sized_by == "pixels":
         stated = row.img_height
-        if row.source == "paddle_zoo" and stated < 64:
-            stated = -1
+        # "512 x 2048", "800 x 1333": bounds within which an image keeps its sides; most images are 4 by 3.
+        if row.source == "openmmlab" and (row.img_height, row.img_width) in ((512, 2048), (800, 1333)):
+            return (512 if row.img_width == 2048 else definition.default), "default"
     elif definition.sized_by == "audio" and row.audio_s > 0:
         stated = round(10 * row.audio_s)
     if stated > 0:
@@ -143,10 +150,13 @@ def _size(row: Any, definition: Definition) -> tuple[int, str]:
     return definition.default, "default" if definition.sized_by != "fixed" else "definition"
 
 
-def _table_model(row: Any, definition: Definition) -> str:
+def _table_model(row: Any, definition: Definition, shape_from: str) -> str:
     name = definition.heads.get((row.source, row.mode)) or definition.heads.get(("", row.mode)) or definition.model
-    if definition.sized_by == "pixels" and row.img_width > 0 and row.img_width != row.img_height:
-        name += f"@{row.img_height}x{row.img_width}"
+    height, width = (
+        (row.img_height, row.img_width) if shape_from == "stated" else (definition.default, definition.width)
+    )
+    if definition.sized_by == "pixels" and width > 0 and width != height:
+        name += f"@{height}x{width}"
     if not definition.attention:
         return name
     eager = row.runtime in _EAGER and row.software_year < _FUSED_FROM_YEAR

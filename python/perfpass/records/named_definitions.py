@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -22,6 +23,8 @@ class Definition:
     default: int = -1
     attention: bool = False
     heads: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    width: int = 0  # of the default image, where it is not square
+    trained: bool = True  # no: only inference is asked, a step updates the rows of a table that were read
 
 
 def _text(model: str, default: int = -1, **heads: str) -> Definition:
@@ -46,6 +49,11 @@ def _bert(size: str) -> Definition:
         deeplearningexamples_inference=answering,
         deeplearningexamples_training=f"{size}/pretraining",
     )
+
+
+def _segments(name: str, trained: int) -> Definition:
+    """Transformer-XL: inference has a longer memory than the training step over ``trained`` tokens."""
+    return Definition("definitions", name, "tokens", trained, False, {("", "training"): f"{name}-step"})
 
 
 # PyTorch's own and timm's networks, at the size that they are trained for.
@@ -116,4 +124,36 @@ DEFINITIONS: dict[str, Definition] = {
     "resnet101-torch7": _image("torchvision", "resnet101", 224),
     "resnet152-torch7": _image("torchvision", "resnet152", 224),
     "resnet200-torch7": _image("timm", "resnet200", 224),
+    # Written from their papers: records.build.definitions.
+    "dlrm-small": Definition("definitions", "dlrm-small", "fixed", 1, trained=False),
+    "wide-and-deep": Definition("definitions", "wide-and-deep", "fixed", 1, trained=False),
+    "neumf": Definition("definitions", "neumf", "fixed", 1),
+    "tft": Definition("definitions", "tft", "fixed", 192),
+    "transformer-xl-base": _segments("transformer-xl-base", 192),
+    "transformer-xl-large": _segments("transformer-xl-large", 384),
+    "quartznet15x5": Definition("definitions", "quartznet15x5", "audio"),
+    "fastpitch": Definition("definitions", "fastpitch", "tokens", 128, trained=False),
+    "hifigan": Definition("definitions", "hifigan", "fixed", 662, trained=False),
+    "unet-medical": Definition("definitions", "unet-medical", "pixels", 572),
+    "nnunet-2d": Definition("definitions", "nnunet-2d", "pixels", 192, width=160),
+    "nnunet-3d": Definition("definitions", "nnunet-3d", "fixed", 128),
+    "ssd300-resnet50": Definition("definitions", "ssd300-resnet50", "pixels", 300),
+    "efficientnet-widese-b0": Definition("definitions", "widese-efficientnet_b0", "pixels", 224),
+    "efficientnet-widese-b4": Definition("definitions", "widese-efficientnet_b4", "pixels", 380),
 }
+# Families of definitions: their names are those of the definition; the default size and width.
+FAMILIES: dict[str, tuple[int, int]] = {
+    r"(fcn|pspnet|deeplabv3|deeplabv3plus|upernet)-r\d+b?-\d+": (512, 683),
+    r"(retinanet|faster-rcnn|mask-rcnn|cascade-rcnn|cascade-mask-rcnn)-\w+": (800, 1088),
+    r"(se-)?resnet\d+(-\d+x\d+d)?(-vd)?": (224, 0),
+}
+
+
+def definition_of(network: str) -> Definition | None:
+    """The definition behind our name of a network; None where there is none."""
+    if network in DEFINITIONS:
+        return DEFINITIONS[network]
+    for pattern, (size, width) in FAMILIES.items():
+        if re.fullmatch(pattern, network):
+            return Definition("definitions", network, "pixels", size, width=width)
+    return None

@@ -89,23 +89,68 @@ _OTHERS = {
     ("co2_inference", "facebook/convnextv2-tiny-1k-224"): "convnextv2_tiny",
     ("co2_inference", "microsoft/beit-base-patch16-224-pt22k-ft22k"): "beit_base_patch16_224",
     ("deeplearningexamples", "BERT"): "bert-large",
+    ("deeplearningexamples", "SSD"): "ssd300-resnet50",
+    ("mmdeploy", "Faster R-CNN"): "faster-rcnn-resnet50",
+    ("mmdeploy", "Mask R-CNN"): "mask-rcnn-resnet50",
+    ("mmdeploy", "RetinaNet"): "retinanet-resnet50",
+    ("mmdeploy", "FCN"): "fcn-r50-19",
+    ("mmdeploy", "PSPNet"): "pspnet-r50-19",
+    ("mmdeploy", "DeepLabV3"): "deeplabv3-r50-19",
+    ("mmdeploy", "DeepLabV3+"): "deeplabv3plus-r50-19",
 }
+# Plain configurations of mmsegmentation, mmdetection, detectron2: no deformable convolutions, no other norm.
+_CLASSES = {"cityscapes": 19, "ade20k": 150, "voc12aug": 21, "context": 60}
+_SEGMENTER = re.compile(
+    r"(fcn|pspnet|deeplabv3|deeplabv3plus|upernet)_r(18|50|101)(b?)(?:-d8)?_\d+x\d+_\w+?_(cityscapes|ade20k|voc12aug|context)"
+)
+_DETECTOR = re.compile(
+    r"(faster_rcnn|mask_rcnn|cascade_rcnn|cascade_mask_rcnn|retinanet)_(r50|r101|x101_32x4d|x101_64x4d|R_50|R_101|X_101_32x8d)"
+    r"(?:_caffe)?_(?:fpn|FPN)_[123]x(?:_coco|\.yaml)"
+)
+_BACKBONES = {
+    "r50": "resnet50", "r101": "resnet101", "R_50": "resnet50", "R_101": "resnet101",
+    "x101_32x4d": "resnext101_32x4d", "x101_64x4d": "resnext101_64x4d", "X_101_32x8d": "resnext101_32x8d",
+}  # fmt: skip
+_VARIANT = re.compile(r"(se_)?res(?:net|next)(\d+)(_vd)?(?:_(\d+)x(\d+)d)?")
 
 
-def network_of(source: str, model: str) -> str:
+def network_of(source: str, model: str, architecture: str = "") -> str:
     """Our name of a source's model; empty where the definition is not certain."""
+    if source in ("openmmlab", "detectron2"):
+        return _configured(architecture.rpartition("/")[2])
     if source == "paddle_zoo":
         name = _TRAINED.sub("", model.replace(" ", "").replace("Fix_", "")).lower()
-        return _PADDLE.get(name, "")
+        return _PADDLE.get(name) or _variant(name)
     return _OTHERS.get((source, model), "")
+
+
+def _configured(name: str) -> str:
+    """The network of a configuration file."""
+    if found := _SEGMENTER.fullmatch(name.removesuffix(".py")):
+        head, depth, plain, data = found.groups()
+        return f"{head}-r{depth}{plain}-{_CLASSES[data]}"
+    if found := _DETECTOR.fullmatch(name.removesuffix(".py")):
+        return f"{found[1].replace('_', '-')}-{_BACKBONES[found[2]]}"
+    return ""
+
+
+def _variant(name: str) -> str:
+    """Paddle's ResNets and ResNeXts, with or without squeeze, that timm has no name for."""
+    found = _VARIANT.fullmatch(name)
+    if not found:
+        return ""
+    squeeze, depth, deep, cardinality, width = found.groups()
+    groups = f"-{cardinality}x{width}d" if cardinality else ""
+    return f"{'se-' if squeeze else ''}resnet{depth}{groups}{'-vd' if deep else ''}"
 
 
 def fill(rows: pandas.DataFrame) -> pandas.DataFrame:
     """The rows with ``network`` named wherever it is empty and the definition is certain."""
     empty = rows.network == ""
-    pairs = rows.loc[empty, ["source", "model"]].drop_duplicates()
+    names = ["source", "model", "architecture"]
+    pairs = rows.loc[empty, names].drop_duplicates()
     known = {pair: network_of(*pair) for pair in pairs.itertuples(index=False, name=None)}
-    found = [known[pair] for pair in zip(rows.source[empty], rows.model[empty], strict=True)]
+    found = [known[pair] for pair in zip(*(rows.loc[empty, name] for name in names), strict=True)]
     named = rows.network.copy()
     named[empty] = found
     return rows.assign(network=named)
