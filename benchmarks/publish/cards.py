@@ -40,7 +40,8 @@ def table(asked: str) -> str:
     area, *conditions = (part.strip() for part in asked.split(";"))
     found = lines(area, conditions)
     several = len({x["metric"] for x in found}) > 1
-    titles = ["metric", "held out", "judged on", "rows", "MAPE %", "median %", "covered %", "width"][not several :]
+    titles = ["metric", "held out", "judged on", "rows", "MAPE %", "median %", "covered %", "width", "score"]
+    titles = titles[not several :]
     words = 3 if several else 2
     out = ["| " + " | ".join(titles) + " |", "|" + "---|" * words + "---:|" * (len(titles) - words)]
     before: list[str] = [""] * words
@@ -53,7 +54,8 @@ def table(asked: str) -> str:
         before = cells
         covered = "" if x["coverage_pct"] is None else f"{x['coverage_pct']:.0f}"
         width = "" if x["interval_factor"] is None else f"{x['interval_factor']:.2f}"
-        numbers = [f"{x['rows']:,}", f"{x['mape_pct']:.1f}", f"{x['median_ape_pct']:.1f}", covered, width]
+        score = "" if x.get("interval_score") is None else f"{x['interval_score']:.2f}"
+        numbers = [f"{x['rows']:,}", f"{x['mape_pct']:.1f}", f"{x['median_ape_pct']:.1f}", covered, width, score]
         out.append("| " + " | ".join([*shown, *numbers]) + " |")
     return "\n".join(out)
 

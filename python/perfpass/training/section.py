@@ -10,6 +10,7 @@ import numpy as np
 
 from perfpass.errors import ArgumentError
 from perfpass.training.metrics import absolute_percentage_errors, kendall_tau
+from perfpass.training.spread import interval_score
 
 WORST = 10
 _POINTS = 800
@@ -21,7 +22,8 @@ class Grade:
 
     ``rmse`` is in the unit of the predictions, which the metric of a `Line` names.
     ``bias_pct`` is the median of predicted / measured less 1; ``over_bound_pct`` the share of measurements above the
-    upper bound (what counts for memory); the last three are None without intervals.
+    upper bound (what counts for memory); ``interval_score`` is the mean of `perfpass.training.spread.interval_score`;
+    the last four are None without intervals.
     """
 
     rows: int
@@ -35,6 +37,7 @@ class Grade:
     coverage_pct: float | None = None
     interval_factor: float | None = None
     over_bound_pct: float | None = None
+    interval_score: float | None = None
 
 
 def grade(
@@ -42,11 +45,13 @@ def grade(
 ) -> Grade:
     """All metrics of N predictions [N], in any one unit. Raises ArgumentError for measurements not above 0."""
     ape = absolute_percentage_errors(predicted, measured)
-    coverage = factor = over = None
+    coverage = factor = over = score = None
     if low is not None and high is not None:
         coverage = 100.0 * float(np.mean((low <= measured) & (measured <= high)))
         factor = float(np.median(high / np.maximum(low, 1e-300)))
         over = 100.0 * float(np.mean(measured > high))
+        if (np.asarray(low) > 0).all():
+            score = interval_score(*(np.log(np.asarray(v) / predicted) for v in (measured, low, high)))
     return Grade(
         rows=len(ape),
         mape_pct=100.0 * float(ape.mean()),
@@ -59,6 +64,7 @@ def grade(
         coverage_pct=coverage,
         interval_factor=factor,
         over_bound_pct=over,
+        interval_score=score,
     )
 
 
@@ -169,14 +175,15 @@ class Section:
             out += ["Records: " + ", ".join(f"{k} {_shown(v)}" for k, v in self.corpus.items()), ""]
         out.append(
             "| metric | held out | method | judged on | rows | MAPE % | aim % | median % | P90 % | within 10 % | bias "
-            "% | RMSE | tau | covered % | high/low | over bound % |"
+            "% | RMSE | tau | covered % | high/low | score | over bound % |"
         )
-        out.append("|---|---|---|---|" + "---:|" * 12)
+        out.append("|---|---|---|---|" + "---:|" * 13)
         for x in self.lines:
             g = x.grade
             numbers = [f"{g.mape_pct:.2f}", _optional(x.aim_pct, 0), f"{g.median_ape_pct:.2f}", f"{g.p90_ape_pct:.1f}"]
             numbers += [f"{g.within_10_pct:.1f}", f"{g.bias_pct:+.1f}", f"{g.rmse:.3g}", f"{g.kendall_tau:.3f}"]
-            numbers += [_optional(g.coverage_pct, 1), _optional(g.interval_factor, 2), _optional(g.over_bound_pct, 1)]
+            numbers += [_optional(g.coverage_pct, 1), _optional(g.interval_factor, 2), _optional(g.interval_score, 2)]
+            numbers.append(_optional(g.over_bound_pct, 1))
             out.append(
                 f"| {x.metric} | {x.split} | {x.method} | {x.judged_on} | {g.rows} | " + " | ".join(numbers) + " |"
             )

@@ -93,5 +93,7 @@ def evaluate(folder: str | None = None, seed: int = 0, *, quiet: bool = False) -
         add(str(engine), rows.index.isin(part.index))
     for (engine, source, domain), part in rows.groupby(["asked_runtime", "source", "domain"]):
         add(f"{engine}, {source}, {domain}", rows.index.isin(part.index))
+    for year, part in rows[rows.software_year > 0].groupby("software_year"):
+        add(f"software of {year}", rows.index.isin(part.index))
     section.add_points(_METRIC, "ms", "source", rows.source.tolist(), at, measured)
     return section

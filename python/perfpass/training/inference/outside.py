@@ -33,6 +33,7 @@ from perfpass.training.spread import Errors
 from perfpass.training.tasks import named
 
 METRIC = "latency ms"
+_COLUMNS = ("source", "domain", "device", "software_year")
 # Records of PyTorch itself; another framework's time is another question, and so is one with a server's round trip in
 # it, or with what is around a network (CodeCarbon's pipelines).
 _TORCH = ("torch", "torchscript", "torch.compile")
@@ -54,9 +55,9 @@ class Question:
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """N questions (``rows``: source, domain, device): seconds measured and predicted, lacks [N, CAUSES], ``level`` [N].
+    """N questions: seconds measured and predicted, lacks [N, CAUSES], and ``level`` [N], which indexes SUPPORT_LEVELS.
 
-    ``level`` indexes SUPPORT_LEVELS.
+    ``rows``: source, domain, device, software_year (-1 where it is not stated).
     """
 
     rows: Any
@@ -112,11 +113,11 @@ def _each(questions: Iterator[Question], predictor: InferencePredictor) -> Answe
     for q in questions:
         runs = Runs(Tables.one(q.table), np.array([q.batch]), *(np.zeros(1) for _ in range(7)))  # time alone
         columns, _ = predictor.columns(runs, q.way)
-        rows.append((q.source, q.domain, q.way.device.id))
+        rows.append((q.source, q.domain, q.way.device.id, -1))
         values.append((q.measured_s, float(columns["median_s"][0]), columns["level"][0]))
         lacks.append(columns["lacks"][0])
     measured, predicted, level = np.array(values, dtype=np.float64).reshape(-1, 3).T
-    frame = pandas.DataFrame(rows, columns=["source", "domain", "device"])
+    frame = pandas.DataFrame(rows, columns=list(_COLUMNS))
     return Answers(frame, measured, predicted, np.array(lacks).reshape(-1, len(CAUSES)), level.astype(int))
 
 
@@ -126,7 +127,7 @@ def _named(folder: Path | None, predictor: InferencePredictor) -> Answers:
     kept = (rows["mode"] == "inference") & (rows.predictor == predictor.name) & ~rows.above_peak & (rows.server == "")
     rows = rows[kept & rows.runtime.isin(_TORCH) & ~rows.source.isin(_PIPELINES)]
     return Answers(
-        rows[["source", "domain", "device"]].reset_index(drop=True),
+        rows[list(_COLUMNS)].reset_index(drop=True),
         rows.measured_s.to_numpy(np.float64),
         rows.median_s.to_numpy(np.float64),
         np.stack(rows.lacks.tolist()),
@@ -190,6 +191,8 @@ def grade(section: Section, found: Answers, parts: Callable[[str, str], list[Err
     lines = {"all": np.ones(len(at), dtype=bool)}
     lines |= {f"support {name}": level == name for name in SUPPORT_LEVELS}
     lines |= {f"{s}, {d}": (source == s) & (domain == d) for s, d in sorted(set(zip(source, domain, strict=True)))}
+    year = found.rows.software_year.to_numpy()
+    lines |= {f"software of {y}": year == y for y in sorted(set(year[year > 0]))}
     for name, m in lines.items():
         if m.any():
             bounds = at[m] * np.exp(low[m]), at[m] * np.exp(high[m])

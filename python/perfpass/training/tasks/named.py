@@ -21,6 +21,7 @@ from perfpass.errors import PerfPassError
 from perfpass.graph.table import OperatorColumns, Tables
 from perfpass.prediction import SUPPORT_LEVELS
 from perfpass.predictors.estimate import Runs
+from perfpass.predictors.inference.predictor import InferencePredictor
 from perfpass.predictors.lane import predictor_of
 from perfpass.predictors.training_step.predictor import Derivation, StepPredictor, options
 from perfpass.predictors.way import Way
@@ -46,12 +47,14 @@ ABOVE_PEAK = 1.02
 _SPARSE = 2.0  # 2:4 sparsity doubles the peak
 
 
-def residuals(folder: Path | None = None) -> tuple[pandas.DataFrame, pandas.DataFrame]:
+def residuals(
+    folder: Path | None = None, inference: InferencePredictor | None = None
+) -> tuple[pandas.DataFrame, pandas.DataFrame]:
     """What was measured and predicted for every question that can be asked, and the rows that cannot, with reasons.
 
     Columns: those of the records, the table that was asked, ``measured_s``, ``median_s``, ``low_s``, ``high_s``,
     ``level`` (of support), ``distance`` (to the nearest measured network; NaN where nothing was learned), ``reasons``,
-    ``roofline_s`` (FLOPs at the peak of the precision) and ``above_peak``. The index is that of networks.parquet.
+    ``lacks`` (what makes the interval wide, by the causes of the predictor), ``roofline_s`` (FLOPs at the peak of the precision) and ``above_peak``. The index is that of networks.parquet.
     """
     import pandas
 
@@ -70,7 +73,7 @@ def residuals(folder: Path | None = None) -> tuple[pandas.DataFrame, pandas.Data
         **{n: asked.loc[good, n] for n in asked.columns if n not in ("runtime", "refused", "batch", "precision")},
     )  # fmt: skip
     frame["optimizer"] = frame.optimizer.fillna("")
-    parts = [_graded(part, way, known) for way, part in _ways(frame)]
+    parts = [_graded(part, way, known, inference) for way, part in _ways(frame)]
     found = pandas.concat(parts).loc[frame.index]
     refused = rows.loc[~good, _KEPT].assign(network=asked.network[~good], refused=asked.refused[~good])
     return found, refused
@@ -90,7 +93,9 @@ def _joined(found: list[RecordedTable]) -> Tables:
     return Tables(OperatorColumns(**columns), np.concatenate([[0], np.cumsum([len(t.op) for t in found])]))
 
 
-def _graded(part: pandas.DataFrame, way: Way, known: RecordedTables) -> pandas.DataFrame:
+def _graded(
+    part: pandas.DataFrame, way: Way, known: RecordedTables, inference: InferencePredictor | None
+) -> pandas.DataFrame:
     """The rows of one way of running, predicted together."""
     keys = list(zip(part.table_source, part.table_model, part.table_size, part.batch, strict=True))
     unique = sorted(set(keys))
@@ -109,6 +114,8 @@ def _graded(part: pandas.DataFrame, way: Way, known: RecordedTables) -> pandas.D
         seconds, level = predictor.latency_s(columns), notes.level
     else:
         predictor = predictor_of(way)
+        if inference is not None and predictor.name == inference.name:
+            predictor = inference
         runs = Runs(joined, batch, weights, activations, weights + activations, elements, elements, none, none)
         columns, notes = predictor.columns(runs, way)
         estimates = predictor.estimates(columns, way)
@@ -127,6 +134,7 @@ def _graded(part: pandas.DataFrame, way: Way, known: RecordedTables) -> pandas.D
         distance=distance[at],
         reasons=["; ".join(notes.reasons(i)) for i in at.tolist()],
         roofline_s=roofline[at] / sparse,
+        lacks=list(np.asarray(columns["lacks"])[at]),
     )
     return graded.assign(above_peak=graded.roofline_s > ABOVE_PEAK * graded.measured_s)
 
