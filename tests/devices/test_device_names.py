@@ -48,6 +48,13 @@ WRITTEN = {
     "Dell PowerEdge XE9680 (8x H100-SXM-80GB, TensorRT)": "h100-sxm5-80gb",
     "DGX-H100": "h100-sxm5-80gb",
     "DGX A100": "a100-sxm4-40gb",
+    "NVIDIA DGX H100": "h100-sxm5-80gb",
+    "TPU v3-8": "tpu-v3",
+    "p2.xlarge": "k80",
+    "Gold 6226": "xeon-gold-6226",
+    "AMD Instinct MI300X VF": "mi300x",
+    "GA106M [GeForce RTX 3060 Mobile / Max-Q]": "rtx-3060-laptop-gpu",
+    "GeForce RTX 3080 Ti Lite Hash Rate": "rtx-3080-ti",
 }
 
 
@@ -97,8 +104,58 @@ def test_the_memory_that_a_name_says_chooses_the_board():
     assert device(driver.format("GTX 1060", 3)).id == "gtx-1060-3gb"
     odd = device(driver.format("RTX 3060 Laptop GPU", 12))
     assert odd.id == "rtx-3060-laptop-gpu" and any("the driver reported 12 GB" in note for note in odd.notes)
-    with pytest.raises(DeviceError, match=r"no known board of that name has 48 GB; known: rtx-4090 \(24 GiB\)"):
-        device("RTX 4090 48GB")
+    assert device(driver.format("RTX 3080 Laptop GPU", 16)).id == "rtx-3080-laptop-gpu-16gb"
+    assert device("V100 (32GB HBM2)").id == "v100-sxm2-32gb"
+    assert device("8 NVIDIA Tesla V100 (32G)").id == "v100-sxm2-32gb"
+    with pytest.raises(DeviceError, match=r"no known board of that name has 40 GB; known: rtx-3090 \(24 GiB\)"):
+        device("RTX 3090 40GB")
+
+
+def test_of_boards_that_a_name_may_mean_those_of_its_memory_are_named():
+    driver = "NVIDIA GeForce GTX 1060 (1) (compute_37) (6, 1) cuda:11.7 cudnn:8500 6GB"
+    assert device(driver).others == ("gtx-1060-laptop-gpu", "gtx-1060-max-q")
+    assert "gtx-1060-3gb" in device("GTX 1060").others
+    assert device("A100 (40GB)").others == ("a100-pcie-40gb",)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected", "others"),
+    [
+        ("A100", "a100-sxm4-40gb", {"a100-sxm4-80gb", "a100-pcie-40gb", "a100-pcie-80gb"}),
+        ("a100_sxm", "a100-sxm4-40gb", {"a100-sxm4-80gb"}),
+        ("A100-SXM4", "a100-sxm4-40gb", {"a100-sxm4-80gb"}),
+        ("DGX A100", "a100-sxm4-40gb", {"a100-sxm4-80gb"}),
+        ("rtx3080", "rtx-3080-10gb", {"rtx-3080-12gb", "rtx-3080-laptop-gpu"}),
+        ("NVIDIA GeForce GTX 1070", "gtx-1070", {"gtx-1070-laptop-gpu"}),
+        ("NVIDIA GeForce RTX 2070", "rtx-2070", {"rtx-2070-laptop-gpu"}),
+        ("NVIDIA P104-100", "p104-100", {"p104-100-8gb"}),
+        ("Quadro T1000", "quadro-t1000-laptop-gpu", {"t1000"}),
+        ("[Radeon RX 7900 XT/7900 XTX/7900M]", "rx-7900-xt", {"rx-7900-xtx", "rx-7900m"}),
+    ],
+)
+def test_what_a_shared_name_was_taken_for_is_said(name, expected, others):
+    found = device(name)
+    assert found.id == expected and others <= set(found.others)
+    said = " ".join((*found.notes, found.read_as))
+    assert all(other in said for other in others)
+
+
+def test_another_product_is_no_namesake():
+    assert not {"rtx-3060-ti", "rtx-3080-ti", "rtx-3080-ti-laptop-gpu"} & {
+        *device("RTX 3060").others,
+        *device("RTX 3080").others,
+    }
+
+
+def test_a_system_beside_the_name_tells_the_form_of_its_boards():
+    assert device("NVIDIA DGX-2 (16x V100 32GB)").id == "v100-sxm3-32gb"
+    assert device("NVIDIA DGX-1 (8x V100 32GB)").id == "v100-sxm2-32gb"
+    assert device("A100 (PCIe 80GB)").id == "a100-pcie-80gb"
+
+
+@pytest.mark.parametrize("name", ["RTX 4050", "RTX 3050 Ti", "NVIDIA GeForce RTX 2050", "Quadro T2000", "RTX A3000"])
+def test_what_only_laptops_have_needs_no_word_for_it(name):
+    assert "laptop" in device(name).id
 
 
 @pytest.mark.parametrize(
@@ -123,7 +180,15 @@ def test_what_is_no_device_is_refused_by_name_with_the_reason(name, reason):
 
 
 @pytest.mark.parametrize(
-    ("name", "nearest"), [("rtx 3095", "rtx-309"), ("gtx 1085 ti", "gtx-1080-ti"), ("mi351x", "mi35")]
+    ("name", "nearest"),
+    [
+        ("rtx 3095", "rtx-309"),
+        ("gtx 1085 ti", "gtx-1080-ti"),
+        ("mi351x", "mi35"),
+        ("RTX 6000", "quadro-rtx-6000 or rtx-6000-ada"),
+        ("4090 ti", "rtx-4070-ti"),
+        ("Xeon Platinum 8359", "xeon-platinum-8358"),
+    ],
 )
 def test_a_near_miss_names_the_nearest(name, nearest):
     with pytest.raises(DeviceError, match=f"did you mean .*{nearest}"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from perfpass.devices.names import (
     Reading,
+    alike,
     all_joined,
     in_any_order,
     joined,
@@ -28,6 +30,10 @@ from perfpass.errors import ArgumentError, DeviceError
 _MIG_SUFFIX = re.compile(r"^(?P<parent>.+?)(?:[:/]|\s+MIG\s+)(?P<profile>\d+g\.\S+)$", re.IGNORECASE)
 # A name that asks for a slice and does not say which.
 _EMPTY_PROFILE = re.compile(r"^[\W_]*[:/]|[:/][\W_]*$|\bMIG[\W_]*$", re.IGNORECASE)
+
+# Words that make another product of a name: a 3060 Ti is no 3060.
+_OTHER_PRODUCT = frozenset({"ti", "super", "xt", "xtx", "gre"})
+_NVIDIA_SYSTEM = re.compile(r"\bDGX[- ]?(?:\d\w*|[A-Z]\d+)", re.IGNORECASE)
 
 _added: dict[str, Device] = {}
 
@@ -129,6 +135,13 @@ def _shipped_by_joined() -> dict[str, str]:
 
 
 @cache
+def _shipped_spellings() -> dict[str, str]:
+    """The spelling in full of every shipped one, as ``joined`` has it: "rtx3080" is "RTX 3080"."""
+    spellings = [spelling for names in shipped().names.values() for spelling in names]
+    return dict(zip(all_joined(spellings), spellings, strict=True))
+
+
+@cache
 def _shipped_by_words() -> dict[str, str]:
     return {in_any_order(spelling): key for key, spellings in shipped().names.items() for spelling in spellings}
 
@@ -149,8 +162,12 @@ def _namesakes(name: str, names: Mapping[str, Sequence[str]]) -> list[str]:
         key
         for key, spellings in names.items()
         # The first condition is a cheap one that leaves few names to split.
-        if any(all(w in text.lower() for w in said) and said < set(tokens(text)) for text in spellings[:2])
+        if any(all(w in text.lower() for w in said) and _says_more(set(tokens(text)), said) for text in spellings[:2])
     ]
+
+
+def _says_more(words: set[str], said: set[str]) -> bool:
+    return said < words and not (words - said) & _OTHER_PRODUCT
 
 
 @lru_cache(maxsize=256)
@@ -177,13 +194,15 @@ def _find(name: str) -> Device | None:
         first, *further = shared()[wanted]
         found = extras.get(first) or shipped().parse(first)
         return _one_of(found, name, further) if further else found
-    if found is None or wanted in {joined(found.id), joined(found.name)}:
-        return found
-    others = [key for key in _shipped_namesakes(name) if key != found.id and key not in extras]
-    others += _namesakes(name, {d.id: (d.id, d.name) for d in extras.values() if d.id != found.id})
-    if not others:
-        return found
-    return _one_of(found, name, others)
+    if found is None:
+        return None
+    others: list[str] = []
+    if wanted not in {joined(found.id), joined(found.name)}:
+        spelling = _shipped_spellings().get(wanted, name)
+        others = [key for key in _shipped_namesakes(spelling) if key != found.id and key not in extras]
+        others += _namesakes(spelling, {d.id: (d.id, d.name) for d in extras.values() if d.id != found.id})
+    others += [key for key in alike().get(wanted, ()) if key not in others]
+    return _one_of(found, name, others) if others else found
 
 
 def _one_of(found: Device, name: str, others: Sequence[str]) -> Device:
@@ -199,7 +218,9 @@ def _in_cloud(name: str) -> Device | None:
     if known is None:
         return None
     found = device(known.device)
-    return _read_as(found, known.understood_as(found.name))
+    found = replace(found, others=alike().get(joined(name), ()))
+    also = f"; it may also have {', '.join(found.others)}" if found.others else ""
+    return _read_as(found, known.understood_as(found.name) + also)
 
 
 def _undressed(name: str) -> Device | None:
@@ -211,35 +232,69 @@ def _undressed(name: str) -> Device | None:
         found = _find(reading.name) or _in_cloud(reading.name)
         if found is None:
             continue
-        chosen = _of_memory(found, reading, name)
+        chosen = _of_system(_of_memory(found, reading, name), reading)
         each = f"{found.read_as}, each" if found.read_as else chosen.name
         one = "" if reading.count == "1" else "; the figures are those of one"
         times = "" if reading.count == "1" else f"{reading.count} x "
         unused = f"; not used: {', '.join(reading.unused)}" if reading.unused else ""
         return _read_as(chosen, f"{name.strip()!r} was read as {times}{each}{one}{unused}")
-    return None
+    return _first_of_several(name)
+
+
+def _first_of_several(name: str) -> Device | None:
+    """The first board of a chip that several share, as `lspci` prints them: "[Radeon RX 7900 XT/7900 XTX/7900M]"."""
+    inside = re.search(r"\[([^\[\]]+/[^\[\]]+)\]", name)
+    if inside is None:
+        return None
+    first, *further = re.split(r"\s*/\s*", inside[1].strip())
+    family = " ".join(itertools.takewhile(lambda word: not re.search(r"\d", word), first.split()))
+    boards = [_find(first), *(_find(part) or _find(f"{family} {part}") for part in further)]
+    known = list(dict.fromkeys(board.id for board in boards if board is not None))
+    if boards[0] is None or len(known) < 2:
+        return None
+    return _one_of(device(known[0]), name.strip(), known[1:])
+
+
+def _of_system(found: Device, reading: Reading) -> Device:
+    """``found``, or the board of its memory that the system named beside it has: the V100 of a DGX-2 is an SXM3."""
+    from perfpass.devices.clouds import instance
+
+    systems = (instance(text) for words in reading.unused for text in _NVIDIA_SYSTEM.findall(words))
+    held = {known.device for known in systems if known is not None} & {found.id, *found.others}
+    if len(held) != 1 or (board := device(held.pop())).memory_bytes != found.memory_bytes:
+        return found
+    return board
 
 
 def _of_memory(found: Device, reading: Reading, name: str) -> Device:
-    """``found``, or the board that differs from it by its memory alone, of the memory that the name says."""
+    """``found``, or the board that differs from it by its memory alone, of the memory that the name says.
+
+    Of others that the name may mean, those of that memory stay.
+    """
     stated = reading.memory_gib or reading.driver_gib
     if not stated:
         return found
-    plain = set(tokens(reading.name))
-    boards = [found]
+    common = {*tokens(reading.name), *tokens(found.id)}
+    boards = {found.id: found}
     for key in (*_shipped_namesakes(reading.name), *found.others):
-        more = set(tokens(key)) - plain
-        if key != found.id and all(word[0].isdigit() and word.endswith("gb") for word in more):
-            boards.append(device(key))
+        boards.setdefault(key, device(key))
     # Drivers report what is left of the memory that is sold, in whole GiB.
-    fitting = [board for board in boards if 0.9 <= stated / (board.memory_bytes / 2**30) <= 1.03]
-    if fitting:
-        return fitting[0]
-    said = ", ".join(f"{board.id} ({board.memory_bytes / 2**30:g} GiB)" for board in boards)
+    fitting = [key for key, board in boards.items() if 0.9 <= stated / (board.memory_bytes / 2**30) <= 1.03]
+    chosen = next((key for key in fitting if _is_memory(set(tokens(key)) - common)), None)
+    if chosen is not None:
+        others = [key for key in found.others if key in fitting and key != chosen]
+        board = _extras().get(chosen) or shipped().parse(chosen)
+        return _one_of(board, name.strip(), others) if others else board
+    alone = [board for key, board in boards.items() if _is_memory(set(tokens(key)) - common)]
+    said = ", ".join(f"{board.id} ({board.memory_bytes / 2**30:g} GiB)" for board in alone)
     if reading.memory_gib is None:
         note = f"the driver reported {stated} GB, and none of the name has as much: {said}"
         return replace(found, notes=(*found.notes, note))
     raise DeviceError(f"{name!r}: no known board of that name has {stated} GB; known: {said}")
+
+
+def _is_memory(words: set[str]) -> bool:
+    return all(word[0].isdigit() and word.endswith("gb") for word in words)
 
 
 def _hides(name: str, found: Device, hidden: str) -> str:
@@ -260,6 +315,9 @@ def _nearest(name: str) -> str:
 
     spellings = {joined(s): i for i, names in _names().items() for s in names}
     clouds = {joined(s): s for s in instance_names()}
+    name = without_cpu_tail(name)
     near = difflib.get_close_matches(joined(name), {**clouds, **spellings}, n=3, cutoff=0.6)
-    ids = list(dict.fromkeys(spellings.get(key) or clouds[key] for key in near))
+    ids = list(dict.fromkeys([*_namesakes(name, _names())[:3], *(spellings.get(key) or clouds[key] for key in near)]))[
+        :4
+    ]
     return f"did you mean {' or '.join(ids)}?" if ids else "nothing has a similar name;"
