@@ -13,6 +13,7 @@ import perfpass
 from perfpass import devices
 from perfpass.devices import PRECISIONS, catalogue, device, lookup, shipped
 from perfpass.devices.host import host
+from perfpass.devices.spec import UNREAD
 from perfpass.devices.toml_file import read
 from perfpass.errors import ArgumentError, DeviceError, FileError, FormatError, LimitError, PerfPassError
 
@@ -478,3 +479,16 @@ def test_to_dict_is_complete_strict_json():
         as_dict = json.loads(json.dumps(known.to_dict(), allow_nan=False))
         fields = {f.name for f in dataclasses.fields(known)} - {"mig_geometry"}
         assert fields <= set(as_dict)
+
+
+def test_figures_that_were_read_in_no_source_are_estimated_and_said():
+    from perfpass.prediction import Support
+
+    assert device("rtx-4090").unread == ""
+    said = device("radeon-780m").unread
+    assert "bandwidth_gb_s" in said and "memory_gib" in said
+    assert Support("in range").at_most("near", said) == Support("near", (said,))
+    assert Support("outside", ("first",)).at_most("near", said) == Support("outside", ("first", said))
+    for one in catalogue():
+        unread = [figure for figure, title in one.sources.items() if title.startswith(UNREAD)]
+        assert set(unread) <= {*one.estimated, "boost_mhz", "base_mhz", "sm_count"} or one.kind == "cpu", one.id
