@@ -88,6 +88,11 @@ class Support:
         if self.level not in SUPPORT_LEVELS:
             raise ArgumentError(f"support level {self.level!r}; allowed are {', '.join(SUPPORT_LEVELS)}")
 
+    def at_most(self, level: SupportLevel, reason: str) -> Support:
+        """The support with one more reason, and no better than ``level``."""
+        worst = max(self.level, level, key=SUPPORT_LEVELS.index)
+        return Support(worst, (*self.reasons, reason))
+
     def to_dict(self) -> dict[str, Any]:
         """Strict JSON."""
         return {"level": self.level, "reasons": list(self.reasons)}

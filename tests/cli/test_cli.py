@@ -224,7 +224,7 @@ def test_the_bash_completion_script_is_valid_bash():
         (7, ["predict", "{}/symbolic.onnx", "--device", "a100", "--batch", "1"], "side"),
         (8, ["predict", "{}/fixed.onnx", "--device", "h100", "--mode", "training", "--precision", "fp8"], "training"),
         (8, ["predict", "{}/model.pt", "--device", "a100"], "never unpickled"),
-        (9, ["predict", "{}/fixed.onnx", "--device", "a1000"], "did you mean a100"),
+        (9, ["predict", "{}/fixed.onnx", "--device", "a1000"], "did you mean rtx-a1000 or"),
         (9, ["predict", "{}/fixed.onnx", "--device", "v100", "--precision", "bf16"], "no bf16"),
         (9, ["predict", "{}/fixed.onnx", "--device", "t4:1g.5gb"], "does not support MIG"),
         (9, ["devices", "nonsense-9000"], "nothing has a similar name"),

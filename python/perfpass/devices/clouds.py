@@ -11,8 +11,8 @@ from perfpass.errors import DeviceError
 from perfpass.toml_table import parse
 
 _SHIPPED = Path(__file__).with_name("clouds.toml")
-# Words that an instance type is written with or without: Azure's "Standard_", SageMaker's "ml.".
-_PREFIX = re.compile(r"^(?:standard[_ -]|ml\.)")
+# Words that an instance type is written with or without: Azure's "Standard_", SageMaker's "ml.", a maker.
+_PREFIX = re.compile(r"^(?:standard[_ -]|ml\.|(?:google )?tpu |nvidia )")
 
 
 @dataclass(frozen=True)

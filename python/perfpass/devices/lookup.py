@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,20 +10,30 @@ from dataclasses import replace
 from functools import cache, lru_cache
 from pathlib import Path
 
+from perfpass.devices.names import (
+    Reading,
+    alike,
+    all_joined,
+    in_any_order,
+    joined,
+    readings,
+    refusal,
+    shared,
+    tokens,
+    without_cpu_tail,
+)
 from perfpass.devices.shipped import shipped
 from perfpass.devices.spec import Device
 from perfpass.devices.toml_file import HOST_NAMES, read
 from perfpass.errors import ArgumentError, DeviceError
 
-# Words that sources write or leave out at will; a name is the same with and without them.
-_MAKERS = {"nvidia", "amd", "intel", "apple", "google"}
-_FILLER = frozenset({*_MAKERS, "geforce", "tesla", "instinct", "radeon", "core", "gpu", "cpu", "r", "tm"})
-# What /proc/cpuinfo appends to the name of a processor: "CPU @ 2.30GHz", "64-Core Processor".
-_CPU_TAIL = re.compile(r"\s*(?:CPU\s*)?@\s*[\d.]+\s*GHz|\s+\d+-Core Processor|\s+Processor$", re.IGNORECASE)
 _MIG_SUFFIX = re.compile(r"^(?P<parent>.+?)(?:[:/]|\s+MIG\s+)(?P<profile>\d+g\.\S+)$", re.IGNORECASE)
 # A name that asks for a slice and does not say which.
 _EMPTY_PROFILE = re.compile(r"^[\W_]*[:/]|[:/][\W_]*$|\bMIG[\W_]*$", re.IGNORECASE)
-_COUNT = re.compile(r"^(?P<count>\d{1,5})\s?[xX]\s?(?P<rest>[A-Za-z].*)$")
+
+# Words that make another product of a name: a 3060 Ti is no 3060.
+_OTHER_PRODUCT = frozenset({"ti", "super", "xt", "xtx", "gre"})
+_NVIDIA_SYSTEM = re.compile(r"\bDGX[- ]?(?:\d\w*|[A-Z]\d+)", re.IGNORECASE)
 
 _added: dict[str, Device] = {}
 
@@ -52,7 +63,10 @@ def device(name: str | Device) -> Device:
             f"{name!r} names no MIG profile or no device; write DEVICE:PROFILE (a100:1g.5gb) for a slice, and the "
             "device alone for all of it"
         )
-    found = _find(name) or _in_cloud(name) or _one_of_several(name)
+    found = _find(name) or _in_cloud(name)
+    if found is None and (reason := refusal(name)) is not None:
+        raise DeviceError(f"{name!r}: {reason}")
+    found = found or _undressed(name)
     if found is None:
         raise DeviceError(
             f"unknown device {name!r}; {_nearest(name)} `perfpass devices` lists all, and a TOML file in "
@@ -112,36 +126,24 @@ def _read_once(path: Path, stamp: int) -> tuple[Device, ...]:
     return tuple(read(path))
 
 
-@lru_cache(maxsize=8192)
-def _tokens(name: str) -> tuple[str, ...]:
-    words = re.findall(r"[a-z0-9]+", name.lower())
-    return tuple(w for w in words if w not in _FILLER) or tuple(words)
-
-
-@lru_cache(maxsize=8192)
-def _joined(name: str) -> str:
-    """A spelling under which a name is found: its letters and digits in order."""
-    return "".join(_tokens(name))
-
-
-@lru_cache(maxsize=8192)
-def _words(name: str) -> str:
-    """Another: its words, in any order."""
-    return " ".join(sorted(re.findall(r"[a-z]+|\d+", " ".join(_tokens(name)))))
-
-
 @cache
 def _shipped_by_joined() -> dict[str, str]:
     """The id of every shipped spelling, as ``_joined`` has it; all spellings are split in one pass, not one by one."""
     keys = [key for key, spellings in shipped().names.items() for _ in spellings]
-    text = "\n".join(spelling for spellings in shipped().names.values() for spelling in spellings).lower()
-    fillers = rf"(?<![a-z0-9])(?:{'|'.join(_FILLER)})(?![a-z0-9])"
-    return dict(zip(re.sub(rf"{fillers}|[^a-z0-9\n]+", "", text).split("\n"), keys, strict=True))
+    spellings = [spelling for names in shipped().names.values() for spelling in names]
+    return dict(zip(all_joined(spellings), keys, strict=True))
+
+
+@cache
+def _shipped_spellings() -> dict[str, str]:
+    """The spelling in full of every shipped one, as ``joined`` has it: "rtx3080" is "RTX 3080"."""
+    spellings = [spelling for names in shipped().names.values() for spelling in names]
+    return dict(zip(all_joined(spellings), spellings, strict=True))
 
 
 @cache
 def _shipped_by_words() -> dict[str, str]:
-    return {_words(spelling): key for key, spellings in shipped().names.items() for spelling in spellings}
+    return {in_any_order(spelling): key for key, spellings in shipped().names.items() for spelling in spellings}
 
 
 def _extras() -> dict[str, Device]:
@@ -155,13 +157,17 @@ def _names() -> dict[str, tuple[str, ...]]:
 
 def _namesakes(name: str, names: Mapping[str, Sequence[str]]) -> list[str]:
     """Ids of those that say all that ``name`` says, and more, in id or name."""
-    tokens = set(_tokens(name))
+    said = set(tokens(name))
     return [
         key
         for key, spellings in names.items()
         # The first condition is a cheap one that leaves few names to split.
-        if any(all(w in text.lower() for w in tokens) and tokens < set(_tokens(text)) for text in spellings[:2])
+        if any(all(w in text.lower() for w in said) and _says_more(set(tokens(text)), said) for text in spellings[:2])
     ]
+
+
+def _says_more(words: set[str], said: set[str]) -> bool:
+    return said < words and not (words - said) & _OTHER_PRODUCT
 
 
 @lru_cache(maxsize=256)
@@ -170,9 +176,9 @@ def _shipped_namesakes(name: str) -> tuple[str, ...]:
 
 
 def _find(name: str) -> Device | None:
-    name = _CPU_TAIL.sub("", name)
-    wanted, words, extras = _joined(name), _words(name), _extras()
-    mine = [(d, {_joined(s) for s in (d.id, d.name, *d.aliases)}) for d in extras.values()]
+    name = without_cpu_tail(name)
+    wanted, words, extras = joined(name), in_any_order(name), _extras()
+    mine = [(d, {joined(s) for s in (d.id, d.name, *d.aliases)}) for d in extras.values()]
     found = next((d for d, spellings in reversed(mine) if wanted in spellings), None)  # the user's devices win
     if found is not None:
         hidden = _shipped_by_joined().get(wanted, found.id)
@@ -180,15 +186,26 @@ def _find(name: str) -> Device | None:
     if (key := _shipped_by_joined().get(wanted)) is not None:
         found = extras.get(key) or shipped().parse(key)
     if found is None:
-        found = next((d for d in extras.values() if words in {_words(s) for s in (d.id, d.name, *d.aliases)}), None)
+        reordered = ((d, {in_any_order(s) for s in (d.id, d.name, *d.aliases)}) for d in extras.values())
+        found = next((d for d, spellings in reordered if words in spellings), None)
     if found is None and (key := _shipped_by_words().get(words)) is not None:
         found = extras.get(key) or shipped().parse(key)
-    if found is None or wanted in {_joined(found.id), _joined(found.name)}:
-        return found
-    others = [key for key in _shipped_namesakes(name) if key != found.id and key not in extras]
-    others += _namesakes(name, {d.id: (d.id, d.name) for d in extras.values() if d.id != found.id})
-    if not others:
-        return found
+    if found is None and wanted in shared():
+        first, *further = shared()[wanted]
+        found = extras.get(first) or shipped().parse(first)
+        return _one_of(found, name, further) if further else found
+    if found is None:
+        return None
+    others: list[str] = []
+    if wanted not in {joined(found.id), joined(found.name)}:
+        spelling = _shipped_spellings().get(wanted, name)
+        others = [key for key in _shipped_namesakes(spelling) if key != found.id and key not in extras]
+        others += _namesakes(spelling, {d.id: (d.id, d.name) for d in extras.values() if d.id != found.id})
+    others += [key for key in alike().get(wanted, ()) if key not in others]
+    return _one_of(found, name, others) if others else found
+
+
+def _one_of(found: Device, name: str, others: Sequence[str]) -> Device:
     note = f"{name!r} was read as {found.name}; others of that name: {', '.join(others)}"
     return replace(found, notes=(*found.notes, note), others=tuple(others))
 
@@ -201,17 +218,83 @@ def _in_cloud(name: str) -> Device | None:
     if known is None:
         return None
     found = device(known.device)
-    return _read_as(found, known.understood_as(found.name))
+    found = replace(found, others=alike().get(joined(name), ()))
+    also = f"; it may also have {', '.join(found.others)}" if found.others else ""
+    return _read_as(found, known.understood_as(found.name) + also)
 
 
-def _one_of_several(name: str) -> Device | None:
-    """One device of "8x A100 80GB"."""
-    split = _COUNT.match(name.strip())
-    found = _find(split["rest"]) if split else None
-    if split is None or found is None:
+def _undressed(name: str) -> Device | None:
+    """The device of a name that says more than it: "8x A100 80GB", "SYSTEM (4x H100-PCIe-80GB, SOFTWARE)", "4090 24G".
+
+    Raises DeviceError for a memory that no board of the name has.
+    """
+    for reading in readings(name):
+        found = _find(reading.name) or _in_cloud(reading.name)
+        if found is None:
+            continue
+        chosen = _of_system(_of_memory(found, reading, name), reading)
+        each = f"{found.read_as}, each" if found.read_as else chosen.name
+        one = "" if reading.count == "1" else "; the figures are those of one"
+        times = "" if reading.count == "1" else f"{reading.count} x "
+        unused = f"; not used: {', '.join(reading.unused)}" if reading.unused else ""
+        return _read_as(chosen, f"{name.strip()!r} was read as {times}{each}{one}{unused}")
+    return _first_of_several(name)
+
+
+def _first_of_several(name: str) -> Device | None:
+    """The first board of a chip that several share, as `lspci` prints them: "[Radeon RX 7900 XT/7900 XTX/7900M]"."""
+    inside = re.search(r"\[([^\[\]]+/[^\[\]]+)\]", name)
+    if inside is None:
         return None
-    count = split["count"]
-    return _read_as(found, f"{name.strip()!r} was read as {count} x {found.name}; the figures are those of one")
+    first, *further = re.split(r"\s*/\s*", inside[1].strip())
+    family = " ".join(itertools.takewhile(lambda word: not re.search(r"\d", word), first.split()))
+    boards = [_find(first), *(_find(part) or _find(f"{family} {part}") for part in further)]
+    known = list(dict.fromkeys(board.id for board in boards if board is not None))
+    if boards[0] is None or len(known) < 2:
+        return None
+    return _one_of(device(known[0]), name.strip(), known[1:])
+
+
+def _of_system(found: Device, reading: Reading) -> Device:
+    """``found``, or the board of its memory that the system named beside it has: the V100 of a DGX-2 is an SXM3."""
+    from perfpass.devices.clouds import instance
+
+    systems = (instance(text) for words in reading.unused for text in _NVIDIA_SYSTEM.findall(words))
+    held = {known.device for known in systems if known is not None} & {found.id, *found.others}
+    if len(held) != 1 or (board := device(held.pop())).memory_bytes != found.memory_bytes:
+        return found
+    return board
+
+
+def _of_memory(found: Device, reading: Reading, name: str) -> Device:
+    """``found``, or the board that differs from it by its memory alone, of the memory that the name says.
+
+    Of others that the name may mean, those of that memory stay.
+    """
+    stated = reading.memory_gib or reading.driver_gib
+    if not stated:
+        return found
+    common = {*tokens(reading.name), *tokens(found.id)}
+    boards = {found.id: found}
+    for key in (*_shipped_namesakes(reading.name), *found.others):
+        boards.setdefault(key, device(key))
+    # Drivers report what is left of the memory that is sold, in whole GiB.
+    fitting = [key for key, board in boards.items() if 0.9 <= stated / (board.memory_bytes / 2**30) <= 1.03]
+    chosen = next((key for key in fitting if _is_memory(set(tokens(key)) - common)), None)
+    if chosen is not None:
+        others = [key for key in found.others if key in fitting and key != chosen]
+        board = _extras().get(chosen) or shipped().parse(chosen)
+        return _one_of(board, name.strip(), others) if others else board
+    alone = [board for key, board in boards.items() if _is_memory(set(tokens(key)) - common)]
+    said = ", ".join(f"{board.id} ({board.memory_bytes / 2**30:g} GiB)" for board in alone)
+    if reading.memory_gib is None:
+        note = f"the driver reported {stated} GB, and none of the name has as much: {said}"
+        return replace(found, notes=(*found.notes, note))
+    raise DeviceError(f"{name!r}: no known board of that name has {stated} GB; known: {said}")
+
+
+def _is_memory(words: set[str]) -> bool:
+    return all(word[0].isdigit() and word.endswith("gb") for word in words)
 
 
 def _hides(name: str, found: Device, hidden: str) -> str:
@@ -230,8 +313,11 @@ def _nearest(name: str) -> str:
 
     from perfpass.devices.clouds import instance_names
 
-    spellings = {_joined(s): i for i, names in _names().items() for s in names}
-    clouds = {_joined(s): s for s in instance_names()}
-    near = difflib.get_close_matches(_joined(name), {**clouds, **spellings}, n=3, cutoff=0.6)
-    ids = list(dict.fromkeys(spellings.get(key) or clouds[key] for key in near))
+    spellings = {joined(s): i for i, names in _names().items() for s in names}
+    clouds = {joined(s): s for s in instance_names()}
+    name = without_cpu_tail(name)
+    near = difflib.get_close_matches(joined(name), {**clouds, **spellings}, n=3, cutoff=0.6)
+    ids = list(dict.fromkeys([*_namesakes(name, _names())[:3], *(spellings.get(key) or clouds[key] for key in near)]))[
+        :4
+    ]
     return f"did you mean {' or '.join(ids)}?" if ids else "nothing has a similar name;"

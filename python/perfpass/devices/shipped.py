@@ -24,6 +24,7 @@ FILES = (
     "nvidia_laptop",
     "nvidia_jetson",
     "amd",
+    "intel",
     "apple",
     "accelerators",
     "cpu_xeon",

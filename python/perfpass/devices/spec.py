@@ -18,6 +18,9 @@ PRECISIONS: tuple[str, ...] = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "i
 IDLE_SHARE_GPU = 0.12
 IDLE_SHARE_CPU = 0.25
 
+# How the title of a source begins where none was opened: the figure is from general knowledge.
+UNREAD = "not read again"
+
 
 @dataclass(frozen=True)
 class Device:
@@ -76,6 +79,12 @@ class Device:
         from perfpass.devices.mig import geometry
 
         return geometry(self.mig_geometry)
+
+    @property
+    def unread(self) -> str:
+        """Which figures were read in no source, as a reason for less support; empty where all were or are derived."""
+        figures = [figure for figure, title in self.sources.items() if title.startswith(UNREAD)]
+        return f"figures of {self.id} that were read in no source: {', '.join(figures)}" if figures else ""
 
     @property
     def is_gpu(self) -> bool:

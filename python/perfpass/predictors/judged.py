@@ -48,6 +48,8 @@ def judged(
     support = found.support
     if answer != "yes":
         support = Support(support.level, (*support.reasons, _reason(answer)))
+    if device.unread:
+        support = support.at_most("near", device.unread)
     return replace(found, memory_verdict=verdict, support=support)
 
 

@@ -25,7 +25,14 @@ def larger_profile(device: Device, needed_bytes: float) -> str | None:
 
 def larger_devices(device: Device, holds: Callable[[Device], bool]) -> str | None:
     """GPUs of the catalogue that hold the workload, those of the device's vendor first, the least memory first."""
-    gpus = [d for d in catalogue() if d.is_gpu and d.memory_bytes > device.memory_bytes]
+    gpus = [
+        d
+        for d in catalogue()
+        if d.is_gpu
+        and d.memory_bytes > device.memory_bytes
+        and (device.unified_memory or not d.unified_memory)  # the GPU of a processor is no larger board
+        and (d.compute_capability or (9, 0)) >= (6, 0)  # frameworks of today do not run on older ones
+    ]
     nearest: list[Device] = []
     for same in (True, False):
         for other in sorted(gpus, key=lambda d: (d.memory_bytes, d.id)):

@@ -137,6 +137,8 @@ def predict_llm(
     found = (ServingPredictor.load() if known else loaded).predict(read, target, serving)
     if said:
         found = replace(found, support=Support(found.support.level, (*found.support.reasons, said)))
+    if target.unread:
+        found = replace(found, support=found.support.at_most("near", target.unread))
     asked: dict[str, Any] = {"input_length": input_length, "output_length": output_length, "concurrency": concurrency}
     asked |= {"runtime": runtime, "precision": precision, "tp": tp}
     taken: dict[str, Any] = {

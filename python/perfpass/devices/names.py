@@ -1,0 +1,172 @@
+"""What the name of a device says, and what sources only dress it in: all spellings are made one here (names.toml)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
+from pathlib import Path
+
+from perfpass.toml_table import parse
+
+_SHIPPED = Path(__file__).with_name("names.toml")
+
+# Words that sources write or leave out at will; a name is the same with and without them.
+_MAKERS = {"nvidia", "amd", "intel", "apple", "google"}
+_FILLER = frozenset({*_MAKERS, "geforce", "tesla", "instinct", "radeon", "core", "xeon", "gpu", "cpu", "r", "tm"})
+# Spellings of one thing, in lower case: "Mobile", "Notebook" and "Laptop GPU"; "with Max-Q Design"; "80G", "80 GiB".
+_SAME = (
+    (re.compile(r"\b(?:mobile|notebook)\b(?: +gpu\b)?"), "laptop"),
+    (re.compile(r"(?: +with)? +max-?q\b(?: +design\b)?"), " max q"),
+    (re.compile(r"(?<![a-z0-9.])(\d+) ?gi?b?(?![a-z0-9.])"), r"\1gb"),
+)
+# What /proc/cpuinfo appends to the name of a processor: "CPU @ 2.30GHz", "64-Core Processor".
+_CPU_TAIL = re.compile(r"\s*(?:CPU\s*)?@\s*[\d.]+\s*GHz|\s+\d+-Core Processor|\s+Processor$", re.IGNORECASE)
+_FILLERS = re.compile(rf"(?<![a-z0-9])(?:{'|'.join(sorted(_FILLER))})(?![a-z0-9])")
+
+# How names are dressed. Each takes off one layer and keeps the groups: name, count (devices), memory (GiB), rest.
+_PEELS = tuple(
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (
+        # torch, as system-information pages print it: NAME (1) (sm_86) (8, 6) cuda:11.7 cudnn:8500 24GB
+        r"(?P<name>.+?) \((?P<count>\d+)\) (?P<rest>(?:\((?:sm|compute)_\d+\) )?(?:\(\d+, \d+\) )?(?:cuda|hip):.*?)"
+        r"(?: (?P<driver_memory>\d+)GB)?$",
+        r"\['(?P<name>[^']+)'(?:, '(?P=name)')*\]$",  # a Python list of one name
+        r"GPU \d+: (?P<name>.+?)(?P<rest> \(UUID.*)?$",  # nvidia-smi -L
+        r"(?P<rest>.*)\[(?P<name>[^\[\]']+)\](?: \(rev \w+\))?$",  # lspci
+        r"(?P<rest>.+?)\((?P<count>\d+)\s*x\s*(?P<name>[^(),]+)(?:,[^)]*)?\)?$",  # SYSTEM (8x NAME, SOFTWARE)
+        r"(?P<name>[^()]+?)\s*\(x(?P<count>\d+)\)(?P<rest>.*)$",
+        r"(?P<name>[^()]+?)\s*\((?P<memory>\d+) ?Gi?B?\)(?P<rest>.*)$",
+        r"(?P<name>[^()]+?)\s*(?P<rest>\([^()]*\)(?:,.*)?)$",
+        r"\(?(?P<count>\d{1,5}|\d~\d)\)?\s?x[\s-]?(?P<name>(?:[a-z]|\d{3,4}D?(?![a-z0-9])).*)$",
+        r"(?P<count>\d{1,5}) (?P<name>(?:NVIDIA|AMD|Intel|Google) .+?)(?P<rest>,.*)?$",
+        r"(?P<name>.+(?:[\db]|\s))[x*]\s?(?P<count>\d{1,3})$",
+        r"(?P<name>.+?)(?P<rest>(?:, .*)?\swith\s(?:FP|TF|BF|INT)\d+)$",
+        r"(?P<name>.+?)(?P<rest>\sand\s(?:PyTorch|TensorFlow)|\sLatency|(?<=[a-z])_\d{1,3}|_[a-z]+oci[-a-z]*|_dgxc)$",
+        r"(?P<rest>[^:\[\]]*\b(?:performance|inference|training|tuning|leaderboard|offline|online|accuracy|section)\b"
+        r"[^:]*(?::(?:.+\son)?|\son))\s+(?P<name>[^:]+)$",
+        r"(?P<name>(?:nvidia )?dgx-\d)\swith\s(?P<memory>\d+)G$",
+        r"(?P<rest>virtualized|nvidia corporation|dual|cpu:|an|a|single)\s+(?P<name>.+)$",
+        r"(?P<name>.+?)(?P<rest>[\s-]CTS|\sGPUs|\sgraphics|\sseries|\sinstances?|\saccelerators?|/PCIe/SSE2)$",
+        r"(?P<name>.+?)(?P<rest>\sOAM|\sVF|\sLite Hash Rate|\s/ Max-Q)$",
+        r"(?P<name>.+?)(?P<rest>\s(?:HBM\d?e?|GDDR\dX?|\d+ ?W))$",
+        r"(?P<name>.+?)[\s-]*\b(?P<memory>\d{1,3}) ?Gi?B?$",
+    )
+)
+_MOST_LAYERS = 8
+# A memory beside other remarks in brackets: "(80GB, SXM)". Not one of several: "(40 or 80 GB not stated)".
+_REMARKED_MEMORY = re.compile(r"(?<![\w.])(\d{1,3}) ?Gi?B?\b", re.IGNORECASE)
+_ALTERNATIVES = re.compile(r"\bor\b|not stated|assumed", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A name with its dress taken off: ``count`` devices, ``memory_gib`` each where it is said, ``unused`` words.
+
+    ``driver_gib`` is the memory that a driver reported, rounded, and not one that the name asks for.
+    """
+
+    name: str
+    count: str = "1"
+    memory_gib: int | None = None
+    driver_gib: int | None = None
+    unused: tuple[str, ...] = ()
+
+
+def readings(name: str) -> Iterator[Reading]:
+    """The name with one layer of its dress taken off, then two, and so on; nothing where it has none.
+
+    What stands in brackets is first tried as a part of the name: "A100 (80GB, PCIe)".
+    """
+    read = Reading(_CPU_TAIL.sub("", name).strip())
+    for _ in range(_MOST_LAYERS):
+        if "(" in read.name:
+            yield replace(read, name=" ".join(re.sub(r"[(),]", " ", read.name).split()))
+        match = next(filter(None, (peel.match(read.name) for peel in _PEELS)), None)
+        if match is None:
+            return
+        groups = match.groupdict()
+        rest = " ".join((groups.get("rest") or "").split()).strip(" ,")
+        memory = groups.get("memory") or _remarked_memory(rest)
+        read = Reading(
+            groups["name"].strip(" ,-"),
+            groups.get("count") or read.count,
+            int(memory) if memory else read.memory_gib,
+            int(groups["driver_memory"]) if groups.get("driver_memory") else read.driver_gib,
+            (*read.unused, rest) if rest else read.unused,
+        )
+        if not read.name:
+            return
+        yield read
+
+
+def _remarked_memory(rest: str) -> str | None:
+    """The memory that remarks in brackets name, where they name one."""
+    if not rest.startswith("(") or _ALTERNATIVES.search(rest):
+        return None
+    named = _REMARKED_MEMORY.findall(rest[: rest.index(")") if ")" in rest else None])
+    return named[0] if len(named) == 1 else None
+
+
+def refusal(name: str) -> str | None:
+    """Why a name is none of a device that is predicted: a phone, a part of a GPU, no name at all; None for others."""
+    text = " ".join(name.lower().split())
+    return next((reason for pattern, reason in _beyond() if pattern.search(text)), None)
+
+
+@cache
+def shared() -> dict[str, tuple[str, ...]]:
+    """A name that several boards have, as `joined` has it -> their ids, the one that it is read as first."""
+    table: dict[str, list[str]] = parse(_SHIPPED.read_text(encoding="utf-8"))["shared"]
+    return {joined(name): tuple(ids) for name, ids in table.items()}
+
+
+@cache
+def alike() -> dict[str, tuple[str, ...]]:
+    """A name of one board, as `joined` has it -> ids of others that are called the same, by the driver or by people."""
+    table: dict[str, list[str]] = parse(_SHIPPED.read_text(encoding="utf-8"))["alike"]
+    return {joined(name): tuple(ids) for name, ids in table.items()}
+
+
+@cache
+def _beyond() -> tuple[tuple[re.Pattern[str], str], ...]:
+    groups = parse(_SHIPPED.read_text(encoding="utf-8"))["beyond"]
+    return tuple((re.compile(f"(?:{'|'.join(group['names'])})"), group["reason"]) for group in groups)
+
+
+def without_cpu_tail(name: str) -> str:
+    """A processor's name without what /proc/cpuinfo appends to it."""
+    return _CPU_TAIL.sub("", name)
+
+
+def _plain(text: str) -> str:
+    text = text.lower()
+    for pattern, same in _SAME:
+        text = pattern.sub(same, text)
+    return text
+
+
+@lru_cache(maxsize=8192)
+def tokens(name: str) -> tuple[str, ...]:
+    """The words of a name, without those that may be left out."""
+    words = re.findall(r"[a-z0-9]+", _plain(name))
+    return tuple(w for w in words if w not in _FILLER) or tuple(words)
+
+
+@lru_cache(maxsize=8192)
+def joined(name: str) -> str:
+    """A spelling under which a name is found: its letters and digits in order."""
+    return "".join(tokens(name))
+
+
+@lru_cache(maxsize=8192)
+def in_any_order(name: str) -> str:
+    """Another: its words, in any order."""
+    return " ".join(sorted(re.findall(r"[a-z]+|\d+", " ".join(tokens(name)))))
+
+
+def all_joined(spellings: list[str]) -> list[str]:
+    """`joined` of many, split in one pass and not one by one."""
+    text = _plain("\n".join(spellings))
+    return re.sub(r"[^a-z0-9\n]+", "", _FILLERS.sub("", text)).split("\n")
