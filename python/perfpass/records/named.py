@@ -52,6 +52,9 @@ ASKED_AS = {
 _EAGER = ("torch", "torch.compile", "torchscript", "tensorflow", "mxnet", "paddle")
 _FUSED_FROM_YEAR = 2024
 _FUSED_WORDS = ("BetterTransformer", "FlashAttention", "fa2", "xformers")
+# Of DeepLearningExamples' Triton rows: what the backend makes of the model.
+_TENSORRT, _AUTOMATIC_FP16 = "accelerator: NVIDIA TensorRT", "accelerator: Automatic FP16"
+_ORT_FP16 = "O4"  # onnxruntime's last level of optimum: everything in fp16
 EAGER = "+eager"  # suffix of a table's name
 _OPTIMIZERS = {"language": "adamw", "speech": "adamw", "recommendation": "sgd"}
 COLUMNS = (
@@ -82,7 +85,7 @@ def _question(row: Any) -> tuple[Any, ...]:
     refused, definition = _refused(row), definition_of(row.network)
     if not refused and definition is None:
         refused = "network not known by a definition" if row.network else "network not named"
-    runtime = ASKED_AS.get(row.runtime, "")
+    runtime = "tensorrt" if _TENSORRT in row.variant else ASKED_AS.get(row.runtime, "")
     if not refused and not runtime:
         refused = f"runtime {row.runtime or 'not stated'} is not predicted"
     target = _device(row)
@@ -102,7 +105,7 @@ def _question(row: Any) -> tuple[Any, ...]:
     where = target.id if target else ""
     source = definition.source if definition else ""
     return (
-        row.network, source, model, size, row.batch, where, row.precision, runtime, optimizer, shape_from, refused
+        row.network, source, model, size, row.batch, where, _precision(row), runtime, optimizer, shape_from, refused
     )  # fmt: skip
 
 
@@ -117,11 +120,24 @@ def _refused(row: Any) -> str:
         return "several models in one answer"
     if "sliding_window" in row.caveats:
         return "the image is cut into windows"
+    if row.network == "ssd300-resnet50" and row.runtime == "tensorflow":
+        return "another network of this name"  # SSD320 with a feature pyramid
+    if row.network == "neumf" and row.runtime == "tensorflow":
+        return "the unit of the rate is not stated"  # by the size of the figures, millions of samples
     if row.quantization:
         return "weights quantised by the framework"
     if row.batch < 1:
         return "no batch stated"
     return ""
+
+
+def _precision(row: Any) -> str:
+    """As it ran, where the options of the run change what is stated."""
+    if _AUTOMATIC_FP16 in row.variant:
+        return "amp"
+    if row.source == "optimum_benchmark" and _ORT_FP16 in row.variant:
+        return "fp16"
+    return str(row.precision)
 
 
 def _device(row: Any) -> Device | None:

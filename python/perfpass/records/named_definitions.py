@@ -108,7 +108,6 @@ DEFINITIONS: dict[str, Definition] = {
     # The distilled BERTs behind Triton, on SQuAD at 384 tokens.
     "bert-4l-312": _text("bert-4l-312/BertForQuestionAnswering", 384),
     "bert-6l-768": _text("bert-6l-768/BertForQuestionAnswering", 384),
-    "bert-6b": _text("bert-6b/BertModel"),
     "xlnet-base": _text("xlnet-base/XLNetModel"),
     "llama-7b": _text("llama-2-7b/LlamaForCausalLM"),
     "llama-2-7b": _text("llama-2-7b/LlamaForCausalLM"),
@@ -124,6 +123,8 @@ DEFINITIONS: dict[str, Definition] = {
     "resnet101-torch7": _image("torchvision", "resnet101", 224),
     "resnet152-torch7": _image("torchvision", "resnet152", 224),
     "resnet200-torch7": _image("timm", "resnet200", 224),
+    # A whole picture in 50 steps of two samples each.
+    "stable-diffusion-1.5": Definition("diffusers", "stable-diffusion-1.5", "pixels", 512),
     # Written from their papers: records.build.definitions.
     "dlrm-small": Definition("definitions", "dlrm-small", "fixed", 1, trained=False),
     "wide-and-deep": Definition("definitions", "wide-and-deep", "fixed", 1, trained=False),

@@ -79,7 +79,6 @@ _OTHERS = {
     ("fastertransformer", "Swin-Tiny V2"): "swinv2_tiny_window8_256",
     ("fastertransformer", "ViT B_16"): "vit_base_patch16_384",
     ("fastertransformer", "ViT L_16"): "vit_large_patch16_384",
-    ("fastertransformer", "Multi-GPU BERT-6B"): "bert-6b",
     ("mmdeploy", "ResNet"): "resnet50",
     ("mmdeploy", "ResNeXt"): "resnext50_32x4d",
     ("mmdeploy", "SE-ResNet"): "seresnet50",

@@ -19,7 +19,7 @@ from perfpass.errors import PerfPassError
 from perfpass.records import graph_cache, schema
 from perfpass.records.build import vision as build_vision
 from perfpass.records.build import vision_models
-from perfpass.records.build.definitions import transformer_models
+from perfpass.records.build.definitions import diffusion, transformer_models
 from perfpass.records.build.definitions.registry import definition
 from perfpass.records.location import data_directory
 from perfpass.records.named import EAGER, questions
@@ -37,6 +37,8 @@ def traces(source: str, model: str, size: int) -> tuple[OpGraph, OpGraph]:
     at: Callable[[int], OpGraph]
     if source == "transformers":
         at = transformer_models.tracer(name, size, eager)
+    elif source == "diffusers":
+        at = diffusion.tracer(size)
     elif source == "definitions":
         name, _, shape = name.partition("@")
         height, width = map(int, shape.split("x")) if shape else (size, size)
@@ -85,7 +87,9 @@ def build(folder: Path | None = None, traced_s: float = float("inf")) -> dict[Ke
             failures[key] = "not traced in time"
         elif not files[key].is_file():
             try:
-                graph_cache.save(files[key], *traces(*key), vision_models.BATCHES)
+                first, second = traces(*key)
+                repeat = diffusion.repeats(first) if key[0] == "diffusers" else None
+                graph_cache.save(files[key], first, second, vision_models.BATCHES, repeat)
             except PerfPassError as error:
                 failures[key] = str(error)
         if done % 10 == 0 or done == len(keys):

@@ -62,15 +62,16 @@ def residuals(
     rows = schema.read(data / "records" / "networks.parquet", "network")
     known = tables.load(data / "graphs", "networks")
     asked = questions(rows, known)
-    measured = (rows.latency_ms.fillna(1e3 * rows.batch / rows.throughput_per_s)) * 1e-3
+    samples = rows.batch * asked.table_size.where(rows.throughput_unit == "tok", 1)
+    measured = rows.latency_ms.fillna(1e3 * samples / rows.throughput_per_s) * 1e-3
     asked.loc[(asked.refused == "") & measured.isna(), "refused"] = "no time measured"
     pairs = zip(asked.device, asked.precision, strict=True)
     lacks = np.array([bool(name) and _rate(precision) not in device(name).peak_flops for name, precision in pairs])
     asked.loc[(asked.refused == "") & lacks, "refused"] = "the device lacks the precision"
     good = asked.refused == ""
     frame = rows.loc[good, _KEPT].assign(
-        measured_s=measured[good], asked_runtime=asked.runtime[good],
-        **{n: asked.loc[good, n] for n in asked.columns if n not in ("runtime", "refused", "batch", "precision")},
+        measured_s=measured[good], asked_runtime=asked.runtime[good], precision_stated=rows.precision[good],
+        **{n: asked.loc[good, n] for n in asked.columns if n not in ("runtime", "refused", "batch")},
     )  # fmt: skip
     frame["optimizer"] = frame.optimizer.fillna("")
     parts = [_graded(part, way, known, inference) for way, part in _ways(frame)]

@@ -22,14 +22,6 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
     },
     # TinyBERT's larger student: 67 million parameters.
     "bert-6l-768": {"model_type": "bert", "num_hidden_layers": 6},
-    # FasterTransformer's BERT of 6 billion parameters: 32 heads of 128, 32 layers.
-    "bert-6b": {
-        "model_type": "bert",
-        "hidden_size": 4096,
-        "num_hidden_layers": 32,
-        "num_attention_heads": 32,
-        "intermediate_size": 16384,
-    },
     # Yang et al., 2019: as BERT-base.
     "xlnet-base": {"model_type": "xlnet", "d_model": 768, "n_layer": 12, "n_head": 12, "d_inner": 3072},
     "electra-base": {
