@@ -33,8 +33,9 @@ MEMORY_EFFICIENCY = {"gpu": 0.85, "cpu": 1.0}
 # Runtimes other than PyTorch issue from a graph, not from Python, as torch.compile does.
 _COMPILED_S = ISSUE_S["torch.compile"]
 # What may not be known of a question (`perfpass.predictors.learned.spread`): the share of the time that the host issues,
-# an engine of which no network was measured, a precision that was not in it, another vendor, what a slice lacks.
-CAUSES = ("measurement", "host", "engine", "precision", "vendor", "slice")
+# operators that run one by one and not in an engine, an engine of which no network was measured, a precision that was
+# not in it, another vendor, what a slice lacks.
+CAUSES = ("measurement", "host", "eager", "engine", "precision", "vendor", "slice")
 _TENSOR_CORE_CLASSES = np.isin(
     np.arange(len(OPERATOR_CLASSES)), [OPERATOR_CLASSES.index(c) for c in ("convolution", "matmul", "attention")]
 )
@@ -98,6 +99,7 @@ class AnalyticPredictor:
         lacks = {
             "measurement": 1.0,
             "host": np.minimum(host, 1.0),
+            "eager": float(way.runtime in ISSUE_S),
             "engine": float(not measured),
             "precision": float(bool(measured) and way.precision not in measured),
             "vendor": float(way.device.kind == "gpu" and way.device.vendor != "NVIDIA"),

@@ -26,7 +26,7 @@ __all__ = ["evaluate", "train"]
 _METRIC = "latency ms"
 # Log half-widths that the fit is drawn to; those of another engine, precision or vendor stand by hand, as no error
 # shows them.
-PRIOR = {"measurement": 0.6, "host": 0.5, "engine": 0.6, "precision": 0.4, "vendor": 0.7, "slice": 0.3}
+PRIOR = {"measurement": 0.6, "host": 0.5, "eager": 0.4, "engine": 0.6, "precision": 0.4, "vendor": 0.7, "slice": 0.3}
 # On CPUs no laboratory timed such an engine: compiled ones may be several times as fast. By hand.
 _CPU_LOW, _CPU_HIGH = float(np.log(6.0)), float(np.log(2.5))
 # Records of engines that users can name; what ran in others (FasterTransformer, Kernl, ...) is another question, and so
