@@ -51,16 +51,17 @@ def faster_than_device(rows: pandas.DataFrame) -> np.ndarray:
 
     False where the definition, the device or the bits of a weight are not known.
     """
-    found: dict[tuple[str, str], Any] = {}
+    found: dict[tuple[str, str], tuple[Any, Device] | None] = {}
     out = np.zeros(len(rows), bool)
     for i, r in enumerate(rows.itertuples()):
         key = (r.network, r.device)
         if key not in found:
             found[key] = _read(*key)
         size = bytes_per_weight(str(r.precision))
-        if found[key] is None or size is None:
+        known = found[key]
+        if known is None or size is None:
             continue
-        stated_s, least_s = _seconds(r, *found[key], size)
+        stated_s, least_s = _seconds(r, *known, size)
         out[i] = stated_s < _SHARE * least_s
     return out
 

@@ -14,7 +14,16 @@ from pathlib import Path
 from perfpass.records import corpus, schema
 from perfpass.records.location import data_directory
 
-OUTSIDE = ("strix_halo", "exllama", "tensorrt_llm", "lmdeploy", "ktransformers", "serving_misc", "optimum_benchmark")
+OUTSIDE = (
+    "strix_halo",
+    "exllama",
+    "tensorrt_llm",
+    "lmdeploy",
+    "ktransformers",
+    "serving_misc",
+    "optimum_benchmark",
+    "qualcomm_ai_hub",
+)
 TABLES: dict[str, tuple[str, tuple[str, ...]]] = {
     "generation": ("generation", ("argonne", "mlenergy", "splitwise")),
     "training_power": ("training", ("zeus",)),

@@ -64,7 +64,7 @@ def read(shared: Path) -> Reading:
         memory_kind=np.where(table.memory_mib.notna(), "reported", ""),
         caveats="",
     )
-    rows["precision"] = rows.precision.mask(exl2, "exl2-" + table.quantisation.str.extract(r"([\d.]+)")[0])
+    rows["precision"] = rows.precision.mask(exl2, "exl2-" + table.quantisation.str.extract(r" ([\d.]+) bpw")[0])
     networks.caveat_where(rows, prefill | full, "prompt_may_be_shorter_than_the_context")
     networks.caveat_where(rows, ~prefill & ~full & ~short, "context_not_stated")
     networks.caveat_where(rows, table.n_gpus > 1, "two_kinds_of_device,memory_of_all_devices")

@@ -89,13 +89,14 @@ def read(shared: Path) -> Reading:
 def _add_generation(reading: Reading, common: pandas.DataFrame, table: pandas.DataFrame) -> None:
     """The same runs of language models as records of kind ``generation``: prompt, tokens after it, and the whole."""
     whole = (table.task == "text-generation") & (table.new_tokens.notna() | table.latency_ms.notna())
-    decode_ms = table.decode_latency_ms.fillna(table.generate_latency_ms - table.latency_ms)
+    # As the source works out its own decode latency, in the runs that state one.
+    decode_ms = table.generate_latency_ms - table.latency_ms
     # The weights of a quantized model: 4 bits by the name of their file, products in 16 bits.
     four = common.quantization.str.contains("gptq|awq|nf4|4bit|4-bit", case=False)
     eight_or_four = common.quantization == "bnb"
-    stated = ("model", "network", "licence", "run", "device", "device_as_reported", "runtime", "runtime_version")
-    stated += ("quantization", "variant", "batch", "software_year", "year_from", "caveats")
-    rows = common[list(stated)].assign(
+    stated = ["model", "network", "licence", "run", "device", "device_as_reported", "runtime", "runtime_version"]
+    stated += ["quantization", "variant", "batch", "software_year", "year_from", "caveats"]
+    rows = common[stated].assign(
         precision=common.precision.mask(four, "int4").mask(eight_or_four, ""),
         precision_from=common.precision_from.mask(four, "inferred").mask(eight_or_four, "unknown"),
         timing="a forward pass, and a generation, by the host's clock",
