@@ -7,6 +7,7 @@ __all__ = [
     "graph_cache",
     "location",
     "measured",
+    "named",
     "nas_graphs",
     "own_device",
     "schema",

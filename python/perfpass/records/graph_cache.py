@@ -32,8 +32,13 @@ def path(source: str, model: str, img_size: int) -> Path:
     return directory() / f"v{VERSION}" / source / f"{model}-{img_size}.npz"
 
 
-def save(file: Path, first: OpGraph, second: OpGraph, batches: tuple[int, int]) -> None:
-    """Write two traces of one model. Raises ArgumentError where they differ in more than sizes."""
+def save(
+    file: Path, first: OpGraph, second: OpGraph, batches: tuple[int, int], repeat: np.ndarray | None = None
+) -> None:
+    """Write two traces of one model; ``repeat`` [N]: how often each node runs, where the traces do not say it.
+
+    Raises ArgumentError where they differ in more than sizes.
+    """
     same = (
         np.array_equal(first.op, second.op)
         and np.array_equal(first.inputs, second.inputs)
@@ -65,6 +70,8 @@ def save(file: Path, first: OpGraph, second: OpGraph, batches: tuple[int, int]) 
             "graph_outputs",
         ]
     }
+    if repeat is not None:
+        columns["repeat"] = repeat
     buffer = io.BytesIO()
     np.savez_compressed(
         buffer,

@@ -99,32 +99,40 @@ class RecordedTables:
         return row
 
     def table(self, source: str, model: str, img_size: int, batch: int, bits: int = 32) -> RecordedTable:
-        """The table at one batch size, floating tensors of ``bits`` (32 or 16) bits.
+        """The table at one batch size, floating tensors of ``bits`` (32, 16 or 8) bits.
+
+        Bytes grow by equal steps with the width: those of 8 bits lie as far below those of 16 as half the step to 32.
 
         Raises ArgumentError for an unknown model, another width or a batch below 1.
         """
-        if bits not in (16, 32) or batch < 1:
-            raise ArgumentError(f"bits must be 16 or 32 and batch at least 1, got {bits} and {batch}")
+        if bits not in (8, 16, 32) or batch < 1:
+            raise ArgumentError(f"bits must be 8, 16 or 32 and batch at least 1, got {bits} and {batch}")
         row = self._find(source, model, img_size)
         at = slice(*self._first[self._table_of[row] : self._table_of[row] + 2])
         values = dict(zip(AFFINE, self._base[:, at] + self._slope[:, at] * batch, strict=True))
-        half = bits == 16
         fixed = {name: column[at] for name, column in self._fixed.items()}
-        narrow = values.pop("bytes_read_16"), values.pop("bytes_written_16"), fixed.pop("weight_bytes_16")
-        if half:
-            values["bytes_read"], values["bytes_written"], fixed["weight_bytes"] = narrow
+        for of, name in ((values, "bytes_read"), (values, "bytes_written"), (fixed, "weight_bytes")):
+            wide, narrow = of[name], of.pop(f"{name}_16")
+            of[name] = wide if bits == 32 else narrow if bits == 16 else narrow - (wide - narrow) // 2
         statics = dict(zip(STATICS, self._statics[row].tolist(), strict=True))
         # Between two recorded batch sizes a peak is convex and nearly affine; beyond the last it grows affinely.
-        peaks, where = self._peaks[bits][row], np.asarray(PEAK_BATCHES, np.float64)
+        peaks, where = self._at_width(self._peaks, row, bits), np.asarray(PEAK_BATCHES, np.float64)
         i = int(np.clip(np.searchsorted(where, batch) - 1, 0, len(where) - 2))
         growth = (peaks[i + 1] - peaks[i]) / (where[i + 1] - where[i])
         statics["peak_activation_bytes"] = float(peaks[i] + growth * (batch - where[i]))
-        statics["weight_bytes"] = float(self._weights[bits][row])
+        statics["weight_bytes"] = float(self._at_width(self._weights, row, bits))
         return RecordedTable(**fixed, **values, statics=statics)
+
+    @staticmethod
+    def _at_width(of: dict[int, np.ndarray], row: int, bits: int) -> np.ndarray:
+        found: np.ndarray = of[bits][row] if bits in of else 1.5 * of[16][row] - 0.5 * of[32][row]
+        return found
 
 
 def load(folder: Path | str | None = None, name: str = "vision") -> RecordedTables:
-    """Read the tables ``name`` of data/graphs: "vision", or "outside" (networks of outside training records).
+    """Read the tables ``name`` of data/graphs: "vision", "outside" (networks of outside training records), "networks".
+
+    "networks" are those that records of kind ``network`` name: `perfpass.records.named.questions` has the keys.
 
     Raises FileError where they are missing and FormatError where columns are.
     """

@@ -1,0 +1,169 @@
+"""Networks of speech: QuartzNet 15x5, FastPitch, HiFi-GAN's generator."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+
+class Separable(nn.Module):
+    """A convolution over time of each channel, one over channels, normalization."""
+
+    def __init__(self, inputs: int, outputs: int, kernel: int, *, stride: int = 1, dilation: int = 1) -> None:
+        super().__init__()
+        padding = dilation * (kernel - 1) // 2
+        self.time = nn.Conv1d(
+            inputs, inputs, kernel, stride, padding, dilation, groups=inputs, bias=False
+        )  # fmt: skip
+        self.channels = nn.Conv1d(inputs, outputs, 1, bias=False)
+        self.norm = nn.BatchNorm1d(outputs)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[B, C, T]."""
+        return self.norm(self.channels(self.time(x)))
+
+
+class Block(nn.Module):
+    """Five separable convolutions and a projection beside them."""
+
+    def __init__(self, inputs: int, outputs: int, kernel: int) -> None:
+        super().__init__()
+        widths = [inputs, *[outputs] * 4]
+        self.parts = nn.ModuleList(Separable(width, outputs, kernel) for width in widths)
+        self.beside = nn.Sequential(nn.Conv1d(inputs, outputs, 1, bias=False), nn.BatchNorm1d(outputs))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[B, C, T]."""
+        y = x
+        for i, part in enumerate(self.parts):
+            y = part(y)
+            if i < len(self.parts) - 1:
+                y = torch.relu(y)
+        return torch.relu(y + self.beside(x))
+
+
+class QuartzNet(nn.Module):
+    """QuartzNet 15x5 (Kriman et al., 2019): 64 mel bands every 10 ms, 28 letters and a blank."""
+
+    def __init__(self, letters: int = 29) -> None:
+        super().__init__()
+        shapes = [(256, 33), (256, 39), (512, 51), (512, 63), (512, 75)]
+        blocks, width = [], 256
+        for outputs, kernel in shapes:
+            for _ in range(3):
+                blocks.append(Block(width, outputs, kernel))
+                width = outputs
+        self.first = nn.Sequential(Separable(64, 256, 33, stride=2), nn.ReLU())
+        self.blocks = nn.Sequential(*blocks)
+        self.last = nn.Sequential(
+            Separable(512, 512, 87, dilation=2), nn.ReLU(),
+            nn.Conv1d(512, 1024, 1, bias=False), nn.BatchNorm1d(1024), nn.ReLU(), nn.Conv1d(1024, letters, 1),
+        )  # fmt: skip
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[B, 64, frames] -> log probabilities [B, frames / 2, letters]."""
+        return torch.log_softmax(self.last(self.blocks(self.first(x))).transpose(1, 2), dim=-1)
+
+
+class Feed(nn.Module):
+    """A feed-forward Transformer's layer: attention of one head, two convolutions over time."""
+
+    def __init__(self, width: int = 384, inner: int = 1536, head: int = 64) -> None:
+        super().__init__()
+        self.qkv, self.out = nn.Linear(width, 3 * head), nn.Linear(head, width, bias=False)
+        self.norm, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.conv = nn.Sequential(
+            nn.Conv1d(width, inner, 3, padding=1), nn.ReLU(), nn.Conv1d(inner, width, 3, padding=1)
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[B, T, C]."""
+        q, k, v = self.qkv(x).chunk(3, dim=-1)
+        weights = torch.softmax(torch.bmm(q, k.transpose(1, 2)) * q.shape[-1] ** -0.5, dim=-1)
+        x = self.norm(x + self.out(torch.bmm(weights, v)))
+        return self.norm2(x + self.conv(x.transpose(1, 2)).transpose(1, 2))
+
+
+class Scalar(nn.Module):
+    """The predictor of durations or of pitch: two convolutions over letters."""
+
+    def __init__(self, width: int = 384, inner: int = 256) -> None:
+        super().__init__()
+        self.convs = nn.ModuleList(nn.Conv1d(n, inner, 3, padding=1) for n in (width, inner))
+        self.norms = nn.ModuleList(nn.LayerNorm(inner) for _ in range(2))
+        self.out = nn.Linear(inner, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[B, T, C] -> [B, T, 1]."""
+        for conv, norm in zip(self.convs, self.norms, strict=True):
+            x = norm(torch.relu(conv(x.transpose(1, 2))).transpose(1, 2))
+        return self.out(x)
+
+
+class FastPitch(nn.Module):
+    """FastPitch (Lancucki, 2020): letters to mel frames, ``frames`` a letter.
+
+    DeepLearningExamples' rates of frames give 600 to 700 frames for its 128 letters.
+    """
+
+    def __init__(self, frames: float = 660 / 128, width: int = 384) -> None:
+        super().__init__()
+        self.frames = frames
+        self.letters = nn.Embedding(148, width)
+        self.encoder, self.decoder = (nn.Sequential(*[Feed(width) for _ in range(6)]) for _ in range(2))
+        self.duration, self.pitch = Scalar(width), Scalar(width)
+        self.pitched = nn.Conv1d(1, width, 3, padding=1)
+        self.out = nn.Linear(width, 80)
+
+    def forward(self, letters: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Letters [B, T] -> mel [B, 80, T * frames], durations [B, T, 1]."""
+        x = self.encoder(self.letters(letters))
+        durations = self.duration(x)
+        x = x + self.pitched(self.pitch(x).transpose(1, 2)).transpose(1, 2)
+        length = int(letters.shape[1] * self.frames)
+        repeats = x.new_empty(letters.shape[0], length, letters.shape[1])
+        return self.out(self.decoder(torch.bmm(repeats, x))).transpose(1, 2), durations
+
+
+class Dilated(nn.Module):
+    """HiFi-GAN's residual block: three pairs of convolutions over time."""
+
+    def __init__(self, width: int, kernel: int) -> None:
+        super().__init__()
+        self.pairs = nn.ModuleList(
+            nn.Sequential(
+                nn.LeakyReLU(0.1), nn.Conv1d(width, width, kernel, padding=d * (kernel - 1) // 2, dilation=d),
+                nn.LeakyReLU(0.1), nn.Conv1d(width, width, kernel, padding=(kernel - 1) // 2),
+            )
+            for d in (1, 3, 5)
+        )  # fmt: skip
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[B, C, T]."""
+        for pair in self.pairs:
+            x = x + pair(x)
+        return x
+
+
+class HifiGan(nn.Module):
+    """HiFi-GAN's generator V1 (Kong et al., 2020): 80 mel bands to samples, 256 a frame."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv1d(80, 512, 7, padding=3)
+        self.ups, self.blocks = nn.ModuleList(), nn.ModuleList()
+        width = 512
+        for rate, kernel in ((8, 16), (8, 16), (2, 4), (2, 4)):
+            self.ups.append(nn.ConvTranspose1d(width, width // 2, kernel, rate, (kernel - rate) // 2))
+            width //= 2
+            self.blocks.append(nn.ModuleList(Dilated(width, k) for k in (3, 7, 11)))
+        self.last = nn.Conv1d(width, 1, 7, padding=3)
+
+    def forward(self, mel: torch.Tensor) -> torch.Tensor:
+        """[B, 80, frames] -> [B, 1, 256 * frames]."""
+        x = self.first(mel)
+        for up, blocks in zip(self.ups, self.blocks, strict=True):
+            x = up(nn.functional.leaky_relu(x, 0.1))
+            parts = [block(x) for block in blocks]
+            x = (parts[0] + parts[1] + parts[2]) / 3
+        return torch.tanh(self.last(nn.functional.leaky_relu(x)))

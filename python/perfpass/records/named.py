@@ -1,0 +1,184 @@
+"""The networks that records of kind ``network`` name: which public definition each is, and what `predict` is asked.
+
+`named_definitions` has our names; `fill` gives them to rows whose source uses another name; `questions` turns rows
+into what a user would ask: a table of `data/graphs/networks_*.parquet`, a batch, a device, a precision, a runtime. What
+a record does not state and the definition decides (an image size, say) is marked in ``shape_from``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from perfpass.devices import device
+from perfpass.errors import PerfPassError
+from perfpass.records.named_definitions import Definition, definition_of
+from perfpass.records.named_models import fill
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    import pandas
+
+    from perfpass.devices import Device
+
+# What a user asks who runs this software: the nearest runtime that `predict` has. Engines that issue fused kernels from
+# C++ are asked as TensorRT, frameworks that issue operator by operator as PyTorch.
+ASKED_AS = {
+    "torch": "torch",
+    "torch.compile": "torch.compile",
+    "torchscript": "torch",
+    "torch7": "torch",
+    "tensorflow": "torch",
+    "mxnet": "torch",
+    "paddle": "torch",
+    "onnxruntime": "onnxruntime",
+    "tensorrt": "tensorrt",
+    "onnxruntime+tensorrt": "tensorrt",
+    "paddle+tensorrt": "tensorrt",
+    "tensorflow+tensorrt": "tensorrt",
+    "torch+tensorrt": "tensorrt",
+    "faster_transformer": "tensorrt",
+    "bytetransformer": "tensorrt",
+    "lightseq": "tensorrt",
+    "kernl": "tensorrt",
+    "deepspeed": "tensorrt",
+    "aitemplate": "tensorrt",
+}
+# Frameworks of these records that ran attention as two products around a softmax: PyTorch has a fused one since 2.0,
+# transformers uses it since the end of 2023.
+_EAGER = ("torch", "torch.compile", "torchscript", "tensorflow", "mxnet", "paddle")
+_FUSED_FROM_YEAR = 2024
+_FUSED_WORDS = ("BetterTransformer", "FlashAttention", "fa2", "xformers")
+# Of DeepLearningExamples' Triton rows: what the backend makes of the model.
+_TENSORRT, _AUTOMATIC_FP16 = "accelerator: NVIDIA TensorRT", "accelerator: Automatic FP16"
+_ORT_FP16 = "O4"  # onnxruntime's last level of optimum: everything in fp16
+EAGER = "+eager"  # suffix of a table's name
+_OPTIMIZERS = {"language": "adamw", "speech": "adamw", "recommendation": "sgd"}
+COLUMNS = (
+    "network", "table_source", "table_model", "table_size", "batch", "device", "precision", "runtime", "optimizer",
+    "shape_from", "refused",
+)  # fmt: skip
+
+
+def questions(rows: pandas.DataFrame, keys: Any = None) -> pandas.DataFrame:
+    """What `predict` is asked for each row of kind ``network``, with the index of ``rows``; `COLUMNS`.
+
+    ``refused`` says why a row is no question of one graph on one device; else it is empty. ``keys``: the tables there
+    are (`perfpass.records.tables.RecordedTables`); a row whose table is missing is refused, too.
+    """
+    import pandas
+
+    named = fill(rows)
+    asked = [_question(row) for row in named.itertuples(index=False)]
+    found = pandas.DataFrame(asked, columns=list(COLUMNS), index=rows.index)
+    if keys is not None:
+        names = zip(found.table_source, found.table_model, found.table_size, strict=True)
+        absent = np.array([k not in keys for k in names]) & (found.refused == "").to_numpy()
+        found.loc[absent, "refused"] = "the definition has no table"
+    return found
+
+
+def _question(row: Any) -> tuple[Any, ...]:
+    refused, definition = _refused(row), definition_of(row.network)
+    if not refused and definition is None:
+        refused = "network not known by a definition" if row.network else "network not named"
+    runtime = "tensorrt" if _TENSORRT in row.variant else ASKED_AS.get(row.runtime, "")
+    if not refused and not runtime:
+        refused = f"runtime {row.runtime or 'not stated'} is not predicted"
+    target = _device(row)
+    if not refused and target is None:
+        refused = "the device is not in the catalogue"
+    if not refused and not row.precision:
+        refused = "no precision stated"
+    if not refused and row.mode == "training" and runtime != "torch":
+        refused = "a training step in another runtime than PyTorch"
+    if not refused and definition is not None and row.mode == "training" and not definition.trained:
+        refused = "a step that is not that of the definition"
+    size, shape_from = _size(row, definition) if definition else (0, "")
+    if not refused and size <= 0:
+        refused = "the size of the input is not stated"
+    model = _table_model(row, definition, shape_from) if definition else ""
+    optimizer = _optimizer(row) if row.mode == "training" else None
+    where = target.id if target else ""
+    source = definition.source if definition else ""
+    return (
+        row.network, source, model, size, row.batch, where, _precision(row), runtime, optimizer, shape_from, refused
+    )  # fmt: skip
+
+
+def _refused(row: Any) -> str:
+    if row.n_devices > 1 or row.tensor_parallel > 1 or row.pipeline_parallel > 1:
+        return "several devices"
+    if row.n_devices < 0:
+        return "number of devices not stated"
+    if row.output_tokens > 0 or row.task == "decoding":
+        return "generation, not one pass of a graph"
+    if "several_models_in_the_server" in row.caveats:
+        return "several models in one answer"
+    if "sliding_window" in row.caveats:
+        return "the image is cut into windows"
+    if row.network == "ssd300-resnet50" and row.runtime == "tensorflow":
+        return "another network of this name"  # SSD320 with a feature pyramid
+    if row.network == "neumf" and row.runtime == "tensorflow":
+        return "the unit of the rate is not stated"  # by the size of the figures, millions of samples
+    if row.quantization:
+        return "weights quantised by the framework"
+    if row.batch < 1:
+        return "no batch stated"
+    return ""
+
+
+def _precision(row: Any) -> str:
+    """As it ran, where the options of the run change what is stated."""
+    if _AUTOMATIC_FP16 in row.variant:
+        return "amp"
+    if row.source == "optimum_benchmark" and _ORT_FP16 in row.variant:
+        return "fp16"
+    return str(row.precision)
+
+
+def _device(row: Any) -> Device | None:
+    name = row.device + (f":{row.mig_profile}" if row.mig_profile else "")
+    with contextlib.suppress(PerfPassError):
+        return device(name)
+    return None
+
+
+def _size(row: Any, definition: Definition) -> tuple[int, str]:
+    """Tokens, pixels or tenths of a second, and who says so: stated, mean, default (of the definition)."""
+    stated = -1
+    if definition.sized_by == "tokens":
+        stated = row.sequence
+        if row.padding_removed and row.mean_sequence > 0:
+            return round(row.mean_sequence), "mean"
+    elif definition.sized_by == "pixels":
+        stated = row.img_height
+        # "512 x 2048", "800 x 1333": bounds within which an image keeps its sides; most images are 4 by 3.
+        if row.source == "openmmlab" and (row.img_height, row.img_width) in ((512, 2048), (800, 1333)):
+            return (512 if row.img_width == 2048 else definition.default), "default"
+    elif definition.sized_by == "audio" and row.audio_s > 0:
+        stated = round(10 * row.audio_s)
+    if stated > 0:
+        return int(stated), "stated"
+    return definition.default, "default" if definition.sized_by != "fixed" else "definition"
+
+
+def _table_model(row: Any, definition: Definition, shape_from: str) -> str:
+    name = definition.heads.get((row.source, row.mode)) or definition.heads.get(("", row.mode)) or definition.model
+    height, width = (
+        (row.img_height, row.img_width) if shape_from == "stated" else (definition.default, definition.width)
+    )
+    if definition.sized_by == "pixels" and width > 0 and width != height:
+        name += f"@{height}x{width}"
+    if not definition.attention:
+        return name
+    eager = row.runtime in _EAGER and row.software_year < _FUSED_FROM_YEAR
+    fused = any(word in row.variant for word in _FUSED_WORDS)
+    return name + (EAGER if eager and not fused else "")
+
+
+def _optimizer(row: Any) -> str:
+    return _OPTIMIZERS.get(row.domain, "momentum")

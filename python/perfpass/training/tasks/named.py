@@ -1,0 +1,181 @@
+"""python -m perfpass.training.tasks.named [--write FILE]: `predict` asked every question of the records of networks.
+
+Each row of kind ``network`` whose definition is known is asked as `perfpass.records.named` says, and compared with what
+its laboratory measured. Nothing was trained on these rows. Prints errors, coverage and widths by source, runtime and
+domain; ``--write`` keeps all residuals as Parquet.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from perfpass.devices import device
+from perfpass.errors import PerfPassError
+from perfpass.graph.table import OperatorColumns, Tables
+from perfpass.prediction import SUPPORT_LEVELS
+from perfpass.predictors.estimate import Runs
+from perfpass.predictors.lane import predictor_of
+from perfpass.predictors.training_step.predictor import Derivation, StepPredictor, options
+from perfpass.predictors.way import Way
+from perfpass.predictors.workload import PRECISIONS
+from perfpass.records import schema, tables
+from perfpass.records.location import data_directory
+from perfpass.records.named import questions
+from perfpass.whole_file import replacing
+
+if TYPE_CHECKING:
+    import pandas
+
+    from perfpass.records.tables import RecordedTable, RecordedTables
+
+_WIDTHS = {"float64": 32, "float32": 32, "float16": 16, "bfloat16": 16, "float8": 8}
+_KEPT = [
+    "source", "domain", "model", "runtime", "precision", "batch", "sequence", "mode", "variant", "server", "caveats",
+    "software_year", "percentile", "timing",
+]  # fmt: skip
+_BY = ["device", "precision", "asked_runtime", "mode", "optimizer"]
+# A measured time this far below what the peak allows is a wrong shape, precision or unit, not a fast kernel.
+ABOVE_PEAK = 1.02
+_SPARSE = 2.0  # 2:4 sparsity doubles the peak
+
+
+def residuals(folder: Path | None = None) -> tuple[pandas.DataFrame, pandas.DataFrame]:
+    """What was measured and predicted for every question that can be asked, and the rows that cannot, with reasons.
+
+    Columns: those of the records, the table that was asked, ``measured_s``, ``median_s``, ``low_s``, ``high_s``,
+    ``level`` (of support), ``distance`` (to the nearest measured network; NaN where nothing was learned), ``reasons``,
+    ``roofline_s`` (FLOPs at the peak of the precision) and ``above_peak``. The index is that of networks.parquet.
+    """
+    import pandas
+
+    data = folder or data_directory()
+    rows = schema.read(data / "records" / "networks.parquet", "network")
+    known = tables.load(data / "graphs", "networks")
+    asked = questions(rows, known)
+    samples = rows.batch * asked.table_size.where(rows.throughput_unit == "tok", 1)
+    measured = rows.latency_ms.fillna(1e3 * samples / rows.throughput_per_s) * 1e-3
+    asked.loc[(asked.refused == "") & measured.isna(), "refused"] = "no time measured"
+    pairs = zip(asked.device, asked.precision, strict=True)
+    lacks = np.array([bool(name) and _rate(precision) not in device(name).peak_flops for name, precision in pairs])
+    asked.loc[(asked.refused == "") & lacks, "refused"] = "the device lacks the precision"
+    good = asked.refused == ""
+    frame = rows.loc[good, _KEPT].assign(
+        measured_s=measured[good], asked_runtime=asked.runtime[good], precision_stated=rows.precision[good],
+        **{n: asked.loc[good, n] for n in asked.columns if n not in ("runtime", "refused", "batch")},
+    )  # fmt: skip
+    frame["optimizer"] = frame.optimizer.fillna("")
+    parts = [_graded(part, way, known) for way, part in _ways(frame)]
+    found = pandas.concat(parts).loc[frame.index]
+    refused = rows.loc[~good, _KEPT].assign(network=asked.network[~good], refused=asked.refused[~good])
+    return found, refused
+
+
+def _rate(precision: str) -> str:
+    return PRECISIONS.get(precision, ("", ""))[1]
+
+
+def _ways(frame: pandas.DataFrame) -> Iterator[tuple[Way, pandas.DataFrame]]:
+    for (name, precision, runtime, _, optimizer), part in frame.groupby(_BY):
+        yield Way(device(name), precision, runtime, "nchw", optimizer or None), part
+
+
+def _joined(found: list[RecordedTable]) -> Tables:
+    columns = {f.name: np.concatenate([getattr(t, f.name) for t in found]) for f in fields(OperatorColumns)}
+    return Tables(OperatorColumns(**columns), np.concatenate([[0], np.cumsum([len(t.op) for t in found])]))
+
+
+def _graded(part: pandas.DataFrame, way: Way, known: RecordedTables) -> pandas.DataFrame:
+    """The rows of one way of running, predicted together."""
+    keys = list(zip(part.table_source, part.table_model, part.table_size, part.batch, strict=True))
+    unique = sorted(set(keys))
+    bits = _WIDTHS[PRECISIONS[way.precision][0]]
+    each = [known.table(*key, bits) for key in unique]
+    batch = np.array([key[-1] for key in unique])
+    joined = _joined(each)
+    elements = np.array([t.statics["input_elements_per_sample"] for t in each]) * batch
+    weights = np.array([t.statics["weight_bytes"] for t in each])
+    activations = np.array([t.statics["peak_activation_bytes"] for t in each])
+    none = np.zeros(len(each))
+    if way.optimizer is not None:
+        predictor: Any = StepPredictor.load()
+        derived = Derivation(options(way.device, way.precision, way.optimizer), elements, bits / 8)
+        columns, notes, _, _ = predictor.columns_of(joined, batch, way, derived)
+        seconds, level = predictor.latency_s(columns), notes.level
+    else:
+        predictor = predictor_of(way)
+        runs = Runs(joined, batch, weights, activations, weights + activations, elements, elements, none, none)
+        columns, notes = predictor.columns(runs, way)
+        estimates = predictor.estimates(columns, way)
+        seconds, level = estimates.latency_ms.scaled(1e-3), estimates.level
+    at = np.array([unique.index(key) for key in keys])
+    distance = np.asarray(columns["distance"]) if "distance" in columns else np.full(len(each), np.nan)
+    flops = joined.sums(2.0 * joined.table.macs * joined.count) * (3.0 if way.optimizer is not None else 1.0)
+    roofline = flops / way.device.peak(_rate(way.precision))
+    sparse = np.where(part.caveats.str.contains("sparsity"), _SPARSE, 1.0)
+    graded = part.assign(
+        predictor=predictor.name,
+        median_s=seconds.median[at],
+        low_s=seconds.low[at],
+        high_s=seconds.high[at],
+        level=[SUPPORT_LEVELS[int(level[i])] for i in at],
+        distance=distance[at],
+        reasons=["; ".join(notes.reasons(i)) for i in at.tolist()],
+        roofline_s=roofline[at] / sparse,
+    )
+    return graded.assign(above_peak=graded.roofline_s > ABOVE_PEAK * graded.measured_s)
+
+
+def summary(found: pandas.DataFrame, by: list[str]) -> pandas.DataFrame:
+    """Per group: rows, MAPE and median bias in %, coverage in % and median width (high / low) of the intervals."""
+    import pandas
+
+    ratio = found.median_s / found.measured_s
+    covered = (found.low_s <= found.measured_s) & (found.measured_s <= found.high_s)
+    values = found.assign(
+        error=100 * (ratio - 1).abs(), bias=100 * (ratio - 1), covered=100.0 * covered, width=found.high_s / found.low_s
+    )
+    groups = values.groupby(by)
+    return pandas.DataFrame(
+        {
+            "rows": groups.size(),
+            "MAPE %": groups.error.mean().round(1),
+            "median APE %": groups.error.median().round(1),
+            "bias %": groups.bias.median().round(1),
+            "coverage %": groups.covered.mean().round(1),
+            "width": groups.width.median().round(2),
+            "above peak": groups.above_peak.sum(),
+        }
+    )
+
+
+def main() -> int:
+    """Entry point."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=None, help="the folder of data (default: that of the repository)")
+    parser.add_argument("--write", type=Path, default=None, help="a Parquet file for all residuals")
+    options_ = parser.parse_args()
+    try:
+        found, refused = residuals(options_.data)
+    except PerfPassError as error:
+        print(error, file=sys.stderr)
+        return 1
+    for by in (["mode"], ["source", "mode"], ["source", "runtime", "mode"], ["domain", "mode"], ["level", "mode"]):
+        print(summary(found, by).to_string(), end="\n\n")
+    above = found[found.above_peak]
+    print(above.groupby(["source", "network", "device", "precision", "runtime"]).size().to_string(), end="\n\n")
+    print(refused.groupby(["refused", "source"]).size().to_string())
+    if options_.write:
+        with replacing(options_.write) as file:
+            found.to_parquet(file)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

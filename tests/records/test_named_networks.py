@@ -1,0 +1,98 @@
+"""Networks that records name: their definitions, and the questions that records put to `predict`."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from perfpass.records import schema, tables
+from perfpass.records.location import data_directory
+from perfpass.records.named import ASKED_AS, questions
+from perfpass.records.named_models import network_of
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return schema.read(data_directory() / "records" / "networks.parquet", "network")
+
+
+@pytest.fixture(scope="module")
+def known():
+    return tables.load(None, "networks")
+
+
+def test_most_records_are_questions_with_a_table(rows, known):
+    asked = questions(rows, known)
+    assert (asked.refused == "").sum() > 7000
+    assert (asked.refused == "the definition has no table").sum() < 100
+
+
+def test_a_row_is_asked_as_it_was_run(rows, known):
+    one = rows[(rows.source == "demobert") & (rows.network == "bert-large") & (rows.sequence == 384)].head(1)
+    asked = questions(one, known).iloc[0]
+    assert (asked.table_model, asked.table_size) == ("bert-large/BertForQuestionAnswering", 384)
+    assert (asked.runtime, asked.shape_from) == ("tensorrt", "stated")
+
+
+def test_attention_runs_in_parts_in_frameworks_of_its_time(rows):
+    models = questions(rows[rows.source == "kernl"]).table_model
+    runtime = rows[rows.source == "kernl"].runtime
+    assert models[runtime == "torch"].str.endswith("+eager").all()
+    assert not models[runtime == "tensorrt"].str.endswith("+eager").any()
+
+
+def test_what_a_backend_makes_of_a_model_is_what_is_asked(rows):
+    triton = rows[(rows.network == "wide-and-deep") & rows.variant.str.contains("Automatic FP16")]
+    assert questions(triton).precision.eq("amp").all()
+    gpunet = rows[rows.variant.str.contains("accelerator: NVIDIA TensorRT")].head(20)
+    assert questions(gpunet).runtime.eq("tensorrt").all()
+
+
+def test_several_devices_and_generation_are_no_questions(rows):
+    assert questions(rows[rows.n_devices > 1].head(20)).refused.eq("several devices").all()
+    assert questions(rows[(rows.output_tokens > 0) & (rows.n_devices == 1)].head(20)).refused.ne("").all()
+
+
+def test_names_of_sources():
+    assert network_of("paddle_zoo", "ResNet50_vd_ssld") == "resnet50d"
+    assert network_of("paddle_zoo", "ResNet50_vd_v2") == ""
+    assert network_of("mmdeploy", "ResNeXt") == "resnext50_32x4d"
+
+
+def test_parameters_as_published(known):
+    published = {"bert-base/BertModel": 109.5e6, "bert-large/BertForQuestionAnswering": 334e6, "resnet50": 25.6e6}
+    for model, stated in published.items():
+        graphs = known.graphs[known.graphs.model == model]
+        assert np.allclose(graphs.parameters, stated, rtol=0.01), model
+
+
+def test_bytes_at_eight_bits(known):
+    wide, half, narrow = (known.table("torchvision", "resnet50", 224, 4, bits) for bits in (32, 16, 8))
+    assert np.all(narrow.bytes_read <= half.bytes_read)
+    assert narrow.weight_bytes.sum() == pytest.approx(wide.weight_bytes.sum() / 4, rel=1e-3)
+
+
+def test_runtimes_are_those_of_predict():
+    from perfpass.predictors.workload import RUNTIMES
+
+    assert set(ASKED_AS.values()) <= set(RUNTIMES)
+
+
+@pytest.mark.parametrize("name", ["quartznet15x5", "hifigan", "unet-medical", "nnunet-3d", "fastpitch", "neumf"])
+def test_definitions_have_the_parameters_that_are_stated(name):
+    torch = pytest.importorskip("torch")
+    from perfpass.records.build.definitions.registry import definition
+
+    own = definition(name)
+    found = sum(p.numel() for p in own.module().parameters())
+    assert torch.is_tensor(next(own.module().parameters()))
+    assert found == pytest.approx(own.parameters, rel=0.01)
+
+
+def test_every_table_of_ours_has_a_definition(known):
+    pytest.importorskip("torch")
+    from perfpass.records.build.definitions.registry import definition
+
+    ours = known.graphs[known.graphs.source == "definitions"]
+    assert len(ours) > 40
+    assert all(definition(name.partition("@")[0]).paper for name in ours.model)
