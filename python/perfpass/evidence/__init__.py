@@ -2,4 +2,8 @@
 
 from __future__ import annotations
 
-__all__ = ["table"]
+from perfpass.evidence.answer import Evidence
+from perfpass.evidence.asked import by_name, of, question_of
+from perfpass.evidence.table import load, path
+
+__all__ = ["Evidence", "by_name", "load", "of", "path", "question_of"]

@@ -27,11 +27,14 @@ from perfpass.records import graph_cache, nas_graphs, tables
 from perfpass.records.build import outside, vision_models
 
 if TYPE_CHECKING:
+    from perfpass.graph import OpGraph
     from perfpass.graph.table import OperatorColumns
     from perfpass.records.tables import RecordedTables
 
 # A definition: (library, name, pixels or tokens), as the graphs of the records are called.
 Key = tuple[str, str, int]
+# Sources whose networks all have a recorded table, where one could be made.
+_RECORDED = ("timm", "torchvision")
 # Encoders whose configuration ships, by our names of definitions.
 _ENCODERS = {
     "bert-base": "bert-base", "bert-large": "bert-large", "distilbert-base": "distilbert-base",
@@ -59,6 +62,8 @@ _MIG_LANGUAGE_MODEL, _MIG_TOKENS = "bert-large", 128
 _CONFIGURED = {"hf:bert-tiny": "bert-tiny", "hf:minilm-l6": "minilm-l6", "hf:pythia-70m": "pythia-70m"}
 # Bytes of a number over those of the recorded table, which has 32 or 16 bits.
 _SCALES = {"fp64": 2.0, "int8": 0.5, "fp8": 0.5}
+# Our own host, which is in no catalogue, and a CPU in its place.
+_OWN_HOST, _ANY_CPU = "host-cpu", "xeon-gold-6148"
 # Runtimes that `perfpass.predict` speaks of; the others issue from a graph, as TensorRT does.
 _RUNTIMES = ("torch", "torch.compile", "onnxruntime", "tvm")
 
@@ -109,24 +114,37 @@ class Graphs:
         """The figures of a row of `rows.everything`; None where its network or device is not known."""
         found = self._definition(row)
         target = _device(row.device)
-        if found is None or target is None or not row.batch > 0:
+        if found is None or not row.batch > 0:
             return None
+        if target is None:
+            return self._held_alone(row, found) if row.device.startswith(_OWN_HOST) else None
         key, optimizer = found
         precision = work.rate_of(row.precision)
         try:
             if row.peak_memory_bytes > 0:
                 return self._by_graph(key, row, target, precision, optimizer)
-            counted = self._table(key, int(row.batch), precision) or self._traced_table(key, row, precision)
+            counted = self._table(key, int(row.batch), precision)
+            if counted is None and row.source not in _RECORDED:  # what their tables lack cannot be traced
+                counted = self._traced_table(key, row, precision)
             return self._by_table(counted, row, target, precision, optimizer) if counted else None
         except (DeviceError, ArgumentError) as error:
             self.failures[str(error).partition(";")[0][:100]] += 1
             return None
 
+    def _held_alone(self, row: Any, found: tuple[Key, str]) -> Found | None:
+        """Of our own measurements, whose host the catalogue does not have: what is held, the same on any CPU."""
+        try:
+            counted = self._by_graph(found[0], row, device(_ANY_CPU), work.rate_of(row.precision), found[1])
+        except PerfPassError as error:
+            self.failures[f"{row.model}: {str(error)[:80]}"] += 1
+            return None
+        return None if counted is None else replace(counted, run_ms=np.nan)
+
     def _definition(self, row: Any) -> tuple[Key, str] | None:
         """Which definition a row's network is, and the optimizer of its step."""
         size = int(row.img_height) if row.img_height > 0 else 0
         optimizer = {"sgd": "momentum"}.get(row.optimizer, row.optimizer)
-        if row.source in ("timm", "torchvision"):
+        if row.source in _RECORDED:
             return (row.source, row.model, size), "momentum" if row.source == "timm" else "none"
         if (row.source, row.model) in _BENCHMARKS:
             return _BENCHMARKS[row.source, row.model]
@@ -169,9 +187,8 @@ class Graphs:
         batch, float_as, moves = int(row.batch), PRECISIONS[precision][0], moves_nothing(row.runtime)
         at = (key, batch, float_as, moves)
         if at not in self._counted:
-            if (stored := self._trace(key)) is None:
+            if (graph := self._graph(key, batch)) is None:
                 return None
-            graph = stored.at(batch)
             counted = costs.count(graph, float_as=float_as)
             elements = [float(prod(graph.shape(int(t)))) for t in graph.graph_inputs]
             table = as_run(graph, counted, "torch" if moves else "tensorrt")
@@ -191,15 +208,15 @@ class Graphs:
         return Found(counted.macs, counted.parameters, float(milliseconds[0]), np.nan, counted.fingerprint)
 
     def _by_graph(self, key: Key, row: Any, on: Device, precision: str, optimizer: str) -> Found | None:
-        stored = self._trace(key)
-        if stored is None:
+        graph = self._graph(key, int(row.batch))
+        if graph is None:
             return None
         mode = "training" if row.kind == "step" else "inference"
         runtime = row.runtime if row.runtime in _RUNTIMES else "tensorrt"
         if mode == "training" and runtime not in ("torch", "torch.compile"):
             runtime = "torch"
         run = run_of(
-            stored.at(int(row.batch)),
+            graph,
             on,
             batch=int(row.batch),
             precision=precision,
@@ -212,8 +229,15 @@ class Graphs:
         parameters = float(run.costs.totals["parameters"])
         return Found(macs, parameters, counted["run_ms"], counted["held_bytes"], _stored_print(print_))
 
+    def _graph(self, key: Key, batch: int) -> OpGraph | None:
+        """The graph of a definition: built, from the cache of traces, or traced now; None where it cannot be."""
+        if key[0] in nas_graphs.SPACES:
+            return nas_graphs.graph(key[0], tuple(key[1].split(",")), batch)
+        stored = self._trace(key)
+        return None if stored is None else stored.at(batch)
+
     def _trace(self, key: Key) -> graph_cache.Stored | None:
-        """The graph of a definition, from the cache of traces or made now."""
+        """A definition at any batch, from the cache or traced now."""
         if key not in self._stored:
             self._stored[key] = None
             file = graph_cache.path(*key)
@@ -231,9 +255,6 @@ def _traces(key: Key) -> tuple[Any, Any]:
     """A definition's graph at both of `vision_models.BATCHES`."""
     library, name, size = key
     first, second = vision_models.BATCHES
-    if library in nas_graphs.SPACES:
-        operators = tuple(name.split(","))
-        return nas_graphs.graph(library, operators, first), nas_graphs.graph(library, operators, second)
     if library == "config":
         from perfpass.importers.huggingface import trace_config
         from perfpass.importers.model_sources import CONFIGURATIONS, read_configuration

@@ -55,18 +55,17 @@ class Language:
             self.failures[f"precision {row.precision!r} {row.quantization}"] += 1
             return None
         try:
-            counted = work.of_batch(
-                Batch(
-                    model,
-                    target,
-                    row.runtime,
-                    int(row.devices) if row.devices > 0 else 1,
-                    max(1, round(row.batch)),
-                    int(row.input_tokens) if row.input_tokens > 0 else _PROMPT_TOKENS,
-                    int(row.output_tokens),
-                    precision,
-                )
+            batch = Batch(
+                model,
+                target,
+                row.runtime,
+                int(row.devices) if row.devices > 0 else 1,
+                max(1, round(row.batch)),
+                int(row.input_tokens) if row.input_tokens > 0 else _PROMPT_TOKENS,
+                int(row.output_tokens),
+                precision,
             )
+            counted = work.of_served(batch) if row.kind == "serving" else work.of_batch(batch)
         except PerfPassError as error:
             self.failures[f"{row.model}: {str(error)[:80]}"] += 1
             return None

@@ -83,6 +83,7 @@ def _unified(table: pandas.DataFrame) -> pandas.DataFrame:
         repository=[repository for repository, _ in sources],
         commit=[commit for _, commit in sources],
         device=table.device + (":" + mig).where(mig != "", ""),
+        devices=table["devices" if "devices" in table.columns else "n_devices"],
     )
     for name in TEXTS:
         out[name] = table[name].fillna("").astype(str) if name in table.columns else pandas.Series("", table.index)
@@ -180,7 +181,7 @@ def _own() -> pandas.DataFrame:
     return t.assign(
         kind=t["mode"].map({"inference": "inference", "training": "step"}),
         source="own",
-        licence="MIT",
+        licence="Apache-2.0",
         run=t.key,
         device=t.catalogue_id.replace({"host-cpu": "host-cpu (2 cores of an AMD EPYC)"}),
         runtime_version=t.onnxruntime_version.where(ours, t.torch_version),

@@ -8,7 +8,7 @@ hand, after what copies between records that differ in one thing alone err by (d
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from perfpass.errors import ArgumentError
+from perfpass.predictors.relative.question import Question, plain
 from perfpass.predictors.roofline import sustained_bandwidth, sustained_flops
 from perfpass.text import unknown
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
-    from perfpass.predictors.relative.question import Question
     from perfpass.predictors.relative.relatives import Coded, Relatives
 
 DIMENSIONS = ("device", "software", "precision", "model", "batch")
@@ -46,6 +46,7 @@ QUANTITIES: dict[str, Quantity] = {
     "token": Quantity("tpot_ms", "token_ms", "ms"),
     "memory": Quantity("peak_memory_bytes", "held_bytes", "byte"),
     "energy": Quantity("energy_j", "run_ms", "J", powered=True),
+    "request energy": Quantity("request_energy_j", "request_ms", "J", powered=True),
 }
 # What is measured in the same way may answer: a phase of a batch without a server for one of a server.
 ANSWERED_BY: dict[str, tuple[str, ...]] = {
@@ -53,17 +54,20 @@ ANSWERED_BY: dict[str, tuple[str, ...]] = {
     "step": ("step",),
     "serving": ("serving", "generation"),
     "generation": ("generation", "serving"),
+    # Of a model that cannot be read: whatever bears its name.
+    "named": ("inference", "step", "serving", "generation", "pipeline"),
 }
 QUANTITIES_OF: dict[str, tuple[str, ...]] = {
     "inference": ("time", "memory", "energy"),
     "step": ("time", "memory", "energy"),
-    "serving": ("first token", "token", "energy", "memory"),
-    "generation": ("time", "first token", "token", "energy", "memory"),
+    "serving": ("first token", "token", "request energy", "memory"),
+    "generation": ("time", "first token", "token", "request energy", "memory"),
+    "named": ("time", "first token", "token", "memory", "energy", "request energy"),
 }
 
 # Distances; see the module.
 _OTHER_BOARD, _OTHER_SLICE, _OTHER_ARCHITECTURE, _OTHER_VENDOR, _OTHER_KIND = 0.10, 0.05, 0.10, 0.30, 1.0
-_PER_LOG_RATE, _PER_LOG_DEVICES = 0.10, 0.20
+_PER_LOG_RATE, _PER_LOG_DEVICES, _UNKNOWN_DEVICE = 0.10, 0.20, 1.0
 _OTHER_RUNTIME, _SAME_FRAMEWORK, _OTHER_VERSION, _OTHER_LAYOUT, _OTHER_SERVICE = 0.50, 0.25, 0.03, 0.10, 0.30
 _SAME_BITS, _PER_LOG2_BITS, _PRECISION_UNKNOWN = 0.15, 0.30, 0.30
 _PER_FINGERPRINT, _OTHER_LANGUAGE_MODEL, _PER_LOG_SIZE, _UNCOUNTED = 1.0, 0.03, 0.10, 0.05
@@ -169,40 +173,42 @@ def _quantity(name: str) -> Quantity:
 
 def _candidates(question: Question, relatives: Relatives, what: Quantity) -> np.ndarray:
     """[N] records of the right kind with the figure, that can be scaled or are of the very model."""
-    kinds = _lookup(relatives.texts["kind"], lambda kind: float(kind in ANSWERED_BY[question.kind])) > 0
-    named = _lookup(relatives.names, lambda name: float(name in question.names)) > 0
+    kinds = _among(relatives.texts["kind"], ANSWERED_BY[question.kind])
+    named = _among(relatives.names, question.names)
     scaled = np.isfinite(relatives.numbers[what.work]) & (what.work in question.work)
-    return kinds & np.isfinite(relatives.numbers[what.figure]) & (scaled | named)
+    return np.asarray(kinds & np.isfinite(relatives.numbers[what.figure]) & (scaled | named))
 
 
 def _left_out(relatives: Relatives, leave_out: Mapping[str, Collection[str]]) -> np.ndarray:
+    """[N] whether a record is not to count."""
     out = np.zeros(len(relatives), dtype=bool)
     for name, values in leave_out.items():
         if name not in LEAVE_OUT:
             raise ArgumentError(unknown("leave_out", name, LEAVE_OUT))
         if name == "model":
-            from perfpass.predictors.relative.question import plain
-
-            wanted = {plain(v) for v in values}
-            out |= _lookup(relatives.names, lambda v, wanted=wanted: float(v in wanted)) > 0  # type: ignore[misc]
+            out |= _among(relatives.names, {plain(value) for value in values})
         elif name == "device":
-            parents = {v.partition(":")[0] for v in values}
-            where = _lookup(relatives.texts["device"], lambda v, p=parents: float(v.partition(":")[0] in p))  # type: ignore[misc]
-            out |= where > 0
+            out |= _among(relatives.texts["device"], {_parent(value) for value in values}, _parent)
         else:
-            out |= _lookup(relatives.texts["source"], lambda v, values=values: float(v in values)) > 0  # type: ignore[misc]
+            out |= _among(relatives.texts["source"], values)
     return out
 
 
-def _lookup(column: Coded, value_of: object) -> np.ndarray:
-    """[N] a number by text."""
-    values = np.array([value_of(text) for text in column.values], dtype=np.float64)  # type: ignore[operator]
-    return values[column.code] if len(values) else np.zeros(0)
+def _parent(device: str) -> str:
+    """The device of a slice."""
+    return device.partition(":")[0]
 
 
-def _by_text(column: Coded, rows: np.ndarray, value_of: object) -> np.ndarray:
-    values = np.array([value_of(text) for text in column.values], dtype=np.float64)  # type: ignore[operator]
-    return values[column.code[rows]] if len(values) else np.zeros(0)
+def _by_text(column: Coded, rows: np.ndarray | None, value_of: Callable[[str], float]) -> np.ndarray:
+    """[K] a number by text, of some rows or of all."""
+    values = np.array([value_of(text) for text in column.values], dtype=np.float64)
+    codes = column.code if rows is None else column.code[rows]
+    return values[codes] if len(values) else np.zeros(0)
+
+
+def _among(column: Coded, wanted: Collection[str], key: Callable[[str], str] = str) -> np.ndarray:
+    """[N] whether a text is one of ``wanted``."""
+    return _by_text(column, None, lambda text: float(key(text) in wanted)) > 0
 
 
 def _power_limits(relatives: Relatives, rows: np.ndarray) -> np.ndarray:
@@ -210,17 +216,22 @@ def _power_limits(relatives: Relatives, rows: np.ndarray) -> np.ndarray:
         found = relatives.device(name)
         return found.power_limit_w if found else np.nan
 
-    return _by_text(relatives.texts["device"], rows, limit) * np.maximum(relatives.numbers["devices"][rows], 1.0)
+    return _by_text(relatives.texts["device"], rows, limit) * _devices(relatives, rows)
+
+
+def _devices(relatives: Relatives, rows: np.ndarray) -> np.ndarray:
+    """[K] devices that took part; one where it is not stated."""
+    return np.fmax(relatives.numbers["devices"][rows], 1.0)
 
 
 def _device(question: Question, relatives: Relatives, rows: np.ndarray) -> np.ndarray:
     def apart(name: str) -> float:
         found = relatives.device(name)
-        return np.inf if found is None else _between(question.device, found)
+        return _UNKNOWN_DEVICE if found is None else _between(question.device, found)
 
     own = _by_text(relatives.texts["device"], rows, apart)
-    others = np.maximum(relatives.numbers["devices"][rows], 1.0)
-    return np.minimum(own, 10.0) + _PER_LOG_DEVICES * np.abs(np.log(others / max(question.devices, 1)))
+    others = _devices(relatives, rows)
+    return own + _PER_LOG_DEVICES * np.abs(np.log(others / max(question.devices, 1)))
 
 
 @lru_cache(maxsize=65536)
@@ -247,7 +258,7 @@ def _software(question: Question, relatives: Relatives, rows: np.ndarray) -> np.
         shared = any(word in name and word in question.runtime for word in _FRAMEWORKS)
         return _SAME_FRAMEWORK if shared else _OTHER_RUNTIME
 
-    def unlike(asked: str, weight: float) -> object:
+    def unlike(asked: str, weight: float) -> Callable[[str], float]:
         return lambda stated: weight * float(bool(asked) and bool(stated) and asked != stated)
 
     texts = relatives.texts
@@ -255,7 +266,7 @@ def _software(question: Question, relatives: Relatives, rows: np.ndarray) -> np.
         _by_text(texts["runtime"], rows, runtime)
         + _by_text(texts["runtime_version"], rows, unlike(question.version, _OTHER_VERSION))
         + _by_text(texts["layout"], rows, unlike(question.layout, _OTHER_LAYOUT))
-        + _by_text(texts["kind"], rows, unlike(question.kind, _OTHER_SERVICE))
+        + _by_text(texts["kind"], rows, unlike("" if question.kind == "named" else question.kind, _OTHER_SERVICE))
     )
 
 

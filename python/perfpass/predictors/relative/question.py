@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfpass.predictors.generation.features import Batch
-from perfpass.predictors.relative import work
+from perfpass.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
     from perfpass.graph import OpGraph
     from perfpass.llm import LanguageModel, Serving
     from perfpass.predictors.estimate import Run
+    from perfpass.predictors.generation.features import Batch
 
-# Of graphs: a run of inference, a training step. Of language models: requests to a server, one batch without one.
-KINDS = ("inference", "step", "serving", "generation")
+# Of graphs: a run of inference, a training step. Of language models: requests to a server, one batch without one. Of a
+# model that cannot be read: whatever bears its name.
+KINDS = ("inference", "step", "serving", "generation", "named")
 NAN = float("nan")
 
 
@@ -41,7 +43,6 @@ class Question:
     batch: float
     names: frozenset[str]
     work: Mapping[str, float]
-    title: str = ""
     layout: str = ""
     version: str = ""
     devices: int = 1
@@ -50,7 +51,7 @@ class Question:
     output_tokens: float = NAN
     size: tuple[float, float] | None = None
     fingerprint: np.ndarray | None = None
-    model: str = field(default="")
+    model: str = ""
 
 
 def plain(name: str) -> str:
@@ -65,6 +66,8 @@ def plain(name: str) -> str:
 
 def of_run(run: Run, mode: str, model: str = "", processes: int | None = None) -> Question:
     """The question that a counted graph on a device is."""
+    from perfpass.predictors.relative import work
+
     counted, fingerprint, _ = work.of_run(run, mode)
     way = run.way
     return Question(
@@ -94,6 +97,8 @@ def of_serving(model: LanguageModel, device: Device, serving: Serving) -> Questi
 
 def served_batch(model: LanguageModel, device: Device, serving: Serving) -> Batch:
     """What runs at once on one replica."""
+    from perfpass.predictors.generation.features import Batch
+
     q, split = serving.quantization, serving.parallelism
     return Batch(
         model,
@@ -108,6 +113,8 @@ def served_batch(model: LanguageModel, device: Device, serving: Serving) -> Batc
 
 
 def _of_language(batch: Batch, kind: str, at_once: float) -> Question:
+    from perfpass.predictors.relative import work
+
     return Question(
         kind=kind,
         device=batch.device,
@@ -119,33 +126,31 @@ def _of_language(batch: Batch, kind: str, at_once: float) -> Question:
         output_tokens=float(batch.output_tokens),
         names=frozenset({plain(batch.model.name)}),
         model=batch.model.name,
-        work=work.of_batch(batch),
+        work=work.of_served(batch) if kind == "serving" else work.of_batch(batch),
         size=(float(batch.model.parameters), float(batch.model.active_parameters)),
     )
 
 
 class Asked:
-    """The question behind a prediction, counted when it is first looked at.
+    """The question behind a prediction from a graph, counted when it is first looked at.
 
     It keeps the graph until then; pickled or copied, it keeps the question alone.
     """
 
-    def __init__(self, graph: OpGraph, how: Mapping[str, object], model: str) -> None:
-        """``how``: the arguments of `perfpass.predictors.assemble.run_of` but the graph, ``mode`` and ``processes``."""
-        self._parts: tuple[OpGraph, dict[str, object], str] | None = (graph, dict(how), model)
+    def __init__(self, graph: OpGraph, model: str, processes: int | None, how: Mapping[str, Any]) -> None:
+        """``how``: the other arguments of `perfpass.predictors.assemble.run_of`."""
+        self._parts: tuple[OpGraph, str, int | None, dict[str, Any]] | None = (graph, model, processes, dict(how))
         self._question: Question | None = None
 
     def question(self) -> Question:
-        """The question."""
-        if self._question is None and self._parts is not None:
+        """The question. Raises what counting the graph raises."""
+        if self._question is None:
             from perfpass.predictors.assemble import run_of
 
-            graph, how, model = self._parts
-            processes = how.pop("processes", None)
-            run = run_of(graph, **how)  # type: ignore[arg-type]
-            self._question = of_run(run, str(how["mode"]), model, processes)  # type: ignore[arg-type]
+            assert self._parts is not None
+            graph, model, processes, how = self._parts
+            self._question = of_run(run_of(graph, **how), how["mode"], model, processes)
             self._parts = None
-        assert self._question is not None
         return self._question
 
     def __getstate__(self) -> Question:
@@ -153,3 +158,37 @@ class Asked:
 
     def __setstate__(self, question: Question) -> None:
         self._parts, self._question = None, question
+
+
+@contextmanager
+def kept(asked: Any) -> Iterator[None]:
+    """Inside, a refusal to predict keeps what was asked: `perfpass.evidence.of` takes it as it takes a prediction."""
+    try:
+        yield
+    except UnsupportedError as refusal:
+        refusal.asked = asked
+        raise
+
+
+@dataclass(frozen=True)
+class AskedServing:
+    """The question behind a prediction of serving."""
+
+    model: LanguageModel
+    device: Device
+    serving: Serving
+
+    def question(self) -> Question:
+        """The question."""
+        return of_serving(self.model, self.device, self.serving)
+
+
+@dataclass(frozen=True)
+class AskedBatch:
+    """The question behind a prediction of one batch without a server."""
+
+    batch: Batch
+
+    def question(self) -> Question:
+        """The question."""
+        return of_batch(self.batch)

@@ -69,7 +69,7 @@ class Relatives:
         network, model = self.texts["network"], self.texts["model"]
         of_network = np.array([plain(v) for v in network.values], dtype=str)[network.code]
         of_model = np.array([plain(v) for v in model.values], dtype=str)[model.code]
-        return Coded.of(np.where(of_network != "", of_network, of_model))  # type: ignore[arg-type]
+        return Coded.of(np.where(of_network != "", of_network, of_model).tolist())
 
     def number(self, name: str, row: int) -> float:
         """One figure of one record."""

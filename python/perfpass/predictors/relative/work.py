@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from perfpass.predictors.way import Way
 
 VERSION = 1  # of what is counted here; a table of records states the one that it was made with
-# Least milliseconds of a run, of its prompt and of one token; bytes that it holds.
-WORK = ("run_ms", "prompt_ms", "token_ms", "held_bytes")
+# Least milliseconds of a run, of its prompt, of one token, and of a run over its sequences; bytes that it holds.
+WORK = ("run_ms", "prompt_ms", "token_ms", "request_ms", "held_bytes")
 _PARTS = generation.FORM.components
 _DECODE = tuple(_PARTS.index(name) for name in ("weights", "cache"))
 _DECODE_FLOPS = _PARTS.index("decode_flops")
@@ -120,8 +120,15 @@ def of_batch(batch: Batch) -> dict[str, float]:
         "run_ms": 1e3 * float(prompt + tokens),
         "prompt_ms": 1e3 * float(prompt + tokens / batch.output_tokens),
         "token_ms": 1e3 * float(tokens / batch.output_tokens),
+        "request_ms": 1e3 * float(prompt + tokens) / batch.sequences,
         "held_bytes": float(memory.weights_bytes + memory.cache_bytes),
     }
+
+
+def of_served(batch: Batch) -> dict[str, float]:
+    """The same of requests that arrive one after the other: a prompt is taken alone, tokens are made together."""
+    together, alone = of_batch(batch), of_batch(replace(batch, batch=1))
+    return {**together, "prompt_ms": alone["prompt_ms"] - alone["token_ms"] + together["token_ms"]}
 
 
 def rate_of(precision: str) -> str:
