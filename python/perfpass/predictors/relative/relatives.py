@@ -99,6 +99,6 @@ class Relatives:
             names=frozenset({self.names[row]}),
             model=self.texts["model"][row],
             work={name: at[name] for name in WORK if np.isfinite(at[name])},
-            size=size if np.isfinite(size[0]) else None,
+            size=size if np.isfinite(size[1]) else None,
             fingerprint=self.fingerprints[print_] if print_ >= 0 else None,
         )
