@@ -11,7 +11,6 @@ import pytest
 
 import perfpass
 from perfpass import cli, evidence
-from perfpass.devices import device
 from perfpass.errors import ArgumentError, FormatError, PerfPassError, UnsupportedError
 from perfpass.predictors.relative import nearest as relative
 from perfpass.text import WIDTH
@@ -191,7 +190,9 @@ def test_what_was_measured_is_what_the_records_say(records):
         ("generation", "generation", ["latency_ms", "ttft_ms", "tpot_ms", "power_w"]),
     ):
         rows = schema.read(data_directory() / "records" / f"{name}.parquet", kind)
-        shipped = np.isin(records.texts["source"].code, [records.texts["source"].values.index(s) for s in set(rows.source)])
+        shipped = np.isin(
+            records.texts["source"].code, [records.texts["source"].values.index(s) for s in set(rows.source)]
+        )
         for column in columns:
             ours = records.numbers[column][shipped]
             theirs = rows[column].to_numpy(float)
@@ -207,7 +208,9 @@ def test_what_was_counted_is_what_would_be_counted_now(records):
         pass
 
     graphs, language = Graphs(), Language()
-    rows = [r for r in measured(records, "time", 40) if records.texts["source"][r] in ("timm", "torchvision", "argonne")]
+    rows = [
+        r for r in measured(records, "time", 40) if records.texts["source"][r] in ("timm", "torchvision", "argonne")
+    ]
     assert len(rows) > 5
     for row in rows:
         own = Row()
@@ -253,10 +256,13 @@ def test_a_table_that_is_none_is_one_error(spoil, tmp_path):
         place = table.schema.get_field_index("batch")
         file = _spoiled(table.set_column(place, "batch", pyarrow.array(["one"] * 50)), spoil, tmp_path)
     elif spoil == "version":
-        file = _spoiled(table.replace_schema_metadata({b"perfpass evidence": b'{"schema_version": 99}'}), spoil, tmp_path)
+        file = _spoiled(
+            table.replace_schema_metadata({b"perfpass evidence": b'{"schema_version": 99}'}), spoil, tmp_path
+        )
     elif spoil == "null":
         place = table.schema.get_field_index("device")
-        file = _spoiled(table.set_column(place, "device", pyarrow.array([None] * 50, pyarrow.string())), spoil, tmp_path)
+        unknown = pyarrow.array([None] * 50, pyarrow.string())
+        file = _spoiled(table.set_column(place, "device", unknown), spoil, tmp_path)
     else:
         place = table.schema.get_field_index("fingerprint")
         file = _spoiled(table.set_column(place, "fingerprint", pyarrow.array([b"abc"] * 50)), spoil, tmp_path)

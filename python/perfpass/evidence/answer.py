@@ -24,9 +24,9 @@ from perfpass.text import WIDTH, digits, interval, printable, size
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from perfpass.prediction import Interval
     from perfpass.predictors.relative.question import Question
     from perfpass.predictors.relative.relatives import Relatives
-    from perfpass.prediction import Interval
 
 SCHEMA_VERSION = 1
 LIMIT = 3
@@ -172,7 +172,9 @@ def _note(question: Question, found: Nearest) -> str:
         return "the network was not counted on one of the two sides: what was measured is shown, and nothing is scaled"
     if found.total[0] > FAR:
         worst = DIMENSIONS[int(np.argmax(found.distances[0]))]
-        return f"nothing near: the nearest record is {found.total[0]:.2f} away, most of it by {worst}; a copy is a guess"
+        return (
+            f"nothing near: the nearest record is {found.total[0]:.2f} away, most of it by {worst}; a copy is a guess"
+        )
     within = np.abs(np.log(found.factor[np.isfinite(found.factor)])) <= np.log(FAR_FACTOR)
     if not within.any():
         return f"no record shown is within a factor of {FAR_FACTOR:g} of this work; the copies are far-fetched"

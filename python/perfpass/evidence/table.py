@@ -25,9 +25,9 @@ SCHEMA_VERSION = 1
 METADATA_KEY = b"perfpass evidence"
 # Columns as text, one value for unknown: "".
 TEXTS = (
-    "kind", "source", "repository", "commit", "licence", "run", "model", "network", "architecture", "task", "device", "runtime",
-    "runtime_version", "cuda_version", "precision", "layout", "optimizer", "quantization", "variant", "timing",
-    "memory_kind", "throughput_unit", "caveats",
+    "kind", "source", "repository", "commit", "licence", "run", "model", "network", "architecture", "task", "device",
+    "runtime", "runtime_version", "cuda_version", "precision", "layout", "optimizer", "quantization", "variant",
+    "timing", "memory_kind", "throughput_unit", "caveats",
 )  # fmt: skip
 # Conditions; NaN where unknown.
 NUMBERS = (
@@ -72,9 +72,7 @@ def read(file: str | os.PathLike[str]) -> Relatives:
         found = read_arrow(file, "a table of evidence")
     _check(found, shown(file))
     texts = {name: _coded(found.column(name), shown(file)) for name in TEXTS}
-    numbers = {
-        name: found.column(name).to_numpy().astype(np.float64) for name in (*NUMBERS, *FIGURES, *COUNTED)
-    }
+    numbers = {name: found.column(name).to_numpy().astype(np.float64) for name in (*NUMBERS, *FIGURES, *COUNTED)}
     networks, prints = _fingerprints(found, shown(file))
     with np.errstate(invalid="ignore"):
         numbers["request_ms"] = numbers["run_ms"] / np.maximum(numbers["batch"], 1.0)
@@ -99,7 +97,9 @@ def _check(found: pyarrow.Table, where: str) -> None:
     names = found.schema.names
     for name in COLUMNS:
         if names.count(name) != 1:
-            raise FormatError(f"{where}: a table of evidence has the column {name!r} once, this one {names.count(name)} times")
+            raise FormatError(
+                f"{where}: a table of evidence has the column {name!r} once, this one {names.count(name)} times"
+            )
         of = found.schema.field(name).type
         of = of.value_type if types.is_dictionary(of) else of
         if name in TEXTS and not (types.is_string(of) or types.is_large_string(of)):

@@ -91,9 +91,7 @@ class Counted:
     byte_scale: float
 
     @classmethod
-    def of(
-        cls, table: OperatorColumns, batch: int, parameters: float, elements: float, byte_scale: float
-    ) -> Counted:
+    def of(cls, table: OperatorColumns, batch: int, parameters: float, elements: float, byte_scale: float) -> Counted:
         """With what follows from the table."""
         macs = float(np.dot(table.macs, table.count))
         stored = _stored_print(fingerprint(table, batch))

@@ -2,8 +2,8 @@
 
 A copy is the measured figure times the ratio of what both runs take at least (`work`): of time for times, of bytes for
 memory, of time and power limit for energy. How far a record is, is a sum over `DIMENSIONS`, in units of about the
-natural logarithm of the factor by which such a copy is expected to err: 0.1 is some ten per cent. The weights are set by
-hand, after what copies between records that differ in one thing alone err by (docs/reference/evidence.md).
+natural logarithm of the factor by which such a copy errs: 0.1 is some ten per cent. The weights are set by hand; how
+far copies err at each distance is in docs/reference/evidence.md.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LEAVE_OUT = ("source", "device", "model")
 
 
 class Quantity(NamedTuple):
-    """What is copied: the column that was measured, the work it is scaled by, its unit, whether with the power limit."""
+    """What is copied: the measured column, the work it is scaled by, its unit, whether with the power limit too."""
 
     figure: str
     work: str
@@ -298,7 +298,10 @@ def _model(question: Question, relatives: Relatives, rows: np.ndarray) -> np.nda
     found = np.full(len(rows), np.inf)
     if question.size is not None:
         parameters, active = question.size
-        ratios = relatives.numbers["parameters"][rows] / parameters, relatives.numbers["active_parameters"][rows] / active
+        ratios = (
+            relatives.numbers["parameters"][rows] / parameters,
+            relatives.numbers["active_parameters"][rows] / active,
+        )
         sized = _OTHER_LANGUAGE_MODEL * ~named + _PER_LOG_SIZE * sum(np.abs(np.log(r)) for r in ratios)
         found = np.where(np.isfinite(sized), sized, np.inf)
     elif question.fingerprint is not None and len(relatives.fingerprints):
@@ -312,7 +315,9 @@ def _batch(question: Question, relatives: Relatives, rows: np.ndarray) -> np.nda
     def apart(name: str, asked: float, weight: float) -> np.ndarray:
         stated = relatives.numbers[name][rows]
         known = np.isfinite(stated) & (stated > 0) & np.isfinite(asked) & (asked > 0)
-        return np.asarray(np.where(known, weight * np.abs(np.log(np.where(known, stated, 1.0) / max(asked, 1e-9))), 0.0))
+        return np.asarray(
+            np.where(known, weight * np.abs(np.log(np.where(known, stated, 1.0) / max(asked, 1e-9))), 0.0)
+        )
 
     return (
         apart("batch", question.batch, _PER_LOG_BATCH)
