@@ -6,6 +6,7 @@ import os
 import platform
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -110,7 +111,7 @@ def _asked(graph: OpGraph, device: Device, batch: int | None, how: Mapping[str, 
     """What was asked, for the evidence behind the answer."""
     counted = ("precision", "mode", "runtime", "layout", "optimizer")
     run = {"device": device, "batch": batch, **{key: how[key] for key in counted}}
-    return Asked(graph, name, how["processes"], run)
+    return Asked(partial(run_of, graph, **run), how["mode"], name, how["processes"])
 
 
 def _name(model: Any) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import PurePath
@@ -15,7 +15,6 @@ from perfpass.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
-    from perfpass.graph import OpGraph
     from perfpass.llm import LanguageModel, Serving
     from perfpass.predictors.estimate import Run
     from perfpass.predictors.generation.features import Batch
@@ -137,27 +136,25 @@ class Asked:
     It keeps the graph until then; pickled or copied, it keeps the question alone.
     """
 
-    def __init__(self, graph: OpGraph, model: str, processes: int | None, how: Mapping[str, Any]) -> None:
-        """``how``: the other arguments of `perfpass.predictors.assemble.run_of`."""
-        self._parts: tuple[OpGraph, str, int | None, dict[str, Any]] | None = (graph, model, processes, dict(how))
+    def __init__(self, counted: Callable[[], Run], mode: str, model: str, processes: int | None) -> None:
+        """``counted`` gives the graph as it runs, counted and planned."""
+        self._counted: Callable[[], Run] | None = counted
+        self._rest = (mode, model, processes)
         self._question: Question | None = None
 
     def question(self) -> Question:
         """The question. Raises what counting the graph raises."""
         if self._question is None:
-            from perfpass.predictors.assemble import run_of
-
-            assert self._parts is not None
-            graph, model, processes, how = self._parts
-            self._question = of_run(run_of(graph, **how), how["mode"], model, processes)
-            self._parts = None
+            assert self._counted is not None
+            self._question = of_run(self._counted(), *self._rest)
+            self._counted = None
         return self._question
 
     def __getstate__(self) -> Question:
         return self.question()
 
     def __setstate__(self, question: Question) -> None:
-        self._parts, self._question = None, question
+        self._counted, self._question = None, question
 
 
 @contextmanager
