@@ -99,7 +99,7 @@ def _looked_up(options: Any, target: Device, leave_out: dict[str, set[str]]) -> 
                 options.model,
                 target,
                 batch=float(options.batch or options.concurrency or 1),
-                runtime=options.runtime or ("vllm" if served else "torch"),
+                runtime=options.runtime or "",
                 precision=options.precision or "",
                 limit=options.limit,
                 said=str(refusal),
@@ -138,8 +138,8 @@ def _served(options: Any, target: Device) -> Any:
 def _run(options: Any, target: Device) -> Any:
     from perfpass.predictors import predict
 
-    options.precision = options.precision or "fp32"
-    return predict(options.model, target, **model_sizes(options), **workload(options))
+    how = {**workload(options), "precision": options.precision or "fp32"}
+    return predict(options.model, target, **model_sizes(options), **how)
 
 
 def _left_out(given: list[str]) -> dict[str, set[str]]:

@@ -160,6 +160,8 @@ def served(options: Any, target: Device) -> LlmPrediction:
 
 
 def _offline(options: Any) -> int:
+    if cost(options):
+        raise ArgumentError(f"{_road(options)} predicts one batch without a server: leave out a cost option")
     found = alone(options)
     if options.json:
         print_json(found.to_dict())
@@ -175,10 +177,9 @@ def alone(options: Any) -> Offline:
 
     registry.check(options.predictor)
     given = [name for name in _SERVER_OPTIONS if getattr(options, name) not in ("", None, 1)]
-    if given or cost(options):
-        name = f"--{given[0].replace('_', '-')}" if given else "a cost option"
-        road = "--offline" if options.predictor == registry.DEFAULT else options.predictor
-        raise ArgumentError(f"{road} predicts one batch without a server: leave out {name}")
+    if given:
+        name = f"--{given[0].replace('_', '-')}"
+        raise ArgumentError(f"{_road(options)} predicts one batch without a server: leave out {name}")
     batch, assumed = assumed_batch(
         options.model,
         find_device(options),
@@ -190,3 +191,9 @@ def alone(options: Any) -> Offline:
         precision=options.precision,
     )
     return replace(registry.offline(options.predictor, batch), assumed=assumed)
+
+
+def _road(options: Any) -> str:
+    from perfpass.predictors import registry
+
+    return "--offline" if options.predictor == registry.DEFAULT else str(options.predictor)

@@ -123,6 +123,8 @@ def look_up(
         unit = QUANTITIES[name].unit
         note, following = _note(question, found), _next(question, found)
         parts.append(Part(name, unit, (predicted or {}).get(name), records, note, following))
+    if question.kind == "named":  # of such a model it is not known what it could be asked
+        parts = [part for part in parts if part.records]
     return Evidence(_described(question), tuple(parts), said)
 
 
@@ -219,7 +221,7 @@ def evidence_table(found: Evidence) -> str:
     at = [f"batch {q['batch']:g}"] if q["batch"] else []
     if q["input_tokens"]:
         at = [f"{q['input_tokens']:g} -> {q['output_tokens']:g} tokens", f"{q['batch']:g} at once"]
-    words = [q["kind"], q["runtime"], q["precision"], *at]
+    words = [{"named": "by its name"}.get(q["kind"], q["kind"]), q["runtime"], q["precision"], *at]
     lines = [_wrapped(f"{printable(q['model'] or 'model')} on {device}: {', '.join(filter(None, words))}", "")]
     if found.said:
         lines.append(_wrapped(f"perfpass predicts nothing here: {found.said}", "  "))

@@ -66,7 +66,9 @@ def by_name(
 
 
 def _names_like(name: str, relatives: Relatives) -> list[str]:
+    """The plain name itself where records have it, else those of records that hold it, begin it, or are like it."""
     import difflib
+    import re
 
     wanted = questions.plain(name)
     known = relatives.names.values
@@ -74,8 +76,12 @@ def _names_like(name: str, relatives: Relatives) -> list[str]:
         return [wanted]
     if len(wanted) < _FEWEST_LETTERS:
         return []
-    within = [one for one in known if len(one) >= _FEWEST_LETTERS and (one in wanted or wanted in one)]
-    return within[:_MOST_NAMES] or difflib.get_close_matches(wanted, known, n=_MOST_NAMES, cutoff=_LIKENESS)
+    spelt = "[^a-z0-9]*".join(map(re.escape, wanted))
+    within = re.compile(rf"(?<![a-z0-9]){spelt}(?![a-z0-9])")
+    holding = [questions.plain(model) for model in relatives.texts["model"].values if within.search(model.lower())]
+    beginning = [one for one in known if len(one) > _FEWEST_LETTERS and wanted.startswith(one)]
+    close = difflib.get_close_matches(wanted, known, n=_MOST_NAMES, cutoff=_LIKENESS)
+    return [*holding, *beginning, *(one for one in close if one[:_FEWEST_LETTERS] == wanted[:_FEWEST_LETTERS])]
 
 
 def _predicted(asked: Prediction | LlmPrediction | Offline) -> dict[str, Interval]:

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     import pandas
 
 
-def build(file: str | os.PathLike[str], folder: Path | None = None) -> Path:
-    """Write the table of all records below ``folder`` (default: data) to ``file``, and print what is not counted."""
+def build(path: str | os.PathLike[str], folder: Path | None = None) -> Path:
+    """Write the table of all records below ``folder`` (default: data) to ``path``, and print what is not counted."""
     import pyarrow
     import pyarrow.parquet
 
@@ -50,9 +50,9 @@ def build(file: str | os.PathLike[str], folder: Path | None = None) -> Path:
     columns["fingerprint"] = pyarrow.array(prints, pyarrow.binary()).dictionary_encode()
     note = json.dumps({"schema_version": SCHEMA_VERSION, "work_version": work.VERSION}).encode()
     table = pyarrow.table({name: columns[name] for name in COLUMNS}).replace_schema_metadata({METADATA_KEY: note})
-    target = Path(file)
-    with replacing(target) as stream:
-        pyarrow.parquet.write_table(table, stream, compression="zstd", compression_level=19)
+    target = Path(path)
+    with replacing(target) as file:
+        pyarrow.parquet.write_table(table, file, compression="zstd", compression_level=19)
     print(f"{target.name}: {len(rows):,} records, {target.stat().st_size:,} bytes")
     return target
 

@@ -70,7 +70,7 @@ _OTHER_BOARD, _OTHER_SLICE, _OTHER_ARCHITECTURE, _OTHER_VENDOR, _OTHER_KIND = 0.
 _PER_LOG_RATE, _PER_LOG_DEVICES, _UNKNOWN_DEVICE = 0.10, 0.20, 1.0
 _OTHER_RUNTIME, _SAME_FRAMEWORK, _OTHER_VERSION, _OTHER_LAYOUT, _OTHER_SERVICE = 0.50, 0.25, 0.03, 0.10, 0.30
 _SAME_BITS, _PER_LOG2_BITS, _PRECISION_UNKNOWN = 0.15, 0.30, 0.30
-_PER_FINGERPRINT, _OTHER_LANGUAGE_MODEL, _PER_LOG_SIZE, _UNCOUNTED = 1.0, 0.03, 0.10, 0.05
+_PER_FINGERPRINT, _OTHER_LANGUAGE_MODEL, _PER_LOG_SIZE, _UNCOUNTED, _ALIKE = 1.0, 0.03, 0.10, 0.05, 0.50
 _PER_LOG_BATCH, _PER_LOG_TOKENS, _PER_LOG_PROCESSES = 0.08, 0.08, 0.15
 _BITS = {"fp64": 64, "fp32": 32, "tf32": 32, "fp16": 16, "bf16": 16, "amp": 16, "amp_bf16": 16}
 # Runtimes that run the same kernels, by the word they share.
@@ -253,7 +253,7 @@ def _rate(device: Device, precision: str) -> float:
 
 def _software(question: Question, relatives: Relatives, rows: np.ndarray) -> np.ndarray:
     def runtime(name: str) -> float:
-        if name == question.runtime:
+        if name == question.runtime or not question.runtime:
             return 0.0
         shared = any(word in name and word in question.runtime for word in _FRAMEWORKS)
         return _SAME_FRAMEWORK if shared else _OTHER_RUNTIME
@@ -283,7 +283,7 @@ def bits(precision: str) -> float:
 
 def _precision(question: Question, relatives: Relatives, rows: np.ndarray) -> np.ndarray:
     def apart(stated: str) -> float:
-        if stated == question.precision:
+        if stated == question.precision or not question.precision:
             return 0.0
         ratio = bits(stated) / bits(question.precision)
         if not np.isfinite(ratio):
@@ -308,7 +308,10 @@ def _model(question: Question, relatives: Relatives, rows: np.ndarray) -> np.nda
         apart = np.linalg.norm(relatives.fingerprints - question.fingerprint, axis=1) / np.sqrt(2.0)
         network = relatives.network[rows]
         found = np.where(network >= 0, _PER_FINGERPRINT * apart[np.maximum(network, 0)], np.inf)
-    return np.minimum(np.where(np.isinf(found) & named, _UNCOUNTED, found), 10.0)
+    own = plain(question.model)
+    by_name = _by_text(relatives.names, rows, lambda name: _UNCOUNTED if own in name else _ALIKE)
+    uncounted = by_name if question.kind == "named" else _UNCOUNTED
+    return np.minimum(np.where(np.isinf(found) & named, uncounted, found), 10.0)
 
 
 def _batch(question: Question, relatives: Relatives, rows: np.ndarray) -> np.ndarray:
