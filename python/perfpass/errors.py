@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 LONGEST_MESSAGE = 1000  # characters
 
@@ -18,11 +19,13 @@ class PerfPassError(Exception):
 
     Its text is one line, and what it quotes has an end: of a longer one the middle is left out.
 
-    ``subject``: the file that the error is about, where its message does not name it (`about`).
+    ``subject``: the file that the error is about, where its message does not name it (`about`). ``asked``: of a refusal
+    to predict, what was asked, for `perfpass.evidence.of`.
     """
 
     exit_code = 1
     subject: str | None = None
+    asked: Any = None
 
     def __str__(self) -> str:
         text = " ".join(line.strip() for line in super().__str__().splitlines())

@@ -6,6 +6,7 @@ import math
 import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any, Literal
 
 from perfpass.errors import ArgumentError, UnsupportedError
@@ -173,7 +174,8 @@ class Prediction:
     ``latency_ms`` is one run of the whole batch, ``throughput_per_s`` samples per second, ``energy_j`` joules per run,
     ``power_w`` the device's mean power during it. ``breakdown`` holds ``latency_ms`` and ``memory_bytes`` by class,
     the ``operators`` that take longest and the tensors alive at the ``peak``. ``memory_verdict``: whether it fits, and
-    what would help where it does not; the other figures are then those of a device with enough memory.
+    what would help where it does not; the other figures are then those of a device with enough memory. ``asked`` is for
+    `evidence`: what was asked, with a method ``question``.
     """
 
     latency_ms: Interval
@@ -187,6 +189,15 @@ class Prediction:
     provenance: dict[str, Any] = field(hash=False)
     workload: dict[str, Any] = field(hash=False)
     memory_verdict: MemoryVerdict | None = None
+    asked: Any = field(default=None, repr=False, compare=False)
+
+    @property
+    def evidence(self) -> Any:
+        """The measured records nearest to what was asked, a `perfpass.evidence.Evidence`; looked up when asked for.
+
+        Raises UnsupportedError without pyarrow (extra ``evidence``), and for a prediction made by hand.
+        """
+        return evidence_of(self)
 
     def to_dict(self) -> dict[str, Any]:
         """The prediction as strict JSON (no NaN, no infinity), with its ``schema_version``."""
@@ -207,6 +218,15 @@ class Prediction:
 
     def __str__(self) -> str:
         return prediction_table(self)
+
+
+def evidence_of(prediction: Any) -> Any:
+    """The measured records nearest to a prediction's question.
+
+    The records stand above everything that predicts; as the face of perfpass does, this names their room and imports it
+    when it is asked for.
+    """
+    return import_module("perfpass.evidence").of(prediction)
 
 
 def prediction_table(prediction: Prediction) -> str:

@@ -42,6 +42,12 @@ def parquet(tmp_path: Path) -> Any:
     return own_device.read(tmp_path / "rows.parquet", device("a100-80gb"))
 
 
+def shipped_records(tmp_path: Path) -> Any:
+    from perfpass import evidence
+
+    return evidence.table.read(evidence.path())
+
+
 def picture(tmp_path: Path) -> Any:
     from perfpass.measure.roofline.figure import save_figure
 
@@ -88,6 +94,7 @@ DOORS = {
     "config.json": ("transformers", "transformers", configuration),
     "config.json without torch": ("torch", "transformers", configuration),
     "measured table": ("pyarrow", "records", parquet),
+    "evidence": ("pyarrow", "evidence", shipped_records),
     "roofline": ("matplotlib", "measure", picture),
     "onnxruntime measured": ("onnxruntime", "onnxruntime", lambda path: runtime("onnxruntime")),
     "ray": ("ray", "ray", lambda path: cluster()),

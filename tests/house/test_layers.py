@@ -21,7 +21,7 @@ _MODELS = {*_READING, "llm"}
 _PREDICTING = {*_MODELS, "predictors"}
 _RECORDS = {*_MODELS, "measure", "records"}
 _DECIDING = {*_PREDICTING, "search", "annotation", "deploy"}
-_LEARNING = {*_DECIDING, *_RECORDS, "calibrate", "training"}
+_LEARNING = {*_DECIDING, *_RECORDS, "calibrate", "evidence", "training"}
 MAY_KNOW: dict[str, set[str]] = {
     "errors": set(),
     "text": {"errors"},
@@ -46,7 +46,8 @@ MAY_KNOW: dict[str, set[str]] = {
     "measure": {*_DEVICES, "importers"},
     "records": {*_MODELS, "measure"},
     "calibrate": {*_PREDICTING, "records", "measure"},
-    "training": {*_PREDICTING, *_RECORDS, "calibrate"},
+    "evidence": {*_PREDICTING, *_RECORDS},
+    "training": {*_PREDICTING, *_RECORDS, "calibrate", "evidence"},
     "study": _LEARNING,
     "cli": {*_LEARNING, "study", "extensions"},
     "__main__": {"cli"},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from perfpass.cli.options import (
     add_cost,
@@ -16,6 +16,11 @@ from perfpass.cli.options import (
     whole,
 )
 from perfpass.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from perfpass.devices import Device
+    from perfpass.predictors.generation.prediction import Offline
+    from perfpass.predictors.serving.prediction import LlmPrediction
 
 _EPILOG = """\
 MODEL is a Hugging Face config.json or its folder, or the name of a model whose configuration ships (as
@@ -31,8 +36,8 @@ examples:
       --input-length 4096 --output-length 512 --concurrency 256 --runtime sglang --json
   perfpass llm llama-2-70b --device a100-80gb --tp 4 --offline --input-length 512 --output-length 128 --concurrency 16
   perfpass llm llama-2-7b --device h100 --predictor llm-trees --input-length 512 --output-length 512 --concurrency 16"""
-_RUNTIMES = ("vllm", "trtllm", "sglang", "tgis", "deepspeed", "deepspeed-mii", "llama.cpp", "sambaflow")
-_PRECISIONS = (
+RUNTIMES = ("vllm", "trtllm", "sglang", "tgis", "deepspeed", "deepspeed-mii", "llama.cpp", "sambaflow")
+PRECISIONS = (
     *("bf16", "fp16", "fp32", "fp8", "fp8_block", "fp8_wo", "nvfp4", "fp4", "nvfp4_wo", "mxfp4"),
     *("int4", "int8", "int8_wo"),
 )
@@ -50,40 +55,19 @@ def add(commands: Any) -> None:
     )
     command.add_argument("model", metavar="MODEL", help="config.json, its folder, or a known name")
     command.add_argument("--device", required=True, metavar="NAME", help="a GPU of `perfpass devices`")
-    for name, text in (("input-length", "a prompt (default: 1024)"), ("output-length", "an answer (default: 128)")):
-        command.add_argument(f"--{name}", type=whole, metavar="N", help=f"mean tokens of {text}")
-    command.add_argument(
-        "--concurrency",
-        type=whole,
-        metavar="N",
-        help="requests in flight (default: 1); prompt tokens at a time in llama.cpp (default: 64)",
-    )
+    add_load(command)
     command.add_argument(
         "--runtime",
-        choices=_RUNTIMES,
+        choices=RUNTIMES,
         help="serving stack (default: vllm); tgis: as of 2023; deepspeed and those after it: with --offline",
     )
     command.add_argument(
-        "--offline",
-        action="store_true",
-        help="without a server: all requests as one batch on --tp devices; the whole batch, its prompt, a token",
-    )
-    command.add_argument("--runtime-version", default="", metavar="V", help="its version, as 0.18.0")
-    command.add_argument(
         "--precision",
         metavar="P",
-        help=f"of the matrices: {', '.join(_PRECISIONS)}, or a file type of llama.cpp, as q4_k_m (default: what is "
+        help=f"of the matrices: {', '.join(PRECISIONS)}, or a file type of llama.cpp, as q4_k_m (default: what is "
         "stored)",
     )
-    command.add_argument("--kv-precision", choices=("bf16", "fp8", "nvfp4"), help="of the cache")
-    for name, text in (("tp", "tensor"), ("pp", "pipeline"), ("dp", "attention-data"), ("ep", "expert")):
-        default = "the fewest GPUs that hold the model, up to 8" if name == "tp" else "1"
-        said = f"{text} parallelism (default: {default})"
-        command.add_argument(f"--{name}", type=whole, default=None if name == "tp" else 1, metavar="N", help=said)
-        if name != "ep":
-            command.add_argument(f"--prefill-{name}", type=whole, default=1, metavar="N", help="of a prefill worker")
-    command.add_argument("--workers", type=whole, default=1, metavar="N", help="replicas (default: 1)")
-    command.add_argument("--prefill-workers", type=whole, metavar="N", help="disaggregated: replicas that only prefill")
+    add_split(command)
     command.add_argument(
         "--predictor",
         default="perfpass",
@@ -95,6 +79,37 @@ def add(commands: Any) -> None:
     add_cost(command)
 
 
+def add_load(command: Any) -> None:
+    """What is asked of a language model: its requests, with a server or without."""
+    for name, text in (("input-length", "a prompt (default: 1024)"), ("output-length", "an answer (default: 128)")):
+        command.add_argument(f"--{name}", type=whole, metavar="N", help=f"mean tokens of {text}")
+    command.add_argument(
+        "--concurrency",
+        type=whole,
+        metavar="N",
+        help="requests in flight (default: 1); prompt tokens at a time in llama.cpp (default: 64)",
+    )
+    command.add_argument(
+        "--offline",
+        action="store_true",
+        help="without a server: all requests as one batch on --tp devices; the whole batch, its prompt, a token",
+    )
+
+
+def add_split(command: Any) -> None:
+    """How a served language model is deployed."""
+    command.add_argument("--runtime-version", default="", metavar="V", help="its version, as 0.18.0")
+    command.add_argument("--kv-precision", choices=("bf16", "fp8", "nvfp4"), help="of the cache")
+    for name, text in (("tp", "tensor"), ("pp", "pipeline"), ("dp", "attention-data"), ("ep", "expert")):
+        default = "the fewest GPUs that hold the model, up to 8" if name == "tp" else "1"
+        said = f"{text} parallelism (default: {default})"
+        command.add_argument(f"--{name}", type=whole, default=None if name == "tp" else 1, metavar="N", help=said)
+        if name != "ep":
+            command.add_argument(f"--prefill-{name}", type=whole, default=1, metavar="N", help="of a prefill worker")
+    command.add_argument("--workers", type=whole, default=1, metavar="N", help="replicas (default: 1)")
+    command.add_argument("--prefill-workers", type=whole, metavar="N", help="disaggregated: replicas that only prefill")
+
+
 def run(options: Any) -> int:
     """Prints the prediction as a table or JSON."""
     from perfpass.predictors import registry
@@ -102,15 +117,29 @@ def run(options: Any) -> int:
     if options.offline or options.predictor != registry.DEFAULT:
         return _offline(options)
     from perfpass.deploy.cost import per_million_tokens, table
-    from perfpass.llm import Parallelism
-    from perfpass.predictors.serving.predictor import predict_llm
 
     # Before the model is read: a wrong table should not cost the time of a prediction.
     asked, target = cost(options), find_device(options)
+    found = served(options, target)
+    money = per_million_tokens(found, target, asked) if asked else None
+    if options.json:
+        print_json({**found.to_dict(), **({"cost": money.to_dict()} if money else {})})
+    else:
+        print(found)
+        if money:
+            print(f"\n{table(money)}")
+    return 0
+
+
+def served(options: Any, target: Device) -> LlmPrediction:
+    """What the options ask of a server."""
+    from perfpass.llm import Parallelism
+    from perfpass.predictors.serving.predictor import predict_llm
+
     prefill = None
     if options.prefill_workers:
         prefill = Parallelism.of(options.prefill_tp, options.prefill_pp, options.prefill_dp)
-    found = predict_llm(
+    return predict_llm(
         options.model,
         target,
         input_length=options.input_length,
@@ -128,27 +157,29 @@ def run(options: Any) -> int:
         prefill=prefill,
         prefill_workers=options.prefill_workers or 0,
     )
-    money = per_million_tokens(found, target, asked) if asked else None
-    if options.json:
-        print_json({**found.to_dict(), **({"cost": money.to_dict()} if money else {})})
-    else:
-        print(found)
-        if money:
-            print(f"\n{table(money)}")
-    return 0
 
 
 def _offline(options: Any) -> int:
+    if cost(options):
+        raise ArgumentError(f"{_road(options)} predicts one batch without a server: leave out a cost option")
+    found = alone(options)
+    if options.json:
+        print_json(found.to_dict())
+    else:
+        print(found)
+    return 0
+
+
+def alone(options: Any) -> Offline:
     """All requests as one batch, without a server; also what the compared predictors answer."""
     from perfpass.predictors import registry
     from perfpass.predictors.generation.predictor import assumed_batch
 
     registry.check(options.predictor)
     given = [name for name in _SERVER_OPTIONS if getattr(options, name) not in ("", None, 1)]
-    if given or cost(options):
-        name = f"--{given[0].replace('_', '-')}" if given else "a cost option"
-        road = "--offline" if options.predictor == registry.DEFAULT else options.predictor
-        raise ArgumentError(f"{road} predicts one batch without a server: leave out {name}")
+    if given:
+        name = f"--{given[0].replace('_', '-')}"
+        raise ArgumentError(f"{_road(options)} predicts one batch without a server: leave out {name}")
     batch, assumed = assumed_batch(
         options.model,
         find_device(options),
@@ -159,9 +190,10 @@ def _offline(options: Any) -> int:
         output_length=options.output_length,
         precision=options.precision,
     )
-    found = replace(registry.offline(options.predictor, batch), assumed=assumed)
-    if options.json:
-        print_json(found.to_dict())
-    else:
-        print(found)
-    return 0
+    return replace(registry.offline(options.predictor, batch), assumed=assumed)
+
+
+def _road(options: Any) -> str:
+    from perfpass.predictors import registry
+
+    return "--offline" if options.predictor == registry.DEFAULT else str(options.predictor)

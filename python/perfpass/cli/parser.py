@@ -16,6 +16,7 @@ from perfpass.text import nearest, unknown
 # parser, and `run(options)`, which executes it.
 COMMANDS = (
     "predict",
+    "evidence",
     "annotate",
     "compare",
     "partition",
@@ -45,6 +46,7 @@ examples:
   perfpass predict model.onnx --device a100-80gb:1g.10gb           on a MIG slice
   perfpass predict hf_model/config.json --device cpu               no weights needed
   perfpass llm llama-3.1-8b --device h100 --input-length 1024 --output-length 128 --concurrency 64
+  perfpass evidence model.onnx --device t4 --batch 8               the measured records nearest to a prediction
   perfpass inspect model.onnx                                      operators, totals, inputs
   perfpass annotate model.onnx --device a100                       the prediction into the file's metadata
   perfpass features model.onnx --schema dippm -o model.npz         tensors for your own predictor

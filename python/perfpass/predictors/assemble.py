@@ -6,6 +6,7 @@ import os
 import platform
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from perfpass.predictors.judged import judged
 from perfpass.predictors.lane import UNITS, Lane
 from perfpass.predictors.memory import allocation, process
 from perfpass.predictors.mig.profile import hint
+from perfpass.predictors.relative.question import Asked, kept
 from perfpass.predictors.training_step import assemble as assemble_step
 from perfpass.predictors.training_step.predictor import StepPredictor
 from perfpass.predictors.workload import check, leading_dim
@@ -79,7 +81,7 @@ def predict(
     how: dict[str, Any] = {"precision": precision, "mode": mode, "runtime": runtime, "layout": layout}
     check(target, batch=batch, optimizer=optimizer, **how)
     registry.check(predictor)
-    stored = _quantised(model, precision)
+    stored, name = _quantised(model, precision), _name(model)
     model, input_shape, dims = opened(model, input_shape, dims)
     graph = load(model, batch=batch, input_shape=input_shape, dims=dims)
     how |= {"optimizer": optimizer, "calibration": calibration, "processes": processes}
@@ -99,8 +101,22 @@ def predict(
     def within(narrower: str) -> float:
         return answer(graph, batch, **{**how, "precision": narrower}).peak_memory_bytes.high
 
-    found = judged(answer(graph, batch, **how), target, at, within)
+    asked = _asked(graph, target, batch, how, name)
+    with kept(asked):
+        found = replace(judged(answer(graph, batch, **how), target, at, within), asked=asked)
     return replace(found, support=_with(found.support, stored)) if stored else found
+
+
+def _asked(graph: OpGraph, device: Device, batch: int | None, how: Mapping[str, Any], name: str) -> Asked:
+    """What was asked, for the evidence behind the answer."""
+    counted = ("precision", "mode", "runtime", "layout", "optimizer")
+    run = {"device": device, "batch": batch, **{key: how[key] for key in counted}}
+    return Asked(partial(run_of, graph, **run), how["mode"], name, how["processes"])
+
+
+def _name(model: Any) -> str:
+    """Under which name records may know a model."""
+    return os.fsdecode(model) if isinstance(model, (str, os.PathLike)) else type(model).__name__
 
 
 def _quantised(model: Any, precision: str) -> str:
@@ -158,7 +174,9 @@ def predict_graph(
     def within(narrower: str) -> float:
         return _predicted(graph, target, batch=batch, **{**how, "precision": narrower}).peak_memory_bytes.high
 
-    return judged(_predicted(graph, target, batch=batch, **how), target, None, within)
+    asked = _asked(graph, target, batch, how, "")
+    with kept(asked):
+        return replace(judged(_predicted(graph, target, batch=batch, **how), target, None, within), asked=asked)
 
 
 def _predicted(

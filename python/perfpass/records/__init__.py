@@ -10,6 +10,7 @@ __all__ = [
     "named",
     "nas_graphs",
     "own_device",
+    "parquet",
     "schema",
     "tables",
     "vision",

@@ -7,8 +7,9 @@ from typing import Any
 
 from perfpass.llm.assumed import assumed_line
 from perfpass.llm.serving import MemoryFit
-from perfpass.prediction import Interval, Support, check_width, interval_row
+from perfpass.prediction import Interval, Support, check_width, evidence_of, interval_row
 from perfpass.predictors.generation.features import Batch, memory
+from perfpass.predictors.relative.question import AskedBatch
 from perfpass.text import size
 
 
@@ -34,6 +35,12 @@ class Offline:
     prompt_s: Interval | None = None
     token_s: Interval | None = None
     assumed: dict[str, Any] = field(default_factory=dict, hash=False)
+    asked: Any = field(default=None, repr=False, compare=False)
+
+    @property
+    def evidence(self) -> Any:
+        """As of `perfpass.prediction.Prediction.evidence`."""
+        return evidence_of(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Strict JSON."""
@@ -79,6 +86,7 @@ def costs_of(batch: Batch, latency: Interval, support: Support, provenance: dict
             "precision": batch.precision,
         },
         provenance=provenance,
+        asked=AskedBatch(batch),
     )
 
 

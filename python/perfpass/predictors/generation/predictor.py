@@ -26,6 +26,7 @@ from perfpass.predictors.generation.prediction import Offline, costs_of
 from perfpass.predictors.learned import lattice
 from perfpass.predictors.learned.component_predictor import BEYOND, ComponentPredictor
 from perfpass.predictors.learned.components import UNSEEN_MODEL, Adaptation, Form
+from perfpass.predictors.relative.question import AskedBatch, kept
 from perfpass.text import unknown
 
 QUANTITY = "latency"
@@ -132,7 +133,8 @@ def predict_offline(model: Any, device: str | Device, **options: Any) -> Offline
 def offline(batch: Batch) -> Offline:
     """What the shipped predictors say of a batch: its latency, and the phases of it."""
     predictor = GenerationPredictor.load()
-    found = predictor.predict(batch)
+    with kept(AskedBatch(batch)):
+        found = predictor.predict(batch)
     return with_phases(found, batch, predictor.sizes, predictor.measured_on(QUANTITY, batch.runtime))
 
 

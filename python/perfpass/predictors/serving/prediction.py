@@ -15,6 +15,7 @@ from perfpass.prediction import (
     MemoryVerdict,
     Support,
     check_width,
+    evidence_of,
     interval_row,
     understood_line,
 )
@@ -63,6 +64,7 @@ class LlmPrediction:
     offline_tokens_per_s: Interval | None = None
     assumed: dict[str, Any] = field(default_factory=dict, hash=False)
     memory_verdict: MemoryVerdict | None = None
+    asked: Any = field(default=None, repr=False, compare=False)
 
     INTERVALS = (
         "ttft_ms",
@@ -74,6 +76,11 @@ class LlmPrediction:
         "power_w",
         "offline_tokens_per_s",
     )
+
+    @property
+    def evidence(self) -> Any:
+        """As of `perfpass.prediction.Prediction.evidence`."""
+        return evidence_of(self)
 
     def to_dict(self) -> dict[str, Any]:
         """The prediction as strict JSON (no NaN, no infinity), with its ``schema_version``."""

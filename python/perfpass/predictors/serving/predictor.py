@@ -26,6 +26,7 @@ from perfpass.llm.memory import served
 from perfpass.llm.serving import Serving, check_arithmetic, check_gpu, check_split, check_version, usable
 from perfpass.prediction import COVERAGE, Interval, Support
 from perfpass.predictors.learned import artefacts, lattice
+from perfpass.predictors.relative.question import AskedServing, kept
 from perfpass.predictors.serving import base
 from perfpass.predictors.serving.base import CONSTANTS, Sizes, times
 from perfpass.predictors.serving.features import NEAREST, Neighbours, Workloads, describe, eased, known, rising
@@ -133,8 +134,9 @@ def predict_llm(
     from perfpass.predictors.serving import loaded
     from perfpass.predictors.serving.energy import with_energy
 
-    known = serving.runtime in base.RUNTIMES
-    found = (ServingPredictor.load() if known else loaded).predict(read, target, serving)
+    known, asked_for = serving.runtime in base.RUNTIMES, AskedServing(read, target, serving)
+    with kept(asked_for):
+        found = (ServingPredictor.load() if known else loaded).predict(read, target, serving)
     if said:
         found = replace(found, support=Support(found.support.level, (*found.support.reasons, said)))
     if target.unread:
@@ -146,7 +148,7 @@ def predict_llm(
     }
     taken |= {"precision": assumed_load.precision_name(serving.quantization), "tp": serving.parallelism.tensor}
     assumed = {name: value for name, value in taken.items() if asked[name] is None}
-    return with_energy(replace(found, assumed=assumed), read, target)
+    return with_energy(replace(found, assumed=assumed, asked=asked_for), read, target)
 
 
 def quantization(

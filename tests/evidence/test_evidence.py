@@ -1,0 +1,271 @@
+"""The records behind a prediction: the nearest ones, their copies, and a table that another wrote."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+
+import numpy as np
+import pytest
+
+import perfpass
+from perfpass import cli, evidence
+from perfpass.errors import ArgumentError, FormatError, PerfPassError, UnsupportedError
+from perfpass.predictors.relative import nearest as relative
+from perfpass.text import WIDTH
+
+pyarrow = pytest.importorskip("pyarrow")
+QUANTITIES = sorted(relative.QUANTITIES)
+
+
+@pytest.fixture(scope="module")
+def records():
+    return evidence.load()
+
+
+def measured(records, quantity, count=6, kinds=("inference", "step", "serving", "generation")):
+    """Rows whose network and device are known, that measured a quantity, spread over the table."""
+    what = relative.QUANTITIES[quantity]
+    kind = np.array(records.texts["kind"].values)[records.texts["kind"].code]
+    good = np.isfinite(records.numbers[what.figure]) & np.isfinite(records.numbers[what.work]) & np.isin(kind, kinds)
+    rows = [row for row in np.flatnonzero(good).tolist() if records.device(records.texts["device"][row])]
+    return [rows[i] for i in np.linspace(0, len(rows) - 1, count).astype(int)]
+
+
+@pytest.mark.parametrize("quantity", QUANTITIES)
+def test_a_record_answers_its_own_question_first_with_what_was_measured(records, quantity):
+    what = relative.QUANTITIES[quantity]
+    for row in measured(records, quantity):
+        found = relative.nearest(records.question(row), records, quantity, limit=None)
+        place = found.rows.tolist().index(row)
+        assert found.total[0] == found.total[place] == pytest.approx(0.0, abs=1e-9)
+        assert found.factor[place] == pytest.approx(1.0)
+        assert found.copied[place] == pytest.approx(records.numbers[what.figure][row])
+
+
+def test_copies_come_in_the_order_of_their_distance(records):
+    found = relative.nearest(records.question(measured(records, "time")[2]), records, "time", limit=50)
+    assert np.all(np.diff(found.total) >= 0) and len(found.rows) == 50
+    assert found.distances.shape == (50, len(relative.DIMENSIONS)) and (found.distances >= 0).all()
+
+
+def test_scaling_there_and_back_is_one(records):
+    first, second = measured(records, "time", kinds=("inference",))[1:3]
+    there, back = records.question(first), records.question(second)
+    what = relative.QUANTITIES["time"]
+    one = relative.scaling(there, records, np.array([second]), what) * relative.scaling(
+        back, records, np.array([first]), what
+    )
+    assert one[0] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("left_out", relative.LEAVE_OUT)
+def test_what_is_left_out_does_not_answer(records, left_out):
+    row = measured(records, "time", kinds=("inference",))[3]
+    value = records.names[row] if left_out == "model" else records.texts[left_out][row]
+    found = relative.nearest(records.question(row), records, "time", limit=200, leave_out={left_out: {value}})
+    column = records.names if left_out == "model" else records.texts[left_out]
+    assert len(found.rows) and value not in {column[i] for i in found.rows}
+
+
+def test_the_baseline_never_copies_a_record_from_itself(records):
+    rows = np.array(measured(records, "time", 3, ("inference",)))
+    copied, far = relative.copies(records, "time", rows, leave_out=("source",))
+    assert np.isfinite(copied).all() and (copied > 0).all() and (far > 0).all()
+    with pytest.raises(ArgumentError, match="leave_out"):
+        relative.copies(records, "time", rows, leave_out=("weather",))
+
+
+def test_a_prediction_has_its_evidence_and_can_still_be_copied_and_pickled():
+    found = perfpass.predict("examples/resnet50.onnx", "t4", batch=8)
+    one = found.evidence.to_dict()
+    assert [part["quantity"] for part in one["quantities"]] == ["time", "memory", "energy"]
+    first = one["quantities"][0]
+    assert first["predicted"]["median"] == found.latency_ms.median
+    assert first["records"][0]["distance"]["total"] < 0.2 and "resnet50" in first["records"][0]["model"]
+    for again in (pickle.loads(pickle.dumps(found)), copy.deepcopy(found)):
+        assert again == found and again.evidence.to_dict() == one
+    assert json.loads(json.dumps(one, allow_nan=False)) == one
+
+
+def test_the_question_is_not_counted_before_it_is_asked(monkeypatch):
+    from perfpass.predictors.relative import work
+
+    def fail(*arguments):
+        raise AssertionError("counted")
+
+    monkeypatch.setattr(work, "of_run", fail)
+    found = perfpass.predict("examples/resnet50.onnx", "t4")
+    with pytest.raises(AssertionError, match="counted"):
+        _ = found.evidence
+
+
+def test_serving_and_a_batch_without_a_server_have_evidence():
+    from perfpass.predictors.generation.predictor import predict_offline
+
+    served = perfpass.predict_llm("llama-3.1-8b", "h100", concurrency=8).evidence.to_dict()
+    names = [part["quantity"] for part in served["quantities"]]
+    assert names == ["first token", "token", "request energy", "memory"]
+    assert all(part["records"][0]["copied"] > 0 for part in served["quantities"][:2])
+    batch = predict_offline("llama-2-7b", "a100-40gb", batch=16, input_tokens=128, output_tokens=128).evidence
+    assert batch.to_dict()["quantities"][0]["records"][0]["distance"]["total"] < 0.2
+
+
+def test_a_refusal_to_predict_keeps_what_was_asked():
+    from perfpass.predictors.relative.question import AskedServing, kept
+
+    asked = perfpass.predict_llm("llama-3.1-8b", "h100").asked
+    assert isinstance(asked, AskedServing)
+    with pytest.raises(UnsupportedError) as caught, kept(asked):
+        raise UnsupportedError("too wide")
+    assert evidence.of(caught.value).to_dict()["refused"] == "too wide"
+    with pytest.raises(UnsupportedError, match="predict it anew"):
+        evidence.of(UnsupportedError("no question"))
+
+
+def test_text_fits_a_terminal_and_says_the_same_twice(capsys):
+    command = ["evidence", "examples/resnet50.onnx", "--device", "a100-80gb:1g.10gb", "--batch", "8"]
+    texts = []
+    for _ in range(2):
+        assert cli.main(command) == 0
+        texts.append(capsys.readouterr().out)
+    assert texts[0] == texts[1] and max(map(len, texts[0].splitlines())) <= WIDTH
+    assert "away by" in texts[0] and "to narrow it, measure" in texts[0]
+
+
+def test_json_of_the_command_is_that_of_the_prediction(capsys):
+    assert cli.main(["evidence", "llama-3.1-8b", "--device", "l40s", "--json", "--limit", "1"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    own = perfpass.predict_llm("llama-3.1-8b", "l40s")
+    assert found == evidence.of(own, limit=1).to_dict()
+    assert all(len(part["records"]) <= 1 for part in found["quantities"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["bert-base", "--device", "t4", "--batch", "1", "--concurrency", "8"], "leave out one"),
+        (["examples/resnet50.onnx", "--device", "t4", "--limit", "0"], "at least 1"),
+        (["examples/resnet50.onnx", "--device", "t4", "--leave-out", "weather=rain"], "WHAT=NAME"),
+        (["no-such-model-anywhere", "--device", "t4"], "neither a file nor a known model"),
+    ],
+)
+def test_a_wrong_question_is_one_line(arguments, said, capsys):
+    assert cli.main(["evidence", *arguments]) in (2, 3)
+    error = capsys.readouterr().err
+    assert said in error and error.count("\n") == 1
+
+
+def test_a_model_that_cannot_be_read_is_looked_up_by_its_name(capsys):
+    assert cli.main(["evidence", "openai/whisper-base", "--device", "t4", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    times = found["quantities"][0]["records"]
+    assert found["refused"] and times
+    assert {record["network"] for record in times} == {"whisper-base"} and times[0]["copied"] is None
+
+
+def test_nothing_near_is_said(records):
+    from perfpass.evidence.answer import look_up
+
+    row = measured(records, "time", kinds=("inference",))[0]
+    alone = {"source": set(records.texts["source"].values)}
+    parts = look_up(records.question(row), records, leave_out=alone).to_dict()["quantities"]
+    assert all(part["records"] == [] and "no record" in part["note"] for part in parts)
+
+
+def test_every_record_names_its_source_and_licence(records):
+    for name in ("source", "repository", "licence", "kind", "model"):
+        assert "" not in records.texts[name].values
+
+
+def test_what_was_measured_is_what_the_records_say(records):
+    from perfpass.records import schema
+    from perfpass.records.location import data_directory
+
+    for name, kind, columns in (
+        ("vision", "vision", ["latency_ms", "batch"]),
+        ("networks", "network", ["latency_ms", "throughput_per_s", "peak_memory_bytes", "energy_j"]),
+        ("serving", "serving", ["ttft_ms", "tpot_ms"]),
+        ("generation", "generation", ["latency_ms", "ttft_ms", "tpot_ms", "power_w"]),
+    ):
+        rows = schema.read(data_directory() / "records" / f"{name}.parquet", kind)
+        shipped = np.isin(
+            records.texts["source"].code, [records.texts["source"].values.index(s) for s in set(rows.source)]
+        )
+        for column in columns:
+            ours = records.numbers[column][shipped]
+            theirs = rows[column].to_numpy(float)
+            assert np.isin(theirs[np.isfinite(theirs) & (theirs > 0)], ours).all(), (name, column)
+
+
+def test_what_was_counted_is_what_would_be_counted_now(records):
+    """Else the table is of other physics: `python -m perfpass.evidence.build`, and work.VERSION."""
+    from perfpass.evidence.build.graphs import Graphs
+    from perfpass.evidence.build.language import Language
+
+    class Row:
+        pass
+
+    graphs, language = Graphs(), Language()
+    rows = [
+        r for r in measured(records, "time", 40) if records.texts["source"][r] in ("timm", "torchvision", "argonne")
+    ]
+    assert len(rows) > 5
+    for row in rows:
+        own = Row()
+        for name, column in records.texts.items():
+            setattr(own, name, column[row])
+        for name in evidence.table.NUMBERS + evidence.table.FIGURES:
+            setattr(own, name, records.number(name, row))
+        counted = graphs.of(own) if own.source != "argonne" else language.of(own)
+        now = counted.run_ms if own.source != "argonne" else counted.work["run_ms"]
+        assert now == pytest.approx(records.number("run_ms", row), rel=1e-4)
+
+
+def test_without_pyarrow_the_error_names_the_extra(monkeypatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(UnsupportedError, match=r"perfpass\[evidence\]"):
+        evidence.table.read(evidence.path())
+
+
+def _spoiled(table, name, tmp_path):
+    import pyarrow.parquet
+
+    file = tmp_path / f"{name}.parquet"
+    pyarrow.parquet.write_table(table, file)
+    return file
+
+
+@pytest.mark.parametrize("spoil", ["cut", "text", "column", "type", "version", "null", "print"])
+def test_a_table_that_is_none_is_one_error(spoil, tmp_path):
+    import pyarrow.parquet
+
+    content = evidence.path().read_bytes()
+    file = tmp_path / "table.parquet"
+    table = pyarrow.parquet.read_table(evidence.path()).slice(0, 50)
+    if spoil == "cut":
+        file.write_bytes(content[: len(content) // 2])
+    elif spoil == "text":
+        file.write_text("kind,source\n")
+    elif spoil == "column":
+        file = _spoiled(table.drop_columns(["licence"]), spoil, tmp_path)
+    elif spoil == "type":
+        place = table.schema.get_field_index("batch")
+        file = _spoiled(table.set_column(place, "batch", pyarrow.array(["one"] * 50)), spoil, tmp_path)
+    elif spoil == "version":
+        file = _spoiled(
+            table.replace_schema_metadata({b"perfpass evidence": b'{"schema_version": 99}'}), spoil, tmp_path
+        )
+    elif spoil == "null":
+        place = table.schema.get_field_index("device")
+        unknown = pyarrow.array([None] * 50, pyarrow.string())
+        file = _spoiled(table.set_column(place, "device", unknown), spoil, tmp_path)
+    else:
+        place = table.schema.get_field_index("fingerprint")
+        file = _spoiled(table.set_column(place, "fingerprint", pyarrow.array([b"abc"] * 50)), spoil, tmp_path)
+    with pytest.raises(PerfPassError) as caught:
+        evidence.table.read(file)
+    assert isinstance(caught.value, FormatError) and str(file) in str(caught.value)
