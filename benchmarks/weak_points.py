@@ -1,4 +1,4 @@
-"""Where predictions are wrong, in plain words: from the lines of `data/results/accuracy` whose whole source was left out."""
+"""Where predictions are wrong, in plain words: lines of `data/results/accuracy` whose whole source was left out."""
 
 from __future__ import annotations
 

@@ -200,24 +200,23 @@ def test_on_its_own_records_the_shipped_predictor_is_close(dataset):
 
 
 @pytest.mark.slow
-def test_intervals_hold_on_devices_and_software_that_nothing_was_fitted_on():
+def test_intervals_hold_on_sources_that_taught_nothing_but_their_width():
     """On seven NVIDIA boards, another vendor's, MIG slices and a CPU of our own: bounds as any caller gets them.
 
-    Watts and joules too, where they were measured.
+    Watts and joules too, where they were measured. Each source left out of the widths as well: `perfpass evaluate`.
     """
     from perfpass.training.training_step.outside import METRICS, outside
 
     graded = set()
     for part in outside():
-        rows = part.rows
-        assert len(rows) >= 50
+        assert len(part) >= 50
         for metric, (measured, _, low, high) in METRICS.items():
-            there = rows[rows[measured].notna()]
-            inside = (there[low] <= there[measured]) & (there[measured] <= there[high])
-            for name, share in inside.groupby(there.device).mean().items():
-                assert share >= 0.85, f"{metric}, {part.source}, {name}"
+            there = part.rows[part.rows[measured].notna()]
+            if len(there):
+                inside = (there[low] <= there[measured]) & (there[measured] <= there[high])
+                assert inside.mean() >= 0.88, f"{metric}, {part.source}"
                 graded.add((metric, part.source))
-        factor = (rows.high / rows.low).groupby(rows.device).median()
+        factor = (part.rows.high / part.rows.low).groupby(part.rows.device).median()
         if "mi325x" in factor:
             assert factor["mi325x"] > 3 * factor["h100-sxm5-80gb"]
     assert {("power W", "zeus"), ("energy J", "zeus")} <= graded

@@ -76,7 +76,10 @@ class Errors:
         """At most so many rows of each source, evenly spaced in the order of their errors."""
         order = np.lexsort((self.residual, self.source.astype(str)))
         _, start, count = np.unique(self.source[order].astype(str), return_index=True, return_counts=True)
-        kept = [order[a + np.unique(np.linspace(0, n - 1, min(n, most)).astype(int))] for a, n in zip(start, count, strict=True)]
+        kept = [
+            order[a + np.unique(np.linspace(0, n - 1, min(n, most)).astype(int))]
+            for a, n in zip(start, count, strict=True)
+        ]
         return self.take(np.sort(np.concatenate(kept)))
 
     def take(self, rows: np.ndarray) -> Errors:
@@ -120,7 +123,9 @@ def left_out(
     return low, high
 
 
-def interval_score(residual: np.ndarray, low: np.ndarray, high: np.ndarray, tails: tuple[float, float] = TAILS) -> float:
+def interval_score(
+    residual: np.ndarray, low: np.ndarray, high: np.ndarray, tails: tuple[float, float] = TAILS
+) -> float:
     """Mean interval score in logarithms (Gneiting and Raftery, 2007): width, and what misses it costs; less is better.
 
     Equal tails of a give width + (what lies beyond) / a.

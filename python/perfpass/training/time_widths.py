@@ -20,7 +20,7 @@ from perfpass.training.spread import Errors
 if TYPE_CHECKING:
     from perfpass.training.ratio_trees import Dataset, Residuals
 
-# Log half-widths that fits are drawn to, and those of what no error shows. By hand: another vendor's library of kernels;
+# Log half-widths that fits are drawn to, and those of what no error shows. By hand: another vendor's kernels;
 # a slice of a GPU (0.26 for 1g, where the 90 % quantile of measured time over that of 7g, over the ratio of rooflines,
 # is 0.25 in ParvaGPU's records); a factor of 2 in batch size or 10 in work beside what was measured.
 PRIOR: Mapping[str, float] = {
@@ -44,7 +44,9 @@ def of_networks(dataset: Dataset, found: Residuals) -> Errors:
     """Errors on networks held out, on devices that are known; families count alike."""
     rows = dataset.rows.iloc[found.row]
     counts = rows.device.map(dataset.rows.device.value_counts()).to_numpy(np.float64)
-    lacks = _lacks(len(rows), network=np.minimum(found.distance, 1.0), device=scarcity(counts), host=host_lack(found.issue))
+    lacks = _lacks(
+        len(rows), network=np.minimum(found.distance, 1.0), device=scarcity(counts), host=host_lack(found.issue)
+    )
     return Errors.of(found.residual, lacks, "network:" + rows.family.to_numpy(dtype=object))
 
 

@@ -32,7 +32,7 @@ COMPUTE_EFFICIENCY = {"gpu": 0.6, "cpu": 0.25}
 MEMORY_EFFICIENCY = {"gpu": 0.85, "cpu": 1.0}
 # Runtimes other than PyTorch issue from a graph, not from Python, as torch.compile does.
 _COMPILED_S = ISSUE_S["torch.compile"]
-# What may not be known of a question (`perfpass.predictors.learned.spread`): the share of the time that the host issues,
+# What may not be known of a question (`perfpass.predictors.learned.spread`): the share of the time that issuing takes,
 # operators that run one by one and not in an engine, an engine of which no network was measured, a precision that was
 # not in it, another vendor, what a slice lacks.
 CAUSES = ("measurement", "host", "eager", "engine", "precision", "vendor", "slice")

@@ -23,7 +23,6 @@ from perfpass.predictors.memory import allocation, process
 from perfpass.predictors.roofline import GEMM_RATE, ISSUE_S, sustained_flops
 
 if TYPE_CHECKING:
-    from perfpass.devices import Device
     from perfpass.graph.table import OperatorColumns
     from perfpass.predictors.estimate import Run
     from perfpass.predictors.learned.ratios import Vectors

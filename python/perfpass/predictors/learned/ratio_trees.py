@@ -44,8 +44,8 @@ LEAST_DEVICE_ROWS = 1000
 HOST_BOUND_ISSUE = 0.5
 # Log correction from which on operators were counted too high, and not issued faster.
 _TOO_MANY = 0.5
-# From here on its unknown speed widens the bounds, with the logarithm, up to `HOST_BOUND_ISSUE`: they grow no faster than
-# the time falls.
+# From here on its unknown speed widens the bounds, with the logarithm, up to `HOST_BOUND_ISSUE`: they grow no faster
+# than the time falls.
 HOST_COUNTS = 0.125
 _ENOUGH = 100.0
 _HOST_REASON = "bound by the host, which issues the operators one by one; its speed is not known"
@@ -177,7 +177,7 @@ class RatioTrees(ABC):
         return Bounds(*(columns[name] for name in ("median_s", "low_s", "high_s")))
 
     def of_network(self, device: Device, lacks: np.ndarray) -> np.ndarray:
-        """[N] log half-widths that the networks and their sizes add on a device that is known; ``lacks`` [N, CAUSES]."""
+        """[N] log half-widths that networks and their sizes add on a device that is known; ``lacks`` [N, CAUSES]."""
         spread = self.spread(device)
         squares = np.maximum(np.square(spread.low), np.square(spread.high))
         return np.asarray(np.sqrt(lacks[:, _OF_NETWORK] @ squares[list(_OF_NETWORK)]))
@@ -343,7 +343,7 @@ class RatioTrees(ABC):
     def _lacks(
         self, tables: Tables, grown: np.ndarray, sizes: np.ndarray, way: Way, distance: np.ndarray, issue: np.ndarray
     ) -> dict[str, np.ndarray]:  # fmt: skip
-        """[N * K] what is not known of N networks at the batch ``sizes`` [N, K], by CAUSES (docs/predictors/inference.md).
+        """[N * K] what is not known of N networks at the batch ``sizes`` [N, K], by CAUSES.
 
         ``grown`` and ``issue`` [N, K]: the size over that of the tables, and the host's time over the device's.
         ``distance`` [N] to the nearest measured network.

@@ -20,7 +20,6 @@ from perfpass.predictors.energy.power import PowerModel
 from perfpass.predictors.estimate import Bounds, Columns, Estimate, Estimates, Notes, Run, Runs, shares
 from perfpass.predictors.learned.intervals import EVIDENCE
 from perfpass.predictors.learned.ratio_trees import (
-    LEAST_DEVICE_ROWS,
     UNMEASURED,
     RatioTrees,
     Settings,

@@ -33,8 +33,8 @@ _CPU_LOW, _CPU_HIGH = float(np.log(6.0)), float(np.log(2.5))
 # is a time that has a server's round trip in it.
 ENGINES = {"tensorrt", "onnxruntime", "paddle+tensorrt", "onnxruntime+tensorrt", "torch", "torchscript"}
 _INTRO = """Networks of other laboratories in TensorRT and ONNX Runtime (and in PyTorch with TF32), from public
-definitions, at batch and shape as recorded. Nothing of the predictor but its widths was fitted to them; bounds come from
-the other sources. Times that no roofline allows are left out."""
+definitions, at batch and shape as recorded. Nothing of the predictor but its widths was fitted to them; bounds come
+from the other sources. Times that no roofline allows are left out."""
 
 
 def errors(rows: pandas.DataFrame) -> Errors:

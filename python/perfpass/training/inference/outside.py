@@ -162,7 +162,9 @@ def _search_spaces(folder: Path | None) -> Iterator[Question]:
             graph = nas_graphs.graph(row.space, tuple(row.architecture.split(",")), int(row.batch), optimised=False)
             counted[key] = features.operator_table(graph, costs.count(graph))
         way = Way(found, "fp32")
-        yield Question("help", "search spaces", row.architecture, counted[key], int(row.batch), way, row.latency_ms * 1e-3)
+        yield Question(
+            "help", "search spaces", row.architecture, counted[key], int(row.batch), way, row.latency_ms * 1e-3
+        )
 
 
 _SOURCES: dict[str, Callable[[Path | None], Iterator[Question]]] = {

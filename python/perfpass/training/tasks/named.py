@@ -54,7 +54,8 @@ def residuals(
 
     Columns: those of the records, the table that was asked, ``measured_s``, ``median_s``, ``low_s``, ``high_s``,
     ``level`` (of support), ``distance`` (to the nearest measured network; NaN where nothing was learned), ``reasons``,
-    ``lacks`` (what makes the interval wide, by the causes of the predictor), ``roofline_s`` (FLOPs at the peak of the precision) and ``above_peak``. The index is that of networks.parquet.
+    ``lacks`` (what makes the interval wide, by the causes of the predictor), ``roofline_s`` (FLOPs at the peak of the
+    precision) and ``above_peak``. The index is that of networks.parquet.
     """
     import pandas
 

@@ -33,7 +33,7 @@ def unseen_networks(dataset: Dataset, split: str, folds: int, *, seed: int, **mo
 
 @dataclass(frozen=True, eq=False)
 class Experiment:
-    """One device left out, zero-shot. ``evidence`` [n] indexes EVIDENCE: on how many others each row's precision ran."""
+    """One device left out, zero-shot. ``evidence`` [n] indexes EVIDENCE: how widely each row's precision ran."""
 
     device: str
     rows: np.ndarray

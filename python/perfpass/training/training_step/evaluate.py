@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -84,7 +83,7 @@ class _Evidence:
     others: list[Errors]
 
     def corpus(self, without: np.ndarray | None = None, device: str = "") -> list[Errors]:
-        """Errors on networks and devices held out, less those of rows ``without`` and of the experiment on ``device``."""
+        """Errors on networks and devices held out, less those of rows ``without`` and on ``device``."""
         kept = np.ones(len(self.networks.row), dtype=bool)
         if without is not None:
             kept = ~np.isin(self.networks.row, without)

@@ -63,7 +63,6 @@ class Outside:
     def __len__(self) -> int:
         return len(self.rows)
 
-
     @property
     def every(self) -> Errors:
         """The lacks of every row, whether its time was measured or not."""
