@@ -28,7 +28,9 @@ def wide_squeeze(name: str) -> nn.Module:
     from timm.layers import SqueezeExcite
 
     model: nn.Module = timm.create_model(name, pretrained=False)
-    for block in model.modules():
+    part: Any
+    for part in model.modules():
+        block = part
         if (
             hasattr(block, "conv_pw")
             and isinstance(getattr(block, "se", None), nn.Module)
