@@ -18,7 +18,7 @@ def resnet(
     options: dict[str, Any] = {"stem_width": 32, "stem_type": "deep", "avg_down": True} if deep else {}
     if squeeze:
         options["block_args"] = {"attn_layer": "se"}
-    block = BasicBlock if depth < 50 else Bottleneck
+    block: Any = BasicBlock if depth < 50 else Bottleneck
     return ResNet(block, _DEPTHS[depth], cardinality=cardinality, base_width=width, **options)
 
 
