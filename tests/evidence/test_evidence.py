@@ -7,6 +7,7 @@ import json
 import pickle
 
 import numpy as np
+import pyarrow
 import pytest
 
 import perfpass
@@ -15,7 +16,6 @@ from perfpass.errors import ArgumentError, FormatError, PerfPassError, Unsupport
 from perfpass.predictors.relative import nearest as relative
 from perfpass.text import WIDTH
 
-pyarrow = pytest.importorskip("pyarrow")
 QUANTITIES = sorted(relative.QUANTITIES)
 
 
