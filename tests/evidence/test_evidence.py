@@ -7,7 +7,6 @@ import json
 import pickle
 
 import numpy as np
-import pyarrow
 import pytest
 
 import perfpass
