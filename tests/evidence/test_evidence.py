@@ -15,7 +15,6 @@ from perfpass.errors import ArgumentError, FormatError, PerfPassError, Unsupport
 from perfpass.predictors.relative import nearest as relative
 from perfpass.text import WIDTH
 
-pyarrow = pytest.importorskip("pyarrow")
 QUANTITIES = sorted(relative.QUANTITIES)
 
 

@@ -21,6 +21,7 @@ SURFACE = {
     "perfpass.importers": "load named_shapes",
     "perfpass.devices": "PRECISIONS Device MigGeometry MigProfile add_file catalogue device",
     "perfpass.predictors": "predict predict_graph",
+    "perfpass.evidence": "Evidence by_name load of path question_of",
     "perfpass.search": "Candidate Features Scorer Scores Template",
     "perfpass.llm": "LanguageModel Parallelism Quantization Serving MemoryFit Step StepCosts cache_bytes "
     "language_model step_costs weight_bytes",

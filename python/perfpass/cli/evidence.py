@@ -36,12 +36,12 @@ examples:
   perfpass evidence llama-3.1-8b --device rtx-4090 --offline --runtime llama.cpp --precision q4_k_m
   perfpass evidence resnet50.onnx --device a100 --leave-out source=timm --json"""
 # Options that only a load of a language model has, and those that only a run of a graph has, as they are not given.
-_SERVED = {
+_SERVED: dict[str, Any] = {
     "input_length": None, "output_length": None, "concurrency": None, "offline": False, "runtime_version": "",
     "kv_precision": None, "tp": None, "pp": 1, "dp": 1, "ep": 1, "workers": 1, "prefill_workers": None,
     "prefill_tp": 1, "prefill_pp": 1, "prefill_dp": 1,
 }  # fmt: skip
-_RUN = {
+_RUN: dict[str, Any] = {
     "batch": None, "dim": [], "input_shape": [], "compiled": False, "layout": "nchw", "mode": "inference",
     "optimizer": None, "processes": None,
 }  # fmt: skip

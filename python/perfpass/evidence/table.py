@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -126,13 +126,14 @@ def _coded(column: pyarrow.ChunkedArray, where: str) -> Coded:
 def _fingerprints(found: pyarrow.Table, where: str) -> tuple[np.ndarray, np.ndarray]:
     """[N] index of each record's network, -1 for none; [M, P] what networks are made of."""
     coded = _coded(found.column("fingerprint"), where)
-    known = [i for i, stored in enumerate(coded.values) if stored]
-    lengths = {len(coded.values[i]) for i in known}
+    stored: tuple[Any, ...] = coded.values
+    known = [i for i, content in enumerate(stored) if content]
+    lengths = {len(stored[i]) for i in known}
     if len(lengths) > 1 or any(length % 2 for length in lengths):
         raise FormatError(f"{where}: fingerprints that are not rows of 16-bit numbers of one length")
     place = np.full(len(coded.values) + 1, -1)
     place[known] = np.arange(len(known))
-    prints = [np.frombuffer(coded.values[i], dtype="<f2").astype(np.float32) for i in known]  # type: ignore[arg-type]
+    prints = [np.frombuffer(stored[i], dtype="<f2").astype(np.float32) for i in known]
     if not all(np.isfinite(print_).all() for print_ in prints):
         raise FormatError(f"{where}: a fingerprint that is not finite")
     return place[coded.code], np.stack(prints) if prints else np.zeros((0, 1), np.float32)

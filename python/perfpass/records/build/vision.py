@@ -100,8 +100,11 @@ def _row_columns(graph: OpGraph) -> dict[str, np.ndarray]:
     names = [n for n in tables.AFFINE if not n.endswith("_16")] + [n for n in tables.FIXED if not n.endswith("_16")]
     columns = {name: np.asarray(getattr(table, name)) for name in names}
     first = np.asarray(table.first_node)
+    times = np.asarray(graph.repeat)[first]  # costs of a node are those of all its executions
     for name in ("bytes_read", "bytes_written", "weight_bytes"):
-        columns[f"{name}_16"] = np.asarray(getattr(narrow, name))[first]
+        whole, of = np.asarray(getattr(narrow, name))[first], np.asarray(getattr(wide, name))[first]
+        once = np.asarray(getattr(table, name)) != of
+        columns[f"{name}_16"] = np.where(once, whole / times, whole).astype(np.int64)
     return columns | {"first_node": first}
 
 

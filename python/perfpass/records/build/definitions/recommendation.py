@@ -35,6 +35,8 @@ def layers(widths: Sequence[int], *, last: bool = False) -> nn.Sequential:
 class Dlrm(nn.Module):
     """DLRM (Naumov et al., 2019) as DeepLearningExamples has it: one joint table, dot interaction."""
 
+    pairs: torch.Tensor
+
     def __init__(self, rows: Sequence[int] = CRITEO_ROWS, width: int = 128) -> None:
         super().__init__()
         self.table = nn.Embedding(sum(rows), width)

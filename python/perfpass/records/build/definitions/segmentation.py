@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import nn
@@ -146,7 +147,7 @@ class Segmenter(nn.Module):
 
         name = f"resnet{depth}" if not deep else f"resnet{depth}c" if depth == 50 else f"resnet{depth}"
         stride = 32 if head == "upernet" else 8
-        options = {"stem_width": 32, "stem_type": "deep"} if deep else {}
+        options: dict[str, Any] = {"stem_width": 32, "stem_type": "deep"} if deep else {}
         self.backbone = timm.create_model(
             name, pretrained=False, features_only=True, output_stride=stride, out_indices=(1, 2, 3, 4), **options
         )

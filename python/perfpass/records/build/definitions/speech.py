@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import nn
 
@@ -162,6 +164,7 @@ class HifiGan(nn.Module):
     def forward(self, mel: torch.Tensor) -> torch.Tensor:
         """[B, 80, frames] -> [B, 1, 256 * frames]."""
         x = self.first(mel)
+        blocks: Any
         for up, blocks in zip(self.ups, self.blocks, strict=True):
             x = up(nn.functional.leaky_relu(x, 0.1))
             parts = [block(x) for block in blocks]

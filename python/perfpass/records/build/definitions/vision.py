@@ -18,7 +18,7 @@ def resnet(
     options: dict[str, Any] = {"stem_width": 32, "stem_type": "deep", "avg_down": True} if deep else {}
     if squeeze:
         options["block_args"] = {"attn_layer": "se"}
-    block = BasicBlock if depth < 50 else Bottleneck
+    block: Any = BasicBlock if depth < 50 else Bottleneck
     return ResNet(block, _DEPTHS[depth], cardinality=cardinality, base_width=width, **options)
 
 
@@ -28,7 +28,9 @@ def wide_squeeze(name: str) -> nn.Module:
     from timm.layers import SqueezeExcite
 
     model: nn.Module = timm.create_model(name, pretrained=False)
-    for block in model.modules():
+    part: Any
+    for part in model.modules():
+        block = part
         if (
             hasattr(block, "conv_pw")
             and isinstance(getattr(block, "se", None), nn.Module)
