@@ -69,7 +69,7 @@ class Answers:
     def take(self, kept: np.ndarray) -> Answers:
         """Some of them."""
         arrays = (getattr(self, f.name)[kept] for f in fields(self) if f.name != "rows")
-        return Answers(self.rows[kept].reset_index(drop=True), *arrays)
+        return Answers(self.rows.iloc[kept].reset_index(drop=True), *arrays)
 
     @property
     def kind(self) -> np.ndarray:
