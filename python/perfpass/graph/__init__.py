@@ -25,6 +25,7 @@ __all__ = [
     "at_batch",
     "costs",
     "difference",
+    "kept_outputs",
     "liveness",
     "quotient",
     "step",

@@ -12,12 +12,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
 from perfpass.declared import shown_value
 from perfpass.errors import ArgumentError, LimitError, PerfPassError, ShapeError, UnsupportedError
 from perfpass.graph import OpGraph
 from perfpass.importers.torch_operators import tensors_in
+from perfpass.importers.torch_outputs import output_tensors
 from perfpass.importers.torch_recorder import FusedCalls, Recorder, build
 
 # A tensor attribute that is no parameter or buffer keeps its values up to this size, since forward passes read small
@@ -75,7 +75,8 @@ def trace_owned(
     out = run(module, recorder, *args, **kwargs, **(given or {}))
     if not recorder.tape.nodes:
         raise ArgumentError(f"{type(module).__name__} ran no operator on its input; there is nothing to predict")
-    return build(recorder, inputs, _output_tensors(out))
+    # A cache that was given is alive as an input already, and its layers are replaced one by one.
+    return build(recorder, inputs, output_tensors(out, recorder, module, cache=not given_tensors))
 
 
 def run(module: torch.nn.Module, recorder: Recorder, *args: Any, **kwargs: Any) -> Any:
@@ -167,10 +168,3 @@ def weightless_copy(module: torch.nn.Module, dtype: torch.dtype) -> torch.nn.Mod
             f"{type(module).__name__} cannot be copied without its weights ({type(error).__name__}: {error}); build it "
             "under `with torch.device('meta')` and remove attributes that cannot be copied"
         ) from error
-
-
-def _output_tensors(out: Any) -> list[torch.Tensor]:
-    found = [t for t in pytree.tree_leaves(out) if isinstance(t, torch.Tensor)]
-    if not found and hasattr(out, "__dict__"):
-        found = tensors_in(vars(out))
-    return found

@@ -260,6 +260,7 @@ def run_of(
 
 
 def _planned(graph: OpGraph, device: str | Device, *, runtime: str, **how: Any) -> PlannedRun:
+    from perfpass.graph import kept_outputs
     from perfpass.graph import liveness as memory
     from perfpass.graph.traced_step import TrainingGraph
 
@@ -272,9 +273,10 @@ def _planned(graph: OpGraph, device: str | Device, *, runtime: str, **how: Any) 
         )
     target = find_device(device)
     workload = check(target, runtime=runtime, **how)
+    plan = memory.plan(graph, float_as=workload.float_as, alignment_bytes=allocation.alignment_bytes(runtime))
     return PlannedRun(
         graph=graph,
-        plan=memory.plan(graph, float_as=workload.float_as, alignment_bytes=allocation.alignment_bytes(runtime)),
+        plan=kept_outputs.with_float_logits(graph, plan, workload.float_as),
         batch=leading_dim(graph) if workload.batch is None else workload.batch,
         way=workload.on(target),
         float_as=workload.float_as,
@@ -302,10 +304,22 @@ def _breakdown(run: Run, estimate: Estimate) -> dict[str, Any]:
     rows = np.argsort(-estimate.row_ms, kind="stable")[:TOP_OPERATORS]
     return {
         "latency_ms": {OPERATOR_CLASSES[c]: float(per_class[c]) for c in order},
-        "memory_bytes": {key: float(value) for key, value in estimate.memory_bytes.items()},
+        "memory_bytes": _memory(run, estimate),
         "operators": [_operator(graph, table, int(row), float(estimate.row_ms[row])) for row in rows],
         "peak": _peak(graph, run.plan),
     }
+
+
+def _memory(run: Run, estimate: Estimate) -> dict[str, float]:
+    """Bytes by what holds them; a language model's cache, which is among the planned activations, by itself."""
+    from perfpass.graph import kept_outputs
+
+    parts = {key: float(value) for key, value in estimate.memory_bytes.items()}
+    cache = min(float(kept_outputs.cache_bytes(run.graph, run.plan)), parts.get("activations", 0.0))
+    if not cache:
+        return parts
+    parts["activations"] -= cache
+    return {**parts, "cache": cache}
 
 
 def _operator(graph: OpGraph, table: OperatorTable, row: int, milliseconds: float) -> dict[str, Any]:

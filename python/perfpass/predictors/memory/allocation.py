@@ -14,6 +14,7 @@ import numpy as np
 
 from perfpass import _core
 from perfpass.features import Tables
+from perfpass.graph import kept_outputs
 from perfpass.graph import step as backward
 from perfpass.predictors.estimate import PlannedRun, Run, Runs
 
@@ -48,6 +49,8 @@ def weight_copies(precision: str) -> int:
 def reserved_bytes(planned: PlannedRun) -> int:
     """Bytes that the runtime's allocator takes from the device, weights included."""
     of, copies = allocator(planned.way.device, planned.way.runtime), weight_copies(planned.way.precision)
+    if of == "caching" and kept_outputs.float_logits_bytes(planned.graph, planned.float_as):
+        return kept_outputs.reserved_with_float_logits(planned.graph, planned.float_as, copies)
     found: int = _core.reserved_bytes(
         planned.graph.core, of, copies, planned.float_as, planned.plan.weight_bytes
     )  # fmt: skip
