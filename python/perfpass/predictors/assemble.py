@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ from perfpass.predictors.mig.profile import hint
 from perfpass.predictors.training_step import assemble as assemble_step
 from perfpass.predictors.training_step.predictor import StepPredictor
 from perfpass.predictors.workload import check, leading_dim
+from perfpass.text import shown_value
 
 if TYPE_CHECKING:
     from perfpass.features import OperatorTable
@@ -48,6 +49,7 @@ def predict(
     layout: str = "nchw",
     dims: Mapping[str, int] | None = None,
     optimizer: str | None = None,
+    frozen: Sequence[str] = (),
     calibration: bool | Calibration = True,
     processes: int | None = None,
     predictor: str = registry.DEFAULT,
@@ -62,11 +64,13 @@ def predict(
     autocast), amp_bf16, int8 or fp8. ``runtime``: torch, torch.compile, onnxruntime, tensorrt or tvm. ``layout``: nchw
     or nhwc. ``dims``: values of symbolic dimensions by name. ``mode``: inference, or training: one step (forward,
     backward, optimizer), derived from the forward graph; ``optimizer``: none, sgd, momentum (the default), adam or
-    adamw, for training alone. ``calibration`` (inference alone): True takes what `perfpass calibrate` has stored of the
-    device, False ignores it, a Calibration is used itself. ``processes`` (inference alone): how many MPS processes
-    share the device, each running the model; the latency is that of one, the throughput that of all. ``predictor``: a
-    name of ``perfpass.predictors.registry.PREDICTORS``; published predictors answer what they know, and the rest stays
-    ours.
+    adamw, for training alone. ``frozen``, for training alone: parameters that are not trained, by their names, those of
+    the modules that hold them, or patterns (``encoder``, ``*.bias``; initializers of an ONNX file); those of a torch
+    module that do not require a gradient are frozen without being named. ``calibration`` (inference alone): True takes
+    what `perfpass calibrate` has stored of the device, False ignores it, a Calibration is used itself. ``processes``
+    (inference alone): how many MPS processes share the device, each running the model; the latency is that of one, the
+    throughput that of all. ``predictor``: a name of ``perfpass.predictors.registry.PREDICTORS``; published predictors
+    answer what they know, and the rest stays ours.
 
     Raises ArgumentError, DeviceError, UnsupportedError and what reading the model raises (FileError, FormatError,
     LimitError, GraphError, ShapeError).
@@ -78,20 +82,22 @@ def predict(
     # Before the model is read: a wrong argument should not cost the time of a large one.
     how: dict[str, Any] = {"precision": precision, "mode": mode, "runtime": runtime, "layout": layout}
     check(target, batch=batch, optimizer=optimizer, **how)
+    if frozen and mode != "training":
+        raise ArgumentError(f"frozen={shown_value(frozen)} needs mode='training'; inference trains nothing")
     registry.check(predictor)
     stored = _quantised(model, precision)
     model, input_shape, dims = opened(model, input_shape, dims)
-    graph = load(model, batch=batch, input_shape=input_shape, dims=dims)
+    graph = load(model, batch=batch, input_shape=input_shape, dims=dims, frozen=frozen)
     how |= {"optimizer": optimizer, "calibration": calibration, "processes": processes}
 
     def answer(graph: OpGraph, batch: int | None, **how: Any) -> Prediction:
         found = _predicted(graph, target, batch=batch, **how)
         if mode == "training" and runtime == "torch" and _is_module(model):
-            found = assemble_step.with_recorded_memory(found, model, input_shape, target)
+            found = assemble_step.with_recorded_memory(found, model, input_shape, target, graph)
         return registry.answer(predictor, found, graph, target)
 
     def at(size: int) -> float:
-        smaller = load(model, batch=size, input_shape=input_shape, dims=dims)
+        smaller = load(model, batch=size, input_shape=input_shape, dims=dims, frozen=frozen)
         if leading_dim(smaller) != size:
             raise ShapeError(f"the model's batch is not set by batch={size}")
         return answer(smaller, size, **how).peak_memory_bytes.high
@@ -242,7 +248,7 @@ def run_of(
     optimizer: str | None = None,
 ) -> Run:
     """What predictors take: the graph counted and planned; the arguments are those of `predict_graph`."""
-    from perfpass.graph import costs
+    from perfpass.graph import costs, frozen
 
     planned = _planned(
         graph,
@@ -255,7 +261,11 @@ def run_of(
         optimizer=optimizer,
     )
     counted = costs.count(graph, float_as=planned.float_as)
-    table = as_run(graph, counted, runtime)
+    if mode == "training" and graph.frozen:
+        marks = frozen.flags(graph, graph.frozen)
+        table = frozen.table(graph, marks, lambda g: as_run(g, costs.count(g, float_as=planned.float_as), runtime))
+    else:
+        table = as_run(graph, counted, runtime)
     return Run(**vars(planned), costs=counted, table=table)
 
 
