@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 
 import pytest
@@ -14,6 +15,8 @@ from perfpass.llm.costs import Quantization
 from perfpass.llm.eager import in_eager_pytorch, peaks
 from perfpass.llm.in_use import MOST_ABOVE
 from perfpass.llm.llama_cpp import layers_alone
+from perfpass.llm.memory import served
+from perfpass.llm.serving import Serving
 from perfpass.predictors.generation.features import memory
 from perfpass.predictors.generation.predictor import batch_of
 
@@ -133,3 +136,20 @@ def test_figures_stand_in_json_and_table():
     text = str(perfpass.predict_llm("llama-3.1-8b", "h100", input_length=512, output_length=128, concurrency=1))
     for label in ("alive", "reserved", "in use", "needed"):
         assert f"\n    {label} " in text
+
+
+@pytest.mark.parametrize("runtime", ["vllm", "sglang", "trtllm", "tgis"])
+def test_no_figure_of_a_server_falls_as_prompts_answers_or_load_grow(runtime):
+    model = language_model("llama-3.1-8b")
+    for board in ("l4", "a100-40gb", "h100"):
+        for grown in (
+            [Serving(length, 128, 4, runtime=runtime) for length in (128, 1024, 8192, 32768)],
+            [Serving(512, length, 4, runtime=runtime) for length in (16, 256, 4096, 32768)],
+            [Serving(512, 128, load, runtime=runtime) for load in (1, 8, 64, 512)],
+        ):
+            found = [served(model, device(board), serving) for serving in grown]
+            for name in FIGURES:
+                for bound in ("low", "median", "high"):
+                    values = [getattr(getattr(fit, name), bound) for fit in found]
+                    grows = all(b >= a * (1 - 1e-9) for a, b in itertools.pairwise(values))
+                    assert grows, (board, name, bound, values)

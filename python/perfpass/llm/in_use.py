@@ -107,7 +107,7 @@ def filled(runtime: str, device: Device, gpus: int, parts: Parts) -> InUse:
     else:
         in_use = interval(least.low, max(floor, min(need.median, whole)), whole, whole)
     if in_use.median < floor:  # by settings chosen by hand
-        in_use = interval(min(least.low, floor), floor, whole, whole)
+        in_use = interval(min(floor, max(in_use.low, least.low)), floor, whole, whole)
     beside = [share * CONTEXT_BYTES for share in CONTEXT_SHARES]
     held = max(alive.low, in_use.median - CONTEXT_BYTES)
     reserved = interval(max(0.0, in_use.low - beside[1]), held, max(held, in_use.high - beside[0]))
