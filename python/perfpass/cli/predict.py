@@ -39,6 +39,13 @@ def add(commands: Any) -> None:
         "--device", required=True, metavar="NAME", help="device, or device:profile for a MIG slice, or cpu for this one"
     )
     add_workload(command)
+    command.add_argument(
+        "--frozen",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="parameters that are not trained: a name, the module that holds them, or a pattern (training; repeatable)",
+    )
     add_json(command)
     command.add_argument("--explain", action="store_true", help="also show what the time and memory are made of")
     add_cost(command)
@@ -52,7 +59,7 @@ def run(options: Any) -> int:
 
     # Before the model is read: a wrong table should not cost the time of a large one.
     asked, device = cost(options), find_device(options)
-    prediction = predict(options.model, device, **model_sizes(options), **workload(options))
+    prediction = predict(options.model, device, **model_sizes(options), **workload(options), frozen=options.frozen)
     found = None
     if asked is not None:
         from perfpass.deploy.cost import cost as cost_of

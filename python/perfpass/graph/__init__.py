@@ -25,6 +25,8 @@ __all__ = [
     "at_batch",
     "costs",
     "difference",
+    "frozen",
+    "kept_outputs",
     "liveness",
     "quotient",
     "step",

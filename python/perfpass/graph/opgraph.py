@@ -6,7 +6,7 @@ The arrays are read-only views on the compiled core; nothing is copied.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -32,10 +32,12 @@ class OpGraph:
 
     Per node: ``op`` [N] (index into ``OPERATORS``), ``attributes`` [N, 32] (columns ``ATTRIBUTES``), ``repeat`` [N]
     (executions per run). Per tensor: ``tensor_dtype`` [T] (index into ``DTYPES``), ``tensor_role`` [T] (index into
-    ``ROLES``), ``producer`` [T]. Edges: ``edge_index`` [2, E], ``edge_tensor`` [E].
+    ``ROLES``), ``producer`` [T]. Edges: ``edge_index`` [2, E], ``edge_tensor`` [E]. ``frozen``: the weights, as tensor
+    ids, that training leaves as they are.
     """
 
     core: _core.Graph
+    frozen: frozenset[int] = field(default=frozenset(), kw_only=True)
 
     def __getattr__(self, name: str) -> Any:
         # The arrays and counts of the core object, by their own names (op, dims, node_count, ...).

@@ -16,6 +16,7 @@ import numpy as np
 
 from perfpass import _core
 from perfpass.errors import ArgumentError
+from perfpass.graph import frozen
 from perfpass.graph.opgraph import OPERATOR_CLASS_OF, OPERATOR_CLASSES, OPERATORS, OpGraph
 from perfpass.graph.table import OperatorColumns, Tables
 
@@ -156,6 +157,13 @@ class _Step:
         self.read = table["bytes_read"]
         self.written = table["bytes_written"]
         self.weight = table["weight_bytes"]
+        self.marks = table["constant"].astype(np.int64)
+        self.passes = (self.marks & frozen.STILL) == 0
+        self.learns = self.passes & ((self.marks & frozen.FROZEN) == 0)
+        self.wants_data = (self.marks & frozen.NO_DATA) == 0
+        # Where something is frozen, what reads the input is known by its mark.
+        marked = np.bincount(self.graph, self.marks > 1, self.steps) > 0
+        self.marked = marked[self.graph]
 
     def add(self, mask: np.ndarray, part: int, **changed: Any) -> None:
         """Rows of ``mask`` as ``part``; a changed column is an array over all rows, or a number."""
@@ -275,7 +283,7 @@ def derive_many(tables: Tables, options: StepOptions, *, input_elements: np.ndar
     runs = t["view"] == 0
     done = np.zeros(len(runs), dtype=bool)
     for rule in _RULES:
-        done |= rule(step, runs & ~done)
+        done |= rule(step, runs & ~done & step.passes)
     _views(step)
     parameters, tensors = _parameters(step)
     _loss(step)
@@ -300,11 +308,11 @@ def _products_with_weights(step: _Step, open_: np.ndarray) -> np.ndarray:
     inner = np.maximum(t["k"] / area, 1.0)
     weight = np.maximum(step.weight, t["b"] * t["n"] * t["k"] * step.width)
     # The first product that reads the input needs no gradient of it (rows stand in the order of the forward pass).
-    reading = np.flatnonzero(mask & (np.abs(t["input_elements"] - step.input_elements) < 0.5))
+    reading = np.flatnonzero(mask & ~step.marked & (np.abs(t["input_elements"] - step.input_elements) < 0.5))
     stem = reading[np.unique(step.graph[reading], return_index=True)[1]]
     needed = t["count"].copy()
     needed[stem] = np.maximum(needed[stem] - 1, 0)
-    data = mask & (needed > 0)
+    data = mask & (needed > 0) & step.wants_data
     step.add(
         data,
         DATA,
@@ -320,7 +328,7 @@ def _products_with_weights(step: _Step, open_: np.ndarray) -> np.ndarray:
         k=t["n"] * area,
     )
     step.add(
-        mask,
+        mask & step.learns,
         WEIGHT,
         flops=2 * t["macs"],
         bytes_read=step.x + step.y,
@@ -332,7 +340,7 @@ def _products_with_weights(step: _Step, open_: np.ndarray) -> np.ndarray:
         k=np.where(depthwise, t["k"], t["m"]),
     )
     # The gradient of a bias is a sum over all rows.
-    biased = mask & (step.weight > t["b"] * t["n"] * t["k"] * step.width + 0.5)
+    biased = mask & step.learns & (step.weight > t["b"] * t["n"] * t["k"] * step.width + 0.5)
     step.moved(
         biased, WEIGHT, step.y, t["b"] * t["n"] * step.width, step.y / step.width,
         op=_OP["reduce_sum"], op_class=_CLASS["reduction"], b=0, m=0, n=0, k=0, kernel_area=0, stride=0, groups=0,
@@ -368,8 +376,8 @@ def _attention(step: _Step, open_: np.ndarray) -> np.ndarray:
 
 def _recurrent(step: _Step, open_: np.ndarray) -> np.ndarray:
     mask = open_ & _class(step.t, "recurrent")
-    for part, written in ((DATA, step.x), (WEIGHT, step.weight)):
-        step.add(mask, part, bytes_read=step.read + step.y, bytes_written=written, weight_bytes=0)
+    for part, written, wanted in ((DATA, step.x, step.wants_data), (WEIGHT, step.weight, step.learns)):
+        step.add(mask & wanted, part, bytes_read=step.read + step.y, bytes_written=written, weight_bytes=0)
     return mask
 
 
@@ -457,10 +465,10 @@ def _views(step: _Step) -> None:
     A weight that a product reads through views belongs to the product, whose own gradient is summed over all samples.
     """
     t = step.t
-    view = t["view"] != 0
+    view = (t["view"] != 0) & step.passes
     parts = view & _is(t, "split", "slice", "unfold", "gather")
     step.moved(parts, DATA, step.x, step.x, 0.0)
-    of_product = (t["constant"] != 0) & (step.weight == 0)
+    of_product = ((step.marks & 1) != 0) & (step.weight == 0)
     expanded = view & _is(t, "expand", "tile") & (t["output_elements"] > t["input_elements"]) & ~of_product
     step.moved(expanded, DATA, step.y, step.x, step.y / step.width, op=_OP["reduce_sum"], op_class=_CLASS["reduction"])
 
@@ -469,10 +477,10 @@ def _parameters(step: _Step) -> tuple[np.ndarray, np.ndarray]:
     """[N] trained elements and their tensors. Half of a batch normalization's tensors are running statistics."""
     t, width = step.t, step.width
     norm = _is(t, "batch_norm")
-    elements = t["weight_bytes"] / width * np.where(norm, 0.5, 1.0)
+    elements = t["weight_bytes"] / width * np.where(norm, 0.5, 1.0) * step.learns
     biased = t["weight_bytes"] > t["b"] * t["n"] * t["k"] * width + 0.5
     tensors = np.where(_class(t, "normalization"), 2.0, 1.0 + (biased & (t["k"] > 0)))
-    held = t["weight_bytes"] > 0
+    held = (t["weight_bytes"] > 0) & step.learns
     return (
         np.bincount(step.graph, elements * t["count"], step.steps),
         np.bincount(step.graph, tensors * held * t["count"], step.steps),

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,14 +32,15 @@ def load(
     dims: Mapping[str, int] | None = None,
     mode: str = "inference",
     optimizer: str = "momentum",
+    frozen: Sequence[str] = (),
 ) -> OpGraph:
     """The operator graph of a model in any form that perfpass reads.
 
     ``model``: a path to an ``.onnx`` file, the bytes of a ModelProto, an ``onnx.ModelProto``; a path to a Hugging Face
     ``config.json`` or its folder (weights are not needed), or the name of a shipped one; ``timm:NAME`` or
     ``torchvision:NAME``, built from the definitions installed here; a ``torch.nn.Module`` (with ``input_shape``,
-    without the batch); a ``tvm.IRModule`` of Relay or Relax, which tvm_perfpass reads; or an OpGraph, given back as
-    it is.
+    without the batch) or what ``torch.export`` made of one; a ``tvm.IRModule`` of Relay or Relax, which tvm_perfpass
+    reads; or an OpGraph, given back as it is.
 
     ``batch`` is the batch size (ONNX: the symbolic batch dimension; torch: 1 if not given); ``dims`` sets named
     dimensions: those of an ONNX file or a Relax module, ``sequence_length`` (``sequence``) of a configuration, or
@@ -47,17 +49,29 @@ def load(
     torch module or a configuration; other models have no autograd to record, and `perfpass.graph.step.derive` makes
     their step from the forward graph.
 
+    ``frozen``: parameters that training leaves as they are, as `perfpass.predict` takes them, beside the graph's own
+    (of a torch module those that require no gradient).
+
     Raises FileError, FormatError, ShapeError, UnsupportedError, ArgumentError: see perfpass.errors.
     """
-    from perfpass.graph import OpGraph
-
     if mode not in ("inference", "training"):
         raise ArgumentError(f"unknown mode {mode!r}; allowed are inference, training")
     _check_dims(dims)
     with about(model) if isinstance(model, (str, os.PathLike)) else nullcontext():
         model, input_shape, dims = opened(model, input_shape, dims)
     if mode == "training":
-        return _training(model, batch, input_shape, dims, optimizer)
+        return _training(model, batch, input_shape, dims, optimizer, frozen)
+    graph = _forward(model, batch, input_shape, dims)
+    if not len(frozen):
+        return graph
+    from perfpass.graph.frozen import matching
+
+    return replace(graph, frozen=graph.frozen | matching(graph, frozen))
+
+
+def _forward(model: Any, batch: int | None, input_shape: Any, dims: Mapping[str, int] | None) -> OpGraph:
+    from perfpass.graph import OpGraph
+
     if isinstance(model, OpGraph):
         _refuse_unused("an OpGraph, whose sizes are fixed", dims=dims, input_shape=input_shape)
         return model
@@ -101,21 +115,30 @@ def _given_shape(input_shape: Any) -> Any:
 
 
 def _training(
-    model: Any, batch: int | None, input_shape: Any, dims: Mapping[str, int] | None, optimizer: str
+    model: Any,
+    batch: int | None,
+    input_shape: Any,
+    dims: Mapping[str, int] | None,
+    optimizer: str,
+    frozen: Sequence[str],
 ) -> OpGraph:
     """A traced step, from what has an autograd."""
     samples = 1 if batch is None else batch
     if "torch" in {base.__module__.partition(".")[0] for base in type(model).__mro__}:
+        from perfpass.graph.frozen import named
         from perfpass.importers.torch_training import trace_training
 
         _refuse_unused(_OF_TORCH, dims=dims)
-        return trace_training(model, _given_shape(input_shape), batch=samples, optimizer=optimizer)
+        held = named((name for name, _ in model.named_parameters()), frozen)
+        return trace_training(model, _given_shape(input_shape), batch=samples, optimizer=optimizer, frozen=held)
     if isinstance(model, (str, os.PathLike)) and understood(model).kind == "hf":
         from perfpass.importers import huggingface
 
         path = Path(understood(model).name)
         length = _sequence_length(path, input_shape, dims)
-        return huggingface.trace_training(path, batch=samples, sequence_length=length, optimizer=optimizer)
+        return huggingface.trace_training(
+            path, batch=samples, sequence_length=length, optimizer=optimizer, frozen=frozen
+        )
     raise UnsupportedError(
         "only torch modules and Hugging Face configurations have a training step to record; for other models, "
         "perfpass.predict(model, device, mode='training') derives the step from the forward graph"

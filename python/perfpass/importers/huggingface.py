@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from perfpass.errors import ArgumentError, UnsupportedError, needs
 from perfpass.graph import OpGraph
+from perfpass.graph.frozen import named
 from perfpass.importers.model_sources import huggingface as build
 from perfpass.importers.model_sources import is_decoder, read_configuration
 from perfpass.text import unknown
@@ -75,10 +76,12 @@ def trace_training(
     sequence_length: int | None = None,
     optimizer: str = "adamw",
     dtype: str = "float32",
+    frozen: Sequence[str] = (),
 ) -> TrainingGraph:
     """One training step of the model that a configuration describes; decoders predict every next token.
 
-    ``optimizer`` and what is raised: as `perfpass.importers.torch_training.trace_training`; the rest as `trace_config`.
+    ``frozen``: names of parameters, or patterns, that are not trained. ``optimizer`` and what is raised: as
+    `perfpass.importers.torch_training.trace_training`; the rest as `trace_config`.
     """
     with needs("transformers", "a Hugging Face configuration"):
         from perfpass.importers.torch_training import trace_training_owned
@@ -90,8 +93,9 @@ def trace_training(
         model = build(content, dtype=dtype, causal=True)
     _refuse_unread(model, sequence_length)
     given = {"use_cache": False} if is_decoder(model) else {}
+    held = named((name for name, _ in model.named_parameters()), frozen)
     return trace_training_owned(
-        model, _inputs(model, length), batch=batch, dtype=dtype, optimizer=optimizer, given=given
+        model, _inputs(model, length), batch=batch, dtype=dtype, optimizer=optimizer, given=given, frozen=held
     )
 
 

@@ -161,10 +161,12 @@ def opened(
     model: Any, input_shape: Any = None, dims: Mapping[str, int] | None = None
 ) -> tuple[Any, Any, Mapping[str, int] | None]:
     """A model of timm or torchvision as its module (without weights), the shape of its input without the batch, and no
-    dims, of which ``image_size`` was one; everything else as it is given.
+    dims, of which ``image_size`` was one; the module of what torch.export made; everything else as it is given.
 
     Raises UnsupportedError for a model that the installed library does not have, ArgumentError for other dims.
     """
+    if type(model).__name__ == "ExportedProgram" and hasattr(model, "graph_signature"):
+        return model.module(), input_shape, dims
     if not isinstance(model, (str, os.PathLike)):
         return model, input_shape, dims
     found = understood(model)

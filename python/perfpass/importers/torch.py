@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
 from perfpass.declared import shown_value
 from perfpass.errors import ArgumentError, LimitError, PerfPassError, ShapeError, UnsupportedError
-from perfpass.graph import OpGraph
+from perfpass.graph import ROLES, OpGraph
 from perfpass.importers.torch_operators import tensors_in
+from perfpass.importers.torch_outputs import output_tensors
 from perfpass.importers.torch_recorder import FusedCalls, Recorder, build
 
 # A tensor attribute that is no parameter or buffer keeps its values up to this size, since forward passes read small
@@ -38,7 +39,8 @@ def trace(
     ``input_shape`` is without the batch: ``(3, 224, 224)``; several positional inputs: ``((3, 224, 224), (77,))``;
     inputs by keyword: ``{"input_ids": (128,)}``. Where a shape stands, ``(shape, "int64")`` gives that input's type;
     else it is ``dtype``, the type of the floating parameters too. The module may live on any device, ``meta`` included;
-    it is copied without its weights, and is left as it was (training flag, buffers, hooks, device).
+    it is copied without its weights, and is left as it was (training flag, buffers, hooks, device). Parameters that do
+    not require a gradient are the graph's ``frozen`` ones.
 
     Raises ArgumentError for bad arguments, UnsupportedError where the forward pass depends on values (the operator and
     the module that runs it are named), ShapeError where the forward pass refuses the input.
@@ -47,7 +49,9 @@ def trace(
         raise ArgumentError(f"trace takes a torch.nn.Module, got {type(module).__name__}")
     if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
         raise ArgumentError(f"batch must be a whole number of at least 1, got {batch!r}")
-    return trace_owned(weightless_copy(module, torch_dtype(dtype)), input_shape, batch=batch, dtype=dtype)
+    held = frozen_names(module)
+    graph = trace_owned(weightless_copy(module, torch_dtype(dtype)), input_shape, batch=batch, dtype=dtype)
+    return with_frozen(graph, held)
 
 
 def trace_owned(
@@ -75,7 +79,22 @@ def trace_owned(
     out = run(module, recorder, *args, **kwargs, **(given or {}))
     if not recorder.tape.nodes:
         raise ArgumentError(f"{type(module).__name__} ran no operator on its input; there is nothing to predict")
-    return build(recorder, inputs, _output_tensors(out))
+    # A cache that was given is alive as an input already, and its layers are replaced one by one.
+    return build(recorder, inputs, output_tensors(out, recorder, module, cache=not given_tensors))
+
+
+def frozen_names(module: torch.nn.Module) -> frozenset[str]:
+    """Floating parameters that do not require a gradient, by name; where there are some, buffers too."""
+    held = [n for n, p in module.named_parameters() if p.is_floating_point() and not p.requires_grad]
+    return frozenset([*held, *(n for n, _ in module.named_buffers())]) if held else frozenset()
+
+
+def with_frozen(graph: OpGraph, names: Collection[str]) -> OpGraph:
+    """``graph`` whose weights of these names are frozen."""
+    if not names:
+        return graph
+    found = (t for t in range(graph.tensor_count) if graph.string(int(graph.tensor_name[t])) in names)
+    return replace(graph, frozen=frozenset(t for t in found if ROLES[int(graph.tensor_role[t])] == "weight"))
 
 
 def run(module: torch.nn.Module, recorder: Recorder, *args: Any, **kwargs: Any) -> Any:
@@ -167,10 +186,3 @@ def weightless_copy(module: torch.nn.Module, dtype: torch.dtype) -> torch.nn.Mod
             f"{type(module).__name__} cannot be copied without its weights ({type(error).__name__}: {error}); build it "
             "under `with torch.device('meta')` and remove attributes that cannot be copied"
         ) from error
-
-
-def _output_tensors(out: Any) -> list[torch.Tensor]:
-    found = [t for t in pytree.tree_leaves(out) if isinstance(t, torch.Tensor)]
-    if not found and hasattr(out, "__dict__"):
-        found = tensors_in(vars(out))
-    return found

@@ -95,6 +95,10 @@ class Recorder(TorchDispatchMode):
         self._alive.append(tensor)
         self._known[id(tensor)] = (index, self._written.get(storage(tensor), (0, 0))[0])
 
+    def name(self, tensor: torch.Tensor, name: str) -> None:
+        """Call a tensor that an operator produced ``name``."""
+        self.tape.names[self.index_of(tensor)] = name
+
     def index_of(self, tensor: torch.Tensor) -> int:
         """The tape's index of a tensor, after any write to memory that it shares."""
         known = self._known.get(id(tensor))

@@ -6,7 +6,7 @@ The same recorder as for inference sees the ATen operators that autograd and the
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 from perfpass.errors import ArgumentError, PerfPassError, ShapeError, UnsupportedError
 from perfpass.graph.step import OPTIMIZERS, PHASES
 from perfpass.graph.traced_step import TrainingGraph
-from perfpass.importers.torch import make_inputs, torch_dtype, weightless_copy
+from perfpass.importers.torch import frozen_names, make_inputs, torch_dtype, weightless_copy
 from perfpass.importers.torch_backward import TrainingCalls, TrainingRecorder
 from perfpass.importers.torch_operators import tensors_in
 from perfpass.importers.torch_recorder import assemble
@@ -34,14 +34,16 @@ def trace_training(
     optimizer: str = "sgd",
     foreach: bool = False,
     loss: Loss | None = None,
+    frozen: Collection[str] = (),
 ) -> TrainingGraph:
     """The operator graph of one training step of ``module`` on inputs of ``input_shape`` at ``batch``.
 
     ``input_shape`` and ``dtype`` as for `perfpass.importers.torch.trace`. ``optimizer``: none, sgd, momentum, adam or
     adamw (torch.optim, later steps than the first, whose states exist); ``foreach``: its list version. ``loss`` makes a
     scalar of the module's output; without it a ``loss`` attribute of the output is taken, cross entropy where the
-    output is logits [batch, classes] or [batch, length, classes], else the mean of all floating outputs. Every
-    floating parameter is trained, whatever its ``requires_grad``. The module is copied without its weights.
+    output is logits [batch, classes] or [batch, length, classes], else the mean of all floating outputs. The
+    floating parameters that require a gradient are trained, without those whose names are ``frozen``. The module is
+    copied without its weights.
 
     Raises ArgumentError for bad arguments, UnsupportedError where a pass depends on values or has no gradient,
     ShapeError where the forward pass refuses the input.
@@ -50,9 +52,10 @@ def trace_training(
         raise ArgumentError(f"trace_training takes a torch.nn.Module, got {type(module).__name__}")
     if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
         raise ArgumentError(f"batch must be a whole number of at least 1, got {batch!r}")
+    held = frozen_names(module) | frozenset(frozen)
     owned = weightless_copy(module, torch_dtype(dtype))
     return trace_training_owned(
-        owned, input_shape, batch=batch, dtype=dtype, optimizer=optimizer, foreach=foreach, loss=loss
+        owned, input_shape, batch=batch, dtype=dtype, optimizer=optimizer, foreach=foreach, loss=loss, frozen=held
     )
 
 
@@ -66,18 +69,21 @@ def trace_training_owned(
     foreach: bool = False,
     loss: Loss | None = None,
     given: Mapping[str, Any] | None = None,
+    frozen: Collection[str] = (),
 ) -> TrainingGraph:
     """As `trace_training`, for a module on the meta device that the caller gives away: not copied, left as it ends."""
     if optimizer not in OPTIMIZERS:
         raise ArgumentError(f"unknown optimizer {optimizer!r}; allowed are {', '.join(OPTIMIZERS)}")
     args, kwargs = make_inputs(input_shape, batch, dtype)
     module.train()
-    for parameter in module.parameters():
-        parameter.requires_grad_(parameter.is_floating_point())
+    for name, parameter in module.named_parameters():
+        parameter.requires_grad_(parameter.is_floating_point() and name not in frozen)
     recorder = TrainingRecorder()
     parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
     if not parameters:
-        raise UnsupportedError(f"{type(module).__name__} has no floating parameter; there is nothing to train")
+        raise UnsupportedError(
+            f"{type(module).__name__} has no floating parameter that is not frozen; nothing to train"
+        )
     for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
         recorder.declare(tensor, "weight" if tensor.is_floating_point() and tensor.dim() > 0 else "literal", name)
     inputs = [recorder.declare(t, "input", f"input_{i}" if len(args) > 1 else "input") for i, t in enumerate(args)]

@@ -20,6 +20,7 @@ __all__ = [
     "cache_bytes",
     "configuration",
     "costs",
+    "eager",
     "language_model",
     "llama_cpp",
     "memory",

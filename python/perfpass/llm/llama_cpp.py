@@ -13,6 +13,7 @@ import math
 from perfpass.devices import Device
 from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.costs import Parallelism, Quantization, weight_bytes
+from perfpass.llm.in_use import Parts, held_whole
 from perfpass.llm.memory import sequence_bytes, whole_bytes, workspace_bytes
 from perfpass.llm.serving import MemoryFit
 from perfpass.text import size
@@ -55,7 +56,12 @@ def layers_alone(
             reason += f"; llama.cpp would leave {left_to_host} of {model.layer_count} layers to the host (-ngl {held})"
     elif weights + cache + usual + RUNTIME_BYTES > whole:
         reason = f"it fits only with steps shorter than {STEP_TOKENS} tokens (-ub) and nothing else on the device"
+    single = (weights, weights, weights), (least, usual, usual), (RUNTIME_LOW_BYTES, RUNTIME_BYTES, RUNTIME_BYTES)
+    use = held_whole(Parts(weights=single[0], cache=cache, each=cache, workspace=single[1], runtime=single[2]))
+    if fits and not reason and use.least.high > whole:
+        reason = "it fits only where it takes no more than usual"
     return MemoryFit(
+        **vars(use),
         weights_bytes=int(weights),
         cache_bytes=int(cache),
         activation_bytes=int(usual),

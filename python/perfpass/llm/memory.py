@@ -13,7 +13,7 @@ requests fit.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,6 +28,7 @@ from perfpass.llm.costs import (
     cache_bytes,
     weight_bytes,
 )
+from perfpass.llm.in_use import Parts, filled
 from perfpass.llm.serving import MemoryFit
 from perfpass.text import size
 
@@ -54,6 +55,8 @@ _MOST_UTILIZATION = 0.97
 _LEAST_RUNTIME_BYTES = 1e9
 # Workspaces of fused kernels beside the tensors of a layer, as a share of these.
 _WORKSPACE_HIGH = 1.0
+# What kernels pad their packed weights by, at most; by hand.
+_PADDING = 0.02
 _STATE_BYTES, _LOGIT_BYTES = 4.0, 4.0
 
 
@@ -76,6 +79,7 @@ class ServingMemory:
     tuned_sequences: int
     least_bytes: float
     whole_bytes: float
+    least_weights_bytes: float
 
     @property
     def fits(self) -> bool:
@@ -178,7 +182,8 @@ def plan(
         return max(0, math.floor((usable - weights - workspace * (1 + extra) - runtime) / max(each, 1.0)))
 
     short = min(CHUNK_LOW_TOKENS, tokens)
-    least = weight_bytes(model, split, quantization, sizes=LEAST_BYTES) + RUNTIME_LOW_BYTES
+    least_weights = weight_bytes(model, split, quantization, sizes=LEAST_BYTES)
+    least = least_weights + RUNTIME_LOW_BYTES
     least += workspace_bytes(model, split, short, element_bytes=quantization.activation_bytes)
     whole = whole_bytes(device, _MOST_UTILIZATION)
     return ServingMemory(
@@ -192,6 +197,7 @@ def plan(
         tuned_sequences=max(0, math.floor((whole - least) / max(each, 1.0))),
         least_bytes=least,
         whole_bytes=whole,
+        least_weights_bytes=least_weights,
     )
 
 
@@ -207,18 +213,45 @@ def served(model: LanguageModel, device: Device, serving: Serving) -> MemoryFit:
     found = plan(model, device, split, serving.quantization, context=length)
     ranks = serving.workers * split.attention_data
     wanted = math.ceil(serving.concurrency / ranks)
-    return _fit(found, wanted, ranks, _reason(found, wanted, length, serving.quantization))
+    fit = _fit(found, wanted, ranks, length, serving.quantization)
+    return _with_use(fit, found, device, serving.runtime, split.gpus)
 
 
 def alone(
-    model: LanguageModel, device: Device, devices: int, quantization: Quantization, *, context: int, sequences: int = 1
+    model: LanguageModel,
+    device: Device,
+    devices: int,
+    quantization: Quantization,
+    *,
+    context: int,
+    sequences: int = 1,
+    runtime: str = "vllm",
 ) -> MemoryFit:
     """The memory of each of ``devices`` that hold a model by tensor parallelism and run one batch without a server."""
     found = plan(model, device, Parallelism.of(devices), quantization, context=context)
-    return _fit(found, sequences, 1, _reason(found, sequences, context, quantization))
+    return _with_use(_fit(found, sequences, 1, context, quantization), found, device, runtime, devices)
 
 
-def _fit(found: ServingMemory, wanted: int, ranks: int, reason: str) -> MemoryFit:
+def _with_use(fit: MemoryFit, found: ServingMemory, device: Device, runtime: str, gpus: int) -> MemoryFit:
+    """``fit`` with the intervals of what is needed, alive, reserved and in use."""
+    parts = Parts(
+        weights=(found.least_weights_bytes, found.weights_bytes, (1 + _PADDING) * found.weights_bytes),
+        cache=fit.cache_bytes,
+        each=found.cache_per_sequence_bytes,
+        workspace=(
+            found.least_bytes - found.least_weights_bytes - RUNTIME_LOW_BYTES,
+            found.workspace_bytes,
+            (1 + _WORKSPACE_HIGH) * found.workspace_bytes,
+        ),
+        runtime=(RUNTIME_LOW_BYTES, RUNTIME_BYTES, RUNTIME_HIGH_BYTES),
+    )
+    use = replace(fit, **vars(filled(runtime, device, gpus, parts)))
+    if use.answer != "perhaps" or not found.fits_by_default:
+        return use
+    return replace(use, reason="it fits only where runtime and workspaces take no more than usual")
+
+
+def _fit(found: ServingMemory, wanted: int, ranks: int, length: int, quantization: Quantization) -> MemoryFit:
     most, each = found.most_sequences or found.tuned_sequences, found.cache_per_sequence_bytes
     free = found.usable_bytes - found.weights_bytes - found.workspace_bytes - found.runtime_bytes
     return MemoryFit(
@@ -230,7 +263,7 @@ def _fit(found: ServingMemory, wanted: int, ranks: int, reason: str) -> MemoryFi
         usable_bytes=int(found.usable_bytes),
         most_requests=most * ranks,
         fits=found.fits,
-        reason=reason,
+        reason=_reason(found, wanted, length, quantization),
     )
 
 
@@ -247,8 +280,6 @@ def _reason(found: ServingMemory, wanted: int, length: int, quantization: Quanti
             f"it fits only with settings chosen by hand: over {UTILIZATION:.0%} of the memory, short prefill "
             "steps, no CUDA graphs" + (", weights quantized in groups of 128" if packed else "")
         )
-    if not found.surely_fits:
-        return "it fits only where runtime and workspaces take no more than usual"
     if found.most_sequences < wanted:
         return f"of {wanted} requests per rank {found.most_sequences} fit at once; the others wait"
     return ""

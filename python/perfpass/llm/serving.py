@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfpass.errors import ArgumentError, DeviceError
 from perfpass.llm.costs import PRECISIONS, WEIGHTS_ALONE, Parallelism, Quantization, lacking, listed
+from perfpass.prediction import FitAnswer, Interval
 from perfpass.text import unknown
 
 if TYPE_CHECKING:
@@ -154,6 +155,11 @@ class MemoryFit:
     does at all, settings by hand included (`perfpass.llm.memory`); then ``most_requests`` is at least 1, else 0.
     ``reason``: one line, empty where there is nothing to say; where it does not fit, why. ``host_layers`` of
     ``layers``: those that llama.cpp would leave to the host; both 0 for other runtimes.
+
+    With intervals whose upper bounds are stated for 98 in 100 (`perfpass.llm.in_use`): ``alive`` tensors at the peak,
+    ``reserved`` by the runtime, ``in_use`` on the device (what nvidia-smi shows: of a server that fills the device
+    beforehand a share of it, whatever the load); ``needed`` by the load (the parts above together), ``least`` by one
+    request. ``basis``: what stands behind ``reserved`` and ``in_use``: "measured", "documented settings", "not known".
     """
 
     weights_bytes: int
@@ -166,6 +172,19 @@ class MemoryFit:
     reason: str
     layers: int = 0
     host_layers: int = 0
+    alive: Interval | None = None
+    reserved: Interval | None = None
+    in_use: Interval | None = None
+    needed: Interval | None = None
+    least: Interval | None = None
+    basis: str = ""
+
+    @property
+    def answer(self) -> FitAnswer:
+        """Whether one request fits: "no" not even by hand, "perhaps" where ``least`` may be over what is usable."""
+        if not self.fits:
+            return "no"
+        return "perhaps" if self.least is not None and self.least.high > self.usable_bytes else "yes"
 
     @property
     def total_bytes(self) -> int:
@@ -179,4 +198,5 @@ class MemoryFit:
 
     def to_dict(self) -> dict[str, Any]:
         """Strict JSON, with the total."""
-        return {**vars(self), "total_bytes": self.total_bytes}
+        found = {name: v.to_dict() if isinstance(v, Interval) else v for name, v in vars(self).items()}
+        return {**found, "total_bytes": self.total_bytes}

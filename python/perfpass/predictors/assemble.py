@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,7 @@ from perfpass.predictors.relative.question import Asked, kept
 from perfpass.predictors.training_step import assemble as assemble_step
 from perfpass.predictors.training_step.predictor import StepPredictor
 from perfpass.predictors.workload import check, leading_dim
+from perfpass.text import shown_value
 
 if TYPE_CHECKING:
     from perfpass.features import OperatorTable
@@ -50,6 +51,7 @@ def predict(
     layout: str = "nchw",
     dims: Mapping[str, int] | None = None,
     optimizer: str | None = None,
+    frozen: Sequence[str] = (),
     calibration: bool | Calibration = True,
     processes: int | None = None,
     predictor: str = registry.DEFAULT,
@@ -64,11 +66,13 @@ def predict(
     autocast), amp_bf16, int8 or fp8. ``runtime``: torch, torch.compile, onnxruntime, tensorrt or tvm. ``layout``: nchw
     or nhwc. ``dims``: values of symbolic dimensions by name. ``mode``: inference, or training: one step (forward,
     backward, optimizer), derived from the forward graph; ``optimizer``: none, sgd, momentum (the default), adam or
-    adamw, for training alone. ``calibration`` (inference alone): True takes what `perfpass calibrate` has stored of the
-    device, False ignores it, a Calibration is used itself. ``processes`` (inference alone): how many MPS processes
-    share the device, each running the model; the latency is that of one, the throughput that of all. ``predictor``: a
-    name of ``perfpass.predictors.registry.PREDICTORS``; published predictors answer what they know, and the rest stays
-    ours.
+    adamw, for training alone. ``frozen``, for training alone: parameters that are not trained, by their names, those of
+    the modules that hold them, or patterns (``encoder``, ``*.bias``; initializers of an ONNX file); those of a torch
+    module that do not require a gradient are frozen without being named. ``calibration`` (inference alone): True takes
+    what `perfpass calibrate` has stored of the device, False ignores it, a Calibration is used itself. ``processes``
+    (inference alone): how many MPS processes share the device, each running the model; the latency is that of one, the
+    throughput that of all. ``predictor``: a name of ``perfpass.predictors.registry.PREDICTORS``; published predictors
+    answer what they know, and the rest stays ours.
 
     Raises ArgumentError, DeviceError, UnsupportedError and what reading the model raises (FileError, FormatError,
     LimitError, GraphError, ShapeError).
@@ -80,20 +84,22 @@ def predict(
     # Before the model is read: a wrong argument should not cost the time of a large one.
     how: dict[str, Any] = {"precision": precision, "mode": mode, "runtime": runtime, "layout": layout}
     check(target, batch=batch, optimizer=optimizer, **how)
+    if frozen and mode != "training":
+        raise ArgumentError(f"frozen={shown_value(frozen)} needs mode='training'; inference trains nothing")
     registry.check(predictor)
     stored, name = _quantised(model, precision), _name(model)
     model, input_shape, dims = opened(model, input_shape, dims)
-    graph = load(model, batch=batch, input_shape=input_shape, dims=dims)
+    graph = load(model, batch=batch, input_shape=input_shape, dims=dims, frozen=frozen)
     how |= {"optimizer": optimizer, "calibration": calibration, "processes": processes}
 
     def answer(graph: OpGraph, batch: int | None, **how: Any) -> Prediction:
         found = _predicted(graph, target, batch=batch, **how)
         if mode == "training" and runtime == "torch" and _is_module(model):
-            found = assemble_step.with_recorded_memory(found, model, input_shape, target)
+            found = assemble_step.with_recorded_memory(found, model, input_shape, target, graph)
         return registry.answer(predictor, found, graph, target)
 
     def at(size: int) -> float:
-        smaller = load(model, batch=size, input_shape=input_shape, dims=dims)
+        smaller = load(model, batch=size, input_shape=input_shape, dims=dims, frozen=frozen)
         if leading_dim(smaller) != size:
             raise ShapeError(f"the model's batch is not set by batch={size}")
         return answer(smaller, size, **how).peak_memory_bytes.high
@@ -260,7 +266,7 @@ def run_of(
     optimizer: str | None = None,
 ) -> Run:
     """What predictors take: the graph counted and planned; the arguments are those of `predict_graph`."""
-    from perfpass.graph import costs
+    from perfpass.graph import costs, frozen
 
     planned = _planned(
         graph,
@@ -273,11 +279,16 @@ def run_of(
         optimizer=optimizer,
     )
     counted = costs.count(graph, float_as=planned.float_as)
-    table = as_run(graph, counted, runtime)
+    if mode == "training" and graph.frozen:
+        marks = frozen.flags(graph, graph.frozen)
+        table = frozen.table(graph, marks, lambda g: as_run(g, costs.count(g, float_as=planned.float_as), runtime))
+    else:
+        table = as_run(graph, counted, runtime)
     return Run(**vars(planned), costs=counted, table=table)
 
 
 def _planned(graph: OpGraph, device: str | Device, *, runtime: str, **how: Any) -> PlannedRun:
+    from perfpass.graph import kept_outputs
     from perfpass.graph import liveness as memory
     from perfpass.graph.traced_step import TrainingGraph
 
@@ -290,9 +301,10 @@ def _planned(graph: OpGraph, device: str | Device, *, runtime: str, **how: Any) 
         )
     target = find_device(device)
     workload = check(target, runtime=runtime, **how)
+    plan = memory.plan(graph, float_as=workload.float_as, alignment_bytes=allocation.alignment_bytes(runtime))
     return PlannedRun(
         graph=graph,
-        plan=memory.plan(graph, float_as=workload.float_as, alignment_bytes=allocation.alignment_bytes(runtime)),
+        plan=kept_outputs.with_float_logits(graph, plan, workload.float_as),
         batch=leading_dim(graph) if workload.batch is None else workload.batch,
         way=workload.on(target),
         float_as=workload.float_as,
@@ -320,10 +332,22 @@ def _breakdown(run: Run, estimate: Estimate) -> dict[str, Any]:
     rows = np.argsort(-estimate.row_ms, kind="stable")[:TOP_OPERATORS]
     return {
         "latency_ms": {OPERATOR_CLASSES[c]: float(per_class[c]) for c in order},
-        "memory_bytes": {key: float(value) for key, value in estimate.memory_bytes.items()},
+        "memory_bytes": _memory(run, estimate),
         "operators": [_operator(graph, table, int(row), float(estimate.row_ms[row])) for row in rows],
         "peak": _peak(graph, run.plan),
     }
+
+
+def _memory(run: Run, estimate: Estimate) -> dict[str, float]:
+    """Bytes by what holds them; a language model's cache, which is among the planned activations, by itself."""
+    from perfpass.graph import kept_outputs
+
+    parts = {key: float(value) for key, value in estimate.memory_bytes.items()}
+    cache = min(float(kept_outputs.cache_bytes(run.graph, run.plan)), parts.get("activations", 0.0))
+    if not cache:
+        return parts
+    parts["activations"] -= cache
+    return {**parts, "cache": cache}
 
 
 def _operator(graph: OpGraph, table: OperatorTable, row: int, milliseconds: float) -> dict[str, Any]:

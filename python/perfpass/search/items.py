@@ -13,7 +13,7 @@ import numpy as np
 from perfpass import _core, errors
 from perfpass.errors import ArgumentError, PerfPassError
 from perfpass.features import OperatorTable, Tables
-from perfpass.graph import OpGraph
+from perfpass.graph import OpGraph, kept_outputs, liveness
 from perfpass.predictors.estimate import Runs
 from perfpass.predictors.lane import Counted
 
@@ -83,8 +83,27 @@ def count(models: Sequence[Any], defaults: Candidate, counting: Counting, thread
     # An item that failed has no rows, so the rows of the others stay where they are.
     tables = Tables(table, np.concatenate([offset[:1], offset[1:][good]]))
     sizes = {f.name: facts[f.name][good].astype(np.float64) for f in fields(Runs) if f.name in facts}
+    if not counting.training:
+        _keep_float_logits([item[0] for item, kept in zip(items, good, strict=True) if kept], sizes, counting)
     runs = Runs(**{**sizes, "tables": tables, "batch": facts["batch"][good]})
     return Counted(runs, np.array(at, dtype=np.intp)[good], facts["unknown"][good] != 0, problems)
+
+
+def _keep_float_logits(sources: Sequence[Any], sizes: dict[str, np.ndarray], counting: Counting) -> None:
+    """Correct the memory of language models that end with a copy of their logits, which the core does not know."""
+    for i, source in enumerate(sources):
+        if not isinstance(source, _core.Graph):
+            continue
+        graph = OpGraph(source)
+        if not kept_outputs.float_logits_bytes(graph, counting.float_as):
+            continue
+        plan = liveness.plan(graph, counting.float_as, counting.alignment_bytes)
+        planned = kept_outputs.with_float_logits(graph, plan, counting.float_as)
+        sizes["activation_bytes"][i] = planned.peak_activation_bytes
+        if counting.allocator == "caching":
+            sizes["reserved_bytes"][i] = kept_outputs.reserved_with_float_logits(
+                graph, counting.float_as, counting.weight_copies
+            )
 
 
 def _item(model: Any, defaults: Candidate) -> tuple[Any, int, dict[str, int], dict[str, list[int]]]:

@@ -17,12 +17,16 @@ from perfpass.errors import ArgumentError
 from perfpass.llm import costs
 from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.costs import ELEMENT_BYTES, Quantization
+from perfpass.llm.eager import in_eager_pytorch
 from perfpass.llm.llama_cpp import layers_alone
 from perfpass.llm.memory import alone
 from perfpass.llm.serving import MemoryFit
 from perfpass.predictors.learned.components import Form, Rows, Term
 
 RUNTIMES = ("vllm", "trtllm", "deepspeed-mii", "deepspeed", "llama.cpp", "sambaflow")
+# Memory is counted of transformers' `generate`, too; no time of it is among what was learned from.
+EAGER = frozenset({"transformers"})
+ASKED_RUNTIMES = (*RUNTIMES, *sorted(EAGER))
 # llama.cpp was timed with one sequence: `batch` is the number of prompt tokens that it processes at a time, and more
 # devices hold a part of the layers each (a pipeline), so a token is no faster.
 ONE_SEQUENCE = frozenset({"llama.cpp"})
@@ -197,7 +201,12 @@ def memory(b: Batch) -> MemoryFit:
     devices, context = int(b.devices), int(b.input_tokens + b.output_tokens)
     if b.runtime in ONE_SEQUENCE:
         return layers_alone(b.model, b.device, devices, stored, context=context)
-    return alone(b.model, b.device, devices, stored, context=context, sequences=int(b.sequences))
+    if b.runtime in EAGER:
+        lengths = {"prompt": int(b.input_tokens), "answer": int(b.output_tokens)}
+        return in_eager_pytorch(b.model, b.device, devices, stored, sequences=int(b.sequences), **lengths)
+    return alone(
+        b.model, b.device, devices, stored, context=context, sequences=int(b.sequences), runtime=b.runtime
+    )  # fmt: skip
 
 
 def rows_of(batches: Sequence[Batch]) -> Rows:

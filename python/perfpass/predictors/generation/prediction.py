@@ -9,6 +9,7 @@ from perfpass.llm.assumed import assumed_line
 from perfpass.llm.serving import MemoryFit
 from perfpass.prediction import Interval, Support, check_width, evidence_of, interval_row
 from perfpass.predictors.generation.features import Batch, memory
+from perfpass.predictors.memory.rows import memory_rows
 from perfpass.predictors.relative.question import AskedBatch
 from perfpass.text import size
 
@@ -104,6 +105,7 @@ def offline_table(found: Offline) -> str:
         interval_row("output tokens", found.output_tokens_per_s),
         *(interval_row(label, value) for label, value in phases if value),
         f"  {'memory per device':<22} {taken:>10} {unit:<10} of {size(found.memory.usable_bytes)} usable",
+        *memory_rows(found.memory),
         *([f"  {'':<22} {'':>10} {found.memory.reason}"] if found.memory.reason else []),
         f"  support: {found.support.level}",
         *(f"    - {reason}" for reason in found.support.reasons),

@@ -19,7 +19,17 @@ from perfpass.llm.configuration import language_model
 from perfpass.llm.costs import ELEMENT_BYTES, PRECISIONS, named_precision
 from perfpass.llm.serving import check_arithmetic, check_split, usable
 from perfpass.prediction import Interval, MemoryVerdict, Support, SupportLevel
-from perfpass.predictors.generation.features import FORM, ONE_SEQUENCE, RUNTIMES, Batch, Sizes, memory, rows_at, rows_of
+from perfpass.predictors.generation.features import (
+    ASKED_RUNTIMES,
+    EAGER,
+    FORM,
+    ONE_SEQUENCE,
+    Batch,
+    Sizes,
+    memory,
+    rows_at,
+    rows_of,
+)
 from perfpass.predictors.generation.order import BATCHES, TOKENS, alike, growing, ordered
 from perfpass.predictors.generation.phases import with_phases
 from perfpass.predictors.generation.prediction import Offline, costs_of
@@ -53,15 +63,15 @@ def batch_of(
     """A batch of equal requests from names.
 
     ``model``: a config.json, its content, a name of `configuration_names`, or a LanguageModel. ``runtime``: one of
-    `RUNTIMES`; in llama.cpp one sequence runs, and ``batch`` is the number of prompt tokens processed at a time (its
+    `ASKED_RUNTIMES`; in llama.cpp one sequence runs, and ``batch`` is the number of prompt tokens at a time (its
     option -b). ``precision``: of the weights, as `predict_llm` names it, else as the checkpoint stores them. ``stack``:
     "listed as Intel PVC GPU" asks for the slower of the two software stacks that were measured on the Intel Max 1550.
 
     Raises ArgumentError, DeviceError, and what reading a configuration raises (FileError, FormatError,
     UnsupportedError).
     """
-    if runtime not in RUNTIMES:
-        raise ArgumentError(unknown("runtime", runtime, RUNTIMES))
+    if runtime not in ASKED_RUNTIMES:
+        raise ArgumentError(unknown("runtime", runtime, ASKED_RUNTIMES))
     read = model if isinstance(model, LanguageModel) else language_model(model)
     target = find_device(device)
     if target.kind == "cpu":
@@ -151,8 +161,9 @@ def check_fits(batch: Batch) -> None:
         holder="usable on each device",
     )
     ranks = assumed.fewest(batch.device, lambda n: n > batch.devices and _holds(batch, n))
+    at_once = f"{batch.sequences} sequences" if batch.runtime in EAGER and batch.sequences > 1 else "one sequence"
     raise ArgumentError(
-        f"{verdict.headline}: {batch.model.name} in {batch.precision} with one sequence of "
+        f"{verdict.headline}: {batch.model.name} in {batch.precision} with {at_once} of "
         f"{batch.input_tokens + batch.output_tokens} tokens does not fit into {batch.devices} x {batch.device.name}: "
         f"{found.reason}. No run with a part on the host was measured; take "
         + (f"{ranks} devices (--tp {ranks}), " if ranks > batch.devices and _holds(batch, ranks) else "")

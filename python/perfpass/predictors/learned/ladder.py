@@ -35,7 +35,7 @@ def at_batches(tables: Tables, batch: np.ndarray, wanted: np.ndarray) -> Tables:
     at = np.arange(offset[-1]) + np.repeat(start - offset[:-1], size)
     scale = np.repeat((wanted / batch[:, None]).ravel(), size)
     table = {f.name: np.asarray(getattr(tables.table, f.name))[at] for f in fields(OperatorColumns)}
-    scale = np.where(table["constant"] != 0, 1.0, scale)
+    scale = np.where((table["constant"].astype(np.int64) & 1) != 0, 1.0, scale)
     for name in _PROPORTIONAL:
         table[name] = table[name] * scale
     # A product with a weight has more rows, one of activations more matrices.

@@ -7,4 +7,5 @@ __all__ = [
     "predictor",
     "process",
     "recorded",
+    "rows",
 ]

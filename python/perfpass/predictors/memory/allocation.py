@@ -14,6 +14,7 @@ import numpy as np
 
 from perfpass import _core
 from perfpass.features import Tables
+from perfpass.graph import frozen, kept_outputs
 from perfpass.graph import step as backward
 from perfpass.predictors.estimate import PlannedRun, Run, Runs
 
@@ -48,6 +49,8 @@ def weight_copies(precision: str) -> int:
 def reserved_bytes(planned: PlannedRun) -> int:
     """Bytes that the runtime's allocator takes from the device, weights included."""
     of, copies = allocator(planned.way.device, planned.way.runtime), weight_copies(planned.way.precision)
+    if of == "caching" and kept_outputs.float_logits_bytes(planned.graph, planned.float_as):
+        return kept_outputs.reserved_with_float_logits(planned.graph, planned.float_as, copies)
     found: int = _core.reserved_bytes(
         planned.graph.core, of, copies, planned.float_as, planned.plan.weight_bytes
     )  # fmt: skip
@@ -67,8 +70,7 @@ def runs_of(run: Run, *, training: bool = False) -> Runs:
     graph, plan = run.graph, run.plan
     reserved = saved = largest = 0
     if training:
-        kept = backward.saved_activations(graph, run.float_as, BLOCK_BYTES)
-        saved, largest = kept.saved, kept.largest
+        saved, largest = _saved(run)
     else:
         reserved = reserved_bytes(run)
     elements = [float(prod(graph.shape(int(t)))) for t in graph.graph_inputs]
@@ -78,6 +80,18 @@ def runs_of(run: Run, *, training: bool = False) -> Runs:
         np.array([run.batch]),
         *(np.array([value], dtype=np.float64) for value in (*facts, saved, largest)),
     )
+
+
+def _saved(run: Run) -> tuple[int, int]:
+    """Bytes that a step keeps between its passes, and of the largest tensor among them."""
+    if not run.graph.frozen:
+        kept = backward.saved_activations(run.graph, run.float_as, BLOCK_BYTES)
+        return kept.saved, kept.largest
+    marks = frozen.flags(run.graph, run.graph.frozen)
+    part = frozen.backward_part(run.graph, marks)
+    kept = backward.saved_activations(part, run.float_as, BLOCK_BYTES)
+    # What is frozen before all that is trained runs as in inference, whose peak may be the larger one.
+    return max(kept.saved, run.plan.peak_activation_bytes - 2 * kept.largest), kept.largest
 
 
 def held_beside(reserved_bytes: np.ndarray, planned: dict[str, Any]) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -12,12 +13,19 @@ _OPTIMIZERS = {"none": None, "sgd": "sgd", "momentum": "sgd_momentum", "adam": "
 
 
 def recorded(
-    module: Any, input_shape: Any, device: Device, *, batch: int, precision: str, optimizer: str
+    module: Any,
+    input_shape: Any,
+    device: Device,
+    *,
+    batch: int,
+    precision: str,
+    optimizer: str,
+    frozen: Collection[str] = (),
 ) -> PeakMemory | None:
     """The peak of a step of ``module`` (a torch.nn.Module, copied without its weights) in eager PyTorch on a GPU.
 
     None where a step cannot be recorded (values of tensors decide, a precision without a recording) or ``device`` is a
-    CPU: the caller then plans from the forward graph.
+    CPU: the caller then plans from the forward graph. ``frozen``: names of parameters that are not trained.
     """
     import torch
 
@@ -33,8 +41,8 @@ def recorded(
     kind = PARAMETERS[precision]
     args, kwargs = make_inputs(input_shape, batch, str(kind).removeprefix("torch."))
     copied = weightless_copy(module, torch.float32)
-    for parameter in copied.parameters():
-        parameter.requires_grad_(parameter.is_floating_point())
+    for name, parameter in copied.named_parameters():
+        parameter.requires_grad_(parameter.is_floating_point() and name not in frozen)
     convolutional = any(isinstance(part, torch.nn.modules.conv._ConvNd) for part in copied.modules())
 
     def inputs() -> Any:

@@ -21,13 +21,18 @@ _HOLDER = "usable on each GPU"
 
 
 def judged(model: LanguageModel, device: Device, serving: Serving, memory: MemoryFit) -> MemoryVerdict:
-    """The verdict on ``memory``, with what would make it fit without settings chosen by hand."""
+    """The verdict on ``memory``, with what would make it fit without settings chosen by hand.
+
+    One request has to fit; others wait. So where it is not refused, the figures are those of one.
+    """
+    answer, least = memory.answer, memory.least
+    one = least is not None and answer != "no"
     return MemoryVerdict(
-        fits="yes" if memory.fits else "no",
-        needed_bytes=memory.total_bytes,
-        needed_high_bytes=memory.total_bytes,
+        fits=answer,
+        needed_bytes=int(least.median) if one and least else memory.total_bytes,
+        needed_high_bytes=int(least.high) if one and least else memory.total_bytes,
         available_bytes=memory.usable_bytes,
-        remedies=() if memory.fits else _remedies(model, device, serving, memory),
+        remedies=() if answer == "yes" else _remedies(model, device, serving, memory),
         holder=_HOLDER,
     )
 
@@ -35,14 +40,15 @@ def judged(model: LanguageModel, device: Device, serving: Serving, memory: Memor
 def _remedies(model: LanguageModel, device: Device, serving: Serving, memory: MemoryFit) -> tuple[str, ...]:
     found = (_more_gpus(model, device, serving), _narrower(model, device, serving), _shorter(serving, memory))
     larger = remedies.larger_devices(device, lambda other: _served(model, other, serving))
-    profile = remedies.larger_profile(device, memory.total_bytes * device.memory_bytes / memory.usable_bytes)
+    most = max(memory.total_bytes, memory.least.high if memory.least else 0.0)
+    profile = remedies.larger_profile(device, most * device.memory_bytes / memory.usable_bytes)
     return tuple(text for text in (*found, profile, larger) if text)
 
 
 def _served(model: LanguageModel, device: Device, serving: Serving) -> bool:
     try:
         check_arithmetic(device, serving.quantization.gemm, serving.quantization.moe)
-        return served(model, device, serving).fits_by_default
+        return served(model, device, serving).answer == "yes"
     except PerfPassError:
         return False
 
@@ -60,7 +66,7 @@ def _more_gpus(model: LanguageModel, device: Device, serving: Serving) -> str | 
             found = served(model, device, replace(serving, parallelism=wider))
         except PerfPassError:
             return None
-        if found.fits_by_default:
+        if found.answer == "yes":
             return f"--tp {ranks} ({size(found.total_bytes)} on each GPU)"
         ranks *= 2
     return None
@@ -78,7 +84,7 @@ def _narrower(model: LanguageModel, device: Device, serving: Serving) -> str | N
             found = served(model, device, replace(serving, quantization=Quantization(gemm, moe, now.kv_cache)))
         except PerfPassError:
             continue
-        if found.fits_by_default:
+        if found.answer == "yes":
             return f"--precision {name} ({size(found.total_bytes)})"
     return None
 

@@ -19,6 +19,7 @@ from perfpass.prediction import (
     interval_row,
     understood_line,
 )
+from perfpass.predictors.memory.rows import memory_rows
 from perfpass.predictors.serving.judged import judged
 from perfpass.text import size
 
@@ -167,8 +168,8 @@ def serving_table(found: LlmPrediction) -> str:
     lines = [title, *understood_line(found.device)]
     if line := assumed_line(found.assumed):
         lines.append(line)
-    if found.memory_verdict and not m.fits:
-        lines += ["", *found.memory_verdict.lines(), HYPOTHETICAL, ""]
+    if found.memory_verdict and found.memory_verdict.fits != "yes":
+        lines += ["", *found.memory_verdict.lines(), *([] if m.fits else [HYPOTHETICAL]), ""]
     lines += [interval_row(label, getattr(found, name)) for label, name in _ROWS if getattr(found, name) is not None]
     parts = (
         ("weights", m.weights_bytes),
@@ -179,6 +180,7 @@ def serving_table(found: LlmPrediction) -> str:
     total, unit = size(m.total_bytes).split()
     lines.append(f"  {'memory per GPU':<22} {total:>10} {unit:<10} of {size(m.usable_bytes)} usable")
     lines.append(f"  {'':<22} {'':>10} {' + '.join(f'{label} {size(taken)}' for label, taken in parts)}")
+    lines += memory_rows(m)
     said = "" if m.fits_by_default else f"            {m.reason}"
     lines.append(f"  {'requests that fit':<22} {m.most_requests:>10,}{said}")
     lines.append(f"  support: {found.support.level}" + "".join(f"\n    - {reason}" for reason in found.support.reasons))

@@ -15,16 +15,23 @@ from perfpass.predictors.memory import allocation
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
+    from perfpass.graph import OpGraph
     from perfpass.graph.step import StepTable
 
 
-def with_recorded_memory(found: Prediction, module: Any, input_shape: Any, device: Device) -> Prediction:
-    """``found`` with the memory of the module's own step, recorded and simulated, where that is possible."""
+def with_recorded_memory(
+    found: Prediction, module: Any, input_shape: Any, device: Device, graph: OpGraph
+) -> Prediction:
+    """``found`` with the memory of the module's own step, recorded and simulated, where that is possible.
+
+    ``graph``: of its forward pass, whose frozen weights are not trained.
+    """
     from perfpass.predictors.memory import recorded as step_memory
     from perfpass.predictors.mig.profile import hint
 
     w = found.workload
-    how = {"batch": w["batch"], "precision": w["precision"], "optimizer": w["optimizer"]}
+    names = frozenset(graph.string(int(graph.tensor_name[t])) for t in graph.frozen)
+    how = {"batch": w["batch"], "precision": w["precision"], "optimizer": w["optimizer"], "frozen": names}
     peak = step_memory.recorded(module, input_shape, device, **how)
     if peak is None:
         return found

@@ -14,6 +14,7 @@ import numpy as np
 from perfpass import _core
 from perfpass.graph import DTYPES, OPERATOR_CLASSES, OPERATORS
 from perfpass.graph import step as backward
+from perfpass.graph.frozen import whole_tables
 from perfpass.graph.step import OPTIMIZERS, StepOptions, Steps, StepTable
 from perfpass.graph.table import Tables
 from perfpass.predictors.energy.power import PowerModel
@@ -44,6 +45,7 @@ _FOLDED = (
     "no normalization among the convolutions: exported for inference, where they are folded away; a step of the "
     "network with them takes more time and memory (the upper bounds allow for it)"
 )
+_FROZEN = "a part of the parameters is frozen; only steps that train all of them were measured"
 
 
 def options(device: Device, precision: str, optimizer: str) -> StepOptions:
@@ -157,6 +159,13 @@ class StepPredictor(RatioTrees):
         """The columns, the notes, [R] parts of the time's base per row, and the steps."""
         derived = derivation(runs, way, PRECISIONS[way.precision][0])
         found, notes, row_s, steps = self.columns_of(runs.tables, runs.batch, way, derived, threads)
+        if (whole := whole_tables(runs.tables)) is not None:
+            # Steps of whole networks were measured: with a part frozen, it is the share of the base that is left.
+            left, kept = found, ("compute_s", "memory_s")
+            found, notes, _, _ = self.columns_of(whole, runs.batch, way, derived, threads)
+            found |= {name: left[name] for name in kept}
+            found["left"] = np.minimum(1.0, left["base_s"] / found["base_s"])
+            notes.add(1, True, _FROZEN)
         folded = _folded(runs.tables)
         notes.add(1, folded, _FOLDED, vouched=True)
         found |= {
@@ -173,6 +182,8 @@ class StepPredictor(RatioTrees):
         """The metrics of N steps."""
         device = way.device
         seconds = self.latency_s(columns)
+        if "left" in columns:
+            seconds = seconds.scaled(columns["left"])
         power = PowerModel.from_dict(self.manifest["power"])
         parameters = columns["parameters"]
         states = state_bytes(_optimizer(way), parameters) - 4.0 * parameters

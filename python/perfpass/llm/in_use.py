@@ -1,0 +1,131 @@
+"""Memory of one device as users see it: what is alive, what the runtime reserved, what is in use; and what is needed.
+
+In use is what nvidia-smi shows: reserved memory, and the context with its libraries. Servers fill the device with cache
+beforehand, whatever the load, so what is in use says nothing of what is needed: weights, the cache of the requests
+that run, workspace and context. Both are said, by runtime:
+
+- vLLM fills ``gpu_memory_utilization`` of the device (0.9; vllm/config). CUDA graphs come on top in releases before
+  0.21, which then began to count them (vllm-project/vllm#30515; logs there and in #11251 tell of 0.3 to 3 GiB).
+- SGLang fills ``mem_fraction_static`` with weights and cache, by default 0.88 on one GPU to 0.79 on 16
+  (sglang/srt/server_args.py of 2025); activations and graphs come on top.
+- TensorRT-LLM fills 0.9 of what is free beside the loaded engine (``free_gpu_memory_fraction``, KvCacheConfig).
+- llama.cpp takes what it needs: `perfpass.llm.llama_cpp`. transformers: `perfpass.llm.eager`.
+
+No source measured what the servers fill; those are documented settings. Bounds: docs/predictors/memory.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from perfpass.prediction import Interval
+
+if TYPE_CHECKING:
+    from perfpass.devices import Device
+
+MEASURED, DOCUMENTED, UNKNOWN = "measured", "documented settings", "not known"
+COVERAGE = 0.96  # of each interval: its upper bound is stated for 98 in 100
+# Context and loaded libraries of PyTorch on an A100: 1,471 to 1,630 MB between NVML's figure and the allocator's
+# (57 runs of huggingface/optimum-benchmark, torch 2.1).
+CONTEXT_BYTES = 1.474e9
+CONTEXT_SHARES = (0.3, 1.3)
+# vLLM's documented share, SGLang's by the GPUs of a replica, TensorRT-LLM's of the free memory.
+VLLM_SHARE, TRTLLM_FREE_SHARE = 0.9, 0.9
+SGLANG_SHARES = ((16, 0.79), (8, 0.81), (4, 0.85), (2, 0.87), (1, 0.88))
+# CUDA graphs: usual, and the most of those logs.
+GRAPH_BYTES, GRAPH_HIGH_BYTES = 0.5e9, 3.0e9
+# A bound further above the median than this tells nobody anything; more is left to settings by hand.
+MOST_ABOVE = 1.35
+
+
+@dataclass(frozen=True)
+class InUse:
+    """``needed``: weights, cache of the requests that run, workspace, context; ``least``: the same for one request.
+
+    ``basis``: what stands behind ``reserved`` and ``in_use``: "measured", "documented settings", "not known".
+    """
+
+    needed: Interval
+    least: Interval
+    alive: Interval
+    reserved: Interval
+    in_use: Interval
+    basis: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Strict JSON."""
+        names = ("needed", "least", "alive", "reserved", "in_use")
+        return {**{name: getattr(self, name).to_dict() for name in names}, "basis": self.basis}
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Bytes on one device: ``cache`` of the requests that run, ``each`` of one. The others as `Interval` has them."""
+
+    weights: tuple[float, float, float]  # low, median, high
+    cache: float
+    each: float
+    workspace: tuple[float, float, float]
+    runtime: tuple[float, float, float]
+
+
+def interval(low: float, median: float, high: float, most: float = float("inf")) -> Interval:
+    """Bytes, in order, none above ``most``."""
+    median = min(median, most)
+    high = min(max(high, median), max(most, median))
+    return Interval(median, max(0.0, min(low, median)), high, "byte", COVERAGE)
+
+
+def needed(parts: Parts, cache: float, *, runtime: bool = True) -> Interval:
+    """What the parts take together, with ``cache``."""
+    beside = parts.runtime if runtime else (0.0, 0.0, 0.0)
+    low, median, high = (
+        w + cache + a + r for w, a, r in zip(parts.weights, parts.workspace, beside, strict=True)
+    )  # fmt: skip
+    return interval(low, median, min(high, MOST_ABOVE * median))
+
+
+def filled(runtime: str, device: Device, gpus: int, parts: Parts) -> InUse:
+    """A server, which fills the device beforehand. ``gpus``: of a replica."""
+    whole = float(device.memory_bytes)
+    need, least = needed(parts, parts.cache), needed(parts, parts.each)
+    alive = needed(parts, parts.cache, runtime=False)
+    if least.low > whole:  # what a larger device would hold
+        return InUse(need, least, alive, alive, need, UNKNOWN)
+    floor = min(least.median, whole)
+    if runtime == "vllm":
+        in_use = interval(VLLM_SHARE * whole * 0.95, VLLM_SHARE * whole, VLLM_SHARE * whole + GRAPH_HIGH_BYTES, whole)
+    elif runtime == "sglang":
+        share = next(value for ranks, value in SGLANG_SHARES if gpus >= ranks)
+        low = share * whole
+        in_use = interval(low, low + parts.workspace[1] + GRAPH_BYTES, whole, whole)
+    elif runtime == "trtllm":
+        engine = parts.weights[1] + parts.workspace[1] + parts.runtime[1]
+        usual = engine + TRTLLM_FREE_SHARE * max(0.0, whole - engine)
+        in_use = interval(TRTLLM_FREE_SHARE * usual, usual, whole, whole)
+    else:
+        in_use = interval(least.low, max(floor, min(need.median, whole)), whole, whole)
+    if in_use.median < floor:  # by settings chosen by hand
+        in_use = interval(min(floor, max(in_use.low, least.low)), floor, whole, whole)
+    beside = [share * CONTEXT_BYTES for share in CONTEXT_SHARES]
+    held = max(alive.low, in_use.median - CONTEXT_BYTES)
+    reserved = interval(max(0.0, in_use.low - beside[1]), held, max(held, in_use.high - beside[0]))
+    basis = DOCUMENTED if runtime in ("vllm", "sglang", "trtllm") else UNKNOWN
+    return InUse(need, least, alive, reserved, in_use, basis)
+
+
+# What llama.cpp (lhl/strix-halo-testing, one chip, six architectures) and exllama (two boards, six sizes) were measured
+# to take over the count, per model: 98 in 100 below 1.07, and 0.91 at least; without flash attention up to 1.29.
+LLAMA_CPP_LOW, LLAMA_CPP_HIGH = 0.88, 1.10
+
+
+def held_whole(parts: Parts) -> InUse:
+    """llama.cpp, which takes what it needs, once."""
+
+    def around(median: float) -> Interval:
+        return interval(LLAMA_CPP_LOW * median, median, LLAMA_CPP_HIGH * median)
+
+    total, one = needed(parts, parts.cache).median, needed(parts, parts.each).median
+    tensors = needed(parts, parts.cache, runtime=False).median
+    return InUse(around(total), around(one), around(tensors), around(tensors), around(total), MEASURED)

@@ -1,0 +1,155 @@
+"""Memory of language models with intervals: alive, reserved, in use, needed; per runtime, against what was measured."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+
+import pytest
+
+import perfpass
+from perfpass.devices import device
+from perfpass.llm import language_model
+from perfpass.llm.costs import Quantization
+from perfpass.llm.eager import in_eager_pytorch, peaks
+from perfpass.llm.in_use import MOST_ABOVE
+from perfpass.llm.llama_cpp import layers_alone
+from perfpass.llm.memory import served
+from perfpass.llm.serving import Serving
+from perfpass.predictors.generation.features import memory
+from perfpass.predictors.generation.predictor import batch_of
+
+MEGABYTE = 1e6
+FP16 = Quantization("fp16", "fp16", "fp16")
+LLAMA = language_model("llama-2-7b")
+FIGURES = ("alive", "reserved", "in_use", "needed", "least")
+
+# Batch, tokens generated after 256 of prompt; MB allocated and reserved by PyTorch and in use by NVML: Llama-2-7B in
+# fp16 on an A100-SXM4-80GB, torch 2.1.1, transformers 4.35 (huggingface/optimum-benchmark, Apache-2.0). One token is a
+# forward pass. Where all of the device was reserved, NVML was read after cached blocks had been given back.
+MEASURED = [
+    (1, 1, 13738, 13767, 15239),
+    (8, 1, 15037, 15701, 17172),
+    (64, 1, 25422, 30440, 31911),
+    (1, 512, 14356, 14480, 15954),
+    (4, 512, 16774, 24983, 26457),
+    (8, 512, 19997, 63755, 65229),
+    (64, 512, 65111, 84420, 66915),
+]
+
+
+@pytest.mark.parametrize(("batch", "answer", "allocated", "reserved", "in_use"), MEASURED)
+def test_generation_in_transformers_takes_what_was_measured(batch, answer, allocated, reserved, in_use):
+    a100 = device("a100-sxm4-80gb")
+    asked = {"sequences": batch, "prompt": 256, "answer": answer}
+    room = 84_980 * MEGABYTE - 1_474 * MEGABYTE
+    found = peaks(LLAMA, FP16, **asked, held_twice=True, room_bytes=room)
+    assert found.fits
+    assert found.alive == pytest.approx(allocated * MEGABYTE, rel=0.015)
+    assert found.reserved == pytest.approx(reserved * MEGABYTE, rel=0.035)
+    fit = in_eager_pytorch(LLAMA, a100, 1, FP16, **asked)
+    assert fit.fits and fit.basis == "measured"
+    assert fit.in_use.low <= in_use * MEGABYTE <= fit.in_use.high <= MOST_ABOVE * fit.in_use.median * 1.0001
+    assert fit.alive.low <= allocated * MEGABYTE <= fit.alive.high
+
+
+def test_a_cache_that_is_replaced_layer_by_layer_takes_one_copy_less():
+    asked = {"sequences": 4, "prompt": 64, "answer": 64, "room_bytes": 1e12}
+    cache = 4 * 128 * 2 * 32 * 4096 * 2
+    twice, once = (peaks(LLAMA, FP16, **asked, held_twice=held) for held in (True, False))
+    assert twice.alive - once.alive == pytest.approx(cache, rel=0.1)
+    assert twice.reserved >= once.reserved > once.alive
+
+
+def test_generation_that_finds_no_room_does_not_fit_and_more_devices_help():
+    board, asked = device("rtx-4090"), {"sequences": 1, "prompt": 128, "answer": 16}
+    large = language_model("llama-2-13b")
+    one, two = (in_eager_pytorch(large, board, n, FP16, **asked) for n in (1, 2))
+    assert not one.fits and one.answer == "no" and one.most_requests == 0 and one.reason
+    assert two.fits and two.in_use.median < 0.6 * one.in_use.median
+
+
+def test_more_sequences_tokens_and_bits_never_take_less():
+    def needed(kind: str = "fp16", **more: int) -> float:
+        asked = {"sequences": 2, "prompt": 64, "answer": 8} | more
+        return in_eager_pytorch(LLAMA, device("h200"), 1, Quantization(kind, kind, "fp16"), **asked).needed.median
+
+    assert needed() < needed(sequences=8) < needed(sequences=8, prompt=256)
+    assert needed(answer=8) < needed(answer=128)
+    assert needed("int4_wo") < needed("int8_wo") < needed()
+
+
+@pytest.mark.parametrize("runtime", ["vllm", "sglang", "trtllm"])
+def test_servers_fill_the_device_and_say_what_they_need(runtime):
+    h100 = device("h100")
+    small, large = (
+        perfpass.predict_llm(
+            "llama-3.1-8b", h100, input_length=512, output_length=128, concurrency=c, runtime=runtime
+        ).memory
+        for c in (1, 64)
+    )
+    for found in (small, large):
+        assert found.basis == "documented settings" and found.answer == "yes"
+        assert 0.85 * h100.memory_bytes < found.in_use.median <= found.in_use.high <= h100.memory_bytes
+        assert found.alive.median < found.reserved.median < found.in_use.median
+        assert found.needed.median == pytest.approx(found.total_bytes, rel=1e-6)
+        assert found.needed.high <= MOST_ABOVE * found.needed.median * 1.0001
+    assert large.needed.median > small.needed.median and large.least.median == small.least.median
+    assert large.in_use.median == pytest.approx(small.in_use.median)
+
+
+def test_llama_cpp_needs_what_it_uses():
+    found = layers_alone(LLAMA, device("rtx-4090"), 1, Quantization("q4_k_m", "q4_k_m", "fp16"), context=4096)
+    assert found.in_use == found.needed and found.alive == found.reserved
+    assert found.in_use.median - found.alive.median == pytest.approx(found.runtime_bytes, abs=2)
+    assert found.in_use.high / found.in_use.median == pytest.approx(1.1)
+
+
+def test_what_may_not_fit_is_said_between_yes_and_no():
+    answers = []
+    for length in (512, 16384, 49152, 65536, 98304):
+        found = perfpass.predict_llm(
+            "llama-3.1-8b", "rtx-4090", input_length=length, output_length=128, concurrency=1, precision="bf16"
+        )
+        verdict, fit = found.memory_verdict, found.memory
+        assert verdict.fits == fit.answer and (verdict.fits == "yes") == (not verdict.headline)
+        assert (verdict.headline in str(found)) or not verdict.headline
+        assert ("hypothetical" in str(found)) == (verdict.fits == "no")
+        if verdict.fits == "perhaps":
+            assert fit.fits and verdict.needed_bytes <= verdict.needed_high_bytes > verdict.available_bytes
+        answers.append(verdict.fits)
+    order = ["yes", "perhaps", "no"]
+    assert [order.index(a) for a in answers] == sorted(order.index(a) for a in answers)
+    assert set(answers) == set(order)
+
+
+def test_figures_stand_in_json_and_table():
+    batch = batch_of("llama-2-7b", "a100-80gb", runtime="transformers", batch=2, input_tokens=64, output_tokens=8)
+    for fit in (memory(batch), memory(dataclasses.replace(batch, runtime="vllm"))):
+        content = json.loads(json.dumps(fit.to_dict()))
+        for name in FIGURES:
+            assert (
+                set(content[name]) == {"median", "low", "high", "unit", "coverage"} and content[name]["unit"] == "byte"
+            )
+            assert content[name]["low"] <= content[name]["median"] <= content[name]["high"]
+    text = str(perfpass.predict_llm("llama-3.1-8b", "h100", input_length=512, output_length=128, concurrency=1))
+    for label in ("alive", "reserved", "in use", "needed"):
+        assert f"\n    {label} " in text
+
+
+@pytest.mark.parametrize("runtime", ["vllm", "sglang", "trtllm", "tgis"])
+def test_no_figure_of_a_server_falls_as_prompts_answers_or_load_grow(runtime):
+    model = language_model("llama-3.1-8b")
+    for board in ("l4", "a100-40gb", "h100"):
+        for grown in (
+            [Serving(length, 128, 4, runtime=runtime) for length in (128, 1024, 8192, 32768)],
+            [Serving(512, length, 4, runtime=runtime) for length in (16, 256, 4096, 32768)],
+            [Serving(512, 128, load, runtime=runtime) for load in (1, 8, 64, 512)],
+        ):
+            found = [served(model, device(board), serving) for serving in grown]
+            for name in FIGURES:
+                for bound in ("low", "median", "high"):
+                    values = [getattr(getattr(fit, name), bound) for fit in found]
+                    grows = all(b >= a * (1 - 1e-9) for a, b in itertools.pairwise(values))
+                    assert grows, (board, name, bound, values)
