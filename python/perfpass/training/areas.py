@@ -26,6 +26,7 @@ AREAS: dict[str, str] = {
     "serving": "perfpass.training.serving",
     "nas": "perfpass.training.calibration.nas",
     "kernels": "perfpass.training.kernels",
+    "relative": "perfpass.training.relative",
 }
 
 

@@ -40,7 +40,7 @@ def train(folder: str | None = None, output: str | None = None, *, seed: int = 0
         for i in range(SEEDS):
             found.append(model.fit(data, everything, portable=name == "portable", seed=seed + i).booster)
             say(f"trees {name} {i + 1}/{SEEDS}")
-    found = _held_out(dataset, seed, say)
+    held = _held_out(dataset, seed, say)
 
     def write(spreads: dict[str, Spread]) -> tuple[Path, int]:
         return ratio_trees.write(
@@ -54,11 +54,11 @@ def train(folder: str | None = None, output: str | None = None, *, seed: int = 0
         )  # fmt: skip
 
     # What is off on other sources is known once there is a predictor to ask.
-    place, _ = write({name: time_widths.fit(parts) for name, parts in found.items()})
+    place, _ = write({name: time_widths.fit(parts) for name, parts in held.items()})
     other = outside.answers(folder, InferencePredictor(place))
     say(f"{len(other.rows)} questions of other sources")
     kind = other.kind
-    place, size = write({name: time_widths.fit([*p, other.take(kind == name).errors]) for name, p in found.items()})
+    place, size = write({name: time_widths.fit([*p, other.take(kind == name).errors]) for name, p in held.items()})
     say(f"wrote {place}: {size / 1e6:.1f} MB")
     return place
 
