@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfpass.bounded_file import exists
 from perfpass.errors import FormatError, PerfPassError, UnsupportedError, needs
-from perfpass.importers import configuration_ranges
+from perfpass.importers import catalogue, configuration_ranges, gguf
 from perfpass.json_text import read_json
 from perfpass.text import nearest
 
@@ -27,7 +27,8 @@ LARGEST_CONFIG_BYTES = 16 * 2**20  # the largest public configurations (label li
 
 
 def read_configuration(config: str | os.PathLike[str] | Mapping[str, Any], *, run_code: bool = True) -> dict[str, Any]:
-    """The content of a config.json, of the one in a folder, or of a shipped one by its name (`CONFIGURATIONS`).
+    """The content of a config.json, of the one in a folder, of a shipped one by its name (`CONFIGURATIONS`, the first
+    names of `perfpass.importers.catalogue`), or what the header of a GGUF file says.
 
     Raises FileError, FormatError for a file that is no configuration or has a field out of its range, and, where the
     model is to be built (``run_code``), UnsupportedError for one that needs code of its own (`auto_map`): that code
@@ -39,12 +40,20 @@ def read_configuration(config: str | os.PathLike[str] | Mapping[str, Any], *, ru
     else:
         path = Path(config)
         shipped = CONFIGURATIONS / f"{path.name}.json"
-        if not exists(path) and path.name == str(config) and shipped.exists():
-            path = shipped
-        path = path / "config.json" if path.is_dir() else path
+        here = exists(path)
+        if not here and path.name == str(config) and shipped.exists():
+            path, here = shipped, True
         where = str(path)
-        # Keys that no model type has are usual, and so is Infinity; `configuration_ranges` has the fields that count.
-        content = read_json(path, "a config.json", LARGEST_CONFIG_BYTES, any_number=True)
+        if not here and catalogue.holds(where):
+            content = catalogue.content(where)
+        elif path.suffix.lower() == ".gguf":
+            content = gguf.read(path).configuration
+        else:
+            path = path / "config.json" if path.is_dir() else path
+            where = str(path)
+            # Keys that no model type has are usual, and so is Infinity; `configuration_ranges` has the fields that
+            # count.
+            content = read_json(path, "a config.json", LARGEST_CONFIG_BYTES, any_number=True)
     if not isinstance(content, dict) or not isinstance(content.get("model_type"), str):
         raise FormatError(f"{where} has no model_type, so it is no Hugging Face model configuration")
     configuration_ranges.check(content, where)

@@ -128,6 +128,10 @@ class Experts:
 class Layer:
     """One layer: what mixes tokens, what transforms each, and ``norms`` parameters. ``dense`` runs beside ``experts``
     where a model has both.
+
+    Of an encoder-decoder, ``encoder`` says that the layer reads the prompt alone, once, and keeps nothing; ``cross`` is
+    the decoder's attention to what the encoder made of it. Keys and values across, one per token of the prompt, and
+    those of the tokens written are as long together as a decoder's cache, and are counted as that of ``attention``.
     """
 
     attention: Attention | None = None
@@ -135,12 +139,16 @@ class Layer:
     dense: Mlp | None = None
     experts: Experts | None = None
     norms: int = 0
+    cross: Attention | None = None
+    encoder: bool = False
 
     def parameters(self, hidden: int, *, active: bool = False) -> int:
         """Parameters; with ``active`` only those that one token meets."""
         total = self.norms
         if self.attention:
             total += self.attention.matrices(hidden) + self.attention.extra
+        if self.cross:
+            total += self.cross.matrices(hidden) + self.cross.extra
         if self.recurrence:
             total += self.recurrence.projections + self.recurrence.extra
         if self.dense:
@@ -154,12 +162,13 @@ class Layer:
 
 @dataclass(frozen=True)
 class LanguageModel:
-    """A decoder-only language model (or the language model inside a vision-language one).
+    """A language model (or the one inside a vision-language model): a decoder, or an encoder and a decoder.
 
     ``layers`` holds (count, layer) for equal layers. ``embedding_extra``: parameters of learned positions, embedding
     norms, the final norm and a bias of the head. ``tied``: the head shares the input embedding. ``stored_as``: the
     precision of the published checkpoint's matrices where its configuration says so, else "bf16";
-    ``experts_stored_as`` likewise for experts.
+    ``experts_stored_as`` likewise for experts. ``stored_bytes``: the weights of the file that it was read from, 0 where
+    none was. ``notes``: what was taken from its name or its file, a sentence each.
     """
 
     name: str
@@ -172,6 +181,8 @@ class LanguageModel:
     max_positions: int = 0
     stored_as: str = "bf16"
     experts_stored_as: str = "bf16"
+    stored_bytes: int = 0
+    notes: tuple[str, ...] = ()
 
     @property
     def layer_count(self) -> int:
@@ -208,6 +219,11 @@ class LanguageModel:
         return any(layer.recurrence for _, layer in self.layers)
 
     @property
+    def is_encoder_decoder(self) -> bool:
+        """Whether an encoder reads the prompt."""
+        return any(layer.encoder for _, layer in self.layers)
+
+    @property
     def heads(self) -> int:
         """Query heads of the widest attention layer; 0 without attention."""
         return max((layer.attention.heads for _, layer in self.layers if layer.attention), default=0)
@@ -226,7 +242,7 @@ class LanguageModel:
         """Elements of keys and values (or latents) cached for ``sequences`` of ``context`` tokens each, unsplit."""
         total: float | np.ndarray = 0.0
         for count, layer in self.layers:
-            if layer.attention:
+            if layer.attention and not layer.encoder:
                 a = layer.attention
                 seen = np.minimum(context, a.window) if a.window else context
                 total += count * seen * (a.cache_elements + (a.index_dim if a.top_k else 0))

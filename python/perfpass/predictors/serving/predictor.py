@@ -108,7 +108,7 @@ def predict_llm(
     target = find_device(device) if not isinstance(device, Device) else device
     check_gpu(target)
     check_version(runtime_version)
-    used, said = quantization(read, precision, kv_precision, target)
+    used, changed = quantization(read, precision, kv_precision, target)
     prompt, answer = assumed_load.lengths(read, input_length, output_length)
     serving = Serving(
         input_length=prompt,
@@ -135,8 +135,11 @@ def predict_llm(
 
     known = serving.runtime in base.RUNTIMES
     found = (ServingPredictor.load() if known else loaded).predict(read, target, serving)
-    if said:
-        found = replace(found, support=Support(found.support.level, (*found.support.reasons, said)))
+    if read.is_encoder_decoder:
+        said = "of encoder-decoders none was measured; the encoder is counted as a pass over the prompt"
+        found = replace(found, support=Support("outside", (said, *found.support.reasons)))
+    if also := (*read.notes, *([changed] if changed else [])):
+        found = replace(found, support=Support(found.support.level, (*found.support.reasons, *also)))
     asked: dict[str, Any] = {"input_length": input_length, "output_length": output_length, "concurrency": concurrency}
     asked |= {"runtime": runtime, "precision": precision, "tp": tp}
     taken: dict[str, Any] = {
