@@ -21,7 +21,8 @@ class Attention:
     section 2.1): the cache holds ``kv_rank + rope_dim`` elements per token, whatever the heads; ``q_rank`` is the
     rank of the query's projection, 0 where it is a single matrix. ``gated``: an output gate as wide as the queries.
     ``keys_are_values``: one projection for both. ``top_k`` > 0: a lightning indexer of ``index_heads`` heads of
-    ``index_dim`` chooses the keys (DeepSeek-V3.2). ``extra`` counts parameters beside the matrices: biases, norms of
+    ``index_dim`` chooses the keys (DeepSeek-V3.2). ``borrows``: keys and values are those of an earlier layer, so none
+    are projected or kept. ``extra`` counts parameters beside the matrices: biases, norms of
     heads, sinks.
     """
 
@@ -39,6 +40,7 @@ class Attention:
     index_heads: int = 0
     index_dim: int = 0
     extra: int = 0
+    borrows: bool = False
 
     @property
     def is_latent(self) -> bool:
@@ -56,6 +58,8 @@ class Attention:
         else:
             down = hidden * self.kv_heads * (self.head_dim + (0 if self.keys_are_values else self.value_dim))
             up = 0
+        if self.borrows:
+            down = 0
         return query + down + up + output + self.indexer(hidden)
 
     def indexer(self, hidden: int) -> int:
@@ -68,7 +72,7 @@ class Attention:
 
     @property
     def cache_elements(self) -> int:
-        """Elements that the cache keeps per token, without the indexer's keys."""
+        """Elements of the cache that are read per token, without the indexer's keys."""
         if self.is_latent:
             return self.kv_rank + self.rope_dim
         return self.kv_heads * (self.head_dim + self.value_dim)
@@ -141,6 +145,11 @@ class Layer:
     norms: int = 0
     cross: Attention | None = None
     encoder: bool = False
+
+    @property
+    def keeps(self) -> Attention | None:
+        """The attention whose keys and values are kept from token to token, if there is one."""
+        return None if self.encoder or (self.attention and self.attention.borrows) else self.attention
 
     def parameters(self, hidden: int, *, active: bool = False) -> int:
         """Parameters; with ``active`` only those that one token meets."""
@@ -242,8 +251,8 @@ class LanguageModel:
         """Elements of keys and values (or latents) cached for ``sequences`` of ``context`` tokens each, unsplit."""
         total: float | np.ndarray = 0.0
         for count, layer in self.layers:
-            if layer.attention and not layer.encoder:
-                a = layer.attention
+            if layer.keeps:
+                a = layer.keeps
                 seen = np.minimum(context, a.window) if a.window else context
                 total += count * seen * (a.cache_elements + (a.index_dim if a.top_k else 0))
         return total * sequences

@@ -542,8 +542,8 @@ def cache_bytes(
     """Bytes of cache and states on one GPU for ``sequences`` of ``context`` tokens on one attention-data rank."""
     size, total = ELEMENT_BYTES[quantization.kv_cache], np.float64(0.0)
     for count, layer in model.layers:
-        if layer.attention and not layer.encoder:
-            a = layer.attention
+        if layer.keeps:
+            a = layer.keeps
             seen = np.minimum(context, a.window) if a.window else context
             split = 1 if a.is_latent else min(parallelism.tensor, a.kv_heads)
             index = a.index_dim if a.top_k else 0

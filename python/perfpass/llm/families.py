@@ -421,10 +421,12 @@ def _llama4(f: Fields) -> Body:
 
 
 def _gemma4(f: Fields) -> Body:
-    """Gemma 4: five windows to one full attention with wider heads and shared keys and values; experts beside."""
+    """Gemma 4: several windows to one full attention with wider heads and shared keys and values; experts beside.
+
+    The last ``num_kv_shared_layers`` (of E2B and E4B) attend to the keys and values of an earlier layer, and every
+    layer takes a row of a table of its own for each token.
+    """
     hidden, layers = _hidden(f), _layers(f)
-    if f.count("hidden_size_per_layer_input", default=0) or f.count("num_kv_shared_layers", default=0):
-        raise FormatError(f"{f.name}: embeddings per layer and caches shared between layers are not counted here")
     kinds = f.texts("layer_types", layers, ("full_attention", "sliding_attention"))
     if kinds is None:
         raise FormatError(f"{f.name}: its configuration has no layer_types; it cannot be counted without")
@@ -434,17 +436,25 @@ def _gemma4(f: Fields) -> Body:
     alike = f.flag("attention_k_eq_v")
     kv = f.size("num_global_key_value_heads", default=near.kv_heads) if alike else near.kv_heads
     far = Attention(heads, kv, wide, wide, keys_are_values=alike, extra=2 * wide)
-    mlp = Mlp(f.size("intermediate_size"))
+    width, shared = f.size("intermediate_size"), f.count("num_kv_shared_layers", default=0)
     experts, norms = None, 4 * hidden
     if f.flag("enable_moe_block"):
         count = f.size("num_experts")
         experts = _experts(f, width=f.size("moe_intermediate_size"), extra=count + hidden)
         norms = 7 * hidden
-    found = [
-        Layer(attention=near if kind == "sliding_attention" else far, dense=mlp, experts=experts, norms=norms)
-        for kind in kinds
-    ]
-    return Body(hidden, found, f.flag("tie_word_embeddings", True), hidden)
+    own = f.count("hidden_size_per_layer_input", default=0)
+    tables = f.size("vocab_size_per_layer_input", default=f.size("vocab_size")) * layers * own
+    if own:  # a gate, a projection and a norm a layer: 2 % of its products, counted as parameters alone
+        norms += 2 * hidden * own + hidden
+        tables += hidden * layers * own + own
+    found = []
+    for i, kind in enumerate(kinds):
+        attention, mlp = near if kind == "sliding_attention" else far, Mlp(width)
+        if i >= layers - shared:
+            attention = replace(attention, borrows=True, extra=attention.extra // 2)
+            mlp = Mlp(2 * width if f.flag("use_double_wide_mlp") else width)
+        found.append(Layer(attention=attention, dense=mlp, experts=experts, norms=norms))
+    return Body(hidden, found, f.flag("tie_word_embeddings", True), hidden + tables)
 
 
 READERS: dict[str, Callable[[Fields], Body]] = {
