@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import ClassVar
 
 import pytest
 
@@ -38,7 +39,7 @@ REPOSITORIES = {
 class Hub(BaseHTTPRequestHandler):
     """Two of the hub's paths: /OWNER/NAME/resolve/main/config.json and /api/models/OWNER/NAME."""
 
-    asked: list[str] = []
+    asked: ClassVar[list[str]] = []
 
     def _answer(self, with_body: bool) -> None:
         path = self.path.partition("?")[0].strip("/")

@@ -78,6 +78,19 @@ def several(name: str) -> str:
     return _several().get(name.lower(), "")
 
 
+@functools.cache
+def _networks() -> dict[str, str]:
+    found = {}
+    for name, others in _table()["torchvision"].items():
+        found |= {one.lower(): name for one in (name, *others)}
+    return found
+
+
+def network(name: str) -> str:
+    """The network of torchvision that a name without an owner means; "" for any other name."""
+    return _networks().get(name.lower(), "")
+
+
 def may_publish(owner: str, configuration: str) -> bool:
     """Whether a repository of ``owner`` whose name is like a configuration's has that configuration."""
     owner = owner.lower()

@@ -133,6 +133,8 @@ def _named(text: str, path: Path) -> ModelArgument:
     if path.suffix.lower() in _FILES:
         beside = _models_in(path.parent)
         raise FileError(f"{shown(text)}: no such file;{nearest(path.name, beside) or ' give the path of the model'}")
+    if network := configuration_names.network(text):
+        return ModelArgument("torchvision", network)
     found = model_names.find(text)
     if found is not None:
         return ModelArgument("hf", found.configuration, found.stored, found.notes)

@@ -101,7 +101,7 @@ def _precision(said: str, text: str) -> tuple[str, str]:
     elif word.startswith("fp8"):
         blocks = word.endswith("block") or (word == "fp8" and text.startswith(_BLOCKS))
         known = "fp8_block" if blocks else "fp8"
-    elif "w8a8" in word or word.startswith("bnb-") and "8" in word:
+    elif "w8a8" in word or (word.startswith("bnb-") and "8" in word):
         known = "int8"
     else:
         known = "int8_wo" if "8" in word.removeprefix("gptq").removesuffix("128g") else "int4"

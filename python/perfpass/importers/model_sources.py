@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     import torch
 
 CONFIGURATIONS = Path(__file__).resolve().parent.parent / "configurations"
+# Model types of code in repositories, which is never run, and those of transformers that build the same layers.
+_SAME_LAYERS = {"kimi_k2": "deepseek_v3", "internlm2": "llama", "baichuan": "llama"}
 LARGEST_CONFIG_BYTES = 16 * 2**20  # the largest public configurations (label lists) stay below 2 MiB
 
 
@@ -78,7 +80,7 @@ def huggingface(content: Mapping[str, Any], *, dtype: str, causal: bool, device:
         import torch
         import transformers
 
-    kind = content["model_type"]
+    kind = _SAME_LAYERS.get(content["model_type"], content["model_type"])
     if kind not in transformers.CONFIG_MAPPING:
         raise UnsupportedError(
             f"model_type {kind!r} is unknown to transformers {transformers.__version__}; export the model to ONNX and "
@@ -90,7 +92,7 @@ def huggingface(content: Mapping[str, Any], *, dtype: str, causal: bool, device:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             configuration = transformers.CONFIG_MAPPING[kind](**settings)
-            names = content.get("architectures") or []
+            names = content.get("architectures") or [] if kind == content["model_type"] else []
             named = getattr(transformers, names[0], None) if names else None
             with torch.device(device), _default_dtype(dtype if device != "meta" else "float32"):
                 if isinstance(named, type) and issubclass(named, transformers.PreTrainedModel):

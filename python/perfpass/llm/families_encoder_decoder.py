@@ -16,6 +16,8 @@ from perfpass.llm.fields import Fields
 
 def _t5(f: Fields) -> Body:
     """T5, mT5, FLAN, UL2: RMS norms, no biases, a table of relative positions on either side."""
+    if "T5EncoderModel" in (f.find("architectures") or []):
+        raise unknown(str(f.find("model_type")), f.name)
     hidden, heads, dim = f.size("d_model"), f.size("num_heads"), f.size("d_kv")
     layers, width = f.size("num_layers"), f.size("d_ff")
     gated = str(f.find("feed_forward_proj") or "relu").startswith("gated")
@@ -78,6 +80,6 @@ def unknown(kind: str, name: str) -> UnsupportedError:
         )
     known = ", ".join(sorted(READERS))
     return UnsupportedError(
-        f"{name} ({kind}) is an encoder-decoder of a kind that is not known here; known are {known}. "
-        f"`perfpass predict {name}` answers one pass of both sides"
+        f"{name} ({kind}) is half of an encoder-decoder, or one of a kind that is not known here; known are {known}. "
+        f"`perfpass predict {name}` answers one pass of it"
     )

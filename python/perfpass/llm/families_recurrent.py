@@ -54,4 +54,3 @@ READERS: dict[str, Callable[[Fields], Body]] = {
     "mamba": _mamba,
     "falcon_mamba": _mamba,
 }
-
