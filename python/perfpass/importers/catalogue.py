@@ -1,4 +1,4 @@
-"""The catalogue of models by name: the figures of their configurations as facts, each with its source (`catalogue.tsv`).
+"""The catalogue of models by name: figures of their configurations as facts, each with its source (`catalogue.tsv`).
 
 A line is the names that share a configuration, separated by "|", a tab, and a JSON object: ``config`` (fields of a
 config.json), ``like`` (the name of a configuration that it changes), ``from`` (the key of its source), ``parameters``

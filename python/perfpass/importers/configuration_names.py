@@ -80,7 +80,7 @@ def several(name: str) -> str:
 
 @functools.cache
 def _networks() -> dict[str, str]:
-    found = {}
+    found: dict[str, str] = {}
     for name, others in _table()["torchvision"].items():
         found |= {one.lower(): name for one in (name, *others)}
     return found

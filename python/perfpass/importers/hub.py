@@ -1,4 +1,4 @@
-"""A repository of a hub -> its config.json, by `huggingface_hub` where it is installed: from its cache, or over the net.
+"""A repository of a hub -> its config.json, by `huggingface_hub` where it is installed: from its cache or the net.
 
 Only config.json is fetched, of a bounded size, and no code that it names is. What the hub counted in the headers of the
 weights (safetensors) is asked for beside it; weights never are. `HF_HUB_OFFLINE`, `HF_ENDPOINT`, `HF_HOME` and a token
