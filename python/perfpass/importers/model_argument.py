@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from perfpass.bounded_file import exists
 from perfpass.errors import ArgumentError, FileError, FormatError, UnsupportedError, shown
-from perfpass.importers import configuration_names, hub, model_names
+from perfpass.importers import configuration_names, model_names
 from perfpass.text import nearest
 
 Kind = Literal["onnx", "hf", "timm", "torchvision"]
@@ -146,6 +146,8 @@ def _named(text: str, path: Path) -> ModelArgument:
             "name (as openai/clip-vit-large-patch14), any other exported to ONNX (torch.onnx.export), or as a torch "
             "module in perfpass.predict"
         )
+    from perfpass.importers import hub
+
     why = ""
     if hub.may_be_repository(text):
         try:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfpass.bounded_file import exists
 from perfpass.errors import FormatError, PerfPassError, UnsupportedError, needs
-from perfpass.importers import catalogue, configuration_ranges, gguf
+from perfpass.importers import catalogue, configuration_ranges
 from perfpass.json_text import read_json
 from perfpass.text import nearest
 
@@ -49,6 +49,8 @@ def read_configuration(config: str | os.PathLike[str] | Mapping[str, Any], *, ru
         if not here and catalogue.holds(where):
             content = catalogue.content(where)
         elif path.suffix.lower() == ".gguf":
+            from perfpass.importers import gguf
+
             content = gguf.read(path).configuration
         else:
             path = path / "config.json" if path.is_dir() else path

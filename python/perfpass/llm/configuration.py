@@ -15,7 +15,6 @@ from typing import Any
 
 from perfpass.declared import shown_value
 from perfpass.errors import UnsupportedError
-from perfpass.importers import gguf, hub
 from perfpass.importers.model_argument import understood
 from perfpass.importers.model_sources import read_configuration
 from perfpass.llm import families, families_encoder_decoder, families_kin, families_recurrent
@@ -107,6 +106,8 @@ def _stored_as(model: LanguageModel, precision: str) -> LanguageModel:
 
 def _packed(path: str, name: str) -> LanguageModel:
     """The model of a GGUF file, stored in the type that is nearest to the bytes of its tensors."""
+    from perfpass.importers import gguf
+
     header = gguf.read(path)
     model = from_content(read_configuration(header.configuration, run_code=False), name)
     notes, kind = [], header.file_type
@@ -125,6 +126,8 @@ def _packed(path: str, name: str) -> LanguageModel:
 
 def _checked(model: LanguageModel, repository: str) -> LanguageModel:
     """With a note where the headers of a repository's weights count other parameters than its configuration."""
+    from perfpass.importers import hub
+
     stated = hub.parameters(repository)
     if not stated or model.stored_as != "bf16" or abs(stated / model.parameters - 1) <= _COUNTS_DIFFER:
         return model
