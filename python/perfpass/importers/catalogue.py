@@ -30,7 +30,6 @@ _ENTRY = Table(
     },
     ("config", "from"),
 )
-_LONGEST_CHAIN = 4  # of configurations that each change another
 
 
 @functools.cache
@@ -72,18 +71,3 @@ def entry(name: str) -> Mapping[str, Any]:
 def holds(name: str) -> bool:
     """Whether an entry has this first name."""
     return name in _lines()
-
-
-def content(name: str, depth: int = 0) -> dict[str, Any]:
-    """The configuration of an entry: its fields, over those of the one that it is like. KeyError for no first name."""
-    from perfpass.importers.model_sources import read_configuration
-
-    found = entry(name)
-    own = dict(found["config"])
-    like = found.get("like")
-    if like is None:
-        return own
-    if depth >= _LONGEST_CHAIN:
-        raise FormatError(f"{PATH.name}: {name} leads to over {_LONGEST_CHAIN} others")
-    base = content(like, depth + 1) if holds(like) else read_configuration(like, run_code=False)
-    return {**base, **own}

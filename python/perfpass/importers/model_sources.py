@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 CONFIGURATIONS = Path(__file__).resolve().parent.parent / "configurations"
 # Model types of code in repositories, which is never run, and those of transformers that build the same layers.
 _SAME_LAYERS = {"kimi_k2": "deepseek_v3", "internlm2": "llama", "baichuan": "llama"}
+_LONGEST_CHAIN = 4  # of configurations that each change another
 LARGEST_CONFIG_BYTES = 16 * 2**20  # the largest public configurations (label lists) stay below 2 MiB
 
 
@@ -47,7 +48,7 @@ def read_configuration(config: str | os.PathLike[str] | Mapping[str, Any], *, ru
             path, here = shipped, True
         where = str(path)
         if not here and catalogue.holds(where):
-            content = catalogue.content(where)
+            content = _listed(where)
         elif path.suffix.lower() == ".gguf":
             from perfpass.importers import gguf
 
@@ -67,6 +68,18 @@ def read_configuration(config: str | os.PathLike[str] | Mapping[str, Any], *, ru
             "export the model to ONNX and pass that file"
         )
     return content
+
+
+def _listed(name: str, depth: int = 0) -> dict[str, Any]:
+    """The configuration of an entry of the catalogue: its fields, over those of the one that it is like."""
+    found = catalogue.entry(name)
+    like = found.get("like")
+    if like is None:
+        return dict(found["config"])
+    if depth >= _LONGEST_CHAIN:
+        raise FormatError(f"{name} leads to over {_LONGEST_CHAIN} others of the catalogue")
+    base = _listed(like, depth + 1) if catalogue.holds(like) else read_configuration(like, run_code=False)
+    return {**base, **found["config"]}
 
 
 def huggingface(content: Mapping[str, Any], *, dtype: str, causal: bool, device: str = "meta") -> torch.nn.Module:
