@@ -137,9 +137,9 @@ def _quantised(model: Any, precision: str) -> str:
     if not isinstance(model, (str, os.PathLike)) or (argument := understood(model)).kind != "hf":
         return ""
     quantization = read_configuration(argument.name).get("quantization_config")
-    kinds = dict.fromkeys(stored(quantization, argument.name))
-    if quantization is None or set(kinds) <= {"bf16"}:
-        return ""
+    kinds = dict.fromkeys((argument.stored,) if argument.stored else stored(quantization, argument.name))
+    if set(kinds) <= {"bf16", "fp16"}:
+        return "; ".join(argument.notes)
     return (
         f"the checkpoint stores its weights as {' and '.join(kinds)}; memory and times here are those of the same "
         f"network unquantised, in {precision}: `perfpass llm` counts it as it is stored"
