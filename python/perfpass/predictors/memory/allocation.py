@@ -78,8 +78,3 @@ def runs_of(run: Run, *, training: bool = False) -> Runs:
         np.array([run.batch]),
         *(np.array([value], dtype=np.float64) for value in (*facts, saved, largest)),
     )
-
-
-def held_beside(reserved_bytes: np.ndarray, planned: dict[str, Any]) -> np.ndarray:
-    """[N] what an allocator holds beyond live tensors."""
-    return np.maximum(0.0, reserved_bytes - planned["weights"] - planned["activations"])
