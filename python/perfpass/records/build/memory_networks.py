@@ -120,7 +120,7 @@ def stable_diffusion(batch: int, image: int = 512, attention: str = "sdpa") -> l
 
 @lru_cache(maxsize=8)
 def segmentation(name: str, batch: int, height: int, width: int, classes: int) -> list[OpGraph]:
-    """torchvision's ``name`` (fcn_resnet50, ...) with its auxiliary head."""
+    """Of torchvision ``name`` (fcn_resnet50, ...) with its auxiliary head."""
     import torchvision
 
     from perfpass.importers import load

@@ -7,10 +7,10 @@ factor (its program keeps more). Graded with every source left out in turn.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -28,13 +28,14 @@ LOW = 0.05
 _LARGE_BYTES, _SMALL_BYTES = 2.0 * _GIB, 1.2 * _GIB
 _ROUNDS = 4
 _ROUNDING = 1e-9  # of the weights' sum: half of two sources is one of them
-# What a laboratory that is not here may add to the share of all that are. By hand: with it, each of those that are here,
-# left out, has few rows above the bound of the others.
+# What a laboratory that is not here may add to the share of all that are. By hand: with it, each of those that are
+# here, left out, has few rows above the bound of the others.
 _NEXT_SOURCE = 1.1
-# Where no run held much, and where one laboratory alone measured what lies beside: by hand, as wide as PyTorch's.
+# Where no run held much, and where one laboratory alone measured what lies beside: by hand, as wide as what the two
+# laboratories that measured onnxruntime differ by.
 _UNMEASURED_SHARE = (0.7, 1.0, 1.43)
-_ALONE_BYTES = 1.0 * _GIB
-# A transformer's cache and its logits in fp32 are no part of the plan of its graph: they say what the context is, alone.
+_ALONE_BYTES = 2.0 * _GIB
+# A transformer's cache and its fp32 logits are no part of the plan of its graph: such rows say what the context is.
 _CONTEXT_ALONE = ("llama",)
 
 
@@ -100,7 +101,7 @@ def load(folder: Path | None = None) -> MeasuredRuns:
 
 
 def _provisioned(table: pandas.DataFrame) -> np.ndarray:
-    """[N] engines of TensorRT that hold the same at every batch: they are built for a largest one, which is not stated."""
+    """[N] engines of TensorRT that hold the same at every batch: built for a largest one, which is not stated."""
     keys = ["source", "network", "device", "runtime", "runtime_version"]
     spread = table.groupby(keys).in_use.transform(lambda held: held.max() / held.min())
     return ((table.runtime == "tensorrt") & (table.source == "ort_stable_diffusion") & (spread < 1.05)).to_numpy(bool)
@@ -148,12 +149,12 @@ def fit_step(rows: MeasuredRuns) -> Allowance:
     ratios = (rows.measured - rows.weights) / rows.held
     share = max(1.0, pooled(ratios, rows.source, 0.5))
     # The one source's lowest; fused networks save less than planned.
-    return Allowance((0.8, share, max(share, _largest(ratios, rows.source))), (0.0, 0.0, 0.0))
+    return Allowance((0.8, share, max(share, _NEXT_SOURCE * _largest(ratios, rows.source))), (0.0, 0.0, 0.0))
 
 
 def context_bytes(rows: MeasuredRuns, steps: Mapping[str, float], amd: float) -> dict[str, float]:
     """What lies beside PyTorch's allocator by device where NVML measured it on a whole GPU, and AMD's by vendor."""
-    found = {name: value for name, value in steps.items()}
+    found = dict(steps)
     here = rows.take(rows.with_context & ~np.isnan(rows.reserved) & (rows.driver > 0) & (rows.group == "torch"))
     for name in map(str, np.unique(here.device)):
         mine = here.device == name
@@ -163,28 +164,28 @@ def context_bytes(rows: MeasuredRuns, steps: Mapping[str, float], amd: float) ->
 
 @dataclass(frozen=True, eq=False)
 class Judged:
-    """[N] figures of rows whose source was left out, or None where nothing else was measured; bytes."""
+    """[N] medians and bounds of rows that the fit did not see; bytes."""
 
     rows: MeasuredRuns
     median: np.ndarray
+    low: np.ndarray
     high: np.ndarray
 
 
-def held_out(rows: MeasuredRuns, steps: Mapping[str, float]) -> Judged:
-    """Inference with every source left out in turn: medians and upper bounds of what each measured."""
-    rows = rows.take(~rows.training & ~rows.context_alone & ~rows.searches & ~rows.provisioned)
-    return judge(rows, lambda source, of: fit(rows.take((rows.source != source) & (rows.group == of)), steps))
+def of_inference(rows: MeasuredRuns) -> MeasuredRuns:
+    """Rows that the plan of a graph speaks of: no search of algorithms, no engine built for another batch."""
+    return rows.take(~rows.training & ~rows.context_alone & ~rows.searches & ~rows.provisioned)
 
 
-def judge(rows: MeasuredRuns, fitted: Any) -> Judged:
-    """Medians and bounds by the allowance that ``fitted(source, group)`` gives."""
-    median, high = np.empty(len(rows)), np.empty(len(rows))
-    for source in np.unique(rows.source):
-        for of in np.unique(rows.group[rows.source == source]):
-            here = (rows.source == source) & (rows.group == of)
-            allowed = fitted(source, of)
+def judge(rows: MeasuredRuns, groups: np.ndarray, fitted: Callable[[np.ndarray], Allowance]) -> Judged:
+    """Every one of ``groups`` [N] judged by the allowance that ``fitted`` makes of the rows it is given [N]."""
+    found = np.empty((3, len(rows)))
+    for name in np.unique(groups):
+        for of in np.unique(rows.group[groups == name]):
+            here = (groups == name) & (rows.group == of)
+            allowed = fitted((groups != name) & (rows.group == of))
             part = rows.take(here)
-            beside = [np.where(part.with_context, value + part.driver, 0.0) for value in allowed.beside]
-            median[here] = part.weights + allowed.share[1] * part.held + beside[1]
-            high[here] = part.weights + allowed.share[2] * part.held + beside[2]
-    return Judged(rows, median, high)
+            for bound in range(3):
+                beside = np.where(part.with_context, allowed.beside[bound] + part.driver, 0.0)
+                found[bound, here] = part.weights + allowed.share[bound] * part.held + beside
+    return Judged(rows, found[1], found[0], found[2])

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
-from perfpass.devices import device
 from perfpass.predictors.learned import artefacts
 from perfpass.training.memory import runs
 from perfpass.training.memory.dataset import load
 from perfpass.training.memory.evaluate import by_family
-from perfpass.training.memory.fit import bound_groups, bounds, fit
+from perfpass.training.memory.fit import bound_groups, bounds, fit, nvidia_contexts
 
 
 def train(folder: Path | None = None, output: Path | None = None, *, seed: int = 0, quiet: bool = False) -> None:
@@ -26,7 +25,7 @@ def train(folder: Path | None = None, output: Path | None = None, *, seed: int =
         for kind in map(str, np.unique(rows.kind[here])):
             found[kind] = bounds(held_out[here], rows.take(here))
     measured = runs.load(folder)
-    nvidia = {name: value for name, value in constants.runtime.items() if device(name).vendor == "NVIDIA"}
+    nvidia = nvidia_contexts(constants)
     inference = measured.take(~measured.training)
     manifest = {
         "runtime_bytes": constants.runtime,
