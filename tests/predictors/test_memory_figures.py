@@ -76,7 +76,7 @@ def test_pytorch_of_a_laboratory_that_no_fit_saw_stays_below_the_bound(measured,
 
 
 def test_the_shipped_allowances_are_those_of_the_records(measured):
-    rows, contexts = measured
+    _, contexts = measured
     shipped = MemoryPredictor.load().manifest["inference"]["torch"]
     made = runs.fit(runs.load().take((runs.load().group == "torch") & ~runs.load().training), contexts).to_dict()
     assert made["share"] == pytest.approx(shipped["share"]) and made["beside_bytes"] == pytest.approx(
