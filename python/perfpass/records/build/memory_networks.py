@@ -1,6 +1,6 @@
 """Networks whose memory other laboratories measured, built without weights, as stages that run one after another.
 
-    python -m perfpass.records.build.memory_runs SHARED_DATA
+    python -m perfpass.training.memory.measured_runs SHARED_DATA
 
 BERT and Llama need transformers, Stable Diffusion 1.5 diffusers and transformers (`pip install --target`), the
 segmentation networks torchvision. Sizes are those of the published configurations.

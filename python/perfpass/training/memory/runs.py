@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from perfpass.predictors.memory.allowance import Allowance, driver_bytes_of, group
-from perfpass.records.build import memory_runs
 from perfpass.records.location import data_directory
+from perfpass.training.memory import measured_runs
 from perfpass.training.memory.fit import HIGH, weighted_quantile
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class MeasuredRuns:
 def load(folder: Path | None = None) -> MeasuredRuns:
     """All rows of data/graphs/memory_runs.parquet. Raises FileError and FormatError."""
     base = Path(folder) if folder else data_directory()
-    table = memory_runs.read(base / "graphs" / memory_runs.FILE)
+    table = measured_runs.read(base / "graphs" / measured_runs.FILE)
     training = table["mode"].to_numpy() == "training"
     in_use, reserved, alive = (table[name].to_numpy(float) for name in ("in_use", "reserved", "alive"))
     weights = table.weight_bytes.to_numpy(float)

@@ -1,6 +1,6 @@
 """Makes data/graphs/memory_runs.parquet: memory that sources measured, beside what is counted of the same runs.
 
-    python -m perfpass.records.build.memory_runs SHARED_DATA
+    python -m perfpass.training.memory.measured_runs SHARED_DATA
 
 A row is one measurement of inference or of a training step. What was counted of it without a device (weights, planned
 activations, what the simulated allocator holds, what autograd would save) stands beside it, so that fitting and grading
