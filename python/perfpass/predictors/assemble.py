@@ -22,7 +22,7 @@ from perfpass.predictors.inference.fusion import as_run
 from perfpass.predictors.judged import judged
 from perfpass.predictors.lane import UNITS, Lane
 from perfpass.predictors.memory import allocation, process
-from perfpass.predictors.memory.allowance import driver_bytes
+from perfpass.predictors.memory.allowance import in_a_slice
 from perfpass.predictors.mig.profile import hint
 from perfpass.predictors.training_step import assemble as assemble_step
 from perfpass.predictors.training_step.predictor import StepPredictor
@@ -294,8 +294,7 @@ def _gradients_bytes(run: Run, mode: str) -> float | None:
 
 
 def _mig(estimate: Estimate, device: Device) -> MigHint:
-    """A slice's memory is stated without what the driver keeps of the whole GPU."""
-    return hint(max(0.0, estimate.memory.in_use.high - driver_bytes(device)), device)
+    return hint(in_a_slice(estimate.memory.in_use.high, device), device)
 
 
 def _reasons(estimate: Estimate, graph: OpGraph) -> tuple[str, ...]:

@@ -72,6 +72,11 @@ def driver_bytes(device: Device) -> float:
     return driver_bytes_of(device.id)
 
 
+def in_a_slice(in_use_bytes: float, device: Device) -> float:
+    """What a slice of ``device`` has to hold of a run that has so much in use on the whole of it."""
+    return max(0.0, in_use_bytes - driver_bytes(device))
+
+
 def driver_bytes_of(whole: str) -> float:
     """The same of a whole NVIDIA GPU by its id."""
     return _DRIVER_BYTES_OF.get(whole, DRIVER_BYTES)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def with_recorded_memory(found: Prediction, module: Any, input_shape: Any, device: Device) -> Prediction:
     """``found`` with the memory of the module's own step, recorded and simulated, where that is possible."""
     from perfpass.predictors.memory import recorded as step_memory
-    from perfpass.predictors.memory.allowance import driver_bytes
+    from perfpass.predictors.memory.allowance import in_a_slice
     from perfpass.predictors.mig.profile import hint
 
     w = found.workload
@@ -32,7 +32,7 @@ def with_recorded_memory(found: Prediction, module: Any, input_shape: Any, devic
     return replace(
         found,
         memory=peak.figures,
-        mig=hint(max(0.0, peak.peak.high - driver_bytes(device)), device),
+        mig=hint(in_a_slice(peak.peak.high, device), device),
         support=Support(found.support.level, (*found.support.reasons, *peak.support.reasons)),
         breakdown={**found.breakdown, "memory_bytes": peak.parts},
         provenance={**found.provenance, "memory": "two recorded steps through the simulated caching allocator"},
