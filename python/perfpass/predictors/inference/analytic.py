@@ -67,13 +67,13 @@ class AnalyticPredictor:
     def estimates(self, columns: Columns, way: Way, threads: int = 1) -> Estimates:
         """The metrics of N runs."""
         kind, latency = way.device.kind, columns["latency_ms"]
-        memory, peak = process.inference(columns, way)
+        parts, memory = process.inference(columns, way)
         below, above = SPREAD[kind]
         return Estimates(
             latency_ms=Bounds(latency, latency / below, latency * above),
             power_w=power_w(way, columns["flops"], columns["traffic"], latency * 1e-3),
-            peak_memory_bytes=peak,
-            memory_bytes=memory,
+            memory=memory,
+            memory_bytes=parts,
             level=columns["level"].astype(np.int8),
         )
 
