@@ -99,6 +99,30 @@ class Support:
         return {"level": self.level, "reasons": list(self.reasons)}
 
 
+@dataclass(frozen=True)
+class MemoryFigures:
+    """Device memory of one process, in bytes, as three things that are measured by three means.
+
+    ``alive``: the largest sum of live tensors (`torch.cuda.max_memory_allocated`). ``reserved``: the most that the
+    runtime's allocator holds of the device (`max_memory_reserved`; an arena). Both are None where only the whole is
+    predicted. ``in_use``: what the device has in use while this process alone runs on it: reserved, the context, loaded
+    modules and workspaces, and on a whole GPU what the driver keeps for itself (NVML's "used", total less free). Its
+    ``high`` is one-sided: plan for it, 98 in 100 stay below. ``gradients_bytes``: what inference in PyTorch would hold
+    beyond these figures if autograd were left on (no `torch.no_grad`); no bound covers it. None where it is not asked.
+    """
+
+    in_use: Interval
+    alive: Interval | None = None
+    reserved: Interval | None = None
+    gradients_bytes: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Strict JSON."""
+        figures = {"alive": self.alive, "reserved": self.reserved, "in_use": self.in_use}
+        found: dict[str, Any] = {name: None if f is None else f.to_dict() for name, f in figures.items()}
+        return {**found, "gradients_bytes": self.gradients_bytes}
+
+
 FitAnswer = Literal["yes", "perhaps", "no"]
 
 
@@ -172,7 +196,8 @@ class Prediction:
     """What a workload costs on a device. ``print(prediction)`` gives a table, ``to_dict()`` strict JSON.
 
     ``latency_ms`` is one run of the whole batch, ``throughput_per_s`` samples per second, ``energy_j`` joules per run,
-    ``power_w`` the device's mean power during it. ``breakdown`` holds ``latency_ms`` and ``memory_bytes`` by class,
+    ``power_w`` the device's mean power during it. ``memory`` are its three figures, ``peak_memory_bytes`` the one in
+    use. ``breakdown`` holds ``latency_ms`` and ``memory_bytes`` by class,
     the ``operators`` that take longest and the tensors alive at the ``peak``. ``memory_verdict``: whether it fits, and
     what would help where it does not; the other figures are then those of a device with enough memory. ``asked`` is for
     `evidence`: what was asked, with a method ``question``.
@@ -180,7 +205,7 @@ class Prediction:
 
     latency_ms: Interval
     throughput_per_s: Interval
-    peak_memory_bytes: Interval
+    memory: MemoryFigures
     energy_j: Interval
     power_w: Interval
     mig: MigHint
@@ -199,6 +224,11 @@ class Prediction:
         """
         return evidence_of(self)
 
+    @property
+    def peak_memory_bytes(self) -> Interval:
+        """Memory in use on the device: `MemoryFigures.in_use`."""
+        return self.memory.in_use
+
     def to_dict(self) -> dict[str, Any]:
         """The prediction as strict JSON (no NaN, no infinity), with its ``schema_version``."""
         return {
@@ -208,6 +238,7 @@ class Prediction:
             "latency_ms": self.latency_ms.to_dict(),
             "throughput_per_s": self.throughput_per_s.to_dict(),
             "peak_memory_bytes": self.peak_memory_bytes.to_dict(),
+            "memory": self.memory.to_dict(),
             "energy_j": self.energy_j.to_dict(),
             "power_w": self.power_w.to_dict(),
             "mig": self.mig.to_dict(),
@@ -237,7 +268,8 @@ def prediction_table(prediction: Prediction) -> str:
         ("", "median", "", coverage),
         ("latency", *_cells(p.latency_ms, "ms")),
         ("throughput", *_cells(p.throughput_per_s, "samples/s")),
-        ("peak memory", *_memory_cells(p.peak_memory_bytes)),
+        ("memory in use", *_memory_cells(p.memory.in_use)),
+        *((f"  {name}", *_cells(found)) for name, found in _inner_memory(p.memory)),
         ("energy", *_cells(p.energy_j, "J/run")),
         ("power", *_cells(p.power_w, "W")),
     ]
@@ -256,10 +288,19 @@ def prediction_table(prediction: Prediction) -> str:
         columns(rows, right=(1,)),
         "",
         paragraph("MIG profile", f"{mig}: {p.mig.reason}"),
+        *_gradients_lines(p.memory),
         paragraph("support", p.support.level),
         *(paragraph("", f"- {reason}") for reason in p.support.reasons),
     ]
     return "\n".join(lines)
+
+
+def _gradients_lines(memory: MemoryFigures) -> list[str]:
+    if not memory.gradients_bytes:
+        return []
+    return [
+        paragraph("gradients", f"not kept: without torch.no_grad() it holds {size(memory.gradients_bytes)} more memory")
+    ]
 
 
 def understood_line(device: Mapping[str, Any]) -> list[str]:
@@ -346,6 +387,12 @@ def _flat(value: Any) -> str:
 
 def _cells(found: Interval, unit: str = "") -> tuple[str, str, str]:
     return interval(found.median, found.low, found.high, unit or found.unit)
+
+
+def _inner_memory(memory: MemoryFigures) -> list[tuple[str, Interval]]:
+    """Of what is in use, what the allocator holds and what of that is alive; nothing where they are not known."""
+    found = (("reserved", memory.reserved), ("alive", memory.alive))
+    return [(name, interval) for name, interval in found if interval is not None]
 
 
 def _memory_cells(found: Interval) -> tuple[str, str, str]:

@@ -7,6 +7,8 @@ from perfpass.importers.choose import load, named_shapes
 __all__ = [
     "configuration_names",
     "configuration_ranges",
+    "gguf",
+    "hub",
     "huggingface",
     "load",
     "model_argument",

@@ -1,4 +1,4 @@
-"""Names under which models are known -> shipped configurations (`configuration_names.toml`)."""
+"""Names under which models are known -> shipped configurations (`configuration_names.toml`, `catalogue.tsv`)."""
 
 from __future__ import annotations
 
@@ -10,31 +10,95 @@ from typing import Any
 
 from perfpass.bounded_file import exists
 from perfpass.errors import FileError, shown
+from perfpass.importers import catalogue
 from perfpass.importers.model_sources import CONFIGURATIONS
 from perfpass.text import nearest
 from perfpass.toml_table import parse
 
 
 @functools.cache
+def _table() -> Mapping[str, Any]:
+    return parse((Path(__file__).with_suffix(".toml")).read_text(encoding="utf-8"))
+
+
+@functools.cache
 def known() -> dict[str, str]:
-    """Lower-case name -> name of the shipped configuration; both forms, with and without the owner."""
-    content = parse((Path(__file__).with_suffix(".toml")).read_text(encoding="utf-8"))
-    found = {path.stem: path.stem for path in sorted(CONFIGURATIONS.glob("*.json"))}
-    for configuration, names in content["names"].items():
+    """Lower-case name -> configuration, by the name of its file or of its entry in the catalogue.
+
+    Both forms, with and without the owner; the name of a file comes before all others.
+    """
+    found: dict[str, str] = {}
+    for first, every in catalogue.names().items():
+        for name in every:
+            found.setdefault(name.lower(), first)
+    for first, every in catalogue.names().items():
+        for name in every:
+            found.setdefault(name.rsplit("/", 1)[-1].lower(), first)
+    for configuration, names in _table()["names"].items():
         for name in names:
             found[name.lower()] = configuration
-            found.setdefault(name.rsplit("/", 1)[-1].lower(), configuration)
-    return found
+            found[name.rsplit("/", 1)[-1].lower()] = configuration
+    return found | {path.stem: path.stem for path in sorted(CONFIGURATIONS.glob("*.json"))}
+
+
+def first() -> set[str]:
+    """The configurations that names lead to, each once."""
+    return set(known().values())
 
 
 @functools.cache
 def _publishers() -> dict[str, tuple[str, ...]]:
     """Lower-case owner -> how the names of its shipped configurations begin."""
-    content = parse((Path(__file__).with_suffix(".toml")).read_text(encoding="utf-8"))
-    return {owner.lower(): tuple(begins) for owner, begins in content["publishers"].items()}
+    return {owner.lower(): tuple(begins) for owner, begins in _table()["publishers"].items()}
 
 
-def _published(name: str) -> str | None:
+@functools.cache
+def _packers() -> frozenset[str]:
+    """Lower-case owners who publish models of others, packed or quantised, under the models' own names."""
+    return frozenset(owner.lower() for owner in _table()["packers"]["owners"])
+
+
+@functools.cache
+def _owners() -> dict[str, set[str]]:
+    """Configuration -> lower-case owners of the repositories that are known to have it."""
+    found: dict[str, set[str]] = {}
+    for name, configuration in known().items():
+        if "/" in name:
+            found.setdefault(configuration, set()).add(name.partition("/")[0])
+    return found
+
+
+@functools.cache
+def _several() -> dict[str, str]:
+    return {name.lower(): what for what, names in _table()["several"].items() for name in names}
+
+
+def several(name: str) -> str:
+    """What a repository of several networks holds, as words; "" for any other name."""
+    return _several().get(name.lower(), "")
+
+
+@functools.cache
+def _networks() -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name, others in _table()["torchvision"].items():
+        found |= {one.lower(): name for one in (name, *others)}
+    return found
+
+
+def network(name: str) -> str:
+    """The network of torchvision that a name without an owner means; "" for any other name."""
+    return _networks().get(name.lower(), "")
+
+
+def may_publish(owner: str, configuration: str) -> bool:
+    """Whether a repository of ``owner`` whose name is like a configuration's has that configuration."""
+    owner = owner.lower()
+    begins = _publishers().get(owner, ("/",))
+    return owner in _packers() or owner in _owners().get(configuration, ()) or configuration.startswith(begins)
+
+
+def published(name: str) -> str | None:
     """The shipped configuration of ``Owner/Name``, ``Owner/Name-hf`` or ``Owner/Name-chat-hf`` of its publisher."""
     owner, slash, own = name.lower().rpartition("/")
     shipped = own.removesuffix("-hf")
@@ -47,7 +111,7 @@ def _published(name: str) -> str | None:
 
 def shipped(name: str) -> str | None:
     """The shipped configuration of a name of `known`, or of a repository of its publisher; None for another."""
-    return known().get(name.lower()) or _published(name)
+    return known().get(name.lower()) or published(name)
 
 
 def resolve(config: str | os.PathLike[str] | Mapping[str, Any]) -> str | os.PathLike[str] | Mapping[str, Any]:

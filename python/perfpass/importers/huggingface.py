@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from perfpass.graph.traced_step import TrainingGraph
 
 DEFAULT_SEQUENCE_LENGTH = 128
+_VIDEO = ("videomae", "timesformer", "vivit")  # read frames: (frames, channels, height, width)
 MODES = ("prefill", "decode", "encoder")
 
 
@@ -123,14 +124,21 @@ def _inputs(model: Any, sequence_length: int) -> dict[str, tuple[tuple[int, ...]
     """Input shapes without the batch, by the name of the model's main input."""
     configuration, main = model.config, model.main_input_name
     shapes: dict[str, tuple[tuple[int, ...], str]] = {}
+    # A text encoder beside one of images may read few tokens (CLIP: 77).
+    text = getattr(configuration, "text_config", None)
+    sequence_length = min(sequence_length, getattr(text, "max_position_embeddings", None) or sequence_length)
     if main == "pixel_values":
-        shapes[main] = (_image_shape(configuration), "float32")
+        frames = getattr(configuration, "num_frames", None)
+        video = (int(frames),) if frames and configuration.model_type in _VIDEO else ()
+        shapes[main] = ((*video, *_image_shape(configuration)), "float32")
         if hasattr(configuration, "text_config"):
             shapes["input_ids"] = ((sequence_length,), "int64")
     elif main == "input_features":
         mel = getattr(configuration, "num_mel_bins", 80)
         positions = getattr(configuration, "max_source_positions", None)
         shapes[main] = ((mel, 2 * positions), "float32") if positions else ((sequence_length, mel), "float32")
+    elif main == "input_values" and configuration.model_type == "audio-spectrogram-transformer":
+        shapes[main] = ((configuration.max_length, configuration.num_mel_bins), "float32")
     elif main == "input_values":
         # One frame of the feature extractor's output per step, and the rest of its first window.
         samples = math.prod(getattr(configuration, "conv_stride", None) or [1])

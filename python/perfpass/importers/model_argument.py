@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from perfpass.bounded_file import exists
 from perfpass.errors import ArgumentError, FileError, FormatError, UnsupportedError, shown
-from perfpass.importers import configuration_names
+from perfpass.importers import configuration_names, model_names
 from perfpass.text import nearest
 
 Kind = Literal["onnx", "hf", "timm", "torchvision"]
@@ -25,7 +25,7 @@ KINDS: dict[Kind, str] = {
     "torchvision": "a model of torchvision",
 }
 _PICKLES = frozenset({".pt", ".pth", ".pkl", ".pickle", ".bin", ".ckpt", ".joblib", ".pt2"})
-_WEIGHTS = frozenset({".safetensors", ".gguf", ".npz", ".npy", ".msgpack"})
+_WEIGHTS = frozenset({".safetensors", ".npz", ".npy", ".msgpack"})
 _OTHER_FRAMEWORKS = {
     ".h5": "Keras",
     ".hdf5": "Keras",
@@ -37,7 +37,9 @@ _OTHER_FRAMEWORKS = {
     ".engine": "TensorRT",
     ".plan": "TensorRT",
 }
-_FILES = (".onnx", ".json")
+_FILES = (".onnx", ".json", ".gguf")
+_CONFIGURATIONS = (".json", ".gguf")
+_TIMM = "timm/"  # the owner of timm's own checkpoints on the hub
 _MOST_SHOWN = 5
 
 
@@ -45,10 +47,16 @@ _MOST_SHOWN = 5
 class ModelArgument:
     """A model as `understood`: ``name`` is the path of a file, the name of a shipped configuration, or that of a model
     in its library.
+
+    ``stored``: the precision of the weights where the name said one, else "". ``notes``: what was made of the name, a
+    sentence each. ``repository``: where on the hub it was found, else "".
     """
 
     kind: Kind
     name: str
+    stored: str = ""
+    notes: tuple[str, ...] = ()
+    repository: str = ""
 
     @property
     def source(self) -> str:
@@ -74,9 +82,10 @@ class ModelArgument:
 def understood(model: str | os.PathLike[str]) -> ModelArgument:
     """What ``model`` means, by its form and by what stands at its path; files are not read.
 
-    A folder is that of a Hugging Face checkpoint (config.json) or holds one ONNX file. Raises FileError for what does
-    not exist, with the nearest names; FormatError for a folder without one model, UnsupportedError for files that are
-    never read.
+    A folder is that of a Hugging Face checkpoint (config.json) or holds one ONNX or GGUF file. A name is one that ships
+    (`perfpass.importers.model_names`), ``timm/NAME``, or OWNER/NAME of a hub (`perfpass.importers.hub`). Raises
+    FileError for what does not exist, with the nearest names; FormatError for a folder without one model,
+    UnsupportedError for files that are never read and for repositories that hold several networks.
     """
     text = os.fsdecode(model)
     source, colon, name = text.partition(":")
@@ -96,7 +105,7 @@ def understood(model: str | os.PathLike[str]) -> ModelArgument:
         return _named(text, path)
     if path.is_dir():
         return _in_folder(path)
-    return ModelArgument("hf" if suffix == ".json" else "onnx", text)
+    return ModelArgument("hf" if suffix in _CONFIGURATIONS else "onnx", text)
 
 
 def _refuse_unread(path: Path, suffix: str) -> None:
@@ -120,17 +129,37 @@ def _refuse_unread(path: Path, suffix: str) -> None:
 
 
 def _named(text: str, path: Path) -> ModelArgument:
-    """A shipped configuration, or the error of what is no file either."""
-    found = configuration_names.shipped(text) if path.suffix.lower() not in _FILES else None
-    if found is not None:
-        return ModelArgument("hf", found)
-    beside = _models_in(path.parent)
+    """A shipped configuration, a repository of a hub, or the error of what is no file either."""
     if path.suffix.lower() in _FILES:
+        beside = _models_in(path.parent)
         raise FileError(f"{shown(text)}: no such file;{nearest(path.name, beside) or ' give the path of the model'}")
-    like = nearest(path.name, beside) or nearest(path.name, configuration_names.known())
+    if network := configuration_names.network(text):
+        return ModelArgument("torchvision", network)
+    found = model_names.find(text)
+    if found is not None:
+        return ModelArgument("hf", found.configuration, found.stored, found.notes)
+    if text.startswith(_TIMM):
+        return ModelArgument("timm", text.removeprefix(_TIMM))
+    if what := configuration_names.several(text):
+        raise UnsupportedError(
+            f"{shown(text)} is no single network: {what}. Ask for its networks one by one: a text encoder by its own "
+            "name (as openai/clip-vit-large-patch14), any other exported to ONNX (torch.onnx.export), or as a torch "
+            "module in perfpass.predict"
+        )
+    from perfpass.importers import hub
+
+    why = ""
+    if hub.may_be_repository(text):
+        try:
+            return ModelArgument("hf", str(hub.configuration(text)), repository=text)
+        except FileError as error:
+            why = f" As a repository: {error}."
+    names = configuration_names.known()
+    like = nearest(path.name, _models_in(path.parent)) or nearest(text, names) or nearest(path.name, names)
     raise FileError(
-        f"{shown(text)}: neither a file nor a known model;{like} A model is an ONNX file, a Hugging Face config.json "
-        "or its folder, the name of a shipped configuration, timm:NAME or torchvision:NAME"
+        f"{shown(text)}: neither a file nor a known model;{like}{why} A model is an ONNX or GGUF file, a Hugging Face "
+        "config.json or its folder, the name of a shipped configuration or of a repository, timm:NAME or "
+        "torchvision:NAME"
     )
 
 
@@ -138,18 +167,22 @@ def _in_folder(path: Path) -> ModelArgument:
     if (path / "config.json").is_file():
         return ModelArgument("hf", str(path))
     found = [name for name in _models_in(path) if name.lower().endswith(".onnx")]
+    packed = [name for name in _models_in(path) if name.lower().endswith(".gguf")]
     if len(found) == 1:
         return ModelArgument("onnx", str(path / found[0]))
+    if not found and packed and (len(packed) == 1 or "-00001-of-" in packed[0]):
+        return ModelArgument("hf", str(path / packed[0]))
     if not found:
         raise FormatError(
-            f"{path}: a folder without config.json or an .onnx file; give an .onnx file or a Hugging Face model folder"
+            f"{path}: a folder without config.json, one .gguf or an .onnx file; give one of these, or a Hugging Face "
+            "model folder"
         )
     names = ", ".join(found[:_MOST_SHOWN]) + (" and others" if len(found) > _MOST_SHOWN else "")
     raise FormatError(f"{path}: a folder with {len(found)} ONNX files; give one of them: {names}")
 
 
 def _models_in(folder: Path) -> list[str]:
-    """Names of the ONNX and JSON files of a folder; none where it cannot be read."""
+    """Names of the ONNX, JSON and GGUF files of a folder; none where it cannot be read."""
     try:
         names = sorted(entry.name for entry in os.scandir(folder or "."))
     except OSError:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfpass.bounded_file import exists
 from perfpass.errors import FormatError, PerfPassError, UnsupportedError, needs
-from perfpass.importers import configuration_ranges
+from perfpass.importers import catalogue, configuration_ranges
 from perfpass.json_text import read_json
 from perfpass.text import nearest
 
@@ -23,11 +23,15 @@ if TYPE_CHECKING:
     import torch
 
 CONFIGURATIONS = Path(__file__).resolve().parent.parent / "configurations"
+# Model types of code in repositories, which is never run, and those of transformers that build the same layers.
+_SAME_LAYERS = {"kimi_k2": "deepseek_v3", "internlm2": "llama", "baichuan": "llama"}
+_LONGEST_CHAIN = 4  # of configurations that each change another
 LARGEST_CONFIG_BYTES = 16 * 2**20  # the largest public configurations (label lists) stay below 2 MiB
 
 
 def read_configuration(config: str | os.PathLike[str] | Mapping[str, Any], *, run_code: bool = True) -> dict[str, Any]:
-    """The content of a config.json, of the one in a folder, or of a shipped one by its name (`CONFIGURATIONS`).
+    """The content of a config.json, of the one in a folder, of a shipped one by its name (`CONFIGURATIONS`, the first
+    names of `perfpass.importers.catalogue`), or what the header of a GGUF file says.
 
     Raises FileError, FormatError for a file that is no configuration or has a field out of its range, and, where the
     model is to be built (``run_code``), UnsupportedError for one that needs code of its own (`auto_map`): that code
@@ -39,12 +43,22 @@ def read_configuration(config: str | os.PathLike[str] | Mapping[str, Any], *, ru
     else:
         path = Path(config)
         shipped = CONFIGURATIONS / f"{path.name}.json"
-        if not exists(path) and path.name == str(config) and shipped.exists():
-            path = shipped
-        path = path / "config.json" if path.is_dir() else path
+        here = exists(path)
+        if not here and path.name == str(config) and shipped.exists():
+            path, here = shipped, True
         where = str(path)
-        # Keys that no model type has are usual, and so is Infinity; `configuration_ranges` has the fields that count.
-        content = read_json(path, "a config.json", LARGEST_CONFIG_BYTES, any_number=True)
+        if not here and catalogue.holds(where):
+            content = _listed(where)
+        elif path.suffix.lower() == ".gguf":
+            from perfpass.importers import gguf
+
+            content = gguf.read(path).configuration
+        else:
+            path = path / "config.json" if path.is_dir() else path
+            where = str(path)
+            # Keys that no model type has are usual, and so is Infinity; `configuration_ranges` has the fields that
+            # count.
+            content = read_json(path, "a config.json", LARGEST_CONFIG_BYTES, any_number=True)
     if not isinstance(content, dict) or not isinstance(content.get("model_type"), str):
         raise FormatError(f"{where} has no model_type, so it is no Hugging Face model configuration")
     configuration_ranges.check(content, where)
@@ -54,6 +68,18 @@ def read_configuration(config: str | os.PathLike[str] | Mapping[str, Any], *, ru
             "export the model to ONNX and pass that file"
         )
     return content
+
+
+def _listed(name: str, depth: int = 0) -> dict[str, Any]:
+    """The configuration of an entry of the catalogue: its fields, over those of the one that it is like."""
+    found = catalogue.entry(name)
+    like = found.get("like")
+    if like is None:
+        return dict(found["config"])
+    if depth >= _LONGEST_CHAIN:
+        raise FormatError(f"{name} leads to over {_LONGEST_CHAIN} others of the catalogue")
+    base = _listed(like, depth + 1) if catalogue.holds(like) else read_configuration(like, run_code=False)
+    return {**base, **found["config"]}
 
 
 def huggingface(content: Mapping[str, Any], *, dtype: str, causal: bool, device: str = "meta") -> torch.nn.Module:
@@ -69,7 +95,7 @@ def huggingface(content: Mapping[str, Any], *, dtype: str, causal: bool, device:
         import torch
         import transformers
 
-    kind = content["model_type"]
+    kind = _SAME_LAYERS.get(content["model_type"], content["model_type"])
     if kind not in transformers.CONFIG_MAPPING:
         raise UnsupportedError(
             f"model_type {kind!r} is unknown to transformers {transformers.__version__}; export the model to ONNX and "
@@ -81,7 +107,7 @@ def huggingface(content: Mapping[str, Any], *, dtype: str, causal: bool, device:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             configuration = transformers.CONFIG_MAPPING[kind](**settings)
-            names = content.get("architectures") or []
+            names = content.get("architectures") or [] if kind == content["model_type"] else []
             named = getattr(transformers, names[0], None) if names else None
             with torch.device(device), _default_dtype(dtype if device != "meta" else "float32"):
                 if isinstance(named, type) and issubclass(named, transformers.PreTrainedModel):

@@ -21,7 +21,8 @@ class Attention:
     section 2.1): the cache holds ``kv_rank + rope_dim`` elements per token, whatever the heads; ``q_rank`` is the
     rank of the query's projection, 0 where it is a single matrix. ``gated``: an output gate as wide as the queries.
     ``keys_are_values``: one projection for both. ``top_k`` > 0: a lightning indexer of ``index_heads`` heads of
-    ``index_dim`` chooses the keys (DeepSeek-V3.2). ``extra`` counts parameters beside the matrices: biases, norms of
+    ``index_dim`` chooses the keys (DeepSeek-V3.2). ``borrows``: keys and values are those of an earlier layer, so none
+    are projected or kept. ``extra`` counts parameters beside the matrices: biases, norms of
     heads, sinks.
     """
 
@@ -39,6 +40,7 @@ class Attention:
     index_heads: int = 0
     index_dim: int = 0
     extra: int = 0
+    borrows: bool = False
 
     @property
     def is_latent(self) -> bool:
@@ -56,6 +58,8 @@ class Attention:
         else:
             down = hidden * self.kv_heads * (self.head_dim + (0 if self.keys_are_values else self.value_dim))
             up = 0
+        if self.borrows:
+            down = 0
         return query + down + up + output + self.indexer(hidden)
 
     def indexer(self, hidden: int) -> int:
@@ -68,7 +72,7 @@ class Attention:
 
     @property
     def cache_elements(self) -> int:
-        """Elements that the cache keeps per token, without the indexer's keys."""
+        """Elements of the cache that are read per token, without the indexer's keys."""
         if self.is_latent:
             return self.kv_rank + self.rope_dim
         return self.kv_heads * (self.head_dim + self.value_dim)
@@ -128,6 +132,10 @@ class Experts:
 class Layer:
     """One layer: what mixes tokens, what transforms each, and ``norms`` parameters. ``dense`` runs beside ``experts``
     where a model has both.
+
+    Of an encoder-decoder, ``encoder`` says that the layer reads the prompt alone, once, and keeps nothing; ``cross`` is
+    the decoder's attention to what the encoder made of it. Keys and values across, one per token of the prompt, and
+    those of the tokens written are as long together as a decoder's cache, and are counted as that of ``attention``.
     """
 
     attention: Attention | None = None
@@ -135,12 +143,21 @@ class Layer:
     dense: Mlp | None = None
     experts: Experts | None = None
     norms: int = 0
+    cross: Attention | None = None
+    encoder: bool = False
+
+    @property
+    def keeps(self) -> Attention | None:
+        """The attention whose keys and values are kept from token to token, if there is one."""
+        return None if self.encoder or (self.attention and self.attention.borrows) else self.attention
 
     def parameters(self, hidden: int, *, active: bool = False) -> int:
         """Parameters; with ``active`` only those that one token meets."""
         total = self.norms
         if self.attention:
             total += self.attention.matrices(hidden) + self.attention.extra
+        if self.cross:
+            total += self.cross.matrices(hidden) + self.cross.extra
         if self.recurrence:
             total += self.recurrence.projections + self.recurrence.extra
         if self.dense:
@@ -154,12 +171,13 @@ class Layer:
 
 @dataclass(frozen=True)
 class LanguageModel:
-    """A decoder-only language model (or the language model inside a vision-language one).
+    """A language model (or the one inside a vision-language model): a decoder, or an encoder and a decoder.
 
     ``layers`` holds (count, layer) for equal layers. ``embedding_extra``: parameters of learned positions, embedding
     norms, the final norm and a bias of the head. ``tied``: the head shares the input embedding. ``stored_as``: the
     precision of the published checkpoint's matrices where its configuration says so, else "bf16";
-    ``experts_stored_as`` likewise for experts.
+    ``experts_stored_as`` likewise for experts. ``stored_bytes``: the weights of the file that it was read from, 0 where
+    none was. ``notes``: what was taken from its name or its file, a sentence each.
     """
 
     name: str
@@ -172,6 +190,8 @@ class LanguageModel:
     max_positions: int = 0
     stored_as: str = "bf16"
     experts_stored_as: str = "bf16"
+    stored_bytes: int = 0
+    notes: tuple[str, ...] = ()
 
     @property
     def layer_count(self) -> int:
@@ -208,6 +228,11 @@ class LanguageModel:
         return any(layer.recurrence for _, layer in self.layers)
 
     @property
+    def is_encoder_decoder(self) -> bool:
+        """Whether an encoder reads the prompt."""
+        return any(layer.encoder for _, layer in self.layers)
+
+    @property
     def heads(self) -> int:
         """Query heads of the widest attention layer; 0 without attention."""
         return max((layer.attention.heads for _, layer in self.layers if layer.attention), default=0)
@@ -226,8 +251,8 @@ class LanguageModel:
         """Elements of keys and values (or latents) cached for ``sequences`` of ``context`` tokens each, unsplit."""
         total: float | np.ndarray = 0.0
         for count, layer in self.layers:
-            if layer.attention:
-                a = layer.attention
+            if layer.keeps:
+                a = layer.keeps
                 seen = np.minimum(context, a.window) if a.window else context
                 total += count * seen * (a.cache_elements + (a.index_dim if a.top_k else 0))
         return total * sequences

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
@@ -16,31 +17,122 @@ from perfpass.declared import shown_value
 from perfpass.errors import UnsupportedError
 from perfpass.importers.model_argument import understood
 from perfpass.importers.model_sources import read_configuration
-from perfpass.llm import families
+from perfpass.llm import families, families_encoder_decoder, families_kin, families_recurrent
 from perfpass.llm.architecture import LanguageModel, Layer
+from perfpass.llm.costs import GGUF_BITS, PRECISIONS, listed, named_precision
 from perfpass.llm.fields import Fields
 from perfpass.llm.stored import stored
 
 # Where wrappers (vision, speech) keep the language model.
 _INNER = ("text_config", "llm_config", "language_config", "thinker_config")
-_POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len")
+_POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "max_sequence_length")
+READERS = {
+    **families.READERS,
+    **families_kin.READERS,
+    **families_recurrent.READERS,
+    **families_encoder_decoder.READERS,
+}
+_FILE_BITS = {**GGUF_BITS, "fp16": 16.0, "bf16": 16.0, "fp32": 32.0}
+_COUNTS_DIFFER = 0.02  # of all parameters; towers and heads that are not served stay below it in most models
+# What the classes of transformers take where a wrapper's inner part is silent, which it may be on what equals them.
+_INNER_DEFAULTS: dict[str, dict[str, Any]] = {
+    "llama": {
+        "hidden_size": 4096,
+        "intermediate_size": 11008,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "vocab_size": 32000,
+        "max_position_embeddings": 2048,
+    },
+    "mistral": {
+        "hidden_size": 4096,
+        "intermediate_size": 14336,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "vocab_size": 32000,
+    },
+    "gemma3_text": {
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "head_dim": 256,
+        "vocab_size": 262208,
+        "sliding_window": 4096,
+        "max_position_embeddings": 131072,
+    },
+}
 
 
 def language_model(config: str | os.PathLike[str] | Mapping[str, Any], name: str | None = None) -> LanguageModel:
     """The architecture that a configuration describes.
 
-    ``config``: a config.json, its folder, its content, the name of a shipped configuration, or a repository's name that
-    `configuration_names` maps to one. ``name``: what to call it, else what the configuration was asked for by.
+    ``config``: a config.json, its folder, its content, a GGUF file, or a name as
+    `perfpass.importers.model_argument.understood` takes it: of a shipped configuration or of a repository. Where a name
+    or a file says how the weights are stored ("Llama-2-7B-GPTQ", "llama-2-7b.Q4_K_M"), the model is stored so.
+    ``name``: what to call it, else what the configuration was asked for by.
 
     Raises FileError, FormatError (not a configuration, or a needed field is missing or of the wrong type; the message
-    names it), UnsupportedError for encoder-decoders and model types whose layers this reader does not know.
+    names it), UnsupportedError for what does not write text, for encoder-decoders and model types whose layers this
+    reader does not know, and for precisions of no known size.
     """
-    found = config if isinstance(config, Mapping) else understood(config).configuration("serving")
-    content = read_configuration(found, run_code=False)
-    if name is None:
-        named = content.get("_name_or_path")
-        name = str(config) if not isinstance(config, Mapping) else str(named or content["model_type"])
-    return from_content(content, name)
+    if isinstance(config, Mapping):
+        content = read_configuration(config, run_code=False)
+        return from_content(content, name or str(content.get("_name_or_path") or content["model_type"]))
+    found = understood(config)
+    path = found.configuration("serving")
+    called = name or str(config)
+    if path.lower().endswith(".gguf"):
+        return _packed(path, called)
+    model = from_content(read_configuration(path, run_code=False), called)
+    if found.repository:
+        model = _checked(model, found.repository)
+    if found.stored:
+        model = _stored_as(model, found.stored)
+    return replace(model, notes=(*found.notes, *model.notes)) if found.notes else model
+
+
+def _stored_as(model: LanguageModel, precision: str) -> LanguageModel:
+    """The model with its weights in a precision by name. Raises UnsupportedError for one of no known size."""
+    if precision not in PRECISIONS:
+        raise UnsupportedError(
+            f"{model.name}: how many bits {precision} takes is not known; ask for the model by its own name, and state "
+            f"a precision ({listed(PRECISIONS)})"
+        )
+    dense, experts = named_precision(precision)
+    if model.experts_stored_as == "mxfp4" and dense in ("fp16", "bf16"):
+        experts = "mxfp4"  # files of 16 bits keep experts that were published in fewer
+    return replace(model, stored_as=dense, experts_stored_as=experts)
+
+
+def _packed(path: str, name: str) -> LanguageModel:
+    """The model of a GGUF file, stored in the type that is nearest to the bytes of its tensors."""
+    from perfpass.importers import gguf
+
+    header = gguf.read(path)
+    model = from_content(read_configuration(header.configuration, run_code=False), name)
+    notes, kind = [], header.file_type
+    if header.missing:
+        notes.append(f"{header.missing} of the model's files are not there; its size is that of its type, {kind}")
+    elif abs(header.elements / model.parameters - 1) > _COUNTS_DIFFER:
+        notes.append(f"the file's tensors have {header.elements:,} parameters, {model.parameters:,} are counted here")
+    bits = 8 * header.weight_bytes / max(header.elements, 1)
+    if kind not in PRECISIONS:
+        kind = min(_FILE_BITS, key=lambda one: abs(_FILE_BITS[one] - bits))
+        notes.append(f"the file does not say of which type it is; its {bits:.3g} bits a weight are nearest to {kind}")
+    stored = _stored_as(model, kind)
+    whole = 0 if header.missing else header.weight_bytes
+    return replace(stored, stored_bytes=whole, notes=tuple(notes))
+
+
+def _checked(model: LanguageModel, repository: str) -> LanguageModel:
+    """With a note where the headers of a repository's weights count other parameters than its configuration."""
+    from perfpass.importers import hub
+
+    stated = hub.parameters(repository)
+    if not stated or model.stored_as != "bf16" or abs(stated / model.parameters - 1) <= _COUNTS_DIFFER:
+        return model
+    said = f"the weights of {repository} have {stated:,} parameters by their headers, {model.parameters:,} are counted"
+    return replace(model, notes=(f"{said} here (vision and speech towers are not)",))
 
 
 def from_content(content: Mapping[str, Any], name: str) -> LanguageModel:
@@ -49,19 +141,22 @@ def from_content(content: Mapping[str, Any], name: str) -> LanguageModel:
     for key in _INNER:
         if isinstance(content.get(key), Mapping):
             inherited = {k: content[k] for k in ("tie_word_embeddings", "quantization_config") if k in content}
-            content = {**inherited, **{k: v for k, v in content[key].items() if v is not None}}
+            silent = _INNER_DEFAULTS.get(str(content[key].get("model_type")), {})
+            content = {**silent, **inherited, **{k: v for k, v in content[key].items() if v is not None}}
             break
     kind = str(content.get("model_type") or outer.get("model_type"))
-    if content.get("is_encoder_decoder"):
-        raise UnsupportedError(f"{name} ({kind}) is an encoder-decoder; only decoders are served token by token here")
-    reader = families.READERS.get(kind)
+    if content.get("is_encoder_decoder") and kind not in families_encoder_decoder.READERS:
+        raise families_encoder_decoder.unknown(kind, name)
+    reader = READERS.get(kind)
     if reader is None:
         raise UnsupportedError(
-            f"model_type {shown_value(kind)} ({name}) is not known; known are {', '.join(sorted(families.READERS))}. "
-            "A model with the layers of one of these can be read under its model_type"
+            f"model_type {shown_value(outer.get('model_type') or kind)} ({name}) is none that is served token by token "
+            f"here: `perfpass predict {name}` answers one pass of it, where transformers has it. Known are "
+            f"{', '.join(sorted(READERS))}; a model with the layers of one of these can be read under its model_type"
         )
     # Readers ask for it too; a wrapper's inner part may leave it out.
     fields = Fields({**content, "model_type": kind}, name)
+    vocabulary = fields.count("padded_vocab_size", default=0) or fields.count("vocab_size")
     body = reader(fields)
     layers = tuple((len(list(run)), layer) for layer, run in groupby(sorted(body.layers, key=_order)))
     dense, experts = stored(content.get("quantization_config"), name)
@@ -69,7 +164,7 @@ def from_content(content: Mapping[str, Any], name: str) -> LanguageModel:
         name=name,
         model_type=kind,
         hidden=body.hidden,
-        vocabulary=fields.count("vocab_size"),
+        vocabulary=vocabulary,
         layers=layers,
         tied=body.tied,
         embedding_extra=body.embedding_extra,

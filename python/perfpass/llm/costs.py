@@ -11,7 +11,7 @@ arXiv:2405.04434, section 2.1.2) in decode, unabsorbed in prefill; tensor parall
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -339,6 +339,15 @@ def _layer(
     step: Step,
 ) -> None:
     tensor = parallelism.tensor
+    if layer.encoder:
+        if step.decode:
+            return  # it has read the prompt before
+        # Every token attends to all of the prompt, not to those before it alone.
+        step = replace(step, attended=2 * step.attended)
+    elif layer.cross:
+        _across(parts, hidden, count, layer.cross, tensor, quantization, step)
+        if not step.decode:  # the decoder begins with one token, whatever the prompt
+            step = replace(step, tokens=step.sequences, attended=step.sequences, cached=0.0)
     row = step.tokens * hidden * quantization.activation_bytes
     if layer.attention:
         _attention(parts, hidden, count, layer.attention, tensor, quantization, step)
@@ -357,6 +366,20 @@ def _layer(
         parts["collectives"].add(count, message_bytes=row * share, messages=1, launches=1)
     # Two norms with residuals a layer: read and write the stream.
     parts["elementwise"].add(count, activation_bytes=6 * row, launches=2)
+
+
+def _across(
+    parts: dict[str, Work], hidden: int, count: int, a: Attention, tensor: int, quantization: Quantization, step: Step
+) -> None:
+    """The projections of a decoder's attention to the encoder's tokens; what it reads is in the cache's tokens."""
+    queries = 2 * hidden * a.heads * a.head_dim / tensor  # of the query and the output, for every token written
+    keys = hidden * a.kv_heads * (a.head_dim + a.value_dim) / tensor  # once, for every token of the prompt
+    size = ELEMENT_BYTES[quantization.gemm]
+    if step.decode:
+        flops, elements = 2 * queries * step.tokens, queries
+    else:
+        flops, elements = 2 * queries * step.sequences + 2 * keys * step.tokens, queries + keys
+    parts["projections"].add(count, flops=flops, weight_bytes=elements * size, launches=2)
 
 
 def _attention(
@@ -465,14 +488,30 @@ def weight_bytes(
     """Bytes of the weights on one GPU: matrices split, embeddings and head split over tensor, the rest copied.
 
     ``sizes``: bytes of an element by precision. ``tables``: of vocabulary times width; None: one where they are tied,
-    else two.
+    else two. Where the model's file states its bytes and is asked for as it is stored, they are shared out alike.
     """
+    counted = _weight_bytes(model, parallelism, quantization, sizes, tables)
+    if not model.stored_bytes or (quantization.gemm, quantization.moe) != (model.stored_as, model.experts_stored_as):
+        return counted
+    return counted * model.stored_bytes / _weight_bytes(model, Parallelism(), quantization, sizes, None)
+
+
+def _weight_bytes(
+    model: LanguageModel,
+    parallelism: Parallelism,
+    quantization: Quantization,
+    sizes: Mapping[str, float],
+    tables: int | None,
+) -> float:
     total = 0.0
     gemm, moe = sizes[quantization.gemm], sizes[quantization.moe]
     for count, layer in model.layers:
         size = layer.norms * quantization.activation_bytes
         if layer.attention:
             a = layer.attention
+            size += a.matrices(model.hidden) / parallelism.tensor * gemm + a.extra * quantization.activation_bytes
+        if layer.cross:
+            a = layer.cross
             size += a.matrices(model.hidden) / parallelism.tensor * gemm + a.extra * quantization.activation_bytes
         if layer.recurrence:
             size += (
@@ -503,8 +542,8 @@ def cache_bytes(
     """Bytes of cache and states on one GPU for ``sequences`` of ``context`` tokens on one attention-data rank."""
     size, total = ELEMENT_BYTES[quantization.kv_cache], np.float64(0.0)
     for count, layer in model.layers:
-        if layer.attention:
-            a = layer.attention
+        if layer.keeps:
+            a = layer.keeps
             seen = np.minimum(context, a.window) if a.window else context
             split = 1 if a.is_latent else min(parallelism.tensor, a.kv_heads)
             index = a.index_dim if a.top_k else 0

@@ -58,7 +58,14 @@ PLAIN: dict[str, Plain] = {
         ("llama", "mistral", "ministral", "mixtral", "phi3", "granite", "internlm3", "stablelm_epoch", "aquila", "yi"),
         Plain(),
     ),
-    **dict.fromkeys(("smollm3", "granitemoe", "ernie4_5", "helium"), Plain()),
+    **dict.fromkeys(("smollm3", "granitemoe", "ernie4_5", "helium", "baichuan", "internlm2", "exaone"), Plain()),
+    **dict.fromkeys(("deepseek", "ministral3"), Plain()),
+    "internlm": Plain(qkv_bias=True, out_bias=True),
+    "jais": Plain(norm=2, qkv_bias=True, out_bias=True, mlp_bias=True, tied=True),
+    "openai-gpt": Plain(
+        norm=2, qkv_bias=True, out_bias=True, mlp_bias=True, matrices=2, widening=4, positions=0, tied=True
+    ),
+    "gpt_neo": Plain(norm=2, out_bias=True, mlp_bias=True, matrices=2, widening=4, positions=0, tied=True),
     **dict.fromkeys(("seed_oss", "glm"), Plain(qkv_bias=True)),
     "glm4": Plain(norms=4, qkv_bias=True),
     "olmo": Plain(norm=0),
@@ -69,7 +76,7 @@ PLAIN: dict[str, Plain] = {
     "cohere2": Plain(norms=1, tied=True),
     **dict.fromkeys(("stablelm", "phimoe"), Plain(norm=2)),
     "codegen": replace(_NEOX, norms=1, qkv_bias=False, out_bias=False, head_bias=True, widening=4),
-    "qwen2": Plain(qkv_bias=True),
+    **dict.fromkeys(("qwen2", "qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text"), Plain(qkv_bias=True)),
     "qwen2_moe": Plain(qkv_bias=True),
     **dict.fromkeys(("qwen3", "qwen3_moe", "qwen3_vl_text", "qwen3_vl_moe_text"), Plain(head_norms="head")),
     "gemma": Plain(tied=True),
@@ -121,13 +128,14 @@ def _attention(f: Fields, rule: Plain, window: int | None = None) -> Attention:
     if heads % kv:
         raise FormatError(f"{f.name}: {heads} attention heads cannot share {kv} key-value heads")
     inner, cached = heads * dim, kv * dim
-    bias = f.flag("attention_bias", f.flag("enable_bias", f.flag("use_bias", rule.qkv_bias)))
+    stated = f.flag("bias", f.flag("use_qkv_bias", rule.qkv_bias))
+    bias = f.flag("attention_bias", f.flag("enable_bias", f.flag("use_bias", stated)))
     # Qwen2-like models have biases on queries, keys and values alone; Llama's attention_bias covers the output too.
-    out = rule.out_bias if rule.qkv_bias else bias and f.find("model_type") != "glm4_moe"
+    out = rule.out_bias if rule.qkv_bias else bias and f.find("model_type") not in ("glm4_moe", "stablelm", "glm4")
     extra = (inner + 2 * cached if bias else 0) + (hidden if out and bias else 0)
     if rule.head_norms == "head" or (f.find("model_type") == "glm4_moe" and f.flag("use_qk_norm")):
         extra += 2 * dim
-    elif rule.head_norms == "all":
+    elif rule.head_norms == "all" or (f.find("model_type") == "cohere" and f.flag("use_qk_norm")):
         extra += inner + cached
     elif rule.head_norms == "chameleon":
         extra += 2 * (inner + cached)
@@ -190,11 +198,10 @@ def _sparse_layers(f: Fields, layers: int) -> list[bool]:
     return [i not in only_dense and i >= first and (i + offset) % step == 0 for i in range(layers)]
 
 
-def _plain(f: Fields) -> Body:
+def plain_body(f: Fields) -> Body:
+    """A model type of PLAIN: every layer has one attention, and one feed-forward block or experts."""
     kind = str(f.find("model_type"))
     rule, hidden, layers = PLAIN[kind], _hidden(f), _layers(f)
-    if f.size("word_embed_proj_dim", default=hidden) != hidden:
-        raise FormatError(f"{f.name}: embeddings narrower than the layers (word_embed_proj_dim) are not counted here")
     width = f.size(
         "intermediate_size",
         "n_inner",
@@ -230,9 +237,12 @@ def _plain(f: Fields) -> Body:
         for i in range(layers)
     ]
     around = rule.norm * hidden * (2 if rule.embedding_norm else 1)
+    if (narrow := f.size("word_embed_proj_dim", default=hidden)) != hidden:
+        # OPT-350M: a table narrower than the layers with a projection at either end, and no norm behind the last one.
+        around = (narrow - hidden) * f.size("vocab_size") + 2 * narrow * hidden
     if rule.positions is not None:
         around += (f.size("max_position_embeddings", "n_positions") + rule.positions) * hidden
-    if rule.head_bias:
+    if f.flag("lm_head_bias", rule.head_bias):
         around += f.size("vocab_size")
     return Body(hidden, found, f.flag("tie_word_embeddings", rule.tied), around)
 
@@ -254,7 +264,7 @@ def _hunyuan(f: Fields) -> Body:
         content["shared_expert_intermediate_size"] = alike.count("num_shared_expert", default=1) * own
     else:
         content["num_experts"] = None
-    return _plain(alike)
+    return plain_body(alike)
 
 
 def _falcon(f: Fields) -> Body:
@@ -411,10 +421,12 @@ def _llama4(f: Fields) -> Body:
 
 
 def _gemma4(f: Fields) -> Body:
-    """Gemma 4: five windows to one full attention with wider heads and shared keys and values; experts beside."""
+    """Gemma 4: several windows to one full attention with wider heads and shared keys and values; experts beside.
+
+    The last ``num_kv_shared_layers`` (of E2B and E4B) attend to the keys and values of an earlier layer, and every
+    layer takes a row of a table of its own for each token.
+    """
     hidden, layers = _hidden(f), _layers(f)
-    if f.count("hidden_size_per_layer_input", default=0) or f.count("num_kv_shared_layers", default=0):
-        raise FormatError(f"{f.name}: embeddings per layer and caches shared between layers are not counted here")
     kinds = f.texts("layer_types", layers, ("full_attention", "sliding_attention"))
     if kinds is None:
         raise FormatError(f"{f.name}: its configuration has no layer_types; it cannot be counted without")
@@ -424,21 +436,29 @@ def _gemma4(f: Fields) -> Body:
     alike = f.flag("attention_k_eq_v")
     kv = f.size("num_global_key_value_heads", default=near.kv_heads) if alike else near.kv_heads
     far = Attention(heads, kv, wide, wide, keys_are_values=alike, extra=2 * wide)
-    mlp = Mlp(f.size("intermediate_size"))
+    width, shared = f.size("intermediate_size"), f.count("num_kv_shared_layers", default=0)
     experts, norms = None, 4 * hidden
     if f.flag("enable_moe_block"):
         count = f.size("num_experts")
         experts = _experts(f, width=f.size("moe_intermediate_size"), extra=count + hidden)
         norms = 7 * hidden
-    found = [
-        Layer(attention=near if kind == "sliding_attention" else far, dense=mlp, experts=experts, norms=norms)
-        for kind in kinds
-    ]
-    return Body(hidden, found, f.flag("tie_word_embeddings", True), hidden)
+    own = f.count("hidden_size_per_layer_input", default=0)
+    tables = f.size("vocab_size_per_layer_input", default=f.size("vocab_size")) * layers * own
+    if own:  # a gate, a projection and a norm a layer: 2 % of its products, counted as parameters alone
+        norms += 2 * hidden * own + hidden
+        tables += hidden * layers * own + own
+    found = []
+    for i, kind in enumerate(kinds):
+        attention, mlp = near if kind == "sliding_attention" else far, Mlp(width)
+        if i >= layers - shared:
+            attention = replace(attention, borrows=True, extra=attention.extra // 2)
+            mlp = Mlp(2 * width if f.flag("use_double_wide_mlp") else width)
+        found.append(Layer(attention=attention, dense=mlp, experts=experts, norms=norms))
+    return Body(hidden, found, f.flag("tie_word_embeddings", True), hidden + tables)
 
 
 READERS: dict[str, Callable[[Fields], Body]] = {
-    **dict.fromkeys(PLAIN, _plain),
+    **dict.fromkeys(PLAIN, plain_body),
     **dict.fromkeys(("deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "glm_moe_dsa", "glm4_moe_lite"), _latent),
     **dict.fromkeys(("qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text"), _qwen_hybrid),
     **dict.fromkeys(("hunyuan_v1_dense", "hunyuan_v1_moe"), _hunyuan),

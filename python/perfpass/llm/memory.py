@@ -113,8 +113,8 @@ def sequence_bytes(
         raise ArgumentError(f"context and block_tokens must be at least 1, got {context} and {block_tokens}")
     element, total = ELEMENT_BYTES[quantization.kv_cache], 0.0
     for count, layer in model.layers:
-        if layer.attention:
-            a = layer.attention
+        if layer.keeps:
+            a = layer.keeps
             tokens = context
             if a.window and a.window < context:
                 tokens = min(context, a.window + block_tokens)

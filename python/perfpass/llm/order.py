@@ -19,6 +19,7 @@ def _plain(model: LanguageModel) -> bool:
     return all(
         layer.attention and layer.dense and not (layer.experts or layer.recurrence)
         and not (layer.attention.window or layer.attention.is_latent or layer.attention.top_k)
+        and not (layer.encoder or layer.cross)
         for _, layer in model.layers
     )  # fmt: skip
 

@@ -15,6 +15,7 @@ from perfpass.devices import Device
 from perfpass.devices import device as find_device
 from perfpass.errors import ArgumentError, ShapeError
 from perfpass.graph import DTYPES, OPERATOR_CLASSES, OPERATORS, OpGraph
+from perfpass.graph.step import saved_activations
 from perfpass.prediction import SUPPORT_LEVELS, Interval, MigHint, Prediction, Support, SupportLevel
 from perfpass.predictors import registry
 from perfpass.predictors.estimate import Estimate, PlannedRun, Run
@@ -22,6 +23,7 @@ from perfpass.predictors.inference.fusion import as_run
 from perfpass.predictors.judged import judged
 from perfpass.predictors.lane import UNITS, Lane
 from perfpass.predictors.memory import allocation, process
+from perfpass.predictors.memory.allowance import in_a_slice
 from perfpass.predictors.mig.profile import hint
 from perfpass.predictors.relative.question import Asked, kept
 from perfpass.predictors.training_step import assemble as assemble_step
@@ -137,9 +139,9 @@ def _quantised(model: Any, precision: str) -> str:
     if not isinstance(model, (str, os.PathLike)) or (argument := understood(model)).kind != "hf":
         return ""
     quantization = read_configuration(argument.name).get("quantization_config")
-    kinds = dict.fromkeys(stored(quantization, argument.name))
-    if quantization is None or set(kinds) <= {"bf16"}:
-        return ""
+    kinds = dict.fromkeys((argument.stored,) if argument.stored else stored(quantization, argument.name))
+    if set(kinds) <= {"bf16", "fp16"}:
+        return "; ".join(argument.notes)
     return (
         f"the checkpoint stores its weights as {' and '.join(kinds)}; memory and times here are those of the same "
         f"network unquantised, in {precision}: `perfpass llm` counts it as it is stored"
@@ -207,9 +209,11 @@ def _predicted(
     found = estimate.arrays()
     metrics = lane.metrics(found, np.array([run.batch]))
     level = lane.level(found, np.array([bool(graph.unknown_operators)]))
+    del metrics["peak_memory_bytes"]
     intervals: dict[str, Any] = {name: bounds.interval(0, UNITS[name]) for name, bounds in metrics.items()}
     return Prediction(
         **intervals,
+        memory=replace(estimate.memory, gradients_bytes=_gradients_bytes(run, mode)),
         mig=_mig(estimate, target),
         support=Support(SUPPORT_LEVELS[level[0]], _reasons(estimate, graph)),
         breakdown=breakdown,
@@ -250,8 +254,8 @@ def peak_memory(
         layout=layout,
         optimizer=None,
     )
-    _, peak = process.inference(allocation.columns_of(planned), planned.way)
-    return peak.interval(0, "byte")
+    _, memory = process.inference(allocation.columns_of(planned), planned.way)
+    return memory.in_use.interval(0, "byte")
 
 
 def run_of(
@@ -311,8 +315,16 @@ def _planned(graph: OpGraph, device: str | Device, *, runtime: str, **how: Any) 
     )
 
 
+def _gradients_bytes(run: Run, mode: str) -> float | None:
+    """What autograd would keep of an inference run in PyTorch beyond its plan, where nothing turns it off."""
+    if mode == "training" or run.way.runtime != "torch":
+        return None
+    kept = saved_activations(run.graph, run.float_as, allocation.BLOCK_BYTES).saved
+    return float(max(0, kept - run.plan.peak_activation_bytes))
+
+
 def _mig(estimate: Estimate, device: Device) -> MigHint:
-    return hint(estimate.peak_memory_bytes.high, device)
+    return hint(in_a_slice(estimate.memory.in_use.high, device), device)
 
 
 def _reasons(estimate: Estimate, graph: OpGraph) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from perfpass.prediction import COVERAGE, SUPPORT_LEVELS, Interval, Support
+from perfpass.prediction import COVERAGE, SUPPORT_LEVELS, Interval, MemoryFigures, Support
 
 if TYPE_CHECKING:
     from perfpass.features import OperatorTable, Tables
@@ -139,6 +139,26 @@ class Bounds:
 
 
 @dataclass(frozen=True, eq=False)
+class MemoryBounds:
+    """The three figures of `perfpass.prediction.MemoryFigures` for N runs, in bytes."""
+
+    alive: Bounds
+    reserved: Bounds
+    in_use: Bounds
+
+    def figures(self, run: int) -> MemoryFigures:
+        """Those of one run."""
+        alive, reserved, in_use = (b.interval(run, "byte") for b in (self.alive, self.reserved, self.in_use))
+        return MemoryFigures(in_use, alive, reserved)
+
+    @classmethod
+    def of(cls, figures: MemoryFigures) -> MemoryBounds:
+        """Figures of one run as N = 1; what is not known of them counts as what is in use."""
+        found = (figures.alive or figures.in_use, figures.reserved or figures.in_use, figures.in_use)
+        return cls(*(Bounds.of(interval) for interval in found))
+
+
+@dataclass(frozen=True, eq=False)
 class Estimates:
     """What a predictor says of N runs.
 
@@ -147,9 +167,14 @@ class Estimates:
 
     latency_ms: Bounds
     power_w: Bounds
-    peak_memory_bytes: Bounds
+    memory: MemoryBounds
     memory_bytes: dict[str, Any]
     level: np.ndarray  # [N] index into SUPPORT_LEVELS
+
+    @property
+    def peak_memory_bytes(self) -> Bounds:
+        """Memory in use on the device."""
+        return self.memory.in_use
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,7 +188,7 @@ class Estimate:
 
     latency_ms: Interval
     power_w: Interval
-    peak_memory_bytes: Interval
+    memory: MemoryFigures
     row_ms: np.ndarray
     memory_bytes: dict[str, float]
     support: Support
@@ -183,7 +208,7 @@ class Estimate:
         return cls(
             latency_ms=found.latency_ms.interval(0, "ms"),
             power_w=found.power_w.interval(0, "W"),
-            peak_memory_bytes=found.peak_memory_bytes.interval(0, "byte"),
+            memory=found.memory.figures(0),
             row_ms=row_ms,
             memory_bytes={name: float(np.ravel(size)[0]) for name, size in found.memory_bytes.items()},
             support=Support(SUPPORT_LEVELS[found.level[0]], reasons),
@@ -194,8 +219,8 @@ class Estimate:
     def arrays(self) -> Estimates:
         """The same as N = 1."""
         level = np.array([SUPPORT_LEVELS.index(self.support.level)], dtype=np.int8)
-        latency, power, memory = (Bounds.of(v) for v in (self.latency_ms, self.power_w, self.peak_memory_bytes))
-        return Estimates(latency, power, memory, dict(self.memory_bytes), level)
+        latency, power = Bounds.of(self.latency_ms), Bounds.of(self.power_w)
+        return Estimates(latency, power, MemoryBounds.of(self.memory), dict(self.memory_bytes), level)
 
 
 def energy_j(latency_ms: Bounds, power_w: Bounds) -> Bounds:

@@ -8,6 +8,8 @@ from dataclasses import replace
 from perfpass.devices import Device
 from perfpass.prediction import Interval, MemoryVerdict, Prediction, Support, fits
 from perfpass.predictors import remedies
+from perfpass.predictors.memory.allowance import driver_bytes
+from perfpass.predictors.memory.process import beside_high_bytes
 from perfpass.predictors.workload import PRECISIONS
 from perfpass.text import size
 
@@ -21,6 +23,8 @@ _NARROWER = {
     "fp16": ("fp8", "int8"),
     "bf16": ("fp8", "int8"),
 }
+# The upper bound on boards of another vendor, whose libraries take other workspaces, over that of one's own. By hand.
+_OTHER_VENDOR = 1.3
 _NARROWER_TRAINING = {"fp64": ("fp32", "amp"), "fp32": ("amp_bf16", "amp"), "tf32": ("amp_bf16", "amp")}
 
 
@@ -36,7 +40,7 @@ def judged(
     the model cannot be read again) and in another precision; they are asked only where it may not fit.
     """
     processes = found.workload.get("processes") or 1
-    peak = found.peak_memory_bytes.scaled(float(processes), "byte")
+    peak = _together(found.peak_memory_bytes, processes, driver_bytes(device))
     answer = fits(peak, device.memory_bytes)
     verdict = MemoryVerdict(
         fits=answer,
@@ -51,6 +55,26 @@ def judged(
     if device.unread:
         support = support.at_most("near", device.unread)
     return replace(found, memory_verdict=verdict, support=support)
+
+
+def _together(one: Interval, processes: int, driver: float) -> Interval:
+    """Memory in use of all processes: what the driver keeps for itself is there once."""
+    more = (processes - 1) * driver
+    low, median, high = (processes * value - more for value in (one.low, one.median, one.high))
+    return Interval(median, min(max(low, 0.0), median), high, one.unit, one.coverage)
+
+
+def _holds(found: Prediction, peak: Interval, processes: int, device: Device) -> Callable[[Device], bool]:
+    """Whether another device holds the same run: what lies beside its tensors may be more there."""
+    runtime = found.workload["runtime"]
+    here = beside_high_bytes(device, runtime)
+
+    def holds(other: Device) -> bool:
+        more = max(0.0, beside_high_bytes(other, runtime) - here)
+        tensors = 1.0 if other.vendor == device.vendor else _OTHER_VENDOR
+        return other.memory_bytes >= tensors * peak.high + processes * more
+
+    return holds
 
 
 def _reason(answer: str) -> str:
@@ -70,7 +94,8 @@ def _remedies(
     workload, available = found.workload, device.memory_bytes / processes
     out = []
     if processes > 1 and found.peak_memory_bytes.high <= device.memory_bytes:
-        fewer = int(device.memory_bytes / found.peak_memory_bytes.high)
+        driver = driver_bytes(device)
+        fewer = int((device.memory_bytes - driver) / (found.peak_memory_bytes.high - driver))
         out.append(f"{fewer} process{'es' * (fewer > 1)}")
     if peak_at is not None:
         one = found.peak_memory_bytes.high
@@ -82,6 +107,6 @@ def _remedies(
         out.append(f"precision {precision[0]} (up to {size(precision[1] * processes)})")
     if (profile := remedies.larger_profile(device, peak.high)) is not None:
         out.append(profile)
-    if (larger := remedies.larger_devices(device, lambda d: d.memory_bytes >= peak.high)) is not None:
+    if (larger := remedies.larger_devices(device, _holds(found, peak, processes, device))) is not None:
         out.append(larger)
     return tuple(out)

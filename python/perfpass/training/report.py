@@ -74,13 +74,16 @@ def _say(quiet: bool, text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
 
+_PROGRAM = ("*.py", "*.toml", "*.tsv", "configurations/*.json")
+
+
 def _digests(records: str | None) -> dict[str, str]:
     """SHA-256 of the records and graphs, and of the program that learns from them."""
     data, package = Path(records) if records else data_directory(), Path(perfpass.__file__).parent
     # The results of evaluations lie beside the records and change nothing.
     files = {
         "records_sha256": [p for part in ("records", "graphs") for p in (data / part).rglob("*")],
-        "program_sha256": [p for kind in ("*.py", "*.toml", "configurations/*.json") for p in package.rglob(kind)],
+        "program_sha256": [p for kind in _PROGRAM for p in package.rglob(kind)],
     }
     out = {}
     for name, paths in files.items():

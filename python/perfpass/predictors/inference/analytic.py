@@ -115,12 +115,12 @@ class AnalyticPredictor:
 
     def around(self, latency_ms: Bounds, columns: Columns, way: Way) -> Estimates:
         """The metrics of N runs whose time is known."""
-        memory, peak = process.inference(columns, way)
+        parts, memory = process.inference(columns, way)
         return Estimates(
             latency_ms=latency_ms,
             power_w=power_w(way, columns["flops"], columns["traffic"], latency_ms.median * 1e-3),
-            peak_memory_bytes=peak,
-            memory_bytes=memory,
+            memory=memory,
+            memory_bytes=parts,
             level=columns["level"].astype(np.int8),
         )
 

@@ -103,13 +103,13 @@ class InferencePredictor(RatioTrees):
         seconds = self.latency_s(columns)
         # Against the plain peak, not the sustained one: the power model was fitted so.
         to_peak = sustained_flops(device, rate) / device.peak_flops.get(rate, device.peak_flops["fp32"])
-        parts, peak = process.inference(columns, way)
+        parts, memory = process.inference(columns, way)
         return Estimates(
             latency_ms=seconds.scaled(1e3),
             power_w=self._power.predict(
                 device, columns["compute_s"] / seconds.median * to_peak, columns["memory_s"] / seconds.median
             ),
-            peak_memory_bytes=peak,
+            memory=memory,
             memory_bytes=parts,
             level=columns["level"].astype(np.int8),
         )

@@ -8,7 +8,7 @@ is the part "allocator".
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -92,8 +92,3 @@ def _saved(run: Run) -> tuple[int, int]:
     kept = backward.saved_activations(part, run.float_as, BLOCK_BYTES)
     # What is frozen before all that is trained runs as in inference, whose peak may be the larger one.
     return max(kept.saved, run.plan.peak_activation_bytes - 2 * kept.largest), kept.largest
-
-
-def held_beside(reserved_bytes: np.ndarray, planned: dict[str, Any]) -> np.ndarray:
-    """[N] what an allocator holds beyond live tensors."""
-    return np.maximum(0.0, reserved_bytes - planned["weights"] - planned["activations"])

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 
 from perfpass.errors import ArtefactError
 from perfpass.graph.allocators import USES
-from perfpass.prediction import Interval, Support
+from perfpass.prediction import Interval, MemoryFigures, Support
 from perfpass.predictors.learned import artefacts
+from perfpass.predictors.memory.allowance import driver_bytes_of
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 PARTS = (*USES, "allocator", "workspace", "runtime")
 # Errors of memory are partly constant (contexts, libraries): bounds are shares of the prediction and this much more.
 FLOOR_BYTES = 4.0 * 2**30
+# Of what the simulated allocator says: workspaces of convolutions are the most that it does not know. By hand.
+_SIMULATED = (0.95, 1.1)
 
 
 def vendor(device: Device) -> str:
@@ -41,7 +44,7 @@ def kind(device: Device, convolutional: bool) -> str:
 class PeakMemory:
     """``peak``: bytes of the device, the process's context included; ``parts`` (keys `PARTS`) sum to its median.
 
-    ``reserved`` and ``allocated`` are what torch.cuda reports as its peaks.
+    ``reserved`` and ``allocated`` are what torch.cuda reports as its peaks, by the simulation.
     """
 
     peak: Interval
@@ -50,6 +53,17 @@ class PeakMemory:
     allocated: int
     support: Support
 
+    @property
+    def figures(self) -> MemoryFigures:
+        """The three figures; those of the allocator have the width of the simulation's own error."""
+        return MemoryFigures(self.peak, self._simulated(self.allocated), self._simulated(self.reserved))
+
+    def _simulated(self, size: int) -> Interval:
+        return Interval(float(size), _SIMULATED[0] * size, _SIMULATED[1] * size, "byte")
+
+
+_BESIDE = ("inference", "step", "context_bytes")
+
 
 class MemoryPredictor:
     """Peak memory of PyTorch programs on GPUs, from a trained artefact."""
@@ -57,7 +71,14 @@ class MemoryPredictor:
     def __init__(self, folder: Path | str | None = None) -> None:
         """Reads the shipped artefact, or the one in ``folder``. Raises ArtefactError."""
         manifest = artefacts.Artefact(folder or artefacts.shipped("memory")).manifest
-        for name in ("runtime_bytes", "unseen_runtime_bytes", "workspace_share", "bounds", "unseen_device_bytes"):
+        for name in (
+            "runtime_bytes",
+            "unseen_runtime_bytes",
+            "workspace_share",
+            "bounds",
+            "unseen_device_bytes",
+            *_BESIDE,
+        ):
             if name not in manifest:
                 raise ArtefactError(f"the memory artefact lacks {name}; run `perfpass train --area memory`")
         self.manifest = manifest
@@ -71,10 +92,11 @@ class MemoryPredictor:
     def runtime_bytes(self, device: Device) -> float:
         """Context and libraries of a process: measured on the device, else the median of its vendor's devices."""
         known: dict[str, float] = self.manifest["runtime_bytes"]
-        measured = device.parent or device.id  # the context of a slice is its GPU's
-        if measured in known:
-            return known[measured]
-        return float(self.manifest["unseen_runtime_bytes"][vendor(device)])
+        contexts: dict[str, float] = self.manifest["context_bytes"]
+        measured = device.parent or device.id  # the context of a slice is its GPU's, without what the driver keeps
+        found = known.get(measured, contexts.get(measured, self.manifest["unseen_runtime_bytes"][vendor(device)]))
+        slice_of = driver_bytes_of(measured) if device.parent and device.vendor == "NVIDIA" else 0.0
+        return max(0.0, float(found) - slice_of)
 
     def predict(self, report: Report, device: Device, *, convolutional: bool) -> PeakMemory:
         """The peak of a program whose allocations gave ``report`` (`perfpass.graph.allocators.caching`)."""

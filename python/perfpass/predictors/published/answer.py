@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfpass.errors import ArtefactError
-from perfpass.prediction import SUPPORT_LEVELS, Interval, Prediction, Support
+from perfpass.prediction import SUPPORT_LEVELS, Interval, MemoryFigures, Prediction, Support
 from perfpass.predictors.learned import arrays as weights
 from perfpass.predictors.published.run_features import run_features
 
@@ -108,7 +108,7 @@ def answered(
     ours = ["peak memory", "energy", "power"]
     if training and memory_bytes is not None:
         # Few networks were measured, so the memory of any other is outside of what was learned.
-        said["peak_memory_bytes"] = learned.interval("memory", memory_bytes, "outside", "byte")
+        said["memory"] = MemoryFigures(learned.interval("memory", memory_bytes, "outside", "byte"))
         reasons.append(f"{title} learned memory from {', '.join(learned.tasks['memory']['networks'])} alone")
         ours = ["energy", "power"]
     said["energy_j"] = energy_of(found.power_w, latency)

@@ -17,6 +17,7 @@ from perfpass import features
 from perfpass.errors import ArtefactError
 from perfpass.prediction import MigHint, Prediction
 from perfpass.predictors.learned import artefacts
+from perfpass.predictors.memory.allowance import in_a_slice
 from perfpass.predictors.mig.profile import dippm_rule, hint
 from perfpass.predictors.published import answer as graph_predictor
 from perfpass.predictors.published.answer import Learned
@@ -86,7 +87,7 @@ def _mig(found: Prediction, device: Device) -> MigHint:
     """The published rule on the GPU that it knows, ours elsewhere."""
     memory = found.peak_memory_bytes.median
     if device.id != _MIG_RULE_GPU:
-        ours = hint(found.peak_memory_bytes.high, device)
+        ours = hint(in_a_slice(found.peak_memory_bytes.high, device), device)
         return replace(ours, reason=f"{ours.reason}; by perfpass, as DIPPM's rule knows the A100 40 GB alone")
     profile = dippm_rule(memory)
     if profile is None:

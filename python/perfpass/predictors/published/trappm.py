@@ -20,6 +20,7 @@ from perfpass import features
 from perfpass.errors import ArtefactError
 from perfpass.prediction import Prediction
 from perfpass.predictors.learned import artefacts
+from perfpass.predictors.memory.allowance import in_a_slice
 from perfpass.predictors.mig.profile import hint
 from perfpass.predictors.published import answer as graph_predictor
 from perfpass.predictors.published.answer import Learned
@@ -106,4 +107,8 @@ def answer(found: Prediction, graph: OpGraph, device: Device) -> Prediction:
     said = predictor.outputs(graph, runs, (time, "memory") if training else (time,))
     memory = float(said["memory"][0]) if training else None
     answered = graph_predictor.answered(found, predictor.learned, predictor.manifest, float(said[time][0]), memory)
-    return replace(answered, mig=hint(answered.peak_memory_bytes.high, device)) if training else answered
+    return (
+        replace(answered, mig=hint(in_a_slice(answered.peak_memory_bytes.high, device), device))
+        if training
+        else answered
+    )

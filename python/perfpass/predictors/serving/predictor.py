@@ -109,7 +109,7 @@ def predict_llm(
     target = find_device(device) if not isinstance(device, Device) else device
     check_gpu(target)
     check_version(runtime_version)
-    used, said = quantization(read, precision, kv_precision, target)
+    used, changed = quantization(read, precision, kv_precision, target)
     prompt, answer = assumed_load.lengths(read, input_length, output_length)
     serving = Serving(
         input_length=prompt,
@@ -137,8 +137,11 @@ def predict_llm(
     known, asked_for = serving.runtime in base.RUNTIMES, AskedServing(read, target, serving)
     with kept(asked_for):
         found = (ServingPredictor.load() if known else loaded).predict(read, target, serving)
-    if said:
-        found = replace(found, support=Support(found.support.level, (*found.support.reasons, said)))
+    if read.is_encoder_decoder:
+        said = "of encoder-decoders none was measured; the encoder is counted as a pass over the prompt"
+        found = replace(found, support=Support("outside", (said, *found.support.reasons)))
+    if also := (*read.notes, *([changed] if changed else [])):
+        found = replace(found, support=Support(found.support.level, (*found.support.reasons, *also)))
     if target.unread:
         found = replace(found, support=found.support.at_most("near", target.unread))
     asked: dict[str, Any] = {"input_length": input_length, "output_length": output_length, "concurrency": concurrency}

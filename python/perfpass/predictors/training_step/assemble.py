@@ -27,6 +27,7 @@ def with_recorded_memory(
     ``graph``: of its forward pass, whose frozen weights are not trained.
     """
     from perfpass.predictors.memory import recorded as step_memory
+    from perfpass.predictors.memory.allowance import in_a_slice
     from perfpass.predictors.mig.profile import hint
 
     w = found.workload
@@ -37,8 +38,8 @@ def with_recorded_memory(
         return found
     return replace(
         found,
-        peak_memory_bytes=peak.peak,
-        mig=hint(peak.peak.high, device),
+        memory=peak.figures,
+        mig=hint(in_a_slice(peak.peak.high, device), device),
         support=Support(found.support.level, (*found.support.reasons, *peak.support.reasons)),
         breakdown={**found.breakdown, "memory_bytes": peak.parts},
         provenance={**found.provenance, "memory": "two recorded steps through the simulated caching allocator"},

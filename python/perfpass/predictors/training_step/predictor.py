@@ -187,13 +187,13 @@ class StepPredictor(RatioTrees):
         power = PowerModel.from_dict(self.manifest["power"])
         parameters = columns["parameters"]
         states = state_bytes(_optimizer(way), parameters) - 4.0 * parameters
-        parts, peak = process.step(columns, way, states, _width(PRECISIONS[way.precision][0]))
+        parts, memory = process.step(columns, way, states, _width(PRECISIONS[way.precision][0]))
         more_time = np.where(columns["folded"] > 0, _FOLDED_TIME, 1.0)
         uses = (np.minimum(columns[part] / seconds.median, 1.0) for part in ("compute_s", "memory_s"))
         return Estimates(
             latency_ms=Bounds(seconds.median * 1e3, seconds.low * 1e3, seconds.high * 1e3 * more_time),
             power_w=power.predict(device, *uses),
-            peak_memory_bytes=peak,
+            memory=memory,
             memory_bytes=parts,
             level=columns["level"].astype(np.int8),
         )

@@ -6,6 +6,7 @@ __all__ = [
     "memory",
     "memory_benches",
     "memory_events",
+    "memory_networks",
     "outside",
     "sampling",
     "vision",

@@ -80,13 +80,15 @@ def _task(text: str) -> str:
 
 
 def _readable(table: pandas.DataFrame) -> tuple[pandas.DataFrame, dict[str, LanguageModel], dict[str, Device]]:
-    """The rows whose model has a known configuration (encoder-decoders and RWKV have none), the models, the devices."""
+    """The rows of decoders with a known configuration (encoder-decoders and RWKV are left out), models, devices."""
     models: dict[str, LanguageModel] = {}
     for name in table.model.unique():
         try:
-            models[name] = language_model(name)
+            found = language_model(name)
         except PerfPassError:
             continue
+        if not found.is_encoder_decoder and found.heads:
+            models[name] = found
     table = table[table.model.isin(list(models))].reset_index(drop=True)
     return table, models, {name: device(name) for name in table.device.unique()}
 

@@ -49,9 +49,11 @@ def _readable(table: pandas.DataFrame) -> tuple[pandas.DataFrame, dict[str, Lang
     models: dict[str, LanguageModel] = {}
     for name in table.model.unique():
         try:
-            models[name] = language_model(name)
+            found = language_model(name)
         except PerfPassError:
             continue
+        if not found.is_encoder_decoder:
+            models[name] = found
     return table[table.model.isin(list(models))].reset_index(drop=True), models
 
 

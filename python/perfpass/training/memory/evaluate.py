@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from perfpass.predictors.memory.predictor import FLOOR_BYTES
-from perfpass.training.memory import serving
+from perfpass.training.memory import serving, sources
 from perfpass.training.memory.dataset import Rows, load
-from perfpass.training.memory.fit import bound_groups, bounds, fit
+from perfpass.training.memory.fit import bound_groups, bounds, fit, nvidia_contexts
 from perfpass.training.section import Section
 from perfpass.training.tasks.splits import random_folds
 
@@ -23,6 +23,9 @@ the simulated allocator. "By network": every network is held out in turn, with a
 of a network come from the errors of the others. A row is over the bound where it needed more than the upper bound said.
 On AMD boards the convolution library takes workspaces that differ up to twofold between repeats of one benchmark, so
 those rows are graded apart, and only one AMD board was measured: held out, nothing is known of its vendor.
+
+Memory of inference (BERT-base, Stable Diffusion 1) and of live tensors of training steps (segmentation), of other
+laboratories, by the plan of their graphs: each laboratory is held out in turn, then each device.
 """
 
 
@@ -135,6 +138,7 @@ def evaluate(folder: Path | None = None, seed: int = 0, *, quiet: bool = False) 
                 args = tuple(v[where] / _MIB for v in (predicted, part.measured, below, above))
                 section.add(_METRIC, split, "perfpass", name, *args)
     _few_samples(section, others)
+    sources.add(section, nvidia_contexts(fit(rows)), folder)
     section.notes += serving.notes(folder)
     return section
 

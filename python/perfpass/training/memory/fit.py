@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from perfpass.devices import device
 from perfpass.predictors.memory.predictor import FLOOR_BYTES
 from perfpass.training.memory.dataset import Rows
 
@@ -78,6 +79,11 @@ def fit(rows: Rows) -> Constants:
     if unseen["nvidia"][0] == 0.0:
         unseen["nvidia"] = unseen["amd"]
     return Constants(runtime, unseen, share)
+
+
+def nvidia_contexts(constants: Constants) -> dict[str, float]:
+    """The runtime of NVIDIA's devices by id."""
+    return {name: value for name, value in constants.runtime.items() if device(name).vendor == "NVIDIA"}
 
 
 def bounds(predicted: np.ndarray, rows: Rows) -> tuple[float, float]:

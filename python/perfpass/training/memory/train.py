@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 
 from perfpass.predictors.learned import artefacts
+from perfpass.training.memory import runs
 from perfpass.training.memory.dataset import load
 from perfpass.training.memory.evaluate import by_family
-from perfpass.training.memory.fit import bound_groups, bounds, fit
+from perfpass.training.memory.fit import bound_groups, bounds, fit, nvidia_contexts
 
 
 def train(folder: Path | None = None, output: Path | None = None, *, seed: int = 0, quiet: bool = False) -> None:
@@ -23,12 +24,21 @@ def train(folder: Path | None = None, output: Path | None = None, *, seed: int =
         here = np.flatnonzero(of == name)
         for kind in map(str, np.unique(rows.kind[here])):
             found[kind] = bounds(held_out[here], rows.take(here))
+    measured = runs.load(folder)
+    nvidia = nvidia_contexts(constants)
+    inference = measured.take(~measured.training)
     manifest = {
         "runtime_bytes": constants.runtime,
         "unseen_runtime_bytes": {vendor: value for vendor, (value, _) in constants.unseen.items()},
         "unseen_device_bytes": {vendor: spread for vendor, (_, spread) in constants.unseen.items()},
         "workspace_share": constants.share,
         "bounds": found,
+        "inference": {
+            of: runs.fit(inference.take(inference.group == of), nvidia if of == "torch" else {}).to_dict()
+            for of in map(str, np.unique(inference.group))
+        },
+        "step": runs.fit_step(measured.take(measured.training)).to_dict(),
+        "context_bytes": runs.context_bytes(measured, nvidia, constants.unseen["amd"][0]),
         "corpus": {
             "name": "training_memory",
             "rows": len(rows),
@@ -36,6 +46,8 @@ def train(folder: Path | None = None, output: Path | None = None, *, seed: int =
             "families": sorted(map(str, np.unique(rows.family))),
             "devices": sorted(map(str, np.unique(rows.device))),
             "sources": "milabench (MIT), peak by NVML",
+            "inference_rows": len(inference),
+            "inference_sources": sorted(map(str, np.unique(inference.source))),
         },
     }
     artefacts.write(Path(output) if output else artefacts.shipped("memory"), manifest, {})

@@ -1,0 +1,109 @@
+"""What a process holds beside the tensors that were planned: one model for every runtime, vendor and device.
+
+in use = weights + share x (what the simulated allocator holds beside them) + beside (context, modules, workspaces).
+Share and beside have three values: the least, the middle, and the one that 98 in 100 stay below. They are fitted on
+measurements of several laboratories (`perfpass.training.memory.runs`), every laboratory counting alike, and the upper
+ones are the largest of the laboratories' own 98th percentiles: a laboratory is off as a whole. What nobody measured is
+estimated here, by hand and wider.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from perfpass.errors import ArtefactError
+
+if TYPE_CHECKING:
+    from perfpass.devices import Device
+    from perfpass.predictors.way import Way
+
+_GIB = float(2**30)
+# What an NVIDIA driver keeps of a whole GPU, which NVML's first interface counts as used: 517 MiB on an A10, 912 MB on
+# an A100 (nvml-wrapper's issue 57, detect-gpu's issue 3). A slice's memory is stated without it.
+DRIVER_BYTES = 0.5 * _GIB
+_DRIVER_BYTES_OF = {"a100-sxm4-80gb": 912e6, "a100-pcie-80gb": 912e6}
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """``share`` of what the allocator holds and ``beside`` it in bytes: low, middle, high. ``measured``: by anyone."""
+
+    share: tuple[float, float, float]
+    beside: tuple[float, float, float]
+    measured: bool = True
+
+    def to_dict(self) -> dict[str, Any]:
+        """Strict JSON."""
+        return {"share": list(self.share), "beside_bytes": list(self.beside)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Allowance:
+        """The inverse of `to_dict`. Raises ArtefactError."""
+        try:
+            share, beside = (tuple(float(v) for v in values[name]) for name in ("share", "beside_bytes"))
+        except (KeyError, TypeError, ValueError) as error:
+            raise ArtefactError(f"the memory artefact's allowances cannot be read ({error})") from None
+        if not (len(share) == len(beside) == 3 and list(share) == sorted(share) and list(beside) == sorted(beside)):
+            raise ArtefactError("the memory artefact's allowances are not low, middle and high")
+        return cls((share[0], share[1], share[2]), (beside[0], beside[1], beside[2]))
+
+
+# A CPU process gives back what it frees; interpreter and libraries.
+_CPU = Allowance((0.85, 1.0, 1.25), (0.14 * _GIB, 0.195 * _GIB, 0.5 * _GIB), measured=False)
+# TVM shares storage by a plan of the unfused graph, an upper figure; its context is a bare one.
+_TVM_SHARE = (0.85, 1.0, 1.25)
+# Devices of neither NVIDIA nor AMD: by hand.
+_OTHER = Allowance((0.85, 1.15, 1.7), (0.2 * _GIB, 0.45 * _GIB, 1.0 * _GIB), measured=False)
+# MIOpen's workspaces differ twofold between repeats (training, MI325X).
+_AMD_SHARE_HIGH = 1.25
+
+
+def group(runtime: str) -> str:
+    """Whose allowance is taken: torch.compile without CUDA graphs holds what eager PyTorch does."""
+    return "torch" if runtime == "torch.compile" else runtime
+
+
+def driver_bytes(device: Device) -> float:
+    """What the driver keeps of a whole NVIDIA GPU; of a slice and of other devices nothing that is counted here."""
+    if device.kind != "gpu" or device.vendor != "NVIDIA" or device.parent is not None:
+        return 0.0
+    return driver_bytes_of(device.id)
+
+
+def in_a_slice(in_use_bytes: float, device: Device) -> float:
+    """What a slice of ``device`` has to hold of a run that has so much in use on the whole of it."""
+    return max(0.0, in_use_bytes - driver_bytes(device))
+
+
+def driver_bytes_of(whole: str) -> float:
+    """The same of a whole NVIDIA GPU by its id."""
+    return _DRIVER_BYTES_OF.get(whole, DRIVER_BYTES)
+
+
+def allowance(way: Way, learned: Mapping[str, Any], context_bytes: Mapping[str, float]) -> Allowance:
+    """That of a run of inference; ``learned`` by `group`, ``context_bytes`` what was measured beside tensors by device.
+
+    A measured context (NVML, the driver's share in it) moves all three values of PyTorch's; its spread stays.
+    """
+    device = way.device
+    if device.kind == "cpu":
+        return _CPU
+    if device.vendor not in ("NVIDIA", "AMD"):
+        return _OTHER
+    found = Allowance.from_dict(learned[group(way.runtime) if group(way.runtime) in learned else "torch"])
+    share, measured = found.share, group(way.runtime) in learned
+    low, middle, high = found.beside
+    if way.runtime == "tvm":
+        share = _TVM_SHARE
+    if device.vendor == "AMD":
+        measured = False
+        share = (share[0], share[1], share[2] * _AMD_SHARE_HIGH)
+        known = context_bytes.get(device.id, context_bytes["amd"])
+        more = max(0.0, known - middle)
+    elif group(way.runtime) == "torch" and device.id in context_bytes:
+        more = context_bytes[device.id] - middle
+    else:
+        more = driver_bytes(device)
+    return Allowance(share, (max(0.0, low + more), middle + more, high + more), measured)

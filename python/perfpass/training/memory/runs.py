@@ -1,0 +1,191 @@
+"""Memory that several laboratories measured: what lies beside the planned tensors, fitted with every one alike.
+
+The middle is the median over sources, each counting 1. The upper values are the largest of the sources' own 98th
+percentiles: rows of one laboratory vouch for no other, and a new one may add a constant (its driver, its modules) and a
+factor (its program keeps more). Graded with every source left out in turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from perfpass.predictors.memory.allowance import Allowance, driver_bytes_of, group
+from perfpass.records.location import data_directory
+from perfpass.training.memory import measured_runs
+from perfpass.training.memory.fit import HIGH, weighted_quantile
+
+if TYPE_CHECKING:
+    import pandas
+
+_GIB = 2.0**30
+LOW = 0.05
+# Runs that hold so much beside their weights say what the share is; smaller ones what the constant is.
+_LARGE_BYTES, _SMALL_BYTES = 2.0 * _GIB, 1.2 * _GIB
+_ROUNDS = 4
+_ROUNDING = 1e-9  # of the weights' sum: half of two sources is one of them
+# What a laboratory that is not here may add to the share of all that are. By hand: with it, each of those that are
+# here, left out, has few rows above the bound of the others.
+_NEXT_SOURCE = 1.1
+# Where no run held much, and where one laboratory alone measured what lies beside: by hand, as wide as what the two
+# laboratories that measured onnxruntime differ by.
+_UNMEASURED_SHARE = (0.7, 1.0, 1.43)
+_ALONE_BYTES = 2.0 * _GIB
+# A transformer's cache and its fp32 logits are no part of the plan of its graph: such rows say what the context is.
+_CONTEXT_ALONE = ("llama",)
+
+
+@dataclass(frozen=True, eq=False)
+class MeasuredRuns:
+    """[N] columns, bytes. ``held`` is what the simulated allocator holds beside the weights; ``measured`` is in use
+    where ``with_context`` holds, else reserved (inference) or alive (training).
+    """
+
+    source: np.ndarray
+    device: np.ndarray
+    group: np.ndarray
+    training: np.ndarray
+    searches: np.ndarray
+    provisioned: np.ndarray
+    with_context: np.ndarray
+    driver: np.ndarray
+    context_alone: np.ndarray
+    measured: np.ndarray
+    reserved: np.ndarray
+    alive: np.ndarray
+    weights: np.ndarray
+    activations: np.ndarray
+    held: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.measured)
+
+    def take(self, where: np.ndarray) -> MeasuredRuns:
+        """Some of the rows."""
+        return MeasuredRuns(*(getattr(self, name)[where] for name in self.__dataclass_fields__))
+
+
+def load(folder: Path | None = None) -> MeasuredRuns:
+    """All rows of data/graphs/memory_runs.parquet. Raises FileError and FormatError."""
+    base = Path(folder) if folder else data_directory()
+    table = measured_runs.read(base / "graphs" / measured_runs.FILE)
+    training = table["mode"].to_numpy() == "training"
+    in_use, reserved, alive = (table[name].to_numpy(float) for name in ("in_use", "reserved", "alive"))
+    weights = table.weight_bytes.to_numpy(float)
+    # A step's gradients and momentum, as many again each; autograd's saved tensors and two gradients.
+    weights = np.where(training, 3.0 * weights, weights)
+    saved = (table.saved_bytes + 2.0 * table.largest_bytes).to_numpy(float)
+    held = np.where(training, saved, (table.planned_reserved - table.weight_bytes).to_numpy(float))
+    whole = (table.mig_profile == "").to_numpy() & table.with_driver.to_numpy(bool)
+    return MeasuredRuns(
+        source=table.source.to_numpy(str),
+        device=table.device.to_numpy(str),
+        group=np.array([group(name) for name in table.runtime]),
+        training=training,
+        searches=table.searches.to_numpy(bool),
+        provisioned=_provisioned(table),
+        with_context=~np.isnan(in_use),
+        driver=np.where(whole, [driver_bytes_of(name) for name in table.device], 0.0),
+        context_alone=np.array([str(name).startswith(_CONTEXT_ALONE) for name in table.network]),
+        measured=np.where(np.isnan(in_use), np.where(training, alive, reserved), in_use),
+        reserved=reserved,
+        alive=alive,
+        weights=weights,
+        activations=np.where(training, saved, table.activation_bytes.to_numpy(float)),
+        held=held,
+    )
+
+
+def _provisioned(table: pandas.DataFrame) -> np.ndarray:
+    """[N] engines of TensorRT that hold the same at every batch: built for a largest one, which is not stated."""
+    keys = ["source", "network", "device", "runtime", "runtime_version"]
+    spread = table.groupby(keys).in_use.transform(lambda held: held.max() / held.min())
+    return ((table.runtime == "tensorrt") & (table.source == "ort_stable_diffusion") & (spread < 1.05)).to_numpy(bool)
+
+
+def pooled(values: np.ndarray, source: np.ndarray, q: float) -> float:
+    """The quantile of ``values`` [N] with every source counting 1."""
+    _, inverse, count = np.unique(source, return_inverse=True, return_counts=True)
+    return weighted_quantile(values, 1.0 / count[inverse], q - _ROUNDING)
+
+
+def _largest(values: np.ndarray, source: np.ndarray) -> float:
+    """The largest of the sources' own 98th percentiles."""
+    return max(float(np.quantile(values[source == s], HIGH)) for s in np.unique(source))
+
+
+def fit(rows: MeasuredRuns, contexts: Mapping[str, float]) -> Allowance:
+    """The allowance of inference rows of one group; ``contexts``: context by device of steps that NVML measured."""
+    rows = rows.take(~rows.searches & ~rows.provisioned)
+    plan = rows.take(~rows.context_alone)
+    large = plan.take(plan.held >= _LARGE_BYTES)
+    small = rows.take(rows.with_context & ((rows.held < _SMALL_BYTES) | rows.context_alone))
+    known = np.array([value - driver_bytes_of(name) for name, value in contexts.items()])
+    source = np.concatenate([small.source, np.repeat("steps", len(known))])
+    share, beside = 1.0, 0.0
+    for _ in range(_ROUNDS):
+        held = np.where(small.context_alone, small.reserved - small.weights, share * small.held)
+        rest = np.concatenate([small.measured - small.driver - small.weights - held, known])
+        beside = max(0.0, pooled(rest, source, 0.5)) if len(rest) else 0.0
+        over = large.measured - large.weights - np.where(large.with_context, beside + large.driver, 0.0)
+        ratios = over / large.held
+        share = max(1.0, pooled(ratios, large.source, 0.5)) if len(large) else 1.0
+    shares, besides = _UNMEASURED_SHARE, (0.0, beside, beside + _ALONE_BYTES)
+    if len(large):
+        most = _NEXT_SOURCE * _largest(ratios, large.source)
+        shares = (min(share, pooled(ratios, large.source, LOW)), share, max(share, most))
+    if len(np.unique(source)) > 1:
+        low = min(beside, max(0.0, pooled(rest, source, LOW)))
+        besides = (low, beside, max(beside, _largest(rest, source)))
+    return Allowance(shares, besides)
+
+
+def fit_step(rows: MeasuredRuns) -> Allowance:
+    """Share of what a step's plan keeps for the backward pass; nothing beside it, for the rows are of live tensors."""
+    ratios = (rows.measured - rows.weights) / rows.held
+    share = max(1.0, pooled(ratios, rows.source, 0.5))
+    # The one source's lowest; fused networks save less than planned.
+    return Allowance((0.8, share, max(share, _NEXT_SOURCE * _largest(ratios, rows.source))), (0.0, 0.0, 0.0))
+
+
+def context_bytes(rows: MeasuredRuns, steps: Mapping[str, float], amd: float) -> dict[str, float]:
+    """What lies beside PyTorch's allocator by device where NVML measured it on a whole GPU, and AMD's by vendor."""
+    found = dict(steps)
+    here = rows.take(rows.with_context & ~np.isnan(rows.reserved) & (rows.driver > 0) & (rows.group == "torch"))
+    for name in map(str, np.unique(here.device)):
+        mine = here.device == name
+        found.setdefault(name, float(np.median((here.measured - here.reserved)[mine])))
+    return {**found, "amd": amd}
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """[N] medians and bounds of rows that the fit did not see; bytes."""
+
+    rows: MeasuredRuns
+    median: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+
+def of_inference(rows: MeasuredRuns) -> MeasuredRuns:
+    """Rows that the plan of a graph speaks of: no search of algorithms, no engine built for another batch."""
+    return rows.take(~rows.training & ~rows.context_alone & ~rows.searches & ~rows.provisioned)
+
+
+def judge(rows: MeasuredRuns, groups: np.ndarray, fitted: Callable[[np.ndarray], Allowance]) -> Judged:
+    """Every one of ``groups`` [N] judged by the allowance that ``fitted`` makes of the rows it is given [N]."""
+    found = np.empty((3, len(rows)))
+    for name in np.unique(groups):
+        for of in np.unique(rows.group[groups == name]):
+            here = (groups == name) & (rows.group == of)
+            allowed = fitted((groups != name) & (rows.group == of))
+            part = rows.take(here)
+            for bound in range(3):
+                beside = np.where(part.with_context, allowed.beside[bound] + part.driver, 0.0)
+                found[bound, here] = part.weights + allowed.share[bound] * part.held + beside
+    return Judged(rows, found[1], found[0], found[2])

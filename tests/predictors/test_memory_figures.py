@@ -1,0 +1,97 @@
+"""Memory in three figures, and bounds that hold on laboratories which no fit has seen."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from itertools import product
+
+import numpy as np
+import pytest
+
+import perfpass
+from perfpass.errors import ArtefactError
+from perfpass.predictors import predict_graph
+from perfpass.predictors.learned import artefacts
+from perfpass.predictors.memory.allowance import driver_bytes
+from perfpass.predictors.memory.predictor import MemoryPredictor
+from perfpass.predictors.workload import RUNTIMES
+from perfpass.training.memory import runs
+from perfpass.training.memory.dataset import load
+from perfpass.training.memory.fit import fit, nvidia_contexts
+from small_networks import network
+
+DEVICES = ("a100-80gb", "a100:1g.5gb", "t4", "mi300x", "jetson-agx-orin-64gb", "cpu")
+
+
+@pytest.mark.parametrize(("device", "runtime"), [w for w in product(DEVICES, RUNTIMES) if w != ("cpu", "tensorrt")])
+def test_alive_is_within_reserved_and_that_within_what_is_in_use(device, runtime):
+    found = predict_graph(network(batch=64), device, runtime=runtime)
+    memory = found.memory
+    for bound in ("low", "median", "high"):
+        alive, reserved, in_use = (getattr(f, bound) for f in (memory.alive, memory.reserved, memory.in_use))
+        assert alive <= reserved * (1 + 1e-9) <= in_use * (1 + 2e-9) or bound == "low"
+    assert found.peak_memory_bytes == memory.in_use
+    assert sum(found.breakdown["memory_bytes"].values()) == pytest.approx(memory.in_use.median)
+
+
+def test_a_step_of_training_has_the_three_figures_too():
+    forward = predict_graph(network(batch=64), "a100-80gb").memory
+    step = predict_graph(network(batch=64), "a100-80gb", mode="training").memory
+    assert forward.alive.median < step.alive.median <= step.reserved.median < step.in_use.median
+    assert step.gradients_bytes is None
+
+
+def test_what_forgetting_no_grad_costs_is_counted_beside_the_figures():
+    found = predict_graph(network(batch=64, blocks=6), "a100-80gb")
+    deeper = predict_graph(network(batch=64, blocks=12), "a100-80gb")
+    assert 0 < found.memory.gradients_bytes < deeper.memory.gradients_bytes
+    assert "torch.no_grad" in str(found)
+    assert predict_graph(network(batch=64), "a100-80gb", runtime="tensorrt").memory.gradients_bytes is None
+
+
+def test_a_slice_is_spared_what_the_driver_keeps_of_the_whole_gpu():
+    whole, part = perfpass.device("a100"), perfpass.device("a100:3g.20gb")
+    assert driver_bytes(whole) > 0 == driver_bytes(part)
+    graph = network(batch=64)
+    assert predict_graph(graph, part).memory.in_use.high < predict_graph(graph, whole).memory.in_use.high
+
+
+@pytest.fixture(scope="module")
+def measured():
+    constants = fit(load()[0])
+    return runs.of_inference(runs.load()), nvidia_contexts(constants)
+
+
+@pytest.mark.parametrize("left_out", ["source", "device"])
+def test_pytorch_of_a_laboratory_that_no_fit_saw_stays_below_the_bound(measured, left_out):
+    rows, contexts = measured
+    rows = rows.take(rows.group == "torch")
+    groups = getattr(rows, left_out)
+    found = runs.judge(rows, groups, lambda known: runs.fit(rows.take(known), contexts))
+    for source in np.unique(rows.source):
+        here = rows.source == source
+        assert np.mean(rows.measured[here] > found.high[here]) <= 0.02
+        assert np.median(found.high[here] / found.median[here]) <= 1.45
+
+
+def test_the_shipped_allowances_are_those_of_the_records(measured):
+    _, contexts = measured
+    shipped = MemoryPredictor.load().manifest["inference"]["torch"]
+    made = runs.fit(runs.load().take((runs.load().group == "torch") & ~runs.load().training), contexts).to_dict()
+    assert made["share"] == pytest.approx(shipped["share"]) and made["beside_bytes"] == pytest.approx(
+        shipped["beside_bytes"]
+    )
+
+
+@pytest.mark.parametrize("wrong", [{"share": [1.0, 0.5, 2.0]}, {"share": [1.0]}, {"beside_bytes": "much"}])
+def test_allowances_out_of_order_are_an_artefact_error(tmp_path, wrong, monkeypatch):
+    shutil.copytree(artefacts.shipped("memory"), tmp_path / "memory")
+    path = tmp_path / "memory" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["inference"]["torch"] |= wrong
+    path.write_text(json.dumps(manifest))
+    broken = MemoryPredictor(tmp_path / "memory")
+    monkeypatch.setattr(MemoryPredictor, "load", staticmethod(lambda: broken))
+    with pytest.raises(ArtefactError, match="allowances"):
+        predict_graph(network(), "a100-80gb")
