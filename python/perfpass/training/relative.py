@@ -22,11 +22,11 @@ _COPY, _OURS, _PEAK = "nearest relative, copied and scaled", "perfpass", "FLOPs 
 # Records drawn of each quantity and kind, where there are more.
 _DRAWN = 250
 _LEAST = 10
-_INTRO = """The nearest measured record of the evidence that ships, copied and scaled by the ratio of least times (of bytes,
-for memory). By quantity: a sample of the records themselves; "random": the record itself is no relative, "model",
-"device", "source": nor is any of its model, device or laboratory. "latency ms" by source: networks of other laboratories,
-their own source left out, beside what the shipped predictors say of the same rows and beside their FLOPs at the peak.
-Copies that are further than the evidence calls near count as well."""
+_INTRO = """The nearest measured record of the evidence that ships, copied and scaled by the ratio of least times (of
+bytes, for memory). By quantity: a sample of the records themselves; "random": the record itself is no relative,
+"model", "device", "source": nor is any of its model, device or laboratory. "latency ms" by source: networks of other
+laboratories, their own source left out, beside what the shipped predictors say of the same rows and beside their FLOPs
+at the peak. Copies that are further than the evidence calls near count as well."""
 
 
 def evaluate(folder: str | None = None, seed: int = 0, *, quiet: bool = False) -> Section:
@@ -60,7 +60,7 @@ def _beside(section: Section, relatives: Relatives, folder: Path | None) -> None
     """Networks of other laboratories: the copy, the predictors and the peak on the same rows."""
     asked, _ = named.residuals(folder)
     asked = asked[~asked.above_peak]
-    place = {}
+    place: dict[tuple[str, ...], int] = {}
     texts, numbers = relatives.texts, relatives.numbers
     for row in np.flatnonzero(np.isin(_texts(relatives, "source"), asked.source.unique())).tolist():
         key = (texts["kind"][row], texts["source"][row], relatives.names[row], numbers["batch"][row])

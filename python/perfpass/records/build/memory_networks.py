@@ -47,15 +47,17 @@ def _only(module: torch.nn.Module, method: str, output: Callable[[Any], Any]) ->
 def _bert(attention: str) -> Any:
     from transformers import BertConfig, BertModel
 
-    return _on_meta(lambda: BertModel(BertConfig(attn_implementation=attention)))
+    config: Any = BertConfig
+    return _on_meta(lambda: BertModel(config(attn_implementation=attention)))
 
 
 @lru_cache(maxsize=4)
 def _llama_7b(attention: str) -> Any:
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    config = LlamaConfig(num_key_value_heads=32, attn_implementation=attention)
-    return _on_meta(lambda: LlamaForCausalLM(config))
+    config: Any = LlamaConfig
+    made = config(num_key_value_heads=32, attn_implementation=attention)
+    return _on_meta(lambda: LlamaForCausalLM(made))
 
 
 def bert_base(batch: int, sequence: int, attention: str = "eager") -> list[OpGraph]:
