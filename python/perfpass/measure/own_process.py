@@ -47,24 +47,28 @@ def measured(
     Raises what the configuration does, as the session in this process would.
     """
     with tempfile.TemporaryDirectory(prefix="perfpass-model-") as folder:
-        prepared, preparing = None, None
-        if configuration.runtime != "torch" and configuration.source != "onnx":
-            started = time.monotonic()
-            prepared = prepare(configuration, built(), folder)
-            preparing = {
-                "elapsed_s": round(time.monotonic() - started, 3),
-                "peak_rss_bytes": host.peak_rss_bytes(),
-            }
+        prepared: dict[str, Any] = {"prepared": None, "preparing": None}
+        if configuration.runtime == "tvm":  # it compiles for long: others may measure meanwhile
+            prepared = _prepared(configuration, built, folder)
         with _turn_on(protocol.core):
             scheduling = _first_in_turn() if protocol.core is not None else "as it was"
+            if configuration.runtime == "onnxruntime" and configuration.source != "onnx":
+                prepared = _prepared(configuration, built, folder)
             load = os.getloadavg()[0]
             before = reference()
-            found = _run(configuration, protocol, prepared)
+            found = _run(configuration, protocol, prepared["prepared"])
             found["reference_ms"] = {"before": before, "after": reference()}
     found["host"] |= {"load_average": round(load, 2), "core": protocol.core, "scheduling": scheduling}
-    if preparing is not None:
-        found["preparing"] = preparing
+    if prepared["preparing"] is not None:
+        found["preparing"] = prepared["preparing"]
     return found
+
+
+def _prepared(configuration: Configuration, built: Callable[[], Built], folder: str) -> dict[str, Any]:
+    started = time.monotonic()
+    prepared = prepare(configuration, built(), folder)
+    told = {"elapsed_s": round(time.monotonic() - started, 3), "peak_rss_bytes": host.peak_rss_bytes()}
+    return {"prepared": prepared, "preparing": told}
 
 
 def _run(configuration: Configuration, protocol: Protocol, prepared: Prepared | None) -> dict[str, Any]:
@@ -170,8 +174,8 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         "host_opening_peak_rss_bytes": opening_peak,
         "host_baseline_rss_bytes": imported["rss"],
         "host_whole_peak_rss_bytes": max(peak, opening_peak),
-        "stages": stages,
     }
+    record["stages"] = stages
     return record | {
         "energy": {"method": "none", "reason": "not read for a process of its own"},
         "host": during | {"involuntary_switches": resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw},

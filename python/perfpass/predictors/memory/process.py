@@ -14,6 +14,7 @@ import numpy as np
 
 from perfpass.predictors.estimate import Bounds
 from perfpass.predictors.memory.allocation import held_beside, weight_copies
+from perfpass.predictors.memory.host import HostMemory
 from perfpass.predictors.memory.predictor import MemoryPredictor
 
 if TYPE_CHECKING:
@@ -69,6 +70,8 @@ def inference(columns: Columns, way: Way) -> tuple[dict[str, Any], Bounds]:
 
     ``columns``: "weight_bytes" and "activation_bytes" at the width of the precision, "reserved_bytes" of the allocator.
     """
+    if way.device.kind == "cpu" and HostMemory.load().knows(way.runtime):
+        return HostMemory.load().inference(columns, way)
     parts: dict[str, Any] = {
         "weights": columns["weight_bytes"] * float(weight_copies(way.precision)),
         "activations": columns["activation_bytes"],
