@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from perfpass.errors import UnsupportedError  # noqa: E402
-from perfpass.measure import models, networks  # noqa: E402
-from perfpass.measure.configuration import Configuration  # noqa: E402
-from perfpass.records.own_device import graph_of  # noqa: E402
+from perfpass.errors import UnsupportedError
+from perfpass.measure import models, networks
+from perfpass.measure.configuration import Configuration
+from perfpass.records.own_device import graph_of
 
 SMALL = ("mlp-mnist", "deepfm", "neumf", "lstm-small", "tcn", "espcn-x3", "pointnet", "hifigan-v2", "unet-2d-thin")
 
@@ -44,7 +45,6 @@ def test_every_network_can_be_made():
     [("retinanet_resnet50_fpn", 2), ("fasterrcnn_mobilenet_v3_large_320_fpn", None), ("lraspp_mobilenet_v3_large", 1)],
 )
 def test_detectors_and_segmenters_run_up_to_their_heads(name, outputs):
-    pytest.importorskip("torchvision")
     configuration = Configuration(model=f"torchvision:{name}", image_size=128)
     built = models.build(configuration, "meta")
     with torch.no_grad():
@@ -63,9 +63,6 @@ def test_detectors_and_segmenters_run_up_to_their_heads(name, outputs):
     ],
 )
 def test_images_and_sound_are_made_from_the_configuration(content, names, tmp_path):
-    pytest.importorskip("transformers")
-    import json
-
     (tmp_path / "config.json").write_text(json.dumps(content))
     configuration = Configuration(model=f"hf:{tmp_path}", sequence_length=4000 if "wav2vec2" in str(content) else None)
     built = models.build(configuration, "meta")

@@ -55,7 +55,7 @@ def test_the_record_tells_the_runtime_from_the_model(tmp_path):
     assert rss[1] < 200 * 2**20  # neither torch nor anything else that only makes models
     assert 60 * 2**20 < rss[2] - rss[1] < 400 * 2**20  # the weights, and copies
     memory = found["memory"]
-    assert memory["host_baseline_rss_bytes"] == rss[1]
+    assert abs(memory["host_baseline_rss_bytes"] - rss[1]) < 2**20
     opening, running = memory["host_opening_peak_rss_bytes"], memory["host_peak_rss_bytes"]
     assert memory["host_whole_peak_rss_bytes"] == max(opening, running) >= rss[2]
     assert found["iterations"] >= QUICK.iterations_least

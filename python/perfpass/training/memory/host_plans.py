@@ -83,6 +83,28 @@ def planned(configuration: Configuration) -> list[dict[str, Any]]:
     return rows
 
 
+def family_of(model: str) -> str:
+    """The definition that ``SOURCE:NAME`` comes from: timm's or torchvision's module, a configuration's model type."""
+    from perfpass.importers import model_sources, torchvision_schemas
+
+    source, _, name = model.partition(":")
+    if source == "hf":
+        path = Path(name)
+        if path.suffix == ".json" and not path.is_file():
+            path = data_directory() / "campaigns" / "networks" / path.name
+        return str(model_sources.read_configuration(path)["model_type"]).replace("-", "_")
+    torchvision_schemas.define()
+    if source == "timm":
+        from timm.models import model_entrypoint
+
+        return model_entrypoint(name.partition(".")[0]).__module__.rpartition(".")[2]
+    if source == "torchvision":
+        from torchvision.models import get_model_builder
+
+        return get_model_builder(name).__module__.rpartition(".")[2]
+    return name.split("-")[0].rstrip("0123456789x")
+
+
 def load(folder: Path | None = None) -> pandas.DataFrame:
     """The table. Raises FileError, FormatError, LimitError."""
     return parquet.read_frame((folder or data_directory()) / "graphs" / FILE, "plans of networks")
@@ -110,10 +132,11 @@ def main() -> None:
                 continue
             try:
                 rows += planned(configuration)
-            except PerfPassError as error:
+            except (PerfPassError, RuntimeError) as error:
                 refused[f"{configuration.model}: {' '.join(str(error).split())[:150]}"] += 1
             if len(rows) % 60 == 0:
                 write(rows, path)
+    rows = [row | {"family": family_of(row["model"])} for row in rows]
     write(sorted(rows, key=lambda row: tuple(row[name] for name in (*SIZES, "runtime"))), path)
     print(f"{len(rows)} plans of {len({row['model'] for row in rows})} networks")
     for reason in refused:
