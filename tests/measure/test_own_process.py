@@ -1,4 +1,4 @@
-"""Configurations that are measured in an interpreter of their own: what they import, what they report, how they fail."""
+"""Configurations that are measured in an interpreter of their own: what they import, report, and refuse."""
 
 from __future__ import annotations
 
@@ -75,7 +75,10 @@ def test_it_is_pinned_and_another_campaign_waits_for_the_core(tmp_path):
     before = os.sched_getaffinity(0)
     with own_process._turn_on(core):
         assert os.sched_getaffinity(0) == {core}
-        program = "import sys; from perfpass.measure import own_process\nwith own_process._turn_on(int(sys.argv[1])): print('in')"
+        program = (
+            "import sys; from perfpass.measure import own_process\n"
+            "with own_process._turn_on(int(sys.argv[1])): print('in')"
+        )
         other = subprocess.Popen([sys.executable, "-c", program, str(core)], stdout=subprocess.PIPE, text=True)
         time.sleep(1.0)
         assert other.poll() is None

@@ -36,7 +36,9 @@ def _rows(count: int, constants: Constants, noise: float, seed: int = 0) -> host
 
 def test_the_parts_are_the_peak():
     for runtime in HostMemory.load().constants:
-        parts, peak = HostMemory.load().inference(_columns(100 * MIB, 20 * MIB, 150 * MIB), Way(device("cpu"), runtime=runtime))
+        parts, peak = HostMemory.load().inference(
+            _columns(100 * MIB, 20 * MIB, 150 * MIB), Way(device("cpu"), runtime=runtime)
+        )
         total = sum(float(np.ravel(value)[0]) for value in parts.values())
         assert total == pytest.approx(float(peak.median[0]))
         assert peak.low[0] < peak.median[0] < peak.high[0]

@@ -138,9 +138,7 @@ def _language_model(configuration: Configuration, device: str) -> Built:
     )
 
 
-def _named_inputs(
-    module: Any, configuration: Configuration
-) -> tuple[tuple[str, tuple[int, ...], int | None], ...]:
+def _named_inputs(module: Any, configuration: Configuration) -> tuple[tuple[str, tuple[int, ...], int | None], ...]:
     """Inputs of a model of `transformers` that reads images or sound: shapes behind the batch, from its settings."""
     settings = module.config
     vision, text = getattr(settings, "vision_config", None), getattr(settings, "text_config", None)
@@ -167,7 +165,7 @@ def _image_shape(settings: Any, configuration: Configuration) -> tuple[int, ...]
 
 
 def _torchvision(name: str, image_size: int | None, device: str) -> Built:
-    """A classifier, a segmenter, or a detector without what follows its heads (boxes are neither decoded nor sorted)."""
+    """A classifier, a segmenter, or a detector up to its heads (boxes are neither decoded nor sorted)."""
     import torch
 
     module, shape = model_sources.torchvision_image_model(name, image_size, device)

@@ -7,6 +7,7 @@ tables of recommenders are cut to 100,000 rows or fewer.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -185,7 +186,7 @@ class Vocoder(nn.Module):
         x = self.first(x)
         for up, blocks in zip(self.up, self.blocks, strict=True):
             x = up(nn.functional.leaky_relu(x, 0.1))
-            parts = [block(x) for block in blocks]  # type: ignore[union-attr]
+            parts = [block(x) for block in blocks.children()]
             x = (parts[0] + parts[1] + parts[2]) / 3
         return torch.tanh(self.last(x))
 
@@ -240,7 +241,7 @@ class PointNet(nn.Module):
 
 
 def _layers(*widths: int) -> nn.Sequential:
-    parts = [(nn.Linear(a, b), nn.ReLU()) for a, b in zip(widths, widths[1:], strict=False)]
+    parts = [(nn.Linear(a, b), nn.ReLU()) for a, b in pairwise(widths)]
     return nn.Sequential(*[layer for part in parts for layer in part][:-1])
 
 

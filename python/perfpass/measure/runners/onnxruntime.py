@@ -34,9 +34,7 @@ _DTYPES = {
 class OnnxRuntimeSession:
     """One configuration in ONNX Runtime; inputs are in host memory and the copy to a device is part of a lap."""
 
-    def __init__(
-        self, configuration: Configuration, built: Built | None, prepared: Prepared | None = None
-    ) -> None:
+    def __init__(self, configuration: Configuration, built: Built | None, prepared: Prepared | None = None) -> None:
         provider = "CPUExecutionProvider" if configuration.device == "cpu" else "CUDAExecutionProvider"
         if provider not in onnxruntime.get_available_providers():
             raise UnsupportedError(f"onnxruntime {onnxruntime.__version__} has no {provider} here")

@@ -85,7 +85,10 @@ class HostMemory:
         ``columns``: "weight_bytes", "activation_bytes", and "reserved_bytes" of the runtime's allocator.
         """
         of = self.constants[way.runtime]
-        weights, activations = columns["weight_bytes"] * float(weight_copies(way.precision)), columns["activation_bytes"]
+        weights, activations = (
+            columns["weight_bytes"] * float(weight_copies(way.precision)),
+            columns["activation_bytes"],
+        )
         beside = held_beside(columns["reserved_bytes"], {"weights": weights, "activations": activations})
         parts: dict[str, Any] = {
             "weights": min(of.weights, 1.0) * weights,

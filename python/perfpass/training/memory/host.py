@@ -1,6 +1,6 @@
 """Fitting and grading the host memory of CPU processes to our own measurements.
 
-    python -m perfpass.training.memory.host          fits, writes the artefact, prints errors of families left out
+python -m perfpass.training.memory.host          fits, writes the artefact, prints errors of families left out
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from perfpass.measure.configuration import Configuration
 from perfpass.measure.journal import read
 from perfpass.predictors.learned import artefacts
 from perfpass.predictors.memory.host import Constants
-from perfpass.records.location import data_directory
 from perfpass.records.measured import journals
 from perfpass.training.memory import host_plans
 
@@ -35,14 +34,11 @@ _DOMAINS = {
     "video": "resnet3d s3d r3d mc3",
     "image and text": "clip siglip chinese_clip",
     "recommendation": "dlrm wide deepfm neumf",
+    "images": "beit convnextv2 cvt deit dinov2 levit mgp_str mobilenet_v2 mobilevit poolformer pvt regnet resnet swin "
+    "swinv2 vit vit_mae",
     "other": "lstm gru tcn edsr espcn cyclegan dcgan pointnet mlp swin2sr",
 }
 _OF = {family: domain for domain, families in _DOMAINS.items() for family in families.split()}
-# Model types of transformers that read images; all others that `_OF` lacks read text.
-_IMAGE_TYPES = (
-    "beit convnextv2 cvt deit dinov2 levit mgp_str mobilenet_v2 mobilevit poolformer pvt regnet resnet swin swinv2 vit "
-    "vit_mae"
-).split()
 
 
 @dataclass(frozen=True)
@@ -71,7 +67,7 @@ def domain_of(model: str, family: str) -> str:
     if source == "timm":
         return "images"
     found = _OF.get(name) or _OF.get(name.split("_")[0]) or _OF.get(family)
-    return found or ("text" if source == "hf" and family not in _IMAGE_TYPES else "images")
+    return found or ("text" if source == "hf" else "images")  # of transformers' definitions most read text
 
 
 def measurements() -> pandas.DataFrame:

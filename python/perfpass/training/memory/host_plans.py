@@ -13,12 +13,9 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from perfpass.devices import device
 from perfpass.errors import PerfPassError
-from perfpass.graph import OPERATOR_CLASSES, liveness
-from perfpass.graph.table import operator_table
+from perfpass.graph import liveness
 from perfpass.measure.configuration import Configuration
 from perfpass.measure.journal import read
 from perfpass.predictors.estimate import PlannedRun
@@ -36,11 +33,6 @@ if TYPE_CHECKING:
 FILE = "host_plans.parquet"
 SIZES = ("model", "batch", "image_size", "sequence_length")  # what a graph depends on
 RUNTIMES = ("torch", "onnxruntime", "tvm")
-# Whose weights a runtime may pack, by the column that sums them.
-_WEIGHTED = {
-    "convolution": [OPERATOR_CLASSES.index("convolution")],
-    "product": [OPERATOR_CLASSES.index(name) for name in ("matmul", "recurrent")],
-}
 
 
 def size_of(configuration: Configuration) -> tuple[str, int, int, int]:
@@ -63,13 +55,6 @@ def wanted() -> list[Configuration]:
 def planned(configuration: Configuration) -> list[dict[str, Any]]:
     """A row for every runtime. Raises what building or tracing the network does."""
     graph = graph_of(configuration)
-    table = operator_table(graph)
-    weight = np.asarray(table.weight_bytes, dtype=np.float64)
-    weights = {
-        f"{name}_weight_bytes": int((weight * np.asarray(table.count))[np.isin(table.op_class, classes)].sum())
-        for name, classes in _WEIGHTED.items()
-    }
-    largest = int(weight[np.isin(table.op_class, [c for classes in _WEIGHTED.values() for c in classes])].max(initial=0))
     rows = []
     for runtime in RUNTIMES:
         plan = liveness.plan(graph, float_as="float32", alignment_bytes=allocation.alignment_bytes(runtime))
@@ -79,7 +64,6 @@ def planned(configuration: Configuration) -> list[dict[str, Any]]:
         )
         sizes = {name: int(values[0]) for name, values in columns.items()}
         rows.append({**dict(zip(SIZES, size_of(configuration), strict=True)), "runtime": runtime, **sizes})
-        rows[-1] |= weights | {"largest_weight_bytes": largest, "nodes": int(graph.node_count)}
     return rows
 
 
