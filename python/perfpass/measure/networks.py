@@ -7,14 +7,15 @@ tables of recommenders are cut to 100,000 rows or fewer.
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import nn
 
 from perfpass.errors import UnsupportedError
+from perfpass.measure import small_networks
 from perfpass.measure.configuration import Configuration
+from perfpass.measure.small_networks import layers
 
 # Name, shape behind the batch, and how many numbers it holds (None: standard normal).
 Inputs = tuple[tuple[str, tuple[int, ...], int | None], ...]
@@ -26,8 +27,8 @@ class Dlrm(nn.Module):
     def __init__(self, rows: int, width: int) -> None:
         super().__init__()
         self.tables = nn.ModuleList(nn.Embedding(rows, width) for _ in range(26))
-        self.bottom = _layers(13, 512, 256, width)
-        self.top = _layers(27 * 26 // 2 + width, 1024, 1024, 512, 256, 1)
+        self.bottom = layers(13, 512, 256, width)
+        self.top = layers(27 * 26 // 2 + width, 1024, 1024, 512, 256, 1)
 
     def forward(self, dense: torch.Tensor, sparse: torch.Tensor) -> torch.Tensor:
         """[B, 13], [B, 26] -> [B, 1]."""
@@ -44,7 +45,7 @@ class WideAndDeep(nn.Module):
     def __init__(self, rows: int, width: int, fields: int, interactions: bool) -> None:
         super().__init__()
         self.wide, self.deep = nn.Embedding(rows, 1), nn.Embedding(rows, width)
-        self.layers = _layers(fields * width, 1024, 512, 256, 1)
+        self.layers = layers(fields * width, 1024, 512, 256, 1)
         self.interactions = interactions
 
     def forward(self, sparse: torch.Tensor) -> torch.Tensor:
@@ -63,7 +64,7 @@ class NeuMf(nn.Module):
         super().__init__()
         self.factors = nn.ModuleList([nn.Embedding(users, 64), nn.Embedding(items, 64)])
         self.features = nn.ModuleList([nn.Embedding(users, 128), nn.Embedding(items, 128)])
-        self.layers, self.last = _layers(256, 256, 128, 64), nn.Linear(128, 1)
+        self.layers, self.last = layers(256, 256, 128, 64), nn.Linear(128, 1)
 
     def forward(self, user: torch.Tensor, item: torch.Tensor) -> torch.Tensor:
         """[B], [B] -> [B, 1]."""
@@ -232,17 +233,12 @@ class PointNet(nn.Module):
         self.points = nn.Sequential(
             *(layer for a, b in sizes for layer in (nn.Conv1d(a, b, 1), nn.BatchNorm1d(b), nn.ReLU()))
         )
-        self.layers = _layers(1024, 512, 256, 40)
+        self.layers = layers(1024, 512, 256, 40)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[B, 3, N] -> [B, 40]."""
         found: torch.Tensor = self.layers(self.points(x).amax(2))
         return found
-
-
-def _layers(*widths: int) -> nn.Sequential:
-    parts = [(nn.Linear(a, b), nn.ReLU()) for a, b in pairwise(widths)]
-    return nn.Sequential(*[layer for part in parts for layer in part][:-1])
 
 
 def _super_resolution(width: int, blocks: int, scale: int) -> nn.Module:
@@ -347,14 +343,21 @@ NAMES: dict[str, tuple[Callable[[], nn.Module], Callable[[Configuration], Inputs
     "cyclegan": (_translation, _image(3, 128)),
     "dcgan": (_generator, _fixed(("x", (100, 1, 1), None))),
     "pointnet": (PointNet, _sequence(3, usual=1024)),
-    "mlp-mnist": (lambda: nn.Sequential(nn.Flatten(), _layers(784, 512, 512, 10)), _image(1, 28)),
-    "mlp-wide": (lambda: _layers(1024, 4096, 4096, 4096, 1000), _fixed(("x", (1024,), None))),
+    "mlp-mnist": (lambda: nn.Sequential(nn.Flatten(), layers(784, 512, 512, 10)), _image(1, 28)),
+    "mlp-wide": (lambda: layers(1024, 4096, 4096, 4096, 1000), _fixed(("x", (1024,), None))),
 }
 
 
 def build(name: str, configuration: Configuration) -> tuple[nn.Module, Inputs]:
-    """The network with random weights, and its inputs. Raises UnsupportedError for an unknown name."""
+    """The network with random weights, and its inputs, here or in `small_networks`.
+
+    Raises UnsupportedError for an unknown name.
+    """
+    if name in small_networks.NAMES:
+        small, given = small_networks.NAMES[name]
+        return small(), given
     if name not in NAMES:
-        raise UnsupportedError(f"unknown network {name!r}; known are {', '.join(NAMES)}")
+        known = ", ".join((*NAMES, *small_networks.NAMES))
+        raise UnsupportedError(f"unknown network {name!r}; known are {known}")
     network, inputs = NAMES[name]
     return network(), inputs(configuration)

@@ -29,7 +29,8 @@ from perfpass.bounded_file import open_regular
 from perfpass.measure import host
 from perfpass.measure.configuration import Configuration, Protocol
 from perfpass.measure.models import Built, build
-from perfpass.measure.runners.session import Prepared, open_session, prepare
+from perfpass.measure.runners.prepared import Prepared
+from perfpass.measure.runners.session import open_session, prepare
 from perfpass.measure.timing import measure, significant
 
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "TVM_NUM_THREADS")

@@ -9,6 +9,7 @@ __all__ = [
     "measured",
     "nas_graphs",
     "own_device",
+    "parquet",
     "schema",
     "tables",
     "vision",

@@ -16,7 +16,7 @@ from perfpass.errors import ArgumentError, FileError, FormatError, UnsupportedEr
 from perfpass.importers.model_sources import is_out_of_memory
 from perfpass.measure.configuration import DEFAULT_SEQUENCE_LENGTH, Configuration
 from perfpass.measure.models import Built
-from perfpass.measure.runners.session import Prepared
+from perfpass.measure.runners.prepared import Prepared
 
 _OPSET = 17
 _DTYPES = {

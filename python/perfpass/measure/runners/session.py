@@ -7,12 +7,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from perfpass.errors import needs
 from perfpass.measure.configuration import Configuration
 from perfpass.measure.models import Built
+from perfpass.measure.runners.prepared import Prepared
 
 
 class Session(Protocol):
@@ -33,15 +33,6 @@ class Session(Protocol):
 
     def close(self) -> None:
         """Releases what the session holds, the model excepted."""
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """A model that another process exported or compiled: its file, its inputs (name, shape, dtype) and its facts."""
-
-    path: str
-    inputs: list[tuple[str, list[int], str]]
-    facts: dict[str, Any]
 
 
 def prepare(configuration: Configuration, built: Built, folder: str) -> Prepared:

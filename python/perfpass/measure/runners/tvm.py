@@ -14,7 +14,7 @@ import numpy as np
 from perfpass.errors import UnsupportedError, missing_package
 from perfpass.measure.configuration import Configuration
 from perfpass.measure.models import Built
-from perfpass.measure.runners.session import Prepared
+from perfpass.measure.runners.prepared import Prepared
 
 
 class TvmSession:

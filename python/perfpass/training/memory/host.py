@@ -33,10 +33,12 @@ _DOMAINS = {
     "segmentation and depth": "fcn deeplabv3 lraspp segformer upernet dpt glpn unet temperature",
     "video": "resnet3d s3d r3d mc3",
     "image and text": "clip siglip chinese_clip",
-    "recommendation": "dlrm wide deepfm neumf",
+    "recommendation": "dlrm wide-and-deep deepfm neumf deep-and-cross dssm two autorec ratings",
+    "text": "text averaged char words topics lstm gru",
     "images": "beit convnextv2 cvt deit dinov2 levit mgp_str mobilenet_v2 mobilevit poolformer pvt regnet resnet swin "
-    "swinv2 vit vit_mae",
-    "other": "lstm gru tcn edsr espcn cyclegan dcgan pointnet mlp swin2sr",
+    "swinv2 vit vit_mae "
+    "lenet lenet5 all-cnn network-in-network wide-resnet-16-4 wide-resnet-10-8 alexnet-head vgg-head",
+    "other": "tcn edsr espcn cyclegan dcgan pointnet mlp swin2sr",
 }
 _OF = {family: domain for domain, families in _DOMAINS.items() for family in families.split()}
 
@@ -66,8 +68,8 @@ def domain_of(model: str, family: str) -> str:
     source, _, name = model.partition(":")
     if source == "timm":
         return "images"
-    found = _OF.get(name) or _OF.get(name.split("_")[0]) or _OF.get(family)
-    return found or ("text" if source == "hf" else "images")  # of transformers' definitions most read text
+    found = _OF.get(name) or _OF.get("-".join(name.split("-")[:3])) or _OF.get(name.split("_")[0]) or _OF.get(family)
+    return found or {"hf": "text", "net": "other"}.get(source, "images")  # of transformers' definitions most read text
 
 
 def measurements() -> pandas.DataFrame:
