@@ -199,9 +199,9 @@ def train(output: Path | None = None) -> dict[str, Constants]:
 
 
 def plain(rows: Rows) -> tuple[np.ndarray, np.ndarray]:
-    """[N] peaks and upper bounds without measurements: the plan and 200 MiB, its tensors and a quarter and 500 MiB."""
+    """[N] peaks and upper bounds without measurements: the tensors and 200 MiB, a quarter more of them and 500 MiB."""
     planned = rows.weights + rows.activations
-    return planned + rows.beside + 200 * 2.0**20, 1.25 * planned + rows.beside + 500 * 2.0**20
+    return planned + 200 * 2.0**20, 1.25 * planned + 500 * 2.0**20
 
 
 def graded() -> list[str]:
@@ -213,7 +213,10 @@ def graded() -> list[str]:
     ]
     for runtime, rows in load().items():
         predicted, low, high = bounded_by_family(rows)
-        ways = {"plan and 200 MiB": (plain(rows)[0], None, plain(rows)[1]), "families left out": (predicted, low, high)}
+        ways = {
+            "tensors and 200 MiB": (plain(rows)[0], None, plain(rows)[1]),
+            "families left out": (predicted, low, high),
+        }
         for way, (median, lower, upper) in ways.items():
             error = np.abs(median / rows.measured - 1.0)
             below = "" if lower is None else f"{100 * np.mean(rows.measured < lower):.1f}"
