@@ -14,4 +14,5 @@ __all__ = [
     "packed_trees",
     "ratio_trees",
     "ratios",
+    "spread",
 ]
