@@ -31,10 +31,15 @@ ROWS = {
     "ort_stable_diffusion": 60,
     "paddle_zoo": 1497,
     "mmdeploy": 103,
-    "openmmlab": 421,
+    "openmmlab": 865,
     "detectron2": 246,
     "vision_pages": 267,
     "co2_inference": 369,
+    "lambda_diffusers": 121,
+    "sd_benchmark": 1643,
+    "qualcomm_ai_hub": 6565,
+    "mlperf_tiny": 73,
+    "llm_training": 323,
 }
 
 
@@ -72,7 +77,7 @@ def test_known_points_are_where_the_sources_have_them(stored):
     one = bert[(bert.batch == 1) & (bert.sequence == 128) & (bert.precision == "int8")]
     assert one.latency_ms.between(1.3, 1.7).all() and len(one) == 5
     diffusion = stored[stored.network == "stable-diffusion-1.5"]
-    assert set(diffusion.source) == {"ort_stable_diffusion", "co2_inference"}
+    assert set(diffusion.source) == {"ort_stable_diffusion", "co2_inference", "lambda_diffusers", "sd_benchmark"}
     assert (diffusion.steps[diffusion.source == "ort_stable_diffusion"] == 50).all()
 
 

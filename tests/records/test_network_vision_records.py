@@ -85,6 +85,29 @@ def test_vision_zoos_refuse_what_names_no_device_or_is_half_a_step(tmp_path):
     assert rows.caveats[1] == "no_optimizer_step" and set(rows.network) == {"vgg16"} and set(rows.licence) == {"MIT"}
 
 
+def training_of_openmmlab(root):
+    return written(
+        root,
+        "openmmlab_model_zoo/train.parquet",
+        repo="open-mmlab/mmyolo@8",
+        source_file="r",
+        config="c",
+        model_family="f",
+        model=["a", "b"],
+        img_size=["640", "640"],
+        task="detection",
+        device="NVIDIA A100",
+        device_as_reported="",
+        precision=["fp16 (AMP)", "fp32"],
+        n_gpus=8.0,
+        batch_size_per_gpu=[16.0, NONE],
+        batch_basis=["config name (file differs)", ""],
+        memory_mib=5120.0,
+        latency_ms=NONE,
+        test_or_train_scale_in_config="(640, 640)",
+    )
+
+
 def test_detection_zoos_say_what_is_inside_the_time(tmp_path):
     written(
         tmp_path,
@@ -106,11 +129,16 @@ def test_detection_zoos_say_what_is_inside_the_time(tmp_path):
         latency_basis=["derived from fps", "trt", "derived from fps"],
         test_or_train_scale_in_config="(1333, 800)",
     )
+    training_of_openmmlab(tmp_path)
     reading = openmmlab.read(tmp_path)
     rows = rows_of(reading)
-    assert dict(reading.refused) == {"no device stated": 1}
-    assert list(rows.precision_from) == ["inferred", "stated"] and "post_processing" in rows.caveats[0]
+    assert dict(reading.refused) == {"no device stated": 1, "training: no batch stated": 1}
+    assert list(rows.precision_from[:2]) == ["inferred", "stated"] and "post_processing" in rows.caveats[0]
     assert (rows.img_height[0], rows.img_width[0]) == (800, 1333) and rows.device[0] == "v100-sxm2-32gb"
+    training = rows[rows["mode"] == "training"].iloc[0]
+    assert (training.batch, training.n_devices, training.batch_scope) == (16, 8, "device")
+    assert (training.memory_kind, training.peak_memory_bytes) == ("allocated", 5120 * 2**20)
+    assert (training.precision, training.img_height) == ("amp", 640) and "batch_of_the_name" in training.caveats
     written(
         tmp_path,
         "detectron2_model_zoo/model_zoo.csv",

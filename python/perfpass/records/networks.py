@@ -79,14 +79,10 @@ def pixels(texts: pandas.Series) -> tuple[pandas.Series, pandas.Series]:
     return height, width
 
 
-def add(reading: Reading, rows: pandas.DataFrame) -> None:
-    """Keep ``rows`` of kind ``network``; ``device`` holds the source's names.
-
-    Names of `READINGS` become those of the catalogue, with ``device_from`` inferred and a caveat. Rows that are equal
-    to another but for their place in the source are refused.
-    """
+def with_devices_read(rows: pandas.DataFrame) -> pandas.DataFrame:
+    """``rows`` with the names of `READINGS` as the catalogue has them, ``device_from`` inferred and a caveat."""
     rows = rows.reset_index(drop=True)
-    defaults = {"caveats": "", "device_from": "stated", "n_devices": 1, "mode": "inference", "year_from": "unknown"}
+    defaults = {"caveats": "", "device_from": "stated"}
     rows = rows.assign(**{name: value for name, value in defaults.items() if name not in rows.columns})
     if "device_as_reported" not in rows.columns:
         rows["device_as_reported"] = rows.device
@@ -95,6 +91,18 @@ def add(reading: Reading, rows: pandas.DataFrame) -> None:
         rows["caveats"] = add_caveat(rows.caveats, here, caveat)
         rows.loc[here, "device_from"] = "inferred"
         rows.loc[here, "device"] = read_as
+    return rows
+
+
+def add(reading: Reading, rows: pandas.DataFrame) -> None:
+    """Keep ``rows`` of kind ``network``; ``device`` holds the source's names.
+
+    Names of `READINGS` become those of the catalogue, with ``device_from`` inferred and a caveat. Rows that are equal
+    to another but for their place in the source are refused.
+    """
+    defaults = {"n_devices": 1, "mode": "inference", "year_from": "unknown"}
+    rows = rows.assign(**{name: value for name, value in defaults.items() if name not in rows.columns})
+    rows = with_devices_read(rows)
     tensor_cores = rows.device.str.contains(_TF32.pattern.replace("(", "(?:", 1)).to_numpy(bool)
     unsure = tensor_cores & (rows.precision == "fp32").to_numpy() & rows.runtime.isin(_TF32_RUNTIMES).to_numpy()
     rows["caveats"] = add_caveat(rows.caveats, unsure, "fp32_products_may_run_in_tf32")

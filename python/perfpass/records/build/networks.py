@@ -27,6 +27,11 @@ READERS = (
     "detectron2",
     "vision_pages",
     "co2_inference",
+    "lambda_diffusers",
+    "sd_benchmark",
+    "qualcomm_ai_hub",
+    "mlperf_tiny",
+    "llm_training",
 )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perfpass.records import networks
+from perfpass.records import language_models, networks
 from perfpass.records.schema import Reading
 from perfpass.records.sources import table_of
 
@@ -82,7 +82,38 @@ def read(shared: Path) -> Reading:
         kept = rows[timed.notna()].copy()
         kept["memory_kind"] = np.where(kept.peak_memory_bytes.notna(), "in_use", "")
         networks.add(reading, kept)
+    _add_generation(reading, common, table)
     return reading
+
+
+def _add_generation(reading: Reading, common: pandas.DataFrame, table: pandas.DataFrame) -> None:
+    """The same runs of language models as records of kind ``generation``: prompt, tokens after it, and the whole."""
+    whole = (table.task == "text-generation") & (table.new_tokens.notna() | table.latency_ms.notna())
+    # As the source works out its own decode latency, in the runs that state one.
+    decode_ms = table.generate_latency_ms - table.latency_ms
+    # The weights of a quantized model: 4 bits by the name of their file, products in 16 bits.
+    four = common.quantization.str.contains("gptq|awq|nf4|4bit|4-bit", case=False)
+    eight_or_four = common.quantization == "bnb"
+    stated = ["model", "network", "licence", "run", "device", "device_as_reported", "runtime", "runtime_version"]
+    stated += ["quantization", "variant", "batch", "software_year", "year_from", "caveats"]
+    rows = common[stated].assign(
+        precision=common.precision.mask(four, "int4").mask(eight_or_four, ""),
+        precision_from=common.precision_from.mask(four, "inferred").mask(eight_or_four, "unknown"),
+        timing="a forward pass, and a generation, by the host's clock",
+        input_tokens=common.sequence,
+        output_tokens=table.new_tokens,
+        tensor_parallel=1,
+        pipeline_parallel=1,
+        ttft_ms=table.latency_ms,
+        tpot_ms=decode_ms / (table.new_tokens - 1),
+        latency_ms=table.generate_latency_ms,
+        throughput_per_s=table.generate_throughput_tok_s,
+        throughput_unit=np.where(table.generate_throughput_tok_s.notna(), "output tokens", ""),
+        peak_memory_bytes=table.memory_mb_generate_peak.fillna(table.memory_mb_forward_peak) * _MEGABYTE,
+    )
+    rows["memory_kind"] = np.where(rows.peak_memory_bytes.notna(), "in_use", "")
+    networks.caveat_where(rows, rows.output_tokens.isna(), "no_token_generated")
+    language_models.add(reading, rows[whole].reset_index(drop=True))
 
 
 def _common(table: pandas.DataFrame) -> pandas.DataFrame:
