@@ -166,7 +166,12 @@ def test_bounds_grow_with_what_is_unknown():
 
 
 def test_support_agrees_with_the_width_of_the_time_per_token():
-    for model, on in (("qwen3-32b", "h100"), ("mistral-7b", "h100"), ("mistral-7b", "l40s"), ("llama-3.1-8b", "mi300x")):
+    for model, on in (
+        ("qwen3-32b", "h100"),
+        ("mistral-7b", "h100"),
+        ("mistral-7b", "l40s"),
+        ("llama-3.1-8b", "mi300x"),
+    ):
         found = predicted(model, on, precision="bf16")
         width = found.tpot_ms.high / found.tpot_ms.low
         assert found.support.level == "outside" or width <= 2.5

@@ -250,7 +250,9 @@ class Neighbours:
             key = (own.tobytes(), tuple(texts))
             if key not in out:
                 # A version that is not stated is any; how old one is counts apart.
-                differs = (of_16_bits(self.labels) != of_16_bits(texts)) @ np.where(np.array(names) == "version", 0.0, cost)
+                differs = (of_16_bits(self.labels) != of_16_bits(texts)) @ np.where(
+                    np.array(names) == "version", 0.0, cost
+                )
                 distance = np.abs(own - self.place[:, fixed]).sum(axis=1) + differs
                 same = [self.labels[:, names.index(name)] == texts[names.index(name)] for name in _OWN]
                 kept = next(s for s in (same[0] & same[1], same[0], same[1], np.ones(len(distance), bool)) if s.any())

@@ -24,8 +24,8 @@ from perfpass.llm.configuration import language_model
 from perfpass.llm.costs import Parallelism, Quantization, named_precision
 from perfpass.llm.memory import served
 from perfpass.llm.serving import Serving, check_arithmetic, check_gpu, check_split, check_version, usable
-from perfpass.prediction import Interval, Support
-from perfpass.predictors.learned import artefacts, lattice
+from perfpass.prediction import Support
+from perfpass.predictors.learned import artefacts, lattice, width_words
 from perfpass.predictors.learned.spread import Spread
 from perfpass.predictors.serving import base, widths
 from perfpass.predictors.serving.base import CONSTANTS, Sizes, times
@@ -240,9 +240,10 @@ class ServingPredictor:
         tpot, ttft = (ordered(self, own, target) for target in TARGETS)
         support = _support(own.family, device, own.evidence, own.beyond)
         for what, value, target in (("time per output token", tpot, "tpot"), ("time to first token", ttft, "ttft")):
-            causes = [widths.WORDS[cause] for cause, _ in self.spread[target].named(own.lacks)]
-            support = replace(support, reasons=(*support.reasons, *widths.reason(what, value, causes)))
-        support = replace(support, level=widths.level_of(tpot, support.level))
+            said = width_words.reason(what, value, self.spread[target], own.lacks, widths.WORDS)
+            support = replace(support, reasons=(*support.reasons, *said))
+        # Not by the first token: it waits for what others sent, which every laboratory does in its own way.
+        support = replace(support, level=width_words.level_of(tpot, support.level))
         parts = {name: float(own.base[name][0]) * 1e3 for name in ("step", "prompt", "queue")}
         return prediction_of(
             model,
@@ -305,7 +306,13 @@ class ServingPredictor:
         return out, distance
 
     def _lacks(
-        self, model: LanguageModel, family: str, device: Device, serving: Serving, w: Workloads, year: float | None = None
+        self,
+        model: LanguageModel,
+        family: str,
+        device: Device,
+        serving: Serving,
+        w: Workloads,
+        year: float | None = None,
     ) -> dict[str, float]:
         apart = self._neighbours(TARGETS[0]).set_up_apart(w.take(np.arange(1)))
         waiting = float(w.terms.waiting[0])

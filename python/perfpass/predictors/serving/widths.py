@@ -15,7 +15,7 @@ import numpy as np
 from perfpass.devices import Device
 from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.serving import Serving
-from perfpass.prediction import COVERAGE, Interval, SupportLevel
+from perfpass.prediction import COVERAGE, Interval
 from perfpass.predictors.learned.spread import Spread
 
 CAUSES = (
@@ -39,9 +39,6 @@ WORDS: Mapping[str, str] = {
     "split prefill": "prefill on GPUs of its own",
     "pipeline": "pipeline parallelism, which was not measured",
 }
-# Where the interval of the time per output token is wider than this (high / low), support is at most so good. That of
-# the first token is everywhere: it waits for what others sent, which laboratories do in their own ways.
-NEAR_FROM, OUTSIDE_FROM = 1.5, 2.5
 # Lacks are 1 at this distance of set-ups (a runtime on another, `features.position`), and at so many years.
 _SET_UP, _YEARS = 3.0, 2.0
 # When minor versions came out, in years, by memory and to about a quarter: between them versions follow evenly.
@@ -166,19 +163,3 @@ def interval(
     fewer = {"load": below} if waits else {"load": below, "waiting": 0.0}
     low, high = spread.bounds({**lacks, **fewer})[0], spread.bounds({**lacks, "load": above})[1]
     return Interval(median, median * math.exp(float(low[0])), median * math.exp(float(high[0])), "ms", COVERAGE)
-
-
-def level_of(found: Interval, level: SupportLevel) -> SupportLevel:
-    """The level of a figure of which the best that is known makes ``level``: no better than its width."""
-    width = found.high / max(found.low, 1e-300)
-    if width > OUTSIDE_FROM:
-        return "outside"
-    return "near" if width > NEAR_FROM and level == "in range" else level
-
-
-def reason(what: str, found: Interval, causes: Collection[str]) -> tuple[str, ...]:
-    """What makes an interval wide; empty where it is not."""
-    width = found.high / max(found.low, 1e-300)
-    if width <= NEAR_FROM:
-        return ()
-    return (f"{what}: bounds lie a factor of {width:.2g} apart, mostly by {', '.join(causes)}",)

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from perfpass.prediction import SUPPORT_LEVELS
+from perfpass.predictors.learned.width_words import NEAR_FROM, OUTSIDE_FROM
 from perfpass.predictors.serving.predictor import EVIDENCE, METHOD, TARGETS, ServingPredictor
-from perfpass.predictors.serving.widths import NEAR_FROM, OUTSIDE_FROM
 from perfpass.training.section import Section
 from perfpass.training.serving import outside, widths
 from perfpass.training.serving.dataset import Dataset, load, set_aside

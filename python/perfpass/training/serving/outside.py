@@ -55,7 +55,11 @@ def load(folder: Path | str | None = None) -> tuple[list[Asked], Counter[str]]:
     root = (Path(folder) if folder else data_directory()) / "records"
     out: list[Asked] = []
     left: Counter[str] = Counter()
-    for file, area in (("generation", "generation"), ("generation_outside", "generation"), ("serving_outside", "serving")):
+    for file, area in (
+        ("generation", "generation"),
+        ("generation_outside", "generation"),
+        ("serving_outside", "serving"),
+    ):
         table = schema.read(root / f"{file}.parquet", area)
         for row in _thinned(table[table.runtime.isin(RUNTIMES)]).itertuples():
             found = _asked(row)
@@ -96,7 +100,8 @@ def _asked(row: Any) -> list[Asked] | str:
         if task_of(row.task) == "mllm":
             return "prompts with images"
         prompt = PROMPT_TOKENS[task_of(row.task)]
-    load = next((float(v) for v in (getattr(row, "concurrency", -1), row.mean_batch if hasattr(row, "mean_batch") else -1, row.batch) if v > 0), 0.0)  # fmt: skip
+    loads = (getattr(row, "concurrency", -1), getattr(row, "mean_batch", -1), row.batch)
+    load = next((float(v) for v in loads if v > 0), 0.0)
     if prompt < 1 or load < 1:
         return "prompts or load are not stated"
     found: list[tuple[str, float]] = []

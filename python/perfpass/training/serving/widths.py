@@ -1,4 +1,4 @@
-"""Widths of served times: errors of what was held out of the records, and of other laboratories, by what was unknown."""
+"""Widths of served times: errors of what was held out of the records and of other laboratories, by what was unknown."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from perfpass.training.serving.outside import Answers, Asked, answers
 from perfpass.training.spread import Errors
 
 # Log half-widths that fits are drawn to, and those of what no error shows. By hand: pipelines as a set-up that was not
-# measured, other vendors as with networks (`training.time_widths`); requests that wait, of whom eight rows of one set-up
-# tell too little.
+# measured, other vendors as with networks (`training.time_widths`); requests that wait, of whom eight rows of one
+# set-up tell too little.
 PRIOR: Mapping[str, Mapping[str, float]] = {
     "tpot": {
         "measurement": 0.1, "laboratory": 0.2, "model": 0.3, "device": 0.3, "pair": 0.2, "architecture": 0.3,
