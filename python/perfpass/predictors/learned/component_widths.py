@@ -46,7 +46,8 @@ def lacks(
     variance = sum(term.amplitude for term in form.terms)
     out: dict[str, np.ndarray | float] = dict.fromkeys(CAUSES, 0.0)
     out |= {"measurement": 1.0, "laboratory": 1.0}
-    out["unlike"] = np.clip((np.square(spread) - form.noise) / variance, 0.0, 1.0)
+    # Errors of what is much like a measured run are small: their widths grow with the variance, not with its root.
+    out["unlike"] = np.square(np.clip((np.square(spread) - form.noise) / variance, 0.0, 1.0))
     out["model"] = np.array([float(str(e).endswith(UNSEEN_MODEL)) for e in evidence])
     for cause in ("device", "vendor", "runtime"):
         out[cause] = np.array([float(cause in _OF_EVIDENCE.get(e, ("device", "runtime"))) for e in plain])

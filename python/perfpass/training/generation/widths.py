@@ -33,8 +33,8 @@ PRIOR: Mapping[str, float] = {
     "precision": 0.5, "load": 0.2, "long prompts": 0.4, "long answers": 0.2, "llama.cpp's prompts": 1.0,
     "llama.cpp's file types": 1.0,
 }  # fmt: skip
-# Of phases few laboratories tell: what one is off by where the other was not seen (prompts of splitwise and argonne).
-PRIOR_OF_PHASES: Mapping[str, float] = {**PRIOR, "laboratory": 0.5}
+# Of phases two to five models and devices tell, and one laboratory or two: what the next may be off by.
+PRIOR_OF_PHASES: Mapping[str, float] = {**PRIOR, "laboratory": 0.5, "model": 0.4, "device": 0.6}
 # A part with more rows is thinned, evenly: its error as a whole is what counts.
 _MOST_ROWS = 80
 # Kinds of source by the names of splits.
