@@ -20,8 +20,9 @@ from perfpass.predictors.generation import phase_features as features
 from perfpass.predictors.generation.features import ONE_SEQUENCE, Batch, Sizes, overflow, sequences
 from perfpass.predictors.generation.order import BATCHES, TOKENS, ordered
 from perfpass.predictors.generation.prediction import Offline
-from perfpass.predictors.learned import lattice
-from perfpass.predictors.learned.component_predictor import BEYOND, ComponentPredictor, Learned
+from perfpass.predictors.learned import lattice, width_words
+from perfpass.predictors.learned.component_predictor import ComponentPredictor, Learned
+from perfpass.predictors.learned.component_widths import WORDS, lacks
 from perfpass.predictors.learned.components import UNSEEN_MODEL, Form, Rows
 
 QUANTITIES: Mapping[str, tuple[Form, str]] = {
@@ -56,6 +57,13 @@ class PhasePredictor(ComponentPredictor):
         """
         return self.one(quantity, _rows(quantity, phase))
 
+    def why(self, quantity: str, phase: features.Phase, what: str, found: Interval) -> tuple[str, ...]:
+        """What makes an interval of a quantity wide; empty where it is not."""
+        rows, fitted = _rows(quantity, phase), self.fitted[quantity]
+        more = {"load": self.far(quantity, rows)}
+        own = lacks(fitted.form, fitted.evidence(rows), fitted.predict(rows)[1], more)
+        return width_words.reason(what, found, self.spread[quantity], own, WORDS)
+
     def sizes(
         self, quantity: str, phase: features.Phase, batch: np.ndarray, tokens: np.ndarray
     ) -> tuple[np.ndarray, ...]:
@@ -65,8 +73,7 @@ class PhasePredictor(ComponentPredictor):
         (_, most_batch), (least_tokens, most_tokens) = self.ranges[quantity][1:3]
         near = np.clip(batch, 1.0, 2.0**most_batch), np.clip(tokens, 2.0**least_tokens, 2.0**most_tokens)
         rows, inside = (_rows_at(quantity, phase, *values) for values in ((batch, tokens), near))
-        widening = np.where(self.outside(quantity, rows).any(axis=1), BEYOND, 1.0)
-        found = self.around(quantity, rows, inside, np.arange(len(batch)), widening)
+        found = self.around(quantity, rows, inside, np.arange(len(batch)), more={"load": self.far(quantity, rows)})
         return tuple(values.reshape(shape) for values in found)
 
 

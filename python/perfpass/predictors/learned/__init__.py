@@ -7,6 +7,7 @@ __all__ = [
     "arrays",
     "artefacts",
     "component_predictor",
+    "component_widths",
     "components",
     "intervals",
     "lattice",
@@ -15,4 +16,5 @@ __all__ = [
     "ratio_trees",
     "ratios",
     "spread",
+    "width_words",
 ]

@@ -16,6 +16,7 @@ from perfpass.llm.serving import Serving, check_gpu
 from perfpass.prediction import Support, SupportLevel
 from perfpass.predictors.generation.phase_features import Phase
 from perfpass.predictors.generation.phases import PhasePredictor, loaded
+from perfpass.predictors.learned import width_words
 from perfpass.predictors.serving.prediction import LlmPrediction, prediction_of
 
 _16_BITS = 2.0
@@ -40,9 +41,15 @@ def predict(model: LanguageModel, device: Device, serving: Serving) -> LlmPredic
         beyond.append("only 16-bit weights were measured; the times are those of 16 bits")
     if not memory.fits:
         beyond.append("the weights and one request do not fit into memory: the times are those of a larger device")
-    reasons = dict.fromkeys((*first.support.reasons, *between.support.reasons, *beyond))
+    predictor = PhasePredictor.load()
+    wide = (
+        *predictor.why("loaded_between_tokens", phase, "time per output token", between.value),
+        *predictor.why("loaded_first_token", phase, "time to first token", first.value),
+    )
+    reasons = dict.fromkeys((*first.support.reasons, *between.support.reasons, *beyond, *wide))
     levels: tuple[SupportLevel, ...] = ("outside", "near", "in range")
     found = {first.support.level, between.support.level, *(("outside",) if beyond else ())}
+    level = width_words.level_of(between.value, next(level for level in levels if level in found))
     return prediction_of(
         model,
         device,
@@ -50,11 +57,11 @@ def predict(model: LanguageModel, device: Device, serving: Serving) -> LlmPredic
         first.value.scaled(1e3, "ms"),
         between.value.scaled(1e3, "ms"),
         memory=memory,
-        support=Support(next(level for level in levels if level in found), tuple(reasons)),
+        support=Support(level, tuple(reasons)),
         breakdown={},
         provenance={
             "kind": "learned",
             "evidence": between.evidence,
-            "corpus": PhasePredictor.load().corpus["loaded_between_tokens"],
+            "corpus": predictor.corpus["loaded_between_tokens"],
         },
     )
