@@ -82,7 +82,7 @@ def test_predict_prints_an_aligned_table(models):
     assert text.startswith(
         "fixed.onnx on NVIDIA A100-SXM4-40GB (a100-sxm4-40gb)\nbatch 2, fp32, inference, torch, nchw\n"
     )
-    for word in ("latency", "throughput", "peak memory", "energy", "power", "MIG profile", "support", "90% interval"):
+    for word in ("latency", "throughput", "memory in use", "energy", "power", "MIG profile", "support", "90% interval"):
         assert word in text
     assert max(map(len, text.splitlines())) <= 100
 

@@ -334,7 +334,7 @@ def perfpass(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         (["measure", "timm:resnet18", "--campaign", "x.toml"], 2, "models to measure or --campaign"),
         (["measure", "--campaign", "absent.toml"], 3, "absent.toml"),
         (["measure", "--campaign", "absent.toml", "--batch", "2"], 2, "set in the campaign file"),
-        (["measure", "resnet18"], 3, "timm:NAME"),
+        (["measure", "resnet18x"], 3, "resnet18"),
         (["measure", "timm:resnet18", "--budget", "soon"], 2, "not a time"),
         (["measure", "timm:resnet18", "--device", "cuda"], 8, "no CUDA device"),
         (["measure", "timm:resnet18", "--device", "cuda:0", "--ray", "local"], 2, "Ray hands out the GPUs"),

@@ -207,8 +207,8 @@ def test_a_recorded_table_is_the_table_of_the_model_traced_at_that_batch(recorde
 def test_unknown_models_widths_and_batches_are_refused(recorded):
     with pytest.raises(ArgumentError, match="densenet264"):
         recorded.table("timm", "densenet264", 224, 1)
-    with pytest.raises(ArgumentError, match="got 8 and 1"):
-        recorded.table("timm", "resnet50", 224, 1, bits=8)
+    with pytest.raises(ArgumentError, match="got 4 and 1"):
+        recorded.table("timm", "resnet50", 224, 1, bits=4)
     with pytest.raises(ArgumentError, match="got 32 and 0"):
         recorded.table("timm", "resnet50", 224, 0)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
+from typing import Any
 
 from perfpass.toml_table import parse
 
@@ -116,22 +117,27 @@ def refusal(name: str) -> str | None:
 
 
 @cache
+def _document() -> dict[str, Any]:
+    return parse(_SHIPPED.read_text(encoding="utf-8"))
+
+
+@cache
 def shared() -> dict[str, tuple[str, ...]]:
     """A name that several boards have, as `joined` has it -> their ids, the one that it is read as first."""
-    table: dict[str, list[str]] = parse(_SHIPPED.read_text(encoding="utf-8"))["shared"]
+    table: dict[str, list[str]] = _document()["shared"]
     return {joined(name): tuple(ids) for name, ids in table.items()}
 
 
 @cache
 def alike() -> dict[str, tuple[str, ...]]:
     """A name of one board, as `joined` has it -> ids of others that are called the same, by the driver or by people."""
-    table: dict[str, list[str]] = parse(_SHIPPED.read_text(encoding="utf-8"))["alike"]
+    table: dict[str, list[str]] = _document()["alike"]
     return {joined(name): tuple(ids) for name, ids in table.items()}
 
 
 @cache
 def _beyond() -> tuple[tuple[re.Pattern[str], str], ...]:
-    groups = parse(_SHIPPED.read_text(encoding="utf-8"))["beyond"]
+    groups = _document()["beyond"]
     return tuple((re.compile(f"(?:{'|'.join(group['names'])})"), group["reason"]) for group in groups)
 
 

@@ -1,6 +1,6 @@
 """The header of a GGUF file -> a configuration: what llama.cpp keeps of a model beside its weights, which stay unread.
 
-Format: ggml-org/ggml, docs/gguf.md, versions 2 and 3, little-endian; names of keys and sizes of types as in gguf-py
+Format: the GGUF page of ggml-org/ggml, versions 2 and 3, little-endian; names of keys and sizes of types as in gguf-py
 0.19. A header is read block by block up to a limit, every length in it is checked before it is believed, and what no
 header needs (long texts, arrays of thousands) is passed over.
 """

@@ -49,6 +49,11 @@ SOURCES: dict[str, tuple[str, str]] = {
     "co2_inference": ("sashavor/co2_inference", "9ae9895facde"),
     "aiconfigurator": ("ai-dynamo/aiconfigurator", "095f58a51c4c"),
     "help": ("HayeonLee/HELP", "45f70eb92d0d"),
+    "qualcomm_ai_hub": ("quic/ai-hub-models", "52c080d245d2"),
+    "sd_benchmark": ("vladmandic/sd-extension-system-info", "0a93d2ebff0e"),
+    "mlperf_tiny": ("mlcommons/tiny_results_v1.2", "cadb362343f5"),
+    "lambda_diffusers": ("LambdaLabsML/lambda-diffusers", "8571d8d492c6"),
+    "llm_training": ("several, by row", ""),
     "own": ("perfpass, data/records/measured", ""),
 }
 # What `throughput_per_s` must count for a run's time to follow from it.

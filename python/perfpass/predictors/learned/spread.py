@@ -40,7 +40,9 @@ class Spread:
         Raises ArgumentError for a cause that is missing or unknown.
         """
         x = self.matrix(lacks)
-        return -np.sqrt(x @ np.square(self.low)), np.sqrt(x @ np.square(self.high))
+        # Not a product of matrices, whose sums differ in the last bit with the number of rows.
+        low, high = ((x * np.square(widths)).sum(axis=1) for widths in (self.low, self.high))
+        return -np.sqrt(low), np.sqrt(high)
 
     def shares(self, lacks: Mapping[str, np.ndarray | float]) -> np.ndarray:
         """[N, causes] share of each cause in the squares of both half-widths; rows sum to 1."""
