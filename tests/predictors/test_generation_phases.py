@@ -10,7 +10,7 @@ import pytest
 import perfpass
 from perfpass.cli import main
 from perfpass.devices import device
-from perfpass.errors import ArgumentError, UnsupportedError
+from perfpass.errors import ArgumentError
 from perfpass.llm.configuration import language_model
 from perfpass.predictors.generation.phase_features import Phase
 from perfpass.predictors.generation.phases import QUANTITIES, PhasePredictor
@@ -59,7 +59,7 @@ def test_longer_prompts_and_more_users_take_longer(predictor):
 def test_unknown_boards_are_said_and_wider(predictor):
     seen, unseen = (predictor.predict("decode", _phase(name=n)) for n in ("a100-80gb", "h200"))
     assert unseen.support.level == "near" and "device unseen" in unseen.support.reasons[0]
-    assert unseen.value.high / unseen.value.low > 2 * seen.value.high / seen.value.low
+    assert unseen.value.high / unseen.value.low > 1.2 * seen.value.high / seen.value.low
     with pytest.raises(ArgumentError, match="allowed are"):
         predictor.predict("training", _phase())
     with pytest.raises(ArgumentError, match="batch"):
@@ -118,8 +118,9 @@ def test_a_server_that_the_serving_records_lack_is_answered_from_the_second_sour
     json.dumps(found.to_dict(), allow_nan=False)
     far = perfpass.predict_llm("llama-2-13b", "a100-40gb", runtime="tgis", **{**load, "precision": "int8"})
     assert far.support.level == "outside" and any("16-bit" in reason for reason in far.support.reasons)
-    with pytest.raises(UnsupportedError, match=r"factor of 30 either way.*device unseen"):
-        perfpass.predict_llm("qwen3-8b", "h200", runtime="tgis", **{**load, "input_length": 8000})
+    unlike = perfpass.predict_llm("qwen3-8b", "h200", runtime="tgis", **{**load, "input_length": 8000})
+    assert unlike.support.level == "outside" and any("device unseen" in reason for reason in unlike.support.reasons)
+    assert unlike.ttft_ms.high / unlike.ttft_ms.low > 5 * found.ttft_ms.high / found.ttft_ms.low
     with pytest.raises(ArgumentError, match="no prefill workers"):
         perfpass.predict_llm(
             "llama-2-13b",

@@ -21,7 +21,7 @@ from perfpass.predictors.generation.features import ONE_SEQUENCE, Batch, Sizes, 
 from perfpass.predictors.generation.order import BATCHES, TOKENS, ordered
 from perfpass.predictors.generation.prediction import Offline
 from perfpass.predictors.learned import lattice
-from perfpass.predictors.learned.component_predictor import BEYOND, ComponentPredictor, Learned
+from perfpass.predictors.learned.component_predictor import ComponentPredictor, Learned
 from perfpass.predictors.learned.components import UNSEEN_MODEL, Form, Rows
 
 QUANTITIES: Mapping[str, tuple[Form, str]] = {
@@ -65,8 +65,7 @@ class PhasePredictor(ComponentPredictor):
         (_, most_batch), (least_tokens, most_tokens) = self.ranges[quantity][1:3]
         near = np.clip(batch, 1.0, 2.0**most_batch), np.clip(tokens, 2.0**least_tokens, 2.0**most_tokens)
         rows, inside = (_rows_at(quantity, phase, *values) for values in ((batch, tokens), near))
-        widening = np.where(self.outside(quantity, rows).any(axis=1), BEYOND, 1.0)
-        found = self.around(quantity, rows, inside, np.arange(len(batch)), widening)
+        found = self.around(quantity, rows, inside, np.arange(len(batch)), more={"load": self.far(quantity, rows)})
         return tuple(values.reshape(shape) for values in found)
 
 

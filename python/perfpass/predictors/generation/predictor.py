@@ -33,8 +33,9 @@ from perfpass.predictors.generation.features import (
 from perfpass.predictors.generation.order import BATCHES, TOKENS, alike, growing, ordered
 from perfpass.predictors.generation.phases import with_phases
 from perfpass.predictors.generation.prediction import Offline, costs_of
-from perfpass.predictors.learned import lattice
-from perfpass.predictors.learned.component_predictor import BEYOND, ComponentPredictor
+from perfpass.predictors.learned import lattice, width_words
+from perfpass.predictors.learned.component_predictor import ComponentPredictor
+from perfpass.predictors.learned.component_widths import WORDS, lacks
 from perfpass.predictors.learned.components import UNSEEN_MODEL, Adaptation, Form
 from perfpass.predictors.relative.question import AskedBatch, kept
 from perfpass.text import unknown
@@ -213,22 +214,34 @@ class GenerationPredictor(ComponentPredictor):
         beyond = beyond_measured(batch, self.ranges[QUANTITY])
         evidence = str(self.fitted[QUANTITY].evidence(rows_of([batch]))[0])
         if adaptation is None:
-            latency = ordered(batch, self.measured_on(QUANTITY, batch.runtime), self._latency)
+            latency = ordered(batch, self.measured_on(QUANTITY, batch.runtime), self.latency)
         else:
-            latency, _ = self.interval(QUANTITY, rows_of([batch]), BEYOND if beyond else 1.0, adaptation)
-            if batch.input_tokens != batch.output_tokens:
-                # As in `latencies`.
-                equal = replace(batch, input_tokens=batch.output_tokens)
-                other, _ = self.interval(QUANTITY, rows_of([equal]), BEYOND, adaptation)
-                latency = replace(latency, low=min(latency.low, other.low), high=max(latency.high, other.high))
+            latency = self._adapted(batch, adaptation)
         provenance = {"kind": "learned", "evidence": evidence, "corpus": self.corpus[QUANTITY]}
-        return costs_of(batch, latency, _latency_support(batch, evidence, beyond), provenance)
+        support = _latency_support(batch, evidence, beyond)
+        if latency.says_something:  # else the reasons of its refusal are these
+            said = width_words.reason("latency", latency, self.spread[QUANTITY], self.lacks_of(batch), WORDS)
+            support = Support(width_words.level_of(latency, support.level), (*support.reasons, *said))
+        return costs_of(batch, latency, support, provenance)
+
+    def _adapted(self, batch: Batch, adaptation: Adaptation) -> Interval:
+        median = float(adaptation.predict(self.fitted[QUANTITY], rows_of([batch]))[0])
+        low, high = self.spread[QUANTITY].bounds(self.lacks_of(batch))
+        return Interval(median, median * float(np.exp(low[0])), median * float(np.exp(high[0])), "s")
+
+    def lacks_of(self, batch: Batch) -> dict[str, np.ndarray | float]:
+        """What is not known of the latency of a batch, by cause."""
+        fitted, rows = self.fitted[QUANTITY], rows_of([batch])
+        own = (np.array([n], dtype=np.float64) for n in (batch.input_tokens, batch.output_tokens, batch.batch))
+        more = lacking(batch, self.ranges[QUANTITY], *own)
+        return lacks(fitted.form, fitted.evidence(rows), fitted.predict(rows)[1], more)
 
     def sizes(self, batch: Batch) -> tuple[np.ndarray, ...]:
         """`latencies` of all sizes of a batch."""
         return latencies(self, alike(batch))
 
-    def _latency(self, batch: Batch) -> Interval:
+    def latency(self, batch: Batch) -> Interval:
+        """Seconds of a batch by itself, in order over sizes."""
         sizes = (batch.input_tokens, batch.output_tokens, batch.batch)
         return lattice.interval(self.sizes(batch), (TOKENS, TOKENS, BATCHES), sizes, "s")
 
@@ -249,21 +262,37 @@ def latencies(predictor: GenerationPredictor, b: Batch) -> tuple[np.ndarray, ...
     rows = rows_at(b, Sizes.lattice(BATCHES, TOKENS, TOKENS))
     inside = rows_at(b, Sizes.lattice(inner[2].tolist(), inner[0].tolist(), inner[1].tolist()))
     shape = tuple(len(a) for a in axes)
-    low, median, high = (v.reshape(shape) for v in predictor.around(QUANTITY, rows, inside, place))
     inputs, outputs, batch = np.meshgrid(*(np.array(a, dtype=np.float64) for a in axes), indexing="ij")
-    ever = beyond_measured(b, {name: ranges[name] for name in ("devices", "parameters")})
-    sized = {"input_tokens": inputs, "output_tokens": outputs, "batch": batch}
-    known = (inputs == outputs) & (not ever)
-    for name, values in sized.items():
-        known &= (ranges[name][0] <= values) & (values <= ranges[name][1])
-    least = median + np.where(known, 1.0, BEYOND) * (low - median)
-    most = median + np.where(known, 1.0, BEYOND) * (high - median)
-    # Records tell little of the prompt's share: the time with a prompt as long as the answer stays possible.
-    equal = np.arange(len(TOKENS))
-    apart = ~np.eye(len(TOKENS), dtype=bool)[:, :, None]
-    least = np.where(apart, np.minimum(least, (median + BEYOND * (low - median))[equal, equal][None]), least)
-    most = np.where(apart, np.maximum(most, (median + BEYOND * (high - median))[equal, equal][None]), most)
-    return lattice.bounded(least, median, most, growing(b.runtime))
+    more = lacking(b, ranges, inputs.ravel(), outputs.ravel(), batch.ravel())
+    low, median, high = (v.reshape(shape) for v in predictor.around(QUANTITY, rows, inside, place, more=more))
+    return lattice.bounded(low, median, high, growing(b.runtime))
+
+
+def lacking(
+    b: Batch, ranges: Mapping[str, Sequence[float]], inputs: np.ndarray, outputs: np.ndarray, batches: np.ndarray
+) -> dict[str, np.ndarray | float]:
+    """What sizes of a batch [N] lack (`component_widths.lacks`); ``ranges`` as `beyond_measured` takes them.
+
+    A prompt counts as longer than its answer by the doublings between them: all that was measured were equal.
+    """
+    values = {"input_tokens": inputs, "output_tokens": outputs, "batch": batches}
+    values |= {"devices": np.full(1, float(b.devices)), "parameters": np.full(1, float(b.model.parameters))}
+    load = np.zeros(len(inputs))
+    for name, value in values.items():
+        least, most = ranges[name]
+        load = load + np.maximum(np.log2(value / most), 0.0)
+        if name in ("batch", "parameters"):  # the other side of lengths is that of prompts and answers
+            load = load + np.maximum(np.log2(least / value), 0.0)
+    longer = np.log2(inputs / outputs)
+    pieces = b.runtime in ONE_SEQUENCE
+    return {
+        "load": load,
+        "precision": float(b.precision not in _16_BITS and not pieces),
+        "llama.cpp's file types": float(b.precision not in _16_BITS and pieces),
+        "long prompts": np.maximum(longer, 0.0) * (not pieces),
+        "long answers": np.maximum(-longer, 0.0),
+        "llama.cpp's prompts": np.maximum(longer, 0.0) * pieces,
+    }
 
 
 def beyond_measured(b: Batch, ranges: Mapping[str, Sequence[float]]) -> list[str]:

@@ -7,6 +7,7 @@ __all__ = [
     "arrays",
     "artefacts",
     "component_predictor",
+    "component_widths",
     "components",
     "intervals",
     "lattice",
@@ -14,4 +15,6 @@ __all__ = [
     "packed_trees",
     "ratio_trees",
     "ratios",
+    "spread",
+    "width_words",
 ]

@@ -14,7 +14,9 @@ import numpy as np
 
 from perfpass.prediction import Interval, Support, SupportLevel
 from perfpass.predictors.learned import artefacts
+from perfpass.predictors.learned.component_widths import lacks
 from perfpass.predictors.learned.components import UNSEEN_MODEL, Adaptation, Bounds, Fitted, Form, Rows
+from perfpass.predictors.learned.spread import Spread
 from perfpass.text import figure
 
 # Beyond measured ranges no held-out error speaks for the bounds: their logarithmic width grows so much. By hand.
@@ -73,7 +75,12 @@ class ComponentPredictor:
         artefact = artefacts.Artefact(folder or artefacts.shipped(self.AREA))
         manifest, names = artefact.manifest, tuple(self.QUANTITIES)
         self.fitted = {name: Fitted.read(form, artefact, name) for name, (form, _) in self.QUANTITIES.items()}
-        self.bounds = {n: Bounds({k: (v[0], v[1]) for k, v in manifest[n]["bounds"].items()}) for n in names}
+        self.bounds = {
+            n: Bounds({k: (v[0], v[1]) for k, v in manifest[n]["bounds"].items()})
+            for n in names
+            if "bounds" in manifest[n]
+        }
+        self.spread = {n: Spread.from_dict(manifest[n]["spread"]) for n in names if "spread" in manifest[n]}
         self.ranges: dict[str, Any] = {name: manifest["ranges"][name] for name in names}
         self.corpus: dict[str, Any] = {name: manifest["corpus"][name] for name in names}
 
@@ -83,32 +90,53 @@ class ComponentPredictor:
         value, evidence = self.interval(name, rows, BEYOND if beyond else 1.0)
         return Learned(value, self._support(evidence, beyond), evidence)
 
+    def log_bounds(
+        self,
+        name: str,
+        evidence: np.ndarray,
+        spread: np.ndarray,
+        widening: np.ndarray | float = 1.0,
+        more: Mapping[str, np.ndarray | float] | None = None,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """[N] log bounds around medians: widths by causes (``more`` of them as `component_widths.lacks` takes them)
+        where an artefact has them, else quantiles of held-out errors, ``widening`` times as wide.
+        """  # fmt: skip
+        if name in self.spread:
+            return self.spread[name].bounds(lacks(self.fitted[name].form, evidence, spread, more))
+        low, high = self.bounds[name].find(str(evidence[0]))
+        return low * spread * widening, np.minimum(high * spread * widening, 50.0)
+
     def interval(
         self, name: str, rows: Rows, widening: float = 1.0, adaptation: Adaptation | None = None
     ) -> tuple[Interval, str]:
         """The interval of the first of ``rows`` and its evidence; ``widening`` multiplies the logarithmic width."""
         fitted = self.fitted[name]
         median, spread = fitted.predict(rows)
-        evidence = str(fitted.evidence(rows)[0])
+        evidence = fitted.evidence(rows)
         if adaptation is not None:
             median = adaptation.predict(fitted, rows)
-        unit = self.QUANTITIES[name][1]
-        return self.bounds[name].interval(float(median[0]), float(spread[0]), evidence, unit, widening), evidence
+        more = {} if name not in self.spread or isinstance(self.ranges[name], dict) else {"load": self.far(name, rows)}
+        low, high = self.log_bounds(name, evidence, spread, widening, more)
+        at, unit = float(median[0]), self.QUANTITIES[name][1]
+        value = Interval(at, at * float(np.exp(low[0])), at * float(np.exp(high[0])), unit)
+        return value, str(evidence[0])
 
     def around(
-        self, name: str, rows: Rows, inside: Rows, place: np.ndarray, widening: np.ndarray | float = 1.0
-    ) -> tuple[np.ndarray, ...]:
+        self, name: str, rows: Rows, inside: Rows, place: np.ndarray, widening: np.ndarray | float = 1.0,
+        more: Mapping[str, np.ndarray | float] | None = None,
+    ) -> tuple[np.ndarray, ...]:  # fmt: skip
         """Logarithms of low, median and high [N] of ``rows`` of one model, device and software.
 
         ``inside`` and ``place`` [N]: rows of measured sizes, and which of them is nearest to each of ``rows``. What is
-        learned corrects the physics there; beyond them its correction holds. ``widening`` [N] multiplies widths.
+        learned corrects the physics there; beyond them its correction holds. ``widening`` and ``more`` as `log_bounds`
+        takes them.
         """
         fitted = self.fitted[name]
         correction, spread = (values[place] for values in fitted.correction(inside))
-        low, high = self.bounds[name].find(str(fitted.evidence(inside.take(np.arange(1)))[0]))
+        evidence = np.broadcast_to(fitted.evidence(inside.take(np.arange(1))), len(rows))
+        low, high = self.log_bounds(name, evidence, spread, widening, more)
         median = fitted.physics(rows) + correction
-        width = spread * widening
-        return median + low * width, median, median + np.minimum(high * width, 50.0)
+        return median + low, median, median + high
 
     def measured_on(self, name: str, software: str) -> list[str]:
         """Ids of the devices on which this software was measured; a device under two names counts by the first."""
@@ -133,6 +161,12 @@ class ComponentPredictor:
         low, high = np.array(self.ranges[name], dtype=np.float64).T
         values = np.concatenate([rows.workload, rows.traits], axis=1)
         return np.asarray((values < low - _MARGIN) | (values > high + _MARGIN))
+
+    def far(self, name: str, rows: Rows) -> np.ndarray:
+        """[N] how far all numbers together lie beyond those measured, in the (mostly logarithmic) units of the form."""
+        low, high = np.array(self.ranges[name], dtype=np.float64).T
+        values = np.concatenate([rows.workload, rows.traits], axis=1)
+        return np.asarray((np.maximum(low - values, 0.0) + np.maximum(values - high, 0.0)).sum(axis=1))
 
     def _support(self, evidence: str, beyond: list[str]) -> Support:
         known = evidence.removesuffix(UNSEEN_MODEL)

@@ -7,4 +7,5 @@ __all__ = [
     "features",
     "prediction",
     "predictor",
+    "widths",
 ]

@@ -34,6 +34,8 @@ _NUMBERS = {
     "log_prefill_workers": 1.0,
 }
 _LOAD = ("log_input", "log_output", "log_concurrency")
+# Texts that name a model and a device.
+_OWN = ("family", "device")
 # Widths of the two averages over neighbours, in units of the distance.
 _BANDWIDTHS = (0.35, 1.2)
 _FARTHEST = 20.0
@@ -133,6 +135,11 @@ def describe(
     )
 
 
+def of_16_bits(texts: np.ndarray) -> np.ndarray:
+    """Texts of precisions with one name for both types of 16 bits, which run alike."""
+    return np.char.replace(texts.astype(str), "fp16", "bf16")
+
+
 def version_number(version: str) -> float:
     """Rising with the version within a stack; NaN for a development build without one."""
     found = re.match(r"(\d+)\.(\d+)\.(\d+)", version)
@@ -228,6 +235,30 @@ class Neighbours:
         distance = np.abs(place[0, fixed] - self.place[:, fixed]).sum(axis=1)
         distance += (labels != others) @ np.array(list(_TEXTS.values()))
         return float(distance.min())
+
+    def set_up_apart(self, w: Workloads) -> list[float]:
+        """[N] the least distance in what is not a load, model or device; of the same model and device where they were
+        measured together, else of the one of them that was, else of any.
+        """
+        place, labels = position(w)
+        fixed = [c for c, name in enumerate(_NUMBERS) if name not in _LOAD]
+        names = list(_TEXTS)
+        cost = np.array([0.0 if name in _OWN else _TEXTS[name] for name in names])
+        out: dict[tuple[bytes, tuple[str, ...]], float] = {}
+        found = []
+        for own, texts in zip(place[:, fixed], labels, strict=True):
+            key = (own.tobytes(), tuple(texts))
+            if key not in out:
+                # A version that is not stated is any; how old one is counts apart.
+                differs = (of_16_bits(self.labels) != of_16_bits(texts)) @ np.where(
+                    np.array(names) == "version", 0.0, cost
+                )
+                distance = np.abs(own - self.place[:, fixed]).sum(axis=1) + differs
+                same = [self.labels[:, names.index(name)] == texts[names.index(name)] for name in _OWN]
+                kept = next(s for s in (same[0] & same[1], same[0], same[1], np.ones(len(distance), bool)) if s.any())
+                out[key] = float(distance[kept].min())
+            found.append(out[key])
+        return found
 
     def features(self, w: Workloads, apart: np.ndarray | None = None) -> np.ndarray:
         """[N, 9] of workloads: two averages of residuals, the three nearest, distances, extremes.

@@ -16,6 +16,7 @@ from perfpass.llm.serving import Serving, check_gpu
 from perfpass.prediction import Support, SupportLevel
 from perfpass.predictors.generation.phase_features import Phase
 from perfpass.predictors.generation.phases import PhasePredictor, loaded
+from perfpass.predictors.learned import width_words
 from perfpass.predictors.serving.prediction import LlmPrediction, prediction_of
 
 _16_BITS = 2.0
@@ -43,6 +44,7 @@ def predict(model: LanguageModel, device: Device, serving: Serving) -> LlmPredic
     reasons = dict.fromkeys((*first.support.reasons, *between.support.reasons, *beyond))
     levels: tuple[SupportLevel, ...] = ("outside", "near", "in range")
     found = {first.support.level, between.support.level, *(("outside",) if beyond else ())}
+    level = width_words.level_of(between.value, next(level for level in levels if level in found))
     return prediction_of(
         model,
         device,
@@ -50,7 +52,7 @@ def predict(model: LanguageModel, device: Device, serving: Serving) -> LlmPredic
         first.value.scaled(1e3, "ms"),
         between.value.scaled(1e3, "ms"),
         memory=memory,
-        support=Support(next(level for level in levels if level in found), tuple(reasons)),
+        support=Support(level, tuple(reasons)),
         breakdown={},
         provenance={
             "kind": "learned",

@@ -48,7 +48,7 @@ _NEAR = 1.0
 class Alone:
     """One workload by itself: ``intervals`` of its targets (ms), ``base`` parts in seconds [1], ``waits``: whether a
     request finds no room in the cache, ``beyond``: in what it is outside of all that was measured, ``distance``: to the
-    nearest measured set-up, whatever its load, where known trees answer.
+    nearest measured set-up, whatever its load, where known trees answer; ``lacks``: what is not known, by cause.
     """
 
     model: LanguageModel
@@ -62,6 +62,7 @@ class Alone:
     memory: MemoryFit
     beyond: list[str]
     distance: float
+    lacks: dict[str, float]
 
 
 def ordered(predictor: Predictor, own: Alone, target: str) -> Interval:

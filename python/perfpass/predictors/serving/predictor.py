@@ -24,10 +24,11 @@ from perfpass.llm.configuration import language_model
 from perfpass.llm.costs import Parallelism, Quantization, named_precision
 from perfpass.llm.memory import served
 from perfpass.llm.serving import Serving, check_arithmetic, check_gpu, check_split, check_version, usable
-from perfpass.prediction import COVERAGE, Interval, Support
-from perfpass.predictors.learned import artefacts, lattice
+from perfpass.prediction import Support
+from perfpass.predictors.learned import artefacts, lattice, width_words
+from perfpass.predictors.learned.spread import Spread
 from perfpass.predictors.relative.question import AskedServing, kept
-from perfpass.predictors.serving import base
+from perfpass.predictors.serving import base, widths
 from perfpass.predictors.serving.base import CONSTANTS, Sizes, times
 from perfpass.predictors.serving.features import NEAREST, Neighbours, Workloads, describe, eased, known, rising
 from perfpass.predictors.serving.order import Alone, ordered
@@ -52,8 +53,6 @@ METHOD: dict[str, dict[str, dict[str, str]]] = {
     "both unseen": {"tpot": _ALWAYS_BASE, "ttft": _ALWAYS_RISING},
 }
 TREES_OF = {"tpot": ("known",), "ttft": ("known", "rising")}
-# Beyond the measured ranges no held-out error speaks for the bounds: log bounds grow so much. By hand.
-BEYOND = 1.5
 # Prompts and loads on which known trees are put in order: those of the records and powers of two between them, as far
 # as they were measured; then what lies below and above, where the base alone says how times grow.
 INPUTS = (128, 256, 512, 1000, 1024, 2000, 2048, 4000, 4096, 8000, 8192, 15_000)
@@ -197,6 +196,8 @@ class ServingPredictor:
         if set(self.constants) != set(CONSTANTS):
             raise ArtefactError(f"{self._artefact.folder}: constants of another version; run `perfpass train` again")
         self.manifest = manifest
+        self.known = widths.Measured.of(manifest)
+        self.spread = {target: Spread.from_dict(manifest["spread"][target]) for target in TARGETS}
         self._trees: dict[str, Any] = {}
 
     @staticmethod
@@ -244,6 +245,12 @@ class ServingPredictor:
         check_gpu(device)
         own = self.alone(model, device, serving)
         tpot, ttft = (ordered(self, own, target) for target in TARGETS)
+        support = _support(own.family, device, own.evidence, own.beyond)
+        for what, value, target in (("time per output token", tpot, "tpot"), ("time to first token", ttft, "ttft")):
+            said = width_words.reason(what, value, self.spread[target], own.lacks, widths.WORDS)
+            support = replace(support, reasons=(*support.reasons, *said))
+        # Not by the first token: it waits for what others sent, which every laboratory does in its own way.
+        support = replace(support, level=width_words.level_of(tpot, support.level))
         parts = {name: float(own.base[name][0]) * 1e3 for name in ("step", "prompt", "queue")}
         return prediction_of(
             model,
@@ -252,7 +259,7 @@ class ServingPredictor:
             ttft,
             tpot,
             memory=own.memory,
-            support=_support(own.family, device, own.evidence, own.beyond),
+            support=support,
             breakdown={f"base_{name}_ms": value for name, value in parts.items()},
             provenance={"kind": "learned", "evidence": own.evidence, "corpus": self.manifest["corpus"]},
             measured_as=own.family,
@@ -265,8 +272,31 @@ class ServingPredictor:
         w = describe(model, family, device, serving)
         memory = served(model, device, serving)
         beyond = self._beyond(model, device, serving, memory.fits)
-        widen = BEYOND if beyond else 1.0
-        intervals: dict[str, Interval] = {}
+        medians, distance = self._medians(model, family, device, serving, w, evidence)
+        lacks = self._lacks(model, family, device, serving, w)
+        sizes = widths.doublings(self.known, model, serving)
+        intervals = {
+            target: widths.interval(medians[target], self.spread[target], lacks, sizes, target == "ttft")
+            for target in TARGETS
+        }
+        base = times(w.terms, self.constants)
+        waits = bool(w.terms.waiting[0] > 0)
+        return Alone(model, family, device, serving, evidence, intervals, base, waits, memory, beyond, distance, lacks)
+
+    def judged(
+        self, model: LanguageModel, device: Device, serving: Serving, target: str, *, year: float | None = None
+    ) -> tuple[float, dict[str, float]]:
+        """The median (ms) of a workload by itself and its lacks, ``year`` that of its software where it is known."""
+        family = self.family(model)
+        w = describe(model, family, device, serving)
+        medians, _ = self._medians(model, family, device, serving, w, self.evidence(family, device))
+        return medians[target], self._lacks(model, family, device, serving, w, year)
+
+    def _medians(
+        self, model: LanguageModel, family: str, device: Device, serving: Serving, w: Workloads, evidence: str
+    ) -> tuple[dict[str, float], float]:
+        """Ms by target, and the distance to the nearest measured set-up where known trees answer."""
+        out: dict[str, float] = {}
         distance = math.inf
         for target in TARGETS:
             method = METHOD[evidence][target][serving.mode]
@@ -278,12 +308,22 @@ class ServingPredictor:
             else:
                 median = float(self.seconds(w, target, method)[0]) * 1e3
             if method == "rising" and w.terms.waiting[0] > 0:
-                median = self._busy(model, device, serving, w, target, intervals["tpot"].median)
-            low, high = (math.exp(widen * b) for b in self.manifest["bounds"][target][evidence][serving.mode])
-            intervals[target] = Interval(median, median * low, median * high, "ms", COVERAGE)
-        base = times(w.terms, self.constants)
-        waits = bool(w.terms.waiting[0] > 0)
-        return Alone(model, family, device, serving, evidence, intervals, base, waits, memory, beyond, distance)
+                median = self._busy(model, device, serving, w, target, out["tpot"])
+            out[target] = median
+        return out, distance
+
+    def _lacks(
+        self,
+        model: LanguageModel,
+        family: str,
+        device: Device,
+        serving: Serving,
+        w: Workloads,
+        year: float | None = None,
+    ) -> dict[str, float]:
+        apart = self._neighbours(TARGETS[0]).set_up_apart(w.take(np.arange(1)))
+        waiting = float(w.terms.waiting[0])
+        return widths.lacks(self.known, family, model, device, serving, apart=apart[0], waiting=waiting, year=year)
 
     def _busy(
         self, model: LanguageModel, device: Device, serving: Serving, w: Workloads, target: str, tpot_ms: float
@@ -302,16 +342,8 @@ class ServingPredictor:
 
     def _beyond(self, model: LanguageModel, device: Device, serving: Serving, fits: bool) -> list[str]:
         """What of the workload lies outside of all that was measured."""
-        per_gpu = serving.concurrency / serving.gpus
-        values = {
-            "input_length": serving.input_length,
-            "output_length": serving.output_length,
-            "concurrency per GPU": per_gpu,
-            "GPUs per replica": serving.parallelism.gpus,
-            "parameters": model.parameters,
-        }
         out = []
-        for name, value in values.items():
+        for name, value in widths.sizes_of(model, serving).items():
             low, high = self.manifest["ranges"][name]
             if not low <= value <= high:
                 said = f"{name.replace('_', ' ')} {figure(value)}"

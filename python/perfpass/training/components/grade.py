@@ -16,6 +16,8 @@ from perfpass.training.tasks.simple_baselines import trees
 from perfpass.training.tasks.splits import Fold, groups_into_folds, random_folds
 
 COVERAGE = 0.9
+# Bounds of all rows, [N] each, in the unit of the quantity.
+Edges = tuple[np.ndarray, np.ndarray]
 # Bounds never narrow below this: repeats of one configuration differ as much.
 LEAST_BOUND = 0.25
 
@@ -183,11 +185,11 @@ def calibrate(q: Quantity, splits: Mapping[str, tuple[list[Fold], bool]], say: C
     return Bounds({key: (round(low, 4), round(high, 4)) for key, (low, high) in out.items()})
 
 
-def ship(q: Quantity, bounds: Bounds) -> tuple[dict[str, object], dict[str, bytes], Fitted]:
-    """The manifest's entry (with the bounds), the files of the artefact, and the predictor."""
+def ship(q: Quantity, bounds: Bounds | None) -> tuple[dict[str, object], dict[str, bytes], Fitted]:
+    """The manifest's entry (with the bounds, if any), the files of the artefact, and the predictor."""
     fitted = fit(q.form, q.rows, q.measured)
     entry, files = fitted.files(q.name)
-    return {**entry, "bounds": {k: list(v) for k, v in bounds.of.items()}}, files, fitted
+    return {**entry, **({"bounds": {k: list(v) for k, v in bounds.of.items()}} if bounds else {})}, files, fitted
 
 
 def usual_splits(q: Quantity, seed: int) -> dict[str, list[Fold]]:
@@ -204,19 +206,23 @@ def plain_columns(q: Quantity) -> np.ndarray:
 def add_quantity(
     section: Section, q: Quantity, seed: int, *, judged_on: str, names: Mapping[str, str] | None = None,
     aims: Mapping[str, float] | None = None, more: Callable[[str, str, Held, list[Fold]], None] | None = None,
+    splits: Mapping[str, list[Fold]] | None = None, widths: Callable[[str, Mapping[str, Held]], Edges] | None = None,
 ) -> None:  # fmt: skip
-    """All lines of a quantity on `usual_splits`, its worst models and devices, and the points of the picture.
+    """All lines of a quantity on ``splits`` (`usual_splits`), its worst models and devices, the points of the picture.
 
     ``names``: of splits, in the table, where they differ; ``aims`` by split. ``more`` adds what an area has to say of
-    a split (its own name, the one shown, what was held out, the folds).
+    a split (its own name, the one shown, what was held out, the folds). ``widths`` gives the bounds of a split from
+    what all of them held out (default: `graded`).
     """
     covariance, columns = covariance_of(q.form, q.rows), plain_columns(q)
-    for split, folds in usual_splits(q, seed).items():
-        held = hold_out(q, folds, covariance)
+    parts = splits or usual_splits(q, seed)
+    found = {split: hold_out(q, folds, covariance) for split, folds in parts.items()}
+    for split, folds in parts.items():
+        held = found[split]
         shown = (names or {}).get(split, split)
         add_lines(
             section, q, shown, held, alike=split != "random", judged_on=judged_on, aim_pct=(aims or {}).get(split),
-            baseline=trees(columns, q.measured, folds, seed),
+            baseline=trees(columns, q.measured, folds, seed), edges=widths(split, found) if widths else None,
         )  # fmt: skip
         if more:
             more(split, shown, held, folds)
@@ -229,11 +235,11 @@ def add_quantity(
 
 def add_lines(
     section: Section, q: Quantity, split: str, held: Held, *, alike: bool, judged_on: str, aim_pct: float | None = None,
-    method: str = "perfpass", baseline: np.ndarray | None = None,
+    method: str = "perfpass", baseline: np.ndarray | None = None, edges: Edges | None = None,
 ) -> None:  # fmt: skip
     """The predictor's line of one split, and those of the physics alone and of a baseline on the same rows."""
     rows = np.isfinite(held.predicted)
-    low, high = graded(q, held, alike)
+    low, high = edges or graded(q, held, alike)
     section.add(
         q.name, split, method, judged_on, held.predicted[rows], q.measured[rows], low[rows], high[rows], aim_pct=aim_pct
     )

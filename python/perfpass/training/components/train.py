@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from perfpass.predictors.learned import artefacts
+from perfpass.predictors.learned.spread import Spread
 from perfpass.training.components.grade import Quantity, both_split, calibrate, group_split, random_split, ship
 from perfpass.training.tasks.splits import Fold
 
@@ -45,10 +46,12 @@ def train_quantities(
     seed: int,
     quiet: bool,
     lessons: Mapping[str, Lesson] | None = None,
+    widths: Callable[[Quantity, Splits], Spread] | None = None,
 ) -> Path:
     """Fit every quantity with its bounds and write the artefact of ``area``; returns its folder.
 
-    ``lessons``: of the quantities that have one of their own.
+    ``lessons``: of the quantities that have one of their own. ``widths``: fits the widths by causes of a quantity,
+    which then has no bounds by evidence.
     """
 
     def say(text: str) -> None:
@@ -59,7 +62,10 @@ def train_quantities(
     files: dict[str, bytes] = {}
     for name, q in quantities.items():
         own = (lessons or {}).get(name) or lesson(q, seed)
-        manifest[name], made, _ = ship(q, calibrate(q, own.splits, say))
+        manifest[name], made, _ = ship(q, None if widths else calibrate(q, own.splits, say))
+        if widths:
+            manifest[name]["spread"] = widths(q, own.splits).to_dict()
+            say(f"{name}: widths")
         manifest["ranges"][name], manifest["corpus"][name] = own.ranges, own.corpus
         files |= made
     place = Path(output) if output else artefacts.shipped(area)

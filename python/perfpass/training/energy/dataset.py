@@ -73,7 +73,8 @@ def _quantity(
 _METRICS = {c.name for c in schema.METRICS} | {"caveats", "run", "licence", "mean_batch"}
 
 
-def _task(text: str) -> str:
+def task_of(text: str) -> str:
+    """The kind of a task of ML.ENERGY: chat, code, or with images."""
     if text.startswith("mllm"):
         return "mllm"
     return "code" if "code" in text else "chat"
@@ -106,7 +107,7 @@ def _serving(table: pandas.DataFrame) -> tuple[Quantity, Quantity]:
     table, models, devices = _readable(table)
     served = []
     for r in table.itertuples():
-        task = _task(r.task)
+        task = task_of(r.task)
         prompt = features.PROMPT_TOKENS[task] + features.IMAGE_TOKENS.get(r.model, 0)
         served.append(
             features.Served(

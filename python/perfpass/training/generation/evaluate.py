@@ -6,13 +6,18 @@ import sys
 
 import numpy as np
 
+from perfpass.prediction import SUPPORT_LEVELS
 from perfpass.predictors.generation.features import facts
+from perfpass.predictors.generation.predictor import GenerationPredictor
+from perfpass.predictors.learned.width_words import NEAR_FROM, OUTSIDE_FROM
 from perfpass.training.components.fit import covariance_of
 from perfpass.training.components.grade import Held, Quantity, adapted, add_lines, group_split, hold_out, random_split
+from perfpass.training.generation import widths
 from perfpass.training.generation.dataset import Dataset, corpus, load
 from perfpass.training.generation.evaluate_phases import add_phases
 from perfpass.training.generation.train import MODEL_FOLDS
 from perfpass.training.section import Section
+from perfpass.training.spread import Errors
 from perfpass.training.tasks.simple_baselines import one_factor, trees
 from perfpass.training.tasks.splits import Fold
 
@@ -23,7 +28,7 @@ One batch of equal requests without a server, its phases, and a server that only
 both have the same errors in percent. A model is held out with all models of the same architecture, a device with both
 of its software stacks, random rows with their repeats. Bounds (90 % asked) are made from other folds alone. Length
 scales and amplitudes were chosen on the set-aside models (every fourth by hash of its name), which the model split
-shows apart.
+shows apart. "source": other laboratories, each left out of the widths in turn; nothing else was fitted to them.
 
 *prefill* (all first tokens of a batch) and *decode* (one step): models alone on their boards (splitwise-sim, and first
 tokens of LLM-Inference-Bench). *loaded_first_token* and *loaded_between_tokens*: a server of 2023 under closed-loop
@@ -62,12 +67,19 @@ def evaluate(folder: str | None = None, seed: int = 0, *, quiet: bool = False) -
         "runtime": group_split(q.others["runtime"]),
     }
     columns = table_columns(data)
+    out = {split: hold_out(q, parts, covariance) for split, parts in folds.items()}
+    errors = {split: widths.held_out_errors(q, out[split], parts, split) for split, parts in folds.items()}
+    asked, left = widths.load(folder)
+    seconds, outside = widths.answers(GenerationPredictor.load(), asked)
+    _sources(section, q.name, asked, seconds, outside, [found for found, _ in errors.values()])
     for split, parts in folds.items():
-        held = hold_out(q, parts, covariance)
+        held = out[split]
         alike = split in ("device", "runtime")
+        low, high = widths.graded(errors, [outside], split, q)
         add_lines(
             section, q, split, held, alike=alike, judged_on="all devices", aim_pct={"model": 12.0}.get(split),
             baseline=trees(columns, q.measured, parts, seed),
+            edges=(held.predicted * np.exp(low), held.predicted * np.exp(high)),
         )  # fmt: skip
         rows = np.isfinite(held.predicted)
         roofline = one_factor(q.rows.components[:, [0, 1, 2, 4]].sum(axis=1), q.measured, parts)
@@ -89,8 +101,36 @@ def evaluate(folder: str | None = None, seed: int = 0, *, quiet: bool = False) -
         "Refused: 33 rows that end before weights and cache can have been read. llama.cpp rows time one sequence, "
         "whatever their batch (docs/reference/records.md)."
     )
+    section.notes.append(
+        "Rows of other laboratories that ask another question are left out: "
+        + ", ".join(f"{count} ({reason})" for reason, count in left.most_common())
+        + "."
+    )
     add_phases(section, folder, seed, quiet=quiet)
     return section
+
+
+def _sources(
+    section: Section, name: str, asked: list[widths.Asked], seconds: np.ndarray, outside: Errors, others: list[Errors]
+) -> None:
+    """Other laboratories, each left out of the widths in turn: by source, and by level of support."""
+    bounds = widths.left_out(outside, others)
+    low, high = (seconds * np.exp(b) for b in bounds)
+    measured = np.array([a.measured_s for a in asked])
+    source = outside.source.astype(str)
+    shown = GenerationPredictor.load().spread[name].bounds(dict(zip(outside.causes, outside.lacks.T, strict=True)))
+    width = np.exp(shown[1] - shown[0])
+    level = np.where(width > OUTSIDE_FROM, "outside", np.where(width > NEAR_FROM, "near", "in range"))
+
+    def add(judged_on: str, rows: np.ndarray) -> None:
+        if rows.any():
+            section.add(name, "source", "perfpass", judged_on, seconds[rows], measured[rows], low[rows], high[rows])
+
+    add("all", np.ones(len(asked), dtype=bool))
+    for one in np.unique(source):
+        add(one.removeprefix("source:").replace("/", ", "), source == one)
+    for one in SUPPORT_LEVELS:
+        add(f"{one} by width", level == one)
 
 
 def table_columns(data: Dataset) -> np.ndarray:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
-from perfpass.training.components.grade import both_split, group_split, random_split
-from perfpass.training.components.train import Lesson, train_quantities
-from perfpass.training.generation import phases
+import numpy as np
+
+from perfpass.predictors.generation.predictor import GenerationPredictor
+from perfpass.predictors.learned import artefacts
+from perfpass.predictors.learned.spread import Spread
+from perfpass.training.components.fit import covariance_of
+from perfpass.training.components.grade import Quantity, both_split, group_split, hold_out, random_split
+from perfpass.training.components.train import Lesson, Splits, lesson, train_quantities
+from perfpass.training.generation import phases, widths
 from perfpass.training.generation.dataset import Dataset, corpus, load
+from perfpass.training.spread import Errors
+from perfpass.training.tasks.splits import Fold
 
 MODEL_FOLDS = 10
 
@@ -23,9 +32,37 @@ def train(folder: str | None = None, output: str | None = None, *, seed: int = 0
         "device and model": (both_split(q, seed), True),
         "runtime": (group_split(q.others["runtime"]), True),
     }
+    others = {name: found.quantity for name, found in phases.load(folder).items()}
     lessons = {q.name: Lesson(splits, ranges(data), corpus(data))}
-    quantities = {q.name: q, **{name: found.quantity for name, found in phases.load(folder).items()}}
-    return train_quantities("generation", quantities, output, seed=seed, quiet=quiet, lessons=lessons)
+    for name, other in others.items():
+        own = lesson(other, seed)
+        lessons[name] = replace(own, splits={**own.splits, **of_sources(other)})
+    held: dict[str, list[Errors]] = {}
+
+    def fitted(quantity: Quantity, own: Splits) -> Spread:
+        covariance = covariance_of(quantity.form, quantity.rows)
+        held[quantity.name] = [
+            widths.held_out_errors(quantity, hold_out(quantity, folds, covariance), folds, name)[0]
+            for name, (folds, _) in own.items()
+        ]
+        return widths.fit(held[quantity.name], quantity.name)
+
+    place = train_quantities(
+        "generation", {q.name: q, **others}, output, seed=seed, quiet=quiet, lessons=lessons, widths=fitted
+    )
+    # Other laboratories tell of the latency too: the predictor that was just written is asked.
+    asked, _ = widths.load(folder)
+    found = widths.answers(GenerationPredictor(place), asked)[1]
+    entry = artefacts.Artefact(place).manifest[q.name]
+    spread = widths.fit([*held[q.name], found], q.name)
+    artefacts.annotate(place, {q.name: {**entry, "spread": spread.to_dict()}})
+    return place
+
+
+def of_sources(q: Quantity) -> dict[str, tuple[list[Fold], bool]]:
+    """The split that leaves each source out, where there are two or more."""
+    source = q.others["source"]
+    return {"source": (group_split(source), True)} if len(np.unique(source.astype(str))) > 1 else {}
 
 
 def ranges(data: Dataset) -> dict[str, list[float]]:

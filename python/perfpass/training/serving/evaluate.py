@@ -8,11 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from perfpass.predictors.serving.predictor import EVIDENCE, METHOD, TARGETS
+from perfpass.prediction import SUPPORT_LEVELS
+from perfpass.predictors.learned.width_words import NEAR_FROM, OUTSIDE_FROM
+from perfpass.predictors.serving.predictor import EVIDENCE, METHOD, TARGETS, ServingPredictor
 from perfpass.training.section import Section
+from perfpass.training.serving import outside, widths
 from perfpass.training.serving.dataset import Dataset, load, set_aside
 from perfpass.training.serving.held_out import HeldOut, folds_of, held_out
+from perfpass.training.serving.outside import Answers
 from perfpass.training.serving.train import corpus
+from perfpass.training.spread import Errors
 
 SPLIT = {
     "measured": "random measurements",
@@ -37,7 +42,8 @@ _INTRO = """
 LLM serving end to end (time per output token, TPOT; time to the first token, TTFT), public benchmark runs collected by
 aiconfigurator. Every line is out of fold; rows that repeat one measurement share a side. A quarter of the curves, on
 which settings were chosen, is trained on but not graded. "Queued" rows waited over ten seconds for their first token:
-they are graded apart. Bounds come from the residuals of other folds, apart for aggregated and disaggregated serving.
+they are graded apart. Bounds are widths by causes (docs/predictors/serving.md), of every line from errors on other
+records. "source": other laboratories, which no fit of times has seen, each left out of the widths in turn.
 """
 
 
@@ -46,12 +52,19 @@ def evaluate(folder: Path | str | None = None, seed: int = 0, *, quiet: bool = F
     data = load(folder)
     graded = ~set_aside(data.rows)
     section = Section("serving", "LLM serving: TPOT and TTFT", _INTRO, corpus(data))
-    random: HeldOut | None = None
-    for level in EVIDENCE:
-        found = held_out(data, level, seed)
-        random = random or found
+    levels = {level: held_out(data, level, seed) for level in EVIDENCE}
+    asked, left = outside.load(folder)
+    others = {target: outside.answers(ServingPredictor.load(), asked, target) for target in TARGETS}
+    errors = {
+        t: {level: widths.held_out_errors(data, found, level, t, seed) for level, found in levels.items()}
+        for t in TARGETS
+    }
+    for target in TARGETS:
+        _grade_sources(section, others[target], [found for found, _ in errors[target].values()], target)
+    for level, found in levels.items():
         for target in TARGETS:
-            _grade(section, data, found, level, target, graded & (found.fold >= 0))
+            bounds = widths.graded(errors[target], widths.outside_errors(others[target]), level, target, len(data))
+            _grade(section, data, found, bounds, level, target, graded & (found.fold >= 0))
         if level in AIMS["tpot"]:
             plain = table_baseline(data, level, seed)
             for target in TARGETS:
@@ -61,9 +74,38 @@ def evaluate(folder: Path | str | None = None, seed: int = 0, *, quiet: bool = F
         if not quiet:
             print(f"serving: {SPLIT[level]}", file=sys.stderr)
     section.notes.append(floor_note(data, graded))
-    if random is not None:
-        section.notes.append(load_note(data, random, graded))
+    section.notes.append(load_note(data, levels["measured"], graded))
+    section.notes.append(
+        "Rows of other laboratories that ask another question are left out: "
+        + ", ".join(f"{count} ({reason})" for reason, count in left.most_common())
+        + "."
+    )
     return section
+
+
+def _grade_sources(section: Section, found: Answers, others: list[Errors], target: str) -> None:
+    """Other laboratories, each left out of the widths in turn: by source, level of support, device and model."""
+    errors = widths.outside_errors(found)
+    bounds = widths.left_out(errors, others, target)
+    low, high = (1e3 * found.seconds * np.exp(b) for b in bounds)
+    shown = ServingPredictor.load().spread[target].bounds(dict(zip(errors.causes, errors.lacks.T, strict=True)))
+    width = np.exp(shown[1] - shown[0])
+    level = np.where(width > OUTSIDE_FROM, "outside", np.where(width > NEAR_FROM, "near", "in range"))
+    metric = f"{target.upper()} (ms)"
+
+    def add(judged_on: str, rows: np.ndarray) -> None:
+        if rows.any():
+            predicted, measured = (1e3 * v[rows] for v in (found.seconds, found.measured_s))
+            section.add(metric, "source", "perfpass", judged_on, predicted, measured, low[rows], high[rows])
+
+    add("all", np.ones(len(errors), dtype=bool))
+    for name in np.unique(found.source.astype(str)):
+        add(name.removeprefix("source:").replace("/", ", "), found.source.astype(str) == name)
+    for name in SUPPORT_LEVELS:
+        add(f"{name} by width", level == name)
+    section.add_worst_groups(
+        metric, "source", "device", found.device.tolist(), 1e3 * found.seconds, 1e3 * found.measured_s
+    )
 
 
 def _unqueued(data: Dataset, target: str) -> np.ndarray:
@@ -98,8 +140,11 @@ def _line(
     )
 
 
-def _grade(section: Section, data: Dataset, found: HeldOut, level: str, target: str, rows: np.ndarray) -> None:
-    y, p, bounds = data.measured_s(target), found.seconds[target], found.bounds(target)
+def _grade(
+    section: Section, data: Dataset, found: HeldOut, bounds: tuple[np.ndarray, np.ndarray], level: str, target: str,
+    rows: np.ndarray,
+) -> None:  # fmt: skip
+    y, p = data.measured_s(target), found.seconds[target]
     calm = rows & _unqueued(data, target)
     names = {"known": "perfpass", "rising": "perfpass, rising trees", "base": "perfpass, physical base"}
     kinds = [METHOD[level][target][mode] for mode in ("agg", "disagg")]

@@ -12,10 +12,11 @@ import numpy as np
 from perfpass.devices import device as find_device
 from perfpass.predictors.learned import artefacts, packed_trees
 from perfpass.predictors.serving.features import position
-from perfpass.predictors.serving.predictor import EVIDENCE, TARGETS
+from perfpass.predictors.serving.predictor import TARGETS, ServingPredictor
+from perfpass.training.serving import outside, widths
 from perfpass.training.serving.dataset import Dataset, load
 from perfpass.training.serving.fit import fit
-from perfpass.training.serving.held_out import bounds_of, experiments
+from perfpass.training.serving.held_out import experiments
 
 
 def train(
@@ -48,17 +49,16 @@ def train(
         },
         **_measured(data),
         "eased": fitted.eased,
-        "bounds": {
-            target: {
-                level: {mode: list(bounds_of(held_out, target, level, mode)) for mode in ("agg", "disagg")}
-                for level in EVIDENCE
-            }
-            for target in TARGETS
-        },
+        "spread": widths.prior(),
         "corpus": corpus(data),
     }
     target = Path(output) if output else artefacts.shipped("serving")
     artefacts.write(target, manifest, files)
+    asked, left = outside.load(folder)
+    found = widths.fit(data, held_out, ServingPredictor(target), asked)
+    manifest["spread"] = {name: fitted.to_dict() for name, fitted in found.items()}
+    artefacts.write(target, manifest, files)
+    say(f"serving: widths from {len(asked)} questions of other laboratories; {sum(left.values())} rows are left out")
     return target
 
 
@@ -79,7 +79,7 @@ def _measured(data: Dataset) -> dict[str, Any]:
     rows, numbers = data.rows, data.workloads.numbers
     gpus = 2 ** numbers["log_gpus"]
     deployment = np.where(np.isnan(numbers["deployment_gpus"]), gpus, numbers["deployment_gpus"])
-    pairs = rows.groupby("device").family.unique()
+    pairs, quantization = rows.groupby("device").family.unique(), data.workloads.texts["quantization"]
     spans = {
         "input_length": rows.input_tokens,
         "output_length": rows.output_tokens,
@@ -90,6 +90,14 @@ def _measured(data: Dataset) -> dict[str, Any]:
     return {
         "measured": {device: sorted(found.tolist()) for device, found in pairs.items()},
         "architectures": sorted({find_device(name).architecture for name in pairs.index}),
-        "quantizations": sorted(set(data.workloads.texts["quantization"].tolist())),
+        "vendors": sorted({find_device(name).vendor for name in pairs.index}),
+        "quantizations": sorted(set(quantization.tolist())),
+        "runtimes": {
+            str(name): {
+                "quantizations": sorted(set(quantization[part.index].tolist())),
+                "versions": sorted(set(part.runtime_version) - {""}),
+            }
+            for name, part in rows.groupby("runtime")
+        },
         "ranges": {name: [float(np.min(v)), float(np.max(v))] for name, v in spans.items()},
     }

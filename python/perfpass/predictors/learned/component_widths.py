@@ -1,0 +1,54 @@
+"""What is not known of a quantity of fitted components: the lacks that make its intervals wide (`learned.spread`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from perfpass.predictors.learned.components import UNSEEN_MODEL, Form
+
+CAUSES = (
+    *("measurement", "laboratory", "unlike", "model", "device", "vendor", "runtime", "precision", "load"),
+    *("long prompts", "long answers", "llama.cpp's prompts", "llama.cpp's file types"),
+)
+WORDS: Mapping[str, str] = {
+    "measurement": "runs of one set-up differ",
+    "laboratory": "another laboratory's software, settings and way to count",
+    "unlike": "no measured run is much like it",
+    "model": "an architecture that was not measured",
+    "device": "a device that was not measured",
+    "vendor": "a vendor whose boards were not measured with this runtime",
+    "runtime": "a runtime that was not measured",
+    "precision": "weights of other than 16 bits, which were not measured",
+    "load": "sizes beyond those measured",
+    "long prompts": "prompts longer than answers",
+    "long answers": "answers longer than prompts",
+    "llama.cpp's file types": "weights in a file type of llama.cpp, none of which was measured",
+    "llama.cpp's prompts": "llama.cpp's prompts, which were timed in small pieces alone",
+}
+# What each evidence lacks (the forms' ``support``).
+_OF_EVIDENCE: Mapping[str, tuple[str, ...]] = {
+    "seen": (),
+    "device unseen": ("device",),
+    "vendor unseen": ("device", "vendor"),
+    "runtime unseen": ("device", "runtime"),
+}
+
+
+def lacks(
+    form: Form, evidence: np.ndarray, spread: np.ndarray, more: Mapping[str, np.ndarray | float] | None = None
+) -> dict[str, np.ndarray | float]:
+    """By cause, of N questions of a user. ``evidence`` [N] and ``spread`` [N] as `components.Fitted` gives them;
+    ``more``: causes that neither tells of.
+    """
+    plain = [str(e).removesuffix(UNSEEN_MODEL) for e in evidence]
+    variance = sum(term.amplitude for term in form.terms)
+    out: dict[str, np.ndarray | float] = dict.fromkeys(CAUSES, 0.0)
+    out |= {"measurement": 1.0, "laboratory": 1.0}
+    # Errors of what is much like a measured run are small: their widths grow with the variance, not with its root.
+    out["unlike"] = np.square(np.clip((np.square(spread) - form.noise) / variance, 0.0, 1.0))
+    out["model"] = np.array([float(str(e).endswith(UNSEEN_MODEL)) for e in evidence])
+    for cause in ("device", "vendor", "runtime"):
+        out[cause] = np.array([float(cause in _OF_EVIDENCE.get(e, ("device", "runtime"))) for e in plain])
+    return out | dict(more or {})

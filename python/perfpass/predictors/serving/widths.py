@@ -1,0 +1,165 @@
+"""What is not known of a question about serving: the lacks that make its intervals wide (`learned.spread`).
+
+Every lack is 0 where measurements stand behind the question, about 1 where they do not, and smooth in the sizes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from perfpass.devices import Device
+from perfpass.llm.architecture import LanguageModel
+from perfpass.llm.serving import Serving
+from perfpass.prediction import COVERAGE, Interval
+from perfpass.predictors.learned.spread import Spread
+
+CAUSES = (
+    *("measurement", "laboratory", "model", "device", "pair", "architecture", "vendor", "set-up", "precision"),
+    *("version", "load", "waiting", "split prefill", "pipeline"),
+)
+# Of which an interval is wide, in words.
+WORDS: Mapping[str, str] = {
+    "measurement": "runs of one set-up differ",
+    "laboratory": "another laboratory's server, requests and way to count",
+    "model": "a model that was not measured",
+    "device": "a device that was not measured",
+    "pair": "a model and a device that were not measured together",
+    "architecture": "a GPU architecture that was not measured",
+    "vendor": "a vendor none of whose boards was measured",
+    "set-up": "a set-up (runtime, precision, GPUs) unlike those measured",
+    "precision": "a precision that was not measured with this runtime",
+    "version": "a version older than those measured",
+    "load": "prompts, answers or a load beyond what was measured",
+    "waiting": "requests that wait for room in the cache",
+    "split prefill": "prefill on GPUs of its own",
+    "pipeline": "pipeline parallelism, which was not measured",
+}
+# Lacks are 1 at this distance of set-ups (a runtime on another, `features.position`), and at so many years.
+_SET_UP, _YEARS = 3.0, 2.0
+# When minor versions came out, in years, by memory and to about a quarter: between them versions follow evenly.
+_RELEASED: Mapping[str, tuple[tuple[float, float], ...]] = {
+    "vllm": ((1, 2023.5), (6, 2024.7), (11, 2025.8)),
+    "trtllm": ((5, 2023.8), (9, 2024.3), (17, 2025.1), (100, 2025.7)),
+    "sglang": ((1, 2024.0), (4, 2024.9), (5, 2025.5)),
+}
+OLDEST_YEAR = 2025.5
+_NO_WORK = ("output_length", "GPUs per replica")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What records hold: families by device, quantizations and versions by runtime, and ranges of sizes."""
+
+    families: Mapping[str, Collection[str]]
+    architectures: Collection[str]
+    vendors: Collection[str]
+    quantizations: Mapping[str, Collection[str]]
+    versions: Mapping[str, Collection[str]]
+    ranges: Mapping[str, tuple[float, float]]
+
+    @classmethod
+    def of(cls, manifest: Mapping[str, Any]) -> Measured:
+        """From a manifest."""
+        runtimes: Mapping[str, Any] = manifest["runtimes"]
+        return cls(
+            manifest["measured"],
+            manifest["architectures"],
+            manifest["vendors"],
+            {name: found["quantizations"] for name, found in runtimes.items()},
+            {name: found["versions"] for name, found in runtimes.items()},
+            {name: (float(low), float(high)) for name, (low, high) in manifest["ranges"].items()},
+        )
+
+
+def year_of(runtime: str, version: str) -> float:
+    """About when a version came out; the last years for what is not stated or not read."""
+    parts = version.split(".")
+    if runtime not in _RELEASED or len(parts) < 2 or not (parts[0].isdecimal() and parts[1].isdecimal()):
+        return OLDEST_YEAR
+    at, years = zip(*_RELEASED[runtime], strict=True)
+    return float(np.interp(100.0 * int(parts[0]) + int(parts[1]), at, years))
+
+
+def lacks(
+    known: Measured,
+    family: str,
+    model: LanguageModel,
+    device: Device,
+    serving: Serving,
+    *,
+    apart: float,
+    waiting: float,
+    year: float | None = None,
+) -> dict[str, float]:
+    """By cause, of one question of a user. ``apart``: distance of its set-up to the nearest measured one (`apart` of
+    `features.Neighbours`); ``waiting``: requests that find no room over those that do; ``year`` of its software, where
+    it is known otherwise than by the version.
+    """
+    model_seen = any(family in families for families in known.families.values())
+    device_seen = device.id in known.families
+    pair_seen = device_seen and family in known.families[device.id]
+    used = f"{serving.quantization.gemm}/{serving.quantization.moe}".replace("fp16", "bf16")
+    version = serving.runtime_version
+    if year is None:
+        stated = version and version not in known.versions.get(serving.runtime, ())
+        year = year_of(serving.runtime, version) if stated else OLDEST_YEAR
+    return {
+        "measurement": 1.0,
+        "laboratory": 1.0,
+        "model": float(not model_seen),
+        "device": float(not device_seen),
+        "pair": float(model_seen and device_seen and not pair_seen),
+        "architecture": float(not device_seen and device.architecture not in known.architectures),
+        "vendor": float(device.vendor not in known.vendors),
+        "set-up": min(apart / _SET_UP, 2.0),
+        "precision": float(used not in known.quantizations.get(serving.runtime, ())),
+        "version": max(OLDEST_YEAR - year, 0.0) / _YEARS,
+        "load": sum(doublings(known, model, serving)),
+        "waiting": waiting / (1.0 + waiting),
+        "split prefill": float(serving.mode == "disagg"),
+        "pipeline": float(serving.parallelism.pipeline > 1),
+    }
+
+
+def doublings(known: Measured, model: LanguageModel, serving: Serving) -> tuple[float, float]:
+    """By how many doublings the sizes of a question lie below those measured, and above.
+
+    What says nothing of how much work it is (answers, GPUs) counts on both sides.
+    """
+    below = above = 0.0
+    for name, value in sizes_of(model, serving).items():
+        low, high = known.ranges[name]
+        less, more = max(float(np.log2(low / value)), 0.0), max(float(np.log2(value / high)), 0.0)
+        below += less + (more if name in _NO_WORK else 0.0)
+        above += more + (less if name in _NO_WORK else 0.0)
+    return below, above
+
+
+def sizes_of(model: LanguageModel, serving: Serving) -> dict[str, float]:
+    """What has a measured range, by its name."""
+    return {
+        "input_length": float(serving.input_length),
+        "output_length": float(serving.output_length),
+        "concurrency per GPU": serving.concurrency / serving.gpus,
+        "GPUs per replica": float(serving.parallelism.gpus),
+        "parameters": float(model.parameters),
+    }
+
+
+def interval(
+    median: float, spread: Spread, lacks: Mapping[str, float], beyond: tuple[float, float], waits: bool
+) -> Interval:
+    """Of a median in ms. ``beyond``: `doublings`; ``waits``: whether a queue may turn out to be none.
+
+    A bound holds for all that it bounds: no work takes less than the low of a smaller one that was measured, nor more
+    than the high of a larger one. So low bounds widen below the measured sizes alone, high ones above.
+    """
+    below, above = beyond
+    fewer = {"load": below} if waits else {"load": below, "waiting": 0.0}
+    low, high = spread.bounds({**lacks, **fewer})[0], spread.bounds({**lacks, "load": above})[1]
+    return Interval(median, median * math.exp(float(low[0])), median * math.exp(float(high[0])), "ms", COVERAGE)

@@ -1,0 +1,122 @@
+"""Widths of served times: errors of what was held out of the records and of other laboratories, by what was unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from perfpass.devices import device as find_device
+from perfpass.predictors.learned.spread import Spread
+from perfpass.predictors.serving.features import Neighbours
+from perfpass.predictors.serving.predictor import TARGETS, ServingPredictor
+from perfpass.predictors.serving.widths import CAUSES
+from perfpass.training import spread
+from perfpass.training.serving.dataset import Dataset
+from perfpass.training.serving.held_out import HeldOut, folds_of
+from perfpass.training.serving.outside import Answers, Asked, answers
+from perfpass.training.spread import Errors
+
+# Log half-widths that fits are drawn to, and those of what no error shows. By hand: pipelines as a set-up that was not
+# measured, other vendors as with networks (`training.time_widths`); requests that wait, of whom eight rows of one
+# set-up tell too little.
+PRIOR: Mapping[str, Mapping[str, float]] = {
+    "tpot": {
+        "measurement": 0.1, "laboratory": 0.2, "model": 0.3, "device": 0.3, "pair": 0.2, "architecture": 0.3,
+        "vendor": 0.7, "set-up": 0.2, "precision": 0.3, "version": 0.4, "load": 0.15, "waiting": 0.4,
+        "split prefill": 0.2, "pipeline": 0.4,
+    },
+    "ttft": {
+        "measurement": 0.3, "laboratory": 0.5, "model": 0.4, "device": 0.4, "pair": 0.3, "architecture": 0.4,
+        "vendor": 0.7, "set-up": 0.3, "precision": 0.3, "version": 0.4, "load": 0.2, "waiting": 1.2,
+        "split prefill": 0.5, "pipeline": 0.4,
+    },
+}  # fmt: skip
+# What of the held-out levels counts as a kind of source, and the lack that it shows.
+_KINDS = {
+    "measured": ("random", ()),
+    "apart": ("pair", ("pair",)),
+    "model unseen": ("model", ("model",)),
+    "device unseen": ("device", ("device",)),
+    "both unseen": ("both", ("model", "device")),
+}
+# A part with more rows is thinned, evenly: its error as a whole is what counts.
+_MOST_ROWS = 80
+
+
+def held_out_errors(data: Dataset, found: HeldOut, level: str, target: str, seed: int = 0) -> tuple[Errors, np.ndarray]:
+    """Errors of a level's held-out rows, and which rows [M] they are of."""
+    kind, missing = _KINDS[level]
+    quantization, runtime = (data.workloads.texts[name].astype(str) for name in ("quantization", "runtime"))
+    precision = np.char.add(np.char.add(runtime, "|"), quantization)
+    device = data.rows.device.to_numpy(dtype=str)
+    architecture = np.array([find_device(name).architecture for name in device])
+    parts, rows = [], []
+    for number, fold in enumerate(folds_of(data, level, seed)):
+        test = fold.test
+        if not len(test):
+            continue
+        known = Neighbours.of(data.workloads.take(fold.train), data.weight[fold.train], np.zeros(len(fold.train)))
+        lacks: dict[str, Any] = dict.fromkeys(CAUSES, 0.0) | dict.fromkeys(missing, 1.0)
+        lacks["measurement"] = 1.0
+        lacks["set-up"] = np.minimum(np.array(known.set_up_apart(data.workloads.take(test))) / 3.0, 2.0)
+        lacks["precision"] = (~np.isin(precision[test], precision[fold.train])).astype(float)
+        unseen = ~np.isin(device[test], device[fold.train])
+        lacks["architecture"] = (unseen & ~np.isin(architecture[test], architecture[fold.train])).astype(float)
+        lacks["split prefill"] = (~data.aggregated[test]).astype(float)
+        parts.append(Errors.of(found.residual[target][test], lacks, f"{kind}:{number}"))
+        rows.append(test)
+    return Errors.joined(parts), np.concatenate(rows)
+
+
+def outside_errors(found: Answers) -> Errors:
+    """Errors of other laboratories."""
+    columns = {cause: np.array([lack[cause] for lack in found.lacks]) for cause in CAUSES} | {"waiting": 0.0}
+    return Errors.of(np.log(found.measured_s / found.seconds), columns, found.source)
+
+
+def prior() -> dict[str, Any]:
+    """Of a manifest before any fit, by target."""
+    widths = {target: tuple(PRIOR[target][cause] for cause in CAUSES) for target in TARGETS}
+    return {name: Spread(CAUSES, w, w, spread.TAILS, 0, 0).to_dict() for name, w in widths.items()}
+
+
+def fit(
+    data: Dataset, held_out: Mapping[str, HeldOut], predictor: ServingPredictor, asked: list[Asked]
+) -> dict[str, Spread]:
+    """The widths that ship, by target."""
+    out = {}
+    for target in TARGETS:
+        parts = [held_out_errors(data, found, level, target)[0] for level, found in held_out.items()]
+        parts.append(outside_errors(answers(predictor, asked, target)))
+        out[target] = spread.fit(Errors.joined(parts).thinned(_MOST_ROWS), PRIOR[target])
+    return out
+
+
+def left_out(errors: Errors, others: list[Errors], target: str) -> tuple[np.ndarray, np.ndarray]:
+    """[N] log bounds of each source of ``errors``, from its other sources and from ``others``."""
+    names = np.array([name.split("/", 1)[0] for name in errors.source.astype(str)])
+    low, high = np.zeros(len(errors)), np.zeros(len(errors))
+    for name in np.unique(names):
+        own = names == name
+        low[own], high[own] = _bounds([errors.take(~own), *others], errors.take(own), target)
+    return low, high
+
+
+def graded(
+    held: Mapping[str, tuple[Errors, np.ndarray]], outside: Errors, level: str, target: str, count: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """[``count``] log bounds of a level's held-out records, from errors on none of the records that are judged."""
+    errors, rows = held[level]
+    low, high = np.full(count, np.nan), np.full(count, np.nan)
+    for name in np.unique(errors.source.astype(str)):
+        own = errors.source.astype(str) == name
+        others = [e.take(~np.isin(r, rows[own])) for e, r in held.values()]
+        low[rows[own]], high[rows[own]] = _bounds([*others, outside], errors.take(own), target)
+    return low, high
+
+
+def _bounds(parts: list[Errors], asked: Errors, target: str) -> tuple[np.ndarray, np.ndarray]:
+    fitted = spread.fit(Errors.joined([part for part in parts if len(part)]).thinned(_MOST_ROWS), PRIOR[target])
+    return fitted.bounds(dict(zip(CAUSES, asked.lacks.T, strict=True)))

@@ -1,0 +1,63 @@
+"""Widths of quantities of fitted components: they grow with what is not known, smoothly in the sizes."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from perfpass.predictors.generation.predictor import QUANTITY, GenerationPredictor, batch_of, predict_offline
+from perfpass.predictors.learned.component_widths import CAUSES, WORDS, lacks
+
+RUN = {"batch": 16, "input_tokens": 512, "output_tokens": 512}
+
+
+def lacking(**options):
+    batch = batch_of(**{"model": "llama-2-7b", "device": "a100-40gb", **RUN, **options})
+    found = GenerationPredictor.load().lacks_of(batch)
+    return {cause: float(np.ravel(value)[0]) for cause, value in found.items()}
+
+
+def test_what_was_measured_lacks_nothing_but_another_laboratory():
+    found = lacking()
+    assert found["laboratory"] == found["measurement"] == 1.0 and 0 <= found["unlike"] < 0.2
+    assert not any(found[c] for c in CAUSES if c not in ("laboratory", "measurement", "unlike"))
+    assert set(WORDS) == set(CAUSES)
+
+
+@pytest.mark.parametrize(
+    ("options", "cause"),
+    [
+        ({"device": "t4"}, "device"),
+        ({"device": "mi300x", "runtime": "trtllm"}, "vendor"),
+        ({"model": "qwen2.5-14b"}, "model"),
+        ({"precision": "int8"}, "precision"),
+        ({"batch": 8192}, "load"),
+        ({"input_tokens": 4096}, "long prompts"),
+        ({"output_tokens": 2048}, "long answers"),
+        ({"runtime": "llama.cpp", "precision": "q4_k_m"}, "llama.cpp's file types"),
+        ({"runtime": "llama.cpp", "input_tokens": 4096}, "llama.cpp's prompts"),
+    ],
+)
+def test_each_cause_is_seen(options, cause):
+    assert lacking(**options)[cause] > 0 == lacking()[cause]
+
+
+def test_evidence_of_no_kind_lacks_device_and_runtime():
+    form = GenerationPredictor.load().fitted[QUANTITY].form
+    found = lacks(form, np.array(["something else"]), np.array([0.1]))
+    assert found["device"] == found["runtime"] == 1.0
+
+
+def test_one_more_token_moves_no_bound_by_much():
+    for name, at in itertools.product(("input_tokens", "output_tokens"), (511, 512, 2048)):
+        one, other = (predict_offline("llama-2-7b", "a100-40gb", **{**RUN, name: n}).latency_s for n in (at, at + 1))
+        for part in ("low", "median", "high"):
+            assert getattr(other, part) == pytest.approx(getattr(one, part), rel=0.02), (name, at, part)
+
+
+def test_support_agrees_with_the_width():
+    for device in ("a100-40gb", "h100", "h200", "t4"):
+        found = predict_offline("llama-2-7b", device, **RUN)
+        width = found.latency_s.high / found.latency_s.low
+        assert found.support.level == "outside" or width <= 2.5
+        assert found.support.level != "in range" or width <= 1.5
