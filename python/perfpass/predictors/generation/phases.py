@@ -20,8 +20,9 @@ from perfpass.predictors.generation import phase_features as features
 from perfpass.predictors.generation.features import ONE_SEQUENCE, Batch, Sizes, overflow, sequences
 from perfpass.predictors.generation.order import BATCHES, TOKENS, ordered
 from perfpass.predictors.generation.prediction import Offline
-from perfpass.predictors.learned import lattice
+from perfpass.predictors.learned import lattice, width_words
 from perfpass.predictors.learned.component_predictor import ComponentPredictor, Learned
+from perfpass.predictors.learned.component_widths import WORDS, lacks
 from perfpass.predictors.learned.components import UNSEEN_MODEL, Form, Rows
 
 QUANTITIES: Mapping[str, tuple[Form, str]] = {
@@ -55,6 +56,13 @@ class PhasePredictor(ComponentPredictor):
         "loaded_first_token" (queueing included) or "loaded_between_tokens". Raises ArgumentError for another.
         """
         return self.one(quantity, _rows(quantity, phase))
+
+    def why(self, quantity: str, phase: features.Phase, what: str, found: Interval) -> tuple[str, ...]:
+        """What makes an interval of a quantity wide; empty where it is not."""
+        rows, fitted = _rows(quantity, phase), self.fitted[quantity]
+        more = {"load": self.far(quantity, rows)}
+        own = lacks(fitted.form, fitted.evidence(rows), fitted.predict(rows)[1], more)
+        return width_words.reason(what, found, self.spread[quantity], own, WORDS)
 
     def sizes(
         self, quantity: str, phase: features.Phase, batch: np.ndarray, tokens: np.ndarray

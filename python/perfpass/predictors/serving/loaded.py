@@ -41,7 +41,12 @@ def predict(model: LanguageModel, device: Device, serving: Serving) -> LlmPredic
         beyond.append("only 16-bit weights were measured; the times are those of 16 bits")
     if not memory.fits:
         beyond.append("the weights and one request do not fit into memory: the times are those of a larger device")
-    reasons = dict.fromkeys((*first.support.reasons, *between.support.reasons, *beyond))
+    predictor = PhasePredictor.load()
+    wide = (
+        *predictor.why("loaded_between_tokens", phase, "time per output token", between.value),
+        *predictor.why("loaded_first_token", phase, "time to first token", first.value),
+    )
+    reasons = dict.fromkeys((*first.support.reasons, *between.support.reasons, *beyond, *wide))
     levels: tuple[SupportLevel, ...] = ("outside", "near", "in range")
     found = {first.support.level, between.support.level, *(("outside",) if beyond else ())}
     level = width_words.level_of(between.value, next(level for level in levels if level in found))
@@ -57,6 +62,6 @@ def predict(model: LanguageModel, device: Device, serving: Serving) -> LlmPredic
         provenance={
             "kind": "learned",
             "evidence": between.evidence,
-            "corpus": PhasePredictor.load().corpus["loaded_between_tokens"],
+            "corpus": predictor.corpus["loaded_between_tokens"],
         },
     )

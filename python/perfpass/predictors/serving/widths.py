@@ -119,7 +119,7 @@ def lacks(
         "set-up": min(apart / _SET_UP, 2.0),
         "precision": float(used not in known.quantizations.get(serving.runtime, ())),
         "version": max(OLDEST_YEAR - year, 0.0) / _YEARS,
-        "load": sum(doublings(known, model, serving)),
+        "load": sum(map(sum, _outside(known, model, serving).values())),
         "waiting": waiting / (1.0 + waiting),
         "split prefill": float(serving.mode == "disagg"),
         "pipeline": float(serving.parallelism.pipeline > 1),
@@ -131,13 +131,18 @@ def doublings(known: Measured, model: LanguageModel, serving: Serving) -> tuple[
 
     What says nothing of how much work it is (answers, GPUs) counts on both sides.
     """
-    below = above = 0.0
+    found = _outside(known, model, serving)
+    below = sum(max(less, more) if name in _NO_WORK else less for name, (less, more) in found.items())
+    above = sum(max(less, more) if name in _NO_WORK else more for name, (less, more) in found.items())
+    return below, above
+
+
+def _outside(known: Measured, model: LanguageModel, serving: Serving) -> dict[str, tuple[float, float]]:
+    out = {}
     for name, value in sizes_of(model, serving).items():
         low, high = known.ranges[name]
-        less, more = max(float(np.log2(low / value)), 0.0), max(float(np.log2(value / high)), 0.0)
-        below += less + (more if name in _NO_WORK else 0.0)
-        above += more + (less if name in _NO_WORK else 0.0)
-    return below, above
+        out[name] = max(float(np.log2(low / value)), 0.0), max(float(np.log2(value / high)), 0.0)
+    return out
 
 
 def sizes_of(model: LanguageModel, serving: Serving) -> dict[str, float]:

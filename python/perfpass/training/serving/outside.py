@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 # Of a source in one runtime on one board more rows are thinned, evenly: they tell nothing new.
 _MOST = 80
-# The year of a server's software, where the records do not have it: that of the source's second leaderboard.
+# The year of a server's software, where the records do not have it: a guess by the age of the models it served.
 _YEARS = {"mlenergy": 2024.6}
 _SHORTEST_ANSWER = 64
 
