@@ -117,3 +117,18 @@ def test_widths_are_kept_as_json_and_what_is_none_is_refused(fitted):
         Errors.of(np.array([np.nan]), {"measurement": 1.0}, "source:a")
     with pytest.raises(ArgumentError, match="no errors"):
         spread.fit(laboratories(1, 1).take(np.zeros(60, dtype=bool)), PRIOR)
+
+
+def test_reliability_tells_what_intervals_of_every_level_hold():
+    from perfpass.training.section import ASKED_PCT, grade
+
+    generator = np.random.default_rng(11)
+    predicted = generator.uniform(1.0, 9.0, 20_000)
+    residual = np.where(generator.random(20_000) < 0.5, -0.1, 0.3) * np.abs(generator.normal(size=20_000))
+    low, high = (predicted * np.exp(side * 1.6449) for side in (-0.1, 0.3))
+    found = grade(predicted, predicted * np.exp(residual), low, high)
+    np.testing.assert_allclose(found.reliability_pct, ASKED_PCT, atol=1.0)
+    assert found.interval_score == pytest.approx(0.4 * 1.6449 * 1.25, rel=0.1)
+    narrow = grade(predicted, predicted * np.exp(residual), np.sqrt(low * predicted), np.sqrt(high * predicted))
+    assert (np.array(narrow.reliability_pct) < np.array(ASKED_PCT)).all()
+    assert narrow.interval_score > found.interval_score

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +50,7 @@ def add(commands: Any) -> None:
     command.add_argument("models", nargs="*", metavar="MODEL", help=MODEL_FORMS)
     campaign = "campaign file (docs/guides/measure-and-calibrate.md) instead of models"
     command.add_argument("--campaign", metavar="FILE", help=campaign)
+    command.add_argument("--only", type=texts, metavar="R,..", help="of a campaign, only what runs in these runtimes")
     command.add_argument("--device", metavar="D", help="cpu, cuda or cuda:N (default: cpu, or what the campaign says)")
     command.add_argument("--mode", type=texts, metavar="M,..", help="inference, training, prefill, decode")
     command.add_argument("--batch", type=wholes, metavar="N,..", help="batch sizes (default: 1)")
@@ -107,7 +109,15 @@ def _campaign(options: Any) -> Campaign:
         if given:
             names = ", ".join("--" + name.replace("_", "-") for name in given)
             raise ArgumentError(f"{names}: these are set in the campaign file; leave them out or give models instead")
-        return read_campaign(options.campaign, **fixed)
+        found = read_campaign(options.campaign, **fixed)
+        if options.only is None:
+            return found
+        kept = tuple(c for c in found.configurations if c.runtime in options.only)
+        if not kept:
+            raise ArgumentError(f"--only {','.join(options.only)}: nothing in {options.campaign} runs there")
+        return replace(found, configurations=kept)
+    if options.only is not None:
+        raise ArgumentError("--only chooses from a campaign; for models, --runtime does")
     models = [_source(model) for model in options.models]
     return campaign({"sweep": [{"model": models} | given]}, default_name="measured", **fixed)
 

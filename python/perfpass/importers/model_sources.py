@@ -7,6 +7,7 @@ core.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import os
 import warnings
 from collections.abc import Iterator, Mapping
@@ -200,10 +201,16 @@ def torchvision(name: str, device: str = "meta") -> torch.nn.Module:
             f"torchvision {library.__version__} has no model {name!r};{nearest(name, library.models.list_models())} "
             "torchvision.models.list_models() lists them"
         )
-    extra = {"init_weights": True} if name in ("googlenet", "inception_v3") else {}
-    with torch.device(device), warnings.catch_warnings():
+    extra: dict[str, Any] = {"init_weights": True} if name in ("googlenet", "inception_v3") else {}
+    if "weights_backbone" in inspect.signature(library.models.get_model_builder(name)).parameters:
+        extra["weights_backbone"] = None  # it would be downloaded
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        module: torch.nn.Module = library.models.get_model(name, weights=None, **extra)
+        try:
+            with torch.device(device):
+                module: torch.nn.Module = library.models.get_model(name, weights=None, **extra)
+        except NotImplementedError:  # RegNet computes its widths with tensors, which the meta device does not have
+            module = library.models.get_model(name, weights=None, **extra).to(device)
     return module.eval()
 
 

@@ -21,7 +21,7 @@ import psutil
 from perfpass.bounded_file import reason
 from perfpass.errors import DeviceError, FileError, PerfPassError, UnsupportedError, shown
 from perfpass.importers.model_sources import is_out_of_memory
-from perfpass.measure import facts, host
+from perfpass.measure import facts, host, own_process
 from perfpass.measure.configuration import Configuration, Protocol
 from perfpass.measure.models import Built, build
 from perfpass.measure.nvml import Gpu
@@ -107,6 +107,8 @@ class Collector:
         session: Session | None = None
         try:
             baseline = self._start()
+            if configuration.own_process:
+                return self._ended(record | {"status": "ok"} | self._measured_alone(configuration, protocol), started)
             session = self._open(configuration)
             before = self._reference(configuration)
             record |= {"status": "ok"} | self._measured(session, configuration, protocol, baseline)
@@ -127,8 +129,26 @@ class Collector:
             if session is not None:
                 with contextlib.suppress(Exception):
                     session.close()
+        return self._ended(record, started)
+
+    @staticmethod
+    def _ended(record: dict[str, Any], started: float) -> dict[str, Any]:
         record["elapsed_s"] = round(time.monotonic() - started, 3)
         return record
+
+    def _measured_alone(self, configuration: Configuration, protocol: Protocol) -> dict[str, Any]:
+        """See `own_process`; here only files are made for it, and the reference work is timed."""
+        self._check_device(configuration)
+        return own_process.measured(
+            configuration,
+            protocol,
+            lambda: build(configuration, "cpu"),
+            lambda: self._reference(configuration),
+        )
+
+    def _check_device(self, configuration: Configuration) -> None:
+        if configuration.device != self.device:
+            raise UnsupportedError(f"this collector measures {self.device}, not {configuration.device}")
 
     def _start(self) -> int:
         """Resident bytes before anything of the configuration exists."""
@@ -141,8 +161,7 @@ class Collector:
         return host.rss_bytes()
 
     def _open(self, configuration: Configuration) -> Session:
-        if configuration.device != self.device:
-            raise UnsupportedError(f"this collector measures {self.device}, not {configuration.device}")
+        self._check_device(configuration)
         if configuration.runtime.startswith("torch") and self.device == "cpu":
             import torch
 

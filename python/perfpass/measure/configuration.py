@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from perfpass.declared import Choice, Kind, Maybe, Number, Text
+from perfpass.declared import Choice, Flag, Kind, Maybe, Number, Text
 from perfpass.errors import ArgumentError
 
 MODES = ("inference", "training", "prefill", "decode")
@@ -16,7 +16,7 @@ PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "amp", "amp_bf16")
 RUNTIMES = ("torch", "torch.compile", "onnxruntime", "tvm")
 LAYOUTS = ("nchw", "nhwc")
 OPTIMIZERS = ("sgd", "adamw")
-SOURCES = ("timm", "torchvision", "hf", "onnx", "unet")
+SOURCES = ("timm", "torchvision", "hf", "onnx", "unet", "net")
 DEFAULT_SEQUENCE_LENGTH = 128
 _LARGEST = 2**31 - 1
 
@@ -26,11 +26,14 @@ class Configuration:
     """One thing to measure. Every field is part of its identity (`key`).
 
     ``model`` is ``SOURCE:NAME``: ``timm:resnet50``, ``torchvision:resnet50``, ``hf:NAME`` (a configuration shipped with
-    perfpass) or ``hf:PATH`` (a config.json or its folder; weights are random), ``onnx:PATH``, ``unet:NAME``.
+    perfpass) or ``hf:PATH`` (a config.json or its folder; weights are random), ``onnx:PATH``, ``unet:NAME``,
+    ``net:NAME`` (`perfpass.measure.networks`).
     ``sequence_length`` counts tokens read by each sample (inference, training, prefill) or already in its cache
     (decode). ``image_size`` is in pixels, None for the model's own. ``threads`` (CPU only): None for all. ``repeat``
     tells repetitions of the same configuration apart. ``input_shapes`` (``onnx:`` only): shapes by input name, for a
-    file with open dimensions other than the batch; given as a mapping or as pairs.
+    file with open dimensions other than the batch; given as a mapping or as pairs. ``own_process`` (CPU, inference
+    only): measured in an interpreter started for it that imports only what runs the model; what is exported or compiled
+    before, another process makes.
     """
 
     model: str
@@ -46,6 +49,7 @@ class Configuration:
     threads: int | None = None
     repeat: int = 0
     input_shapes: tuple[tuple[str, tuple[int, ...]], ...] | None = None
+    own_process: bool = False
 
     def __post_init__(self) -> None:
         source, colon, name = self.model.partition(":") if isinstance(self.model, str) else ("", "", "")
@@ -72,6 +76,8 @@ class Configuration:
             raise ArgumentError(f"optimizer {self.optimizer!r} in mode {self.mode}; only training has one")
         if self.threads is not None and self.device != "cpu":
             raise ArgumentError(f"threads {self.threads} on {self.device}; only the CPU has them")
+        if self.own_process and (self.device != "cpu" or self.mode != "inference" or self.runtime == "torch.compile"):
+            raise ArgumentError("own_process is for inference on the CPU in torch, onnxruntime or tvm")
         if self.input_shapes is not None and self.source != "onnx":
             raise ArgumentError(f"input_shapes of {self.model!r}; only ONNX files have them")
         # An ONNX file has the precision that it was written in; models that are exported here are exported in fp32.
@@ -94,11 +100,15 @@ class Configuration:
         content = asdict(self)
         if self.input_shapes is None:
             del content["input_shapes"]  # configurations that lack it keep the keys that journals know them by
+        if not self.own_process:
+            del content["own_process"]
         return digest(content)
 
     def to_dict(self) -> dict[str, Any]:
         """All fields that are not None."""
         content = {name: value for name, value in asdict(self).items() if value is not None}
+        if not self.own_process:
+            del content["own_process"]
         if self.input_shapes is not None:
             content["input_shapes"] = {name: list(shape) for name, shape in self.input_shapes}
         return content
@@ -129,6 +139,7 @@ _FIELDS: dict[str, Kind] = {
     "sequence_length": Maybe(_SIZE),
     "threads": Maybe(_SIZE),
     "repeat": Number(0, _LARGEST, whole=True),
+    "own_process": Flag(),
 }
 
 
@@ -163,10 +174,15 @@ class Protocol:
     measure_max_s: float = 5.0
     energy_min_s: float = 0.8  # of measured time, where energy is read: its counter moves in steps of 20 to 100 ms
     timeout_s: float = 300.0  # for one configuration, model building included
+    iterations_least: int = 1  # measured even where they take longer than measure_max_s
+    core: int | None = None  # an own process is pinned to it, with the highest priority that the system grants
 
     def __post_init__(self) -> None:
         for field in fields(self):
             kind = Number(0, 1_000_000, whole=field.name.startswith("iterations"), above=True)
+            if field.name == "core":
+                Maybe(Number(0, _LARGEST, whole=True)).check(self.core, "protocol", field.name, ArgumentError)
+                continue
             kind.check(getattr(self, field.name), "protocol", field.name, ArgumentError)
         if self.measure_min_s > self.measure_max_s or self.iterations_min > self.iterations_max:
             raise ArgumentError("protocol: a minimum is larger than its maximum")

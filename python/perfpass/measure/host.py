@@ -43,6 +43,17 @@ def rss_bytes() -> int:
     return int(psutil.Process().memory_info().rss)
 
 
+def resident_bytes() -> dict[str, int]:
+    """Resident size of this process now: "rss", and of it "anonymous" (its own) and "file" (mapped libraries, data)."""
+    found = {}
+    names = {"VmRSS": "rss", "RssAnon": "anonymous", "RssFile": "file"}
+    for line in Path("/proc/self/status").read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name in names:
+            found[names[name]] = int(value.split()[0]) * 1024
+    return found
+
+
 def mapped_file_pages() -> list[tuple[int, int]]:
     """(address, bytes) of every run of file pages that this process has mapped; empty where the kernel does not tell.
 
@@ -128,14 +139,15 @@ class HostState:
 
 
 class HostProbe:
-    """Brackets a measurement: `state` before and after, `between` for what happened."""
+    """Brackets a measurement: `state` before and after, `between` for what happened, on all cores or on ``core``."""
 
-    def __init__(self) -> None:
+    def __init__(self, core: int | None = None) -> None:
+        self._core = core
         self.rapl = Rapl()
 
     def state(self) -> HostState:
         """Now. Takes about 100 microseconds."""
-        machine = psutil.cpu_times()
+        machine = psutil.cpu_times() if self._core is None else psutil.cpu_times(percpu=True)[self._core]
         own = resource.getrusage(resource.RUSAGE_SELF)  # of the process that asks, a fork of this probe's maker too
         idle = machine.idle + getattr(machine, "iowait", 0.0) + getattr(machine, "steal", 0.0)
         return HostState(
@@ -148,8 +160,9 @@ class HostProbe:
         )
 
     def between(self, before: HostState, after: HostState) -> dict[str, Any]:
-        """Shares of the whole machine's time (all cores) and, where it can be read, the energy of the CPU."""
-        elapsed = max(after.monotonic_s - before.monotonic_s, 1e-9) * (os.cpu_count() or 1)
+        """Shares of the time of all cores, or of the one, and, where it can be read, the energy of the CPU."""
+        cores = (os.cpu_count() or 1) if self._core is None else 1
+        elapsed = max(after.monotonic_s - before.monotonic_s, 1e-9) * cores
         own = after.process_busy_s - before.process_busy_s
         others = max(0.0, after.machine_busy_s - before.machine_busy_s - own)
         found: dict[str, Any] = {

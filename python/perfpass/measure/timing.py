@@ -120,7 +120,7 @@ def _iterate(lap: Lap, protocol: Protocol, least_s: float, most_s: float) -> lis
     while True:
         laps.append(lap())
         elapsed = time.monotonic() - start
-        if elapsed >= most_s or len(laps) >= protocol.iterations_max:
+        if (elapsed >= most_s and len(laps) >= protocol.iterations_least) or len(laps) >= protocol.iterations_max:
             return laps
         if len(laps) >= check_at and elapsed >= least_s:
             if median_confidence_share(laps) <= protocol.confidence_share:

@@ -29,6 +29,8 @@ _NESTED = {
     "device_used_peak_bytes": ("memory", "device_used_peak_bytes"),
     "process_device_bytes": ("memory", "process_device_bytes"),
     "host_peak_rss_bytes": ("memory", "host_peak_rss_bytes"),
+    "host_opening_peak_rss_bytes": ("memory", "host_opening_peak_rss_bytes"),
+    "host_whole_peak_rss_bytes": ("memory", "host_whole_peak_rss_bytes"),
     "host_baseline_rss_bytes": ("memory", "host_baseline_rss_bytes"),
     "energy_j": ("energy", "energy_j"),
     "power_w": ("energy", "power_w"),

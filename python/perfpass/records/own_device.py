@@ -155,13 +155,17 @@ def graph_of(configuration: Configuration) -> OpGraph:
         return load(configuration.name, batch=configuration.batch)
     from perfpass.measure import models
 
-    if configuration.source == "hf":
+    built = models.build(configuration, "meta")
+    if configuration.source == "hf" and not built.named_inputs:
         from perfpass.importers import huggingface
 
         length = configuration.sequence_length
         return huggingface.trace_config(configuration.name, batch=configuration.batch, sequence_length=length)
-    built = models.build(configuration, "meta")
-    return load(built.module, batch=configuration.batch, input_shape=built.image_shape)
+    shape: Any = built.image_shape
+    if built.named_inputs:
+        shapes = {name: (size, "float32" if numbers is None else "int64") for name, size, numbers in built.named_inputs}
+        shape = shapes["x"][0] if list(shapes) == ["x"] else shapes
+    return load(built.module, batch=configuration.batch, input_shape=shape)
 
 
 def graphs(rows: Iterable[Measured], refused: Counter[str]) -> Iterator[tuple[Measured, OpGraph]]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from perfpass.measure.roofline.figure import save
 from perfpass.prediction import COVERAGE
-from perfpass.training.section import Section
+from perfpass.training.section import ASKED_PCT, Line, Section
 
 _PALETTE = 48  # colours of a finished PNG
 # Colour-blind safe (Okabe and Ito, "Color Universal Design", 2008); further groups share the last.
@@ -21,7 +21,8 @@ def save_section(section: Section, path: Path) -> None:
     from matplotlib.figure import Figure
 
     covered = [x for x in section.lines if x.grade.coverage_pct is not None]
-    heights = [4.0] * len(section.points) + ([0.8 + 0.17 * len(covered)] if covered else [])
+    reliable = _told(covered)
+    heights = [4.0] * len(section.points) + ([0.8 + 0.17 * len(covered)] if covered else []) + [4.0] * bool(reliable)
     if not heights:
         return
     figure = Figure(figsize=(11.0, sum(heights) + 0.4), layout="constrained")
@@ -32,6 +33,8 @@ def save_section(section: Section, path: Path) -> None:
         _draw_groups(groups, points)
     if covered:
         _draw_coverage(next(parts).subplots(), covered)
+    if reliable:
+        _draw_reliability(next(parts).subplots(), reliable)
     figure.suptitle(section.title, fontsize=13)
     save(figure, path)
     if path.suffix == ".png":
@@ -56,6 +59,27 @@ def _by_group(points: dict[str, Any]) -> list[tuple[str, np.ndarray]]:
         return [(str(n), groups == n) for n in names]
     first = names[: len(_COLOURS) - 1]
     return [*((str(n), groups == n) for n in first), (f"{len(names) - len(first)} others", ~np.isin(groups, first))]
+
+
+def _told(covered: list[Line]) -> list[Line]:
+    """The lines of a reliability diagram: those with most rows, of each split the first."""
+    found: dict[tuple[str, str], Line] = {}
+    for line in sorted(covered, key=lambda x: -x.grade.rows):
+        if line.grade.reliability_pct is not None:
+            found.setdefault((line.metric, line.split), line)
+    return list(found.values())[: len(_COLOURS)]
+
+
+def _draw_reliability(axis: Any, lines: list[Line]) -> None:
+    for line, colour in zip(lines, _COLOURS, strict=False):
+        name = f"{line.metric}, {line.split}, {line.judged_on} ({line.grade.rows:,})"
+        axis.plot(
+            ASKED_PCT, line.grade.reliability_pct, color=colour, linewidth=1.2, marker="o", markersize=3, label=name
+        )
+    axis.plot([0, 100], [0, 100], color="black", linewidth=0.8)
+    axis.set(xlabel="asked of the interval, %", ylabel="measurements inside, %", xlim=(0, 100), ylim=(0, 100))
+    axis.set_title("Reliability: above the line intervals are too wide, below it too narrow", fontsize=10)
+    axis.legend(fontsize=7, frameon=False, loc="upper left")
 
 
 def _draw_agreement(axis: Any, points: dict[str, Any]) -> None:

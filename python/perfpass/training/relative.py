@@ -63,7 +63,7 @@ def _beside(section: Section, relatives: Relatives, folder: Path | None) -> None
     place: dict[tuple[str, ...], int] = {}
     texts, numbers = relatives.texts, relatives.numbers
     for row in np.flatnonzero(np.isin(_texts(relatives, "source"), asked.source.unique())).tolist():
-        key = (texts["kind"][row], texts["source"][row], relatives.names[row], numbers["batch"][row])
+        key = (texts["kind"][row], texts["source"][row], texts["model"][row], numbers["batch"][row])
         place.setdefault((*map(str, key), f"{numbers['time_ms'][row]:.4g}"), row)
     kind = np.where(asked["mode"] == "training", "step", "inference")
     keys = zip(kind, asked.source, asked.model, asked.batch, asked.measured_s, strict=True)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 
 from perfpass.errors import ArgumentError
+from perfpass.prediction import COVERAGE
 from perfpass.training.metrics import absolute_percentage_errors, kendall_tau
 from perfpass.training.spread import interval_score
 
 WORST = 10
+ASKED_PCT = (10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0)
 _POINTS = 800
 
 
@@ -23,7 +26,8 @@ class Grade:
     ``rmse`` is in the unit of the predictions, which the metric of a `Line` names.
     ``bias_pct`` is the median of predicted / measured less 1; ``over_bound_pct`` the share of measurements above the
     upper bound (what counts for memory); ``interval_score`` is the mean of `perfpass.training.spread.interval_score`;
-    the last four are None without intervals.
+    ``reliability_pct`` the share inside intervals of each of `ASKED_PCT`, made from the one of 90 % as if errors were
+    normal in logarithms, on either side with a deviation of its own. The last five are None without intervals.
     """
 
     rows: int
@@ -38,6 +42,7 @@ class Grade:
     interval_factor: float | None = None
     over_bound_pct: float | None = None
     interval_score: float | None = None
+    reliability_pct: tuple[float, ...] | None = None
 
 
 def grade(
@@ -45,13 +50,14 @@ def grade(
 ) -> Grade:
     """All metrics of N predictions [N], in any one unit. Raises ArgumentError for measurements not above 0."""
     ape = absolute_percentage_errors(predicted, measured)
-    coverage = factor = over = score = None
+    coverage = factor = over = score = reliability = None
     if low is not None and high is not None:
         coverage = 100.0 * float(np.mean((low <= measured) & (measured <= high)))
         factor = float(np.median(high / np.maximum(low, 1e-300)))
         over = 100.0 * float(np.mean(measured > high))
         if (np.asarray(low) > 0).all():
-            score = interval_score(*(np.log(np.asarray(v) / predicted) for v in (measured, low, high)))
+            errors = [np.log(np.asarray(v) / predicted) for v in (measured, low, high)]
+            score, reliability = interval_score(*errors), _reliability(*errors)
     return Grade(
         rows=len(ape),
         mape_pct=100.0 * float(ape.mean()),
@@ -65,7 +71,16 @@ def grade(
         interval_factor=factor,
         over_bound_pct=over,
         interval_score=score,
+        reliability_pct=reliability,
     )
+
+
+def _reliability(residual: np.ndarray, low: np.ndarray, high: np.ndarray) -> tuple[float, ...]:
+    """Share in % of log errors inside the interval of each of `ASKED_PCT`; the given bounds are those of 90 %."""
+    normal = NormalDist()
+    half = np.maximum(np.where(residual < 0, -low, high), 1e-9)
+    beyond = np.abs(residual) / half * normal.inv_cdf(0.5 + COVERAGE / 2.0)
+    return tuple(100.0 * float(np.mean(beyond <= normal.inv_cdf(0.5 + asked / 200.0))) for asked in ASKED_PCT)
 
 
 @dataclass(frozen=True)

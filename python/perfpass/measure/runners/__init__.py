@@ -7,5 +7,7 @@ from perfpass.measure.runners.session import Session, open_session
 __all__ = [
     "Session",
     "open_session",
+    "prepared",
+    "session",
     "torch",
 ]

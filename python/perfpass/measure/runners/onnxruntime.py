@@ -15,7 +15,8 @@ import onnxruntime
 from perfpass.errors import ArgumentError, FileError, FormatError, UnsupportedError
 from perfpass.importers.model_sources import is_out_of_memory
 from perfpass.measure.configuration import DEFAULT_SEQUENCE_LENGTH, Configuration
-from perfpass.measure.models import Built, sequence_length
+from perfpass.measure.models import Built
+from perfpass.measure.runners.prepared import Prepared
 
 _OPSET = 17
 _DTYPES = {
@@ -33,13 +34,13 @@ _DTYPES = {
 class OnnxRuntimeSession:
     """One configuration in ONNX Runtime; inputs are in host memory and the copy to a device is part of a lap."""
 
-    def __init__(self, configuration: Configuration, built: Built | None) -> None:
+    def __init__(self, configuration: Configuration, built: Built | None, prepared: Prepared | None = None) -> None:
         provider = "CPUExecutionProvider" if configuration.device == "cpu" else "CUDAExecutionProvider"
         if provider not in onnxruntime.get_available_providers():
             raise UnsupportedError(f"onnxruntime {onnxruntime.__version__} has no {provider} here")
         with contextlib.ExitStack() as stack:
             if built is None:
-                path = Path(configuration.name)
+                path = Path(configuration.name if prepared is None else prepared.path)
                 if not path.is_file():
                     raise FileError(f"{path}: no such file")
             else:
@@ -48,14 +49,7 @@ class OnnxRuntimeSession:
                 export(built, configuration, path)
             self._session: Any = self._open(path, configuration, provider)
         self._feed = {value.name: _array(value, configuration) for value in self._session.get_inputs()}
-        self.facts: dict[str, Any] = {
-            "parameters": None if built is None else built.parameters,
-            "buffers": None if built is None else built.buffers,
-            "image_size": built.image_shape[1] if built is not None and built.image_shape else None,
-            "sequence_length": sequence_length(configuration) if built is not None and not built.image_shape else None,
-            "opset": None if built is None else _OPSET,
-            "threads": configuration.threads,
-        }
+        self.facts = _facts(configuration, built) if prepared is None else prepared.facts
 
     @staticmethod
     def _open(path: Path, configuration: Configuration, provider: str) -> Any:
@@ -88,6 +82,18 @@ class OnnxRuntimeSession:
         self._session, self._feed = None, {}
 
 
+def prepare(configuration: Configuration, built: Built, folder: str) -> Prepared:
+    """The model as an ONNX file in ``folder``."""
+    path = Path(folder) / "model.onnx"
+    export(built, configuration, path)
+    return Prepared(str(path), [], _facts(configuration, built) | {"model_file_bytes": path.stat().st_size})
+
+
+def _facts(configuration: Configuration, built: Built | None) -> dict[str, Any]:
+    known = {} if built is None else built.facts(configuration) | {"opset": _OPSET}
+    return known | {"threads": configuration.threads}
+
+
 def export(built: Built, configuration: Configuration, path: Path) -> None:
     """Writes the model as ONNX with PyTorch's TorchScript exporter, at the configuration's batch.
 
@@ -96,6 +102,7 @@ def export(built: Built, configuration: Configuration, path: Path) -> None:
     import torch
 
     built.module.eval().float()
+    _fill_zeros(built.module)
     inputs = built.inputs(configuration, "cpu")
     built.module.cpu()
     try:
@@ -117,6 +124,20 @@ def export(built: Built, configuration: Configuration, path: Path) -> None:
         raise UnsupportedError(
             f"{configuration.model} cannot be exported to ONNX: {' '.join(str(error).split())[:300]}"
         ) from error
+
+
+def _fill_zeros(module: Any) -> None:
+    """Gives parameters that are zero throughout small random values, as training would.
+
+    A last normalization that starts at zero makes the folded weights of its convolution zero, and the exporter stores
+    equal tensors once: the file would lack up to half of a trained network's bytes.
+    """
+    import torch
+
+    with torch.no_grad():
+        for parameter in module.parameters():
+            if parameter.numel() > 1 and not parameter.any():
+                parameter.normal_(std=0.02)
 
 
 def _array(value: Any, configuration: Configuration) -> np.ndarray:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from perfpass.errors import needs
 from perfpass.measure.configuration import Configuration
 from perfpass.measure.models import Built
+from perfpass.measure.runners.prepared import Prepared
 
 
 class Session(Protocol):
@@ -34,8 +35,23 @@ class Session(Protocol):
         """Releases what the session holds, the model excepted."""
 
 
-def open_session(configuration: Configuration, built: Built | None) -> Session:
-    """The session of a configuration; ``built`` is None for models that are files.
+def prepare(configuration: Configuration, built: Built, folder: str) -> Prepared:
+    """Exports or compiles ``built`` into ``folder``, for `open_session` in another process.
+
+    Raises UnsupportedError where that cannot be done here.
+    """
+    if configuration.runtime == "onnxruntime":
+        with needs("onnxruntime", "runtime onnxruntime"):
+            from perfpass.measure.runners import onnxruntime
+
+        return onnxruntime.prepare(configuration, built, folder)
+    from perfpass.measure.runners import tvm
+
+    return tvm.prepare(configuration, built, folder)
+
+
+def open_session(configuration: Configuration, built: Built | None, prepared: Prepared | None = None) -> Session:
+    """The session of a configuration; ``built`` is None for models that are files, and for what is ``prepared``.
 
     Raises UnsupportedError where the runtime, or the model in it, cannot run here.
     """
@@ -43,12 +59,12 @@ def open_session(configuration: Configuration, built: Built | None) -> Session:
         with needs("onnxruntime", "runtime onnxruntime"):
             from perfpass.measure.runners.onnxruntime import OnnxRuntimeSession
 
-        return OnnxRuntimeSession(configuration, built)
-    assert built is not None
+        return OnnxRuntimeSession(configuration, built, prepared)
     if configuration.runtime == "tvm":
         from perfpass.measure.runners.tvm import TvmSession
 
-        return TvmSession(configuration, built)
+        return TvmSession(configuration, built, prepared)
+    assert built is not None
     from perfpass.measure.runners.torch import TorchSession
 
     return TorchSession(configuration, built)

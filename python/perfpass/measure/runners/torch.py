@@ -43,10 +43,7 @@ class TorchSession:
         if self._cuda:
             self._events = (torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True))
         self.facts: dict[str, Any] = {
-            "parameters": built.parameters,
-            "buffers": built.buffers,
-            "image_size": built.image_shape[1] if built.image_shape else None,
-            "sequence_length": sequence_length(configuration) if built.image_shape is None else None,
+            **built.facts(configuration),
             "attention": getattr(getattr(built.module, "config", None), "_attn_implementation", None),
             "threads": None if self._cuda else torch.get_num_threads(),
         }

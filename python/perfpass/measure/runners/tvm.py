@@ -6,60 +6,34 @@ import os
 import platform
 import time
 import warnings
+from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from perfpass.errors import UnsupportedError, missing_package
 from perfpass.measure.configuration import Configuration
-from perfpass.measure.models import Built, sequence_length
+from perfpass.measure.models import Built
+from perfpass.measure.runners.prepared import Prepared
 
 
 class TvmSession:
     """One configuration in TVM's graph executor, opt_level 3, default schedules."""
 
-    def __init__(self, configuration: Configuration, built: Built) -> None:
-        if configuration.device != "cpu":
-            raise UnsupportedError(f"TVM is measured on the CPU only here, not on {configuration.device}")
-        if configuration.threads is not None:
-            os.environ["TVM_NUM_THREADS"] = str(configuration.threads)
-        os.environ.setdefault("TOPHUB_LOCATION", "NONE")  # no download of schedules
-        try:
-            import tvm
-            from tvm import relay
-            from tvm.contrib import graph_executor
-        except ImportError as error:
-            raise missing_package(error, "tvm", "runtime tvm") from error
-        import torch
+    def __init__(self, configuration: Configuration, built: Built | None, prepared: Prepared | None = None) -> None:
+        tvm = _tvm(configuration)
+        from tvm.contrib import graph_executor
 
-        inputs = built.inputs(configuration, "cpu")
-        built.module.eval().float()
-        target = tvm.target.Target(f"llvm -mcpu={_cpu_name(tvm)}")
-        try:
-            with torch.no_grad(), warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                traced = torch.jit.trace(built.positional(tuple(inputs)), tuple(inputs.values()), strict=False)
-                described = [
-                    (name, (tuple(x.shape), str(x.dtype).removeprefix("torch."))) for name, x in inputs.items()
-                ]
-                relay_module, parameters = relay.frontend.from_pytorch(traced, described)
-            with tvm.transform.PassContext(opt_level=3):
-                library = relay.build(relay_module, target=target, params=parameters)
-        except MemoryError:
-            raise
-        except Exception as error:
-            raise UnsupportedError(
-                f"{configuration.model}: TVM cannot build it: {' '.join(str(error).split())[-300:]}"
-            ) from error
+        if prepared is None:
+            assert built is not None
+            library, values, self.facts = _compile(configuration, built)
+        else:
+            library = tvm.runtime.load_module(prepared.path)
+            values = {name: _array(shape, dtype) for name, shape, dtype in prepared.inputs}
+            self.facts = prepared.facts
         self._executor: Any = graph_executor.GraphModule(library["default"](tvm.cpu()))
-        for name, x in inputs.items():
-            self._executor.set_input(name, tvm.nd.array(x.numpy()))
-        self.facts: dict[str, Any] = {
-            "parameters": built.parameters,
-            "buffers": built.buffers,
-            "image_size": built.image_shape[1] if built.image_shape else None,
-            "sequence_length": None if built.image_shape else sequence_length(configuration),
-            "target": str(target),
-            "threads": configuration.threads,
-        }
+        for name, x in values.items():
+            self._executor.set_input(name, tvm.nd.array(x))
 
     def lap(self) -> float:
         """One run of the executor; the CPU's are synchronous. In ms."""
@@ -77,6 +51,63 @@ class TvmSession:
     def close(self) -> None:
         """Frees the executor."""
         self._executor = None
+
+
+def prepare(configuration: Configuration, built: Built, folder: str) -> Prepared:
+    """The model as a shared library in ``folder``, weights inside."""
+    library, values, facts = _compile(configuration, built)
+    path = Path(folder) / "model.so"
+    library.export_library(str(path))
+    inputs = [(name, list(x.shape), str(x.dtype)) for name, x in values.items()]
+    return Prepared(str(path), inputs, facts | {"model_file_bytes": path.stat().st_size})
+
+
+def _tvm(configuration: Configuration) -> Any:
+    if configuration.device != "cpu":
+        raise UnsupportedError(f"TVM is measured on the CPU only here, not on {configuration.device}")
+    if configuration.threads is not None:
+        os.environ["TVM_NUM_THREADS"] = str(configuration.threads)
+    os.environ.setdefault("TOPHUB_LOCATION", "NONE")  # no download of schedules
+    try:
+        import tvm
+    except ImportError as error:
+        raise missing_package(error, "tvm", "runtime tvm") from error
+    return tvm
+
+
+def _compile(configuration: Configuration, built: Built) -> tuple[Any, dict[str, np.ndarray], dict[str, Any]]:
+    """The built library, values of its inputs, and what is to be said of it."""
+    tvm = _tvm(configuration)
+    import torch
+    from tvm import relay
+
+    inputs = built.inputs(configuration, "cpu")
+    built.module.eval().float()
+    target = tvm.target.Target(f"llvm -mcpu={_cpu_name(tvm)}")
+    try:
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            traced = torch.jit.trace(built.positional(tuple(inputs)), tuple(inputs.values()), strict=False)
+            described = [(name, (tuple(x.shape), str(x.dtype).removeprefix("torch."))) for name, x in inputs.items()]
+            relay_module, parameters = relay.frontend.from_pytorch(traced, described)
+        with tvm.transform.PassContext(opt_level=3):
+            library = relay.build(relay_module, target=target, params=parameters)
+    except MemoryError:
+        raise
+    except Exception as error:
+        raise UnsupportedError(
+            f"{configuration.model}: TVM cannot build it: {' '.join(str(error).split())[-300:]}"
+        ) from error
+    facts = built.facts(configuration) | {"target": str(target), "threads": configuration.threads}
+    return library, {name: x.numpy() for name, x in inputs.items()}, facts
+
+
+def _array(shape: list[int], dtype: str) -> np.ndarray:
+    """A random input: standard normal, or whole numbers of 0 and 1."""
+    generator = np.random.default_rng(0)
+    if np.dtype(dtype).kind == "f":
+        return generator.standard_normal(shape, np.float32).astype(dtype)
+    return generator.integers(0, 2, shape).astype(dtype)
 
 
 def _cpu_name(tvm: Any) -> str:

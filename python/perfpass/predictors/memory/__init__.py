@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = [
     "allocation",
     "allowance",
+    "host",
     "predictor",
     "process",
     "recorded",

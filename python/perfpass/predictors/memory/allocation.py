@@ -7,6 +7,7 @@ is the part "allocator".
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -14,12 +15,15 @@ import numpy as np
 
 from perfpass import _core
 from perfpass.features import Tables
-from perfpass.graph import frozen, kept_outputs
+from perfpass.graph import OPERATOR_CLASSES, frozen, kept_outputs
 from perfpass.graph import step as backward
+from perfpass.graph.costs import count as counted_costs
+from perfpass.graph.table import operator_table
 from perfpass.predictors.estimate import PlannedRun, Run, Runs
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
+    from perfpass.predictors.way import Way
 
 # PyTorch's caching allocator rounds every block up to 512 bytes (c10/cuda/CUDACachingAllocator.cpp, kMinBlockSize).
 BLOCK_BYTES = 512
@@ -27,6 +31,8 @@ BLOCK_BYTES = 512
 _ALIGNMENT_BYTES = 64
 # Autocast keeps the fp32 weights and caches 16-bit copies: three times the 16-bit count.
 _AUTOCAST_COPIES = 3
+_PACKS = ("cpu", "onnxruntime")
+_CONVOLUTION = OPERATOR_CLASSES.index("convolution")
 
 
 def allocator(device: Device, runtime: str) -> str:
@@ -57,12 +63,27 @@ def reserved_bytes(planned: PlannedRun) -> int:
     return found
 
 
+def packed_bytes(tables: Tables, way: Way) -> np.ndarray:
+    """[N] what the runtime keeps beside the weights in a layout of its own: ONNX Runtime on CPUs those of convolutions.
+
+    Blocks of channels (NCHWc) in its arena, the file's own beside them.
+    """
+    if (way.device.kind, way.runtime) != _PACKS:
+        return np.zeros(len(tables))
+    packs = np.asarray(tables.table.op_class) == _CONVOLUTION
+    return tables.sums(np.where(packs, np.asarray(tables.table.weight_bytes, dtype=np.float64), 0.0) * tables.count)
+
+
 def columns_of(planned: PlannedRun) -> dict[str, np.ndarray]:
     """What the memory of one run is made from, as N = 1."""
     plan = planned.plan
     facts = (plan.weight_bytes, plan.peak_activation_bytes, reserved_bytes(planned))
     names = ("weight_bytes", "activation_bytes", "reserved_bytes")
-    return {name: np.array([value], dtype=np.float64) for name, value in zip(names, facts, strict=True)}
+    found = {name: np.array([value], dtype=np.float64) for name, value in zip(names, facts, strict=True)}
+    if (planned.way.device.kind, planned.way.runtime) == _PACKS:
+        table = operator_table(planned.graph, counted_costs(planned.graph, float_as=planned.float_as))
+        found["reserved_bytes"] += packed_bytes(Tables.one(table), planned.way)
+    return found
 
 
 def runs_of(run: Run, *, training: bool = False) -> Runs:
@@ -73,13 +94,21 @@ def runs_of(run: Run, *, training: bool = False) -> Runs:
         saved, largest = _saved(run)
     else:
         reserved = reserved_bytes(run)
+    tables = Tables.one(run.table)
     elements = [float(prod(graph.shape(int(t)))) for t in graph.graph_inputs]
     facts = (plan.weight_bytes, plan.peak_activation_bytes, reserved, sum(elements), *(elements or [0.0])[:1])
-    return Runs(
-        Tables.one(run.table),
+    runs = Runs(
+        tables,
         np.array([run.batch]),
         *(np.array([value], dtype=np.float64) for value in (*facts, saved, largest)),
     )
+    return runs if training else with_packed(runs, run.way)
+
+
+def with_packed(runs: Runs, way: Way) -> Runs:
+    """``runs`` of inference whose reserved bytes hold what `packed_bytes` counts."""
+    packed = packed_bytes(runs.tables, way)
+    return replace(runs, reserved_bytes=runs.reserved_bytes + packed) if packed.any() else runs
 
 
 def _saved(run: Run) -> tuple[int, int]:

@@ -15,6 +15,7 @@ import numpy as np
 from perfpass.predictors.estimate import Bounds, MemoryBounds
 from perfpass.predictors.memory.allocation import weight_copies
 from perfpass.predictors.memory.allowance import Allowance, allowance
+from perfpass.predictors.memory.host import HostMemory
 from perfpass.predictors.memory.predictor import MemoryPredictor
 from perfpass.predictors.way import Way
 
@@ -52,9 +53,16 @@ def inference(columns: Columns, way: Way) -> tuple[dict[str, Any], MemoryBounds]
     ``columns``: "weight_bytes" and "activation_bytes" at the width of the precision, "reserved_bytes" of the allocator.
     The parts sum to the median of what is in use. Gradients are not kept (`torch.no_grad`).
     """
-    allowed = inference_allowance(way)
     weights = columns["weight_bytes"] * float(weight_copies(way.precision))
     activations = columns["activation_bytes"]
+    if way.device.kind == "cpu" and HostMemory.load().knows(way.runtime):
+        parts, peak = HostMemory.load().inference(columns, way)
+        planned = weights + activations
+        alive = Bounds(planned, weights + _ALIVE_LOW * activations, planned)
+        # Of an arena that was never touched nothing is resident.
+        reserved = np.maximum(np.minimum(columns["reserved_bytes"], peak.median), planned)
+        return parts, MemoryBounds(alive, Bounds(reserved, planned, reserved), peak)
+    allowed = inference_allowance(way)
     held = np.maximum(columns["reserved_bytes"] - weights, activations)
     low, middle, high = allowed.share
     alive = Bounds(weights + activations, weights + _ALIVE_LOW * activations, weights + max(high, 1.0) * activations)

@@ -61,14 +61,19 @@ def fit(parts: list[Errors], quantity: str) -> Spread:
 def graded(
     held: Mapping[str, tuple[Errors, np.ndarray]], outside: list[Errors], split: str, q: Quantity
 ) -> tuple[np.ndarray, np.ndarray]:
-    """[rows of ``q``] log bounds of a split's held-out rows, from errors on none of the rows that are judged."""
+    """[rows of ``q``] log bounds of a split's held-out rows, from errors on none of the rows that are judged.
+
+    As a user gets them, whose laboratory is another than that of the records.
+    """
     errors, rows = held[split]
     low, high = np.full(len(q), np.nan), np.full(len(q), np.nan)
     for name in np.unique(errors.source.astype(str)):
         own = errors.source.astype(str) == name
         others = [e.take(~np.isin(r, rows[own])) for e, r in held.values()]
         found = fit([*others, *outside], q.name)
-        low[rows[own]], high[rows[own]] = found.bounds(dict(zip(CAUSES, errors.lacks[own].T, strict=True)))
+        low[rows[own]], high[rows[own]] = found.bounds(
+            dict(zip(CAUSES, errors.lacks[own].T, strict=True)) | {"laboratory": 1.0}
+        )
     return low, high
 
 

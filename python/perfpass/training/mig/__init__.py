@@ -5,4 +5,8 @@ from __future__ import annotations
 from perfpass.training.mig.evaluate import evaluate
 from perfpass.training.mig.train import train
 
-__all__ = ["evaluate", "train"]
+__all__ = [
+    "dataset",
+    "evaluate",
+    "train",
+]

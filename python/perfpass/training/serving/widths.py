@@ -119,4 +119,5 @@ def graded(
 
 def _bounds(parts: list[Errors], asked: Errors, target: str) -> tuple[np.ndarray, np.ndarray]:
     fitted = spread.fit(Errors.joined([part for part in parts if len(part)]).thinned(_MOST_ROWS), PRIOR[target])
-    return fitted.bounds(dict(zip(CAUSES, asked.lacks.T, strict=True)))
+    # As a user gets them, whose laboratory is another than that of the records.
+    return fitted.bounds(dict(zip(CAUSES, asked.lacks.T, strict=True)) | {"laboratory": 1.0})

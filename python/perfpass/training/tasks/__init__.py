@@ -6,6 +6,7 @@ __all__ = [
     "baselines",
     "graphs",
     "methods",
+    "named",
     "ours",
     "simple_baselines",
     "splits",

@@ -1,0 +1,15 @@
+"""A model that one process exports or compiles and another opens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Its file, its inputs (name, shape, dtype) and its facts."""
+
+    path: str
+    inputs: list[tuple[str, list[int], str]]
+    facts: dict[str, Any]
