@@ -88,10 +88,10 @@ def test_mxfp4_is_of_the_experts_and_runs_where_16_bits_do(capsys):
     assert "no fp8 arithmetic, which precision 'fp8_block' needs" in capsys.readouterr().err
 
 
-def test_llama_cpp_reads_its_prompt_as_it_was_timed_and_needs_as_many_boards_as_hold_it(capsys):
+def test_llama_cpp_reads_its_prompt_as_it_does_by_itself_and_needs_as_many_boards_as_hold_it(capsys):
     road = ("--device", "rtx-4090", "--offline", "--runtime", "llama.cpp", "--precision", "q4_k_m")
     assumed = of_json(capsys, "llama-3.1-8b", *road)["assumed"]
-    assert assumed["concurrency"] == 64 and assumed["tp"] == 1
+    assert assumed["concurrency"] == 512 and assumed["tp"] == 1
     large = of_json(capsys, "llama-3.1-70b", *road)
     assert large["assumed"]["tp"] == 2 and large["memory"]["fits"]
     assert main(["llm", "llama-3.1-70b", *road, "--tp", "1"]) == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = [
     "features",
+    "llama_cpp",
     "phase_features",
     "phases",
     "prediction",

@@ -30,6 +30,7 @@ from perfpass.predictors.generation.features import (
     rows_at,
     rows_of,
 )
+from perfpass.predictors.generation.llama_cpp import PIECE_TOKENS, LlamaCpp
 from perfpass.predictors.generation.order import BATCHES, TOKENS, alike, growing, ordered
 from perfpass.predictors.generation.phases import with_phases
 from perfpass.predictors.generation.prediction import Offline, costs_of
@@ -43,7 +44,8 @@ from perfpass.text import unknown
 QUANTITY = "latency"
 QUANTITIES: Mapping[str, tuple[Form, str]] = {QUANTITY: (FORM, "s")}
 _16_BITS = ("fp16", "bf16")
-# What is assumed of llama.cpp's prompt tokens at a time: it takes 512 by itself, and at most 64 were timed.
+# What is assumed of llama.cpp's prompt tokens at a time where 16-bit weights were timed: it takes 512 by itself
+# (`PIECE_TOKENS`, assumed elsewhere), and at most 64 were.
 _PROMPT_TOKENS_AT_A_TIME = 64
 # Runtimes that share attention heads out unevenly: Qwen2-7B with its 28 heads ran on 8 devices (LLM-Inference-Bench).
 UNEVEN = frozenset({"deepspeed"})
@@ -113,6 +115,8 @@ def assumed_batch(
         output_tokens=answer,
         precision=precision,
     )
+    if concurrency is None and LlamaCpp.load().answers(batch):
+        batch = replace(batch, batch=PIECE_TOKENS)
     if tp is None:
         batch = replace(batch, devices=assumed.fewest(batch.device, lambda n: _holds(batch, n)))
     asked: dict[str, Any] = {"input_length": input_length, "output_length": output_length, "concurrency": concurrency}
@@ -142,7 +146,14 @@ def predict_offline(model: Any, device: str | Device, **options: Any) -> Offline
 
 
 def offline(batch: Batch) -> Offline:
-    """What the shipped predictors say of a batch: its latency, and the phases of it."""
+    """What the shipped predictors say of a batch: its latency, and the phases of it.
+
+    llama.cpp in a file type or on a device that was not measured is counted (`generation.llama_cpp`).
+    """
+    counted = LlamaCpp.load()
+    if counted.answers(batch):
+        check_fits(batch)
+        return counted.predict(batch)
     predictor = GenerationPredictor.load()
     with kept(AskedBatch(batch)):
         found = predictor.predict(batch)

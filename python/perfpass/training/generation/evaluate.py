@@ -14,6 +14,7 @@ from perfpass.training.components.fit import covariance_of
 from perfpass.training.components.grade import Held, Quantity, adapted, add_lines, group_split, hold_out, random_split
 from perfpass.training.generation import widths
 from perfpass.training.generation.dataset import Dataset, corpus, load
+from perfpass.training.generation.evaluate_llama_cpp import add_llama_cpp
 from perfpass.training.generation.evaluate_phases import add_phases
 from perfpass.training.generation.train import MODEL_FOLDS
 from perfpass.training.section import Section
@@ -35,6 +36,10 @@ tokens of LLM-Inference-Bench). *loaded_first_token* and *loaded_between_tokens*
 load (LLM-Pilot), the wait for other users' steps included. Encoder-decoders are left out. In their bounds models and
 devices count alike. Beside them, on the same rows: the latency above split into prompt and tokens, and the serving
 predictor, which learned from none of these rows.
+
+*llama.cpp, token* and *prompt*: what is counted of other file types and boards, with shares fitted without the model,
+device, backend or laboratory that is judged. No backend was measured by two laboratories, so "source" is the middle of
+other backends, in software of other years.
 """
 
 
@@ -107,6 +112,7 @@ def evaluate(folder: str | None = None, seed: int = 0, *, quiet: bool = False) -
         + "."
     )
     add_phases(section, folder, seed, quiet=quiet)
+    add_llama_cpp(section, folder)
     return section
 
 

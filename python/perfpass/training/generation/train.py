@@ -7,13 +7,14 @@ from pathlib import Path
 
 import numpy as np
 
+from perfpass.predictors.generation.llama_cpp import SECTION
 from perfpass.predictors.generation.predictor import GenerationPredictor
 from perfpass.predictors.learned import artefacts
 from perfpass.predictors.learned.spread import Spread
 from perfpass.training.components.fit import covariance_of
 from perfpass.training.components.grade import Quantity, both_split, group_split, hold_out, random_split
 from perfpass.training.components.train import Lesson, Splits, lesson, train_quantities
-from perfpass.training.generation import phases, widths
+from perfpass.training.generation import llama_cpp, phases, widths
 from perfpass.training.generation.dataset import Dataset, corpus, load
 from perfpass.training.spread import Errors
 from perfpass.training.tasks.splits import Fold
@@ -55,7 +56,7 @@ def train(folder: str | None = None, output: str | None = None, *, seed: int = 0
     found = widths.answers(GenerationPredictor(place), asked)[1]
     entry = artefacts.Artefact(place).manifest[q.name]
     spread = widths.fit([*held[q.name], found], q.name)
-    artefacts.annotate(place, {q.name: {**entry, "spread": spread.to_dict()}})
+    artefacts.annotate(place, {q.name: {**entry, "spread": spread.to_dict()}, SECTION: llama_cpp.section(folder)})
     return place
 
 
