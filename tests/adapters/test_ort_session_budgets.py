@@ -59,7 +59,7 @@ def test_a_model_over_the_budget_is_refused_without_its_weights_being_read(tmp_p
     assert seen == (data.stat().st_atime_ns if data.exists() else None)
     verdict, message = refusal.value.verdict, str(refusal.value)
     assert verdict.fits == "no" and verdict.memory.median > 8 * GIB and verdict.budget_bytes == 4 * GIB
-    assert "8.4" in message and "4 GiB stated as the budget" in message and "a budget of" in message
+    assert "GiB of memory predicted" in message and "4 GiB stated as the budget" in message and "a budget of" in message
     assert "NVIDIA A100" in message
 
 
@@ -71,7 +71,7 @@ def test_a_refusal_says_what_would_do(tmp_path):
     path = large_model(tmp_path, gigabytes=8, batch="batch")
     with pytest.raises(ort_extension.DoesNotFitError, match=r"2g\.10gb, .*MIG profile 3g\.20gb .*; device"):
         session(path, device="a100-40gb:2g.10gb", batch=8 << 10, policy="raise")
-    for gigabytes in (11, 12, 16):
+    for gigabytes in (14, 16, 20):
         with pytest.raises(ort_extension.DoesNotFitError) as refused:
             session(path, device="a100-40gb", batch=64 << 10, memory_budget_bytes=gigabytes * GIB, policy="raise")
         batch, memory = re.search(r"what would do: batch (\d+) \(([\d.]+) GiB\)", str(refused.value)).groups()

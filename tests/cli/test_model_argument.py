@@ -117,7 +117,7 @@ def test_a_near_miss_is_answered_with_the_nearest_names(model, kind, says):
 def test_a_folder_without_one_model_says_what_it_holds(places):
     with pytest.raises(FormatError, match=r"2 ONNX files; give one of them: a\.onnx, b\.onnx"):
         perfpass.load(str(Path(places["folder"]) / "two"))
-    with pytest.raises(FormatError, match=r"without config\.json or an \.onnx file"):
+    with pytest.raises(FormatError, match=r"without config\.json, one \.gguf or an \.onnx file"):
         perfpass.load(str(Path(places["folder"]) / "none"))
 
 

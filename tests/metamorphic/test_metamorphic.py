@@ -65,7 +65,7 @@ def test_the_command_reports_what_it_compared(tmp_path, root):
 
 def test_a_broken_promise_is_seen():
     """The judge itself: an answer that falls where it should rise, and one beyond its tolerance."""
-    one, two = (questions.Run("2 convolutions", "t4", batch) for batch in (64, 1))
+    one, two = (questions.Run("2 convolutions", "t4", batch) for batch in (4096, 1))
     verdict = judge.Verdict()
     judge.chain("batch", (one, two), verdict)
     assert {v.figure for v in verdict.violations} == {

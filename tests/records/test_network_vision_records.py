@@ -58,7 +58,7 @@ def test_vision_zoos_refuse_what_names_no_device_or_is_half_a_step(tmp_path):
         source_file="b.md",
     )
     rows = rows_of(mmdeploy.read(tmp_path))
-    assert list(rows.listed) == [True, False] and list(rows.img_width) == [224, 1024] and rows.img_height[1] == 512
+    assert list(rows.listed) == [True, True] and list(rows.img_width) == [224, 1024] and rows.img_height[1] == 512
     assert rows.architecture[0] == "configs/resnet/r.py"
     written(
         tmp_path,

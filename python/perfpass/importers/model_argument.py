@@ -155,7 +155,7 @@ def _named(text: str, path: Path) -> ModelArgument:
         except FileError as error:
             why = f" As a repository: {error}."
     names = configuration_names.known()
-    like = nearest(path.name, _models_in(path.parent)) or nearest(text, names) or nearest(path.name, names)
+    like = nearest(path.name, _models_in(path.parent)) or nearest(path.name, names) or nearest(text, names)
     raise FileError(
         f"{shown(text)}: neither a file nor a known model;{like}{why} A model is an ONNX or GGUF file, a Hugging Face "
         "config.json or its folder, the name of a shipped configuration or of a repository, timm:NAME or "

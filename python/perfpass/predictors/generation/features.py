@@ -192,7 +192,8 @@ def overflow(b: Batch, sizes: Sizes) -> np.ndarray:
     memory = b.device.memory_bytes * b.devices
     free = max(memory * USABLE - f.parameters * size, memory * LEAST_FREE)
     each = b.cache_bytes * b.model.cache_elements(sizes.input_tokens + 0.75 * sizes.output_tokens)
-    return np.asarray(sequences(b, sizes.batch) / np.maximum(free / each, 1.0))
+    # A model without attention has no cache.
+    return np.asarray(sequences(b, sizes.batch) / np.maximum(free / np.maximum(each, 1e-9), 1.0))
 
 
 def memory(b: Batch) -> MemoryFit:
