@@ -112,6 +112,11 @@ def columns(rows: Sequence[Sequence[str]], right: Sequence[int] = (), indent: st
     return "\n".join(lines)
 
 
+def item(text: str) -> str:
+    """A text as a point of a list, wrapped under itself."""
+    return textwrap.fill(printable(text), WIDTH, initial_indent="    - ", subsequent_indent="      ")
+
+
 def paragraph(label: str, text: str) -> str:
     """A labelled text, wrapped under itself."""
     head = f"  {label:<12} "

@@ -11,7 +11,7 @@ from perfpass.prediction import Interval, Support, check_width, evidence_of, int
 from perfpass.predictors.generation.features import Batch, memory
 from perfpass.predictors.memory.rows import memory_rows
 from perfpass.predictors.relative.question import AskedBatch
-from perfpass.text import size
+from perfpass.text import item, size
 
 
 @dataclass(frozen=True)
@@ -108,6 +108,6 @@ def offline_table(found: Offline) -> str:
         *memory_rows(found.memory),
         *([f"  {'':<22} {'':>10} {found.memory.reason}"] if found.memory.reason else []),
         f"  support: {found.support.level}",
-        *(f"    - {reason}" for reason in found.support.reasons),
+        *(item(reason) for reason in found.support.reasons),
     ]
     return "\n".join(lines)

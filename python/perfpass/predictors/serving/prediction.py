@@ -21,7 +21,7 @@ from perfpass.prediction import (
 )
 from perfpass.predictors.memory.rows import memory_rows
 from perfpass.predictors.serving.judged import judged
-from perfpass.text import size
+from perfpass.text import item, size
 
 SCHEMA_VERSION = 1
 _ROWS = (
@@ -183,5 +183,5 @@ def serving_table(found: LlmPrediction) -> str:
     lines += memory_rows(m)
     said = "" if m.fits_by_default else f"            {m.reason}"
     lines.append(f"  {'requests that fit':<22} {m.most_requests:>10,}{said}")
-    lines.append(f"  support: {found.support.level}" + "".join(f"\n    - {reason}" for reason in found.support.reasons))
+    lines.append(f"  support: {found.support.level}" + "".join(f"\n{item(reason)}" for reason in found.support.reasons))
     return "\n".join(lines)
