@@ -154,8 +154,11 @@ def _named(text: str, path: Path) -> ModelArgument:
             return ModelArgument("hf", str(hub.configuration(text)), repository=text)
         except FileError as error:
             why = f" As a repository: {error}."
-    names = configuration_names.known()
-    like = nearest(path.name, _models_in(path.parent)) or nearest(path.name, names) or nearest(text, names)
+    names = tuple(configuration_names.known())
+    # A name of an owner that is known is misspelt as a whole, one of another owner may be a copy.
+    owner = text.partition("/")[0].lower() + "/"
+    asked = (text, path.name) if any(name.lower().startswith(owner) for name in names) else (path.name, text)
+    like = nearest(path.name, _models_in(path.parent)) or nearest(asked[0], names) or nearest(asked[1], names)
     raise FileError(
         f"{shown(text)}: neither a file nor a known model;{like}{why} A model is an ONNX or GGUF file, a Hugging Face "
         "config.json or its folder, the name of a shipped configuration or of a repository, timm:NAME or "
