@@ -4,12 +4,14 @@
 
 A page has ``<!-- accuracy AREA -->`` and ``<!-- end -->``; the lines of our predictor stand between them. Conditions
 follow the area, each ``FIELD=VALUE`` or ``FIELD=VALUE,VALUE`` with the fields ``metric``, ``split`` and ``judged_on``,
-or the word ``covered`` (lines with a graded interval), with semicolons before and between them.
+or the word ``covered`` (lines with a graded interval), with semicolons before and between them. Between
+``<!-- widths AREA -->`` and ``<!-- end -->`` stand the widths of intervals that the artefact of an area ships.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ROOT / "docs" / "predictors"
 ACCURACY = ROOT / "data" / "results" / "accuracy"
+ARTEFACTS = ROOT / "python" / "perfpass" / "predictors" / "artefacts"
+_WIDTHS = re.compile(r"(<!-- widths (?P<area>\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _MARKED = re.compile(r"(<!-- accuracy (?P<asked>[^>]*?) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -60,8 +64,21 @@ def table(asked: str) -> str:
     return "\n".join(out)
 
 
+def widths(area: str) -> str:
+    """What each lack alone makes of an interval, below and above the median, by kind of device: from the artefact."""
+    spread = json.loads((ARTEFACTS / area / "manifest.json").read_text())["spread"]
+    kinds = sorted(spread, reverse=True)
+    out = ["| not known | " + " | ".join(f"{k.upper()}: below, above" for k in kinds) + " |"]
+    out.append("|---|" + "---:|" * len(kinds))
+    for i, cause in enumerate(spread[kinds[0]]["causes"]):
+        cells = [", ".join(f"{math.exp(spread[k][side][i]):.2f}" for side in ("low", "high")) for k in kinds]
+        out.append("| " + " | ".join([cause, *cells]) + " |")
+    return "\n".join(out)
+
+
 def filled(text: str) -> str:
     """A page with its tables made anew."""
+    text = _WIDTHS.sub(lambda m: f"{m[1]}{widths(m['area'])}\n{m[3]}", text)
     return _MARKED.sub(lambda m: f"{m[1]}{table(m['asked'])}\n{m[3]}", text)
 
 

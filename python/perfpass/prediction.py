@@ -129,7 +129,7 @@ FitAnswer = Literal["yes", "perhaps", "no"]
 def fits(memory: Interval, available_bytes: float) -> FitAnswer:
     """Whether a peak fits: "no" where even the lower bound is over what there is, "perhaps" where the upper one is.
 
-    Of 22,128 vision runs that ran, 78 have a median over the memory of their device and 4 a lower bound.
+    Not by the median: runs are known that ran although it was over the memory of their board.
     """
     if memory.low > available_bytes:
         return "no"

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -119,6 +120,11 @@ class Fitted:
     names: tuple[tuple[str, ...], ...]
     known: Known
 
+    @cached_property
+    def _known_traits(self) -> frozenset[bytes]:
+        """Traits of measured models."""
+        return frozenset(t.tobytes() for t in self.known.traits.astype(np.float32))
+
     def base(self, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
         """Uncorrected predictions [N, len(levels)] (NaN where the group was not measured), and the finest level [N]."""
         columns = {name: i for i, name in enumerate(self.form.categories)}
@@ -168,8 +174,7 @@ class Fitted:
         """[N] what stands behind each row: the form's ``support``, and `UNSEEN_MODEL` for traits never measured."""
         finest = self.base(rows)[1]
         traits = scaled(self.form, rows, self.names)[1].astype(np.float32)
-        known = {t.tobytes() for t in self.known.traits.astype(np.float32)}
-        unseen = [UNSEEN_MODEL if t.tobytes() not in known else "" for t in traits]
+        unseen = [UNSEEN_MODEL if t.tobytes() not in self._known_traits else "" for t in traits]
         return np.array([self.form.support[f] + u for f, u in zip(finest, unseen, strict=True)], dtype=object)
 
     def _process(self, rows: Rows) -> tuple[np.ndarray, np.ndarray]:

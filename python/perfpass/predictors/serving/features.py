@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -222,6 +223,23 @@ class Neighbours:
     weight: np.ndarray
     residual: np.ndarray
 
+    @cached_property
+    def _coded(self) -> tuple[dict[str, int], np.ndarray]:
+        """Texts of the measured workloads by number, and their ``labels`` [M, K] in these."""
+        texts = self.labels.ravel().tolist()
+        words = {text: i for i, text in enumerate(dict.fromkeys(texts))}
+        return words, np.array([words[t] for t in texts], np.int32).reshape(self.labels.shape)
+
+    @cached_property
+    def _alike(self) -> np.ndarray:
+        """[M, K] the labels with one name for both types of 16 bits."""
+        return of_16_bits(self.labels)
+
+    def _codes(self, labels: np.ndarray) -> np.ndarray:
+        """[N, K] texts as numbers of `_coded`, -1 where no measured workload has them."""
+        words = self._coded[0]
+        return np.array([words.get(t, -1) for t in labels.ravel().tolist()], np.int32).reshape(labels.shape)
+
     @classmethod
     def of(cls, w: Workloads, weight: np.ndarray, residual: np.ndarray) -> Neighbours:
         """The neighbours that a table of workloads is to others."""
@@ -230,7 +248,7 @@ class Neighbours:
     def apart(self, w: Workloads) -> float:
         """The least distance of the first of ``w`` to a measured workload of any load: how unlike its set-up is."""
         place, labels = position(w)
-        labels, others = _codes(labels[:1], self.labels)
+        labels, others = self._codes(labels[:1]), self._coded[1]
         fixed = [c for c, name in enumerate(_NUMBERS) if name not in _LOAD]
         distance = np.abs(place[0, fixed] - self.place[:, fixed]).sum(axis=1)
         distance += (labels != others) @ np.array(list(_TEXTS.values()))
@@ -250,9 +268,7 @@ class Neighbours:
             key = (own.tobytes(), tuple(texts))
             if key not in out:
                 # A version that is not stated is any; how old one is counts apart.
-                differs = (of_16_bits(self.labels) != of_16_bits(texts)) @ np.where(
-                    np.array(names) == "version", 0.0, cost
-                )
+                differs = (self._alike != of_16_bits(texts)) @ np.where(np.array(names) == "version", 0.0, cost)
                 distance = np.abs(own - self.place[:, fixed]).sum(axis=1) + differs
                 same = [self.labels[:, names.index(name)] == texts[names.index(name)] for name in _OWN]
                 kept = next(s for s in (same[0] & same[1], same[0], same[1], np.ones(len(distance), bool)) if s.any())
@@ -266,7 +282,7 @@ class Neighbours:
         ``apart`` [N, M]: pairs that must not know of each other.
         """
         place, labels = position(w)
-        labels, others = _codes(labels, self.labels)
+        labels, others = self._codes(labels), self._coded[1]
         distance = np.zeros((len(place), len(self.place)), dtype=np.float32)
         for c in range(place.shape[1]):
             distance += np.abs(_once(place[:, c, None]) - self.place[None, :, c])
@@ -291,13 +307,6 @@ class Neighbours:
 def _once(column: np.ndarray) -> np.ndarray:
     """A column [N, 1] of equal values as one [1, 1]."""
     return column[:1] if (column == column[0]).all() else column
-
-
-def _codes(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Texts [N, K] and [M, K] as numbers that are equal where the texts are."""
-    words = {text: i for i, text in enumerate(dict.fromkeys([*a.ravel().tolist(), *b.ravel().tolist()]))}
-    first, second = (np.array([words[t] for t in x.ravel().tolist()], np.int32).reshape(x.shape) for x in (a, b))
-    return first, second
 
 
 def position(w: Workloads) -> tuple[np.ndarray, np.ndarray]:

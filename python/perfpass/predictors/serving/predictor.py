@@ -199,6 +199,7 @@ class ServingPredictor:
         self.known = widths.Measured.of(manifest)
         self.spread = {target: Spread.from_dict(manifest["spread"][target]) for target in TARGETS}
         self._trees: dict[str, Any] = {}
+        self._measured: dict[str, Neighbours] = {}
 
     @staticmethod
     @lru_cache(maxsize=1)
@@ -360,13 +361,13 @@ class ServingPredictor:
         return out
 
     def _neighbours(self, target: str) -> Neighbours:
-        if "place" not in self._trees:
-            self._trees["place"] = self._artefact.array("place.npy").astype(np.float32)
-            words = np.array(self.manifest["words"], dtype=object)
-            self._trees["labels"] = words[self._artefact.array("labels.npy")]
-            self._trees["residuals"] = self._artefact.array("residuals.npy").astype(np.float64)
-        rows = self._trees["residuals"]
-        return Neighbours(self._trees["place"], self._trees["labels"], rows[:, 0], rows[:, 1 + TARGETS.index(target)])
+        if not self._measured:
+            place = self._artefact.array("place.npy").astype(np.float32)
+            labels = np.array(self.manifest["words"], dtype=object)[self._artefact.array("labels.npy")]
+            rows = self._artefact.array("residuals.npy").astype(np.float64)
+            for i, name in enumerate(TARGETS):
+                self._measured[name] = Neighbours(place, labels, rows[:, 0], rows[:, 1 + i])
+        return self._measured[target]
 
     def _ensemble(self, name: str) -> Any:
         if name not in self._trees:
