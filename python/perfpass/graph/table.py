@@ -89,6 +89,14 @@ class Tables:
         """[R] executions of each row, as float64."""
         return np.asarray(self.table.count, dtype=np.float64)
 
+    def take(self, kept: np.ndarray) -> Tables:
+        """The tables of some graphs, by their indices ``kept``."""
+        size = np.diff(self.offset)[kept]
+        offset = np.concatenate([[0], np.cumsum(size)])
+        at = np.arange(offset[-1]) + np.repeat(self.offset[:-1][kept] - offset[:-1], size)
+        columns = {f.name: np.asarray(getattr(self.table, f.name))[at] for f in fields(OperatorColumns)}
+        return Tables(OperatorColumns(**columns), offset)
+
     def sums(self, values: np.ndarray) -> np.ndarray:
         """[N] sums of ``values`` [R]."""
         return np.bincount(self.graph, values, len(self))

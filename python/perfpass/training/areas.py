@@ -15,6 +15,7 @@ from perfpass.errors import ArgumentError
 from perfpass.text import unknown
 
 AREAS: dict[str, str] = {
+    "operators": "perfpass.training.inference.operators",
     "inference": "perfpass.training.inference",
     "analytic": "perfpass.training.inference.analytic",
     "training_step": "perfpass.training.training_step",

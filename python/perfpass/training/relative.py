@@ -13,6 +13,7 @@ import numpy as np
 from perfpass import evidence
 from perfpass.predictors.relative.nearest import LEAVE_OUT, QUANTITIES, copies
 from perfpass.predictors.relative.relatives import Relatives
+from perfpass.training.inference import operators
 from perfpass.training.section import Section
 from perfpass.training.tasks import named
 
@@ -58,7 +59,7 @@ def evaluate(folder: str | None = None, seed: int = 0, *, quiet: bool = False) -
 
 def _beside(section: Section, relatives: Relatives, folder: Path | None) -> None:
     """Networks of other laboratories: the copy, the predictors and the peak on the same rows."""
-    asked, _ = named.residuals(folder)
+    asked, _ = named.residuals(folder, operators.left_out(folder))
     asked = asked[~asked.above_peak]
     place: dict[tuple[str, ...], int] = {}
     texts, numbers = relatives.texts, relatives.numbers

@@ -1,11 +1,13 @@
-"""The analytic predictor: roofline with fixed efficiencies, for engines and precisions that trees have not learned.
+"""The analytic predictor, for engines and precisions that trees have not learned; its support is always "outside".
 
-Nothing of it is fitted to them but the widths of its intervals: what it is off on networks that other laboratories ran
-in TensorRT and ONNX Runtime, each laboratory left out in turn. Its support is always "outside".
+On GPUs a graph takes the time of its operators (inference/operators.py), on CPUs that of a roofline with fixed
+efficiencies. The widths of its intervals are what it is off on networks that other laboratories ran in TensorRT and
+ONNX Runtime, each laboratory left out in turn.
 """
 
 from __future__ import annotations
 
+from copy import copy
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +17,7 @@ import numpy as np
 from perfpass.devices import device as find_device
 from perfpass.graph import OPERATOR_CLASSES
 from perfpass.predictors.estimate import Bounds, Columns, Estimate, Estimates, Notes, Runs
+from perfpass.predictors.inference.operators import OperatorTimes
 from perfpass.predictors.learned import artefacts
 from perfpass.predictors.learned.spread import Spread
 from perfpass.predictors.memory import allocation, process
@@ -42,15 +45,22 @@ _TENSOR_CORE_CLASSES = np.isin(
 
 
 class AnalyticPredictor:
-    """Time per operator = issue + the slower of FLOPs / (peak x share) and bytes / (bandwidth x share)."""
+    """Time by operators; on a CPU issue + the slower of FLOPs / (peak x share) and bytes / (bandwidth x share)."""
 
     name = "analytic"
 
     def __init__(self, folder: Path | str | None = None) -> None:
         """Reads the shipped widths, or those in ``folder``. Raises ArtefactError."""
+        self._times: OperatorTimes | None = None
         manifest = artefacts.Artefact(folder or artefacts.shipped(self.name)).manifest
         self._spread = {kind: Spread.from_dict(values) for kind, values in manifest["spread"].items()}
         self._measured: dict[str, list[str]] = manifest["measured"]
+
+    def priced(self, times: OperatorTimes) -> AnalyticPredictor:
+        """The same with other times of operators than those that ship."""
+        other = copy(self)
+        other._times = times
+        return other
 
     @staticmethod
     @cache
@@ -65,15 +75,21 @@ class AnalyticPredictor:
     def _columns(self, runs: Runs, way: Way) -> tuple[Columns, Notes, np.ndarray]:
         """The columns, the notes and [R] milliseconds per row."""
         tables, table = runs.tables, runs.tables.table
-        row_ms = _row_ms(tables, way)
         notes = Notes(len(tables))
         notes.add(2, True, self._said(way))
         traffic = np.add(table.bytes_read, table.bytes_written, dtype=np.float64)
-        # A graph of nothing but views still costs its call.
-        latency = np.maximum(tables.sums(row_ms), _COMPILED_S * 1e3)
+        if way.device.kind == "gpu":
+            times = self._times or OperatorTimes.load()
+            seconds = times.seconds(tables, way)
+            row_ms, latency, issue_ms = 1e3 * seconds.row, 1e3 * seconds.total, 1e3 * seconds.host
+        else:
+            row_ms = _row_ms(tables, way)
+            # A graph of nothing but views still costs its call.
+            latency = np.maximum(tables.sums(row_ms), _COMPILED_S * 1e3)
+            issue_ms = tables.sums(_issue_ms(tables, way))
         found = {
             "latency_ms": latency,
-            "lacks": self._lacks(way, tables.sums(_issue_ms(tables, way)) / latency),
+            "lacks": self._lacks(way, issue_ms / latency),
             "flops": tables.sums(np.asarray(table.flops, dtype=np.float64) * tables.count),
             "traffic": tables.sums(traffic * tables.count),
             "level": notes.level,
@@ -85,11 +101,12 @@ class AnalyticPredictor:
         return found, notes, row_ms
 
     def _said(self, way: Way) -> str:
+        time = "roofline with fixed efficiencies" if way.device.kind == "cpu" else "time by its operators"
         if way.device.kind == "cpu" or way.runtime not in self._measured:
-            return f"roofline with fixed efficiencies; no measurement of {way.runtime} stands behind it"
+            return f"{time}; no measurement of {way.runtime} stands behind it"
         if way.precision not in self._measured[way.runtime]:
-            return f"roofline with fixed efficiencies; {way.precision} was not measured in {way.runtime}"
-        return f"roofline with fixed efficiencies; its errors on networks in {way.runtime} make the interval"
+            return f"{time}; {way.precision} was not measured in {way.runtime}"
+        return f"{time}; its errors on networks in {way.runtime} make the interval"
 
     def _lacks(self, way: Way, host: np.ndarray) -> np.ndarray:
         """[N, CAUSES]; ``host`` [N] share of the time that issuing takes."""

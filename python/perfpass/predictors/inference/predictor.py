@@ -1,7 +1,11 @@
-"""The predictor of inference in PyTorch: time by `RatioTrees`, power by use of the roofs, memory by the plan."""
+"""The predictor of inference in PyTorch: time by `RatioTrees`, power by use of the roofs, memory by the plan.
+
+On GPUs the time of networks that are unlike every measured one is that of their operators (inference/operators.py).
+"""
 
 from __future__ import annotations
 
+from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -12,6 +16,8 @@ from perfpass.prediction import SUPPORT_LEVELS
 from perfpass.predictors.energy.power import PowerModel
 from perfpass.predictors.estimate import Columns, Estimate, Estimates, Notes, Runs, shares
 from perfpass.predictors.inference.features import RATIOS, SCHEMA_VERSION, graph_vectors
+from perfpass.predictors.inference.operators import OperatorTimes
+from perfpass.predictors.learned import ladder
 from perfpass.predictors.learned.ratio_trees import (
     LEAST_DEVICE_ROWS,
     UNMEASURED,
@@ -60,8 +66,15 @@ class InferencePredictor(RatioTrees):
     def __init__(self, folder: Path | str | None = None) -> None:
         """Reads the shipped artefact, or the one in ``folder``. Raises ArtefactError."""
         super().__init__(folder)
+        self._times: OperatorTimes | None = None
         self._evidence: dict[str, dict[str, str]] = self.manifest["evidence"]
         self._power = PowerModel.from_dict(self.manifest["power"])
+
+    def priced(self, times: OperatorTimes) -> InferencePredictor:
+        """The same with other times of operators than those that ship."""
+        other = copy(self)
+        other._times = times
+        return other
 
     @staticmethod
     def covers(way: Way) -> bool:
@@ -91,6 +104,21 @@ class InferencePredictor(RatioTrees):
             "input_elements": runs.input_elements,
         }
         return found, notes, row_s
+
+    def _beyond_trees(
+        self, seconds: np.ndarray, tables: Tables, batch: np.ndarray, sizes: np.ndarray, way: Way, distance: np.ndarray
+    ) -> np.ndarray:  # fmt: skip
+        weight = self._fade(way, distance) * (1.0 - self._foreign(tables))
+        unlike = np.flatnonzero(weight < 1.0)
+        if way.device.kind != "gpu" or not len(unlike):
+            return seconds
+        networks = ladder.at_batches(tables.take(unlike), batch[unlike], sizes[unlike])
+        times = self._times or OperatorTimes.load()
+        found = np.log(times.seconds(networks, way).total).reshape(len(unlike), -1)
+        share = weight[unlike, None]
+        seconds = seconds.copy()
+        seconds[unlike] = share * seconds[unlike] + (1.0 - share) * found
+        return seconds
 
     def predict(self, table: OperatorColumns, batch: int, way: Way) -> TimePrediction:
         """Latency of one operator table, counted at the width of ``way``."""

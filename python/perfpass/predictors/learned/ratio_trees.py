@@ -234,7 +234,7 @@ class RatioTrees(ABC):
         where = self._where(whole)
         seen = vectors if where is way else at(networks, sizes.ravel(), where)
         learned = self._learned(seen.values, sizes, whole, distance, threads)
-        seconds = self._log_seconds(vectors, learned, way)
+        seconds = self._beyond_trees(self._log_seconds(vectors, learned, way), tables, batch, sizes, way, distance)
         rungs = ladder.isotonic(seconds[:, : len(ladder.RUNGS)])
         issue = self._issue(vectors.values).reshape(sizes.shape)
         lacks = self._lacks(tables, sizes / batch[:, None], sizes, way, distance, issue)
@@ -316,6 +316,12 @@ class RatioTrees(ABC):
         device, issued = (np.exp(roofline.SMOOTHNESS * v) for v in (learned, issued))
         found: np.ndarray = base + np.log((1.0 - host) * device + host * issued) / roofline.SMOOTHNESS
         return found
+
+    def _beyond_trees(
+        self, seconds: np.ndarray, tables: Tables, batch: np.ndarray, sizes: np.ndarray, way: Way, distance: np.ndarray
+    ) -> np.ndarray:  # fmt: skip
+        """[N, K] log ``seconds`` of N networks at the batch ``sizes`` [N, K], where trees do not know the network."""
+        return seconds
 
     def _first(self, columns: Columns, notes: Notes, row_s: np.ndarray, way: Way) -> TimePrediction:
         """The first of N runs; ``row_s`` [R] parts of its base."""

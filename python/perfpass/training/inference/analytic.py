@@ -1,6 +1,6 @@
 """The widths of the analytic predictor: what it is off on networks that laboratories ran in engines.
 
-Nothing else of it is fitted. Questions: `perfpass.training.tasks.named`.
+Questions: `perfpass.training.tasks.named`.
 """
 
 from __future__ import annotations
@@ -45,10 +45,14 @@ def errors(rows: pandas.DataFrame) -> Errors:
 
 
 def asked(folder: Path | None = None) -> pandas.DataFrame:
-    """Every question of inference that the analytic predictor answers. Raises FileError, FormatError."""
+    """Every question of inference that the analytic predictor answers, by operator times that its source did not teach.
+
+    Raises FileError, FormatError.
+    """
+    from perfpass.training.inference import operators
     from perfpass.training.tasks import named
 
-    rows, _ = named.residuals(folder)
+    rows, _ = named.residuals(folder, operators.left_out(folder))
     kept = (rows["mode"] == "inference") & (rows.predictor == AnalyticPredictor.name) & ~rows.above_peak
     return rows[kept & rows.runtime.isin(ENGINES) & (rows.server == "")]
 

@@ -27,6 +27,7 @@ from perfpass.predictors.way import Way
 from perfpass.records import nas_graphs, schema
 from perfpass.records.location import data_directory
 from perfpass.training import time_widths
+from perfpass.training.inference import operators
 from perfpass.training.mig import dataset as mig
 from perfpass.training.section import Section
 from perfpass.training.spread import Errors
@@ -123,7 +124,7 @@ def _each(questions: Iterator[Question], predictor: InferencePredictor) -> Answe
 
 def _named(folder: Path | None, predictor: InferencePredictor) -> Answers:
     """Networks of other laboratories in PyTorch, by name."""
-    rows, _ = named.residuals(folder, inference=predictor)
+    rows, _ = named.residuals(folder, operators.left_out(folder, predictor))
     kept = (rows["mode"] == "inference") & (rows.predictor == predictor.name) & ~rows.above_peak & (rows.server == "")
     rows = rows[kept & rows.runtime.isin(_TORCH) & ~rows.source.isin(_PIPELINES)]
     return Answers(

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
-from dataclasses import fields
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,6 @@ from perfpass.errors import PerfPassError
 from perfpass.graph.table import OperatorColumns, Tables
 from perfpass.prediction import SUPPORT_LEVELS
 from perfpass.predictors.estimate import Runs
-from perfpass.predictors.inference.predictor import InferencePredictor
 from perfpass.predictors.lane import predictor_of
 from perfpass.predictors.training_step.predictor import Derivation, StepPredictor, options
 from perfpass.predictors.way import Way
@@ -41,21 +40,38 @@ _KEPT = [
     "source", "domain", "model", "runtime", "precision", "batch", "sequence", "mode", "variant", "server", "caveats",
     "software_year", "percentile", "timing",
 ]  # fmt: skip
-_BY = ["device", "precision", "asked_runtime", "mode", "optimizer"]
+_BY = ["source", "device", "precision", "asked_runtime", "mode", "optimizer"]
 # A measured time this far below what the peak allows is a wrong shape, precision or unit, not a fast kernel.
 ABOVE_PEAK = 1.02
 _SPARSE = 2.0  # 2:4 sparsity doubles the peak
 
 
+Chosen = Callable[[Way, str], Any]
+
+
 def residuals(
-    folder: Path | None = None, inference: InferencePredictor | None = None
+    folder: Path | None = None, predictors: Chosen | None = None
 ) -> tuple[pandas.DataFrame, pandas.DataFrame]:
     """What was measured and predicted for every question that can be asked, and the rows that cannot, with reasons.
 
-    Columns: those of the records, the table that was asked, ``measured_s``, ``median_s``, ``low_s``, ``high_s``,
-    ``level`` (of support), ``distance`` (to the nearest measured network; NaN where nothing was learned), ``reasons``,
-    ``lacks`` (what makes the interval wide, by the causes of the predictor), ``roofline_s`` (FLOPs at the peak of the
-    precision) and ``above_peak``. The index is that of networks.parquet.
+    ``predictors``: of inference, by the way of running and the source that asks (default: those that ship). Columns:
+    those of `measured`, ``median_s``, ``low_s``, ``high_s``, ``level`` (of support), ``distance`` (to the nearest
+    measured network; NaN where nothing was learned), ``reasons``, ``lacks`` (what makes the interval wide, by the
+    causes of the predictor). The index is that of networks.parquet.
+    """
+    import pandas
+
+    frame, refused, known = measured(folder)
+    chosen = predictors or (lambda way, _: predictor_of(way))
+    parts = [_graded(part, way, known, chosen) for way, part in ways(frame)]
+    return pandas.concat(parts).loc[frame.index], refused
+
+
+def measured(folder: Path | None = None) -> tuple[pandas.DataFrame, pandas.DataFrame, RecordedTables]:
+    """Every question that can be asked, the rows that cannot with reasons, and the tables of networks.
+
+    Columns: those of the records, the table that was asked, ``measured_s``, ``roofline_s`` (FLOPs at the peak of the
+    precision) and ``above_peak``.
     """
     import pandas
 
@@ -64,30 +80,62 @@ def residuals(
     known = tables.load(data / "graphs", "networks")
     asked = questions(rows, known)
     samples = rows.batch * asked.table_size.where(rows.throughput_unit == "tok", 1)
-    measured = rows.latency_ms.fillna(1e3 * samples / rows.throughput_per_s) * 1e-3
-    asked.loc[(asked.refused == "") & measured.isna(), "refused"] = "no time measured"
+    seconds = rows.latency_ms.fillna(1e3 * samples / rows.throughput_per_s) * 1e-3
+    asked.loc[(asked.refused == "") & seconds.isna(), "refused"] = "no time measured"
     pairs = zip(asked.device, asked.precision, strict=True)
     lacks = np.array([bool(name) and _rate(precision) not in device(name).peak_flops for name, precision in pairs])
     asked.loc[(asked.refused == "") & lacks, "refused"] = "the device lacks the precision"
     good = asked.refused == ""
     frame = rows.loc[good, _KEPT].assign(
-        measured_s=measured[good], asked_runtime=asked.runtime[good], precision_stated=rows.precision[good],
+        measured_s=seconds[good], asked_runtime=asked.runtime[good], precision_stated=rows.precision[good],
         **{n: asked.loc[good, n] for n in asked.columns if n not in ("runtime", "refused", "batch")},
     )  # fmt: skip
     frame["optimizer"] = frame.optimizer.fillna("")
-    parts = [_graded(part, way, known, inference) for way, part in _ways(frame)]
-    found = pandas.concat(parts).loc[frame.index]
     refused = rows.loc[~good, _KEPT].assign(network=asked.network[~good], refused=asked.refused[~good])
-    return found, refused
+    floors = [_floor(part, way, known) for way, part in ways(frame)]
+    frame["roofline_s"] = pandas.concat(floors) if floors else np.zeros(0)
+    frame["above_peak"] = frame.roofline_s > ABOVE_PEAK * frame.measured_s
+    return frame, refused, known
+
+
+def _floor(part: pandas.DataFrame, way: Way, known: RecordedTables) -> pandas.Series:
+    """Seconds of the FLOPs at the peak."""
+    import pandas
+
+    asked = tables_of(part, way, known)
+    flops = asked.tables.sums(2.0 * asked.tables.table.macs * asked.tables.count)
+    roofline = flops * (3.0 if way.optimizer is not None else 1.0) / way.device.peak(_rate(way.precision))
+    sparse = np.where(part.caveats.str.contains("sparsity"), _SPARSE, 1.0)
+    return pandas.Series(roofline[asked.at] / sparse, index=part.index)
 
 
 def _rate(precision: str) -> str:
     return PRECISIONS.get(precision, ("", ""))[1]
 
 
-def _ways(frame: pandas.DataFrame) -> Iterator[tuple[Way, pandas.DataFrame]]:
-    for (name, precision, runtime, _, optimizer), part in frame.groupby(_BY):
+def ways(frame: pandas.DataFrame) -> Iterator[tuple[Way, pandas.DataFrame]]:
+    """The questions of one source on one device in one software, together."""
+    for (_, name, precision, runtime, _, optimizer), part in frame.groupby(_BY):
         yield Way(device(name), precision, runtime, "nchw", optimizer or None), part
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """K different networks at a batch each; ``at`` [N] is that of each question."""
+
+    tables: Tables
+    each: list[RecordedTable]
+    batch: np.ndarray
+    at: np.ndarray
+
+
+def tables_of(part: pandas.DataFrame, way: Way, known: RecordedTables) -> Asked:
+    """The operator tables of questions that are asked in one way."""
+    keys = list(zip(part.table_source, part.table_model, part.table_size, part.batch, strict=True))
+    unique = {key: i for i, key in enumerate(sorted(set(keys)))}
+    bits = _WIDTHS[PRECISIONS[way.precision][0]]
+    each = [known.table(*key, bits) for key in unique]
+    return Asked(_joined(each), each, np.array([key[-1] for key in unique]), np.array([unique[key] for key in keys]))
 
 
 def _joined(found: list[RecordedTable]) -> Tables:
@@ -95,16 +143,11 @@ def _joined(found: list[RecordedTable]) -> Tables:
     return Tables(OperatorColumns(**columns), np.concatenate([[0], np.cumsum([len(t.op) for t in found])]))
 
 
-def _graded(
-    part: pandas.DataFrame, way: Way, known: RecordedTables, inference: InferencePredictor | None
-) -> pandas.DataFrame:
+def _graded(part: pandas.DataFrame, way: Way, known: RecordedTables, chosen: Chosen) -> pandas.DataFrame:
     """The rows of one way of running, predicted together."""
-    keys = list(zip(part.table_source, part.table_model, part.table_size, part.batch, strict=True))
-    unique = sorted(set(keys))
+    asked = tables_of(part, way, known)
+    joined, each, batch, at = asked.tables, asked.each, asked.batch, asked.at
     bits = _WIDTHS[PRECISIONS[way.precision][0]]
-    each = [known.table(*key, bits) for key in unique]
-    batch = np.array([key[-1] for key in unique])
-    joined = _joined(each)
     elements = np.array([t.statics["input_elements_per_sample"] for t in each]) * batch
     weights = np.array([t.statics["weight_bytes"] for t in each])
     activations = np.array([t.statics["peak_activation_bytes"] for t in each])
@@ -115,19 +158,13 @@ def _graded(
         columns, notes, _, _ = predictor.columns_of(joined, batch, way, derived)
         seconds, level = predictor.latency_s(columns), notes.level
     else:
-        predictor = predictor_of(way)
-        if inference is not None and predictor.name == inference.name:
-            predictor = inference
+        predictor = chosen(way, str(part.source.iloc[0]))
         runs = Runs(joined, batch, weights, activations, weights + activations, elements, elements, none, none)
         columns, notes = predictor.columns(runs, way)
         estimates = predictor.estimates(columns, way)
         seconds, level = estimates.latency_ms.scaled(1e-3), estimates.level
-    at = np.array([unique.index(key) for key in keys])
     distance = np.asarray(columns["distance"]) if "distance" in columns else np.full(len(each), np.nan)
-    flops = joined.sums(2.0 * joined.table.macs * joined.count) * (3.0 if way.optimizer is not None else 1.0)
-    roofline = flops / way.device.peak(_rate(way.precision))
-    sparse = np.where(part.caveats.str.contains("sparsity"), _SPARSE, 1.0)
-    graded = part.assign(
+    return part.assign(
         predictor=predictor.name,
         median_s=seconds.median[at],
         low_s=seconds.low[at],
@@ -135,10 +172,8 @@ def _graded(
         level=[SUPPORT_LEVELS[int(level[i])] for i in at],
         distance=distance[at],
         reasons=["; ".join(notes.reasons(i)) for i in at.tolist()],
-        roofline_s=roofline[at] / sparse,
         lacks=list(np.asarray(columns["lacks"])[at]),
     )
-    return graded.assign(above_peak=graded.roofline_s > ABOVE_PEAK * graded.measured_s)
 
 
 def summary(found: pandas.DataFrame, by: list[str]) -> pandas.DataFrame:

@@ -1,0 +1,324 @@
+"""Time of any graph in any runtime: every operator priced by what it has to do, and the host that issues them.
+
+An operator takes the smooth maximum of its FLOPs over what the board's power limit feeds, in whole waves of tiles over
+the SMs, and of its bytes over the bandwidth of memory or last-level cache, each times a share that its family reaches
+(`EFFICIENCY`, set on measured operators of NeuSight and aiconfigurator and on vision networks). A graph takes the sum,
+or what its host needs to issue the operators, whichever is longer. A few levels, with priors that keep them near 1,
+scale this to runtimes, precisions and boards (perfpass.training.inference.operators). No level depends on a size, so
+the time never falls with the batch, the sequence or a smaller slice. NumPy alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from perfpass.devices import device as find_device
+from perfpass.errors import ArtefactError
+from perfpass.graph import OPERATOR_CLASS_OF, OPERATOR_CLASSES, OPERATORS
+from perfpass.predictors.learned import artefacts
+from perfpass.predictors.roofline import GENERIC_DEPTHWISE, PAGEABLE_COPY_BYTES_S, sustained_bandwidth
+from perfpass.predictors.workload import PRECISIONS
+
+if TYPE_CHECKING:
+    from perfpass.devices import Device
+    from perfpass.graph.table import OperatorColumns, Tables
+    from perfpass.predictors.way import Way
+
+FAMILIES: tuple[str, ...] = (
+    "conv1d", "conv", "conv3x3", "conv_grouped", "conv_depthwise", "dense", "matmul", "attention", "attention_vector",
+    "recurrent", "norm", "softmax", "pointwise", "move", "gather", "other",
+)  # fmt: skip
+_F = {name: i for i, name in enumerate(FAMILIES)}
+# Shares of the rate of vector units, of that of matrix units, and of the bandwidth, that kernels of a family reach.
+# 3x3 convolutions in fp32 may exceed their FLOPs' rate by Winograd's transform.
+EFFICIENCY: dict[str, tuple[float, float, float]] = {
+    "conv1d": (0.7, 0.3, 0.7),
+    "conv": (0.9, 0.4, 0.8),
+    "conv3x3": (1.2, 0.45, 0.8),
+    "conv_grouped": (0.35, 0.15, 0.6),
+    "conv_depthwise": (0.35, 0.35, 0.6),
+    "dense": (0.95, 0.8, 0.85),
+    "matmul": (0.97, 0.6, 0.8),
+    "attention": (0.85, 0.85, 0.8),
+    "attention_vector": (0.5, 0.5, 0.8),
+    "recurrent": (0.3, 0.2, 0.5),
+    "norm": (0.5, 0.5, 0.6),
+    "softmax": (0.5, 0.5, 0.65),
+    "pointwise": (0.5, 0.5, 0.9),
+    "move": (0.5, 0.5, 0.75),
+    "gather": (0.5, 0.5, 0.5),
+    "other": (0.3, 0.3, 0.6),
+}
+# Joules of one floating-point operation of a large product, data movement included: (power limit - idle) over the best
+# sustained rate, by compute capability. fp32 on vector units: NeuSight's products on P4, T4, A100, L4 and H100.
+# 16-bit products: the A100, H200 and B200 of aiconfigurator; elsewhere data sheets of boards that hold their peak.
+FP32_JOULES = {6: 19e-12, 7: 15e-12, 7.5: 16e-12, 8: 13e-12, 8.6: 10e-12, 8.9: 7.5e-12, 9: 12e-12, 10: 9e-12, 12: 6e-12}
+HALF_JOULES = {7: 1.8e-12, 7.5: 1.6e-12, 8: 1e-12, 8.6: 1.4e-12, 8.9: 1.1e-12, 9: 0.7e-12, 10: 0.5e-12, 12: 0.9e-12}
+_JOULES_OVER_HALF = {"fp16": 1.0, "bf16": 1.0, "tf32": 2.0, "int8": 0.6, "fp8": 0.6}
+# Tiles that libraries choose from, and the share of the rate that a tile of this area reaches.
+_TILES = ((256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64), (64, 32), (32, 64), (32, 32))
+_SPLITS = (1, 2, 4, 8)  # along k, where the tiles are fewer than the SMs
+_AREA_EXPONENT = {"vector": 0.2, "matrix": 0.3}
+_PROLOGUE_K = 32  # of the inner dimension, that filling a tile's pipeline costs
+# A fused attention's rate grows with the keys that a block of queries shares its start and its softmax over.
+_ATTENTION_KEYS = 350.0
+_WINOGRAD_JOULES = 1.35
+_CACHE_SPEED = 2.5  # of the last-level cache over memory's bandwidth
+_CACHED_SHARE = 0.5  # of the cache that an operator finds its inputs and outputs in
+_GDDR_SHARE = 0.88  # of what HBM boards reach of their bandwidth (NeuSight's T4, P4 and L4)
+_SMOOTHNESS = 4.0
+GAP_S = 3e-6  # ramps of one kernel on the queue
+# The host, for one operator: dispatch of eager PyTorch and of graphs that are compiled or built.
+ISSUE_S = {"eager": 12e-6, "compiled": 4e-6, "engine": 2.5e-6}
+CALL_S = {"eager": 60e-6, "compiled": 60e-6, "engine": 40e-6}  # of a whole run: its call, its first and last kernel
+ISSUED_AS = {
+    "torch": "eager", "torchscript": "eager", "torch.compile": "compiled", "onnxruntime": "compiled",
+    "tensorrt": "engine", "tvm": "engine",
+}  # fmt: skip
+# Runtimes that fold normalisations into convolutions and write activations and sums with the product before them.
+FUSING = ("torch.compile", "onnxruntime", "tensorrt", "tvm")
+_FUSED = ("norm", "pointwise")
+_POINTWISE_KEPT = 0.35  # share of the bytes of pointwise operators that still move when they are fused
+_CLASS_FAMILY = {
+    "matmul": "matmul", "attention": "attention", "recurrent": "recurrent", "normalization": "norm",
+    "softmax": "softmax", "activation": "pointwise", "elementwise": "pointwise", "reduction": "norm",
+    "pooling": "move", "data_movement": "move", "gather": "gather", "resize": "move", "quantization": "pointwise",
+    "generator": "move", "sort": "other", "signal": "other", "control": "other", "unknown": "other",
+}  # fmt: skip
+_FAMILY_OF_OPERATOR = np.array(
+    [_F["dense"] if name == "dense" else _F[_CLASS_FAMILY.get(OPERATOR_CLASSES[OPERATOR_CLASS_OF[i]], "other")]
+     for i, name in enumerate(OPERATORS)]
+)  # fmt: skip
+_CONVOLUTION = OPERATOR_CLASSES.index("convolution")
+_BATCH_NORM = OPERATORS.index("batch_norm")
+_PRODUCTS = np.array([name.startswith(("conv", "dense", "matmul", "attention", "recurrent")) for name in FAMILIES])
+_CONVOLUTIONS = np.array([name.startswith("conv") for name in FAMILIES])
+CONVOLUTION = " convolution"  # suffix of a precision's level: convolutions reach another share of matrix units
+LEVELS: tuple[str, ...] = (
+    "all", "class", "runtime", "precision", "launched", "gap", "host class", "host runtime", "device",
+)  # fmt: skip
+
+
+def precision_class(way: Way) -> str:
+    """Which kernels run: "fp64", "fp32", "tf32", "half", "amp" (halves, cast around each product) or "int8".
+
+    Halves on boards without matrix units are fp32's.
+    """
+    rate = PRECISIONS[way.precision][1]
+    if rate in ("fp16", "bf16"):
+        if way.device.peak(rate) <= way.device.peak_flops["fp32"]:
+            return "fp32"
+        return "amp" if way.precision.startswith("amp") else "half"
+    return "int8" if rate in ("int8", "fp8") else rate
+
+
+def rate(device: Device, precision: str) -> float:
+    """Dense FLOP/s that the power limit allows; what a board lacks runs at the rate of fp32."""
+    fp32 = device.peak_flops["fp32"]
+    if precision == "fp64":
+        return float(device.peak_flops.get("fp64", fp32))
+    peak = max(device.peak_flops.get(precision, fp32), fp32)
+    budget = device.power_limit_w - device.idle_power_w
+    if device.kind == "cpu" or budget <= 0 or device.compute_capability is None:
+        return float(peak)
+    vector = min(fp32, budget / _joules(FP32_JOULES, device.compute_capability))
+    if peak <= fp32 or precision not in _JOULES_OVER_HALF:
+        return float(vector if peak <= fp32 else peak)
+    joules = _joules(HALF_JOULES, device.compute_capability) * _JOULES_OVER_HALF[precision]
+    return float(min(peak, max(vector, budget / joules)))
+
+
+def _joules(table: Mapping[float, float], capability: tuple[int, int]) -> float:
+    at = capability[0] + capability[1] / 10
+    return table[max((c for c in table if c <= at), default=min(table))]
+
+
+@dataclass(frozen=True, eq=False)
+class Work:
+    """What R operators have to do, of one execution: ``seconds`` [R] on the device, before any level, and ``family``.
+
+    ``issued`` [R]: 1 where a kernel is launched, 0 for a view and for what a runtime folds away.
+    """
+
+    seconds: np.ndarray
+    family: np.ndarray
+    issued: np.ndarray
+
+
+def families(table: OperatorColumns, way: Way) -> np.ndarray:
+    """[R] index into FAMILIES."""
+    found = _FAMILY_OF_OPERATOR[np.asarray(table.op)]
+    area, groups, n = (np.asarray(c) for c in (table.kernel_area, table.groups, table.n))
+    side = np.sqrt(area)
+    # A kernel whose area is no square is of one dimension, and so is one of more than 7 taps a side.
+    flat = (np.abs(side - np.round(side)) > 1e-6) | (side > 7)
+    kind = np.select(
+        [(groups > 1) & (n <= 2), groups > 1, flat, area == 9],
+        [_F["conv_depthwise"], _F["conv_grouped"], _F["conv1d"], _F["conv3x3"]],
+        _F["conv"],
+    )
+    found = np.where(np.asarray(table.op_class) == _CONVOLUTION, kind, found)
+    if precision_class(way) in ("fp32", "tf32", "fp64"):
+        found = np.where(found == _F["attention"], _F["attention_vector"], found)
+    return found
+
+
+def work(table: OperatorColumns, way: Way) -> Work:
+    """What every row of ``table`` (counted at the width of ``way``) has to do on the device of ``way``."""
+    device, kind = way.device, families(table, way)
+    vector, matrix = _rates(table, way, kind)
+    shares = np.array([EFFICIENCY[name] for name in FAMILIES])[kind]
+    on_matrix = matrix > 0
+    flops = np.asarray(table.flops, dtype=np.float64)
+    # Winograd's transform saves the joules of multiplications, too, where those are what limits.
+    winograd = np.minimum(device.peak_flops["fp32"], vector * _WINOGRAD_JOULES)
+    vector = np.where(kind == _F["conv3x3"], winograd, vector)
+    speed = np.where(on_matrix, matrix * shares[:, 1], vector * shares[:, 0])
+    compute = flops / speed
+    product = _PRODUCTS[kind] & (np.asarray(table.m) > 0) & (kind != _F["conv_depthwise"])
+    if product.any():
+        compute[product] *= _tiled(table, product, device, on_matrix)
+    fused = np.isin(kind, (_F["attention"], _F["attention_vector"]))
+    if fused.any():
+        keys = np.asarray(table.n, dtype=np.float64)[fused]
+        compute[fused] *= 1.0 + _ATTENTION_KEYS / np.maximum(keys, 16.0)
+    moved = np.add(table.bytes_read, table.bytes_written, dtype=np.float64)
+    issued = (np.asarray(table.view) == 0).astype(np.float64)
+    if way.runtime in FUSING:
+        folded = np.asarray(table.op) == _BATCH_NORM
+        moved = np.where(kind == _F["pointwise"], moved * _POINTWISE_KEPT, moved)
+        issued = np.where(folded, 0.0, issued)
+    cache = _CACHED_SHARE * device.l2_bytes
+    resident = np.minimum(1.0, cache / np.maximum(moved, 1.0))
+    reached = sustained_bandwidth(device) * (1.0 if device.memory_type.upper().startswith("HBM") else _GDDR_SHARE)
+    memory = moved * (1.0 - resident * (1.0 - 1.0 / _CACHE_SPEED)) / (reached * shares[:, 2])
+    larger = np.maximum(np.maximum(compute, memory), 1e-12)
+    seconds = larger * ((compute / larger) ** _SMOOTHNESS + (memory / larger) ** _SMOOTHNESS) ** (1 / _SMOOTHNESS)
+    return Work(seconds * issued, kind, issued)
+
+
+def _rates(table: OperatorColumns, way: Way, kind: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """[R] FLOP/s of vector units, and of matrix units where a row runs there, else 0."""
+    device, name = way.device, PRECISIONS[way.precision][1]
+    vector = np.full(len(kind), rate(device, "fp64" if name == "fp64" else "fp32"))
+    generic = (kind == _F["conv_depthwise"]) & (np.asarray(table.kernel_area) > 25)
+    vector = np.where(generic & (device.kind == "gpu"), vector * GENERIC_DEPTHWISE, vector)
+    products = _PRODUCTS[kind] & (kind != _F["conv_depthwise"])
+    best = rate(device, name)
+    if name == "fp32" and "tf32" in device.peak_flops:
+        # cuDNN convolutions use TF32 by default, TensorRT all products.
+        where = products if way.runtime == "tensorrt" else products & (np.asarray(table.op_class) == _CONVOLUTION)
+        return vector, np.where(where & (kind != _F["attention_vector"]), rate(device, "tf32"), 0.0)
+    if name in ("fp32", "fp64") or best <= vector.max():
+        return vector, np.zeros(len(kind))
+    return vector, np.where(products, best, 0.0)
+
+
+def _tiled(table: OperatorColumns, product: np.ndarray, device: Device, on_matrix: np.ndarray) -> np.ndarray:
+    """FLOPs in whole waves of tiles over FLOPs, of the rows ``product``; nondecreasing in the time with every size."""
+    b, m, n, k = (
+        np.maximum(np.asarray(c, dtype=np.float64)[product], 1.0) for c in (table.b, table.m, table.n, table.k)
+    )
+    sms = max(device.sm_count, 1)
+    exponent = np.where(on_matrix[product], _AREA_EXPONENT["matrix"], _AREA_EXPONENT["vector"])
+    # Convolutions are rarely split.
+    splits = np.where(np.asarray(table.op_class)[product] == _CONVOLUTION, 2, _SPLITS[-1])
+    best = np.full(len(m), np.inf)
+    for rows, columns in _TILES:
+        tiles = b * np.ceil(m / rows) * np.ceil(n / columns)
+        share = np.minimum(1.0, (rows * columns / 16384) ** exponent)
+        for split in _SPLITS:
+            depth = k / split + _PROLOGUE_K
+            cost = np.ceil(tiles * split / sms) * sms * rows * columns * depth / share
+            best = np.minimum(best, np.where(split <= splits, cost, np.inf))
+    return np.asarray(best / (b * m * n * k))
+
+
+@dataclass(frozen=True, eq=False)
+class Seconds:
+    """Seconds of N runs: ``total``, the ``device``'s and the ``host``'s part [N], and [R] of each row on the device."""
+
+    total: np.ndarray
+    device: np.ndarray
+    host: np.ndarray
+    row: np.ndarray
+
+
+@dataclass(frozen=True)
+class OperatorTimes:
+    """Time of graphs by their operators; ``levels``: log factors by level and name (LEVELS), absent ones are 0."""
+
+    levels: Mapping[str, Mapping[str, float]]
+
+    @staticmethod
+    @cache
+    def load() -> OperatorTimes:
+        """The shipped levels, read once per process. Raises ArtefactError."""
+        return OperatorTimes.read(artefacts.shipped("operators"))
+
+    @classmethod
+    def read(cls, folder: Path | str) -> OperatorTimes:
+        """Those in ``folder``. Raises ArtefactError."""
+        return cls.from_dict(artefacts.Artefact(folder).manifest["levels"])
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> OperatorTimes:
+        """The inverse of `to_dict`. Raises ArtefactError for what is none."""
+        try:
+            found = {level: {str(k): float(v) for k, v in values[level].items()} for level in LEVELS}
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise ArtefactError(f"an artefact's levels cannot be read ({error}); run `perfpass train` again") from None
+        return cls(found)
+
+    def to_dict(self) -> dict[str, dict[str, float]]:
+        """Strict JSON."""
+        return {level: {k: round(v, 5) for k, v in self.levels.get(level, {}).items()} for level in LEVELS}
+
+    def knows(self, level: str, name: str) -> bool:
+        """Whether a level was fitted."""
+        return name in self.levels.get(level, {})
+
+    def _of(self, level: str, name: str) -> float:
+        return self.levels.get(level, {}).get(name, 0.0)
+
+    def factors(self, way: Way) -> np.ndarray:
+        """[len(FAMILIES)] of the device's time."""
+        whole = find_device(way.device.parent) if way.device.parent is not None else way.device
+        shared = self._of("all", "") + self._of("runtime", way.runtime) + self._of("device", whole.id)
+        each = np.array([self._of("class", name) for name in FAMILIES]) + shared
+        precision = precision_class(way)
+        each = each + np.where(_PRODUCTS & ~_CONVOLUTIONS, self._of("precision", precision), 0.0)
+        each = each + np.where(_CONVOLUTIONS, self._of("precision", precision + CONVOLUTION), 0.0)
+        if way.runtime in FUSING:
+            each = each + np.where(np.isin(FAMILIES, _FUSED), self._of("launched", way.runtime), 0.0)
+        return np.asarray(np.exp(each))
+
+    def seconds(self, tables: Tables, way: Way) -> Seconds:
+        """The time of N graphs."""
+        done = work(tables.table, way)
+        times = done.issued * tables.count
+        row = done.seconds * tables.count * self.factors(way)[done.family] + GAP_S * np.exp(self._of("gap", "")) * times
+        device_s = tables.sums(row)
+        host_s = tables.sums(times * self.issue_s(way)[done.family]) + CALL_S[ISSUED_AS[way.runtime]]
+        if way.copied_bytes:
+            device_s = device_s + way.copied_bytes / PAGEABLE_COPY_BYTES_S
+        return Seconds(either(device_s, host_s), device_s, host_s, row)
+
+    def issue_s(self, way: Way) -> np.ndarray:
+        """[len(FAMILIES)] seconds of the host to issue an operator."""
+        each = np.array([self._of("host class", name) for name in FAMILIES]) + self._of("host runtime", way.runtime)
+        return np.asarray(ISSUE_S[ISSUED_AS[way.runtime]] * np.exp(each))
+
+
+def either(device_s: np.ndarray, host_s: np.ndarray) -> np.ndarray:
+    """[N] a little above the larger: issuing and computing overlap, but not perfectly."""
+    larger = np.maximum(np.maximum(device_s, host_s), 1e-12)
+    return np.asarray(
+        larger * ((device_s / larger) ** _SMOOTHNESS + (host_s / larger) ** _SMOOTHNESS) ** (1 / _SMOOTHNESS)
+    )
