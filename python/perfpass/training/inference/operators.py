@@ -8,44 +8,23 @@ have effects of their own, which explain what is theirs and ship nothing. Residu
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfpass.devices import device
-from perfpass.graph import OPERATOR_CLASS_OF, OPERATORS
-from perfpass.graph.table import OperatorColumns, Tables
 from perfpass.predictors.inference.analytic import AnalyticPredictor
-from perfpass.predictors.inference.operators import (
-    CALL_S,
-    CONVOLUTION,
-    FAMILIES,
-    FUSING,
-    GAP_S,
-    ISSUE_S,
-    ISSUED_AS,
-    LEVELS,
-    OperatorTimes,
-    either,
-    precision_class,
-    work,
-)
+from perfpass.predictors.inference.operators import CONVOLUTION, FAMILIES, GAP_S, LEVELS, OperatorTimes, either
 from perfpass.predictors.inference.predictor import InferencePredictor
 from perfpass.predictors.lane import predictor_of
 from perfpass.predictors.learned import artefacts
-from perfpass.predictors.roofline import PAGEABLE_COPY_BYTES_S
-from perfpass.predictors.way import Way
-from perfpass.records.location import data_directory
-from perfpass.records.parquet import read_frame
-from perfpass.training.inference import dataset as vision
+from perfpass.training.inference.operator_rows import Rows, asked, load
+from perfpass.training.section import Section
 from perfpass.training.tasks import named
 
 if TYPE_CHECKING:
-    import pandas
+    from perfpass.predictors.way import Way
 
 AREA = "operators"
 # Log deviations of levels around 0, of laboratories (device and host), and of single measurements.
@@ -65,232 +44,11 @@ SPREAD: dict[str, float] = {
 _NOISE = 0.12
 _HUBER = 1.5  # of the deviation of single measurements
 _STEPS = 15
-# Rows of each source, runtime and domain, of each device and precision of vision, of each operator on a board.
-_NETWORKS, _VISION, _SINGLE = 60, 12, 12
-_SEED = 17
-# Times of what is around a network, and of a search around a decoder, are another question.
-PIPELINES = ("co2_inference",)
-_SEARCHES = "transformer-decoding"
-# A time that is mostly the launch says nothing of the operator.
-_LEAST_SINGLE_MS = 0.1
-# Engines whose kernels are those of another.
-_SAME = {"paddle+tensorrt": "tensorrt", "onnxruntime+tensorrt": "tensorrt", "torch+tensorrt": "tensorrt"}
-_KERNEL = "kernel"  # single operators: no host
-_NEUSIGHT = {
-    "linear": "dense", "bmm": "matmul", "conv": "conv", "ln": "layer_norm", "softmax": "softmax", "add": "add",
-    "mul": "mul", "tanh": "tanh", "relu": "relu", "gelu": "gelu", "div": "div",
-}  # fmt: skip
+_WHOLE = 12  # rows of a group that count whole; of more, their root does
 
 
-@dataclass(frozen=True, eq=False)
-class Rows:
-    """N measurements, as sums over the operators of each: ``device_s`` and ``issue_s`` [N, families].
-
-    ``kernels`` [N] launches, ``call_s`` [N] of the host for the run, ``fused`` [N] whether the runtime fuses. ``names``:
-    columns source, host (of a laboratory), runtime, precision, device, domain, group (what is balanced).
-    """
-
-    names: Any
-    measured_s: np.ndarray
-    device_s: np.ndarray
-    issue_s: np.ndarray
-    kernels: np.ndarray
-    call_s: np.ndarray
-    fused: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.measured_s)
-
-    def take(self, kept: np.ndarray) -> Rows:
-        """Some of them."""
-        arrays = {f.name: getattr(self, f.name)[kept] for f in fields(self) if f.name != "names"}
-        return Rows(self.names.iloc[kept].reset_index(drop=True), **arrays)
-
-    @classmethod
-    def joined(cls, parts: Sequence[Rows]) -> Rows:
-        """All parts in a row."""
-        import pandas
-
-        arrays = {f.name: np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(cls) if f.name != "names"}
-        return cls(pandas.concat([p.names for p in parts], ignore_index=True), **arrays)
-
-
-def _rows(tables: Tables, at: np.ndarray, way: Way, measured_s: np.ndarray, names: pandas.DataFrame) -> Rows:
-    """``at`` [N]: the table of each measurement; ``names`` without the columns that ``way`` has."""
-    done = work(tables.table, way)
-    times = done.issued * tables.count
-    issued = np.zeros((len(tables), len(FAMILIES)))
-    seconds = np.zeros_like(issued)
-    np.add.at(issued, (tables.graph, done.family), times)
-    np.add.at(seconds, (tables.graph, done.family), done.seconds * tables.count)
-    kind, count = ISSUED_AS[way.runtime], len(at)
-    host = 0.0 if (names.runtime == _KERNEL).all() else 1.0
-    return Rows(
-        names.assign(device=way.device.parent or way.device.id, precision=precision_class(way)).reset_index(drop=True),
-        np.asarray(measured_s, dtype=np.float64),
-        seconds[at],
-        issued[at] * ISSUE_S[kind] * host,
-        issued[at].sum(axis=1),
-        np.full(count, CALL_S[kind] * host),
-        np.full(count, way.runtime in FUSING),
-    )
-
-
-def load(folder: Path | None = None) -> Rows:
-    """What the levels are fitted to. Raises FileError, FormatError."""
-    return Rows.joined([*_networks(folder), *_vision(folder), *_single(folder)])
-
-
-def _networks(folder: Path | None) -> list[Rows]:
-    """Networks of all laboratories by name, a few of each source, runtime and domain."""
-    import pandas
-
-    frame, _, known = named.measured(folder)
-    kept = (frame["mode"] == "inference") & ~frame.above_peak & (frame.server == "") & ~frame.source.isin(PIPELINES)
-    kept &= ~frame.network.str.startswith(_SEARCHES)
-    kinds = frame.device.map({name: device(name).kind for name in frame.device.unique()})
-    frame = frame[kept & (kinds == "gpu")]
-    frame = frame.assign(runtime=frame.runtime.map(_SAME).fillna(frame.runtime))
-    frame = frame.assign(group=frame.source + "/" + frame.runtime + "/" + frame.domain)
-    thin = [part.sample(min(len(part), _NETWORKS), random_state=_SEED).index for _, part in frame.groupby("group")]
-    frame = frame.loc[np.sort(np.concatenate(thin))] if thin else frame
-    found = []
-    for way, part in named.ways(frame):
-        asked = named.tables_of(part, way, known)
-        names = pandas.DataFrame(
-            {"source": part.source, "host": part.source, "runtime": part.runtime, "domain": part.domain,
-             "group": part.group}
-        )  # fmt: skip
-        found.append(_rows(asked.tables, asked.at, way, part.measured_s.to_numpy(), names))
-    return found
-
-
-def _vision(folder: Path | None) -> list[Rows]:
-    """Networks of the vision corpora in eager PyTorch, a few of each board and precision."""
-    import pandas
-
-    data = vision.load(folder)
-    rows = data.rows.assign(at=np.arange(len(data)))
-    gpu = rows.device.map({name: d.kind == "gpu" for name, d in data.devices.items()})
-    rows = rows[gpu & (rows.runtime == "torch") & (rows.layout == "nchw") & (rows.precision != "fp64")]
-    thin = [
-        part.sample(min(len(part), _VISION), random_state=_SEED)
-        for _, part in rows.groupby(["source", "device", "precision"])
-    ]
-    found = []
-    for i in pandas.concat(thin)["at"].tolist() if thin else []:
-        way, table = data.ways[i], data.tables[i]
-        row = rows.loc[rows["at"] == i].iloc[0]
-        if data.byte_scale[i] != 1.0:
-            scaled = {n: np.asarray(getattr(table, n)) * data.byte_scale[i] for n in ("bytes_read", "bytes_written")}
-            table = replace(table, **scaled)
-        names = pandas.DataFrame(
-            {"source": [row.source], "host": [f"{row.source}/{row.device}"], "runtime": ["torch"],
-             "domain": ["vision"], "group": [f"{row.source}/{row.device}"]}
-        )  # fmt: skip
-        copied = way.copied_bytes / PAGEABLE_COPY_BYTES_S
-        found.append(_rows(Tables.one(table), np.zeros(1, int), way, data.measured_s[[i]] - copied, names))
-    return found
-
-
-def _single(folder: Path | None) -> list[Rows]:
-    """Single operators: fp32 of NeuSight (TF32 off), bf16 products and attention of aiconfigurator."""
-    home = (folder or data_directory()) / "records"
-    found: list[Rows] = []
-    if (home / "operators_fp32.parquet").is_file():
-        rows = read_frame(home / "operators_fp32.parquet", "measured operators")
-        rows = rows[rows.operator.isin(list(_NEUSIGHT)) & (rows.latency_ms > _LEAST_SINGLE_MS)]
-        for (name, operator), part in rows.groupby(["device", "operator"]):
-            part = part.sample(min(len(part), _SINGLE), random_state=_SEED)
-            board = device(str(name))
-            board = replace(board, peak_flops={k: v for k, v in board.peak_flops.items() if k != "tf32"})
-            sizes = np.array([text.split(",") for text in part.dimensions], dtype=np.float64)
-            found.append(_measured(_neusight(str(operator), sizes), Way(board), part, str(operator)))
-    for file in ("kernels_gemm.parquet", "kernels_attention.parquet"):
-        if not (home / file).is_file():
-            continue
-        rows = read_frame(home / file, "measured kernels")
-        rows = rows[(rows.precision == "bf16") & (rows.latency_ms > _LEAST_SINGLE_MS / 2)]
-        if "attention" in file:
-            whole = (rows["mode"] == "prefill") & (rows.window == 0) & (rows.query_tokens == rows.context_tokens)
-            rows = rows[whole & (rows.kv_precision == "bf16")]
-        for name, part in rows.groupby("device"):
-            part = part.sample(min(len(part), 3 * _SINGLE), random_state=_SEED)
-            table = _attention(part) if "attention" in file else _gemm(part)
-            found.append(_measured(table, Way(device(str(name)), "bf16"), part, file.split(".")[0]))
-    return found
-
-
-def _measured(table: OperatorColumns, way: Way, part: pandas.DataFrame, group: str) -> Rows:
-    import pandas
-
-    tables = Tables(table, np.arange(len(part) + 1))
-    names = pandas.DataFrame(
-        {"source": part.source, "host": part.source, "runtime": _KERNEL, "domain": "operators",
-         "group": part.source + "/" + group}
-    )  # fmt: skip
-    return _rows(tables, np.arange(len(part)), way, part.latency_ms.to_numpy(np.float64) * 1e-3, names)
-
-
-def _columns(operator: str, rows: int, **values: np.ndarray | float) -> OperatorColumns:
-    """A table of one operator at many sizes; what is not given is 0."""
-    op = OPERATORS.index(operator)
-    given = {"op": op, "op_class": int(OPERATOR_CLASS_OF[op]), "count": 1.0, **values}
-    whole = {"op": np.int64, "op_class": np.int64}
-    return OperatorColumns(
-        **{
-            f.name: np.broadcast_to(np.asarray(given.get(f.name, 0.0)), (rows,)).astype(whole.get(f.name, np.float64))
-            for f in fields(OperatorColumns)
-        }
-    )
-
-
-def _neusight(operator: str, sizes: np.ndarray) -> OperatorColumns:
-    """``sizes`` as in `perfpass.predictors.kernels.physics.torch_operator`."""
-    one = np.ones(len(sizes))
-    if operator in ("bmm", "linear"):
-        batch, m, k, n = sizes.T
-        read = batch * m * k + (batch if operator == "bmm" else one) * k * n
-        flops, written = 2.0 * batch * m * n * k, batch * m * n
-        b, m = (one, batch * m) if operator == "linear" else (batch, m)
-        return _columns(
-            _NEUSIGHT[operator], len(sizes), flops=flops, bytes_read=4 * read, bytes_written=4 * written, b=b, m=m, n=n,
-            k=k,
-        )  # fmt: skip
-    if operator == "conv":
-        images, channels, n, side, size, stride, padding = sizes.T
-        out = np.maximum(np.floor((size + 2 * padding - side) / stride) + 1, 1.0)
-        m, k = images * out**2, channels * side**2
-        read = images * channels * size**2 + n * k
-        return _columns(
-            "conv", len(sizes), flops=2.0 * m * n * k, bytes_read=4 * read, bytes_written=4 * m * n, b=1.0, m=m, n=n,
-            k=k, kernel_area=side**2, stride=stride, groups=1.0,
-        )  # fmt: skip
-    elements = sizes.prod(axis=1)
-    inputs = 2.0 if operator in ("add", "mul", "div") else 1.0
-    return _columns(
-        _NEUSIGHT[operator], len(sizes), flops=elements * (8.0 if operator in ("ln", "softmax") else 1.0),
-        bytes_read=4 * inputs * elements, bytes_written=4 * elements,
-    )  # fmt: skip
-
-
-def _gemm(part: pandas.DataFrame) -> OperatorColumns:
-    m, n, k = (part[c].to_numpy(np.float64) for c in "mnk")
-    return _columns(
-        "dense", len(part), flops=2.0 * m * n * k, bytes_read=2 * (m * k + n * k), bytes_written=2 * m * n, b=1.0, m=m,
-        n=n, k=k,
-    )  # fmt: skip
-
-
-def _attention(part: pandas.DataFrame) -> OperatorColumns:
-    """Causal: each query meets half of the keys."""
-    names = ("batch", "heads", "kv_heads", "query_tokens", "head_dim")
-    batch, heads, shared, tokens, size = (part[c].to_numpy(np.float64) for c in names)
-    return _columns(
-        "attention", len(part), flops=2.0 * batch * heads * tokens**2 * size,
-        bytes_read=2 * batch * (heads + 2 * shared) * tokens * size, bytes_written=2 * batch * heads * tokens * size,
-        b=batch * heads, m=tokens, n=tokens / 2, k=size,
-    )  # fmt: skip
+# Levels that scale all of a device's time.
+_WHOLE_DEVICE = ("runtime", "device", "laboratory")
 
 
 class _Model:
@@ -306,6 +64,7 @@ class _Model:
             "runtime": n.runtime, "precision": n.precision, "precision of convolutions": n.precision,
             "device": n.device,
             "launched": n.runtime.where(rows.fused, ""), "host runtime": n.runtime, "laboratory": n.source,
+
             "laboratory's host": n.host,
         }  # fmt: skip
         for level, column in columns.items():
@@ -321,7 +80,7 @@ class _Model:
     def evaluate(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """[N] log seconds and their Jacobian [N, P]."""
         r, at, count = self.rows, self._at, len(FAMILIES)
-        level = theta[0] + sum(theta[at[name]] for name in ("runtime", "device", "laboratory"))
+        level = theta[0] + sum(theta[at[name]] for name in _WHOLE_DEVICE)
         precision = sum(theta[at[name]][:, None] * which for name, which in self._products.items())
         launched = np.where(r.fused, theta[at["launched"]], 0.0)[:, None] * self._fusable
         parts = r.device_s * np.exp(level[:, None] + theta[1 : 1 + count] + precision + launched)
@@ -341,7 +100,7 @@ class _Model:
         jacobian[:, 1 : 1 + count] = share
         jacobian[:, 1 + count] = gap / busy * on_device
         jacobian[:, 2 + count : 2 + 2 * count] = issued
-        for name in ("runtime", "device", "laboratory"):
+        for name in _WHOLE_DEVICE:
             jacobian[every, at[name]] = share.sum(axis=1)
         for name, which in self._products.items():
             jacobian[every, at[name]] = share[:, which].sum(axis=1)
@@ -360,9 +119,8 @@ def fit(rows: Rows) -> OperatorTimes:
     model = _Model(rows)
     theta = np.zeros(len(model.names))
     target = np.log(rows.measured_s)
-    # Groups count by the root of their rows.
     counts = rows.names.groupby("group").group.transform("size").to_numpy(np.float64)
-    base = np.sqrt(_SINGLE / np.maximum(counts, _SINGLE))
+    base = np.sqrt(_WHOLE / np.maximum(counts, _WHOLE))
     for _ in range(_STEPS):
         found, jacobian = model.evaluate(theta)
         residual = (target - found) / _NOISE
@@ -414,3 +172,46 @@ def train(folder: str | None = None, output: str | None = None, *, seed: int = 0
     if not quiet:
         print(f"wrote {place}", file=sys.stderr, flush=True)
     return place
+
+
+_INTRO = """What each part of the time of whole networks of other laboratories on GPUs brings: the FLOPs at the peak;
+operators by their work, before any level; the host beside them; the levels, fitted without what is left out (a source,
+a device, a domain); and the predictor that ships, with trees where they know the network (levels and widths without the
+source). What a copied relative says of the same rows is in the area `relative`."""
+_METRIC = "latency ms"
+_STAGES = ("roofline", "operators", "+ host", "+ levels")
+_SHIPPED = "+ trees (perfpass)"
+
+
+def evaluate(folder: str | None = None, seed: int = 0, *, quiet: bool = False) -> Section:
+    """The parts of the time side by side: lines by source, device and domain, each left out of the levels."""
+    import pandas
+
+    data = Path(folder) if folder else None
+    frame, known = asked(data)
+    rows = load(data)
+    section = Section(AREA, "Operators, latency", _INTRO, {"rows": len(frame), "levels fitted to": len(rows)})
+    plain = OperatorTimes({})
+    for split in ("source", "device", "domain"):
+        parts = []
+        for value, group in frame.groupby(split):
+            times = fit(rows.take(np.flatnonzero(rows.names[split].to_numpy() != value)))
+            for way, part in named.ways(group):
+                tables = named.tables_of(part, way, known)
+                bare, levelled = plain.seconds(tables.tables, way), times.seconds(tables.tables, way)
+                stages = (bare.device[tables.at], bare.total[tables.at], levelled.total[tables.at])
+                parts.append(part.assign(**dict(zip(_STAGES[1:], stages, strict=True)), roofline=part.roofline_s))
+        found = pandas.concat(parts)
+        methods = list(_STAGES)
+        if split == "source":
+            answered, _ = named.residuals(data, left_out(data))
+            found = found.join(answered.median_s.rename(_SHIPPED))
+            methods.append(_SHIPPED)
+        for value in ("all", *sorted(found[split].unique())):
+            judged = found[found[split] == value] if value != "all" else found
+            for method in methods:
+                predicted, measured = (1e3 * judged[c].to_numpy(np.float64) for c in (method, "measured_s"))
+                kept = predicted > 0
+                if kept.any():
+                    section.add(_METRIC, split, method, str(value), predicted[kept], measured[kept])
+    return section
