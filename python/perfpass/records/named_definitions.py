@@ -1,4 +1,4 @@
-"""Our names of public networks, and the definition behind each: of a library, or of `records.build.definitions`."""
+"""Our names of public networks, and the definition behind each: of a library, or of `perfpass.importers.definitions`."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ DEFINITIONS: dict[str, Definition] = {
     "resnet200-torch7": _image("timm", "resnet200", 224),
     # A whole picture in 50 steps of two samples each.
     "stable-diffusion-1.5": Definition("diffusers", "stable-diffusion-1.5", "pixels", 512),
-    # Written from their papers: records.build.definitions.
+    # Written from their papers: perfpass.importers.definitions.
     "dlrm-small": Definition("definitions", "dlrm-small", "fixed", 1, trained=False),
     "wide-and-deep": Definition("definitions", "wide-and-deep", "fixed", 1, trained=False),
     "neumf": Definition("definitions", "neumf", "fixed", 1),

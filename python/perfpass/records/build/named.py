@@ -19,8 +19,8 @@ from perfpass.errors import PerfPassError
 from perfpass.records import graph_cache, schema
 from perfpass.records.build import vision as build_vision
 from perfpass.records.build import vision_models
-from perfpass.records.build.definitions import diffusion, transformer_models
-from perfpass.records.build.definitions.registry import definition
+from perfpass.importers.definitions import diffusion, transformer_models
+from perfpass.importers.definitions.registry import definition
 from perfpass.records.location import data_directory
 from perfpass.records.named import EAGER, questions
 

@@ -63,32 +63,32 @@ def _image(height: int, width: int) -> Any:
 
 
 def _dlrm() -> torch.nn.Module:
-    from perfpass.records.build.definitions import recommendation
+    from perfpass.importers.definitions import recommendation
 
     return recommendation.Dlrm()
 
 
 def _wide_and_deep() -> torch.nn.Module:
-    from perfpass.records.build.definitions import recommendation
+    from perfpass.importers.definitions import recommendation
 
     return recommendation.WideAndDeep()
 
 
 def _neumf() -> torch.nn.Module:
-    from perfpass.records.build.definitions import recommendation
+    from perfpass.importers.definitions import recommendation
 
     return recommendation.NeuMf()
 
 
 def _tft() -> torch.nn.Module:
-    from perfpass.records.build.definitions import forecasting
+    from perfpass.importers.definitions import forecasting
 
     return forecasting.Tft()
 
 
 def _speech(name: str) -> Callable[[], torch.nn.Module]:
     def build() -> torch.nn.Module:
-        from perfpass.records.build.definitions import speech
+        from perfpass.importers.definitions import speech
 
         module: torch.nn.Module = getattr(speech, name)()
         return module
@@ -98,7 +98,7 @@ def _speech(name: str) -> Callable[[], torch.nn.Module]:
 
 def _segmentation(name: str, **options: Any) -> Callable[[], torch.nn.Module]:
     def build() -> torch.nn.Module:
-        from perfpass.records.build.definitions import segmentation
+        from perfpass.importers.definitions import segmentation
 
         module: torch.nn.Module = getattr(segmentation, name)(**options)
         return module
@@ -108,7 +108,7 @@ def _segmentation(name: str, **options: Any) -> Callable[[], torch.nn.Module]:
 
 def _transformer_xl(layers: int, width: int, heads: int, inner: int, memory: int, divide: int, stated: float) -> Own:
     def build() -> torch.nn.Module:
-        from perfpass.records.build.definitions import language
+        from perfpass.importers.definitions import language
 
         return language.TransformerXl(layers, width, heads, inner, memory, divide)
 
@@ -165,7 +165,7 @@ def _detector(found: re.Match[str]) -> Own:
     kind, name = found.groups()
 
     def build() -> torch.nn.Module:
-        from perfpass.records.build.definitions import detection
+        from perfpass.importers.definitions import detection
 
         if kind == "retinanet":
             return detection.RetinaNet(name)
@@ -179,7 +179,7 @@ def _resnet(found: re.Match[str]) -> Own:
     squeeze, depth, cardinality, width, deep = found.groups()
 
     def build() -> torch.nn.Module:
-        from perfpass.records.build.definitions import vision
+        from perfpass.importers.definitions import vision
 
         return vision.resnet(
             int(depth), int(cardinality or 1), int(width or 64), deep=bool(deep), squeeze=bool(squeeze)
@@ -190,7 +190,7 @@ def _resnet(found: re.Match[str]) -> Own:
 
 def _wide_squeeze(found: re.Match[str]) -> Own:
     def build() -> torch.nn.Module:
-        from perfpass.records.build.definitions import vision
+        from perfpass.importers.definitions import vision
 
         return vision.wide_squeeze(found[1])
 
@@ -199,7 +199,7 @@ def _wide_squeeze(found: re.Match[str]) -> Own:
 
 def _ssd(_: re.Match[str]) -> Own:
     def build() -> torch.nn.Module:
-        from perfpass.records.build.definitions import detection
+        from perfpass.importers.definitions import detection
 
         return detection.Ssd300()
 
