@@ -1,9 +1,7 @@
-"""Public definitions of the networks that records name: what no installed library has, written from the papers."""
+"""Public definitions of networks that no installed library has, written from their papers and configurations."""
 
 from __future__ import annotations
 
-__all__ = [
-    "diffusion",
-    "registry",
-    "transformer_models",
-]
+from perfpass.importers.definitions.registry import Own, definition, names
+
+__all__ = ["Own", "definition", "names", "transformer_models"]

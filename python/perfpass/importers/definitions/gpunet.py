@@ -1,7 +1,6 @@
-"""GPUNet (Wang et al., 2022, arXiv 2205.00841): the seven networks of DeepLearningExamples, by their latency on a V100.
+"""GPUNet (Wang et al., 2022, arXiv 2205.00841): the seven networks of DeepLearningExamples.
 
-A row of `LAYERS` is (kind, inputs, outputs, stride, expansion, kernel, activation, squeeze) of as many equal blocks as
-its last figure says: the first block has the stride, the others keep its outputs.
+A row stands for as many equal blocks as its last figure says: the first has the stride, the others keep its outputs.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ Row = tuple[str, int, float, int, str, bool, int]  # kind, outputs, expansion, k
 
 @dataclass(frozen=True)
 class Network:
-    """``stem``: width of the first convolution, ``stem_act``; ``rows``: (stride, `Row`); ``tail``: widths of the end."""
+    """``stem``: width of the first convolution; ``rows``: (stride, `Row`); ``tail``: widths of the end."""
 
     pixels: int
     stem: int

@@ -14,13 +14,21 @@ from torch.nn import functional as f
 
 CLASSES = 80
 _BINS = 16  # of v8's distribution over a box's sides
-# Depth and width of each size, and the widest map of v8.
-SIZES = {"t": (1 / 3, 0.375), "n": (1 / 3, 0.25), "s": (1 / 3, 0.5), "m": (2 / 3, 0.75), "l": (1, 1), "x": (4 / 3, 1.25)}
-_V8_WIDEST, _V8_DEEPEST = {"m": 768, "l": 512, "x": 512}, 1.0
+# Depth and width of each size.
+SIZES = {
+    "t": (1 / 3, 0.375),
+    "n": (1 / 3, 0.25),
+    "s": (1 / 3, 0.5),
+    "m": (2 / 3, 0.75),
+    "l": (1, 1),
+    "x": (4 / 3, 1.25),
+}
+_WIDEST = {"m": 768, "l": 512, "x": 512}  # of v8, which is also no deeper than its "l"
 
 
-def _conv(a: int, b: int, kernel: int = 1, stride: int = 1, act: Any = nn.SiLU) -> nn.Sequential:
-    return nn.Sequential(nn.Conv2d(a, b, kernel, stride, kernel // 2, bias=False), nn.BatchNorm2d(b), act(inplace=True))
+def _conv(a: int, b: int, kernel: int = 1, stride: int = 1, padding: int = -1, *, act: Any = nn.SiLU) -> nn.Sequential:
+    padding = kernel // 2 if padding < 0 else padding
+    return nn.Sequential(nn.Conv2d(a, b, kernel, stride, padding, bias=False), nn.BatchNorm2d(b), act(inplace=True))
 
 
 class Bottleneck(nn.Module):
@@ -41,11 +49,10 @@ class Partial(nn.Module):
     def __init__(self, a: int, b: int, count: int, *, add: bool = True, each: bool = False) -> None:
         super().__init__()
         self.each, half = each, b // 2
-        self.first, self.beside = _conv(a, half), _conv(a, half)
+        # One convolution makes both halves where each map is kept.
+        self.first, self.beside = _conv(a, b if each else half), nn.Sequential() if each else _conv(a, half)
         self.inner = nn.ModuleList(Bottleneck(half, 3 if each else 1, add=add) for _ in range(count))
         self.last = _conv((2 + count) * half if each else b, b)
-        if each:
-            self.first, self.beside = _conv(a, b), nn.Identity()  # one convolution makes both halves
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[B, a, H, W] -> [B, b, H, W]."""
@@ -81,13 +88,11 @@ class Yolo(nn.Module):
     def __init__(self, kind: str, size: str) -> None:
         super().__init__()
         self.kind, (deep, wide) = kind, SIZES[size]
-        new, most = kind == "v8", _V8_WIDEST.get(size, 1024) if kind == "v8" else 1024
-        deep = min(deep, _V8_DEEPEST) if new else deep
+        new, most = kind == "v8", _WIDEST.get(size, 1024) if kind == "v8" else 1024
+        deep = min(deep, 1) if new else deep
         w = [int(min(n, most) * wide) for n in (64, 128, 256, 512, 1024)]
         counts = [round(n * deep) for n in {"v5": (3, 6, 9, 3), "v8": (3, 6, 6, 3), "x": (3, 9, 9, 3)}[kind]]
-        self.stem = _conv(12, w[0], 3) if kind == "x" else _conv(3, w[0], 3, 2) if new else _conv(3, w[0], 6, 2)
-        if kind == "v5":
-            self.stem[0].padding = (2, 2)
+        self.stem = _conv(12, w[0], 3) if kind == "x" else _conv(3, w[0], 3, 2) if new else _conv(3, w[0], 6, 2, 2)
         stages = []
         for i, count in enumerate(counts):
             body: list[nn.Module] = [Partial(w[i + 1], w[i + 1], count, add=not (kind == "x" and i == 3), each=new)]
