@@ -81,7 +81,7 @@ def test_runtimes_are_those_of_predict():
 @pytest.mark.parametrize("name", ["quartznet15x5", "hifigan", "unet-medical", "nnunet-3d", "fastpitch", "neumf"])
 def test_definitions_have_the_parameters_that_are_stated(name):
     torch = pytest.importorskip("torch")
-    from perfpass.records.build.definitions.registry import definition
+    from perfpass.importers.definitions import definition
 
     own = definition(name)
     found = sum(p.numel() for p in own.module().parameters())
@@ -91,7 +91,7 @@ def test_definitions_have_the_parameters_that_are_stated(name):
 
 def test_every_table_of_ours_has_a_definition(known):
     pytest.importorskip("torch")
-    from perfpass.records.build.definitions.registry import definition
+    from perfpass.importers.definitions import definition
 
     ours = known.graphs[known.graphs.source == "definitions"]
     assert len(ours) > 40

@@ -7,6 +7,7 @@ from perfpass.importers.choose import load, named_shapes
 __all__ = [
     "configuration_names",
     "configuration_ranges",
+    "definitions",
     "gguf",
     "hub",
     "huggingface",

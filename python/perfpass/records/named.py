@@ -51,7 +51,7 @@ ASKED_AS = {
 # transformers uses it since the end of 2023.
 _EAGER = ("torch", "torch.compile", "torchscript", "tensorflow", "mxnet", "paddle")
 _FUSED_FROM_YEAR = 2024
-_FUSED_WORDS = ("BetterTransformer", "FlashAttention", "fa2", "xformers")
+_FUSED_WORDS = ("BetterTransformer", "FlashAttention", "fa2", "xformers", "sdp")
 # Of DeepLearningExamples' Triton rows: what the backend makes of the model.
 _TENSORRT, _AUTOMATIC_FP16 = "accelerator: NVIDIA TensorRT", "accelerator: Automatic FP16"
 _ORT_FP16 = "O4"  # onnxruntime's last level of optimum: everything in fp16
@@ -114,8 +114,10 @@ def _refused(row: Any) -> str:
         return "several devices"
     if row.n_devices < 0:
         return "number of devices not stated"
-    if row.output_tokens > 0 or row.task == "decoding":
+    if _generates(row):
         return "generation, not one pass of a graph"
+    if "most_weights_frozen" in row.caveats:
+        return "most weights are frozen"
     if "several_models_in_the_server" in row.caveats:
         return "several models in one answer"
     if "sliding_window" in row.caveats:
@@ -129,6 +131,12 @@ def _refused(row: Any) -> str:
     if row.batch < 1:
         return "no batch stated"
     return ""
+
+
+def _generates(row: Any) -> bool:
+    """Whether a decoder ran token by token: a search with beams, a sampler, a pipeline that writes text."""
+    words = row.output_tokens > 0 or row.task == "decoding" or "generation_length_not_fixed" in row.caveats
+    return bool(words or row.beams > 0 or (row.task == "translation" and row.mode == "inference"))
 
 
 def _precision(row: Any) -> str:
@@ -168,6 +176,8 @@ def _size(row: Any, definition: Definition) -> tuple[int, str]:
 
 def _table_model(row: Any, definition: Definition, shape_from: str) -> str:
     name = definition.heads.get((row.source, row.mode)) or definition.heads.get(("", row.mode)) or definition.model
+    if definition.steps:
+        name += f"-{row.steps if row.steps > 0 else definition.steps}-steps"
     height, width = (
         (row.img_height, row.img_width) if shape_from == "stated" else (definition.default, definition.width)
     )

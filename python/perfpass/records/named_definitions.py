@@ -1,4 +1,4 @@
-"""Our names of public networks, and the definition behind each: of a library, or of `records.build.definitions`."""
+"""Our names of public networks, and the definition behind each: a library's, or one of `importers.definitions`."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from perfpass.importers.definitions import definition, names
+
 
 @dataclass(frozen=True)
 class Definition:
     """A network as it is traced.
 
-    ``source``: transformers, timm, torchvision, diffusers or definitions; ``model``: its name there. ``sized_by``: what
-    the size of its tables counts: tokens, pixels, audio (tenths of a second) or fixed. ``default``: the size where a
+    ``source``: transformers, timm, torchvision or definitions; ``model``: its name there. ``sized_by``: what the size
+    of its tables counts: tokens, pixels, audio (tenths of a second) or fixed. ``default``: the size where a
     record states none, -1 where then nothing is known. ``attention``: there is a table with attention in parts, too.
     ``heads``: (source or "", mode) -> the name where a record ran another head.
     """
@@ -25,6 +27,7 @@ class Definition:
     heads: Mapping[tuple[str, str], str] = field(default_factory=dict)
     width: int = 0  # of the default image, where it is not square
     trained: bool = True  # no: only inference is asked, a step updates the rows of a table that were read
+    steps: int = 0  # of a picture where a record states none; the name of its table says them
 
 
 def _text(model: str, default: int = -1, **heads: str) -> Definition:
@@ -49,6 +52,20 @@ def _bert(size: str) -> Definition:
         deeplearningexamples_inference=answering,
         deeplearningexamples_training=f"{size}/pretraining",
     )
+
+
+def _own(name: str) -> Definition:
+    """One of `perfpass.importers.definitions`, at its own size."""
+    found = definition(name)
+    if not found.sized_by:
+        return Definition("definitions", name, "fixed", found.size[0])
+    height, width = found.size
+    return Definition("definitions", name, "pixels", height, width=width if width != height else 0)
+
+
+def _picture(version: str, pixels: int) -> Definition:
+    """A picture of Stable Diffusion; diffusers takes 50 steps."""
+    return Definition("definitions", f"stable-diffusion-{version}", "pixels", pixels, True, trained=False, steps=50)
 
 
 def _segments(name: str, trained: int) -> Definition:
@@ -102,6 +119,13 @@ _TORCHVISION = {
     "shufflenet_v2_x1_5": 224, "shufflenet_v2_x2_0": 224,
 }  # fmt: skip
 
+# Records name the GPUNets by their latency on a V100, too.
+_GPUNET = {
+    **{f"gpunet-{name}": name for name in ("0", "1", "2", "d1", "d2", "p0", "p1")}, "gpunet-065ms": "0",
+    "gpunet-085ms": "1", "gpunet-175ms": "2", "gpunet-125ms-d": "d1", "gpunet-225ms-d": "d2", "gpunet-05ms-d": "p0",
+    "gpunet-08ms-d": "p1",
+}  # fmt: skip
+
 DEFINITIONS: dict[str, Definition] = {
     "bert-base": _bert("bert-base"),
     "bert-large": _bert("bert-large"),
@@ -123,9 +147,12 @@ DEFINITIONS: dict[str, Definition] = {
     "resnet101-torch7": _image("torchvision", "resnet101", 224),
     "resnet152-torch7": _image("torchvision", "resnet152", 224),
     "resnet200-torch7": _image("timm", "resnet200", 224),
-    # A whole picture in 50 steps of two samples each.
-    "stable-diffusion-1.5": Definition("diffusers", "stable-diffusion-1.5", "pixels", 512),
-    # Written from their papers: records.build.definitions.
+    # A whole picture, each step on two samples.
+    "stable-diffusion-1.5": _picture("1.5", 512),
+    "stable-diffusion-2": _picture("2", 512),
+    "stable-diffusion-2-768": _picture("2", 768),
+    "stable-diffusion-xl": _picture("xl", 1024),
+    # Written from their papers: perfpass.importers.definitions.
     "dlrm-small": Definition("definitions", "dlrm-small", "fixed", 1, trained=False),
     "wide-and-deep": Definition("definitions", "wide-and-deep", "fixed", 1, trained=False),
     "neumf": Definition("definitions", "neumf", "fixed", 1),
@@ -139,14 +166,24 @@ DEFINITIONS: dict[str, Definition] = {
     "nnunet-2d": Definition("definitions", "nnunet-2d", "pixels", 192, width=160),
     "nnunet-3d": Definition("definitions", "nnunet-3d", "fixed", 128),
     "ssd300-resnet50": Definition("definitions", "ssd300-resnet50", "pixels", 300),
+    **{name: _own(name) for name in ("unet3d", "vnet", "vae-cf", "yolov3", "fcn-resnet18", "resnest50-fast")},
+    **{
+        name: _own(name)
+        for name in names()
+        if name.startswith(("yolov5", "yolov8", "yolox", "efficientdet", "res2net"))
+    },
+    **{name: _own(f"gpunet-{of}") for name, of in _GPUNET.items()},
+    "efficientnet_b0-small": _own("efficientnet_b0-small"),
+    **{f"resnext{a}_{b}x{c}d": _own(f"resnet{a}-{b}x{c}d") for a, b, c in ((152, 32, 4), (152, 64, 4), (50, 64, 4))},
     "efficientnet-widese-b0": Definition("definitions", "widese-efficientnet_b0", "pixels", 224),
     "efficientnet-widese-b4": Definition("definitions", "widese-efficientnet_b4", "pixels", 380),
 }
 # Families of definitions: their names are those of the definition; the default size and width.
 FAMILIES: dict[str, tuple[int, int]] = {
-    r"(fcn|pspnet|deeplabv3|deeplabv3plus|upernet)-r\d+b?-\d+": (512, 683),
-    r"(retinanet|faster-rcnn|mask-rcnn|cascade-rcnn|cascade-mask-rcnn)-\w+": (800, 1088),
+    r"(fcn|pspnet|deeplabv3|deeplabv3plus|upernet|fpn)-(r\d+b?|m-v2|s101)-\d+": (512, 683),
+    r"(retinanet|fcos|atss|fsaf|gfl|rpn|(faster|mask|cascade|cascade-mask|keypoint)-rcnn)-resne\w+": (800, 1088),
     r"(se-)?resnet\d+(-\d+x\d+d)?(-vd)?": (224, 0),
+    r"(mobilenet_v[12]|mobilenet_v3_(large|small)|shufflenet_v2|lcnet)-x\d\.\d+": (224, 0),
 }
 
 

@@ -14,6 +14,14 @@ if TYPE_CHECKING:
 
 _TRAINED = re.compile(r"(_ssld(_v2)?|\[1\]|_int8)+$")
 _DLA = ("34", "60", "102", "169", "60x", "102x", "46_c", "46x_c", "60x_c", "102x2")
+_MOBILE = {
+    "mobilenet_v1": ("mobilenetv1", ("0_25", "0_5", "0_75")),
+    "mobilenet_v2": ("mobilenetv2", ("0_25", "0_5", "0_75", "1_5", "2_0")),
+    "mobilenet_v3_large": ("mobilenetv3_large", ("0_35", "0_5", "0_75", "1_25")),
+    "mobilenet_v3_small": ("mobilenetv3_small", ("0_35", "0_5", "0_75", "1_25")),
+    "shufflenet_v2": ("shufflenetv2", ("0_25", "0_33")),
+    "lcnet": ("pplcnet", ("0_25", "2_0")),
+}
 _REPVGG = ("a0", "a1", "a2", "b0", "b1", "b2", "b3", "b1g4", "b2g4", "b3g4")
 _LCNET = ("035", "050", "075", "100", "150")
 _SWIN = (
@@ -73,6 +81,15 @@ _PADDLE = {
     **{f"pcpvt_{size}": f"twins_pcpvt_{size}" for size in ("small", "base", "large")},
     **{f"swintransformer_{name}": f"swin_{name}" for name in _SWIN},
     **{name: name for name in _VIT},
+    **{
+        f"{theirs}_x{w}": f"{ours}-x{w.replace('_', '.')}" for ours, (theirs, widths) in _MOBILE.items() for w in widths
+    },
+    **{f"res2net{depth}_vd_26w_4s": f"res2net{depth}-vd" for depth in (50, 101, 200)},
+    "resnext101_32x48d_wsl": "resnet101-32x48d",
+    "resnest50_fast_1s1x64d": "resnest50-fast",
+    "efficientnetb0_small": "efficientnet_b0-small",
+    "yolov5-l": "yolov5l",
+    "yolox-l": "yolox-l",
 }  # fmt: skip
 # (source, model): our name. Of DeepLearningExamples' rows, what its README's default is.
 _OTHERS = {
@@ -89,6 +106,18 @@ _OTHERS = {
     ("co2_inference", "microsoft/beit-base-patch16-224-pt22k-ft22k"): "beit_base_patch16_224",
     ("deeplearningexamples", "BERT"): "bert-large",
     ("deeplearningexamples", "SSD"): "ssd300-resnet50",
+    ("deeplearningexamples", "Efficientdet"): "efficientdet-d0",
+    ("deeplearningexamples", "MaskRCNN"): "mask-rcnn-resnet50",
+    ("deeplearningexamples", "ELECTRA"): "electra-base",
+    ("mmdeploy", "FCOS"): "fcos-resnet50",
+    ("mmdeploy", "FSAF"): "fsaf-resnet50",
+    ("mmdeploy", "YOLOv3"): "yolov3",
+    **{
+        ("co2_inference", f"stabilityai/stable-diffusion-{name}"): f"stable-diffusion-{ours}"
+        for name, ours in (("2-1", "2-768"), ("2-1-base", "2"), ("xl-base-1.0", "xl"))
+    },
+    **{("vision_pages", f"YOLOX-{size}"): f"yolox-{size}" for size in "smlx"},
+    **{("vision_pages", f"EfficientDet-D{i}"): f"efficientdet-d{i}" for i in range(8)},
     ("mmdeploy", "Faster R-CNN"): "faster-rcnn-resnet50",
     ("mmdeploy", "Mask R-CNN"): "mask-rcnn-resnet50",
     ("mmdeploy", "RetinaNet"): "retinanet-resnet50",
@@ -97,15 +126,21 @@ _OTHERS = {
     ("mmdeploy", "DeepLabV3"): "deeplabv3-r50-19",
     ("mmdeploy", "DeepLabV3+"): "deeplabv3plus-r50-19",
 }
-# Plain configurations of mmsegmentation, mmdetection, detectron2: no deformable convolutions, no other norm.
+# Configurations of mmsegmentation, mmdetection, detectron2 without deformable convolutions or another norm; how a
+# network is trained (crops, scales, precisions, losses: GHM, free anchors) changes nothing of its layers.
 _CLASSES = {"cityscapes": 19, "ade20k": 150, "voc12aug": 21, "context": 60}
 _SEGMENTER = re.compile(
-    r"(fcn|pspnet|deeplabv3|deeplabv3plus|upernet)_r(18|50|101)(b?)(?:-d8)?_\d+x\d+_\w+?_(cityscapes|ade20k|voc12aug|context)"
+    r"(fcn|pspnet|deeplabv3|deeplabv3plus|upernet|fpn)_(?:r(18|50|101)(b?)|(m-v2|s101))(?:-d8)?_\d+x\d+_\w+?_"
+    r"(cityscapes|ade20k|voc12aug|context)"
 )
+_KINDS = "faster_rcnn|mask_rcnn|cascade_rcnn|cascade_mask_rcnn|keypoint_rcnn|retinanet|fcos|atss|fsaf|gfl|rpn"
 _DETECTOR = re.compile(
-    r"(faster_rcnn|mask_rcnn|cascade_rcnn|cascade_mask_rcnn|retinanet)_(r50|r101|x101_32x4d|x101_64x4d|R_50|R_101|X_101_32x8d)"
-    r"(?:_caffe)?_(?:fpn|FPN)_[123]x(?:_coco|\.yaml)"
+    rf"({_KINDS})(?:_ghm|_free_anchor)?_(r50|r101|x101_32x4d|x101_64x4d|R_50|R_101|X_101_32x8d)(?:_caffe)?_(?:fpn|FPN)"
+    r"(?:_gn-head)?(?:_fp16|_albu|_instaboost|_noaug)?(?:_mstrain(?:_\d+-\d+)?)?_(?:[1-4]x|\d+ep_LSJ)"
+    r"(?:_coco|\.yaml|_syncbn\.yaml)?"
 )
+_YOLO = re.compile(r"(?:^|\| )(?:model|backbone)=YOLO(v5|v8|X)-(n|s|m|l|x|tiny)(?= \|)")
+_FCN = re.compile(r"fcn-resnet18-\w+-\d+x\d+")
 _BACKBONES = {
     "r50": "resnet50", "r101": "resnet101", "R_50": "resnet50", "R_101": "resnet101",
     "x101_32x4d": "resnext101_32x4d", "x101_64x4d": "resnext101_64x4d", "X_101_32x8d": "resnext101_32x8d",
@@ -113,10 +148,16 @@ _BACKBONES = {
 _VARIANT = re.compile(r"(se_)?res(?:net|next)(\d+)(_vd)?(?:_(\d+)x(\d+)d)?")
 
 
-def network_of(source: str, model: str, architecture: str = "") -> str:
+def network_of(source: str, model: str, architecture: str = "", variant: str = "") -> str:
     """Our name of a source's model; empty where the definition is not certain."""
     if source in ("openmmlab", "detectron2"):
+        if found := _YOLO.search(model):
+            return f"yolo{found[1].lower()}{'-' if found[1] == 'X' else ''}{found[2]}" if "P6" not in model else ""
         return _configured(architecture.rpartition("/")[2])
+    if source == "deeplearningexamples" and model == "nnUNet" and variant.startswith("dimension: "):
+        return f"nnunet-{variant.removeprefix('dimension: ')[0]}d"
+    if source == "vision_pages" and _FCN.fullmatch(model):
+        return "fcn-resnet18"
     if source == "paddle_zoo":
         name = _TRAINED.sub("", model.replace(" ", "").replace("Fix_", "")).lower()
         return _PADDLE.get(name) or _variant(name)
@@ -126,10 +167,12 @@ def network_of(source: str, model: str, architecture: str = "") -> str:
 def _configured(name: str) -> str:
     """The network of a configuration file."""
     if found := _SEGMENTER.fullmatch(name.removesuffix(".py")):
-        head, depth, plain, data = found.groups()
-        return f"{head}-r{depth}{plain}-{_CLASSES[data]}"
+        head, depth, plain, other, data = found.groups()
+        return f"{head}-{other or f'r{depth}{plain}'}-{_CLASSES[data]}"
     if found := _DETECTOR.fullmatch(name.removesuffix(".py")):
         return f"{found[1].replace('_', '-')}-{_BACKBONES[found[2]]}"
+    if name.startswith(("yolov3_d53", "yolov3_d53_mstrain")):
+        return "yolov3"
     return ""
 
 
@@ -146,7 +189,7 @@ def _variant(name: str) -> str:
 def fill(rows: pandas.DataFrame) -> pandas.DataFrame:
     """The rows with ``network`` named wherever it is empty and the definition is certain."""
     empty = rows.network == ""
-    names = ["source", "model", "architecture"]
+    names = ["source", "model", "architecture", "variant"]
     pairs = rows.loc[empty, names].drop_duplicates()
     known = {pair: network_of(*pair) for pair in pairs.itertuples(index=False, name=None)}
     found = [known[pair] for pair in zip(*(rows.loc[empty, name] for name in names), strict=True)]

@@ -8,6 +8,7 @@ reported with the reason.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import time
 from collections import Counter
@@ -15,12 +16,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from perfpass.errors import PerfPassError
+from perfpass.importers.definitions import definition, transformer_models
 from perfpass.records import graph_cache, schema
 from perfpass.records.build import vision as build_vision
 from perfpass.records.build import vision_models
-from perfpass.records.build.definitions import diffusion, transformer_models
-from perfpass.records.build.definitions.registry import definition
 from perfpass.records.location import data_directory
 from perfpass.records.named import EAGER, questions
 
@@ -37,12 +39,10 @@ def traces(source: str, model: str, size: int) -> tuple[OpGraph, OpGraph]:
     at: Callable[[int], OpGraph]
     if source == "transformers":
         at = transformer_models.tracer(name, size, eager)
-    elif source == "diffusers":
-        at = diffusion.tracer(size)
     elif source == "definitions":
         name, _, shape = name.partition("@")
         height, width = map(int, shape.split("x")) if shape else (size, size)
-        at = definition(name).tracer(height, width)
+        at = definition(name + (EAGER if eager else "")).tracer(height, width)
     else:
         return vision_models.traces(source, name, size) if not eager else _eager_image(source, name, size)
     first, second = (at(batch) for batch in vision_models.BATCHES)
@@ -61,6 +61,15 @@ def _eager_image(source: str, name: str, size: int) -> tuple[OpGraph, OpGraph]:
         return vision_models.traces(source, name, size)
     finally:
         set_fused_attn(True)
+
+
+def _repeats(model: str, graph: OpGraph) -> np.ndarray | None:
+    """[N] how often each node runs for a picture of as many steps as the name says; None where each runs once."""
+    steps = re.search(r"-(\d+)-steps", model)
+    if steps is None:
+        return None
+    names = (graph.string(int(name)) for name in graph.node_name)
+    return np.array([float(steps[1]) if name.startswith("unet") else 1.0 for name in names])
 
 
 def keys_of(folder: Path) -> list[Key]:
@@ -88,7 +97,7 @@ def build(folder: Path | None = None, traced_s: float = float("inf")) -> dict[Ke
         elif not files[key].is_file():
             try:
                 first, second = traces(*key)
-                repeat = diffusion.repeats(first) if key[0] == "diffusers" else None
+                repeat = _repeats(key[1], first)
                 graph_cache.save(files[key], first, second, vision_models.BATCHES, repeat)
             except PerfPassError as error:
                 failures[key] = str(error)

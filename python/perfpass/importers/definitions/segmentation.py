@@ -43,7 +43,7 @@ class UNet(nn.Module):
 class NnUNet(nn.Module):
     """nnU-Net (Isensee et al., 2021) as DeepLearningExamples has it: instance normalization, leaky ReLU."""
 
-    def __init__(self, dims: int, widths: Sequence[int], inputs: int = 4, classes: int = 4) -> None:
+    def __init__(self, dims: int, widths: Sequence[int], inputs: int = 4, classes: int = 4, last: int = 1) -> None:
         super().__init__()
         conv, up, norm = (
             (nn.Conv2d, nn.ConvTranspose2d, nn.InstanceNorm2d) if dims == 2
@@ -61,7 +61,7 @@ class NnUNet(nn.Module):
         back = list(zip(widths[:0:-1], widths[-2::-1], strict=True))
         self.up = nn.ModuleList(up(a, b, 2, 2, bias=False) for a, b in back)
         self.merge = nn.ModuleList(block(2 * b, b, 1) for _, b in back)
-        self.out = conv(widths[0], classes, 1)
+        self.out = conv(widths[0], classes, last, padding=last // 2)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[B, inputs, ...] -> [B, classes, ...]."""
@@ -135,36 +135,69 @@ class Upper(nn.Module):
         return self.merge(torch.cat([f.interpolate(x, size, mode="bilinear") for x in smooth], dim=1))
 
 
-class Segmenter(nn.Module):
-    """mmsegmentation's FCN, PSPNet, DeepLab v3 and v3+, UPerNet on a ResNet-v1c (a deep stem), scores of each pixel.
+class Joined(nn.Module):
+    """The head of semantic FPN (Kirillov et al., 2019): the maps of a feature pyramid, grown step by step and added."""
 
-    The head that training alone uses is left out. ``depth``: 18, 50 or 101.
+    def __init__(self, widths: Sequence[int], inner: int) -> None:
+        super().__init__()
+        from perfpass.importers.definitions.detection import FeaturePyramid
+
+        self.pyramid = FeaturePyramid(widths, 0, convolved=False)
+        self.scale = nn.ModuleList(
+            nn.ModuleList(_conv(256 if j == 0 else inner, inner) for j in range(max(i, 1))) for i in range(len(widths))
+        )
+
+    def forward(self, maps: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Maps of a backbone, finest first -> [B, inner, H, W] of the finest."""
+        total: Any = 0
+        parts: Any
+        for i, (x, parts) in enumerate(zip(self.pyramid(maps), self.scale, strict=True)):
+            for part in parts:
+                x = part(x)
+                x = f.interpolate(x, scale_factor=2.0, mode="bilinear") if i else x
+            total = x if i == 0 else total + f.interpolate(x, total.shape[2:], mode="bilinear")
+        return total
+
+
+# timm's name of each backbone; "c" stems of three convolutions, "b" of one.
+_STEM: dict[str, Any] = {"stem_width": 32, "stem_type": "deep"}
+_BACKBONES: dict[str, tuple[str, dict[str, Any]]] = {
+    "r18": ("resnet18", _STEM), "r50": ("resnet50c", _STEM), "r101": ("resnet101", _STEM), "r18b": ("resnet18", {}),
+    "r50b": ("resnet50", {}), "r101b": ("resnet101", {}), "m-v2": ("mobilenetv2_100", {}), "s101": ("resnest101e", {}),
+}  # fmt: skip
+
+
+class Segmenter(nn.Module):
+    """mmsegmentation's FCN, PSPNet, DeepLab v3 and v3+, UPerNet and semantic FPN, scores of each pixel.
+
+    The head that training alone uses is left out. ``name``: a backbone of `_BACKBONES`.
     """
 
-    def __init__(self, head: str, depth: int, classes: int = 19, *, deep: bool = True) -> None:
+    def __init__(self, head: str, name: str, classes: int = 19) -> None:
         super().__init__()
         import timm
 
-        name = f"resnet{depth}" if not deep else f"resnet{depth}c" if depth == 50 else f"resnet{depth}"
-        stride = 32 if head == "upernet" else 8
-        options: dict[str, Any] = {"stem_width": 32, "stem_type": "deep"} if deep else {}
+        model, options = _BACKBONES[name]
+        stride = 32 if head in ("upernet", "fpn") else 8
         self.backbone = timm.create_model(
-            name, pretrained=False, features_only=True, output_stride=stride, out_indices=(1, 2, 3, 4), **options
+            model, pretrained=False, features_only=True, output_stride=stride, out_indices=(1, 2, 3, 4), **options
         )
-        widths = [64, 128, 256, 512] if depth == 18 else [256, 512, 1024, 2048]
-        inner, self.head = widths[-1] // 4, head
+        info: Any = self.backbone.feature_info
+        widths = info.channels()
+        small = widths[-1] == 512
+        inner, self.head = 128 if small else 512, head
         if head == "fcn":
             self.body: nn.Module = nn.Sequential(_conv(widths[-1], inner), _conv(inner, inner))
             self.join: nn.Module = _conv(widths[-1] + inner, inner)
         elif head == "pspnet":
             self.body = Pyramid(widths[-1], inner)
-        elif head == "upernet":
-            self.body = Upper(widths, 512)
-            inner = 512
+        elif head in ("upernet", "fpn"):
+            self.body = Upper(widths, 512) if head == "upernet" else Joined(widths, 128)
+            inner = 512 if head == "upernet" else 128
         else:
             self.body = Atrous(widths[-1], inner, separable=head == "deeplabv3plus")
         if head == "deeplabv3plus":
-            low = 48 if depth > 18 else 12
+            low = 12 if small else 48
             self.low = _conv(widths[0], low, 1)
             self.join = nn.Sequential(_separable(inner + low, inner), _separable(inner, inner))
         self.out = nn.Conv2d(inner, classes, 1)
@@ -172,10 +205,62 @@ class Segmenter(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[B, 3, H, W] -> [B, classes, H, W]."""
         maps = self.backbone(x)
-        y = self.body(maps if self.head == "upernet" else maps[-1])
+        y = self.body(maps if self.head in ("upernet", "fpn") else maps[-1])
         if self.head == "fcn":
             y = self.join(torch.cat([maps[-1], y], dim=1))
         elif self.head == "deeplabv3plus":
             y = f.interpolate(y, maps[0].shape[2:], mode="bilinear")
             y = self.join(torch.cat([y, self.low(maps[0])], dim=1))
         return f.interpolate(self.out(y), x.shape[2:], mode="bilinear")
+
+
+class VNet(nn.Module):
+    """V-Net (Milletari et al., 2016) as DeepLearningExamples has it: residual blocks, two of them on the way up."""
+
+    def __init__(self, inputs: int = 1, classes: int = 3, blocks: int = 3) -> None:
+        super().__init__()
+
+        def conv(a: int, b: int, kernel: int = 3, stride: int = 1) -> nn.Sequential:
+            padding = (kernel - 1) // 2
+            return nn.Sequential(nn.Conv3d(a, b, kernel, stride, padding), nn.BatchNorm3d(b), nn.ReLU())
+
+        def up(a: int, b: int) -> nn.Sequential:
+            return nn.Sequential(nn.ConvTranspose3d(a, b, 2, 2), nn.BatchNorm3d(b), nn.ReLU())
+
+        def body(width: int) -> nn.Sequential:
+            return nn.Sequential(*[conv(width, width) for _ in range(blocks)])
+
+        self.first = conv(inputs, 16)
+        self.down = nn.ModuleList(conv(n, 2 * n, 2, 2) for n in (16, 32, 64))
+        self.inner = nn.ModuleList(body(n) for n in (32, 64, 128))
+        self.up = nn.ModuleList(up(a, b) for a, b in ((128, 64), (128, 32)))
+        self.merge = nn.ModuleList(body(n) for n in (128, 64))
+        self.last = nn.Sequential(up(64, 16), nn.Conv3d(16, classes, 3, padding=1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[B, inputs, D, H, W] -> [B, classes, D, H, W]."""
+        x = self.first(x) + x
+        kept = []
+        for down, inner in zip(self.down, self.inner, strict=True):
+            x = down(x)
+            x = x + inner(x)
+            kept.append(x)
+        for up, merge, side in zip(self.up, self.merge, kept[-2::-1], strict=True):
+            x = torch.cat([up(x), side], dim=1)
+            x = x + merge(x)
+        return self.last(x)
+
+
+class PlainFcn(nn.Module):
+    """A ResNet-18 and two convolutions, scores at every 32nd pixel: jetson-inference's fcn-resnet18."""
+
+    def __init__(self, classes: int = 21) -> None:
+        super().__init__()
+        import timm
+
+        self.backbone = timm.create_model("resnet18", pretrained=False, features_only=True, out_indices=(4,))
+        self.head = nn.Sequential(_conv(512, 128), nn.Conv2d(128, classes, 1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[B, 3, H, W] -> [B, classes, H / 32, W / 32]."""
+        return self.head(self.backbone(x)[0])

@@ -1,4 +1,4 @@
-"""Networks of speech: QuartzNet 15x5, FastPitch, HiFi-GAN's generator."""
+"""Networks of speech: QuartzNet 15x5, FastPitch, the generator of HiFi-GAN, WaveGlow."""
 
 from __future__ import annotations
 
@@ -170,3 +170,56 @@ class HifiGan(nn.Module):
             parts = [block(x) for block in blocks]
             x = (parts[0] + parts[1] + parts[2]) / 3
         return torch.tanh(self.last(nn.functional.leaky_relu(x)))
+
+
+class Flow(nn.Module):
+    """A step of WaveGlow: a dilated network of eight layers gives scale and shift of half the channels."""
+
+    def __init__(self, channels: int, width: int, layers: int, mel: int) -> None:
+        super().__init__()
+        half = channels // 2
+        self.mix = nn.Conv1d(channels, channels, 1, bias=False)
+        self.first, self.last = nn.Conv1d(half, width, 1), nn.Conv1d(width, 2 * half, 1)
+        self.given = nn.Conv1d(mel, 2 * width * layers, 1)
+        self.time = nn.ModuleList(nn.Conv1d(width, 2 * width, 3, padding=2**i, dilation=2**i) for i in range(layers))
+        self.out = nn.ModuleList(nn.Conv1d(width, width * (1 + (i < layers - 1)), 1) for i in range(layers))
+
+    def forward(self, x: torch.Tensor, mel: torch.Tensor) -> torch.Tensor:
+        """X [B, channels, T], mel [B, mel, T]."""
+        a, b = x.chunk(2, 1)
+        y, total = self.first(a), None
+        given = self.given(mel).chunk(len(self.time), 1)
+        for time, out, more in zip(self.time, self.out, given, strict=True):
+            both, gate = (time(y) + more).chunk(2, 1)
+            found = out(torch.tanh(both) * torch.sigmoid(gate))
+            if found.shape[1] > y.shape[1]:
+                kept, found = found.chunk(2, 1)
+                y = y + kept
+            total = found if total is None else total + found
+        shift, scale = self.last(total).chunk(2, 1)
+        return self.mix(torch.cat([a, (b - shift) / torch.exp(scale)], 1))
+
+
+class WaveGlow(nn.Module):
+    """WaveGlow (Prenger et al., 2018) as DeepLearningExamples has it: 80 mel bands to samples, 256 a frame."""
+
+    def __init__(self, width: int = 512, flows: int = 12, layers: int = 8, group: int = 8) -> None:
+        super().__init__()
+        self.grow, self.group = nn.ConvTranspose1d(80, 80, 1024, 256), group
+        # Every fourth step on the way to noise two channels leave, which on the way back come in again.
+        channels = [group - 2 * (i // 4) for i in range(flows)][::-1]
+        self.flows = nn.ModuleList(Flow(n, width, layers, 80 * group) for n in channels)
+
+    def forward(self, mel: torch.Tensor) -> torch.Tensor:
+        """[B, 80, frames] -> [B, 256 * frames]."""
+        batch, _, frames = mel.shape
+        given = self.grow(mel)[:, :, : 256 * frames].unflatten(2, (-1, self.group))
+        given = given.permute(0, 1, 3, 2).flatten(1, 2)
+        flow: Any = self.flows[0]
+        x = mel.new_empty(batch, flow.mix.in_channels, given.shape[2])
+        for flow in self.flows:
+            width = flow.mix.in_channels
+            if x.shape[1] < width:
+                x = torch.cat([mel.new_empty(batch, width - x.shape[1], given.shape[2]), x], 1)
+            x = flow(x, given)
+        return x.transpose(1, 2).flatten(1)

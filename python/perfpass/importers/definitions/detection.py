@@ -1,4 +1,4 @@
-"""Detectors: SSD300 on ResNet-50, RetinaNet, Faster and Mask R-CNN on a ResNet with a feature pyramid.
+"""Detectors: SSD300 on ResNet-50; RetinaNet, FCOS and their like, Faster and Mask R-CNN on a feature pyramid.
 
 What depends on values (suppression of boxes, the choice of proposals) is left out. Cropping of regions counts as one
 gather of the cropped values, of 1,000 proposals an image and, for masks, 100 boxes.
@@ -7,6 +7,7 @@ gather of the cropped values, of 1,000 proposals an image and, for masks, 100 bo
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import nn
@@ -24,16 +25,19 @@ def backbone(name: str) -> nn.Module:
 
 
 class FeaturePyramid(nn.Module):
-    """Lin et al., 2017; ``extra`` coarser maps by strided convolutions (RetinaNet) or by pooling."""
+    """Lin et al., 2017; ``extra`` coarser maps by strided convolutions, of the backbone's last map or the pyramid's, or
+    by pooling.
+    """
 
-    def __init__(self, widths: Sequence[int], extra: int, *, convolved: bool) -> None:
+    def __init__(self, widths: Sequence[int], extra: int, *, convolved: bool, from_backbone: bool = True) -> None:
         super().__init__()
         self.beside = nn.ModuleList(nn.Conv2d(width, _WIDTH, 1) for width in widths)
         self.smooth = nn.ModuleList(nn.Conv2d(_WIDTH, _WIDTH, 3, padding=1) for _ in widths)
         self.more = nn.ModuleList(
-            nn.Conv2d(widths[-1] if i == 0 else _WIDTH, _WIDTH, 3, 2, 1) for i in range(extra if convolved else 0)
+            nn.Conv2d(widths[-1] if i == 0 and from_backbone else _WIDTH, _WIDTH, 3, 2, 1)
+            for i in range(extra if convolved else 0)
         )
-        self.extra = extra
+        self.extra, self.from_backbone = extra, from_backbone
 
     def forward(self, maps: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Finest first."""
@@ -42,7 +46,7 @@ class FeaturePyramid(nn.Module):
             found[i - 1] = found[i - 1] + f.interpolate(found[i], found[i - 1].shape[2:])
         found = [part(x) for part, x in zip(self.smooth, found, strict=True)]
         if self.more:
-            x = maps[-1]
+            x = maps[-1] if self.from_backbone else found[-1]
             for part in self.more:
                 x = part(x)
                 found.append(x)
@@ -52,32 +56,68 @@ class FeaturePyramid(nn.Module):
         return found
 
 
-def _tower(outputs: int) -> nn.Sequential:
+def _tower(outputs: int, *, normed: bool) -> nn.Sequential:
     parts: list[nn.Module] = []
     for _ in range(4):
-        parts += [nn.Conv2d(_WIDTH, _WIDTH, 3, padding=1), nn.ReLU()]
+        parts.append(nn.Conv2d(_WIDTH, _WIDTH, 3, padding=1, bias=not normed))
+        parts += [nn.GroupNorm(32, _WIDTH), nn.ReLU()] if normed else [nn.ReLU()]
     return nn.Sequential(*parts, nn.Conv2d(_WIDTH, outputs, 3, padding=1))
 
 
-class RetinaNet(nn.Module):
-    """RetinaNet (Lin et al., 2017) with nine anchors and 80 classes."""
+@dataclass(frozen=True)
+class Dense:
+    """What a dense detector says of each place: ``boxes`` values for each of ``anchors``; if it is ``centred``.
 
-    def __init__(self, name: str = "resnet50") -> None:
+    ``normed``: towers with group normalization; ``from_backbone``: the coarser maps stand on the backbone's last, not
+    on the pyramid's.
+    """
+
+    anchors: int = 1
+    boxes: int = 4
+    centred: bool = False
+    normed: bool = True
+    from_backbone: bool = False
+
+
+DENSE = {
+    "retinanet": Dense(9, normed=False, from_backbone=True),  # Lin et al., 2017
+    "fsaf": Dense(normed=False, from_backbone=True),  # Zhu et al., 2019
+    "fcos": Dense(centred=True),  # Tian et al., 2019
+    "atss": Dense(centred=True),  # Zhang et al., 2020
+    "gfl": Dense(boxes=4 * 17),  # Li et al., 2020
+}
+
+
+class DenseNet(nn.Module):
+    """A one-stage detector of `DENSE` with 80 classes on a pyramid of five maps."""
+
+    def __init__(self, kind: str, name: str = "resnet50") -> None:
         super().__init__()
+        self.head = DENSE[kind]
         self.backbone = backbone(name)
-        self.pyramid = FeaturePyramid((512, 1024, 2048), 2, convolved=True)
-        self.classes, self.boxes = _tower(9 * 80), _tower(9 * 4)
+        self.pyramid = FeaturePyramid((512, 1024, 2048), 2, convolved=True, from_backbone=self.head.from_backbone)
+        self.classes = _tower(80 * self.head.anchors, normed=self.head.normed)
+        self.boxes = _tower(self.head.boxes * self.head.anchors, normed=self.head.normed)
+        self.centre = nn.Conv2d(_WIDTH, 1, 3, padding=1) if self.head.centred else None
 
     def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
         """[B, 3, H, W] -> scores and boxes of five maps."""
-        maps = self.pyramid(self.backbone(x)[1:])
-        return [head(m) for m in maps for head in (self.classes, self.boxes)]
+        found = []
+        for m in self.pyramid(self.backbone(x)[1:]):
+            inner = self.boxes[:-1](m)
+            found += [self.classes(m), self.boxes[-1](inner)]
+            if self.centre is not None:
+                found.append(self.centre(inner))
+        return found
 
 
 class RegionNet(nn.Module):
-    """Faster R-CNN (Ren et al., 2015) with a feature pyramid; with ``masks``: Mask R-CNN (He et al., 2017)."""
+    """Faster R-CNN (Ren et al., 2015) with a feature pyramid; with ``masks``: Mask R-CNN (He et al., 2017).
 
-    def __init__(self, name: str = "resnet50", *, masks: bool = False, stages: int = 1) -> None:
+    ``stages``: heads in a row, 0 for the proposals alone; ``points``: 17 keypoints of each box instead of its mask.
+    """
+
+    def __init__(self, name: str = "resnet50", *, masks: bool = False, stages: int = 1, points: bool = False) -> None:
         super().__init__()
         self.backbone = backbone(name)
         self.pyramid = FeaturePyramid((256, 512, 1024, 2048), 1, convolved=False)
@@ -85,11 +125,15 @@ class RegionNet(nn.Module):
         self.score, self.shift = nn.Conv2d(_WIDTH, 3, 1), nn.Conv2d(_WIDTH, 12, 1)
         self.heads = nn.ModuleList(
             nn.Sequential(nn.Linear(_WIDTH * 49, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(),
-                          nn.Linear(1024, 81 + (320 if stages == 1 else 4)))
+                          nn.Linear(1024, 2 + 4 if points else 81 + (320 if stages == 1 else 4)))
             for _ in range(stages)
         )  # fmt: skip
         self.masks = None
-        if masks:
+        if points:  # eight convolutions of 512
+            shapes = [(_WIDTH if i == 0 else 512, 512) for i in range(8)]
+            convs = [part for a, b in shapes for part in (nn.Conv2d(a, b, 3, padding=1), nn.ReLU())]
+            self.masks = nn.Sequential(*convs, nn.ConvTranspose2d(512, 17, 4, 2, 1))
+        elif masks:
             convs = [part for _ in range(4) for part in (nn.Conv2d(_WIDTH, _WIDTH, 3, padding=1), nn.ReLU())]
             up = nn.ConvTranspose2d(_WIDTH, _WIDTH, 2, 2)
             self.masks = nn.Sequential(*convs, up, nn.ReLU(), nn.Conv2d(_WIDTH, 80, 1))

@@ -88,3 +88,17 @@ class NeuMf(nn.Module):
         user, item = ids[:, 0], ids[:, 1]
         mlp = self.mlp(torch.cat([self.mlp_users(user), self.mlp_items(item)], dim=1))
         return self.out(torch.cat([self.users(user) * self.items(item), mlp], dim=1))
+
+
+class VaeCf(nn.Module):
+    """The variational autoencoder of Liang et al., 2018, on MovieLens-20M: a row of ratings in and out."""
+
+    def __init__(self, items: int = 20108, inner: int = 600, hidden: int = 200) -> None:
+        super().__init__()
+        self.encoder = nn.Sequential(nn.Linear(items, inner), nn.Tanh(), nn.Linear(inner, 2 * hidden))
+        self.decoder = nn.Sequential(nn.Linear(hidden, inner), nn.Tanh(), nn.Linear(inner, items))
+
+    def forward(self, ratings: torch.Tensor) -> torch.Tensor:
+        """[B, items] -> [B, items]."""
+        mean, variance = self.encoder(nn.functional.normalize(ratings)).chunk(2, 1)
+        return self.decoder(mean + torch.exp(0.5 * variance))

@@ -1,4 +1,4 @@
-"""Transformer-XL (Dai et al., 2019), in the two sizes of DeepLearningExamples."""
+"""Transformer-XL (Dai et al., 2019) in the two sizes of DeepLearningExamples, the Transformer, GNMT."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from itertools import pairwise
 
 import torch
 from torch import nn
+
+from perfpass.importers.definitions.attention import Attention
 
 WORDS, CUTOFFS = 267735, (19997, 39997, 199997)
 # Share of WikiText-103's tokens whose word lies in each cluster beyond the first: our estimate by Zipf's law. The
@@ -79,3 +81,71 @@ class TransformerXl(nn.Module):
             weight = torch.cat([words, self.clusters]) if i == 0 else words
             found.append(torch.log_softmax(nn.functional.linear(rows, weight), dim=-1))
         return tuple(found)
+
+
+class Feed(nn.Module):
+    """Attention to the own tokens, in a decoder also to the encoder's, and the feed-forward part."""
+
+    def __init__(self, width: int, heads: int, inner: int, *, decodes: bool) -> None:
+        super().__init__()
+        parts = (Attention(width, heads, width, eager=True, bias=True) for _ in range(1 + decodes))
+        self.attention = nn.ModuleList(parts)
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(2 + decodes))
+        self.inner = nn.Sequential(nn.Linear(width, inner), nn.ReLU(), nn.Linear(inner, width))
+
+    def forward(self, x: torch.Tensor, other: torch.Tensor | None = None) -> torch.Tensor:
+        """X [B, T, C], other [B, S, C]."""
+        x = self.norms[0](x + self.attention[0](x, x))
+        if other is not None:
+            x = self.norms[1](x + self.attention[1](x, other))
+        return self.norms[-1](x + self.inner(x))
+
+
+class Transformer(nn.Module):
+    """The Transformer (Vaswani et al., 2017): six layers on each side, one table of words for both and the scores."""
+
+    def __init__(self, width: int, heads: int, inner: int, words: int = 37000, layers: int = 6) -> None:
+        super().__init__()
+        self.words = nn.Embedding(words, width)
+        self.encoder = nn.ModuleList(Feed(width, heads, inner, decodes=False) for _ in range(layers))
+        self.decoder = nn.ModuleList(Feed(width, heads, inner, decodes=True) for _ in range(layers))
+
+    def forward(self, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        """Source [B, S], target [B, T] -> scores of every next word [B, T, words]."""
+        x, y = self.words(source), self.words(target)
+        for part in self.encoder:
+            x = part(x)
+        for part in self.decoder:
+            y = part(y, x)
+        return nn.functional.linear(y, self.words.weight)
+
+
+class Gnmt(nn.Module):
+    """GNMT (Wu et al., 2016) in four layers of 1,024, as DeepLearningExamples has it: the target is given."""
+
+    def __init__(self, words: int = 32320, width: int = 1024, layers: int = 4) -> None:
+        super().__init__()
+        self.words = nn.Embedding(words, width)
+        self.first = nn.LSTM(width, width, batch_first=True, bidirectional=True)
+        self.encoder = nn.ModuleList(
+            nn.LSTM(2 * width if i == 0 else width, width, batch_first=True) for i in range(layers - 1)
+        )
+        self.decoder = nn.ModuleList(
+            nn.LSTM(width if i == 0 else 2 * width, width, batch_first=True) for i in range(layers)
+        )
+        self.query, self.keys = (nn.Linear(width, width, bias=False) for _ in range(2))
+        self.weigh, self.scores = nn.Parameter(torch.empty(width)), nn.Linear(width, words)
+
+    def forward(self, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        """Source [B, S], target [B, T] -> scores of every next word [B, T, words]."""
+        x = self.first(self.words(source))[0]
+        for i, part in enumerate(self.encoder):
+            y = part(x)[0]
+            x = y if i == 0 else x + y
+        y = self.decoder[0](self.words(target))[0]
+        sums = torch.tanh(self.query(y)[:, :, None] + self.keys(x)[:, None])
+        context = torch.bmm(torch.softmax(torch.matmul(sums, self.weigh), dim=-1), x)
+        for i, part in enumerate(self.decoder[1:]):
+            found = part(torch.cat([y, context], 2))[0]
+            y = found if i == 0 else y + found
+        return self.scores(y)
