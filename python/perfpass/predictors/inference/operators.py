@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfpass.devices import device as find_device
 from perfpass.errors import ArtefactError
 from perfpass.graph import OPERATOR_CLASS_OF, OPERATOR_CLASSES, OPERATORS
 from perfpass.predictors.learned import artefacts
-from perfpass.predictors.roofline import GENERIC_DEPTHWISE, PAGEABLE_COPY_BYTES_S, sustained_bandwidth
+from perfpass.predictors.roofline import GENERIC_DEPTHWISE, PAGEABLE_COPY_BYTES_S, issue_share, sustained_bandwidth
 from perfpass.predictors.workload import PRECISIONS
 
 if TYPE_CHECKING:
@@ -39,8 +38,8 @@ _F = {name: i for i, name in enumerate(FAMILIES)}
 # 3x3 convolutions in fp32 may exceed their FLOPs' rate by Winograd's transform.
 EFFICIENCY: dict[str, tuple[float, float, float]] = {
     "conv1d": (0.7, 0.3, 0.7),
-    "conv": (0.9, 0.4, 0.8),
-    "conv3x3": (1.2, 0.45, 0.8),
+    "conv": (0.9, 0.5, 0.8),
+    "conv3x3": (1.2, 0.6, 0.8),
     "conv_grouped": (0.35, 0.15, 0.6),
     "conv_depthwise": (0.35, 0.35, 0.6),
     "dense": (0.95, 0.8, 0.85),
@@ -101,7 +100,7 @@ _PRODUCTS = np.array([name.startswith(("conv", "dense", "matmul", "attention", "
 _CONVOLUTIONS = np.array([name.startswith("conv") for name in FAMILIES])
 CONVOLUTION = " convolution"  # suffix of a precision's level: convolutions reach another share of matrix units
 LEVELS: tuple[str, ...] = (
-    "all", "class", "runtime", "precision", "launched", "gap", "host class", "host runtime", "device",
+    "all", "class", "runtime", "precision", "launched", "gap", "host class", "host runtime", "generation",
 )  # fmt: skip
 
 
@@ -116,6 +115,12 @@ def precision_class(way: Way) -> str:
             return "fp32"
         return "amp" if way.precision.startswith("amp") else "half"
     return "int8" if rate in ("int8", "fp8") else rate
+
+
+def generation(device: Device) -> str:
+    """Boards that share a level: those of one compute capability, or of one vendor where there is none."""
+    capability = device.compute_capability
+    return device.vendor if capability is None else f"{capability[0]}.{capability[1]}"
 
 
 def rate(device: Device, precision: str) -> float:
@@ -215,7 +220,7 @@ def _rates(table: OperatorColumns, way: Way, kind: np.ndarray) -> tuple[np.ndarr
         # cuDNN convolutions use TF32 by default, TensorRT all products.
         where = products if way.runtime == "tensorrt" else products & (np.asarray(table.op_class) == _CONVOLUTION)
         return vector, np.where(where & (kind != _F["attention_vector"]), rate(device, "tf32"), 0.0)
-    if name in ("fp32", "fp64") or best <= vector.max():
+    if name in ("fp32", "fp64") or best <= vector.max(initial=0.0):
         return vector, np.zeros(len(kind))
     return vector, np.where(products, best, 0.0)
 
@@ -242,7 +247,7 @@ def _tiled(table: OperatorColumns, product: np.ndarray, device: Device, on_matri
 
 @dataclass(frozen=True, eq=False)
 class Seconds:
-    """Seconds of N runs: ``total``, the ``device``'s and the ``host``'s part [N], and [R] of each row on the device."""
+    """Seconds of N runs: ``total``, the ``device``'s and the ``host``'s part [N], and what each row has of it [R]."""
 
     total: np.ndarray
     device: np.ndarray
@@ -289,8 +294,7 @@ class OperatorTimes:
 
     def factors(self, way: Way) -> np.ndarray:
         """[len(FAMILIES)] of the device's time."""
-        whole = find_device(way.device.parent) if way.device.parent is not None else way.device
-        shared = self._of("all", "") + self._of("runtime", way.runtime) + self._of("device", whole.id)
+        shared = self._of("all", "") + self._of("runtime", way.runtime) + self._of("generation", generation(way.device))
         each = np.array([self._of("class", name) for name in FAMILIES]) + shared
         precision = precision_class(way)
         each = each + np.where(_PRODUCTS & ~_CONVOLUTIONS, self._of("precision", precision), 0.0)
@@ -304,11 +308,18 @@ class OperatorTimes:
         done = work(tables.table, way)
         times = done.issued * tables.count
         row = done.seconds * tables.count * self.factors(way)[done.family] + GAP_S * np.exp(self._of("gap", "")) * times
-        device_s = tables.sums(row)
-        host_s = tables.sums(times * self.issue_s(way)[done.family]) + CALL_S[ISSUED_AS[way.runtime]]
+        issued = times * self.issue_s(way)[done.family]
+        device_s, host_s = tables.sums(row), tables.sums(issued)
+        bound = issue_share(host_s / np.maximum(device_s, 1e-12))
         if way.copied_bytes:
             device_s = device_s + way.copied_bytes / PAGEABLE_COPY_BYTES_S
-        return Seconds(either(device_s, host_s), device_s, host_s, row)
+        host_s = host_s + CALL_S[ISSUED_AS[way.runtime]]
+        total = either(device_s, host_s)
+        # Of the time, each operator has what it takes of the part that bounds: the device's, or the host's.
+        sums = tables.sums(row), tables.sums(issued)
+        parts = [v / np.maximum(of, 1e-300)[tables.graph] for v, of in zip((row, issued), sums, strict=True)]
+        share = (1.0 - bound)[tables.graph] * parts[0] + bound[tables.graph] * parts[1]
+        return Seconds(total, device_s, host_s, share * total[tables.graph])
 
     def issue_s(self, way: Way) -> np.ndarray:
         """[len(FAMILIES)] seconds of the host to issue an operator."""

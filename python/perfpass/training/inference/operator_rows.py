@@ -18,6 +18,7 @@ from perfpass.predictors.inference.operators import (
     FUSING,
     ISSUE_S,
     ISSUED_AS,
+    generation,
     precision_class,
     work,
 )
@@ -55,7 +56,8 @@ class Rows:
     """N measurements, as sums over the operators of each: ``device_s`` and ``issue_s`` [N, families].
 
     ``kernels`` [N] launches, ``call_s`` [N] of the host for the run, ``fused`` [N] whether the runtime fuses.
-    ``names``: columns source, host (of a laboratory), runtime, precision, device, domain, group (what is balanced).
+    ``names``: columns source, host (of a laboratory), runtime, precision, generation, device, domain,
+    group (what is balanced).
     """
 
     names: Any
@@ -94,7 +96,9 @@ def _rows(tables: Tables, at: np.ndarray, way: Way, measured_s: np.ndarray, name
     kind, count = ISSUED_AS[way.runtime], len(at)
     host = 0.0 if (names.runtime == _KERNEL).all() else 1.0
     return Rows(
-        names.assign(device=way.device.parent or way.device.id, precision=precision_class(way)).reset_index(drop=True),
+        names.assign(
+            device=way.device.parent or way.device.id, precision=precision_class(way), generation=generation(way.device)
+        ).reset_index(drop=True),
         np.asarray(measured_s, dtype=np.float64),
         seconds[at],
         issued[at] * ISSUE_S[kind] * host,

@@ -37,7 +37,7 @@ SPREAD: dict[str, float] = {
     "gap": 0.3,
     "host class": 0.3,
     "host runtime": 0.4,
-    "device": 0.2,
+    "generation": 0.12,
     "laboratory": 0.4,
     "laboratory's host": 0.5,
 }
@@ -48,7 +48,7 @@ _WHOLE = 12  # rows of a group that count whole; of more, their root does
 
 
 # Levels that scale all of a device's time.
-_WHOLE_DEVICE = ("runtime", "device", "laboratory")
+_WHOLE_DEVICE = ("runtime", "generation", "laboratory")
 
 
 class _Model:
@@ -62,7 +62,7 @@ class _Model:
         self._at: dict[str, np.ndarray] = {}
         columns = {
             "runtime": n.runtime, "precision": n.precision, "precision of convolutions": n.precision,
-            "device": n.device,
+            "generation": n.generation,
             "launched": n.runtime.where(rows.fused, ""), "host runtime": n.runtime, "laboratory": n.source,
 
             "laboratory's host": n.host,
