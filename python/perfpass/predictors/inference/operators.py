@@ -59,7 +59,12 @@ EFFICIENCY: dict[str, tuple[float, float, float]] = {
 # 16-bit products: the A100, H200 and B200 of aiconfigurator; elsewhere data sheets of boards that hold their peak.
 FP32_JOULES = {6: 19e-12, 7: 15e-12, 7.5: 16e-12, 8: 13e-12, 8.6: 10e-12, 8.9: 7.5e-12, 9: 12e-12, 10: 9e-12, 12: 6e-12}
 HALF_JOULES = {7: 1.8e-12, 7.5: 1.6e-12, 8: 1e-12, 8.6: 1.4e-12, 8.9: 1.1e-12, 9: 0.7e-12, 10: 0.5e-12, 12: 0.9e-12}
-_FULL_RATE = {(7, 5): 8.0, (8, 6): 4.0, (8, 9): 4.0}  # halves on matrix units over fp32, where nothing is held back
+_FULL_RATE = {
+    (7, 5): 8.0,
+    (8, 6): 4.0,
+    (8, 9): 4.0,
+    (12, 0): 4.0,
+}  # halves on matrix units over fp32, where nothing is held back
 _HALVED_REACH = 1.25
 _JOULES_OVER_HALF = {"fp16": 1.0, "bf16": 1.0, "tf32": 2.0, "int8": 0.6, "fp8": 0.6}
 # Tiles that libraries choose from, and the share of the rate that a tile of this area reaches.

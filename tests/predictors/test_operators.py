@@ -1,0 +1,142 @@
+"""Time by operators: physics that no order may break, what a board gives, and artefacts that are none."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perfpass.devices import catalogue, device
+from perfpass.errors import ArtefactError
+from perfpass.graph import OPERATOR_CLASS_OF, OPERATORS
+from perfpass.graph.table import OperatorColumns, Tables
+from perfpass.predictors.inference import operators
+from perfpass.predictors.inference.operators import FAMILIES, OperatorTimes
+from perfpass.predictors.learned import ladder
+from perfpass.predictors.way import Way
+
+BOARDS = ("t4", "v100-sxm2-16gb", "a100-80gb", "l4", "h100-sxm5-80gb", "rtx-4090", "mi300x")
+RUNTIMES = ("torch", "torch.compile", "onnxruntime", "tensorrt", "tvm")
+PLAIN = OperatorTimes({})
+_KINDS = (
+    "conv",
+    "dense",
+    "matmul",
+    "attention",
+    "softmax",
+    "layer_norm",
+    "relu",
+    "add",
+    "reshape",
+    "embedding",
+    "lstm",
+)
+
+
+@st.composite
+def rows(draw):
+    """A few operators of any kind and size, as columns."""
+    count = draw(st.integers(1, 5))
+    names = [draw(st.sampled_from(_KINDS)) for _ in range(count)]
+    size = st.integers(1, 4096)
+    b, m, n, k = (np.array([draw(size) for _ in range(count)], dtype=np.float64) for _ in range(4))
+    product = np.isin(names, ("conv", "dense", "matmul", "attention"))
+    out = m * n * b
+    op = np.array([OPERATORS.index(name) for name in names])
+    columns = dict.fromkeys((f for f in OperatorColumns.__dataclass_fields__), np.zeros(count))
+    columns |= {
+        "op": op, "op_class": np.array(OPERATOR_CLASS_OF)[op], "count": np.array([draw(st.integers(1, 9))] * count),
+        "flops": np.where(product, 2.0 * b * m * n * k, out), "bytes_read": 4.0 * b * m * k, "bytes_written": 4.0 * out,
+        "output_elements": out, "b": b * product, "m": m * product, "n": n * product, "k": k * product,
+        "kernel_area": np.where(np.array(names) == "conv", 9, 0), "groups": np.where(np.array(names) == "conv", 1, 0),
+        "view": (np.array(names) == "reshape").astype(np.float64),
+    }  # fmt: skip
+    return Tables.one(OperatorColumns(**columns))
+
+
+@settings(max_examples=60, deadline=None)
+@given(tables=rows(), board=st.sampled_from(BOARDS), runtime=st.sampled_from(RUNTIMES), times=st.integers(2, 64))
+def test_a_larger_batch_takes_no_less_time(tables, board, runtime, times):
+    way, shipped = Way(device(board), "fp16", runtime), OperatorTimes.load()
+    wanted = np.array([[1, times]])
+    small, large = shipped.seconds(ladder.at_batches(tables, np.ones(1), wanted), way).total
+    assert small <= large * (1 + 1e-12)
+
+
+@settings(max_examples=40, deadline=None)
+@given(tables=rows(), runtime=st.sampled_from(RUNTIMES))
+def test_a_smaller_slice_and_a_wider_type_take_no_less_time(tables, runtime):
+    shipped = OperatorTimes.load()
+    slices = [f"a100-80gb{name}" for name in ("", ":4g.40gb", ":2g.20gb", ":1g.10gb")]
+    found = [shipped.seconds(tables, Way(device(name), "fp16", runtime)).total[0] for name in slices]
+    assert all(a <= b * (1 + 1e-12) for a, b in pairwise(found))
+    narrow, wide = (PLAIN.seconds(tables, Way(device("a100-80gb"), p, runtime)).total[0] for p in ("fp16", "fp64"))
+    assert narrow <= wide * (1 + 1e-12)
+
+
+@settings(max_examples=40, deadline=None)
+@given(tables=rows(), board=st.sampled_from(BOARDS), runtime=st.sampled_from(RUNTIMES))
+def test_the_parts_of_a_time_sum_to_it_and_a_graph_among_others_is_itself(tables, board, runtime):
+    way = Way(device(board), "fp32", runtime)
+    alone = PLAIN.seconds(tables, way)
+    assert np.isfinite(alone.total).all() and (alone.total >= np.maximum(alone.device, alone.host)).all()
+    if (alone.row > 0).any():
+        assert alone.row.sum() == pytest.approx(alone.total[0], rel=1e-9)
+    both = PLAIN.seconds(ladder.at_batches(tables, np.ones(1), np.array([[1, 3]])), way)
+    assert both.total[0] == alone.total[0]
+
+
+def test_a_part_never_takes_longer_than_the_whole():
+    whole = Tables.one(_columns(3))
+    part = whole.take(np.array([0]))
+    assert len(part) == 1 and len(part.table.op) == 3
+    fewer = Tables(OperatorColumns(**{n: v[:2] for n, v in vars(whole.table).items()}), np.array([0, 2]))
+    way = Way(device("a100-80gb"), "fp16", "tensorrt")
+    assert PLAIN.seconds(fewer, way).total[0] <= PLAIN.seconds(whole, way).total[0]
+
+
+def _columns(count):
+    op = np.array([OPERATORS.index("dense")] * count)
+    columns = dict.fromkeys(OperatorColumns.__dataclass_fields__, np.ones(count))
+    columns |= {"op": op, "op_class": np.array(OPERATOR_CLASS_OF)[op], "view": np.zeros(count)}
+    return OperatorColumns(**columns | {"flops": np.full(count, 1e9), "m": np.full(count, 512.0)})
+
+
+@pytest.mark.parametrize("board", [d.id for d in catalogue() if d.kind == "gpu"])
+def test_every_board_has_a_rate_that_its_peak_and_power_allow(board):
+    d = device(board)
+    for name in ("fp32", "tf32", "fp16", "bf16", "int8", "fp8"):
+        assert 0 < operators.rate(d, name) <= max(d.peak_flops.get(name, 0.0), d.peak_flops["fp32"])
+
+
+def test_boards_at_their_power_limit_do_not_reach_their_peak():
+    """NeuSight's products in fp32: 4.0 of 8.1 TFLOP/s on a T4, 9.5 of 30 on an L4, 17.6 of 19.5 on an A100."""
+    for name, low, high in (("t4", 3.5e12, 4.5e12), ("l4", 7e12, 10e12), ("a100-pcie-80gb", 17e12, 20e12)):
+        assert low < operators.rate(device(name), "fp32") < high
+
+
+def test_families_are_told_by_shape():
+    table = _columns(5)
+    conv = OPERATORS.index("conv")
+    values = vars(table) | {
+        "op": np.full(5, conv), "op_class": np.full(5, OPERATOR_CLASS_OF[conv]),
+        "kernel_area": np.array([1, 9, 9, 9, 11]), "groups": np.array([1, 1, 4, 64, 1]),
+        "n": np.array([64.0, 64, 16, 1, 64]),
+    }  # fmt: skip
+    found = operators.families(OperatorColumns(**values), Way(device("a100-80gb")))
+    assert [FAMILIES[i] for i in found] == ["conv", "conv3x3", "conv_grouped", "conv_depthwise", "conv1d"]
+
+
+@pytest.mark.parametrize("values", [{}, {"all": 3}, {"all": {"": "x"}}])
+def test_levels_that_are_none_say_so(values):
+    with pytest.raises(ArtefactError, match="perfpass train"):
+        OperatorTimes.from_dict(values)
+
+
+def test_levels_survive_their_artefact():
+    shipped = OperatorTimes.load()
+    assert OperatorTimes.from_dict(shipped.to_dict()) == shipped
+    assert shipped.knows("runtime", "torch") and not shipped.knows("runtime", "none")
