@@ -38,12 +38,14 @@ def places(tmp_path_factory) -> dict[str, str]:
         "prefixed shipped": "hf:bert-tiny",
         "timm": "timm:resnet18",
         "torchvision": "torchvision:resnet18",
+        "definition": "definitions:yolov5n",
+        "plain name": "resnet18",
         "folder": str(folder),
     }
 
 
 FORMS = ("file", "prefixed file", "folder with one model", "configuration", "checkpoint", "shipped", "prefixed shipped",
-         "timm", "torchvision")  # fmt: skip
+         "timm", "torchvision", "definition", "plain name")  # fmt: skip
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -75,7 +77,7 @@ def test_what_needs_an_onnx_file_says_so_in_one_line(places, form, command, tmp_
 
 
 def test_a_model_that_is_no_language_model_is_named_and_sent_to_predict(places, capsys):
-    for form in ("file", "timm", "torchvision"):
+    for form in ("file", "timm", "torchvision", "definition"):
         assert main(["llm", places[form], "--device", "h100"]) == UnsupportedError.exit_code
         assert "`perfpass predict " in capsys.readouterr().err
 

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from perfpass.devices import Device
 
 _PRECISIONS = ("fp64", "fp32", "tf32", "fp16", "bf16", "amp", "amp_bf16", "int8", "fp8")
-MODEL_FORMS = "ONNX file, Hugging Face config.json or folder, shipped name (bert-base), timm:NAME, torchvision:NAME"
+MODEL_FORMS = (
+    "ONNX file, Hugging Face config.json or folder, name of a network (bert-base, resnet50, yolov8n), timm:NAME"
+)
 _RUNTIMES = ("torch", "torch.compile", "onnxruntime", "tensorrt", "tvm")
 
 

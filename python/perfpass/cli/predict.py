@@ -19,12 +19,15 @@ from perfpass.cli.options import (
 )
 
 _EPILOG = """\
-MODEL is an ONNX file (weights are neither needed nor read) or a Hugging Face config.json or its folder.
+MODEL is an ONNX file (weights are neither needed nor read), a Hugging Face config.json or its folder, or the name
+of a network: a repository's (bert-base-uncased), timm's or torchvision's (vit_base_patch16_224), or one that is
+defined here (yolov8n, dlrm-small, stable-diffusion-xl-unet). A file of that name comes first; nothing is downloaded.
 A symbolic dimension of the file needs a value: --dim NAME=N, or --batch for the batch; `perfpass inspect`
 lists them. The interval of peak memory is one-sided: plan for its upper end.
 
 examples:
   perfpass predict resnet50.onnx --device a100
+  perfpass predict yolov8n --device t4 --precision fp16 --runtime tensorrt --dim image_size=416
   perfpass predict encoder.onnx --device t4 --dim batch=8 --dim sequence=128 --precision fp16
   perfpass predict model.onnx --device rtx-4090 --batch 64 --precision amp --layout nhwc --compiled
   perfpass predict model.onnx --device h100:1g.10gb --json | jq .latency_ms.median

@@ -11,6 +11,7 @@ __all__ = [
     "gguf",
     "hub",
     "huggingface",
+    "library_names",
     "load",
     "model_argument",
     "model_sources",

@@ -37,17 +37,17 @@ def load(
     """The operator graph of a model in any form that perfpass reads.
 
     ``model``: a path to an ``.onnx`` file, the bytes of a ModelProto, an ``onnx.ModelProto``; a path to a Hugging Face
-    ``config.json`` or its folder (weights are not needed), or the name of a shipped one; ``timm:NAME`` or
-    ``torchvision:NAME``, built from the definitions installed here; a ``torch.nn.Module`` (with ``input_shape``,
-    without the batch) or what ``torch.export`` made of one; a ``tvm.IRModule`` of Relay or Relax, which tvm_perfpass
-    reads; or an OpGraph, given back as it is.
+    ``config.json`` or its folder (weights are not needed); the name of a known network, ``timm:NAME``,
+    ``torchvision:NAME`` or ``definitions:NAME``, built from the definitions installed here; a ``torch.nn.Module``
+    (with ``input_shape``, without the batch) or what ``torch.export`` made of one; a ``tvm.IRModule`` of Relay or
+    Relax, which tvm_perfpass reads; or an OpGraph, given back as it is.
 
     ``batch`` is the batch size (ONNX: the symbolic batch dimension; torch: 1 if not given); ``dims`` sets named
-    dimensions: those of an ONNX file or a Relax module, ``sequence_length`` (``sequence``) of a configuration, or
-    ``image_size`` of a model of timm or torchvision; what a model does not have is an ArgumentError. ``mode``
-    "training" gives a whole step (a `perfpass.graph.traced_step.TrainingGraph`: forward, backward, ``optimizer``) of a
-    torch module or a configuration; other models have no autograd to record, and `perfpass.graph.step.derive` makes
-    their step from the forward graph.
+    dimensions: those of an ONNX file or a Relax module, ``sequence_length`` (``sequence``) of a configuration,
+    ``image_size`` of a model of timm or torchvision, the one size of a definition; what a model does not have is an
+    ArgumentError. ``mode`` "training" gives a whole step (a `perfpass.graph.traced_step.TrainingGraph`: forward,
+    backward, ``optimizer``) of a torch module or a configuration; other models have no autograd to record, and
+    `perfpass.graph.step.derive` makes their step from the forward graph.
 
     ``frozen``: parameters that training leaves as they are, as `perfpass.predict` takes them, beside the graph's own
     (of a torch module those that require no gradient).

@@ -1,7 +1,8 @@
-"""What a user calls a model: a file, a folder, a shipped configuration, or SOURCE:NAME, for every command the same.
+"""What a user calls a model: a file, a folder, a name, or SOURCE:NAME, for every command the same.
 
-``timm:resnet50`` and ``torchvision:resnet50`` are built from the definitions installed here, without weights;
-``hf:NAME`` and ``onnx:PATH`` say what a path or a name is, as `perfpass measure` writes it.
+``timm:resnet50`` and ``torchvision:resnet50`` are built from the definitions installed here, without weights, and
+``definitions:yolov8n`` from ours; ``hf:NAME`` and ``onnx:PATH`` say what a path or a name is, as `perfpass measure`
+writes it. A name alone is looked up in all of them; what stands at a path of that name comes first.
 """
 
 from __future__ import annotations
@@ -14,16 +15,18 @@ from typing import Any, Literal
 
 from perfpass.bounded_file import exists
 from perfpass.errors import ArgumentError, FileError, FormatError, UnsupportedError, shown
-from perfpass.importers import configuration_names, model_names
+from perfpass.importers import configuration_names, definitions, library_names, model_names
 from perfpass.text import nearest
 
-Kind = Literal["onnx", "hf", "timm", "torchvision"]
+Kind = Literal["onnx", "hf", "timm", "torchvision", "definitions"]
 KINDS: dict[Kind, str] = {
     "onnx": "an ONNX file",
     "hf": "a Hugging Face configuration",
     "timm": "a model of timm",
     "torchvision": "a model of torchvision",
+    "definitions": "a network that is defined here",
 }
+_BUILT: tuple[Kind, ...] = ("timm", "torchvision", "definitions")
 _PICKLES = frozenset({".pt", ".pth", ".pkl", ".pickle", ".bin", ".ckpt", ".joblib", ".pt2"})
 _WEIGHTS = frozenset({".safetensors", ".npz", ".npy", ".msgpack"})
 _OTHER_FRAMEWORKS = {
@@ -41,6 +44,7 @@ _FILES = (".onnx", ".json", ".gguf")
 _CONFIGURATIONS = (".json", ".gguf")
 _TIMM = "timm/"  # the owner of timm's own checkpoints on the hub
 _MOST_SHOWN = 5
+_AS = {"timm": "resnet50", "torchvision": "resnet50", "definitions": "yolov8n"}
 
 
 @dataclass(frozen=True)
@@ -82,17 +86,20 @@ class ModelArgument:
 def understood(model: str | os.PathLike[str]) -> ModelArgument:
     """What ``model`` means, by its form and by what stands at its path; files are not read.
 
-    A folder is that of a Hugging Face checkpoint (config.json) or holds one ONNX or GGUF file. A name is one that ships
-    (`perfpass.importers.model_names`), ``timm/NAME``, or OWNER/NAME of a hub (`perfpass.importers.hub`). Raises
-    FileError for what does not exist, with the nearest names; FormatError for a folder without one model,
-    UnsupportedError for files that are never read and for repositories that hold several networks.
+    A folder is that of a Hugging Face checkpoint (config.json) or holds one ONNX or GGUF file. A name is one of
+    torchvision or timm (`perfpass.importers.library_names`), of our own definitions
+    (`perfpass.importers.definitions`), one that ships (`perfpass.importers.model_names`), ``timm/NAME``, or OWNER/NAME
+    of a hub (`perfpass.importers.hub`). Raises FileError for what does not exist, with the nearest names; FormatError
+    for a folder without one model, UnsupportedError for files that are never read and for repositories that hold
+    several networks.
     """
     text = os.fsdecode(model)
     source, colon, name = text.partition(":")
-    if colon and source in ("timm", "torchvision"):
-        if not name:
-            raise ArgumentError(f"{text!r} names no model; write {source}:NAME, as {source}:resnet50")
-        return ModelArgument("timm" if source == "timm" else "torchvision", name)
+    for kind in _BUILT:
+        if colon and source == kind:
+            if not name:
+                raise ArgumentError(f"{text!r} names no model; write {source}:NAME, as {source}:{_AS[kind]}")
+            return ModelArgument(kind, name)
     if colon and source in ("hf", "onnx") and not exists(Path(text)):
         found = understood(name)
         if found.kind != source:
@@ -133,8 +140,8 @@ def _named(text: str, path: Path) -> ModelArgument:
     if path.suffix.lower() in _FILES:
         beside = _models_in(path.parent)
         raise FileError(f"{shown(text)}: no such file;{nearest(path.name, beside) or ' give the path of the model'}")
-    if network := configuration_names.network(text):
-        return ModelArgument("torchvision", network)
+    if built := _built(text):
+        return built
     found = model_names.find(text)
     if found is not None:
         return ModelArgument("hf", found.configuration, found.stored, found.notes)
@@ -143,8 +150,9 @@ def _named(text: str, path: Path) -> ModelArgument:
     if what := configuration_names.several(text):
         raise UnsupportedError(
             f"{shown(text)} is no single network: {what}. Ask for its networks one by one: a text encoder by its own "
-            "name (as openai/clip-vit-large-patch14), any other exported to ONNX (torch.onnx.export), or as a torch "
-            "module in perfpass.predict"
+            "name (as openai/clip-vit-large-patch14), those of Stable Diffusion as stable-diffusion-1.5-unet, -2-unet, "
+            "-xl-unet and -vae-decoder, any other exported to ONNX (torch.onnx.export), or as a torch module in "
+            "perfpass.predict"
         )
     from perfpass.importers import hub
 
@@ -154,16 +162,26 @@ def _named(text: str, path: Path) -> ModelArgument:
             return ModelArgument("hf", str(hub.configuration(text)), repository=text)
         except FileError as error:
             why = f" As a repository: {error}."
-    names = tuple(configuration_names.known())
+    names = (*configuration_names.known(), *library_names.names(), *definitions.names())
     # A name of an owner that is known is misspelt as a whole, one of another owner may be a copy.
     owner = text.partition("/")[0].lower() + "/"
     asked = (text, path.name) if any(name.lower().startswith(owner) for name in names) else (path.name, text)
     like = nearest(path.name, _models_in(path.parent)) or nearest(asked[0], names) or nearest(asked[1], names)
     raise FileError(
         f"{shown(text)}: neither a file nor a known model;{like}{why} A model is an ONNX or GGUF file, a Hugging Face "
-        "config.json or its folder, the name of a shipped configuration or of a repository, timm:NAME or "
-        "torchvision:NAME"
+        "config.json or its folder, the name of a network or of a repository, timm:NAME or torchvision:NAME"
     )
+
+
+def _built(text: str) -> ModelArgument | None:
+    """A network that a library or we define under this very name; None where none does."""
+    if network := configuration_names.network(text):
+        return ModelArgument("torchvision", network)
+    if library := library_names.library(text):
+        return ModelArgument("timm" if library == "timm" else "torchvision", text.lower())
+    if own := definitions.named(text):
+        return ModelArgument("definitions", own)
+    return None
 
 
 def _in_folder(path: Path) -> ModelArgument:
@@ -196,8 +214,9 @@ def _models_in(folder: Path) -> list[str]:
 def opened(
     model: Any, input_shape: Any = None, dims: Mapping[str, int] | None = None
 ) -> tuple[Any, Any, Mapping[str, int] | None]:
-    """A model of timm or torchvision as its module (without weights), the shape of its input without the batch, and no
-    dims, of which ``image_size`` was one; the module of what torch.export made; everything else as it is given.
+    """A model of timm, torchvision or our own as its module (without weights), the shape of its input without the
+    batch, and no dims, of which ``image_size`` was one; the module of what torch.export made; everything else as it is
+    given.
 
     Raises UnsupportedError for a model that the installed library does not have, ArgumentError for other dims.
     """
@@ -206,11 +225,13 @@ def opened(
     if not isinstance(model, (str, os.PathLike)):
         return model, input_shape, dims
     found = understood(model)
-    if found.kind not in ("timm", "torchvision"):
+    if found.kind not in _BUILT:
         return found.name, input_shape, dims
+    if found.kind == "definitions":
+        return *_defined(found, input_shape, dims), None
     from perfpass.importers import model_sources
 
-    size = _image_size(found, dims)
+    size = _size(found, "image_size", dims)
     if isinstance(input_shape, Mapping) and input_shape:
         raise ArgumentError(
             f"{found.source} has one input, an image; set its size with --dim image_size=N (dims={{'image_size': N}})"
@@ -219,13 +240,25 @@ def opened(
     return module, input_shape or shape, None
 
 
-def _image_size(found: ModelArgument, dims: Mapping[str, int] | None) -> int | None:
-    unknown = sorted(set(dims or {}) - {"image_size"})
+def _defined(found: ModelArgument, input_shape: Any, dims: Mapping[str, int] | None) -> tuple[Any, Any]:
+    """A network of ours and the shapes of its inputs."""
+    own = definitions.definition(found.name)
+    if input_shape:
+        set_by = f"--dim {own.sized_by}=N (dims={{'{own.sized_by}': N}})" if own.sized_by else "nothing but the batch"
+        raise ArgumentError(f"{found.source} has inputs of its own, which are set by {set_by}; leave input_shape out")
+    size = _size(found, own.sized_by, dims)
+    return own.module(), own.inputs(*((size, size) if size else own.size))
+
+
+def _size(found: ModelArgument, name: str, dims: Mapping[str, int] | None) -> int | None:
+    """What ``dims`` give the one size of a network, which is called ``name`` ("" where it has none)."""
+    unknown = sorted(set(dims or {}) - {name})
     if unknown:
+        allowed = f"allowed is {name}" if name else "its inputs are of fixed shapes"
         raise ArgumentError(
-            f"{found.source} has no dimension {unknown[0]!r}; allowed is image_size; batch and --batch set the batch"
+            f"{found.source} has no dimension {unknown[0]!r}; {allowed}; batch and --batch set the batch"
         )
-    size = (dims or {}).get("image_size")
+    size = (dims or {}).get(name)
     if size is not None and (isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= 16384):
-        raise ArgumentError(f"image_size = {size!r}; it must be a whole number from 1 to 16384")
+        raise ArgumentError(f"{name} = {size!r}; it must be a whole number from 1 to 16384")
     return size

@@ -16,7 +16,7 @@ PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "amp", "amp_bf16")
 RUNTIMES = ("torch", "torch.compile", "onnxruntime", "tvm")
 LAYOUTS = ("nchw", "nhwc")
 OPTIMIZERS = ("sgd", "adamw")
-SOURCES = ("timm", "torchvision", "hf", "onnx", "unet", "net")
+SOURCES = ("timm", "torchvision", "definitions", "hf", "onnx", "unet", "net")
 DEFAULT_SEQUENCE_LENGTH = 128
 _LARGEST = 2**31 - 1
 
@@ -25,9 +25,10 @@ _LARGEST = 2**31 - 1
 class Configuration:
     """One thing to measure. Every field is part of its identity (`key`).
 
-    ``model`` is ``SOURCE:NAME``: ``timm:resnet50``, ``torchvision:resnet50``, ``hf:NAME`` (a configuration shipped with
-    perfpass) or ``hf:PATH`` (a config.json or its folder; weights are random), ``onnx:PATH``, ``unet:NAME``,
-    ``net:NAME`` (`perfpass.measure.networks`).
+    ``model`` is ``SOURCE:NAME``: ``timm:resnet50``, ``torchvision:resnet50``, ``definitions:yolov8n``
+    (`perfpass.importers.definitions`; networks of one image), ``hf:NAME`` (a configuration shipped with perfpass) or
+    ``hf:PATH`` (a config.json or its folder; weights are random), ``onnx:PATH``, ``unet:NAME``, ``net:NAME``
+    (`perfpass.measure.networks`).
     ``sequence_length`` counts tokens read by each sample (inference, training, prefill) or already in its cache
     (decode). ``image_size`` is in pixels, None for the model's own. ``threads`` (CPU only): None for all. ``repeat``
     tells repetitions of the same configuration apart. ``input_shapes`` (``onnx:`` only): shapes by input name, for a

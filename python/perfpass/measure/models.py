@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from perfpass.errors import UnsupportedError
-from perfpass.importers import model_sources
+from perfpass.importers import definitions, model_sources
 from perfpass.measure.configuration import DEFAULT_SEQUENCE_LENGTH, Configuration
 
 if TYPE_CHECKING:
@@ -103,6 +103,8 @@ def build(configuration: Configuration, device: str) -> Built:
         module, shape = model_sources.timm_image_model(name, configuration.image_size, device)
     elif source == "torchvision":
         return _torchvision(name, configuration.image_size, device)
+    elif source == "definitions":
+        module, shape = _defined(configuration, device)
     elif source == "unet":
         module, shape = _unet(name, device)
     elif source == "net":
@@ -187,6 +189,16 @@ def _torchvision(name: str, image_size: int | None, device: str) -> Built:
 
     heads = Heads().eval()
     return Built(heads, "image", shape, None, False, *_sizes(heads), None)
+
+
+def _defined(configuration: Configuration, device: str) -> tuple[torch.nn.Module, tuple[int, int, int]]:
+    """One of `perfpass.importers.definitions` that reads one image, and the shape of it."""
+    own = definitions.definition(configuration.name)
+    size = configuration.image_size
+    shape = own.inputs(*((size, size) if size else own.size))
+    if len(shape) != 3 or not all(isinstance(n, int) for n in shape):
+        raise UnsupportedError(f"{configuration.model} reads no single image; networks of images alone are measured")
+    return own.module(device), shape
 
 
 def _own_definition(name: str, configuration: Configuration, device: str) -> Built:

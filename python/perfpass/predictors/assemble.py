@@ -60,9 +60,10 @@ def predict(
 ) -> Prediction:
     """What one run of ``model`` costs on ``device``.
 
-    ``model``: a path to an ONNX file or a Hugging Face ``config.json``, the folder of either, the name of a shipped
-    configuration, ``timm:NAME``, ``torchvision:NAME``, the bytes of a ModelProto, an ``onnx.ModelProto``, a
-    ``torch.nn.Module`` on any device (with ``input_shape``, without the batch), a Relay ``tvm.IRModule`` or an OpGraph.
+    ``model``: a path to an ONNX file or a Hugging Face ``config.json``, the folder of either, the name of a known
+    network (of a shipped configuration, of timm, torchvision or `perfpass.importers.definitions`), ``timm:NAME``,
+    ``torchvision:NAME``, the bytes of a ModelProto, an ``onnx.ModelProto``, a ``torch.nn.Module`` on any device (with
+    ``input_shape``, without the batch), a Relay ``tvm.IRModule`` or an OpGraph.
     ``device``: a name, id or alias (``perfpass.device``), with a MIG profile after a colon if only a slice is meant, or
     "cpu" for this machine. ``batch``: the model's own if None. ``precision``: fp64, fp32, tf32, fp16, bf16, amp (fp16
     autocast), amp_bf16, int8 or fp8. ``runtime``: torch, torch.compile, onnxruntime, tensorrt or tvm. ``layout``: nchw

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from perfpass.importers.definitions.registry import Own, definition, names
+from perfpass.importers.definitions.registry import Own, definition, named, names
 
-__all__ = ["Own", "definition", "names", "transformer_models"]
+__all__ = ["Own", "definition", "named", "names", "transformer_models"]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from perfpass.errors import UnsupportedError
+from perfpass.errors import UnsupportedError, needs
 from perfpass.text import nearest
 
 if TYPE_CHECKING:
@@ -42,15 +42,19 @@ class Own:
     sized_by: str = IMAGE
     inputs: Shapes = _image
 
-    def module(self) -> torch.nn.Module:
-        """The network on the meta device."""
+    def module(self, device: str = "meta") -> torch.nn.Module:
+        """The network in eval mode; on the meta device it has no weights, elsewhere random ones.
+
+        Raises UnsupportedError where a library that its backbone is of is not installed.
+        """
         from perfpass.importers import torchvision_schemas
 
-        torchvision_schemas.define()
-        import torch
+        with needs("timm", "a network that is defined here"):
+            torchvision_schemas.define()
+            import torch
 
-        with torch.device("meta"):
-            return self.build().eval()
+            with torch.device(device):
+                return self.build().eval()
 
     def tracer(self, height: int, width: int) -> Callable[[int], OpGraph]:
         """The graph at one size, by batch."""
@@ -65,12 +69,30 @@ def definition(name: str) -> Own:
     """The definition of this name. Raises UnsupportedError for one that is not here, with the nearest names."""
     if name in _FIXED:
         return _FIXED[name]
-    for pattern, make in _FAMILIES.items():
+    for pattern, make in {**_FAMILIES, _PICTURES: _picture}.items():
         if found := re.fullmatch(pattern, name):
             return make(found)
     raise UnsupportedError(f"no definition of {name};{nearest(name, names())}")
 
 
+def named(name: str) -> str:
+    """The definition that a name in any spelling means ("YOLOv8n", "fasterrcnn_resnet50_fpn"); "" where none does."""
+    lower = name.lower()
+    if lower in _FIXED or any(re.fullmatch(pattern, lower) for pattern in _FAMILIES):
+        return lower
+    return _spellings().get(_key(name), "")
+
+
+def _key(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower()).removesuffix("fpn")
+
+
+@functools.cache
+def _spellings() -> dict[str, str]:
+    return {_key(name): name for name in names()}
+
+
+@functools.cache
 def names() -> tuple[str, ...]:
     """What is defined here, of the families those that are known by a name."""
     detectors = (f"{kind}-{of}" for kind in _DETECTORS for of in ("resnet50", "resnet101"))
@@ -170,11 +192,12 @@ _FIXED: Mapping[str, Own] = {
         lambda tenths, _: (64, 10 * tenths),
     ),
     "jasper": _frames("Jasper", "speech_recognition", 1670, lambda n, _: (64, n), "arXiv 1904.03288", 333e6),
+    # The encoder; what the paper states counts a decoder, too.
     **{
         f"conformer-{size}": _frames(
-            "Conformer", "speech_recognition", 1500, lambda n, _: (n, 80), "arXiv 2005.08100", stated, size
+            "Conformer", "speech_recognition", 1500, lambda n, _: (n, 80), "arXiv 2005.08100", 0.0, size
         )
-        for size, stated in (("s", 10.3e6), ("m", 30.7e6), ("l", 118.8e6))
+        for size in "sml"
     },
     "fastpitch": Own(
         _made("speech", "FastPitch"), "Lancucki, 2020, arXiv 2006.06873", 45e6, (128, 128), TOKENS,
@@ -292,9 +315,10 @@ _DETECTORS = (
 )  # fmt: skip
 _FAMILIES: Mapping[str, Callable[[re.Match[str]], Own]] = {
     rf"({'|'.join(_HEADS)})-(r18b?|r50b?|r101b?|m-v2|s101)-(\d+)": _segmenter,
-    rf"({'|'.join(_DETECTORS)})-(resne[a-z0-9_]+)": _detector,
-    r"(se-)?resnet(\d+)(?:-(\d+)x(\d+)d)?(-vd)?": _resnet,
-    r"widese-(\w+)": _wide_squeeze,
-    r"(mobilenet_v[12]|mobilenet_v3_large|mobilenet_v3_small|shufflenet_v2|lcnet)-x(\d\.\d+)": _scaled,
-    r"stable-diffusion-(1\.5|2|xl)-(\d+)-steps(\+eager)?": _picture,
+    rf"({'|'.join(_DETECTORS)})-(resnet50|resnet101|resnext(?:50|101)_(?:32|64)x[48]d)": _detector,
+    r"(se-)?resnet(18|34|50|101|152)(?:-(\d+)x(\d+)d)?(-vd)?": _resnet,
+    r"widese-(efficientnet_b[0-7])": _wide_squeeze,
+    r"(mobilenet_v[12]|mobilenet_v3_large|mobilenet_v3_small|lcnet)-x(0\.[1-9]\d?|[1-4]\.\d\d?)": _scaled,
+    r"(shufflenet_v2)-x(0\.25|0\.33)": _scaled,
 }
+_PICTURES = r"stable-diffusion-(1\.5|2|xl)-(\d+)-steps(\+eager)?"
