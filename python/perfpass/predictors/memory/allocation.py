@@ -30,8 +30,10 @@ if TYPE_CHECKING:
 BLOCK_BYTES = 512
 # Of other runtimes: a cache line; their allocators round on by rules of their own.
 _ALIGNMENT_BYTES = 64
-# Autocast keeps the fp32 weights and caches 16-bit copies: three times the 16-bit count.
-_AUTOCAST_COPIES = 3
+# Autocast keeps the fp32 weights and caches 16-bit copies: three times the 16-bit count. In a compiled graph a copy is a
+# tensor like any other, gone after its one reader.
+_AUTOCAST_COPIES = {"torch.compile": 2}
+_CACHED_COPIES = 3
 # TensorRT plans an engine's activations when it is built, and holds the plan.
 _ALLOCATORS = {"onnxruntime": "arena", "tvm": "storage_sharing", "tensorrt": "none"}
 _PACKS = ("cpu", "onnxruntime")
@@ -55,14 +57,18 @@ def alignment_bytes(runtime: str) -> int:
     return BLOCK_BYTES if runtime in ("torch", "torch.compile") else _ALIGNMENT_BYTES
 
 
-def weight_copies(precision: str) -> int:
-    """How many times the weights are kept, in units of what they take at the width of the products."""
-    return _AUTOCAST_COPIES if precision in ("amp", "amp_bf16") else 1
+def weight_copies(precision: str, runtime: str = "torch") -> int:
+    """How many times inference keeps the weights, in units of what they take at the width of the products."""
+    return _AUTOCAST_COPIES.get(runtime, _CACHED_COPIES) if precision in ("amp", "amp_bf16") else 1
+
+
+def _copies(way: Way) -> int:
+    return weight_copies(way.precision, way.runtime)
 
 
 def reserved_bytes(planned: PlannedRun) -> int:
     """Bytes that the runtime's allocator takes from the device, weights included."""
-    of, copies = allocator(planned.way.device, planned.way.runtime), weight_copies(planned.way.precision)
+    of, copies = allocator(planned.way.device, planned.way.runtime), _copies(planned.way)
     if of == "caching" and kept_outputs.float_logits_bytes(planned.graph, planned.float_as):
         return kept_outputs.reserved_with_float_logits(planned.graph, planned.float_as, copies)
     found: int = _core.reserved_bytes(
@@ -113,7 +119,7 @@ def beside_plan(tables: Tables, way: Way, columns: Columns) -> np.ndarray:
     searched = searched_bytes(tables, way)
     if not searched.any():
         return packed_bytes(tables, way)
-    held = columns["reserved_bytes"] - float(weight_copies(way.precision)) * columns["weight_bytes"]
+    held = columns["reserved_bytes"] - float(_copies(way)) * columns["weight_bytes"]
     grown = grown_bytes(columns["activation_bytes"] + searched)
     return np.where(searched > 0, np.maximum(grown - held, 0.0), 0.0)
 
