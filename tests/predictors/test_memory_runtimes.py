@@ -151,3 +151,27 @@ def test_a_tensorrt_engine_holds_what_it_planned(tmp_path):
     convolutions(tmp_path / "net.onnx", 4)
     found = predict(tmp_path / "net.onnx", device="t4", runtime="tensorrt", precision="fp16").memory
     assert found.reserved.median == pytest.approx(found.alive.median)
+
+
+def test_a_compiled_graph_keeps_no_copies_of_autocast_and_writes_over_its_inputs(tmp_path):
+    from perfpass import predict
+
+    convolutions(tmp_path / "net.onnx", 4)
+    eager, compiled = (
+        predict(tmp_path / "net.onnx", device="rtx-4090", runtime=runtime, precision="amp")
+        for runtime in ("torch", "torch.compile")
+    )
+    weights = [found.breakdown["memory_bytes"]["weights"] for found in (eager, compiled)]
+    assert 2 * weights[0] == pytest.approx(3 * weights[1])
+    assert compiled.memory.alive.low < eager.memory.alive.low
+    for figure in (compiled.memory.reserved, compiled.memory.in_use):
+        assert figure.low >= compiled.memory.alive.low
+
+
+def test_an_engine_fits_on_a_board_that_shares_two_gigabytes_with_its_host(tmp_path):
+    from perfpass import predict
+
+    convolutions(tmp_path / "net.onnx", 1)
+    for runtime in ("tensorrt", "torch"):
+        found = predict(tmp_path / "net.onnx", device="jetson-nano-2gb", runtime=runtime)
+        assert found.memory_verdict.fits != "no"

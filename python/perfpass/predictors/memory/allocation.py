@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 BLOCK_BYTES = 512
 # Of other runtimes: a cache line; their allocators round on by rules of their own.
 _ALIGNMENT_BYTES = 64
-# Autocast keeps the fp32 weights and caches 16-bit copies: three times the 16-bit count. In a compiled graph a copy is a
-# tensor like any other, gone after its one reader.
+# Autocast keeps the fp32 weights and caches 16-bit copies: three times the 16-bit count. In a compiled graph a copy is
+# a tensor like any other, gone after its one reader.
 _AUTOCAST_COPIES = {"torch.compile": 2}
 _CACHED_COPIES = 3
 # TensorRT plans an engine's activations when it is built, and holds the plan.

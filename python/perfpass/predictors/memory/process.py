@@ -29,8 +29,8 @@ WORKSPACE_BYTES = {"gpu": float(32 << 20), "cpu": 0.0}
 SOURCE = "planned by liveness through the runtime's allocator; what lies beside it is fitted on measured runs"
 # Of live tensors, by hand: kernels that fuse save a part of the activations.
 _ALIVE_LOW = 0.85
-# TorchInductor's pointwise kernels write over inputs that die in them (torch._inductor.config.inplace_buffers). The plan
-# is that of the eager program, where input and output of such an operator are both alive: up to half of its peak.
+# TorchInductor's pointwise kernels write over inputs that die in them (torch._inductor.config.inplace_buffers). The
+# plan is that of the eager program, where input and output of such an operator are both alive: half of it is left.
 _IN_PLACE = 0.5
 # Of a step: in backward, gradients of activations live beside what was saved (the two largest tensors).
 _GRADIENT_TENSORS = 2
