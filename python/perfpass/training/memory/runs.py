@@ -150,7 +150,7 @@ def _laid_out(rows: MeasuredRuns) -> Allowance:
     if len(np.unique(rows.source)) == 1:
         alone = _ALONE_BYTES[str(rows.group[0])]
         return Allowance((low, share, high), (max(0.0, beside - alone), beside, beside + alone))
-    least = min(beside, max(0.0, pooled(over - low * rows.held, rows.source, LOW)))
+    least = min(beside, max(0.0, pooled(over - rows.held, rows.source, LOW)))
     most = _largest(over - high * rows.held, rows.source)
     return Allowance((low, share, high), (least, beside, max(beside, _NEXT_SOURCE * most)))
 
