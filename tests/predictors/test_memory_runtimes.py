@@ -116,3 +116,62 @@ def test_tvms_storage_is_what_is_simulated():
         sorted(i for i in range(len(size)) if ours[i] == s) for s in set(ours)
     )
     assert report.peak_reserved == sum(max(size[i] for i in members) for members in groups.values())
+
+
+@pytest.mark.parametrize("batch", [1, 4])
+def test_onnxruntimes_search_for_convolutions_stays_in_its_arena(tmp_path, batch):
+    from perfpass.devices import device
+    from perfpass.graph import liveness
+    from perfpass.predictors.estimate import PlannedRun
+    from perfpass.predictors.memory import allocation
+    from perfpass.predictors.way import Way
+
+    convolutions(tmp_path / "net.onnx", batch)
+    graph = load(tmp_path / "net.onnx")
+    plan = liveness.plan(graph, float_as="float32", alignment_bytes=64)
+
+    def reserved(on: str) -> float:
+        way = Way(device(on), runtime="onnxruntime")
+        run = PlannedRun(graph=graph, plan=plan, batch=batch, way=way, float_as="float32")
+        return float(allocation.columns_of(run)["reserved_bytes"][0]) - plan.weight_bytes
+
+    # The largest is the first convolution of 32 to 32 channels; strided ones are not searched for.
+    side, channels = 96, 32
+    largest = 36 * (4 * batch * 2 * channels * side**2 / 16 + 4 * channels**2)
+    grown = 1
+    while grown * 2**20 < plan.peak_activation_bytes + largest:
+        grown = 2 * grown + 1
+    assert reserved("t4") == grown * 2**20
+    assert reserved("t4") > plan.peak_activation_bytes
+
+
+def test_a_tensorrt_engine_holds_what_it_planned(tmp_path):
+    from perfpass import predict
+
+    convolutions(tmp_path / "net.onnx", 4)
+    found = predict(tmp_path / "net.onnx", device="t4", runtime="tensorrt", precision="fp16").memory
+    assert found.reserved.median == pytest.approx(found.alive.median)
+
+
+def test_a_compiled_graph_keeps_no_copies_of_autocast_and_writes_over_its_inputs(tmp_path):
+    from perfpass import predict
+
+    convolutions(tmp_path / "net.onnx", 4)
+    eager, compiled = (
+        predict(tmp_path / "net.onnx", device="rtx-4090", runtime=runtime, precision="amp")
+        for runtime in ("torch", "torch.compile")
+    )
+    weights = [found.breakdown["memory_bytes"]["weights"] for found in (eager, compiled)]
+    assert 2 * weights[0] == pytest.approx(3 * weights[1])
+    assert compiled.memory.alive.low < eager.memory.alive.low
+    for figure in (compiled.memory.reserved, compiled.memory.in_use):
+        assert figure.low >= compiled.memory.alive.low
+
+
+def test_an_engine_fits_on_a_board_that_shares_two_gigabytes_with_its_host(tmp_path):
+    from perfpass import predict
+
+    convolutions(tmp_path / "net.onnx", 1)
+    for runtime in ("tensorrt", "torch"):
+        found = predict(tmp_path / "net.onnx", device="jetson-nano-2gb", runtime=runtime)
+        assert found.memory_verdict.fits != "no"

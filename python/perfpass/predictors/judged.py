@@ -40,7 +40,7 @@ def judged(
     the model cannot be read again) and in another precision; they are asked only where it may not fit.
     """
     processes = found.workload.get("processes") or 1
-    peak = _together(found.peak_memory_bytes, processes, driver_bytes(device))
+    peak = together(found.peak_memory_bytes, processes, driver_bytes(device))
     answer = fits(peak, device.memory_bytes)
     verdict = MemoryVerdict(
         fits=answer,
@@ -57,7 +57,7 @@ def judged(
     return replace(found, memory_verdict=verdict, support=support)
 
 
-def _together(one: Interval, processes: int, driver: float) -> Interval:
+def together(one: Interval, processes: int, driver: float) -> Interval:
     """Memory in use of all processes: what the driver keeps for itself is there once."""
     more = (processes - 1) * driver
     low, median, high = (processes * value - more for value in (one.low, one.median, one.high))

@@ -132,7 +132,7 @@ class Lane:
         runs = counted.runs
         if allocation.allocator(self.device, self._way.runtime) == "none":  # counted for another device of the scorer
             runs = replace(runs, reserved_bytes=np.zeros(len(runs.batch)))
-        runs = allocation.with_packed(runs, self._way)
+        runs = allocation.with_beside_plan(runs, self._way)
         found, _ = self._predictor.columns(runs, self._way, threads)
         extra = {"unknown": counted.unknown.astype(np.float64), **self._for_correction(runs)}
         kept = {name: column for name, column in found.items() if self._processes is not None or name not in _SHARING}

@@ -123,7 +123,7 @@ class Scorer:
             strided=fusion.moves_nothing(runtime),
             alignment_bytes=allocation.alignment_bytes(runtime),
             allocator=max(kinds - {"none"}, default="none"),
-            weight_copies=allocation.weight_copies(ways[0].precision),
+            weight_copies=allocation.weight_copies(ways[0].precision, ways[0].runtime),
             training=mode == "training",
         )
         self._lanes = [Lane(way, mode == "training", calibration, processes) for way in ways]

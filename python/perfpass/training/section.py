@@ -103,7 +103,7 @@ class Section:
     """The evaluation of one area.
 
     ``intro`` is Markdown for people who were not there: what the splits are, what the intervals rest on. ``notes``
-    follow the table.
+    follow the table. ``verdicts``: of what ran, by kind, how much was said to fit ("yes", "perhaps", "no").
     """
 
     area: str
@@ -115,6 +115,7 @@ class Section:
     worst_cases: list[dict[str, Any]] = field(default_factory=list)
     points: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    verdicts: list[dict[str, Any]] = field(default_factory=list)
 
     def add(
         self,
@@ -182,6 +183,7 @@ class Section:
             "worst_groups": self.worst_groups,
             "worst_cases": self.worst_cases,
             "notes": self.notes,
+            **({"verdicts": self.verdicts} if self.verdicts else {}),
         }
 
     def __str__(self) -> str:
@@ -208,6 +210,17 @@ class Section:
         for (metric, unit, split), found in _grouped(self.worst_cases, ("metric", "unit", "split")):
             out += ["", f"| worst cases of {metric}, {split} | measured {unit} | predicted {unit} |", "|---|---:|---:|"]
             out += [f"| {w['case']} | {w['measured']:.4g} | {w['predicted']:.4g} |" for w in found]
+        if self.verdicts:
+            out += [
+                "",
+                "| what ran | rows | fits | perhaps | said not to fit | not asked |",
+                "|---|---:|---:|---:|---:|---:|",
+            ]
+            out += [
+                f"| {v['kind']} | {v['rows']:,} | {v['yes']:,} | {v['perhaps']:,} | {v['no']:,} "
+                f"| {sum(v['not_asked'].values()):,} |"
+                for v in self.verdicts
+            ]
         for note in self.notes:
             out += ["", note]
         return "\n".join(out)

@@ -1,8 +1,8 @@
 """Memory of inference runs: the plan of each graph, passed through the allocator of its runtime.
 
 PyTorch on a GPU holds segments (`perfpass.graph.allocators.caching`), onnxruntime an arena beside the initializers, TVM
-shared storage; on a CPU, PyTorch asks the C library and gives back at once. What an allocator holds beyond live tensors
-is the part "allocator".
+shared storage, TensorRT what it planned; on a CPU, PyTorch asks the C library and gives back at once. What an allocator
+holds beyond live tensors is the part "allocator".
 """
 
 from __future__ import annotations
@@ -23,22 +23,32 @@ from perfpass.predictors.estimate import PlannedRun, Run, Runs
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
+    from perfpass.predictors.estimate import Columns
     from perfpass.predictors.way import Way
 
 # PyTorch's caching allocator rounds every block up to 512 bytes (c10/cuda/CUDACachingAllocator.cpp, kMinBlockSize).
 BLOCK_BYTES = 512
 # Of other runtimes: a cache line; their allocators round on by rules of their own.
 _ALIGNMENT_BYTES = 64
-# Autocast keeps the fp32 weights and caches 16-bit copies: three times the 16-bit count.
-_AUTOCAST_COPIES = 3
+# Autocast keeps the fp32 weights and caches 16-bit copies: three times the 16-bit count. In a compiled graph a copy is
+# a tensor like any other, gone after its one reader.
+_AUTOCAST_COPIES = {"torch.compile": 2}
+_CACHED_COPIES = 3
+# TensorRT plans an engine's activations when it is built, and holds the plan.
+_ALLOCATORS = {"onnxruntime": "arena", "tvm": "storage_sharing", "tensorrt": "none"}
 _PACKS = ("cpu", "onnxruntime")
+_SEARCHES = ("gpu", "onnxruntime")
 _CONVOLUTION = OPERATOR_CLASSES.index("convolution")
+_MIB = 2.0**20
+# Winograd's product by tiles of 4 x 4 makes 36 numbers of a tile's 16 and of a 3 x 3 filter's 9 (Lavin and Gray, "Fast
+# Algorithms for Convolutional Neural Networks", 2016).
+_TILE, _FILTER, _TRANSFORMED = 16.0, 9.0, 36.0
 
 
 def allocator(device: Device, runtime: str) -> str:
     """The allocator between a runtime's tensors and a device, by the core's names."""
-    if runtime in ("onnxruntime", "tvm"):
-        return {"onnxruntime": "arena", "tvm": "storage_sharing"}[runtime]
+    if runtime in _ALLOCATORS:
+        return _ALLOCATORS[runtime]
     return "none" if runtime in ("torch", "torch.compile") and device.kind == "cpu" else "caching"
 
 
@@ -47,14 +57,18 @@ def alignment_bytes(runtime: str) -> int:
     return BLOCK_BYTES if runtime in ("torch", "torch.compile") else _ALIGNMENT_BYTES
 
 
-def weight_copies(precision: str) -> int:
-    """How many times the weights are kept, in units of what they take at the width of the products."""
-    return _AUTOCAST_COPIES if precision in ("amp", "amp_bf16") else 1
+def weight_copies(precision: str, runtime: str = "torch") -> int:
+    """How many times inference keeps the weights, in units of what they take at the width of the products."""
+    return _AUTOCAST_COPIES.get(runtime, _CACHED_COPIES) if precision in ("amp", "amp_bf16") else 1
+
+
+def _copies(way: Way) -> int:
+    return weight_copies(way.precision, way.runtime)
 
 
 def reserved_bytes(planned: PlannedRun) -> int:
     """Bytes that the runtime's allocator takes from the device, weights included."""
-    of, copies = allocator(planned.way.device, planned.way.runtime), weight_copies(planned.way.precision)
+    of, copies = allocator(planned.way.device, planned.way.runtime), _copies(planned.way)
     if of == "caching" and kept_outputs.float_logits_bytes(planned.graph, planned.float_as):
         return kept_outputs.reserved_with_float_logits(planned.graph, planned.float_as, copies)
     found: int = _core.reserved_bytes(
@@ -74,15 +88,51 @@ def packed_bytes(tables: Tables, way: Way) -> np.ndarray:
     return tables.sums(np.where(packs, np.asarray(tables.table.weight_bytes, dtype=np.float64), 0.0) * tables.count)
 
 
+def searched_bytes(tables: Tables, way: Way) -> np.ndarray:
+    """[N] the largest workspace that ONNX Runtime's search for convolutions asks its arena on a GPU for.
+
+    By default it tries every algorithm of cuDNN, with all the workspace that one wants (cudnn_conv_algo_search
+    EXHAUSTIVE, and since 1.14 cudnn_conv_use_max_workspace). Counted is Winograd's: inputs, outputs and filters
+    transformed. FFT's, which some boards take, may be up to 2 GiB larger.
+    """
+    found = np.zeros(len(tables))
+    if (way.device.kind, way.runtime) != _SEARCHES:
+        return found
+    table = tables.table
+    outputs = np.asarray(table.output_elements, dtype=np.float64)
+    width = np.asarray(table.bytes_written, dtype=np.float64) / np.maximum(outputs, 1.0)
+    tiles = width * (np.asarray(table.input_elements, dtype=np.float64) + outputs) / _TILE
+    filters = np.asarray(table.weight_bytes, dtype=np.float64) / _FILTER
+    searched = (np.asarray(table.op_class) == _CONVOLUTION) & (np.asarray(table.kernel_area) == _FILTER)
+    searched &= (np.asarray(table.stride) == 1) & (np.asarray(table.groups) == 1)
+    np.maximum.at(found, tables.graph[searched], _TRANSFORMED * (tiles + filters)[searched])
+    return found
+
+
+def grown_bytes(wanted: np.ndarray) -> np.ndarray:
+    """[N] what ONNX Runtime's arena holds once it had room for ``wanted`` bytes: chunks of 1, 2, 4, ... MiB."""
+    return np.asarray((2.0 ** np.ceil(np.log2(wanted / _MIB + 1.0)) - 1.0) * _MIB)
+
+
+def beside_plan(tables: Tables, way: Way, columns: Columns) -> np.ndarray:
+    """[N] what the runtime holds beyond the "reserved_bytes" of ``columns``: packed weights, a search's workspace."""
+    searched = searched_bytes(tables, way)
+    if not searched.any():
+        return packed_bytes(tables, way)
+    held = columns["reserved_bytes"] - float(_copies(way)) * columns["weight_bytes"]
+    grown = grown_bytes(columns["activation_bytes"] + searched)
+    return np.where(searched > 0, np.maximum(grown - held, 0.0), 0.0)
+
+
 def columns_of(planned: PlannedRun) -> dict[str, np.ndarray]:
     """What the memory of one run is made from, as N = 1."""
     plan = planned.plan
     facts = (plan.weight_bytes, plan.peak_activation_bytes, reserved_bytes(planned))
     names = ("weight_bytes", "activation_bytes", "reserved_bytes")
     found = {name: np.array([value], dtype=np.float64) for name, value in zip(names, facts, strict=True)}
-    if (planned.way.device.kind, planned.way.runtime) == _PACKS:
+    if planned.way.runtime == "onnxruntime":
         table = operator_table(planned.graph, counted_costs(planned.graph, float_as=planned.float_as))
-        found["reserved_bytes"] += packed_bytes(Tables.one(table), planned.way)
+        found["reserved_bytes"] += beside_plan(Tables.one(table), planned.way, found)
     return found
 
 
@@ -102,13 +152,15 @@ def runs_of(run: Run, *, training: bool = False) -> Runs:
         np.array([run.batch]),
         *(np.array([value], dtype=np.float64) for value in (*facts, saved, largest)),
     )
-    return runs if training else with_packed(runs, run.way)
+    return runs if training else with_beside_plan(runs, run.way)
 
 
-def with_packed(runs: Runs, way: Way) -> Runs:
-    """``runs`` of inference whose reserved bytes hold what `packed_bytes` counts."""
-    packed = packed_bytes(runs.tables, way)
-    return replace(runs, reserved_bytes=runs.reserved_bytes + packed) if packed.any() else runs
+def with_beside_plan(runs: Runs, way: Way) -> Runs:
+    """``runs`` of inference whose reserved bytes hold what `beside_plan` counts."""
+    if way.runtime != "onnxruntime":
+        return runs
+    beside = beside_plan(runs.tables, way, vars(runs))
+    return replace(runs, reserved_bytes=runs.reserved_bytes + beside) if beside.any() else runs
 
 
 def _saved(run: Run) -> tuple[int, int]:

@@ -23,6 +23,8 @@ _GIB = float(2**30)
 # What an NVIDIA driver keeps of a whole GPU, which NVML's first interface counts as used: 517 MiB on an A10, 912 MB on
 # an A100 (nvml-wrapper's issue 57, detect-gpu's issue 3). A slice's memory is stated without it.
 DRIVER_BYTES = 0.5 * _GIB
+# The same as a share of the A10's memory: page tables and check bits are fewer on smaller boards.
+_DRIVER_SHARE = 517.0 / (24 * 1024)
 _DRIVER_BYTES_OF = {"a100-sxm4-80gb": 912e6, "a100-pcie-80gb": 912e6}
 
 
@@ -56,6 +58,8 @@ _CPU = Allowance((0.85, 1.0, 1.25), (0.14 * _GIB, 0.195 * _GIB, 0.5 * _GIB), mea
 _TVM_SHARE = (0.85, 1.0, 1.25)
 # Devices of neither NVIDIA nor AMD: by hand.
 _OTHER = Allowance((0.85, 1.15, 1.7), (0.2 * _GIB, 0.45 * _GIB, 1.0 * _GIB), measured=False)
+# Of a context on a GPU of few multiprocessors that shares the host's memory, at least; by hand.
+_SMALL = 0.5
 # MIOpen's workspaces differ twofold between repeats (training, MI325X).
 _AMD_SHARE_HIGH = 1.25
 
@@ -66,8 +70,10 @@ def group(runtime: str) -> str:
 
 
 def driver_bytes(device: Device) -> float:
-    """What the driver keeps of a whole NVIDIA GPU; of a slice and of other devices nothing that is counted here."""
-    if device.kind != "gpu" or device.vendor != "NVIDIA" or device.parent is not None:
+    """What the driver keeps of a whole NVIDIA board; of a slice, of a GPU that shares the host's memory and of other
+    devices nothing that is counted here.
+    """
+    if device.kind != "gpu" or device.vendor != "NVIDIA" or device.parent is not None or device.unified_memory:
         return 0.0
     return driver_bytes_of(device.id)
 
@@ -92,9 +98,14 @@ def allowance(way: Way, learned: Mapping[str, Any], context_bytes: Mapping[str, 
         return _CPU
     if device.vendor not in ("NVIDIA", "AMD"):
         return _OTHER
-    found = Allowance.from_dict(learned[group(way.runtime) if group(way.runtime) in learned else "torch"])
+    torch = Allowance.from_dict(learned["torch"])
+    found = Allowance.from_dict(learned[group(way.runtime)]) if group(way.runtime) in learned else torch
     share, measured = found.share, group(way.runtime) in learned
     low, middle, high = found.beside
+    # The laboratories had PyTorch in the process of other runtimes; without it a context takes no more than PyTorch's.
+    low = min(low, torch.beside[0])
+    if device.unified_memory:  # a few multiprocessors, kernels for one architecture: half of PyTorch's on large boards
+        (low, middle, high), measured = (_SMALL * torch.beside[0], *torch.beside[1:]), False
     if way.runtime == "tvm":
         share = _TVM_SHARE
     if device.vendor == "AMD":
@@ -106,4 +117,5 @@ def allowance(way: Way, learned: Mapping[str, Any], context_bytes: Mapping[str, 
         more = context_bytes[device.id] - middle
     else:
         more = driver_bytes(device)
+        low -= max(0.0, more - _DRIVER_SHARE * device.memory_bytes)
     return Allowance(share, (max(0.0, low + more), middle + more, high + more), measured)

@@ -8,6 +8,7 @@ a module's own recorded step takes is in `recorded`, what was learned from recor
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,6 +29,9 @@ WORKSPACE_BYTES = {"gpu": float(32 << 20), "cpu": 0.0}
 SOURCE = "planned by liveness through the runtime's allocator; what lies beside it is fitted on measured runs"
 # Of live tensors, by hand: kernels that fuse save a part of the activations.
 _ALIVE_LOW = 0.85
+# TorchInductor's pointwise kernels write over inputs that die in them (torch._inductor.config.inplace_buffers). The
+# plan is that of the eager program, where input and output of such an operator are both alive: half of it is left.
+_IN_PLACE = 0.5
 # Of a step: in backward, gradients of activations live beside what was saved (the two largest tensors).
 _GRADIENT_TENSORS = 2
 # A network exported for inference has its batch normalizations folded into convolutions. Trained, each saves its input
@@ -53,7 +57,7 @@ def inference(columns: Columns, way: Way) -> tuple[dict[str, Any], MemoryBounds]
     ``columns``: "weight_bytes" and "activation_bytes" at the width of the precision, "reserved_bytes" of the allocator.
     The parts sum to the median of what is in use. Gradients are not kept (`torch.no_grad`).
     """
-    weights = columns["weight_bytes"] * float(weight_copies(way.precision))
+    weights = columns["weight_bytes"] * float(weight_copies(way.precision, way.runtime))
     activations = columns["activation_bytes"]
     if way.device.kind == "cpu" and HostMemory.load().knows(way.runtime):
         parts, peak = HostMemory.load().inference(columns, way)
@@ -65,8 +69,11 @@ def inference(columns: Columns, way: Way) -> tuple[dict[str, Any], MemoryBounds]
     allowed = inference_allowance(way)
     held = np.maximum(columns["reserved_bytes"] - weights, activations)
     low, middle, high = allowed.share
-    alive = Bounds(weights + activations, weights + _ALIVE_LOW * activations, weights + max(high, 1.0) * activations)
+    least = _IN_PLACE if way.runtime == "torch.compile" else _ALIVE_LOW
+    alive = Bounds(weights + activations, weights + least * activations, weights + max(high, 1.0) * activations)
     reserved = Bounds(*(weights + np.maximum(share * held, activations) for share in (middle, low, high)))
+    if way.runtime == "torch.compile":
+        reserved = replace(reserved, low=alive.low)
     return _figures(way.device, {"weights": weights, "activations": activations}, alive, reserved, allowed.beside)
 
 

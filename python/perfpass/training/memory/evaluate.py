@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from perfpass.predictors.memory.predictor import FLOOR_BYTES
-from perfpass.training.memory import serving, sources
+from perfpass.training.memory import ran, serving, sources
 from perfpass.training.memory.dataset import Rows, load
 from perfpass.training.memory.fit import bound_groups, bounds, fit, nvidia_contexts
 from perfpass.training.section import Section
@@ -26,6 +26,8 @@ those rows are graded apart, and only one AMD board was measured: held out, noth
 
 Memory of inference (BERT-base, Stable Diffusion 1) and of live tensors of training steps (segmentation), of other
 laboratories, by the plan of their graphs: each laboratory is held out in turn, then each device.
+
+What ran must fit: of every record of an accelerator, whether `predict` says that it does not.
 """
 
 
@@ -140,6 +142,7 @@ def evaluate(folder: Path | None = None, seed: int = 0, *, quiet: bool = False) 
     _few_samples(section, others)
     sources.add(section, nvidia_contexts(fit(rows)), folder)
     section.notes += serving.notes(folder)
+    section.verdicts += [found.to_dict() for found in ran.every(folder)]
     return section
 
 

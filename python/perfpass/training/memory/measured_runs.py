@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perfpass import _core
 from perfpass.devices import device
 from perfpass.errors import FormatError
 from perfpass.graph import costs, liveness
 from perfpass.graph import step as backward
-from perfpass.predictors.memory.allocation import BLOCK_BYTES, alignment_bytes, allocator
+from perfpass.predictors.estimate import PlannedRun
+from perfpass.predictors.memory.allocation import BLOCK_BYTES, alignment_bytes, columns_of
+from perfpass.predictors.way import Way
 from perfpass.predictors.workload import PRECISIONS
 from perfpass.records import schema
 from perfpass.records.build import memory_networks as networks
@@ -39,6 +40,9 @@ FILE = "memory_runs.parquet"
 _GB, _GIB = 1e9, 2.0**30
 # torch 1.13 with cudnn.benchmark keeps what its search took; the source's README names the setting.
 _SEARCHES = "1.13.1"
+# The engines of Stable Diffusion at 512 x 512 are built for up to so many images (NVIDIA/TensorRT, demo/Diffusion; 4
+# where larger), and hold what those need at every batch. NVIDIA's program gives its engines one block.
+_ENGINE_BATCH = 16
 
 
 @dataclass(frozen=True)
@@ -73,26 +77,28 @@ class MemoryRun:
     parameters: float
 
 
-def _counted(graphs: list[OpGraph], on: str, runtime: str, precision: str) -> dict[str, float]:
+def _counted(graphs: list[OpGraph], on: str, runtime: str, precision: str, *, shared: bool = False) -> dict[str, float]:
     """What is counted of stages that run one after another: weights of all, the largest of the rest.
 
-    onnxruntime and TensorRT give every stage an allocator of its own, so there the rest adds up.
+    onnxruntime and TensorRT give every stage an allocator of its own, so there the rest adds up; ``shared``: the
+    program gave its engines one block.
     """
     float_as = PRECISIONS[precision][0]
+    way = Way(device(on), precision=precision, runtime=runtime)
     found: dict[str, list[float]] = {name: [] for name in ("weight", "activation", "beside", "saved", "largest")}
     parameters = 0.0
     for graph in graphs:
         plan = liveness.plan(graph, float_as=float_as, alignment_bytes=alignment_bytes(runtime))
-        of = allocator(device(on), runtime)
-        reserved = _core.reserved_bytes(graph.core, of, 1, float_as, plan.weight_bytes)
+        planned = PlannedRun(graph=graph, plan=plan, batch=1, way=way, float_as=float_as)
+        reserved = float(columns_of(planned)["reserved_bytes"][0])
         kept = backward.saved_activations(graph, float_as, BLOCK_BYTES)
         found["weight"].append(plan.weight_bytes)
         found["activation"].append(plan.peak_activation_bytes)
-        found["beside"].append(reserved - plan.weight_bytes)
+        found["beside"].append(max(reserved - plan.weight_bytes, plan.peak_activation_bytes))
         found["saved"].append(kept.saved)
         found["largest"].append(kept.largest)
         parameters += costs.count(graph, float_as=float_as).totals["parameters"]
-    together = sum if runtime in ("onnxruntime", "tensorrt") else max
+    together = sum if runtime in ("onnxruntime", "tensorrt") and not shared else max
     weights = sum(found["weight"])
     return {
         "weight_bytes": weights,
@@ -130,11 +136,13 @@ def _onnxruntime(records: Path) -> Iterator[MemoryRun]:
     for row in rows.itertuples():
         runtime = "tensorrt" if "tensorrt" in row.variant.lower() else row.runtime
         searches = runtime.startswith("torch") and row.runtime_version.startswith(_SEARCHES)
-        graphs = networks.stable_diffusion(row.batch)
+        graphs = networks.stable_diffusion(_ENGINE_BATCH if runtime == "tensorrt" else row.batch)
+        if runtime == "onnxruntime":  # diffusers' OnnxStableDiffusionPipeline decodes one image after the other
+            graphs = [*graphs[:-1], networks.stable_diffusion(1)[-1]]
         yield MemoryRun(
             row.source, row.licence, "stable-diffusion-1.5", row.device, "", runtime, row.runtime_version,
             row.precision, "inference", row.batch, True, searches, False, row.peak_memory_bytes, np.nan, np.nan,
-            **_counted(graphs, row.device, runtime, row.precision),
+            **_counted(graphs, row.device, runtime, row.precision, shared=row.runtime == "tensorrt"),
         )  # fmt: skip
 
 

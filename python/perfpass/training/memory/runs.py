@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,9 +17,6 @@ from perfpass.predictors.memory.allowance import Allowance, driver_bytes_of, gro
 from perfpass.records.location import data_directory
 from perfpass.training.memory import measured_runs
 from perfpass.training.memory.fit import HIGH, weighted_quantile
-
-if TYPE_CHECKING:
-    import pandas
 
 _GIB = 2.0**30
 LOW = 0.05
@@ -31,10 +27,12 @@ _ROUNDING = 1e-9  # of the weights' sum: half of two sources is one of them
 # What a laboratory that is not here may add to the share of all that are. By hand: with it, each of those that are
 # here, left out, has few rows above the bound of the others.
 _NEXT_SOURCE = 1.1
-# Where no run held much, and where one laboratory alone measured what lies beside: by hand, as wide as what the two
-# laboratories that measured onnxruntime differ by.
+# Where no run held much, and what another laboratory may differ by where one alone measured what lies beside: by hand.
 _UNMEASURED_SHARE = (0.7, 1.0, 1.43)
-_ALONE_BYTES = 2.0 * _GIB
+_ALONE_BYTES = {"torch": 2.0 * _GIB, "onnxruntime": 1.35 * _GIB, "tensorrt": 2.25 * _GIB}
+# Runtimes that lay memory out ahead, or whose arena is simulated to the byte: the middle share is 1, so every run says
+# what lies beside it. TensorRT's engines may take a workspace of 1 GiB more (trt_max_workspace_size, the default).
+_LAID_OUT = ("onnxruntime", "tensorrt")
 # A transformer's cache and its fp32 logits are no part of the plan of its graph: such rows say what the context is.
 _CONTEXT_ALONE = ("llama",)
 
@@ -50,7 +48,6 @@ class MeasuredRuns:
     group: np.ndarray
     training: np.ndarray
     searches: np.ndarray
-    provisioned: np.ndarray
     with_context: np.ndarray
     driver: np.ndarray
     context_alone: np.ndarray
@@ -87,7 +84,6 @@ def load(folder: Path | None = None) -> MeasuredRuns:
         group=np.array([group(name) for name in table.runtime]),
         training=training,
         searches=table.searches.to_numpy(bool),
-        provisioned=_provisioned(table),
         with_context=~np.isnan(in_use),
         driver=np.where(whole, [driver_bytes_of(name) for name in table.device], 0.0),
         context_alone=np.array([str(name).startswith(_CONTEXT_ALONE) for name in table.network]),
@@ -98,13 +94,6 @@ def load(folder: Path | None = None) -> MeasuredRuns:
         activations=np.where(training, saved, table.activation_bytes.to_numpy(float)),
         held=held,
     )
-
-
-def _provisioned(table: pandas.DataFrame) -> np.ndarray:
-    """[N] engines of TensorRT that hold the same at every batch: built for a largest one, which is not stated."""
-    keys = ["source", "network", "device", "runtime", "runtime_version"]
-    spread = table.groupby(keys).in_use.transform(lambda held: held.max() / held.min())
-    return ((table.runtime == "tensorrt") & (table.source == "ort_stable_diffusion") & (spread < 1.05)).to_numpy(bool)
 
 
 def pooled(values: np.ndarray, source: np.ndarray, q: float) -> float:
@@ -120,7 +109,9 @@ def _largest(values: np.ndarray, source: np.ndarray) -> float:
 
 def fit(rows: MeasuredRuns, contexts: Mapping[str, float]) -> Allowance:
     """The allowance of inference rows of one group; ``contexts``: context by device of steps that NVML measured."""
-    rows = rows.take(~rows.searches & ~rows.provisioned)
+    rows = rows.take(~rows.searches)
+    if len(rows) and str(rows.group[0]) in _LAID_OUT:
+        return _laid_out(rows)
     plan = rows.take(~rows.context_alone)
     large = plan.take(plan.held >= _LARGE_BYTES)
     small = rows.take(rows.with_context & ((rows.held < _SMALL_BYTES) | rows.context_alone))
@@ -134,7 +125,7 @@ def fit(rows: MeasuredRuns, contexts: Mapping[str, float]) -> Allowance:
         over = large.measured - large.weights - np.where(large.with_context, beside + large.driver, 0.0)
         ratios = over / large.held
         share = max(1.0, pooled(ratios, large.source, 0.5)) if len(large) else 1.0
-    shares, besides = _UNMEASURED_SHARE, (0.0, beside, beside + _ALONE_BYTES)
+    shares, besides = _UNMEASURED_SHARE, (0.0, beside, beside + _ALONE_BYTES["torch"])
     if len(large):
         most = _NEXT_SOURCE * _largest(ratios, large.source)
         shares = (min(share, pooled(ratios, large.source, LOW)), share, max(share, most))
@@ -142,6 +133,26 @@ def fit(rows: MeasuredRuns, contexts: Mapping[str, float]) -> Allowance:
         low = min(beside, max(0.0, pooled(rest, source, LOW)))
         besides = (low, beside, max(beside, _largest(rest, source)))
     return Allowance(shares, besides)
+
+
+def _laid_out(rows: MeasuredRuns) -> Allowance:
+    """The allowance of a runtime of `_LAID_OUT`: the constant in the middle of its laboratories, then the upper share,
+    then what lies above both.
+    """
+    over = rows.measured - rows.driver - rows.weights
+    beside = max(0.0, pooled(over - rows.held, rows.source, 0.5))
+    low, share, high = _UNMEASURED_SHARE
+    large = rows.held >= _LARGE_BYTES
+    if large.any():
+        ratios = (over[large] - beside) / rows.held[large]
+        low = min(share, pooled(ratios, rows.source[large], LOW))
+        high = max(share, _NEXT_SOURCE * _largest(ratios, rows.source[large]))
+    if len(np.unique(rows.source)) == 1:
+        alone = _ALONE_BYTES[str(rows.group[0])]
+        return Allowance((low, share, high), (max(0.0, beside - alone), beside, beside + alone))
+    least = min(beside, max(0.0, pooled(over - rows.held, rows.source, LOW)))
+    most = _largest(over - high * rows.held, rows.source)
+    return Allowance((low, share, high), (least, beside, max(beside, _NEXT_SOURCE * most)))
 
 
 def fit_step(rows: MeasuredRuns) -> Allowance:
@@ -173,8 +184,8 @@ class Judged:
 
 
 def of_inference(rows: MeasuredRuns) -> MeasuredRuns:
-    """Rows that the plan of a graph speaks of: no search of algorithms, no engine built for another batch."""
-    return rows.take(~rows.training & ~rows.context_alone & ~rows.searches & ~rows.provisioned)
+    """Rows that the plan of a graph speaks of: no search of algorithms."""
+    return rows.take(~rows.training & ~rows.context_alone & ~rows.searches)
 
 
 def judge(rows: MeasuredRuns, groups: np.ndarray, fitted: Callable[[np.ndarray], Allowance]) -> Judged:

@@ -37,10 +37,10 @@ def add(section: Section, steps: Mapping[str, float], folder: Path | None = None
     # Two heads on two backbones of one laboratory: the weights tell them apart.
     networks = np.round(training.weights / _MIB / 64).astype(int).astype(str)
     _add(section, "network", runs.judge(training, networks, lambda m: runs.fit_step(training.take(m))), networks)
-    left = rows.take(~rows.training & (rows.searches | rows.provisioned))
+    left = rows.take(~rows.training & rows.searches)
     section.notes.append(
         f"Not graded: {len(left)} runs of onnxruntime's Stable Diffusion that hold what a search of algorithms took "
-        "(torch 1.13 with cudnn.benchmark) or what a TensorRT engine was built for (the same at every batch)."
+        "(torch 1.13 with cudnn.benchmark)."
     )
 
 
