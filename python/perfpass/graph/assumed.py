@@ -37,10 +37,11 @@ class Assumed:
     stated: bool
 
     @classmethod
-    def detections(cls, of: int, stated: int | None) -> Assumed:
-        """So many of ``of`` boxes, or the usual number of them."""
-        value, least = (min(of, n) for n in (USUAL_DETECTIONS if stated is None else stated, FEWEST_DETECTIONS))
-        return cls(DETECTIONS, value, of, min(least, value), value, stated is not None)
+    def detections(cls, of: int | None, stated: int | None) -> Assumed:
+        """So many of ``of`` boxes (None: of more than can be asked for), or the usual number of them."""
+        most = _MOST if of is None else of
+        value = min(most, USUAL_DETECTIONS if stated is None else stated)
+        return cls(DETECTIONS, value, most, min(FEWEST_DETECTIONS, value), value, stated is not None)
 
     @property
     def exact(self) -> bool:

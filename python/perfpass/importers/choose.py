@@ -108,7 +108,7 @@ def _forward(
     if isinstance(model, (bytes, bytearray, memoryview)):
         from perfpass.importers import onnx
 
-        return onnx.read(bytes(model), dims=dims, input_shapes=named_shapes(input_shape), batch=batch)
+        return onnx.read(bytes(model), **_onnx_sizes(dims, input_shape, batch, assume))
     origins = {base.__module__.partition(".")[0] for base in type(model).__mro__}
     if "torch" in origins:
         from perfpass.importers import torch
@@ -118,7 +118,7 @@ def _forward(
     if origins & {"onnx", "google"} and hasattr(model, "SerializeToString"):
         from perfpass.importers import onnx
 
-        return onnx.read(model.SerializeToString(), dims=dims, input_shapes=named_shapes(input_shape), batch=batch)
+        return onnx.read(model.SerializeToString(), **_onnx_sizes(dims, input_shape, batch, assume))
     from perfpass.importers import readers
 
     if (reader := readers.owner(model)) is not None:
@@ -229,4 +229,10 @@ def _from_path(
         return huggingface.trace_config(path, batch=size, sequence_length=length, assume=assume)
     from perfpass.importers import onnx
 
-    return onnx.read(path, dims=dims, input_shapes=named_shapes(input_shape), batch=batch)
+    return onnx.read(path, **_onnx_sizes(dims, input_shape, batch, assume))
+
+
+def _onnx_sizes(
+    dims: Mapping[str, int] | None, input_shape: Any, batch: int | None, assume: Mapping[str, int]
+) -> dict[str, Any]:
+    return {"dims": dims, "input_shapes": named_shapes(input_shape), "batch": batch, "assume": assume}
