@@ -13,8 +13,13 @@ namespace {
 using Dims = std::map<std::string, std::int64_t>;
 using Shapes = std::map<std::string, std::vector<std::int64_t>>;
 
-OnnxOptions make_options(Dims dims, Shapes input_shapes, std::int64_t batch, const OnnxLimits& limits) {
-  return {.dims = std::move(dims), .input_shapes = std::move(input_shapes), .batch = batch, .limits = limits};
+OnnxOptions make_options(Dims dims, Shapes input_shapes, std::int64_t batch, const OnnxLimits& limits,
+                         std::int64_t detections) {
+  return {.dims = std::move(dims),
+          .input_shapes = std::move(input_shapes),
+          .batch = batch,
+          .detections = detections,
+          .limits = limits};
 }
 
 }  // namespace
@@ -31,24 +36,27 @@ void register_onnx(nb::module_& m) {
 
   m.def(
       "read_onnx_file",
-      [](const nb::bytes& path, Dims dims, Shapes input_shapes, std::int64_t batch, const OnnxLimits& limits) {
-        const OnnxOptions options = make_options(std::move(dims), std::move(input_shapes), batch, limits);
+      [](const nb::bytes& path, Dims dims, Shapes input_shapes, std::int64_t batch, const OnnxLimits& limits,
+         std::int64_t detections) {
+        const OnnxOptions options = make_options(std::move(dims), std::move(input_shapes), batch, limits, detections);
         const std::string name(path.c_str(), path.size());  // as the file system has it, not always UTF-8
         const nb::gil_scoped_release released;
         return read_onnx_file(name, options);
       },
       nb::arg("path"), nb::arg("dims") = Dims{}, nb::arg("input_shapes") = Shapes{}, nb::arg("batch") = 0,
-      nb::arg("limits") = OnnxLimits{});
+      nb::arg("limits") = OnnxLimits{}, nb::arg("detections") = 0);
   m.def(
       "read_onnx_bytes",
-      [](nb::handle buffer, Dims dims, Shapes input_shapes, std::int64_t batch, const OnnxLimits& limits) {
+      [](nb::handle buffer, Dims dims, Shapes input_shapes, std::int64_t batch, const OnnxLimits& limits,
+         std::int64_t detections) {
         const Buffer borrowed(buffer);
-        const OnnxOptions options = make_options(std::move(dims), std::move(input_shapes), batch, limits);
+        const OnnxOptions options = make_options(std::move(dims), std::move(input_shapes), batch, limits, detections);
         const nb::gil_scoped_release released;
         return read_onnx_bytes(borrowed.bytes(), options);
       },
       nb::arg("buffer"), nb::arg("dims") = Dims{}, nb::arg("input_shapes") = Shapes{}, nb::arg("batch") = 0,
-      nb::arg("limits") = OnnxLimits{});
+      nb::arg("limits") = OnnxLimits{}, nb::arg("detections") = 0);
+  m.attr("ASSUMED_DETECTIONS") = kAssumedDetections;
 
   const auto listing = [](const std::vector<OnnxInput>& inputs) {
     nb::list rows;

@@ -32,8 +32,14 @@ struct OnnxOptions {
   /// constants that repeat it (Reshape targets and the like) are scaled along; Error(shape) where that is
   /// contradictory.
   std::int64_t batch = 0;
+  /// How many boxes of an image pass a detector's threshold, where only values could tell; 0: kUsualDetections, and as
+  /// many behind a NonMaxSuppression as the node itself limits. The graph's notes begin with kAssumedDetections then.
+  std::int64_t detections = 0;
   OnnxLimits limits;
 };
+/// COCO's evaluation counts so many boxes of an image, and detectors are cut there.
+constexpr std::int64_t kUsualDetections = 100;
+inline constexpr char kAssumedDetections[] = "detections are assumed";
 
 /// One graph input as the file declares it.
 struct OnnxInput {

@@ -150,7 +150,7 @@ void Lowering::merge_declared(const Node& node, const Slot& slot, Value& value, 
 void Lowering::infer_shapes(const Scope& scope, InferContext& context, OpKind op, const Slot* first_output,
                             bool estimate) {
   const Node& node = context.node;
-  const bool certain = is_certain(context.entry) && !estimate;
+  bool certain = is_certain(context.entry) && !estimate;
   bool inferred = false;
   try {
     inferred = infer(context);
@@ -163,6 +163,10 @@ void Lowering::infer_shapes(const Scope& scope, InferContext& context, OpKind op
     return;
   }
   const Slot* slot = first_output;
+  if (context.assumed) {
+    certain = false;
+    assumed_ = assumed_ || !declared_shape(*slot, false);
+  }
   const std::int64_t slack = rounding_slack(context);
   for (std::size_t i = 0; i < context.outputs.size() && inferred; ++i) {
     if (node.outputs[i].empty()) continue;

@@ -11,6 +11,7 @@
 
 #include "onnx/file.hpp"
 #include "onnx/lowering.hpp"
+#include "onnx/selection.hpp"
 #include "onnx/wire.hpp"
 #include "perfpass/error.hpp"
 #include "support/reading_arena.hpp"
@@ -92,6 +93,11 @@ OpGraph Lowering::run() {
 
 void Lowering::finish_notes() {
   for (const std::string& note : shapes_.notes()) builder_.add_note(note);
+  if (assumed_) {
+    const std::int64_t count = options_.detections > 0 ? options_.detections : kUsualDetections;
+    builder_.add_note(std::string(kAssumedDetections) + ": " + std::to_string(count) +
+                      " boxes of an image pass a threshold");
+  }
   if (!unknown_.empty()) {
     std::string names;
     for (const auto& [name, count] : unknown_) {
@@ -294,8 +300,11 @@ void Lowering::lower_operator(Scope& scope, const Node& node, std::uint32_t outp
                        .max_values = std::min(options_.limits.shape_constant, value_budget_ / 256),
                        .file_batch = shapes_.file_batch(),
                        .batch = shapes_.batch(),
-                       .entry = entry};
+                       .entry = entry,
+                       .detections = options_.detections};
   infer_shapes(scope, context, op, scope.slots.data() + output, estimate);
+  const Selects selected = selects(op, context);
+  for (Value& value : output_values_) value.selects = selected;
   Slot* slot = scope.slots.data() + output;
   for (std::size_t i = 0; i < node.outputs.size(); ++i) {
     if (node.outputs[i].empty()) {

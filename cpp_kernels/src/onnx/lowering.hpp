@@ -162,6 +162,7 @@ class Lowering {
   std::vector<HeldNode>* held_ = nullptr;
   Work work_;
   std::map<std::string, std::size_t> unknown_;  // operators without canonical counterpart
+  bool assumed_ = false;                        // a size is that of assumed detections
   std::size_t contradicted_ = 0;  // nodes of uncertain rules that kept their declared shapes against inference
   std::string first_contradiction_;
 };

@@ -91,6 +91,10 @@ struct Model {
   std::span<const Function> functions;
 };
 
+/// What is known of contents that decide how much a selection leaves (selection.hpp): an extent of boxes, scores, a
+/// mask that some of them pass, or all.
+enum class Selects : std::uint8_t { unknown, extent, probability, some, all };
+
 /// What is known of a tensor while shapes are inferred. `shape` entries are never negative once inference succeeded.
 struct Value {
   DType dtype = DType::undefined;
@@ -101,6 +105,7 @@ struct Value {
   std::span<const std::int64_t> integers;
   std::span<const double> reals;
   bool is_estimate = false;  // the shape is a bound, or that of a first iteration: a declared shape may differ from it
+  Selects selects = Selects::unknown;
 };
 
 struct Operator;  // operators/operators.hpp
@@ -120,6 +125,8 @@ struct InferContext {
   std::int64_t file_batch = 0;           // when a batch is rebound: the batch the file fixes, 0 otherwise
   std::int64_t batch = 0;                // and the one asked for
   const Operator* entry = nullptr;       // the vocabulary's for this node
+  std::int64_t detections = 0;           // boxes of an image that pass a threshold, as stated; 0: not stated
+  bool assumed = false;                  // to set: an output's size is that assumption
 
   const Attribute* find(Text name) const noexcept;
   std::int64_t integer(Text name, std::int64_t fallback) const noexcept;

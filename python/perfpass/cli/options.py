@@ -57,6 +57,24 @@ def add_model(command: Any) -> None:
     )
 
 
+def add_assume(command: Any) -> None:
+    """--assume."""
+    command.add_argument(
+        "--assume",
+        action="append",
+        default=[],
+        type=dim,
+        metavar="NAME=N",
+        help="what the model's own values decide: experts=N that tokens are shared over, detections=N of an image",
+    )
+
+
+def assumed(options: Any) -> dict[str, int] | None:
+    """The values of `add_assume`. Raises ArgumentError on a name given twice."""
+    found: dict[str, int] | None = once(options.assume, "--assume")
+    return found
+
+
 def onnx_file(options: Any, what: str, instead: str) -> str:
     """The ONNX file of MODEL, for a command that needs one. Raises UnsupportedError for another kind."""
     from perfpass.importers.model_argument import understood

@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from perfpass.cli.options import (
+    add_assume,
     add_cost,
     add_json,
     add_model,
     add_workload,
+    assumed,
     cost,
     find_device,
     model_sizes,
@@ -49,6 +51,7 @@ def add(commands: Any) -> None:
         metavar="NAME",
         help="parameters that are not trained: a name, the module that holds them, or a pattern (training; repeatable)",
     )
+    add_assume(command)
     add_json(command)
     command.add_argument("--explain", action="store_true", help="also show what the time and memory are made of")
     add_cost(command)
@@ -62,7 +65,8 @@ def run(options: Any) -> int:
 
     # Before the model is read: a wrong table should not cost the time of a large one.
     asked, device = cost(options), find_device(options)
-    prediction = predict(options.model, device, **model_sizes(options), **workload(options), frozen=options.frozen)
+    beside = {"frozen": options.frozen, "assume": assumed(options)}
+    prediction = predict(options.model, device, **model_sizes(options), **workload(options), **beside)
     found = None
     if asked is not None:
         from perfpass.deploy.cost import cost as cost_of

@@ -22,6 +22,7 @@ __all__ = [
     "ROLES",
     "OpGraph",
     "allocators",
+    "assumed",
     "at_batch",
     "costs",
     "difference",

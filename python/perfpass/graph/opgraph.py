@@ -18,6 +18,8 @@ from perfpass.errors import needs
 if TYPE_CHECKING:
     import networkx
 
+    from perfpass.graph.assumed import Assumed
+
 OPERATORS: tuple[str, ...] = _core.OPERATORS
 OPERATOR_CLASSES: tuple[str, ...] = _core.OPERATOR_CLASSES
 OPERATOR_CLASS_OF: np.ndarray = np.asarray(_core.OPERATOR_CLASS_OF, dtype=np.uint8)
@@ -33,11 +35,12 @@ class OpGraph:
     Per node: ``op`` [N] (index into ``OPERATORS``), ``attributes`` [N, 32] (columns ``ATTRIBUTES``), ``repeat`` [N]
     (executions per run). Per tensor: ``tensor_dtype`` [T] (index into ``DTYPES``), ``tensor_role`` [T] (index into
     ``ROLES``), ``producer`` [T]. Edges: ``edge_index`` [2, E], ``edge_tensor`` [E]. ``frozen``: the weights, as tensor
-    ids, that training leaves as they are.
+    ids, that training leaves as they are. ``assumed``: what values would decide (`perfpass.graph.assumed`).
     """
 
     core: _core.Graph
     frozen: frozenset[int] = field(default=frozenset(), kw_only=True)
+    assumed: tuple[Assumed, ...] = field(default=(), kw_only=True)
 
     def __getattr__(self, name: str) -> Any:
         # The arrays and counts of the core object, by their own names (op, dims, node_count, ...).
@@ -118,4 +121,4 @@ def at_batch(first: OpGraph, second: OpGraph, batches: tuple[int, int], batch: i
     slope, remainder = np.divmod(b - a, high - low)
     if remainder.any():
         raise ArgumentError(f"a dimension is not affine in the batch size between {low} and {high}")
-    return OpGraph(first.core.with_dims(np.ascontiguousarray(a + slope * (batch - low))))
+    return OpGraph(first.core.with_dims(np.ascontiguousarray(a + slope * (batch - low))), assumed=first.assumed)

@@ -33,6 +33,7 @@ def load(
     mode: str = "inference",
     optimizer: str = "momentum",
     frozen: Sequence[str] = (),
+    assume: Mapping[str, int] | None = None,
 ) -> OpGraph:
     """The operator graph of a model in any form that perfpass reads.
 
@@ -52,16 +53,20 @@ def load(
     ``frozen``: parameters that training leaves as they are, as `perfpass.predict` takes them, beside the graph's own
     (of a torch module those that require no gradient).
 
+    ``assume``: what values decide and a graph without values cannot know, as `perfpass.predict` takes it; the graph's
+    ``assumed`` says what was.
+
     Raises FileError, FormatError, ShapeError, UnsupportedError, ArgumentError: see perfpass.errors.
     """
     if mode not in ("inference", "training"):
         raise ArgumentError(f"unknown mode {mode!r}; allowed are inference, training")
     _check_dims(dims)
+    stated = _stated(assume)
     with about(model) if isinstance(model, (str, os.PathLike)) else nullcontext():
         model, input_shape, dims = opened(model, input_shape, dims)
     if mode == "training":
-        return _training(model, batch, input_shape, dims, optimizer, frozen)
-    graph = _forward(model, batch, input_shape, dims)
+        return _known(_training(model, batch, input_shape, dims, optimizer, frozen, stated), stated)
+    graph = _known(_forward(model, batch, input_shape, dims, stated), stated)
     if not len(frozen):
         return graph
     from perfpass.graph.frozen import matching
@@ -69,7 +74,29 @@ def load(
     return replace(graph, frozen=graph.frozen | matching(graph, frozen))
 
 
-def _forward(model: Any, batch: int | None, input_shape: Any, dims: Mapping[str, int] | None) -> OpGraph:
+def _stated(assume: Mapping[str, int] | None) -> Mapping[str, int]:
+    from perfpass.graph.assumed import checked
+
+    return checked(assume)
+
+
+def _known(graph: OpGraph, stated: Mapping[str, int]) -> OpGraph:
+    """``graph``. Raises ArgumentError for a stated load that it does not have, or cannot have."""
+    found = {a.name: a for a in graph.assumed}
+    for name, value in stated.items():
+        if name not in found:
+            raise ArgumentError(f"assume {name}={value} has no meaning for this model: nothing in it depends on {name}")
+        found[name].check(value)
+    return graph
+
+
+def _forward(
+    model: Any,
+    batch: int | None,
+    input_shape: Any,
+    dims: Mapping[str, int] | None,
+    assume: Mapping[str, int],
+) -> OpGraph:
     from perfpass.graph import OpGraph
 
     if isinstance(model, OpGraph):
@@ -77,21 +104,21 @@ def _forward(model: Any, batch: int | None, input_shape: Any, dims: Mapping[str,
         return model
     if isinstance(model, (str, os.PathLike)):
         with about(model):
-            return _from_path(model, batch, input_shape, dims)
+            return _from_path(model, batch, input_shape, dims, assume)
     if isinstance(model, (bytes, bytearray, memoryview)):
         from perfpass.importers import onnx
 
-        return onnx.read(bytes(model), dims=dims, input_shapes=named_shapes(input_shape), batch=batch)
+        return onnx.read(bytes(model), **_onnx_sizes(dims, input_shape, batch, assume))
     origins = {base.__module__.partition(".")[0] for base in type(model).__mro__}
     if "torch" in origins:
         from perfpass.importers import torch
 
         _refuse_unused(_OF_TORCH, dims=dims)
-        return torch.trace(model, _given_shape(input_shape), batch=1 if batch is None else batch)
+        return torch.trace(model, _given_shape(input_shape), batch=1 if batch is None else batch, assume=assume)
     if origins & {"onnx", "google"} and hasattr(model, "SerializeToString"):
         from perfpass.importers import onnx
 
-        return onnx.read(model.SerializeToString(), dims=dims, input_shapes=named_shapes(input_shape), batch=batch)
+        return onnx.read(model.SerializeToString(), **_onnx_sizes(dims, input_shape, batch, assume))
     from perfpass.importers import readers
 
     if (reader := readers.owner(model)) is not None:
@@ -121,6 +148,7 @@ def _training(
     dims: Mapping[str, int] | None,
     optimizer: str,
     frozen: Sequence[str],
+    assume: Mapping[str, int],
 ) -> OpGraph:
     """A traced step, from what has an autograd."""
     samples = 1 if batch is None else batch
@@ -130,14 +158,15 @@ def _training(
 
         _refuse_unused(_OF_TORCH, dims=dims)
         held = named((name for name, _ in model.named_parameters()), frozen)
-        return trace_training(model, _given_shape(input_shape), batch=samples, optimizer=optimizer, frozen=held)
+        shape = _given_shape(input_shape)
+        return trace_training(model, shape, batch=samples, optimizer=optimizer, frozen=held, assume=assume)
     if isinstance(model, (str, os.PathLike)) and understood(model).kind == "hf":
         from perfpass.importers import huggingface
 
         path = Path(understood(model).name)
         length = _sequence_length(path, input_shape, dims)
         return huggingface.trace_training(
-            path, batch=samples, sequence_length=length, optimizer=optimizer, frozen=frozen
+            path, batch=samples, sequence_length=length, optimizer=optimizer, frozen=frozen, assume=assume
         )
     raise UnsupportedError(
         "only torch modules and Hugging Face configurations have a training step to record; for other models, "
@@ -184,7 +213,11 @@ def named_shapes(input_shape: Any) -> Mapping[str, Any] | None:
 
 
 def _from_path(
-    model: str | os.PathLike[str], batch: int | None, input_shape: Any, dims: Mapping[str, int] | None
+    model: str | os.PathLike[str],
+    batch: int | None,
+    input_shape: Any,
+    dims: Mapping[str, int] | None,
+    assume: Mapping[str, int],
 ) -> OpGraph:
     found = understood(model)
     path = Path(found.name)
@@ -192,7 +225,14 @@ def _from_path(
         from perfpass.importers import huggingface
 
         length = _sequence_length(path, input_shape, dims)
-        return huggingface.trace_config(path, batch=1 if batch is None else batch, sequence_length=length)
+        size = 1 if batch is None else batch
+        return huggingface.trace_config(path, batch=size, sequence_length=length, assume=assume)
     from perfpass.importers import onnx
 
-    return onnx.read(path, dims=dims, input_shapes=named_shapes(input_shape), batch=batch)
+    return onnx.read(path, **_onnx_sizes(dims, input_shape, batch, assume))
+
+
+def _onnx_sizes(
+    dims: Mapping[str, int] | None, input_shape: Any, batch: int | None, assume: Mapping[str, int]
+) -> dict[str, Any]:
+    return {"dims": dims, "input_shapes": named_shapes(input_shape), "batch": batch, "assume": assume}

@@ -35,6 +35,7 @@ def trace_config(
     sequence_length: int | None = None,
     mode: str | None = None,
     dtype: str = "float32",
+    assume: Mapping[str, int] | None = None,
 ) -> OpGraph:
     """The operator graph of the model that a configuration describes.
 
@@ -42,7 +43,8 @@ def trace_config(
     tokens and fills its cache), ``decode`` (it reads one token with ``sequence_length`` tokens in the cache) or
     ``encoder`` (no cache; encoder-decoder models read ``sequence_length`` tokens on both sides). Without it, decoders
     are traced as prefill and the rest as encoder. Vision models get images of the configuration's ``image_size``,
-    speech models ``sequence_length`` frames (Whisper: its fixed window). Without it, 128.
+    speech models ``sequence_length`` frames (Whisper: its fixed window). Without it, 128. ``assume``: over how many
+    experts a router's tokens are shared (`perfpass.graph.assumed`).
 
     Raises FileError, FormatError for a file that is no configuration, UnsupportedError for an architecture that the
     installed transformers lacks or that needs remote code, ArgumentError for a mode, or a ``sequence_length``, that the
@@ -65,9 +67,10 @@ def trace_config(
         cache, state = _filled_cache(model, batch, length)
         token = {model.main_input_name: ((1,), "int64")}
         given = {"past_key_values": cache, "use_cache": True}
-        return trace_owned(model, token, batch=batch, dtype=dtype, given=given, given_tensors=state)
+        how: dict[str, Any] = {"given": given, "given_tensors": state, "assume": assume}
+        return trace_owned(model, token, batch=batch, dtype=dtype, **how)
     given = {"use_cache": mode == "prefill"} if decoder else {}
-    return trace_owned(model, _inputs(model, length), batch=batch, dtype=dtype, given=given)
+    return trace_owned(model, _inputs(model, length), batch=batch, dtype=dtype, given=given, assume=assume)
 
 
 def trace_training(
@@ -78,11 +81,12 @@ def trace_training(
     optimizer: str = "adamw",
     dtype: str = "float32",
     frozen: Sequence[str] = (),
+    assume: Mapping[str, int] | None = None,
 ) -> TrainingGraph:
     """One training step of the model that a configuration describes; decoders predict every next token.
 
     ``frozen``: names of parameters, or patterns, that are not trained. ``optimizer`` and what is raised: as
-    `perfpass.importers.torch_training.trace_training`; the rest as `trace_config`.
+    `perfpass.importers.torch_training.trace_training`; ``assume`` and the rest as `trace_config`.
     """
     with needs("transformers", "a Hugging Face configuration"):
         from perfpass.importers.torch_training import trace_training_owned
@@ -95,9 +99,8 @@ def trace_training(
     _refuse_unread(model, sequence_length)
     given = {"use_cache": False} if is_decoder(model) else {}
     held = named((name for name, _ in model.named_parameters()), frozen)
-    return trace_training_owned(
-        model, _inputs(model, length), batch=batch, dtype=dtype, optimizer=optimizer, given=given, frozen=held
-    )
+    how: dict[str, Any] = {"given": given, "frozen": held, "assume": assume}
+    return trace_training_owned(model, _inputs(model, length), batch=batch, dtype=dtype, optimizer=optimizer, **how)
 
 
 def _length(batch: int, sequence_length: int | None) -> int:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from perfpass import _core
 from perfpass.errors import ArgumentError, about
 from perfpass.graph import OpGraph
+from perfpass.graph.assumed import DETECTIONS, Assumed, checked
 from perfpass.text import shown_value
 
 if TYPE_CHECKING:
@@ -41,28 +42,40 @@ def read(
     dims: Mapping[str, int] | None = None,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     batch: int | None = None,
+    assume: Mapping[str, int] | None = None,
 ) -> OpGraph:
     """Read an ONNX model, given as a path, as serialized bytes or as a ``ModelProto``.
 
     ``dims`` gives values to symbolic dimensions by name (``{"seq": 128}``), ``input_shapes`` whole shapes to inputs by
-    name, and ``batch`` sets the first dimension of the inputs, also where the file fixes another.
+    name, and ``batch`` sets the first dimension of the inputs, also where the file fixes another. ``assume``: how many
+    boxes of an image a detector finds (`perfpass.graph.assumed`), where its scores decide a size: of a NonZero of
+    scores over a threshold, 100 if not stated; of a NonMaxSuppression, its own limit.
 
     Raises FileError (nothing readable there), FormatError (not an ONNX model, or a damaged one), LimitError (a bound is
     exceeded), GraphError (a cycle, a missing tensor), ShapeError (a symbolic dimension without a value, shapes that
     contradict each other), ArgumentError (a name that the model does not have, a size below 1) and UnsupportedError.
     """
-    arguments = reading(dims, input_shapes, batch)
+    stated = checked(assume)
+    arguments = reading(dims, input_shapes, batch) | {"detections": stated.get(DETECTIONS, 0)}
     if isinstance(model, (str, os.PathLike)):
         with about(model):
-            return OpGraph(_core.read_onnx_file(os.fsencode(model), **arguments))
+            return _with_load(OpGraph(_core.read_onnx_file(os.fsencode(model), **arguments)), stated)
     if isinstance(model, (bytes, bytearray, memoryview)):
-        return OpGraph(_core.read_onnx_bytes(model, **arguments))
+        return _with_load(OpGraph(_core.read_onnx_bytes(model, **arguments)), stated)
     serialize = getattr(model, "SerializeToString", None)
     if serialize is None:
         raise ArgumentError(
             f"cannot read a model from {type(model).__name__}; give a path, bytes or an onnx.ModelProto"
         )
-    return OpGraph(_core.read_onnx_bytes(serialize(), **arguments))
+    return _with_load(OpGraph(_core.read_onnx_bytes(serialize(), **arguments)), stated)
+
+
+def _with_load(graph: OpGraph, stated: Mapping[str, int]) -> OpGraph:
+    """``graph``, which says what the reader had to assume."""
+    if not any(note.startswith(_core.ASSUMED_DETECTIONS) for note in graph.notes):
+        return graph
+    found = Assumed.detections(None, stated.get(DETECTIONS))
+    return replace(graph, assumed=(found,))
 
 
 def reading(

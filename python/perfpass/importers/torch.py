@@ -17,9 +17,11 @@ import torch
 from perfpass.declared import shown_value
 from perfpass.errors import ArgumentError, LimitError, PerfPassError, ShapeError, UnsupportedError
 from perfpass.graph import ROLES, OpGraph
+from perfpass.graph.assumed import checked
+from perfpass.importers.torch_fused import FusedCalls
 from perfpass.importers.torch_operators import tensors_in
 from perfpass.importers.torch_outputs import output_tensors
-from perfpass.importers.torch_recorder import FusedCalls, Recorder, build
+from perfpass.importers.torch_recorder import Recorder, build
 
 # A tensor attribute that is no parameter or buffer keeps its values up to this size, since forward passes read small
 # tables (anchor sizes, relative positions) with tolist(); larger ones become meta tensors.
@@ -33,6 +35,7 @@ def trace(
     *,
     batch: int = 1,
     dtype: str = "float32",
+    assume: Mapping[str, int] | None = None,
 ) -> OpGraph:
     """The operator graph of ``module``'s forward pass (inference) on inputs of ``input_shape`` at ``batch``.
 
@@ -40,7 +43,8 @@ def trace(
     inputs by keyword: ``{"input_ids": (128,)}``. Where a shape stands, ``(shape, "int64")`` gives that input's type;
     else it is ``dtype``, the type of the floating parameters too. The module may live on any device, ``meta`` included;
     it is copied without its weights, and is left as it was (training flag, buffers, hooks, device). Parameters that do
-    not require a gradient are the graph's ``frozen`` ones.
+    not require a gradient are the graph's ``frozen`` ones. ``assume``: what values decide (`perfpass.graph.assumed`),
+    such as ``{"experts": 4, "detections": 20}``.
 
     Raises ArgumentError for bad arguments, UnsupportedError where the forward pass depends on values (the operator and
     the module that runs it are named), ShapeError where the forward pass refuses the input.
@@ -50,7 +54,8 @@ def trace(
     if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
         raise ArgumentError(f"batch must be a whole number of at least 1, got {batch!r}")
     held = frozen_names(module)
-    graph = trace_owned(weightless_copy(module, torch_dtype(dtype)), input_shape, batch=batch, dtype=dtype)
+    owned = weightless_copy(module, torch_dtype(dtype))
+    graph = trace_owned(owned, input_shape, batch=batch, dtype=dtype, assume=assume)
     return with_frozen(graph, held)
 
 
@@ -62,6 +67,7 @@ def trace_owned(
     dtype: str = "float32",
     given: Mapping[str, Any] | None = None,
     given_tensors: Mapping[str, torch.Tensor] | None = None,
+    assume: Mapping[str, int] | None = None,
 ) -> OpGraph:
     """As `trace`, for a module on the meta device that the caller gives away: not copied, left in eval mode.
 
@@ -70,7 +76,7 @@ def trace_owned(
     """
     args, kwargs = make_inputs(input_shape, batch, dtype)
     module.eval()
-    recorder = Recorder()
+    recorder = Recorder(checked(assume))
     for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
         recorder.declare(tensor, "weight" if tensor.is_floating_point() and tensor.dim() > 0 else "literal", name)
     inputs = [recorder.declare(t, "input", f"input_{i}" if len(args) > 1 else "input") for i, t in enumerate(args)]

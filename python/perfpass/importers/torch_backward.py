@@ -7,13 +7,14 @@ backward operators count as their forward twins, over the tensors that they real
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
+from perfpass.importers.torch_fused import FusedCalls
 from perfpass.importers.torch_operators import KIND_OF, Call, describe, tensors_in
-from perfpass.importers.torch_recorder import FusedCalls, Node, Recorder, source_name, storage
+from perfpass.importers.torch_recorder import Node, Recorder, source_name, storage
 
 _KINDS = {
     "threshold_backward": "relu",
@@ -62,8 +63,8 @@ def backward_kind(name: str) -> str | None:
 class TrainingRecorder(Recorder):
     """Records a whole training step: knows autograd's saved tensors and the operators of the backward pass."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, assume: Mapping[str, int] | None = None) -> None:
+        super().__init__(assume)
         self.phase = 0
         self.phase_of: dict[int, int] = {}  # position on the tape -> phase
         self._places: dict[tuple[Any, ...], int] = {}  # memory, shape, strides -> tensor on the tape

@@ -1,33 +1,32 @@
 """Recording a forward pass: a dispatch mode that writes every ATen operator on a tape, and the tape as an OpGraph.
 
-Each record has shapes, tensor identity, views and in-place writes, so that edges are the true data flow. Two things
-that the meta device would take apart stay whole, because a GPU runs them as one kernel: scaled dot-product attention
-and the recurrent layers (cuDNN).
+Each record has shapes, tensor identity, views and in-place writes, so that edges are the true data flow.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from perfpass import _core
-from perfpass.errors import PerfPassError, ShapeError, UnsupportedError
+from perfpass.errors import PerfPassError, UnsupportedError
 from perfpass.graph import OpGraph
 from perfpass.importers.torch_operators import Call, describe, tensors_in
+from perfpass.importers.torch_values import Values
 
 # Operators without a kernel whose output is their input under another name.
 _SAME_TENSOR = frozenset({"detach", "alias", "lift", "lift_fresh", "positive"})
 _NO_KERNEL = frozenset(
     {"_assert_async", "_assert_tensor_metadata", "sym_size", "sym_numel", "sym_stride", "is_same_size"}
 )
+_INDEXED = frozenset({"index", "index_put", "index_put_", "_unsafe_index", "_unsafe_index_put"})
 _ALLOCATIONS = frozenset({"empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "empty_permuted"})
 
 _DTYPES = {getattr(torch, name): name for name in _core.DTYPES if isinstance(getattr(torch, name, None), torch.dtype)}
@@ -35,7 +34,6 @@ _FLOAT8 = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz",
 _DTYPES |= {getattr(torch, name): "float8" for name in _FLOAT8 if hasattr(torch, name)}
 # Forward passes ask such questions to skip a mask or to warn of padding: the usual input has neither.
 _ASSUMED = {True: "all() of a mask: nothing is padded", False: "any(): nothing unusual is there"}
-_GATES = {"lstm": "lstm", "gru": "gru", "rnn_tanh": "rnn", "rnn_relu": "rnn"}
 
 
 @dataclass
@@ -69,9 +67,10 @@ class Tape:
 class Recorder(TorchDispatchMode):
     """Records every ATen operator that touches a meta tensor."""
 
-    def __init__(self) -> None:
+    def __init__(self, assume: Mapping[str, int] | None = None) -> None:
         super().__init__()
         self.tape = Tape()
+        self.values = Values(assume or {})
         self.paused = False
         self.modules: list[str] = []  # names of the modules whose forward is running
         self.notes: dict[str, None] = {}  # in order, each once
@@ -139,39 +138,123 @@ class Recorder(TorchDispatchMode):
         name = func._schema.name.split("::")[-1]
         given = tensors_in([args, kwargs])
         on_meta = any(t.device.type == "meta" for t in given)
+        asked = args, kwargs
         if on_meta and name not in ("_to_copy", "copy_"):
             args, kwargs = self._to_meta(name, args, kwargs)
-        if name == "_local_scalar_dense" and id(given[0]) in self._assumed:
+        if name == "_local_scalar_dense" and id(given[0]) in self._assumed and self.values.of(given[0]) is None:
             value = self._assumed[id(given[0])]
             self.notes[f"{self.place()} branches on a tensor's values; assumed {value} ({_ASSUMED[value]})"] = None
             return value
+        if name == "_grouped_mm" and on_meta and len(args) > 2:
+            args = (args[0], self._experts_hit(*args[1:3]), *args[2:])
         try:
-            out = self._grouped_product(*args) if name == "_grouped_mm" and on_meta else func(*args, **kwargs)
+            out = self._selection(name, args) if on_meta else None
+            if out is None:
+                if name in _INDEXED and on_meta:
+                    args = (args[0], [self._as_indices(i) for i in args[1]], *args[2:])
+                out = func(*args, **kwargs)
         except PerfPassError:
             raise
         except (RuntimeError, NotImplementedError, TypeError) as error:
-            if on_meta and _depends_on_data(error, name):
+            if not on_meta or not _depends_on_data(error, name):
+                raise
+            found = self.values.result(func, *asked)
+            if found is None:
                 raise UnsupportedError(
                     f"{name} in {self.place()} needs the values of tensors, and a trace has only shapes; "
                     "trace the part of the model before it, or export the model to ONNX and pass that file"
                 ) from error
-            raise
+            if not tensors_in(found):
+                return found
+            out = pytree.tree_map(self._on_meta, found)
         results = tensors_in(out)
+        self.values.note(func, name, *asked, results)
         if name in _NO_KERNEL or not (on_meta or any(t.device.type == "meta" for t in results)):
-            return out  # host arithmetic on real values: its results become constants where they meet the model
+            return self._followed(given, results, out)
         if name in _SAME_TENSOR and len(results) == 1 and given:
             index = self.index_of(tensors_in([args, kwargs])[0])
             if not any(results[0] is t for t in given):
                 self._remember(results[0], index)
             return out
         self._record_call(func, name, args, kwargs, results)
+        return self._named_by(args[0], out) if name == "nonzero" else out
+
+    # -- what depends on values ------------------------------------------------------------------------------------
+
+    def _selection(self, name: str, args: tuple) -> torch.Tensor | None:
+        """The output of an operator whose size depends on values, where it is known or assumed (torch_values)."""
+        if name == "_grouped_mm":
+            # [S, K] rows, each by its expert's [K, N] of [E, K, N]: shapes for every type (the kernel takes bfloat16).
+            rows, experts = args[:2]
+            grouped = rows.dim() == 2 and experts.dim() == 3
+            return rows.new_empty((rows.shape[0], experts.shape[2])) if grouped else None
+        if name == "nms":
+            return args[0].new_empty((self.values.kept(args[0]),), dtype=torch.int64)
+        if name in ("nonzero", "masked_select"):
+            mask = args[0 if name == "nonzero" else 1]
+            if (count := self.values.selected(mask)) is None:
+                return None
+            shape = (count, mask.dim()) if name == "nonzero" else (count,)
+            out = args[0].new_empty(shape, dtype=torch.int64 if name == "nonzero" else args[0].dtype)
+            if self.values.assumes(mask):
+                self.values.select(out)
+            return out
+        return None
+
+    def _as_indices(self, index: Any) -> Any:
+        """A mask as the indices that a kernel makes of it first; any other index as it is."""
+        if not isinstance(index, torch.Tensor) or index.device.type != "meta" or index.dtype != torch.bool:
+            return index
+        if index.dim() != 1 or (count := self.values.selected(index)) is None:
+            return index
+        found = index.new_empty((count,), dtype=torch.int64)
+        self.record("non_zero", "aten.nonzero", {}, [index], found)
+        value = self.values.of(index)
+        if value is not None:
+            self.values.put(found, value.nonzero()[:, 0])
+        elif self.values.assumes(index):
+            self.values.select(found)
+        return found
+
+    def _on_meta(self, value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        out = torch.empty_like(value, device="meta")
+        self.values.put(out, value)
         return out
 
-    def _grouped_product(self, rows: torch.Tensor, experts: torch.Tensor, *rest: Any) -> torch.Tensor:
-        """[S, K] rows, each by its expert's [K, N] of [E, K, N]: shapes for every type (the kernel takes bfloat16)."""
-        if rows.dim() != 2 or experts.dim() != 3:
-            return torch.ops.aten._grouped_mm(rows, experts, *rest)
-        return rows.new_empty((rows.shape[0], experts.shape[2]))
+    def _named_by(self, mask: torch.Tensor, found: torch.Tensor) -> torch.Tensor:
+        """Which of a row hold, as numbers where they are known: programs call modules by them (experts)."""
+        value = self.values.of(found) if mask.dim() == 1 else None
+        if value is None:
+            return found
+        self._host[id(value)] = found
+        self._alive.append(value)
+        return value
+
+    def _followed(self, given: list[torch.Tensor], results: list[torch.Tensor], out: Any) -> Any:
+        """Results of host arithmetic become constants where they meet the model, or parts of what it made."""
+        made = [self._host[id(t)] for t in given if id(t) in self._host and id(self._host[id(t)]) in self._known]
+        if made:
+            for tensor in results:
+                twin = torch.empty_like(tensor, device="meta")
+                self.record("slice", "aten.select", {"view": 1}, made, twin)
+                self.values.put(twin, tensor)
+                self._host[id(tensor)] = twin
+                self._alive.append(tensor)
+        return out
+
+    def _experts_hit(self, experts: torch.Tensor, ends: Any) -> torch.Tensor:
+        """Of [E, K, N] weights those that a grouped product reads; ``ends`` [E] is where each one's rows end."""
+        last = self.values.of(ends) if isinstance(ends, torch.Tensor) and experts.dim() == 3 else None
+        if last is None:
+            return experts
+        hit = int((torch.diff(last, prepend=last.new_zeros(1)) > 0).sum())
+        if not 0 < hit < experts.shape[0]:
+            return experts
+        read = experts.new_empty((hit, *experts.shape[1:]))
+        self.record("slice", "aten.narrow", {"view": 1}, [experts], read)
+        return read
 
     def _to_meta(self, name: str, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
         """Replace host tensors by meta twins. Scalars stay, for type promotion; index masks stay, for their values."""
@@ -252,106 +335,6 @@ class Recorder(TorchDispatchMode):
                 handle.remove()
 
 
-class FusedCalls(TorchFunctionMode):
-    """Keeps attention and recurrent layers whole: one node each, outputs by their documented shapes."""
-
-    def __init__(self, recorder: Recorder) -> None:
-        super().__init__()
-        self.recorder = recorder
-
-    def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        kwargs = kwargs or {}
-        name = getattr(func, "__name__", "")
-        if name == "scaled_dot_product_attention":
-            return self._attention(*args, **kwargs)
-        if (
-            name in _GATES
-            and func is getattr(torch, name, None)
-            and len(args) == 9
-            and isinstance(args[2], list | tuple)
-        ):
-            return self._recurrent(name, *args)
-        return func(*args, **kwargs)
-
-    def _attention(
-        self,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        attn_mask: torch.Tensor | None = None,
-        dropout_p: float = 0.0,
-        is_causal: bool = False,
-        scale: float | None = None,
-        enable_gqa: bool = False,
-    ) -> torch.Tensor:
-        recorder = self.recorder
-        if query.device.type != "meta":
-            return torch._C._nn.scaled_dot_product_attention(
-                query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
-            )
-        if query.shape[-1] != key.shape[-1] or key.shape[-2] != value.shape[-2]:
-            raise ShapeError(
-                f"scaled_dot_product_attention got query {tuple(query.shape)}, key {tuple(key.shape)} and value "
-                f"{tuple(value.shape)}; query and key must agree in the last axis, key and value in the one before"
-            )
-        recorder.paused = True
-        try:
-            shape = (*torch.broadcast_shapes(query.shape[:-3], value.shape[:-3]), *query.shape[-3:-1], value.shape[-1])
-            if query.dim() == 4:
-                # Fused kernels write [batch, length, heads, channels]; what follows is then a view, not a copy.
-                b, h, length, channels = shape
-                out = query.new_empty((b, length, h, channels)).transpose(1, 2)
-            else:
-                out = query.new_empty(shape)
-        finally:
-            recorder.paused = False
-        arguments = {"query": query, "key": key, "value": value, "attn_mask": attn_mask, "is_causal": is_causal}
-        description = describe(Call("scaled_dot_product_attention", arguments, [out]))
-        recorder.record(
-            description.kind, "aten.scaled_dot_product_attention", description.attributes, description.inputs, out
-        )
-        return out
-
-    def _recurrent(
-        self,
-        name: str,
-        source: torch.Tensor,
-        state: Any,
-        weights: Sequence[torch.Tensor],
-        has_biases: bool,
-        layers: int,
-        dropout: float,
-        train: bool,
-        bidirectional: bool,
-        batch_first: bool,
-    ) -> Any:
-        recorder = self.recorder
-        directions = 2 if bidirectional else 1
-        states = list(state) if isinstance(state, list | tuple) else [state]
-        hidden, projected = weights[1].shape[0] // {"lstm": 4, "gru": 3}.get(name, 1), states[0].shape[-1]
-        per_layer = len(weights) // layers
-        current = source
-        for layer in range(layers):
-            recorder.paused = True
-            try:
-                out = current.new_empty((*source.shape[:-1], directions * projected))
-            finally:
-                recorder.paused = False
-            attributes = {"hidden_size": hidden, "directions": directions}
-            mine = weights[layer * per_layer : (layer + 1) * per_layer]
-            recorder.record(_GATES[name], f"aten.{name}", attributes, [current, *mine, *states], out)
-            current = out
-        # The final states are written by the last layer's kernel.
-        recorder.paused = True
-        try:
-            final = [torch.empty_like(s) for s in states]
-        finally:
-            recorder.paused = False
-        for tensor in final:
-            recorder._remember(tensor, recorder.index_of(current))
-        return (current, *final)
-
-
 def storage(tensor: torch.Tensor) -> int:
     return tensor.untyped_storage()._cdata
 
@@ -396,7 +379,8 @@ def assemble(recorder: Recorder, inputs: list[int], outputs: list[torch.Tensor])
         )
     for note in recorder.notes:
         builder.add_note(note)
-    return OpGraph(builder.finish([number[t] for t in inputs], [number[t] for t in results])), nodes
+    core = builder.finish([number[t] for t in inputs], [number[t] for t in results])
+    return OpGraph(core, assumed=tuple(recorder.values.used.values())), nodes
 
 
 def _with_folded_weights(tape: Tape) -> list[Node]:

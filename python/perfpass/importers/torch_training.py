@@ -14,6 +14,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from perfpass.errors import ArgumentError, PerfPassError, ShapeError, UnsupportedError
+from perfpass.graph.assumed import checked
 from perfpass.graph.step import OPTIMIZERS, PHASES
 from perfpass.graph.traced_step import TrainingGraph
 from perfpass.importers.torch import frozen_names, make_inputs, torch_dtype, weightless_copy
@@ -35,6 +36,7 @@ def trace_training(
     foreach: bool = False,
     loss: Loss | None = None,
     frozen: Collection[str] = (),
+    assume: Mapping[str, int] | None = None,
 ) -> TrainingGraph:
     """The operator graph of one training step of ``module`` on inputs of ``input_shape`` at ``batch``.
 
@@ -42,8 +44,8 @@ def trace_training(
     adamw (torch.optim, later steps than the first, whose states exist); ``foreach``: its list version. ``loss`` makes a
     scalar of the module's output; without it a ``loss`` attribute of the output is taken, cross entropy where the
     output is logits [batch, classes] or [batch, length, classes], else the mean of all floating outputs. The
-    floating parameters that require a gradient are trained, without those whose names are ``frozen``. The module is
-    copied without its weights.
+    floating parameters that require a gradient are trained, without those whose names are ``frozen``; ``assume`` is
+    what values decide, as `trace` takes it. The module is copied without its weights.
 
     Raises ArgumentError for bad arguments, UnsupportedError where a pass depends on values or has no gradient,
     ShapeError where the forward pass refuses the input.
@@ -54,9 +56,8 @@ def trace_training(
         raise ArgumentError(f"batch must be a whole number of at least 1, got {batch!r}")
     held = frozen_names(module) | frozenset(frozen)
     owned = weightless_copy(module, torch_dtype(dtype))
-    return trace_training_owned(
-        owned, input_shape, batch=batch, dtype=dtype, optimizer=optimizer, foreach=foreach, loss=loss, frozen=held
-    )
+    how: dict[str, Any] = {"optimizer": optimizer, "foreach": foreach, "loss": loss, "frozen": held, "assume": assume}
+    return trace_training_owned(owned, input_shape, batch=batch, dtype=dtype, **how)
 
 
 def trace_training_owned(
@@ -70,6 +71,7 @@ def trace_training_owned(
     loss: Loss | None = None,
     given: Mapping[str, Any] | None = None,
     frozen: Collection[str] = (),
+    assume: Mapping[str, int] | None = None,
 ) -> TrainingGraph:
     """As `trace_training`, for a module on the meta device that the caller gives away: not copied, left as it ends."""
     if optimizer not in OPTIMIZERS:
@@ -78,7 +80,7 @@ def trace_training_owned(
     module.train()
     for name, parameter in module.named_parameters():
         parameter.requires_grad_(parameter.is_floating_point() and name not in frozen)
-    recorder = TrainingRecorder()
+    recorder = TrainingRecorder(checked(assume))
     parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
     if not parameters:
         raise UnsupportedError(
@@ -97,9 +99,9 @@ def trace_training_owned(
     phase = np.array(recorder.phases(kept), dtype=np.int8)
     names = [graph.string(int(i)) for i in np.asarray(graph.tensor_name)]
     state_ids = [t for t, name in enumerate(names) if held and name == f"{optimizer}_state"]
-    return TrainingGraph(
-        graph.core, phase, np.asarray(graph.graph_outputs), np.array(state_ids, dtype=np.int64), optimizer
-    )
+    held_states = np.array(state_ids, dtype=np.int64)
+    outputs = np.asarray(graph.graph_outputs)
+    return TrainingGraph(graph.core, phase, outputs, held_states, optimizer, assumed=graph.assumed)
 
 
 def _run(

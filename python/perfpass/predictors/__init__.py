@@ -8,6 +8,7 @@ __all__ = [
     "assemble",
     "estimate",
     "lane",
+    "loads",
     "predict",
     "predict_graph",
     "registry",

@@ -17,7 +17,7 @@ from perfpass.errors import ArgumentError, ShapeError
 from perfpass.graph import DTYPES, OPERATOR_CLASSES, OPERATORS, OpGraph
 from perfpass.graph.step import saved_activations
 from perfpass.prediction import SUPPORT_LEVELS, Interval, MigHint, Prediction, Support, SupportLevel
-from perfpass.predictors import registry
+from perfpass.predictors import loads, registry
 from perfpass.predictors.estimate import Estimate, PlannedRun, Run
 from perfpass.predictors.inference.fusion import as_run
 from perfpass.predictors.judged import judged
@@ -54,6 +54,7 @@ def predict(
     dims: Mapping[str, int] | None = None,
     optimizer: str | None = None,
     frozen: Sequence[str] = (),
+    assume: Mapping[str, int] | None = None,
     calibration: bool | Calibration = True,
     processes: int | None = None,
     predictor: str = registry.DEFAULT,
@@ -71,11 +72,14 @@ def predict(
     backward, optimizer), derived from the forward graph; ``optimizer``: none, sgd, momentum (the default), adam or
     adamw, for training alone. ``frozen``, for training alone: parameters that are not trained, by their names, those of
     the modules that hold them, or patterns (``encoder``, ``*.bias``; initializers of an ONNX file); those of a torch
-    module that do not require a gradient are frozen without being named. ``calibration`` (inference alone): True takes
-    what `perfpass calibrate` has stored of the device, False ignores it, a Calibration is used itself. ``processes``
-    (inference alone): how many MPS processes share the device, each running the model; the latency is that of one, the
-    throughput that of all. ``predictor``: a name of ``perfpass.predictors.registry.PREDICTORS``; published predictors
-    answer what they know, and the rest stays ours.
+    module that do not require a gradient are frozen without being named. ``assume``: the load, where the model's own
+    values decide it: ``{"experts": N}`` shares each layer's tokens evenly over N experts of a mixture (all that the
+    tokens can reach if not stated), ``{"detections": N}`` lets N boxes an image pass each threshold of a detector
+    (100); what is not stated is named in the support and widens the intervals. ``calibration`` (inference alone):
+    True takes what `perfpass calibrate` has stored of the device, False ignores it, a Calibration is used itself.
+    ``processes`` (inference alone): how many MPS processes share the device, each running the model; the latency is
+    that of one, the throughput that of all. ``predictor``: a name of ``perfpass.predictors.registry.PREDICTORS``;
+    published predictors answer what they know, and the rest stays ours.
 
     Raises ArgumentError, DeviceError, UnsupportedError and what reading the model raises (FileError, FormatError,
     LimitError, GraphError, ShapeError).
@@ -92,7 +96,8 @@ def predict(
     registry.check(predictor)
     stored, name = _quantised(model, precision), _name(model)
     model, input_shape, dims = opened(model, input_shape, dims)
-    graph = load(model, batch=batch, input_shape=input_shape, dims=dims, frozen=frozen)
+    source: dict[str, Any] = {"input_shape": input_shape, "dims": dims, "frozen": frozen}
+    graph = load(model, batch=batch, assume=assume, **source)
     how |= {"optimizer": optimizer, "calibration": calibration, "processes": processes}
 
     def answer(graph: OpGraph, batch: int | None, **how: Any) -> Prediction:
@@ -101,8 +106,11 @@ def predict(
             found = assemble_step.with_recorded_memory(found, model, input_shape, target, graph)
         return registry.answer(predictor, found, graph, target)
 
+    def loaded(load_of: Mapping[str, int]) -> Prediction:
+        return answer(load(model, batch=batch, assume={**(assume or {}), **load_of}, **source), batch, **how)
+
     def at(size: int) -> float:
-        smaller = load(model, batch=size, input_shape=input_shape, dims=dims, frozen=frozen)
+        smaller = load(model, batch=size, assume=assume, **source)
         if leading_dim(smaller) != size:
             raise ShapeError(f"the model's batch is not set by batch={size}")
         return answer(smaller, size, **how).peak_memory_bytes.high
@@ -112,7 +120,8 @@ def predict(
 
     asked = _asked(graph, target, batch, how, name)
     with kept(asked):
-        found = replace(judged(answer(graph, batch, **how), target, at, within), asked=asked)
+        usual = loads.held(answer(graph, batch, **how), graph.assumed, loaded)
+        found = replace(judged(usual, target, at, within), asked=asked)
     return replace(found, support=_with(found.support, stored)) if stored else found
 
 
@@ -216,7 +225,7 @@ def _predicted(
         **intervals,
         memory=replace(estimate.memory, gradients_bytes=_gradients_bytes(run, mode)),
         mig=_mig(estimate, target),
-        support=Support(SUPPORT_LEVELS[level[0]], _reasons(estimate, graph)),
+        support=_support(SUPPORT_LEVELS[level[0]], estimate, graph),
         breakdown=breakdown,
         provenance=_provenance(graph, run.costs, target, estimate),
         workload={
@@ -335,6 +344,13 @@ def _reasons(estimate: Estimate, graph: OpGraph) -> tuple[str, ...]:
         names = ", ".join(f"{name} ({count})" for name, count in sorted(unknown.items(), key=lambda i: -i[1])[:5])
         reasons.append(f"operators without a cost model, counted as moving their inputs and outputs: {names}")
     return tuple(reasons)
+
+
+def _support(level: SupportLevel, estimate: Estimate, graph: OpGraph) -> Support:
+    found = Support(level, _reasons(estimate, graph))
+    for one in graph.assumed:
+        found = found.at_most(level if one.stated or one.exact else "near", one.sentence())
+    return found
 
 
 def _breakdown(run: Run, estimate: Estimate) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "onnx/operators/operators.hpp"
+#include "perfpass/onnx_reader.hpp"
 
 namespace perfpass::onnx {
 
@@ -259,6 +260,12 @@ bool infer_non_zero(InferContext& c, const Operator&) {
   const Value& x = *c.inputs[0];
   const bool real = is_floating(x.dtype);
   const auto count = elements(x.shape);
+  if (!x.has_values && (x.selects == Selects::some || x.selects == Selects::all)) {
+    c.assumed = x.selects == Selects::some;
+    const std::int64_t most = c.assumed ? (c.detections > 0 ? c.detections : kUsualDetections) : count;
+    set(c, 0, DType::int64, Shape{static_cast<std::int64_t>(x.shape.size()), std::min(most, count)});
+    return true;
+  }
   if (!x.has_values || static_cast<std::int64_t>(real ? x.reals.size() : x.integers.size()) != count) return false;
   std::vector<std::int64_t> found;
   for (std::int64_t k = 0; k < count; ++k) {
@@ -316,7 +323,13 @@ bool infer_non_max_suppression(InferContext& c, const Operator&) {
     if (given == nullptr || given->integers.size() != 1) return false;
     most = std::clamp<std::int64_t>(given->integers[0], 0, boxes[1]);
   }
-  set(c, 0, DType::int64, Shape{product(c, product(c, most, scores[1]), scores[0]), 3});
+  std::int64_t kept = product(c, product(c, most, scores[1]), scores[0]);
+  // A suppression without a limit keeps proposals, of which the model takes the first ones.
+  if (c.detections > 0 && most < boxes[1]) {
+    c.assumed = true;
+    kept = std::min(kept, product(c, c.detections, scores[0]));
+  }
+  set(c, 0, DType::int64, Shape{kept, 3});
   return true;
 }
 

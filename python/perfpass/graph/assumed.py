@@ -1,0 +1,93 @@
+"""What a model's own values decide and a graph without values has to assume: its load.
+
+``experts``: over how many of a router's experts the tokens of a layer are shared, evenly. ``detections``: how many
+boxes of an image pass a score's threshold, and non-maximum suppression behind it. Both can be stated (``assume``); what
+is not is named in the support of a prediction, whose interval then holds the loads that are usual.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from perfpass.errors import ArgumentError
+from perfpass.text import shown_value, unknown
+
+EXPERTS, DETECTIONS = "experts", "detections"
+NAMES = (EXPERTS, DETECTIONS)
+# COCO's evaluation counts 100 boxes an image, and detectors are cut there; its images hold 7 objects on average.
+USUAL_DETECTIONS = 100
+FEWEST_DETECTIONS = 10
+_MOST = 1 << 20
+
+
+@dataclass(frozen=True)
+class Assumed:
+    """One assumption in a graph: ``value`` of ``of``, where ``least`` to ``most`` are usual.
+
+    ``stated``: whether the user gave it.
+    """
+
+    name: str
+    value: int
+    of: int
+    least: int
+    most: int
+    stated: bool
+
+    @classmethod
+    def detections(cls, of: int | None, stated: int | None) -> Assumed:
+        """So many of ``of`` boxes (None: of more than can be asked for), or the usual number of them."""
+        most = _MOST if of is None else of
+        value = min(most, USUAL_DETECTIONS if stated is None else stated)
+        return cls(DETECTIONS, value, most, min(FEWEST_DETECTIONS, value), value, stated is not None)
+
+    @property
+    def exact(self) -> bool:
+        """Whether no value could change it: one token reads as many experts as it chooses."""
+        return self.least == self.value == self.most
+
+    def sentence(self) -> str:
+        """What is assumed, for the support of a prediction."""
+        if self.name == EXPERTS:
+            said = f"each layer's tokens are shared evenly over {self.value} of {self.of} experts"
+        else:
+            said = f"{self.value} boxes of an image pass each threshold of a detector and its non-maximum suppression"
+        if self.stated:
+            return f"{said}, as stated"
+        if self.exact:
+            return said
+        return f"assumed: {said}; {self.least} to {self.most} are usual (stated by assume {self.name}=N)"
+
+    def check(self, stated: int) -> None:
+        """Raises ArgumentError where the model's routers cannot share tokens over so many experts."""
+        if self.name == EXPERTS and (stated > self.of or stated < self.least):
+            raise ArgumentError(
+                f"assume experts={stated}: routers of this model choose {self.least} of {self.of} and more; give "
+                f"{self.least} to {self.of}"
+            )
+
+
+def merged(before: Assumed | None, found: Assumed) -> Assumed:
+    """Two assumptions of one name: that of the largest number, and all that is usual of either."""
+    if before is None:
+        return found
+    larger = max(before, found, key=lambda a: (a.value, a.of))
+    return replace(larger, least=max(before.least, found.least), most=max(before.most, found.most))
+
+
+def checked(assume: Mapping[str, Any] | None) -> dict[str, int]:
+    """``assume`` as whole numbers by `NAMES`. Raises ArgumentError."""
+    if assume is None:
+        return {}
+    if not isinstance(assume, Mapping):
+        raise ArgumentError(f"assume {shown_value(assume)}; it maps names to numbers: assume={{'detections': 20}}")
+    found = {}
+    for name, value in assume.items():
+        if name not in NAMES:
+            raise ArgumentError(unknown("assumption", name, NAMES))
+        if isinstance(value, bool) or not hasattr(value, "__index__") or not 1 <= value.__index__() <= _MOST:
+            raise ArgumentError(f"assume {name}={shown_value(value)}; it must be a whole number from 1 to {_MOST}")
+        found[name] = value.__index__()
+    return found

@@ -1,0 +1,118 @@
+"""Calls that the meta device would take apart and a GPU runs as one kernel: kept whole in a recorded forward pass.
+
+These are scaled dot-product attention and the recurrent layers (cuDNN).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from perfpass.errors import ShapeError
+from perfpass.importers.torch_operators import Call, describe
+from perfpass.importers.torch_recorder import Recorder
+
+_GATES = {"lstm": "lstm", "gru": "gru", "rnn_tanh": "rnn", "rnn_relu": "rnn"}
+
+
+class FusedCalls(TorchFunctionMode):
+    """Keeps attention and recurrent layers whole: one node each, outputs by their documented shapes."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self.recorder = recorder
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", "")
+        if name == "scaled_dot_product_attention":
+            return self._attention(*args, **kwargs)
+        if (
+            name in _GATES
+            and func is getattr(torch, name, None)
+            and len(args) == 9
+            and isinstance(args[2], list | tuple)
+        ):
+            return self._recurrent(name, *args)
+        return func(*args, **kwargs)
+
+    def _attention(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attn_mask: torch.Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> torch.Tensor:
+        recorder = self.recorder
+        if query.device.type != "meta":
+            return torch._C._nn.scaled_dot_product_attention(
+                query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+            )
+        if query.shape[-1] != key.shape[-1] or key.shape[-2] != value.shape[-2]:
+            raise ShapeError(
+                f"scaled_dot_product_attention got query {tuple(query.shape)}, key {tuple(key.shape)} and value "
+                f"{tuple(value.shape)}; query and key must agree in the last axis, key and value in the one before"
+            )
+        recorder.paused = True
+        try:
+            shape = (*torch.broadcast_shapes(query.shape[:-3], value.shape[:-3]), *query.shape[-3:-1], value.shape[-1])
+            if query.dim() == 4:
+                # Fused kernels write [batch, length, heads, channels]; what follows is then a view, not a copy.
+                b, h, length, channels = shape
+                out = query.new_empty((b, length, h, channels)).transpose(1, 2)
+            else:
+                out = query.new_empty(shape)
+        finally:
+            recorder.paused = False
+        arguments = {"query": query, "key": key, "value": value, "attn_mask": attn_mask, "is_causal": is_causal}
+        description = describe(Call("scaled_dot_product_attention", arguments, [out]))
+        recorder.record(
+            description.kind, "aten.scaled_dot_product_attention", description.attributes, description.inputs, out
+        )
+        return out
+
+    def _recurrent(
+        self,
+        name: str,
+        source: torch.Tensor,
+        state: Any,
+        weights: Sequence[torch.Tensor],
+        has_biases: bool,
+        layers: int,
+        dropout: float,
+        train: bool,
+        bidirectional: bool,
+        batch_first: bool,
+    ) -> Any:
+        recorder = self.recorder
+        directions = 2 if bidirectional else 1
+        states = list(state) if isinstance(state, list | tuple) else [state]
+        hidden, projected = weights[1].shape[0] // {"lstm": 4, "gru": 3}.get(name, 1), states[0].shape[-1]
+        per_layer = len(weights) // layers
+        current = source
+        for layer in range(layers):
+            recorder.paused = True
+            try:
+                out = current.new_empty((*source.shape[:-1], directions * projected))
+            finally:
+                recorder.paused = False
+            attributes = {"hidden_size": hidden, "directions": directions}
+            mine = weights[layer * per_layer : (layer + 1) * per_layer]
+            recorder.record(_GATES[name], f"aten.{name}", attributes, [current, *mine, *states], out)
+            current = out
+        # The final states are written by the last layer's kernel.
+        recorder.paused = True
+        try:
+            final = [torch.empty_like(s) for s in states]
+        finally:
+            recorder.paused = False
+        for tensor in final:
+            recorder._remember(tensor, recorder.index_of(current))
+        return (current, *final)
