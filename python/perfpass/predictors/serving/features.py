@@ -44,6 +44,11 @@ _FARTHEST = 20.0
 NEAREST = 5
 # Queues below are as good as none.
 _SHORT_QUEUE_S = 0.01
+# Requests in flight that nineteen in twenty records have at least.
+_LEAST_LOAD = 4.0
+# A correction speaks whole up to this distance of what was measured, and for 1/e of it one further: by hand, as `_NEAR`
+# of `order`.
+_SPEAKS = 1.0
 
 
 @dataclass(frozen=True)
@@ -178,6 +183,26 @@ def eased(log_base: np.ndarray, spec: Mapping[str, float]) -> np.ndarray:
     """
     inside = np.clip(log_base, spec["from"], spec["to"])
     return np.asarray(log_base - (1 - spec["slope"]) * inside)
+
+
+def alike(w: Workloads, distance: np.ndarray | float = 0.0) -> np.ndarray:
+    """[N] how much of what the records' first tokens waited counts for a workload, 0 to 1.
+
+    Nothing where a request is alone on its replica, and all from the least load of the records on, as far as the chance
+    to be beside others goes; less where the ``distance`` [N] to measured workloads is large.
+    """
+    t = w.terms
+    in_flight = np.where(t.split, t.prompts, t.requests * (1 + t.waiting))
+    beside = (1 - 1 / np.maximum(in_flight, 1.0)) / (1 - 1 / _LEAST_LOAD)
+    return np.asarray(np.minimum(beside, 1.0) * np.exp(np.minimum(_SPEAKS - np.asarray(distance), 0.0)))
+
+
+def counted(learned: np.ndarray, steady: np.ndarray, share: np.ndarray) -> np.ndarray:
+    """Logarithms [N] of times to the first token: of what was ``learned`` from the records, which waits longer than
+    ``steady`` arrivals make it, the ``share`` that counts. As learned where that is shorter, so all three keep order.
+    """
+    least = np.minimum(steady, learned)
+    return np.asarray(least + share * (learned - least))
 
 
 # Columns of `rising` that never fall as a workload grows: with its load, its model, or a device that is behind.

@@ -30,7 +30,17 @@ from perfpass.predictors.learned.spread import Spread
 from perfpass.predictors.relative.question import AskedServing, kept
 from perfpass.predictors.serving import base, widths
 from perfpass.predictors.serving.base import CONSTANTS, Sizes, times
-from perfpass.predictors.serving.features import NEAREST, Neighbours, Workloads, describe, eased, known, rising
+from perfpass.predictors.serving.features import (
+    NEAREST,
+    Neighbours,
+    Workloads,
+    alike,
+    counted,
+    describe,
+    eased,
+    known,
+    rising,
+)
 from perfpass.predictors.serving.order import Alone, ordered
 from perfpass.predictors.serving.prediction import LlmPrediction, prediction_of
 from perfpass.text import figure
@@ -226,14 +236,15 @@ class ServingPredictor:
 
     def seconds(self, w: Workloads, target: str, method: str) -> np.ndarray:
         """Medians [N] of ``target`` in seconds, as one ``method`` of METHOD finds them for each workload by itself."""
-        base = times(w.terms, self.constants)[target]
+        found = times(w.terms, self.constants)
+        learned, share = np.log(found[target]), alike(w)
         if method == "known":
-            return np.asarray(base * np.exp(self.correction(w, target)[0]))
-        if method == "rising":
+            correction, distance = self.correction(w, target)
+            learned, share = learned + correction, alike(w, distance)
+        elif method == "rising":
             trees = self._ensemble(f"{target}-rising").predict(rising(w, self.constants))
-            start = eased(np.log(base), self.manifest["eased"][target])
-            return np.asarray(np.exp(start + np.asarray(trees, dtype=np.float64)))
-        return base
+            learned = eased(learned, self.manifest["eased"][target]) + np.asarray(trees, dtype=np.float64)
+        return np.exp(counted(learned, np.log(found["steady"]), share) if target == "ttft" else learned)
 
     def correction(self, w: Workloads, target: str) -> tuple[np.ndarray, np.ndarray]:
         """Of the known trees: logarithms [N] that they add to the base, and distances [N] to measured workloads."""
@@ -386,7 +397,8 @@ def _in_order(
     answer = np.clip(serving.output_length, *predictor.manifest["ranges"]["output_length"])
     inner = describe(model, family, device, serving, sizes=_lattice(INPUTS, LOADS, float(answer)))
     sizes = _lattice(ALL_INPUTS, ALL_LOADS, serving.output_length)
-    everywhere = times(describe(model, family, device, serving, sizes=sizes).terms, predictor.constants)
+    loads = describe(model, family, device, serving, sizes=sizes)
+    everywhere = times(loads.terms, predictor.constants)
     out = {}
     for target in TARGETS:
         wide, distance = (
@@ -395,7 +407,10 @@ def _in_order(
         )
         # Where nothing was measured the base alone grows: what lies further out is known less.
         weight = np.exp(-(distance + _OUT_OF_RANGE) / _REACH) + _LEAST_WEIGHT
-        out[target] = lattice.settled(np.log(everywhere[target]).reshape(wide.shape) + wide, weight)
+        learned = np.log(everywhere[target]) + wide.ravel()
+        if target == "ttft":
+            learned = counted(learned, np.log(everywhere["steady"]), alike(loads, distance.ravel()))
+        out[target] = lattice.settled(learned.reshape(wide.shape), weight)
     # Under more load a server answers no fewer tokens a second: a request takes at most as much longer as the load is.
     first, rest = np.exp(out["ttft"]), (serving.output_length - 1) * np.exp(out["tpot"])
     most = np.minimum.accumulate((first + rest) / ALL_LOADS, axis=1) * ALL_LOADS - rest
