@@ -27,12 +27,12 @@ KINDS = ("projections", "attention", "recurrence", "dense_mlp", "experts", "shar
 NETWORK_BYTES_S = 50e9
 # GPUs that NVLink joins: 8 on an HGX board, 72 in a rack of GB200 NVL72.
 NVLINK_GPUS, NVLINK_GPUS_RACK = 8, 72
-# Each request before its prefill starts: HTTP, tokens of the prompt, a place in the schedule. By hand: not fitted, since
-# the records have next to no request that runs alone.
+# Each request before its prefill starts: HTTP, tokens of the prompt, a place in the schedule. By hand, since next to no
+# record has a request that runs alone.
 REQUEST_S = 5e-3
 # vLLM before 0.6.0 ran its HTTP server in the process that schedules: each token of each request took so long there.
-# From the rates of 0.6.0 on ShareGPT (sgl-project/sglang, benchmark/benchmark_vllm_060: Llama-3.1-8B 4,132 tokens/s on an
-# A100, 70B 3,701 on four H100) and 2.7 and 1.8 times less before (vLLM's announcement of 0.6.0): 0.4 and 0.2 ms.
+# From the rates of 0.6.0 (sgl-project/sglang, benchmark/benchmark_vllm_060: Llama-3.1-8B 4,132 tokens/s on an A100, 70B
+# 3,701 on four H100) and 2.7 and 1.8 times less before (vLLM's announcement of 0.6.0): 0.4 and 0.2 ms.
 _ONE_PROCESS_S = 0.3e-3
 _ONE_PROCESS_UNTIL = (0, 6)
 # Columns of one phase: computing and memory seconds per kind at peak, message seconds at peak, messages, layers.
@@ -199,6 +199,13 @@ def _phase_seconds(rows: np.ndarray, c: dict[str, float], phase: str, layer_s: n
     longer = (flops**_SHARPNESS + traffic**_SHARPNESS) ** (1 / _SHARPNESS)
     wire = rows[:, _WIRE] / c["wire"] + rows[:, _MESSAGES] * c["message_s"]
     return longer.sum(axis=1) + wire + rows[:, _LAYERS] * layer_s
+
+
+def prompt_seconds(
+    model: LanguageModel, device: Device, split: Parallelism, q: Quantization, step: Step, c: dict[str, float]
+) -> np.ndarray:
+    """Seconds [N] of prefill steps alone, without a server."""
+    return _phase_seconds(phase_terms(model, device, split, q, step), c, "prefill", c["layer_prefill_s"])
 
 
 def times(t: Terms, c: dict[str, float]) -> dict[str, np.ndarray]:

@@ -49,6 +49,7 @@ _LEAST_LOAD = 4.0
 # A correction speaks whole up to this distance of what was measured, and for 1/e of it one further: by hand, as `_NEAR`
 # of `order`.
 _SPEAKS = 1.0
+_FEW = 16.0  # requests in flight; by hand, on random records alone
 
 
 @dataclass(frozen=True)
@@ -185,16 +186,27 @@ def eased(log_base: np.ndarray, spec: Mapping[str, float]) -> np.ndarray:
     return np.asarray(log_base - (1 - spec["slope"]) * inside)
 
 
+def beside(t: Terms) -> np.ndarray:
+    """[N] how much a request is beside others on its replica: 0 alone, 1 from the least load of the records on, and as
+    the chance goes between.
+    """
+    return np.asarray(np.minimum((1 - 1 / np.maximum(_in_flight(t), 1.0)) / (1 - 1 / _LEAST_LOAD), 1.0))
+
+
 def alike(w: Workloads, distance: np.ndarray | float = 0.0) -> np.ndarray:
     """[N] how much of what the records' first tokens waited counts for a workload, 0 to 1.
 
-    Nothing where a request is alone on its replica, and all from the least load of the records on, as far as the chance
-    to be beside others goes; less where the ``distance`` [N] to measured workloads is large.
+    As much as a request is `beside` others, and less where the ``distance`` [N] to measured workloads is large. That
+    counts for little where many are in flight, whose queue is the same anywhere, and for nothing where prefill has
+    replicas of its own, since records seldom say how many.
     """
-    t = w.terms
-    in_flight = np.where(t.split, t.prompts, t.requests * (1 + t.waiting))
-    beside = (1 - 1 / np.maximum(in_flight, 1.0)) / (1 - 1 / _LEAST_LOAD)
-    return np.asarray(np.minimum(beside, 1.0) * np.exp(np.minimum(_SPEAKS - np.asarray(distance), 0.0)))
+    light = np.where(w.terms.split, 0.0, np.minimum(_FEW / np.maximum(_in_flight(w.terms), 1.0), 1.0))
+    return np.asarray(beside(w.terms) * np.exp(light * np.minimum(_SPEAKS - np.asarray(distance), 0.0)))
+
+
+def _in_flight(t: Terms) -> np.ndarray:
+    """[N] requests on one replica that prefills, those included that find no room."""
+    return np.asarray(np.where(t.split, t.prompts, t.requests * (1 + t.waiting)))
 
 
 def counted(learned: np.ndarray, steady: np.ndarray, share: np.ndarray) -> np.ndarray:

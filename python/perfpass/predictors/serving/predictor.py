@@ -35,6 +35,7 @@ from perfpass.predictors.serving.features import (
     Neighbours,
     Workloads,
     alike,
+    beside,
     counted,
     describe,
     eased,
@@ -287,10 +288,14 @@ class ServingPredictor:
         medians, distance = self._medians(model, family, device, serving, w, evidence)
         lacks = self._lacks(model, family, device, serving, w)
         sizes = widths.doublings(self.known, model, serving)
-        intervals = {
-            target: widths.interval(medians[target], self.spread[target], lacks, sizes, target == "ttft")
-            for target in TARGETS
-        }
+        one = serving if serving.concurrency <= 1 else replace(serving, concurrency=1.0)
+        alone, _ = (
+            (medians, distance)
+            if one is serving
+            else self._medians(model, family, device, one, describe(model, family, device, one), evidence)
+        )
+        least = {"tpot": None, "ttft": alone["ttft"]}
+        intervals = {t: widths.interval(medians[t], self.spread[t], lacks, sizes, least[t]) for t in TARGETS}
         base = times(w.terms, self.constants)
         waits = bool(w.terms.waiting[0] > 0)
         return Alone(model, family, device, serving, evidence, intervals, base, waits, memory, beyond, distance, lacks)
@@ -334,8 +339,10 @@ class ServingPredictor:
         year: float | None = None,
     ) -> dict[str, float]:
         apart = self._neighbours(TARGETS[0]).set_up_apart(w.take(np.arange(1)))
-        waiting = float(w.terms.waiting[0])
-        return widths.lacks(self.known, family, model, device, serving, apart=apart[0], waiting=waiting, year=year)
+        waiting, others = float(w.terms.waiting[0]), float(beside(w.terms)[0])
+        return widths.lacks(
+            self.known, family, model, device, serving, apart=apart[0], waiting=waiting, others=others, year=year
+        )
 
     def _busy(
         self, model: LanguageModel, device: Device, serving: Serving, w: Workloads, target: str, tpot_ms: float
