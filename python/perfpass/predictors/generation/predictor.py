@@ -19,6 +19,7 @@ from perfpass.llm.configuration import language_model
 from perfpass.llm.costs import ELEMENT_BYTES, PRECISIONS, named_precision
 from perfpass.llm.serving import check_arithmetic, check_split, usable
 from perfpass.prediction import Interval, MemoryVerdict, Support, SupportLevel
+from perfpass.predictors.generation import long_prompts
 from perfpass.predictors.generation.features import (
     ASKED_RUNTIMES,
     EAGER,
@@ -276,7 +277,8 @@ def latencies(predictor: GenerationPredictor, b: Batch) -> tuple[np.ndarray, ...
     inputs, outputs, batch = np.meshgrid(*(np.array(a, dtype=np.float64) for a in axes), indexing="ij")
     more = lacking(b, ranges, inputs.ravel(), outputs.ravel(), batch.ravel())
     low, median, high = (v.reshape(shape) for v in predictor.around(QUANTITY, rows, inside, place, more=more))
-    return lattice.bounded(low, median, high, growing(b.runtime))
+    shift = long_prompts.counted(b, tuple(np.array(a) for a in axes), median) - median
+    return lattice.bounded(low + shift, median + shift, high + shift, growing(b.runtime))
 
 
 def lacking(

@@ -27,6 +27,14 @@ KINDS = ("projections", "attention", "recurrence", "dense_mlp", "experts", "shar
 NETWORK_BYTES_S = 50e9
 # GPUs that NVLink joins: 8 on an HGX board, 72 in a rack of GB200 NVL72.
 NVLINK_GPUS, NVLINK_GPUS_RACK = 8, 72
+# Each request before its prefill starts: HTTP, tokens of the prompt, a place in the schedule. By hand, since next to no
+# record has a request that runs alone.
+REQUEST_S = 5e-3
+# vLLM before 0.6.0 ran its HTTP server in the process that schedules: each token of each request took so long there.
+# From the rates of 0.6.0 (sgl-project/sglang, benchmark/benchmark_vllm_060: Llama-3.1-8B 4,132 tokens/s on an A100, 70B
+# 3,701 on four H100) and 2.7 and 1.8 times less before (vLLM's announcement of 0.6.0): 0.4 and 0.2 ms.
+_ONE_PROCESS_S = 0.3e-3
+_ONE_PROCESS_UNTIL = (0, 6)
 # Columns of one phase: computing and memory seconds per kind at peak, message seconds at peak, messages, layers.
 PHASE = 2 * len(KINDS) + 3
 _FLOPS, _BYTES = slice(0, len(KINDS)), slice(len(KINDS), 2 * len(KINDS))
@@ -38,6 +46,7 @@ class Terms:
     """Of N workloads: ``decode`` and ``prefill`` [N, PHASE] at peak rates, of one step of a decode replica and of one
     prompt on a prefill replica; ``requests`` [N] in flight on one decode replica, ``prompts`` [N] on one prefill
     replica; ``prefill_ranks`` [N] prompts that a replica prefills at once; ``steps`` [N] output tokens per request;
+    ``host`` [N] seconds of a step in which GPUs wait for the host;
     ``split`` [N] whether prefill has its own replicas; ``waiting`` [N] requests that find no room in
     the cache, over those that do; ``runtime`` [N] indexes RUNTIMES.
     """
@@ -48,6 +57,7 @@ class Terms:
     prompts: np.ndarray
     prefill_ranks: np.ndarray
     steps: np.ndarray
+    host: np.ndarray
     split: np.ndarray
     waiting: np.ndarray
     runtime: np.ndarray
@@ -80,10 +90,9 @@ SHARED: dict[str, float] = {
 BY_RUNTIME: dict[str, float] = {
     "layer_s": 30e-6,  # each layer of a decode step
     "step_s": 1e-3,  # each decode step
-    "request_s": 50e-3,  # each request, before its prefill starts
+    "together_s": 50e-3,  # each request beside others, in the records: clients start together, servers cold
     "interference": 1.0,  # share of the prefill work that decoding waits for
-    "bunching": 0.15,  # share of the other requests in flight whose prefill a new one waits for
-    "step_wait": 2.0,  # decode steps that a new request waits for
+    "bunching": 0.15,  # share of the other requests in flight whose prefill a new one waits for, in the records
     "handover_s": 50e-3,  # disaggregated: from the prefill worker to the decode worker, once per request
 }
 CONSTANTS: tuple[str, ...] = (*SHARED, *(f"{name}.{runtime}" for name in BY_RUNTIME for runtime in RUNTIMES))
@@ -166,10 +175,19 @@ def terms(model: LanguageModel, device: Device, serving: Serving, sizes: Sizes |
         prompts=prompts,
         prefill_ranks=np.full(rows, float(prefill_split.attention_data)),
         steps=sizes.output_length,
+        host=_host_s(serving) * requests,
         split=np.full(rows, own),
         waiting=wanted / requests - 1,
         runtime=np.full(rows, RUNTIMES.index(serving.runtime)),
     )
+
+
+def _host_s(serving: Serving) -> float:
+    """Seconds of a step that each request costs the host of a version, where the GPUs wait for it."""
+    parts = serving.runtime_version.split(".")
+    if serving.runtime != "vllm" or len(parts) < 2 or not (parts[0].isdecimal() and parts[1].isdecimal()):
+        return 0.0
+    return _ONE_PROCESS_S if (int(parts[0]), int(parts[1])) < _ONE_PROCESS_UNTIL else 0.0
 
 
 def _phase_seconds(rows: np.ndarray, c: dict[str, float], phase: str, layer_s: np.ndarray | float) -> np.ndarray:
@@ -183,22 +201,48 @@ def _phase_seconds(rows: np.ndarray, c: dict[str, float], phase: str, layer_s: n
     return longer.sum(axis=1) + wire + rows[:, _LAYERS] * layer_s
 
 
+def prompt_seconds(
+    model: LanguageModel, device: Device, split: Parallelism, q: Quantization, step: Step, c: dict[str, float]
+) -> np.ndarray:
+    """Seconds [N] of prefill steps alone, without a server."""
+    return _phase_seconds(phase_terms(model, device, split, q, step), c, "prefill", c["layer_prefill_s"])
+
+
 def times(t: Terms, c: dict[str, float]) -> dict[str, np.ndarray]:
-    """Seconds [N] each: ``tpot``, ``ttft``, and their parts: ``step`` (decoding alone), ``prompt`` (one prefill) and
-    ``queue`` (for room in the cache).
+    """Seconds [N] each: ``tpot``; ``steady`` and ``ttft``, to the first token; and their parts: ``step`` (decoding
+    alone), ``prompt`` (one prefill) and ``queue`` (for room in the cache).
 
     Aggregated: in a closed loop each request's prefill stalls the decoding of the others once, so every output token
-    waits for requests / output length of them. A new request waits for running steps and for prefills ahead of its own.
+    waits for requests / output length of them. A new request waits for the running step and for prefills ahead of its
+    own. ``steady``: where requests arrive by themselves, so that those ahead follow from how long each prefills and
+    how long it decodes. ``ttft``: as the records were measured, whose clients send their requests together.
     """
     own = {name: np.array([c[f"{name}.{r}"] for r in RUNTIMES])[t.runtime] for name in BY_RUNTIME}
-    step = _phase_seconds(t.decode, c, "decode", own["layer_s"]) + own["step_s"]
+    step = _phase_seconds(t.decode, c, "decode", own["layer_s"]) + own["step_s"] + t.host
     prompt = _phase_seconds(t.prefill, c, "prefill", c["layer_prefill_s"])
     stalls = np.where(t.split, 0.0, own["interference"] * t.requests / t.prefill_ranks * prompt / t.steps)
     tpot = step + stalls
-    ahead = own["bunching"] * (t.prompts / t.prefill_ranks - 1).clip(0)
-    queue = t.waiting * t.steps * tpot
-    start = own["request_s"] + np.where(t.split, own["handover_s"], own["step_wait"] * step)
-    return {"tpot": tpot, "ttft": start + prompt * (1 + ahead) + queue, "step": step, "prompt": prompt, "queue": queue}
+    at_once = np.maximum(t.prompts / t.prefill_ranks, 1.0)
+    beside = 1 - 1 / np.maximum(t.prompts, 1.0)  # the chance that a request is not alone
+    start = REQUEST_S + np.where(t.split, own["handover_s"], beside * step) + t.waiting * t.steps * tpot
+    together = prompt * (1 + own["bunching"] * (at_once - 1)) + beside * own["together_s"]
+    return {
+        "tpot": tpot,
+        "ttft": start + together,
+        "steady": start + _in_turn(prompt, t.steps * tpot, at_once),
+        "step": step,
+        "prompt": prompt,
+        "queue": t.waiting * t.steps * tpot,
+    }
+
+
+def _in_turn(prompt: np.ndarray, rest: np.ndarray, at_once: np.ndarray) -> np.ndarray:
+    """Seconds [N] of one prefill and those ahead of it, where each of ``at_once`` requests prefills, decodes for
+    ``rest`` and comes again: mean value analysis of one server in a closed loop, by Schweitzer's approximation
+    (Approximate analysis of multiclass closed networks of queues, 1979), of which this is the root.
+    """
+    over = prompt * at_once - rest
+    return np.asarray((over + np.sqrt(over**2 + 4 * prompt * rest)) / 2)
 
 
 def wanted_prompts(t: Terms) -> np.ndarray:

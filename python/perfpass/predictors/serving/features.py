@@ -44,6 +44,12 @@ _FARTHEST = 20.0
 NEAREST = 5
 # Queues below are as good as none.
 _SHORT_QUEUE_S = 0.01
+# Requests in flight that nineteen in twenty records have at least.
+_LEAST_LOAD = 4.0
+# A correction speaks whole up to this distance of what was measured, and for 1/e of it one further: by hand, as `_NEAR`
+# of `order`.
+_SPEAKS = 1.0
+_FEW = 16.0  # requests in flight; by hand, on random records alone
 
 
 @dataclass(frozen=True)
@@ -178,6 +184,37 @@ def eased(log_base: np.ndarray, spec: Mapping[str, float]) -> np.ndarray:
     """
     inside = np.clip(log_base, spec["from"], spec["to"])
     return np.asarray(log_base - (1 - spec["slope"]) * inside)
+
+
+def beside(t: Terms) -> np.ndarray:
+    """[N] how much a request is beside others on its replica: 0 alone, 1 from the least load of the records on, and as
+    the chance goes between.
+    """
+    return np.asarray(np.minimum((1 - 1 / np.maximum(_in_flight(t), 1.0)) / (1 - 1 / _LEAST_LOAD), 1.0))
+
+
+def alike(w: Workloads, distance: np.ndarray | float = 0.0) -> np.ndarray:
+    """[N] how much of what the records' first tokens waited counts for a workload, 0 to 1.
+
+    As much as a request is `beside` others, and less where the ``distance`` [N] to measured workloads is large. That
+    counts for little where many are in flight, whose queue is the same anywhere, and for nothing where prefill has
+    replicas of its own, since records seldom say how many.
+    """
+    light = np.where(w.terms.split, 0.0, np.minimum(_FEW / np.maximum(_in_flight(w.terms), 1.0), 1.0))
+    return np.asarray(beside(w.terms) * np.exp(light * np.minimum(_SPEAKS - np.asarray(distance), 0.0)))
+
+
+def _in_flight(t: Terms) -> np.ndarray:
+    """[N] requests on one replica that prefills, those included that find no room."""
+    return np.asarray(np.where(t.split, t.prompts, t.requests * (1 + t.waiting)))
+
+
+def counted(learned: np.ndarray, steady: np.ndarray, share: np.ndarray) -> np.ndarray:
+    """Logarithms [N] of times to the first token: of what was ``learned`` from the records, which waits longer than
+    ``steady`` arrivals make it, the ``share`` that counts. As learned where that is shorter, so all three keep order.
+    """
+    least = np.minimum(steady, learned)
+    return np.asarray(least + share * (learned - least))
 
 
 # Columns of `rising` that never fall as a workload grows: with its load, its model, or a device that is behind.

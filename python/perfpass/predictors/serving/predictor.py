@@ -30,7 +30,18 @@ from perfpass.predictors.learned.spread import Spread
 from perfpass.predictors.relative.question import AskedServing, kept
 from perfpass.predictors.serving import base, widths
 from perfpass.predictors.serving.base import CONSTANTS, Sizes, times
-from perfpass.predictors.serving.features import NEAREST, Neighbours, Workloads, describe, eased, known, rising
+from perfpass.predictors.serving.features import (
+    NEAREST,
+    Neighbours,
+    Workloads,
+    alike,
+    beside,
+    counted,
+    describe,
+    eased,
+    known,
+    rising,
+)
 from perfpass.predictors.serving.order import Alone, ordered
 from perfpass.predictors.serving.prediction import LlmPrediction, prediction_of
 from perfpass.text import figure
@@ -226,14 +237,15 @@ class ServingPredictor:
 
     def seconds(self, w: Workloads, target: str, method: str) -> np.ndarray:
         """Medians [N] of ``target`` in seconds, as one ``method`` of METHOD finds them for each workload by itself."""
-        base = times(w.terms, self.constants)[target]
+        found = times(w.terms, self.constants)
+        learned, share = np.log(found[target]), alike(w)
         if method == "known":
-            return np.asarray(base * np.exp(self.correction(w, target)[0]))
-        if method == "rising":
+            correction, distance = self.correction(w, target)
+            learned, share = learned + correction, alike(w, distance)
+        elif method == "rising":
             trees = self._ensemble(f"{target}-rising").predict(rising(w, self.constants))
-            start = eased(np.log(base), self.manifest["eased"][target])
-            return np.asarray(np.exp(start + np.asarray(trees, dtype=np.float64)))
-        return base
+            learned = eased(learned, self.manifest["eased"][target]) + np.asarray(trees, dtype=np.float64)
+        return np.exp(counted(learned, np.log(found["steady"]), share) if target == "ttft" else learned)
 
     def correction(self, w: Workloads, target: str) -> tuple[np.ndarray, np.ndarray]:
         """Of the known trees: logarithms [N] that they add to the base, and distances [N] to measured workloads."""
@@ -276,10 +288,14 @@ class ServingPredictor:
         medians, distance = self._medians(model, family, device, serving, w, evidence)
         lacks = self._lacks(model, family, device, serving, w)
         sizes = widths.doublings(self.known, model, serving)
-        intervals = {
-            target: widths.interval(medians[target], self.spread[target], lacks, sizes, target == "ttft")
-            for target in TARGETS
-        }
+        one = serving if serving.concurrency <= 1 else replace(serving, concurrency=1.0)
+        alone, _ = (
+            (medians, distance)
+            if one is serving
+            else self._medians(model, family, device, one, describe(model, family, device, one), evidence)
+        )
+        least = {"tpot": None, "ttft": alone["ttft"]}
+        intervals = {t: widths.interval(medians[t], self.spread[t], lacks, sizes, least[t]) for t in TARGETS}
         base = times(w.terms, self.constants)
         waits = bool(w.terms.waiting[0] > 0)
         return Alone(model, family, device, serving, evidence, intervals, base, waits, memory, beyond, distance, lacks)
@@ -323,8 +339,10 @@ class ServingPredictor:
         year: float | None = None,
     ) -> dict[str, float]:
         apart = self._neighbours(TARGETS[0]).set_up_apart(w.take(np.arange(1)))
-        waiting = float(w.terms.waiting[0])
-        return widths.lacks(self.known, family, model, device, serving, apart=apart[0], waiting=waiting, year=year)
+        waiting, others = float(w.terms.waiting[0]), float(beside(w.terms)[0])
+        return widths.lacks(
+            self.known, family, model, device, serving, apart=apart[0], waiting=waiting, others=others, year=year
+        )
 
     def _busy(
         self, model: LanguageModel, device: Device, serving: Serving, w: Workloads, target: str, tpot_ms: float
@@ -386,7 +404,8 @@ def _in_order(
     answer = np.clip(serving.output_length, *predictor.manifest["ranges"]["output_length"])
     inner = describe(model, family, device, serving, sizes=_lattice(INPUTS, LOADS, float(answer)))
     sizes = _lattice(ALL_INPUTS, ALL_LOADS, serving.output_length)
-    everywhere = times(describe(model, family, device, serving, sizes=sizes).terms, predictor.constants)
+    loads = describe(model, family, device, serving, sizes=sizes)
+    everywhere = times(loads.terms, predictor.constants)
     out = {}
     for target in TARGETS:
         wide, distance = (
@@ -395,7 +414,10 @@ def _in_order(
         )
         # Where nothing was measured the base alone grows: what lies further out is known less.
         weight = np.exp(-(distance + _OUT_OF_RANGE) / _REACH) + _LEAST_WEIGHT
-        out[target] = lattice.settled(np.log(everywhere[target]).reshape(wide.shape) + wide, weight)
+        learned = np.log(everywhere[target]) + wide.ravel()
+        if target == "ttft":
+            learned = counted(learned, np.log(everywhere["steady"]), alike(loads, distance.ravel()))
+        out[target] = lattice.settled(learned.reshape(wide.shape), weight)
     # Under more load a server answers no fewer tokens a second: a request takes at most as much longer as the load is.
     first, rest = np.exp(out["ttft"]), (serving.output_length - 1) * np.exp(out["tpot"])
     most = np.minimum.accumulate((first + rest) / ALL_LOADS, axis=1) * ALL_LOADS - rest

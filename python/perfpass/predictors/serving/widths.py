@@ -20,7 +20,7 @@ from perfpass.predictors.learned.spread import Spread
 
 CAUSES = (
     *("measurement", "laboratory", "model", "device", "pair", "architecture", "vendor", "set-up", "precision"),
-    *("version", "load", "waiting", "split prefill", "pipeline"),
+    *("version", "load", "others", "waiting", "split prefill", "pipeline"),
 )
 # Of which an interval is wide, in words.
 WORDS: Mapping[str, str] = {
@@ -35,6 +35,7 @@ WORDS: Mapping[str, str] = {
     "precision": "a precision that was not measured with this runtime",
     "version": "a version older than those measured",
     "load": "prompts, answers or a load beyond what was measured",
+    "others": "other requests in flight, whose prompts come first",
     "waiting": "requests that wait for room in the cache",
     "split prefill": "prefill on GPUs of its own",
     "pipeline": "pipeline parallelism, which was not measured",
@@ -94,11 +95,14 @@ def lacks(
     *,
     apart: float,
     waiting: float,
+    others: float,
     year: float | None = None,
 ) -> dict[str, float]:
-    """By cause, of one question of a user. ``apart``: distance of its set-up to the nearest measured one (`apart` of
-    `features.Neighbours`); ``waiting``: requests that find no room over those that do; ``year`` of its software, where
-    it is known otherwise than by the version.
+    """By cause, of one question of a user.
+
+    ``apart``: distance of its set-up to the nearest measured one (`apart` of `features.Neighbours`); ``waiting``:
+    requests that find no room over those that do; ``others``: how much a request is beside others (`features.beside`);
+    ``year`` of its software, where it is known otherwise than by the version.
     """
     model_seen = any(family in families for families in known.families.values())
     device_seen = device.id in known.families
@@ -120,6 +124,7 @@ def lacks(
         "precision": float(used not in known.quantizations.get(serving.runtime, ())),
         "version": max(OLDEST_YEAR - year, 0.0) / _YEARS,
         "load": sum(map(sum, _outside(known, model, serving).values())),
+        "others": others,
         "waiting": waiting / (1.0 + waiting),
         "split prefill": float(serving.mode == "disagg"),
         "pipeline": float(serving.parallelism.pipeline > 1),
@@ -157,14 +162,23 @@ def sizes_of(model: LanguageModel, serving: Serving) -> dict[str, float]:
 
 
 def interval(
-    median: float, spread: Spread, lacks: Mapping[str, float], beyond: tuple[float, float], waits: bool
+    median: float, spread: Spread, lacks: Mapping[str, float], beyond: tuple[float, float], least: float | None = None
 ) -> Interval:
-    """Of a median in ms. ``beyond``: `doublings`; ``waits``: whether a queue may turn out to be none.
+    """Of a median in ms. ``beyond``: `doublings`; ``least``: of what a queue may turn out to be none, the median of a
+    request alone, than whose low no load has a lower one.
 
     A bound holds for all that it bounds: no work takes less than the low of a smaller one that was measured, nor more
     than the high of a larger one. So low bounds widen below the measured sizes alone, high ones above.
     """
     below, above = beyond
-    fewer = {"load": below} if waits else {"load": below, "waiting": 0.0}
+    if least is None:  # a token's time, which knows no queue
+        lacks = {**lacks, "others": 0.0}
+        fewer = {"load": below, "waiting": 0.0}
+    else:
+        fewer = {"load": below}
     low, high = spread.bounds({**lacks, **fewer})[0], spread.bounds({**lacks, "load": above})[1]
-    return Interval(median, median * math.exp(float(low[0])), median * math.exp(float(high[0])), "ms", COVERAGE)
+    lowest = median * math.exp(float(low[0]))
+    if least is not None:
+        alone = spread.bounds({**lacks, **fewer, "others": 0.0, "waiting": 0.0})[0]
+        lowest = max(lowest, min(least, median) * math.exp(float(alone[0])))
+    return Interval(median, lowest, median * math.exp(float(high[0])), "ms", COVERAGE)

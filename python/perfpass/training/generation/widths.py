@@ -13,6 +13,7 @@ import numpy as np
 from perfpass.devices import device as find_device
 from perfpass.errors import PerfPassError
 from perfpass.predictors.generation.features import RUNTIMES, Batch, memory
+from perfpass.predictors.generation.llama_cpp import LlamaCpp
 from perfpass.predictors.generation.predictor import QUANTITY, GenerationPredictor, batch_of
 from perfpass.predictors.learned.component_widths import CAUSES, lacks
 from perfpass.predictors.learned.spread import Spread
@@ -165,6 +166,8 @@ def _asked(row: Any) -> Asked | str:
         return f"not asked: {type(error).__name__}"
     if not memory(batch).fits:
         return "does not fit by the plan of memory"
+    if LlamaCpp.load().answers(batch):
+        return "file types and boards of llama.cpp that are counted, and graded apart"
     part = f"source:{row.source}/{row.runtime}, {row.mode}"
     return Asked(part, batch, float(seconds))
 

@@ -63,7 +63,9 @@ def evaluate(folder: Path | str | None = None, seed: int = 0, *, quiet: bool = F
         _grade_sources(section, others[target], [found for found, _ in errors[target].values()], target)
     for level, found in levels.items():
         for target in TARGETS:
-            bounds = widths.graded(errors[target], widths.outside_errors(others[target]), level, target, len(data))
+            bounds = widths.graded(
+                errors[target], widths.outside_errors(others[target], target), level, target, len(data)
+            )
             _grade(section, data, found, bounds, level, target, graded & (found.fold >= 0))
         if level in AIMS["tpot"]:
             plain = table_baseline(data, level, seed)
@@ -85,7 +87,7 @@ def evaluate(folder: Path | str | None = None, seed: int = 0, *, quiet: bool = F
 
 def _grade_sources(section: Section, found: Answers, others: list[Errors], target: str) -> None:
     """Other laboratories, each left out of the widths in turn: by source, level of support, device and model."""
-    errors = widths.outside_errors(found)
+    errors = widths.outside_errors(found, target)
     bounds = widths.left_out(errors, others, target)
     low, high = (1e3 * found.seconds * np.exp(b) for b in bounds)
     shown = ServingPredictor.load().spread[target].bounds(dict(zip(errors.causes, errors.lacks.T, strict=True)))

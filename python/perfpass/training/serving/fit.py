@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from perfpass.predictors.serving.base import Terms, bounded, prior, times
-from perfpass.predictors.serving.features import RISING, Neighbours, eased, known, rising
+from perfpass.predictors.serving.features import NEAREST, RISING, Neighbours, alike, counted, eased, known, rising
 from perfpass.predictors.serving.predictor import METHOD, TARGETS, TREES_OF
 from perfpass.training.serving.dataset import Dataset
 
@@ -112,10 +112,15 @@ def predict(fitted: Fit, data: Dataset, rows: np.ndarray, level: str) -> dict[st
             if method == "base" or not inside.any():
                 continue
             part, start = w.take(inside), np.log(base[target][inside])
+            distance: np.ndarray | float = 0.0
             if method == "known":
-                x = np.hstack([known(part, fitted.constants), fitted.neighbours[target].features(part)])
+                near = fitted.neighbours[target].features(part)
+                x, distance = np.hstack([known(part, fitted.constants), near]), near[:, NEAREST].astype(np.float64)
             else:
                 x, start = rising(part, fitted.constants), eased(start, fitted.eased[target])
             trees = fitted.boosters[f"{target}-{method}"].predict(xgboost.DMatrix(x))
-            out[target][inside] = np.exp(start + trees.astype(np.float64))
+            learned = start + trees.astype(np.float64)
+            if target == "ttft":
+                learned = counted(learned, np.log(base["steady"][inside]), alike(part, distance))
+            out[target][inside] = np.exp(learned)
     return out

@@ -31,8 +31,9 @@ if TYPE_CHECKING:
 
 # Of a source in one runtime on one board more rows are thinned, evenly: they tell nothing new.
 _MOST = 80
-# The year of a server's software, where the records do not have it: a guess by the age of the models it served.
-_YEARS = {"mlenergy": 2024.6}
+# The version of a server's software, where the records do not have it: the models that ML.ENERGY's served (Llama 3.1,
+# Mistral Large of July 2024) need vLLM 0.5.3, and none is younger than 0.6.0 of September.
+_VERSIONS = {"mlenergy": "0.5.4"}
 _SHORTEST_ANSWER = 64
 
 
@@ -123,13 +124,14 @@ def _asked(row: Any) -> list[Asked] | str:
         split = Parallelism.of(max(int(row.tensor_parallel), 1), max(int(row.pipeline_parallel), 1))
         if row.tensor_parallel < 1:
             split = Parallelism.of(max(int(row.n_devices), 1))
-        serving = Serving(prompt, answer, load, row.runtime, parallelism=split, quantization=precision)
+        version = _VERSIONS.get(row.source, "") if row.mode == "serving" else ""
+        serving = Serving(prompt, answer, load, row.runtime, version, parallelism=split, quantization=precision)
     except PerfPassError as error:
         return f"not asked: {type(error).__name__}"
     year = int(getattr(row, "software_year", -1))
     part = "server" if row.mode == "serving" else "without a server"
     # What has become faster is the servers' own time.
-    when = _YEARS.get(row.source, float(year) + 0.5 if year > 0 else None) if row.mode == "serving" else OLDEST_YEAR
+    when = (float(year) + 0.5 if year > 0 else None) if row.mode == "serving" else OLDEST_YEAR
     # Two campaigns of one publisher are two sources.
     label = f"source:{row.source}, {part}/{row.runtime}"
     return [Asked(label, target, value, name, row.device, serving, row.precision, when) for target, value in found]

@@ -9,7 +9,7 @@ import numpy as np
 
 from perfpass.devices import device as find_device
 from perfpass.predictors.learned.spread import Spread
-from perfpass.predictors.serving.features import Neighbours
+from perfpass.predictors.serving.features import Neighbours, beside
 from perfpass.predictors.serving.predictor import TARGETS, ServingPredictor
 from perfpass.predictors.serving.widths import CAUSES
 from perfpass.training import spread
@@ -24,12 +24,12 @@ from perfpass.training.spread import Errors
 PRIOR: Mapping[str, Mapping[str, float]] = {
     "tpot": {
         "measurement": 0.1, "laboratory": 0.2, "model": 0.3, "device": 0.3, "pair": 0.2, "architecture": 0.3,
-        "vendor": 0.7, "set-up": 0.2, "precision": 0.3, "version": 0.4, "load": 0.15, "waiting": 0.4,
+        "vendor": 0.7, "set-up": 0.2, "precision": 0.3, "version": 0.4, "load": 0.15, "others": 0.1, "waiting": 0.4,
         "split prefill": 0.2, "pipeline": 0.4,
     },
     "ttft": {
         "measurement": 0.3, "laboratory": 0.5, "model": 0.4, "device": 0.4, "pair": 0.3, "architecture": 0.4,
-        "vendor": 0.7, "set-up": 0.3, "precision": 0.3, "version": 0.4, "load": 0.2, "waiting": 1.2,
+        "vendor": 0.7, "set-up": 0.3, "precision": 0.3, "version": 0.4, "load": 0.2, "others": 0.5, "waiting": 1.2,
         "split prefill": 0.5, "pipeline": 0.4,
     },
 }  # fmt: skip
@@ -64,15 +64,17 @@ def held_out_errors(data: Dataset, found: HeldOut, level: str, target: str, seed
         lacks["precision"] = (~np.isin(precision[test], precision[fold.train])).astype(float)
         unseen = ~np.isin(device[test], device[fold.train])
         lacks["architecture"] = (unseen & ~np.isin(architecture[test], architecture[fold.train])).astype(float)
+        lacks["others"] = beside(data.workloads.terms.take(test)) if target == "ttft" else 0.0
         lacks["split prefill"] = (~data.aggregated[test]).astype(float)
         parts.append(Errors.of(found.residual[target][test], lacks, f"{kind}:{number}"))
         rows.append(test)
     return Errors.joined(parts), np.concatenate(rows)
 
 
-def outside_errors(found: Answers) -> Errors:
+def outside_errors(found: Answers, target: str) -> Errors:
     """Errors of other laboratories."""
-    columns = {cause: np.array([lack[cause] for lack in found.lacks]) for cause in CAUSES} | {"waiting": 0.0}
+    columns: dict[str, Any] = {cause: np.array([lack[cause] for lack in found.lacks]) for cause in CAUSES}
+    columns |= {"waiting": 0.0} | ({} if target == "ttft" else {"others": 0.0})
     return Errors.of(np.log(found.measured_s / found.seconds), columns, found.source)
 
 
@@ -89,7 +91,7 @@ def fit(
     out = {}
     for target in TARGETS:
         parts = [held_out_errors(data, found, level, target)[0] for level, found in held_out.items()]
-        parts.append(outside_errors(answers(predictor, asked, target)))
+        parts.append(outside_errors(answers(predictor, asked, target), target))
         out[target] = spread.fit(Errors.joined(parts).thinned(_MOST_ROWS), PRIOR[target])
     return out
 

@@ -1,0 +1,43 @@
+"""Prompts longer than answers, of which no batch was measured: what the longer prompt adds, counted.
+
+LLM-Inference-Bench's prompts are as long as its answers, so no fit tells the one from the other: the FLOPs of a token
+that is read take the share of the peak of a token that is written, and a prompt alone comes out four to five times as
+long as TensorRT-LLM's engines take. So the measured batch of as long a prompt as its answer stands, and the tokens beyond
+it take their prefill and the reading of their cache, at the shares of peaks that serving was fitted with (`serving.base`).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from perfpass.llm.costs import Parallelism, Quantization, Step
+from perfpass.predictors.generation.features import ONE_SEQUENCE, Batch
+
+
+def counted(b: Batch, axes: tuple[np.ndarray, np.ndarray, np.ndarray], median: np.ndarray) -> np.ndarray:
+    """Logarithms of seconds ``median`` [inputs, outputs, batches] at ``axes`` (inputs and outputs alike), of which those
+    of prompts longer than their answers are counted. llama.cpp's prompts, in small pieces, stay as they are.
+    """
+    from perfpass.predictors.serving.base import prompt_seconds
+    from perfpass.predictors.serving.predictor import ServingPredictor
+
+    if b.runtime in ONE_SEQUENCE:
+        return median
+    constants = ServingPredictor.load().constants
+    tokens, batches = axes[0].astype(np.float64), axes[2].astype(np.float64)
+    length, at_once = (v.ravel() for v in np.meshgrid(tokens, batches, indexing="ij"))
+    split = Parallelism.of(b.devices)
+    stored = Quantization(b.precision, b.precision, "fp32" if b.precision == "fp32" else "fp16")
+    step = Step.of_prefill(at_once, length)
+    prompt = prompt_seconds(b.model, b.device, split, stored, step, constants).reshape(len(tokens), len(batches))
+    read = b.device.memory_bandwidth_bytes_s * b.devices * constants["memory_cache"]
+    out = median.copy()
+    for j, answer in enumerate(tokens):
+        longer = tokens > answer
+        context = tokens[longer, None] + answer / 2
+        kept = b.cache_bytes * np.asarray(
+            b.model.cache_elements(context, batches[None, :]) - b.model.cache_elements(1.5 * answer, batches[None, :])
+        )
+        more = prompt[longer] - prompt[j] + answer * kept / read
+        out[longer, j] = np.log(np.exp(median[j, j]) + np.maximum(more, 0.0))
+    return out
