@@ -15,7 +15,7 @@ from perfpass.predictors.generation.features import FORM, rows_of
 from perfpass.predictors.generation.predictor import GenerationPredictor, batch_of, predict_offline
 from perfpass.predictors.learned import artefacts
 from perfpass.predictors.learned.adapt import adapt
-from perfpass.predictors.learned.components import Bounds, Fitted, Form, Rows, Term
+from perfpass.predictors.learned.components import Fitted, Form, Rows, Term
 from perfpass.records import schema
 from perfpass.records.location import data_directory
 from perfpass.records.readers import argonne, ibm_llm_pilot, mlenergy, mlperf, splitwise, zeus
@@ -199,12 +199,6 @@ def test_a_device_that_known_factors_fit_keeps_them():
     known = fitted.predict(strange)[0]
     assert adapt(fitted, strange, 1.05 * known).factors == {}
     assert len(adapt(fitted, strange, 1.5 * known).factors) == 1
-
-
-def test_bounds_of_untried_evidence_are_wider_than_all():
-    bounds = Bounds({"seen": (-1.0, 1.0), "device unseen": (-2.0, 3.0)})
-    assert bounds.find("seen, model unseen") == (-1.0, 1.0)
-    assert bounds.find("something else") == (-4.0, 6.0)
 
 
 def test_a_changed_artefact_or_form_is_refused(tmp_path):

@@ -10,7 +10,7 @@ import pytest
 
 from perfpass.errors import ArgumentError, ArtefactError, DeviceError, UnsupportedError
 from perfpass.predictors import predict_graph
-from perfpass.predictors.mig.latency import MigModel, MigPredictor, Work
+from perfpass.predictors.mig.latency import MigModel, MigPredictor, Work, unlike
 from perfpass.predictors.roofline import GROUPS
 from small_networks import network
 
@@ -107,3 +107,11 @@ def test_the_fit_recovers_what_made_the_times_and_an_old_artefact_is_refused(tmp
     artefacts.write(tmp_path / "mig", {"groups": ["other"], "parameters": {}, "efficiency": []}, {})
     with pytest.raises(ArtefactError, match="not of this version"):
         MigPredictor(tmp_path / "mig")
+
+
+def test_a_network_is_as_unlike_as_the_time_in_operators_that_no_measured_one_runs():
+    measured = np.zeros((2, len(GROUPS)))
+    measured[0, :2], measured[1, 2] = 0.5, 1.0
+    asked = np.zeros((3, len(GROUPS)))
+    asked[0, :2], asked[1, :3], asked[2, 3] = (2e-3, 2e-3), (1e-3, 1e-3, 2e-3), 1e-3
+    assert unlike(asked, measured) == pytest.approx([0.0, 0.25, 1.0])

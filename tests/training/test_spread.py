@@ -94,6 +94,17 @@ def test_one_side_alone_can_be_asked():
     assert upper.bounds(asked)[1] > both.bounds(asked)[1]
 
 
+def test_few_sources_tell_no_side_and_less_of_the_next():
+    errors = laboratories(4, 9)
+    off = Errors(errors.causes, np.abs(errors.residual), errors.lacks, errors.source)
+    found, plain = spread.fit(off, PRIOR, few=True), spread.fit(off, PRIOR)
+    np.testing.assert_allclose(found.low, found.high, rtol=1e-6)
+    assert plain.low[1] < plain.high[1]
+    assert off.draws.tolist() == [4, 4, 2, 0]
+    again = spread.fit(Errors(off.causes, -off.residual, off.lacks, off.source), PRIOR, few=True)
+    np.testing.assert_allclose(again.low, found.high, rtol=1e-6)
+
+
 def test_a_source_with_many_rows_counts_little_more_than_one_with_few():
     few, many = laboratories(1, 7, rows=25), laboratories(1, 8, rows=100)
     joined = Errors.joined([few, Errors(many.causes, many.residual, many.lacks, np.full(100, "source:other"))])

@@ -86,6 +86,20 @@ class Errors:
         """Some of the rows."""
         return Errors(self.causes, self.residual[rows], self.lacks[rows], self.source[rows])
 
+    def mirrored(self) -> Errors:
+        """Every error once on either side."""
+        twice = np.tile(np.arange(len(self)), 2)
+        return Errors(
+            self.causes, np.concatenate([self.residual, -self.residual]), self.lacks[twice], self.source[twice]
+        )
+
+    @property
+    def draws(self) -> np.ndarray:
+        """[causes] how many sources show each cause: have a row that lacks at least half of the most of it."""
+        names = np.array([name.split("/", 1)[0] for name in self.source.astype(str)])
+        half = np.maximum(self.lacks.max(axis=0) / 2.0, 1e-9)
+        return np.array([len(np.unique(names[column >= h])) for column, h in zip(self.lacks.T, half, strict=True)])
+
     @property
     def weight(self) -> np.ndarray:
         """[N] they sum to 1: every kind of source counts alike, each source of it by the root of its rows."""
@@ -95,29 +109,33 @@ class Errors:
         return np.asarray((1.0 / (np.sqrt(count) * of_kind[kind] * len(kinds)))[inverse])
 
 
-def fit(errors: Errors, prior: Mapping[str, float], tails: tuple[float, float] = TAILS) -> Spread:
+def fit(errors: Errors, prior: Mapping[str, float], tails: tuple[float, float] = TAILS, *, few: bool = False) -> Spread:
     """The widths that ship: fitted on all errors, and stretched so that a source left out is covered.
 
-    ``prior``: log half-widths by cause that a fit is drawn to, weakly; a cause that no error has stays there. Raises
-    ArgumentError where no error is given.
+    ``prior``: log half-widths by cause that a fit is drawn to, weakly; a cause that no error has stays there. ``few``:
+    for areas in which a handful of devices or networks vouch for another. On which side of the median these lie says
+    nothing of the next, so both sides are one; and a width that n sources show grows by sqrt(1 + 1 / n), as that of a
+    new draw beside n others does. Raises ArgumentError where no error is given.
     """
     if not len(errors):
         raise ArgumentError("no errors; at least those of one source are needed")
+    asked = errors.mirrored() if few else errors
     start = np.log([prior[cause] for cause in errors.causes])
-    stretch = _stretch(errors, start, tails)
+    stretch = _stretch(asked, start, tails)
     shown = errors.lacks.any(axis=0)
-    low, high = (np.where(shown, w * s, w) for w, s in zip(_fitted(errors, start, tails), stretch, strict=True))
+    grown = np.sqrt(1.0 + 1.0 / np.maximum(errors.draws, 1)) if few else np.ones(len(errors.causes))
+    low, high = (np.where(shown, w * s * grown, w) for w, s in zip(_fitted(asked, start, tails), stretch, strict=True))
     sources = len(np.unique(errors.source.astype(str)))
     return Spread(errors.causes, tuple(low.tolist()), tuple(high.tolist()), tails, sources, len(errors))
 
 
 def left_out(
-    errors: Errors, prior: Mapping[str, float], tails: tuple[float, float] = TAILS
+    errors: Errors, prior: Mapping[str, float], tails: tuple[float, float] = TAILS, *, few: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
     """[N] log bounds of each source, made as those that ship but from the other sources alone."""
     low, high = np.zeros(len(errors)), np.zeros(len(errors))
     for inside in _parts(errors):
-        found = fit(errors.take(~inside), prior, tails)
+        found = fit(errors.take(~inside), prior, tails, few=few)
         own = dict(zip(errors.causes, errors.lacks[inside].T, strict=True))
         low[inside], high[inside] = found.bounds(own)
     return low, high

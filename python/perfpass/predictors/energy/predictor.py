@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
+
+import numpy as np
 
 from perfpass.devices import Device
 from perfpass.prediction import Interval
@@ -43,10 +45,12 @@ class EnergyPredictor(ComponentPredictor):
         return self.one("serving_energy", features.serving_rows([served]))
 
     def serving_at_rate(self, served: features.Served, tokens_per_s: float) -> Learned:
-        """The same where output tokens per second of the deployment are known; at most what the boards' limits give."""
+        """The same where output tokens per second of the deployment are known.
+
+        At least what idle boards draw and at most what their limits give, so that energy times rate is a power.
+        """
         found = self.one("serving_energy_at_rate", features.serving_at_rate_rows([served], [tokens_per_s]))
-        most = served.devices * served.device.power_limit_w / tokens_per_s
-        return replace(found, value=_capped(found.value, most))
+        return replace(found, value=_drawn(found.value, served.device, served.devices / tokens_per_s))
 
     def batch1(self, served: features.Served) -> Learned:
         """Joules per response in eager PyTorch at batch 1 on one GPU."""
@@ -57,25 +61,23 @@ class EnergyPredictor(ComponentPredictor):
         return self.one("diffusion_energy", features.diffusion_rows([run]))
 
     def offline_power(self, run: features.Offline) -> Learned:
-        """Mean watts of all devices while a batch of equal requests runs; at most the sum of their limits."""
+        """Mean watts of all devices while a batch of equal requests runs; between their idle power and their limits."""
         found = self.one("offline_power", features.offline_power_rows([run]))
-        return _limited(found, run.device, run.devices)
+        return replace(found, value=_drawn(found.value, run.device, run.devices))
 
     def training_power(self, run: features.Trained) -> Learned:
-        """Mean watts of a GPU that trains, at the power limit that is set; at most that limit."""
+        """Mean watts of a GPU that trains, at the power limit that is set; between idle and that limit."""
         found = self.one("training_power", features.training_power_rows([run]))
-        limit = min(run.power_limit_w, run.device.power_limit_w)
-        return replace(found, value=_capped(found.value, limit))
+        return replace(found, value=_drawn(found.value, run.device, 1.0, run.power_limit_w))
 
     def server_power(self, run: features.Server) -> Learned:
         """Watts at the wall of a whole server under an MLPerf Inference load."""
         return self.one("server_power", features.server_power_rows([run]))
 
 
-def _limited(found: Learned, device: Device, devices: int) -> Learned:
-    return replace(found, value=_capped(found.value, device.power_limit_w * devices))
-
-
-def _capped(value: Interval, limit: float) -> Interval:
-    bound: Callable[[float], float] = lambda v: min(v, limit)  # noqa: E731 - one place, three uses
-    return Interval(bound(value.median), bound(value.low), max(bound(value.high), bound(value.median)), value.unit)
+def _drawn(value: Interval, device: Device, scale: float, limit_w: float = np.inf) -> Interval:
+    """``value`` within ``scale`` times what a board draws: from idle to its limit, or the one that is set."""
+    most = min(limit_w, device.power_limit_w)
+    ends = min(device.idle_power_w, most) * scale, most * scale
+    low, median, high = (float(np.clip(v, *ends)) for v in (value.low, value.median, value.high))
+    return Interval(median, low, high, value.unit)

@@ -1,6 +1,6 @@
 """A predictor of one or more quantities from one artefact of fitted components; an area adds what its runs are.
 
-Median and spread come from `components.Fitted`, bounds from the held-out errors of the row's evidence. NumPy alone.
+Median and spread come from `components.Fitted`, bounds from widths by causes (`component_widths`). NumPy alone.
 """
 
 from __future__ import annotations
@@ -12,15 +12,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from perfpass.errors import ArtefactError
 from perfpass.prediction import Interval, Support, SupportLevel
 from perfpass.predictors.learned import artefacts
 from perfpass.predictors.learned.component_widths import lacks
-from perfpass.predictors.learned.components import UNSEEN_MODEL, Adaptation, Bounds, Fitted, Form, Rows
+from perfpass.predictors.learned.components import UNSEEN_MODEL, Fitted, Form, Rows
 from perfpass.predictors.learned.spread import Spread
 from perfpass.text import figure
 
-# Beyond measured ranges no held-out error speaks for the bounds: their logarithmic width grows so much. By hand.
-BEYOND = 2.0
 # How far, in the (mostly logarithmic) units of a form, a number may leave the measured range and still count as inside.
 _MARGIN = 0.05
 
@@ -75,19 +74,17 @@ class ComponentPredictor:
         artefact = artefacts.Artefact(folder or artefacts.shipped(self.AREA))
         manifest, names = artefact.manifest, tuple(self.QUANTITIES)
         self.fitted = {name: Fitted.read(form, artefact, name) for name, (form, _) in self.QUANTITIES.items()}
-        self.bounds = {
-            n: Bounds({k: (v[0], v[1]) for k, v in manifest[n]["bounds"].items()})
-            for n in names
-            if "bounds" in manifest[n]
-        }
-        self.spread = {n: Spread.from_dict(manifest[n]["spread"]) for n in names if "spread" in manifest[n]}
+        for name in names:
+            if "spread" not in manifest[name]:
+                raise ArtefactError(f"{artefact.folder}: {name} has no widths; run `perfpass train {self.AREA}`")
+        self.spread = {name: Spread.from_dict(manifest[name]["spread"]) for name in names}
         self.ranges: dict[str, Any] = {name: manifest["ranges"][name] for name in names}
         self.corpus: dict[str, Any] = {name: manifest["corpus"][name] for name in names}
 
     def one(self, name: str, rows: Rows) -> Learned:
         """The quantity ``name`` of the first of ``rows``."""
         beyond = self.beyond(name, rows)
-        value, evidence = self.interval(name, rows, BEYOND if beyond else 1.0)
+        value, evidence = self.interval(name, rows)
         return Learned(value, self._support(evidence, beyond), evidence)
 
     def log_bounds(
@@ -95,46 +92,39 @@ class ComponentPredictor:
         name: str,
         evidence: np.ndarray,
         spread: np.ndarray,
-        widening: np.ndarray | float = 1.0,
         more: Mapping[str, np.ndarray | float] | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """[N] log bounds around medians: widths by causes (``more`` of them as `component_widths.lacks` takes them)
-        where an artefact has them, else quantiles of held-out errors, ``widening`` times as wide.
-        """  # fmt: skip
-        if name in self.spread:
-            return self.spread[name].bounds(lacks(self.fitted[name].form, evidence, spread, more))
-        low, high = self.bounds[name].find(str(evidence[0]))
-        return low * spread * widening, np.minimum(high * spread * widening, 50.0)
+        """[N] log bounds around medians: widths by causes, ``more`` of them as `component_widths.lacks` takes them."""
+        widths = self.spread[name]
+        return widths.bounds(lacks(self.fitted[name].form, evidence, spread, more, widths.causes))
 
-    def interval(
-        self, name: str, rows: Rows, widening: float = 1.0, adaptation: Adaptation | None = None
-    ) -> tuple[Interval, str]:
-        """The interval of the first of ``rows`` and its evidence; ``widening`` multiplies the logarithmic width."""
+    def interval(self, name: str, rows: Rows) -> tuple[Interval, str]:
+        """The interval of the first of ``rows`` and its evidence."""
         fitted = self.fitted[name]
         median, spread = fitted.predict(rows)
         evidence = fitted.evidence(rows)
-        if adaptation is not None:
-            median = adaptation.predict(fitted, rows)
-        more = {} if name not in self.spread or isinstance(self.ranges[name], dict) else {"load": self.far(name, rows)}
-        low, high = self.log_bounds(name, evidence, spread, widening, more)
+        low, high = self.log_bounds(name, evidence, spread, {"load": self.far(name, rows)})
         at, unit = float(median[0]), self.QUANTITIES[name][1]
         value = Interval(at, at * float(np.exp(low[0])), at * float(np.exp(high[0])), unit)
         return value, str(evidence[0])
 
     def around(
-        self, name: str, rows: Rows, inside: Rows, place: np.ndarray, widening: np.ndarray | float = 1.0,
+        self,
+        name: str,
+        rows: Rows,
+        inside: Rows,
+        place: np.ndarray,
         more: Mapping[str, np.ndarray | float] | None = None,
-    ) -> tuple[np.ndarray, ...]:  # fmt: skip
+    ) -> tuple[np.ndarray, ...]:
         """Logarithms of low, median and high [N] of ``rows`` of one model, device and software.
 
         ``inside`` and ``place`` [N]: rows of measured sizes, and which of them is nearest to each of ``rows``. What is
-        learned corrects the physics there; beyond them its correction holds. ``widening`` and ``more`` as `log_bounds`
-        takes them.
+        learned corrects the physics there; beyond them its correction holds. ``more`` as `log_bounds` takes it.
         """
         fitted = self.fitted[name]
         correction, spread = (values[place] for values in fitted.correction(inside))
         evidence = np.broadcast_to(fitted.evidence(inside.take(np.arange(1))), len(rows))
-        low, high = self.log_bounds(name, evidence, spread, widening, more)
+        low, high = self.log_bounds(name, evidence, spread, more)
         median = fitted.physics(rows) + correction
         return median + low, median, median + high
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from perfpass.predictors.learned.components import UNSEEN_MODEL, Form
 
+# Of times of generation. Those of energy and power: `perfpass.predictors.energy.features.CAUSES`.
 CAUSES = (
     *("measurement", "laboratory", "unlike", "model", "device", "vendor", "runtime", "precision", "load"),
     *("long prompts", "long answers", "llama.cpp's prompts", "llama.cpp's file types"),
@@ -33,22 +34,29 @@ _OF_EVIDENCE: Mapping[str, tuple[str, ...]] = {
     "device unseen": ("device",),
     "vendor unseen": ("device", "vendor"),
     "runtime unseen": ("device", "runtime"),
+    "source unseen": ("laboratory",),
+    "network unseen": ("network",),
+    "data set unseen": ("data set",),
 }
 
 
 def lacks(
-    form: Form, evidence: np.ndarray, spread: np.ndarray, more: Mapping[str, np.ndarray | float] | None = None
+    form: Form,
+    evidence: np.ndarray,
+    spread: np.ndarray,
+    more: Mapping[str, np.ndarray | float] | None = None,
+    causes: Sequence[str] = CAUSES,
 ) -> dict[str, np.ndarray | float]:
     """By cause, of N questions of a user. ``evidence`` [N] and ``spread`` [N] as `components.Fitted` gives them;
     ``more``: causes that neither tells of.
     """
     plain = [str(e).removesuffix(UNSEEN_MODEL) for e in evidence]
     variance = sum(term.amplitude for term in form.terms)
-    out: dict[str, np.ndarray | float] = dict.fromkeys(CAUSES, 0.0)
+    out: dict[str, np.ndarray | float] = dict.fromkeys(causes, 0.0)
+    for cause in {c for named in _OF_EVIDENCE.values() for c in named} & set(causes):
+        out[cause] = np.array([float(cause in _OF_EVIDENCE.get(e, ("device", "runtime"))) for e in plain])
     out |= {"measurement": 1.0, "laboratory": 1.0}
     # Errors of what is much like a measured run are small: their widths grow with the variance, not with its root.
     out["unlike"] = np.square(np.clip((np.square(spread) - form.noise) / variance, 0.0, 1.0))
     out["model"] = np.array([float(str(e).endswith(UNSEEN_MODEL)) for e in evidence])
-    for cause in ("device", "vendor", "runtime"):
-        out[cause] = np.array([float(cause in _OF_EVIDENCE.get(e, ("device", "runtime"))) for e in plain])
     return out | dict(more or {})

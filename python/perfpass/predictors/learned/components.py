@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from perfpass.errors import ArtefactError
-from perfpass.prediction import Interval
 from perfpass.predictors.learned import artefacts
 
 _CHUNK = 1024
@@ -259,25 +258,6 @@ class Adaptation:
             if group in factors:
                 median[i] = max(float(rows.components[i] @ factors[group]), 1e-30)
         return median
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """Conformal bounds of log(measured / predicted) by evidence, in units of a row's spread."""
-
-    of: Mapping[str, tuple[float, float]]
-
-    def find(self, evidence: str) -> tuple[float, float]:
-        """Bounds for an evidence; where it was never tried out, twice the widest of all."""
-        plain = evidence.removesuffix(UNSEEN_MODEL)
-        if found := self.of.get(evidence) or self.of.get(plain):
-            return found
-        return 2 * min(low for low, _ in self.of.values()), 2 * max(high for _, high in self.of.values())
-
-    def interval(self, median: float, spread: float, evidence: str, unit: str, widening: float = 1.0) -> Interval:
-        """The interval of one row; ``widening`` multiplies its logarithmic width."""
-        low, high = (b * spread * widening for b in self.find(evidence))
-        return Interval(median, median * float(np.exp(low)), median * float(np.exp(min(high, 50.0))), unit)
 
 
 def scaled(form: Form, rows: Rows, names: tuple[tuple[str, ...], ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

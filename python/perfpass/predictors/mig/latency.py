@@ -22,6 +22,7 @@ from perfpass.errors import ArgumentError, ArtefactError, DeviceError, Unsupport
 from perfpass.prediction import SUPPORT_LEVELS
 from perfpass.predictors.estimate import Bounds, Columns, Estimates
 from perfpass.predictors.learned import artefacts
+from perfpass.predictors.learned.spread import Spread
 from perfpass.predictors.roofline import GEMM_RATE, GROUPS, ISSUE_S, bound
 
 if TYPE_CHECKING:
@@ -31,8 +32,9 @@ if TYPE_CHECKING:
 # CUDA MPS serves at most 48 clients on a GPU since Volta (NVIDIA Multi-Process Service guide, "Limitations").
 MOST_PROCESSES = 48
 PARAMETERS = ("issue_s", "start_s", "copy_s_per_byte", "own_share", "sharpness")
-# Beyond what was measured (another GPU, precision, runtime, more processes): by hand, no data vouches for it.
-_WIDENING = 2.0
+# What makes an interval wide (`learned.spread`): a network whose operators no measured one spends its time on; another
+# GPU, precision or runtime; more processes than were measured.
+CAUSES = ("measurement", "laboratory", "network", "conditions", "processes")
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +55,18 @@ class Work:
     def take(self, rows: np.ndarray) -> Work:
         """Some of the runs."""
         return Work(self.group_s[rows], self.kernels[rows], self.copied_bytes[rows], self.processes[rows])
+
+
+def unlike(group_s: np.ndarray, networks: np.ndarray) -> np.ndarray:
+    """[N] square of the share of each run's roofline seconds [N, G] in operator groups in which no one of ``networks``
+    spends them.
+
+    ``networks`` [M, G]: of measured networks, rows sum to 1; the one that is most alike counts. As in fitted components
+    widths grow with the share, not with its root: what is much like a measured network errs as that does.
+    """
+    share = group_s / np.maximum(group_s.sum(axis=1, keepdims=True), 1e-30)
+    alike = np.stack([np.minimum(share, network).sum(axis=1) for network in networks])
+    return np.square(1.0 - alike.max(axis=0))
 
 
 def work_of(table: Any, way: Way, processes: int) -> Work:
@@ -90,7 +104,11 @@ class MigPredictor:
         manifest = artefacts.Artefact(folder or artefacts.shipped("mig")).manifest
         if manifest.get("groups") != list(GROUPS) or set(manifest.get("parameters", ())) != set(PARAMETERS):
             raise ArtefactError("the MIG artefact is not of this version; run `perfpass train`")
+        if "spread" not in manifest:
+            raise ArtefactError("the MIG artefact has no widths; run `perfpass train`")
         self.manifest = manifest
+        self.spread = Spread.from_dict(manifest["spread"])
+        self._networks = np.array([shares for _, shares in manifest["networks"]], dtype=np.float64)
         self.model = MigModel(manifest["parameters"], np.array(manifest["efficiency"], dtype=np.float64))
 
     @staticmethod
@@ -130,18 +148,27 @@ class MigPredictor:
         )
         asked_s = self.model.seconds(work)
         ratio = asked_s / self.model.seconds(replace(work, processes=np.ones(len(seen))))
-        base = found.latency_ms
-        low, high = (float(v) for v in self.manifest["bounds"])
         most = self.manifest["corpus"]["most_processes"]
-        further = _WIDENING if processes > most else 1.0
-        own = Bounds.around(asked_s * 1e3, further * low, further * high)
+        known: dict[str, np.ndarray | float] = {
+            "measurement": 1.0,
+            "laboratory": 1.0,
+            "network": unlike(work.group_s, self._networks),
+            "conditions": 0.0,
+            "processes": max(float(np.log(processes / most)), 0.0) ** 2,
+        }
+        low, high = self.spread.bounds(known)
         measured_s = self.model.seconds(replace(work, processes=np.minimum(work.processes, most)))
-        own = own.at_least(1e3 * measured_s * np.exp(low))
-        extra = _WIDENING * max(-low, high) if processes > 1 else 0.0
+        least, _ = self.spread.bounds(known | {"processes": 0.0})
+        own = Bounds.around(asked_s * 1e3, low, high).at_least(1e3 * measured_s * np.exp(least))
+        # Elsewhere the ratio alone is carried over: what is known of the time itself is the estimate's.
+        base, shares = found.latency_ms, float(processes > 1)
+        ratio_low, ratio_high = self.spread.bounds(
+            {**known, "measurement": shares, "laboratory": 0.0, "network": 0.0, "conditions": shares}
+        )
         scaled = Bounds.around(
             base.median * ratio,
-            -np.hypot(np.log(base.median / base.low), extra),
-            np.hypot(np.log(base.high / base.median), extra),
+            -np.hypot(np.log(base.median / base.low), ratio_low),
+            np.hypot(np.log(base.high / base.median), ratio_high),
         ).at_least(base.low)  # what shares a device is no faster than what has it alone
         latency = own.or_else(scaled, seen)
         level = np.where(seen, np.int8(SUPPORT_LEVELS.index("near")), found.level)

@@ -6,4 +6,5 @@ __all__ = [
     "fit",
     "grade",
     "train",
+    "widths",
 ]

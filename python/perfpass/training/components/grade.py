@@ -8,18 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from perfpass.predictors.learned.adapt import adapt
-from perfpass.predictors.learned.components import Bounds, Fitted, Form, Rows
-from perfpass.predictors.learned.intervals import pooled_width, quantiles
+from perfpass.predictors.learned.components import Form, Rows
 from perfpass.training.components.fit import covariance_of, fit
 from perfpass.training.section import Section
 from perfpass.training.tasks.simple_baselines import trees
 from perfpass.training.tasks.splits import Fold, groups_into_folds, random_folds
 
-COVERAGE = 0.9
 # Bounds of all rows, [N] each, in the unit of the quantity.
 Edges = tuple[np.ndarray, np.ndarray]
-# Bounds never narrow below this: repeats of one configuration differ as much.
-LEAST_BOUND = 0.25
 
 
 @dataclass(frozen=True)
@@ -54,10 +50,6 @@ class Held:
     evidence: np.ndarray
     base: np.ndarray
 
-    def residual(self, measured: np.ndarray) -> np.ndarray:
-        """log(measured / predicted) over the spread, [N]."""
-        return np.asarray(np.log(measured / self.predicted) / np.where(self.spread > 0, self.spread, 1.0))
-
 
 def random_split(q: Quantity, folds: int = 5, seed: int = 0) -> list[Fold]:
     """Folds of configurations: repeats of one stay together."""
@@ -81,7 +73,7 @@ def both_split(q: Quantity, seed: int = 0) -> list[Fold]:
         hidden = half == number % 2
         test = np.flatnonzero((q.device == name) & hidden)
         if len(test) and ((q.device != name) & ~hidden).any():
-            found.append(Fold(np.flatnonzero((q.device != name) & ~hidden), test, f"{name} and half of the models"))
+            found.append(Fold(np.flatnonzero((q.device != name) & ~hidden), test, f"{name}/and half of the models"))
     return found
 
 
@@ -133,68 +125,20 @@ def _empty(n: int) -> tuple[np.ndarray, ...]:
     return np.full(n, np.nan), np.zeros(n), np.full(n, -1), np.full(n, "", dtype=object), np.full(n, np.nan)
 
 
-def bounds_from(
-    residual: np.ndarray, evidence: np.ndarray, group: np.ndarray, alike: bool
-) -> dict[str, tuple[float, float]]:
-    """Bounds in units of spread by evidence. ``alike``: every group counts the same (devices, models), or every row, if
-    that is wider.
-
-    A handful of devices says little about the next one: their pooled width grows by one over their number. By hand; the
-    exact rank of a group among so few would ask for no bound at all.
-    """
-    out = {}
-    for name in sorted(set(evidence)):
-        inside = evidence == name
-        low, high = quantiles(residual[inside], COVERAGE)
-        if alike:
-            parts = [residual[inside & (group == g)] for g in np.unique(group[inside])]
-            width = pooled_width(parts, COVERAGE) * (1.0 + 1.0 / len(parts))
-            low, high = min(low, -width), max(high, width)
-        out[name] = (min(low, -LEAST_BOUND), max(high, LEAST_BOUND))
-    return out
-
-
-def graded(q: Quantity, held: Held, alike: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Bounds [N] of held-out rows, made as those that ship but from the other folds alone."""
-    low, high = np.full(len(q), np.nan), np.full(len(q), np.nan)
-    residual = held.residual(q.measured)
-    for number in np.unique(held.fold[held.fold >= 0]):
-        inside, others = held.fold == number, (held.fold >= 0) & (held.fold != number)
-        found = bounds_from(residual[others], held.evidence[others], held.fold[others], alike)
-        bounds = Bounds(found)
-        for name in sorted(set(held.evidence[inside])):
-            rows = inside & (held.evidence == name)
-            a, b = bounds.find(name)
-            low[rows] = held.predicted[rows] * np.exp(a * held.spread[rows])
-            high[rows] = held.predicted[rows] * np.exp(np.minimum(b * held.spread[rows], 50.0))
-    return low, high
-
-
-def calibrate(q: Quantity, splits: Mapping[str, tuple[list[Fold], bool]], say: Callable[[str], None]) -> Bounds:
-    """The bounds that ship. ``splits``: per name the folds, and whether groups count alike; the first one that shows an
-    evidence vouches for it.
-    """
-    covariance = covariance_of(q.form, q.rows)
-    out: dict[str, tuple[float, float]] = {}
-    for name, (folds, alike) in splits.items():
-        held = hold_out(q, folds, covariance)
-        rows = held.fold >= 0
-        found = bounds_from(held.residual(q.measured)[rows], held.evidence[rows], held.fold[rows], alike)
-        out |= {key: value for key, value in found.items() if key not in out}
-        say(f"{q.name}: held out by {name}")
-    return Bounds({key: (round(low, 4), round(high, 4)) for key, (low, high) in out.items()})
-
-
-def ship(q: Quantity, bounds: Bounds | None) -> tuple[dict[str, object], dict[str, bytes], Fitted]:
-    """The manifest's entry (with the bounds, if any), the files of the artefact, and the predictor."""
-    fitted = fit(q.form, q.rows, q.measured)
-    entry, files = fitted.files(q.name)
-    return {**entry, **({"bounds": {k: list(v) for k, v in bounds.of.items()}} if bounds else {})}, files, fitted
+def ship(q: Quantity) -> tuple[dict[str, object], dict[str, bytes]]:
+    """The manifest's entry and the files of the artefact."""
+    return fit(q.form, q.rows, q.measured).files(q.name)
 
 
 def usual_splits(q: Quantity, seed: int) -> dict[str, list[Fold]]:
     """Random rows, every model and every device held out."""
     return {"random": random_split(q, seed=seed), "model": group_split(q.model), "device": group_split(q.device)}
+
+
+def of_sources(q: Quantity) -> dict[str, list[Fold]]:
+    """The split that leaves each source out, where there are two or more."""
+    source = q.others.get("source", np.array([]))
+    return {"source": group_split(source)} if len(np.unique(source.astype(str))) > 1 else {}
 
 
 def plain_columns(q: Quantity) -> np.ndarray:
@@ -206,40 +150,40 @@ def plain_columns(q: Quantity) -> np.ndarray:
 def add_quantity(
     section: Section, q: Quantity, seed: int, *, judged_on: str, names: Mapping[str, str] | None = None,
     aims: Mapping[str, float] | None = None, more: Callable[[str, str, Held, list[Fold]], None] | None = None,
-    splits: Mapping[str, list[Fold]] | None = None, widths: Callable[[str, Mapping[str, Held]], Edges] | None = None,
+    splits: Mapping[str, list[Fold]], widths: Callable[[str, Mapping[str, Held]], Edges],
 ) -> None:  # fmt: skip
-    """All lines of a quantity on ``splits`` (`usual_splits`), its worst models and devices, the points of the picture.
+    """All lines of a quantity on ``splits``, its worst models and devices, the points of the picture.
 
     ``names``: of splits, in the table, where they differ; ``aims`` by split. ``more`` adds what an area has to say of
     a split (its own name, the one shown, what was held out, the folds). ``widths`` gives the bounds of a split from
-    what all of them held out (default: `graded`).
+    what all of them held out.
     """
     covariance, columns = covariance_of(q.form, q.rows), plain_columns(q)
-    parts = splits or usual_splits(q, seed)
-    found = {split: hold_out(q, folds, covariance) for split, folds in parts.items()}
-    for split, folds in parts.items():
+    found = {split: hold_out(q, folds, covariance) for split, folds in splits.items()}
+    for split, folds in splits.items():
         held = found[split]
         shown = (names or {}).get(split, split)
         add_lines(
-            section, q, shown, held, alike=split != "random", judged_on=judged_on, aim_pct=(aims or {}).get(split),
-            baseline=trees(columns, q.measured, folds, seed), edges=widths(split, found) if widths else None,
+            section, q, shown, held, judged_on=judged_on, aim_pct=(aims or {}).get(split),
+            baseline=trees(columns, q.measured, folds, seed), edges=widths(split, found),
         )  # fmt: skip
         if more:
             more(split, shown, held, folds)
         if split != "random":
-            groups = q.model if split == "model" else q.device
-            section.add_worst_groups(q.name, shown, split, list(groups), held.predicted, q.measured)
+            rows = np.isfinite(held.predicted)
+            groups = (q.model if split == "model" else q.device)[rows]
+            section.add_worst_groups(q.name, shown, split, list(groups), held.predicted[rows], q.measured[rows])
         if split == "model":
             section.add_points(q.name, q.unit, shown, list(q.device), held.predicted, q.measured)
 
 
 def add_lines(
-    section: Section, q: Quantity, split: str, held: Held, *, alike: bool, judged_on: str, aim_pct: float | None = None,
-    method: str = "perfpass", baseline: np.ndarray | None = None, edges: Edges | None = None,
+    section: Section, q: Quantity, split: str, held: Held, *, judged_on: str, edges: Edges,
+    aim_pct: float | None = None, method: str = "perfpass", baseline: np.ndarray | None = None,
 ) -> None:  # fmt: skip
     """The predictor's line of one split, and those of the physics alone and of a baseline on the same rows."""
     rows = np.isfinite(held.predicted)
-    low, high = edges or graded(q, held, alike)
+    low, high = edges
     section.add(
         q.name, split, method, judged_on, held.predicted[rows], q.measured[rows], low[rows], high[rows], aim_pct=aim_pct
     )

@@ -12,15 +12,15 @@ import numpy as np
 
 from perfpass.predictors.learned import artefacts
 from perfpass.predictors.learned.spread import Spread
-from perfpass.training.components.grade import Quantity, both_split, calibrate, group_split, random_split, ship
+from perfpass.training.components.grade import Quantity, both_split, group_split, of_sources, random_split, ship
 from perfpass.training.tasks.splits import Fold
 
-Splits = Mapping[str, tuple[list[Fold], bool]]
+Splits = Mapping[str, list[Fold]]
 
 
 @dataclass(frozen=True)
 class Lesson:
-    """What is fitted beside a quantity itself: ``splits`` that vouch for its bounds, ``ranges``, ``corpus``."""
+    """What is fitted beside a quantity itself: ``splits`` that vouch for its widths, ``ranges``, ``corpus``."""
 
     splits: Splits
     ranges: Any
@@ -28,12 +28,13 @@ class Lesson:
 
 
 def lesson(q: Quantity, seed: int) -> Lesson:
-    """That of a quantity for which few models and devices vouch, so each counts alike."""
+    """The usual one: random rows, models, devices, both, and sources where there are several."""
     splits = {
-        "random rows": (random_split(q, seed=seed), False),
-        "model": (group_split(q.model), True),
-        "device": (group_split(q.device), True),
-        "device and model": (both_split(q, seed), True),
+        "random rows": random_split(q, seed=seed),
+        "model": group_split(q.model),
+        "device": group_split(q.device),
+        "device and model": both_split(q, seed),
+        **of_sources(q),
     }
     return Lesson(splits, ranges(q), corpus({q.name: q})[q.name])
 
@@ -45,13 +46,12 @@ def train_quantities(
     *,
     seed: int,
     quiet: bool,
+    widths: Callable[[Quantity, Splits], Spread],
     lessons: Mapping[str, Lesson] | None = None,
-    widths: Callable[[Quantity, Splits], Spread] | None = None,
 ) -> Path:
-    """Fit every quantity with its bounds and write the artefact of ``area``; returns its folder.
+    """Fit every quantity with its widths and write the artefact of ``area``; returns its folder.
 
-    ``lessons``: of the quantities that have one of their own. ``widths``: fits the widths by causes of a quantity,
-    which then has no bounds by evidence.
+    ``widths``: fits the widths by causes of a quantity. ``lessons``: of the quantities that have one of their own.
     """
 
     def say(text: str) -> None:
@@ -62,10 +62,9 @@ def train_quantities(
     files: dict[str, bytes] = {}
     for name, q in quantities.items():
         own = (lessons or {}).get(name) or lesson(q, seed)
-        manifest[name], made, _ = ship(q, None if widths else calibrate(q, own.splits, say))
-        if widths:
-            manifest[name]["spread"] = widths(q, own.splits).to_dict()
-            say(f"{name}: widths")
+        manifest[name], made = ship(q)
+        manifest[name]["spread"] = widths(q, own.splits).to_dict()
+        say(f"{name}: widths")
         manifest["ranges"][name], manifest["corpus"][name] = own.ranges, own.corpus
         files |= made
     place = Path(output) if output else artefacts.shipped(area)

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 
-from perfpass.training.components.grade import Held, Quantity, add_quantity
+import numpy as np
+
+from perfpass.training.components.grade import Held, Quantity, add_quantity, both_split, of_sources, usual_splits
 from perfpass.training.components.train import corpus
+from perfpass.training.energy import widths
 from perfpass.training.energy.dataset import load
 from perfpass.training.section import Section
 from perfpass.training.tasks.splits import Fold
@@ -17,8 +21,9 @@ load, prompts included (ML.ENERGY leaderboard v2); serving_energy_at_rate: the s
 given. batch1_energy: joules per response, eager PyTorch (first edition). diffusion_energy: joules per picture or video.
 offline_power: watts while a batch of requests runs (LLM-Inference-Bench, splitwise-sim). training_power: watts by
 network, batch size and power limit (Zeus). server_power: watts at the wall (MLPerf Inference). A model is held out with
-all models of its architecture, random rows with their repeats. Bounds (90 % asked) are made from other folds alone;
-where few models or devices vouch for another, each counts alike.
+all models of its architecture, random rows with their repeats; "device and model": a board with half of the models.
+Bounds (90 % asked) are widths by causes, fitted on what other folds of all splits held out. A user's laboratory is
+another than that of the records, which adds a width that lines other than "source" do not have.
 """
 AIMS = {"serving_energy": {"model": 10.0}, "batch1_energy": {"model": 10.0}}
 _WHAT = {"training_power": "network", "server_power": "benchmark"}
@@ -31,9 +36,11 @@ def evaluate(folder: str | None = None, seed: int = 0, *, quiet: bool = False) -
     section = Section("energy", "Energy and power", INTRO, {name: entry["rows"] for name, entry in found.items()})
     for name, q in quantities.items():
         names = {"model": _WHAT[name]} if name in _WHAT else {}
+        splits = {**usual_splits(q, seed), "device and model": both_split(q, seed), **of_sources(q)}
         judged_on = f"{len(set(q.device))} devices, {q.unit}"
         add_quantity(
-            section, q, seed, judged_on=judged_on, names=names, aims=AIMS.get(name, {}), more=_by_source(section, q)
+            section, q, seed, judged_on=judged_on, names=names, aims=AIMS.get(name, {}), more=_by_source(section, q),
+            splits=splits, widths=partial(widths.edges, q, splits),
         )  # fmt: skip
         if not quiet:
             print(f"energy: {name}", file=sys.stderr, flush=True)
@@ -49,8 +56,9 @@ def _by_source(section: Section, q: Quantity) -> Callable[[str, str, Held, list[
 
     def add(split: str, shown: str, held: Held, folds: list[Fold]) -> None:
         for source in sorted(set(q.others.get("source", ()))):
-            rows = q.others["source"] == source
-            section.add(q.name, shown, "perfpass", f"rows of {source}", held.predicted[rows], q.measured[rows])
+            rows = (q.others["source"] == source) & np.isfinite(held.predicted)
+            if rows.any():
+                section.add(q.name, shown, "perfpass", f"rows of {source}", held.predicted[rows], q.measured[rows])
         if split == "model":
             section.add_worst_cases(q.name, q.unit, shown, list(q.configuration), held.predicted, q.measured)
 

@@ -12,6 +12,7 @@ from perfpass.predictors.generation.predictor import GenerationPredictor
 from perfpass.predictors.learned.width_words import NEAR_FROM, OUTSIDE_FROM
 from perfpass.training.components.fit import covariance_of
 from perfpass.training.components.grade import Held, Quantity, adapted, add_lines, group_split, hold_out, random_split
+from perfpass.training.components.widths import held_out_errors
 from perfpass.training.generation import widths
 from perfpass.training.generation.dataset import Dataset, corpus, load
 from perfpass.training.generation.evaluate_llama_cpp import add_llama_cpp
@@ -73,7 +74,7 @@ def evaluate(folder: str | None = None, seed: int = 0, *, quiet: bool = False) -
     }
     columns = table_columns(data)
     out = {split: hold_out(q, parts, covariance) for split, parts in folds.items()}
-    errors = {split: widths.held_out_errors(q, out[split], parts, split) for split, parts in folds.items()}
+    errors = {split: held_out_errors(q, out[split], parts, split) for split, parts in folds.items()}
     asked, left = widths.load(folder)
     seconds, outside = widths.answers(GenerationPredictor.load(), asked)
     _sources(section, q.name, asked, seconds, outside, [found for found, _ in errors.values()])
@@ -82,7 +83,7 @@ def evaluate(folder: str | None = None, seed: int = 0, *, quiet: bool = False) -
         alike = split in ("device", "runtime")
         low, high = widths.graded(errors, [outside], split, q)
         add_lines(
-            section, q, split, held, alike=alike, judged_on="all devices", aim_pct={"model": 12.0}.get(split),
+            section, q, split, held, judged_on="all devices", aim_pct={"model": 12.0}.get(split),
             baseline=trees(columns, q.measured, parts, seed),
             edges=(held.predicted * np.exp(low), held.predicted * np.exp(high)),
         )  # fmt: skip

@@ -15,10 +15,10 @@ from perfpass.llm.serving import Serving
 from perfpass.predictors.generation.features import Batch, rows_of
 from perfpass.predictors.generation.predictor import QUANTITY, GenerationPredictor
 from perfpass.predictors.serving.predictor import ServingPredictor
-from perfpass.training.components.grade import Held, Quantity, add_quantity, usual_splits
+from perfpass.training.components.grade import Held, Quantity, add_quantity, of_sources, usual_splits
+from perfpass.training.components.widths import held_out_errors
 from perfpass.training.generation import widths
 from perfpass.training.generation.phases import Phases, load
-from perfpass.training.generation.train import of_sources
 from perfpass.training.section import Section
 from perfpass.training.tasks.simple_baselines import one_factor
 from perfpass.training.tasks.splits import Fold
@@ -34,7 +34,7 @@ def add_phases(section: Section, folder: str | None, seed: int, *, quiet: bool) 
     """
     for name, data in load(folder).items():
         q = data.quantity
-        splits = usual_splits(q, seed) | {key: folds for key, (folds, _) in of_sources(q).items()}
+        splits = usual_splits(q, seed) | of_sources(q)
         add_quantity(
             section, q, seed, judged_on=_judged_on(q), more=_beside(section, q, _others(name, data)), splits=splits,
             widths=partial(_edges, q, splits),
@@ -50,7 +50,7 @@ def add_phases(section: Section, folder: str | None, seed: int, *, quiet: bool) 
 def _edges(
     q: Quantity, splits: Mapping[str, list[Fold]], split: str, held: Mapping[str, Held]
 ) -> tuple[np.ndarray, np.ndarray]:
-    errors = {name: widths.held_out_errors(q, found, splits[name], name) for name, found in held.items()}
+    errors = {name: held_out_errors(q, found, splits[name], name) for name, found in held.items()}
     low, high = widths.graded(errors, [], split, q)
     return held[split].predicted * np.exp(low), held[split].predicted * np.exp(high)
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
-
-import numpy as np
 
 from perfpass.predictors.generation.llama_cpp import SECTION
 from perfpass.predictors.generation.predictor import GenerationPredictor
@@ -13,11 +10,11 @@ from perfpass.predictors.learned import artefacts
 from perfpass.predictors.learned.spread import Spread
 from perfpass.training.components.fit import covariance_of
 from perfpass.training.components.grade import Quantity, both_split, group_split, hold_out, random_split
-from perfpass.training.components.train import Lesson, Splits, lesson, train_quantities
+from perfpass.training.components.train import Lesson, Splits, train_quantities
+from perfpass.training.components.widths import held_out_errors
 from perfpass.training.generation import llama_cpp, phases, widths
 from perfpass.training.generation.dataset import Dataset, corpus, load
 from perfpass.training.spread import Errors
-from perfpass.training.tasks.splits import Fold
 
 MODEL_FOLDS = 10
 
@@ -27,24 +24,21 @@ def train(folder: str | None = None, output: str | None = None, *, seed: int = 0
     data = load(folder)
     q = data.quantity
     splits = {
-        "random rows": (random_split(q, seed=seed), False),
-        "model": (group_split(q.model, MODEL_FOLDS, seed), False),
-        "device": (group_split(q.device), True),
-        "device and model": (both_split(q, seed), True),
-        "runtime": (group_split(q.others["runtime"]), True),
+        "random rows": random_split(q, seed=seed),
+        "model": group_split(q.model, MODEL_FOLDS, seed),
+        "device": group_split(q.device),
+        "device and model": both_split(q, seed),
+        "runtime": group_split(q.others["runtime"]),
     }
     others = {name: found.quantity for name, found in phases.load(folder).items()}
     lessons = {q.name: Lesson(splits, ranges(data), corpus(data))}
-    for name, other in others.items():
-        own = lesson(other, seed)
-        lessons[name] = replace(own, splits={**own.splits, **of_sources(other)})
     held: dict[str, list[Errors]] = {}
 
     def fitted(quantity: Quantity, own: Splits) -> Spread:
         covariance = covariance_of(quantity.form, quantity.rows)
         held[quantity.name] = [
-            widths.held_out_errors(quantity, hold_out(quantity, folds, covariance), folds, name)[0]
-            for name, (folds, _) in own.items()
+            held_out_errors(quantity, hold_out(quantity, folds, covariance), folds, name)[0]
+            for name, folds in own.items()
         ]
         return widths.fit(held[quantity.name], quantity.name)
 
@@ -58,12 +52,6 @@ def train(folder: str | None = None, output: str | None = None, *, seed: int = 0
     spread = widths.fit([*held[q.name], found], q.name)
     artefacts.annotate(place, {q.name: {**entry, "spread": spread.to_dict()}, SECTION: llama_cpp.section(folder)})
     return place
-
-
-def of_sources(q: Quantity) -> dict[str, tuple[list[Fold], bool]]:
-    """The split that leaves each source out, where there are two or more."""
-    source = q.others["source"]
-    return {"source": (group_split(source), True)} if len(np.unique(source.astype(str))) > 1 else {}
 
 
 def ranges(data: Dataset) -> dict[str, list[float]]:

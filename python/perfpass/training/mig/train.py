@@ -9,9 +9,8 @@ import numpy as np
 
 from perfpass.predictors.learned import artefacts
 from perfpass.predictors.roofline import GROUPS
-from perfpass.training.crossfit import shipped_bounds
+from perfpass.training.mig import widths
 from perfpass.training.mig.dataset import LANGUAGE_MODEL, load
-from perfpass.training.mig.evaluate import by_model
 from perfpass.training.mig.fit import fit
 
 
@@ -21,8 +20,7 @@ def train(folder: str | None = None, output: str | None = None, *, seed: int = 0
     data = load(folder)
     networks = np.flatnonzero(data.model != LANGUAGE_MODEL)
     model = fit(data.work.take(networks), data.latency_s[networks])
-    predicted, _ = by_model(data, networks)
-    low, high = shipped_bounds(np.log(data.latency_s[networks] / predicted))
+    spread = widths.fit([held.errors for held in widths.hold_out(data, seed).values()])
     artefacts.write(
         place,
         {
@@ -30,7 +28,8 @@ def train(folder: str | None = None, output: str | None = None, *, seed: int = 0
             "groups": list(GROUPS),
             "parameters": model.parameters,
             "efficiency": [round(float(v), 5) for v in model.efficiency],
-            "bounds": [round(low, 4), round(high, 4)],
+            "spread": spread.to_dict(),
+            "networks": [[name, [round(float(v), 4) for v in shares]] for name, shares in widths.networks(data)],
             "corpus": {
                 "name": "ParvaGPU, MIG slices of an A100 80 GB, eager PyTorch fp32",
                 "rows": len(networks),
@@ -43,5 +42,5 @@ def train(folder: str | None = None, output: str | None = None, *, seed: int = 0
         {},
     )
     if not quiet:
-        print(f"wrote {place}: {model.parameters}, bounds {low:.3f} to {high:.3f}", file=sys.stderr, flush=True)
+        print(f"wrote {place}: {model.parameters}, widths {spread.high}", file=sys.stderr, flush=True)
     return place
