@@ -140,7 +140,7 @@ _DETECTOR = re.compile(
     r"(?:_coco|\.yaml|_syncbn\.yaml)?"
 )
 _YOLO = re.compile(r"(?:^|\| )(?:model|backbone)=YOLO(v5|v8|X)-(n|s|m|l|x|tiny)(?= \|)")
-# RT-DETR and its second version are one network but for its training; "-dsp" samples elsewhere, "-m" and HGNetv2 differ.
+# RT-DETR and its second version differ in training alone; "-dsp" samples elsewhere, "-m" and HGNetv2 are others.
 _RT_DETR = re.compile(r"\*?(?:RT-DETR(?:v2)?-R|rtdetrv2_r?)(18|34|50|101)(?:vd)?")
 _FCN = re.compile(r"fcn-resnet18-\w+-\d+x\d+")
 _BACKBONES = {
