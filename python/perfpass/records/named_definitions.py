@@ -137,6 +137,12 @@ DEFINITIONS: dict[str, Definition] = {
     "llama-2-7b": _text("llama-2-7b/LlamaForCausalLM"),
     "mistral-7b": _text("mistral-7b/MistralForCausalLM"),
     "electra-base": _text("electra-base/ElectraForQuestionAnswering", 384),
+    **{
+        f"rt-detr-r{depth}": Definition(
+            "transformers", f"rt-detr-r{depth}/RTDetrForObjectDetection", "pixels", 640, attention=False
+        )
+        for depth in (18, 34, 50, 101)
+    },
     # Encoder over its 30 s window and one token of the decoder: optimum-benchmark's forward pass.
     "whisper-base": Definition("transformers", "whisper-base/WhisperForConditionalGeneration", "fixed", 1, True),
     **{name: _image("timm", name, size) for name, size in _TIMM.items()},

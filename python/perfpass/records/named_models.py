@@ -140,6 +140,8 @@ _DETECTOR = re.compile(
     r"(?:_coco|\.yaml|_syncbn\.yaml)?"
 )
 _YOLO = re.compile(r"(?:^|\| )(?:model|backbone)=YOLO(v5|v8|X)-(n|s|m|l|x|tiny)(?= \|)")
+# RT-DETR and its second version differ in training alone; "-dsp" samples elsewhere, "-m" and HGNetv2 are others.
+_RT_DETR = re.compile(r"\*?(?:RT-DETR(?:v2)?-R|rtdetrv2_r?)(18|34|50|101)(?:vd)?")
 _FCN = re.compile(r"fcn-resnet18-\w+-\d+x\d+")
 _BACKBONES = {
     "r50": "resnet50", "r101": "resnet101", "R_50": "resnet50", "R_101": "resnet101",
@@ -158,6 +160,8 @@ def network_of(source: str, model: str, architecture: str = "", variant: str = "
         return f"nnunet-{variant.removeprefix('dimension: ')[0]}d"
     if source == "vision_pages" and _FCN.fullmatch(model):
         return "fcn-resnet18"
+    if found := _RT_DETR.fullmatch(model):
+        return f"rt-detr-r{found[1]}"
     if source == "paddle_zoo":
         name = _TRAINED.sub("", model.replace(" ", "").replace("Fix_", "")).lower()
         return _PADDLE.get(name) or _variant(name)

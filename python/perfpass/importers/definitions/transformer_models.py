@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from perfpass.importers.model_sources import read_configuration
 
 if TYPE_CHECKING:
     from perfpass.graph import OpGraph
+
+
+def _rt_detr(kind: str, depths: Sequence[int], **fields: Any) -> dict[str, Any]:
+    """RT-DETR (Zhao et al., 2024) on a ResNet-vd of ``kind`` basic or bottleneck."""
+    wide = 4 if kind == "bottleneck" else 1
+    widths = [wide * n for n in (64, 128, 256, 512)]
+    backbone = {
+        "model_type": "rt_detr_resnet", "layer_type": kind, "depths": list(depths), "hidden_sizes": widths,
+        "out_features": ["stage2", "stage3", "stage4"], "downsample_in_bottleneck": False,
+    }  # fmt: skip
+    return {"model_type": "rt_detr", "backbone_config": backbone, "encoder_in_channels": widths[1:], **fields}
+
 
 # Configurations that the package does not ship.
 CONFIGURATIONS: dict[str, dict[str, Any]] = {
@@ -32,6 +44,12 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
         "num_attention_heads": 12,
         "intermediate_size": 3072,
     },
+    "rt-detr-r18": _rt_detr("basic", (2, 2, 2, 2), hidden_expansion=0.5, decoder_layers=3),
+    "rt-detr-r34": _rt_detr("basic", (3, 4, 6, 3), hidden_expansion=0.5, decoder_layers=4),
+    "rt-detr-r50": _rt_detr("bottleneck", (3, 4, 6, 3)),
+    "rt-detr-r101": _rt_detr(
+        "bottleneck", (3, 4, 23, 3), encoder_hidden_dim=384, encoder_ffn_dim=2048, decoder_in_channels=[384] * 3
+    ),
     # Radford et al., 2022: 74 million parameters.
     "whisper-base": {
         "model_type": "whisper",
@@ -65,7 +83,7 @@ def module(name: str, eager: bool, tokens: int = 0) -> Any:
 
     base, _, head = name.partition("/")
     content = dict(configuration(base))
-    if content["model_type"] != "xlnet":  # which has no other
+    if content["model_type"] not in ("xlnet", "rt_detr"):  # which have no other, or none for every part
         content["attn_implementation"] = "eager" if eager else "sdpa"
     if content["model_type"] == "bert":
         content["max_position_embeddings"] = max(512, tokens)
@@ -110,6 +128,9 @@ def tracer(name: str, size: int, eager: bool) -> Callable[[int], OpGraph]:
     if name.startswith("whisper"):
         shapes = {"input_features": ((80, 3000), "float32"), "decoder_input_ids": ((size,), "int64")}
         given = {"use_cache": False}
+    elif name.startswith("rt-detr"):
+        shapes = {"pixel_values": ((3, size, size), "float32")}
+        trace_owned(built, shapes, batch=1)  # the library keeps the anchors of a size that it has once made
     elif "CausalLM" in name:
         given = {"use_cache": False}
     return lambda batch: trace_owned(built, shapes, batch=batch, given=given)
