@@ -52,6 +52,9 @@ def add(commands: Any) -> None:
         help="parameters that are not trained: a name, the module that holds them, or a pattern (training; repeatable)",
     )
     add_assume(command)
+    command.add_argument(
+        "--sparsity", metavar="S", help="2:4 where the weights are structured so (inference in tensorrt and torch)"
+    )
     add_json(command)
     command.add_argument("--explain", action="store_true", help="also show what the time and memory are made of")
     add_cost(command)
@@ -65,7 +68,7 @@ def run(options: Any) -> int:
 
     # Before the model is read: a wrong table should not cost the time of a large one.
     asked, device = cost(options), find_device(options)
-    beside = {"frozen": options.frozen, "assume": assumed(options)}
+    beside = {"frozen": options.frozen, "assume": assumed(options), "sparsity": options.sparsity}
     prediction = predict(options.model, device, **model_sizes(options), **workload(options), **beside)
     found = None
     if asked is not None:

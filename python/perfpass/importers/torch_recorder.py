@@ -70,7 +70,7 @@ class Recorder(TorchDispatchMode):
     def __init__(self, assume: Mapping[str, int] | None = None) -> None:
         super().__init__()
         self.tape = Tape()
-        self.values = Values(assume or {})
+        self.values = Values(assume or {}, self._say)
         self.paused = False
         self.modules: list[str] = []  # names of the modules whose forward is running
         self.notes: dict[str, None] = {}  # in order, each once
@@ -81,6 +81,9 @@ class Recorder(TorchDispatchMode):
         self._written: dict[int, tuple[int, int]] = {}  # storage -> version, tensor on the tape written last
         self._host: dict[int, torch.Tensor] = {}  # id(host tensor) -> its meta twin
         self._alive: list[torch.Tensor] = []  # ids and storages stay unique only while their tensors live
+
+    def _say(self, note: str) -> None:
+        self.notes[note] = None
 
     # -- tensors ---------------------------------------------------------------------------------------------------
 

@@ -31,16 +31,18 @@ _SAME_SCORE = _SAME_MASK | {"mul", "sqrt", "reduce_max", "expand", "cast"}
 _CHOSEN = {"topk": 1, "max": 1, "min": 1, "argmax": 0, "argmin": 0, "sort": 1, "argsort": 0}  # which result has indices
 
 Value = Callable[[], "torch.Tensor | None"]
+Results = Callable[[], "tuple[torch.Tensor | None, ...] | None"]
 
 
 class Values:
     """Values of tensors on the meta device, as far as they follow from the program and from ``assume``.
 
-    ``assume``: `perfpass.graph.assumed`. ``used`` are the assumptions that a value was made of.
+    ``assume``: `perfpass.graph.assumed`; ``say`` takes notes of what else is assumed. ``used`` are the assumptions that
+    a value was made of.
     """
 
-    def __init__(self, assume: Mapping[str, int]) -> None:
-        self.assume = dict(assume)
+    def __init__(self, assume: Mapping[str, int], say: Callable[[str], None]) -> None:
+        self.assume, self._say = dict(assume), say
         self.used: dict[str, Assumed] = {}
         self._of: dict[int, Value] = {}
         self._sharing: dict[int, set[int]] = {}  # storage -> ids of the tensors over it that have a value
@@ -112,14 +114,14 @@ class Values:
             for tensor in written:
                 self._forget(tensor)
             if call is not None and len(written) == 1 and written[0].device.type == "meta":
-                self._set(written[0], lambda: (call() or (None,))[0])
+                self._set(written[0], _part(call, 0))
             return
         if not any(t.device.type == "meta" for t in results):
             return
         if known:
             call = self._call(func, args, kwargs, at_most=max(t.numel() for t in results))
             for i, tensor in enumerate(results):
-                self._set(tensor, lambda i=i: (found := call()) and found[i])
+                self._set(tensor, _part(call, i))
             return
         self._sources(plain, args, kwargs, results)
 
@@ -133,6 +135,9 @@ class Values:
             self._choice(name, source, args, kwargs, results[_CHOSEN[name]])
         elif name in _COMPARED and id(source) in self._probabilities:
             self._by_score[id(result)] = name == "ge" and isinstance(args[1], int | float) and args[1] <= 0
+        elif name in ("ne", "eq") and _are_edges(source, args[1]):
+            self._say("a graph's edges are assumed to hold no self loop")
+            self._set(result, lambda: torch.full(result.shape, name == "ne"))
         elif name == "ge" and id(source) in self._sides:
             self._by_score[id(result)] = True  # boxes without an area are rare
         elif result.dtype == torch.bool:
@@ -217,9 +222,7 @@ class Values:
         for other in self._sharing.pop(_memory(tensor), ()):
             self._of.pop(other, None)
 
-    def _call(
-        self, func: Any, args: tuple, kwargs: dict, at_most: int
-    ) -> Callable[[], tuple[torch.Tensor | None, ...] | None]:
+    def _call(self, func: Any, args: tuple, kwargs: dict, at_most: int) -> Results:
         """The operator's results, once: from the values that its arguments have now."""
 
         def now(value: Any) -> Any:
@@ -251,6 +254,22 @@ class _Later:
 
     def __init__(self, make: Value) -> None:
         self.make = make
+
+
+def _part(call: Results, of: int) -> Value:
+    """One of an operator's results."""
+
+    def value() -> torch.Tensor | None:
+        found = call()
+        return None if found is None else found[of]
+
+    return value
+
+
+def _are_edges(source: torch.Tensor, target: Any) -> bool:
+    """Whether these are the two rows of a graph's edges, [2, E]."""
+    rows = isinstance(target, torch.Tensor) and source.dim() == target.dim() == 1 and not source.is_floating_point()
+    return rows and _memory(source) == _memory(target) and source.storage_offset() != target.storage_offset()
 
 
 def _are_corners(tensor: torch.Tensor) -> bool:

@@ -62,7 +62,8 @@ def define() -> None:
     for name, rule in shapes.items():
         _library.impl(name, rule, "Meta")
     # Detection heads ask first whether the operators are there.
-    from torchvision import extension, ops
+    from torchvision import extension as own
+    from torchvision import ops
 
-    for module in (extension, sys.modules[f"{ops.__name__}.roi_align"]):
+    for module in (own, sys.modules[f"{ops.__name__}.roi_align"]):
         vars(module)["_has_ops"] = lambda: True

@@ -14,6 +14,7 @@ __all__ = [
     "registry",
     "remedies",
     "roofline",
+    "sparsity",
     "way",
     "workload",
 ]

@@ -18,6 +18,7 @@ from perfpass.graph import DTYPES, OPERATOR_CLASSES, OPERATORS, OpGraph
 from perfpass.graph.step import saved_activations
 from perfpass.prediction import SUPPORT_LEVELS, Interval, MigHint, Prediction, Support, SupportLevel
 from perfpass.predictors import loads, registry
+from perfpass.predictors import sparsity as sparse
 from perfpass.predictors.estimate import Estimate, PlannedRun, Run
 from perfpass.predictors.inference.fusion import as_run
 from perfpass.predictors.judged import judged
@@ -28,7 +29,7 @@ from perfpass.predictors.mig.profile import hint
 from perfpass.predictors.relative.question import Asked, kept
 from perfpass.predictors.training_step import assemble as assemble_step
 from perfpass.predictors.training_step.predictor import StepPredictor
-from perfpass.predictors.workload import check, leading_dim
+from perfpass.predictors.workload import PRECISIONS, check, leading_dim
 from perfpass.text import shown_value
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ def predict(
     optimizer: str | None = None,
     frozen: Sequence[str] = (),
     assume: Mapping[str, int] | None = None,
+    sparsity: str | None = None,
     calibration: bool | Calibration = True,
     processes: int | None = None,
     predictor: str = registry.DEFAULT,
@@ -75,11 +77,13 @@ def predict(
     module that do not require a gradient are frozen without being named. ``assume``: the load, where the model's own
     values decide it: ``{"experts": N}`` shares each layer's tokens evenly over N experts of a mixture (all that the
     tokens can reach if not stated), ``{"detections": N}`` lets N boxes an image pass each threshold of a detector
-    (100); what is not stated is named in the support and widens the intervals. ``calibration`` (inference alone):
-    True takes what `perfpass calibrate` has stored of the device, False ignores it, a Calibration is used itself.
-    ``processes`` (inference alone): how many MPS processes share the device, each running the model; the latency is
-    that of one, the throughput that of all. ``predictor``: a name of ``perfpass.predictors.registry.PREDICTORS``;
-    published predictors answer what they know, and the rest stays ours.
+    (100); what is not stated is named in the support and widens the intervals. ``sparsity``: "2:4" where every
+    product with weights is so sparse (inference in tensorrt; in torch linear layers alone). ``calibration``
+    (inference alone): True takes what `perfpass calibrate` has stored of the device, False ignores it, a
+    Calibration is used itself. ``processes`` (inference alone): how many MPS processes share the device, each
+    running the model; the latency is that of one, the throughput that of all. ``predictor``: a name of
+    ``perfpass.predictors.registry.PREDICTORS``; published predictors answer what they know, and the rest stays
+    ours.
 
     Raises ArgumentError, DeviceError, UnsupportedError and what reading the model raises (FileError, FormatError,
     LimitError, GraphError, ShapeError).
@@ -90,7 +94,7 @@ def predict(
     target = find_device(device)
     # Before the model is read: a wrong argument should not cost the time of a large one.
     how: dict[str, Any] = {"precision": precision, "mode": mode, "runtime": runtime, "layout": layout}
-    check(target, batch=batch, optimizer=optimizer, **how)
+    check(target, batch=batch, optimizer=optimizer, sparsity=sparsity, **how)
     if frozen and mode != "training":
         raise ArgumentError(f"frozen={shown_value(frozen)} needs mode='training'; inference trains nothing")
     registry.check(predictor)
@@ -98,7 +102,7 @@ def predict(
     model, input_shape, dims = opened(model, input_shape, dims)
     source: dict[str, Any] = {"input_shape": input_shape, "dims": dims, "frozen": frozen}
     graph = load(model, batch=batch, assume=assume, **source)
-    how |= {"optimizer": optimizer, "calibration": calibration, "processes": processes}
+    how |= {"optimizer": optimizer, "sparsity": sparsity, "calibration": calibration, "processes": processes}
 
     def answer(graph: OpGraph, batch: int | None, **how: Any) -> Prediction:
         found = _predicted(graph, target, batch=batch, **how)
@@ -127,7 +131,7 @@ def predict(
 
 def _asked(graph: OpGraph, device: Device, batch: int | None, how: Mapping[str, Any], name: str) -> Asked:
     """What was asked, for the evidence behind the answer."""
-    counted = ("precision", "mode", "runtime", "layout", "optimizer")
+    counted = ("precision", "mode", "runtime", "layout", "optimizer", "sparsity")
     run = {"device": device, "batch": batch, **{key: how[key] for key in counted}}
     return Asked(partial(run_of, graph, **run), how["mode"], name, how["processes"])
 
@@ -177,6 +181,7 @@ def predict_graph(
     runtime: str = "torch",
     layout: str = "nchw",
     optimizer: str | None = None,
+    sparsity: str | None = None,
     calibration: bool | Calibration = True,
     processes: int | None = None,
 ) -> Prediction:
@@ -186,7 +191,7 @@ def predict_graph(
     training step is derived from the forward graph: a traced step (TrainingGraph) is refused.
     """
     how: dict[str, Any] = {"precision": precision, "mode": mode, "runtime": runtime, "layout": layout}
-    how |= {"optimizer": optimizer, "calibration": calibration, "processes": processes}
+    how |= {"optimizer": optimizer, "sparsity": sparsity, "calibration": calibration, "processes": processes}
     target = find_device(device)
 
     def within(narrower: str) -> float:
@@ -206,9 +211,27 @@ def _predicted(
     **how: Any,
 ) -> Prediction:
     """As `predict_graph`, before it is judged whether it fits."""
-    run = run_of(graph, device, **how)
+    if how.get("sparsity") is not None:
+        return _sparse(graph, device, calibration=calibration, processes=processes, **how)
+    return _answered(run_of(graph, device, **how), how["mode"], calibration, processes)
+
+
+def _sparse(graph: OpGraph, device: Device, *, sparsity: str, **how: Any) -> Prediction:
+    """With sparse weights: the interval holds the dense run too, since few products reach twice the rate."""
+    rest = {key: how.pop(key) for key in ("calibration", "processes")}
+    dense = _predicted(graph, device, **rest, **how)
+    found = _answered(run_of(graph, device, sparsity=sparsity, **how), how["mode"], **rest)
+    said = f"weights are {sparsity} sparse: their products at twice the dense rate, which few reach; memory is dense"
+    return replace(
+        loads.stretched(found, dense),
+        support=found.support.at_most("near", said),
+        workload={**found.workload, "sparsity": sparsity},
+    )
+
+
+def _answered(run: Run, mode: str, calibration: bool | Calibration, processes: int | None) -> Prediction:
+    graph = run.graph
     way, target = run.way, run.way.device
-    mode = how["mode"]
     lane = Lane(way, mode == "training", calibration, processes)
     if mode == "training":
         estimate, step = StepPredictor.load().estimate(run)
@@ -278,6 +301,7 @@ def run_of(
     runtime: str = "torch",
     layout: str = "nchw",
     optimizer: str | None = None,
+    sparsity: str | None = None,
 ) -> Run:
     """What predictors take: the graph counted and planned; the arguments are those of `predict_graph`."""
     from perfpass.graph import costs, frozen
@@ -291,6 +315,7 @@ def run_of(
         runtime=runtime,
         layout=layout,
         optimizer=optimizer,
+        sparsity=sparsity,
     )
     counted = costs.count(graph, float_as=planned.float_as)
     if mode == "training" and graph.frozen:
@@ -298,6 +323,8 @@ def run_of(
         table = frozen.table(graph, marks, lambda g: as_run(g, costs.count(g, float_as=planned.float_as), runtime))
     else:
         table = as_run(graph, counted, runtime)
+    if sparsity is not None:
+        table = sparse.as_run(table, PRECISIONS[planned.way.precision][1], runtime)
     return Run(**vars(planned), costs=counted, table=table)
 
 

@@ -22,11 +22,12 @@ def held(
         if one.stated:
             continue
         for load in sorted({one.least, one.most} - {one.value}):
-            found = _stretched(found, predicted_at({one.name: load}))
+            found = stretched(found, predicted_at({one.name: load}))
     return found
 
 
-def _stretched(found: Prediction, other: Prediction) -> Prediction:
+def stretched(found: Prediction, other: Prediction) -> Prediction:
+    """``found`` with bounds that hold what ``other``, another reading of the same question, says."""
     memory, beside = found.memory, other.memory
     return replace(
         found,

@@ -11,6 +11,7 @@ import numpy as np
 from perfpass.errors import ArgumentError, DeviceError, UnsupportedError
 from perfpass.graph import DTYPES
 from perfpass.graph.step import OPTIMIZERS
+from perfpass.predictors import sparsity as sparse
 from perfpass.predictors.roofline import ISSUE_S, RATES
 from perfpass.predictors.way import Way
 from perfpass.text import shown_value, unknown
@@ -50,6 +51,7 @@ class Workload:
     runtime: str
     layout: str
     optimizer: str | None = None  # of a training step, else None
+    sparsity: str | None = None  # of the weights (perfpass.predictors.sparsity)
 
     @property
     def float_as(self) -> str:
@@ -70,11 +72,12 @@ def check(
     runtime: str,
     layout: str,
     optimizer: str | None = None,
+    sparsity: str | None = None,
 ) -> Workload:
     """The checked workload.
 
     Raises ArgumentError, DeviceError for a precision that the device lacks, UnsupportedError for one or a runtime of
-    which no training is predicted.
+    which no training is predicted, and what `perfpass.predictors.sparsity.check` does.
     """
     _one_of("mode", mode, ("inference", "training"))
     if mode == "inference" and optimizer is not None:
@@ -97,7 +100,10 @@ def check(
             raise UnsupportedError(f"training in {precision} is not predicted; {', '.join(RATES)} are")
         if runtime not in ISSUE_S:
             raise UnsupportedError(f"training with {runtime} is not predicted; {', '.join(ISSUE_S)} are")
-    return Workload(None if batch is None else check_batch(batch), precision, mode, runtime, layout, optimizer)
+    if sparsity is not None:
+        sparse.check(sparsity, device, rate, precision, runtime, mode)
+    size = None if batch is None else check_batch(batch)
+    return Workload(size, precision, mode, runtime, layout, optimizer, sparsity)
 
 
 def check_batch(batch: Any) -> int:
