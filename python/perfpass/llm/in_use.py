@@ -115,8 +115,8 @@ def filled(runtime: str, device: Device, gpus: int, parts: Parts) -> InUse:
     return InUse(need, least, alive, reserved, in_use, basis)
 
 
-# What llama.cpp (lhl/strix-halo-testing, one chip) was measured to take over the count: 98 in 100 rows below 1.14, which
-# is gpt-oss-20b, and 0.88 at least; prompts of 8,192 tokens without flash attention up to 1.28. exllama: 0.93 to 1.03.
+# What llama.cpp (lhl/strix-halo-testing, one chip) was measured to take over the count: 98 in 100 rows below 1.14 (of
+# gpt-oss-20b), 0.88 at least; prompts of 8,192 tokens without flash attention up to 1.28. exllama took 0.93 to 1.03.
 LLAMA_CPP_LOW, LLAMA_CPP_HIGH = 0.88, 1.15
 
 
