@@ -175,3 +175,44 @@ def test_an_engine_fits_on_a_board_that_shares_two_gigabytes_with_its_host(tmp_p
     for runtime in ("tensorrt", "torch"):
         found = predict(tmp_path / "net.onnx", device="jetson-nano-2gb", runtime=runtime)
         assert found.memory_verdict.fits != "no"
+
+
+def test_onnxruntime_on_a_cpu_holds_packed_filters_and_while_opening_the_largest_twice_more(tmp_path):
+    import onnx
+
+    from perfpass.devices import device
+    from perfpass.graph import liveness
+    from perfpass.predictors.estimate import PlannedRun
+    from perfpass.predictors.memory import allocation
+    from perfpass.predictors.way import Way
+
+    convolutions(tmp_path / "net.onnx", 1)
+    model = onnx.load(tmp_path / "net.onnx")
+    # A bias that no input decides: folded when the model is opened.
+    base = onnx.numpy_helper.from_array(np.ones((1, 256, 12, 12), np.float32), "base")
+    model.graph.initializer.append(base)
+    model.graph.node.append(onnx.helper.make_node("Exp", ["base"], ["folded"]))
+    model.graph.node.append(onnx.helper.make_node("Add", [model.graph.output[0].name, "folded"], ["biased"]))
+    model.graph.output[0].name = "biased"
+    onnx.save(onnx.shape_inference.infer_shapes(model), tmp_path / "folded.onnx")
+    graph = load(tmp_path / "folded.onnx")
+    plan = liveness.plan(graph, float_as="float32", alignment_bytes=64)
+    way = Way(device("cpu"), runtime="onnxruntime")
+    run = PlannedRun(graph=graph, plan=plan, batch=1, way=way, float_as="float32")
+    columns = allocation.columns_of(run)
+    arena = allocation.reserved_bytes(run) - plan.weight_bytes
+    filters = [4 * 9 * i * o for i, o in [(3, 32), (32, 32), (32, 64), (64, 64), (64, 128), (128, 128), (128, 256)]]
+    folded = 4 * 256 * 12 * 12
+    held = sum(filters) + folded + max(2 * max(filters), folded + arena)
+    assert float(columns["reserved_bytes"][0]) == plan.weight_bytes + held
+    # Every road counts the same: a prediction, its memory alone, a scorer's lane.
+    from perfpass import predict
+    from perfpass.predictors.assemble import peak_memory
+    from perfpass.search import Scorer
+
+    for on in ("cpu", "t4"):
+        how = {"device": on, "runtime": "onnxruntime"}
+        found = predict(tmp_path / "folded.onnx", **how).peak_memory_bytes
+        scored = Scorer(on, runtime="onnxruntime").score([tmp_path / "folded.onnx"])
+        assert found.median == pytest.approx(peak_memory(graph, **how).median)
+        assert found.median == pytest.approx(float(np.ravel(scored.peak_memory_bytes.median)[0]))

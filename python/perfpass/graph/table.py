@@ -101,6 +101,12 @@ class Tables:
         """[N] sums of ``values`` [R]."""
         return np.bincount(self.graph, values, len(self))
 
+    def most(self, values: np.ndarray) -> np.ndarray:
+        """[N] largest of ``values`` [R], and at least 0."""
+        found = np.zeros(len(self))
+        np.maximum.at(found, self.graph, values)
+        return found
+
     def any(self, mask: np.ndarray) -> np.ndarray:
         """[N] whether ``mask`` [R] holds for a row."""
         return np.bincount(self.graph[mask], minlength=len(self)) > 0

@@ -39,6 +39,7 @@ _ALLOCATORS = {"onnxruntime": "arena", "tvm": "storage_sharing", "tensorrt": "no
 _PACKS = ("cpu", "onnxruntime")
 _SEARCHES = ("gpu", "onnxruntime")
 _CONVOLUTION = OPERATOR_CLASSES.index("convolution")
+_LAYOUTS = 2.0
 _MIB = 2.0**20
 # Winograd's product by tiles of 4 x 4 makes 36 numbers of a tile's 16 and of a 3 x 3 filter's 9 (Lavin and Gray, "Fast
 # Algorithms for Convolutional Neural Networks", 2016).
@@ -77,15 +78,24 @@ def reserved_bytes(planned: PlannedRun) -> int:
     return found
 
 
-def packed_bytes(tables: Tables, way: Way) -> np.ndarray:
-    """[N] what the runtime keeps beside the weights in a layout of its own: ONNX Runtime on CPUs those of convolutions.
+def opened_bytes(tables: Tables, way: Way, arena: np.ndarray) -> np.ndarray:
+    """[N] what ONNX Runtime holds on a CPU beside the weights and its ``arena`` [N] of a run.
 
-    Blocks of channels (NCHWc) in its arena, the file's own beside them.
+    Convolutions are packed in blocks of channels (NCHWc), the file's weights beside them; what reads no input is folded
+    when the model is opened, and kept beside the block that it was made in. The largest while it opens: of one
+    convolution the weights in both layouts once more, before there is an arena.
     """
     if (way.device.kind, way.runtime) != _PACKS:
         return np.zeros(len(tables))
-    packs = np.asarray(tables.table.op_class) == _CONVOLUTION
-    return tables.sums(np.where(packs, np.asarray(tables.table.weight_bytes, dtype=np.float64), 0.0) * tables.count)
+    table = tables.table
+    weights = np.where(
+        np.asarray(table.op_class) == _CONVOLUTION, np.asarray(table.weight_bytes, dtype=np.float64), 0.0
+    )
+    constant = (np.asarray(table.constant) & 1) > 0
+    folded = tables.sums(np.where(constant, np.asarray(table.bytes_written, dtype=np.float64), 0.0) * tables.count)
+    reordered = _LAYOUTS * tables.most(weights)
+    running = folded + arena
+    return tables.sums(weights * tables.count) + folded + np.maximum(reordered, running) - arena
 
 
 def searched_bytes(tables: Tables, way: Way) -> np.ndarray:
@@ -95,9 +105,8 @@ def searched_bytes(tables: Tables, way: Way) -> np.ndarray:
     EXHAUSTIVE, and since 1.14 cudnn_conv_use_max_workspace). Counted is Winograd's: inputs, outputs and filters
     transformed. FFT's, which some boards take, may be up to 2 GiB larger.
     """
-    found = np.zeros(len(tables))
     if (way.device.kind, way.runtime) != _SEARCHES:
-        return found
+        return np.zeros(len(tables))
     table = tables.table
     outputs = np.asarray(table.output_elements, dtype=np.float64)
     width = np.asarray(table.bytes_written, dtype=np.float64) / np.maximum(outputs, 1.0)
@@ -105,8 +114,7 @@ def searched_bytes(tables: Tables, way: Way) -> np.ndarray:
     filters = np.asarray(table.weight_bytes, dtype=np.float64) / _FILTER
     searched = (np.asarray(table.op_class) == _CONVOLUTION) & (np.asarray(table.kernel_area) == _FILTER)
     searched &= (np.asarray(table.stride) == 1) & (np.asarray(table.groups) == 1)
-    np.maximum.at(found, tables.graph[searched], _TRANSFORMED * (tiles + filters)[searched])
-    return found
+    return tables.most(np.where(searched, _TRANSFORMED * (tiles + filters), 0.0))
 
 
 def grown_bytes(wanted: np.ndarray) -> np.ndarray:
@@ -115,11 +123,11 @@ def grown_bytes(wanted: np.ndarray) -> np.ndarray:
 
 
 def beside_plan(tables: Tables, way: Way, columns: Columns) -> np.ndarray:
-    """[N] what the runtime holds beyond the "reserved_bytes" of ``columns``: packed weights, a search's workspace."""
-    searched = searched_bytes(tables, way)
-    if not searched.any():
-        return packed_bytes(tables, way)
+    """[N] what the runtime holds beyond the "reserved_bytes" of ``columns``: opening's copies, a search's workspace."""
     held = columns["reserved_bytes"] - float(_copies(way)) * columns["weight_bytes"]
+    if (way.device.kind, way.runtime) == _PACKS:
+        return opened_bytes(tables, way, held)
+    searched = searched_bytes(tables, way)
     grown = grown_bytes(columns["activation_bytes"] + searched)
     return np.where(searched > 0, np.maximum(grown - held, 0.0), 0.0)
 

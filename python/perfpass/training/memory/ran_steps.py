@@ -3,7 +3,8 @@
     python -m perfpass.training.memory.ran_steps
 
 A row per network, size, batch and type. A step is planned where all that its operators write in the forward pass is
-more than `_SHARE` of the memory of a device it ran on: autograd saves no more than that, so the others fit.
+more than `_SHARE` of the memory of a device it ran on: autograd saves no more than that, so the others fit. And where
+its memory was measured (milabench).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from perfpass.records.location import data_directory
 from perfpass.records.named import questions
 from perfpass.training import ratio_trees
 from perfpass.training.tasks.tasks import POWER_NETWORKS, STEP_OPTIMIZERS
+from perfpass.training.training_step.outside import NETWORKS
 from perfpass.whole_file import replacing
 
 if TYPE_CHECKING:
@@ -60,6 +62,17 @@ def powered(root: Path) -> pandas.DataFrame:
     return rows.assign(key=rows.model.map(POWER_NETWORKS), taken=rows.optimizer.replace(STEP_OPTIMIZERS))
 
 
+def benchmarks(root: Path) -> pandas.DataFrame:
+    """Milabench's steps whose network is known, with its ``key`` and optimizer ``taken``; memory by NVML.
+
+    Without ResNet-50, which fits fp32 where its configuration says autocast.
+    """
+    rows = schema.read(root / "records" / "training_memory.parquet", "training")
+    named = {name: of for (source, name), of in NETWORKS.items() if source == "milabench" and of[1] != "resnet50"}
+    rows = rows[rows.model.isin(list(named)) & rows.listed & rows.peak_memory_bytes.notna()]
+    return rows.assign(key=rows.model.map(lambda m: named[m][:3]), taken=rows.model.map(lambda m: named[m][3]))
+
+
 def load(root: Path) -> Steps:
     """The table. Raises FileError, FormatError."""
     table = parquet.read_frame(root / "graphs" / FILE, "plans of steps")
@@ -89,6 +102,7 @@ def wanted(root: Path) -> list[Step]:
     for row in powered(root).itertuples():
         if row.key in known:
             add(known, row.key, int(row.batch), row.precision or "fp32", row.device)
+    found |= {(*row.key, int(row.batch), PRECISIONS[row.precision][0]) for row in benchmarks(root).itertuples()}
     return sorted(found)
 
 

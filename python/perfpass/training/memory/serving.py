@@ -1,17 +1,75 @@
-"""Serving runs that are known to have fitted, against the count of `perfpass.llm.memory`."""
+"""Memory of language models: what is in use where a laboratory measured it, and runs that are known to have fitted.
+
+No fit has seen what is graded here: the counts of llama.cpp and of transformers have constants set by hand.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 
+import numpy as np
+
 from perfpass.devices import device
+from perfpass.errors import PerfPassError
 from perfpass.llm import language_model
 from perfpass.llm.costs import Parallelism, Quantization
 from perfpass.llm.memory import plan
+from perfpass.prediction import Interval
+from perfpass.predictors.generation.predictor import batch_of, memory
 from perfpass.records import schema
 from perfpass.records.location import data_directory
+from perfpass.training.section import Section
 from perfpass.training.serving.dataset import serving_of
+
+_METRIC = "memory in use, language models (MiB)"
+_MIB = 2.0**20
+# Runtimes by the name that is asked: each holds the weights and what its requests need, and fills no share of a device.
+_HOLD = {"llama.cpp": "llama.cpp", "torch": "transformers", "exllama": "llama.cpp", "exllamav2": "llama.cpp"}
+
+
+def add(section: Section, folder: Path | None = None) -> None:
+    """Lines and notes of memory in use, by runtime and laboratory. Raises FileError and FormatError."""
+    base = (Path(folder) if folder else data_directory()) / "records"
+    rows = schema.read(base / "generation_outside.parquet", "generation")
+    rows = rows[rows.runtime.isin(list(_HOLD)) & (rows.peak_memory_bytes > 0)]
+    # exllama's page states the memory of a full context, beside rates of short ones too.
+    rows = rows[~(rows.runtime.str.startswith("exllama") & (rows.input_tokens < 1))]
+    for (runtime, source), part in rows.groupby(["runtime", "source"]):
+        found = []
+        for row in part.itertuples():
+            prompt = max(int(row.input_tokens), 0) + max(int(row.context_tokens), 0)
+            sizes = (max(int(row.n_devices), 1), max(int(row.batch), 1), max(prompt, 1), max(int(row.output_tokens), 1))
+            if not row.precision:  # quantized in a way that has no name here
+                continue
+            in_use = _in_use(row.network or row.model, row.device, _HOLD[row.runtime], *sizes, row.precision)
+            if in_use is not None:
+                found.append((row.peak_memory_bytes, in_use.median, in_use.low, in_use.high))
+        if not found:
+            section.notes.append(f"{_METRIC}, {runtime}, {source}: {len(part)} rows, none of which can be asked.")
+            continue
+        measured, median, low, high = np.array(found).T / _MIB
+        section.add(_METRIC, "none fitted", "perfpass", f"{runtime}, {source}", median, measured, low, high)
+        section.notes.append(
+            f"{_METRIC}, {runtime}, {source}: {100 * float(np.mean(measured > high)):.1f} % of {len(measured):,} rows "
+            f"above the bound, the bound {float(np.median(high / median)):.2f} of the median; {len(part) - len(found)} "
+            "rows cannot be asked."
+        )
+
+
+@lru_cache(maxsize=1 << 13)
+def _in_use(
+    name: str, on: str, runtime: str, devices: int, batch: int, prompt: int, answer: int, precision: str
+) -> Interval | None:
+    lengths = {"input_tokens": prompt, "output_tokens": answer}
+    try:
+        asked = batch_of(
+            name, on, runtime=runtime, devices=devices, batch=batch, precision=precision or None, **lengths
+        )
+    except PerfPassError:
+        return None
+    return memory(asked).in_use
 
 
 def notes(folder: Path | None = None) -> list[str]:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from perfpass.training.memory import runs
+from perfpass.records.location import data_directory
+from perfpass.training.memory import planned_steps, runs
 from perfpass.training.memory.runs import Judged, MeasuredRuns
 from perfpass.training.section import Section
 
@@ -37,6 +38,7 @@ def add(section: Section, steps: Mapping[str, float], folder: Path | None = None
     # Two heads on two backbones of one laboratory: the weights tell them apart.
     networks = np.round(training.weights / _MIB / 64).astype(int).astype(str)
     _add(section, "network", runs.judge(training, networks, lambda m: runs.fit_step(training.take(m))), networks)
+    planned_steps.add(section, rows, Path(folder) if folder else data_directory())
     left = rows.take(~rows.training & rows.searches)
     section.notes.append(
         f"Not graded: {len(left)} runs of onnxruntime's Stable Diffusion that hold what a search of algorithms took "

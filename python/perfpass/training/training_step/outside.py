@@ -40,7 +40,7 @@ _UNLIMITED = 0.8
 CALIBRATION_SIZE = 10
 # (source, model of the record) -> (source, network, size, optimizer) of its table in data/graphs/outside_*.parquet.
 # milabench's ResNet-50 reads its images from disk but for "-noio", and is bound by that.
-_NETWORKS = {
+NETWORKS = {
     ("milabench", "resnet50-noio"): ("torchvision", "resnet50", 224, "sgd"),
     ("milabench", "convnext_large"): ("torchvision", "convnext_large", 224, "sgd"),
     ("milabench", "regnet_y_128gf"): ("timm", "regnety_1280", 224, "sgd"),
@@ -130,14 +130,14 @@ def _public(folder: Path | None) -> Iterator[tuple[str, Any]]:
     path = (folder or data_directory()) / "records" / "training_outside.parquet"
     rows = schema.read(path, "training")
     keys = list(zip(rows.source, rows.model, strict=True))
-    rows = rows[[k in _NETWORKS for k in keys]].reset_index(drop=True)
+    rows = rows[[k in NETWORKS for k in keys]].reset_index(drop=True)
     rows = rows[rows.precision != ""]
     measured = rows.latency_ms.fillna(1e3 * rows.batch / rows.throughput_per_s)
     slices = rows.device + (":" + rows.mig_profile).where(rows.mig_profile != "", "")
     rows = rows.assign(measured=measured, device=slices)
     for source, part in rows.groupby("source"):
         points = part.groupby(["device", "model", "precision", "batch"], as_index=False).measured.median()
-        network = [_NETWORKS[str(source), m] for m in points.model]
+        network = [NETWORKS[str(source), m] for m in points.model]
         names = ("table_source", "network", "size", "optimizer")
         yield str(source), points.assign(**dict(zip(names, zip(*network, strict=True), strict=True)))
 
