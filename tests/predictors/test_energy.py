@@ -15,6 +15,7 @@ from perfpass.errors import ArgumentError, FileError, FormatError
 from perfpass.llm.configuration import language_model
 from perfpass.prediction import Interval
 from perfpass.predictors.energy import features
+from perfpass.predictors.energy.power import PowerModel
 from perfpass.predictors.energy.predictor import QUANTITIES, EnergyPredictor
 from perfpass.training.components.grade import (
     both_split,
@@ -95,6 +96,19 @@ def test_power_stays_within_the_limit_and_follows_it(predictor):
     run = features.Offline(language_model("llama-3.1-8b"), h100, 1, "vllm", 64, 1024, 1024)
     power = predictor.offline_power(run)
     assert h100.idle_power_w < power.value.median <= h100.power_limit_w and power.kind == "learned"
+
+
+def test_boards_with_a_low_limit_reach_it_and_others_draw_as_they_did():
+    model = PowerModel(floor=0.27, compute=1.04, memory=0.45, low=0.43, high=1.69)
+    uses = np.array([0.2]), np.array([0.6])
+    for name in ("t4", "l4"):
+        found = model.predict(device(name), *uses)
+        assert found.median[0] > 0.95 * device(name).power_limit_w >= 0.95 * found.high[0]
+    for name in ("v100", "a100", "a10g"):
+        assert model.predict(device(name), *uses).median[0] == pytest.approx(
+            model.share(*uses)[0] * device(name).power_limit_w
+        )
+    assert model.predict(device("t4"), np.zeros(1), np.zeros(1)).median[0] == pytest.approx(0.27 * 70)
 
 
 def test_larger_batches_take_less_energy_per_token(predictor):

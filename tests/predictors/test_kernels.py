@@ -10,6 +10,7 @@ import pytest
 from perfpass.cli import main
 from perfpass.errors import ArgumentError, DeviceError
 from perfpass.predictors.kernels import predictor as kernels
+from perfpass.predictors.kernels.model import Software, relative
 from perfpass.predictors.kernels.software import family, version_number
 
 
@@ -147,3 +148,21 @@ def test_a_vendor_without_records_is_outside(predictor):
     assert any("any device of AMD" in reason for reason in found.support.reasons)
     unseen = predictor.gemm("l4", 1024, 1024, 1024, "bf16")
     assert found.high_s[0] / found.low_s[0] > unseen.high_s[0] / unseen.low_s[0]
+
+
+def test_a_sister_of_a_measured_board_starts_from_it(predictor):
+    b200, gb200 = (predictor.attention_decode(d, 64, [1024, 8192], 64, 8) for d in ("b200", "gb200"))
+    assert b200.evidence == "device unseen" and "GB200" in " ".join(b200.support.reasons)
+    assert b200.seconds == pytest.approx(gb200.seconds, rel=0.25)
+
+
+def test_the_relative_has_the_software_or_is_the_nearest_and_its_host_does_not_count():
+    def row(device, runtime="vllm", host_bound=False):
+        return Software(device, "9.0", runtime, "bf16", "0.22.0", "default", 100, host_bound)
+
+    asked = ("gh200-96gb", "9.0", "vllm", "bf16", "default")
+    h100, h200 = "h100-sxm5-80gb", "h200-sxm-141gb"
+    assert relative([row(h100), row(h200)], *asked) == h100  # 3.35 and 4.8 TB/s; a GH200 has 4.0
+    assert relative([row(h100, "trtllm"), row(h200)], *asked) == h200
+    assert relative([row(h100, host_bound=True)], *asked) is None
+    assert relative([row(h100)], "l4", "8.9", *asked[2:]) is None

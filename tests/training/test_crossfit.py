@@ -1,4 +1,4 @@
-"""Out-of-fold predictions, their bounds, and the sections that grade them."""
+"""Out-of-fold predictions, and the sections that grade them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from perfpass.errors import ArgumentError
-from perfpass.training.crossfit import cross_fit, graded_bounds, shipped_bounds
+from perfpass.training.crossfit import cross_fit
 from perfpass.training.section import Section
 from perfpass.training.tasks.splits import Fold, random_folds
 
@@ -31,36 +31,6 @@ def test_overlapping_folds_are_refused():
     twice = [Fold(whole[2:], whole[:2], "a"), Fold(whole[2:], whole[:2], "b")]
     with pytest.raises(ArgumentError, match="two folds"):
         cross_fit(4, twice, lambda train, test: np.ones(len(test)))
-
-
-def test_bounds_cover_what_they_state_and_follow_the_spread():
-    generator = np.random.default_rng(1)
-    spread = generator.uniform(0.05, 0.5, 4000)
-    residual = generator.normal(0, spread)
-    fold_of = random_folds(4000, 5)
-    low, high = graded_bounds(residual, fold_of, spread)
-    inside = (low <= residual) & (residual <= high)
-    assert inside.mean() == pytest.approx(0.9, abs=0.015)
-    assert inside[spread > 0.4].mean() == pytest.approx(0.9, abs=0.03)
-    a, b = shipped_bounds(residual, spread)
-    assert (a, b) == pytest.approx((-1.645, 1.645), abs=0.1)
-
-
-def test_bounds_of_a_fold_do_not_know_its_residuals():
-    residual = np.random.default_rng(2).normal(0, 0.1, 300)
-    fold_of = random_folds(300, 3)
-    low, high = graded_bounds(residual, fold_of)
-    residual[fold_of == 1] = 50.0
-    assert (graded_bounds(residual, fold_of)[1][fold_of == 1] == high[fold_of == 1]).all()
-    assert (low <= 0).all()
-
-
-def test_a_refused_row_vouches_for_nothing():
-    residual = np.array([0.1, -0.1, np.nan, 0.2, -0.2, np.nan])
-    low, high = graded_bounds(residual, np.array([0, 0, 0, 1, 1, 1]))
-    assert np.isfinite(low).all()
-    assert high[0] == pytest.approx(0.2)
-    assert shipped_bounds(residual) == pytest.approx((-0.2, 0.2))
 
 
 def test_a_section_prints_what_it_graded():

@@ -114,17 +114,17 @@ def fit(errors: Errors, prior: Mapping[str, float], tails: tuple[float, float] =
 
     ``prior``: log half-widths by cause that a fit is drawn to, weakly; a cause that no error has stays there. ``few``:
     for areas in which a handful of devices or networks vouch for another. On which side of the median these lie says
-    nothing of the next, so both sides are one; and a width that n sources show grows by sqrt(1 + 1 / n), as that of a
-    new draw beside n others does. Raises ArgumentError where no error is given.
+    nothing of the next, so both sides are one; and in place of the stretch a width that n sources show grows by
+    sqrt(1 + 1 / n), as that of a new draw beside n others does. Raises ArgumentError where no error is given.
     """
     if not len(errors):
         raise ArgumentError("no errors; at least those of one source are needed")
     asked = errors.mirrored() if few else errors
     start = np.log([prior[cause] for cause in errors.causes])
-    stretch = _stretch(asked, start, tails)
+    grown = np.sqrt(1.0 + 1.0 / np.maximum(errors.draws, 1))
+    stretch = (grown, grown) if few else _stretch(errors, start, tails)
     shown = errors.lacks.any(axis=0)
-    grown = np.sqrt(1.0 + 1.0 / np.maximum(errors.draws, 1)) if few else np.ones(len(errors.causes))
-    low, high = (np.where(shown, w * s * grown, w) for w, s in zip(_fitted(asked, start, tails), stretch, strict=True))
+    low, high = (np.where(shown, w * s, w) for w, s in zip(_fitted(asked, start, tails), stretch, strict=True))
     sources = len(np.unique(errors.source.astype(str)))
     return Spread(errors.causes, tuple(low.tolist()), tuple(high.tolist()), tails, sources, len(errors))
 

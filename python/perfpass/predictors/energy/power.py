@@ -6,15 +6,37 @@ The three shares are fitted on measured GEMM kernels (aiconfigurator; training.p
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from perfpass.predictors.estimate import Bounds
+from perfpass.predictors.roofline import BYTE_JOULES_GDDR, FLOP_JOULES
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
+
+
+# What the matrix units of the boards of the fit would draw at their peak, over what their limit leaves beside idle:
+# H200, 989 TFLOP/s at 0.85 pJ (`roofline.FLOP_JOULES`) of 700 - 75 W.
+_OVERCOMMITTED = 1.34
+# Joules per 16-bit FLOP before 8-nm boards with GDDR: a T4 at its 70 W sustains half of its 65 TFLOP/s (Jia, Maggioni,
+# Smith, Scarpazza: Dissecting the NVidia Turing T4 GPU via microbenchmarking, 2019, section 3.5).
+_TURING_JOULES = 1.85e-12
+
+
+def demand(device: Device) -> tuple[float, float]:
+    """What full use of the matrix units, and of the memory, would draw over what the limit leaves beside idle.
+
+    Of a board with GDDR; one with HBM was fitted, and has that of the fit (here at most) and no memory of its own.
+    """
+    budget = device.power_limit_w - device.idle_power_w
+    if budget <= 0 or not device.memory_type.upper().startswith("GDDR"):
+        return _OVERCOMMITTED, 0.0
+    joules = FLOP_JOULES["gddr"] if (device.compute_capability or (0, 0)) >= (8, 0) else _TURING_JOULES
+    flops = device.peak_flops.get("fp16", device.peak_flops["fp32"])
+    return flops * joules / budget, device.memory_bandwidth_bytes_s * BYTE_JOULES_GDDR / budget
 
 
 @dataclass(frozen=True)
@@ -44,7 +66,12 @@ class PowerModel:
             # No record has the power of a CPU at this work: anything from idle to the limit.
             one = np.ones_like(compute_use)
             return Bounds((idle + 0.8 * (limit - idle)) * one, idle * one, limit * one)
-        share = self.share(compute_use, memory_use)
+        # Boards whose limit is low for what is on them (T4, L4) reach it at a lower use than those of the fit.
+        matrix, memory = demand(device)
+        steeper = replace(
+            self, compute=self.compute * max(matrix / _OVERCOMMITTED, 1.0), memory=max(self.memory, memory)
+        )
+        share = steeper.share(compute_use, memory_use)
         median = np.clip(share * limit, idle, limit)
         low = np.minimum(np.maximum(share * self.low * limit, idle), median)
         return Bounds(median, low, np.maximum(np.minimum(share * self.high * limit, limit), median))

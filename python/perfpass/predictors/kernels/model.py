@@ -1,8 +1,8 @@
-"""One operator's learned model: efficiencies of software, trees on what is left, conformal bounds by evidence.
+"""One operator's learned model: efficiencies of software, trees on what is left, widths by causes.
 
-Two ensembles, as in the vision predictor: *known* starts from the efficiencies of the software on this very device and
-sees the device's figures; *portable* starts from those of the software on all devices and sees ratios to the physics
-only. Training and scoring share what is here.
+Two ensembles, as in the vision predictor: *known* starts from the efficiencies of the software on this very device, or
+on its nearest measured relative of the same compute capability, and sees the device's figures; *portable* starts from
+those of the software on all devices and sees ratios to the physics only. Training and scoring share what is here.
 """
 
 from __future__ import annotations
@@ -13,8 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from perfpass.devices import device as find_device
 from perfpass.predictors.kernels.efficiency import LEVELS, Efficiencies, curve
 from perfpass.predictors.kernels.physics import Figures, Terms
+from perfpass.predictors.learned.spread import Spread
+from perfpass.predictors.relative.nearest import between
 
 SOFTWARE_FEATURES = ("runtime", "version", "family", "precision", "kv_precision")
 SHARES = ("share_floor", "share_compute", "share_memory", "share_chain", "share_serial")
@@ -24,13 +27,25 @@ PORTABLE_LEVEL = 1
 # What stands behind a figure, from the best to the least.
 EVIDENCE = (
     *("measured", "version unseen", "software unseen", "device unseen", "device and version unseen"),
-    *("generation unseen", "outside"),
+    *("device and software unseen", "generation unseen", "outside"),
 )
-# Shapes beyond the measured ones by more than this factor, and precisions that no record has, count as outside. Nothing
-# vouches for their bounds: log widths grow by the factor below and are at least the minimum.
+# Shapes beyond the measured ones by more than this factor, and precisions that no record has, count as outside.
 OUTSIDE_FACTOR = 2.0
-OUTSIDE_WIDENING = 2.5
-OUTSIDE_LEAST = 0.7
+# What makes an interval wide (`learned.spread`): shapes that were not measured, or lie beyond those measured; a
+# version, a piece of software, a device; one of whose compute capability none was measured; a precision without a rate.
+CAUSES = (
+    *("measurement", "laboratory", "shape", "version", "software", "device", "generation", "load", "rate"),
+)  # fmt: skip
+_LACKS: dict[str, tuple[str, ...]] = {
+    "measured": (),
+    "version unseen": ("version",),
+    "software unseen": ("version", "software"),
+    "device unseen": ("device",),
+    "device and version unseen": ("device", "version"),
+    "device and software unseen": ("device", "generation"),
+    "generation unseen": ("device", "generation"),
+    "outside": ("version", "software", "device", "generation"),
+}
 # Ridge of `offsets`: how far a device's own regimes may be from the portable model's, and a row from its regime (logs).
 OFFSET_SPREAD = 0.3
 OFFSET_ROW_SPREAD = 0.3
@@ -68,21 +83,12 @@ def shares(terms: Terms, values: np.ndarray) -> np.ndarray:
     return np.abs(curve(values, terms.ramp, terms.work_s)[1])
 
 
-@dataclass(frozen=True)
-class Bounds:
-    """Log bounds by evidence and precision; "*" stands for every precision without its own."""
-
-    table: dict[str, dict[str, tuple[float, float]]]
-
-    def of(self, evidence: str, precision: str) -> tuple[float, float]:
-        """Log bounds of measured over predicted, nine in ten; those of the nearest weaker evidence where none is."""
-        if evidence == "outside":
-            low, high = self.of(EVIDENCE[-2], precision)
-            return min(low * OUTSIDE_WIDENING, -OUTSIDE_LEAST), max(high * OUTSIDE_WIDENING, OUTSIDE_LEAST)
-        for name in EVIDENCE[EVIDENCE.index(evidence) :]:
-            if found := self.table.get(name):
-                return found.get(precision) or found["*"]
-        return -1.5, 1.5
+def lacks(evidence: Sequence[str] | np.ndarray, **more: np.ndarray | float) -> dict[str, np.ndarray | float]:
+    """What is not known of N kernels by cause; ``evidence`` [N] of EVIDENCE, ``more`` of what it does not tell."""
+    out: dict[str, np.ndarray | float] = dict.fromkeys(CAUSES, 0.0)
+    for cause in {c for named in _LACKS.values() for c in named}:
+        out[cause] = np.array([float(cause in _LACKS[str(e)]) for e in evidence])
+    return out | {"measurement": 1.0} | more
 
 
 @dataclass(frozen=True)
@@ -99,31 +105,64 @@ class Software:
     host_bound: bool
 
 
+def unseen_evidence(
+    measured: Sequence[Software], capability: str, runtime: str, precision: str, family: str, *, version_known: bool
+) -> str:
+    """Of EVIDENCE, what stands behind a device that was not measured."""
+    alike = [s for s in measured if s.capability == capability]
+    if not alike:
+        return "generation unseen"
+    if not any((s.runtime, s.precision, s.family) == (runtime, precision, family) for s in alike):
+        return "device and software unseen"
+    return "device unseen" if version_known else "device and version unseen"
+
+
+def relative(
+    measured: Sequence[Software], device: str, capability: str, runtime: str, precision: str, family: str
+) -> str | None:
+    """The measured device whose efficiencies a device of the same compute capability starts from.
+
+    One with this very software before others, then the nearest by its rates; None where there is none, and where the
+    host issued this software's kernels there, which says nothing of another device or version.
+    """
+    alike = [s for s in measured if s.capability == capability]
+    same = [s for s in alike if (s.runtime, s.precision, s.family) == (runtime, precision, family)]
+    if same and all(s.host_bound for s in same):
+        return None
+    names = {s.device for s in same if not s.host_bound} or {s.device for s in alike}
+    target = find_device(device)
+    return min(sorted(names), key=lambda name: between(target, find_device(name)), default=None)
+
+
 class OperatorModel:
     """Scores one operator. ``section`` is the manifest's part, ``ensembles`` the portable and known trees."""
 
     def __init__(self, section: dict[str, Any], portable: Any, known: Any) -> None:
         self.efficiencies = Efficiencies.from_dict(section["efficiencies"])
-        self.bounds = Bounds(
-            {e: {p: (float(b[0]), float(b[1])) for p, b in by.items()} for e, by in section["bounds"].items()}
-        )
+        self.spread = Spread.from_dict(section["spread"])
         self.software = [Software(*row) for row in section["software"]]
         self.ranges: dict[str, tuple[float, float]] = {n: (r[0], r[1]) for n, r in section["ranges"].items()}
         self._portable, self._known = portable, known
 
     def log_seconds(
-        self, terms: Terms, figures: Figures, software: np.ndarray, keys: Sequence[str]
-    ) -> tuple[np.ndarray, np.ndarray, int]:
-        """Log medians [N], regime shares [N, 5] and the deepest known level; N kernels of one software and device."""
-        depth = self.efficiencies.depth(keys)
-        known = depth >= LEVELS - 2
-        one = self.efficiencies.at(keys) if known else self.efficiencies.at(keys, PORTABLE_LEVEL)
+        self, terms: Terms, figures: Figures, software: np.ndarray, keys: np.ndarray, carried: np.ndarray | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Log medians [N] and regime shares [N, 5]; N kernels of one software and device.
+
+        ``carried``: the keys on the nearest measured `relative`, for software that was not measured on the device.
+        """
+        known = keys if self.efficiencies.depth(keys.tolist()) >= LEVELS - 2 else carried
+        one = (
+            self.efficiencies.at(keys.tolist(), PORTABLE_LEVEL)
+            if known is None
+            else self.efficiencies.at(known.tolist())
+        )
         values = np.broadcast_to(one, (len(terms.ramp), len(one)))
         x, log_base = features(terms, software, values)
-        if known:
+        if known is not None:
             x = known_features(x, figures, values)
-        trees = self._known if known else self._portable
-        return log_base + trees.predict(np.ascontiguousarray(x)), shares(terms, values), depth
+        trees = self._portable if known is None else self._known
+        return log_base + trees.predict(np.ascontiguousarray(x)), shares(terms, values)
 
     def candidates(self, device: str, capability: str, precision: str) -> list[Software]:
         """What was measured in this precision: on the device, else on its compute capability, else anywhere."""

@@ -1,7 +1,7 @@
 """Board power while one kernel runs back to back, as a share of the limit, from how busy its units are.
 
-Trees on utilisations alone: the shares of peak FLOP/s and bandwidth that the predicted time means, and the regime. No
-figure of the device enters but through them; its limit and idle power scale and clip the result.
+Trees on utilisations (the shares of peak FLOP/s and bandwidth that the predicted time means), the regime and the
+software. No figure of the device enters but through them; its limit and idle power scale and clip the result.
 """
 
 from __future__ import annotations
@@ -17,15 +17,19 @@ if TYPE_CHECKING:
     from perfpass.predictors.kernels.physics import Terms
 
 POWERED = ("gemm", "prefill_attention", "decode_attention", "moe", "collective", "torch")
+POWER_FEATURES = 15
 _WIDTHS = np.array([PRECISIONS[p][:2] for p in PRECISIONS])
 
 
 def power_features(
-    operator: str, terms: Terms, seconds: np.ndarray, shares: np.ndarray, precision: np.ndarray | int
+    operator: str, terms: Terms, seconds: np.ndarray, shares: np.ndarray, software: np.ndarray
 ) -> np.ndarray:
-    """[N, 12] utilisations and regime of N kernels that take ``seconds``; ``precision`` codes of kernel_software."""
+    """[N, POWER_FEATURES] utilisations, regime and software of N kernels that take ``seconds``.
+
+    ``software`` [N, 5] as `model.SOFTWARE_FEATURES`: at the same utilisation, libraries differ in what they draw.
+    """
     rows = len(seconds)
-    widths = np.broadcast_to(_WIDTHS[precision], (rows, 2))
+    widths = _WIDTHS[software[:, 3].astype(int)]
     return np.column_stack(
         [
             np.full(rows, POWERED.index(operator)),
@@ -35,6 +39,7 @@ def power_features(
             np.log(seconds),
             shares,
             widths,
+            software[:, :3],
         ]
     ).astype(np.float32)
 
@@ -46,10 +51,16 @@ class KernelPower:
         self._trees = trees
 
     def watts(
-        self, device: Device, operator: str, terms: Terms, seconds: np.ndarray, shares: np.ndarray, precision: int
+        self,
+        device: Device,
+        operator: str,
+        terms: Terms,
+        seconds: np.ndarray,
+        shares: np.ndarray,
+        software: np.ndarray,
     ) -> np.ndarray:
         """[N] mean board power in W, between idle and the limit."""
-        x = power_features(operator, terms, seconds, shares, precision)
+        x = power_features(operator, terms, seconds, shares, software)
         share = np.exp(self._trees.predict(np.ascontiguousarray(x)))
         limit = device.power_limit_w
         return np.clip(share * limit, min(device.idle_power_w, limit), limit)

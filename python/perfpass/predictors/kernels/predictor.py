@@ -24,7 +24,15 @@ from perfpass.errors import ArgumentError, ArtefactError, DeviceError
 from perfpass.prediction import Support
 from perfpass.predictors.kernels import physics as kernel_physics
 from perfpass.predictors.kernels.efficiency import level_keys
-from perfpass.predictors.kernels.model import OUTSIDE_FACTOR, OperatorModel, Software, offsets
+from perfpass.predictors.kernels.model import (
+    OUTSIDE_FACTOR,
+    OperatorModel,
+    Software,
+    lacks,
+    offsets,
+    relative,
+    unseen_evidence,
+)
 from perfpass.predictors.kernels.physics import COLLECTIVES, Figures, Terms
 from perfpass.predictors.kernels.power import KernelPower
 from perfpass.predictors.kernels.software import (
@@ -42,9 +50,8 @@ from perfpass.predictors.learned import artefacts
 if TYPE_CHECKING:
     from perfpass.devices import Device
 
-FEATURE_VERSION = 1
+FEATURE_VERSION = 2
 OPERATORS = ("gemm", "prefill_attention", "decode_attention", "moe", "collective", "torch")
-_NEAR = ("version unseen", "software unseen", "device unseen", "device and version unseen")
 
 
 @dataclass(frozen=True)
@@ -323,16 +330,17 @@ class KernelPredictor:
         joined = "/".join(filter(None, precision))
         software, evidence, reasons = self._software(model, found, joined, *chosen)
         rate = PRECISIONS[precision[0]][2]
-        if rate not in found.peak_flops and evidence != "measured":
+        unrated = float(rate not in found.peak_flops and evidence != "measured")
+        if unrated:
             # Whatever runs there widens the operands or packs them: another kernel than the one that was measured.
-            evidence = "outside"
             reasons.append(f"{found.name} has no {rate} rate")
         figures = Figures.of([found])
         terms = physics(figures, software)
         rows = len(terms.ramp)
-        keys = level_keys(
-            [joined], [software.runtime], [software.family], [software.capability], [found.id], [software.version]
-        )[0]
+        keys = _keys(software, joined, found.id)
+        named = (software.runtime, joined, software.family)
+        near = relative(model.software, found.id, software.capability, *named)
+        carried = None if near is None else _keys(software, joined, near)
         row = [
             runtime_code(software.runtime),
             version_number(software.version),
@@ -341,24 +349,28 @@ class KernelPredictor:
             precision_code(precision[1]) if precision[1] else -1,
         ]
         columns = np.broadcast_to(np.array(row, dtype=np.float32), (rows, len(row)))
-        log_s, shares, _ = model.log_seconds(terms, figures, columns, keys)
+        log_s, shares = model.log_seconds(terms, figures, columns, keys, carried)
+        if near not in (None, found.id) and evidence not in ("measured", "version unseen"):
+            reasons.append(f"carried over from the {find_device(near).name}, the nearest that was measured")
         log_s = log_s + shares @ self._offsets.get((operator, _identity(software)), np.zeros(shares.shape[1]))
-        outside = np.zeros(rows, dtype=bool)
+        outside, far = np.zeros(rows, dtype=bool), np.zeros(rows)
         for name, (least, most) in model.ranges.items():
             size = np.broadcast_to(sizes[name], (rows,))
             beyond = (size * OUTSIDE_FACTOR < least) | (size > most * OUTSIDE_FACTOR)
             if beyond.any():
                 reasons.append(f"{name} was measured from {least:g} to {most:g}")
             outside |= beyond
-        low, high = model.bounds.of(evidence, joined)
-        far_low, far_high = model.bounds.of("outside", joined)
+            far += np.maximum(np.log(np.maximum(least / size, size / most)), 0.0)
+        low, high = model.spread.bounds(lacks([evidence] * rows, laboratory=1.0, shape=1.0, load=far, rate=unrated))
         seconds = np.exp(log_s)
-        power = self._power().watts(found, operator, terms, seconds, shares, precision_code(precision[0]))
-        level: Any = "outside" if evidence == "outside" or outside.any() else "near" if reasons else "in range"
+        power = self._power().watts(found, operator, terms, seconds, shares, columns)
+        level: Any = (
+            "outside" if evidence == "outside" or unrated or outside.any() else "near" if reasons else "in range"
+        )
         return KernelTimes(
             seconds=seconds,
-            low_s=seconds * np.exp(np.where(outside, far_low, low)),
-            high_s=seconds * np.exp(np.where(outside, far_high, high)),
+            low_s=seconds * np.exp(low),
+            high_s=seconds * np.exp(high),
             power_w=power,
             shares=shares,
             outside=outside,
@@ -437,10 +449,13 @@ class KernelPredictor:
         if device.compute_capability is None:
             reasons.append(f"nor on any device of {device.vendor}")
             return chosen, "outside", reasons
-        if all(s.capability != capability for s in model.software):
+        named = (capability, chosen.runtime, precision, chosen.family)
+        found = unseen_evidence(model.software, *named, version_known=version_known)
+        if found == "generation unseen":
             reasons.append(f"nor on another device of compute capability {capability}")
-            return chosen, "generation unseen", reasons
-        return chosen, "device unseen" if version_known else "device and version unseen", reasons
+        elif found == "device and software unseen":
+            reasons.append(f"nor {chosen.runtime} in {precision} on another of compute capability {capability}")
+        return chosen, found, reasons
 
 
 @lru_cache(maxsize=1)
@@ -464,6 +479,12 @@ def _sizes(**values: ArrayLike) -> dict[str, np.ndarray]:
             wrong = a[~(np.isfinite(a) & (a >= 1) & (a < 2**40))].flat[0]
             raise ArgumentError(f"{name} must be whole numbers from 1 to 2^40, got {wrong:g}")
     return {name: np.broadcast_to(a, shape).ravel() for name, a in arrays.items()}
+
+
+def _keys(software: Software, precision: str, device: str) -> np.ndarray:
+    """[LEVELS] keys of a piece of software on a device."""
+    named = (software.runtime, software.family, software.capability, device, software.version)
+    return level_keys([precision], *([name] for name in named))[0]
 
 
 def _identity(software: Software) -> tuple[str, ...]:

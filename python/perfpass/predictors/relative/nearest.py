@@ -227,7 +227,7 @@ def _devices(relatives: Relatives, rows: np.ndarray) -> np.ndarray:
 def _device(question: Question, relatives: Relatives, rows: np.ndarray) -> np.ndarray:
     def apart(name: str) -> float:
         found = relatives.device(name)
-        return _UNKNOWN_DEVICE if found is None else _between(question.device, found)
+        return _UNKNOWN_DEVICE if found is None else between(question.device, found)
 
     own = _by_text(relatives.texts["device"], rows, apart)
     others = _devices(relatives, rows)
@@ -235,7 +235,7 @@ def _device(question: Question, relatives: Relatives, rows: np.ndarray) -> np.nd
 
 
 @lru_cache(maxsize=65536)
-def _between(a: Device, b: Device) -> float:
+def between(a: Device, b: Device) -> float:
     """How far one device is from another."""
     if a.id == b.id:
         return 0.0

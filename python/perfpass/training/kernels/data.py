@@ -11,6 +11,7 @@ import numpy as np
 from perfpass.devices import device as find_device
 from perfpass.predictors.kernels import physics as kernel_physics
 from perfpass.predictors.kernels.efficiency import level_keys
+from perfpass.predictors.kernels.model import Software
 from perfpass.predictors.kernels.physics import COLLECTIVES, Figures, Terms
 from perfpass.predictors.kernels.software import (
     FAMILIES,
@@ -77,6 +78,23 @@ class Data:
         return Data(
             self.operator, self.rows.iloc[rows], terms, figures, **{name: getattr(self, name)[rows] for name in names}
         )
+
+
+def software(data: Data) -> list[Software]:
+    """Each measured combination of device and software."""
+    rows = data.rows.assign(
+        precision_key=data.precision,
+        family=data.rows["operator"] if data.operator == "torch" else data.rows["kernel"].map(family),
+        host_bound=data.host_bound,
+    )
+    groups = rows.groupby(["device", "runtime", "precision_key", "runtime_version", "family"], sort=True)
+    return [
+        Software(
+            *(name, generation(find_device(name)), runtime, precision, version, kind, len(group)),
+            bool(group["host_bound"].mean() > 0.5),
+        )
+        for (name, runtime, precision, version, kind), group in groups
+    ]
 
 
 def load(operator: str, folder: Path | str | None = None) -> Data:

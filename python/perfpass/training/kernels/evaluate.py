@@ -8,9 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from perfpass.predictors.kernels.predictor import OPERATORS
-from perfpass.training.crossfit import graded_bounds
-from perfpass.training.kernels import experiments, power
-from perfpass.training.kernels.data import SHAPES, Data, load
+from perfpass.training.kernels import experiments, power, widths
+from perfpass.training.kernels.data import SHAPES, Data, load, software
 from perfpass.training.kernels.experiments import RECORDS, Found
 from perfpass.training.kernels.fit import boosted, fit
 from perfpass.training.section import Section
@@ -32,10 +31,11 @@ SPLIT_NAMES = {
 _AIMS = {"gemm": (5.0, 12.0), "prefill_attention": (5.0, 12.0), "decode_attention": (5.0, 12.0)}
 _INTRO = """Single kernels of serving stacks on six GPUs (TensorRT-LLM, vLLM, SGLang, NCCL; aiconfigurator). "Shapes":
 no shape is on both sides, on any device or in any stack. "Versions": no training row is of that stack in
-that version. "Device": nothing was measured on that device; after 10 and 32 records "of the device" one
-correction is fitted to all its software, "of its software" one to each (device, stack, version, precision,
-kernel). Intervals: 90 % asked; the bounds of a fold come from the other folds, those of a device from the
-other devices. The plain roofline is max(FLOPs / peak, bytes / bandwidth, 2 us), nothing fitted; "XGBoost"
+that version. "Device": nothing was measured on that device, which starts from its nearest measured relative
+of the same compute capability where it has one; after 10 and 32 records "of the device" one correction is
+fitted to all its software, "of its software" one to each (device, stack, version, precision, kernel).
+Intervals: 90 % asked, widths by causes from what else was held out; a user's laboratory, another one, adds
+its width to them. The plain roofline is max(FLOPs / peak, bytes / bandwidth, 2 us), nothing fitted; "XGBoost"
 sees sizes, software and device figures, not physics."""
 ROOFLINE_FLOOR_S = 2e-6
 _BASELINE_ROWS = 30_000
@@ -53,7 +53,7 @@ def evaluate(folder: Path | str | None = None, seed: int = 0, *, quiet: bool = F
         section.corpus[TITLES[operator]] = len(data)
         found = experiments.run(data, seed=seed)
         for split, one in sorted(found.items()):
-            _grade(section, operator, split, one)
+            _grade(section, operator, split, one, widths.graded(found, split))
         _adapted(section, operator, found["device"], seed)
         _baseline(section, operator, data, seed)
         if operator == "torch":
@@ -67,10 +67,10 @@ def evaluate(folder: Path | str | None = None, seed: int = 0, *, quiet: bool = F
     return section
 
 
-def _grade(section: Section, operator: str, split: str, found: Found) -> None:
+def _grade(section: Section, operator: str, split: str, found: Found, bounds: tuple[np.ndarray, np.ndarray]) -> None:
     metric = f"{TITLES[operator]} us"
     measured, predicted = found.data.seconds * 1e6, np.exp(found.predicted) * 1e6
-    low, high = _bounds(split, found)
+    low, high = (np.exp(b) for b in bounds)
     aim = _AIMS.get(operator, (None, None))[1 if split == "device" else 0] if split in ("random", "device") else None
     name = SPLIT_NAMES[split]
     section.add(metric, name, "perfpass", "all", predicted, measured, low * predicted, high * predicted, aim_pct=aim)
@@ -98,23 +98,6 @@ def _taken(
     return p, measured[rows], low[rows] * p, high[rows] * p
 
 
-def _bounds(split: str, found: Found) -> tuple[np.ndarray, np.ndarray]:
-    """Factors [N] on the median, as those that ship but without the graded fold."""
-    low, high = np.zeros(len(found.residual)), np.zeros(len(found.residual))
-    for fold in np.unique(found.fold):
-        inside = found.fold == fold
-        if split == "device":
-            name = str(fold)
-            widths = experiments.generation_widths if experiments.alone(found, name) else experiments.device_widths
-            table = widths(found, name)
-        else:
-            table = experiments.by_precision(found, ~inside)
-        for precision in np.unique(found.data.precision[inside]):
-            rows = inside & (found.data.precision == precision)
-            low[rows], high[rows] = table.get(str(precision), table["*"])
-    return np.exp(low), np.exp(high)
-
-
 def _adapted(section: Section, operator: str, found: Found, seed: int) -> None:
     """The device split again, after a few records."""
     metric, measured = f"{TITLES[operator]} us", found.data.seconds * 1e6
@@ -123,13 +106,11 @@ def _adapted(section: Section, operator: str, found: Found, seed: int) -> None:
     for records in RECORDS:
         for text, groups in (("of the device", device), ("of its software", software)):
             predicted, judged = experiments.adapted(found, groups, records, seed)
-            residual = np.where(judged, np.log(found.data.seconds) - predicted, np.nan)
-            fold = np.unique(device, return_inverse=True)[1]
-            if len(np.unique(fold[judged])) < 2:
+            if len(np.unique(device[judged])) < 2:
                 continue
-            low, high = graded_bounds(residual, fold)
+            low, high = widths.adapted(np.log(found.data.seconds[judged]) - predicted[judged], device[judged])
             p = np.exp(predicted[judged]) * 1e6
-            bounds = (p * np.exp(low[judged]), p * np.exp(high[judged]))
+            bounds = (p * np.exp(low), p * np.exp(high))
             name = f"device, {records} records {text}"
             section.add(metric, name, "perfpass", "all", p, measured[judged], *bounds)
 
@@ -148,8 +129,10 @@ def _transformers(section: Section, data: Data, seed: int) -> None:
     test = data.take(np.flatnonzero(split == "test"))
     fitted = fit(train, seed=seed)
     seen = np.isin(test.device, np.unique(train.device))
-    known, portable = (np.exp(fitted.predict(test, portable=p)) * 1e6 for p in (False, True))
-    predicted, measured = np.where(seen, known, portable), test.seconds * 1e6
+    log_s = fitted.predict(test, portable=False)
+    unseen = np.flatnonzero(~seen)
+    log_s[unseen] = fitted.unseen(test.take(unseen), software(train))[0]
+    predicted, measured = np.exp(log_s) * 1e6, test.seconds * 1e6
     groups = {"devices measured": seen, "devices unseen": ~seen}
     groups |= {str(n): test.device == n for n in np.unique(test.device)}
     for name, rows in groups.items():

@@ -1,7 +1,6 @@
 """Held-out predictions of every kind that an interval speaks of: rows, shapes, versions and devices unseen.
 
-`train` makes the shipped bounds from them, `evaluate` grades them; in `evaluate` the bounds of a fold come from the
-other folds.
+`widths` makes the intervals that ship from them, and those that `evaluate` grades.
 """
 
 from __future__ import annotations
@@ -11,11 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perfpass.devices import device as find_device
+from perfpass.predictors.kernels.efficiency import LEVELS
 from perfpass.predictors.kernels.model import offsets
-from perfpass.predictors.kernels.software import generation
-from perfpass.predictors.learned.intervals import pooled_width, quantiles
-from perfpass.training.kernels.data import Data
+from perfpass.training.kernels.data import Data, software
 from perfpass.training.kernels.fit import fit, inputs
 from perfpass.training.tasks.splits import groups_into_folds
 
@@ -32,7 +29,8 @@ LEAST_ROWS = 30
 class Found:
     """Log predictions of held-out rows, beside those of physics and efficiencies alone (``base``).
 
-    ``fold`` names what was held out with each row; ``data`` are these rows, ``shares`` [N, 5] their regimes.
+    ``fold`` names what was held out with each row; ``data`` are these rows, ``shares`` [N, 5] their regimes,
+    ``evidence`` [N] (of EVIDENCE) what was left to learn from.
     """
 
     split: str
@@ -41,6 +39,7 @@ class Found:
     base: np.ndarray
     shares: np.ndarray
     fold: np.ndarray
+    evidence: np.ndarray
 
     @property
     def residual(self) -> np.ndarray:
@@ -77,104 +76,35 @@ def run(data: Data, *, seed: int = 0) -> dict[str, Found]:
 def grouped(split: str, data: Data, groups: np.ndarray, folds: int, judged: int, seed: int) -> Found:
     """Rows whose group was held out, by the known model."""
     fold = groups_into_folds(list(groups), min(folds, len(np.unique(groups))), seed)
-    return _held_out(split, data, fold, list(range(min(judged, int(fold.max()) + 1))), False, seed)
+    return _held_out(split, data, fold, list(range(min(judged, int(fold.max()) + 1))), seed)
 
 
 def devices(data: Data, seed: int) -> Found:
-    """Rows of each device by the portable model of the others."""
-    return _held_out("device", data, data.device, sorted(np.unique(data.device)), True, seed)
+    """Rows of each device by the others: by its nearest measured relative, or the portable model where it has none."""
+    return _held_out("device", data, data.device, sorted(np.unique(data.device)), seed)
 
 
-def _held_out(split: str, data: Data, fold: np.ndarray, names: Sequence[object], portable: bool, seed: int) -> Found:
-    rows, predicted, base, regimes = [], [], [], []
+def _held_out(split: str, data: Data, fold: np.ndarray, names: Sequence[object], seed: int) -> Found:
+    parts: list[tuple[np.ndarray, ...]] = []
     for name in names:
         test = np.flatnonzero(fold == name)
-        held = data.take(test)
-        fitted = fit(data.take(np.flatnonzero(fold != name)), portable=portable, known=not portable, seed=seed)
-        _, log_base, own_shares = inputs(fitted.efficiencies, held, portable=portable)
-        rows.append(test)
-        predicted.append(fitted.predict(held, portable=portable))
-        base.append(log_base)
-        regimes.append(own_shares)
-    joined = np.concatenate(rows)
-    logs, bases, shares = (np.concatenate(p) for p in (predicted, base, regimes))
-    return Found(split, data.take(joined), logs, bases, shares, fold[joined].astype(str))
+        held, rest = data.take(test), data.take(np.flatnonzero(fold != name))
+        if split == "device":
+            found = fit(rest, seed=seed).unseen(held, software(rest))
+        else:
+            fitted = fit(rest, portable=False, seed=seed)
+            _, base, regimes = inputs(fitted.efficiencies, held, portable=False)
+            depth = fitted.efficiencies.rows(held.keys)[1]
+            seen = np.array([*("software unseen",) * (LEVELS - 2), "version unseen", "measured"], dtype=object)
+            found = fitted.predict(held, portable=False), base, regimes, seen[np.maximum(depth, 0)]
+        parts.append((test, *found))
+    rows, logs, bases, shares, evidence = (np.concatenate(p) for p in zip(*parts, strict=True))
+    return Found(split, data.take(rows), logs, bases, shares, fold[rows].astype(str), evidence)
 
 
 def row_folds(data: Data, seed: int) -> np.ndarray:
     """[N] fold of each row at random, repeats of a measurement together."""
     return groups_into_folds(list(row_groups(data)), FOLDS, seed)
-
-
-def bounds(found: dict[str, Found]) -> dict[str, dict[str, list[float]]]:
-    """Log bounds that ship, by evidence and precision, and "*" for all precisions."""
-    unseen = device_widths(found["device"])
-    version = by_precision(found["version"]) if "version" in found else unseen
-    return {
-        "measured": by_precision(found["random"]),
-        "version unseen": version,
-        "software unseen": unseen,
-        "device unseen": unseen,
-        "device and version unseen": widened(unseen, version),
-        "generation unseen": generation_widths(found["device"]),
-    }
-
-
-def by_precision(found: Found, keep: np.ndarray | None = None) -> dict[str, list[float]]:
-    """Quantiles of held-out residuals; precisions with under 200 of them take those of all."""
-    residual, precision = found.residual, found.data.precision
-    if keep is not None:
-        residual, precision = residual[keep], precision[keep]
-    out = {"*": _around_zero(quantiles(residual, 0.9))}
-    for name in np.unique(precision):
-        inside = residual[precision == name]
-        if len(inside) >= 200:
-            out[str(name)] = _around_zero(quantiles(inside, 0.9))
-    return out
-
-
-def _around_zero(found: tuple[float, float]) -> list[float]:
-    return [min(found[0], -0.01), max(found[1], 0.01)]
-
-
-def device_widths(found: Found, without: str | None = None) -> dict[str, list[float]]:
-    """Half-widths that hold nine in ten, every left-out device counting alike; precisions seen on two or more."""
-    keep = found.fold != without
-    names = np.unique(found.fold[keep])
-    residual, precision = found.residual, found.data.precision
-    every = [residual[(found.fold == n) & keep] for n in names]
-    width = pooled_width([g for g in every if len(g) >= LEAST_ROWS])
-    out = {"*": [-width, width]}
-    for name in np.unique(precision[keep]):
-        groups = [residual[(found.fold == n) & (precision == name)] for n in names]
-        groups = [g for g in groups if len(g) >= LEAST_ROWS]
-        if len(groups) >= 2:
-            own = pooled_width(groups)
-            out[str(name)] = [-own, own]
-    return out
-
-
-def generation_widths(found: Found, without: str | None = None) -> dict[str, list[float]]:
-    """Half-widths that hold nine in ten on the worst left-out device: no other of its generation vouches for one.
-
-    Few devices are alone of their compute capability, so the worst of all stands in for them, for all precisions alike.
-    """
-    names = [n for n in np.unique(found.fold) if n != without]
-    groups = [found.residual[found.fold == n] for n in names]
-    width = max(pooled_width([g]) for g in groups if len(g) >= LEAST_ROWS)
-    return {"*": [-width, width]}
-
-
-def alone(found: Found, device: str) -> bool:
-    """Whether no other left-out device has the compute capability of this one."""
-    own = generation(find_device(device))
-    return all(generation(find_device(str(n))) != own for n in np.unique(found.fold) if n != device)
-
-
-def widened(a: dict[str, list[float]], b: dict[str, list[float]]) -> dict[str, list[float]]:
-    """Independent errors: squares add."""
-    other = b["*"]
-    return {p: [-float(np.hypot(low, other[0])), float(np.hypot(high, other[1]))] for p, (low, high) in a.items()}
 
 
 def adapted(found: Found, groups: np.ndarray, records: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from perfpass.predictors.kernels.efficiency import Efficiencies
-from perfpass.predictors.kernels.model import PORTABLE_LEVEL, features, known_features, shares
+from perfpass.predictors.kernels.efficiency import WIDTH, Efficiencies, level_keys
+from perfpass.predictors.kernels.model import (
+    PORTABLE_LEVEL,
+    Software,
+    features,
+    known_features,
+    relative,
+    shares,
+    unseen_evidence,
+)
 from perfpass.training.kernels.data import Data
 
 TREES: dict[str, Any] = {
@@ -51,9 +60,51 @@ class Fitted:
         booster = self.portable if portable else self.known
         return log_base + booster.predict(xgboost.DMatrix(x))
 
+    def unseen(self, data: Data, measured: Sequence[Software]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Log seconds, log base [N], regime shares [N, 5] and evidence [N] of devices that were not ``measured``.
+
+        As a user gets them: by the nearest measured relative where there is one, else by the portable model.
+        """
+        keys, near = carried(data, measured)
+        log_s, base = np.zeros(len(data)), np.zeros(len(data))
+        regimes = np.zeros((len(data), WIDTH))
+        for rows, portable in ((np.flatnonzero(near == ""), True), (np.flatnonzero(near != ""), False)):
+            if len(rows):
+                part = replace(data.take(rows), keys=keys[rows])
+                log_s[rows] = self.predict(part, portable=portable)
+                _, base[rows], regimes[rows] = inputs(self.efficiencies, part, portable=portable)
+        return log_s, base, regimes, evidence(data, measured)
+
+
+def carried(data: Data, measured: Sequence[Software]) -> tuple[np.ndarray, np.ndarray]:
+    """Keys [N, LEVELS] on the nearest measured relative of each row's device, and its name [N], empty for none."""
+    keys, names = data.keys.copy(), np.full(len(data), "", dtype=object)
+    for key in np.unique(data.keys[:, -1].astype(str)):
+        rows = np.flatnonzero(data.keys[:, -1] == key)
+        precision, runtime, kind, device, version = key.split("|")
+        capability = str(data.keys[rows[0], 2]).rsplit("|", 1)[1]
+        if near := relative(measured, device, capability, runtime, precision, kind):
+            keys[rows] = level_keys([precision], [runtime], [kind], [capability], [near], [version])[0]
+            names[rows] = near
+    return keys, names
+
+
+def evidence(data: Data, measured: Sequence[Software]) -> np.ndarray:
+    """[N] of EVIDENCE, of rows of devices that were not ``measured``."""
+    versions = {(s.runtime, s.version) for s in measured}
+    out = np.empty(len(data), dtype=object)
+    for key in np.unique(data.keys[:, -1].astype(str)):
+        rows = np.flatnonzero(data.keys[:, -1] == key)
+        precision, runtime, kind, _, version = key.split("|")
+        capability = str(data.keys[rows[0], 2]).rsplit("|", 1)[1]
+        out[rows] = unseen_evidence(
+            measured, capability, runtime, precision, kind, version_known=(runtime, version) in versions
+        )
+    return out
+
 
 def inputs(efficiencies: Efficiencies, data: Data, *, portable: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Features [N, F], log base [N] and regime shares [N, 4] of one of the two models."""
+    """Features [N, F], log base [N] and regime shares [N, 5] of one of the two models."""
     deepest = PORTABLE_LEVEL if portable else data.keys.shape[1] - 1
     values, _ = efficiencies.rows(data.keys, deepest)
     x, log_base = features(data.terms, data.software, values)

@@ -1,18 +1,18 @@
-"""Training what ships: both models of every operator, their bounds, and power."""
+"""Training what ships: both models of every operator, their widths, and power."""
 
 from __future__ import annotations
 
 import sys
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from perfpass.predictors.kernels.predictor import FEATURE_VERSION, OPERATORS
-from perfpass.predictors.kernels.software import family, generation
 from perfpass.predictors.learned import artefacts, packed_trees
-from perfpass.training.kernels import experiments, power
-from perfpass.training.kernels.data import SHAPES, Data, load
+from perfpass.training.kernels import experiments, power, widths
+from perfpass.training.kernels.data import SHAPES, Data, load, software
 from perfpass.training.kernels.fit import fit
 
 _SOURCES = {"aiconfigurator": "Apache-2.0", "NeuSight": "MIT"}
@@ -38,8 +38,8 @@ def train(
             files[f"{operator}-{kind}.trees"] = packed_trees.pack([model])
         sections[operator] = {
             "efficiencies": fitted.efficiencies.to_dict(),
-            "bounds": experiments.bounds(found),
-            "software": software(data),
+            "spread": widths.learn(found).to_dict(),
+            "software": [list(astuple(s)) for s in software(data)],
             "ranges": ranges(data),
         }
         corpus["rows"][operator] = len(data)
@@ -49,24 +49,6 @@ def train(
     manifest = {"predictor": "kernels", "feature_version": FEATURE_VERSION, "operators": sections, "corpus": corpus}
     artefacts.write(target, manifest, files)
     return target
-
-
-def software(data: Data) -> list[list[Any]]:
-    """Each measured combination of device and software, as `kernel_model.Software` takes it."""
-    from perfpass.devices import device
-
-    rows = data.rows.assign(
-        precision_key=data.precision,
-        family=data.rows["operator"] if data.operator == "torch" else data.rows["kernel"].map(family),
-        host_bound=data.host_bound,
-    )
-    groups = rows.groupby(["device", "runtime", "precision_key", "runtime_version", "family"], sort=True)
-    out: list[list[Any]] = []
-    for (name, runtime, precision, version, kind), group in groups:
-        capability = generation(device(name))
-        host = bool(group["host_bound"].mean() > 0.5)
-        out.append([name, capability, runtime, precision, version, kind, len(group), host])
-    return out
 
 
 def ranges(data: Data) -> dict[str, list[float]]:
