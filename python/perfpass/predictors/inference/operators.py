@@ -89,8 +89,10 @@ ISSUED_AS = {
 }  # fmt: skip
 # Runtimes that fold normalisations into convolutions and write activations and sums with the product before them.
 FUSING = ("torch.compile", "onnxruntime", "tensorrt", "tvm")
-_FUSED = ("norm", "pointwise")
-_POINTWISE_KEPT = 0.35  # share of the bytes of pointwise operators that still move when they are fused
+FUSED = ("norm", "pointwise", "move")
+# Share of the bytes of pointwise operators and of transposes, splits and copies that still move when they are fused.
+_FUSED_KEPT = 0.35
+_KEPT = (_F["pointwise"], _F["move"])
 _CLASS_FAMILY = {
     "matmul": "matmul", "attention": "attention", "recurrent": "recurrent", "normalization": "norm",
     "softmax": "softmax", "activation": "pointwise", "elementwise": "pointwise", "reduction": "norm",
@@ -122,6 +124,11 @@ def precision_class(way: Way) -> str:
             return "fp32"
         return "amp" if way.precision.startswith("amp") else "half"
     return "int8" if rate in ("int8", "fp8") else rate
+
+
+def kernels_of(way: Way) -> str:
+    """The name of a precision's level: its class, and whether the runtime chooses kernels when it builds a graph."""
+    return f"{precision_class(way)}, {'eager' if ISSUED_AS[way.runtime] == 'eager' else 'built'}"
 
 
 def generation(device: Device) -> str:
@@ -187,6 +194,8 @@ def families(table: OperatorColumns, way: Way) -> np.ndarray:
         _F["conv"],
     )
     found = np.where(np.asarray(table.op_class) == _CONVOLUTION, kind, found)
+    weighted = (found == _F["matmul"]) & (np.asarray(table.weight_bytes) > 0)
+    found = np.where(weighted, _F["dense"], found)
     if precision_class(way) in ("fp32", "tf32", "fp64"):
         found = np.where(found == _F["attention"], _F["attention_vector"], found)
     return found
@@ -215,7 +224,7 @@ def work(table: OperatorColumns, way: Way) -> Work:
     issued = (np.asarray(table.view) == 0).astype(np.float64)
     if way.runtime in FUSING:
         folded = np.asarray(table.op) == _BATCH_NORM
-        moved = np.where(kind == _F["pointwise"], moved * _POINTWISE_KEPT, moved)
+        moved = np.where(np.isin(kind, _KEPT), moved * _FUSED_KEPT, moved)
         issued = np.where(folded, 0.0, issued)
     cache = _CACHED_SHARE * device.l2_bytes
     resident = np.minimum(1.0, cache / np.maximum(moved, 1.0))
@@ -316,11 +325,11 @@ class OperatorTimes:
         """[len(FAMILIES)] of the device's time."""
         shared = self._of("all", "") + self._of("runtime", way.runtime) + self._of("generation", generation(way.device))
         each = np.array([self._of("class", name) for name in FAMILIES]) + shared
-        precision = precision_class(way)
+        precision = kernels_of(way)
         each = each + np.where(_PRODUCTS & ~_CONVOLUTIONS, self._of("precision", precision), 0.0)
         each = each + np.where(_CONVOLUTIONS, self._of("precision", precision + CONVOLUTION), 0.0)
         if way.runtime in FUSING:
-            each = each + np.where(np.isin(FAMILIES, _FUSED), self._of("launched", way.runtime), 0.0)
+            each = each + np.where(np.isin(FAMILIES, FUSED), self._of("launched", way.runtime), 0.0)
         return np.asarray(np.exp(each))
 
     def seconds(self, tables: Tables, way: Way) -> Seconds:

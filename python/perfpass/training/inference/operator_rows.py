@@ -19,7 +19,7 @@ from perfpass.predictors.inference.operators import (
     ISSUE_S,
     ISSUED_AS,
     generation,
-    precision_class,
+    kernels_of,
     work,
 )
 from perfpass.predictors.roofline import PAGEABLE_COPY_BYTES_S
@@ -94,10 +94,13 @@ def _rows(tables: Tables, at: np.ndarray, way: Way, measured_s: np.ndarray, name
     np.add.at(issued, (tables.graph, done.family), times)
     np.add.at(seconds, (tables.graph, done.family), done.seconds * tables.count)
     kind, count = ISSUED_AS[way.runtime], len(at)
-    host = 0.0 if (names.runtime == _KERNEL).all() else 1.0
+    kernel = bool((names.runtime == _KERNEL).all())
+    host = 0.0 if kernel else 1.0
     return Rows(
         names.assign(
-            device=way.device.parent or way.device.id, precision=precision_class(way), generation=generation(way.device)
+            device=way.device.parent or way.device.id,
+            precision=_KERNEL if kernel else kernels_of(way),
+            generation=generation(way.device),
         ).reset_index(drop=True),
         np.asarray(measured_s, dtype=np.float64),
         seconds[at],
