@@ -40,6 +40,16 @@ def test_every_network_can_be_made():
         networks.build("no-such", Configuration(model="net:no-such"))
 
 
+def test_a_definition_of_one_image_is_built_and_others_are_refused():
+    configuration = Configuration(model="definitions:yolov5n", image_size=64)
+    built = models.build(configuration, "cpu")
+    with torch.no_grad():
+        assert built.module(**built.inputs(configuration, "cpu")).shape == (1, 252, 85)
+    assert graph_of(configuration).node_count > 100
+    with pytest.raises(UnsupportedError, match="reads no single image"):
+        models.build(Configuration(model="definitions:dlrm-small"), "cpu")
+
+
 @pytest.mark.parametrize(
     ("name", "outputs"),
     [("retinanet_resnet50_fpn", 2), ("fasterrcnn_mobilenet_v3_large_320_fpn", None), ("lraspp_mobilenet_v3_large", 1)],

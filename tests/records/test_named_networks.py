@@ -23,7 +23,7 @@ def known():
 
 def test_most_records_are_questions_with_a_table(rows, known):
     asked = questions(rows, known)
-    assert (asked.refused == "").sum() > 7000
+    assert (asked.refused == "").sum() > 9800
     assert (asked.refused == "the definition has no table").sum() < 100
 
 
@@ -53,10 +53,32 @@ def test_several_devices_and_generation_are_no_questions(rows):
     assert questions(rows[(rows.output_tokens > 0) & (rows.n_devices == 1)].head(20)).refused.ne("").all()
 
 
+def test_a_picture_is_asked_with_its_own_steps(rows, known):
+    pictures = rows[rows.network.isin(["stable-diffusion-1.5", "stable-diffusion-2"])]
+    asked = questions(pictures, known)
+    asked = asked[asked.refused == ""]
+    steps = asked.table_model.str.extract(r"-(\d+)-steps")[0].astype(int)
+    stated = pictures.steps[asked.index]
+    assert (steps[stated > 0] == stated[stated > 0]).all() and set(steps) == {20, 50}
+    fifty, twenty = (known.table("definitions", f"stable-diffusion-1.5-{n}-steps", 512, 1, 16) for n in (50, 20))
+    unet = (fifty.macs * fifty.count).sum() - (twenty.macs * twenty.count).sum()
+    assert unet == pytest.approx(30 * 2 * 401.6e9, rel=0.001)  # two copies of each sample
+
+
+def test_a_search_around_a_decoder_is_no_question(rows):
+    searches = rows[(rows.source == "fastertransformer") & (rows.task == "translation")]
+    assert len(searches) > 400
+    assert questions(searches).refused.eq("generation, not one pass of a graph").all()
+
+
 def test_names_of_sources():
     assert network_of("paddle_zoo", "ResNet50_vd_ssld") == "resnet50d"
     assert network_of("paddle_zoo", "ResNet50_vd_v2") == ""
     assert network_of("mmdeploy", "ResNeXt") == "resnext50_32x4d"
+    assert network_of("openmmlab", "backbone=YOLOv5-l | size=1280 | amp=Yes | arch=P6") == ""
+    assert network_of("openmmlab", "", "retinanet_ghm_r50_fpn_1x_coco") == "retinanet-resnet50"
+    assert network_of("openmmlab", "", "faster_rcnn_r50_fpn_dconv_c3-c5_1x_coco") == ""
+    assert network_of("vision_pages", "RT-DETR-R50-m") == ""
 
 
 def test_parameters_as_published(known):
