@@ -103,7 +103,7 @@ def test_llama_cpp_needs_what_it_uses():
     found = layers_alone(LLAMA, device("rtx-4090"), 1, Quantization("q4_k_m", "q4_k_m", "fp16"), context=4096)
     assert found.in_use == found.needed and found.alive == found.reserved
     assert found.in_use.median - found.alive.median == pytest.approx(found.runtime_bytes, abs=2)
-    assert found.in_use.high / found.in_use.median == pytest.approx(1.15)
+    assert found.in_use.high / found.in_use.median == pytest.approx(1.1)
 
 
 def test_what_may_not_fit_is_said_between_yes_and_no():
