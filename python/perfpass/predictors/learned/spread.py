@@ -8,6 +8,7 @@ quantiles, fitted on errors of measurements whose whole source was left out (per
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,9 +16,21 @@ from typing import Any
 import numpy as np
 
 from perfpass.errors import ArgumentError, ArtefactError
+from perfpass.prediction import COVERAGE
 
 # Of what an interval is wide: causes with a smaller share of its squares are not named.
 _NAMED_SHARE = 0.1
+
+
+def half_width_of(coverage: float) -> float:
+    """Half-width that holds a share ``coverage`` (0 to 1, both excluded), over the one that holds 90 %.
+
+    Errors in logarithms, over their half-widths, are taken as logistic: P(abs(x) < h) = tanh(h / 2). Normal ones would
+    have too few small and too few large errors, since sources differ in how much they scatter. Raises ArgumentError.
+    """
+    if not 0.0 < coverage < 1.0:
+        raise ArgumentError(f"coverage must be between 0 and 1, got {coverage!r}")
+    return math.atanh(coverage) / math.atanh(COVERAGE)
 
 
 @dataclass(frozen=True)
