@@ -13,7 +13,7 @@ transformers = pytest.importorskip("transformers")
 import perfpass
 from perfpass.graph import costs
 from perfpass.importers import torchvision_schemas
-from perfpass.records.build.definitions import registry
+from perfpass.importers.definitions import definition
 
 torchvision_schemas.define()  # before transformers' models, some of which import torchvision
 D, F, V, L = 32, 64, 48, 16  # width, inner width, vocabulary, tokens
@@ -85,7 +85,7 @@ def _graph_network() -> tuple[Any, Any, int]:
 
 
 def _dlrm() -> tuple[Any, Any, int]:
-    own = registry.definition("dlrm-small")
+    own = definition("dlrm-small")
     module, weights = own.module(), 0
     for part in module.modules():
         weights += part.weight.numel() if isinstance(part, torch.nn.Linear) else 0

@@ -35,8 +35,9 @@ def add(section: Section, measured: MeasuredRuns, root: Path) -> None:
     found: dict[str, list[tuple[float, ...]]] = {}
     for row in ran_steps.benchmarks(root).itertuples():
         float_as = PRECISIONS[row.precision][0]
-        saved, largest = steps[(*row.key, int(row.batch), float_as)]
-        table = known.table(*row.key, int(row.batch), 32 if float_as == "float32" else 16)
+        source, model, size = row.key
+        saved, largest = steps[source, model, size, int(row.batch), float_as]
+        table = known.table(source, model, size, int(row.batch), 32 if float_as == "float32" else 16)
         weights, parameters = table.statics["weight_bytes"], table.statics["parameters"]
         copies, on = weight_copies(row.precision), device(row.device)
         kept = copies * weights + float(state_bytes(row.taken, np.array([parameters]))[0]) * (

@@ -219,8 +219,8 @@ def _batch_answer(
     name: str, on: str, runtime: str, devices: int, batch: int, prompt: int, answer: int, precision: str
 ) -> tuple[FitAnswer, str]:
     """The verdict on a batch of a language model, and what it was. Raises PerfPassError where it is no question."""
-    lengths = {"input_tokens": prompt, "output_tokens": answer}
-    asked = batch_of(name, on, runtime=runtime, devices=devices, batch=batch, precision=precision or None, **lengths)
+    how: dict[str, Any] = {"runtime": runtime, "precision": precision or None}
+    asked = batch_of(name, on, devices=devices, batch=batch, input_tokens=prompt, output_tokens=answer, **how)
     return memory(asked).answer, f"{name}, {precision}, batch {batch}, {runtime}, {devices} x {on}"
 
 

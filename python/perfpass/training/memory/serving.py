@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -62,11 +63,9 @@ def add(section: Section, folder: Path | None = None) -> None:
 def _in_use(
     name: str, on: str, runtime: str, devices: int, batch: int, prompt: int, answer: int, precision: str
 ) -> Interval | None:
-    lengths = {"input_tokens": prompt, "output_tokens": answer}
+    how: dict[str, Any] = {"runtime": runtime, "precision": precision or None}
     try:
-        asked = batch_of(
-            name, on, runtime=runtime, devices=devices, batch=batch, precision=precision or None, **lengths
-        )
+        asked = batch_of(name, on, devices=devices, batch=batch, input_tokens=prompt, output_tokens=answer, **how)
     except PerfPassError:
         return None
     return memory(asked).in_use
