@@ -66,7 +66,9 @@ _FULL_RATE = {
     (12, 0): 4.0,
 }  # halves on matrix units over fp32, where nothing is held back
 _HALVED_REACH = 1.25
-_JOULES_OVER_HALF = {"fp16": 1.0, "bf16": 1.0, "tf32": 2.0, "int8": 0.6, "fp8": 0.6}
+_JOULES_OVER_HALF = {"fp16": 1.0, "bf16": 1.0, "tf32": 2.0, "int8": 0.5, "fp8": 0.5}
+# From Ada on, boards with fewer watts an SM run at lower voltage: an L4 (1.2 W) feeds a third more than its watts say.
+_WATTS_PER_SM, _VOLTAGE_EXPONENT = 2.4, 0.45
 # Tiles that libraries choose from, and the share of the rate that a tile of this area reaches.
 _TILES = ((256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64), (64, 32), (32, 64), (32, 32))
 _SPLITS = (1, 2, 4, 8)  # along k, where the tiles are fewer than the SMs
@@ -150,6 +152,9 @@ def rate(device: Device, precision: str) -> float:
     if precision not in _JOULES_OVER_HALF or device.peak_flops.get(precision, 0.0) < fp32:
         return float(vector)
     joules = _joules(HALF_JOULES, device.compute_capability) * _JOULES_OVER_HALF[precision]
+    if device.compute_capability >= (8, 9):
+        watts = budget / max(device.sm_count, 1)
+        joules *= min(1.0, watts / _WATTS_PER_SM) ** _VOLTAGE_EXPONENT
     return float(min(peak, max(vector, budget / joules)))
 
 
