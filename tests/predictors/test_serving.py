@@ -191,14 +191,14 @@ def test_one_token_more_moves_no_bound_by_much():
 
 def test_widths_of_a_source_come_from_the_others():
     from perfpass.predictors.serving.widths import CAUSES
-    from perfpass.training.serving.widths import left_out
-    from perfpass.training.spread import Errors
+    from perfpass.training.serving.widths import fitted
+    from perfpass.training.spread import Errors, of_each_source
 
     base = {cause: float(cause in ("measurement", "laboratory")) for cause in CAUSES}
     own = Errors.of(np.full(50, 3.0), base, "source:far, server/vllm")
     near = Errors.of(np.linspace(-0.1, 0.1, 50), base, "source:near, server/vllm")
     held = Errors.of(np.linspace(-0.1, 0.1, 50), {**base, "laboratory": 0.0}, "random:0")
-    low, high = left_out(Errors.joined([own, near]), [held], "tpot")
+    low, high = of_each_source(Errors.joined([own, near]), [held], fitted("tpot"))
     assert (high[:50] < 1.0).all() and (low[:50] > -1.0).all()
 
 

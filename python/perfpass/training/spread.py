@@ -10,7 +10,7 @@ hierarchical models, 2023).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -121,6 +121,43 @@ def left_out(
         own = dict(zip(errors.causes, errors.lacks[inside].T, strict=True))
         low[inside], high[inside] = found.bounds(own)
     return low, high
+
+
+def of_each_source(
+    errors: Errors, others: Sequence[Errors], fitted: Callable[[list[Errors]], Spread]
+) -> tuple[np.ndarray, np.ndarray]:
+    """[N] log bounds of each source of ``errors``, ``fitted`` on its other sources and on ``others``."""
+    names = np.array([name.split("/", 1)[0] for name in errors.source.astype(str)])
+    low, high = np.zeros(len(errors)), np.zeros(len(errors))
+    for name in np.unique(names):
+        own = names == name
+        low[own], high[own] = _as_asked(fitted([errors.take(~own), *others]), errors.take(own))
+    return low, high
+
+
+def graded(
+    held: Mapping[str, tuple[Errors, np.ndarray]],
+    outside: Sequence[Errors],
+    split: str,
+    count: int,
+    fitted: Callable[[list[Errors]], Spread],
+) -> tuple[np.ndarray, np.ndarray]:
+    """[``count``] log bounds of a split's held-out records, ``fitted`` on errors on none of those that are judged.
+
+    ``held``: by split, errors and which records they are of.
+    """
+    errors, rows = held[split]
+    low, high = np.full(count, np.nan), np.full(count, np.nan)
+    for name in np.unique(errors.source.astype(str)):
+        own = errors.source.astype(str) == name
+        others = [e.take(~np.isin(r, rows[own])) for e, r in held.values()]
+        low[rows[own]], high[rows[own]] = _as_asked(fitted([*others, *outside]), errors.take(own))
+    return low, high
+
+
+def _as_asked(found: Spread, errors: Errors) -> tuple[np.ndarray, np.ndarray]:
+    """Bounds as a user gets them, whose laboratory is another than that of the records."""
+    return found.bounds(dict(zip(errors.causes, errors.lacks.T, strict=True)) | {"laboratory": 1.0})
 
 
 def interval_score(

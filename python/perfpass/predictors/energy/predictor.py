@@ -6,12 +6,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 
+import numpy as np
+
 from perfpass.devices import Device
 from perfpass.prediction import Interval
 from perfpass.predictors.energy import features
 from perfpass.predictors.learned.component_predictor import ComponentPredictor, Learned
+from perfpass.predictors.learned.component_widths import lacks
 from perfpass.predictors.learned.components import Form
 
+_16_BITS = 2.0
 # Name of a quantity -> its form and unit.
 QUANTITIES: Mapping[str, tuple[Form, str]] = {
     "serving_energy": (features.SERVING, "J/token"),
@@ -22,6 +26,21 @@ QUANTITIES: Mapping[str, tuple[Form, str]] = {
     "training_power": (features.TRAINING_POWER, "W"),
     "server_power": (features.SERVER_POWER, "W"),
 }
+
+
+# The quantity that answers for servers.
+AT_RATE = "serving_energy_at_rate"
+
+
+def unlike_records(served: features.Served, runtime: str) -> dict[str, float]:
+    """Lacks of a server's energy that no number of it tells: another runtime than vLLM, other than 16-bit weights,
+    another vendor than NVIDIA.
+    """
+    return {
+        "runtime": float(runtime != "vllm"),
+        "precision": float(served.weight_bytes != _16_BITS),
+        "vendor": float(served.device.vendor != "nvidia"),
+    }
 
 
 class EnergyPredictor(ComponentPredictor):
@@ -42,11 +61,24 @@ class EnergyPredictor(ComponentPredictor):
         """Joules per output token of all GPUs together, prompts included; vLLM of 2024, 16 bits."""
         return self.one("serving_energy", features.serving_rows([served]))
 
-    def serving_at_rate(self, served: features.Served, tokens_per_s: float) -> Learned:
-        """The same where output tokens per second of the deployment are known; at most what the boards' limits give."""
-        found = self.one("serving_energy_at_rate", features.serving_at_rate_rows([served], [tokens_per_s]))
+    def serving_at_rate(
+        self, served: features.Served, tokens_per_s: float, more: Mapping[str, float] | None = None
+    ) -> Learned:
+        """The same where output tokens per second of the deployment are known; at most what the boards' limits give.
+
+        ``more``: what the records lack (`unlike_records`).
+        """
+        found = self.one(AT_RATE, features.serving_at_rate_rows([served], [tokens_per_s]), more)
         most = served.devices * served.device.power_limit_w / tokens_per_s
         return replace(found, value=_capped(found.value, most))
+
+    def lacks_at_rate(
+        self, served: features.Served, tokens_per_s: float, more: Mapping[str, float]
+    ) -> dict[str, np.ndarray | float]:
+        """What is not known of `serving_at_rate`, by cause."""
+        rows, fitted = features.serving_at_rate_rows([served], [tokens_per_s]), self.fitted[AT_RATE]
+        lacking = {"load": self.far(AT_RATE, rows), **more}
+        return lacks(fitted.form, fitted.evidence(rows), fitted.predict(rows)[1], lacking)
 
     def batch1(self, served: features.Served) -> Learned:
         """Joules per response in eager PyTorch at batch 1 on one GPU."""

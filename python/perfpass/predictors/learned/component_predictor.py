@@ -84,10 +84,10 @@ class ComponentPredictor:
         self.ranges: dict[str, Any] = {name: manifest["ranges"][name] for name in names}
         self.corpus: dict[str, Any] = {name: manifest["corpus"][name] for name in names}
 
-    def one(self, name: str, rows: Rows) -> Learned:
-        """The quantity ``name`` of the first of ``rows``."""
+    def one(self, name: str, rows: Rows, more: Mapping[str, float] | None = None) -> Learned:
+        """The quantity ``name`` of the first of ``rows``; ``more``: lacks of its widths by causes, if it has them."""
         beyond = self.beyond(name, rows)
-        value, evidence = self.interval(name, rows, BEYOND if beyond else 1.0)
+        value, evidence = self.interval(name, rows, BEYOND if beyond else 1.0, more=more)
         return Learned(value, self._support(evidence, beyond), evidence)
 
     def log_bounds(
@@ -107,16 +107,23 @@ class ComponentPredictor:
         return low * spread * widening, np.minimum(high * spread * widening, 50.0)
 
     def interval(
-        self, name: str, rows: Rows, widening: float = 1.0, adaptation: Adaptation | None = None
+        self,
+        name: str,
+        rows: Rows,
+        widening: float = 1.0,
+        adaptation: Adaptation | None = None,
+        more: Mapping[str, float] | None = None,
     ) -> tuple[Interval, str]:
-        """The interval of the first of ``rows`` and its evidence; ``widening`` multiplies the logarithmic width."""
+        """The interval of the first of ``rows`` and its evidence; ``widening`` multiplies the logarithmic width,
+        ``more`` as `log_bounds` takes it.
+        """
         fitted = self.fitted[name]
         median, spread = fitted.predict(rows)
         evidence = fitted.evidence(rows)
         if adaptation is not None:
             median = adaptation.predict(fitted, rows)
-        more = {} if name not in self.spread or isinstance(self.ranges[name], dict) else {"load": self.far(name, rows)}
-        low, high = self.log_bounds(name, evidence, spread, widening, more)
+        far = {} if name not in self.spread or isinstance(self.ranges[name], dict) else {"load": self.far(name, rows)}
+        low, high = self.log_bounds(name, evidence, spread, widening, {**far, **(more or {})})
         at, unit = float(median[0]), self.QUANTITIES[name][1]
         value = Interval(at, at * float(np.exp(low[0])), at * float(np.exp(high[0])), unit)
         return value, str(evidence[0])

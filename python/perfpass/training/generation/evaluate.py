@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from perfpass.prediction import SUPPORT_LEVELS
 from perfpass.predictors.generation.features import facts
 from perfpass.predictors.generation.predictor import GenerationPredictor
 from perfpass.predictors.learned.width_words import NEAR_FROM, OUTSIDE_FROM
+from perfpass.training import spread
 from perfpass.training.components.fit import covariance_of
 from perfpass.training.components.grade import Held, Quantity, adapted, add_lines, group_split, hold_out, random_split
 from perfpass.training.generation import widths
@@ -80,7 +82,7 @@ def evaluate(folder: str | None = None, seed: int = 0, *, quiet: bool = False) -
     for split, parts in folds.items():
         held = out[split]
         alike = split in ("device", "runtime")
-        low, high = widths.graded(errors, [outside], split, q)
+        low, high = spread.graded(errors, [outside], split, len(q), partial(widths.fit, quantity=q.name))
         add_lines(
             section, q, split, held, alike=alike, judged_on="all devices", aim_pct={"model": 12.0}.get(split),
             baseline=trees(columns, q.measured, parts, seed),
@@ -120,7 +122,7 @@ def _sources(
     section: Section, name: str, asked: list[widths.Asked], seconds: np.ndarray, outside: Errors, others: list[Errors]
 ) -> None:
     """Other laboratories, each left out of the widths in turn: by source, and by level of support."""
-    bounds = widths.left_out(outside, others)
+    bounds = spread.of_each_source(outside, others, partial(widths.fit, quantity=name))
     low, high = (seconds * np.exp(b) for b in bounds)
     measured = np.array([a.measured_s for a in asked])
     source = outside.source.astype(str)

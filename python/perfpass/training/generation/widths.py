@@ -59,36 +59,6 @@ def fit(parts: list[Errors], quantity: str) -> Spread:
     return spread.fit(Errors.joined([p for p in parts if len(p)]).thinned(_MOST_ROWS), prior)
 
 
-def graded(
-    held: Mapping[str, tuple[Errors, np.ndarray]], outside: list[Errors], split: str, q: Quantity
-) -> tuple[np.ndarray, np.ndarray]:
-    """[rows of ``q``] log bounds of a split's held-out rows, from errors on none of the rows that are judged.
-
-    As a user gets them, whose laboratory is another than that of the records.
-    """
-    errors, rows = held[split]
-    low, high = np.full(len(q), np.nan), np.full(len(q), np.nan)
-    for name in np.unique(errors.source.astype(str)):
-        own = errors.source.astype(str) == name
-        others = [e.take(~np.isin(r, rows[own])) for e, r in held.values()]
-        found = fit([*others, *outside], q.name)
-        low[rows[own]], high[rows[own]] = found.bounds(
-            dict(zip(CAUSES, errors.lacks[own].T, strict=True)) | {"laboratory": 1.0}
-        )
-    return low, high
-
-
-def left_out(errors: Errors, others: list[Errors]) -> tuple[np.ndarray, np.ndarray]:
-    """[N] log bounds of each source of ``errors``, from its other sources and from ``others``."""
-    names = np.array([name.split("/", 1)[0] for name in errors.source.astype(str)])
-    low, high = np.zeros(len(errors)), np.zeros(len(errors))
-    for name in np.unique(names):
-        own = names == name
-        found = fit([errors.take(~own), *others], QUANTITY)
-        low[own], high[own] = found.bounds(dict(zip(CAUSES, errors.lacks[own].T, strict=True)))
-    return low, high
-
-
 @dataclass(frozen=True)
 class Asked:
     """One measurement of another laboratory as a question about the latency of a batch."""

@@ -11,6 +11,7 @@ import numpy as np
 from perfpass.prediction import SUPPORT_LEVELS
 from perfpass.predictors.learned.width_words import NEAR_FROM, OUTSIDE_FROM
 from perfpass.predictors.serving.predictor import EVIDENCE, METHOD, TARGETS, ServingPredictor
+from perfpass.training import spread
 from perfpass.training.section import Section
 from perfpass.training.serving import outside, widths
 from perfpass.training.serving.dataset import Dataset, load, set_aside
@@ -63,8 +64,8 @@ def evaluate(folder: Path | str | None = None, seed: int = 0, *, quiet: bool = F
         _grade_sources(section, others[target], [found for found, _ in errors[target].values()], target)
     for level, found in levels.items():
         for target in TARGETS:
-            bounds = widths.graded(
-                errors[target], widths.outside_errors(others[target], target), level, target, len(data)
+            bounds = spread.graded(
+                errors[target], [widths.outside_errors(others[target], target)], level, len(data), widths.fitted(target)
             )
             _grade(section, data, found, bounds, level, target, graded & (found.fold >= 0))
         if level in AIMS["tpot"]:
@@ -88,7 +89,7 @@ def evaluate(folder: Path | str | None = None, seed: int = 0, *, quiet: bool = F
 def _grade_sources(section: Section, found: Answers, others: list[Errors], target: str) -> None:
     """Other laboratories, each left out of the widths in turn: by source, level of support, device and model."""
     errors = widths.outside_errors(found, target)
-    bounds = widths.left_out(errors, others, target)
+    bounds = spread.of_each_source(errors, others, widths.fitted(target))
     low, high = (1e3 * found.seconds * np.exp(b) for b in bounds)
     shown = ServingPredictor.load().spread[target].bounds(dict(zip(errors.causes, errors.lacks.T, strict=True)))
     width = np.exp(shown[1] - shown[0])
