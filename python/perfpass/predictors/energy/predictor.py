@@ -39,7 +39,7 @@ def unlike_records(served: features.Served, runtime: str) -> dict[str, float]:
     return {
         "runtime": float(runtime != "vllm"),
         "precision": float(served.weight_bytes != _16_BITS),
-        "vendor": float(served.device.vendor != "nvidia"),
+        "vendor": float(served.device.vendor != "NVIDIA"),
     }
 
 

@@ -30,7 +30,7 @@ PRIOR: Mapping[str, float] = {
     "llama.cpp's file types": 0.1,
 }  # fmt: skip
 # Of which two laboratories, and one of them alone, tell: never narrower than the prior.
-_FEW = ("laboratory", "runtime", "vendor")
+_FEW = ("laboratory", "runtime")
 _MOST_ROWS = 80
 _RUNTIMES = ("vllm", "trtllm")
 

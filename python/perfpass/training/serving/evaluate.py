@@ -8,10 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from perfpass.devices import device as find_device
+from perfpass.llm.configuration import language_model
 from perfpass.prediction import SUPPORT_LEVELS
 from perfpass.predictors.learned.width_words import NEAR_FROM, OUTSIDE_FROM
+from perfpass.predictors.relative.question import of_serving
 from perfpass.predictors.serving.predictor import EVIDENCE, METHOD, TARGETS, ServingPredictor
 from perfpass.training import spread
+from perfpass.training.relative import COPY, copied
 from perfpass.training.section import Section
 from perfpass.training.serving import outside, widths
 from perfpass.training.serving.dataset import Dataset, load, set_aside
@@ -96,10 +100,16 @@ def _grade_sources(section: Section, found: Answers, others: list[Errors], targe
     level = np.where(width > OUTSIDE_FROM, "outside", np.where(width > NEAR_FROM, "near", "in range"))
     metric = f"{target.upper()} (ms)"
 
+    questions = [of_serving(language_model(a.model), find_device(a.device), a.serving) for a in found.asked]
+    publishers = [name.removeprefix("source:").split(",")[0] for name in found.source]
+    copies = copied(questions, {"tpot": "token", "ttft": "first token"}[target], publishers)
+
     def add(judged_on: str, rows: np.ndarray) -> None:
         if rows.any():
             predicted, measured = (1e3 * v[rows] for v in (found.seconds, found.measured_s))
             section.add(metric, "source", "perfpass", judged_on, predicted, measured, low[rows], high[rows])
+        if "by width" not in judged_on and (rows := rows & np.isfinite(copies)).any():
+            section.add(metric, "source", COPY, judged_on, copies[rows], 1e3 * found.measured_s[rows])
 
     add("all", np.ones(len(errors), dtype=bool))
     for name in np.unique(found.source.astype(str)):
