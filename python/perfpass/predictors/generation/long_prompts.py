@@ -8,10 +8,14 @@ prefill and the reading of their cache, at the shares of peaks that serving was 
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from perfpass.llm.costs import Parallelism, Quantization, Step
 from perfpass.predictors.generation.features import ONE_SEQUENCE, Batch
+from perfpass.predictors.learned import artefacts
+from perfpass.predictors.serving.base import prompt_seconds
 
 
 def counted(b: Batch, axes: tuple[np.ndarray, np.ndarray, np.ndarray], median: np.ndarray) -> np.ndarray:
@@ -20,12 +24,9 @@ def counted(b: Batch, axes: tuple[np.ndarray, np.ndarray, np.ndarray], median: n
     ``median``: as learned, at ``axes`` (inputs and outputs alike). llama.cpp's prompts, in small pieces, stay as they
     are.
     """
-    from perfpass.predictors.serving.base import prompt_seconds
-    from perfpass.predictors.serving.predictor import ServingPredictor
-
     if b.runtime in ONE_SEQUENCE:
         return median
-    constants = ServingPredictor.load().constants
+    constants = _constants()
     tokens, batches = axes[0].astype(np.float64), axes[2].astype(np.float64)
     length, at_once = (v.ravel() for v in np.meshgrid(tokens, batches, indexing="ij"))
     split = Parallelism.of(b.devices)
@@ -43,3 +44,9 @@ def counted(b: Batch, axes: tuple[np.ndarray, np.ndarray, np.ndarray], median: n
         more = prompt[longer] - prompt[j] + answer * kept / read
         out[longer, j] = np.log(np.exp(median[j, j]) + np.maximum(more, 0.0))
     return out
+
+
+@lru_cache(maxsize=1)
+def _constants() -> dict[str, float]:
+    """Those of the shipped base of serving."""
+    return dict(artefacts.Artefact(artefacts.shipped("serving")).manifest["constants"])

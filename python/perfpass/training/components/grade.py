@@ -8,14 +8,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from perfpass.predictors.learned.adapt import adapt
+from perfpass.predictors.learned.component_widths import lacks
 from perfpass.predictors.learned.components import Bounds, Fitted, Form, Rows
 from perfpass.predictors.learned.intervals import pooled_width, quantiles
 from perfpass.training.components.fit import covariance_of, fit
 from perfpass.training.section import Section
+from perfpass.training.spread import Errors
 from perfpass.training.tasks.simple_baselines import trees
 from perfpass.training.tasks.splits import Fold, groups_into_folds, random_folds
 
 COVERAGE = 0.9
+# Kinds of source by the names of splits.
+_KINDS = {"random rows": "random", "device and model": "both"}
 # Bounds of all rows, [N] each, in the unit of the quantity.
 Edges = tuple[np.ndarray, np.ndarray]
 # Bounds never narrow below this: repeats of one configuration differ as much.
@@ -190,6 +194,15 @@ def ship(q: Quantity, bounds: Bounds | None) -> tuple[dict[str, object], dict[st
     fitted = fit(q.form, q.rows, q.measured)
     entry, files = fitted.files(q.name)
     return {**entry, **({"bounds": {k: list(v) for k, v in bounds.of.items()}} if bounds else {})}, files, fitted
+
+
+def held_out_errors(q: Quantity, held: Held, folds: list[Fold], split: str) -> tuple[Errors, np.ndarray]:
+    """Errors of a split's held-out rows, and which rows [M] they are of. That of sources is of other laboratories."""
+    rows = np.flatnonzero(held.fold >= 0)
+    found = lacks(q.form, held.evidence[rows], held.spread[rows]) | {"laboratory": float(split == "source")}
+    kind = _KINDS.get(split, split)
+    names = np.array([f"{kind}:{folds[i].held_out}" for i in held.fold[rows]], dtype=object)
+    return Errors.of(np.log(q.measured[rows] / held.predicted[rows]), found, names), rows
 
 
 def usual_splits(q: Quantity, seed: int) -> dict[str, list[Fold]]:

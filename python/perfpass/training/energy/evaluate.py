@@ -10,12 +10,11 @@ import numpy as np
 
 from perfpass.predictors.energy.predictor import AT_RATE, EnergyPredictor
 from perfpass.training import spread
-from perfpass.training.components.grade import Edges, Held, Quantity, add_quantity, usual_splits
+from perfpass.training.components.grade import Edges, Held, Quantity, add_quantity, held_out_errors, usual_splits
 from perfpass.training.components.train import corpus
 from perfpass.training.energy import widths
 from perfpass.training.energy.dataset import load
 from perfpass.training.energy.train import held_out
-from perfpass.training.generation.widths import held_out_errors
 from perfpass.training.section import Section
 from perfpass.training.spread import Errors
 from perfpass.training.tasks.splits import Fold

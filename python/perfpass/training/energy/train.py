@@ -7,11 +7,10 @@ from pathlib import Path
 from perfpass.predictors.energy.predictor import AT_RATE, EnergyPredictor
 from perfpass.predictors.learned import artefacts
 from perfpass.training.components.fit import covariance_of
-from perfpass.training.components.grade import Quantity, hold_out
+from perfpass.training.components.grade import Quantity, held_out_errors, hold_out
 from perfpass.training.components.train import lesson, train_quantities
 from perfpass.training.energy import widths
 from perfpass.training.energy.dataset import load
-from perfpass.training.generation.widths import held_out_errors
 from perfpass.training.spread import Errors
 
 

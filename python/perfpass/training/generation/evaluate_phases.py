@@ -16,7 +16,7 @@ from perfpass.predictors.generation.features import Batch, rows_of
 from perfpass.predictors.generation.predictor import QUANTITY, GenerationPredictor
 from perfpass.predictors.serving.predictor import ServingPredictor
 from perfpass.training import spread
-from perfpass.training.components.grade import Held, Quantity, add_quantity, usual_splits
+from perfpass.training.components.grade import Held, Quantity, add_quantity, held_out_errors, usual_splits
 from perfpass.training.generation import widths
 from perfpass.training.generation.phases import Phases, load
 from perfpass.training.generation.train import of_sources
@@ -51,7 +51,7 @@ def add_phases(section: Section, folder: str | None, seed: int, *, quiet: bool) 
 def _edges(
     q: Quantity, splits: Mapping[str, list[Fold]], split: str, held: Mapping[str, Held]
 ) -> tuple[np.ndarray, np.ndarray]:
-    errors = {name: widths.held_out_errors(q, found, splits[name], name) for name, found in held.items()}
+    errors = {name: held_out_errors(q, found, splits[name], name) for name, found in held.items()}
     low, high = spread.graded(errors, [], split, len(q), partial(widths.fit, quantity=q.name))
     return held[split].predicted * np.exp(low), held[split].predicted * np.exp(high)
 

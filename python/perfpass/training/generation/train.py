@@ -12,7 +12,14 @@ from perfpass.predictors.generation.predictor import GenerationPredictor
 from perfpass.predictors.learned import artefacts
 from perfpass.predictors.learned.spread import Spread
 from perfpass.training.components.fit import covariance_of
-from perfpass.training.components.grade import Quantity, both_split, group_split, hold_out, random_split
+from perfpass.training.components.grade import (
+    Quantity,
+    both_split,
+    group_split,
+    held_out_errors,
+    hold_out,
+    random_split,
+)
 from perfpass.training.components.train import Lesson, Splits, lesson, train_quantities
 from perfpass.training.generation import llama_cpp, phases, widths
 from perfpass.training.generation.dataset import Dataset, corpus, load
@@ -43,7 +50,7 @@ def train(folder: str | None = None, output: str | None = None, *, seed: int = 0
     def fitted(quantity: Quantity, own: Splits) -> Spread:
         covariance = covariance_of(quantity.form, quantity.rows)
         held[quantity.name] = [
-            widths.held_out_errors(quantity, hold_out(quantity, folds, covariance), folds, name)[0]
+            held_out_errors(quantity, hold_out(quantity, folds, covariance), folds, name)[0]
             for name, (folds, _) in own.items()
         ]
         return widths.fit(held[quantity.name], quantity.name)

@@ -15,14 +15,12 @@ from perfpass.errors import PerfPassError
 from perfpass.predictors.generation.features import RUNTIMES, Batch, memory
 from perfpass.predictors.generation.llama_cpp import LlamaCpp
 from perfpass.predictors.generation.predictor import QUANTITY, GenerationPredictor, batch_of
-from perfpass.predictors.learned.component_widths import CAUSES, lacks
+from perfpass.predictors.learned.component_widths import CAUSES
 from perfpass.predictors.learned.spread import Spread
 from perfpass.records import schema
 from perfpass.records.location import data_directory
 from perfpass.training import spread
-from perfpass.training.components.grade import Held, Quantity
 from perfpass.training.spread import Errors
-from perfpass.training.tasks.splits import Fold
 
 if TYPE_CHECKING:
     import pandas
@@ -39,19 +37,8 @@ PRIOR: Mapping[str, float] = {
 PRIOR_OF_PHASES: Mapping[str, float] = {**PRIOR, "laboratory": 0.5, "model": 0.4, "device": 0.6}
 # A part with more rows is thinned, evenly: its error as a whole is what counts.
 _MOST_ROWS = 80
-# Kinds of source by the names of splits.
-_KINDS = {"random rows": "random", "device and model": "both"}
 # Prompt tokens that llama.cpp takes at a time by itself.
 _PROMPT_TOKENS_AT_A_TIME = 512
-
-
-def held_out_errors(q: Quantity, held: Held, folds: list[Fold], split: str) -> tuple[Errors, np.ndarray]:
-    """Errors of a split's held-out rows, and which rows [M] they are of. That of sources is of other laboratories."""
-    rows = np.flatnonzero(held.fold >= 0)
-    found = lacks(q.form, held.evidence[rows], held.spread[rows]) | {"laboratory": float(split == "source")}
-    kind = _KINDS.get(split, split)
-    names = np.array([f"{kind}:{folds[i].held_out}" for i in held.fold[rows]], dtype=object)
-    return Errors.of(np.log(q.measured[rows] / held.predicted[rows]), found, names), rows
 
 
 def fit(parts: list[Errors], quantity: str) -> Spread:
