@@ -28,7 +28,7 @@ def test_what_was_measured_lacks_nothing_but_another_laboratory():
     ("options", "cause"),
     [
         ({"device": "t4"}, "device"),
-        ({"device": "mi300x", "runtime": "trtllm"}, "vendor"),
+        ({"device": "mi300x", "runtime": "deepspeed-mii"}, "vendor"),
         ({"model": "qwen2.5-14b"}, "model"),
         ({"precision": "int8"}, "precision"),
         ({"batch": 8192}, "load"),

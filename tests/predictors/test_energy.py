@@ -16,14 +16,9 @@ from perfpass.llm.configuration import language_model
 from perfpass.prediction import Interval
 from perfpass.predictors.energy import features
 from perfpass.predictors.energy.power import PowerModel
-from perfpass.predictors.energy.predictor import QUANTITIES, EnergyPredictor
-from perfpass.training.components.grade import (
-    both_split,
-    group_split,
-    hold_out,
-    random_split,
-)
-from perfpass.training.energy import widths
+from perfpass.predictors.energy.predictor import AT_RATE, QUANTITIES, EnergyPredictor, unlike_records
+from perfpass.training.components.grade import both_split, group_split, hold_out, random_split
+from perfpass.training.energy import outside, widths
 from perfpass.training.energy.dataset import load
 
 
@@ -126,6 +121,35 @@ def test_energy_at_a_known_rate_never_asks_for_more_than_the_boards_give(predict
         assert found.high <= 2 * 700 / rate * (1 + 1e-9)
     slow, fast = (predictor.serving_at_rate(served, r).value.median for r in (500.0, 2000.0))
     assert fast < slow
+
+
+def test_another_runtime_or_vendor_widens_energy_at_a_known_rate(predictor):
+    model = language_model("llama-3.1-8b")
+
+    def width(on, runtime, weight_bytes=2.0):
+        served = features.Served(model, device(on), 1, 64, 1000, 400, "chat", weight_bytes=weight_bytes)
+        found = predictor.serving_at_rate(served, 2000.0, unlike_records(served, runtime)).value
+        return found.high / found.low
+
+    assert width("h100", "trtllm") > 1.2 * width("h100", "vllm") < width("h100", "vllm", 1.0)
+    assert width("mi210", "vllm") > width("a30", "vllm")
+
+
+def test_other_laboratories_widen_by_laboratory_and_runtime_alone(predictor, quantities):
+    asked = outside.load()
+    medians, errors = outside.answers(predictor, asked)
+    assert len(asked) > 50 and (medians > 0).all()
+    lacks = dict(zip(errors.causes, errors.lacks.T, strict=True))
+    assert (lacks["laboratory"] == 1).all()
+    np.testing.assert_array_equal(lacks["runtime"], [a.runtime == "trtllm" for a in asked])
+    low, high = predictor.spread[AT_RATE].bounds(lacks)
+    assert np.mean((low <= errors.residual) & (errors.residual <= high)) > 0.85
+    # What a laboratory adds does not widen rows of the records, which lack none.
+    q = quantities[AT_RATE]
+    splits = {"random": random_split(q), "device": group_split(q.device)}
+    held = {name: hold_out(q, folds) for name, folds in splits.items()}
+    without, within = (widths.edges(q, splits, "random", held, more) for more in ([], [errors]))
+    assert np.median(within[1] / within[0]) < 1.05 * np.median(without[1] / without[0])
 
 
 def test_what_was_not_measured_is_said_and_widens(predictor):

@@ -10,12 +10,17 @@ import numpy as np
 import pandas
 import pytest
 
+from perfpass.devices import device
 from perfpass.errors import ArgumentError, ArtefactError
+from perfpass.llm.configuration import language_model
+from perfpass.llm.costs import Parallelism, Quantization, Step
 from perfpass.predictors.generation.features import FORM, rows_of
 from perfpass.predictors.generation.predictor import GenerationPredictor, batch_of, predict_offline
 from perfpass.predictors.learned import artefacts
 from perfpass.predictors.learned.adapt import adapt
 from perfpass.predictors.learned.components import Fitted, Form, Rows, Term
+from perfpass.predictors.serving.base import prompt_seconds
+from perfpass.predictors.serving.predictor import ServingPredictor
 from perfpass.records import schema
 from perfpass.records.location import data_directory
 from perfpass.records.readers import argonne, ibm_llm_pilot, mlenergy, mlperf, splitwise, zeus
@@ -218,3 +223,17 @@ def test_rows_have_the_width_of_the_form():
     rows = rows_of([batch_of("mixtral-8x7b", "h100", devices=2, batch=4, input_tokens=64, output_tokens=32)])
     assert rows.components.shape == (1, len(FORM.components)) and (rows.components >= 0).all()
     assert rows.workload.shape == (1, len(FORM.workload)) and rows.traits.shape == (1, len(FORM.traits))
+
+
+def test_tokens_of_a_prompt_beyond_its_answer_cost_their_prefill_alone():
+    asked = {"runtime": "vllm", "batch": 4}
+    short, long = (
+        predict_offline("llama-2-7b", "a100-80gb", input_tokens=n, output_tokens=128, **asked).latency_s.median
+        for n in (128, 2048)
+    )
+    model, split = language_model("llama-2-7b"), Parallelism.of(1)
+    step = Step.of_prefill(4.0, np.array([128.0, 2048.0]))
+    constants = ServingPredictor.load().constants
+    one, other = prompt_seconds(model, device("a100-80gb"), split, Quantization("fp16", "fp16"), step, constants)
+    # And the longer cache is read for each token of the answer.
+    assert other - one < long - short < 2 * (other - one)

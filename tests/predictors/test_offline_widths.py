@@ -29,7 +29,9 @@ def test_an_interval_of_many_orders_is_a_refusal_with_a_reason(on):
     assert predict_offline("llama-3.1-8b", on, **asked).latency_s.says_something  # it is counted instead
 
 
-@pytest.mark.parametrize(("runtime", "on"), [("deepspeed", "h100"), ("sambaflow", "a100-80gb"), ("trtllm", "mi300x")])
+@pytest.mark.parametrize(
+    ("runtime", "on"), [("deepspeed", "h100"), ("sambaflow", "a100-80gb"), ("deepspeed-mii", "mi300x")]
+)
 def test_a_runtime_that_was_not_measured_there_says_so(runtime, on):
     found = predict_offline("llama-2-7b", on, runtime=runtime, **RUN)
     assert found.support.level == "outside" and found.latency_s.high > 50 * found.latency_s.low
@@ -40,6 +42,8 @@ def test_every_figure_that_is_given_says_something():
     answered = 0
     for on in ("h100", "a100-80gb", "mi300x", "t4", "rtx-4090", "gtx-1080-ti"):
         for runtime in ("vllm", "trtllm", "deepspeed-mii", "deepspeed", "llama.cpp"):
+            if (runtime, on) == ("trtllm", "mi300x"):  # which does not exist
+                continue
             try:
                 found = predict_offline("llama-2-7b", on, runtime=runtime, **{**RUN, "devices": 2})
             except UnsupportedError:

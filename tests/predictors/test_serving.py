@@ -9,7 +9,7 @@ import pytest
 
 import perfpass
 from perfpass.devices import device
-from perfpass.errors import ArgumentError, ArtefactError
+from perfpass.errors import ArgumentError, ArtefactError, DeviceError
 from perfpass.llm import Parallelism, Serving, language_model
 from perfpass.predictors.serving.base import CONSTANTS, bounded, prior, terms, times
 from perfpass.predictors.serving.predictor import EVIDENCE, ServingPredictor
@@ -90,6 +90,38 @@ def test_nonsense_is_refused_by_name():
         predicted(on="core-i7-12700h")
 
 
+def test_tensorrt_llm_is_refused_off_nvidia_and_lengths_beyond_the_positions_are_named():
+    for on in ("mi300x", "gaudi2"):
+        with pytest.raises(DeviceError, match="TensorRT-LLM runs on NVIDIA GPUs only"):
+            predicted("llama-3.1-8b", on, precision="bf16", runtime="trtllm")
+    found = predicted("llama-2-7b", "h100", precision="bf16", input_length=4000, output_length=200)
+    assert found.support.level == "outside"
+    assert any("4,200 tokens" in r and "4,096 positions of" in r for r in found.support.reasons)
+
+
+def test_a_first_token_of_a_light_load_is_little_more_than_its_prompt():
+    model, h100 = language_model("llama-3.1-8b"), device("h100")
+    predictor = ServingPredictor.load()
+    for runtime in ("vllm", "trtllm", "sglang"):
+        load = Serving(2048, 128, 1.0, runtime)
+        alone = {name: float(v[0]) for name, v in times(terms(model, h100, load), predictor.constants).items()}
+        assert alone["steady"] == pytest.approx(alone["ttft"])
+        assert alone["prompt"] < alone["steady"] < alone["prompt"] + 0.02
+        found = predicted("llama-3.1-8b", "h100", precision="bf16", runtime=runtime, input_length=2048, concurrency=1)
+        assert found.ttft_ms.median <= 1e3 * alone["steady"] * 1.001
+        assert found.ttft_ms.high / found.ttft_ms.low < 6
+    # Where requests arrive by themselves, a closed loop's waiting lies between none and all the others' prompts.
+    many = times(terms(model, h100, Serving(2048, 128, 64.0, "vllm")), predictor.constants)
+    one, steady = float(many["prompt"][0]), float(many["steady"][0])
+    assert one < steady < 64 * one + 0.1
+
+
+def test_a_server_of_before_0_6_waits_for_its_host():
+    asked = {"precision": "bf16", "runtime": "vllm", "concurrency": 128}
+    new, old = (predicted("mistral-7b", "a100-80gb", **asked, runtime_version=v) for v in ("0.6.0", "0.5.4"))
+    assert old.tpot_ms.median - new.tpot_ms.median == pytest.approx(128 * 0.3, rel=0.2)
+
+
 def test_the_base_obeys_physics():
     constants = bounded(prior())
     assert set(constants) == set(CONSTANTS)
@@ -148,17 +180,17 @@ def test_shipped_trees_and_neighbours_give_what_training_graded():
 
 
 def test_bounds_grow_with_what_is_unknown():
-    asked = {"precision": "bf16", "runtime": "trtllm"}
-    known = predicted("llama-3.1-8b", "h100", **asked)
+    asked = {"precision": "bf16", "runtime": "vllm"}
+    known = predicted("llama-3.1-8b", "h200", **asked)
     for more in (
         {"model": "mistral-7b"},
         {"on": "a100-80gb"},
         {"on": "mi300x"},
-        {"runtime_version": "0.9.0"},
+        {"runtime_version": "0.4.0"},
         {"pp": 2},
         {"input_length": 100_000},
     ):
-        found = predicted(**{"model": "llama-3.1-8b", "on": "h100", **asked, **more})
+        found = predicted(**{"model": "llama-3.1-8b", "on": "h200", **asked, **more})
         for name in ("tpot_ms", "ttft_ms"):
             one, other = getattr(known, name), getattr(found, name)
             assert other.high / other.low > one.high / one.low, more
@@ -191,14 +223,14 @@ def test_one_token_more_moves_no_bound_by_much():
 
 def test_widths_of_a_source_come_from_the_others():
     from perfpass.predictors.serving.widths import CAUSES
-    from perfpass.training.serving.widths import left_out
-    from perfpass.training.spread import Errors
+    from perfpass.training.serving.widths import fitted
+    from perfpass.training.spread import Errors, of_each_source
 
     base = {cause: float(cause in ("measurement", "laboratory")) for cause in CAUSES}
     own = Errors.of(np.full(50, 3.0), base, "source:far, server/vllm")
     near = Errors.of(np.linspace(-0.1, 0.1, 50), base, "source:near, server/vllm")
     held = Errors.of(np.linspace(-0.1, 0.1, 50), {**base, "laboratory": 0.0}, "random:0")
-    low, high = left_out(Errors.joined([own, near]), [held], "tpot")
+    low, high = of_each_source(Errors.joined([own, near]), [held], fitted("tpot"))
     assert (high[:50] < 1.0).all() and (low[:50] > -1.0).all()
 
 

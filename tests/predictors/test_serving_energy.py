@@ -50,7 +50,7 @@ def test_what_energy_was_not_measured_on_widens_and_is_said():
     other = with_energy(_served(1500.0, runtime="trtllm", quantization=Quantization("fp8", "fp8", "fp8")), model, h100)
     assert any("16-bit" in r for r in other.support.reasons) and any("vLLM only" in r for r in other.support.reasons)
     before, after = plain.energy_per_token_j, other.energy_per_token_j
-    assert after.high / after.low > 1.5 * before.high / before.low and after.median < before.median
+    assert after.high / after.low > 1.3 * before.high / before.low and after.median < before.median
 
 
 def test_a_million_tokens_cost_energy_carbon_and_money():

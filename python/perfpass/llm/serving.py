@@ -37,6 +37,23 @@ def check_gpu(device: Device) -> None:
         raise ArgumentError(f"{device.id}: serving was measured on GPUs only; choose one (`perfpass devices`)")
 
 
+def check_runtime(runtime: str, device: Device) -> None:
+    """Raises DeviceError for a device that a runtime does not run on: TensorRT-LLM builds for NVIDIA's GPUs alone."""
+    if runtime == "trtllm" and device.vendor != "NVIDIA":
+        raise DeviceError(
+            f"TensorRT-LLM runs on NVIDIA GPUs only, and {device.name} is none ({device.vendor}); take another "
+            "runtime, as vllm, or an NVIDIA device"
+        )
+
+
+def beyond_positions(model: LanguageModel, tokens: int) -> str:
+    """A sentence where prompt and answer together are longer than a model's positions, else empty."""
+    if not 0 < model.max_positions < tokens:
+        return ""
+    most = f"the {model.max_positions:,} positions of {model.name}"
+    return f"{tokens:,} tokens, prompt and answer together, are beyond {most}"
+
+
 def check_split(model: LanguageModel, tensor: int, pipeline: int = 1) -> None:
     """Serving stacks split whole attention heads and whole layers. Raises ArgumentError."""
     if pipeline > model.layer_count:

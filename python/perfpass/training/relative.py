@@ -6,20 +6,23 @@ The plain baseline that every learned part must beat (`perfpass.predictors.relat
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from perfpass import evidence
-from perfpass.predictors.relative.nearest import LEAVE_OUT, QUANTITIES, copies
+from perfpass.predictors.relative.nearest import LEAVE_OUT, QUANTITIES, copies, nearest
+from perfpass.predictors.relative.question import Question
 from perfpass.predictors.relative.relatives import Relatives
 from perfpass.training.inference import operators
 from perfpass.training.section import Section
 from perfpass.training.tasks import named
 
-__all__ = ["evaluate"]
+__all__ = ["COPY", "copied", "evaluate"]
 
-_COPY, _OURS, _PEAK = "nearest relative, copied and scaled", "perfpass", "FLOPs at the peak"
+COPY = "nearest relative, copied and scaled"
+_OURS, _PEAK = "perfpass", "FLOPs at the peak"
 # Records drawn of each quantity and kind, where there are more.
 _DRAWN = 250
 _LEAST = 10
@@ -51,10 +54,23 @@ def evaluate(folder: str | None = None, seed: int = 0, *, quiet: bool = False) -
                 continue
             for left in ("random", *LEAVE_OUT):
                 copied, _ = copies(relatives, name, rows, leave_out=() if left == "random" else (left,))
-                _add(section, f"{name} ({quantity.unit})", left, _COPY, kind, copied, figure[rows])
+                _add(section, f"{name} ({quantity.unit})", left, COPY, kind, copied, figure[rows])
             say(f"{name}, {kind}")
     _beside(section, relatives, Path(folder) if folder else None)
     return section
+
+
+def copied(questions: Sequence[Question], quantity: str, sources: Sequence[str]) -> np.ndarray:
+    """[N] the nearest record that is not of a question's own source, copied and scaled; NaN where none is left.
+
+    ``quantity``: one of `QUANTITIES`, in its unit.
+    """
+    relatives, out = evidence.load(), np.full(len(questions), np.nan)
+    for i, (question, source) in enumerate(zip(questions, sources, strict=True)):
+        found = nearest(question, relatives, quantity, limit=None, leave_out={"source": {source}}).copied
+        if np.isfinite(found).any():
+            out[i] = found[np.isfinite(found)][0]
+    return out
 
 
 def _beside(section: Section, relatives: Relatives, folder: Path | None) -> None:
@@ -79,7 +95,7 @@ def _beside(section: Section, relatives: Relatives, folder: Path | None) -> None
             m = found & (kind == of) & ((asked.source == source).to_numpy() | (source == "all"))
             if m.sum() < _LEAST:
                 continue
-            values = {_OURS: asked.median_s, _COPY: copied * 1e-3, _PEAK: asked.roofline_s}
+            values = {_OURS: asked.median_s, COPY: copied * 1e-3, _PEAK: asked.roofline_s}
             for method, seconds in values.items():
                 _add(section, metric, "source", method, source, 1e3 * np.asarray(seconds)[m], measured[m])
 

@@ -10,7 +10,7 @@ hierarchical models, 2023).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +19,8 @@ from perfpass.errors import ArgumentError
 from perfpass.predictors.learned.spread import Spread
 
 TAILS = (0.05, 0.05)
+# What every user lacks, whose laboratory is another than that of the records.
+ANOTHER_LABORATORY: Mapping[str, float] = {"laboratory": 1.0}
 # Sources are left out one by one, or, where there are more, in so many parts.
 FOLDS = 10
 # No cause adds less, or more.
@@ -139,6 +141,44 @@ def left_out(
         own = dict(zip(errors.causes, errors.lacks[inside].T, strict=True))
         low[inside], high[inside] = found.bounds(own)
     return low, high
+
+
+def of_each_source(
+    errors: Errors, others: Sequence[Errors], fitted: Callable[[list[Errors]], Spread]
+) -> tuple[np.ndarray, np.ndarray]:
+    """[N] log bounds of each source of ``errors``, ``fitted`` on its other sources and on ``others``."""
+    names = np.array([name.split("/", 1)[0] for name in errors.source.astype(str)])
+    low, high = np.zeros(len(errors)), np.zeros(len(errors))
+    for name in np.unique(names):
+        own = names == name
+        low[own], high[own] = _bounds(fitted([errors.take(~own), *others]), errors.take(own), ANOTHER_LABORATORY)
+    return low, high
+
+
+def graded(
+    held: Mapping[str, tuple[Errors, np.ndarray]],
+    outside: Sequence[Errors],
+    split: str,
+    count: int,
+    fitted: Callable[[list[Errors]], Spread],
+    asked: Mapping[str, float] = ANOTHER_LABORATORY,
+) -> tuple[np.ndarray, np.ndarray]:
+    """[``count``] log bounds of a split's held-out records, ``fitted`` on errors on none of those that are judged.
+
+    ``held``: by split, errors and which records they are of; ``outside``: errors that know none of the records.
+    ``asked``: lacks of all questions that take the place of those of the records.
+    """
+    errors, rows = held[split]
+    low, high = np.full(count, np.nan), np.full(count, np.nan)
+    for name in np.unique(errors.source.astype(str)):
+        own = errors.source.astype(str) == name
+        others = [e.take(~np.isin(r, rows[own])) for e, r in held.values()]
+        low[rows[own]], high[rows[own]] = _bounds(fitted([*others, *outside]), errors.take(own), asked)
+    return low, high
+
+
+def _bounds(found: Spread, errors: Errors, asked: Mapping[str, float]) -> tuple[np.ndarray, np.ndarray]:
+    return found.bounds(dict(zip(errors.causes, errors.lacks.T, strict=True)) | dict(asked))
 
 
 def interval_score(

@@ -17,8 +17,11 @@ from perfpass.llm.architecture import LanguageModel
 from perfpass.predictors.generation.features import facts, peak_flops, touched
 from perfpass.predictors.learned.components import Form, Rows, Term
 
-# What makes intervals of energy and power wide (`learned.component_widths`).
-CAUSES = ("measurement", "laboratory", "unlike", "model", "network", "data set", "device", "load")
+# What makes intervals of energy and power wide (`learned.component_widths`); the last three tell of servers alone.
+CAUSES = (
+    *("measurement", "laboratory", "unlike", "model", "network", "data set", "device", "load"),
+    *("vendor", "runtime", "precision"),
+)
 # Prompt lengths that the source of serving energy does not state; its data sets are public (ShareGPT, EvalPlus, LLaVA).
 PROMPT_TOKENS = {"chat": 200, "code": 150, "mllm": 120}
 # Tokens that a picture becomes, by the models' published processors (LLaVA-NeXT at its usual, the 16 crops of Phi-3

@@ -12,8 +12,10 @@ from perfpass.devices import Device
 from perfpass.prediction import Interval
 from perfpass.predictors.energy import features
 from perfpass.predictors.learned.component_predictor import ComponentPredictor, Learned
+from perfpass.predictors.learned.component_widths import lacks
 from perfpass.predictors.learned.components import Form
 
+_16_BITS = 2.0
 # Name of a quantity -> its form and unit.
 QUANTITIES: Mapping[str, tuple[Form, str]] = {
     "serving_energy": (features.SERVING, "J/token"),
@@ -24,6 +26,19 @@ QUANTITIES: Mapping[str, tuple[Form, str]] = {
     "training_power": (features.TRAINING_POWER, "W"),
     "server_power": (features.SERVER_POWER, "W"),
 }
+# The quantity that answers for servers.
+AT_RATE = "serving_energy_at_rate"
+
+
+def unlike_records(served: features.Served, runtime: str) -> dict[str, float]:
+    """Lacks of a server's energy that no number of it tells: another runtime than vLLM, other than 16-bit weights,
+    another vendor than NVIDIA.
+    """
+    return {
+        "runtime": float(runtime != "vllm"),
+        "precision": float(served.weight_bytes != _16_BITS),
+        "vendor": float(served.device.vendor != "NVIDIA"),
+    }
 
 
 class EnergyPredictor(ComponentPredictor):
@@ -44,13 +59,23 @@ class EnergyPredictor(ComponentPredictor):
         """Joules per output token of all GPUs together, prompts included; vLLM of 2024, 16 bits."""
         return self.one("serving_energy", features.serving_rows([served]))
 
-    def serving_at_rate(self, served: features.Served, tokens_per_s: float) -> Learned:
-        """The same where output tokens per second of the deployment are known.
+    def serving_at_rate(
+        self, served: features.Served, tokens_per_s: float, more: Mapping[str, float] | None = None
+    ) -> Learned:
+        """The same where output tokens per second of the deployment are known; ``more``: lacks as `unlike_records`.
 
         At least what idle boards draw and at most what their limits give, so that energy times rate is a power.
         """
-        found = self.one("serving_energy_at_rate", features.serving_at_rate_rows([served], [tokens_per_s]))
+        found = self.one(AT_RATE, features.serving_at_rate_rows([served], [tokens_per_s]), more)
         return replace(found, value=_drawn(found.value, served.device, served.devices / tokens_per_s))
+
+    def lacks_at_rate(
+        self, served: features.Served, tokens_per_s: float, more: Mapping[str, float]
+    ) -> dict[str, np.ndarray | float]:
+        """What is not known of `serving_at_rate`, by cause."""
+        rows, fitted = features.serving_at_rate_rows([served], [tokens_per_s]), self.fitted[AT_RATE]
+        lacking: dict[str, np.ndarray | float] = {"load": self.far(AT_RATE, rows), **more}
+        return lacks(fitted.form, fitted.evidence(rows), fitted.predict(rows)[1], lacking, features.CAUSES)
 
     def batch1(self, served: features.Served) -> Learned:
         """Joules per response in eager PyTorch at batch 1 on one GPU."""

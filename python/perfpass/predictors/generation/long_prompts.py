@@ -1,29 +1,32 @@
 """Prompts longer than answers, of which no batch was measured: what the longer prompt adds, counted.
 
-LLM-Inference-Bench's prompts are as long as its answers, so no fit tells the one from the other: the FLOPs of a token
-that is read take the share of the peak of a token that is written, and a prompt alone comes out four to five times as
-long as TensorRT-LLM's engines take. So the measured batch of as long a prompt as its answer stands, and the tokens beyond
-it take their prefill and the reading of their cache, at the shares of peaks that serving was fitted with (`serving.base`).
+LLM-Inference-Bench's prompts are as long as its answers, so no fit tells the one from the other: a token that is read
+takes the share of the peak of one that is written, and a prompt alone comes out four to five times as long as
+TensorRT-LLM's engines take. So the batch stands whose prompt is as long as its answer, and the tokens beyond take their
+prefill and the reading of their cache, at the shares of peaks that serving was fitted with (`serving.base`).
 """
 
 from __future__ import annotations
+
+from functools import lru_cache
 
 import numpy as np
 
 from perfpass.llm.costs import Parallelism, Quantization, Step
 from perfpass.predictors.generation.features import ONE_SEQUENCE, Batch
+from perfpass.predictors.learned import artefacts
+from perfpass.predictors.serving.base import prompt_seconds
 
 
-def counted(b: Batch, axes: tuple[np.ndarray, np.ndarray, np.ndarray], median: np.ndarray) -> np.ndarray:
-    """Logarithms of seconds ``median`` [inputs, outputs, batches] at ``axes`` (inputs and outputs alike), of which those
-    of prompts longer than their answers are counted. llama.cpp's prompts, in small pieces, stay as they are.
+def counted(b: Batch, axes: tuple[np.ndarray, ...], median: np.ndarray) -> np.ndarray:
+    """Logarithms of seconds [inputs, outputs, batches], those of prompts longer than their answers counted.
+
+    ``median``: as learned, at ``axes`` (inputs and outputs alike). llama.cpp's prompts, in small pieces, stay as they
+    are.
     """
-    from perfpass.predictors.serving.base import prompt_seconds
-    from perfpass.predictors.serving.predictor import ServingPredictor
-
     if b.runtime in ONE_SEQUENCE:
         return median
-    constants = ServingPredictor.load().constants
+    constants = _constants()
     tokens, batches = axes[0].astype(np.float64), axes[2].astype(np.float64)
     length, at_once = (v.ravel() for v in np.meshgrid(tokens, batches, indexing="ij"))
     split = Parallelism.of(b.devices)
@@ -41,3 +44,9 @@ def counted(b: Batch, axes: tuple[np.ndarray, np.ndarray, np.ndarray], median: n
         more = prompt[longer] - prompt[j] + answer * kept / read
         out[longer, j] = np.log(np.exp(median[j, j]) + np.maximum(more, 0.0))
     return out
+
+
+@lru_cache(maxsize=1)
+def _constants() -> dict[str, float]:
+    """Those of the shipped base of serving."""
+    return dict(artefacts.Artefact(artefacts.shipped("serving")).manifest["constants"])

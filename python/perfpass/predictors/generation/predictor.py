@@ -17,7 +17,7 @@ from perfpass.llm import assumed
 from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.configuration import language_model
 from perfpass.llm.costs import ELEMENT_BYTES, PRECISIONS, named_precision
-from perfpass.llm.serving import check_arithmetic, check_split, usable
+from perfpass.llm.serving import beyond_positions, check_arithmetic, check_runtime, check_split, usable
 from perfpass.prediction import Interval, MemoryVerdict, Support, SupportLevel
 from perfpass.predictors.generation import long_prompts
 from perfpass.predictors.generation.features import (
@@ -82,6 +82,7 @@ def batch_of(
         raise ArgumentError(
             f"{target.id}: generation was measured on accelerators only; choose one (`perfpass devices`)"
         )
+    check_runtime(runtime, target)
     _check_devices(read, runtime, devices)
     used = _precision(target, precision, read)
     return Batch(read, target, runtime, devices, batch, input_tokens, output_tokens, used, stack)
@@ -151,6 +152,12 @@ def offline(batch: Batch) -> Offline:
 
     llama.cpp in a file type or on a device that was not measured is counted (`generation.llama_cpp`).
     """
+    found = _offline(batch)
+    long = beyond_positions(batch.model, batch.input_tokens + batch.output_tokens)
+    return replace(found, support=found.support.at_most("outside", long)) if long else found
+
+
+def _offline(batch: Batch) -> Offline:
     counted = LlamaCpp.load()
     if counted.answers(batch):
         check_fits(batch)

@@ -81,10 +81,10 @@ class ComponentPredictor:
         self.ranges: dict[str, Any] = {name: manifest["ranges"][name] for name in names}
         self.corpus: dict[str, Any] = {name: manifest["corpus"][name] for name in names}
 
-    def one(self, name: str, rows: Rows) -> Learned:
-        """The quantity ``name`` of the first of ``rows``."""
+    def one(self, name: str, rows: Rows, more: Mapping[str, float] | None = None) -> Learned:
+        """The quantity ``name`` of the first of ``rows``; ``more``: as `log_bounds` takes it."""
         beyond = self.beyond(name, rows)
-        value, evidence = self.interval(name, rows)
+        value, evidence = self.interval(name, rows, more)
         return Learned(value, self._support(evidence, beyond), evidence)
 
     def log_bounds(
@@ -98,12 +98,12 @@ class ComponentPredictor:
         widths = self.spread[name]
         return widths.bounds(lacks(self.fitted[name].form, evidence, spread, more, widths.causes))
 
-    def interval(self, name: str, rows: Rows) -> tuple[Interval, str]:
-        """The interval of the first of ``rows`` and its evidence."""
+    def interval(self, name: str, rows: Rows, more: Mapping[str, float] | None = None) -> tuple[Interval, str]:
+        """The interval of the first of ``rows`` and its evidence; ``more`` as `log_bounds` takes it."""
         fitted = self.fitted[name]
         median, spread = fitted.predict(rows)
         evidence = fitted.evidence(rows)
-        low, high = self.log_bounds(name, evidence, spread, {"load": self.far(name, rows)})
+        low, high = self.log_bounds(name, evidence, spread, {"load": self.far(name, rows), **(more or {})})
         at, unit = float(median[0]), self.QUANTITIES[name][1]
         value = Interval(at, at * float(np.exp(low[0])), at * float(np.exp(high[0])), unit)
         return value, str(evidence[0])

@@ -12,15 +12,13 @@ from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.costs import ELEMENT_BYTES
 from perfpass.prediction import Interval, Support, SupportLevel
 from perfpass.predictors.energy.features import Served
-from perfpass.predictors.energy.predictor import EnergyPredictor
+from perfpass.predictors.energy.predictor import EnergyPredictor, unlike_records
 from perfpass.predictors.generation.features import RUNTIMES, Batch
 from perfpass.predictors.generation.predictor import GenerationPredictor
 from perfpass.predictors.learned.component_predictor import Learned
 from perfpass.predictors.serving.prediction import LlmPrediction
 
 _16_BITS = 2.0
-# Bounds of what was never measured: at least this factor on either side, and twice the logarithmic width. By hand.
-_LEAST_FACTOR = 1.6
 
 
 def with_energy(found: LlmPrediction, model: LanguageModel, device: Device) -> LlmPrediction:
@@ -64,7 +62,8 @@ def energy_per_token(found: LlmPrediction, model: LanguageModel, device: Device)
     )
     rate = found.output_tokens_per_s
     predictor = EnergyPredictor.load()
-    energy = predictor.serving_at_rate(served, rate.median)
+    more = unlike_records(served, serving.runtime)
+    energy = predictor.serving_at_rate(served, rate.median, more)
     beyond = []
     if size != _16_BITS:
         beyond.append("energy was measured with 16-bit weights only")
@@ -78,8 +77,6 @@ def energy_per_token(found: LlmPrediction, model: LanguageModel, device: Device)
     fast = predictor.serving_at_rate(served, rate.high).value.median
     low = np.hypot(np.log(value.median / value.low), np.log(max(value.median / min(fast, value.median), 1.0)))
     high = np.hypot(np.log(value.high / value.median), np.log(max(slow, value.median) / value.median))
-    if beyond:
-        low, high = (max(2 * float(w), float(np.log(_LEAST_FACTOR))) for w in (low, high))
     wider = Interval(
         value.median, value.median * float(np.exp(-low)), value.median * float(np.exp(high)), value.unit, value.coverage
     )

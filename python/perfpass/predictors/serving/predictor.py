@@ -23,7 +23,16 @@ from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.configuration import language_model
 from perfpass.llm.costs import Parallelism, Quantization, named_precision
 from perfpass.llm.memory import served
-from perfpass.llm.serving import Serving, check_arithmetic, check_gpu, check_split, check_version, usable
+from perfpass.llm.serving import (
+    Serving,
+    beyond_positions,
+    check_arithmetic,
+    check_gpu,
+    check_runtime,
+    check_split,
+    check_version,
+    usable,
+)
 from perfpass.prediction import Support
 from perfpass.predictors.learned import artefacts, lattice, width_words
 from perfpass.predictors.learned.spread import Spread
@@ -119,6 +128,7 @@ def predict_llm(
     target = find_device(device) if not isinstance(device, Device) else device
     check_gpu(target)
     check_version(runtime_version)
+    check_runtime(assumed_load.RUNTIME if runtime is None else runtime, target)
     used, changed = quantization(read, precision, kv_precision, target)
     prompt, answer = assumed_load.lengths(read, input_length, output_length)
     serving = Serving(
@@ -154,6 +164,8 @@ def predict_llm(
         found = replace(found, support=Support(found.support.level, (*found.support.reasons, *also)))
     if target.unread:
         found = replace(found, support=found.support.at_most("near", target.unread))
+    if long := beyond_positions(read, prompt + answer):
+        found = replace(found, support=found.support.at_most("outside", long))
     asked: dict[str, Any] = {"input_length": input_length, "output_length": output_length, "concurrency": concurrency}
     asked |= {"runtime": runtime, "precision": precision, "tp": tp}
     taken: dict[str, Any] = {

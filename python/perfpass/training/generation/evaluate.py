@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 
 import numpy as np
 
@@ -10,14 +11,26 @@ from perfpass.prediction import SUPPORT_LEVELS
 from perfpass.predictors.generation.features import facts
 from perfpass.predictors.generation.predictor import GenerationPredictor
 from perfpass.predictors.learned.width_words import NEAR_FROM, OUTSIDE_FROM
+from perfpass.predictors.relative.question import of_batch
+from perfpass.training import spread
 from perfpass.training.components.fit import covariance_of
-from perfpass.training.components.grade import Held, Quantity, adapted, add_lines, group_split, hold_out, random_split
+from perfpass.training.components.grade import (
+    Held,
+    Quantity,
+    adapted,
+    add_lines,
+    both_split,
+    group_split,
+    hold_out,
+    random_split,
+)
 from perfpass.training.components.widths import held_out_errors
 from perfpass.training.generation import widths
 from perfpass.training.generation.dataset import Dataset, corpus, load
 from perfpass.training.generation.evaluate_llama_cpp import add_llama_cpp
 from perfpass.training.generation.evaluate_phases import add_phases
 from perfpass.training.generation.train import MODEL_FOLDS
+from perfpass.training.relative import COPY, copied
 from perfpass.training.section import Section
 from perfpass.training.spread import Errors
 from perfpass.training.tasks.simple_baselines import one_factor, trees
@@ -75,13 +88,16 @@ def evaluate(folder: str | None = None, seed: int = 0, *, quiet: bool = False) -
     columns = table_columns(data)
     out = {split: hold_out(q, parts, covariance) for split, parts in folds.items()}
     errors = {split: held_out_errors(q, out[split], parts, split) for split, parts in folds.items()}
+    # Of no line, but of the widths that ship.
+    both = both_split(q, seed)
+    errors["device and model"] = held_out_errors(q, hold_out(q, both, covariance), both, "device and model")
     asked, left = widths.load(folder)
     seconds, outside = widths.answers(GenerationPredictor.load(), asked)
     _sources(section, q.name, asked, seconds, outside, [found for found, _ in errors.values()])
     for split, parts in folds.items():
         held = out[split]
         alike = split in ("device", "runtime")
-        low, high = widths.graded(errors, [outside], split, q)
+        low, high = spread.graded(errors, [outside], split, len(q), partial(widths.fit, quantity=q.name))
         add_lines(
             section, q, split, held, judged_on="all devices", aim_pct={"model": 12.0}.get(split),
             baseline=trees(columns, q.measured, parts, seed),
@@ -121,7 +137,7 @@ def _sources(
     section: Section, name: str, asked: list[widths.Asked], seconds: np.ndarray, outside: Errors, others: list[Errors]
 ) -> None:
     """Other laboratories, each left out of the widths in turn: by source, and by level of support."""
-    bounds = widths.left_out(outside, others)
+    bounds = spread.of_each_source(outside, others, partial(widths.fit, quantity=name))
     low, high = (seconds * np.exp(b) for b in bounds)
     measured = np.array([a.measured_s for a in asked])
     source = outside.source.astype(str)
@@ -129,9 +145,14 @@ def _sources(
     width = np.exp(shown[1] - shown[0])
     level = np.where(width > OUTSIDE_FROM, "outside", np.where(width > NEAR_FROM, "near", "in range"))
 
+    publishers = [one.removeprefix("source:").split("/")[0] for one in source]
+    copies = 1e-3 * copied([of_batch(a.batch) for a in asked], "time", publishers)
+
     def add(judged_on: str, rows: np.ndarray) -> None:
         if rows.any():
             section.add(name, "source", "perfpass", judged_on, seconds[rows], measured[rows], low[rows], high[rows])
+        if "by width" not in judged_on and (rows := rows & np.isfinite(copies)).any():
+            section.add(name, "source", COPY, judged_on, copies[rows], measured[rows])
 
     add("all", np.ones(len(asked), dtype=bool))
     for one in np.unique(source):

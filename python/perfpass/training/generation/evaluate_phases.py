@@ -15,6 +15,7 @@ from perfpass.llm.serving import Serving
 from perfpass.predictors.generation.features import Batch, rows_of
 from perfpass.predictors.generation.predictor import QUANTITY, GenerationPredictor
 from perfpass.predictors.serving.predictor import ServingPredictor
+from perfpass.training import spread
 from perfpass.training.components.grade import Held, Quantity, add_quantity, of_sources, usual_splits
 from perfpass.training.components.widths import held_out_errors
 from perfpass.training.generation import widths
@@ -51,7 +52,7 @@ def _edges(
     q: Quantity, splits: Mapping[str, list[Fold]], split: str, held: Mapping[str, Held]
 ) -> tuple[np.ndarray, np.ndarray]:
     errors = {name: held_out_errors(q, found, splits[name], name) for name, found in held.items()}
-    low, high = widths.graded(errors, [], split, q)
+    low, high = spread.graded(errors, [], split, len(q), partial(widths.fit, quantity=q.name))
     return held[split].predicted * np.exp(low), held[split].predicted * np.exp(high)
 
 

@@ -8,9 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from perfpass.devices import device as find_device
+from perfpass.llm.configuration import language_model
 from perfpass.prediction import SUPPORT_LEVELS
 from perfpass.predictors.learned.width_words import NEAR_FROM, OUTSIDE_FROM
+from perfpass.predictors.relative.question import of_serving
 from perfpass.predictors.serving.predictor import EVIDENCE, METHOD, TARGETS, ServingPredictor
+from perfpass.training import spread
+from perfpass.training.relative import COPY, copied
 from perfpass.training.section import Section
 from perfpass.training.serving import outside, widths
 from perfpass.training.serving.dataset import Dataset, load, set_aside
@@ -63,8 +68,8 @@ def evaluate(folder: Path | str | None = None, seed: int = 0, *, quiet: bool = F
         _grade_sources(section, others[target], [found for found, _ in errors[target].values()], target)
     for level, found in levels.items():
         for target in TARGETS:
-            bounds = widths.graded(
-                errors[target], widths.outside_errors(others[target], target), level, target, len(data)
+            bounds = spread.graded(
+                errors[target], [widths.outside_errors(others[target], target)], level, len(data), widths.fitted(target)
             )
             _grade(section, data, found, bounds, level, target, graded & (found.fold >= 0))
         if level in AIMS["tpot"]:
@@ -88,17 +93,23 @@ def evaluate(folder: Path | str | None = None, seed: int = 0, *, quiet: bool = F
 def _grade_sources(section: Section, found: Answers, others: list[Errors], target: str) -> None:
     """Other laboratories, each left out of the widths in turn: by source, level of support, device and model."""
     errors = widths.outside_errors(found, target)
-    bounds = widths.left_out(errors, others, target)
+    bounds = spread.of_each_source(errors, others, widths.fitted(target))
     low, high = (1e3 * found.seconds * np.exp(b) for b in bounds)
     shown = ServingPredictor.load().spread[target].bounds(dict(zip(errors.causes, errors.lacks.T, strict=True)))
     width = np.exp(shown[1] - shown[0])
     level = np.where(width > OUTSIDE_FROM, "outside", np.where(width > NEAR_FROM, "near", "in range"))
     metric = f"{target.upper()} (ms)"
 
+    questions = [of_serving(language_model(a.model), find_device(a.device), a.serving) for a in found.asked]
+    publishers = [name.removeprefix("source:").split(",")[0] for name in found.source]
+    copies = copied(questions, {"tpot": "token", "ttft": "first token"}[target], publishers)
+
     def add(judged_on: str, rows: np.ndarray) -> None:
         if rows.any():
             predicted, measured = (1e3 * v[rows] for v in (found.seconds, found.measured_s))
             section.add(metric, "source", "perfpass", judged_on, predicted, measured, low[rows], high[rows])
+        if "by width" not in judged_on and (rows := rows & np.isfinite(copies)).any():
+            section.add(metric, "source", COPY, judged_on, copies[rows], 1e3 * found.measured_s[rows])
 
     add("all", np.ones(len(errors), dtype=bool))
     for name in np.unique(found.source.astype(str)):

@@ -139,8 +139,9 @@ def _asked(row: Any) -> list[Asked] | str:
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """[N] of one target: source, medians and measured values in seconds, and lacks by cause."""
+    """[N] of one target: source, medians and measured values in seconds, lacks by cause, and the questions asked."""
 
+    asked: list[Asked]
     source: np.ndarray
     seconds: np.ndarray
     measured_s: np.ndarray
@@ -158,6 +159,7 @@ def answers(predictor: ServingPredictor, asked: list[Asked], target: str) -> Ans
         seconds.append(median / 1e3)
         lacks.append(lack)
     return Answers(
+        own,
         np.array([a.source for a in own], dtype=object),
         np.array(seconds),
         np.array([a.measured_s for a in own]),

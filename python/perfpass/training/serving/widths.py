@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -92,34 +92,10 @@ def fit(
     for target in TARGETS:
         parts = [held_out_errors(data, found, level, target)[0] for level, found in held_out.items()]
         parts.append(outside_errors(answers(predictor, asked, target), target))
-        out[target] = spread.fit(Errors.joined(parts).thinned(_MOST_ROWS), PRIOR[target])
+        out[target] = fitted(target)(parts)
     return out
 
 
-def left_out(errors: Errors, others: list[Errors], target: str) -> tuple[np.ndarray, np.ndarray]:
-    """[N] log bounds of each source of ``errors``, from its other sources and from ``others``."""
-    names = np.array([name.split("/", 1)[0] for name in errors.source.astype(str)])
-    low, high = np.zeros(len(errors)), np.zeros(len(errors))
-    for name in np.unique(names):
-        own = names == name
-        low[own], high[own] = _bounds([errors.take(~own), *others], errors.take(own), target)
-    return low, high
-
-
-def graded(
-    held: Mapping[str, tuple[Errors, np.ndarray]], outside: Errors, level: str, target: str, count: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """[``count``] log bounds of a level's held-out records, from errors on none of the records that are judged."""
-    errors, rows = held[level]
-    low, high = np.full(count, np.nan), np.full(count, np.nan)
-    for name in np.unique(errors.source.astype(str)):
-        own = errors.source.astype(str) == name
-        others = [e.take(~np.isin(r, rows[own])) for e, r in held.values()]
-        low[rows[own]], high[rows[own]] = _bounds([*others, outside], errors.take(own), target)
-    return low, high
-
-
-def _bounds(parts: list[Errors], asked: Errors, target: str) -> tuple[np.ndarray, np.ndarray]:
-    fitted = spread.fit(Errors.joined([part for part in parts if len(part)]).thinned(_MOST_ROWS), PRIOR[target])
-    # As a user gets them, whose laboratory is another than that of the records.
-    return fitted.bounds(dict(zip(CAUSES, asked.lacks.T, strict=True)) | {"laboratory": 1.0})
+def fitted(target: str) -> Callable[[list[Errors]], Spread]:
+    """What fits the widths of a target on parts."""
+    return lambda parts: spread.fit(Errors.joined([p for p in parts if len(p)]).thinned(_MOST_ROWS), PRIOR[target])
