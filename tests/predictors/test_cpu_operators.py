@@ -55,7 +55,8 @@ def networks(draw):
 
 
 def seconds(network, runtime="onnxruntime", cpu="epyc-7742", batch=1, **changes):
-    return TIMES.seconds(tables(*network, batch=batch), Way(replace(device(cpu), **changes), runtime=runtime))
+    way = Way(replace(device(cpu), **changes), runtime=runtime)
+    return TIMES.seconds(tables(*network, batch=batch), np.array([batch]), way)
 
 
 @settings(max_examples=60, deadline=None)
@@ -90,8 +91,8 @@ def test_many_graphs_are_priced_as_each_alone():
         **{f.name: np.concatenate([getattr(t.table, f.name) for t in (one, two)]) for f in fields(OperatorColumns)}
     )
     way = Way(device("epyc-7742"), runtime="onnxruntime")
-    both = TIMES.seconds(Tables(joined, np.array([0, 2, 3])), way)
-    assert both.total.tolist() == [TIMES.seconds(t, way).total[0] for t in (one, two)]
+    both = TIMES.seconds(Tables(joined, np.array([0, 2, 3])), np.ones(2), way)
+    assert both.total.tolist() == [TIMES.seconds(t, np.ones(1), way).total[0] for t in (one, two)]
 
 
 def test_families_tell_vectors_transposed_and_one_dimensional_convolutions():
@@ -99,7 +100,7 @@ def test_families_tell_vectors_transposed_and_one_dimensional_convolutions():
 
     def of(names, m, area):
         n = len(names)
-        return [FAMILIES[i] for i in families(tables(names, [1] * n, m, [64] * n, [64] * n, area), way)]
+        return [FAMILIES[i] for i in families(tables(names, [1] * n, m, [64] * n, [64] * n, area), np.ones(1), way)]
 
     assert of(["dense", "dense", "conv_transpose"], [1, 2, 9], [0, 0, 16]) == ["vector", "dense", "conv_transpose"]
     assert of(["conv", "conv"], [400, 400], [33, 1]) == ["conv1d", "conv1d"]  # speech

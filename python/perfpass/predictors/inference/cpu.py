@@ -57,7 +57,7 @@ class CpuPredictor:
     def _columns(self, runs: Runs, way: Way) -> tuple[dict[str, np.ndarray], Notes, np.ndarray]:
         """The columns, the notes and [R] milliseconds per row."""
         tables, table = runs.tables, runs.tables.table
-        notes, found = Notes(len(tables)), self.times.seconds(tables, way)
+        notes, found = Notes(len(tables)), self.times.seconds(tables, runs.batch, way)
         notes.add(1, True, self._said(way), vouched=way.device.name in self._machines, first=True)
         traffic = np.add(table.bytes_read, table.bytes_written, dtype=np.float64)
         columns = {

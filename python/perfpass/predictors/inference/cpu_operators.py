@@ -80,11 +80,11 @@ class Parts:
     issue: np.ndarray
 
 
-def families(tables: Tables, way: Way) -> np.ndarray:
+def families(tables: Tables, batch: np.ndarray, way: Way) -> np.ndarray:
     """[R] index into FAMILIES.
 
-    Products with one row or column are "vector"; convolutions are "conv1d" where no kernel of the graph is a square,
-    and some are of an odd length that is none.
+    Products with one row a sample (``batch`` [N]) or one column are "vector"; convolutions are "conv1d" where no kernel
+    of the graph is a square, and some are of an odd length that is none.
     """
     table = tables.table
     found = operators.families(table, way)
@@ -97,13 +97,14 @@ def families(tables: Tables, way: Way) -> np.ndarray:
     plain = np.where(found == FAMILY["conv1d"], FAMILY["conv"], found)
     found = np.where(convolution, np.where(flat[tables.graph], FAMILY["conv1d"], plain), found)
     product = np.isin(found, (FAMILY["dense"], FAMILY["matmul"]))
-    found = np.where(product & (np.minimum(table.m, table.n) <= 1), FAMILY["vector"], found)
+    single = (np.asarray(table.b) * table.m <= np.asarray(batch)[tables.graph]) | (np.asarray(table.n) <= 1)
+    found = np.where(product & single, FAMILY["vector"], found)
     return np.where(np.asarray(table.op) == _TRANSPOSED, FAMILY["conv_transpose"], found)
 
 
-def work(tables: Tables, way: Way) -> Work:
+def work(tables: Tables, batch: np.ndarray, way: Way) -> Work:
     """What every row of ``tables`` (counted with fp32) has to do on the CPU of ``way``."""
-    table, device, family = tables.table, way.device, families(tables, way)
+    table, device, family = tables.table, way.device, families(tables, batch, way)
     every = max(device.sm_count, 1)
     cores = 1 if way.runtime in _ON_ONE_CORE else every
     clock = device.base_clock_hz or device.clock_hz
@@ -177,23 +178,19 @@ class CpuTimes:
 
     constants: Mapping[str, np.ndarray]
 
-    def of(self, runtime: str) -> np.ndarray:
-        """[NAMES] constants, under which a product with one row takes no longer than one with two."""
-        found = np.array(self.constants[runtime], dtype=np.float64)
-        least = max(found[FAMILY["dense"]], found[FAMILY["matmul"]]) - np.log(2.0)
-        found[FAMILY["vector"]] = max(found[FAMILY["vector"]], least)
-        return found
-
-    def seconds(self, tables: Tables, way: Way) -> Seconds:
-        """The time of N graphs."""
-        done = work(tables, way)
-        constants = self.of(way.runtime)
+    def seconds(self, tables: Tables, batch: np.ndarray, way: Way) -> Seconds:
+        """The time of N graphs at ``batch`` [N]."""
+        done = work(tables, batch, way)
+        constants = self.constants[way.runtime]
         found = parts(done, constants)
         row = found.row + found.packing + found.issue
         call = np.exp(constants[TERM["call"]])
         sums = tables.sums(row)
         total = sums + call
-        plain = np.isin(done.family, [FAMILY[n] for n in UNSCHEDULED]) & (way.runtime == "tvm")
+        plain = np.isin(done.family, [FAMILY[n] for n in UNSCHEDULED])
+        # TVM's vectors were measured one at a time.
+        plain |= (done.family == FAMILY["vector"]) & (np.asarray(batch) > 1)[tables.graph]
+        plain &= way.runtime == "tvm"
         scaled = row * (total / np.maximum(sums, 1e-300))[tables.graph]
         return Seconds(total, tables.sums(found.issue) + call, scaled, tables.sums(np.where(plain, row, 0.0)) / total)
 

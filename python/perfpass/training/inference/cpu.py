@@ -163,7 +163,8 @@ class _Model:
 
     def __init__(self, rows: Rows, runtime: str) -> None:
         self.cores = rows.frame.cores.to_numpy(np.int64)
-        done = [work(t, Way(machine(int(c)), runtime=runtime)) for t, c in zip(rows.tables, self.cores, strict=True)]
+        asked = zip(rows.tables, rows.frame.batch.to_numpy(), self.cores, strict=True)
+        done = [work(t, np.array([b]), Way(machine(int(c)), runtime=runtime)) for t, b, c in asked]
         each = [{k: np.broadcast_to(v, w.family.shape) for k, v in vars(w).items()} for w in done]
         columns = {name: np.concatenate([w[name] for w in each]) for name in each[0]}
         self.work = Work(**columns)
@@ -237,7 +238,7 @@ def held_out(rows: Rows, split: str, seed: int = 0) -> pandas.DataFrame:
         times = fit(rows.take(np.flatnonzero(fold != i)))
         for j in np.flatnonzero(fold == i):
             way = Way(machine(int(rows.frame.cores[j])), runtime=rows.frame.runtime[j])
-            found = times.seconds(rows.tables[j], way)
+            found = times.seconds(rows.tables[j], np.array([rows.frame.batch[j]]), way)
             median[j], lacks[j] = found.total[0], CpuPredictor.lacks(found, way, (MACHINE,))[0]
     return rows.frame.assign(median_s=median, lacks=list(lacks))
 
