@@ -10,7 +10,7 @@ import numpy as np
 
 from perfpass.predictors.estimate import Bounds, Columns, Estimate, Estimates, Notes, Runs
 from perfpass.predictors.inference import analytic
-from perfpass.predictors.inference.cpu_operators import CpuTimes, Seconds
+from perfpass.predictors.inference.cpu_operators import ON_ONE_CORE, CpuTimes, Seconds
 from perfpass.predictors.learned import artefacts
 from perfpass.predictors.learned.spread import Spread
 from perfpass.predictors.memory import allocation
@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
 NAME = "cpu"
 # What may not be known of a question (`perfpass.predictors.learned.spread`): the network, the share of the time that
-# the runtime itself takes, that of products without a schedule, the CPU, and more cores than were measured.
-CAUSES = ("network", "host", "unscheduled", "machine", "cores")
+# the runtime itself takes, that of products without a schedule, whether cores beside the first were free, the CPU, and
+# more cores than were measured.
+CAUSES = ("network", "host", "unscheduled", "parallel", "machine", "cores")
 _MEASURED_CORES = 2
 
 
@@ -82,9 +83,11 @@ class CpuPredictor:
         """[N, CAUSES]; half-widths grow by so much for every doubling of cores."""
         one = np.ones(len(found.total))
         doublings = max(0.0, float(np.log2(max(way.device.sm_count, 1) / _MEASURED_CORES)))
+        parallel = float(way.device.sm_count > 1 and way.runtime not in ON_ONE_CORE)
         unknown = float(way.device.name not in machines)
         return np.column_stack(
-            [one, found.host / found.total, found.unscheduled, one * unknown, one * unknown * doublings**2]
+            [one, found.host / found.total, found.unscheduled]
+            + [one * lack for lack in (parallel, unknown, unknown * doublings**2)]
         )
 
     def estimates(self, columns: Columns, way: Way, threads: int = 1) -> Estimates:

@@ -35,7 +35,7 @@ TERM = {name: i for i, name in enumerate(NAMES)}
 RUNTIMES = ("onnxruntime", "torch", "tvm")
 # TVM's default schedules leave these to plain loops; all of a network ran on one core.
 UNSCHEDULED = ("dense", "matmul", "attention", "attention_vector", "conv1d", "conv_transpose", "recurrent")
-_ON_ONE_CORE = ("tvm",)
+ON_ONE_CORE = ("tvm",)
 _STRIDED = ("dense", "matmul", "attention", "attention_vector")
 _STREAMED = np.array([n.startswith(("conv", "dense", "vector", "matmul", "recurrent")) for n in FAMILIES])
 _CONVOLUTION = np.array([n.startswith("conv") for n in FAMILIES])
@@ -106,7 +106,7 @@ def work(tables: Tables, batch: np.ndarray, way: Way) -> Work:
     """What every row of ``tables`` (counted with fp32) has to do on the CPU of ``way``."""
     table, device, family = tables.table, way.device, families(tables, batch, way)
     every = max(device.sm_count, 1)
-    cores = 1 if way.runtime in _ON_ONE_CORE else every
+    cores = 1 if way.runtime in ON_ONE_CORE else every
     clock = device.base_clock_hz or device.clock_hz
     memory = min(device.memory_bandwidth_bytes_s, cores * _CORE_BYTES_PER_CYCLE * clock)
     cache = float(max(device.l3_bytes, device.l2_bytes, 1 << 20))
