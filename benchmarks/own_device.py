@@ -175,12 +175,6 @@ def main() -> None:
         ratio = float(np.median(prior[alone] / truth[alone]))
         zero_shot = {"covered": float(covered[alone].mean()), "median_ratio": ratio, "rows": int(alone.sum())}
         lines.append({"split": f"any, {runtime}", "learned_from": "no record of it", **found, **zero_shot})
-    # The ratio of onnxruntime to PyTorch that ships is from these very records: judged with architectures apart.
-    alone = (rows.runtime == "onnxruntime").to_numpy()
-    again = truth / prior
-    apart = np.array([np.median(again[alone & (models != model)]) for model in models[alone]])
-    found = summary(errors(prior[alone] * apart, truth[alone]))
-    lines.append({"split": "by architecture, onnxruntime", "learned_from": "its ratio to torch", **found})
     for name, split in splits.items():
         for size in (*SIZES, None):
             found = summary(learned(points, truth, split, size))

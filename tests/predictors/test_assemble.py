@@ -213,17 +213,14 @@ def test_a_device_without_any_record_is_never_in_range_and_says_why():
     assert found.support.level != "in range" and any("no measurement on AMD" in r for r in found.support.reasons)
 
 
-def test_onnxruntime_on_a_cpu_is_a_measured_share_of_pytorch_and_says_on_what_it_rests():
-    graph = network()
-    torch, ort = (
-        predict_graph(graph, "cpu", runtime=runtime, calibration=False) for runtime in ("torch", "onnxruntime")
-    )
-    assert ort.provenance["predictor"] == "onnxruntime-cpu"
-    assert ort.latency_ms.median < torch.latency_ms.median
-    assert ort.latency_ms.high / ort.latency_ms.low > torch.latency_ms.high / torch.latency_ms.low
-    assert ort.support.level != "in range"
-    assert "one machine" in " ".join(ort.support.reasons)
-    assert sum(ort.breakdown["latency_ms"].values()) == pytest.approx(ort.latency_ms.median)
+@pytest.mark.parametrize("runtime", ["onnxruntime", "tvm"])
+def test_runtimes_on_a_cpu_are_priced_by_operators_and_say_on_what_they_rest(runtime):
+    found = predict_graph(network(), "cpu", runtime=runtime, calibration=False)
+    assert found.provenance["predictor"] == "cpu"
+    assert found.support.level != "in range"
+    assert "time by its operators" in found.support.reasons[0]
+    assert found.latency_ms.high / found.latency_ms.low < 10
+    assert sum(found.breakdown["latency_ms"].values()) == pytest.approx(found.latency_ms.median)
 
 
 def test_an_ambiguous_device_name_is_told_in_the_provenance():

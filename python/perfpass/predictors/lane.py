@@ -27,7 +27,8 @@ from perfpass.predictors.estimate import (
     Runs,
     energy_j,
 )
-from perfpass.predictors.inference import analytic
+from perfpass.predictors.inference import analytic, cpu
+from perfpass.predictors.inference.cpu import CpuPredictor
 from perfpass.predictors.inference.features import FEATURES
 from perfpass.predictors.learned.ratio_trees import CAUSES
 from perfpass.predictors.memory import allocation
@@ -47,14 +48,13 @@ _SHARING = ("group_s", "kernels", "input_elements")
 
 
 def predictor_of(way: Way) -> Predictor:
-    """For inference: the learned predictor where it speaks of such runs at all, else the analytic one."""
-    from perfpass.predictors.inference.onnxruntime_cpu import OnnxRuntimeCpuPredictor
+    """For inference: the learned predictor where it speaks of such runs at all, that of CPUs, else the analytic one."""
     from perfpass.predictors.inference.predictor import InferencePredictor
 
     if InferencePredictor.covers(way):
         return InferencePredictor.load()
-    if OnnxRuntimeCpuPredictor.covers(way):
-        return OnnxRuntimeCpuPredictor()
+    if CpuPredictor.covers(way):
+        return CpuPredictor.load()
     return analytic.AnalyticPredictor.load()
 
 
@@ -122,7 +122,7 @@ class Lane:
         self._layout = [(name, 1 if column.ndim == 1 else column.shape[1]) for name, column in columns.items()]
         features = STEP_FEATURES if self._predictor.name == "training_step" else FEATURES
         wide = {"features": features, "group_s": tuple(f"roofline_s_{g}" for g in GROUPS), "traits": TRAITS}
-        causes = analytic.CAUSES if self._predictor.name == "analytic" else CAUSES
+        causes = {"analytic": analytic.CAUSES, "cpu": cpu.CAUSES}.get(self._predictor.name, CAUSES)
         wide["lacks"] = tuple(f"lack_{name}" for name in causes)
         self.names = tuple(n for name, _ in self._layout for n in wide.get(name, (name,)))
         self.score(columns, 1)

@@ -18,6 +18,7 @@ AREAS: dict[str, str] = {
     "operators": "perfpass.training.inference.operators",
     "inference": "perfpass.training.inference",
     "analytic": "perfpass.training.inference.analytic",
+    "cpu": "perfpass.training.inference.cpu",
     "training_step": "perfpass.training.training_step",
     "generation": "perfpass.training.generation",
     "calibration": "perfpass.training.calibration",

@@ -67,10 +67,7 @@ def _software(way: Way) -> str:
 def digest_of(predictor: str) -> str:
     """What tells one version of a predictor from another: the digest of its manifest, or the program's version."""
     from perfpass import __version__
-    from perfpass.predictors.inference import onnxruntime_cpu
 
-    if predictor == onnxruntime_cpu.NAME:
-        return f"{digest_of('inference')} x {onnxruntime_cpu.RATIO}"
     manifest = artefacts.shipped(predictor) / artefacts.MANIFEST
     return hashlib.sha256(manifest.read_bytes()).hexdigest() if manifest.is_file() else f"perfpass {__version__}"
 

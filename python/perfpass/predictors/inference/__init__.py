@@ -4,8 +4,9 @@ from __future__ import annotations
 
 __all__ = [
     "analytic",
+    "cpu",
+    "cpu_operators",
     "features",
     "fusion",
-    "onnxruntime_cpu",
     "predictor",
 ]

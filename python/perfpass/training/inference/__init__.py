@@ -6,8 +6,10 @@ from perfpass.training.inference.evaluate import evaluate
 from perfpass.training.inference.train import train
 
 __all__ = [
+    "cpu",
     "dataset",
     "evaluate",
+    "host_tables",
     "model",
     "train",
 ]

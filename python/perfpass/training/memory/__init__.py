@@ -9,5 +9,6 @@ __all__ = [
     "dataset",
     "evaluate",
     "fit",
+    "host_plans",
     "train",
 ]

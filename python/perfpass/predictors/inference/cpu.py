@@ -1,0 +1,102 @@
+"""ONNX Runtime and TVM on a CPU in single precision: the time of the graph's operators (cpu_operators.py)."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from perfpass.predictors.estimate import Bounds, Columns, Estimate, Estimates, Notes, Runs
+from perfpass.predictors.inference import analytic
+from perfpass.predictors.inference.cpu_operators import ON_ONE_CORE, CpuTimes, Seconds
+from perfpass.predictors.learned import artefacts
+from perfpass.predictors.learned.spread import Spread
+from perfpass.predictors.memory import allocation
+
+if TYPE_CHECKING:
+    from perfpass.predictors.estimate import Run
+    from perfpass.predictors.way import Way
+
+NAME = "cpu"
+# What may not be known of a question (`perfpass.predictors.learned.spread`): the network, the share of the time that
+# the runtime itself takes, that of products without a schedule, whether cores beside the first were free, the CPU, and
+# more cores than were measured.
+CAUSES = ("network", "host", "unscheduled", "parallel", "machine", "cores")
+_MEASURED_CORES = 2
+
+
+class CpuPredictor:
+    """Latency by operators, memory from the runtime's arena, power from use of the roofs."""
+
+    name = NAME
+
+    def __init__(self, folder: Path | str | None = None) -> None:
+        """Reads the shipped artefact, or the one in ``folder``. Raises ArtefactError."""
+        manifest = artefacts.Artefact(folder or artefacts.shipped(self.name)).manifest
+        self.times = CpuTimes.from_dict(manifest["constants"])
+        self._spread = {name: Spread.from_dict(values) for name, values in manifest["spread"].items()}
+        self._machines: list[str] = manifest["machines"]
+        self._corpus: dict[str, int] = manifest["corpus"]
+
+    @staticmethod
+    @cache
+    def load() -> CpuPredictor:
+        """The shipped predictor, read once per process. Raises ArtefactError."""
+        return CpuPredictor()
+
+    @staticmethod
+    def covers(way: Way) -> bool:
+        """Whether it speaks of the run: onnxruntime or TVM on a CPU in single precision."""
+        return way.runtime in ("onnxruntime", "tvm") and way.device.kind == "cpu" and way.precision == "fp32"
+
+    def columns(self, runs: Runs, way: Way, threads: int = 1) -> tuple[Columns, Notes]:
+        """What is known of N runs before they are scored, and how far measurements stand behind them."""
+        return self._columns(runs, way)[:2]
+
+    def _columns(self, runs: Runs, way: Way) -> tuple[dict[str, np.ndarray], Notes, np.ndarray]:
+        """The columns, the notes and [R] milliseconds per row."""
+        tables, table = runs.tables, runs.tables.table
+        notes, found = Notes(len(tables)), self.times.seconds(tables, runs.batch, way)
+        notes.add(1, True, self._said(way), vouched=way.device.name in self._machines, first=True)
+        traffic = np.add(table.bytes_read, table.bytes_written, dtype=np.float64)
+        columns = {
+            "latency_ms": 1e3 * found.total,
+            "lacks": self.lacks(found, way, self._machines),
+            "flops": tables.sums(np.asarray(table.flops, dtype=np.float64) * tables.count),
+            "traffic": tables.sums(traffic * tables.count),
+            "level": notes.level,
+            "batch": runs.batch,
+            "weight_bytes": runs.weight_bytes,
+            "activation_bytes": runs.activation_bytes,
+            "reserved_bytes": runs.reserved_bytes,
+        }
+        return columns, notes, 1e3 * found.row
+
+    def _said(self, way: Way) -> str:
+        rest = "one machine of 2 cores" if way.device.name in self._machines else "another CPU alone"
+        return f"{way.runtime} on a CPU: time by its operators, as {self._corpus['networks']} networks took on {rest}"
+
+    @staticmethod
+    def lacks(found: Seconds, way: Way, machines: list[str] | tuple[str, ...]) -> np.ndarray:
+        """[N, CAUSES]; half-widths grow by so much for every doubling of cores."""
+        one = np.ones(len(found.total))
+        doublings = max(0.0, float(np.log2(max(way.device.sm_count, 1) / _MEASURED_CORES)))
+        parallel = float(way.device.sm_count > 1 and way.runtime not in ON_ONE_CORE)
+        unknown = float(way.device.name not in machines)
+        return np.column_stack(
+            [one, found.host / found.total, found.unscheduled]
+            + [one * lack for lack in (parallel, unknown, unknown * doublings**2)]
+        )
+
+    def estimates(self, columns: Columns, way: Way, threads: int = 1) -> Estimates:
+        """All metrics of N runs (perfpass.predictors.estimate)."""
+        bounds = self._spread[way.runtime].bounds(dict(zip(CAUSES, columns["lacks"].T, strict=True)))
+        return analytic.AnalyticPredictor.load().around(Bounds.around(columns["latency_ms"], *bounds), columns, way)
+
+    def estimate(self, run: Run) -> Estimate:
+        """All metrics of one run (perfpass.predictors.estimate)."""
+        columns, notes, row_ms = self._columns(allocation.runs_of(run), run.way)
+        provenance = {"predictor": self.name, "corpus": self._corpus, "machines": self._machines}
+        return Estimate.first(self.estimates(columns, run.way), columns, row_ms, notes.reasons(0), provenance)

@@ -1,0 +1,213 @@
+"""Time of graphs on CPUs by their operators: arithmetic, caches, memory and the runtime's own part, with few constants.
+
+Every operator takes the slower of its arithmetic (a share of the device's peak, by family and runtime) and its bytes:
+tensors from the caches and weights from memory where those of all layers exceed the last cache. All terms grow with the
+batch, so that the time does. Constants were fitted on one CPU (perfpass.training.inference.cpu); another one enters by
+its own peak, clock, caches, bandwidth and cores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from perfpass.errors import ArtefactError
+from perfpass.graph import OPERATORS
+from perfpass.predictors.inference import operators
+from perfpass.predictors.inference.operators import FUSING
+
+if TYPE_CHECKING:
+    from perfpass.graph.table import Tables
+    from perfpass.predictors.way import Way
+
+FAMILIES = (*operators.FAMILIES, "vector", "conv_transpose")
+FAMILY = {name: i for i, name in enumerate(FAMILIES)}
+# Constants of a runtime beside its families' shares of the peak: bytes a cycle and core of tensors, of those of
+# pointwise operators, of weights in the caches; the share of what memory brings; memory's time that eager PyTorch takes
+# to pack a convolution's weights; seconds an operator and a call; how arithmetic without a schedule slows with the sets
+# of the cache that a column leaves unused, and with its length; what of the cores is lost, as an exponent.
+TERMS = ("tensors", "elementwise", "weights", "memory", "packing", "issue", "call", "sets", "inner", "cores")
+NAMES = (*FAMILIES, *TERMS)
+TERM = {name: i for i, name in enumerate(NAMES)}
+RUNTIMES = ("onnxruntime", "torch", "tvm")
+# TVM's default schedules leave these to plain loops; all of a network ran on one core.
+UNSCHEDULED = ("dense", "matmul", "attention", "attention_vector", "conv1d", "conv_transpose", "recurrent")
+ON_ONE_CORE = ("tvm",)
+_STRIDED = ("dense", "matmul", "attention", "attention_vector")
+_STREAMED = np.array([n.startswith(("conv", "dense", "vector", "matmul", "recurrent")) for n in FAMILIES])
+_CONVOLUTION = np.array([n.startswith("conv") for n in FAMILIES])
+_POINTWISE = np.isin(FAMILIES, ("pointwise", "norm", "softmax"))
+_FOLDED = [i for i, name in enumerate(OPERATORS) if name in ("batch_norm", "relu", "leaky_relu", "clip")]
+_TRANSPOSED = OPERATORS.index("conv_transpose")
+_SMOOTHNESS = 4.0
+_CORE_BYTES_PER_CYCLE = 8.0  # of memory, that one core can ask for
+# Bytes that a first cache's sets span (64 sets of 64 bytes on x86 of 2006 to 2026), and the sets whose use suffices.
+_SETS_BYTES, _SETS_ENOUGH = 4096, 16
+_INNER = 256.0
+
+
+@dataclass(frozen=True, eq=False)
+class Work:
+    """What R operators have to do, as seconds where every constant is 1; ``times`` [R] counts their executions.
+
+    ``sets`` and ``inner`` [R] are logarithms that slow what has no schedule; ``lost`` that of the cores in use.
+    """
+
+    family: np.ndarray
+    times: np.ndarray
+    compute: np.ndarray
+    tensors: np.ndarray
+    elementwise: np.ndarray
+    weights: np.ndarray
+    memory: np.ndarray
+    packing: np.ndarray
+    sets: np.ndarray
+    inner: np.ndarray
+    lost: float | np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """Seconds of R operators, executions included: ``row`` without issuing, and what limits it [R] each."""
+
+    row: np.ndarray
+    compute: np.ndarray
+    bytes: Mapping[str, np.ndarray]
+    packing: np.ndarray
+    issue: np.ndarray
+
+
+def families(tables: Tables, batch: np.ndarray, way: Way) -> np.ndarray:
+    """[R] index into FAMILIES.
+
+    Products with one row a sample (``batch`` [N]) or one column are "vector"; convolutions are "conv1d" where no kernel
+    of the graph is a square, and some are of an odd length that is none.
+    """
+    table = tables.table
+    found = operators.families(table, way)
+    side = np.sqrt(np.asarray(table.kernel_area))
+    whole = np.abs(side - np.round(side)) < 1e-6
+    convolution = _CONVOLUTION[found] & (found != FAMILY["conv_depthwise"]) & (found != FAMILY["conv_grouped"])
+    odd = np.asarray(table.kernel_area) % 2 == 1
+    direct = convolution & (np.asarray(table.op) != _TRANSPOSED)
+    flat = tables.any(direct & ~whole & odd) & ~tables.any(direct & whole & (side > 1))
+    plain = np.where(found == FAMILY["conv1d"], FAMILY["conv"], found)
+    found = np.where(convolution, np.where(flat[tables.graph], FAMILY["conv1d"], plain), found)
+    product = np.isin(found, (FAMILY["dense"], FAMILY["matmul"]))
+    single = (np.asarray(table.b) * table.m <= np.asarray(batch)[tables.graph]) | (np.asarray(table.n) <= 1)
+    found = np.where(product & single, FAMILY["vector"], found)
+    return np.where(np.asarray(table.op) == _TRANSPOSED, FAMILY["conv_transpose"], found)
+
+
+def work(tables: Tables, batch: np.ndarray, way: Way) -> Work:
+    """What every row of ``tables`` (counted with fp32) has to do on the CPU of ``way``."""
+    table, device, family = tables.table, way.device, families(tables, batch, way)
+    every = max(device.sm_count, 1)
+    cores = 1 if way.runtime in ON_ONE_CORE else every
+    clock = device.base_clock_hz or device.clock_hz
+    memory = min(device.memory_bandwidth_bytes_s, cores * _CORE_BYTES_PER_CYCLE * clock)
+    cache = float(max(device.l3_bytes, device.l2_bytes, 1 << 20))
+    times = np.where(np.asarray(table.view) == 0, tables.count, 0.0)
+    if way.runtime in FUSING:
+        times = np.where(np.isin(table.op, _FOLDED), 0.0, times)
+    weights = np.where(_STREAMED[family], np.minimum(table.weight_bytes, table.bytes_read), 0).astype(np.float64)
+    moved = np.add(table.bytes_read, table.bytes_written, dtype=np.float64) - weights
+    of_graph = tables.sums(weights * times)[tables.graph]
+    plain = np.isin(family, [FAMILY[n] for n in UNSCHEDULED]) & (way.runtime == "tvm")
+    strided = plain & np.isin(family, [FAMILY[n] for n in _STRIDED])
+    sets = _SETS_BYTES / np.gcd(4 * np.maximum(np.asarray(table.n, dtype=np.int64), 1), _SETS_BYTES)
+    inner = np.maximum(np.asarray(table.k, dtype=np.float64), 1.0) / _INNER
+    per_cycle = cores * clock
+    return Work(
+        family=family,
+        times=times,
+        compute=np.asarray(table.flops, dtype=np.float64) / (device.peak_flops["fp32"] * cores / every),
+        tensors=np.where(_POINTWISE[family], 0.0, moved) / per_cycle,
+        elementwise=np.where(_POINTWISE[family], moved, 0.0) / per_cycle,
+        weights=weights / per_cycle,
+        memory=(weights * _missed(of_graph / cache) + moved * _missed(moved / cache)) / memory,
+        packing=np.where(_CONVOLUTION[family], weights, 0.0) / memory,
+        sets=np.where(strided, np.log(np.maximum(1.0, _SETS_ENOUGH / sets)), 0.0),
+        inner=np.where(strided, np.log(inner), 0.0),
+        lost=float(np.log(cores)),
+    )
+
+
+def _missed(ratio: np.ndarray) -> np.ndarray:
+    """Share that a cache does not hold of ``ratio`` times its size."""
+    return np.asarray(ratio**2 / (1.0 + ratio**2))
+
+
+def parts(done: Work, constants: np.ndarray) -> Parts:
+    """Seconds under ``constants`` [NAMES]: logarithms, but for the exponents "sets", "inner" and "cores"."""
+
+    def at(name: str) -> float:
+        return float(constants[TERM[name]])
+
+    slowed = np.exp(at("sets") * done.sets + at("inner") * done.inner)
+    lost = np.exp(at("cores") * done.lost) * done.times
+    compute = done.compute * slowed / np.exp(constants[: len(FAMILIES)][done.family]) * lost
+    each = {
+        name: getattr(done, name) / np.exp(at(name)) * lost for name in ("tensors", "elementwise", "weights", "memory")
+    }
+    moved = sum(each.values())
+    larger = np.maximum(np.maximum(compute, moved), 1e-18)
+    row = larger * ((compute / larger) ** _SMOOTHNESS + (moved / larger) ** _SMOOTHNESS) ** (1 / _SMOOTHNESS)
+    packing = done.packing * done.times * np.exp(at("packing"))
+    return Parts(row, compute, each, packing, done.times * np.exp(at("issue")))
+
+
+@dataclass(frozen=True, eq=False)
+class Seconds:
+    """Seconds of N runs: ``total`` and the runtime's own part of it ``host`` [N], each row's [R], and the share of the
+    time that runs without a schedule [N].
+    """
+
+    total: np.ndarray
+    host: np.ndarray
+    row: np.ndarray
+    unscheduled: np.ndarray
+
+
+@dataclass(frozen=True)
+class CpuTimes:
+    """Time of graphs on CPUs; ``constants``: [NAMES] by runtime (`parts`)."""
+
+    constants: Mapping[str, np.ndarray]
+
+    def seconds(self, tables: Tables, batch: np.ndarray, way: Way) -> Seconds:
+        """The time of N graphs at ``batch`` [N]."""
+        done = work(tables, batch, way)
+        constants = self.constants[way.runtime]
+        found = parts(done, constants)
+        row = found.row + found.packing + found.issue
+        call = np.exp(constants[TERM["call"]])
+        sums = tables.sums(row)
+        total = sums + call
+        plain = np.isin(done.family, [FAMILY[n] for n in UNSCHEDULED])
+        # TVM's vectors were measured one at a time.
+        plain |= (done.family == FAMILY["vector"]) & (np.asarray(batch) > 1)[tables.graph]
+        plain &= way.runtime == "tvm"
+        scaled = row * (total / np.maximum(sums, 1e-300))[tables.graph]
+        return Seconds(total, tables.sums(found.issue) + call, scaled, tables.sums(np.where(plain, row, 0.0)) / total)
+
+    def to_dict(self) -> dict[str, dict[str, float]]:
+        """Strict JSON."""
+        return {
+            runtime: {name: round(float(v), 5) for name, v in zip(NAMES, values, strict=True)}
+            for runtime, values in self.constants.items()
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> CpuTimes:
+        """The inverse. Raises ArtefactError for what is none."""
+        try:
+            found = {r: np.array([float(values[r][name]) for name in NAMES]) for r in RUNTIMES}
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise ArtefactError(
+                f"an artefact's constants cannot be read ({error}); run `perfpass train` again"
+            ) from None
+        return cls(found)

@@ -1,0 +1,304 @@
+"""Fits and grades the constants of `perfpass.predictors.inference.cpu_operators` and the widths of `CpuPredictor`.
+
+Least squares on logarithms of the time, by Gauss and Newton with Huber's weights: every constant has a prior (what a
+CPU of that vector width can do), so that families that few networks have stay near it. The machine with two threads may
+be off as a whole; that ships nothing. Widths stand on networks whose whole family was left out.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from perfpass.devices import Device
+from perfpass.graph.table import OperatorColumns, Tables
+from perfpass.measure.configuration import Configuration
+from perfpass.measure.journal import read
+from perfpass.predictors.inference.cpu import CAUSES, CpuPredictor
+from perfpass.predictors.inference.cpu_operators import (
+    FAMILIES,
+    FAMILY,
+    NAMES,
+    RUNTIMES,
+    TERM,
+    UNSCHEDULED,
+    CpuTimes,
+    Work,
+    parts,
+    work,
+)
+from perfpass.predictors.learned import artefacts
+from perfpass.predictors.learned.spread import Spread
+from perfpass.predictors.way import Way
+from perfpass.records.measured import journals
+from perfpass.training import spread
+from perfpass.training.inference import host_tables
+from perfpass.training.memory.host_plans import size_of
+from perfpass.training.section import Section
+from perfpass.training.spread import Errors
+
+if TYPE_CHECKING:
+    import pandas
+
+AREA = "cpu"
+MACHINE = "AMD EPYC"  # what a virtual machine says of its processor
+_CLOCK_HZ = 2.596e9
+FOLDS = 10
+_NOISE, _HUBER, _STEPS = 0.1, 1.5, 25
+_METRIC = "latency ms"
+# Architectures and families: what is asked of each runtime, in % of MAPE.
+AIMS = {"onnxruntime": 12.0, "torch": 12.0, "tvm": 15.0}
+# Log half-widths that fits are drawn to. No error shows those of another machine (its caches, memory and clock; by
+# hand), nor of more cores than two (by hand, a doubling).
+PRIOR = {"network": 0.2, "host": 0.2, "unscheduled": 0.4, "parallel": 0.3, "machine": 0.4, "cores": 0.12}
+# TVM may well use more cores than it did.
+_CORES = {"tvm": {"cores": 0.4}}
+_BYTES = ("tensors", "elementwise", "weights", "memory")
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """N measurements: their networks, how they ran (``frame``), and their work, cores apart."""
+
+    frame: pandas.DataFrame
+    tables: list[Tables]
+
+    def __len__(self) -> int:
+        return len(self.tables)
+
+    def take(self, kept: np.ndarray) -> Rows:
+        """Some of the rows."""
+        return Rows(self.frame.iloc[kept].reset_index(drop=True), [self.tables[i] for i in kept])
+
+    @property
+    def seconds(self) -> np.ndarray:
+        """[N] measured."""
+        return self.frame.seconds.to_numpy(np.float64)
+
+
+def machine(cores: int) -> Device:
+    """The CPU of the journals with so many of its cores, as `perfpass.devices.host` describes such a machine."""
+    rate = 64 * _CLOCK_HZ * cores
+    return Device(
+        id="host-cpu",
+        name=MACHINE,
+        kind="cpu",
+        vendor="AMD",
+        architecture="x86_64",
+        peak_flops={"fp64": rate / 2, "fp32": rate, "fp16": rate / 2, "bf16": 2 * rate, "int8": 4 * rate},
+        memory_bytes=25 << 30,
+        memory_type="",
+        memory_bandwidth_bytes_s=40e9,
+        l2_bytes=cores << 20,
+        l3_bytes=32 << 20,
+        sm_count=cores,
+        clock_hz=_CLOCK_HZ,
+        base_clock_hz=_CLOCK_HZ,
+        power_limit_w=20.0 + 5.0 * cores,
+        idle_power_w=5.0 + 1.25 * cores,
+        pcie_bandwidth_bytes_s=0.0,
+    )
+
+
+def load(folder: Path | None = None) -> Rows:
+    """Every network and size that ran in fp32: the median of its records. Raises FileError, FormatError."""
+    import pandas
+
+    known = host_tables.load(folder)
+    found = []
+    for path in journals():
+        for record in read(path).records:
+            asked, size = record["configuration"], None
+            if record["status"] == "ok" and asked["mode"] == "inference" and asked["runtime"] in RUNTIMES:
+                size = size_of(Configuration.from_dict(asked))
+            plain = asked["precision"] == "fp32" and asked["layout"] == "nchw"
+            # A process of its own is timed between two references, which were steady throughout.
+            steady = asked.get("own_process") or "contended" not in record["flags"]
+            if size in known and plain and steady:
+                cores = asked.get("threads") or record.get("ran", {}).get("threads") or 2
+                found.append((asked["runtime"], *size, cores, known[size][0], record["latency_ms"]["median"] / 1e3))
+    names = ["runtime", *host_tables.SIZES, "cores", "family"]
+    frame = pandas.DataFrame(found, columns=[*names, "seconds"])
+    frame = frame.groupby(names, as_index=False, sort=True).seconds.median()
+    tables = []
+    for row in frame.itertuples():
+        _, table, torch_view = known[(row.model, row.batch, row.image_size, row.sequence_length)]
+        columns = {**vars(table), "view": torch_view} if row.runtime == "torch" else vars(table)
+        tables.append(Tables.one(OperatorColumns(**columns)))
+    return Rows(frame, tables)
+
+
+def prior(runtime: str) -> tuple[np.ndarray, np.ndarray]:
+    """[NAMES] logarithms (exponents as they are) that the constants are drawn to, and how strongly: deviations."""
+    eager, plain = runtime == "torch", runtime == "tvm"
+    mean, deviation = np.full(len(NAMES), np.log(0.5)), np.full(len(NAMES), 0.5)
+    for name in ("pointwise", "softmax", "norm", "other", "gather", "move"):  # no products: loads and functions
+        mean[FAMILY[name]], deviation[FAMILY[name]] = np.log(0.05), 0.6
+    mean[FAMILY["conv_depthwise"]] = np.log(0.3)
+    for name in UNSCHEDULED if plain else ():
+        mean[FAMILY[name]], deviation[FAMILY[name]] = np.log(0.03), 0.8
+    terms = {
+        "tensors": (np.log(8.0), 0.5),
+        "elementwise": (np.log(8.0 if eager else 16.0), 0.6),
+        "weights": (np.log(32.0), 0.4),
+        "memory": (0.0, 0.3),
+        "packing": (np.log(0.5 if eager else 0.05), 0.8),
+        "issue": (np.log(3e-6 if eager else 0.5e-6), 0.7),
+        "call": (np.log(20e-6 if eager else 3e-6), 0.8),
+        "sets": (0.7, 0.3) if plain else (0.0, 1e-3),
+        "inner": (0.3, 0.3) if plain else (0.0, 1e-3),
+        "cores": (0.1, 0.1),
+    }
+    for name, (value, apart) in terms.items():
+        mean[TERM[name]], deviation[TERM[name]] = value, apart
+    return mean, deviation
+
+
+class _Model:
+    """The work of N rows of one runtime, and the time under constants."""
+
+    def __init__(self, rows: Rows, runtime: str) -> None:
+        self.cores = rows.frame.cores.to_numpy(np.int64)
+        asked = zip(rows.tables, rows.frame.batch.to_numpy(), self.cores, strict=True)
+        done = [work(t, np.array([b]), Way(machine(int(c)), runtime=runtime)) for t, b, c in asked]
+        each = [{k: np.broadcast_to(v, w.family.shape) for k, v in vars(w).items()} for w in done]
+        columns = {name: np.concatenate([w[name] for w in each]) for name in each[0]}
+        self.work = Work(**columns)
+        self.run = np.repeat(np.arange(len(rows)), [len(w.family) for w in done])
+
+    def evaluate(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """[N] log seconds and their Jacobian [N, P]; the last parameter is the machine with two threads."""
+        n, size = len(self.cores), len(NAMES)
+        whole = np.exp(np.where(self.cores > 1, theta[size], 0.0))
+        found, constants = parts(self.work, theta[:size]), theta[:size]
+
+        def sums(values: np.ndarray) -> np.ndarray:
+            return np.bincount(self.run, values, n)
+
+        device = sums(found.row) * whole
+        call = np.exp(constants[TERM["call"]])
+        total = device + sums(found.packing) + sums(found.issue) + call
+        row = np.maximum(found.row, 1e-300)
+        moved = sum(found.bytes.values())
+        by_compute = row * (found.compute / row) ** 4 * whole[self.run]
+        by_bytes = row * (moved / row) ** 4 * whole[self.run] / np.maximum(moved, 1e-300)
+        jacobian = np.zeros((n, size + 1))
+        key = self.run * len(FAMILIES) + self.work.family
+        jacobian[:, : len(FAMILIES)] = -np.bincount(key, by_compute, n * len(FAMILIES)).reshape(n, -1)
+        for name in _BYTES:
+            jacobian[:, TERM[name]] = -sums(by_bytes * found.bytes[name])
+        jacobian[:, TERM["sets"]] = sums(by_compute * self.work.sets)
+        jacobian[:, TERM["inner"]] = sums(by_compute * self.work.inner)
+        jacobian[:, TERM["cores"]] = sums(row * self.work.lost) * whole
+        jacobian[:, TERM["packing"]] = sums(found.packing)
+        jacobian[:, TERM["issue"]] = sums(found.issue)
+        jacobian[:, TERM["call"]] = call
+        jacobian[:, size] = np.where(self.cores > 1, device, 0.0)
+        return np.log(total), jacobian / total[:, None]
+
+
+def fit_runtime(rows: Rows, runtime: str) -> np.ndarray:
+    """[NAMES] constants of one runtime, from its rows; a family of networks counts by the root of its rows."""
+    mean, deviation = (np.append(v, last) for v, last in zip(prior(runtime), (0.0, 0.1), strict=True))
+    own = rows.take(np.flatnonzero(rows.frame.runtime.to_numpy() == runtime))
+    if not len(own):
+        return mean[:-1]
+    model, target, theta = _Model(own, runtime), np.log(own.seconds), mean.copy()
+    base = 1.0 / np.sqrt(own.frame.groupby("family").family.transform("size").to_numpy(np.float64))
+    for _ in range(_STEPS):
+        found, jacobian = model.evaluate(theta)
+        residual = target - found
+        weight = base * np.minimum(1.0, _HUBER * _NOISE / np.maximum(np.abs(residual), 1e-9)) / _NOISE**2
+        left = (jacobian * weight[:, None]).T @ jacobian + np.diag(deviation**-2.0)
+        right = jacobian.T @ (weight * residual) - (theta - mean) / deviation**2
+        step = np.clip(np.linalg.solve(left, right), -0.4, 0.4)
+        theta = theta + step
+        if np.abs(step).max() < 1e-3:
+            break
+    return np.asarray(theta[:-1])
+
+
+def fit(rows: Rows) -> CpuTimes:
+    """The constants of every runtime."""
+    return CpuTimes({runtime: fit_runtime(rows, runtime) for runtime in RUNTIMES})
+
+
+def held_out(rows: Rows, split: str, seed: int = 0) -> pandas.DataFrame:
+    """The rows with ``median_s`` and ``lacks``, by constants that have not seen their ``split`` ("family", "model")."""
+    of = rows.frame[split].to_numpy(dtype=str)
+    names = np.random.default_rng(seed).permutation(np.unique(of))
+    part = {name: i % FOLDS for i, name in enumerate(names)}
+    fold = np.array([part[name] for name in of])
+    median, lacks = np.zeros(len(rows)), np.zeros((len(rows), len(CAUSES)))
+    for i in range(FOLDS):
+        times = fit(rows.take(np.flatnonzero(fold != i)))
+        for j in np.flatnonzero(fold == i):
+            way = Way(machine(int(rows.frame.cores[j])), runtime=rows.frame.runtime[j])
+            found = times.seconds(rows.tables[j], np.array([rows.frame.batch[j]]), way)
+            median[j], lacks[j] = found.total[0], CpuPredictor.lacks(found, way, (MACHINE,))[0]
+    return rows.frame.assign(median_s=median, lacks=list(lacks))
+
+
+def errors(found: pandas.DataFrame) -> Errors:
+    """For the fit of widths; a source is a family of networks."""
+    residual = np.log(found.seconds / found.median_s).to_numpy(np.float64)
+    return Errors(CAUSES, residual, np.stack(found.lacks.tolist()), ("family:" + found.family).to_numpy(dtype=object))
+
+
+def widths(found: pandas.DataFrame) -> dict[str, Spread]:
+    """By runtime."""
+    parts = {str(name): part for name, part in found.groupby("runtime")}
+    return {name: spread.fit(errors(part), PRIOR | _CORES.get(name, {})) for name, part in parts.items()}
+
+
+def train(folder: str | None = None, output: str | None = None, *, seed: int = 0, quiet: bool = False) -> Path:
+    """Fit constants and widths, write them to ``output`` (default: where they ship from), return that folder.
+
+    ``seed`` draws which families are left out together. Raises FileError, FormatError.
+    """
+    rows = load(Path(folder) if folder else None)
+    found = held_out(rows, "family", seed)
+    manifest: dict[str, Any] = {
+        "predictor": AREA,
+        "constants": fit(rows).to_dict(),
+        "spread": {name: value.to_dict() for name, value in widths(found).items()},
+        "machines": [MACHINE],
+        "corpus": {"rows": len(rows), "networks": int(rows.frame.model.nunique())},
+    }
+    place = Path(output) if output else artefacts.shipped(AREA)
+    artefacts.write(place, manifest, {})
+    if not quiet:
+        print(f"wrote {place}", file=sys.stderr, flush=True)
+    return place
+
+
+_INTRO = """Networks in fp32 on a server CPU with AVX-512, in processes of their own with one thread (a core) and, on
+another day, with two: constants are fitted without the network (split `architecture`) or without its whole family
+(split `family`), widths without the family. PyTorch stands here for comparison; trees predict it."""
+
+
+def evaluate(folder: str | None = None, seed: int = 0, *, quiet: bool = False) -> Section:
+    """Networks and families left out: lines by runtime and cores."""
+    rows = load(Path(folder) if folder else None)
+    section = Section(AREA, "CPU runtimes, latency", _INTRO, {"rows": len(rows)})
+    for split, column in (("architecture", "model"), ("family", "family")):
+        found = held_out(rows, column, seed)
+        low, high = np.zeros(len(found)), np.zeros(len(found))
+        for runtime in RUNTIMES:
+            own = np.flatnonzero(found.runtime.to_numpy() == runtime)
+            low[own], high[own] = spread.left_out(errors(found.iloc[own]), PRIOR)
+        at, measured = 1e3 * found.median_s.to_numpy(), 1e3 * found.seconds.to_numpy()
+        below, above = at * np.exp(low), at * np.exp(high)
+        for (runtime, cores), part in found.groupby(["runtime", "cores"]):
+            kept, aim = part.index.to_numpy(), AIMS[str(runtime)]
+            said = f"{runtime}, {cores} thread{'s' if cores > 1 else ''}"
+            section.add(
+                _METRIC, split, "perfpass", said, at[kept], measured[kept], below[kept], above[kept], aim_pct=aim
+            )
+            if split == "family":
+                section.add_worst_groups(_METRIC, said, "family", part.family.tolist(), at[kept], measured[kept])
+    return section

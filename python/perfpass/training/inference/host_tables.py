@@ -1,0 +1,102 @@
+"""The operators of each network that the journals in data/records/measured ran on CPUs, as predictors read them.
+
+    python -m perfpass.training.inference.host_tables
+
+writes data/graphs/host_tables.parquet: the columns of `OperatorColumns` (counted with fp32), a row per operator, beside
+the network and its sizes (`host_plans.SIZES`), its family, and ``torch_view``, what is a view in PyTorch alone.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from perfpass.errors import PerfPassError
+from perfpass.graph import costs
+from perfpass.graph.table import OperatorColumns
+from perfpass.measure.configuration import Configuration
+from perfpass.measure.journal import read
+from perfpass.predictors.inference.fusion import as_run
+from perfpass.records import parquet
+from perfpass.records.location import data_directory
+from perfpass.records.measured import journals
+from perfpass.records.own_device import graph_of
+from perfpass.training.memory.host_plans import SIZES, family_of, size_of
+from perfpass.whole_file import replacing
+
+if TYPE_CHECKING:
+    import pandas
+
+FILE = "host_tables.parquet"
+COLUMNS = tuple(field.name for field in fields(OperatorColumns))
+Size = tuple[str, int, int, int]
+
+
+def wanted() -> list[Configuration]:
+    """One configuration of inference of every network and size that ran."""
+    found: dict[Size, Configuration] = {}
+    for path in journals():
+        for record in read(path).records:
+            asked = record["configuration"]
+            if record["status"] == "ok" and asked["mode"] == "inference" and asked["device"] == "cpu":
+                configuration = Configuration.from_dict(asked)
+                found.setdefault(size_of(configuration), configuration)
+    return list(found.values())
+
+
+def counted(configuration: Configuration) -> pandas.DataFrame:
+    """The rows of one network. Raises what building or tracing the network does."""
+    import pandas
+
+    graph = graph_of(configuration)
+    known = costs.count(graph, float_as="float32")
+    table, torch = (as_run(graph, known, runtime) for runtime in ("onnxruntime", "torch"))
+    rows = pandas.DataFrame({name: getattr(table, name) for name in COLUMNS} | {"torch_view": torch.view})
+    for name, value in zip((*SIZES, "family"), (*size_of(configuration), family_of(configuration.model)), strict=True):
+        rows[name] = value
+    return rows
+
+
+def load(folder: Path | None = None) -> dict[Size, tuple[str, OperatorColumns, np.ndarray]]:
+    """By network and size: its family, its table and the views of PyTorch.
+
+    Raises FileError, FormatError, LimitError.
+    """
+    path = (folder or data_directory()) / "graphs" / FILE
+    found = {}
+    for size, rows in parquet.read_frame(path, "operator tables").groupby([*SIZES, "family"], sort=False):
+        table = OperatorColumns(**{name: rows[name].to_numpy() for name in COLUMNS})
+        found[size[:4]] = (str(size[4]), table, rows.torch_view.to_numpy())
+    return found
+
+
+def main() -> None:
+    """Counts every network; prints what could not be built, with the reason."""
+    import pandas
+
+    parts = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for configuration in wanted():
+            try:
+                parts.append(counted(configuration))
+            except (PerfPassError, RuntimeError) as error:
+                print(f"refused: {configuration.model}: {' '.join(str(error).split())[:150]}", file=sys.stderr)
+    write(pandas.concat(parts, ignore_index=True), data_directory() / "graphs" / FILE)
+
+
+def write(rows: pandas.DataFrame, path: Path) -> None:
+    """Writes the table whole, sorted by network and size. Raises FileError."""
+    ordered = rows.sort_values(list(SIZES), kind="stable")
+    with replacing(path) as file:
+        ordered.to_parquet(file, compression="zstd", compression_level=19, index=False)
+    print(f"{len(rows)} operators of {ordered[list(SIZES)].drop_duplicates().shape[0]} networks and sizes")
+
+
+if __name__ == "__main__":
+    main()

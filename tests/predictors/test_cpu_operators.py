@@ -1,0 +1,162 @@
+"""Time by operators on CPUs: what more work, more batch and more cores may do, its parts, its widths, and its files."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perfpass.devices import device
+from perfpass.errors import ArtefactError
+from perfpass.graph import OPERATOR_CLASS_OF, OPERATORS
+from perfpass.graph.table import OperatorColumns, Tables
+from perfpass.predictors.estimate import Runs
+from perfpass.predictors.inference.cpu import CAUSES, CpuPredictor
+from perfpass.predictors.inference.cpu_operators import FAMILIES, NAMES, RUNTIMES, CpuTimes, families
+from perfpass.predictors.way import Way
+
+CPUS = ("epyc-7742", "core-i9-10940x", "xeon-platinum-8380")
+TIMES = CpuPredictor.load().times
+_KINDS = ("conv", "conv_transpose", "dense", "matmul", "attention", "softmax", "layer_norm", "relu", "add", "reshape")
+_PRODUCTS = ("conv", "conv_transpose", "dense", "matmul", "attention")
+
+
+def tables(names, b, m, n, k, area, batch=1):
+    """Operators of these kinds and sizes; ``batch`` multiplies what a sample brings: the rows of products."""
+    b, m, n, k = (np.array(v, dtype=np.float64) for v in (b, m, n, k))
+    m = m * batch
+    count, product = len(names), np.isin(names, _PRODUCTS)
+    weighted = np.isin(names, ("conv", "conv_transpose", "dense"))
+    weights = np.where(weighted, 4.0 * n * k, 0.0)
+    op = np.array([OPERATORS.index(name) for name in names])
+    columns = {f.name: np.zeros(count) for f in fields(OperatorColumns)} | {
+        "op": op, "op_class": np.array(OPERATOR_CLASS_OF)[op], "count": np.ones(count), "weight_bytes": weights,
+        "flops": np.where(product, 2.0 * b * m * n * k, b * m * n), "bytes_read": 4.0 * b * m * k + weights,
+        "bytes_written": 4.0 * b * m * n, "b": b * product, "m": m * product, "n": n * product, "k": k * product,
+        "kernel_area": np.where(np.char.startswith(names, "conv"), area, 0), "groups": np.ones(count, dtype=int),
+        "view": (np.array(names) == "reshape").astype(np.float64),
+    }  # fmt: skip
+    return Tables.one(OperatorColumns(**columns))
+
+
+@st.composite
+def networks(draw):
+    """A few operators of any kind and size."""
+    count = draw(st.integers(1, 5))
+    size = st.integers(1, 2048)
+    names = [draw(st.sampled_from(_KINDS)) for _ in range(count)]
+    sizes = [[draw(size) for _ in range(count)] for _ in range(4)]
+    sizes[0] = [draw(st.integers(1, 4)) for _ in range(count)]
+    area = [draw(st.sampled_from((1, 3, 9, 33, 49))) for _ in range(count)]
+    return names, *sizes, area
+
+
+def seconds(network, runtime="onnxruntime", cpu="epyc-7742", batch=1, **changes):
+    way = Way(replace(device(cpu), **changes), runtime=runtime)
+    return TIMES.seconds(tables(*network, batch=batch), np.array([batch]), way)
+
+
+@settings(max_examples=60, deadline=None)
+@given(networks(), st.sampled_from(RUNTIMES), st.sampled_from(CPUS), st.integers(1, 40), st.integers(1, 40))
+def test_a_larger_batch_never_takes_less_time(network, runtime, cpu, batch, more):
+    less, longer = (seconds(network, runtime, cpu, size).total[0] for size in (batch, batch + more))
+    assert longer >= less * (1.0 - 1e-12)
+
+
+@settings(max_examples=40, deadline=None)
+@given(networks(), st.sampled_from(RUNTIMES), st.sampled_from(CPUS))
+def test_rows_sum_to_the_time_which_no_faster_cpu_makes_longer(network, runtime, cpu):
+    found = seconds(network, runtime, cpu)
+    if found.row.sum() > 0:
+        assert found.row.sum() == pytest.approx(found.total[0])
+    assert 0 < found.host[0] <= found.total[0] * (1.0 + 1e-12) and 0 <= found.unscheduled[0] <= 1
+    whole = device(cpu)
+    for changes in (
+        {"peak_flops": {k: 2 * v for k, v in whole.peak_flops.items()}},
+        {"memory_bandwidth_bytes_s": 2 * whole.memory_bandwidth_bytes_s},
+        {"base_clock_hz": 2 * whole.base_clock_hz},
+        {"l3_bytes": 4 * whole.l3_bytes},
+    ):
+        assert seconds(network, runtime, cpu, **changes).total[0] <= found.total[0] * (1.0 + 1e-12)
+
+
+def test_many_graphs_are_priced_as_each_alone():
+    one, two = tables(["conv", "relu"], [1, 1], [196, 196], [64, 64], [576, 1], [9, 0]), tables(
+        ["dense"], [1], [1], [1000], [512], [0]
+    )  # fmt: skip
+    joined = OperatorColumns(
+        **{f.name: np.concatenate([getattr(t.table, f.name) for t in (one, two)]) for f in fields(OperatorColumns)}
+    )
+    way = Way(device("epyc-7742"), runtime="onnxruntime")
+    both = TIMES.seconds(Tables(joined, np.array([0, 2, 3])), np.ones(2), way)
+    assert both.total.tolist() == [TIMES.seconds(t, np.ones(1), way).total[0] for t in (one, two)]
+
+
+def test_families_tell_vectors_transposed_and_one_dimensional_convolutions():
+    way = Way(device("epyc-7742"), runtime="tvm")
+
+    def of(names, m, area):
+        n = len(names)
+        return [FAMILIES[i] for i in families(tables(names, [1] * n, m, [64] * n, [64] * n, area), np.ones(1), way)]
+
+    assert of(["dense", "dense", "conv_transpose"], [1, 2, 9], [0, 0, 16]) == ["vector", "dense", "conv_transpose"]
+    assert of(["conv", "conv"], [400, 400], [33, 1]) == ["conv1d", "conv1d"]  # speech
+    assert of(["conv", "conv", "conv"], [289, 289, 289], [7, 1, 9]) == ["conv", "conv", "conv3x3"]  # Inception
+
+
+def test_products_without_a_schedule_are_slow_in_tvm_and_slower_where_a_column_falls_on_few_sets():
+    square = [["dense"], [1], [128], [512], [512], [0]]
+    assert seconds(square, "tvm").total[0] > 20 * seconds(square, "onnxruntime").total[0]
+    odd = [["dense"], [1], [128], [516], [512], [0]]
+    assert seconds(square, "tvm").total[0] > 1.5 * seconds(odd, "tvm").total[0]
+
+
+def test_more_cores_are_used_in_onnxruntime_and_not_in_tvm():
+    network = [["conv"], [1], [3136], [256], [1152], [9]]
+    whole = device("epyc-7742")
+
+    def on(runtime, cores):
+        peaks = {k: v * cores / whole.sm_count for k, v in whole.peak_flops.items()}
+        return seconds(network, runtime, sm_count=cores, peak_flops=peaks).total[0]
+
+    assert 0.5 < on("onnxruntime", 2) / on("onnxruntime", 1) < 0.65
+    assert on("tvm", 2) == on("tvm", 1)
+
+
+def estimates(way):
+    runs = Runs(tables(["conv"], [1], [3136], [256], [1152], [9]), np.array([1]), *(np.ones(1) for _ in range(7)))
+    predictor = CpuPredictor.load()
+    columns, notes = predictor.columns(runs, way)
+    assert columns["lacks"].shape == (1, len(CAUSES))
+    latency = predictor.estimates(columns, way).latency_ms
+    return float(latency.high[0] / latency.low[0]), notes
+
+
+def test_an_unknown_cpu_and_its_cores_widen_the_interval_which_stays_usable():
+    known = replace(device("epyc-7742"), name="AMD EPYC", sm_count=2)
+    own, notes = estimates(Way(known, runtime="onnxruntime"))
+    single, _ = estimates(Way(replace(known, sm_count=1), runtime="onnxruntime"))
+    other, _ = estimates(Way(replace(known, name="another"), runtime="onnxruntime"))
+    many, _ = estimates(Way(device("epyc-7742"), runtime="onnxruntime"))
+    assert 1.4 < single < own < 4.0 and own < other < many < 10.0
+    assert "one machine" in " ".join(notes.reasons(0))
+
+
+def test_it_speaks_of_single_precision_on_cpus_alone():
+    cpu = device("epyc-7742")
+    assert CpuPredictor.covers(Way(cpu, runtime="tvm"))
+    assert not CpuPredictor.covers(Way(cpu, precision="bf16", runtime="onnxruntime"))
+    assert not CpuPredictor.covers(Way(cpu, runtime="torch"))
+    assert not CpuPredictor.covers(Way(device("a100-80gb"), runtime="onnxruntime"))
+
+
+def test_constants_survive_the_file_and_what_is_none_is_refused():
+    again = CpuTimes.from_dict(TIMES.to_dict())
+    for runtime in RUNTIMES:
+        assert len(again.constants[runtime]) == len(NAMES)
+        np.testing.assert_allclose(again.constants[runtime], TIMES.constants[runtime], atol=1e-5)
+    with pytest.raises(ArtefactError, match="perfpass train"):
+        CpuTimes.from_dict({"onnxruntime": {}})
