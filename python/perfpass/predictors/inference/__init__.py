@@ -8,5 +8,6 @@ __all__ = [
     "cpu_operators",
     "features",
     "fusion",
+    "operators",
     "predictor",
 ]

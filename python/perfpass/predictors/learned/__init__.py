@@ -10,6 +10,7 @@ __all__ = [
     "component_widths",
     "components",
     "intervals",
+    "ladder",
     "lattice",
     "order",
     "packed_trees",

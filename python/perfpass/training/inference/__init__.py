@@ -11,5 +11,6 @@ __all__ = [
     "evaluate",
     "host_tables",
     "model",
+    "operators",
     "train",
 ]

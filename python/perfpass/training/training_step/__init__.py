@@ -9,5 +9,6 @@ __all__ = [
     "dataset",
     "evaluate",
     "model",
+    "outside",
     "train",
 ]
