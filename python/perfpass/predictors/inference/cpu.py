@@ -98,5 +98,5 @@ class CpuPredictor:
     def estimate(self, run: Run) -> Estimate:
         """All metrics of one run (perfpass.predictors.estimate)."""
         columns, notes, row_ms = self._columns(allocation.runs_of(run), run.way)
-        provenance = {"predictor": self.name, "corpus": self._corpus, "machines": self._machines}
+        provenance = {"predictor": self.name, "corpus": self._machines[0], "corpus_rows": self._corpus["rows"]}
         return Estimate.first(self.estimates(columns, run.way), columns, row_ms, notes.reasons(0), provenance)
