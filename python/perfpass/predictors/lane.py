@@ -48,13 +48,17 @@ _SHARING = ("group_s", "kernels", "input_elements")
 
 
 def predictor_of(way: Way) -> Predictor:
-    """For inference: the learned predictor where it speaks of such runs at all, that of CPUs, else the analytic one."""
+    """For inference: the learned predictor where it speaks of such runs at all, else the analytic one.
+
+    That of CPUs speaks of what the learned one does not, and of CPUs without records.
+    """
     from perfpass.predictors.inference.predictor import InferencePredictor
 
-    if InferencePredictor.covers(way):
-        return InferencePredictor.load()
-    if CpuPredictor.covers(way):
+    learned = InferencePredictor.covers(way)
+    if CpuPredictor.covers(way) and not (learned and InferencePredictor.load().knows(way.device)):
         return CpuPredictor.load()
+    if learned:
+        return InferencePredictor.load()
     return analytic.AnalyticPredictor.load()
 
 

@@ -1,4 +1,7 @@
-"""ONNX Runtime and TVM on a CPU in single precision: the time of the graph's operators (cpu_operators.py)."""
+"""ONNX Runtime, TVM and PyTorch on a CPU in single precision: the time of the graph's operators (cpu_operators.py).
+
+PyTorch on CPUs of the vision records is the trees' (`perfpass.predictors.lane.predictor_of`).
+"""
 
 from __future__ import annotations
 
@@ -25,6 +28,7 @@ NAME = "cpu"
 # more cores than were measured.
 CAUSES = ("network", "host", "unscheduled", "parallel", "machine", "cores")
 _MEASURED_CORES = 2
+RUNTIMES = ("onnxruntime", "tvm", "torch")
 
 
 class CpuPredictor:
@@ -48,8 +52,8 @@ class CpuPredictor:
 
     @staticmethod
     def covers(way: Way) -> bool:
-        """Whether it speaks of the run: onnxruntime or TVM on a CPU in single precision."""
-        return way.runtime in ("onnxruntime", "tvm") and way.device.kind == "cpu" and way.precision == "fp32"
+        """Whether it speaks of the run: a runtime that was measured, on a CPU in single precision."""
+        return way.runtime in RUNTIMES and way.device.kind == "cpu" and way.precision == "fp32"
 
     def columns(self, runs: Runs, way: Way, threads: int = 1) -> tuple[Columns, Notes]:
         """What is known of N runs before they are scored, and how far measurements stand behind them."""

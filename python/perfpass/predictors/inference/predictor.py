@@ -29,6 +29,7 @@ from perfpass.predictors.memory import allocation, process
 from perfpass.predictors.roofline import GEMM_RATE, ISSUE_S, sustained_flops
 
 if TYPE_CHECKING:
+    from perfpass.devices import Device
     from perfpass.graph.table import OperatorColumns
     from perfpass.predictors.estimate import Run
     from perfpass.predictors.learned.ratios import Vectors
@@ -80,6 +81,10 @@ class InferencePredictor(RatioTrees):
     def covers(way: Way) -> bool:
         """Whether the precision and the runtime are ones this predictor speaks of at all."""
         return way.precision in GEMM_RATE and way.runtime in ISSUE_S
+
+    def knows(self, device: Device) -> bool:
+        """Whether records of the device, or of the GPU that it is a slice of, are in the corpus."""
+        return (device.parent or device.id) in self.manifest["measured"]
 
     def evidence(self, way: Way) -> str:
         """By the kind of device and `evidence_key`."""
