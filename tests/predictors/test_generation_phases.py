@@ -79,7 +79,8 @@ def test_a_board_held_out_is_predicted_by_the_others():
 def test_a_batch_says_when_its_first_tokens_are_there_and_how_long_a_token_takes():
     run = {"devices": 4, "batch": 16, "input_tokens": 512, "output_tokens": 512}
     found = predict_offline("llama-2-70b", "h100", **run)
-    assert found.prompt_s.median + 511 * found.token_s.median == pytest.approx(found.latency_s.median)
+    # Each is put in order over sizes and devices by itself.
+    assert found.prompt_s.median + 511 * found.token_s.median == pytest.approx(found.latency_s.median, rel=0.02)
     longer = predict_offline("llama-2-70b", "h100", **{**run, "input_tokens": 2048})
     assert longer.prompt_s.median > 2 * found.prompt_s.median
     shown = found.to_dict()
