@@ -278,7 +278,7 @@ def train(folder: str | None = None, output: str | None = None, *, seed: int = 0
 
 _INTRO = """Networks in fp32 on a server CPU with AVX-512, in processes of their own with one thread (a core) and, on
 another day, with two: constants are fitted without the network (split `architecture`) or without its whole family
-(split `family`), widths without the family. PyTorch stands here for comparison; trees predict it."""
+(split `family`), widths without the family. On CPUs of the vision records PyTorch is the trees'."""
 
 
 def evaluate(folder: str | None = None, seed: int = 0, *, quiet: bool = False) -> Section:
