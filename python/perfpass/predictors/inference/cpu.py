@@ -13,7 +13,7 @@ import numpy as np
 
 from perfpass.predictors.estimate import Bounds, Columns, Estimate, Estimates, Notes, Runs
 from perfpass.predictors.inference import analytic
-from perfpass.predictors.inference.cpu_operators import ON_ONE_CORE, CpuTimes, Seconds
+from perfpass.predictors.inference.cpu_operators import ON_ONE_CORE, RUNTIMES, CpuTimes, Seconds
 from perfpass.predictors.learned import artefacts
 from perfpass.predictors.learned.spread import Spread
 from perfpass.predictors.memory import allocation
@@ -28,7 +28,6 @@ NAME = "cpu"
 # more cores than were measured.
 CAUSES = ("network", "host", "unscheduled", "parallel", "machine", "cores")
 _MEASURED_CORES = 2
-RUNTIMES = ("onnxruntime", "tvm", "torch")
 
 
 class CpuPredictor:

@@ -18,6 +18,7 @@ from perfpass.errors import ArtefactError
 from perfpass.graph import OPERATORS
 from perfpass.predictors.inference import operators
 from perfpass.predictors.inference.operators import FUSING
+from perfpass.predictors.roofline import smooth_maximum
 
 if TYPE_CHECKING:
     from perfpass.graph.table import Tables
@@ -42,7 +43,7 @@ _CONVOLUTION = np.array([n.startswith("conv") for n in FAMILIES])
 _POINTWISE = np.isin(FAMILIES, ("pointwise", "norm", "softmax"))
 _FOLDED = [i for i, name in enumerate(OPERATORS) if name in ("batch_norm", "relu", "leaky_relu", "clip")]
 _TRANSPOSED = OPERATORS.index("conv_transpose")
-_SMOOTHNESS = 4.0
+_LEAST_S = 1e-18  # of an operator without work
 _CORE_BYTES_PER_CYCLE = 8.0  # of memory, that one core can ask for
 _UNSTATED_CLOCK_HZ = 2.5e9  # of a device file that has none
 # Bytes that a first cache's sets span (64 sets of 64 bytes on x86 of 2006 to 2026), and the sets whose use suffices.
@@ -155,8 +156,7 @@ def parts(done: Work, constants: np.ndarray) -> Parts:
         name: getattr(done, name) / np.exp(at(name)) * lost for name in ("tensors", "elementwise", "weights", "memory")
     }
     moved = sum(each.values())
-    larger = np.maximum(np.maximum(compute, moved), 1e-18)
-    row = larger * ((compute / larger) ** _SMOOTHNESS + (moved / larger) ** _SMOOTHNESS) ** (1 / _SMOOTHNESS)
+    row = smooth_maximum(compute, np.maximum(moved, _LEAST_S))
     packing = done.packing * done.times * np.exp(at("packing"))
     return Parts(row, compute, each, packing, done.times * np.exp(at("issue")))
 

@@ -21,7 +21,13 @@ import numpy as np
 from perfpass.errors import ArtefactError
 from perfpass.graph import OPERATOR_CLASS_OF, OPERATOR_CLASSES, OPERATORS
 from perfpass.predictors.learned import artefacts
-from perfpass.predictors.roofline import GENERIC_DEPTHWISE, PAGEABLE_COPY_BYTES_S, issue_share, sustained_bandwidth
+from perfpass.predictors.roofline import (
+    GENERIC_DEPTHWISE,
+    PAGEABLE_COPY_BYTES_S,
+    issue_share,
+    smooth_maximum,
+    sustained_bandwidth,
+)
 from perfpass.predictors.workload import PRECISIONS
 
 if TYPE_CHECKING:
@@ -56,7 +62,7 @@ EFFICIENCY: dict[str, tuple[float, float, float]] = {
 }
 # Joules of one floating-point operation of a large product, data movement included: (power limit - idle) over the best
 # sustained rate, by compute capability. fp32 on vector units: NeuSight's products on P4, T4, A100, L4 and H100.
-# 16-bit products: the A100, H200 and B200 of aiconfigurator; elsewhere data sheets of boards that hold their peak.
+# 16-bit products: the A100, H200 and B200 of aiconfigurator; elsewhere by hand, between these and data sheets.
 FP32_JOULES = {6: 19e-12, 7: 15e-12, 7.5: 16e-12, 8: 13e-12, 8.6: 10e-12, 8.9: 7.5e-12, 9: 12e-12, 10: 9e-12, 12: 6e-12}
 HALF_JOULES = {7: 1.8e-12, 7.5: 1.6e-12, 8: 1e-12, 8.6: 1.4e-12, 8.9: 1.1e-12, 9: 0.7e-12, 10: 0.5e-12, 12: 0.9e-12}
 _FULL_RATE = {
@@ -80,7 +86,7 @@ _WINOGRAD_JOULES = 1.35
 _CACHE_SPEED = 2.5  # of the last-level cache over memory's bandwidth
 _CACHED_SHARE = 0.5  # of the cache that an operator finds its inputs and outputs in
 _GDDR_SHARE = 0.88  # of what HBM boards reach of their bandwidth (NeuSight's T4, P4 and L4)
-_SMOOTHNESS = 4.0
+_LEAST_S = 1e-12  # of an operator without work
 GAP_S = 3e-6  # ramps of one kernel on the queue
 # The host, for one operator: dispatch of eager PyTorch and of graphs that are compiled or built.
 ISSUE_S = {"eager": 12e-6, "compiled": 4e-6, "engine": 2.5e-6}
@@ -235,8 +241,7 @@ def work(table: OperatorColumns, way: Way) -> Work:
     resident = np.minimum(1.0, cache / np.maximum(moved, 1.0))
     reached = sustained_bandwidth(device) * (1.0 if device.memory_type.upper().startswith("HBM") else _GDDR_SHARE)
     memory = moved * (1.0 - resident * (1.0 - 1.0 / _CACHE_SPEED)) / (reached * shares[:, 2])
-    larger = np.maximum(np.maximum(compute, memory), 1e-12)
-    seconds = larger * ((compute / larger) ** _SMOOTHNESS + (memory / larger) ** _SMOOTHNESS) ** (1 / _SMOOTHNESS)
+    seconds = smooth_maximum(compute, np.maximum(memory, _LEAST_S))
     return Work(seconds * issued, kind, issued)
 
 
@@ -319,10 +324,6 @@ class OperatorTimes:
         """Strict JSON."""
         return {level: {k: round(v, 5) for k, v in self.levels.get(level, {}).items()} for level in LEVELS}
 
-    def knows(self, level: str, name: str) -> bool:
-        """Whether a level was fitted."""
-        return name in self.levels.get(level, {})
-
     def _of(self, level: str, name: str) -> float:
         return self.levels.get(level, {}).get(name, 0.0)
 
@@ -348,7 +349,7 @@ class OperatorTimes:
         if way.copied_bytes:
             device_s = device_s + way.copied_bytes / PAGEABLE_COPY_BYTES_S
         host_s = host_s + CALL_S[ISSUED_AS[way.runtime]]
-        total = either(device_s, host_s)
+        total = smooth_maximum(device_s, host_s)
         # Of the time, each operator has what it takes of the part that bounds: the device's, or the host's.
         sums = tables.sums(row), tables.sums(issued)
         parts = [v / np.maximum(of, 1e-300)[tables.graph] for v, of in zip((row, issued), sums, strict=True)]
@@ -359,11 +360,3 @@ class OperatorTimes:
         """[len(FAMILIES)] seconds of the host to issue an operator."""
         each = np.array([self._of("host class", name) for name in FAMILIES]) + self._of("host runtime", way.runtime)
         return np.asarray(ISSUE_S[ISSUED_AS[way.runtime]] * np.exp(each))
-
-
-def either(device_s: np.ndarray, host_s: np.ndarray) -> np.ndarray:
-    """[N] a little above the larger: issuing and computing overlap, but not perfectly."""
-    larger = np.maximum(np.maximum(device_s, host_s), 1e-12)
-    return np.asarray(
-        larger * ((device_s / larger) ** _SMOOTHNESS + (host_s / larger) ** _SMOOTHNESS) ** (1 / _SMOOTHNESS)
-    )

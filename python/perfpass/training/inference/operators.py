@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfpass.predictors.inference.analytic import AnalyticPredictor
-from perfpass.predictors.inference.operators import CONVOLUTION, FAMILIES, FUSED, GAP_S, LEVELS, OperatorTimes, either
+from perfpass.predictors.inference.operators import CONVOLUTION, FAMILIES, FUSED, GAP_S, LEVELS, OperatorTimes
 from perfpass.predictors.inference.predictor import InferencePredictor
 from perfpass.predictors.lane import predictor_of
 from perfpass.predictors.learned import artefacts
+from perfpass.predictors.roofline import SMOOTHNESS, smooth_maximum
 from perfpass.training.inference.operator_rows import Rows, asked, load
 from perfpass.training.section import Section
 from perfpass.training.tasks import named
@@ -65,7 +66,6 @@ class _Model:
             "runtime": n.runtime, "precision": n.precision, "precision of convolutions": n.precision,
             "generation": n.generation,
             "launched": n.runtime.where(rows.fused, ""), "host runtime": n.runtime, "laboratory": n.source,
-
             "laboratory's host": n.host,
         }  # fmt: skip
         for level, column in columns.items():
@@ -93,9 +93,9 @@ class _Model:
             (theta[at["host runtime"]] + theta[at["laboratory's host"]])[:, None] + theta[2 + count : 2 + 2 * count]
         )
         busy, issue = parts.sum(axis=1) + gap, host.sum(axis=1) + r.call_s
-        total = either(busy, issue)
-        on_device = (busy / total) ** 4
-        on_host = (issue / total) ** 4
+        total = smooth_maximum(busy, issue)
+        on_device = (busy / total) ** SMOOTHNESS
+        on_host = (issue / total) ** SMOOTHNESS
         share, issued = parts / busy[:, None] * on_device[:, None], host / np.maximum(issue, 1e-12)[:, None]
         issued *= on_host[:, None]
         jacobian = np.zeros((len(r), len(theta)))
