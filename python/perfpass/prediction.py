@@ -14,6 +14,8 @@ from perfpass.text import WIDTH, columns, count, digits, interval, paragraph, pr
 
 SCHEMA_VERSION = 1
 COVERAGE = 0.9
+# Memory's upper bound is one-sided: what a share of the runs lies above it.
+ABOVE_MEMORY = 0.02
 # Bounds this factor either way (its square apart) say nothing that a user could act on: no figure then, but the reason.
 WIDEST_FACTOR = 30.0
 
@@ -53,6 +55,28 @@ class Interval:
     def inverse(self, numerator: float, unit: str) -> Interval:
         """The interval of ``numerator`` over the value: the bounds change places. The value must be above 0."""
         return Interval(numerator / self.median, numerator / self.high, numerator / self.low, unit, self.coverage)
+
+    def probability_below(self, limit: float, *, share_above: float | None = None) -> float:
+        """Probability (0 to 1) that the value is at most ``limit``, in the interval's unit.
+
+        Errors in logarithms are logistic on each side of the median (`predictors.learned.spread`), scaled so that
+        ``share_above`` of the values lie over ``high``; by default half of what the coverage leaves out, as it does
+        below ``low``. Raises ArgumentError.
+        """
+        left_out = 1.0 - self.coverage
+        beyond = left_out / 2.0 if share_above is None else share_above
+        if math.isnan(limit) or not 0.0 < beyond < 0.5:
+            raise ArgumentError(f"a probability needs a limit and a share above in (0, 0.5), got {limit}, {beyond}")
+        if limit <= 0.0 or self.median == 0.0:
+            return 1.0 if limit >= self.high else 0.0
+        bound, beyond = (self.high, beyond) if limit >= self.median else (self.low, left_out / 2.0)
+        if bound == self.median or math.isinf(limit):
+            return 1.0 if limit >= bound else 0.0
+        if bound == 0.0:
+            return 0.5 - (0.5 - beyond) * (1.0 - limit / self.median)
+        steps = abs(math.log(limit / self.median) / math.log(bound / self.median))
+        inside = 1.0 / (1.0 + (beyond / (1.0 - beyond)) ** steps)
+        return inside if limit >= self.median else 1.0 - inside
 
     def to_dict(self) -> dict[str, Any]:
         """Strict JSON."""
@@ -115,6 +139,10 @@ class MemoryFigures:
     alive: Interval | None = None
     reserved: Interval | None = None
     gradients_bytes: float | None = None
+
+    def probability_fits(self, available_bytes: float) -> float:
+        """Probability (0 to 1) that what is in use stays within ``available_bytes``."""
+        return self.in_use.probability_below(available_bytes, share_above=ABOVE_MEMORY)
 
     def to_dict(self) -> dict[str, Any]:
         """Strict JSON."""
