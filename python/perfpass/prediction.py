@@ -21,6 +21,8 @@ WIDEST_FACTOR = 30.0
 
 SupportLevel = Literal["in range", "near", "outside"]
 SUPPORT_LEVELS: tuple[SupportLevel, ...] = ("in range", "near", "outside")
+# A level is what its interval of the time says, too: bounds up to so many times apart may be "in range", or "near".
+LEVEL_WIDTHS = (1.6, 2.6)
 
 
 @dataclass(frozen=True)

@@ -140,3 +140,32 @@ def test_levels_survive_their_artefact():
     shipped = OperatorTimes.load()
     assert OperatorTimes.from_dict(shipped.to_dict()) == shipped
     assert "torch" in shipped.levels["runtime"]
+
+
+@pytest.mark.parametrize(
+    ("area", "groups", "family"),
+    [(9, 1, "conv3x3"), (27, 1, "conv"), (125, 1, "conv"), (1, 1, "conv"), (11, 1, "conv1d"), (33, 1, "conv1d")],
+)
+def test_a_kernel_of_three_dimensions_is_not_one_of_one(area, groups, family):
+    one = _convolution(area, groups)
+    assert FAMILIES[operators.families(one, Way(device("v100-sxm2-16gb")))[0]] == family
+
+
+def test_long_depthwise_kernels_of_one_dimension_are_not_the_generic_ones_of_two():
+    way = Way(device("a100-80gb"), "fp16")
+    in_one, in_two = (operators.work(_convolution(area, 512), way).seconds[0] for area in (51, 49))
+    assert in_one < 0.2 * in_two
+
+
+def _convolution(area: float, groups: float) -> OperatorColumns:
+    op = OPERATORS.index("conv")
+    values = dict.fromkeys((f for f in OperatorColumns.__dataclass_fields__), np.zeros(1))
+    n, k = (1.0, float(area)) if groups > 1 else (256.0, 256.0 * area)
+    b, m = groups, 1e5
+    values |= {
+        "op": np.array([op]), "op_class": np.array(OPERATOR_CLASS_OF)[[op]], "count": np.ones(1),
+        "flops": np.array([2.0 * b * m * n * k]), "bytes_read": np.array([2e6]), "bytes_written": np.array([2e6]),
+        "b": np.array([b]), "m": np.array([m]), "n": np.array([n]), "k": np.array([k]),
+        "kernel_area": np.array([float(area)]), "groups": np.array([groups]),
+    }  # fmt: skip
+    return OperatorColumns(**values)

@@ -23,7 +23,7 @@ def known():
 
 def test_most_records_are_questions_with_a_table(rows, known):
     asked = questions(rows, known)
-    assert (asked.refused == "").sum() > 9800
+    assert (asked.refused == "").sum() > 9400
     assert (asked.refused == "the definition has no table").sum() < 100
 
 
@@ -51,6 +51,22 @@ def test_what_a_backend_makes_of_a_model_is_what_is_asked(rows):
 def test_several_devices_and_generation_are_no_questions(rows):
     assert questions(rows[rows.n_devices > 1].head(20)).refused.eq("several devices").all()
     assert questions(rows[(rows.output_tokens > 0) & (rows.n_devices == 1)].head(20)).refused.ne("").all()
+
+
+def test_what_is_timed_around_a_network_is_no_question(rows):
+    asked = questions(rows)
+    moved = rows.variant.str.contains("lowvram|medvram") & (rows["mode"] == "inference")
+    assert moved.sum() > 200 and asked[moved].refused.ne("").all()
+    graphs = (rows.runtime == "torch") & (rows.variant == "CUDA graphs on")
+    assert graphs.sum() > 0 and asked[graphs].refused.eq("replayed as a CUDA graph").all()
+    detectors = (rows.source == "deeplearningexamples") & asked.network.isin(["mask-rcnn-resnet50", "efficientdet-d0"])
+    assert detectors.sum() > 0 and asked[detectors].refused.ne("").all()
+
+
+def test_a_precision_is_that_of_the_runtime_it_was_said_of(rows):
+    bert = rows[(rows.source == "lightseq") & (rows.network == "bert-base") & (rows.device == "T4")]
+    assert (bert[bert.runtime == "lightseq"].precision == "fp16").all()
+    assert (bert[bert.runtime == "torch"].precision_from == "unknown").all()
 
 
 def test_a_picture_is_asked_with_its_own_steps(rows, known):

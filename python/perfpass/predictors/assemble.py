@@ -19,7 +19,7 @@ from perfpass.graph.step import saved_activations
 from perfpass.prediction import SUPPORT_LEVELS, Interval, MigHint, Prediction, Support, SupportLevel
 from perfpass.predictors import loads, registry
 from perfpass.predictors import sparsity as sparse
-from perfpass.predictors.estimate import Estimate, PlannedRun, Run
+from perfpass.predictors.estimate import Bounds, Estimate, PlannedRun, Run
 from perfpass.predictors.inference.fusion import as_run
 from perfpass.predictors.judged import judged
 from perfpass.predictors.lane import UNITS, Lane
@@ -374,7 +374,10 @@ def _reasons(estimate: Estimate, graph: OpGraph) -> tuple[str, ...]:
 
 
 def _support(level: SupportLevel, estimate: Estimate, graph: OpGraph) -> Support:
-    found = Support(level, _reasons(estimate, graph))
+    reasons, time = _reasons(estimate, graph), estimate.latency_ms
+    if Bounds.of(time).level[0] > SUPPORT_LEVELS.index(estimate.support.level):
+        reasons = (*reasons, f"the bounds of the time are a factor of {time.high / time.low:.1f} apart")
+    found = Support(level, reasons)
     for one in graph.assumed:
         found = found.at_most(level if one.stated or one.exact else "near", one.sentence())
     return found

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from perfpass.prediction import COVERAGE, SUPPORT_LEVELS, Interval, MemoryFigures, Support
+from perfpass.prediction import COVERAGE, LEVEL_WIDTHS, SUPPORT_LEVELS, Interval, MemoryFigures, Support
 
 if TYPE_CHECKING:
     from perfpass.features import OperatorTable, Tables
@@ -133,9 +133,19 @@ class Bounds:
         """``numerator`` over the values: the bounds change places."""
         return Bounds(numerator / self.median, numerator / self.high, numerator / self.low)
 
+    @property
+    def level(self) -> np.ndarray:
+        """[N] the best support level, an index into SUPPORT_LEVELS, that bounds so far apart allow."""
+        return width_level(self.high, self.low)
+
     def interval(self, run: int, unit: str) -> Interval:
         """The interval of one run. Raises ArgumentError where it is not finite or not in order."""
         return Interval(float(self.median[run]), float(self.low[run]), float(self.high[run]), unit, COVERAGE)
+
+
+def width_level(high: np.ndarray, low: np.ndarray) -> np.ndarray:
+    """[N] the best support level, an index into SUPPORT_LEVELS, that bounds of a time so far apart allow."""
+    return np.searchsorted(LEVEL_WIDTHS, high / np.maximum(low, 1e-300)).astype(np.int8)
 
 
 @dataclass(frozen=True, eq=False)

@@ -208,8 +208,10 @@ class Lane:
         return Refined(found, factor, corrected_ms, measured, ratio)
 
     def level(self, found: Estimates, unknown: np.ndarray) -> np.ndarray:
-        """[N] support levels of ``found``, lowered where operators are ``unknown`` [N] or the device is too small."""
-        level = np.maximum(found.level, unknown.astype(np.int8))
+        """[N] support levels of ``found``, lowered where its times are too wide, operators ``unknown`` [N] or the device
+        too small.
+        """
+        level = np.maximum(np.maximum(found.level, found.latency_ms.level), unknown.astype(np.int8))
         return np.where(found.peak_memory_bytes.low > self.device.memory_bytes, np.int8(_OUTSIDE), level)
 
     def metrics(self, found: Estimates, batch: np.ndarray) -> dict[str, Bounds]:

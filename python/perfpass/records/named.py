@@ -55,6 +55,10 @@ _FUSED_WORDS = ("BetterTransformer", "FlashAttention", "fa2", "xformers", "sdp")
 # Of DeepLearningExamples' Triton rows: what the backend makes of the model.
 _TENSORRT, _AUTOMATIC_FP16 = "accelerator: NVIDIA TensorRT", "accelerator: Automatic FP16"
 _ORT_FP16 = "O4"  # onnxruntime's last level of optimum: everything in fp16
+# Mask R-CNN takes one time in TF32 and in halves, and EfficientDet that of a loop over a data set: boxes, masks and files.
+_DETECTORS = ("mask-rcnn-resnet50", "efficientdet-d0")
+# Options of Stable Diffusion's web interface that keep networks in host memory until they run.
+_OFFLOADED = ("medvram", "lowvram", "medvram,lowvram")
 EAGER = "+eager"  # suffix of a table's name
 _OPTIMIZERS = {"language": "adamw", "speech": "adamw", "recommendation": "sgd"}
 COLUMNS = (
@@ -126,6 +130,12 @@ def _refused(row: Any) -> str:
         return "another network of this name"  # SSD320 with a feature pyramid
     if row.network == "neumf" and row.runtime == "tensorflow":
         return "the unit of the rate is not stated"  # by the size of the figures, millions of samples
+    if row.network in _DETECTORS and row.source == "deeplearningexamples":
+        return "the loop around a detector is timed"
+    if row.mode == "inference" and any(word in row.variant.split() for word in _OFFLOADED):
+        return "weights move between host and device in the run"
+    if row.runtime == "torch" and "CUDA graphs on" in row.variant:
+        return "replayed as a CUDA graph"
     if row.quantization:
         return "weights quantised by the framework"
     if row.batch < 1:

@@ -8,21 +8,35 @@ import torch
 from torch import nn
 
 
+class Masked(nn.Conv1d):
+    """A convolution over time that empties what lies behind the end of each utterance first, as NVIDIA's toolkits do.
+
+    With the arithmetic on lengths, some ten small operators a convolution: the host's time at small batches.
+    """
+
+    def forward(self, x: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:  # type: ignore[override]
+        """[B, C, T] and [B] -> the same, behind the convolution."""
+        mask = torch.arange(x.shape[2], device=x.device).expand(x.shape[0], x.shape[2]) >= lengths.unsqueeze(1)
+        y = super().forward(x.masked_fill(mask.unsqueeze(1), 0.0))
+        reach = self.dilation[0] * (self.kernel_size[0] - 1)
+        behind = (lengths + 2 * int(self.padding[0]) - reach - 1).div(self.stride[0], rounding_mode="floor") + 1
+        return y, behind
+
+
 class Separable(nn.Module):
     """A convolution over time of each channel, one over channels, normalization."""
 
     def __init__(self, inputs: int, outputs: int, kernel: int, *, stride: int = 1, dilation: int = 1) -> None:
         super().__init__()
         padding = dilation * (kernel - 1) // 2
-        self.time = nn.Conv1d(
-            inputs, inputs, kernel, stride, padding, dilation, groups=inputs, bias=False
-        )  # fmt: skip
-        self.channels = nn.Conv1d(inputs, outputs, 1, bias=False)
+        self.time = Masked(inputs, inputs, kernel, stride, padding, dilation, groups=inputs, bias=False)
+        self.channels = Masked(inputs, outputs, 1, bias=False)
         self.norm = nn.BatchNorm1d(outputs)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """[B, C, T]."""
-        return self.norm(self.channels(self.time(x)))
+    def forward(self, x: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """[B, C, T] and [B]."""
+        y, lengths = self.channels(*self.time(x, lengths))
+        return self.norm(y), lengths
 
 
 class Block(nn.Module):
@@ -32,16 +46,16 @@ class Block(nn.Module):
         super().__init__()
         widths = [inputs, *[outputs] * 4]
         self.parts = nn.ModuleList(Separable(width, outputs, kernel) for width in widths)
-        self.beside = nn.Sequential(nn.Conv1d(inputs, outputs, 1, bias=False), nn.BatchNorm1d(outputs))
+        self.beside, self.norm = Masked(inputs, outputs, 1, bias=False), nn.BatchNorm1d(outputs)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """[B, C, T]."""
-        y = x
+    def forward(self, x: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """[B, C, T] and [B]."""
+        y, behind = x, lengths
         for i, part in enumerate(self.parts):
-            y = part(y)
+            y, behind = part(y, behind)
             if i < len(self.parts) - 1:
                 y = torch.relu(y)
-        return torch.relu(y + self.beside(x))
+        return torch.relu(y + self.norm(self.beside(x, lengths)[0])), behind
 
 
 class QuartzNet(nn.Module):
@@ -55,16 +69,20 @@ class QuartzNet(nn.Module):
             for _ in range(3):
                 blocks.append(Block(width, outputs, kernel))
                 width = outputs
-        self.first = nn.Sequential(Separable(64, 256, 33, stride=2), nn.ReLU())
-        self.blocks = nn.Sequential(*blocks)
-        self.last = nn.Sequential(
-            Separable(512, 512, 87, dilation=2), nn.ReLU(),
-            nn.Conv1d(512, 1024, 1, bias=False), nn.BatchNorm1d(1024), nn.ReLU(), nn.Conv1d(1024, letters, 1),
-        )  # fmt: skip
+        self.first = Separable(64, 256, 33, stride=2)
+        self.blocks = nn.ModuleList(blocks)
+        self.wide, self.out = Separable(512, 512, 87, dilation=2), Masked(512, 1024, 1, bias=False)
+        self.last = nn.Sequential(nn.BatchNorm1d(1024), nn.ReLU(), nn.Conv1d(1024, letters, 1))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[B, 64, frames] -> log probabilities [B, frames / 2, letters]."""
-        return torch.log_softmax(self.last(self.blocks(self.first(x))).transpose(1, 2), dim=-1)
+        y, lengths = self.first(x, torch.full((x.shape[0],), x.shape[2], device=x.device))
+        y = torch.relu(y)
+        for block in self.blocks:
+            y, lengths = block(y, lengths)
+        y, lengths = self.wide(y, lengths)
+        y, _ = self.out(torch.relu(y), lengths)
+        return torch.log_softmax(self.last(y).transpose(1, 2), dim=-1)
 
 
 class Feed(nn.Module):

@@ -125,6 +125,11 @@ class InferencePredictor(RatioTrees):
         seconds[unlike] = share * seconds[unlike] + (1.0 - share) * found
         return seconds
 
+    def _instead(self, way: Way) -> tuple[int, str]:
+        if way.device.kind != "gpu":
+            return super()._instead(way)
+        return 1, "; its operators are priced one by one, and errors on other laboratories' networks make the interval"
+
     def predict(self, table: OperatorColumns, batch: int, way: Way) -> TimePrediction:
         """Latency of one operator table, counted at the width of ``way``."""
         runs = Runs(Tables.one(table), np.array([batch]), *(np.zeros(1) for _ in range(7)))  # time alone

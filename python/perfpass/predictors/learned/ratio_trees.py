@@ -323,6 +323,10 @@ class RatioTrees(ABC):
         """[N, K] log ``seconds`` of N networks at the batch ``sizes`` [N, K], where trees do not know the network."""
         return seconds
 
+    def _instead(self, way: Way) -> tuple[int, str]:
+        """The support level of networks that trees do not know, and what answers for them, if anything does."""
+        return 2, ""
+
     def _first(self, columns: Columns, notes: Notes, row_s: np.ndarray, way: Way) -> TimePrediction:
         """The first of N runs; ``row_s`` [R] parts of its base."""
         seconds = self.latency_s(columns)
@@ -414,7 +418,13 @@ class RatioTrees(ABC):
             reason = f"{asked} was not measured{s.where} on {device.name}; measured: {', '.join(what)}"
             notes.add(1, True, reason, vouched=True)
         near, far = (support["distance"][edge] for edge in ("near", "far"))
-        notes.add(2, distance > far, lambda i: f"unlike every {s.network} (distance {distance[i]:.2f}, over {far:.2f})")
+        beyond, instead = self._instead(way)
+        notes.add(
+            beyond,
+            distance > far,
+            lambda i: f"unlike every {s.network} (distance {distance[i]:.2f}, over {far:.2f}){instead}",
+            vouched=beyond < 2,
+        )
         notes.add(
             1,
             (distance > near) & (distance <= far),
@@ -422,10 +432,9 @@ class RatioTrees(ABC):
             vouched=True,
         )
         no_convolution = ~tables.any(np.isin(np.asarray(tables.table.op), _CONVOLUTIONS))
-        notes.add(
-            2, no_convolution, "no convolution or patch embedding: not a vision model, and only vision models were "
-            f"measured{s.where}",
-        )  # fmt: skip
+        only = instead or f", and only vision models were measured{s.where}"
+        reason = f"no convolution or patch embedding: not a vision model{only}"
+        notes.add(beyond, no_convolution, reason, vouched=beyond < 2)
         _note_operators(notes, tables, self._known_operators, f"operators that no {s.network} has")
         macs = tables.sums(tables.table.macs * tables.count) / batch
         lowest, highest = support["macs_per_sample"]

@@ -20,7 +20,7 @@ from perfpass.features import Tables
 from perfpass.graph import costs
 from perfpass.graph.table import OperatorColumns
 from perfpass.prediction import SUPPORT_LEVELS
-from perfpass.predictors.estimate import Runs
+from perfpass.predictors.estimate import Runs, width_level
 from perfpass.predictors.inference.predictor import InferencePredictor
 from perfpass.predictors.learned.ratio_trees import CAUSES
 from perfpass.predictors.way import Way
@@ -190,7 +190,7 @@ def grade(section: Section, found: Answers, parts: Callable[[str, str], list[Err
         inside = np.flatnonzero((source == name) & (kind == of))
         low[inside], high[inside] = time_widths.bounds(parts(of, name), found.take(inside).errors)
     at, measured = 1e3 * found.predicted_s, 1e3 * found.measured_s
-    level = np.array(SUPPORT_LEVELS)[found.level]
+    level = np.array(SUPPORT_LEVELS)[np.maximum(found.level, width_level(np.exp(high), np.exp(low)))]
     lines = {"all": np.ones(len(at), dtype=bool)}
     lines |= {f"support {name}": level == name for name in SUPPORT_LEVELS}
     lines |= {f"{s}, {d}": (source == s) & (domain == d) for s, d in sorted(set(zip(source, domain, strict=True)))}
