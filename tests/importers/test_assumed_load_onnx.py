@@ -75,3 +75,23 @@ def test_a_selection_of_something_else_is_refused_as_before() -> None:
         perfpass.load(_detector(threshold=0.0, how="GreaterOrEqual", most=BOXES), assume={"detections": 5})
     with pytest.raises(ArgumentError, match="has no meaning"):
         perfpass.load(_detector(), assume={"experts": 5})
+
+
+@pytest.mark.parametrize("command", ["inspect", "annotate", "predict", "features", "evidence"])
+def test_every_command_that_reads_a_model_takes_the_load(command, tmp_path, capsys) -> None:
+    from perfpass.cli.entry import main
+
+    file = tmp_path / "detector.onnx"
+    file.write_bytes(_detector())
+    more = {
+        "inspect": ["--json"],
+        "annotate": ["--device", "t4", "--json"],
+        "predict": ["--device", "t4", "--json"],
+        "features": ["--schema", "dippm", "-o", str(tmp_path / "features.npz")],
+        "evidence": ["--device", "t4", "--batch", "1", "--json"],
+    }[command]
+    assert main([command, str(file), "--assume", "detections=20", *more]) == 0
+    if command == "inspect":
+        assert '"MatMul"' in capsys.readouterr().out
+    assert main([command, str(file), "--assume", "experts=20", *more]) != 0
+    assert "experts" in capsys.readouterr().err

@@ -43,7 +43,7 @@ def add(commands: Any) -> None:
         "read a model by several tools, and explain every difference between their graphs",
         _EPILOG,
     )
-    add_model(command)
+    add_model(command, assumes=False)
     command.add_argument(
         "--readers", action="append", default=[], metavar="R,..", help="file, onnxruntime, relay, relax (default: all)"
     )

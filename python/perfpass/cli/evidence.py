@@ -42,7 +42,7 @@ _SERVED: dict[str, Any] = {
     "prefill_tp": 1, "prefill_pp": 1, "prefill_dp": 1,
 }  # fmt: skip
 _RUN: dict[str, Any] = {
-    "batch": None, "dim": [], "input_shape": [], "compiled": False, "layout": "nchw", "mode": "inference",
+    "batch": None, "dim": [], "input_shape": [], "assume": [], "compiled": False, "layout": "nchw", "mode": "inference",
     "optimizer": None, "processes": None,
 }  # fmt: skip
 _LEAVE_OUT = ("source", "device", "model")

@@ -35,8 +35,8 @@ def new_command(commands: Any, name: str, run: Callable[[Any], int], summary: st
     return command
 
 
-def add_model(command: Any) -> None:
-    """MODEL, --batch, --dim, --input-shape."""
+def add_model(command: Any, *, assumes: bool = True) -> None:
+    """MODEL, --batch, --dim, --input-shape, and --assume where the command takes a load that it is read with."""
     command.add_argument("model", metavar="MODEL", help=MODEL_FORMS)
     command.add_argument("--batch", type=whole, metavar="N", help="batch size (default: the model's own)")
     command.add_argument(
@@ -55,24 +55,15 @@ def add_model(command: Any) -> None:
         metavar="NAME=1x3x224x224",
         help="whole shape of one input; may be given more than once",
     )
-
-
-def add_assume(command: Any) -> None:
-    """--assume."""
-    command.add_argument(
-        "--assume",
-        action="append",
-        default=[],
-        type=dim,
-        metavar="NAME=N",
-        help="what the model's own values decide: experts=N that tokens are shared over, detections=N of an image",
-    )
-
-
-def assumed(options: Any) -> dict[str, int] | None:
-    """The values of `add_assume`. Raises ArgumentError on a name given twice."""
-    found: dict[str, int] | None = once(options.assume, "--assume")
-    return found
+    if assumes:
+        command.add_argument(
+            "--assume",
+            action="append",
+            default=[],
+            type=dim,
+            metavar="NAME=N",
+            help="what the model's own values decide: experts=N that tokens are shared over, detections=N of an image",
+        )
 
 
 def onnx_file(options: Any, what: str, instead: str) -> str:
@@ -84,11 +75,12 @@ def onnx_file(options: Any, what: str, instead: str) -> str:
 
 def model_sizes(options: Any) -> dict[str, Any]:
     """The values of `add_model` as `perfpass.load` takes them. Raises ArgumentError on a name given twice."""
-    return {
+    found = {
         "batch": options.batch,
         "input_shape": once(options.input_shape, "--input-shape"),
         "dims": once(options.dim, "--dim"),
     }
+    return found | ({"assume": once(options.assume, "--assume")} if "assume" in options else {})
 
 
 def add_workload(command: Any) -> None:

@@ -37,7 +37,7 @@ def add(commands: Any) -> None:
         "write the node memory statistics that ONNX Runtime's resource partitioning reads",
         _EPILOG,
     )
-    add_model(command)
+    add_model(command, assumes=False)
     command.add_argument("--device", required=True, metavar="NAME", help="device whose memory is the limit")
     command.add_argument("-o", "--output", required=True, metavar="FILE", help="CSV file to write")
     command.add_argument(

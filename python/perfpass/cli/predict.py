@@ -6,12 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from perfpass.cli.options import (
-    add_assume,
     add_cost,
     add_json,
     add_model,
     add_workload,
-    assumed,
     cost,
     find_device,
     model_sizes,
@@ -51,7 +49,6 @@ def add(commands: Any) -> None:
         metavar="NAME",
         help="parameters that are not trained: a name, the module that holds them, or a pattern (training; repeatable)",
     )
-    add_assume(command)
     command.add_argument(
         "--sparsity", metavar="S", help="2:4 where the weights are structured so (inference in tensorrt and torch)"
     )
@@ -68,7 +65,7 @@ def run(options: Any) -> int:
 
     # Before the model is read: a wrong table should not cost the time of a large one.
     asked, device = cost(options), find_device(options)
-    beside = {"frozen": options.frozen, "assume": assumed(options), "sparsity": options.sparsity}
+    beside = {"frozen": options.frozen, "sparsity": options.sparsity}
     prediction = predict(options.model, device, **model_sizes(options), **workload(options), **beside)
     found = None
     if asked is not None:

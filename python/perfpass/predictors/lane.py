@@ -208,9 +208,7 @@ class Lane:
         return Refined(found, factor, corrected_ms, measured, ratio)
 
     def level(self, found: Estimates, unknown: np.ndarray) -> np.ndarray:
-        """[N] support levels of ``found``, lowered where its times are too wide, operators ``unknown`` [N] or the device
-        too small.
-        """
+        """[N] support levels of ``found``, lowered for wide times, ``unknown`` operators [N] and a device too small."""
         level = np.maximum(np.maximum(found.level, found.latency_ms.level), unknown.astype(np.int8))
         return np.where(found.peak_memory_bytes.low > self.device.memory_bytes, np.int8(_OUTSIDE), level)
 

@@ -55,7 +55,7 @@ _FUSED_WORDS = ("BetterTransformer", "FlashAttention", "fa2", "xformers", "sdp")
 # Of DeepLearningExamples' Triton rows: what the backend makes of the model.
 _TENSORRT, _AUTOMATIC_FP16 = "accelerator: NVIDIA TensorRT", "accelerator: Automatic FP16"
 _ORT_FP16 = "O4"  # onnxruntime's last level of optimum: everything in fp16
-# Mask R-CNN takes one time in TF32 and in halves, and EfficientDet that of a loop over a data set: boxes, masks and files.
+# Mask R-CNN takes one time in TF32 and in halves, EfficientDet that of a loop over a data set: boxes, masks, files.
 _DETECTORS = ("mask-rcnn-resnet50", "efficientdet-d0")
 # Options of Stable Diffusion's web interface that keep networks in host memory until they run.
 _OFFLOADED = ("medvram", "lowvram", "medvram,lowvram")

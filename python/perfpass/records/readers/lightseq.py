@@ -35,7 +35,7 @@ def read(shared: Path) -> Reading:
     """Records of kind ``network``. fp32 ran on the P4 and fp16 on the T4: a speed-up between them mixes boards (S3)."""
     reading = Reading("lightseq")
     table = table_of(shared, "lightseq", "performance.csv")
-    # What is said of precision is said of the engine. BERT in PyTorch beside it takes on the T4 what it takes in fp32 in
+    # What is said of precision is said of the engine. BERT in PyTorch beside it takes on the T4 what fp32 takes in
     # FasterTransformer's tables (0.26 s for 32 sentences of 128 tokens; 0.20), four times what halves take there.
     beside = table.runtime.isin(("Hugging Face", "PyTorch")) & (table.precision == "fp16")
     stated = table.precision.where(~beside)
