@@ -171,7 +171,8 @@ class MemoryVerdict:
     """Whether a workload fits into the memory of its device, and what would help where it may not.
 
     ``needed_bytes`` is the median, ``needed_high_bytes`` the upper bound, of all processes on the device (of one of its
-    GPUs, where there are several); ``remedies``: each a change that makes it fit, with its figure.
+    GPUs, where there are several); ``probability``: that it fits, 0 to 1, None where no interval says; ``remedies``:
+    each a change that makes it fit, with its figure.
     """
 
     fits: FitAnswer
@@ -180,6 +181,7 @@ class MemoryVerdict:
     available_bytes: int
     remedies: tuple[str, ...] = ()
     holder: str = "in the device"
+    probability: float | None = None
 
     @property
     def headline(self) -> str:
@@ -189,7 +191,8 @@ class MemoryVerdict:
             more = f", up to {most}" if self.needed_high_bytes > self.needed_bytes else ""
             return f"DOES NOT FIT: it needs {needed} of memory{more}; there are {has} {self.holder}"
         if self.fits == "perhaps":
-            return f"MAY NOT FIT: it needs {needed} of memory, but up to {most}; there are {has} {self.holder}"
+            chance = "" if self.probability is None else f"; P(fits) {100 * self.probability:.0f} %"
+            return f"MAY NOT FIT: it needs {needed} of memory, but up to {most}; there are {has} {self.holder}{chance}"
         return ""
 
     def lines(self) -> list[str]:
@@ -207,6 +210,7 @@ class MemoryVerdict:
             "needed_bytes": self.needed_bytes,
             "needed_high_bytes": self.needed_high_bytes,
             "available_bytes": self.available_bytes,
+            "probability": self.probability,
             "remedies": list(self.remedies),
         }
 

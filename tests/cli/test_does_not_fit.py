@@ -82,6 +82,8 @@ def test_what_fits_has_no_headline_and_what_may_not_is_told():
     )
     assert memory.median < memory.high and near.memory_verdict.fits == "perhaps"
     assert "MAY NOT FIT: " in str(near) and "hypothetical" not in str(near)
+    assert 0.5 < near.memory_verdict.probability < 0.98 <= fits.memory_verdict.probability <= 1.0
+    assert f"P(fits) {100 * near.memory_verdict.probability:.0f} %" in near.memory_verdict.headline
 
 
 def test_a_batch_without_a_server_that_does_not_fit_is_refused_with_what_it_needs(capsys):

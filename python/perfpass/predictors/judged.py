@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from perfpass.devices import Device
-from perfpass.prediction import Interval, MemoryVerdict, Prediction, Support, fits
+from perfpass.prediction import ABOVE_MEMORY, Interval, MemoryVerdict, Prediction, Support, fits
 from perfpass.predictors import remedies
 from perfpass.predictors.memory.allowance import driver_bytes
 from perfpass.predictors.memory.process import beside_high_bytes
@@ -48,6 +48,7 @@ def judged(
         needed_high_bytes=int(peak.high),
         available_bytes=device.memory_bytes,
         remedies=() if answer == "yes" else _remedies(found, peak, processes, device, peak_at, peak_in),
+        probability=peak.probability_below(device.memory_bytes, share_above=ABOVE_MEMORY),
     )
     support = found.support
     if answer != "yes":

@@ -11,7 +11,7 @@ from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.costs import ELEMENT_BYTES, PRECISIONS, Parallelism, Quantization
 from perfpass.llm.memory import served
 from perfpass.llm.serving import MemoryFit, Serving, check_arithmetic, check_split
-from perfpass.prediction import MemoryVerdict
+from perfpass.prediction import ABOVE_MEMORY, MemoryVerdict
 from perfpass.predictors import remedies
 from perfpass.text import size
 
@@ -34,6 +34,7 @@ def judged(model: LanguageModel, device: Device, serving: Serving, memory: Memor
         available_bytes=memory.usable_bytes,
         remedies=() if answer == "yes" else _remedies(model, device, serving, memory),
         holder=_HOLDER,
+        probability=least.probability_below(memory.usable_bytes, share_above=ABOVE_MEMORY) if one and least else None,
     )
 
 
