@@ -1,12 +1,14 @@
-"""The training-step predictor: the step derived from the forward graph, its time by `RatioTrees`, memory by what
-autograd keeps of the forward graph (docs/predictors/training_step.md).
+"""The training-step predictor: the step derived from the forward graph, its time by the operators of the step and
+`RatioTrees` on what is left, memory by what autograd keeps of the forward graph (docs/predictors/training_step.md).
 
 The portable ensemble has learned from records of inference too, because what other devices are good at shows there.
 """
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -28,6 +30,7 @@ from perfpass.predictors.learned.ratio_trees import (
 )
 from perfpass.predictors.memory import allocation, process
 from perfpass.predictors.training_step.features import RATIOS, SCHEMA_VERSION, step_vectors
+from perfpass.predictors.training_step.operators import StepTimes
 from perfpass.predictors.workload import DEFAULT_OPTIMIZER, PRECISIONS
 
 if TYPE_CHECKING:
@@ -98,8 +101,8 @@ class StepPredictor(RatioTrees):
         # As for inference. No CPU was measured in training.
         fade={"gpu": (0.35, 0.6)},
         known_rows=1,
-        # The median of measured time over the base of steps whose host takes more than half of the device's time.
-        host=(1e-9, 2.1),
+        # The host is in the operators' time, with levels of its own.
+        host=(1e-9, 1.0),
         reference="rtx-3090",  # the one board of which a present release was measured
         trees_need_evidence=True,
         nothing="no training step was measured",
@@ -107,6 +110,18 @@ class StepPredictor(RatioTrees):
         network="network measured in training",
         networks="networks measured in training",
     )
+
+    def __init__(self, folder: Path | str | None = None) -> None:
+        """Reads the shipped artefact, or the one in ``folder``. Raises ArtefactError."""
+        super().__init__(folder)
+        self._times = StepTimes.from_dict(self.manifest["operators"])
+        self._unlike: np.ndarray | float = 0.0
+
+    def priced(self, times: StepTimes) -> StepPredictor:
+        """The same with other times of operators than those that ship."""
+        other = copy(self)
+        other._times = times
+        return other
 
     def evidence(self, way: Way) -> str:
         """By how many devices have records at the precision: several, one, or none."""
@@ -117,9 +132,9 @@ class StepPredictor(RatioTrees):
         return EVIDENCE[0] if len(known) > 1 else EVIDENCE[1] if known else UNMEASURED
 
     def unseen(self, device: Device) -> tuple[int, bool]:
-        """Our own records of a CPU lie within the width of what is unmeasured; nothing vouches for other vendors."""
+        """Widths of CPUs are of our own records there; nothing vouches for GPUs of other vendors."""
         if device.kind == "cpu":
-            return 2, True
+            return 1, True
         return (1, True) if device.vendor in self.manifest["support"]["vendors"] else (2, False)
 
     def columns(self, runs: Runs, way: Way, threads: int = 1) -> tuple[Columns, Notes]:
@@ -135,16 +150,39 @@ class StepPredictor(RatioTrees):
         ``batch`` [N]; ``byte_scale`` corrects tables that were counted at another width. Also the notes, [R] parts of
         the base per row, and the steps.
         """
-        way = self._released(way)
+        asked, way = copy(self), self._released(way)
+        asked._unlike = self._foreign(forward)[:, None]
 
-        def at(tables: Tables, sizes: np.ndarray, way: Way) -> Vectors:
+        def at(tables: Tables, sizes: np.ndarray, on: Way) -> Vectors:
             times = len(sizes) // len(batch)
             steps = derived.each(times).steps(tables, sizes / np.repeat(batch, times))
-            efficiency = self._efficiency[self.ensemble(self.whole(way))]
-            return step_vectors(steps, sizes, way, efficiency, byte_scale)
+            vectors = step_vectors(steps, sizes, on, self._efficiency[self.ensemble(self.whole(on))], byte_scale)
+            if on is not way:  # seen on another board, where only its features count
+                return vectors
+            priced = self._times.seconds(steps, sizes, way, byte_scale)
+            return replace(vectors, base_s=priced.total, row_s=priced.row)
 
-        found, notes, row_s = self._known(at, forward, batch, way, threads)
+        found, notes, row_s = asked._known(at, forward, batch, way, threads)
         return found, notes, row_s, derived.steps(forward)
+
+    def _log_seconds(self, vectors: Vectors, learned: np.ndarray, way: Way) -> np.ndarray:
+        """As for inference, but trees say nothing of networks of a kind that was not measured."""
+        return super()._log_seconds(vectors, learned * (1.0 - self._unlike), way)
+
+    def _lacks(
+        self, tables: Tables, grown: np.ndarray, sizes: np.ndarray, way: Way, distance: np.ndarray, issue: np.ndarray
+    ) -> dict[str, np.ndarray]:  # fmt: skip
+        found = super()._lacks(tables, grown, sizes, way, distance, issue)
+        if way.device.kind != "cpu":
+            return found
+        # Widths of CPUs are of networks left out, on the machines that were measured.
+        one = np.ones(sizes.size)
+        measured = way.device.name in self.manifest["machines"]
+        plain = way.precision == "fp32" and way.runtime == "torch"
+        return found | {
+            "device": one * (not measured), "vendor": 0.0 * one, "rare software": 0.0 * one,
+            "unmeasured software": one * (not plain),
+        }  # fmt: skip
 
     def predict(
         self, forward: OperatorColumns, batch: int, way: Way, derived: Derivation, byte_scale: float = 1.0
