@@ -21,6 +21,7 @@ from perfpass.graph.step import OPTIMIZERS, StepOptions, Steps, StepTable
 from perfpass.graph.table import Tables
 from perfpass.predictors.energy.power import PowerModel
 from perfpass.predictors.estimate import Bounds, Columns, Estimate, Estimates, Notes, Run, Runs, shares
+from perfpass.predictors.inference import operators
 from perfpass.predictors.learned.intervals import EVIDENCE
 from perfpass.predictors.learned.ratio_trees import (
     UNMEASURED,
@@ -29,6 +30,7 @@ from perfpass.predictors.learned.ratio_trees import (
     TimePrediction,
 )
 from perfpass.predictors.memory import allocation, process
+from perfpass.predictors.roofline import RATES, sustained_flops
 from perfpass.predictors.training_step.features import RATIOS, SCHEMA_VERSION, step_vectors
 from perfpass.predictors.training_step.operators import StepTimes
 from perfpass.predictors.workload import DEFAULT_OPTIMIZER, PRECISIONS
@@ -132,9 +134,7 @@ class StepPredictor(RatioTrees):
         return EVIDENCE[0] if len(known) > 1 else EVIDENCE[1] if known else UNMEASURED
 
     def unseen(self, device: Device) -> tuple[int, bool]:
-        """Widths of CPUs are of our own records there; nothing vouches for GPUs of other vendors."""
-        if device.kind == "cpu":
-            return 1, True
+        """Nothing vouches for GPUs of other vendors."""
         return (1, True) if device.vendor in self.manifest["support"]["vendors"] else (2, False)
 
     def columns(self, runs: Runs, way: Way, threads: int = 1) -> tuple[Columns, Notes]:
@@ -218,23 +218,32 @@ class StepPredictor(RatioTrees):
 
     def estimates(self, columns: Columns, way: Way, threads: int = 1) -> Estimates:
         """The metrics of N steps."""
-        device = way.device
         seconds = self.latency_s(columns)
         if "left" in columns:
             seconds = seconds.scaled(columns["left"])
-        power = PowerModel.from_dict(self.manifest["power"])
         parameters = columns["parameters"]
         states = state_bytes(_optimizer(way), parameters) - 4.0 * parameters
         parts, memory = process.step(columns, way, states, _width(PRECISIONS[way.precision][0]))
         more_time = np.where(columns["folded"] > 0, _FOLDED_TIME, 1.0)
-        uses = (np.minimum(columns[part] / seconds.median, 1.0) for part in ("compute_s", "memory_s"))
         return Estimates(
             latency_ms=Bounds(seconds.median * 1e3, seconds.low * 1e3, seconds.high * 1e3 * more_time),
-            power_w=power.predict(device, *uses),
+            power_w=self.power_w(columns, seconds, way),
             memory=memory,
             memory_bytes=parts,
             level=columns["level"].astype(np.int8),
         )
+
+    def power_w(self, columns: Columns, seconds: Bounds, way: Way) -> Bounds:
+        """[N] watts of N steps that take ``seconds``.
+
+        Where the power limit holds products below the rate of the roofline, they use so much more of the board: time
+        and power follow from one rate.
+        """
+        rate = RATES[way.precision]
+        held = max(1.0, sustained_flops(way.device, rate) / operators.rate(way.device, rate))
+        compute, memory = (columns[part] / seconds.median for part in ("compute_s", "memory_s"))
+        model = PowerModel.from_dict(self.manifest["power"])
+        return model.predict(way.device, np.minimum(compute * held, 1.0), np.minimum(memory, 1.0))
 
     def estimate(self, run: Run) -> tuple[Estimate, StepTable]:
         """All metrics of one step, and the step."""
@@ -264,12 +273,18 @@ class StepPredictor(RatioTrees):
 
     def _support(self, tables: Tables, batch: np.ndarray, way: Way, distance: np.ndarray) -> Notes:
         """How far measurements stand behind each step."""
-        notes = super()._support(tables, batch, way, distance)
-        compiled = way.runtime == "torch.compile"
-        notes.add(2, compiled, "no compiled training step was measured", first=True)
-        newest = self.manifest["support"]["newest_torch"]
-        older = f"learned from steps with torch {newest} and older; newer releases were not measured"
-        notes.add(1, True, older, first=True)
+        if way.device.kind == "cpu":
+            notes, measured = Notes(len(batch)), way.device.name in self.manifest["machines"]
+            rows = self.manifest["corpus"]["rows_on_cpus"]
+            there = "one machine of 2 cores" + ("" if measured else ", another CPU")
+            notes.add(1, True, f"time by its operators, as {rows} steps took on {there}", vouched=measured)
+            notes.add(2, way.precision != "fp32", f"on CPUs no step in {way.precision} was measured")
+        else:
+            notes = super()._support(tables, batch, way, distance)
+            newest = self.manifest["support"]["newest_torch"]
+            older = f"learned from steps with torch {newest} and older; newer releases were not measured"
+            notes.add(1, True, older, first=True)
+        notes.add(2, way.runtime == "torch.compile", "no compiled training step was measured", first=True)
         return notes
 
 

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from perfpass.features import Tables
-from perfpass.predictors.energy.power import PowerModel
 from perfpass.predictors.estimate import Bounds, energy_j
 from perfpass.predictors.learned.ratio_trees import CAUSES
 from perfpass.predictors.learned.spread import Spread
@@ -111,8 +110,7 @@ def _row(q: Question, predictor: StepPredictor) -> tuple[Any, ...]:
     tables, batch = Tables.one(q.table), np.array([q.batch])
     columns, _, _, _ = predictor.columns_of(tables, batch, q.way, q.derived)
     seconds = predictor.latency_s(columns)
-    uses = (np.minimum(columns[part] / seconds.median, 1.0) for part in ("compute_s", "memory_s"))
-    watts = PowerModel.from_dict(predictor.manifest["power"]).predict(q.way.device, *uses)
+    watts = predictor.power_w(columns, seconds, q.way)
     ms = Bounds(1e3 * seconds.median, 1e3 * seconds.low, 1e3 * seconds.high)
     values: list[float] = []
     for measured, bounds in (
