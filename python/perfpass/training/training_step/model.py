@@ -15,7 +15,6 @@ from perfpass.predictors.training_step.features import RATIOS, STEP_GROUPS
 from perfpass.predictors.training_step.operators import Base, StepTimes
 from perfpass.predictors.training_step.predictor import StepPredictor
 from perfpass.training.inference import operators as inference_operators
-from perfpass.training.inference.operator_rows import load as inference_rows
 from perfpass.training.ratio_trees import PRIOR_FACTOR, HeldOut, Trees, factors, fit_trees
 from perfpass.training.training_step import operators
 from perfpass.training.training_step.dataset import Dataset, Inference, inference
@@ -83,7 +82,7 @@ class Corpus:
 
     def times_without(self, source: str) -> StepTimes:
         """The same without a laboratory, in the levels of inference too."""
-        known = inference_rows(self.folder)
+        known = inference_operators.load(self.folder)
         if source not in set(known.names.source):
             return StepTimes(self.base, {"gpu": self.levels(source=source), "cpu": operators.fit(self.cpu)})
         kept = np.flatnonzero(known.names.source.to_numpy() != source)
