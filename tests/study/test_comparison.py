@@ -63,7 +63,9 @@ def test_rows_of_every_task_are_the_records_that_our_own_design_learns_from(load
     def of(name):
         return loaded[name].rows.record.to_numpy()
 
-    np.testing.assert_allclose(ours.step_data().measured_s[of("training_step")] * 1e3, loaded["training_step"].value)
+    np.testing.assert_allclose(
+        ours.step_corpus().dataset.measured_s[of("training_step")] * 1e3, loaded["training_step"].value
+    )
     np.testing.assert_allclose(ours.memory_data()[0].measured[of("memory")], loaded["memory"].value)
     np.testing.assert_allclose(ours.energy_data()["training_power"].measured[of("power")], loaded["power"].value)
     limits = loaded["energy"].rows.power_limit_w

@@ -78,9 +78,11 @@ class _Student:
         elif task.name == "training_step":
             from perfpass.training.training_step import model as steps
 
-            data = ours.step_data()
-            efficiency = steps.fit_efficiency(steps.Rows.of(data, record[split.train]))
-            (x, base), self.settings, self.rounds = data.features(efficiency), {**TREES, **steps.TREES}, steps.ROUNDS
+            corpus, learned = ours.step_corpus(), record[split.train]
+            data = corpus.dataset
+            base = corpus.vision.seconds(corpus.levels(np.setdiff1d(np.arange(len(data)), learned)))
+            efficiency = steps.fit_efficiency(steps.Rows.of(data, base, learned))
+            x, self.settings, self.rounds = data.features(efficiency)[0], {**TREES, **steps.TREES}, steps.ROUNDS
         else:
             raise ArgumentError(f"no trees answer for {task.name!r}; allowed are latency, training_step")
         self.x, self.base = x[record], 1e3 * base[record]

@@ -1,12 +1,14 @@
-"""The training-step predictor: the step derived from the forward graph, its time by `RatioTrees`, memory by what
-autograd keeps of the forward graph (docs/predictors/training_step.md).
+"""The training-step predictor: the step derived from the forward graph, its time by the operators of the step and
+`RatioTrees` on what is left, memory by what autograd keeps of the forward graph (docs/predictors/training_step.md).
 
 The portable ensemble has learned from records of inference too, because what other devices are good at shows there.
 """
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -19,6 +21,7 @@ from perfpass.graph.step import OPTIMIZERS, StepOptions, Steps, StepTable
 from perfpass.graph.table import Tables
 from perfpass.predictors.energy.power import PowerModel
 from perfpass.predictors.estimate import Bounds, Columns, Estimate, Estimates, Notes, Run, Runs, shares
+from perfpass.predictors.inference import operators
 from perfpass.predictors.learned.intervals import EVIDENCE
 from perfpass.predictors.learned.ratio_trees import (
     UNMEASURED,
@@ -27,7 +30,9 @@ from perfpass.predictors.learned.ratio_trees import (
     TimePrediction,
 )
 from perfpass.predictors.memory import allocation, process
+from perfpass.predictors.roofline import RATES, sustained_flops
 from perfpass.predictors.training_step.features import RATIOS, SCHEMA_VERSION, step_vectors
+from perfpass.predictors.training_step.operators import StepTimes
 from perfpass.predictors.workload import DEFAULT_OPTIMIZER, PRECISIONS
 
 if TYPE_CHECKING:
@@ -98,8 +103,8 @@ class StepPredictor(RatioTrees):
         # As for inference. No CPU was measured in training.
         fade={"gpu": (0.35, 0.6)},
         known_rows=1,
-        # The median of measured time over the base of steps whose host takes more than half of the device's time.
-        host=(1e-9, 2.1),
+        # The host is in the operators' time, with levels of its own.
+        host=(1e-9, 1.0),
         reference="rtx-3090",  # the one board of which a present release was measured
         trees_need_evidence=True,
         nothing="no training step was measured",
@@ -107,6 +112,18 @@ class StepPredictor(RatioTrees):
         network="network measured in training",
         networks="networks measured in training",
     )
+
+    def __init__(self, folder: Path | str | None = None) -> None:
+        """Reads the shipped artefact, or the one in ``folder``. Raises ArtefactError."""
+        super().__init__(folder)
+        self._times = StepTimes.from_dict(self.manifest["operators"])
+        self._unlike: np.ndarray | float = 0.0
+
+    def priced(self, times: StepTimes) -> StepPredictor:
+        """The same with other times of operators than those that ship."""
+        other = copy(self)
+        other._times = times
+        return other
 
     def evidence(self, way: Way) -> str:
         """By how many devices have records at the precision: several, one, or none."""
@@ -117,9 +134,7 @@ class StepPredictor(RatioTrees):
         return EVIDENCE[0] if len(known) > 1 else EVIDENCE[1] if known else UNMEASURED
 
     def unseen(self, device: Device) -> tuple[int, bool]:
-        """Our own records of a CPU lie within the width of what is unmeasured; nothing vouches for other vendors."""
-        if device.kind == "cpu":
-            return 2, True
+        """Nothing vouches for GPUs of other vendors."""
         return (1, True) if device.vendor in self.manifest["support"]["vendors"] else (2, False)
 
     def columns(self, runs: Runs, way: Way, threads: int = 1) -> tuple[Columns, Notes]:
@@ -135,16 +150,39 @@ class StepPredictor(RatioTrees):
         ``batch`` [N]; ``byte_scale`` corrects tables that were counted at another width. Also the notes, [R] parts of
         the base per row, and the steps.
         """
-        way = self._released(way)
+        asked, way = copy(self), self._released(way)
+        asked._unlike = self._foreign(forward)[:, None]
 
-        def at(tables: Tables, sizes: np.ndarray, way: Way) -> Vectors:
+        def at(tables: Tables, sizes: np.ndarray, on: Way) -> Vectors:
             times = len(sizes) // len(batch)
             steps = derived.each(times).steps(tables, sizes / np.repeat(batch, times))
-            efficiency = self._efficiency[self.ensemble(self.whole(way))]
-            return step_vectors(steps, sizes, way, efficiency, byte_scale)
+            vectors = step_vectors(steps, sizes, on, self._efficiency[self.ensemble(self.whole(on))], byte_scale)
+            if on is not way:  # seen on another board, where only its features count
+                return vectors
+            priced = self._times.seconds(steps, sizes, way, byte_scale)
+            return replace(vectors, base_s=priced.total, row_s=priced.row)
 
-        found, notes, row_s = self._known(at, forward, batch, way, threads)
+        found, notes, row_s = asked._known(at, forward, batch, way, threads)
         return found, notes, row_s, derived.steps(forward)
+
+    def _log_seconds(self, vectors: Vectors, learned: np.ndarray, way: Way) -> np.ndarray:
+        """As for inference, but trees say nothing of networks of a kind that was not measured."""
+        return super()._log_seconds(vectors, learned * (1.0 - self._unlike), way)
+
+    def _lacks(
+        self, tables: Tables, grown: np.ndarray, sizes: np.ndarray, way: Way, distance: np.ndarray, issue: np.ndarray
+    ) -> dict[str, np.ndarray]:  # fmt: skip
+        found = super()._lacks(tables, grown, sizes, way, distance, issue)
+        if way.device.kind != "cpu":
+            return found
+        # Widths of CPUs are of networks left out, on the machines that were measured.
+        one = np.ones(sizes.size)
+        measured = way.device.name in self.manifest["machines"]
+        plain = way.precision == "fp32" and way.runtime == "torch"
+        return found | {
+            "device": one * (not measured), "vendor": 0.0 * one, "rare software": 0.0 * one,
+            "unmeasured software": one * (not plain),
+        }  # fmt: skip
 
     def predict(
         self, forward: OperatorColumns, batch: int, way: Way, derived: Derivation, byte_scale: float = 1.0
@@ -180,23 +218,32 @@ class StepPredictor(RatioTrees):
 
     def estimates(self, columns: Columns, way: Way, threads: int = 1) -> Estimates:
         """The metrics of N steps."""
-        device = way.device
         seconds = self.latency_s(columns)
         if "left" in columns:
             seconds = seconds.scaled(columns["left"])
-        power = PowerModel.from_dict(self.manifest["power"])
         parameters = columns["parameters"]
         states = state_bytes(_optimizer(way), parameters) - 4.0 * parameters
         parts, memory = process.step(columns, way, states, _width(PRECISIONS[way.precision][0]))
         more_time = np.where(columns["folded"] > 0, _FOLDED_TIME, 1.0)
-        uses = (np.minimum(columns[part] / seconds.median, 1.0) for part in ("compute_s", "memory_s"))
         return Estimates(
             latency_ms=Bounds(seconds.median * 1e3, seconds.low * 1e3, seconds.high * 1e3 * more_time),
-            power_w=power.predict(device, *uses),
+            power_w=self.power_w(columns, seconds, way),
             memory=memory,
             memory_bytes=parts,
             level=columns["level"].astype(np.int8),
         )
+
+    def power_w(self, columns: Columns, seconds: Bounds, way: Way) -> Bounds:
+        """[N] watts of N steps that take ``seconds``.
+
+        Where the power limit holds products below the rate of the roofline, they use so much more of the board: time
+        and power follow from one rate.
+        """
+        rate = RATES[way.precision]
+        held = max(1.0, sustained_flops(way.device, rate) / operators.rate(way.device, rate))
+        compute, memory = (columns[part] / seconds.median for part in ("compute_s", "memory_s"))
+        model = PowerModel.from_dict(self.manifest["power"])
+        return model.predict(way.device, np.minimum(compute * held, 1.0), np.minimum(memory, 1.0))
 
     def estimate(self, run: Run) -> tuple[Estimate, StepTable]:
         """All metrics of one step, and the step."""
@@ -226,12 +273,18 @@ class StepPredictor(RatioTrees):
 
     def _support(self, tables: Tables, batch: np.ndarray, way: Way, distance: np.ndarray) -> Notes:
         """How far measurements stand behind each step."""
-        notes = super()._support(tables, batch, way, distance)
-        compiled = way.runtime == "torch.compile"
-        notes.add(2, compiled, "no compiled training step was measured", first=True)
-        newest = self.manifest["support"]["newest_torch"]
-        older = f"learned from steps with torch {newest} and older; newer releases were not measured"
-        notes.add(1, True, older, first=True)
+        if way.device.kind == "cpu":
+            notes, measured = Notes(len(batch)), way.device.name in self.manifest["machines"]
+            rows = self.manifest["corpus"]["rows_on_cpus"]
+            there = "one machine of 2 cores" + ("" if measured else ", another CPU")
+            notes.add(1, True, f"time by its operators, as {rows} steps took on {there}", vouched=measured)
+            notes.add(2, way.precision != "fp32", f"on CPUs no step in {way.precision} was measured")
+        else:
+            notes = super()._support(tables, batch, way, distance)
+            newest = self.manifest["support"]["newest_torch"]
+            older = f"learned from steps with torch {newest} and older; newer releases were not measured"
+            notes.add(1, True, older, first=True)
+        notes.add(2, way.runtime == "torch.compile", "no compiled training step was measured", first=True)
         return notes
 
 

@@ -26,7 +26,7 @@ from perfpass.records.location import data_directory
 from perfpass.records.named import questions
 from perfpass.training import ratio_trees
 from perfpass.training.tasks.tasks import POWER_NETWORKS, STEP_OPTIMIZERS
-from perfpass.training.training_step.outside import NETWORKS
+from perfpass.training.training_step.questions import NETWORKS
 from perfpass.whole_file import replacing
 
 if TYPE_CHECKING:

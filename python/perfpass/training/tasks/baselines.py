@@ -79,7 +79,7 @@ def _steps(task: Task, graphs: Graphs) -> np.ndarray:
     from perfpass.predictors.roofline import SOFTWARE
     from perfpass.predictors.training_step.features import STEP_GROUPS
 
-    return _seconds(task, ours.step_data().features(np.ones((len(SOFTWARE), len(STEP_GROUPS))))[1])
+    return _seconds(task, ours.step_corpus().dataset.features(np.ones((len(SOFTWARE), len(STEP_GROUPS))))[1])
 
 
 def _seconds(task: Task, found: np.ndarray) -> np.ndarray:

@@ -29,7 +29,7 @@ from perfpass.training.memory import fit as memory_fit
 from perfpass.training.ratio_trees import columns
 from perfpass.training.tasks import step_power
 from perfpass.training.tasks.graphs import Graphs
-from perfpass.training.tasks.step_power import inference_data, step_data
+from perfpass.training.tasks.step_power import step_corpus
 from perfpass.training.tasks.tasks import LANGUAGE_TASK, Split, Task
 from perfpass.training.training_step import model as step_model
 
@@ -170,24 +170,26 @@ class StepTrees:
 
     def __init__(self, task: Task, split: Split, seed: int) -> None:
         self.task, self.train = task, split.train
-        dataset = step_data()
+        corpus = step_corpus()
+        dataset = self._dataset = corpus.dataset
         self._record = task.rows.record.to_numpy()
         self._learned = self._record[split.train]
+        others = np.setdiff1d(np.arange(len(dataset)), self._learned)
+        self._base = corpus.vision.seconds(corpus.levels(others))
         self._software = self._software_of(task.rows)
         self._measured = set(self._software[split.train])
         devices, held = (set(task.rows.device.iloc[part]) for part in (split.train, split.test))
-        known = step_model.Rows.of(dataset, self._learned)
+        known = step_model.Rows.of(dataset, self._base, self._learned)
         portable = known
         if held.isdisjoint(devices):
             # As what ships: what other devices are good at shows in records of inference. Where networks are held out
             # they are left out, since they are of the same networks.
-            others = inference_data()
-            portable = known.beside(others, np.isin(others.device, sorted(devices)))
+            portable = known.beside(corpus.others, np.isin(corpus.others.device, sorted(devices)))
         self._models = {
             False: step_model.fit(known, portable=False, seed=seed),
             True: step_model.fit(portable, portable=True, seed=seed),
         }
-        self._features = {name: dataset.features(model.efficiency) for name, model in self._models.items()}
+        self._features = {name: dataset.features(model.efficiency)[0] for name, model in self._models.items()}
         self._precisions = set(task.rows.precision.iloc[split.train])
         self.parameters = sum(nodes_of(model.trees.booster) for model in self._models.values())
 
@@ -198,7 +200,7 @@ class StepTrees:
     def predict(self, rows: np.ndarray) -> np.ndarray:
         """[len(rows)] milliseconds."""
         asked = self._record[rows]
-        weight = fade(step_data().distances(self._learned, asked), step_model.TREES_FADE)
+        weight = fade(self._dataset.distances(self._learned, asked), step_model.TREES_FADE)
         # Trees have nothing to say of a precision that no record has.
         weight *= self.task.rows.precision.iloc[rows].isin(self._precisions).to_numpy()
         known = np.isin(self._software[rows], sorted(self._measured))
@@ -206,14 +208,14 @@ class StepTrees:
         for portable, model in self._models.items():
             inside = known != portable
             if inside.any():
-                x, base = self._features[portable]
                 at = asked[inside]
-                out[inside] = 1e3 * base[at] * np.exp(weight[inside] * model.trees.predict(x[at]))
+                learned = weight[inside] * model.trees.predict(self._features[portable][at])
+                out[inside] = 1e3 * self._base[at] * np.exp(learned)
         return out
 
     def traits(self, rows: np.ndarray) -> np.ndarray:
         """[len(rows), T] what the time is made of."""
-        return np.asarray(self._features[True][0][np.ix_(self._record[rows], columns(RATIOS, portable=True))])
+        return np.asarray(self._features[True][np.ix_(self._record[rows], columns(RATIOS, portable=True))])
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,6 +7,7 @@ task.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from perfpass.devices import device as find_device
-from perfpass.graph.step import StepTable
+from perfpass.graph.step import Steps, StepTable
 from perfpass.graph.table import operator_table
 from perfpass.predictors.energy import features as energy_features
 from perfpass.predictors.energy.power import PowerModel
@@ -22,6 +23,7 @@ from perfpass.predictors.learned.components import Rows
 from perfpass.predictors.learned.ratios import Sums
 from perfpass.predictors.roofline import software_index
 from perfpass.predictors.training_step.features import RATIOS, STEP_GROUPS, step_sums
+from perfpass.predictors.training_step.operators import StepTimes
 from perfpass.predictors.training_step.predictor import StepPredictor
 from perfpass.predictors.way import Way
 from perfpass.training.tasks.graphs import Graphs
@@ -33,8 +35,7 @@ from perfpass.training.training_step import model as step_model
 _WORKLOAD = {"log2_batch": 3.0, "log_limit_share": 0.5, "log_use": 1.0}
 STEP_POWER = replace(energy_features.TRAINING_POWER, workload=_WORKLOAD)
 STEP_ENERGY = replace(STEP_POWER, components=("idling", "at the watts of physics", "at the limit"))
-step_data = lru_cache(maxsize=1)(steps.load)
-inference_data = lru_cache(maxsize=1)(steps.inference)
+step_corpus = lru_cache(maxsize=1)(step_model.Corpus.load)
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,9 +51,9 @@ def step_work(task: Task, graphs: Graphs) -> StepWork:
     """Of a task's rows; kept for its splits."""
     sums, software = _sums(task, graphs)
     model = _elsewhere(tuple(sorted(set(task.rows.device))))
-    x, base_s = RATIOS.of(sums, model.efficiency[software])
+    x, _ = RATIOS.of(sums, model.efficiency[software])
     learned = model.trees.predict(x).astype(np.float64)
-    seconds = base_s * np.exp(learned)
+    seconds = _by_operators(task, graphs) * np.exp(learned)
     uses = (part.sum(axis=1) / seconds for part in (sums.compute, sums.memory))
     power = PowerModel.from_dict(StepPredictor.load().manifest["power"])
     return StepWork(seconds, power.share(*uses))
@@ -67,19 +68,24 @@ def roofline_s(task: Task, graphs: Graphs) -> np.ndarray:
 @lru_cache(maxsize=4)
 def _elsewhere(devices: tuple[str, ...]) -> step_model.Model:
     """The portable model of steps from records of boards other than ``devices``."""
-    dataset, others = step_data(), inference_data()
+    corpus = step_corpus()
+    dataset, others = corpus.dataset, corpus.others
     kept = ~dataset.rows.device.isin(devices).to_numpy()
-    rows = step_model.Rows.of(dataset, np.flatnonzero(kept))
+    rows = step_model.Rows.of(dataset, corpus.vision.seconds(_times().levels["gpu"]), np.flatnonzero(kept))
     return step_model.fit(
         rows.beside(others, np.isin(others.device, sorted(set(dataset.rows.device[kept])))), portable=True
     )
 
 
-@lru_cache(maxsize=4)
-def _sums(task: Task, graphs: Graphs) -> tuple[Sums, np.ndarray]:
-    """Sums of every row's step, stacked, and the row of SOFTWARE that applies."""
+@lru_cache(maxsize=1)
+def _times() -> StepTimes:
+    """The times of operators that have not seen the laboratory of the task."""
+    return step_corpus().times_without("zeus")
+
+
+def _steps(task: Task, graphs: Graphs) -> Iterator[tuple[StepTable, int, Way]]:
+    """Every row's step, its batch and how it ran."""
     tables: dict[Any, StepTable] = {}
-    found: list[tuple[Sums, int]] = []
     r = task.rows
     for key, batch, name, precision, optimizer in zip(
         task.keys, r.batch, r.device, r.precision, r.optimizer, strict=True
@@ -90,8 +96,19 @@ def _sums(task: Task, graphs: Graphs) -> tuple[Sums, np.ndarray]:
             chosen = steps.options(key[0], precision, STEP_OPTIMIZERS.get(optimizer, optimizer))
             elements = float(np.prod(graph.shape(int(graph.graph_inputs[0])), dtype=np.float64))
             tables[at] = steps.step_of(operator_table(graph), chosen, elements, 32)
-        way = Way(find_device(name), precision)
-        found.append((step_sums(tables[at], int(batch), way), software_index(way)))
+        yield tables[at], int(batch), Way(find_device(name), precision)
+
+
+def _by_operators(task: Task, graphs: Graphs) -> np.ndarray:
+    """[N] seconds of the task's steps by their operators."""
+    times = _times()
+    return np.array([times.seconds(Steps.one(s), np.array([b]), way).total[0] for s, b, way in _steps(task, graphs)])
+
+
+@lru_cache(maxsize=4)
+def _sums(task: Task, graphs: Graphs) -> tuple[Sums, np.ndarray]:
+    """Sums of every row's step, stacked, and the row of SOFTWARE that applies."""
+    found = [(step_sums(*asked), software_index(asked[2])) for asked in _steps(task, graphs)]
     return Sums.stacked([sums for sums, _ in found]), np.array([software for _, software in found])
 
 

@@ -9,6 +9,8 @@ __all__ = [
     "dataset",
     "evaluate",
     "model",
+    "operators",
     "outside",
+    "questions",
     "train",
 ]

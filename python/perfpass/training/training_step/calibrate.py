@@ -15,20 +15,20 @@ from perfpass.training.ratio_trees import HeldOut, Split, hold_out
 from perfpass.training.spread import Errors
 from perfpass.training.tasks.splits import Fold, folds_of
 from perfpass.training.training_step import model
-from perfpass.training.training_step.dataset import Dataset, Inference
+from perfpass.training.training_step.model import Corpus
 
 COMMON, RARE, UNMEASURED = range(len(EVIDENCE))
 _LOG_ISSUE = RATIOS.names.index("log_issue")
 NETWORK_SPLITS = ("random", "architecture", "family")
 
 
-def unseen_networks(dataset: Dataset, split: str, folds: int, *, seed: int, **more: Any) -> Split:
+def unseen_networks(corpus: Corpus, split: str, folds: int, *, seed: int, **more: Any) -> Split:
     """Every row held out once by ``split``; ``more`` of `ratio_trees.hold_out`."""
 
     def held_out(fold: Fold) -> HeldOut:
-        return model.held_out(dataset, fold.train, fold.test, seed=seed)
+        return model.held_out(corpus, fold.train, fold.test, seed=seed)
 
-    return hold_out(dataset, split, folds, seed, held_out, **more)
+    return hold_out(corpus.dataset, split, folds, seed, held_out, **more)
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,13 +50,14 @@ class Experiment:
 
 
 def unseen_devices(
-    dataset: Dataset, others: Inference, *, seed: int, say: Callable[[str], None] = lambda text: None
-) -> list[Experiment]:
+    corpus: Corpus, *, seed: int, say: Callable[[str], None] = lambda text: None
+) -> list[Experiment]:  # fmt: skip
     """Every device left out, its records of inference too, by rising name."""
-    rows, out = dataset.rows, []
+    dataset, out = corpus.dataset, []
+    rows = dataset.rows
     precision, names = rows.precision.to_numpy(), rows.device.to_numpy()
     for fold in folds_of("device", rows.architecture, rows.family, rows.device):
-        found = model.held_out(dataset, fold.train, fold.test, others=others, seed=seed)
+        found = model.held_out(corpus, fold.train, fold.test, device=str(fold.held_out), seed=seed)
         base_s = found.base_s[fold.test]
         others_of = {p: len(set(names[fold.train][precision[fold.train] == p])) for p in np.unique(precision)}
         evidence = np.array([(UNMEASURED, RARE, COMMON)[min(others_of[p], 2)] for p in precision[fold.test]])

@@ -13,7 +13,8 @@ from perfpass.devices import device
 from perfpass.graph import OPERATORS
 from perfpass.graph import step as backward
 from perfpass.graph.step import StepOptions, StepTable
-from perfpass.graph.table import OperatorColumns
+from perfpass.graph.table import OperatorColumns, Tables
+from perfpass.predictors.inference.operators import OperatorTimes
 from perfpass.predictors.learned.ratios import RatioFeatures, Sums
 from perfpass.predictors.roofline import software_index
 from perfpass.predictors.training_step.features import RATIOS, step_sums
@@ -76,11 +77,12 @@ def step_of(table: OperatorColumns, chosen: StepOptions, input_elements: float, 
 
 @dataclass(frozen=True)
 class Inference:
-    """M records of eager inference, as steps that end with the forward pass."""
+    """M records of eager inference, as steps that end with the forward pass; ``base_s`` [M] by operators."""
 
     sums: Sums
     software: np.ndarray
     measured_s: np.ndarray
+    base_s: np.ndarray
     device: np.ndarray
 
     def __len__(self) -> int:
@@ -88,12 +90,15 @@ class Inference:
 
 
 def inference(folder: Path | str | None = None, size: int = INFERENCE_ROWS) -> Inference:
-    """``size`` records of inference, evenly over all in a fixed order: what devices are good at. Raises FileError."""
+    """``size`` records of inference, evenly over all in a fixed order: what devices are good at.
+
+    Raises FileError, ArtefactError.
+    """
     rows, known, _ = ratio_trees.recorded(folder, "inference")
     rows = rows[rows.runtime == "torch"]
     rows = rows.sort_values(["device", "precision", "layout", "runtime_version", "model", "img_size", "batch", "run"])
     rows = rows.iloc[np.unique(np.linspace(0, len(rows) - 1, min(size, len(rows))).astype(int))].reset_index(drop=True)
-    sums, software = [], []
+    sums, software, base, times = [], [], [], OperatorTimes.load()
     for row in rows.itertuples():
         bits = bits_of(row.precision)
         table = known.table(row.source, row.model, row.img_size, row.batch, bits)
@@ -103,8 +108,14 @@ def inference(folder: Path | str | None = None, size: int = INFERENCE_ROWS) -> I
         step = step_of(table, chosen, table.statics["input_elements_per_sample"] * row.batch, bits)
         sums.append(step_sums(_forward_alone(step), row.batch, way, byte_scale_of(row.precision)))
         software.append(software_index(way))
+        base.append(times.seconds(Tables.one(_at_width(table, byte_scale_of(row.precision))), way).total[0])
     measured_s = rows.latency_ms.to_numpy(np.float64) * 1e-3
-    return Inference(Sums.stacked(sums), np.array(software), measured_s, rows.device.to_numpy())
+    return Inference(Sums.stacked(sums), np.array(software), measured_s, np.array(base), rows.device.to_numpy())
+
+
+def _at_width(table: OperatorColumns, byte_scale: float) -> OperatorColumns:
+    columns = {f.name: np.asarray(getattr(table, f.name)) for f in fields(OperatorColumns)}
+    return OperatorColumns(**columns | {n: columns[n] * byte_scale for n in ("bytes_read", "bytes_written")})
 
 
 def _forward_alone(step: StepTable) -> StepTable:

@@ -1,8 +1,10 @@
-"""The whole step-time model on one set of training rows: group efficiencies, trees on what is left, predictions."""
+"""The whole step-time model on one set of training rows: levels of operators, trees on what is left, predictions."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 
@@ -10,9 +12,13 @@ from perfpass.predictors.learned.ratio_trees import fade
 from perfpass.predictors.learned.ratios import Sums
 from perfpass.predictors.roofline import SOFTWARE
 from perfpass.predictors.training_step.features import RATIOS, STEP_GROUPS
+from perfpass.predictors.training_step.operators import Base, StepTimes
 from perfpass.predictors.training_step.predictor import StepPredictor
+from perfpass.training.inference import operators as inference_operators
 from perfpass.training.ratio_trees import PRIOR_FACTOR, HeldOut, Trees, factors, fit_trees
-from perfpass.training.training_step.dataset import Dataset, Inference
+from perfpass.training.training_step import operators
+from perfpass.training.training_step.dataset import Dataset, Inference, inference
+from perfpass.training.training_step.questions import Question, questions
 
 # Chosen on the families that `evaluate` does not report (docs/research/training_step.md).
 TREES = {"max_depth": 6, "colsample_bytree": 0.3, "min_child_weight": 1.0, "base_score": 0.0}
@@ -28,22 +34,82 @@ _ISSUE_BOUND = 0.3
 TREES_FADE = StepPredictor.settings.fade["gpu"]
 
 
+@dataclass(frozen=True, eq=False)
+class Corpus:
+    """Everything that steps are learned from: the vision corpora, records of inference, steps of other laboratories."""
+
+    dataset: Dataset
+    others: Inference
+    questions: list[Question]
+    folder: Path | None
+
+    @classmethod
+    def load(cls, folder: Path | str | None = None) -> Corpus:
+        """Those in ``folder`` (default: the repository's). Raises FileError, FormatError, ArtefactError."""
+        root = Path(folder) if folder else None
+        return cls(Dataset.load(folder), inference(folder), questions(root), root)
+
+    @cached_property
+    def base(self) -> Base:
+        """The levels of inference that ship."""
+        return Base.load()
+
+    @cached_property
+    def vision(self) -> operators.Rows:
+        """The dataset's rows, priced by operators."""
+        return operators.of_dataset(self.dataset, self.base)
+
+    @cached_property
+    def cpu(self) -> operators.Rows:
+        """Our own steps on CPUs."""
+        return operators.of_questions(self.questions, "cpu", self.base)
+
+    @cached_property
+    def _learned(self) -> tuple[operators.Rows, np.ndarray]:
+        return operators.learned(self.dataset, self.vision, self.questions, self.base)
+
+    def levels(self, without: np.ndarray | None = None, device: str = "", source: str = "") -> operators.Levels:
+        """The levels of GPUs; not from rows ``without`` of the dataset, on a ``device`` or of a ``source``."""
+        rows, at = self._learned
+        kept = (rows.names.device != device).to_numpy() & (rows.names.source != source).to_numpy()
+        if without is not None:
+            kept &= ~np.isin(at, without)
+        return operators.fit(rows.take(np.flatnonzero(kept)))
+
+    def times(self) -> StepTimes:
+        """What ships."""
+        return StepTimes(self.base, {"gpu": self.levels(), "cpu": operators.fit(self.cpu)})
+
+    def times_without(self, source: str) -> StepTimes:
+        """The same without a laboratory, in the levels of inference too."""
+        known = inference_operators.load(self.folder)
+        if source not in set(known.names.source):
+            return StepTimes(self.base, {"gpu": self.levels(source=source), "cpu": operators.fit(self.cpu)})
+        kept = np.flatnonzero(known.names.source.to_numpy() != source)
+        base = Base(inference_operators.fit(known.take(kept)), self.base.cpu)
+        asked = [q for q in self.questions if q.source != source]
+        rows, _ = operators.learned(self.dataset, None, asked, base)
+        return StepTimes(base, {"gpu": operators.fit(rows), "cpu": operators.fit(self.cpu)})
+
+
 @dataclass(frozen=True)
 class Rows:
     """What a model is fitted on: steps, and for the portable model records of inference beside them.
 
-    ``sums`` stacked [N], ``software``, ``measured_s`` and ``weight`` [N].
+    ``sums`` stacked [N], ``software``, ``measured_s``, ``base_s`` (by operators) and ``weight`` [N].
     """
 
     sums: Sums
     software: np.ndarray
     measured_s: np.ndarray
+    base_s: np.ndarray
     weight: np.ndarray
 
     @classmethod
-    def of(cls, dataset: Dataset, rows: np.ndarray) -> Rows:
-        """Rows of the dataset."""
-        return cls(dataset.sums.take(rows), dataset.software[rows], dataset.measured_s[rows], np.ones(len(rows)))
+    def of(cls, dataset: Dataset, base_s: np.ndarray, rows: np.ndarray) -> Rows:
+        """Rows of the dataset; ``base_s`` of all of them."""
+        sums, software, one = dataset.sums.take(rows), dataset.software[rows], np.ones(len(rows))
+        return cls(sums, software, dataset.measured_s[rows], base_s[rows], one)
 
     def beside(self, others: Inference, kept: np.ndarray) -> Rows:
         """These rows and the records of inference ``kept``."""
@@ -51,12 +117,13 @@ class Rows:
             self.sums.beside(others.sums.take(kept)),
             np.concatenate([self.software, others.software[kept]]),
             np.concatenate([self.measured_s, others.measured_s[kept]]),
+            np.concatenate([self.base_s, others.base_s[kept]]),
             np.concatenate([self.weight, np.full(int(kept.sum()), INFERENCE_WEIGHT)]),
         )
 
 
 def fit_efficiency(rows: Rows) -> np.ndarray:
-    """[len(SOFTWARE), len(STEP_GROUPS)] factors on roofline time.
+    """[len(SOFTWARE), len(STEP_GROUPS)] factors on roofline time, by which features weight groups.
 
     Non-negative least squares on the relative error of the sum. Software without rows takes the factors of all rows.
     """
@@ -79,38 +146,40 @@ def _factors(rows: Rows, kept: np.ndarray, prior: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Model:
-    """Efficiencies, and the trees on what is left."""
+    """Efficiencies of the features, and the trees on what operators leave."""
 
     efficiency: np.ndarray
     trees: Trees
 
 
 def fit(rows: Rows, *, portable: bool, seed: int = 0, rounds: int = ROUNDS) -> Model:
-    """The whole model from the given rows alone."""
+    """Efficiencies and trees from the given rows alone."""
     efficiency = fit_efficiency(rows)
-    x, base = RATIOS.of(rows.sums, efficiency[rows.software])
-    target = np.log(rows.measured_s / base)
+    x, _ = RATIOS.of(rows.sums, efficiency[rows.software])
+    target = np.log(rows.measured_s / rows.base_s)
     return Model(efficiency, fit_trees(RATIOS, x, target, rows.weight, TREES, rounds, portable=portable, seed=seed))
 
 
 def held_out(
-    dataset: Dataset,
+    corpus: Corpus,
     train: np.ndarray,
     test: np.ndarray,
     *,
-    others: Inference | None = None,
+    device: str = "",
     seed: int = 0,
     rounds: int = ROUNDS,
 ) -> HeldOut:
-    """A model from the rows ``train`` alone, asked about the rows ``test``.
+    """A model from the rows ``train`` alone, asked about the rows ``test``; ``base_s`` is the time by operators.
 
-    With ``others`` it is the portable one, which learns from inference too, but not on the devices of ``test``.
+    With a ``device`` that is left out it is the portable one, which learns from inference too, but not there.
     """
-    known = Rows.of(dataset, train)
-    if others is not None:
-        known = known.beside(others, ~np.isin(others.device, dataset.rows.device.to_numpy()[test]))
-    found = fit(known, portable=others is not None, seed=seed, rounds=rounds)
-    x, base = dataset.features(found.efficiency)
+    dataset, others = corpus.dataset, corpus.others
+    base_s = corpus.vision.seconds(corpus.levels(test, device))
+    known = Rows.of(dataset, base_s, train)
+    if device:
+        known = known.beside(others, others.device != device)
+    found = fit(known, portable=bool(device), seed=seed, rounds=rounds)
+    x, _ = dataset.features(found.efficiency)
     distance = dataset.distances(train, test)
-    predicted = base[test] * np.exp(fade(distance, TREES_FADE) * found.trees.predict(x[test]))
-    return HeldOut(x, base, predicted, distance)
+    predicted = base_s[test] * np.exp(fade(distance, TREES_FADE) * found.trees.predict(x[test]))
+    return HeldOut(x, base_s, predicted, distance)

@@ -1,31 +1,29 @@
-"""Steps that no split contains: newer devices, other frameworks, MIG slices, a CPU. Zero-shot, and after one factor.
+"""Steps that no split contains, as predicted for any caller: zero-shot, and after one factor.
 
-Where a source measured power, watts and joules of the shipped predictor are graded too; it learned from none of them.
+Levels of operators have not seen the laboratory that asks, nor, on our own CPU, the network. Where a source measured
+power, watts and joules are graded too; nothing was learned from them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from perfpass.devices import device
 from perfpass.features import Tables
-from perfpass.predictors.energy.power import PowerModel
 from perfpass.predictors.estimate import Bounds, energy_j
 from perfpass.predictors.learned.ratio_trees import CAUSES
-from perfpass.predictors.training_step.predictor import Derivation, StepPredictor
-from perfpass.predictors.training_step.predictor import options as present
-from perfpass.predictors.way import Way
-from perfpass.records import tables
-from perfpass.training import time_widths
+from perfpass.predictors.learned.spread import Spread
+from perfpass.predictors.training_step.operators import StepTimes
+from perfpass.predictors.training_step.predictor import StepPredictor
+from perfpass.training import spread, time_widths
 from perfpass.training.section import Section
 from perfpass.training.spread import Errors
-from perfpass.training.tasks.tasks import POWER_NETWORKS, STEP_OPTIMIZERS, joules_of_step
-from perfpass.training.training_step.dataset import options as early
+from perfpass.training.training_step import operators
+from perfpass.training.training_step.model import Corpus
+from perfpass.training.training_step.questions import OTHER_FRAMEWORKS, OWN, Question
 
 METRIC = "step ms"
 # Metric -> the columns of measured and predicted, and of its bounds.
@@ -34,23 +32,13 @@ METRICS = {
     "power W": ("measured_w", "predicted_w", "low_w", "high_w"),
     "energy J": ("measured_j", "predicted_j", "low_j", "high_j"),
 }
-_COLUMNS = ("device", "model", "batch", *(name for names in METRICS.values() for name in names))
-# A limit that is set this far below the board's own hardly slows a step; the V100 there stops at 250 of 300 W.
-_UNLIMITED = 0.8
+_COLUMNS = (
+    "device", "domain", "model", "batch", *(name for names in METRICS.values() for name in names), "roofline",
+    "operators", "lacks",
+)  # fmt: skip
 CALIBRATION_SIZE = 10
-# (source, model of the record) -> (source, network, size, optimizer) of its table in data/graphs/outside_*.parquet.
-# milabench's ResNet-50 reads its images from disk but for "-noio", and is bound by that.
-NETWORKS = {
-    ("milabench", "resnet50-noio"): ("torchvision", "resnet50", 224, "sgd"),
-    ("milabench", "convnext_large"): ("torchvision", "convnext_large", 224, "sgd"),
-    ("milabench", "regnet_y_128gf"): ("timm", "regnety_1280", 224, "sgd"),
-    ("milabench", "bert"): ("huggingface", "bert-base/BertForMaskedLM", 512, "adam"),
-    ("miso", "resnet"): ("torchvision", "resnet50", 32, "adam"),
-    ("miso", "mobilenet"): ("torchvision", "mobilenet_v2", 32, "adam"),
-    ("miso", "bert"): ("huggingface", "bert-base/BertForSequenceClassification", 512, "adam"),
-}
-_CONFIGURED = {"hf:bert-tiny": "bert-tiny/BertModel", "hf:minilm-l6": "minilm-l6/BertModel"}
-_CONFIGURED["hf:pythia-70m"] = "pythia-70m/GPTNeoXForCausalLM"
+# On CPUs no error shows what another machine is (its caches, memory and clock): by hand.
+_CPU_PRIOR = {**time_widths.PRIOR, "device": 0.4}
 
 
 @dataclass(frozen=True)
@@ -70,151 +58,128 @@ class Outside:
 
     @property
     def errors(self) -> Errors:
-        """Of the time, for the fit of widths: the laboratory is left out whole, its devices are parts."""
+        """Of the time, for the fit of widths: the laboratory is left out whole, its devices are parts.
+
+        Of our own CPU, where every row is of one laboratory, a network is left out whole.
+        """
         known = self.rows[self.rows.measured.notna()]
         names = f"source:{self.source}/" + known.device.astype(str)
+        if self.source == OWN:
+            names = "network:" + known.model.astype(str)
         residual = np.log(known.measured / known.predicted).to_numpy(np.float64)
         return Errors(CAUSES, residual, np.stack(known.lacks.tolist()), names.to_numpy(dtype=object))
 
 
-def outside(folder: Path | None = None, predictor: StepPredictor | None = None) -> list[Outside]:
-    """Every outside record whose network is known, by the shipped predictor or ``predictor`` as for any caller."""
+def of_gpus(found: list[Outside]) -> list[Errors]:
+    """What other laboratories show of PyTorch on GPUs; another framework's time is another question."""
+    return [p.errors for p in found if len(p) and p.source not in (*OTHER_FRAMEWORKS, OWN)]
+
+
+def of_cpus(found: list[Outside]) -> Spread:
+    """The widths on CPUs."""
+    own = [part.errors for part in found if part.source == OWN and len(part)]
+    return spread.fit(own[0], _CPU_PRIOR) if own else time_widths.fit([])
+
+
+def outside(corpus: Corpus, predictor: StepPredictor | None = None) -> list[Outside]:
+    """Every question, by the shipped predictor or ``predictor``, but for levels that have not seen what is asked."""
     import pandas
 
-    known = tables.load(folder / "graphs" if folder else None, "outside")
-    vision = tables.load(folder / "graphs" if folder else None)
-    found = []
-    sources = (*_public(folder), ("zeus", _powered(folder)), ("measured on a 2-core EPYC", _own()))
-    for source, rows in sources:
-        predicted = []
-        for r in rows.itertuples():
-            key = (r.table_source, r.network, r.size)
-            table_of = known if key in known else vision if key in vision else None
-            if table_of is not None:
-                ms, watts, lacks = _predict(table_of, key, r, source, predictor or StepPredictor.load())
-                joules = energy_j(ms, watts)
-                values: list[float] = []
-                for name, bounds in (("measured", ms), ("measured_w", watts), ("measured_j", joules)):
-                    values.append(float(getattr(r, name, np.nan)))
-                    values += [float(part[0]) for part in (bounds.median, bounds.low, bounds.high)]
-                predicted.append((r.device, r.model, r.batch, *values, lacks))
-        found.append(Outside(source, pandas.DataFrame(predicted, columns=[*_COLUMNS, "lacks"])))
+    asked, found = predictor or StepPredictor.load(), []
+    for source in dict.fromkeys(q.source for q in corpus.questions):
+        own = [q for q in corpus.questions if q.source == source]
+        rows = [_row(q, asked.priced(times)) for times, part in _times(corpus, source, own) for q in part]
+        found.append(Outside(source, pandas.DataFrame(rows, columns=list(_COLUMNS))))
     return found
 
 
-def _predict(
-    known: tables.RecordedTables, key: tuple[str, str, int], row: Any, source: str, predictor: StepPredictor
-) -> tuple[Bounds, Bounds, np.ndarray]:
-    """Milliseconds, watts and lacks of one step, as for any caller, but of the PyTorch that the source ran; N = 1."""
-    target = device(row.device)
-    bits = 32 if row.precision in ("fp32", "tf32") else 16
-    table = known.table(*key, row.batch, bits)
-    options = present(target, row.precision, row.optimizer)
-    if source == "zeus":  # of 2022, before torch 2.0
-        options = early(source, row.precision, row.optimizer)
-    elements = np.array([table.statics["input_elements_per_sample"] * row.batch])
-    way = Way(target, row.precision)
-    derived = Derivation(options, elements, bits / 8)
-    columns, _, _, _ = predictor.columns_of(Tables.one(table), np.array([row.batch]), way, derived)
+def _times(corpus: Corpus, source: str, asked: list[Question]) -> Iterator[tuple[StepTimes, list[Question]]]:
+    """The times of operators that have not seen some questions, and these."""
+    if source != OWN:
+        yield corpus.times_without(source), asked
+        return
+    families = corpus.cpu.names.family.to_numpy(dtype=str)
+    gpu = corpus.levels()
+    for model in sorted({q.model for q in asked}):
+        cpu = operators.fit(corpus.cpu.take(np.flatnonzero(families != model)))
+        yield StepTimes(corpus.base, {"gpu": gpu, "cpu": cpu}), [q for q in asked if q.model == model]
+
+
+def _row(q: Question, predictor: StepPredictor) -> tuple[Any, ...]:
+    """Milliseconds, watts, joules and lacks of one step, as for any caller, but of the PyTorch that the source ran."""
+    tables, batch = Tables.one(q.table), np.array([q.batch])
+    columns, _, _, _ = predictor.columns_of(tables, batch, q.way, q.derived)
     seconds = predictor.latency_s(columns)
-    uses = (np.minimum(columns[part] / seconds.median, 1.0) for part in ("compute_s", "memory_s"))
-    watts = PowerModel.from_dict(predictor.manifest["power"]).predict(target, *uses)
-    return Bounds(1e3 * seconds.median, 1e3 * seconds.low, 1e3 * seconds.high), watts, columns["lacks"][0]
+    watts = predictor.power_w(columns, seconds, q.way)
+    ms = Bounds(1e3 * seconds.median, 1e3 * seconds.low, 1e3 * seconds.high)
+    values: list[float] = []
+    for measured, bounds in (
+        (1e3 * q.measured_s, ms), (q.measured_w, watts), (q.measured_j, energy_j(ms, watts))
+    ):  # fmt: skip
+        values += [measured, *(float(part[0]) for part in (bounds.median, bounds.low, bounds.high))]
+    roofline = 1e3 * float(np.maximum(columns["compute_s"], columns["memory_s"])[0])
+    return (
+        q.way.device.id, q.domain, q.model, q.batch, *values, roofline, 1e3 * float(columns["base_s"][0]),
+        columns["lacks"][0],
+    )  # fmt: skip
 
 
-def _public(folder: Path | None) -> Iterator[tuple[str, Any]]:
-    """Both public sources: milabench by median of equal points, MISO with its slices as devices."""
-    from perfpass.records import schema
-    from perfpass.records.location import data_directory
+def bounded(part: Outside, found: list[Outside], parts: list[Errors]) -> Outside:
+    """The rows with bounds of their time from ``parts`` (networks and devices held out) and from the other sources.
 
-    path = (folder or data_directory()) / "records" / "training_outside.parquet"
-    rows = schema.read(path, "training")
-    keys = list(zip(rows.source, rows.model, strict=True))
-    rows = rows[[k in NETWORKS for k in keys]].reset_index(drop=True)
-    rows = rows[rows.precision != ""]
-    measured = rows.latency_ms.fillna(1e3 * rows.batch / rows.throughput_per_s)
-    slices = rows.device + (":" + rows.mig_profile).where(rows.mig_profile != "", "")
-    rows = rows.assign(measured=measured, device=slices)
-    for source, part in rows.groupby("source"):
-        points = part.groupby(["device", "model", "precision", "batch"], as_index=False).measured.median()
-        network = [NETWORKS[str(source), m] for m in points.model]
-        names = ("table_source", "network", "size", "optimizer")
-        yield str(source), points.assign(**dict(zip(names, zip(*network, strict=True), strict=True)))
-
-
-def _powered(folder: Path | None) -> Any:
-    """Zeus: mean watts of training, and of pictures, whose epochs have a known length, joules and time of a step."""
-    from perfpass.records import schema
-    from perfpass.records.location import data_directory
-
-    rows = schema.read((folder or data_directory()) / "records" / "training_power.parquet", "training")
-    full = rows.device.map({name: device(name).power_limit_w for name in rows.device.unique()})
-    rows = rows[rows.model.isin(list(POWER_NETWORKS)) & (rows.power_limit_w >= _UNLIMITED * full)]
-    joules = joules_of_step(rows)
-    source, network, size = zip(*(POWER_NETWORKS[m] for m in rows.model), strict=True)
-    return rows.assign(
-        table_source=source,
-        network=network,
-        size=size,
-        optimizer=rows.optimizer.replace(STEP_OPTIMIZERS),
-        measured=1e3 * joules / rows.power_w,
-        measured_w=rows.power_w,
-        measured_j=joules,
-    )
-
-
-def _own() -> Any:
-    """Our own measured steps on CPUs."""
-    from perfpass.records import measured
-
-    rows = measured.load()
-    rows = rows[(rows["mode"] == "training") & (rows.status == "ok") & (rows.runtime == "torch")]
-    size = rows.ran_image_size.fillna(rows.ran_sequence_length).astype(int)
-    name = rows.model.map(lambda m: _CONFIGURED.get(m, m.partition(":")[2]))
-    return rows.assign(
-        table_source=rows.model.map(lambda m: "huggingface" if m in _CONFIGURED else m.partition(":")[0]),
-        network=name,
-        size=size,
-        device=rows.catalogue_id,
-        measured=rows.latency_ms,
-        optimizer=rows.optimizer.map(lambda o: "momentum" if o == "sgd" else o),
-    )
+    On our own CPU, from the other networks.
+    """
+    if part.source == OWN:
+        errors = part.errors
+        low, high = spread.left_out(errors, _CPU_PRIOR)
+    else:
+        low, high = time_widths.bounds([*parts, *of_gpus([p for p in found if p.source != part.source])], part.every)
+    at = part.rows.predicted
+    return replace(part, rows=part.rows.assign(low=at * np.exp(low), high=at * np.exp(high)))
 
 
 def grade(section: Section, found: list[Outside], parts: list[Errors], seed: int = 0) -> None:
-    """Lines for every source and device: zero-shot, and after one factor.
+    """Lines for every source and device, and for every domain: zero-shot, and after one factor.
 
-    Bounds of the time come from ``parts`` (networks and devices held out) and from the other sources.
-
-    milabench and the CPU: the factor is the median of ten records drawn. MISO (another framework): of the other
-    networks, so that no network's own records help it.
+    The factor is the median of ten records drawn; of MISO (another framework), that of the other networks, so that no
+    network's own records help it.
     """
     generator = np.random.default_rng(seed)
-    for part in found:
-        others = [p.errors for p in found if p.source != part.source and len(p)]
-        if len(part):
-            low, high = time_widths.bounds([*parts, *others], part.every)
-            at = part.rows.predicted
-            part = Outside(part.source, part.rows.assign(low=at * np.exp(low), high=at * np.exp(high)))
-        for name, own in part.rows.groupby("device"):
-            judged = f"{part.source}, {name}"
+    parted = [bounded(part, found, parts) for part in found if len(part)]
+    for part in parted:
+        lines = [(f"{part.source}, {name}", own) for name, own in part.rows.groupby("device")]
+        if part.rows.domain.nunique() > 1:
+            lines += [(f"{part.source}, {name}", own) for name, own in part.rows.groupby("domain")]
+        if len(lines) > 1:
+            lines.append((part.source, part.rows))
+        for judged, own in lines:
             for metric, columns in METRICS.items():
                 there = own[own[columns[0]].notna()]
                 if len(there):
                     measured, predicted, low, high = (there[c].to_numpy() for c in columns)
                     section.add(metric, "outside", "perfpass, zero-shot", judged, predicted, measured, low, high)
-            own = own[own.measured.notna()]
-            ratio = np.log(own.measured / own.predicted).to_numpy()
-            if part.source == "miso":
-                models = own.model.to_numpy()
-                factor = np.array([np.median(ratio[models != m]) for m in models])
-                kept, method = np.ones(len(own), dtype=bool), "perfpass, scaled by the other networks"
-            else:
-                drawn = generator.permutation(len(own))[:CALIBRATION_SIZE]
-                kept, method = np.ones(len(own), dtype=bool), f"perfpass, {CALIBRATION_SIZE} records"
-                kept[drawn] = False
-                factor = np.full(len(own), np.median(ratio[drawn]))
-            if kept.sum() < CALIBRATION_SIZE:
-                continue
-            scaled = (own.predicted * np.exp(factor)).to_numpy()[kept]
-            section.add(METRIC, "outside", method, judged, scaled, own.measured.to_numpy()[kept])
+            there = own[own.measured.notna()]
+            for method, column in (("roofline only", "roofline"), ("operators only", "operators")):
+                if len(there):
+                    section.add(
+                        METRIC, "outside", method, judged, there[column].to_numpy(), there.measured.to_numpy()
+                    )  # fmt: skip
+        for name, own in part.rows.groupby("device"):
+            _scaled(section, part.source, str(name), own[own.measured.notna()], generator)
+
+
+def _scaled(section: Section, source: str, name: str, own: Any, generator: np.random.Generator) -> None:
+    """After one factor on the rows of a device."""
+    ratio = np.log(own.measured / own.predicted).to_numpy()
+    kept = np.ones(len(own), dtype=bool)
+    if source in OTHER_FRAMEWORKS:
+        models = own.model.to_numpy()
+        factor = np.array([np.median(ratio[models != m]) if (models != m).any() else 0.0 for m in models])
+        method = "perfpass, scaled by the other networks"
+    else:
+        drawn = generator.permutation(len(own))[:CALIBRATION_SIZE]
+        kept[drawn] = False
+        factor, method = np.full(len(own), np.median(ratio[drawn]) if len(own) else 0.0), "perfpass, 10 records"
+    if kept.sum() >= CALIBRATION_SIZE:
+        scaled = (own.predicted * np.exp(factor)).to_numpy()[kept]
+        section.add(METRIC, "outside", method, f"{source}, {name}", scaled, own.measured.to_numpy()[kept])

@@ -11,7 +11,7 @@ from perfpass.predictors.learned.spread import Spread
 from perfpass.predictors.training_step.predictor import StepPredictor
 from perfpass.training import ratio_trees, time_widths
 from perfpass.training.training_step import calibrate, model, outside
-from perfpass.training.training_step.dataset import inference, load
+from perfpass.training.training_step.questions import OWN
 
 SEEDS = 2
 CALIBRATION_FOLDS = 4
@@ -28,11 +28,11 @@ def train(folder: str | None = None, output: str | None = None, *, seed: int = 0
         if not quiet:
             print(f"train steps: {text}", file=sys.stderr, flush=True)
 
-    dataset = load(folder)
+    corpus = model.Corpus.load(folder)
+    dataset, others = corpus.dataset, corpus.others
     say(f"{len(dataset)} records of {dataset.rows.model.nunique()} models on {len(dataset.devices)} devices")
-    everything = np.arange(len(dataset))
-    others = inference(folder)
-    steps = model.Rows.of(dataset, everything)
+    times, everything = corpus.times(), np.arange(len(dataset))
+    steps = model.Rows.of(dataset, corpus.vision.seconds(times.levels["gpu"]), everything)
     joint = steps.beside(others, np.ones(len(others), dtype=bool))
     boosters, efficiency = {}, {}
     for name, rows in (("known", steps), ("portable", joint)):
@@ -41,29 +41,34 @@ def train(folder: str | None = None, output: str | None = None, *, seed: int = 0
         efficiency[name] = ratio_trees.rounded(fitted[0].efficiency)
         say(f"trees {name}")
     found = ratio_trees.Residuals.joined(
-        calibrate.unseen_networks(dataset, split, CALIBRATION_FOLDS, seed=seed + 100).residuals
+        calibrate.unseen_networks(corpus, split, CALIBRATION_FOLDS, seed=seed + 100).residuals
         for split in calibrate.NETWORK_SPLITS
     )
     say("held-out networks for the intervals")
-    experiments = calibrate.unseen_devices(dataset, others, seed=seed, say=say)
+    experiments = calibrate.unseen_devices(corpus, seed=seed, say=say)
     parts = [time_widths.of_networks(dataset, found), *(e.errors for e in experiments)]
 
-    def write(spread: Spread) -> tuple[Path, int]:
+    def write(gpu: Spread, cpu: Spread) -> tuple[Path, int]:
         return ratio_trees.write(
             StepPredictor.settings, dataset, boosters, output,
-            # No CPU was measured in the corpus; our own steps on one are among the other sources.
-            {"efficiency": efficiency, "spread": {"gpu": spread.to_dict(), "cpu": spread.to_dict()}},
+            {
+                "efficiency": efficiency,
+                "operators": times.to_dict(),
+                "spread": {"gpu": gpu.to_dict(), "cpu": cpu.to_dict()},
+                "machines": sorted({q.way.device.name for q in corpus.questions if q.source == OWN}),
+            },
             support={"newest_torch": _NEWEST_TORCH},
             corpus={
                 "name": "vision training: timm benchmarks and torchvision on pytorch-gpu-benchmark",
                 "rows_of_inference": len(others),
+                "rows_on_cpus": len(corpus.cpu),
             },
         )  # fmt: skip
 
     # What is off on other sources is known once there is a predictor to ask.
-    place, _ = write(time_widths.fit(parts))
-    apart = outside.outside(Path(folder) if folder else None, StepPredictor(place))
+    place, _ = write(time_widths.fit(parts), time_widths.fit([]))
+    apart = outside.outside(corpus, StepPredictor(place))
     say(f"{sum(map(len, apart))} steps of other sources")
-    place, size = write(time_widths.fit([*parts, *(p.errors for p in apart if len(p))]))
+    place, size = write(time_widths.fit([*parts, *outside.of_gpus(apart)]), outside.of_cpus(apart))
     say(f"wrote {place}: {size / 1e6:.1f} MB")
     return place

@@ -1,0 +1,243 @@
+"""Time of training steps by their operators: those of inference, and what backward, autocast and the optimizer add.
+
+Every row of a derived step is priced as inference prices it (predictors/inference/operators.py, on CPUs
+cpu_operators.py), at the same rates, shares of the roofs and levels. What a step does beyond that are the levels here:
+the step as a whole, each kind of operator by part of the step, what autocast runs in single precision, and the host by
+part (perfpass.training.training_step.operators). No level depends on a size, so the time never falls with the batch,
+the sequence or a smaller slice. NumPy alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from perfpass.errors import ArtefactError
+from perfpass.graph import OPERATOR_CLASSES, OPERATORS
+from perfpass.graph import step as backward
+from perfpass.graph.step import PARTS, StepColumns, Steps
+from perfpass.graph.table import Tables
+from perfpass.predictors.inference import cpu_operators, operators
+from perfpass.predictors.inference.cpu import CpuPredictor
+from perfpass.predictors.inference.cpu_operators import CpuTimes
+from perfpass.predictors.inference.operators import CALL_S, GAP_S, ISSUED_AS, OperatorTimes
+from perfpass.predictors.roofline import PAGEABLE_COPY_BYTES_S, issue_share, smooth_maximum
+
+if TYPE_CHECKING:
+    from perfpass.devices import Device
+    from perfpass.predictors.way import Way
+
+# Kinds of operators that share a level in each part of a step.
+KINDS: tuple[str, ...] = (
+    "conv", "conv_grouped", "conv_depthwise", "dense", "attention", "batch_norm", "norm", "softmax", "pointwise",
+    "move",
+)  # fmt: skip
+_KIND_OF_FAMILY = {
+    "conv1d": "conv", "conv3x3": "conv", "conv_transpose": "conv", "matmul": "dense", "recurrent": "dense",
+    "vector": "dense", "attention_vector": "attention", "gather": "move", "other": "move",
+}  # fmt: skip
+# The families of a CPU begin with those of GPUs.
+_KIND = np.array([KINDS.index(_KIND_OF_FAMILY.get(name, name)) for name in cpu_operators.FAMILIES])
+GROUPS: tuple[str, ...] = (*(f"{kind}, {part}" for part in PARTS[:3] for kind in KINDS), "optimizer")
+# What autocast runs in single precision: normalizations but those over the batch, softmaxes, and what is added between.
+WIDENED: tuple[str, ...] = ("norm", "softmax", "pointwise")
+LEVELS: tuple[str, ...] = ("step", "group", "autocast", "host")
+# The host's time for a kernel, by part of the step, over that of inference: backward runs in C++ without modules, the
+# optimizer's loop without foreach issues plain calls.
+ISSUE_SHARE = np.array([1.0, 0.6, 0.6, 0.4])
+# Of the peak, AMD's boards reach in products 45 % where NVIDIA's reach 93, and 81 % of the bandwidth where those reach
+# 90 (MI300X beside H100 and B200: AMD MI300X GPU Performance Analysis, arXiv 2510.27583).
+_AMD_PRODUCTS, _AMD_BANDWIDTH = 0.45 / 0.93, 0.81 / 0.9
+_BATCH_NORM = OPERATORS.index("batch_norm")
+_NORMALIZATION = OPERATOR_CLASSES.index("normalization")
+_CUBES = (8, 27, 125)
+# Gradients of weights have few tiles and a long inner dimension, which kernels split so that this many tiles are busy.
+_SPLIT_TILE, _SPLIT_TILES, _MOST_SPLITS = 128.0**2, 256.0, 64.0
+
+
+@dataclass(frozen=True, eq=False)
+class Work:
+    """What R rows of N steps have to do, executions included, before any level of steps.
+
+    ``device_s`` and ``host_s`` [R] seconds, ``group`` [R] indexes GROUPS, ``widened`` [R] WIDENED (-1: autocast changes
+    nothing). ``fixed_s`` [N] of the device beside them (launches, copies of the input), ``call_s`` of the host.
+    """
+
+    device_s: np.ndarray
+    host_s: np.ndarray
+    group: np.ndarray
+    widened: np.ndarray
+    fixed_s: np.ndarray
+    call_s: float
+
+
+@dataclass(frozen=True, eq=False)
+class Seconds:
+    """Seconds of N steps: ``total``, the ``device``'s and the ``host``'s part [N], and what each row has of it [R]."""
+
+    total: np.ndarray
+    device: np.ndarray
+    host: np.ndarray
+    row: np.ndarray
+
+
+@dataclass(frozen=True)
+class Base:
+    """The levels of inference, which price every operator of a step."""
+
+    gpu: OperatorTimes
+    cpu: CpuTimes
+
+    @classmethod
+    def load(cls) -> Base:
+        """Those that ship. Raises ArtefactError."""
+        return cls(OperatorTimes.load(), CpuPredictor.load().times)
+
+    def work(self, steps: Steps, batch: np.ndarray, way: Way, byte_scale: float = 1.0) -> Work:
+        """What N steps at ``batch`` [N] have to do; ``byte_scale`` corrects tables counted at another width."""
+        table = _as_kernels_run(steps.columns, byte_scale)
+        tables = Tables(table, steps.tables.offset)
+        on = self._on_cpu if way.device.kind == "cpu" else self._on_gpu
+        return on(tables, table, batch, as_run(way))
+
+    def _on_gpu(self, tables: Tables, table: StepColumns, batch: np.ndarray, way: Way) -> Work:
+        done = operators.work(table, way)
+        times = done.issued * tables.count
+        gap = GAP_S * np.exp(self.gpu.levels.get("gap", {}).get("", 0.0))
+        return Work(
+            done.seconds * tables.count * self.gpu.factors(way)[done.family],
+            times * self.gpu.issue_s(way)[done.family] * ISSUE_SHARE[table.part],
+            _groups(table, done.family),
+            _widened(tables, table, _KIND[done.family], way),
+            gap * tables.sums(times) + way.copied_bytes / PAGEABLE_COPY_BYTES_S,
+            CALL_S[ISSUED_AS[way.runtime]],
+        )
+
+    def _on_cpu(self, tables: Tables, table: StepColumns, batch: np.ndarray, way: Way) -> Work:
+        # Every runtime's step is PyTorch's.
+        way, constants = replace(way, runtime="torch", precision="fp32"), self.cpu.constants["torch"]
+        done = cpu_operators.work(tables, batch, way)
+        found = cpu_operators.parts(done, constants)
+        return Work(
+            found.row + found.packing,
+            found.issue,
+            _groups(table, done.family),
+            np.full(len(found.row), -1),
+            np.zeros(len(tables)),
+            float(np.exp(constants[cpu_operators.TERM["call"]])),
+        )
+
+
+def as_run(way: Way) -> Way:
+    """The same with the precision that products run in, and with the rates that they reach on AMD's boards.
+
+    PyTorch on ROCm multiplies in fp32 where TF32 is asked, unless HIPBLASLT_ALLOW_TF32 is set (ATen/Context.cpp).
+    """
+    if way.device.vendor != "AMD" or way.device.kind != "gpu":
+        return way
+    return replace(way, precision="fp32" if way.precision == "tf32" else way.precision, device=_reached(way.device))
+
+
+def _reached(device: Device) -> Device:
+    peaks = {name: rate * _AMD_PRODUCTS for name, rate in device.peak_flops.items() if name != "tf32"}
+    bandwidth = device.memory_bandwidth_bytes_s * _AMD_BANDWIDTH
+    return replace(device, peak_flops=peaks, memory_bandwidth_bytes_s=bandwidth)
+
+
+def _as_kernels_run(table: StepColumns, byte_scale: float) -> StepColumns:
+    """The rows with bytes at their width, products with a weight known as such in every part, kernels of three
+    dimensions as convolutions of two, and gradients of weights split along their inner dimension.
+    """  # fmt: skip
+    part, source = np.asarray(table.part), np.asarray(table.source)
+    forward = (part == backward.FORWARD) & (source >= 0)
+    weights = np.zeros(int(source.max(initial=-1)) + 2)
+    weights[source[forward]] = np.asarray(table.weight_bytes)[forward]
+    scale = np.where(part == backward.OPTIMIZER, 1.0, byte_scale)
+    m, n, b = (np.maximum(np.asarray(c, dtype=np.float64), 1.0) for c in (table.m, table.n, table.b))
+    split = _SPLIT_TILES / np.ceil(b * m * n / _SPLIT_TILE)
+    split = 2.0 ** np.clip(np.round(np.log2(split)), 0.0, np.log2(_MOST_SPLITS))
+    split = np.where(part == backward.WEIGHT, split, 1.0)
+    area = np.asarray(table.kernel_area)
+    return replace(
+        table,
+        bytes_read=table.bytes_read * scale,
+        bytes_written=table.bytes_written * scale,
+        weight_bytes=np.where(np.asarray(table.macs) > 0, weights[source], 0.0),
+        kernel_area=np.where(np.isin(area, _CUBES), 4, area),
+        b=table.b * split,
+        k=table.k / split,
+    )
+
+
+def _groups(table: StepColumns, family: np.ndarray) -> np.ndarray:
+    """[R] index into GROUPS."""
+    part = np.asarray(table.part)
+    kind = np.where(np.asarray(table.op) == _BATCH_NORM, KINDS.index("batch_norm"), _KIND[family])
+    return np.where(part == backward.OPTIMIZER, len(GROUPS) - 1, np.minimum(part, backward.WEIGHT) * len(KINDS) + kind)
+
+
+def _widened(tables: Tables, table: StepColumns, kind: np.ndarray, way: Way) -> np.ndarray:
+    """[R] index into WIDENED: softmaxes, and in networks that normalize samples what lies between their products."""
+    found = np.full(len(kind), -1)
+    if not way.precision.startswith("amp"):
+        return found
+    over_batch = np.asarray(table.op) == _BATCH_NORM
+    others = (np.asarray(table.op_class) == _NORMALIZATION) & ~over_batch
+    single = (tables.any(others) & ~tables.any(over_batch))[tables.graph]
+    for i, name in enumerate(WIDENED):
+        own = (kind == KINDS.index(name)) & (np.asarray(table.part) != backward.OPTIMIZER)
+        found = np.where(own & (single | (name == "softmax")), i, found)
+    return found
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """Time of steps by their operators; ``levels``: log factors over ``base`` by kind of device, level and name."""
+
+    base: Base
+    levels: Mapping[str, Mapping[str, Mapping[str, float]]]
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> StepTimes:
+        """The inverse of `to_dict`, on what ships of inference. Raises ArtefactError for what is none."""
+        try:
+            found = {
+                kind: {level: {str(k): float(v) for k, v in values[kind][level].items()} for level in LEVELS}
+                for kind in ("gpu", "cpu")
+            }
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise ArtefactError(f"an artefact's levels cannot be read ({error}); run `perfpass train` again") from None
+        return cls(Base.load(), found)
+
+    def to_dict(self) -> dict[str, dict[str, dict[str, float]]]:
+        """Strict JSON, without ``base``."""
+        return {
+            kind: {level: {k: round(v, 5) for k, v in levels.get(level, {}).items()} for level in LEVELS}
+            for kind, levels in self.levels.items()
+        }
+
+    def _of(self, kind: str, level: str, names: tuple[str, ...]) -> np.ndarray:
+        values = self.levels.get(kind, {}).get(level, {})
+        return np.array([values.get(name, 0.0) for name in names])
+
+    def seconds(self, steps: Steps, batch: np.ndarray, way: Way, byte_scale: float = 1.0) -> Seconds:
+        """The time of N steps at ``batch`` [N]."""
+        tables, kind = steps.tables, way.device.kind
+        done = self.base.work(steps, batch, way, byte_scale)
+        widened = np.append(self._of(kind, "autocast", WIDENED), 0.0)[done.widened]
+        level = self._of(kind, "group", GROUPS)[done.group] + widened + self._of(kind, "step", ("",))[0]
+        row = done.device_s * np.exp(level)
+        issued = done.host_s * np.exp(self._of(kind, "host", PARTS)[np.asarray(steps.columns.part)])
+        device_s, host_s = tables.sums(row) + done.fixed_s, tables.sums(issued) + done.call_s
+        if kind == "cpu":  # it issues to itself
+            total, bound = device_s + host_s, host_s / (device_s + host_s)
+        else:
+            total = smooth_maximum(device_s, host_s)
+            bound = issue_share(host_s / np.maximum(device_s, 1e-12))
+        sums = tables.sums(row), tables.sums(issued)
+        parts = [v / np.maximum(of, 1e-300)[tables.graph] for v, of in zip((row, issued), sums, strict=True)]
+        share = (1.0 - bound)[tables.graph] * parts[0] + bound[tables.graph] * parts[1]
+        return Seconds(total, device_s, host_s, share * total[tables.graph])

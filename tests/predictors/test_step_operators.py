@@ -1,0 +1,137 @@
+"""Steps by their operators: what backward adds, orders that no size may break, and what a board's software reaches."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+import perfpass
+from operator_tables import convolution, table
+from perfpass.devices import device
+from perfpass.errors import ArtefactError
+from perfpass.graph import step as backward
+from perfpass.graph.step import StepOptions, Steps
+from perfpass.graph.table import Tables, operator_table
+from perfpass.predictors.learned import ladder
+from perfpass.predictors.training_step.operators import GROUPS, LEVELS, Base, StepTimes, as_run
+from perfpass.predictors.training_step.predictor import Derivation, StepPredictor
+from perfpass.predictors.way import Way
+from perfpass.training.training_step import operators as fitted
+
+BATCH = 64
+
+
+@pytest.fixture(scope="module")
+def forwards():
+    names = ("resnet50", "vit_base_patch16_224")
+    return [operator_table(perfpass.load(f"examples/{name}.onnx", batch=BATCH)) for name in names]
+
+
+@pytest.fixture(scope="module")
+def times():
+    return StepTimes.from_dict(StepPredictor.load().manifest["operators"])
+
+
+def step_of(forward, optimizer="adamw", **given):
+    options = StepOptions(optimizer, **given)
+    elements = np.array([BATCH * 3.0 * 224 * 224])
+    return Derivation(options, elements, 4.0).steps(Tables.one(forward))
+
+
+def seconds(times, steps, name, precision="fp32", batch=BATCH):
+    return times.seconds(steps, np.array([batch]), Way(device(name), precision))
+
+
+@pytest.mark.parametrize("name", ["a100-80gb", "l4", "mi300x", "cpu"])
+def test_rows_of_a_step_sum_to_its_time_and_backward_costs_more_than_forward(times, forwards, name):
+    for forward in forwards:
+        steps = step_of(forward)
+        found = seconds(times, steps, name)
+        assert found.row.sum() == pytest.approx(found.total[0])
+        phase = np.bincount(steps.first().phase, found.row)
+        assert phase[1] > 1.2 * phase[0] > 0
+        assert phase[2] > 0
+
+
+def test_the_sums_that_levels_are_fitted_to_give_the_time_that_is_predicted(times, forwards):
+    import pandas
+
+    for name, precision in (("a100-80gb", "amp"), ("cpu", "fp32")):
+        way = Way(device(name), precision)
+        asked = [(step_of(forward, autocast=precision == "amp"), BATCH, way, 1.0) for forward in forwards]
+        rows = fitted.of_steps(asked, way.device.kind, pandas.DataFrame({"source": ["a", "b"]}), np.ones(2), times.base)
+        expected = [float(times.seconds(step, np.array([BATCH]), way).total[0]) for step, *_ in asked]
+        np.testing.assert_allclose(rows.seconds(times.levels[way.device.kind]), expected)
+
+
+def test_a_level_is_found_again_where_many_steps_show_it(times, forwards):
+    import pandas
+
+    boards = [Way(device(name), "fp32") for name in ("a100-80gb", "h100", "v100-sxm2-16gb", "rtx-4090")]
+    asked = [(step_of(forward, optimizer), BATCH, way, 1.0) for way in boards for forward in forwards * 3
+             for optimizer in ("sgd", "adamw")]  # fmt: skip
+    names = pandas.DataFrame({"source": "a", "host": "a", "group": "a"}, index=range(len(asked)))
+    rows = fitted.of_steps(asked, "gpu", names, np.ones(len(asked)), times.base)
+    rows = replace(rows, measured_s=rows.seconds({"step": {"": 0.05}, "group": {"conv, weight": 0.2}}))
+    found = fitted.fit(rows)
+    off = np.log(rows.seconds(found) / rows.measured_s)
+    assert np.abs(off).max() < 0.05
+
+
+def test_no_step_is_faster_at_a_larger_batch_or_in_a_smaller_slice(times, forwards):
+    batch, wanted = np.array([BATCH]), np.array([[1, 4, 16, 64, 256, 1024]])
+    for forward in forwards:
+        grown = ladder.at_batches(Tables.one(forward), batch, wanted)
+        derived = Derivation(StepOptions("adamw"), np.array([BATCH * 3.0 * 224 * 224]), 4.0).each(wanted.size)
+        steps = derived.steps(grown, wanted.ravel() / BATCH)
+        for name in ("a100-80gb", "t4", "mi300x", "cpu"):
+            found = times.seconds(steps, wanted.ravel(), Way(device(name), "fp32")).total
+            assert (np.diff(found) >= 0).all()
+        slices = ["a100-sxm4-80gb:1g.10gb", "a100-sxm4-80gb:3g.40gb", "a100-sxm4-80gb"]
+        taken = [seconds(times, step_of(forward), name).total[0] for name in slices]
+        assert all(small >= large for small, large in pairwise(taken))
+
+
+def test_amd_multiplies_in_fp32_where_tf32_is_asked(times, forwards):
+    steps = step_of(forwards[1])
+    tf32, fp32 = (seconds(times, steps, "mi300x", precision).total[0] for precision in ("tf32", "fp32"))
+    assert tf32 == fp32
+    assert seconds(times, steps, "h100", "tf32").total[0] < seconds(times, steps, "h100", "fp32").total[0]
+    board = device("mi300x")
+    reached = as_run(Way(board, "amp")).device
+    assert reached.peak_flops["fp16"] < 0.5 * board.peak_flops["fp16"]
+    assert reached.memory_bandwidth_bytes_s < board.memory_bandwidth_bytes_s
+
+
+def test_gradients_of_weights_are_split_along_the_rows_that_they_sum_over():
+    """A stem's gradient has few tiles: unsplit it would use a few of the 132 SMs."""
+    forward = table([convolution(256, channels=64, pixels=12544, width=4)])
+    step = backward.derive(forward, StepOptions("none"), input_elements=1.0, width=4.0)
+    done = Base.load().work(Steps.one(step), np.array([256]), Way(device("h100"), "fp32"))
+    of = {GROUPS[g]: float(s) for g, s in zip(done.group, done.device_s, strict=True)}
+    assert of["conv, weight"] < 3 * of["conv, forward"]
+
+
+def test_networks_without_convolutions_take_the_time_of_their_operators():
+    predictor = StepPredictor.load()
+    graph = perfpass.load("examples/vit_base_patch16_224.onnx", batch=BATCH)
+    forward = operator_table(graph)
+    kept = ~np.isin(np.asarray(forward.op), [backward.OPERATORS.index("conv")])
+    columns = {n: np.asarray(getattr(forward, n))[kept] for n in Tables.one(forward).table.__dataclass_fields__}
+    forward = type(Tables.one(forward).table)(**columns)
+    derived = Derivation(StepOptions("adamw"), np.array([1.0]), 4.0)
+    way = Way(device("rtx-3090"), "fp32")
+    found, _, row_s, steps = predictor.columns_of(Tables.one(forward), np.array([BATCH]), way, derived)
+    by_operators = predictor._times.seconds(steps, np.array([BATCH]), way)
+    assert found["median_s"][0] == pytest.approx(by_operators.total[0], rel=0.02)
+    np.testing.assert_allclose(row_s, by_operators.row, rtol=1e-6)
+
+
+def test_an_artefact_without_levels_is_refused(times):
+    for broken in ({}, {"gpu": {}}, {"gpu": {name: {"a": "b"} for name in LEVELS}}):
+        with pytest.raises(ArtefactError, match="levels"):
+            StepTimes.from_dict(broken)
+    assert StepTimes.from_dict(times.to_dict()).to_dict() == times.to_dict()
