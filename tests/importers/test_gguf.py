@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import struct
 
@@ -10,6 +11,7 @@ import pytest
 import perfpass
 from perfpass.errors import FileError, FormatError, LimitError, UnsupportedError
 from perfpass.importers import gguf
+from perfpass.importers.gguf_types import BLOCKS
 from perfpass.llm import Parallelism, Quantization, language_model, weight_bytes
 
 Q8_0, F32 = 8, 0
@@ -53,13 +55,16 @@ def tensors(layers=2):
     return found
 
 
-def packed(keys=None, listed=None, version=3) -> bytes:
+def packed(keys=None, listed=None, version=3, offsets=None) -> bytes:
     keys, listed = KEYS if keys is None else keys, tensors() if listed is None else listed
     out = b"GGUF" + struct.pack("<IQQ", version, len(listed), len(keys))
     out += b"".join(key(name, value) for name, value in keys.items())
+    at = 0
     for name, dims, kind in listed:
         out += text(name) + struct.pack("<I", len(dims)) + struct.pack(f"<{len(dims)}Q", *dims)
-        out += struct.pack("<IQ", kind, 0)
+        out += struct.pack("<IQ", kind, at if offsets is None else offsets.get(name, at))
+        elements, size = BLOCKS.get(kind, (1, 1))
+        at += -(-(math.prod(dims) // elements * size) // 32) * 32
     return out
 
 
