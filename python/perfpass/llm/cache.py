@@ -95,10 +95,11 @@ def _kept(
             yield "indexer keys", tokens * a.index_dim * element
     if layer.cross:
         yield "keys and values across", prompt * layer.cross.cache_elements * element
-    yield from _states(layer, element)
+    yield from states(layer, element)
 
 
-def _states(layer: Layer, element: float) -> Iterator[tuple[str, float]]:
+def states(layer: Layer, element: float) -> Iterator[tuple[str, float]]:
+    """Bytes of a recurrent layer's states for a sequence, by kind."""
     if layer.recurrence:
         yield "recurrent states", layer.recurrence.state * STATE_BYTES
         yield "convolution states", layer.recurrence.convolution * element
@@ -146,7 +147,7 @@ def in_llama_cpp(
         if layer.cross:
             row = layer.cross.kv_heads * (layer.cross.head_dim * sizes[0] + layer.cross.value_dim * sizes[1])
             found["keys and values across"] = found.get("keys and values across", 0.0) + count * cells * row
-        for kind, size in _states(layer, STATE_BYTES):  # both are kept in fp32
+        for kind, size in states(layer, STATE_BYTES):  # both are kept in fp32
             found[kind] = found.get(kind, 0.0) + count * sequences * size
     return found
 

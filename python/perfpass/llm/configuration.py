@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from perfpass.declared import shown_value
 from perfpass.errors import UnsupportedError
@@ -22,6 +22,10 @@ from perfpass.llm.architecture import LanguageModel, Layer
 from perfpass.llm.costs import GGUF_BITS, PRECISIONS, listed, named_precision
 from perfpass.llm.fields import Fields
 from perfpass.llm.stored import stored
+from perfpass.llm.stored_bytes import packed_bytes
+
+if TYPE_CHECKING:
+    from perfpass.importers.gguf import Header
 
 # Where wrappers (vision, speech) keep the language model.
 _INNER = ("text_config", "llm_config", "language_config", "thinker_config")
@@ -82,7 +86,9 @@ def language_model(config: str | os.PathLike[str] | Mapping[str, Any], name: str
     path = found.configuration("serving")
     called = name or str(config)
     if path.lower().endswith(".gguf"):
-        return _packed(path, called)
+        from perfpass.importers import gguf
+
+        return packed(gguf.read(path), called)
     model = from_content(read_configuration(path, run_code=False), called)
     if found.repository:
         model = _checked(model, found.repository)
@@ -104,11 +110,8 @@ def _stored_as(model: LanguageModel, precision: str) -> LanguageModel:
     return replace(model, stored_as=dense, experts_stored_as=experts)
 
 
-def _packed(path: str, name: str) -> LanguageModel:
+def packed(header: Header, name: str) -> LanguageModel:
     """The model of a GGUF file, stored in the type that is nearest to the bytes of its tensors."""
-    from perfpass.importers import gguf
-
-    header = gguf.read(path)
     model = from_content(read_configuration(header.configuration, run_code=False), name)
     notes, kind = [], header.file_type
     if header.missing:
@@ -171,6 +174,7 @@ def from_content(content: Mapping[str, Any], name: str) -> LanguageModel:
         max_positions=next((found for key in _POSITIONS if (found := fields.count(key, default=0))), 0),
         stored_as=dense,
         experts_stored_as=experts,
+        packed_bytes=tuple(packed_bytes(content.get("quantization_config")).items()),
     )
 
 
