@@ -54,7 +54,7 @@ def tensors(content: dict[str, Any]) -> int:
 
 
 def compared(name: str) -> dict[str, Any]:
-    """What is counted of a configuration and what transformers builds; ``left_out`` says why where one of them cannot."""
+    """What is counted of a configuration and what transformers builds; ``left_out``: why where one of them cannot."""
     content = read_configuration(name, run_code=False)
     found: dict[str, Any] = {"name": name, "model_type": content["model_type"]}
     try:

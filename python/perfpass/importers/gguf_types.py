@@ -26,7 +26,7 @@ class Tensor(NamedTuple):
 
 
 def bytes_of(tensor: Tensor, where: str) -> int:
-    """Bytes of a tensor. Raises UnsupportedError for a type that is not known, FormatError for a row of half a block."""
+    """Bytes of a tensor. Raises UnsupportedError for a type not known, FormatError for a row of half a block."""
     if tensor.kind not in BLOCKS:
         raise UnsupportedError(
             f"{where}: tensor {shown_value(tensor.name)} is of a type ({tensor.kind}) not known here"
@@ -40,9 +40,7 @@ def bytes_of(tensor: Tensor, where: str) -> int:
     return math.prod(tensor.dims) // elements * size
 
 
-def check_layout(
-    tensors: Sequence[Tensor], alignment: object, header_bytes: int, file_bytes: int, where: str
-) -> None:
+def check_layout(tensors: Sequence[Tensor], alignment: object, header_bytes: int, file_bytes: int, where: str) -> None:
     """Raises FormatError where tensors overlap, leave gaps or lie outside the file.
 
     ``header_bytes``: where the header ends. A file that ends there, or within the padding after it, is a header alone.

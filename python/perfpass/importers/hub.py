@@ -1,8 +1,8 @@
 """A repository of a hub -> its config.json, by `huggingface_hub` where it is installed: from its cache or the net.
 
 Only config.json is fetched, of a bounded size, and no code that it names is. What the hub counted in the headers of the
-weights (safetensors) is asked for beside it, and by `perfpass fit` these headers; weights never are. `HF_HUB_OFFLINE`, `HF_ENDPOINT`, `HF_HOME` and a token
-are the library's own affair.
+weights (safetensors) is asked for beside it, and by `perfpass fit` these headers; weights never are. `HF_HUB_OFFLINE`,
+`HF_ENDPOINT`, `HF_HOME` and a token are the library's own affair.
 """
 
 from __future__ import annotations

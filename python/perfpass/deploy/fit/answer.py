@@ -140,7 +140,9 @@ def _language(
     assert language is not None
     for target in targets:
         if not target.is_gpu and settings.runtime in SERVERS:
-            raise ArgumentError(f"{target.id}: {RUNTIMES[settings.runtime]} is counted on GPUs; choose one, or llama.cpp")
+            raise ArgumentError(
+                f"{target.id}: {RUNTIMES[settings.runtime]} is counted on GPUs; choose one, or llama.cpp"
+            )
         check_runtime(settings.runtime, target)
     asks = [Ask(found, target, settings, load, confidence) for target in targets]
     if not targets:
@@ -188,8 +190,9 @@ def _answered(ask: Ask, need: Need, *, whole: bool) -> DeviceFit:
     language = ask.subject.language
     assert language is not None
     answer = answer_of(need.probability, ask.confidence)
-    shown = shown_in_use(ask.subject, ask.device, ask.settings, ask.load, need)
-    held = answer != "no"
+    shown, basis = None, ""
+    if answer != "no":
+        shown, basis = shown_in_use(ask.subject, ask.device, ask.settings, ask.load, need)
     return DeviceFit(
         device=ask.device.id,
         device_name=ask.device.name,
@@ -208,8 +211,8 @@ def _answered(ask: Ask, need: Need, *, whole: bool) -> DeviceFit:
         },
         cache={name: int(value) for name, value in need.cache.items() if value},
         host_bytes=int(need.host_bytes),
-        in_use=shown.in_use if shown is not None and held else None,
-        basis=shown.basis if shown is not None and held else "",
+        in_use=shown,
+        basis=basis,
         largest=tried.largest(ask, language.max_positions) if whole else Largest(),
         reason=_reason(need, answer),
         changes=tried.changes(ask, language.max_positions) if whole and answer != "yes" else (),
@@ -226,7 +229,9 @@ def _reason(need: Need, answer: str) -> str:
     least = need.least.median
     if least > need.limit_bytes:
         each = size(need.parts.each)
-        return f"weights of {size(need.weights)} leave no room in {room} for the {each} of one sequence and what runs it"
+        return (
+            f"weights of {size(need.weights)} leave no room in {room} for the {each} of one sequence and what runs it"
+        )
     if need.needed.median > need.limit_bytes:
         return (
             f"one sequence would do with {size(least)}, but {size(need.cache_bytes)} of cache for all of them are over "
@@ -235,9 +240,7 @@ def _reason(need: Need, answer: str) -> str:
     return f"{size(need.needed.median)} are likely, but up to {size(need.needed.high)} possible in {room}"
 
 
-def _weights_alone(
-    found: Subject, targets: tuple[Device, ...], settings: Settings, confidence: float
-) -> Fit:
+def _weights_alone(found: Subject, targets: tuple[Device, ...], settings: Settings, confidence: float) -> Fit:
     """A header without a configuration: what a sequence keeps is not known, so it can only be said not to fit."""
     assert found.placed is not None
     if not targets:
@@ -293,7 +296,8 @@ def _network(
     stack = runtime or "torch"
     if stack not in _NETWORK_RUNTIMES:
         raise ArgumentError(
-            f"{found.name} is no language model that is served token by token; {unknown('runtime', stack, _NETWORK_RUNTIMES)}"
+            f"{found.name} is no language model that is served token by token; "
+            f"{unknown('runtime', stack, _NETWORK_RUNTIMES)}"
         )
     if not targets:
         raise ArgumentError(f"{found.name}: name a --device; without one only language models are answered")

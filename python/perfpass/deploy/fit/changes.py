@@ -125,9 +125,9 @@ def _load(ask: Ask, positions: int) -> Iterator[Change]:
         short = most.context if most.context < 256 else most.context // 256 * 256
         if held := ask.with_(load={"context": short}).holds():
             yield _change("load", f"a context of {short:,} tokens", {"context": short}, held)
-    if most.concurrency is not None and most.concurrency < ask.load.sequences:
-        if held := ask.with_(load={"sequences": most.concurrency}).holds():
-            yield _change("load", f"{most.concurrency:,} at once", {"concurrency": most.concurrency}, held)
+    few = most.concurrency
+    if few is not None and few < ask.load.sequences and (held := ask.with_(load={"sequences": few}).holds()):
+        yield _change("load", f"{few:,} at once", {"concurrency": few}, held)
 
 
 _FLAGS = {"vllm": "--gpu-memory-utilization", "sglang": "--mem-fraction-static", "trtllm": "free_gpu_memory_fraction"}
@@ -227,7 +227,8 @@ def _llama_cpp_offloads(ask: Ask) -> Iterator[Change]:
     if language.is_mixture:
         hosted = next((n for n in range(1, layers + 1) if ask.with_(host_experts=n).holds()), None)
         if hosted is not None and (held := ask.with_(host_experts=hosted).holds()):
-            text = f"--n-cpu-moe {hosted}: the experts of {hosted} of {layers} layers in {size(held.host_bytes)} of host memory"
+            host = size(held.host_bytes)
+            text = f"--n-cpu-moe {hosted}: the experts of {hosted} of {layers} layers in {host} of host memory"
             yield _change("offload", text, {"host_experts": hosted}, held)
 
     def on_gpu(n: int) -> bool:
@@ -235,7 +236,9 @@ def _llama_cpp_offloads(ask: Ask) -> Iterator[Change]:
 
     most = _most(on_gpu, layers)
     if most is not None and (held := ask.with_(gpu_layers=most, host_experts=0).holds()):
-        text = f"-ngl {most}: {most} of {layers} layers on the GPU, the others in {size(held.host_bytes)} of host memory"
+        text = (
+            f"-ngl {most}: {most} of {layers} layers on the GPU, the others in {size(held.host_bytes)} of host memory"
+        )
         yield _change("offload", text, {"gpu_layers": most}, held)
 
 

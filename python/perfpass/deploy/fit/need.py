@@ -24,6 +24,7 @@ from perfpass.llm import cache, in_use, memory
 from perfpass.llm import llama_cpp as ggml
 from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.costs import ELEMENT_BYTES, LEAST_BYTES, Parallelism, Quantization, weight_bytes
+from perfpass.llm.eager import in_eager_pytorch
 from perfpass.llm.in_use import Parts
 from perfpass.prediction import Interval
 
@@ -107,9 +108,7 @@ def _paged(model: LanguageModel, split: Parallelism, context: int, element: floa
     return found
 
 
-def _server(
-    model: LanguageModel, device: Device, settings: Settings, load: Load, loaded: Stored, kind: str
-) -> Need:
+def _server(model: LanguageModel, device: Device, settings: Settings, load: Load, loaded: Stored, kind: str) -> Need:
     split, whole = settings.split, memory.whole_bytes(device)
     offload = settings.offload_gib * _GIB
     low, usual, high = (max(0.0, size - offload) for size in _weights(model, split, loaded))
@@ -125,7 +124,9 @@ def _server(
         workspace=(least, step, (1 + _WORKSPACE_HIGH) * step),
         runtime=(memory.RUNTIME_LOW_BYTES, memory.RUNTIME_BYTES, memory.RUNTIME_HIGH_BYTES),
     )
-    share = in_use.filled_share(settings.runtime, settings.gpus) if settings.utilization is None else settings.utilization
+    share = (
+        in_use.filled_share(settings.runtime, settings.gpus) if settings.utilization is None else settings.utilization
+    )
     needed, single, limit, binding = in_use.needed(parts, parts.cache), in_use.needed(parts, parts.each), whole, ""
     if settings.runtime == "vllm":
         limit, binding = share * whole, f"gpu_memory_utilization {share:g}"
@@ -135,7 +136,9 @@ def _server(
         limit, binding = whole, f"free_gpu_memory_fraction {share:g}"
     chance = needed.probability_below(limit)
     if settings.runtime == "sglang":
-        static = Interval(usual + parts.cache, min(low, usual) + parts.cache, high + parts.cache, "byte", needed.coverage)
+        static = Interval(
+            usual + parts.cache, min(low, usual) + parts.cache, high + parts.cache, "byte", needed.coverage
+        )
         inside = static.probability_below(share * whole)
         if inside < chance:
             chance, limit, binding = inside, share * whole, f"mem_fraction_static {share:g}"
@@ -230,9 +233,7 @@ def _fullest(devices: int, layers: int) -> float:
     return math.ceil(layers / devices) / layers if layers else 1.0
 
 
-def _by_layer(
-    subject: Subject, model: LanguageModel, loaded: Stored
-) -> tuple[list[float], float, float, list[float]]:
+def _by_layer(subject: Subject, model: LanguageModel, loaded: Stored) -> tuple[list[float], float, float, list[float]]:
     """Bytes of each layer, of the head, of the input table, and of each layer's experts."""
     at = subject.placed
     if at is not None and loaded.as_stored and len(at.layers) == model.layer_count:
@@ -291,14 +292,16 @@ def _transformers(
     )
 
 
-def shown_in_use(subject: Subject, device: Device, settings: Settings, load: Load, found: Need) -> in_use.InUse | None:
-    """What the device shows in use (nvidia-smi), and what stands behind it; None where nothing of it would run."""
+def shown_in_use(subject: Subject, device: Device, settings: Settings, load: Load, found: Need) -> tuple[Interval, str]:
+    """What the device shows in use (nvidia-smi), and what stands behind it."""
     if settings.runtime in SERVERS:
-        return in_use.filled(settings.runtime, device, settings.gpus, found.parts, settings.utilization)
+        shown = in_use.filled(settings.runtime, device, settings.gpus, found.parts, settings.utilization)
+        return shown.in_use, shown.basis
     if settings.runtime == "llama.cpp":
-        return in_use.held_whole(found.parts)
-    # The caching allocator keeps the blocks that a cache grew out of, while there is room for them.
-    whole = float(device.memory_bytes)
-    most = min(whole, found.needed.high + found.cache_bytes)
-    shown = in_use.interval(found.needed.low, min(whole, found.needed.median + found.cache_bytes / 2), most, whole)
-    return in_use.InUse(found.needed, found.least, found.needed, shown, shown, in_use.UNKNOWN)
+        return in_use.held_whole(found.parts).in_use, in_use.MEASURED
+    assert subject.language is not None
+    prompt, answer = load.lengths
+    kept = replace(stored(subject.language, settings).quantization, kv_cache=found.cache_type)
+    sizes: dict[str, Any] = {"sequences": load.sequences, "prompt": prompt, "answer": answer}
+    eager = in_eager_pytorch(subject.language, device, settings.gpus, kept, **sizes)
+    return eager.in_use or found.needed, eager.basis

@@ -1,4 +1,4 @@
-"""Whether a network that is no language model fits: by the figure of `perfpass.predict`, whose bounds are measured ones.
+"""Whether a network that is no language model fits: by the figures of `perfpass.predict`, whose bounds are measured.
 
 What is in use and its upper bound come from the plan of the graph (`perfpass.predictors.memory`). The graph at two
 batches gives it at every other (`perfpass.graph.at_batch`), so the largest batch that keeps the confidence is found by
@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from perfpass.deploy.fit.result import Change, DeviceFit, Largest, answer_of
 from perfpass.deploy.fit import candidates
+from perfpass.deploy.fit.result import Change, DeviceFit, Largest, answer_of
 from perfpass.devices import Device
 from perfpass.errors import PerfPassError
 from perfpass.graph import OpGraph, at_batch
@@ -89,8 +89,12 @@ class Network:
             found = self.figures(device, batch, **changed)
         except PerfPassError:
             return None
-        chance = found.probability_fits(device.memory_bytes)
-        return (chance, found.in_use.median) if chance >= self._workload.confidence else None
+        return self.held(found, device)
+
+    def held(self, figures: MemoryFigures, device: Device) -> tuple[float, float] | None:
+        """Probability and bytes where figures fit a device; else None."""
+        chance = figures.probability_fits(device.memory_bytes)
+        return (chance, figures.in_use.median) if chance >= self._workload.confidence else None
 
 
 def fitted(network: Network, device: Device, workload: Workload) -> tuple[DeviceFit, Prediction]:
@@ -116,7 +120,7 @@ def fitted(network: Network, device: Device, workload: Workload) -> tuple[Device
         cache={},
         largest=Largest(batch=most),
         reason=_reason(found, device, answer),
-        changes=() if answer == "yes" else tuple(_changes(network, device, workload, most)),
+        changes=() if answer == "yes" else tuple(_changes(network, device, workload, most, found)),
     )
     return fit, found
 
@@ -161,7 +165,9 @@ def _most_of_steps(network: Network, device: Device, high: float) -> int | None:
     return batch if network.holds(device) else None
 
 
-def _changes(network: Network, device: Device, workload: Workload, most: int | None) -> Iterator[Change]:
+def _changes(
+    network: Network, device: Device, workload: Workload, most: int | None, found: Prediction
+) -> Iterator[Change]:
     if most is not None and most < network.batch and (held := network.holds(device, most)):
         yield Change("load", f"batch {most:,}", {"batch": most}, held[0], int(held[1]))
     ladder = _NARROWER_TRAINING if workload.how.get("mode") == "training" else _NARROWER
@@ -175,7 +181,8 @@ def _changes(network: Network, device: Device, workload: Workload, most: int | N
     for other in candidates.larger(device):
         if told == _MOST_DEVICES:
             return
-        held = network.holds(other)
+        # A step's memory is recorded anew on each device, which takes seconds; it hardly differs between boards.
+        held = network.held(found.memory, other) if network.trains else network.holds(other)
         if held:
             text = f"{other.id} ({size(other.memory_bytes)})"
             yield Change("device", text, {"device": other.id}, held[0], int(held[1]))

@@ -226,10 +226,12 @@ def _overview(answers: tuple[DeviceFit, ...]) -> str:
 
 def _block(one: DeviceFit, *, many: bool) -> str:
     """The figures of one device, the reason and what would help."""
-    rows = [("", "", "", "")]
+    rows: list[tuple[str, ...]] = []
     for name, value in one.parts.items():
         kinds = ", ".join(f"{kind} {size(v)}" for kind, v in one.cache.items()) if name == "cache" else ""
-        rows.append((name, *size(value).split(), kinds if len(one.cache) > 1 or name != "cache" else next(iter(one.cache), "")))
+        rows.append(
+            (name, *size(value).split(), kinds if len(one.cache) > 1 or name != "cache" else next(iter(one.cache), ""))
+        )
     median, unit, bounds = cells(one.needed.median, one.needed.low, one.needed.high, "byte")
     limit = f" ({one.limit})" if one.limit else ""
     rows.append(("needed", median, unit, f"{bounds}; it may fill {size(one.limit_bytes)}{limit}"))
@@ -239,14 +241,16 @@ def _block(one: DeviceFit, *, many: bool) -> str:
     if one.host_bytes:
         rows.append(("on the host", *size(one.host_bytes).split(), ""))
     lines = [f"{one.where} ({one.device_name})"] if many else []
-    lines.append(columns(rows[1:], right=(1,)))
+    lines.append(columns(rows, right=(1,)))
     if most := _most(one.largest):
         lines.append(paragraph("still fits", most))
     if one.reason:
         lines.append(paragraph("why", one.reason))
     if one.changes:
         lines.append(paragraph("would fit", "with one of these"))
-        lines += [item(f"{c.text}: P(fits) {percent(c.probability)}, {size(c.needed_bytes)} needed") for c in one.changes]
+        lines += [
+            item(f"{c.text}: P(fits) {percent(c.probability)}, {size(c.needed_bytes)} needed") for c in one.changes
+        ]
     return "\n".join(lines)
 
 

@@ -26,15 +26,19 @@ FORMATS: dict[str, tuple[str, float]] = {
     "nf4": ("int4_wo", NF4_BYTES),
     "nf4_double": ("int4_wo", NF4_TWICE_BYTES),
 }
+_ANSWER = 128
 _MOST_TOKENS, _MOST_SEQUENCES, _MOST_LAYERS, _MOST_GIB = 10**8, 10**7, 10**4, 10**5
 
 
 @dataclass(frozen=True)
 class Load:
-    """``sequences`` at once, each of ``context`` tokens, prompt and answer together."""
+    """``sequences`` at once, each of ``context`` tokens, prompt and answer together. ``answer``: of these tokens, those
+    that are written one by one (a cache that grows leaves holes); 0: the last `_ANSWER` at most.
+    """
 
     context: int
     sequences: int = 1
+    answer: int = 0
 
     def __post_init__(self) -> None:
         for name, most in (("context", _MOST_TOKENS), ("sequences", _MOST_SEQUENCES)):
@@ -43,13 +47,19 @@ class Load:
                 said = "concurrency" if name == "sequences" else name
                 raise ArgumentError(f"{said} must be a whole number from 1 to {most:,}, got {value!r}")
 
+    @property
+    def lengths(self) -> tuple[int, int]:
+        """Tokens of the prompt and of the answer."""
+        answer = min(self.answer or _ANSWER, max(1, self.context - 1))
+        return max(1, self.context - answer), answer
+
 
 @dataclass(frozen=True)
 class Settings:
     """What a runtime is told; None: what it does by itself.
 
-    ``precision`` of the weights: a name of PRECISIONS or FORMATS. ``kv_cache``: a type of `perfpass.llm.cache.OF_RUNTIME`,
-    in llama.cpp also two with a comma between them, of keys and of values.
+    ``precision`` of the weights: a name of PRECISIONS or FORMATS. ``kv_cache``: a type of
+    `perfpass.llm.cache.OF_RUNTIME`, in llama.cpp also two with a comma between them, of keys and of values.
     ``utilization``: vLLM's gpu_memory_utilization, SGLang's mem_fraction_static, TensorRT-LLM's
     free_gpu_memory_fraction. Of llama.cpp: ``gpu_layers`` (-ngl), ``host_experts`` (--n-cpu-moe: layers whose experts
     stay on the host), ``cache_on_host`` (--no-kv-offload), ``memory_map`` (mmap), ``step_tokens`` (-ub). Of vLLM:
@@ -72,7 +82,7 @@ class Settings:
     def __post_init__(self) -> None:
         if self.runtime not in RUNTIMES:
             raise ArgumentError(unknown("runtime", self.runtime, RUNTIMES))
-        if self.precision is not None and self.precision not in FORMATS:
+        if self.precision is not None and self.precision not in (*FORMATS, *ELEMENT_BYTES):
             named_precision(self.precision)
         for kind in cache_types(self.kv_cache, self.runtime) if self.kv_cache is not None else ():
             cache.type_bytes(kind, self.runtime)
@@ -142,7 +152,7 @@ def stored(model: LanguageModel, settings: Settings) -> Stored:
     if name in FORMATS:
         kind, size = FORMATS[name]
         return Stored(Quantization(kind, kind), sizes | {kind: size}, False, name)
-    gemm, moe = named_precision(name)
+    gemm, moe = (name, name) if name in ELEMENT_BYTES and name not in PRECISIONS else named_precision(name)
     same = (gemm, moe) == (model.stored_as, model.experts_stored_as)
     return Stored(Quantization(gemm, moe), sizes | (dict(model.packed_bytes) if same else {}), same, name.lower())
 

@@ -53,8 +53,8 @@ class Subject:
     """What is asked about: a language model, or a network of any other kind (``network``, as `perfpass.predict` takes
     it), or weights alone.
 
-    ``placed``: bytes of the tensors, where a header says them; ``basis``: what stands behind the weights. ``parameters``
-    counts what is stored (of a header: elements, packed ones as they are stored).
+    ``placed``: bytes of the tensors, where a header says them; ``basis``: what stands behind the weights.
+    ``parameters`` counts what is stored (of a header: elements, packed ones as they are stored).
     """
 
     name: str
@@ -184,4 +184,3 @@ def check_usable(found: Subject) -> None:
     """Raises FormatError for a header without tensors."""
     if found.placed is not None and not found.placed.total:
         raise FormatError(f"{found.name}: its header lists no tensor with any bytes; there is nothing to fit")
-
