@@ -22,18 +22,38 @@ _BASE = {
     "pad_token_id": 0,
 }
 _MLA = {
-    **{"qk_rope_head_dim": 8, "qk_nope_head_dim": 16, "v_head_dim": 12, "kv_lora_rank": 24, "q_lora_rank": 20},
-    **{"n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "n_shared_experts": 1},
-    **{"first_k_dense_replace": 1, "n_group": 1, "topk_group": 1, "num_key_value_heads": 4},
+    "qk_rope_head_dim": 8,
+    "qk_nope_head_dim": 16,
+    "v_head_dim": 12,
+    "kv_lora_rank": 24,
+    "q_lora_rank": 20,
+    "n_routed_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32,
+    "n_shared_experts": 1,
+    "first_k_dense_replace": 1,
+    "n_group": 1,
+    "topk_group": 1,
+    "num_key_value_heads": 4,
 }
 _LINEAR = {
-    **{"linear_num_key_heads": 2, "linear_key_head_dim": 8, "linear_num_value_heads": 4, "linear_value_head_dim": 8},
-    **{"linear_conv_kernel_dim": 4, "head_dim": 16},
+    "linear_num_key_heads": 2,
+    "linear_key_head_dim": 8,
+    "linear_num_value_heads": 4,
+    "linear_value_head_dim": 8,
+    "linear_conv_kernel_dim": 4,
+    "head_dim": 16,
 }
 _GPT = {"n_embd": 64, "n_layer": 4, "n_head": 4}
 _SIDES = {
-    **{"d_model": 64, "encoder_layers": 3, "decoder_layers": 4, "encoder_attention_heads": 4},
-    **{"decoder_attention_heads": 4, "encoder_ffn_dim": 96, "decoder_ffn_dim": 96, "decoder_start_token_id": 0},
+    "d_model": 64,
+    "encoder_layers": 3,
+    "decoder_layers": 4,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 96,
+    "decoder_ffn_dim": 96,
+    "decoder_start_token_id": 0,
 }
 _ALL_HEADS = {"num_key_value_heads": None}
 FAMILIES: dict[str, dict[str, Any]] = {
@@ -56,15 +76,23 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "gemma2": {"head_dim": 16, "sliding_window": 16},
     "gemma3_text": {"head_dim": 16, "sliding_window": 16, "num_hidden_layers": 7},
     "gemma4_text": {
-        **{"head_dim": 16, "global_head_dim": 32, "sliding_window": 16, "num_hidden_layers": 6},
-        **{"num_kv_shared_layers": 0, "vocab_size_per_layer_input": 128, "hidden_size_per_layer_input": 8},
+        "head_dim": 16,
+        "global_head_dim": 32,
+        "sliding_window": 16,
+        "num_hidden_layers": 6,
+        "num_kv_shared_layers": 0,
+        "vocab_size_per_layer_input": 128,
+        "hidden_size_per_layer_input": 8,
     },
     "cohere2": {"sliding_window": 16},
     "gpt_oss": {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 16, "head_dim": 16},
     "llama4_text": {"num_local_experts": 2, "attention_chunk_size": 16, "intermediate_size_mlp": 96, "head_dim": 16},
     "gpt_neo": {
         **_ALL_HEADS,
-        **{"num_layers": 4, "num_heads": 4, "attention_types": [[["global", "local"], 2]], "window_size": 16},
+        "num_layers": 4,
+        "num_heads": 4,
+        "attention_types": [[["global", "local"], 2]],
+        "window_size": 16,
     },
     # Latents, with an indexer and without.
     "deepseek_v2": _MLA,
@@ -75,13 +103,19 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "rwkv": {"context_length": 256, "attention_hidden_size": 64},
     "qwen3_next": {
         **_LINEAR,
-        **{"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32},
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 32,
         "shared_expert_intermediate_size": 32,
     },
     "qwen3_5_text": _LINEAR,
     "nemotron_h": {
         "layers_block_type": ["linear_attention", "full_attention", "mlp", "linear_attention"],
-        **{"mamba_num_heads": 8, "mamba_head_dim": 16, "ssm_state_size": 8, "n_groups": 2, "conv_kernel": 4},
+        "mamba_num_heads": 8,
+        "mamba_head_dim": 16,
+        "ssm_state_size": 8,
+        "n_groups": 2,
+        "conv_kernel": 4,
         "head_dim": 16,
     },
     # Attention across.
@@ -144,7 +178,6 @@ def held_bytes(kept: Any) -> int:
 
 @pytest.fixture(scope="module", autouse=True)
 def torchvision_without_its_library():
-    pytest.importorskip("transformers")
     from perfpass.importers import torchvision_schemas
 
     torchvision_schemas.define()
@@ -205,5 +238,5 @@ def test_types_that_a_runtime_lacks_or_that_do_not_divide_are_refused():
     with pytest.raises(ArgumentError, match="unknown cache type of vllm 'q8_0'"):
         cache.type_bytes("q8_0", "vllm")
     odd = language_model({**_BASE, "model_type": "llama", "head_dim": 20})
-    with pytest.raises(ArgumentError, match="q8_0 packs 32 numbers, and a layer of .* keeps 40"):
+    with pytest.raises(ArgumentError, match=r"q8_0 packs 32 numbers, and a layer of .* keeps 40"):
         cache.in_llama_cpp(odd, 64, types=("q8_0", "q8_0"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from perfpass.cli.options import add_device_file, add_json, dim, new_command, once, print_json, shape, whole
-from perfpass.errors import ArgumentError
 
 _EPILOG = """\
 MODEL is a name of the Hugging Face hub or of a model whose configuration ships, a folder, a config.json, a safetensors
@@ -101,8 +100,6 @@ def run(options: Any) -> int:
         from perfpass.devices import add_file
 
         add_file(options.device_file)
-    if options.concurrency is not None and options.concurrency < 1:
-        raise ArgumentError(f"--concurrency must be at least 1, got {options.concurrency}")
     found = fit(
         options.model,
         options.device,

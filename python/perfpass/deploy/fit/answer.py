@@ -102,7 +102,9 @@ def fit(
         return _weights_alone(found, targets, settings, confidence)
     check_split(found.language, settings.split.tensor, settings.split.pipeline)
     positions = found.language.max_positions
-    load = Load(min(_CONTEXT, positions or _CONTEXT) if context is None else context, concurrency or 1)
+    load = Load(
+        min(_CONTEXT, positions or _CONTEXT) if context is None else context, 1 if concurrency is None else concurrency
+    )
     return _language(found, targets, settings, load, confidence, given, runtime)
 
 
