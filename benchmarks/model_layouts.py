@@ -13,8 +13,11 @@ import argparse
 import json
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
+
+import transformers
 
 from perfpass.errors import PerfPassError
 from perfpass.importers.configuration_names import first
@@ -85,15 +88,19 @@ def main(arguments: list[str]) -> int:
         if not row.get("equal"):
             print(json.dumps(row), flush=True)
     both = [row for row in rows if "equal" in row]
-    summary = {
+    found = {
+        "transformers": transformers.__version__,
         "configurations": len(rows),
         "compared": len(both),
         "equal": sum(row["equal"] for row in both),
-        "equal_in_bytes": sum(2 * row["counted"] == 2 * row["built"] for row in both),
+        "model_types": len({row["model_type"] for row in both if row["equal"]}),
         "seconds": round(time.monotonic() - started, 1),
+        "left_out": dict(Counter(row["left_out"] for row in rows if "left_out" in row)),
+        "unequal": [row for row in both if not row["equal"]],
+        "equal_names": [row["name"] for row in both if row["equal"]],
     }
-    print(json.dumps(summary))
-    Path(options.output).write_text(json.dumps({"summary": summary, "rows": rows}, indent=1) + "\n")
+    print(json.dumps({key: value for key, value in found.items() if key not in ("unequal", "equal_names")}))
+    Path(options.output).write_text(json.dumps(found, indent=1) + "\n")
     return 0
 
 
