@@ -56,10 +56,20 @@ def add(commands: Any) -> None:
     network = command.add_argument_group("other networks")
     network.add_argument("--batch", type=whole, metavar="N", help="batch size (default: the model's own)")
     network.add_argument(
-        "--dim", action="append", default=[], type=dim, metavar="NAME=N", help="value of a symbolic dimension"
+        "--dim",
+        action="append",
+        default=[],
+        type=dim,
+        metavar="NAME=N",
+        help="value of a symbolic dimension; may be given more than once",
     )
     network.add_argument(
-        "--input-shape", action="append", default=[], type=shape, metavar="NAME=1x3x224x224", help="shape of an input"
+        "--input-shape",
+        action="append",
+        default=[],
+        type=shape,
+        metavar="NAME=1x3x224x224",
+        help="whole shape of one input; may be given more than once",
     )
     network.add_argument("--mode", metavar="M", help="inference, or training: one whole step")
     network.add_argument("--optimizer", metavar="O", help="none, sgd, momentum, adam, adamw (training)")
@@ -89,6 +99,7 @@ def _language(group: Any) -> None:
     group.add_argument("--gpu-layers", type=whole, metavar="N", help="llama.cpp's -ngl (default: all)")
     group.add_argument("--n-cpu-moe", type=whole, metavar="N", help="llama.cpp: layers whose experts stay on the host")
     group.add_argument("--no-kv-offload", action="store_true", help="llama.cpp: the cache stays on the host")
+    group.add_argument("--no-mmap", action="store_true", help="llama.cpp: weights on the host are read, not mapped")
     group.add_argument("--ubatch", type=whole, metavar="N", help="llama.cpp's -ub: tokens of a step (default: 512)")
 
 
@@ -115,6 +126,7 @@ def run(options: Any) -> int:
         gpu_layers=options.gpu_layers,
         host_experts=options.n_cpu_moe,
         cache_on_host=options.no_kv_offload,
+        memory_map=not options.no_mmap,
         step_tokens=options.ubatch,
         offload_gib=options.cpu_offload_gb,
         batch=options.batch,

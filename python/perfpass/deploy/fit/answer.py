@@ -9,7 +9,7 @@ from perfpass.deploy.fit import changes as tried
 from perfpass.deploy.fit.changes import Ask
 from perfpass.deploy.fit.need import Need, shown_in_use
 from perfpass.deploy.fit.result import DeviceFit, Fit, Largest, answer_of
-from perfpass.deploy.fit.settings import RUNTIMES, SERVERS, Load, Settings
+from perfpass.deploy.fit.settings import RUNTIMES, Load, Settings
 from perfpass.deploy.fit.subject import Subject, check_usable, subject
 from perfpass.devices import Device
 from perfpass.devices import device as find_device
@@ -42,6 +42,7 @@ def fit(
     gpu_layers: int | None = None,
     host_experts: int | None = None,
     cache_on_host: bool = False,
+    memory_map: bool = True,
     step_tokens: int | None = None,
     offload_gib: float | None = None,
     batch: int | None = None,
@@ -82,7 +83,7 @@ def fit(
         _refuse(given, _OF_LANGUAGE, f"{found.name} is no language model that is served token by token")
         return _network(found, targets, runtime, precision, confidence, {k: given[k] for k in _OF_NETWORKS})
     _refuse(given, _OF_NETWORKS, f"{found.name} is a language model; its load is context and concurrency")
-    stack = runtime or ("llama.cpp" if _is_gguf(found) else "vllm")
+    stack = runtime or ("llama.cpp" if found.packed else "vllm")
     if stack not in RUNTIMES:
         raise ArgumentError(unknown("runtime", stack, RUNTIMES))
     settings = Settings(
@@ -95,6 +96,7 @@ def fit(
         gpu_layers=gpu_layers,
         host_experts=host_experts or 0,
         cache_on_host=cache_on_host,
+        memory_map=memory_map,
         step_tokens=step_tokens,
         offload_gib=offload_gib or 0.0,
     )
@@ -123,12 +125,6 @@ def _refuse(given: Mapping[str, Any], names: Sequence[str], why: str) -> None:
         raise ArgumentError(f"{wrong} has no meaning here: {why}")
 
 
-def _is_gguf(found: Subject) -> bool:
-    return found.name.lower().endswith(".gguf") or (
-        found.language is not None and found.placed is not None and "q" in found.language.stored_as.split("_")[0]
-    )
-
-
 def _language(
     found: Subject,
     targets: tuple[Device, ...],
@@ -141,7 +137,7 @@ def _language(
     language = found.language
     assert language is not None
     for target in targets:
-        if not target.is_gpu and settings.runtime in SERVERS:
+        if not target.is_gpu and settings.runtime != "llama.cpp":
             raise ArgumentError(
                 f"{target.id}: {RUNTIMES[settings.runtime]} is counted on GPUs; choose one, or llama.cpp"
             )
@@ -213,12 +209,22 @@ def _answered(ask: Ask, need: Need, *, whole: bool) -> DeviceFit:
         },
         cache={name: int(value) for name, value in need.cache.items() if value},
         host_bytes=int(need.host_bytes),
+        host=_host(ask, need),
         in_use=shown,
         basis=basis,
         largest=tried.largest(ask, language.max_positions) if whole else Largest(),
         reason=_reason(need, answer),
         changes=tried.changes(ask, language.max_positions) if whole and answer != "yes" else (),
     )
+
+
+def _host(ask: Ask, need: Need) -> str:
+    """How the host holds what stays there."""
+    if not need.host_bytes or ask.settings.runtime != "llama.cpp":
+        return ""
+    if not ask.settings.memory_map:
+        return "read into its memory"
+    return "weights mapped: read from the file again where memory is short"
 
 
 def _reason(need: Need, answer: str) -> str:
@@ -259,7 +265,7 @@ def _weights_alone(found: Subject, targets: tuple[Device, ...], settings: Settin
                 device_name=target.name,
                 gpus=settings.gpus,
                 answer="no" if over else "cannot say",
-                probability=0.0 if over else 0.5,
+                probability=0.0 if over else None,
                 needed=Interval(size_on, size_on, max(size_on, limit), "byte"),
                 limit_bytes=int(limit),
                 limit="",

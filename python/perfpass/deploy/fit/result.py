@@ -59,8 +59,10 @@ class Largest:
 class DeviceFit:
     """The answer for one device (each of ``gpus`` equal ones): bytes, on the fullest of them.
 
-    ``needed`` against ``limit_bytes``, of which ``probability`` is made; ``limit`` says what sets the limit. ``parts``:
-    weights, cache, activations and runtime, and the ``cache`` by kind; ``host_bytes`` stay in the host's memory.
+    ``needed`` against ``limit_bytes``, of which ``probability`` is made (None where a part is not
+    known); ``limit`` says what sets the limit. ``parts``:
+    weights, cache, activations and runtime, and the ``cache`` by kind; ``host_bytes`` stay in the host's memory, as
+    ``host`` says.
     ``in_use``: what the device will show, and ``basis`` what stands behind that figure.
     """
 
@@ -68,7 +70,7 @@ class DeviceFit:
     device_name: str
     gpus: int
     answer: Answer
-    probability: float
+    probability: float | None
     needed: Interval
     limit_bytes: int
     limit: str
@@ -76,6 +78,7 @@ class DeviceFit:
     parts: Mapping[str, int] = field(hash=False)
     cache: Mapping[str, int] = field(hash=False)
     host_bytes: int = 0
+    host: str = ""
     in_use: Interval | None = None
     basis: str = ""
     largest: Largest = field(default_factory=Largest)
@@ -135,9 +138,10 @@ class Fit:
         return STATUS[self.answer]
 
     @property
-    def probability(self) -> float:
-        """The least over the devices that were asked."""
-        return min((one.probability for one in self.answers), default=0.0)
+    def probability(self) -> float | None:
+        """The least over the devices that were asked; None where one is not known."""
+        known = [one.probability for one in self.answers if one.probability is not None]
+        return min(known, default=0.0) if len(known) == len(self.answers) else None
 
     @property
     def headline(self) -> str:
@@ -191,8 +195,10 @@ class Fit:
         return "\n\n".join(blocks)
 
 
-def percent(probability: float) -> str:
+def percent(probability: float | None) -> str:
     """A probability in words that do not claim certainty."""
+    if probability is None:
+        return "not known"
     if probability >= 0.999:
         return "over 99.9 %"
     return "under 0.1 %" if probability <= 0.001 else f"{100 * probability:.3g} %"
@@ -239,7 +245,7 @@ def _block(one: DeviceFit, *, many: bool) -> str:
         median, unit, bounds = cells(one.in_use.median, one.in_use.low, one.in_use.high, "byte")
         rows.append(("in use", median, unit, f"{bounds}{f' ({one.basis})' if one.basis else ''}"))
     if one.host_bytes:
-        rows.append(("on the host", *size(one.host_bytes).split(), ""))
+        rows.append(("on the host", *size(one.host_bytes).split(), one.host))
     lines = [f"{one.where} ({one.device_name})"] if many else []
     lines.append(columns(rows, right=(1,)))
     if most := _most(one.largest):

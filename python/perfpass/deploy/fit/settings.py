@@ -111,7 +111,8 @@ class Settings:
             raise ArgumentError(f"offload_gib is vLLM's --cpu-offload-gb, and the runtime is {RUNTIMES[self.runtime]}")
         if self.runtime != "llama.cpp":
             own = (self.gpu_layers is not None, self.host_experts > 0, self.cache_on_host, self.step_tokens is not None)
-            names = ("gpu_layers", "host_experts", "cache_on_host", "step_tokens")
+            names = ("gpu_layers", "host_experts", "cache_on_host", "step_tokens", "memory_map")
+            own = (*own, not self.memory_map)
             if given := next((name for name, is_given in zip(names, own, strict=True) if is_given), None):
                 raise ArgumentError(f"{given} is llama.cpp's, and the runtime is {RUNTIMES[self.runtime]}")
         if self.runtime not in SERVERS and self.utilization is not None:

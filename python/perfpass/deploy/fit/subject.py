@@ -54,7 +54,8 @@ class Subject:
     it), or weights alone.
 
     ``placed``: bytes of the tensors, where a header says them; ``basis``: what stands behind the weights.
-    ``parameters`` counts what is stored (of a header: elements, packed ones as they are stored).
+    ``parameters`` counts what is stored (of a header: elements, packed ones as they are stored). ``packed``: a file of
+    llama.cpp.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Subject:
     basis: str = COUNTED
     parameters: int = 0
     notes: tuple[str, ...] = ()
+    packed: bool = False
 
 
 def placed(tensors: Iterable[tuple[str, int]]) -> Placed:
@@ -134,7 +136,7 @@ def _packed(path: str, name: str) -> Subject:
     header = gguf.read(path)
     language = packed(header, name)
     where = None if header.missing else placed(header.tensors)
-    return Subject(name, language, None, where, HEADERS, header.elements, language.notes)
+    return Subject(name, language, None, where, HEADERS, header.elements, language.notes, True)
 
 
 def _has_safetensors(folder: Path) -> bool:
