@@ -38,7 +38,7 @@ REPOSITORIES = {
 
 
 def weights(*offsets: int) -> bytes:
-    """A safetensors file of a tensor that begins and ends at ``offsets``; its data is a megabyte that nobody asks for."""
+    """A safetensors file of a tensor at ``offsets``; its data is a megabyte that nobody asks for."""
     header = {"model.embed_tokens.weight": {"dtype": "BF16", "shape": [32000, 512], "data_offsets": list(offsets)}}
     text = json.dumps(header).encode()
     return len(text).to_bytes(8, "little") + text + bytes(2**20)

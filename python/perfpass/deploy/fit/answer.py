@@ -14,6 +14,7 @@ from perfpass.deploy.fit.subject import Subject, check_usable, subject
 from perfpass.devices import Device
 from perfpass.devices import device as find_device
 from perfpass.errors import ArgumentError
+from perfpass.llm.costs import GGUF_BITS
 from perfpass.llm.serving import beyond_positions, check_runtime, check_split
 from perfpass.prediction import Interval
 from perfpass.text import size, unknown
@@ -83,7 +84,7 @@ def fit(
         _refuse(given, _OF_LANGUAGE, f"{found.name} is no language model that is served token by token")
         return _network(found, targets, runtime, precision, confidence, {k: given[k] for k in _OF_NETWORKS})
     _refuse(given, _OF_NETWORKS, f"{found.name} is a language model; its load is context and concurrency")
-    stack = runtime or ("llama.cpp" if found.packed else "vllm")
+    stack = runtime or ("llama.cpp" if _is_packed(found) else "vllm")
     if stack not in RUNTIMES:
         raise ArgumentError(unknown("runtime", stack, RUNTIMES))
     settings = Settings(
@@ -123,6 +124,11 @@ def _refuse(given: Mapping[str, Any], names: Sequence[str], why: str) -> None:
     wrong = next((name for name in names if given[name] is not None), None)
     if wrong is not None:
         raise ArgumentError(f"{wrong} has no meaning here: {why}")
+
+
+def _is_packed(found: Subject) -> bool:
+    """Whether the weights are those of a file of llama.cpp, or a name says so."""
+    return found.packed or (found.language is not None and found.language.stored_as in GGUF_BITS)
 
 
 def _language(

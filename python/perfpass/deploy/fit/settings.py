@@ -110,10 +110,14 @@ class Settings:
         if self.runtime != "vllm" and self.offload_gib:
             raise ArgumentError(f"offload_gib is vLLM's --cpu-offload-gb, and the runtime is {RUNTIMES[self.runtime]}")
         if self.runtime != "llama.cpp":
-            own = (self.gpu_layers is not None, self.host_experts > 0, self.cache_on_host, self.step_tokens is not None)
-            names = ("gpu_layers", "host_experts", "cache_on_host", "step_tokens", "memory_map")
-            own = (*own, not self.memory_map)
-            if given := next((name for name, is_given in zip(names, own, strict=True) if is_given), None):
+            own = {
+                "gpu_layers": self.gpu_layers is not None,
+                "host_experts": self.host_experts > 0,
+                "cache_on_host": self.cache_on_host,
+                "step_tokens": self.step_tokens is not None,
+                "memory_map": not self.memory_map,
+            }
+            if given := next((name for name, is_given in own.items() if is_given), None):
                 raise ArgumentError(f"{given} is llama.cpp's, and the runtime is {RUNTIMES[self.runtime]}")
         if self.runtime not in SERVERS and self.utilization is not None:
             raise ArgumentError(f"{RUNTIMES[self.runtime]} fills no share of a device; leave utilization out")
