@@ -126,6 +126,18 @@ def test_llama_cpp_hands_out_whole_layers_and_the_head_last():
     assert aside.cache_bytes == 0 and aside.host_bytes == pytest.approx(whole.host_bytes + whole.cache_bytes)
 
 
+def test_experts_that_stay_on_the_host_are_those_of_the_first_layers():
+    how = {"runtime": "llama.cpp", "precision": "q4_k_m"}
+    steps = [counted("deepseek-v3", "h200", host_experts=n, **how).weights for n in (0, 3, 4, 61)]
+    assert steps[0] == steps[1] > steps[2] > steps[3], "the first three layers of DeepSeek-V3 are dense"
+    assert steps[1] - steps[2] == pytest.approx((steps[1] - steps[3]) / 58)
+
+
+def test_a_name_that_says_how_weights_are_packed_is_counted_so():
+    named = counted("Qwen/Qwen3-32B-AWQ", "l40s")
+    assert named.weights == counted("qwen3-32b", "l40s", precision="awq").weights
+
+
 def test_formats_take_what_their_blocks_do():
     model = language_model("llama-3.1-8b")
     matrices = sum(n * (x.attention.matrices(4096) + 3 * 4096 * x.dense.width) for n, x in model.layers)

@@ -8,6 +8,7 @@ implementation (`perfpass.llm.families`), checked against modules built without 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import groupby
@@ -22,7 +23,7 @@ from perfpass.llm.architecture import LanguageModel, Layer
 from perfpass.llm.costs import GGUF_BITS, PRECISIONS, listed, named_precision
 from perfpass.llm.fields import Fields
 from perfpass.llm.stored import stored
-from perfpass.llm.stored_bytes import packed_bytes
+from perfpass.llm.stored_bytes import GROUPS_OF_128_BYTES, packed_bytes
 
 if TYPE_CHECKING:
     from perfpass.importers.gguf import Header
@@ -37,6 +38,8 @@ READERS = {
     **families_encoder_decoder.READERS,
 }
 _FILE_BITS = {**GGUF_BITS, "fp16": 16.0, "bf16": 16.0, "fp32": 32.0}
+# Names of checkpoints that are published in groups of 128.
+_PUBLISHED_GROUPS = re.compile(r"awq|gptq", re.IGNORECASE)
 _COUNTS_DIFFER = 0.02  # of all parameters; towers and heads that are not served stay below it in most models
 # What the classes of transformers take where a wrapper's inner part is silent, which it may be on what equals them.
 _INNER_DEFAULTS: dict[str, dict[str, Any]] = {
@@ -94,6 +97,8 @@ def language_model(config: str | os.PathLike[str] | Mapping[str, Any], name: str
         model = _checked(model, found.repository)
     if found.stored:
         model = _stored_as(model, found.stored)
+        if model.stored_as == "int4_wo" and _PUBLISHED_GROUPS.search(called):
+            model = replace(model, packed_bytes=(("int4_wo", GROUPS_OF_128_BYTES),))
     return replace(model, notes=(*found.notes, *model.notes)) if found.notes else model
 
 

@@ -239,12 +239,18 @@ def _by_layer(subject: Subject, model: LanguageModel, loaded: Stored) -> tuple[l
     if at is not None and loaded.as_stored and len(at.layers) == model.layer_count:
         head = float(at.head or at.table) + at.rest
         return [float(v) for v in at.layers], head, float(at.table), [float(v) for v in at.experts]
-    plain = Parallelism()
-    outside = weight_bytes(model, plain, loaded.quantization, sizes=loaded.sizes, tables=0)
-    table = weight_bytes(model, plain, loaded.quantization, sizes=loaded.sizes, tables=1) - outside
-    layers = model.layer_count
-    experts = model.expert_parameters * loaded.sizes[loaded.quantization.moe]
-    return [outside / layers] * layers, table, table, [experts / layers] * layers
+    alone = replace(model, layers=(), stored_bytes=0)
+    of: dict[str, Any] = {"quantization": loaded.quantization, "sizes": loaded.sizes}
+    outside = weight_bytes(alone, Parallelism(), tables=0, **of)
+    table = weight_bytes(alone, Parallelism(), tables=1, **of) - outside
+    layers, experts = [], []
+    # Where dense layers and mixtures are both there, the dense ones come first.
+    for count, layer in sorted(model.layers, key=lambda pair: pair[1].experts is not None):
+        one = weight_bytes(replace(alone, layers=((1, layer),)), Parallelism(), tables=0, **of) - outside
+        routed = layer.experts.count * layer.experts.expert_elements if layer.experts else 0
+        layers += [one] * count
+        experts += [routed * loaded.sizes[loaded.quantization.moe]] * count
+    return layers, table + outside, table, experts
 
 
 def _transformers(
