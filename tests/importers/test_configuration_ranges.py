@@ -27,7 +27,7 @@ WRONG = [
     ("vocab_size", 10**12),
     ("vocab_size", "many"),
     ("sliding_window", -5),
-    ("sliding_window", 0),
+    ("sliding_window", -1),
     ("torch_dtype", "float4"),
     ("torch_dtype", 7),
     ("dtype", "half-ish"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import struct
 
@@ -10,6 +11,7 @@ import pytest
 import perfpass
 from perfpass.errors import FileError, FormatError, LimitError, UnsupportedError
 from perfpass.importers import gguf
+from perfpass.importers.gguf_types import BLOCKS
 from perfpass.llm import Parallelism, Quantization, language_model, weight_bytes
 
 Q8_0, F32 = 8, 0
@@ -53,13 +55,16 @@ def tensors(layers=2):
     return found
 
 
-def packed(keys=None, listed=None, version=3) -> bytes:
+def packed(keys=None, listed=None, version=3, offsets=None) -> bytes:
     keys, listed = KEYS if keys is None else keys, tensors() if listed is None else listed
     out = b"GGUF" + struct.pack("<IQQ", version, len(listed), len(keys))
     out += b"".join(key(name, value) for name, value in keys.items())
+    at = 0
     for name, dims, kind in listed:
         out += text(name) + struct.pack("<I", len(dims)) + struct.pack(f"<{len(dims)}Q", *dims)
-        out += struct.pack("<IQ", kind, 0)
+        out += struct.pack("<IQ", kind, at if offsets is None else offsets.get(name, at))
+        elements, size = BLOCKS.get(kind, (1, 1))
+        at += -(-(math.prod(dims) // elements * size) // 32) * 32
     return out
 
 
@@ -142,6 +147,12 @@ HOSTILE = {
     "wide dimension": packed(listed=[("x", (2**63,), 0)]),
     "unknown tensor type": packed(listed=[("x", (32,), 999)]),
     "no architecture": packed({"general.file_type": 7}),
+    "overlapping": packed(offsets={"output.weight": 64}),
+    "a gap": packed(offsets={"output.weight": 1 << 20}),
+    "far away": packed(offsets={"output.weight": 2**63}),
+    "half the data": packed() + bytes(5000),
+    "half a block": packed(listed=[("token_embd.weight", (63, 100), Q8_0)]),
+    "alignment": packed(KEYS | {"general.alignment": 33}),
     "absurd layers": packed(KEYS | {"llama.block_count": 2**31}),
     "layers that differ": packed(
         KEYS | {"llama.feed_forward_length": struct.pack("<IIQ", 9, 4, 2) + struct.pack("<II", 128, 256)}
@@ -153,6 +164,68 @@ HOSTILE = {
 def test_what_is_no_good_file_is_one_error(written, case):
     with pytest.raises((FormatError, UnsupportedError)):
         language_model(written(HOSTILE[case]))
+
+
+@pytest.mark.parametrize(
+    ("case", "said"),
+    [
+        ("overlapping", "'output.weight' begins at byte 64 of the data and overlaps the one before it"),
+        ("a gap", "leaves a gap before it"),
+        ("half the data", "give the whole file, or the header alone"),
+        ("half a block", "has rows of 63, and its type packs 32 numbers"),
+        ("alignment", "general.alignment is 33; a power of 2"),
+    ],
+)
+def test_a_lie_about_where_tensors_are_is_told(written, case, said):
+    with pytest.raises(FormatError, match=said):
+        gguf.read(written(HOSTILE[case]))
+
+
+def test_a_whole_file_says_what_its_header_does(written):
+    alone = gguf.read(written(packed()))
+    at = sum(-(-size // 32) * 32 for _, size in alone.tensors)
+    padding = -len(packed()) % 32
+    whole = gguf.read(written(packed() + bytes(padding + at), "whole.gguf"))
+    assert whole == alone and sum(size for _, size in alone.tensors) == alone.weight_bytes
+
+
+def test_types_have_the_blocks_of_the_format():
+    import gguf as judge
+
+    known = {int(kind): sizes for kind, sizes in judge.GGML_QUANT_SIZES.items()}
+    assert {kind: BLOCKS[kind] for kind in known if kind in BLOCKS} == {k: known[k] for k in known if k in BLOCKS}
+    assert set(known) - set(BLOCKS) <= {15}, "types of the format that are not read"
+
+
+def test_a_file_of_the_formats_own_writer_is_counted_to_the_byte(tmp_path):
+    import gguf as judge
+    import numpy
+
+    writer = judge.GGUFWriter(tmp_path / "written.gguf", "llama")
+    for add, value in (
+        *((writer.add_block_count, 1), (writer.add_embedding_length, 256), (writer.add_feed_forward_length, 512)),
+        *((writer.add_head_count, 4), (writer.add_head_count_kv, 2), (writer.add_context_length, 512)),
+    ):
+        add(value)
+    kinds = judge.GGMLQuantizationType
+    expected = 0
+    for name, shape, kind in (
+        ("token_embd.weight", (100, 256), kinds.Q6_K),
+        ("blk.0.attn_q.weight", (256, 256), kinds.Q4_K),
+        ("blk.0.ffn_up.weight", (512, 256), kinds.IQ4_XS),
+        ("blk.0.attn_norm.weight", (256,), kinds.F32),
+    ):
+        size = judge.quant_shape_to_byte_shape(shape, kind)
+        data = numpy.zeros(size, dtype=numpy.uint8) if kind != kinds.F32 else numpy.zeros(shape, dtype=numpy.float32)
+        writer.add_tensor(name, data, raw_shape=size if kind != kinds.F32 else None, raw_dtype=kind)
+        expected += data.nbytes
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    found = gguf.read(tmp_path / "written.gguf")
+    assert found.weight_bytes == expected
+    assert found.elements == 100 * 256 + 256 * 256 + 512 * 256 + 256
 
 
 def test_a_header_without_end_is_left_at_the_limit(written, monkeypatch):

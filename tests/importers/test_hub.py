@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -36,10 +37,25 @@ REPOSITORIES = {
 }
 
 
+def weights(*offsets: int) -> bytes:
+    """A safetensors file of a tensor at ``offsets``; its data is a megabyte that nobody asks for."""
+    header = {"model.embed_tokens.weight": {"dtype": "BF16", "shape": [32000, 512], "data_offsets": list(offsets)}}
+    text = json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text + bytes(2**20)
+
+
+FILES = {
+    "lab/small-model/model.safetensors": weights(0, 2 * 32000 * 512),
+    "lab/lying-header/model.safetensors": weights(0, 7),
+}
+REPOSITORIES["lab/lying-header"] = REPOSITORIES["lab/small-model"]
+
+
 class Hub(BaseHTTPRequestHandler):
-    """Two of the hub's paths: /OWNER/NAME/resolve/main/config.json and /api/models/OWNER/NAME."""
+    """The hub's paths /OWNER/NAME/resolve/main/FILE, by ranges too, and /api/models/OWNER/NAME."""
 
     asked: ClassVar[list[str]] = []
+    sent: ClassVar[int] = 0  # bytes of weights' files
 
     def _answer(self, with_body: bool) -> None:
         path = self.path.partition("?")[0].strip("/")
@@ -53,6 +69,15 @@ class Hub(BaseHTTPRequestHandler):
         if name == "lab/gated":
             self._send(403, b"", with_body, {"X-Error-Code": "GatedRepo"})
         elif name == "lab/pipeline":
+            self._send(404, b"", with_body, {"X-Error-Code": "EntryNotFound"})
+        elif f"{name}/{file}" in FILES:
+            asked = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range") or "bytes=0-0")
+            body = FILES[f"{name}/{file}"]
+            part = body[int(asked[1]) : int(asked[2]) + 1] if self.headers.get("Range") else b""
+            Hub.sent += len(part) if with_body else 0
+            extra = {"ETag": '"4567"', "X-Repo-Commit": "a" * 40}
+            self._send(206 if part else 200, part or body, with_body, extra)
+        elif name in REPOSITORIES and file != "config.json":
             self._send(404, b"", with_body, {"X-Error-Code": "EntryNotFound"})
         elif name not in REPOSITORIES or file != "config.json":
             self._send(404, b"", with_body, {"X-Error-Code": "RepoNotFound"})
@@ -85,6 +110,7 @@ def ask(tmp_path):
     server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     Hub.asked.clear()
+    Hub.sent = 0
 
     def run(lines: str, **environment: str) -> str:
         settings = {
@@ -130,6 +156,24 @@ def test_a_configuration_is_fetched_once_and_nothing_else_is(ask):
     again = ask(ASK.format(names=["lab/small-model"]), HF_HUB_OFFLINE="1")
     assert f"lab/small-model {counted}" in again
     assert len([line for line in Hub.asked if "lab/" in line]) == before, "offline, the cache alone is read"
+
+
+def test_headers_of_weights_are_fetched_and_no_more_of_them(ask):
+    out = ask(
+        """
+import perfpass
+from perfpass.errors import PerfPassError
+print(perfpass.fit("lab/small-model", "t4").answers[0].parts["weights"])
+try:
+    perfpass.fit("lab/lying-header", "t4")
+except PerfPassError as error:
+    print(type(error).__name__, error)
+"""
+    )
+    first, second = out.strip().split("\n")
+    assert int(first) == 2 * 32000 * 512
+    assert second.startswith("FormatError lab/lying-header/model.safetensors: tensor 'model.embed_tokens.weight'")
+    assert 0 < Hub.sent < 2**19
 
 
 def test_what_the_hub_cannot_give_is_said_in_a_sentence(ask):

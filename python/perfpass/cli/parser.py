@@ -25,6 +25,7 @@ COMMANDS = (
     "devices",
     "measure",
     "llm",
+    "fit",
     "operator",
     "calibrate",
     "roofline",

@@ -18,6 +18,7 @@ __all__ = [
     "named_shapes",
     "onnx",
     "readers",
+    "safetensors_header",
     "torch",
     "torch_memory",
     "torch_training",

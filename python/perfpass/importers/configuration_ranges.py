@@ -38,7 +38,7 @@ RANGES: dict[str, tuple[int, int]] = {
     ),
     "num_ln_in_parallel_attn": (0, 8),
     "vocab_size": (1, _VOCABULARY),
-    **dict.fromkeys(("sliding_window", "attention_chunk_size"), (1, _TOKENS)),
+    **dict.fromkeys(("sliding_window", "attention_chunk_size"), (0, _TOKENS)),  # 0: none
 }
 _DTYPES = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "auto")
 

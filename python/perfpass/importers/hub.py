@@ -1,17 +1,21 @@
 """A repository of a hub -> its config.json, by `huggingface_hub` where it is installed: from its cache or the net.
 
 Only config.json is fetched, of a bounded size, and no code that it names is. What the hub counted in the headers of the
-weights (safetensors) is asked for beside it; weights never are. `HF_HUB_OFFLINE`, `HF_ENDPOINT`, `HF_HOME` and a token
-are the library's own affair.
+weights (safetensors) is asked for beside it, and by `perfpass fit` these headers; weights never are. `HF_HUB_OFFLINE`,
+`HF_ENDPOINT`, `HF_HOME` and a token are the library's own affair.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from perfpass.errors import ArgumentError, FileError, LimitError, PerfPassError, shown
+from perfpass.importers.safetensors_header import Listed, of_header
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
 _LARGEST_BYTES = 16 * 2**20
@@ -88,3 +92,41 @@ def parameters(repository: str) -> int:
     except Exception:
         return 0  # a check that cannot be made
     return total if isinstance(total, int) and 0 < total < _MOST_PARAMETERS else 0
+
+
+@functools.cache
+def tensors(repository: str) -> Listed | None:
+    """The tensors of a repository's safetensors files, from their headers alone, which the hub gives by range requests.
+
+    None where it has no such files, does not answer, or is not to be asked. Raises FormatError for headers that
+    contradict themselves.
+    """
+    try:
+        import huggingface_hub as library
+
+        if library.constants.HF_HUB_OFFLINE:
+            return None
+        with _quiet(library):
+            found = library.HfApi().get_safetensors_metadata(repository, timeout=_TIMEOUT_S).files_metadata
+    except Exception:
+        return None  # the configuration counts them
+    listed = []
+    for name, file in found.items():
+        header = {
+            tensor: {"dtype": of.dtype, "shape": list(of.shape), "data_offsets": list(of.data_offsets)}
+            for tensor, of in file.tensors.items()
+        }
+        listed += of_header(header, f"{repository}/{name}")
+    return Listed(tuple(listed))
+
+
+@contextlib.contextmanager
+def _quiet(library: Any) -> Iterator[None]:
+    """Without bars of progress: headers take seconds."""
+    disabled = library.utils.are_progress_bars_disabled()
+    library.utils.disable_progress_bars()
+    try:
+        yield
+    finally:
+        if not disabled:
+            library.utils.enable_progress_bars()

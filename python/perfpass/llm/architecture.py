@@ -177,7 +177,8 @@ class LanguageModel:
     norms, the final norm and a bias of the head. ``tied``: the head shares the input embedding. ``stored_as``: the
     precision of the published checkpoint's matrices where its configuration says so, else "bf16";
     ``experts_stored_as`` likewise for experts. ``stored_bytes``: the weights of the file that it was read from, 0 where
-    none was. ``notes``: what was taken from its name or its file, a sentence each.
+    none was. ``packed_bytes``: bytes of an element by precision, where the checkpoint's method states its own.
+    ``notes``: what was taken from its name or its file, a sentence each.
     """
 
     name: str
@@ -191,6 +192,7 @@ class LanguageModel:
     stored_as: str = "bf16"
     experts_stored_as: str = "bf16"
     stored_bytes: int = 0
+    packed_bytes: tuple[tuple[str, float], ...] = ()
     notes: tuple[str, ...] = ()
 
     @property

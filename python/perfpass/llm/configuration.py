@@ -8,10 +8,11 @@ implementation (`perfpass.llm.families`), checked against modules built without 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from perfpass.declared import shown_value
 from perfpass.errors import UnsupportedError
@@ -22,6 +23,10 @@ from perfpass.llm.architecture import LanguageModel, Layer
 from perfpass.llm.costs import GGUF_BITS, PRECISIONS, listed, named_precision
 from perfpass.llm.fields import Fields
 from perfpass.llm.stored import stored
+from perfpass.llm.stored_bytes import GROUPS_OF_128_BYTES, packed_bytes
+
+if TYPE_CHECKING:
+    from perfpass.importers.gguf import Header
 
 # Where wrappers (vision, speech) keep the language model.
 _INNER = ("text_config", "llm_config", "language_config", "thinker_config")
@@ -33,6 +38,8 @@ READERS = {
     **families_encoder_decoder.READERS,
 }
 _FILE_BITS = {**GGUF_BITS, "fp16": 16.0, "bf16": 16.0, "fp32": 32.0}
+# Names of checkpoints that are published in groups of 128.
+_PUBLISHED_GROUPS = re.compile(r"awq|gptq", re.IGNORECASE)
 _COUNTS_DIFFER = 0.02  # of all parameters; towers and heads that are not served stay below it in most models
 # What the classes of transformers take where a wrapper's inner part is silent, which it may be on what equals them.
 _INNER_DEFAULTS: dict[str, dict[str, Any]] = {
@@ -82,12 +89,16 @@ def language_model(config: str | os.PathLike[str] | Mapping[str, Any], name: str
     path = found.configuration("serving")
     called = name or str(config)
     if path.lower().endswith(".gguf"):
-        return _packed(path, called)
+        from perfpass.importers import gguf
+
+        return packed(gguf.read(path), called)
     model = from_content(read_configuration(path, run_code=False), called)
     if found.repository:
         model = _checked(model, found.repository)
     if found.stored:
         model = _stored_as(model, found.stored)
+        if model.stored_as == "int4_wo" and _PUBLISHED_GROUPS.search(called):
+            model = replace(model, packed_bytes=(("int4_wo", GROUPS_OF_128_BYTES),))
     return replace(model, notes=(*found.notes, *model.notes)) if found.notes else model
 
 
@@ -104,11 +115,8 @@ def _stored_as(model: LanguageModel, precision: str) -> LanguageModel:
     return replace(model, stored_as=dense, experts_stored_as=experts)
 
 
-def _packed(path: str, name: str) -> LanguageModel:
+def packed(header: Header, name: str) -> LanguageModel:
     """The model of a GGUF file, stored in the type that is nearest to the bytes of its tensors."""
-    from perfpass.importers import gguf
-
-    header = gguf.read(path)
     model = from_content(read_configuration(header.configuration, run_code=False), name)
     notes, kind = [], header.file_type
     if header.missing:
@@ -171,6 +179,7 @@ def from_content(content: Mapping[str, Any], name: str) -> LanguageModel:
         max_positions=next((found for key in _POSITIONS if (found := fields.count(key, default=0))), 0),
         stored_as=dense,
         experts_stored_as=experts,
+        packed_bytes=tuple(packed_bytes(content.get("quantization_config")).items()),
     )
 
 

@@ -33,7 +33,7 @@ class Plain:
     ``qkv_bias``, ``out_bias``, ``mlp_bias``, ``head_bias``: defaults where the configuration has no field for it;
     ``head_norms``: "head" (queries and keys, per head width), "all" (per whole width), "chameleon" or "" for none;
     ``matrices`` of the feed-forward block; ``widening``: its width over the hidden size where no field states it;
-    ``positions``: learned positions, plus this many; None for none.
+    ``positions``: learned positions, plus this many; None for none. ``final_norm``: behind the last layer.
     """
 
     norm: int = 1
@@ -47,6 +47,7 @@ class Plain:
     widening: int = 0
     positions: int | None = None
     embedding_norm: bool = False
+    final_norm: bool = True
     tied: bool = False
     one_kv_head: bool = False
 
@@ -63,7 +64,15 @@ PLAIN: dict[str, Plain] = {
     "internlm": Plain(qkv_bias=True, out_bias=True),
     "jais": Plain(norm=2, qkv_bias=True, out_bias=True, mlp_bias=True, tied=True),
     "openai-gpt": Plain(
-        norm=2, qkv_bias=True, out_bias=True, mlp_bias=True, matrices=2, widening=4, positions=0, tied=True
+        norm=2,
+        qkv_bias=True,
+        out_bias=True,
+        mlp_bias=True,
+        matrices=2,
+        widening=4,
+        positions=0,
+        tied=True,
+        final_norm=False,
     ),
     "gpt_neo": Plain(norm=2, out_bias=True, mlp_bias=True, matrices=2, widening=4, positions=0, tied=True),
     **dict.fromkeys(("seed_oss", "glm"), Plain(qkv_bias=True)),
@@ -151,7 +160,7 @@ _FULL_EVERY = {"gemma3": 6, "gemma3_text": 6, "cohere2": 4, "olmo3": 4}
 
 def _windows(f: Fields, layers: int) -> list[int | None]:
     """Per layer the window of its attention."""
-    width = f.size("sliding_window", default=0) or f.size("attention_chunk_size", default=0)
+    width = f.count("sliding_window", default=0) or f.count("attention_chunk_size", default=0)
     kinds = f.texts("layer_types", layers, ("full_attention", *_WINDOWED))
     if not width:
         if windowed := next((kind for kind in kinds or () if kind in _WINDOWED), None):
@@ -236,7 +245,7 @@ def plain_body(f: Fields) -> Body:
         )
         for i in range(layers)
     ]
-    around = rule.norm * hidden * (2 if rule.embedding_norm else 1)
+    around = rule.norm * hidden * (rule.embedding_norm + rule.final_norm)
     if (narrow := f.size("word_embed_proj_dim", default=hidden)) != hidden:
         # OPT-350M: a table narrower than the layers with a projection at either end, and no norm behind the last one.
         around = (narrow - hidden) * f.size("vocab_size") + 2 * narrow * hidden
@@ -357,10 +366,27 @@ def _qwen_hybrid(f: Fields) -> Body:
     return Body(hidden, found, f.flag("tie_word_embeddings"), hidden)
 
 
+# How transformers 5 names the blocks of `hybrid_override_pattern`.
+_BLOCK_TYPES = {
+    **dict.fromkeys(("mamba", "linear_attention"), "M"),
+    **dict.fromkeys(("attention", "full_attention"), "*"),
+    "mlp": "-",
+    "moe": "E",
+}
+
+
+def _blocks_of(f: Fields) -> str | None:
+    """The pattern that ``layers_block_type`` spells out."""
+    named = f.find("layers_block_type")
+    if not isinstance(named, list) or not all(isinstance(one, str) and one in _BLOCK_TYPES for one in named):
+        return None
+    return "".join(_BLOCK_TYPES[one] for one in named)
+
+
 def _nemotron_hybrid(f: Fields) -> Body:
     """Nemotron-H: each block is one of Mamba-2 (M), attention (*), feed-forward (-) or experts (E)."""
     hidden = _hidden(f)
-    pattern = f.find("hybrid_override_pattern")
+    pattern = f.find("hybrid_override_pattern") or _blocks_of(f)
     most = RANGES["num_hidden_layers"][1]
     if not isinstance(pattern, str) or not 0 < len(pattern) <= most or not set(pattern) <= set("M*-E"):
         raise FormatError(
@@ -420,6 +446,13 @@ def _llama4(f: Fields) -> Body:
     return Body(hidden, found, f.flag("tie_word_embeddings"), hidden)
 
 
+def _of_layer(f: Fields, kinds: list[str], kind: str) -> Fields:
+    """What ``per_layer_config``, as transformers 5 writes it, says of the first layer of a kind."""
+    every = f.find("per_layer_config")
+    own = every.get(str(kinds.index(kind))) if isinstance(every, dict) and kind in kinds else None
+    return Fields(own if isinstance(own, dict) else {}, f.name)
+
+
 def _gemma4(f: Fields) -> Body:
     """Gemma 4: several windows to one full attention with wider heads and shared keys and values; experts beside.
 
@@ -431,7 +464,8 @@ def _gemma4(f: Fields) -> Body:
     if kinds is None:
         raise FormatError(f"{f.name}: its configuration has no layer_types; it cannot be counted without")
     heads = f.size("num_attention_heads")
-    dim, wide = f.size("head_dim"), f.size("global_head_dim", default=f.size("head_dim"))
+    dim = f.size("head_dim")
+    wide = f.size("global_head_dim", default=_of_layer(f, kinds, "full_attention").size("head_dim", default=dim))
     near = Attention(heads, f.size("num_key_value_heads"), dim, dim, window=f.size("sliding_window"), extra=2 * dim)
     alike = f.flag("attention_k_eq_v")
     kv = f.size("num_global_key_value_heads", default=near.kv_heads) if alike else near.kv_heads

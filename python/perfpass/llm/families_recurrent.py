@@ -13,15 +13,17 @@ from perfpass.llm.fields import Fields
 
 
 def _rwkv(f: Fields) -> Body:
-    """RWKV-4: time mixing of four matrices, channel mixing of two and a gate; a state of five vectors a layer."""
+    """RWKV-4: time mixing of four matrices, channel mixing of two and a gate; three
+    vectors a layer are its state, and the last token's inputs to both.
+    """
     hidden, layers = f.size("hidden_size"), f.size("num_hidden_layers")
     inner = f.size("attention_hidden_size", default=hidden)
     width = f.size("intermediate_size", default=4 * hidden)
     mixing = Recurrence(
         # The gate of the channel mixing, as wide as the hidden size, is counted here: every token meets it as well.
         projections=4 * hidden * inner + hidden * hidden,
-        state=5 * inner,
-        convolution=0,
+        state=3 * inner,
+        convolution=2 * hidden,
         heads=1,
         extra=2 * inner + 5 * hidden,
     )

@@ -86,24 +86,33 @@ def needed(parts: Parts, cache: float, *, runtime: bool = True) -> Interval:
     return interval(low, median, min(high, MOST_ABOVE * median))
 
 
-def filled(runtime: str, device: Device, gpus: int, parts: Parts) -> InUse:
-    """A server, which fills the device beforehand. ``gpus``: of a replica."""
+def filled_share(runtime: str, gpus: int) -> float:
+    """The share of a device that a server fills by itself; of TensorRT-LLM, of what the engine leaves free."""
+    if runtime == "sglang":
+        return next(value for ranks, value in SGLANG_SHARES if gpus >= ranks)
+    return TRTLLM_FREE_SHARE if runtime == "trtllm" else VLLM_SHARE
+
+
+def filled(runtime: str, device: Device, gpus: int, parts: Parts, share: float | None = None) -> InUse:
+    """A server, which fills the device beforehand. ``gpus``: of a replica. ``share``: what its setting says, else the
+    runtime's default (`filled_share`).
+    """
     whole = float(device.memory_bytes)
     need, least = needed(parts, parts.cache), needed(parts, parts.each)
     alive = needed(parts, parts.cache, runtime=False)
     if least.low > whole:  # what a larger device would hold
         return InUse(need, least, alive, alive, need, UNKNOWN)
     floor = min(least.median, whole)
+    share = filled_share(runtime, gpus) if share is None else share
     if runtime == "vllm":
-        in_use = interval(VLLM_SHARE * whole * 0.95, VLLM_SHARE * whole, VLLM_SHARE * whole + GRAPH_HIGH_BYTES, whole)
+        in_use = interval(share * whole * 0.95, share * whole, share * whole + GRAPH_HIGH_BYTES, whole)
     elif runtime == "sglang":
-        share = next(value for ranks, value in SGLANG_SHARES if gpus >= ranks)
         low = share * whole
         in_use = interval(low, low + parts.workspace[1] + GRAPH_BYTES, whole, whole)
     elif runtime == "trtllm":
         engine = parts.weights[1] + parts.workspace[1] + parts.runtime[1]
-        usual = engine + TRTLLM_FREE_SHARE * max(0.0, whole - engine)
-        in_use = interval(TRTLLM_FREE_SHARE * usual, usual, whole, whole)
+        usual = engine + share * max(0.0, whole - engine)
+        in_use = interval(share * usual, usual, whole, whole)
     else:
         in_use = interval(least.low, max(floor, min(need.median, whole)), whole, whole)
     if in_use.median < floor:  # by settings chosen by hand

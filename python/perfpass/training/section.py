@@ -96,12 +96,41 @@ class Line:
     aim_pct: float | None = None
 
 
+@dataclass(frozen=True)
+class Table:
+    """Figures that are no errors of a prediction: a title, the words above the columns, and rows (None: no figure)."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Strict JSON."""
+        return {"title": self.title, "columns": list(self.columns), "rows": [list(row) for row in self.rows]}
+
+    def lines(self) -> list[str]:
+        """As Markdown."""
+        numbers = [any(isinstance(row[i], (int, float)) for row in self.rows) for i in range(len(self.columns))]
+        out = [f"### {self.title}", "", f"| {' | '.join(self.columns)} |"]
+        out.append("|" + "".join("---:|" if number else "---|" for number in numbers))
+        return [*out, *(f"| {' | '.join(map(_cell, row))} |" for row in self.rows)]
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:.3f}" if abs(value) < 1 else f"{value:.1f}"
+    return _shown(value)
+
+
 @dataclass
 class Section:
     """The evaluation of one area.
 
     ``intro`` is Markdown for people who were not there: what the splits are, what the intervals rest on. ``notes``
-    follow the table. ``verdicts``: of what ran, by kind, how much was said to fit ("yes", "perhaps", "no").
+    follow the table. ``verdicts``: of what ran, by kind, how much was said to fit ("yes", "perhaps", "no"). ``tables``:
+    what is no error of a prediction.
     """
 
     area: str
@@ -114,6 +143,7 @@ class Section:
     points: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     verdicts: list[dict[str, Any]] = field(default_factory=list)
+    tables: list[Table] = field(default_factory=list)
 
     def add(
         self,
@@ -182,26 +212,15 @@ class Section:
             "worst_cases": self.worst_cases,
             "notes": self.notes,
             **({"verdicts": self.verdicts} if self.verdicts else {}),
+            **({"tables": [table.to_dict() for table in self.tables]} if self.tables else {}),
         }
 
     def __str__(self) -> str:
         out = [f"## {self.title}", "", self.intro.strip(), ""]
         if self.corpus:
             out += ["Records: " + ", ".join(f"{k} {_shown(v)}" for k, v in self.corpus.items()), ""]
-        out.append(
-            "| metric | held out | method | judged on | rows | MAPE % | aim % | median % | P90 % | within 10 % | bias "
-            "% | RMSE | tau | covered % | high/low | score | over bound % |"
-        )
-        out.append("|---|---|---|---|" + "---:|" * 13)
-        for x in self.lines:
-            g = x.grade
-            numbers = [f"{g.mape_pct:.2f}", _optional(x.aim_pct, 0), f"{g.median_ape_pct:.2f}", f"{g.p90_ape_pct:.1f}"]
-            numbers += [f"{g.within_10_pct:.1f}", f"{g.bias_pct:+.1f}", f"{g.rmse:.3g}", f"{g.kendall_tau:.3f}"]
-            numbers += [_optional(g.coverage_pct, 1), _optional(g.interval_factor, 2), _optional(g.interval_score, 2)]
-            numbers.append(_optional(g.over_bound_pct, 1))
-            out.append(
-                f"| {x.metric} | {x.split} | {x.method} | {x.judged_on} | {g.rows} | " + " | ".join(numbers) + " |"
-            )
+        if self.lines:
+            out += self._graded()
         for (metric, split, by), found in _grouped(self.worst_groups, ("metric", "split", "by")):
             worst = ", ".join(f"{w['group']} {w['mape_pct']:.1f} % ({w['rows']})" for w in found)
             out += ["", f"Worst by {by} ({metric}, {split}): {worst}"]
@@ -219,9 +238,30 @@ class Section:
                 f"| {sum(v['not_asked'].values()):,} |"
                 for v in self.verdicts
             ]
+        for table in self.tables:
+            out += ["", *table.lines()]
         for note in self.notes:
             out += ["", note]
         return "\n".join(out)
+
+    def _graded(self) -> list[str]:
+        """The table of the lines."""
+        out = []
+        out.append(
+            "| metric | held out | method | judged on | rows | MAPE % | aim % | median % | P90 % | within 10 % | bias "
+            "% | RMSE | tau | covered % | high/low | score | over bound % |"
+        )
+        out.append("|---|---|---|---|" + "---:|" * 13)
+        for x in self.lines:
+            g = x.grade
+            numbers = [f"{g.mape_pct:.2f}", _optional(x.aim_pct, 0), f"{g.median_ape_pct:.2f}", f"{g.p90_ape_pct:.1f}"]
+            numbers += [f"{g.within_10_pct:.1f}", f"{g.bias_pct:+.1f}", f"{g.rmse:.3g}", f"{g.kendall_tau:.3f}"]
+            numbers += [_optional(g.coverage_pct, 1), _optional(g.interval_factor, 2), _optional(g.interval_score, 2)]
+            numbers.append(_optional(g.over_bound_pct, 1))
+            out.append(
+                f"| {x.metric} | {x.split} | {x.method} | {x.judged_on} | {g.rows} | " + " | ".join(numbers) + " |"
+            )
+        return out
 
 
 def _shown(value: Any) -> str:

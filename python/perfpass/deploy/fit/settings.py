@@ -1,0 +1,189 @@
+"""How a model is to run: runtime, split, precisions, offloads; checked before anything is counted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from perfpass.errors import ArgumentError
+from perfpass.llm import cache
+from perfpass.llm.architecture import LanguageModel
+from perfpass.llm.costs import ELEMENT_BYTES, PRECISIONS, Parallelism, Quantization, listed, named_precision
+from perfpass.llm.stored_bytes import GROUPS_OF_128_BYTES, NF4_BYTES, NF4_TWICE_BYTES
+from perfpass.text import unknown
+
+RUNTIMES = {
+    "vllm": "vLLM",
+    "sglang": "SGLang",
+    "trtllm": "TensorRT-LLM",
+    "llama.cpp": "llama.cpp",
+    "transformers": "transformers",
+}
+SERVERS = ("vllm", "sglang", "trtllm")
+# Formats beside PRECISIONS, with the precision that they are counted in and bytes of an element.
+FORMATS: dict[str, tuple[str, float]] = {
+    "awq": ("int4_wo", GROUPS_OF_128_BYTES),
+    "gptq": ("int4_wo", GROUPS_OF_128_BYTES),
+    "nf4": ("int4_wo", NF4_BYTES),
+    "nf4_double": ("int4_wo", NF4_TWICE_BYTES),
+}
+_ANSWER = 128
+_MOST_TOKENS, _MOST_SEQUENCES, _MOST_LAYERS, _MOST_GIB = 10**8, 10**7, 10**4, 10**5
+
+
+@dataclass(frozen=True)
+class Load:
+    """``sequences`` at once, each of ``context`` tokens, prompt and answer together. ``answer``: of these tokens, those
+    that are written one by one (a cache that grows leaves holes); 0: the last `_ANSWER` at most.
+    """
+
+    context: int
+    sequences: int = 1
+    answer: int = 0
+
+    def __post_init__(self) -> None:
+        for name, most in (("context", _MOST_TOKENS), ("sequences", _MOST_SEQUENCES)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+                said = "concurrency" if name == "sequences" else name
+                raise ArgumentError(f"{said} must be a whole number from 1 to {most:,}, got {value!r}")
+
+    @property
+    def lengths(self) -> tuple[int, int]:
+        """Tokens of the prompt and of the answer."""
+        answer = min(self.answer or _ANSWER, max(1, self.context - 1))
+        return max(1, self.context - answer), answer
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a runtime is told; None: what it does by itself.
+
+    ``precision`` of the weights: a name of PRECISIONS or FORMATS. ``kv_cache``: a type of
+    `perfpass.llm.cache.OF_RUNTIME`, in llama.cpp also two with a comma between them, of keys and of values.
+    ``utilization``: vLLM's gpu_memory_utilization, SGLang's mem_fraction_static, TensorRT-LLM's
+    free_gpu_memory_fraction. Of llama.cpp: ``gpu_layers`` (-ngl), ``host_experts`` (--n-cpu-moe: layers whose experts
+    stay on the host), ``cache_on_host`` (--no-kv-offload), ``memory_map`` (mmap), ``step_tokens`` (-ub). Of vLLM:
+    ``offload_gib`` (--cpu-offload-gb, on each GPU).
+    """
+
+    runtime: str = "vllm"
+    tp: int = 1
+    pp: int = 1
+    precision: str | None = None
+    kv_cache: str | None = None
+    utilization: float | None = None
+    gpu_layers: int | None = None
+    host_experts: int = 0
+    cache_on_host: bool = False
+    memory_map: bool = True
+    step_tokens: int | None = None
+    offload_gib: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.runtime not in RUNTIMES:
+            raise ArgumentError(unknown("runtime", self.runtime, RUNTIMES))
+        if self.precision is not None and self.precision not in (*FORMATS, *ELEMENT_BYTES):
+            named_precision(self.precision)
+        for kind in cache_types(self.kv_cache, self.runtime) if self.kv_cache is not None else ():
+            cache.type_bytes(kind, self.runtime)
+        for name, least, most in (
+            ("tp", 1, 1024),
+            ("pp", 1, 1024),
+            ("gpu_layers", 0, _MOST_LAYERS),
+            ("host_experts", 0, _MOST_LAYERS),
+            ("step_tokens", 1, _MOST_TOKENS),
+        ):
+            value = getattr(self, name)
+            if value is None and name in ("gpu_layers", "step_tokens"):
+                continue
+            if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+                raise ArgumentError(f"{name} must be a whole number from {least} to {most:,}, got {value!r}")
+        share = self.utilization
+        if share is not None and not (isinstance(share, (int, float)) and 0 < share <= 1):
+            raise ArgumentError(f"utilization is a share of the device above 0 and up to 1, got {share!r}")
+        if not (isinstance(self.offload_gib, (int, float)) and 0 <= self.offload_gib <= _MOST_GIB):
+            raise ArgumentError(f"offload_gib must be from 0 to {_MOST_GIB:,}, got {self.offload_gib!r}")
+        self._refuse_foreign()
+
+    def _refuse_foreign(self) -> None:
+        """Raises ArgumentError for what another runtime than this one is told."""
+        if self.runtime != "vllm" and self.offload_gib:
+            raise ArgumentError(f"offload_gib is vLLM's --cpu-offload-gb, and the runtime is {RUNTIMES[self.runtime]}")
+        if self.runtime != "llama.cpp":
+            own = {
+                "gpu_layers": self.gpu_layers is not None,
+                "host_experts": self.host_experts > 0,
+                "cache_on_host": self.cache_on_host,
+                "step_tokens": self.step_tokens is not None,
+                "memory_map": not self.memory_map,
+            }
+            if given := next((name for name, is_given in own.items() if is_given), None):
+                raise ArgumentError(f"{given} is llama.cpp's, and the runtime is {RUNTIMES[self.runtime]}")
+        if self.runtime not in SERVERS and self.utilization is not None:
+            raise ArgumentError(f"{RUNTIMES[self.runtime]} fills no share of a device; leave utilization out")
+
+    @property
+    def gpus(self) -> int:
+        """Devices together."""
+        return self.tp * self.pp
+
+    @property
+    def split(self) -> Parallelism:
+        """Over tensor ranks and stages; llama.cpp and transformers hand out whole layers."""
+        if self.runtime in SERVERS:
+            return Parallelism.of(self.tp, self.pp)
+        return Parallelism(pipeline=self.gpus)
+
+
+@dataclass(frozen=True)
+class Stored:
+    """The precisions of the weights as they are asked for: bytes of an element by precision, at least and usually."""
+
+    quantization: Quantization
+    sizes: dict[str, float]
+    as_stored: bool
+    name: str
+
+
+def stored(model: LanguageModel, settings: Settings) -> Stored:
+    """What a runtime loads. A checkpoint in fp32 is served in 16 bits, as servers do by themselves."""
+    name, sizes = settings.precision, dict(ELEMENT_BYTES)
+    if name is None:
+        gemm, moe = model.stored_as, model.experts_stored_as
+        if gemm == "fp32" and settings.runtime in SERVERS:
+            return Stored(Quantization(), sizes, False, "bf16")
+        sizes |= dict(model.packed_bytes)
+        return Stored(Quantization(gemm, moe), sizes, True, _name(gemm, moe))
+    if name in FORMATS:
+        kind, size = FORMATS[name]
+        return Stored(Quantization(kind, kind), sizes | {kind: size}, False, name)
+    gemm, moe = (name, name) if name in ELEMENT_BYTES and name not in PRECISIONS else named_precision(name)
+    same = (gemm, moe) == (model.stored_as, model.experts_stored_as)
+    return Stored(Quantization(gemm, moe), sizes | (dict(model.packed_bytes) if same else {}), same, name.lower())
+
+
+def _name(gemm: str, moe: str) -> str:
+    found = next((name for name, pair in PRECISIONS.items() if pair == (gemm, moe)), None)
+    return found or (gemm if gemm == moe else f"{gemm}/{moe}")
+
+
+def cache_type(settings: Settings, weights: Stored) -> str:
+    """The type of the cache: as asked, else the activations'; 16 bits but where the weights are in fp32."""
+    if settings.kv_cache is not None:
+        return settings.kv_cache
+    if settings.runtime == "llama.cpp":
+        return "f16"
+    return "fp32" if weights.quantization.activations == "fp32" else "bf16"
+
+
+def cache_types(kind: str, runtime: str) -> tuple[str, ...]:
+    """The type of keys and that of values. Raises ArgumentError for another number of them."""
+    found = tuple(part.strip() for part in kind.split(",")) if runtime == "llama.cpp" else (kind,)
+    if len(found) > 2:
+        raise ArgumentError(f"a cache has one type, or in llama.cpp that of keys and that of values; got {kind!r}")
+    return found if runtime != "llama.cpp" or len(found) == 2 else (found[0], found[0])
+
+
+def precisions() -> str:
+    """Names of precisions, for a sentence."""
+    return f"{listed(PRECISIONS)}, {', '.join(FORMATS)}"

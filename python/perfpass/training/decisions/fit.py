@@ -1,0 +1,218 @@
+"""P(fits) against measured memory: Brier score, reliability, and the decisions made of it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from perfpass.deploy.fit import Load, Settings, Subject, need, shown_in_use
+from perfpass.devices import catalogue, device
+from perfpass.errors import PerfPassError
+from perfpass.llm import language_model
+from perfpass.prediction import Interval, MemoryFigures
+from perfpass.records import schema
+from perfpass.records.location import data_directory
+from perfpass.training.memory import dataset, sources
+from perfpass.training.memory.fit import fit as fit_contexts
+from perfpass.training.memory.fit import nvidia_contexts
+from perfpass.training.section import Line, Section, Table
+
+CONFIDENCE = 0.9
+_MIB = 2.0**20
+_DECILES = np.linspace(0.0, 1.0, 11)
+_SPLITS = ("source", "network")
+# Runtimes of the records by the one that is asked: each takes what it needs, and fills no share of a device.
+_HOLD = {"llama.cpp": "llama.cpp", "torch": "transformers", "exllama": "llama.cpp", "exllamav2": "llama.cpp"}
+_ASKED = {"argonne": ("vllm", "trtllm", "llama.cpp"), "mlenergy": ("vllm",), "splitwise": ("vllm",)}
+
+
+@dataclass
+class _Collected(Section):
+    """A section that keeps the rows behind its lines: (metric, split, judged on, predicted, measured, low, high)."""
+
+    kept: list[tuple[Any, ...]] = field(default_factory=list)
+
+    def add(self, metric: str, split: str, method: str, judged_on: str, *values: Any, **named: Any) -> Line:
+        """As that of `Section`."""
+        if method == "perfpass" and len(values) >= 4:
+            self.kept.append((metric, split, judged_on, *values[:4]))
+        return super().add(metric, split, method, judged_on, *values, **named)
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """[N] questions of one kind: P(fits), whether it did, what the median alone says, the weight of each."""
+
+    what: str
+    split: str
+    runs: int
+    probability: np.ndarray
+    fits: np.ndarray
+    by_median: np.ndarray
+    weight: np.ndarray
+
+
+def limits_mib() -> np.ndarray:
+    """The memory of every GPU of the catalogue and of every slice of one, each size once, in MiB, rising."""
+    found: set[float] = set()
+    for one in catalogue():
+        if one.is_gpu:
+            found.add(round(one.memory_bytes / _MIB))
+            found |= {round(profile.memory_bytes / _MIB) for profile in (one.mig.profiles if one.mig else ())}
+    return np.array(sorted(found), dtype=np.float64)
+
+
+def questions(folder: Path | None = None) -> Iterator[Asked]:
+    """Of every laboratory and runtime. Raises FileError and FormatError."""
+    collected = _Collected("memory", "", "")
+    rows, _ = dataset.load(folder)
+    sources.add(collected, nvidia_contexts(fit_contexts(rows)), folder)
+    for metric, split, judged_on, median, measured, low, high in collected.kept:
+        if split in _SPLITS:
+            bounds = zip(np.minimum(low, median), median, np.maximum(high, median), strict=True)
+            figures = [MemoryFigures(Interval(m, lo, hi, "MiB")) for lo, m, hi in bounds]
+            what = f"{metric.partition(' (')[0]}: {judged_on}"
+            yield _asked(what, split, [f.in_use for f in figures], measured, [f.probability_fits for f in figures])
+    yield from _language(folder)
+
+
+def _asked(
+    what: str, split: str, said: Sequence[Interval], measured: Any, chances: Sequence[Callable[[float], float]]
+) -> Asked:
+    """The questions of N runs (MiB): of each, the limits near what is ``said`` of it."""
+    limits = limits_mib()
+    found: list[tuple[float, bool, bool, float]] = []
+    for one, came, chance in zip(said, measured, chances, strict=True):
+        near = limits[(limits >= one.median / 2) & (limits <= 2 * one.median)]
+        found += [(chance(float(limit)), came <= limit, one.median <= limit, 1.0 / len(near)) for limit in near]
+    table = np.array(found, dtype=np.float64).reshape(-1, 4)
+    return Asked(what, split, len(said), table[:, 0], table[:, 1], table[:, 2], table[:, 3])
+
+
+def _language(folder: Path | None) -> Iterator[Asked]:
+    """Batches of language models whose memory was measured, by the count of `perfpass fit` itself."""
+    base = (Path(folder) if folder else data_directory()) / "records"
+    rows = schema.read(base / "generation_outside.parquet", "generation")
+    rows = rows[rows.runtime.isin(list(_HOLD)) & (rows.peak_memory_bytes > 0) & (rows.precision != "")]
+    rows = rows[~(rows.runtime.str.startswith("exllama") & (rows.input_tokens < 1))]  # of a full context
+    for (runtime, source), part in rows.groupby(["runtime", "source"]):
+        said, measured = [], []
+        for row in part.itertuples():
+            found = _counted(
+                row.network or row.model,
+                row.device,
+                _HOLD[row.runtime],
+                max(int(row.n_devices), 1),
+                max(int(row.batch), 1) if runtime == "torch" else 1,
+                max(1, max(int(row.input_tokens), 0) + max(int(row.context_tokens), 0)),
+                max(int(row.output_tokens), 1),
+                row.precision,
+            )
+            if found is not None:
+                said.append(found)
+                measured.append(row.peak_memory_bytes / _MIB)
+        if said:
+            what = f"memory in use, language models: {runtime}, {source}"
+            yield _asked(what, "none fitted", said, measured, [one.probability_below for one in said])
+
+
+@lru_cache(maxsize=1 << 13)
+def _counted(
+    name: str, on: str, runtime: str, devices: int, batch: int, prompt: int, answer: int, precision: str
+) -> Interval | None:
+    """What the device shows in use, in MiB; None where the question cannot be asked."""
+    try:
+        subject = Subject(name, language_model(name))
+        settings = Settings(runtime, pp=devices, precision=precision)
+        load, target = Load(prompt + answer, batch, answer), device(on)
+        shown, _ = shown_in_use(subject, target, settings, load, need(subject, target, settings, load))
+    except PerfPassError:
+        return None
+    return Interval(shown.median / _MIB, shown.low / _MIB, shown.high / _MIB, "MiB", shown.coverage)
+
+
+def _mean(values: np.ndarray, weight: np.ndarray) -> float:
+    return float(np.average(values, weights=weight)) if weight.sum() > 0 else float("nan")
+
+
+def _row(asked: Asked) -> tuple[Any, ...]:
+    p, came, w = asked.probability, asked.fits, asked.weight
+    yes, no = p >= CONFIDENCE, p <= 1 - CONFIDENCE
+    return (
+        asked.what,
+        asked.split,
+        asked.runs,
+        _mean((p - came) ** 2, w),
+        _mean((asked.by_median - came) ** 2, w),
+        100 * _mean(p, w),
+        100 * _mean(came, w),
+        100 * _mean(1 - came[yes], w[yes]) if yes.any() else None,
+        100 * _mean(came[no], w[no]) if no.any() else None,
+        100 * _mean((~yes & ~no).astype(float), w),
+    )
+
+
+def add(section: Section, folder: Path | None = None) -> None:
+    """Tables of P(fits), and of runs that are known to have fitted."""
+    every = list(questions(folder))
+    heads = ("P(fits) of", "left out", "runs", "Brier", "Brier, median alone", "mean P %", "came %")
+    last = ("fits, wrong %", "does not, wrong %", "cannot say %")
+    # Every laboratory and runtime counts alike in the sum.
+    pooled = Asked(
+        "all, every line alike",
+        "",
+        sum(a.runs for a in every),
+        np.concatenate([a.probability for a in every]),
+        np.concatenate([a.fits for a in every]),
+        np.concatenate([a.by_median for a in every]),
+        np.concatenate([a.weight / a.weight.sum() for a in every]),
+    )
+    section.corpus = {"runs": pooled.runs, "questions": len(pooled.weight), "limits": len(limits_mib())}
+    section.tables.append(Table("P(fits), by laboratory", (*heads, *last), tuple(_row(a) for a in (*every, pooled))))
+    section.tables.append(_reliability(pooled))
+    section.tables.append(_ran(folder))
+
+
+def _reliability(asked: Asked) -> Table:
+    """The diagram as numbers: of the answers in each tenth, how often it did fit."""
+    rows = []
+    for low, high in itertools.pairwise(_DECILES):
+        here = (asked.probability >= low) & ((asked.probability < high) | (high == 1.0))
+        if here.any():
+            p, came, w = asked.probability[here], asked.fits[here], asked.weight[here]
+            rows.append((f"{low:.1f} to {high:.1f}", int(here.sum()), 100 * _mean(p, w), 100 * _mean(came, w)))
+    return Table("Reliability of P(fits), every line alike", ("P(fits)", "questions", "said %", "came %"), tuple(rows))
+
+
+def _ran(folder: Path | None) -> Table:
+    """Servers and batches of language models that ran: what `perfpass fit` says of one request, default settings."""
+    base = (Path(folder) if folder else data_directory()) / "records"
+    rows = schema.read(base / "generation.parquet", "generation")
+    keys = ["source", "model", "device", "n_devices", "runtime", "precision", "input_tokens", "output_tokens"]
+    found: dict[tuple[str, str], list[float]] = {}
+    for row in rows[keys].drop_duplicates().itertuples():
+        if row.runtime not in _ASKED.get(row.source, ()):
+            continue
+        try:
+            language = language_model(row.model)
+            settings = Settings(row.runtime, tp=max(1, int(row.n_devices)), precision=row.precision or None)
+            context = max(1, int(row.input_tokens)) + max(0, int(row.output_tokens))
+            one = need(Subject(row.model, language), device(row.device), settings, Load(context))
+        except PerfPassError:
+            continue
+        found.setdefault((row.source, row.runtime), []).append(one.probability)
+    out = []
+    for (source, runtime), said in sorted(found.items()):
+        p = np.array(said)
+        no, unsure = p <= 1 - CONFIDENCE, (p > 1 - CONFIDENCE) & (p < CONFIDENCE)
+        out.append(
+            (f"{source}, {runtime}", len(p), 100 * float(p.mean()), 100 * float(no.mean()), 100 * float(unsure.mean()))
+        )
+    heads = ("ran, one request by default settings", "configurations", "mean P %", "does not, wrong %", "cannot say %")
+    return Table("Configurations that ran", heads, tuple(out))

@@ -1,0 +1,386 @@
+"""`perfpass.fit`: the decision is that of the count, its changes make it fit, and its limits are the last that do."""
+
+from __future__ import annotations
+
+import json
+import runpy
+import struct
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import perfpass
+from perfpass.deploy.fit import Load, Settings, Subject, need, shown_in_use
+from perfpass.deploy.fit.result import answer_of
+from perfpass.deploy.fit.subject import placed
+from perfpass.devices import device
+from perfpass.errors import ArgumentError, DeviceError, FileError, FormatError
+from perfpass.llm import language_model
+
+ROOT = Path(__file__).resolve().parents[2]
+RUNTIMES = ("vllm", "sglang", "trtllm", "llama.cpp", "transformers")
+
+
+def counted(name, on, context=8192, sequences=1, **how):
+    return need(Subject(name, language_model(name)), device(on), Settings(**how), Load(context, sequences))
+
+
+# ---- The decision
+
+
+def test_what_is_known_to_fit_fits_and_what_cannot_does_not():
+    for model, board, options, answer in (
+        ("llama-3.1-8b", "h100", {}, "yes"),
+        ("llama-3.1-8b", "rtx-4090", {}, "yes"),
+        ("llama-3.1-70b", "h100", {}, "no"),
+        ("llama-3.1-70b", "h100", {"tp": 4}, "yes"),
+        ("deepseek-v3", "h200", {"tp": 8}, "yes"),
+        ("deepseek-v3", "h100", {"tp": 8}, "no"),
+        ("mixtral-8x7b", "rtx-4090", {"runtime": "llama.cpp", "precision": "q4_k_m"}, "no"),
+        ("mixtral-8x7b", "rtx-4090", {"runtime": "llama.cpp", "precision": "q4_k_m", "host_experts": 12}, "yes"),
+        ("llama-3.1-8b", "t4", {"runtime": "llama.cpp", "precision": "q8_0"}, "yes"),
+        ("llama-2-7b", "rtx-4090", {"runtime": "transformers", "context": 4096}, "yes"),
+    ):
+        assert perfpass.fit(model, board, **options).answer == answer, (model, board, options)
+
+
+def test_between_yes_and_no_it_cannot_be_said():
+    assert [answer_of(p, 0.9) for p in (0.95, 0.9, 0.5, 0.11, 0.09, 0.0)] == [
+        "yes",
+        "yes",
+        *["cannot say"] * 2,
+        "no",
+        "no",
+    ]
+    found = perfpass.fit("llama-3.1-8b", "rtx-4090", context=24000)
+    assert (found.answer, found.exit_status) == ("cannot say", 2)
+    assert 0.1 < found.probability < 0.9 and "may or may not fit" in found.headline
+    assert found.answers[0].reason.startswith("20.53 GiB are likely, but up to")
+    sure = perfpass.fit("llama-3.1-8b", "rtx-4090", context=24000, confidence=0.6)
+    assert sure.answer == "yes"
+
+
+def test_several_devices_are_all_to_hold_it_and_none_asked_are_the_smallest():
+    both = perfpass.fit("llama-3.1-8b", ["l4", "t4"])
+    assert [one.answer for one in both.answers] == ["yes", "no"] and both.exit_status == 1
+    assert "fits on 1 of 2 devices: l4" in both.headline
+    free = perfpass.fit("llama-3.1-70b")
+    sizes = [one.memory_bytes for one in free.answers]
+    assert free.exit_status == 0 and sizes == sorted(sizes) and len(sizes) == 3
+    assert perfpass.fit("llama-3.1-405b").exit_status == 1
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+@settings(max_examples=15, deadline=None)
+@given(data=st.data())
+def test_more_context_or_sequences_never_fit_better(runtime, data):
+    context, more = data.draw(st.integers(256, 100_000)), data.draw(st.integers(1, 100_000))
+    sequences = data.draw(st.integers(1, 64))
+    model = data.draw(st.sampled_from(["llama-3.1-8b", "gemma-3-27b", "deepseek-v3", "qwen3.5-35b-a3b", "mamba-2.8b"]))
+    one = counted(model, "h100", context, sequences, runtime=runtime)
+    assert counted(model, "h100", context + more, sequences, runtime=runtime).probability <= one.probability + 1e-12
+    assert counted(model, "h100", context, sequences + 1, runtime=runtime).probability <= one.probability + 1e-12
+    assert one.needed.low <= one.needed.median <= one.needed.high
+    assert counted(model, "h200", context, sequences, runtime=runtime).probability >= one.probability - 1e-12
+
+
+# ---- Each runtime's own accounting
+
+
+def test_servers_fill_a_share_that_can_be_set():
+    usual = counted("llama-3.1-8b", "l4", runtime="vllm")
+    assert usual.limit_bytes == 0.9 * device("l4").memory_bytes
+    assert counted("llama-3.1-8b", "l4", runtime="vllm", utilization=0.5).probability < 0.01
+    whole = device("l4").memory_bytes
+    static = counted("llama-3.1-8b", "l4", runtime="sglang", utilization=0.5)
+    assert static.limit_bytes == 0.5 * whole and static.binding == "mem_fraction_static 0.5"
+    free = [counted("llama-3.1-8b", "l4", runtime="trtllm", utilization=share).needed.median for share in (0.9, 0.45)]
+    each = counted("llama-3.1-8b", "l4", runtime="trtllm").cache_bytes
+    assert free[1] - free[0] == pytest.approx(each / 0.45 - each / 0.9)
+    shown, basis = shown_in_use(
+        Subject("llama-3.1-8b", language_model("llama-3.1-8b")),
+        device("l4"),
+        Settings(utilization=0.8),
+        Load(8192),
+        usual,
+    )
+    assert shown.median == 0.8 * whole and basis == "documented settings"
+
+
+def test_vllm_leaves_what_is_offloaded_on_the_host():
+    usual, less = (counted("llama-3.1-8b", "t4", offload_gib=g) for g in (0.0, 4.0))
+    assert usual.weights - less.weights == 4 * 2**30 and less.host_bytes == 4 * 2**30
+
+
+def test_llama_cpp_hands_out_whole_layers_and_the_head_last():
+    how = {"runtime": "llama.cpp", "precision": "q4_k_m"}
+    whole = counted("llama-3.1-8b", "rtx-4090", **how)
+    layers = [counted("llama-3.1-8b", "rtx-4090", gpu_layers=n, **how) for n in (0, 16, 32, 33)]
+    assert layers[0].weights == layers[0].cache_bytes == layers[0].needed.median == 0
+    assert 2 * layers[1].weights == pytest.approx(layers[2].weights) and layers[3].weights == whole.weights
+    assert 2 * layers[1].cache_bytes == layers[2].cache_bytes == whole.cache_bytes
+    assert layers[1].host_bytes > layers[2].host_bytes > layers[3].host_bytes > 0, "the input table stays"
+    aside = counted("llama-3.1-8b", "rtx-4090", cache_on_host=True, **how)
+    assert aside.cache_bytes == 0 and aside.host_bytes == pytest.approx(whole.host_bytes + whole.cache_bytes)
+
+
+def test_experts_that_stay_on_the_host_are_those_of_the_first_layers():
+    how = {"runtime": "llama.cpp", "precision": "q4_k_m"}
+    steps = [counted("deepseek-v3", "h200", host_experts=n, **how).weights for n in (0, 3, 4, 61)]
+    assert steps[0] == steps[1] > steps[2] > steps[3], "the first three layers of DeepSeek-V3 are dense"
+    assert steps[1] - steps[2] == pytest.approx((steps[1] - steps[3]) / 58)
+
+
+def test_a_name_that_says_how_weights_are_packed_is_counted_so():
+    named = counted("Qwen/Qwen3-32B-AWQ", "l40s")
+    assert named.weights == counted("qwen3-32b", "l40s", precision="awq").weights
+
+
+def test_formats_take_what_their_blocks_do():
+    model = language_model("llama-3.1-8b")
+    matrices = sum(n * (x.attention.matrices(4096) + 3 * 4096 * x.dense.width) for n, x in model.layers)
+    rest = 2 * (model.parameters - matrices)
+    for name, each in (("nf4", 0.5 + 4 / 64), ("nf4_double", 0.5 + 1 / 64 + 4 / 16384), ("awq", 0.5 + 2.5 / 128)):
+        assert counted("llama-3.1-8b", "h100", precision=name).weights == pytest.approx(matrices * each + rest), name
+
+
+def test_a_checkpoint_in_fp32_is_served_in_16_bits():
+    content = {"model_type": "llama", "hidden_size": 512, "num_hidden_layers": 4, "num_attention_heads": 8}
+    content |= {"intermediate_size": 1376, "vocab_size": 32000}
+    from dataclasses import replace
+
+    model = replace(language_model(content), stored_as="fp32", experts_stored_as="fp32")
+    sizes = {
+        runtime: need(Subject("m", model), device("l4"), Settings(runtime), Load(64)).weights
+        for runtime in ("vllm", "transformers")
+    }
+    assert sizes["transformers"] == 2 * sizes["vllm"] == 4 * model.parameters
+
+
+# ---- What still fits, and what would
+
+
+@pytest.mark.parametrize(
+    ("model", "board", "options"),
+    [
+        ("llama-3.1-8b", "l4", {}),
+        ("gpt-oss-20b", "rtx-4090", {"concurrency": 8}),
+        ("llama-3.1-8b", "rtx-4090", {"runtime": "llama.cpp", "precision": "q8_0"}),
+        ("mistral-7b", "l4", {"runtime": "transformers"}),
+    ],
+)
+def test_the_largest_still_fit_and_one_more_does_not(model, board, options):
+    found = perfpass.fit(model, board, **options)
+    most = found.answers[0].largest
+    rest = {k: v for k, v in options.items() if k not in ("concurrency", "context")}
+    assert perfpass.fit(model, board, concurrency=most.concurrency, **rest).answer == "yes"
+    assert perfpass.fit(model, board, concurrency=most.concurrency + 1, **rest).answer != "yes"
+    assert perfpass.fit(model, board, **{**options, "context": most.context}).answer == "yes"
+    if most.context < language_model(model).max_positions:
+        assert perfpass.fit(model, board, **{**options, "context": most.context + 512}).answer != "yes"
+
+
+@pytest.mark.parametrize(
+    ("model", "board", "options"),
+    [
+        ("llama-3.1-70b", "h100", {}),
+        ("llama-3.1-405b", "h100", {}),
+        ("mixtral-8x7b", "rtx-4090", {"runtime": "llama.cpp", "precision": "q4_k_m"}),
+        ("gpt-oss-20b", "rtx-4090", {"concurrency": 64}),
+        ("qwen3-32b", "a100-80gb:3g.40gb", {"runtime": "sglang"}),
+        ("llama-3.1-8b", "t4", {"runtime": "transformers"}),
+    ],
+)
+def test_every_change_makes_it_fit(model, board, options):
+    found = perfpass.fit(model, board, **options).answers[0]
+    assert found.answer != "yes" and found.changes
+    for change in found.changes:
+        changed = {"device": board, **options, **change.options}
+        again = perfpass.fit(model, changed.pop("device"), **changed)
+        assert again.answer == "yes", change
+        assert again.probability == pytest.approx(change.probability), change
+
+
+def test_a_slice_is_offered_a_larger_one_first():
+    changes = perfpass.fit("llama-3.1-8b", "a100-80gb:1g.10gb").answers[0].changes
+    devices = [change.options["device"] for change in changes if change.kind == "device"]
+    assert devices[0] == "a100-sxm4-80gb:3g.40gb"
+
+
+# ---- Headers
+
+
+def header(tensors, path):
+    listed, at = {}, 0
+    for name, shape, kind in tensors:
+        size = {"F32": 4, "BF16": 2, "I32": 4}[kind]
+        for one in shape:
+            size *= one
+        listed[name] = {"dtype": kind, "shape": list(shape), "data_offsets": [at, at + size]}
+        at += size
+    text = json.dumps(listed).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text)
+    return at
+
+
+LLAMA = {
+    "model_type": "llama",
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 128,
+    "vocab_size": 100,
+    "max_position_embeddings": 512,
+    "tie_word_embeddings": False,
+}
+
+
+def tensors_of_llama(kind="BF16"):
+    found = [("model.embed_tokens.weight", (100, 64)), ("lm_head.weight", (100, 64)), ("model.norm.weight", (64,))]
+    for i in range(2):
+        shapes = {"q_proj": (64, 64), "k_proj": (32, 64), "v_proj": (32, 64), "o_proj": (64, 64)}
+        shapes |= {"gate_proj": (128, 64), "up_proj": (128, 64), "down_proj": (64, 128)}
+        found += [(f"model.layers.{i}.{name}.weight", shape) for name, shape in shapes.items()]
+        found += [(f"model.layers.{i}.{name}.weight", (64,)) for name in ("input_norm", "post_norm")]
+    return [(name, shape, kind) for name, shape in found]
+
+
+def test_weights_are_those_of_the_header(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+    total = header(tensors_of_llama(), tmp_path / "model.safetensors")
+    found = perfpass.fit(str(tmp_path / "model.safetensors"), "t4")
+    assert found.answers[0].parts["weights"] == total == 2 * found.parameters
+    assert found.weights_basis == "the headers of its files"
+    assert perfpass.fit(str(tmp_path), "t4").answers[0].parts["weights"] == total
+    # What a header has beside the language model stays as it is where the rest is packed.
+    tower = [("vision.block.weight", (1000, 1000), "BF16")]
+    header([*tensors_of_llama(), *tower], tmp_path / "model.safetensors")
+    wide, narrow = (perfpass.fit(str(tmp_path), "t4", precision=p).answers[0].parts["weights"] for p in (None, "awq"))
+    assert wide == total + 2_000_000 and 2_000_000 < narrow < total + 2_000_000
+    header(tensors_of_llama("F32"), tmp_path / "model.safetensors")
+    assert perfpass.fit(str(tmp_path), "t4").answers[0].parts["weights"] == total
+    assert perfpass.fit(str(tmp_path), "t4", runtime="transformers").answers[0].parts["weights"] == 2 * total
+
+
+def test_weights_without_a_configuration_can_only_be_refused(tmp_path):
+    header([("a.weight", (1 << 17, 1 << 17), "BF16")], tmp_path / "model.safetensors")
+    found = perfpass.fit(str(tmp_path / "model.safetensors"), ["t4", "h100"])
+    assert [one.answer for one in found.answers] == ["no", "cannot say"]
+    assert "config.json" in found.notes[0] and found.exit_status == 1
+
+
+def test_bytes_are_told_apart_by_the_names_of_llama_cpp_and_transformers():
+    listed = [("token_embd.weight", 10), ("output.weight", 20), ("output_norm.weight", 1), ("blk.0.attn_q.weight", 100)]
+    listed += [("blk.1.ffn_up_exps.weight", 1000), ("blk.1.attn_q.weight", 100)]
+    at = placed(listed)
+    assert (at.layers, at.experts, at.table, at.head, at.rest) == ((100, 1100), (0, 1000), 10, 20, 1)
+    assert at.total == sum(size for _, size in listed)
+    own = placed([("model.embed_tokens.weight", 7), ("model.layers.3.mlp.experts.0.up_proj.weight", 5)])
+    assert (own.table, own.experts, own.layers) == (7, (5,), (5,))
+
+
+def test_a_gguf_files_layers_are_split_by_their_own_bytes(tmp_path):
+    tests = runpy.run_path(str(ROOT / "tests" / "importers" / "test_gguf.py"))
+    path = tmp_path / "tiny.gguf"
+    path.write_bytes(tests["packed"]())
+    listed = dict(tests["gguf"].read(path).tensors)
+    half = perfpass.fit(str(path), "t4", gpu_layers=1)
+    assert half.runtime == "llama.cpp" and half.settings["precision"] == "q8_0"
+    last = sum(size for name, size in listed.items() if name.startswith("blk.1."))
+    assert half.answers[0].parts["weights"] == last
+    assert half.answers[0].host_bytes == pytest.approx(sum(listed.values()) - last + half.answers[0].parts["cache"])
+
+
+def test_layouts_are_those_that_transformers_builds():
+    study = runpy.run_path(str(ROOT / "benchmarks" / "model_layouts.py"))
+    for name in (
+        "openai-community/openai-gpt",
+        "qwen3-0.6b",
+        "google/gemma-2b",
+        "facebook/opt-350m",
+        "EleutherAI/gpt-neo-125m",
+    ):
+        found = study["compared"](language_name(name))
+        assert found["equal"], found
+
+
+def language_name(name):
+    from perfpass.importers.configuration_names import known
+
+    return known().get(name.lower(), name)
+
+
+# ---- Other networks
+
+
+def test_a_network_is_asked_as_predict_answers_it():
+    found = perfpass.fit(str(ROOT / "examples" / "resnet50.onnx"), "l4", batch=64)
+    one = found.answers[0]
+    memory = perfpass.predict(str(ROOT / "examples" / "resnet50.onnx"), "l4", batch=64).memory
+    assert one.needed == memory.in_use and one.probability == memory.probability_fits(device("l4").memory_bytes)
+    assert found.kind == "network" and found.load == {"batch": 64}
+    most = one.largest.batch
+    assert perfpass.fit(str(ROOT / "examples" / "resnet50.onnx"), "l4", batch=most).answer == "yes"
+    assert perfpass.fit(str(ROOT / "examples" / "resnet50.onnx"), "l4", batch=most * 11 // 10).answer != "yes"
+
+
+def test_a_network_that_does_not_fit_is_told_a_batch_a_precision_and_a_slice():
+    found = perfpass.fit(str(ROOT / "examples" / "resnet50.onnx"), "a100:1g.5gb", batch=512).answers[0]
+    assert found.answer == "no"
+    assert [change.kind for change in found.changes][:3] == ["load", "quantization", "device"]
+    for change in found.changes:
+        asked = {"device": "a100:1g.5gb", "batch": 512, **change.options}
+        assert perfpass.fit(str(ROOT / "examples" / "resnet50.onnx"), **asked).answer == "yes", change
+
+
+# ---- What is said
+
+
+def test_the_answer_is_strict_json_and_a_table():
+    found = perfpass.fit("gemma-3-27b", "rtx-4090")
+    assert json.loads(json.dumps(found.to_dict(), allow_nan=False)) == found.to_dict()
+    text = str(found)
+    assert text.startswith("gemma-3-27b does not fit on rtx-4090 with vLLM: P(fits) ")
+    assert "would fit" in text and "keys and values in windows" in text and max(map(len, text.split("\n")[1:])) <= 100
+
+
+def test_bad_questions_are_one_clear_error(tmp_path):
+    for kind, said, arguments in (
+        (FileError, "neither a file nor a known model", ("no-such-model", "l4", {})),
+        (FileError, "no such file", ("no-such.safetensors", "l4", {})),
+        (DeviceError, "unknown device", ("llama-3.1-8b", "h9000", {})),
+        (ArgumentError, "context must be a whole number from 1", ("llama-3.1-8b", "l4", {"context": 0})),
+        (ArgumentError, "concurrency must be a whole number from 1", ("llama-3.1-8b", "l4", {"concurrency": 0})),
+        (ArgumentError, "confidence must be above 0.5", ("llama-3.1-8b", "l4", {"confidence": 1.0})),
+        (ArgumentError, "utilization is a share", ("llama-3.1-8b", "l4", {"utilization": float("nan")})),
+        (ArgumentError, "unknown runtime 'vlm'; did you mean vllm", ("llama-3.1-8b", "l4", {"runtime": "vlm"})),
+        (ArgumentError, "unknown cache type of vllm 'q8_0'", ("llama-3.1-8b", "l4", {"kv_cache": "q8_0"})),
+        (ArgumentError, "gpu_layers is llama.cpp's", ("llama-3.1-8b", "l4", {"gpu_layers": 4})),
+        (ArgumentError, "offload_gib is vLLM's", ("llama-3.1-8b", "l4", {"offload_gib": 4, "runtime": "sglang"})),
+        (ArgumentError, "32 attention heads do not divide into 3", ("llama-3.1-8b", "l4", {"tp": 3})),
+        (ArgumentError, "batch has no meaning here", ("llama-3.1-8b", "l4", {"batch": 3})),
+        (ArgumentError, "context has no meaning here", (str(ROOT / "examples/resnet50.onnx"), "l4", {"context": 9})),
+        (ArgumentError, "is counted on GPUs", ("llama-3.1-8b", "cpu", {})),
+        (DeviceError, "TensorRT-LLM runs on NVIDIA GPUs only", ("llama-3.1-8b", "mi300x", {"runtime": "trtllm"})),
+    ):
+        model, board, options = arguments
+        with pytest.raises(kind, match=said):
+            perfpass.fit(model, board, **options)
+    header([], tmp_path / "model.safetensors")
+    with pytest.raises(FormatError, match="lists no tensor"):
+        perfpass.fit(str(tmp_path / "model.safetensors"), "l4")
+
+
+def test_the_command_exits_with_the_decision(capsys):
+    from perfpass.cli import main
+
+    assert [main(["fit", "llama-3.1-8b", "--device", board]) for board in ("l4", "t4")] == [0, 1]
+    assert main(["fit", "llama-3.1-8b", "--device", "l4", "--context", "24000"]) == 2
+    capsys.readouterr()
+    assert main(["fit", "llama-3.1-8b", "--device", "l4", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["answer"] == "yes"
+    assert main(["fit", "llama-3.1-8b", "--device", "nonsense"]) == 9
+    assert capsys.readouterr().out == ""

@@ -1,0 +1,242 @@
+"""Bytes of caches are those that transformers allocates, family by family, and llama.cpp's by its own arithmetic."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pytest
+
+from perfpass.errors import ArgumentError
+from perfpass.llm import cache, language_model
+
+SEQUENCES, TOKENS, WRITTEN = 2, 40, 7
+_BASE = {
+    "hidden_size": 64,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 96,
+    "vocab_size": 128,
+    "max_position_embeddings": 256,
+    "pad_token_id": 0,
+}
+_MLA = {
+    "qk_rope_head_dim": 8,
+    "qk_nope_head_dim": 16,
+    "v_head_dim": 12,
+    "kv_lora_rank": 24,
+    "q_lora_rank": 20,
+    "n_routed_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32,
+    "n_shared_experts": 1,
+    "first_k_dense_replace": 1,
+    "n_group": 1,
+    "topk_group": 1,
+    "num_key_value_heads": 4,
+}
+_LINEAR = {
+    "linear_num_key_heads": 2,
+    "linear_key_head_dim": 8,
+    "linear_num_value_heads": 4,
+    "linear_value_head_dim": 8,
+    "linear_conv_kernel_dim": 4,
+    "head_dim": 16,
+}
+_GPT = {"n_embd": 64, "n_layer": 4, "n_head": 4}
+_SIDES = {
+    "d_model": 64,
+    "encoder_layers": 3,
+    "decoder_layers": 4,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 96,
+    "decoder_ffn_dim": 96,
+    "decoder_start_token_id": 0,
+}
+_ALL_HEADS = {"num_key_value_heads": None}
+FAMILIES: dict[str, dict[str, Any]] = {
+    # Grouped queries, one key-value head, all heads.
+    "llama": {},
+    "qwen3": {"head_dim": 24},
+    "gemma": {"head_dim": 16, "num_key_value_heads": 1},
+    "phi3": {},
+    "olmo2": {},
+    "glm4": {"head_dim": 16},
+    "gpt_bigcode": {**_GPT, "multi_query": True},
+    "falcon": {"multi_query": True},
+    "gpt2": _GPT,
+    "gpt_neox": _ALL_HEADS,
+    "bloom": {**_ALL_HEADS, "n_layer": 4, "n_head": 4},
+    "opt": {**_ALL_HEADS, "ffn_dim": 96, "word_embed_proj_dim": 64},
+    "mixtral": {"num_local_experts": 4},
+    # Windows: of every layer, of some, and one that transformers keeps whole.
+    "mistral": {"sliding_window": 16},
+    "gemma2": {"head_dim": 16, "sliding_window": 16},
+    "gemma3_text": {"head_dim": 16, "sliding_window": 16, "num_hidden_layers": 7},
+    "gemma4_text": {
+        "head_dim": 16,
+        "global_head_dim": 32,
+        "sliding_window": 16,
+        "num_hidden_layers": 6,
+        "num_kv_shared_layers": 0,
+        "vocab_size_per_layer_input": 128,
+        "hidden_size_per_layer_input": 8,
+    },
+    "cohere2": {"sliding_window": 16},
+    "gpt_oss": {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 16, "head_dim": 16},
+    "llama4_text": {"num_local_experts": 2, "attention_chunk_size": 16, "intermediate_size_mlp": 96, "head_dim": 16},
+    "gpt_neo": {
+        **_ALL_HEADS,
+        "num_layers": 4,
+        "num_heads": 4,
+        "attention_types": [[["global", "local"], 2]],
+        "window_size": 16,
+    },
+    # Latents, with an indexer and without.
+    "deepseek_v2": _MLA,
+    "deepseek_v3": _MLA,
+    "deepseek_v32": {**_MLA, "index_topk": 8, "index_n_heads": 2, "index_head_dim": 16},
+    # States, alone and beside attention.
+    "mamba": {"state_size": 8},
+    "rwkv": {"context_length": 256, "attention_hidden_size": 64},
+    "qwen3_next": {
+        **_LINEAR,
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 32,
+        "shared_expert_intermediate_size": 32,
+    },
+    "qwen3_5_text": _LINEAR,
+    "nemotron_h": {
+        "layers_block_type": ["linear_attention", "full_attention", "mlp", "linear_attention"],
+        "mamba_num_heads": 8,
+        "mamba_head_dim": 16,
+        "ssm_state_size": 8,
+        "n_groups": 2,
+        "conv_kernel": 4,
+        "head_dim": 16,
+    },
+    # Attention across.
+    "t5": {"d_model": 64, "d_kv": 16, "num_layers": 3, "num_decoder_layers": 4, "num_heads": 4, "d_ff": 96},
+    "bart": _SIDES,
+    "marian": _SIDES,
+}
+_OWN_SIZES = ("n_embd", "d_model")
+
+
+def configured(kind: str) -> Any:
+    """The configuration of a family, small enough to run here."""
+    import transformers
+
+    more = FAMILIES[kind]
+    kept = ("vocab_size", "pad_token_id", "max_position_embeddings")
+    base = {k: v for k, v in _BASE.items() if k in kept} if any(key in more for key in _OWN_SIZES) else _BASE
+    return transformers.CONFIG_MAPPING[kind](**{**base, **more})
+
+
+def ran(configuration: Any, **given: Any) -> Any:
+    """The cache after one pass, in bf16."""
+    import torch
+    import transformers
+
+    both = getattr(configuration, "is_encoder_decoder", False)
+    auto = transformers.AutoModelForSeq2SeqLM if both else transformers.AutoModelForCausalLM
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        model = auto.from_config(configuration).to(torch.bfloat16).eval()
+        ids = torch.ones((SEQUENCES, TOKENS), dtype=torch.long)
+        if both:
+            given["decoder_input_ids"] = torch.ones((SEQUENCES, WRITTEN), dtype=torch.long)
+        out = model(input_ids=ids, use_cache=True, **given)
+    names = ("past_key_values", "cache_params", "state")
+    return next(found for name in names if (found := getattr(out, name, None)) is not None)
+
+
+def held_bytes(kept: Any) -> int:
+    """Bytes of all tensors in a cache, each once; counters of one element are none of it."""
+    import torch
+
+    found: dict[int, Any] = {}
+
+    def walk(value: Any, depth: int) -> None:
+        if isinstance(value, torch.Tensor):
+            found[id(value)] = value
+        elif isinstance(value, dict):
+            for one in value.values():
+                walk(one, depth + 1)
+        elif isinstance(value, list | tuple):
+            for one in value:
+                walk(one, depth + 1)
+        elif hasattr(value, "__dict__") and depth < 6:
+            walk(vars(value), depth + 1)
+
+    walk(kept, 0)
+    return sum(t.numel() * t.element_size() for t in found.values() if t.numel() > 1)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def torchvision_without_its_library():
+    from perfpass.importers import torchvision_schemas
+
+    torchvision_schemas.define()
+
+
+def read(configuration: Any) -> Any:
+    return language_model({k: v for k, v in configuration.to_dict().items() if v is not None})
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_a_familys_cache_is_what_transformers_allocates(kind):
+    configuration = configured(kind)
+    model = read(configuration)
+    tokens = WRITTEN if model.is_encoder_decoder else TOKENS
+    counted = cache.in_transformers(model, tokens, SEQUENCES, prompt=TOKENS)
+    assert cache.total(counted) == held_bytes(ran(configuration))
+
+
+@pytest.mark.parametrize("kind", ["llama", "mistral", "gemma2"])
+def test_a_static_cache_is_allocated_at_once(kind):
+    from transformers import StaticCache
+
+    configuration = configured(kind)
+    static = StaticCache(config=configuration, max_cache_len=64)
+    counted = cache.in_transformers(read(configuration), 64, SEQUENCES, static=True)
+    assert cache.total(counted) == held_bytes(ran(configuration, past_key_values=static))
+
+
+def test_kinds_are_told_apart():
+    kinds = set(cache.in_transformers(language_model("gemma-3-27b"), 4096))
+    assert kinds == {"keys and values", "keys and values in windows"}
+    assert set(cache.in_transformers(language_model("deepseek-v3.2"), 4096)) == {"latents", "indexer keys"}
+
+
+def test_llama_cpp_rounds_up_its_context_and_packs_in_blocks():
+    model = language_model("llama-3.1-8b")  # 32 layers, 8 heads of 128
+    row = 8 * 128
+    assert cache.total(cache.in_llama_cpp(model, 4000)) == 4096 * 32 * 2 * row * 2
+    packed = cache.total(cache.in_llama_cpp(model, 4096, types=("q8_0", "q4_0")))
+    assert packed == 4096 * 32 * (row // 32 * 34 + row // 32 * 18)
+    assert cache.total(cache.in_llama_cpp(model, 2048, 4)) == cache.total(cache.in_llama_cpp(model, 8192))
+
+
+def test_llama_cpp_keeps_a_window_and_a_step_of_windowed_layers():
+    model = language_model("gemma-3-27b")
+    short, whole = (cache.in_llama_cpp(model, 32768, swa_full=full) for full in (False, True))
+    name = "keys and values in windows"
+    assert short[name] * 32768 == whole[name] * (1024 + 512)
+    assert short["keys and values"] == whole["keys and values"]
+
+
+def test_latents_are_kept_once_in_llama_cpp():
+    model = language_model("deepseek-v3")
+    assert cache.total(cache.in_llama_cpp(model, 4096)) == 4096 * 61 * (512 + 64) * 2
+
+
+def test_types_that_a_runtime_lacks_or_that_do_not_divide_are_refused():
+    with pytest.raises(ArgumentError, match="unknown cache type of vllm 'q8_0'"):
+        cache.type_bytes("q8_0", "vllm")
+    odd = language_model({**_BASE, "model_type": "llama", "head_dim": 20})
+    with pytest.raises(ArgumentError, match=r"q8_0 packs 32 numbers, and a layer of .* keeps 40"):
+        cache.in_llama_cpp(odd, 64, types=("q8_0", "q8_0"))

@@ -1,0 +1,43 @@
+"""Decisions are graded by limits that the prediction chooses, and every run counts once."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from perfpass.prediction import Interval
+from perfpass.training.decisions import fit
+from perfpass.training.section import Section, Table
+
+
+def asked(measured):
+    said = [Interval(20_000.0, 15_000.0, 26_000.0, "MiB") for _ in measured]
+    return fit._asked("runs", "source", said, measured, [one.probability_below for one in said])
+
+
+def test_limits_are_real_memories_near_the_prediction_whatever_was_measured():
+    limits = fit.limits_mib()
+    assert {16384.0, 24576.0, 81920.0} <= set(limits) and (np.diff(limits) > 0).all()
+    one, two = asked([18_000.0]), asked([70_000.0])
+    assert (one.probability == two.probability).all() and len(one.fits) == len(two.fits)
+    near = limits[(limits >= 10_000) & (limits <= 40_000)]
+    assert len(one.fits) == len(near) and (one.fits == (near >= 18_000)).all()
+    assert one.weight.sum() == pytest.approx(1.0)
+
+
+def test_the_row_of_a_table_is_what_it_says():
+    found = asked([18_000.0, 22_000.0])
+    row = fit._row(found)
+    brier = np.average((found.probability - found.fits) ** 2, weights=found.weight)
+    assert row[:3] == ("runs", "source", 2) and row[3] == pytest.approx(brier)
+    assert row[7] == row[8] == 0.0 and 0 < row[9] < 100
+    wrong = fit._row(asked([39_000.0]))
+    assert wrong[7] > 50 and wrong[3] > row[3]
+
+
+def test_tables_stand_in_markdown_and_json():
+    section = Section("decisions", "Decisions", "What was asked.")
+    section.tables.append(Table("A title", ("what", "share"), (("this", 0.25), ("that", None))))
+    text = str(section)
+    assert "### A title" in text and "| this | 0.250 |" in text and "| that |  |" in text and "MAPE" not in text
+    assert section.to_dict()["tables"][0]["rows"] == [["this", 0.25], ["that", None]]
