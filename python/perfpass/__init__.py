@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from perfpass.annotation.file import annotate
+    from perfpass.deploy.choose import choose
+    from perfpass.deploy.sweep import sweep
     from perfpass.devices import Device, device
     from perfpass.errors import PerfPassError
     from perfpass.graph import OpGraph
@@ -22,6 +24,8 @@ _HOME = {
     "Device": "perfpass.devices",
     "device": "perfpass.devices",
     "annotate": "perfpass.annotation.file",
+    "choose": "perfpass.deploy.choose",
+    "sweep": "perfpass.deploy.sweep",
     "PerfPassError": "perfpass.errors",
     "OpGraph": "perfpass.graph",
     "load": "perfpass.importers",
@@ -37,10 +41,12 @@ __all__ = [
     "PerfPassError",
     "Prediction",
     "annotate",
+    "choose",
     "device",
     "load",
     "predict",
     "predict_llm",
+    "sweep",
 ]
 
 

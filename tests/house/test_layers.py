@@ -42,7 +42,7 @@ MAY_KNOW: dict[str, set[str]] = {
     "predictors": _MODELS,
     "search": _PREDICTING,
     "annotation": _PREDICTING,
-    "deploy": _PREDICTING,
+    "deploy": {*_PREDICTING, "search"},
     "measure": {*_DEVICES, "importers"},
     "records": {*_MODELS, "measure"},
     "calibrate": {*_PREDICTING, "records", "measure"},

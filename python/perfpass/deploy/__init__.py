@@ -3,5 +3,7 @@
 from __future__ import annotations
 
 __all__ = [
+    "choose",
     "cost",
+    "sweep",
 ]

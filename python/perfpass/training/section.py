@@ -16,6 +16,10 @@ from perfpass.training.spread import interval_score
 WORST = 10
 ASKED_PCT = (10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0)
 _POINTS = 800
+_HEAD = (
+    "| metric | held out | method | judged on | rows | MAPE % | aim % | median % | P90 % | within 10 % | bias % | RMSE "
+    "| tau | covered % | high/low | score | over bound % |"
+)
 
 
 @dataclass(frozen=True)
@@ -102,6 +106,7 @@ class Section:
 
     ``intro`` is Markdown for people who were not there: what the splits are, what the intervals rest on. ``notes``
     follow the table. ``verdicts``: of what ran, by kind, how much was said to fit ("yes", "perhaps", "no").
+    ``decisions``: how first choices turned out (`perfpass.training.decisions.offers.graded`).
     """
 
     area: str
@@ -114,6 +119,7 @@ class Section:
     points: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     verdicts: list[dict[str, Any]] = field(default_factory=list)
+    decisions: list[dict[str, Any]] = field(default_factory=list)
 
     def add(
         self,
@@ -182,17 +188,15 @@ class Section:
             "worst_cases": self.worst_cases,
             "notes": self.notes,
             **({"verdicts": self.verdicts} if self.verdicts else {}),
+            **({"decisions": self.decisions} if self.decisions else {}),
         }
 
     def __str__(self) -> str:
         out = [f"## {self.title}", "", self.intro.strip(), ""]
         if self.corpus:
             out += ["Records: " + ", ".join(f"{k} {_shown(v)}" for k, v in self.corpus.items()), ""]
-        out.append(
-            "| metric | held out | method | judged on | rows | MAPE % | aim % | median % | P90 % | within 10 % | bias "
-            "% | RMSE | tau | covered % | high/low | score | over bound % |"
-        )
-        out.append("|---|---|---|---|" + "---:|" * 13)
+        if self.lines:
+            out += [_HEAD, "|---|---|---|---|" + "---:|" * 13]
         for x in self.lines:
             g = x.grade
             numbers = [f"{g.mape_pct:.2f}", _optional(x.aim_pct, 0), f"{g.median_ape_pct:.2f}", f"{g.p90_ape_pct:.1f}"]
@@ -218,6 +222,20 @@ class Section:
                 f"| {v['kind']} | {v['rows']:,} | {v['yes']:,} | {v['perhaps']:,} | {v['no']:,} "
                 f"| {sum(v['not_asked'].values()):,} |"
                 for v in self.verdicts
+            ]
+        if self.decisions:
+            out += [
+                "",
+                "| what | held out | judged on | method | confidence | questions | chosen | best % | near % | missed % "
+                "| regret %, median | mean |",
+                "|---|---|---|---|---:|---:|---:|---:|---:|---:|---:|---:|",
+            ]
+            out += [
+                f"| {d['kind']} | {d['split']} | {d['judged_on']} | {d['method']} | {_optional(d['confidence'], 2)} "
+                f"| {d['questions']:,} | {d['chosen']:,} | {_optional(d['best_pct'], 1)} "
+                f"| {_optional(d['near_best_pct'], 1)} | {_optional(d['missed_pct'], 1)} "
+                f"| {_optional(d['regret_median_pct'], 1)} | {_optional(d['regret_mean_pct'], 1)} |"
+                for d in self.decisions
             ]
         for note in self.notes:
             out += ["", note]

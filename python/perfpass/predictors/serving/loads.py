@@ -15,7 +15,7 @@ from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.costs import ELEMENT_BYTES
 from perfpass.llm.memory import served
 from perfpass.llm.serving import Serving
-from perfpass.prediction import SUPPORT_LEVELS, WIDEST_FACTOR
+from perfpass.prediction import WIDEST_FACTOR
 from perfpass.predictors.energy.features import Served
 from perfpass.predictors.energy.predictor import EnergyPredictor, unlike_records
 from perfpass.predictors.estimate import Bounds
@@ -24,13 +24,15 @@ from perfpass.predictors.serving.base import Sizes
 from perfpass.predictors.serving.order import ordered
 from perfpass.predictors.serving.predictor import ServingPredictor
 
+_WIDE = f"bounds of its times are wider than a factor of {WIDEST_FACTOR:g} either way"
+
 
 @dataclass(frozen=True, eq=False)
 class Loads:
     """Figures [N] of N loads of one deployment, named as in `LlmPrediction`, and ``requests_per_s`` of all its GPUs.
 
     ``fits``: the probability that the weights and one request find room on each GPU; ``most_requests`` that run at
-    once; ``says``: whether the times are bounded within `WIDEST_FACTOR`; ``support`` indexes SUPPORT_LEVELS.
+    once; ``support`` indexes SUPPORT_LEVELS; ``problem``: why there is no figure that says anything, else "".
     """
 
     ttft_ms: Bounds
@@ -40,8 +42,8 @@ class Loads:
     output_tokens_per_s: Bounds
     fits: np.ndarray
     most_requests: np.ndarray
-    says: np.ndarray
     support: np.ndarray
+    problem: np.ndarray
 
 
 def predict_loads(model: LanguageModel, device: Device, serving: Serving, sizes: Sizes) -> Loads:
@@ -57,22 +59,23 @@ def predict_loads(model: LanguageModel, device: Device, serving: Serving, sizes:
     request = Bounds(*(getattr(ttft, b) + rest * getattr(tpot, b) for b in ("median", "low", "high")))
     rate = Bounds(*(1e3 * sizes.concurrency / getattr(request, b) for b in ("median", "high", "low")))
     output = Bounds(*(getattr(rate, b) * sizes.output_length for b in ("median", "low", "high")))
-    fits, most, room = _room(model, device, serving, sizes)
+    fits, most, problem = _room(model, device, serving, sizes)
     says = np.logical_and.reduce([b.high <= WIDEST_FACTOR**2 * b.low for b in (ttft, tpot)])
-    beyond = predictor.is_beyond(model, device, serving, sizes) | ~room
+    problem = np.where((problem == "") & ~says, _WIDE, problem)
+    length = sizes.input_length + sizes.output_length
+    beyond = predictor.is_beyond(model, device, serving, sizes) | (fits == 0.0) | (0 < model.max_positions < length)
     width = tpot.high / np.maximum(tpot.low, 1e-300)
     level = np.full(len(rest), 0 if own.evidence == "measured" else 1)
     level = np.where(beyond | (width > OUTSIDE_FROM), 2, np.where(width > NEAR_FROM, np.maximum(level, 1), level))
-    assert len(SUPPORT_LEVELS) == 3
-    return Loads(ttft, tpot, request, rate, output, fits, most, says, level.astype(np.int8))
+    return Loads(ttft, tpot, request, rate, output, fits, most, level.astype(np.int8), problem)
 
 
 def _room(
     model: LanguageModel, device: Device, serving: Serving, sizes: Sizes
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """[N] each: the probability that one request fits, how many do, and whether one does at all."""
+    """[N] each: the probability that one request fits, how many do, and why none does, else ""."""
     rows = len(sizes.concurrency)
-    fits, most, room = np.empty(rows), np.empty(rows, dtype=np.int64), np.empty(rows, dtype=bool)
+    fits, most, why = np.empty(rows), np.empty(rows, dtype=np.int64), np.empty(rows, dtype=object)
     lengths = np.stack([sizes.input_length, sizes.output_length], axis=1)
     pairs, inverse = np.unique(lengths, axis=0, return_inverse=True)
     for i, (prompt, answer) in enumerate(pairs.astype(int).tolist()):
@@ -80,8 +83,8 @@ def _room(
         at = inverse.ravel() == i
         least = one.least
         fits[at] = least.probability_below(one.usable_bytes) if one.fits and least is not None else 0.0
-        most[at], room[at] = one.most_requests, one.fits
-    return fits, most, room
+        most[at], why[at] = one.most_requests, "" if one.fits else one.reason
+    return fits, most, why
 
 
 def energy_per_token(

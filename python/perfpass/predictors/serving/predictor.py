@@ -261,9 +261,7 @@ class ServingPredictor:
             learned = eased(learned, self.manifest["eased"][target]) + np.asarray(trees, dtype=np.float64)
         return np.exp(counted(learned, np.log(found["steady"]), share) if target == "ttft" else learned)
 
-    def correction(
-        self, w: Workloads, target: str, nearness: Nearness | None = None
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def correction(self, w: Workloads, target: str, nearness: Nearness | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Of the known trees: logarithms [N] that they add to the base, and distances [N] to measured workloads.
 
         ``nearness``: `nearness` of the same workloads, where it is at hand: it is that of all targets.
