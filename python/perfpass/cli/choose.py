@@ -8,9 +8,9 @@ from perfpass.cli.options import add_cost_options, add_json, add_model, new_comm
 from perfpass.cli.sweep import add_devices, varied
 
 _EPILOG = """\
-MODEL is as for `perfpass predict`, or a language model that writes text as for `perfpass llm`. Targets are kept together
-with the probability --confidence, from the calibrated intervals. Prices come from a dated table: the shipped one, or
---price-table.
+MODEL is as for `perfpass predict`, or a language model that writes text as for `perfpass llm`. Targets are kept
+together with the probability --confidence, from the calibrated intervals. Prices come from a dated table: the shipped
+one, or --price-table.
 
 examples:
   perfpass choose llama-3.1-8b --rate 20 --input-length 1024 --output-length 256 --ttft 500 --tpot 30

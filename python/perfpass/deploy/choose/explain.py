@@ -1,4 +1,4 @@
-"""The words of a choice: the decision, why the others lose, what would change it, and what would do where none meets."""
+"""The words of a choice: the decision, why the others lose, what would change it, what would do where none meets."""
 
 from __future__ import annotations
 

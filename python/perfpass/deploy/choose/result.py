@@ -15,8 +15,8 @@ Decision = Literal["chosen", "none meets", "cannot say"]
 EXIT: dict[Decision, int] = {"chosen": 0, "none meets": 1, "cannot say": 2}
 _SHOWN = 8
 COMBINED = (
-    "P: at least, that all targets are kept together (lower bound of Frechet: 1 less what each leaves out), memory among "
-    "them"
+    "P: at least, that all targets are kept together (lower bound of Frechet: 1 less what each leaves out), and that "
+    "it fits into memory"
 )
 
 
