@@ -47,7 +47,7 @@ MAY_KNOW: dict[str, set[str]] = {
     "records": {*_MODELS, "measure"},
     "calibrate": {*_PREDICTING, "records", "measure"},
     "evidence": {*_PREDICTING, *_RECORDS},
-    "training": {*_PREDICTING, *_RECORDS, "calibrate", "evidence"},
+    "training": {*_PREDICTING, *_RECORDS, "search", "deploy", "calibrate", "evidence"},
     "study": _LEARNING,
     "cli": {*_LEARNING, "study", "extensions"},
     "__main__": {"cli"},

@@ -5,5 +5,6 @@ from __future__ import annotations
 __all__ = [
     "choose",
     "cost",
+    "money",
     "sweep",
 ]

@@ -6,4 +6,4 @@ from perfpass.deploy.choose.result import Choice, Option
 from perfpass.deploy.choose.run import choose
 from perfpass.deploy.choose.targets import Targets
 
-__all__ = ["Choice", "Option", "Targets", "choose"]
+__all__ = ["Choice", "Option", "Targets", "choose", "targets"]

@@ -19,7 +19,7 @@ from perfpass.prediction import Interval
 
 # Copies of a deployment that are tried: all up to 32, then a tenth more each.
 COPIES: tuple[int, ...] = (*range(1, 33), *(round(32 * 1.1**i) for i in range(1, 60)))
-_OF_TIME = ("ttft_ms", "tpot_ms", "latency_ms", "rate", "p99_ms")
+_OF_COPIES = ("latency_ms", "rate", "p99_ms")  # targets that more copies may keep
 _UNITS = {"power_w": "W", "energy_j": "J", "energy_per_token_j": "J", "peak_memory_bytes": "byte"}
 
 
@@ -96,7 +96,7 @@ class Points:
                 return candidate
             if tried is None or candidate.probability > tried.probability:
                 tried = candidate
-            in_time = min((t.probability for t in candidate.terms if t.name in _OF_TIME), default=1.0)
+            in_time = min((t.probability for t in candidate.terms if t.name in _OF_COPIES), default=1.0)
             if before and in_time <= before:
                 break  # more copies wait no less, and cost more
             before = in_time

@@ -12,7 +12,7 @@ from perfpass.deploy.choose.candidates import Candidate, Load, Points
 from perfpass.deploy.choose.explain import changed, explained, remedies
 from perfpass.deploy.choose.result import Choice, Option
 from perfpass.deploy.choose.targets import OPTION, Targets
-from perfpass.deploy.sweep.run import served_model, sweep
+from perfpass.deploy.sweep import served_model, sweep
 from perfpass.devices import Device
 from perfpass.errors import ArgumentError
 from perfpass.llm import LanguageModel
@@ -131,8 +131,8 @@ def _check_kind(read: LanguageModel | None, targets: Targets, rate: float | None
     """Raises ArgumentError for what is asked of the other kind of model."""
     if read is not None and targets.p99_ms is not None:
         raise ArgumentError(
-            "--p99 cannot be said of a served language model: its times are known as means, and not how single requests "
-            "scatter around them; ask for --ttft, --tpot or --latency with room to spare"
+            "--p99 cannot be said of a served language model: its times are known as means, and not how single "
+            "requests scatter around them; ask for --ttft, --tpot or --latency with room to spare"
         )
     if read is None:
         given = [OPTION[name] for name in ("ttft_ms", "tpot_ms") if name in targets.limits()]

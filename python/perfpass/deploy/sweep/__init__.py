@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from perfpass.deploy.sweep.result import Sweep
-from perfpass.deploy.sweep.run import sweep
+from perfpass.deploy.sweep.run import served_model, sweep
 
-__all__ = ["Sweep", "sweep"]
+__all__ = ["Sweep", "served_model", "sweep"]

@@ -91,9 +91,10 @@ def sweep(
         lengths = assumed.lengths(read, None, None)
         inputs = _wholes("input_lengths", input_lengths or lengths[:1])
         outputs = _wholes("output_lengths", output_lengths or lengths[1:])
-        load = served.loads(inputs, outputs, _loads(concurrencies or (float(assumed.CONCURRENCY),)))
+        in_flight = _loads(concurrencies or (float(assumed.CONCURRENCY),))
         each = served.deployments(targets, precisions or (None,), runtimes or (assumed.RUNTIME,), tensor_parallel)
-        _few(len(each) * len(load.concurrency))
+        _few(len(each) * len(inputs) * len(outputs) * len(in_flight))
+        load = served.loads(inputs, outputs, in_flight)
         tasks = [
             _Task(_deployment, (read, one, load, usd[one.device.id], energy), len(load.concurrency)) for one in each
         ]

@@ -87,7 +87,7 @@ def _ms(seconds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 def _bounds(
     data: Dataset, held: Mapping[str, HeldOut], folder: Path | str | None, seed: int
 ) -> dict[str, dict[str, tuple[np.ndarray, np.ndarray]]]:
-    """Log bounds by level and target, from errors on other records, as `perfpass.training.serving.evaluate` has them."""
+    """Log bounds by level and target, from errors on other records, as `perfpass.training.serving` has them."""
     asked, _ = outside.load(folder)
     out: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]] = {level: {} for level in LEVELS}
     for target in TARGETS:
