@@ -9,6 +9,9 @@ the names under which it ships configurations offline, and where it
 refuses the stated precision a second try with its own default. It answers from its default database, measured on the
 devices of these very runs; ours are out of fold (random measurements) and, harder, with the row's model or device held
 out. Answers are kept in FILE as they come, so that a stopped run goes on.
+
+With --choices the rows are those among which something is chosen (models and lengths of 15 runs or more, 24 of each),
+and all answers in FILE become data/results/peers/aiconfigurator.csv, which `perfpass evaluate --area choose` grades.
 """
 
 from __future__ import annotations
@@ -22,6 +25,8 @@ from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).parent / "results" / "serving_peer.json"
+CHOICES = Path(__file__).parents[1] / "data" / "results" / "peers" / "aiconfigurator.csv"
+_FEWEST, _MOST = 15, 24  # runs of a model and its lengths that are asked for choices
 SYSTEMS = {
     "h100-sxm5-80gb": "h100_sxm",
     "h200-sxm-141gb": "h200_sxm",
@@ -70,6 +75,25 @@ def sample(records: Any, rows: int) -> Any:
     return drawn[~drawn.disaggregated][:rows]
 
 
+def choices(records: Any) -> Any:
+    """Aggregated runs of models and lengths that have enough of them to choose from, each configuration once."""
+    kept = records[~records.disaggregated].drop_duplicates("configuration").sample(frac=1, random_state=0)
+    alike = ["family", "input_tokens", "output_tokens"]
+    kept = kept[kept.groupby(alike).run.transform("size") >= _FEWEST]
+    return kept.groupby(alike).head(_MOST).sort_values(["device", "runtime", "runtime_version", "model"])
+
+
+def write_choices(answers: dict[str, dict[str, Any]]) -> None:
+    """The answers as a table: run, ms, and at which precision the peer answered."""
+    import pandas
+
+    found = [(key, a["ttft_ms"], a["tpot_ms"], a["precision"]) for key, a in sorted(answers.items()) if "tpot_ms" in a]
+    table = pandas.DataFrame(found, columns=["run", "ttft_ms", "tpot_ms", "precision"])
+    CHOICES.parent.mkdir(parents=True, exist_ok=True)
+    table.to_csv(CHOICES, index=False, float_format="%.6g")
+    print(f"{len(answers)} asked, {len(table)} answered")
+
+
 def question(row: Any) -> dict[str, Any]:
     """What the peer is asked about a record."""
     data = max(1, row.data_parallel)
@@ -112,6 +136,7 @@ def main() -> None:
     parser.add_argument("--peer", default="", help="Python of the peer's environment")
     parser.add_argument("--rows", type=int, default=500)
     parser.add_argument("--answers", type=Path, default=Path("serving_peer_answers.jsonl"))
+    parser.add_argument("--choices", action="store_true", help="ask what choices are made among")
     parser.add_argument("--as-peer", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.as_peer:
@@ -125,6 +150,10 @@ def main() -> None:
     from perfpass.training.serving.held_out import held_out
 
     data = load()
+    if options.choices:
+        asked = [question(row) for row in choices(data.rows)[: options.rows].itertuples()]
+        write_choices(ask(options.peer, asked, options.answers))
+        return
     table = sample(data.rows, options.rows)
     rows = table.index.to_numpy()
     found = ask(options.peer, [question(row) for row in table.itertuples()], options.answers)

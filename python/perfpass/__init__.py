@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from perfpass.annotation.file import annotate
     from perfpass.deploy.fit import fit
+    from perfpass.deploy.choose import choose
+    from perfpass.deploy.sweep import sweep
     from perfpass.devices import Device, device
     from perfpass.errors import PerfPassError
     from perfpass.graph import OpGraph
@@ -24,6 +26,8 @@ _HOME = {
     "device": "perfpass.devices",
     "annotate": "perfpass.annotation.file",
     "fit": "perfpass.deploy.fit",
+    "choose": "perfpass.deploy.choose",
+    "sweep": "perfpass.deploy.sweep",
     "PerfPassError": "perfpass.errors",
     "OpGraph": "perfpass.graph",
     "load": "perfpass.importers",
@@ -39,11 +43,13 @@ __all__ = [
     "PerfPassError",
     "Prediction",
     "annotate",
+    "choose",
     "device",
     "fit",
     "load",
     "predict",
     "predict_llm",
+    "sweep",
 ]
 
 

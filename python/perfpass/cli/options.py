@@ -173,10 +173,15 @@ def add_cost(command: Any) -> None:
     group = command.add_argument_group(
         "cost", "energy, carbon and money of many runs; shown where one of these is given"
     )
+    add_cost_options(group)
+    group.add_argument("--price-table", metavar="FILE", help="TOML price table instead of the shipped one")
+
+
+def add_cost_options(group: Any) -> None:
+    """What `add_cost` has beside prices."""
     group.add_argument("--region", metavar="CODE", help="grid whose carbon counts: ISO country code, or WORLD")
     group.add_argument("--carbon-intensity", type=float, metavar="G", help="your own gCO2e/kWh instead of a region's")
     group.add_argument("--pue", type=float, default=None, metavar="X", help="total over IT power (default: 1)")
-    group.add_argument("--price-table", metavar="FILE", help="TOML price table instead of the shipped one")
     group.add_argument(
         "--grid-table", metavar="FILE", help="TOML table of carbon intensities instead of the shipped one"
     )
@@ -211,6 +216,14 @@ def whole(text: str) -> int:
 def wholes(text: str) -> list[int]:
     """Whole numbers with commas between them."""
     return [whole(part.strip()) for part in text.split(",")]
+
+
+def numbers(text: str) -> list[float]:
+    """Numbers with commas between them."""
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not numbers with commas between them") from None
 
 
 def texts(text: str) -> list[str]:

@@ -26,6 +26,8 @@ COMMANDS = (
     "measure",
     "llm",
     "fit",
+    "choose",
+    "sweep",
     "operator",
     "calibrate",
     "roofline",
@@ -47,6 +49,7 @@ examples:
   perfpass predict model.onnx --device a100-80gb:1g.10gb           on a MIG slice
   perfpass predict hf_model/config.json --device cpu               no weights needed
   perfpass llm llama-3.1-8b --device h100 --input-length 1024 --output-length 128 --concurrency 64
+  perfpass choose llama-3.1-8b --rate 20 --ttft 500 --tpot 30      the cheapest devices that keep targets
   perfpass evidence model.onnx --device t4 --batch 8               the measured records nearest to a prediction
   perfpass inspect model.onnx                                      operators, totals, inputs
   perfpass annotate model.onnx --device a100                       the prediction into the file's metadata

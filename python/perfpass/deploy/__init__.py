@@ -3,5 +3,8 @@
 from __future__ import annotations
 
 __all__ = [
+    "choose",
     "cost",
+    "money",
+    "sweep",
 ]

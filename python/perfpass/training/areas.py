@@ -30,6 +30,7 @@ AREAS: dict[str, str] = {
     "kernels": "perfpass.training.kernels",
     "relative": "perfpass.training.relative",
     "decisions": "perfpass.training.decisions",
+    "choose": "perfpass.training.decisions.choose",
 }
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -77,15 +78,9 @@ def _beside(section: Section, relatives: Relatives, folder: Path | None) -> None
     """Networks of other laboratories: the copy, the predictors and the peak on the same rows."""
     asked, _ = named.residuals(folder, operators.left_out(folder))
     asked = asked[~asked.above_peak]
-    place: dict[tuple[str, ...], int] = {}
-    texts, numbers = relatives.texts, relatives.numbers
-    for row in np.flatnonzero(np.isin(_texts(relatives, "source"), asked.source.unique())).tolist():
-        key = (texts["kind"][row], texts["source"][row], texts["model"][row], numbers["batch"][row])
-        place.setdefault((*map(str, key), f"{numbers['time_ms'][row]:.4g}"), row)
+    rows = places(relatives, asked)
+    asked, rows = asked[rows >= 0], rows[rows >= 0]
     kind = np.where(asked["mode"] == "training", "step", "inference")
-    keys = zip(kind, asked.source, asked.model, asked.batch, asked.measured_s, strict=True)
-    rows = np.array([place.get((k, s, m, str(float(b)), f"{1e3 * t:.4g}"), -1) for k, s, m, b, t in keys])
-    asked, kind, rows = asked[rows >= 0], kind[rows >= 0], rows[rows >= 0]
     copied, _ = copies(relatives, "time", rows, leave_out=("source",))
     measured = 1e3 * asked.measured_s.to_numpy()
     found = np.isfinite(copied)
@@ -98,6 +93,18 @@ def _beside(section: Section, relatives: Relatives, folder: Path | None) -> None
             values = {_OURS: asked.median_s, COPY: copied * 1e-3, _PEAK: asked.roofline_s}
             for method, seconds in values.items():
                 _add(section, metric, "source", method, source, 1e3 * np.asarray(seconds)[m], measured[m])
+
+
+def places(relatives: Relatives, asked: Any) -> np.ndarray:
+    """[N] which of the relatives each of N rows of `named.residuals` is; -1 where none."""
+    place: dict[tuple[str, ...], int] = {}
+    texts, numbers = relatives.texts, relatives.numbers
+    for row in np.flatnonzero(np.isin(_texts(relatives, "source"), asked.source.unique())).tolist():
+        key = (texts["kind"][row], texts["source"][row], texts["model"][row], numbers["batch"][row])
+        place.setdefault((*map(str, key), f"{numbers['time_ms'][row]:.4g}"), row)
+    kind = np.where(asked["mode"] == "training", "step", "inference")
+    keys = zip(kind, asked.source, asked.model, asked.batch, asked.measured_s, strict=True)
+    return np.array([place.get((k, s, m, str(float(b)), f"{1e3 * t:.4g}"), -1) for k, s, m, b, t in keys], dtype=int)
 
 
 def _texts(relatives: Relatives, name: str) -> np.ndarray:

@@ -16,6 +16,10 @@ from perfpass.training.spread import interval_score
 WORST = 10
 ASKED_PCT = (10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0)
 _POINTS = 800
+_HEAD = (
+    "| metric | held out | method | judged on | rows | MAPE % | aim % | median % | P90 % | within 10 % | bias % | RMSE "
+    "| tau | covered % | high/low | score | over bound % |"
+)
 
 
 @dataclass(frozen=True)
@@ -130,7 +134,8 @@ class Section:
 
     ``intro`` is Markdown for people who were not there: what the splits are, what the intervals rest on. ``notes``
     follow the table. ``verdicts``: of what ran, by kind, how much was said to fit ("yes", "perhaps", "no"). ``tables``:
-    what is no error of a prediction.
+    what is no error of a prediction. ``decisions``: how first choices turned out
+    (`perfpass.training.decisions.offers.graded`).
     """
 
     area: str
@@ -144,6 +149,7 @@ class Section:
     notes: list[str] = field(default_factory=list)
     verdicts: list[dict[str, Any]] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
+    decisions: list[dict[str, Any]] = field(default_factory=list)
 
     def add(
         self,
@@ -213,6 +219,7 @@ class Section:
             "notes": self.notes,
             **({"verdicts": self.verdicts} if self.verdicts else {}),
             **({"tables": [table.to_dict() for table in self.tables]} if self.tables else {}),
+            **({"decisions": self.decisions} if self.decisions else {}),
         }
 
     def __str__(self) -> str:
@@ -240,6 +247,20 @@ class Section:
             ]
         for table in self.tables:
             out += ["", *table.lines()]
+        if self.decisions:
+            out += [
+                "",
+                "| what | held out | judged on | method | confidence | questions | chosen | best % | near % | missed % "
+                "| regret %, median | mean |",
+                "|---|---|---|---|---:|---:|---:|---:|---:|---:|---:|---:|",
+            ]
+            out += [
+                f"| {d['kind']} | {d['split']} | {d['judged_on']} | {d['method']} | {_optional(d['confidence'], 2)} "
+                f"| {d['questions']:,} | {d['chosen']:,} | {_optional(d['best_pct'], 1)} "
+                f"| {_optional(d['near_best_pct'], 1)} | {_optional(d['missed_pct'], 1)} "
+                f"| {_optional(d['regret_median_pct'], 1)} | {_optional(d['regret_mean_pct'], 1)} |"
+                for d in self.decisions
+            ]
         for note in self.notes:
             out += ["", note]
         return "\n".join(out)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -11,6 +11,7 @@ import numpy as np
 from perfpass.devices import Device
 from perfpass.prediction import Interval
 from perfpass.predictors.energy import features
+from perfpass.predictors.estimate import Bounds
 from perfpass.predictors.learned.component_predictor import ComponentPredictor, Learned
 from perfpass.predictors.learned.component_widths import lacks
 from perfpass.predictors.learned.components import Form
@@ -68,6 +69,19 @@ class EnergyPredictor(ComponentPredictor):
         """
         found = self.one(AT_RATE, features.serving_at_rate_rows([served], [tokens_per_s]), more)
         return replace(found, value=_drawn(found.value, served.device, served.devices / tokens_per_s))
+
+    def serving_at_rates(
+        self, served: Sequence[features.Served], tokens_per_s: np.ndarray, more: Mapping[str, float] | None = None
+    ) -> Bounds:
+        """[N] of `serving_at_rate` for deployments [N] on one device at their rates [N]."""
+        rows, fitted = features.serving_at_rate_rows(served, tokens_per_s.tolist()), self.fitted[AT_RATE]
+        median, spread = fitted.predict(rows)
+        lacking = {"load": self.far(AT_RATE, rows), **(more or {})}
+        low, high = self.log_bounds(AT_RATE, fitted.evidence(rows), spread, lacking)
+        device = served[0].device
+        scale = np.array([one.devices for one in served]) / tokens_per_s
+        ends = min(device.idle_power_w, device.power_limit_w) * scale, device.power_limit_w * scale
+        return Bounds(*(np.clip(v, *ends) for v in (median, median * np.exp(low), median * np.exp(high))))
 
     def lacks_at_rate(
         self, served: features.Served, tokens_per_s: float, more: Mapping[str, float]

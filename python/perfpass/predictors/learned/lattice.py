@@ -53,9 +53,10 @@ def settled(values: np.ndarray, weight: np.ndarray, axes: Sequence[int] | None =
         for i, axis in enumerate(used):
             asked = out + left[i]
             lines, shares = (np.moveaxis(v, axis, -1) for v in (asked, weight))
-            flat = zip(lines.reshape(-1, lines.shape[-1]), shares.reshape(-1, lines.shape[-1]), strict=True)
-            pooled = np.array([_pooled(v, w) for v, w in flat]).reshape(lines.shape)
-            out = np.moveaxis(pooled, -1, axis)
+            pooled, shares = (np.array(v).reshape(-1, lines.shape[-1]) for v in (lines, shares))
+            for line in np.flatnonzero((np.diff(pooled, axis=1) < 0).any(axis=1)):
+                pooled[line] = _pooled(pooled[line], shares[line])
+            out = np.moveaxis(pooled.reshape(lines.shape), -1, axis)
             left[i] = asked - out
         if np.array_equal(before, out):
             break
@@ -64,8 +65,6 @@ def settled(values: np.ndarray, weight: np.ndarray, axes: Sequence[int] | None =
 
 def _pooled(values: np.ndarray, weight: np.ndarray) -> np.ndarray:
     """[N] the nearest that never falls: adjacent violators are pooled (Ayer and others, 1955)."""
-    if (np.diff(values) >= 0).all():
-        return values
     blocks: list[list[float]] = []
     for value, share in zip(values.tolist(), weight.tolist(), strict=True):
         blocks.append([value, share, 1])
@@ -104,6 +103,22 @@ def between(values: np.ndarray, rungs: Sequence[Sequence[float]], sizes: Sequenc
     for axis, size in zip(rungs, sizes, strict=True):
         values = along(values, axis, size)
     return float(values)
+
+
+def read(values: np.ndarray, rungs: Sequence[Sequence[float]], sizes: Sequence[np.ndarray]) -> np.ndarray:
+    """[N] the values of a lattice of two axes at N places (``sizes``: [N] of each axis), each as `between` finds it."""
+    at = [_place(axis, size) for axis, size in zip(rungs, sizes, strict=True)]
+    (i, share), (j, other) = at
+    low, high = (values[i, k] + share * (values[i + 1, k] - values[i, k]) for k in (j, j + 1))
+    return np.asarray(low + other * (high - low))
+
+
+def _place(rungs: Sequence[float], sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """[N] rungs below, and [N] shares of the way to the next."""
+    places = np.log(np.asarray(rungs, dtype=np.float64))
+    place = np.clip(np.log(sizes), places[0], places[-1])
+    i = np.clip(np.searchsorted(places, place, side="right") - 1, 0, len(places) - 2)
+    return i, (place - places[i]) / (places[i + 1] - places[i])
 
 
 def interval(

@@ -128,6 +128,10 @@ class Sizes:
         columns = zip(*((s.input_length, s.output_length, s.concurrency) for s in loads), strict=True)
         return cls(*(np.array(column, dtype=np.float64) for column in columns))
 
+    def take(self, rows: np.ndarray) -> Sizes:
+        """Some of the loads."""
+        return Sizes(self.input_length[rows], self.output_length[rows], self.concurrency[rows])
+
 
 def phase_terms(model: LanguageModel, device: Device, split: Parallelism, q: Quantization, step: Step) -> np.ndarray:
     """[N, PHASE] of N steps of a replica on a device, at peak rates."""

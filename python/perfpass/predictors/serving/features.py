@@ -314,10 +314,11 @@ class Neighbours:
         return found
 
     def features(self, w: Workloads, apart: np.ndarray | None = None) -> np.ndarray:
-        """[N, 9] of workloads: two averages of residuals, the three nearest, distances, extremes.
+        """[N, 9] of workloads, as `nearness` gives them of the own residuals; ``apart`` as there."""
+        return self.nearness(w, apart).of(self.residual)
 
-        ``apart`` [N, M]: pairs that must not know of each other.
-        """
+    def nearness(self, w: Workloads, apart: np.ndarray | None = None) -> Nearness:
+        """How near workloads are to those measured. ``apart`` [N, M]: pairs that must not know of each other."""
         place, labels = position(w)
         labels, others = self._codes(labels), self._coded[1]
         distance = np.zeros((len(place), len(self.place)), dtype=np.float32)
@@ -328,15 +329,28 @@ class Neighbours:
         if apart is not None:
             distance[apart] = np.inf
         nearest = distance.min(axis=1, keepdims=True)
-        out = []
-        for width in _BANDWIDTHS:
-            kernel = np.exp(-(distance - nearest) / width) * self.weight
-            out.append(kernel @ self.residual / kernel.sum(axis=1))
+        kernels = [np.exp(-(distance - nearest) / width) * self.weight for width in _BANDWIDTHS]
         order = np.argpartition(distance, 2, axis=1)[:, :3]
         far = np.take_along_axis(distance, order, axis=1)
         inner = np.argsort(far, axis=1, kind="stable")
-        found = self.residual[np.take_along_axis(order, inner, axis=1)]
-        far = np.take_along_axis(far, inner, axis=1).clip(max=_FARTHEST)
+        first = np.take_along_axis(order, inner, axis=1)
+        return Nearness(kernels, first, np.take_along_axis(far, inner, axis=1).clip(max=_FARTHEST))
+
+
+@dataclass(frozen=True, eq=False)
+class Nearness:
+    """Of N workloads: what each of M measured counts for (``kernels``, [N, M] each), the ``first`` [N, 3] of them, and
+    how ``far`` [N, 3] those are. It says nothing of what was measured, so one serves for all residuals.
+    """
+
+    kernels: list[np.ndarray]
+    first: np.ndarray
+    far: np.ndarray
+
+    def of(self, residual: np.ndarray) -> np.ndarray:
+        """[N, 9] from ``residual`` [M]: two averages, the three nearest, distances, extremes."""
+        out = [kernel @ residual / kernel.sum(axis=1) for kernel in self.kernels]
+        found, far = residual[self.first], self.far
         out += [found[:, 0], found[:, 1], found[:, 2], far[:, 0], far[:, 2], found.min(axis=1), found.max(axis=1)]
         return np.stack(out, axis=1).astype(np.float32)
 

@@ -25,18 +25,18 @@ from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.configuration import language_model
 from perfpass.llm.costs import lacking, peak_flops
 from perfpass.llm.order import no_larger
-from perfpass.llm.serving import MemoryFit, Serving
-from perfpass.prediction import Interval
-from perfpass.predictors.learned.order import between, in_order
+from perfpass.llm.serving import Serving
+from perfpass.predictors.estimate import Bounds
+from perfpass.predictors.serving.base import Sizes
 
 
 class Predictor(Protocol):
-    """What answers for one workload by itself, and says what was measured."""
+    """What answers for loads of one deployment by themselves, and says what was measured."""
 
     manifest: dict[str, Any]
 
-    def alone(self, model: LanguageModel, device: Device, serving: Serving) -> Alone:
-        """The workload by itself."""
+    def alone(self, model: LanguageModel, device: Device, serving: Serving, sizes: Sizes) -> Alone:
+        """The loads by themselves."""
 
 
 # A set-up measured at this distance (features.position) speaks for a device: another version, or twice as many
@@ -46,44 +46,77 @@ _NEAR = 1.0
 
 @dataclass(frozen=True)
 class Alone:
-    """One workload by itself: ``intervals`` of its targets (ms), ``base`` parts in seconds [1], ``waits``: whether a
-    request finds no room in the cache, ``beyond``: in what it is outside of all that was measured, ``distance``: to the
-    nearest measured set-up, whatever its load, where known trees answer; ``lacks``: what is not known, by cause.
+    """N loads (``sizes``) of one deployment by themselves: ``bounds`` of its targets (ms), ``base`` parts in seconds
+    [N], ``waits`` [N]: whether a request finds no room in the cache, ``distance``: to the nearest measured set-up,
+    whatever its load, where known trees answer; ``lacks``: what is not known, by cause.
     """
 
     model: LanguageModel
     family: str
     device: Device
     serving: Serving
+    sizes: Sizes
     evidence: str
-    intervals: dict[str, Interval]
+    bounds: dict[str, Bounds]
     base: dict[str, np.ndarray]
-    waits: bool
-    memory: MemoryFit
-    beyond: list[str]
+    waits: np.ndarray
     distance: float
-    lacks: dict[str, float]
+    lacks: dict[str, np.ndarray | float]
+
+    def parts(self, target: str) -> np.ndarray:
+        """[3, N] medians, lows and highs in ms."""
+        found = self.bounds[target]
+        return np.stack([found.median, found.low, found.high])
+
+    def compares(self, target: str) -> np.ndarray:
+        """[N] whether a load compares with others."""
+        return ~self.waits if target == "tpot" else np.ones(len(self.waits), dtype=bool)
 
 
-def ordered(predictor: Predictor, own: Alone, target: str) -> Interval:
-    """The interval of ``own``, in order with those of all that was measured and compares with it."""
-    found = own.intervals[target]
-    if own.waits and target == "tpot":
-        return found
-    for family in _families(own.model, own.family, tuple(predictor.manifest["families"])):
-        known = _measured(predictor, own, family, target)
-        order = [[_no_more(a, b) for b in known] for a in known]
-        values = in_order([a.intervals[target] for a in known], order, [a.distance for a in known], _NEAR)
+def ordered(predictor: Predictor, own: Alone) -> dict[str, Bounds]:
+    """[N] bounds of ``own`` by target, in order with those of all that was measured and compares with it."""
+    families = _families(own.model, own.family, tuple(predictor.manifest["families"]))
+    measured = {family: _measured(predictor, own, family) for family in families}
+    return {target: _among(own, measured, target) for target in own.bounds}
+
+
+def _among(own: Alone, measured: dict[str, list[Alone]], target: str) -> Bounds:
+    alone = found = own.parts(target)
+    compares = own.compares(target)
+    for family, known in measured.items():
+        values, heed = _in_order(known, target), [a.compares(target) for a in known]
         if family == own.family and own.evidence == "measured":
             found = values[[a.device.id for a in known].index(own.device.id)]
         else:
-            upper, lower = [_no_more(own, a) for a in known], [_no_more(a, own) for a in known]
-            found = between(found, values, upper.__getitem__, lower.__getitem__)
+            found = _between(own, found, known, values, heed)
+    return Bounds(*np.where(compares, found, alone))
+
+
+def _in_order(known: list[Alone], target: str) -> list[np.ndarray]:
+    """[3, N] of each, put in order, the best known first (`perfpass.predictors.learned.order.in_order`)."""
+    out: dict[int, np.ndarray] = {}
+    heed = [a.compares(target) for a in known]
+    for i in sorted(range(len(known)), key=lambda k: known[k].distance):
+        places = list(out) if known[i].distance > _NEAR else []
+        others, values, counted = ([part[j] for j in places] for part in (known, out, heed))
+        out[i] = _between(known[i], known[i].parts(target), others, values, counted)
+    return [out[i] for i in range(len(known))]
+
+
+def _between(
+    own: Alone, found: np.ndarray, known: list[Alone], values: list[np.ndarray], heed: list[np.ndarray]
+) -> np.ndarray:
+    """``found`` [3, N], no part of it above what takes no less time, nor below what takes no more, where ``heed``."""
+    for other, value, counts in zip(known, values, heed, strict=True):
+        if _no_more(own, other):
+            found = np.where(counts, np.minimum(found, value), found)
+        if _no_more(other, own):
+            found = np.where(counts, np.maximum(found, value), found)
     return found
 
 
-def _measured(predictor: Predictor, own: Alone, family: str, target: str) -> list[Alone]:
-    """``own``'s workload of a measured family on each device that it was measured on and that can run it."""
+def _measured(predictor: Predictor, own: Alone, family: str) -> list[Alone]:
+    """``own``'s loads of a measured family on each device that it was measured on and that can run it."""
     model = own.model if family == own.family else _model(family)
     out = []
     for name, families in predictor.manifest["measured"].items():
@@ -91,9 +124,7 @@ def _measured(predictor: Predictor, own: Alone, family: str, target: str) -> lis
         mine = family == own.family and name == own.device.id
         if family not in families or (_lacks(device, own.serving) and not mine):
             continue
-        one = own if mine else predictor.alone(model, device, own.serving)
-        if not (one.waits and target == "tpot"):
-            out.append(one)
+        out.append(own if mine else predictor.alone(model, device, own.serving, own.sizes))
     return out
 
 

@@ -33,7 +33,8 @@ from perfpass.llm.serving import (
     check_version,
     usable,
 )
-from perfpass.prediction import Support
+from perfpass.prediction import COVERAGE, Interval, Support
+from perfpass.predictors.estimate import Bounds
 from perfpass.predictors.learned import artefacts, lattice, width_words
 from perfpass.predictors.learned.spread import Spread
 from perfpass.predictors.relative.question import AskedServing, kept
@@ -41,6 +42,7 @@ from perfpass.predictors.serving import base, widths
 from perfpass.predictors.serving.base import CONSTANTS, Sizes, times
 from perfpass.predictors.serving.features import (
     NEAREST,
+    Nearness,
     Neighbours,
     Workloads,
     alike,
@@ -259,18 +261,27 @@ class ServingPredictor:
             learned = eased(learned, self.manifest["eased"][target]) + np.asarray(trees, dtype=np.float64)
         return np.exp(counted(learned, np.log(found["steady"]), share) if target == "ttft" else learned)
 
-    def correction(self, w: Workloads, target: str) -> tuple[np.ndarray, np.ndarray]:
-        """Of the known trees: logarithms [N] that they add to the base, and distances [N] to measured workloads."""
-        near = self._neighbours(target).features(w)
+    def correction(self, w: Workloads, target: str, nearness: Nearness | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Of the known trees: logarithms [N] that they add to the base, and distances [N] to measured workloads.
+
+        ``nearness``: `nearness` of the same workloads, where it is at hand: it is that of all targets.
+        """
+        near = (nearness or self.nearness(w)).of(self._neighbours(target).residual)
         found = self._ensemble(f"{target}-known").predict(np.hstack([known(w, self.constants), near]))
         return np.asarray(found, dtype=np.float64), near[:, NEAREST].astype(np.float64)
+
+    def nearness(self, w: Workloads) -> Nearness:
+        """How near workloads are to those measured."""
+        return self._neighbours(TARGETS[0]).nearness(w)
 
     def predict(self, model: LanguageModel, device: Device, serving: Serving) -> LlmPrediction:
         """All metrics of one workload. Raises ArgumentError for a CPU."""
         check_gpu(device)
-        own = self.alone(model, device, serving)
-        tpot, ttft = (ordered(self, own, target) for target in TARGETS)
-        support = _support(own.family, device, own.evidence, own.beyond)
+        own = self.alone(model, device, serving, Sizes.of(serving))
+        found = ordered(self, own)
+        tpot, ttft = _first(found["tpot"]), _first(found["ttft"])
+        memory = served(model, device, serving)
+        support = _support(own.family, device, own.evidence, self._beyond(model, device, serving, memory.fits))
         for what, value, target in (("time per output token", tpot, "tpot"), ("time to first token", ttft, "ttft")):
             said = width_words.reason(what, value, self.spread[target], own.lacks, widths.WORDS)
             support = replace(support, reasons=(*support.reasons, *said))
@@ -283,63 +294,80 @@ class ServingPredictor:
             serving,
             ttft,
             tpot,
-            memory=own.memory,
+            memory=memory,
             support=support,
             breakdown={f"base_{name}_ms": value for name, value in parts.items()},
             provenance={"kind": "learned", "evidence": own.evidence, "corpus": self.manifest["corpus"]},
             measured_as=own.family,
         )
 
-    def alone(self, model: LanguageModel, device: Device, serving: Serving) -> Alone:
-        """What is found of one workload before it is compared with other devices and models."""
+    def alone(self, model: LanguageModel, device: Device, serving: Serving, sizes: Sizes) -> Alone:
+        """What is found of N loads (``sizes``) of one deployment, before it is compared with other devices and models;
+        the load of ``serving`` itself says nothing.
+        """
         family = self.family(model)
         evidence = self.evidence(family, device)
-        w = describe(model, family, device, serving)
-        memory = served(model, device, serving)
-        beyond = self._beyond(model, device, serving, memory.fits)
-        medians, distance = self._medians(model, family, device, serving, w, evidence)
-        lacks = self._lacks(model, family, device, serving, w)
-        sizes = widths.doublings(self.known, model, serving)
-        one = serving if serving.concurrency <= 1 else replace(serving, concurrency=1.0)
-        alone, _ = (
-            (medians, distance)
-            if one is serving
-            else self._medians(model, family, device, one, describe(model, family, device, one), evidence)
-        )
-        least = {"tpot": None, "ttft": alone["ttft"]}
-        intervals = {t: widths.interval(medians[t], self.spread[t], lacks, sizes, least[t]) for t in TARGETS}
-        base = times(w.terms, self.constants)
-        waits = bool(w.terms.waiting[0] > 0)
-        return Alone(model, family, device, serving, evidence, intervals, base, waits, memory, beyond, distance, lacks)
+        w = describe(model, family, device, serving, sizes=sizes)
+        medians, distance = self._medians(model, family, device, serving, sizes, w, evidence)
+        lacks = self._lacks(model, family, device, serving, sizes, w)
+        beyond = widths.doublings(self.known, model, serving, sizes)
+        least = {"tpot": None, "ttft": medians["ttft"]}
+        if (sizes.concurrency > 1).any():
+            single = Sizes(sizes.input_length, sizes.output_length, np.minimum(sizes.concurrency, 1.0))
+            by_itself = describe(model, family, device, serving, sizes=single)
+            least["ttft"] = self._medians(model, family, device, serving, single, by_itself, evidence)[0]["ttft"]
+        bounds = {t: widths.bounds(medians[t], self.spread[t], lacks, beyond, least[t]) for t in TARGETS}
+        base, waits = times(w.terms, self.constants), w.terms.waiting > 0
+        return Alone(model, family, device, serving, sizes, evidence, bounds, base, waits, distance, lacks)
 
     def judged(
         self, model: LanguageModel, device: Device, serving: Serving, target: str, *, year: float | None = None
     ) -> tuple[float, dict[str, float]]:
         """The median (ms) of a workload by itself and its lacks, ``year`` that of its software where it is known."""
-        family = self.family(model)
+        family, sizes = self.family(model), Sizes.of(serving)
         w = describe(model, family, device, serving)
-        medians, _ = self._medians(model, family, device, serving, w, self.evidence(family, device))
-        return medians[target], self._lacks(model, family, device, serving, w, year)
+        medians, _ = self._medians(model, family, device, serving, sizes, w, self.evidence(family, device))
+        lacks = self._lacks(model, family, device, serving, sizes, w, year)
+        return float(medians[target][0]), {cause: float(np.ravel(lack)[0]) for cause, lack in lacks.items()}
 
     def _medians(
-        self, model: LanguageModel, family: str, device: Device, serving: Serving, w: Workloads, evidence: str
-    ) -> tuple[dict[str, float], float]:
-        """Ms by target, and the distance to the nearest measured set-up where known trees answer."""
-        out: dict[str, float] = {}
+        self,
+        model: LanguageModel,
+        family: str,
+        device: Device,
+        serving: Serving,
+        sizes: Sizes,
+        w: Workloads,
+        evidence: str,
+    ) -> tuple[dict[str, np.ndarray], float]:
+        """Ms [N] by target, and the distance to the nearest measured set-up where known trees answer."""
+        out: dict[str, np.ndarray] = {}
         distance = math.inf
         for target in TARGETS:
             method = METHOD[evidence][target][serving.mode]
             if method == "known":
-                place = (serving.input_length, serving.concurrency)
-                logarithm = _in_order(self, model, family, device, replace(serving, input_length=1, concurrency=1))
-                median = math.exp(lattice.between(logarithm[target], (ALL_INPUTS, ALL_LOADS), place)) * 1e3
+                median = self._read(model, family, device, serving, sizes, target)
                 distance = self._neighbours(target).apart(w)
             else:
-                median = float(self.seconds(w, target, method)[0]) * 1e3
-            if method == "rising" and w.terms.waiting[0] > 0:
-                median = self._busy(model, device, serving, w, target, out["tpot"])
+                median = self.seconds(w, target, method) * 1e3
+            busy = np.flatnonzero(w.terms.waiting > 0)
+            if method == "rising" and len(busy):
+                median[busy] = self._busy(model, device, serving, sizes.take(busy), w.take(busy), out["tpot"][busy])
             out[target] = median
         return out, distance
+
+    def _read(
+        self, model: LanguageModel, family: str, device: Device, serving: Serving, sizes: Sizes, target: str
+    ) -> np.ndarray:
+        """Ms [N] by the known trees, from the lattice of every length of answers."""
+        out = np.empty(len(sizes.output_length))
+        for answer in np.unique(sizes.output_length):
+            rows = sizes.output_length == answer
+            one = replace(serving, input_length=1, output_length=int(answer), concurrency=1)
+            logarithm = _in_order(self, model, family, device, one)[target]
+            places = sizes.input_length[rows], sizes.concurrency[rows]
+            out[rows] = np.exp(lattice.read(logarithm, (ALL_INPUTS, ALL_LOADS), places)) * 1e3
+        return out
 
     def _lacks(
         self,
@@ -347,38 +375,56 @@ class ServingPredictor:
         family: str,
         device: Device,
         serving: Serving,
+        sizes: Sizes,
         w: Workloads,
         year: float | None = None,
-    ) -> dict[str, float]:
-        apart = self._neighbours(TARGETS[0]).set_up_apart(w.take(np.arange(1)))
-        waiting, others = float(w.terms.waiting[0]), float(beside(w.terms)[0])
+    ) -> dict[str, np.ndarray | float]:
+        (apart,) = self._neighbours(TARGETS[0]).set_up_apart(w.take(np.arange(1)))
+        waiting, others = w.terms.waiting, beside(w.terms)
         return widths.lacks(
-            self.known, family, model, device, serving, apart=apart[0], waiting=waiting, others=others, year=year
+            self.known, family, model, device, serving, sizes, apart=apart, waiting=waiting, others=others, year=year
         )
 
     def _busy(
-        self, model: LanguageModel, device: Device, serving: Serving, w: Workloads, target: str, tpot_ms: float
-    ) -> float:
-        """Ms to the first token with requests waiting: from the load that fits on, a full server answers no fewer
+        self, model: LanguageModel, device: Device, serving: Serving, sizes: Sizes, w: Workloads, tpot_ms: np.ndarray
+    ) -> np.ndarray:
+        """Ms [N] to the first token with requests waiting: from the load that fits on, a full server answers no fewer
         tokens a second under more load.
         """
-        fits = serving.concurrency / (1 + float(w.terms.waiting[0]))
-        steps = max(math.ceil(2 * math.log2(serving.concurrency / fits)), 1)
-        loads = (fits * 2 ** (np.arange(steps + 1) / 2)).tolist()
-        sizes = _lattice((serving.input_length,), loads, serving.output_length)
-        each = describe(model, str(w.texts["family"][0]), device, serving, sizes=sizes)
-        rest = (serving.output_length - 1) * tpot_ms
-        request = np.minimum.accumulate((self.seconds(each, target, "rising") * 1e3 + rest) / loads) * loads
-        return math.exp(lattice.along(np.log(request), loads, serving.concurrency)) - rest
+        loads = []
+        for load, waiting in zip(sizes.concurrency.tolist(), w.terms.waiting.tolist(), strict=True):
+            fits = load / (1 + waiting)
+            steps = max(math.ceil(2 * math.log2(load / fits)), 1)
+            loads.append(fits * 2 ** (np.arange(steps + 1) / 2))
+        counts = [len(rungs) for rungs in loads]
+        every = Sizes(
+            np.repeat(sizes.input_length, counts), np.repeat(sizes.output_length, counts), np.concatenate(loads)
+        )
+        each = describe(model, str(w.texts["family"][0]), device, serving, sizes=every)
+        first = np.split(self.seconds(each, "ttft", "rising") * 1e3, np.cumsum(counts)[:-1])
+        rest = (sizes.output_length - 1) * tpot_ms
+        out = []
+        for rungs, ms, more, load in zip(loads, first, rest.tolist(), sizes.concurrency.tolist(), strict=True):
+            request = np.minimum.accumulate((ms + more) / rungs) * rungs
+            out.append(math.exp(lattice.along(np.log(request), rungs.tolist(), load)) - more)
+        return np.array(out)
 
     def _beyond(self, model: LanguageModel, device: Device, serving: Serving, fits: bool) -> list[str]:
         """What of the workload lies outside of all that was measured."""
         out = []
-        for name, value in widths.sizes_of(model, serving).items():
+        for name, (value, *_) in widths.sizes_of(model, serving, Sizes.of(serving)).items():
             low, high = self.manifest["ranges"][name]
             if not low <= value <= high:
                 said = f"{name.replace('_', ' ')} {figure(value)}"
                 out.append(f"{said} is outside of {figure(low)} to {figure(high)}, which were measured")
+        out += self._kinds_beyond(device, serving)
+        if not fits:
+            out.append("the weights and one request do not fit into memory: the times are those of a larger device")
+        return out
+
+    def _kinds_beyond(self, device: Device, serving: Serving) -> list[str]:
+        """What of a deployment, whatever its load, is of no kind that was measured."""
+        out = []
         if serving.parallelism.pipeline > 1:
             out.append("no run with pipeline parallelism was measured")
         if device.id not in self.manifest["measured"] and device.architecture not in self.manifest["architectures"]:
@@ -386,8 +432,14 @@ class ServingPredictor:
         used = f"{serving.quantization.gemm}/{serving.quantization.moe}"
         if used not in self.manifest["quantizations"]:
             out.append(f"precision {used} (dense/experts) was not measured")
-        if not fits:
-            out.append("the weights and one request do not fit into memory: the times are those of a larger device")
+        return out
+
+    def is_beyond(self, model: LanguageModel, device: Device, serving: Serving, sizes: Sizes) -> np.ndarray:
+        """[N] whether loads of a deployment lie outside of all that was measured, room in memory apart."""
+        out = np.full(len(sizes.concurrency), bool(self._kinds_beyond(device, serving)))
+        for name, value in widths.sizes_of(model, serving, sizes).items():
+            low, high = self.manifest["ranges"][name]
+            out = out | (value < low) | (value > high)
         return out
 
     def _neighbours(self, target: str) -> Neighbours:
@@ -405,7 +457,12 @@ class ServingPredictor:
         return self._trees[name]
 
 
-@lru_cache(maxsize=256)
+def _first(found: Bounds) -> Interval:
+    low, median, high = (float(part[0]) for part in (found.low, found.median, found.high))
+    return Interval(median, low, high, "ms", COVERAGE)
+
+
+@lru_cache(maxsize=1024)
 def _in_order(
     predictor: ServingPredictor, model: LanguageModel, family: str, device: Device, serving: Serving
 ) -> dict[str, np.ndarray]:
@@ -418,11 +475,11 @@ def _in_order(
     sizes = _lattice(ALL_INPUTS, ALL_LOADS, serving.output_length)
     loads = describe(model, family, device, serving, sizes=sizes)
     everywhere = times(loads.terms, predictor.constants)
-    out = {}
+    out, nearness = {}, predictor.nearness(inner)
     for target in TARGETS:
         wide, distance = (
             np.pad(values.reshape(len(INPUTS), len(LOADS)), _EDGES, mode="edge")
-            for values in predictor.correction(inner, target)
+            for values in predictor.correction(inner, target, nearness)
         )
         # Where nothing was measured the base alone grows: what lies further out is known less.
         weight = np.exp(-(distance + _OUT_OF_RANGE) / _REACH) + _LEAST_WEIGHT

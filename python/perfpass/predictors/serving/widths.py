@@ -5,7 +5,6 @@ Every lack is 0 where measurements stand behind the question, about 1 where they
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,8 +14,9 @@ import numpy as np
 from perfpass.devices import Device
 from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.serving import Serving
-from perfpass.prediction import COVERAGE, Interval
+from perfpass.predictors.estimate import Bounds
 from perfpass.predictors.learned.spread import Spread
+from perfpass.predictors.serving.base import Sizes
 
 CAUSES = (
     *("measurement", "laboratory", "model", "device", "pair", "architecture", "vendor", "set-up", "precision"),
@@ -92,17 +92,18 @@ def lacks(
     model: LanguageModel,
     device: Device,
     serving: Serving,
+    sizes: Sizes,
     *,
     apart: float,
-    waiting: float,
-    others: float,
+    waiting: np.ndarray,
+    others: np.ndarray,
     year: float | None = None,
-) -> dict[str, float]:
-    """By cause, of one question of a user.
+) -> dict[str, np.ndarray | float]:
+    """By cause, of N loads of one deployment as a user asks for them: [N], or one number for all.
 
-    ``apart``: distance of its set-up to the nearest measured one (`apart` of `features.Neighbours`); ``waiting``:
-    requests that find no room over those that do; ``others``: how much a request is beside others (`features.beside`);
-    ``year`` of its software, where it is known otherwise than by the version.
+    ``apart``: distance of its set-up to the nearest measured one (`apart` of `features.Neighbours`); ``waiting`` [N]:
+    requests that find no room over those that do; ``others`` [N]: how much a request is beside others
+    (`features.beside`); ``year`` of its software, where it is known otherwise than by the version.
     """
     model_seen = any(family in families for families in known.families.values())
     device_seen = device.id in known.families
@@ -123,7 +124,7 @@ def lacks(
         "set-up": min(apart / _SET_UP, 2.0),
         "precision": float(used not in known.quantizations.get(serving.runtime, ())),
         "version": max(OLDEST_YEAR - year, 0.0) / _YEARS,
-        "load": sum(map(sum, _outside(known, model, serving).values())),
+        "load": sum(less + more for less, more in _outside(known, model, serving, sizes).values()),
         "others": others,
         "waiting": waiting / (1.0 + waiting),
         "split prefill": float(serving.mode == "disagg"),
@@ -131,41 +132,49 @@ def lacks(
     }
 
 
-def doublings(known: Measured, model: LanguageModel, serving: Serving) -> tuple[float, float]:
-    """By how many doublings the sizes of a question lie below those measured, and above.
+def doublings(known: Measured, model: LanguageModel, serving: Serving, sizes: Sizes) -> tuple[np.ndarray, np.ndarray]:
+    """By how many doublings the sizes of N questions lie below those measured, and above, [N] each.
 
     What says nothing of how much work it is (answers, GPUs) counts on both sides.
     """
-    found = _outside(known, model, serving)
-    below = sum(max(less, more) if name in _NO_WORK else less for name, (less, more) in found.items())
-    above = sum(max(less, more) if name in _NO_WORK else more for name, (less, more) in found.items())
+    found = _outside(known, model, serving, sizes)
+    below, above = np.zeros(len(sizes.concurrency)), np.zeros(len(sizes.concurrency))
+    for name, (less, more) in found.items():
+        either = np.maximum(less, more)
+        below, above = below + (either if name in _NO_WORK else less), above + (either if name in _NO_WORK else more)
     return below, above
 
 
-def _outside(known: Measured, model: LanguageModel, serving: Serving) -> dict[str, tuple[float, float]]:
+def _outside(
+    known: Measured, model: LanguageModel, serving: Serving, sizes: Sizes
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     out = {}
-    for name, value in sizes_of(model, serving).items():
+    for name, value in sizes_of(model, serving, sizes).items():
         low, high = known.ranges[name]
-        out[name] = max(float(np.log2(low / value)), 0.0), max(float(np.log2(value / high)), 0.0)
+        out[name] = np.maximum(np.log2(low / value), 0.0), np.maximum(np.log2(value / high), 0.0)
     return out
 
 
-def sizes_of(model: LanguageModel, serving: Serving) -> dict[str, float]:
-    """What has a measured range, by its name."""
+def sizes_of(model: LanguageModel, serving: Serving, sizes: Sizes) -> dict[str, np.ndarray]:
+    """What has a measured range, by its name: [N], or [1] of what no load changes."""
     return {
-        "input_length": float(serving.input_length),
-        "output_length": float(serving.output_length),
-        "concurrency per GPU": serving.concurrency / serving.gpus,
-        "GPUs per replica": float(serving.parallelism.gpus),
-        "parameters": float(model.parameters),
+        "input_length": sizes.input_length,
+        "output_length": sizes.output_length,
+        "concurrency per GPU": sizes.concurrency / serving.gpus,
+        "GPUs per replica": np.array([float(serving.parallelism.gpus)]),
+        "parameters": np.array([float(model.parameters)]),
     }
 
 
-def interval(
-    median: float, spread: Spread, lacks: Mapping[str, float], beyond: tuple[float, float], least: float | None = None
-) -> Interval:
-    """Of a median in ms. ``beyond``: `doublings`; ``least``: of what a queue may turn out to be none, the median of a
-    request alone, than whose low no load has a lower one.
+def bounds(
+    median: np.ndarray,
+    spread: Spread,
+    lacks: Mapping[str, np.ndarray | float],
+    beyond: tuple[np.ndarray, np.ndarray],
+    least: np.ndarray | None = None,
+) -> Bounds:
+    """Of medians [N] in ms. ``beyond``: `doublings`; ``least`` [N]: of what a queue may turn out to be none, the median
+    of a request alone, than whose low no load has a lower one.
 
     A bound holds for all that it bounds: no work takes less than the low of a smaller one that was measured, nor more
     than the high of a larger one. So low bounds widen below the measured sizes alone, high ones above.
@@ -177,8 +186,8 @@ def interval(
     else:
         fewer = {"load": below}
     low, high = spread.bounds({**lacks, **fewer})[0], spread.bounds({**lacks, "load": above})[1]
-    lowest = median * math.exp(float(low[0]))
+    lowest = median * np.exp(low)
     if least is not None:
         alone = spread.bounds({**lacks, **fewer, "others": 0.0, "waiting": 0.0})[0]
-        lowest = max(lowest, min(least, median) * math.exp(float(alone[0])))
-    return Interval(median, lowest, median * math.exp(float(high[0])), "ms", COVERAGE)
+        lowest = np.maximum(lowest, np.minimum(least, median) * np.exp(alone))
+    return Bounds(median, lowest, median * np.exp(high))

@@ -12,5 +12,6 @@ __all__ = [
     "host_tables",
     "model",
     "operators",
+    "outside",
     "train",
 ]

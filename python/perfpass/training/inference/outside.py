@@ -37,7 +37,7 @@ METRIC = "latency ms"
 _COLUMNS = ("source", "domain", "device", "software_year")
 # Records of PyTorch itself; another framework's time is another question, and so is one with a server's round trip in
 # it, or with what is around a network (CodeCarbon's pipelines).
-_TORCH = ("torch", "torchscript", "torch.compile")
+TORCH = ("torch", "torchscript", "torch.compile")
 _PIPELINES = ("co2_inference",)
 
 
@@ -126,7 +126,7 @@ def _named(folder: Path | None, predictor: InferencePredictor) -> Answers:
     """Networks of other laboratories in PyTorch, by name."""
     rows, _ = named.residuals(folder, operators.left_out(folder, predictor))
     kept = (rows["mode"] == "inference") & (rows.predictor == predictor.name) & ~rows.above_peak & (rows.server == "")
-    rows = rows[kept & rows.runtime.isin(_TORCH) & ~rows.source.isin(_PIPELINES)]
+    rows = rows[kept & rows.runtime.isin(TORCH) & ~rows.source.isin(_PIPELINES)]
     return Answers(
         rows[list(_COLUMNS)].reset_index(drop=True),
         rows.measured_s.to_numpy(np.float64),

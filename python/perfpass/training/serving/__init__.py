@@ -8,5 +8,8 @@ from perfpass.training.serving.train import train
 __all__ = [
     "dataset",
     "evaluate",
+    "held_out",
+    "outside",
     "train",
+    "widths",
 ]

@@ -1,0 +1,231 @@
+"""`sweep`: every combination of what is asked, each a point with its figures or the reason why there are none."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from perfpass.deploy import money
+from perfpass.deploy.sweep import networks, served
+from perfpass.deploy.sweep.result import Sweep, joined
+from perfpass.devices import Device
+from perfpass.devices import device as find_device
+from perfpass.errors import ArgumentError, DeviceError, LimitError, UnsupportedError, missing_package
+from perfpass.llm import LanguageModel, assumed, language_model
+from perfpass.text import shown_value
+
+MOST_POINTS = 5_000_000
+_LARGEST = 10_000_000  # of a length or load, as `perfpass.llm.serving.Serving` takes it
+_LLM_ALONE = ("input_lengths", "output_lengths", "concurrencies", "tensor_parallel")
+_NETWORK_ALONE = ("batches", "layouts", "dims", "input_shape")
+Column = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class _Task:
+    """A part of a sweep that stands for itself: ``answer(*arguments)`` gives the columns of ``points`` points."""
+
+    answer: Callable[..., Column]
+    arguments: tuple[Any, ...]
+    points: int
+
+
+def sweep(
+    model: Any,
+    devices: Sequence[str | Device] | None = None,
+    *,
+    slices: bool = False,
+    precisions: Sequence[str] | None = None,
+    runtimes: Sequence[str] | None = None,
+    batches: Sequence[int] | None = None,
+    layouts: Sequence[str] | None = None,
+    dims: Mapping[str, int] | None = None,
+    input_shape: Any = None,
+    input_lengths: Sequence[int] | None = None,
+    output_lengths: Sequence[int] | None = None,
+    concurrencies: Sequence[float] | None = None,
+    tensor_parallel: Sequence[int] | None = None,
+    energy: bool = False,
+    price_table: str | os.PathLike[str] | None = None,
+    progress: bool = False,
+    ray: bool = False,
+) -> Sweep:
+    """Every combination of devices, precisions, runtimes, splits, batches and loads, priced, for one model.
+
+    ``model``: as `perfpass.predict` takes it, or a language model that writes text as `perfpass.predict_llm` takes it,
+    which is served (a sequence, one run of it, is a network's question: give ``batches``). ``devices`` None: those that
+    the price table has. ``slices``: also every MIG profile of each. Of a network: ``precisions`` (fp32), ``runtimes``
+    (torch), ``layouts`` (nchw), ``batches`` (1). Served: ``precisions`` (what is stored), ``runtimes`` (vllm),
+    ``tensor_parallel`` (1, 2, 4, 8 where the device works with others), ``input_lengths`` (1,024), ``output_lengths``
+    (128), ``concurrencies`` (1) of a replica; ``energy`` adds joules and watts, which a network always has.
+    ``progress``: a bar on stderr where that is a terminal and tqdm is installed; ``ray``: parts run as tasks of Ray.
+
+    A combination that cannot be asked is a point with its ``problem``. Raises ArgumentError, DeviceError for an unknown
+    device, LimitError over 5,000,000 points, UnsupportedError without Ray, and what reading the model raises.
+    """
+    given = {name for name, value in locals().items() if value is not None}
+    prices = money.read_prices(price_table)
+    targets = boards(devices, prices, slices=slices)
+    usd, notes = priced(targets, prices)
+    read = served_model(model, given)
+    if read is None:
+        if energy_only := [name for name in _LLM_ALONE if name in given]:
+            raise ArgumentError(f"{energy_only[0]} is of a served language model, and {_named(model)} is a network")
+        ways = [
+            networks.Way(p, r, layout)
+            for p in precisions or ("fp32",)
+            for r in runtimes or ("torch",)
+            for layout in layouts or ("nchw",)
+        ]
+        sizes = _wholes("batches", batches or (1,))
+        _few(len(ways) * len(sizes) * len(targets))
+        run = (model, sizes, dims, input_shape)
+        graphs = None if ray else networks.graphs(*run)
+        tasks = [_Task(_network, (run, graphs, targets, way, usd), len(targets) * len(sizes)) for way in ways]
+        settings, figures = networks.SETTINGS, (*networks.FIGURES, networks.PRICED)
+    else:
+        lengths = assumed.lengths(read, None, None)
+        inputs = _wholes("input_lengths", input_lengths or lengths[:1])
+        outputs = _wholes("output_lengths", output_lengths or lengths[1:])
+        in_flight = _loads(concurrencies or (float(assumed.CONCURRENCY),))
+        each = served.deployments(targets, precisions or (None,), runtimes or (assumed.RUNTIME,), tensor_parallel)
+        _few(len(each) * len(inputs) * len(outputs) * len(in_flight))
+        load = served.loads(inputs, outputs, in_flight)
+        tasks = [
+            _Task(_deployment, (read, one, load, usd[one.device.id], energy), len(load.concurrency)) for one in each
+        ]
+        settings, figures = served.SETTINGS, (*served.FIGURES, *(served.ENERGY if energy else ()), served.PRICED)
+    parts = _watched(_by_ray(tasks) if ray else (t.answer(*t.arguments) for t in tasks), tasks, progress)
+    return Sweep(_named(model), settings, figures, joined(list(parts)), notes)
+
+
+def boards(
+    devices: Sequence[str | Device] | None, prices: Sequence[money.Price], *, slices: bool
+) -> tuple[Device, ...]:
+    """The devices of a sweep, each once: those named, or all GPUs of the price table; with their MIG slices if asked.
+
+    Raises ArgumentError for none at all, DeviceError for an unknown one.
+    """
+    if devices is not None and not devices:
+        raise ArgumentError("no device; name at least one, or leave devices out for those of the price table")
+    if devices is None:
+        wanted = [find_device(name) for name in dict.fromkeys(row.device for row in prices)]
+        wanted = [device for device in wanted if device.is_gpu]
+    else:
+        wanted = [find_device(device) for device in devices]
+    found: dict[str, Device] = {}
+    for device in wanted:
+        found[device.id] = device
+        if slices and device.mig is not None and device.mig_profile is None:
+            for profile in device.mig.profiles:
+                if profile.memory_slices < device.mig.memory_slices and not profile.name.endswith("+me"):
+                    one = find_device(f"{device.id}:{profile.name}")
+                    found[one.id] = one
+    return tuple(found.values())
+
+
+def priced(targets: Sequence[Device], prices: Sequence[money.Price]) -> tuple[dict[str, float], tuple[str, ...]]:
+    """USD an hour by device, NaN where the table has none, and where the prices come from."""
+    usd, said = {}, {}
+    for device in targets:
+        try:
+            price = money.price(device, prices)
+            usd[device.id] = price.usd_per_hour
+            said[f"price of {device.parent or device.id}: {_whole_price(device, prices)}"] = None
+        except DeviceError:
+            usd[device.id] = float("nan")
+            said[f"no price of {device.parent or device.id} in the table: add a row in a table of your own"] = None
+    return usd, tuple(said)
+
+
+def _whole_price(device: Device, prices: Sequence[money.Price]) -> str:
+    price = money.price(device.parent or device, prices)
+    return f"{price}; {price.source}"
+
+
+def served_model(model: Any, given: Collection[str]) -> LanguageModel | None:
+    """The language model that is served, or None for a network; ``given``: the arguments of `sweep` that are set.
+
+    Raises what reading a configuration raises.
+    """
+    if isinstance(model, LanguageModel):
+        return model
+    if set(given) & set(_NETWORK_ALONE) or not isinstance(model, (str, os.PathLike, dict)):
+        return None
+    try:
+        return language_model(model)
+    except UnsupportedError:
+        return None
+
+
+def _named(model: Any) -> str:
+    if isinstance(model, LanguageModel):
+        return model.name
+    return os.path.basename(os.fspath(model)) if isinstance(model, (str, os.PathLike)) else type(model).__name__
+
+
+def _wholes(name: str, values: Iterable[Any]) -> list[int]:
+    out = list(dict.fromkeys(values))
+    for value in out:
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _LARGEST:
+            raise ArgumentError(f"{name} must be whole numbers from 1 to {_LARGEST:,}, got {shown_value(value)}")
+    return out
+
+
+def _loads(values: Iterable[Any]) -> list[float]:
+    out = list(dict.fromkeys(values))
+    for value in out:
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= _LARGEST:
+            raise ArgumentError(f"concurrencies must be above 0 and at most {_LARGEST:,}, got {shown_value(value)}")
+    return [float(value) for value in out]
+
+
+def _few(points: int) -> None:
+    if points > MOST_POINTS:
+        raise LimitError(f"{points:,} points; a sweep has at most {MOST_POINTS:,}: ask it in parts")
+
+
+def _network(
+    run: tuple[Any, ...], graphs: Any, targets: Sequence[Device], way: networks.Way, usd: Mapping[str, float]
+) -> Column:
+    return networks.answered(graphs or networks.graphs(*run), run[1], targets, way, usd)
+
+
+def _deployment(
+    model: LanguageModel, deployment: served.Deployment, load: Any, usd_per_hour: float, energy: bool
+) -> Column:
+    return served.answered(model, deployment, load, usd_per_hour, energy=energy)
+
+
+def _by_ray(tasks: Sequence[_Task]) -> Iterator[Column]:
+    """The answers of all tasks, in their order, from the Ray that runs or one started here."""
+    try:
+        import ray
+    except ImportError as error:
+        raise missing_package(error, "ray", "a sweep by Ray") from None
+    ray.init(ignore_reinit_error=True, log_to_driver=False)
+    answer = ray.remote(lambda task: task.answer(*task.arguments))
+    for found in [answer.remote(task) for task in tasks]:
+        yield ray.get(found)
+
+
+def _watched(parts: Iterable[Column], tasks: Sequence[_Task], progress: bool) -> Iterator[Column]:
+    """``parts`` as they come, with a bar of their points where it is wanted and can be shown."""
+    bar = None
+    if progress:
+        try:
+            from tqdm import tqdm
+
+            bar = tqdm(total=sum(task.points for task in tasks), unit=" points", unit_scale=True, disable=None)
+        except ImportError:  # a bar is a convenience
+            bar = None
+    for task, part in zip(tasks, parts, strict=True):
+        yield part
+        if bar is not None:
+            bar.update(task.points)
+    if bar is not None:
+        bar.close()

@@ -1,0 +1,127 @@
+"""Points of a served language model: what is swept, and its figures, many loads of one deployment at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from perfpass.deploy.sweep.result import spread_out
+from perfpass.devices import Device
+from perfpass.errors import ArgumentError, PerfPassError
+from perfpass.llm import assumed
+from perfpass.llm.architecture import LanguageModel
+from perfpass.llm.costs import Parallelism
+from perfpass.llm.serving import Serving, check_gpu, check_runtime, check_split
+from perfpass.predictors.estimate import Bounds
+from perfpass.predictors.serving.base import RUNTIMES, Sizes
+from perfpass.predictors.serving.loads import energy_per_token, predict_loads
+from perfpass.predictors.serving.predictor import quantization
+from perfpass.text import unknown
+
+SETTINGS = ("device", "precision", "runtime", "tensor_parallel", "input_length", "output_length", "concurrency")
+FIGURES = ("ttft_ms", "tpot_ms", "request_ms", "requests_per_s", "output_tokens_per_s", "fits")
+ENERGY = ("energy_per_token_j", "power_w")
+PRICED = "usd_per_million_tokens"
+_BOUNDED = FIGURES[:-1]
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """One replica: a device, the precision asked for (None: what is stored), a runtime and its tensor ranks."""
+
+    device: Device
+    precision: str | None
+    runtime: str
+    ranks: int
+
+    def serving(self, model: LanguageModel) -> Serving:
+        """How it serves ``model``, of one request. Raises ArgumentError, DeviceError for what cannot be."""
+        check_gpu(self.device)
+        check_runtime(self.runtime, self.device)
+        if self.runtime not in RUNTIMES:
+            raise ArgumentError(unknown("runtime", self.runtime, RUNTIMES))
+        possible = assumed.ranks_of(self.device)
+        if self.ranks not in possible and len(possible) == 1:
+            raise ArgumentError(f"{self.device.id} has no link to others, so {self.ranks} of it do not work together")
+        split = Parallelism.of(self.ranks)
+        check_split(model, split.tensor)
+        used, _ = quantization(model, self.precision, None, self.device)
+        return Serving(1, 1, 1.0, self.runtime, parallelism=split, quantization=used)
+
+
+def deployments(
+    devices: Sequence[Device],
+    precisions: Sequence[str | None],
+    runtimes: Sequence[str],
+    ranks: Sequence[int] | None,
+) -> list[Deployment]:
+    """All of one model; ``ranks`` None: one, two, four and eight GPUs, as far as a device works with others."""
+    return [
+        Deployment(device, precision, runtime, tensor)
+        for device in devices
+        for precision, runtime in product(precisions, runtimes)
+        for tensor in (assumed.ranks_of(device) if ranks is None else ranks)
+    ]
+
+
+def loads(inputs: Sequence[float], outputs: Sequence[float], in_flight: Sequence[float]) -> Sizes:
+    """Every prompt with every answer and load."""
+    grid = np.array(list(product(inputs, outputs, in_flight)), dtype=np.float64)
+    return Sizes(*grid.T)
+
+
+def answered(
+    model: LanguageModel, deployment: Deployment, sizes: Sizes, usd_per_hour: float, *, energy: bool = False
+) -> dict[str, np.ndarray]:
+    """The points of one deployment under loads [N]: columns of SETTINGS and FIGURES, of ENERGY if asked, of price,
+    ``support`` and ``problem``.
+    """
+    rows = len(sizes.concurrency)
+    asked: dict[str, Any] = {
+        "device": deployment.device.id,
+        "precision": deployment.precision or "stored",
+        "runtime": deployment.runtime,
+        "tensor_parallel": deployment.ranks,
+    }
+    nothing = Bounds(*(np.full(rows, np.nan) for _ in range(3)))
+    found = dict.fromkeys((*_BOUNDED, *(ENERGY if energy else ())), nothing)
+    fits, most = np.zeros(rows), np.zeros(rows, dtype=np.int64)
+    support, problem = np.full(rows, -1, dtype=np.int8), np.full(rows, "", dtype=object)
+    try:
+        serving = deployment.serving(model)
+        asked["precision"] = assumed.precision_name(serving.quantization)
+        known = predict_loads(model, deployment.device, serving, sizes)
+        found |= {name: getattr(known, name) for name in _BOUNDED}
+        fits, most, support, problem = known.fits, known.most_requests, known.support, known.problem
+        if energy:
+            found |= _energy(model, deployment, serving, sizes, known.output_tokens_per_s)
+    except PerfPassError as error:
+        problem = np.full(rows, str(error), dtype=object)
+    has = problem == ""
+    out = {
+        name: np.full(rows, value, dtype=object if isinstance(value, str) else None) for name, value in asked.items()
+    }
+    out |= {"input_length": sizes.input_length.astype(np.int64), "output_length": sizes.output_length.astype(np.int64)}
+    out["concurrency"] = sizes.concurrency
+    for name, bounds in found.items():
+        out |= {column: np.where(has, values, np.nan) for column, values in spread_out(name, bounds).items()}
+    hour = usd_per_hour * deployment.ranks
+    out |= {"fits": fits, "most_requests": most, "usd_per_hour": np.full(rows, hour)}
+    rate = found["output_tokens_per_s"]
+    per_million = Bounds(*(hour / 3600 / getattr(rate, b) * 1e6 for b in ("median", "high", "low")))
+    out |= {column: np.where(has, values, np.nan) for column, values in spread_out(PRICED, per_million).items()}
+    return {**out, "support": np.where(has, support, -1), "problem": problem}
+
+
+def _energy(
+    model: LanguageModel, deployment: Deployment, serving: Serving, sizes: Sizes, rate: Bounds
+) -> dict[str, Bounds]:
+    joules = energy_per_token(model, deployment.device, serving, sizes, rate)
+    ends = deployment.device.idle_power_w, deployment.device.power_limit_w
+    scale = rate.median / deployment.ranks
+    watts = Bounds(*(np.clip(getattr(joules, b) * scale, *ends) for b in ("median", "low", "high")))
+    return {"energy_per_token_j": joules, "power_w": watts}

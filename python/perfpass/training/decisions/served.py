@@ -1,0 +1,131 @@
+"""Choices among measured deployments of language models: our held-out predictions, a roofline, a copy, and a peer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from perfpass.deploy import money
+from perfpass.errors import DeviceError
+from perfpass.predictors.serving.base import BY_RUNTIME, CONSTANTS, SHARED, times
+from perfpass.predictors.serving.features import Neighbours
+from perfpass.predictors.serving.predictor import EVIDENCE, TARGETS, ServingPredictor
+from perfpass.records.location import data_directory
+from perfpass.training import spread
+from perfpass.training.decisions.offers import Method, Offers, graded, questions
+from perfpass.training.serving import outside, widths
+from perfpass.training.serving.dataset import Dataset, load, set_aside
+from perfpass.training.serving.held_out import HeldOut, folds_of, held_out
+
+PEER = "peers/aiconfigurator.csv"
+LEVELS = {"measured": "random measurements", "model unseen": "model", "device unseen": "device"}
+# Limits in ms that servers are held to: answers of 10 to 50 ms a token, first tokens of half a second to two.
+LIMITS: tuple[dict[str, float], ...] = (
+    *({"tpot": tpot} for tpot in (10.0, 20.0, 30.0, 50.0)),
+    *({"tpot": tpot, "ttft": ttft} for tpot in (10.0, 20.0, 30.0, 50.0) for ttft in (500.0, 1000.0, 2000.0)),
+)
+
+
+def decisions(folder: Path | str | None = None, seed: int = 0) -> Iterator[dict[str, Any]]:
+    """The lines of a table, by what was held out. Raises FileError, FormatError."""
+    data = load(folder)
+    usd = _usd_per_hour(data)
+    # What `choose` offers: prefill and decode on the same GPUs, each measurement once.
+    graded_rows = data.aggregated & np.isfinite(usd) & ~data.rows.configuration.duplicated().to_numpy()
+    graded_rows &= ~set_aside(data.rows)
+    offers = _offers(data, usd)
+    held = {level: held_out(data, level, seed) for level in EVIDENCE}
+    bounds = _bounds(data, held, folder, seed)
+    peer = _peer(data, folder)
+    for level, split in LEVELS.items():
+        found = held[level]
+        own = Method("perfpass", _ms(found.seconds), bounds[level])
+        others = [
+            Method("perfpass, medians alone", _ms(found.seconds)),
+            Method("roofline", _roofline(data)),
+            Method("nearest record, copied and scaled", _copied(data, level, seed)),
+        ]
+        rows = graded_rows & (found.fold >= 0)
+        asked = questions(offers, rows & np.logical_and.reduce([m.answers for m in (own, *others)]), LIMITS)
+        yield from graded(offers, [own, *others], asked, split, "all")
+        if peer is not None:
+            asked = questions(offers, rows & peer.answers, LIMITS)
+            yield from graded(offers, [own, *others, peer], asked, split, "rows that the peer answers")
+
+
+def _usd_per_hour(data: Dataset) -> np.ndarray:
+    """[N] of all GPUs of a row at the shipped prices; NaN where a device has none."""
+    prices, known = money.read_prices(), {}
+    for name in data.rows.device.unique():
+        try:
+            known[name] = money.price(name, prices).usd_per_hour
+        except DeviceError:
+            known[name] = np.nan
+    return np.asarray(data.rows.device.map(known).to_numpy(float) * data.rows.n_devices.to_numpy(float))
+
+
+def _offers(data: Dataset, usd: np.ndarray) -> Offers:
+    rows = data.rows
+    answers, load = rows.output_tokens.to_numpy(float), rows.concurrency.to_numpy(float)
+
+    def price(ms: Mapping[str, np.ndarray]) -> np.ndarray:
+        """USD of a million output tokens in a closed loop."""
+        per_s = 1e3 * load * answers / (ms["ttft"] + (answers - 1) * ms["tpot"])
+        return np.asarray(usd / 3600 / per_s * 1e6)
+
+    group = rows[["family", "input_tokens", "output_tokens"]].astype(str).agg("|".join, axis=1)
+    return Offers(group.to_numpy(dtype=str), {t: 1e3 * data.measured_s(t) for t in TARGETS}, price)
+
+
+def _ms(seconds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {target: 1e3 * seconds[target] for target in TARGETS}
+
+
+def _bounds(
+    data: Dataset, held: Mapping[str, HeldOut], folder: Path | str | None, seed: int
+) -> dict[str, dict[str, tuple[np.ndarray, np.ndarray]]]:
+    """Log bounds by level and target, from errors on other records, as `perfpass.training.serving` has them."""
+    asked, _ = outside.load(folder)
+    out: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]] = {level: {} for level in LEVELS}
+    for target in TARGETS:
+        errors = {level: widths.held_out_errors(data, found, level, target, seed) for level, found in held.items()}
+        others = [widths.outside_errors(outside.answers(ServingPredictor.load(), asked, target), target)]
+        for level in LEVELS:
+            out[level][target] = spread.graded(errors, others, level, len(data), widths.fitted(target))
+    return out
+
+
+def _roofline(data: Dataset) -> dict[str, np.ndarray]:
+    """Ms [N] at the peaks of the devices, without a fixed time or a wait for others: nothing is fitted."""
+    ideal = {name: 1.0 if value < 1.0 and not name.endswith("_s") else 0.0 for name, value in SHARED.items()}
+    own = {f"{name}.{runtime}": 0.0 for name in BY_RUNTIME for runtime in ("vllm", "trtllm", "sglang")}
+    found = times(data.workloads.terms, {name: {**ideal, **own}[name] for name in CONSTANTS})
+    return {"tpot": 1e3 * found["step"], "ttft": 1e3 * found["prompt"]}
+
+
+def _copied(data: Dataset, level: str, seed: int) -> dict[str, np.ndarray]:
+    """Ms [N] of the nearest record of the training rows, scaled by the ratio of rooflines."""
+    roof = _roofline(data)
+    out = {target: np.full(len(data), np.nan) for target in TARGETS}
+    for fold in folds_of(data, level, seed):
+        train, test = data.workloads.take(fold.train), data.workloads.take(fold.test)
+        known = Neighbours.of(train, data.weight[fold.train], np.zeros(len(fold.train)))
+        first = known.nearness(test).first[:, 0]
+        for target in TARGETS:
+            ratio = (1e3 * data.measured_s(target) / roof[target])[fold.train][first]
+            out[target][fold.test] = roof[target][fold.test] * ratio
+    return out
+
+
+def _peer(data: Dataset, folder: Path | str | None) -> Method | None:
+    """What aiconfigurator answered of the rows that it was asked (benchmarks/serving_peer.py); None without answers."""
+    import pandas
+
+    path = (Path(folder) if folder else data_directory()) / "results" / PEER
+    if not path.is_file():
+        return None
+    table = pandas.read_csv(path).drop_duplicates("run").set_index("run")
+    return Method("aiconfigurator", {t: table[f"{t}_ms"].reindex(data.rows.run).to_numpy(float) for t in TARGETS})
