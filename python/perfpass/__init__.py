@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from perfpass.annotation.file import annotate
-    from perfpass.deploy.fit import fit
     from perfpass.deploy.choose import choose
+    from perfpass.deploy.fit import fit
     from perfpass.deploy.sweep import sweep
     from perfpass.devices import Device, device
     from perfpass.errors import PerfPassError
