@@ -1,0 +1,164 @@
+"""`diff`: what changed from one model to another, and by which factor each figure did, on one device or several."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from perfpass.deploy.difference.git_file import at_commit, is_git
+from perfpass.deploy.difference.ratio import EXACT, Ratio, Verdict, limits
+from perfpass.deploy.difference.result import Difference, OnDevice
+from perfpass.deploy.difference.unlike import Question, lacks, memory_lacks
+from perfpass.deploy.difference.widths import Widths
+from perfpass.devices import Device
+from perfpass.devices import device as find_device
+from perfpass.errors import ArgumentError
+from perfpass.graph import costs
+from perfpass.graph.changes import changes
+from perfpass.importers import load
+from perfpass.prediction import SUPPORT_LEVELS, Prediction, Support
+from perfpass.predictors import predict_graph
+from perfpass.predictors.assemble import run_of
+from perfpass.predictors.workload import PRECISIONS, check
+from perfpass.text import shown_value, unknown
+
+if TYPE_CHECKING:
+    from perfpass.graph import OpGraph
+
+# What NEW may differ in beside the model. "version" is that of the runtime: no predictor tells releases apart, but the
+# interval does.
+CHANGES = ("batch", "precision", "runtime", "layout", "version")
+DEFAULT_CONFIDENCE = 0.5
+
+
+def diff(
+    old: Any,
+    new: Any,
+    device: str | Device | Sequence[str | Device] = (),
+    *,
+    batch: int | None = None,
+    precision: str = "fp32",
+    mode: str = "inference",
+    runtime: str = "torch",
+    layout: str = "nchw",
+    optimizer: str | None = None,
+    dims: Mapping[str, int] | None = None,
+    input_shape: Any = None,
+    assume: Mapping[str, int] | None = None,
+    change: Mapping[str, Any] | None = None,
+    fail: Mapping[str, Any] | None = None,
+    confidence: float = DEFAULT_CONFIDENCE,
+) -> Difference:
+    """What changed from ``old`` to ``new``, and the ratio new / old of each figure with its own 90 % interval.
+
+    ``old``, ``new``: what `perfpass.predict` takes, or ``git:REV:PATH``, a file as it was at a commit of the repository
+    here. ``device``: one or several; without one, only what is counted exactly is compared (parameters, FLOPs). The
+    other arguments are those of `perfpass.predict` and hold for both; ``change``: what is otherwise for ``new``
+    (`CHANGES`). ``fail``: by figure (latency, throughput, memory, energy, parameters, flops), by how many per cent it may
+    get worse ("5%", 5.0, "0"). A limit is broken, or held, where the probability of it is at least ``confidence`` (0.5
+    to 1, not 1 itself); else it cannot be said. The ratio's interval has only what the two runs do not share
+    (`perfpass.deploy.difference.unlike`): it is fitted on pairs of measurements.
+
+    Raises ArgumentError, DeviceError, UnsupportedError and what reading a model raises.
+    """
+    allowed = limits(fail or {})
+    _check_confidence(confidence)
+    other = _checked_changes(change or {})
+    single = isinstance(device, (str, Device))
+    targets = [find_device(d) for d in ([device] if single else device)]  # type: ignore[list-item]
+    if not targets and (needing := [m for m in allowed if m not in EXACT]):
+        raise ArgumentError(f"a limit of {needing[0]} needs a device")
+    how = {"batch": batch, "precision": precision, "runtime": runtime, "layout": layout}
+    rest = {"mode": mode, "optimizer": optimizer}
+    new_how = {**how, **{k: v for k, v in other.items() if k != "version"}}
+    for target in targets:  # before a model is read
+        for each in (how, new_how):
+            check(target, **each, **rest)
+    read = {"dims": dims, "input_shape": input_shape, "assume": assume}
+    version = str(other.get("version", ""))
+    sides = [_Side.read(model, each, read) for model, each in ((old, how), (new, new_how))]
+    totals = [costs.count(s.graph, float_as=PRECISIONS[s.how["precision"]][0]).totals for s in sides]
+    exact = tuple(Ratio.of(name, *(float(t[name]) for t in totals), 0.0) for name in EXACT)
+    found = tuple(_on(target, sides, rest, ("", version)) for target in targets)
+    ratios: list[tuple[str | None, Ratio]] = [(None, r) for r in exact]
+    ratios += [(d.device, r) for d in found for r in d.ratios]
+    verdicts = tuple(
+        Verdict(r.metric, where, allowed[r.metric], r.probability_within(allowed[r.metric]), confidence, r)
+        for where, r in ratios
+        if r.metric in allowed
+    )
+    named = [s.name for s in sides]
+    return Difference(
+        named[0], named[1], {**how, **rest}, dict(other), changes(sides[0].graph, sides[1].graph), exact, found, verdicts
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Side:
+    """One of the two models: how it is called, its graph, and how it runs."""
+
+    name: str
+    graph: OpGraph
+    how: dict[str, Any]
+
+    @classmethod
+    def read(cls, model: Any, how: dict[str, Any], read: Mapping[str, Any]) -> _Side:
+        """Raises what `perfpass.load` and `git_file.at_commit` do."""
+        name = os.fsdecode(model) if isinstance(model, (str, os.PathLike)) else type(model).__name__
+        with ExitStack() as stack:
+            source = stack.enter_context(at_commit(model)) if is_git(model) else model
+            return cls(name, load(source, batch=how["batch"], **read), how)
+
+
+def _on(target: Device, sides: Sequence[_Side], rest: Mapping[str, Any], versions: tuple[str, str]) -> OnDevice:
+    """Both models on one device."""
+    predictions, questions = [], []
+    for side, version in zip(sides, versions, strict=True):
+        predictions.append(predict_graph(side.graph, target, **side.how, **rest))
+        run = run_of(side.graph, target, **side.how, **rest)
+        questions.append(Question(run.table, run.batch, run.way, version))
+    old, new = predictions
+    differ = lacks(questions[0], questions[1])
+    held = memory_lacks(
+        questions[0], questions[1], (old.breakdown["memory_bytes"], new.breakdown["memory_bytes"])
+    )  # fmt: skip
+    widths = Widths.load()
+    time, energy = (widths.of(figure, target.kind, differ) for figure in ("latency", "energy"))
+    memory = widths.of("memory", target.kind, held)
+    ratios = (
+        Ratio.of("latency", old.latency_ms.median, new.latency_ms.median, *time),
+        Ratio.of("throughput", old.throughput_per_s.median, new.throughput_per_s.median, *time),
+        Ratio.of("memory", old.peak_memory_bytes.median, new.peak_memory_bytes.median, *memory),
+        Ratio.of("energy", old.energy_j.median, new.energy_j.median, *energy),
+    )
+    by_class = [p.breakdown["latency_ms"] for p in predictions]
+    names = sorted({*by_class[0], *by_class[1]})
+    return OnDevice(
+        target.id,
+        target.name,
+        questions[0].batch,
+        ratios,
+        {name: (float(by_class[0].get(name, 0.0)), float(by_class[1].get(name, 0.0))) for name in names},
+        _support(old, new),
+    )
+
+
+def _support(old: Prediction, new: Prediction) -> Support:
+    """The lower level of the two, and the reasons of both, each once."""
+    level = max((p.support.level for p in (old, new)), key=SUPPORT_LEVELS.index)
+    return Support(level, tuple(dict.fromkeys((*old.support.reasons, *new.support.reasons))))
+
+
+def _check_confidence(confidence: Any) -> None:
+    if isinstance(confidence, bool) or not isinstance(confidence, (int, float)) or not 0.5 <= confidence < 1.0:
+        raise ArgumentError(f"confidence must be from 0.5 to below 1, got {shown_value(confidence)}")
+
+
+def _checked_changes(change: Mapping[str, Any]) -> dict[str, Any]:
+    for name in change:
+        if name not in CHANGES:
+            raise ArgumentError(unknown("change", name, CHANGES))
+    return dict(change)
