@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from perfpass.annotation.file import annotate
+    from perfpass.deploy.difference import diff
     from perfpass.devices import Device, device
     from perfpass.errors import PerfPassError
     from perfpass.graph import OpGraph
@@ -22,6 +23,7 @@ _HOME = {
     "Device": "perfpass.devices",
     "device": "perfpass.devices",
     "annotate": "perfpass.annotation.file",
+    "diff": "perfpass.deploy.difference",
     "PerfPassError": "perfpass.errors",
     "OpGraph": "perfpass.graph",
     "load": "perfpass.importers",
@@ -38,6 +40,7 @@ __all__ = [
     "Prediction",
     "annotate",
     "device",
+    "diff",
     "load",
     "predict",
     "predict_llm",

@@ -29,6 +29,7 @@ AREAS: dict[str, str] = {
     "nas": "perfpass.training.calibration.nas",
     "kernels": "perfpass.training.kernels",
     "relative": "perfpass.training.relative",
+    "difference": "perfpass.training.difference",
 }
 
 

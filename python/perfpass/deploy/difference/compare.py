@@ -48,6 +48,8 @@ def diff(
     dims: Mapping[str, int] | None = None,
     input_shape: Any = None,
     assume: Mapping[str, int] | None = None,
+    calibration: bool = True,
+    processes: int | None = None,
     change: Mapping[str, Any] | None = None,
     fail: Mapping[str, Any] | None = None,
     confidence: float = DEFAULT_CONFIDENCE,
@@ -82,7 +84,7 @@ def diff(
     sides = [_Side.read(model, each, read) for model, each in ((old, how), (new, new_how))]
     totals = [costs.count(s.graph, float_as=PRECISIONS[s.how["precision"]][0]).totals for s in sides]
     exact = tuple(Ratio.of(name, *(float(t[name]) for t in totals), 0.0) for name in EXACT)
-    found = tuple(_on(target, sides, rest, ("", version)) for target in targets)
+    found = tuple(_on(target, sides, rest, {"calibration": calibration, "processes": processes}, ("", version)) for target in targets)
     ratios: list[tuple[str | None, Ratio]] = [(None, r) for r in exact]
     ratios += [(d.device, r) for d in found for r in d.ratios]
     verdicts = tuple(
@@ -113,11 +115,13 @@ class _Side:
             return cls(name, load(source, batch=how["batch"], **read), how)
 
 
-def _on(target: Device, sides: Sequence[_Side], rest: Mapping[str, Any], versions: tuple[str, str]) -> OnDevice:
-    """Both models on one device."""
+def _on(
+    target: Device, sides: Sequence[_Side], rest: Mapping[str, Any], own: Mapping[str, Any], versions: tuple[str, str]
+) -> OnDevice:  # fmt: skip
+    """Both models on one device; ``own``: what `predict_graph` takes of it beside the workload."""
     predictions, questions = [], []
     for side, version in zip(sides, versions, strict=True):
-        predictions.append(predict_graph(side.graph, target, **side.how, **rest))
+        predictions.append(predict_graph(side.graph, target, **side.how, **rest, **own))
         run = run_of(side.graph, target, **side.how, **rest)
         questions.append(Question(run.table, run.batch, run.way, version))
     old, new = predictions

@@ -35,6 +35,7 @@ _KEYS = (
 _TIMES = OperatorTimes({})
 # Powers of two between batches from which on more of them add nothing.
 _MOST_DOUBLINGS = 4.0
+_HELD = "activations"
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,9 +101,13 @@ def memory_lacks(
 
 
 def parts_changed(old: Mapping[str, float], new: Mapping[str, float]) -> float:
-    """The sum of what the parts differ by over the larger sum of all parts; 0 to 1."""
-    moved = sum(abs(old.get(name, 0.0) - new.get(name, 0.0)) for name in sorted({*old, *new}))
-    return min(1.0, moved / max(sum(old.values()), sum(new.values()), 1.0))
+    """The sum of what the parts differ by over the larger sum of all parts; 0 to 1.
+
+    What the allocator holds beside the activations is one part with them.
+    """
+    sides = [{**part, _HELD: part.get(_HELD, 0.0) + part.get("allocator", 0.0), "allocator": 0.0} for part in (old, new)]
+    moved = sum(abs(sides[0].get(name, 0.0) - sides[1].get(name, 0.0)) for name in sorted({*old, *new, _HELD}))
+    return min(1.0, moved / max(*(sum(side.values()) for side in sides), 1.0))
 
 
 def _alike(a: Way, b: Way) -> bool:

@@ -1,0 +1,55 @@
+"""Widths of ratios from the errors of pairs: what ships, and what is graded, made without what is judged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from perfpass.predictors.learned.spread import Spread
+from perfpass.training import spread
+from perfpass.training.difference.pairs import Pairs
+from perfpass.training.spread import Errors
+
+# Log half-widths that fits are drawn to, by hand, and those of what no pair shows.
+PRIOR: Mapping[str, float] = {
+    "measurement": 0.02,
+    "operators": 0.2,
+    "kinds": 0.6,
+    "host": 0.8,
+    "batch": 0.3,
+    "precision": 0.4,
+    "runtime": 0.5,
+    "layout": 0.3,
+    "version": 0.15,
+    "tensors": 0.3,
+}
+# Pairs of one source (of timm: one family) that a fit takes, evenly over their errors.
+_MOST_ROWS = 150
+
+
+def fit(found: Pairs, prior: Mapping[str, float] = PRIOR) -> Spread:
+    """The widths of all pairs; the same on both sides, since with the two models changed the ratio is inverted."""
+    return spread.fit(found.errors.thinned(_MOST_ROWS), prior, few=True)
+
+
+def left_out(found: Pairs, prior: Mapping[str, float] = PRIOR) -> np.ndarray:
+    """[N] log half-widths of each source (or family, or network), fitted on the others alone."""
+    errors = found.errors
+    names = errors.source.astype(str)
+    half = np.full(len(found), np.nan)
+    for part in _parts(errors):
+        inside = np.isin(names, part)
+        made = spread.fit(errors.take(~inside).thinned(_MOST_ROWS), prior, few=True)
+        low, high = made.bounds(dict(zip(errors.causes, errors.lacks[inside].T, strict=True)))
+        half[inside] = np.sqrt((np.square(low) + np.square(high)) / 2.0)
+    return half
+
+
+def _parts(errors: Errors) -> list[list[str]]:
+    """Names that are left out together: each source, and of other kinds `spread.FOLDS` sets."""
+    names = sorted(set(errors.source.astype(str)))
+    sources = [name for name in names if name.startswith("source:")]
+    others = [name for name in names if not name.startswith("source:")]
+    sets = [others[i :: spread.FOLDS] for i in range(spread.FOLDS)]
+    return [*([name] for name in sources), *(part for part in sets if part)]
