@@ -15,7 +15,7 @@ from house.imports import Sources
 
 # What users import; modules that a face lists beside it are for the other rooms (tests/house/test_layers.py).
 SURFACE = {
-    "perfpass": "Device Interval OpGraph PerfPassError Prediction annotate device load predict predict_llm",
+    "perfpass": "Device Interval OpGraph PerfPassError Prediction annotate device diff load predict predict_llm",
     "perfpass.graph": "ATTRIBUTES DTYPES OPERATORS OPERATOR_CLASSES OPERATOR_CLASS_OF ROLES OpGraph at_batch",
     "perfpass.features": "SCHEMAS Features OperatorTable Tables extract load names operator_table save",
     "perfpass.importers": "load named_shapes",

@@ -172,7 +172,9 @@ def _matched(old: _Side, new: _Side, first: Key) -> list[tuple[int, int]]:
     left = [i for i in range(len(old)) if i not in {a for a, _ in pairs}]
     right = [j for j in range(len(new)) if j not in {b for _, b in pairs}]
     waiting = {_name(new, j): j for j in _once([(_name(new, j), j) for j in right])}
-    pairs += [(i, waiting[_name(old, i)]) for i in _once([(_name(old, i), i) for i in left]) if _name(old, i) in waiting]
+    pairs += [
+        (i, waiting[_name(old, i)]) for i in _once([(_name(old, i), i) for i in left]) if _name(old, i) in waiting
+    ]
     return pairs
 
 

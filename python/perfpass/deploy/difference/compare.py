@@ -84,7 +84,10 @@ def diff(
     sides = [_Side.read(model, each, read) for model, each in ((old, how), (new, new_how))]
     totals = [costs.count(s.graph, float_as=PRECISIONS[s.how["precision"]][0]).totals for s in sides]
     exact = tuple(Ratio.of(name, *(float(t[name]) for t in totals), 0.0) for name in EXACT)
-    found = tuple(_on(target, sides, rest, {"calibration": calibration, "processes": processes}, ("", version)) for target in targets)
+    found = tuple(
+        _on(target, sides, rest, {"calibration": calibration, "processes": processes}, ("", version))
+        for target in targets
+    )
     ratios: list[tuple[str | None, Ratio]] = [(None, r) for r in exact]
     ratios += [(d.device, r) for d in found for r in d.ratios]
     verdicts = tuple(
@@ -94,7 +97,14 @@ def diff(
     )
     named = [s.name for s in sides]
     return Difference(
-        named[0], named[1], {**how, **rest}, dict(other), changes(sides[0].graph, sides[1].graph), exact, found, verdicts
+        named[0],
+        named[1],
+        {**how, **rest},
+        dict(other),
+        changes(sides[0].graph, sides[1].graph),
+        exact,
+        found,
+        verdicts,
     )
 
 

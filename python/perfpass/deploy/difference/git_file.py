@@ -15,9 +15,10 @@ from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import IO, TYPE_CHECKING
 
-from perfpass.bounded_file import open_regular, reason
+from perfpass.bounded_file import open_regular, read_file, reason
 from perfpass.errors import ArgumentError, FileError, FormatError, LimitError, UnsupportedError
 from perfpass.text import shown_value
+from perfpass.whole_file import replacing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,7 +70,9 @@ def at_commit(model: str, folder: str | os.PathLike[str] | None = None) -> Itera
                 f"{shown_value(model)}: git knows no commit {shown_value(rev)}; fetch it first "
                 "(of actions/checkout: fetch-depth: 0)"
             )
-        raise NotThere(f"{shown_value(model)}: git has no file {shown_value(path)} at {shown_value(rev or 'the index')}")
+        raise NotThere(
+            f"{shown_value(model)}: git has no file {shown_value(path)} at {shown_value(rev or 'the index')}"
+        )
     oid = found.strip()
     kind, size = (_said(["cat-file", option, oid], folder) or "" for option in ("-t", "-s"))
     if kind.strip() != "blob":
@@ -78,7 +81,7 @@ def at_commit(model: str, folder: str | os.PathLike[str] | None = None) -> Itera
         raise LimitError(f"{shown_value(model)}: {int(size)} bytes, more than the limit of {LARGEST_BYTES}")
     with TemporaryDirectory(prefix="perfpass-") as scratch:
         copy = Path(scratch) / (PurePosixPath(path).name or "model")
-        with open(copy, "wb") as file:
+        with replacing(copy) as file:
             _copy(oid, folder, file)
         yield str(_followed(copy, model, folder))
 
@@ -122,14 +125,18 @@ def _copy(oid: str, folder: str | os.PathLike[str] | None, file: IO[bytes]) -> N
 
 def _followed(copy: Path, model: str, folder: str | os.PathLike[str] | None) -> Path:
     """The copy, or what it points to in the store of Git LFS."""
-    if copy.stat().st_size > _POINTER_BYTES or not (match := _POINTER.match(copy.read_bytes())):
+    if copy.stat().st_size > _POINTER_BYTES or not (
+        match := _POINTER.match(read_file(copy, "a pointer of Git LFS", _POINTER_BYTES))
+    ):
         return copy
     oid = match.group(1).decode()
     common = (_said(["rev-parse", "--git-common-dir"], folder) or "").strip()
     stored = Path(folder or ".") / common / "lfs" / "objects" / oid[:2] / oid[2:4] / oid
     if not stored.is_file():
-        raise FileError(f"{shown_value(model)}: its content is in Git LFS and not here; run `git lfs fetch` of that commit")
-    with os.fdopen(open_regular(stored, "an object of Git LFS"), "rb") as source, open(copy, "wb") as file:
+        raise FileError(
+            f"{shown_value(model)}: its content is in Git LFS and not here; run `git lfs fetch` of that commit"
+        )
+    with os.fdopen(open_regular(stored, "an object of Git LFS"), "rb") as source, replacing(copy) as file:
         while block := source.read(_BLOCK_BYTES):
             file.write(block)
     return copy

@@ -63,9 +63,9 @@ class Ratio:
         """The ratio with its bounds; None where there is none, the old figure being 0."""
         if self.log_ratio is None:
             return None
-        median = math.exp(self.log_ratio)
-        low, high = (math.exp(self.log_ratio + side * self.log_half_width) for side in (-1.0, 1.0))
-        return Interval(median, min(low, median), max(high, median), "ratio")
+        median = self.new / self.old if self.old > 0 else 1.0
+        factor = math.exp(self.log_half_width)
+        return Interval(median, median / factor, median * factor, "ratio")
 
     def probability_within(self, allowed: float) -> float:
         """Probability (0 to 1) that the figure is worse by at most the share ``allowed``; less throughput is worse."""

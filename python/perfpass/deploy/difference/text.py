@@ -169,5 +169,3 @@ def describe(change: Change) -> str:
     """One change in a line."""
     text = f"{change.kind} {change.what} {change.name}"
     return text + (f": {', '.join(change.differences)}" if change.differences else "")
-
-

@@ -105,7 +105,9 @@ def parts_changed(old: Mapping[str, float], new: Mapping[str, float]) -> float:
 
     What the allocator holds beside the activations is one part with them.
     """
-    sides = [{**part, _HELD: part.get(_HELD, 0.0) + part.get("allocator", 0.0), "allocator": 0.0} for part in (old, new)]
+    sides = [
+        {**part, _HELD: part.get(_HELD, 0.0) + part.get("allocator", 0.0), "allocator": 0.0} for part in (old, new)
+    ]
     moved = sum(abs(sides[0].get(name, 0.0) - sides[1].get(name, 0.0)) for name in sorted({*old, *new, _HELD}))
     return min(1.0, moved / max(*(sum(side.values()) for side in sides), 1.0))
 

@@ -50,9 +50,7 @@ DIFFERS: dict[str, tuple[str, ...]] = {
     "size of the input": ("table_size",),
     "batch": ("batch",),
     "precision": ("precision_stated", "precision", "caveats"),
-    "runtime": (
-        "runtime", "asked_runtime", "runtime_version", "cuda_version", "variant", "caveats", "precision", "table_model"
-    ),
+    "runtime": ("asked_runtime", "runtime", "runtime_version", "cuda_version", "variant", "caveats", "table_model"),
     "version": ("runtime_version", "cuda_version", "caveats"),
 }  # fmt: skip
 VARIANT = "variant of a network"
