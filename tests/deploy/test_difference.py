@@ -198,7 +198,7 @@ def test_limits_are_read_as_per_cent(given_, share):
     "given_", ["5", "-5%", "nan", "1e9%", "", "5%%", True, None, -1, float("nan"), 10**400, [5], "9" * 5000]
 )
 def test_what_is_no_limit_is_refused(given_):
-    with pytest.raises(ArgumentError, match="limit latency=.* per cent"):
+    with pytest.raises(ArgumentError, match=r"limit latency=.* per cent"):
         limits({"latency": given_})
 
 

@@ -169,13 +169,9 @@ def _matched(old: _Side, new: _Side, first: Key) -> list[tuple[int, int]]:
     pairs: list[tuple[int, int]] = []
     for key in dict.fromkeys((first, _alone, _name, _operator)):
         pairs = _between(old, new, pairs, key)
-    left = [i for i in range(len(old)) if i not in {a for a, _ in pairs}]
-    right = [j for j in range(len(new)) if j not in {b for _, b in pairs}]
-    waiting = {_name(new, j): j for j in _once([(_name(new, j), j) for j in right])}
-    pairs += [
-        (i, waiting[_name(old, i)]) for i in _once([(_name(old, i), i) for i in left]) if _name(old, i) in waiting
-    ]
-    return pairs
+    left, right = (set(range(len(side))) - {pair[at] for pair in pairs} for at, side in enumerate((old, new)))
+    waiting = {_name(new, j): j for j in _once(new, right)}
+    return [*pairs, *((i, waiting[_name(old, i)]) for i in _once(old, left) if _name(old, i) in waiting)]
 
 
 def _name(side: _Side, node: int) -> Hashable:
@@ -186,10 +182,10 @@ def _operator(side: _Side, node: int) -> Hashable:
     return side.operators[node], side.sources[node]
 
 
-def _once(found: Sequence[tuple[Hashable, int]]) -> list[int]:
-    """Nodes whose key no other one has."""
-    count = Counter(key for key, _ in found)
-    return [node for key, node in found if count[key] == 1]
+def _once(side: _Side, nodes: set[int]) -> list[int]:
+    """Those of ``nodes`` whose name no other one has."""
+    count = Counter(_name(side, node) for node in nodes)
+    return [node for node in sorted(nodes) if count[_name(side, node)] == 1]
 
 
 def _between(old: _Side, new: _Side, pairs: list[tuple[int, int]], key: Key) -> list[tuple[int, int]]:

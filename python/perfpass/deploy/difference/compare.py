@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -19,7 +20,7 @@ from perfpass.errors import ArgumentError
 from perfpass.graph import costs
 from perfpass.graph.changes import changes
 from perfpass.importers import load
-from perfpass.prediction import SUPPORT_LEVELS, Prediction, Support
+from perfpass.prediction import SUPPORT_LEVELS, WIDEST_FACTOR, Interval, Prediction, Support
 from perfpass.predictors import predict_graph
 from perfpass.predictors.assemble import run_of
 from perfpass.predictors.workload import PRECISIONS, check
@@ -59,9 +60,9 @@ def diff(
     ``old``, ``new``: what `perfpass.predict` takes, or ``git:REV:PATH``, a file as it was at a commit of the repository
     here. ``device``: one or several; without one, only what is counted exactly is compared (parameters, FLOPs). The
     other arguments are those of `perfpass.predict` and hold for both; ``change``: what is otherwise for ``new``
-    (`CHANGES`). ``fail``: by figure (latency, throughput, memory, energy, parameters, flops), by how many per cent it may
-    get worse ("5%", 5.0, "0"). A limit is broken, or held, where the probability of it is at least ``confidence`` (0.5
-    to 1, not 1 itself); else it cannot be said. The ratio's interval has only what the two runs do not share
+    (`CHANGES`). ``fail``: by figure (latency, throughput, memory, energy, parameters, flops), by how many per cent it
+    may get worse ("5%", 5.0, "0"). A limit is broken, or held, where the probability of it is at least ``confidence``
+    (0.5 to 1, not 1 itself); else it cannot be said. The ratio's interval has only what the two runs do not share
     (`perfpass.deploy.difference.unlike`): it is fitted on pairs of measurements.
 
     Raises ArgumentError, DeviceError, UnsupportedError and what reading a model raises.
@@ -133,14 +134,19 @@ def _on(
     for side, version in zip(sides, versions, strict=True):
         predictions.append(predict_graph(side.graph, target, **side.how, **rest, **own))
         run = run_of(side.graph, target, **side.how, **rest)
-        questions.append(Question(run.table, run.batch, run.way, version))
+        questions.append(Question(run.table, run.batch, run.way, _half_width(predictions[-1].latency_ms), version))
     old, new = predictions
     differ = lacks(questions[0], questions[1])
     held = memory_lacks(
         questions[0], questions[1], (old.breakdown["memory_bytes"], new.breakdown["memory_bytes"])
     )  # fmt: skip
     widths = Widths.load()
-    time, energy = (widths.of(figure, target.kind, differ) for figure in ("latency", "energy"))
+    apart = [
+        math.hypot(*map(_half_width, pair)) for pair in ((old.latency_ms, new.latency_ms), (old.energy_j, new.energy_j))
+    ]
+    time, energy = (
+        widths.of(figure, target.kind, differ, most) for figure, most in zip(("latency", "energy"), apart, strict=True)
+    )
     memory = widths.of("memory", target.kind, held)
     ratios = (
         Ratio.of("latency", old.latency_ms.median, new.latency_ms.median, *time),
@@ -157,6 +163,15 @@ def _on(
         ratios,
         {name: (float(by_class[0].get(name, 0.0)), float(by_class[1].get(name, 0.0))) for name in names},
         _support(old, new),
+    )
+
+
+def _half_width(found: Interval) -> float:
+    """Of its logarithm; at most that of an interval which says nothing."""
+    return (
+        min(0.5 * math.log(found.high / found.low), math.log(WIDEST_FACTOR))
+        if found.low > 0
+        else math.log(WIDEST_FACTOR)
     )
 
 

@@ -1,4 +1,4 @@
-"""Differences as JUnit XML, as CI servers show it: a suite for each model, a test case for each limit on each device."""
+"""Differences as JUnit XML, which CI servers show: a suite a model, a test case for each limit on each device."""
 
 from __future__ import annotations
 

@@ -2,8 +2,9 @@
 
 Errors of a prediction that both runs have (the laboratory, its host, the board, the release of the software) cancel in
 the ratio. What is left lies in what differs: operators that one run has and the other has not, another mix of kinds of
-operators, another share of the time that the host takes, and another batch, precision, runtime, layout or release.
-Squares of half-widths add (`perfpass.predictors.learned.spread`); nothing differs, nothing is wide.
+operators (as far as either time is unknown), another share of the time that the host takes, and another batch,
+precision, runtime, layout or release. Squares of half-widths add (`perfpass.predictors.learned.spread`); nothing
+differs, nothing is wide. At most they are those of two times that share nothing.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 
 from perfpass.features import Tables
 from perfpass.predictors.inference.operators import FAMILIES, OperatorTimes, families
+from perfpass.predictors.workload import PRECISIONS
 
 if TYPE_CHECKING:
     from perfpass.graph.table import OperatorColumns
@@ -36,6 +38,12 @@ _TIMES = OperatorTimes({})
 # Powers of two between batches from which on more of them add nothing.
 _MOST_DOUBLINGS = 4.0
 _HELD = "activations"
+# The square of a time's half-width at which another mix of operators counts once, and the most that it counts.
+_USUAL_SQUARE, _MOST_UNKNOWN = 0.5, 4.0
+# Of squares of widths, what differs little: precisions of one rate (amp, fp16), runtimes of one framework. By hand, as
+# the distances of `perfpass.predictors.relative`.
+_SAME_RATE, _SAME_FRAMEWORK = 0.1, 0.25
+_FRAMEWORKS = ("torch",)
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,11 +67,15 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """One side of a pair: the operator table of a graph at a batch, how it runs, and which release of the runtime."""
+    """One side of a pair: the operator table of a graph at a batch, how it runs, and which release of the runtime.
+
+    ``half_width``: that of the logarithm of its predicted time.
+    """
 
     table: OperatorColumns
     batch: int
     way: Way
+    half_width: float
     version: str = ""
 
 
@@ -74,16 +86,15 @@ def lacks(old: Question, new: Question) -> dict[str, float]:
     pairs = list(zip(*parts, strict=True))
     operators = sum(_not_shared(a, b) for a, b in pairs) / len(ways)
     kinds = sum(_variation(a.by_family, b.by_family) for a, b in pairs) / len(ways)
+    unknown = (old.half_width**2 + new.half_width**2) / (2.0 * _USUAL_SQUARE)
     doublings = abs(math.log2(new.batch / old.batch))
     found = {
         "operators": operators,
-        "kinds": kinds,
+        "kinds": kinds * min(unknown, _MOST_UNKNOWN),
         "host": abs(parts[0][0].host - parts[1][-1].host),
         "batch": min(doublings, _MOST_DOUBLINGS) / _MOST_DOUBLINGS,
-        "precision": float(old.way.precision != new.way.precision),
-        "runtime": float(old.way.runtime != new.way.runtime),
         "layout": float(old.way.layout != new.way.layout),
-        "version": float(old.version != new.version),
+        **_software(old, new),
     }
     return {"measurement": float(any(value > 0 for value in found.values())), **found}
 
@@ -94,9 +105,7 @@ def memory_lacks(
     """The same of memory, by `MEMORY_CAUSES`; ``parts``: the bytes in use of both by what holds them."""
     return {
         "tensors": parts_changed(*parts),
-        "precision": float(old.way.precision != new.way.precision),
-        "runtime": float(old.way.runtime != new.way.runtime),
-        "version": float(old.version != new.version),
+        **_software(old, new),
     }
 
 
@@ -110,6 +119,18 @@ def parts_changed(old: Mapping[str, float], new: Mapping[str, float]) -> float:
     ]
     moved = sum(abs(sides[0].get(name, 0.0) - sides[1].get(name, 0.0)) for name in sorted({*old, *new, _HELD}))
     return min(1.0, moved / max(*(sum(side.values()) for side in sides), 1.0))
+
+
+def _software(old: Question, new: Question) -> dict[str, float]:
+    """How far apart the precisions, runtimes and releases are."""
+    rates = {PRECISIONS[side.way.precision][1] for side in (old, new)}
+    runtimes = {side.way.runtime for side in (old, new)}
+    kin = any(all(name.startswith(framework) for name in runtimes) for framework in _FRAMEWORKS)
+    return {
+        "precision": 0.0 if old.way.precision == new.way.precision else 1.0 if len(rates) > 1 else _SAME_RATE,
+        "runtime": 0.0 if len(runtimes) == 1 else _SAME_FRAMEWORK if kin else 1.0,
+        "version": float(old.version != new.version),
+    }
 
 
 def _alike(a: Way, b: Way) -> bool:

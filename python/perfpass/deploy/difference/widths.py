@@ -32,17 +32,20 @@ class Widths:
         """The shipped ones, read once per process. Raises ArtefactError."""
         return Widths()
 
-    def of(self, figure: str, kind: str, lacks: Mapping[str, float]) -> tuple[float, tuple[tuple[str, float], ...]]:
+    def of(
+        self, figure: str, kind: str, lacks: Mapping[str, float], most: float = math.inf
+    ) -> tuple[float, tuple[tuple[str, float], ...]]:
         """The log half-width of a ratio, the same on both sides, and the causes with their shares.
 
-        ``figure`` of `FIGURES`; ``kind`` of device; ``lacks`` of `unlike`. Raises ArtefactError, ArgumentError.
+        ``figure`` of `FIGURES`; ``kind`` of device; ``lacks`` of `unlike`; ``most``: the half-width of two figures that
+        share nothing. Raises ArtefactError, ArgumentError.
         """
         spread = self._spread.get(f"{figure} {kind}", self._spread.get(figure))
         if spread is None:
             raise ArtefactError(f"the widths of ratios lack {figure}; run `perfpass train --area {NAME}`")
         if not any(lacks.values()):
             return 0.0, ()
-        return half_width(spread, lacks), spread.named(lacks)
+        return min(half_width(spread, lacks), most), spread.named(lacks)
 
 
 def half_width(spread: Spread, lacks: Mapping[str, float]) -> float:

@@ -45,7 +45,7 @@ def _grade(section: Section, figure: str, found: Pairs, half: np.ndarray) -> Non
         _add(section, metric, split, "all", found, half, mask)
         for source in sorted(set(found.source[mask])) if split != "all" else []:
             _add(section, metric, split, str(source), found, half, mask & (found.source == source))
-    ratio = half[everything] / found.divided[everything]
+    ratio = half / found.divided
     known = np.isfinite(ratio)
     section.notes.append(
         f"{metric}: the median width, in logarithms, is {100 * float(np.median(ratio[known])):.0f} % of that of two "

@@ -62,7 +62,7 @@ def memory(folder: Path | None = None, *, seed: int = 0) -> Pairs:
         lack.append([{"tensors": changed, "precision": float(precision)}.get(cause, 0.0) for cause in MEMORY_CAUSES])
         old.append(a)
         new.append(b)
-    of = rows.source[old]
+    of, half = rows.source[old], 0.5 * np.log(high / low)
     return Pairs(
         MEMORY_CAUSES,
         np.array(what, dtype=object),
@@ -72,7 +72,8 @@ def memory(folder: Path | None = None, *, seed: int = 0) -> Pairs:
         np.log(rows.measured[new] / rows.measured[old]),
         np.log(median[new] / median[old]),
         np.array(lack, dtype=np.float64).reshape(-1, len(MEMORY_CAUSES)),
-        0.5 * np.log(high[new] / low[old] * high[old] / low[new]),
+        half[old] + half[new],
+        np.full(len(old), np.inf),
     )
 
 
@@ -95,8 +96,9 @@ def energy(folder: Path | None = None) -> Pairs:
         bits = named.WIDTHS[PRECISIONS[way.precision][0]]
         for row, at in zip(part.itertuples(), asked.at.tolist(), strict=True):
             table = known.table(row.table_source, row.table_model, row.table_size, row.batch, bits)
+            half = 0.5 * float(np.log(found.latency_ms.high[at] / found.latency_ms.low[at]))
             bounds = (float(v[at]) for v in (joules.median, joules.low, joules.high))
-            sides[row.Index] = (Question(table, int(row.batch), way), *bounds)
+            sides[row.Index] = (Question(table, int(row.batch), way, half), *bounds)
     found_pairs = [
         pair
         for _, part in frame.groupby(_ENERGY_CONDITIONS, sort=True)
@@ -106,6 +108,7 @@ def energy(folder: Path | None = None) -> Pairs:
     old, new = ([pair[i] for pair in found_pairs] for i in (0, 1))
     source = frame.source.loc[old].to_numpy(dtype=object)
     low, median, high = (np.array([[sides[i][k] for i in side] for side in (old, new)]) for k in (2, 1, 3))
+    halves = 0.5 * np.log(high / low)
     return Pairs(
         CAUSES,
         np.array(["network"] * len(old), dtype=object),
@@ -115,5 +118,6 @@ def energy(folder: Path | None = None) -> Pairs:
         np.log(frame.energy_j.loc[new].to_numpy() / frame.energy_j.loc[old].to_numpy()),
         np.log(median[1] / median[0]),
         np.array(lack, dtype=np.float64).reshape(-1, len(CAUSES)),
-        0.5 * np.log(high[1] / low[0] * high[0] / low[1]),
+        halves.sum(axis=0),
+        np.hypot(*halves),
     )

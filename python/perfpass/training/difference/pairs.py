@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 FOLDS = 5
 # Pairs of one group of like records, and of one source (of timm: of one family) that differ in the same thing.
-_MOST_OF_GROUP, _MOST_OF_SOURCE = 30, 120
+_MOST_OF_GROUP, _MOST_OF_FAMILY, _MOST_OF_SOURCE = 30, 12, 120
 # What is the same on both sides, beside what differs.
 _CONDITIONS = (
     "source", "mode", "device", "device_as_reported", "asked_runtime", "runtime", "runtime_version", "cuda_version",
@@ -53,7 +53,7 @@ DIFFERS: dict[str, tuple[str, ...]] = {
     "runtime": ("asked_runtime", "runtime", "runtime_version", "cuda_version", "variant", "caveats", "table_model"),
     "version": ("runtime_version", "cuda_version", "caveats"),
 }  # fmt: skip
-VARIANT = "variant of a network"
+VARIANT, ACROSS = "variant of a network", "network of another family"
 # Every row of these is another laboratory's; what lies around the network is timed too; releases of cuDNN and code
 # without it stand in one column.
 _NOT_ONE_LABORATORY, _PIPELINES, _NO_RELEASES = ("sd_benchmark",), ("co2_inference",), ("vision_pages",)
@@ -66,7 +66,8 @@ _VISION_DIFFERS: dict[str, tuple[str, ...]] = {
 @dataclass(frozen=True, eq=False)
 class Pairs:
     """N pairs: what differs, the source, its ``name`` for leaving out, the kind of device; logarithms of new over old,
-    measured and predicted; ``lacks`` [N, causes]; ``divided`` [N] the half-width that dividing two intervals has.
+    measured and predicted; ``lacks`` [N, causes]; ``divided`` [N] the half-width that dividing two intervals has,
+    ``apart`` [N] that of two figures that share nothing.
     """
 
     causes: tuple[str, ...]
@@ -78,6 +79,7 @@ class Pairs:
     predicted: np.ndarray
     lacks: np.ndarray
     divided: np.ndarray
+    apart: np.ndarray
 
     def __len__(self) -> int:
         return len(self.measured)
@@ -154,14 +156,17 @@ def _of_frame(frame: pandas.DataFrame, found: list[tuple[str, Any, Any]], known:
         row, way = used.loc[index], ways[index]
         bits = named.WIDTHS[PRECISIONS[way.precision][0]]
         table = known.table(row.table_source, row.table_model, row.table_size, row.batch, bits)
-        return Question(table, int(row.batch), way, str(side) if what == "version" else "")
+        half = 0.5 * float(np.log(row.high_s / row.low_s))
+        return Question(table, int(row.batch), way, half, str(side) if what == "version" else "")
 
     lack, values = [], []
     for what, a, b in found:
-        lack.append(list(lacks(question(a, what, 0), question(b, what, 1)).values()))
+        sides = question(a, what, 0), question(b, what, 1)
+        lack.append(list(lacks(*sides).values()))
         old, new = used.loc[a], used.loc[b]
-        values.append((new.measured_s / old.measured_s, new.median_s / old.median_s, _divided(old, new)))
-    measured, predicted, divided = np.array(values, dtype=np.float64).reshape(-1, 3).T
+        halves = [side.half_width for side in sides]
+        values.append((new.measured_s / old.measured_s, new.median_s / old.median_s, sum(halves), np.hypot(*halves)))
+    measured, predicted, divided, apart = np.array(values, dtype=np.float64).reshape(-1, 4).T
     first = used.loc[[a for _, a, _ in found]]
     kinds = [ways[a].device.kind for _, a, _ in found]
     return Pairs(
@@ -174,12 +179,8 @@ def _of_frame(frame: pandas.DataFrame, found: list[tuple[str, Any, Any]], known:
         np.log(predicted),
         np.array(lack, dtype=np.float64).reshape(-1, len(CAUSES)),
         divided,
+        apart,
     )
-
-
-def _divided(old: Any, new: Any) -> float:
-    """The log half-width of a ratio whose bounds are those of the two intervals over each other."""
-    return 0.5 * float(np.log(new.high_s / old.low_s * old.high_s / new.low_s))
 
 
 def of_vision(folder: Path | None = None, *, seed: int = 0, say: Callable[[str], None] = lambda text: None) -> Pairs:
@@ -211,14 +212,14 @@ def _vision_pairs(rows: pandas.DataFrame, seed: int) -> Iterator[tuple[str, str,
         mixed = rng.permutation(part.index.to_numpy())
         for a, b in zip(mixed[::2].tolist(), mixed[1::2].tolist(), strict=False):
             if rows.family[a] != rows.family[b]:
-                groups.setdefault(("network", str(rows.family[a])), []).append((a, b))
+                groups.setdefault((ACROSS, str(rows.family[a])), []).append((a, b))
     for what, free in _VISION_DIFFERS.items():
         same = [c for c in (*_VISION_CONDITIONS, "model", "img_size") if c not in (*free, "run")]
         for _, part in rows.groupby(same, sort=True):
             each = [_middle(found, "measured_s") for _, found in part.groupby(free[0], sort=True)]
             groups.setdefault((what, str(part.family.iloc[0])), []).extend(itertools.combinations(each, 2))
     for (what, family), pairs in groups.items():
-        for a, b in _some(pairs, _MOST_OF_GROUP, rng):
+        for a, b in _some(pairs, _MOST_OF_FAMILY, rng):
             yield (what, family, *((a, b) if rng.random() < 0.5 else (b, a)))
 
 
@@ -227,7 +228,8 @@ def _of_vision(
 ) -> Pairs:  # fmt: skip
     def question(row: int, what: str, side: int) -> Question:
         way: Way = data.ways[row]
-        return Question(data.tables[row], int(rows.batch[row]), way, str(side) if what == "version" else "")
+        version = str(side) if what == "version" else ""
+        return Question(data.tables[row], int(rows.batch[row]), way, float(half[row]), version)
 
     lack = [list(lacks(question(a, what, 0), question(b, what, 1)).values()) for what, _, a, b in found]
     what = np.array([f[0] for f in found], dtype=object)
@@ -245,4 +247,5 @@ def _of_vision(
         predicted,
         np.array(lack, dtype=np.float64).reshape(-1, len(CAUSES)),
         half[old] + half[new],
+        np.hypot(half[old], half[new]),
     )

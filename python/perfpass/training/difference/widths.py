@@ -8,7 +8,7 @@ import numpy as np
 
 from perfpass.predictors.learned.spread import Spread
 from perfpass.training import spread
-from perfpass.training.difference.pairs import Pairs
+from perfpass.training.difference.pairs import ACROSS, Pairs
 from perfpass.training.spread import Errors
 
 # Log half-widths that fits are drawn to, by hand, and those of what no pair shows.
@@ -30,19 +30,24 @@ _MOST_ROWS = 150
 
 def fit(found: Pairs, prior: Mapping[str, float] = PRIOR) -> Spread:
     """The widths of all pairs; the same on both sides, since with the two models changed the ratio is inverted."""
-    return spread.fit(found.errors.thinned(_MOST_ROWS), prior, few=True)
+    return spread.fit(_fitted_to(found).errors.thinned(_MOST_ROWS), prior, few=True)
+
+
+def _fitted_to(found: Pairs) -> Pairs:
+    """Without networks that share no more than their board: two intervals that share nothing are narrower there."""
+    return found.take(found.what != ACROSS)
 
 
 def left_out(found: Pairs, prior: Mapping[str, float] = PRIOR) -> np.ndarray:
-    """[N] log half-widths of each source (or family, or network), fitted on the others alone."""
+    """[N] log half-widths of each source (or family, or network), fitted on the others alone, as those that ship."""
     errors = found.errors
     names = errors.source.astype(str)
     half = np.full(len(found), np.nan)
     for part in _parts(errors):
         inside = np.isin(names, part)
-        made = spread.fit(errors.take(~inside).thinned(_MOST_ROWS), prior, few=True)
+        made = fit(found.take(~inside), prior)
         low, high = made.bounds(dict(zip(errors.causes, errors.lacks[inside].T, strict=True)))
-        half[inside] = np.sqrt((np.square(low) + np.square(high)) / 2.0)
+        half[inside] = np.minimum(np.sqrt((np.square(low) + np.square(high)) / 2.0), found.apart[inside])
     return half
 
 
