@@ -85,10 +85,8 @@ def diff(
     sides = [_Side.read(model, each, read) for model, each in ((old, how), (new, new_how))]
     totals = [costs.count(s.graph, float_as=PRECISIONS[s.how["precision"]][0]).totals for s in sides]
     exact = tuple(Ratio.of(name, *(float(t[name]) for t in totals), 0.0) for name in EXACT)
-    found = tuple(
-        _on(target, sides, rest, {"calibration": calibration, "processes": processes}, ("", version))
-        for target in targets
-    )
+    own = {"calibration": calibration, "processes": processes}
+    found = tuple(_on(target, sides, rest, own, ("", version)) for target in targets)
     ratios: list[tuple[str | None, Ratio]] = [(None, r) for r in exact]
     ratios += [(d.device, r) for d in found for r in d.ratios]
     verdicts = tuple(
@@ -96,17 +94,8 @@ def diff(
         for where, r in ratios
         if r.metric in allowed
     )
-    named = [s.name for s in sides]
-    return Difference(
-        named[0],
-        named[1],
-        {**how, **rest},
-        dict(other),
-        changes(sides[0].graph, sides[1].graph),
-        exact,
-        found,
-        verdicts,
-    )
+    changed = changes(sides[0].graph, sides[1].graph)
+    return Difference(sides[0].name, sides[1].name, {**how, **rest}, other, changed, exact, found, verdicts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,17 +125,11 @@ def _on(
         run = run_of(side.graph, target, **side.how, **rest)
         questions.append(Question(run.table, run.batch, run.way, _half_width(predictions[-1].latency_ms), version))
     old, new = predictions
-    differ = lacks(questions[0], questions[1])
-    held = memory_lacks(
-        questions[0], questions[1], (old.breakdown["memory_bytes"], new.breakdown["memory_bytes"])
-    )  # fmt: skip
+    differ = lacks(*questions)
+    held = memory_lacks(*questions, (old.breakdown["memory_bytes"], new.breakdown["memory_bytes"]))
     widths = Widths.load()
-    apart = [
-        math.hypot(*map(_half_width, pair)) for pair in ((old.latency_ms, new.latency_ms), (old.energy_j, new.energy_j))
-    ]
-    time, energy = (
-        widths.of(figure, target.kind, differ, most) for figure, most in zip(("latency", "energy"), apart, strict=True)
-    )
+    time = widths.of("latency", target.kind, differ, _apart(old.latency_ms, new.latency_ms))
+    energy = widths.of("energy", target.kind, differ, _apart(old.energy_j, new.energy_j))
     memory = widths.of("memory", target.kind, held)
     ratios = (
         Ratio.of("latency", old.latency_ms.median, new.latency_ms.median, *time),
@@ -168,11 +151,13 @@ def _on(
 
 def _half_width(found: Interval) -> float:
     """Of its logarithm; at most that of an interval which says nothing."""
-    return (
-        min(0.5 * math.log(found.high / found.low), math.log(WIDEST_FACTOR))
-        if found.low > 0
-        else math.log(WIDEST_FACTOR)
-    )
+    widest = math.log(WIDEST_FACTOR)
+    return min(0.5 * math.log(found.high / found.low), widest) if found.low > 0 else widest
+
+
+def _apart(old: Interval, new: Interval) -> float:
+    """The half-width of the ratio of two figures that share nothing."""
+    return math.hypot(_half_width(old), _half_width(new))
 
 
 def _support(old: Prediction, new: Prediction) -> Support:

@@ -29,7 +29,9 @@ def by_figure(folder: Path | None = None, *, seed: int = 0, quiet: bool = True) 
 def prior_of(figure: str, found: Mapping[str, Spread]) -> dict[str, float]:
     """What a fit is drawn to: that of energy, and of times on CPUs, to the widths of times on GPUs."""
     known = found.get("latency gpu")
-    if known is None or figure in ("latency gpu", "memory"):
+    if figure == "memory":
+        return dict(widths.PRIOR_OF_MEMORY)
+    if known is None or figure == "latency gpu":
         return dict(widths.PRIOR)
     return {**widths.PRIOR, **dict(zip(known.causes, known.high, strict=True))}
 
