@@ -15,11 +15,11 @@ from graph_strategies import graphs
 from perfpass import _core
 from perfpass.deploy.difference.ratio import METRICS, Ratio, Verdict, limits
 from perfpass.deploy.difference.text import factor
-from perfpass.deploy.difference.unlike import CAUSES, MEMORY_CAUSES, parts_changed
-from perfpass.deploy.difference.widths import Widths
 from perfpass.errors import ArgumentError, DeviceError
 from perfpass.graph import OpGraph
 from perfpass.graph.changes import changes
+from perfpass.predictors.difference.unlike import CAUSES, MEMORY_CAUSES, parts_changed
+from perfpass.predictors.difference.widths import Widths
 from small_networks import network
 
 DEVICES = ("t4", "h100", "a100-80gb:1g.10gb", "cpu", "mi300x", "rtx-4090")

@@ -80,8 +80,8 @@ def add(commands: Any) -> None:
 
 def run(options: Any) -> int:
     """Compares, prints, writes; the worst of several answers is the status."""
+    from perfpass.deploy.difference.found import EXIT
     from perfpass.deploy.difference.git_file import NotThere
-    from perfpass.deploy.difference.result import EXIT
 
     if options.json and options.markdown:
         raise ArgumentError("--json and --markdown are two forms of one output; give one of them, or --write")

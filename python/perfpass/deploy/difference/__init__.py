@@ -5,4 +5,4 @@ from __future__ import annotations
 from perfpass.deploy.difference.compare import diff
 from perfpass.deploy.difference.result import Difference
 
-__all__ = ["Difference", "compare", "diff", "git_file", "junit", "ratio", "result", "sarif", "unlike", "widths"]
+__all__ = ["Difference", "compare", "diff", "found", "git_file", "junit", "ratio", "result", "sarif"]

@@ -9,11 +9,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from perfpass.deploy.difference.found import OnDevice
 from perfpass.deploy.difference.git_file import at_commit, is_git
 from perfpass.deploy.difference.ratio import EXACT, Ratio, Verdict, limits
-from perfpass.deploy.difference.result import Difference, OnDevice
-from perfpass.deploy.difference.unlike import Question, lacks, memory_lacks
-from perfpass.deploy.difference.widths import Widths
+from perfpass.deploy.difference.result import Difference
 from perfpass.devices import Device
 from perfpass.devices import device as find_device
 from perfpass.errors import ArgumentError
@@ -23,6 +22,8 @@ from perfpass.importers import load
 from perfpass.prediction import SUPPORT_LEVELS, WIDEST_FACTOR, Interval, Prediction, Support
 from perfpass.predictors import predict_graph
 from perfpass.predictors.assemble import run_of
+from perfpass.predictors.difference.unlike import Question, lacks, memory_lacks
+from perfpass.predictors.difference.widths import Widths
 from perfpass.predictors.workload import PRECISIONS, check
 from perfpass.text import shown_value, unknown
 
@@ -63,7 +64,7 @@ def diff(
     (`CHANGES`). ``fail``: by figure (latency, throughput, memory, energy, parameters, flops), by how many per cent it
     may get worse ("5%", 5.0, "0"). A limit is broken, or held, where the probability of it is at least ``confidence``
     (0.5 to 1, not 1 itself); else it cannot be said. The ratio's interval has only what the two runs do not share
-    (`perfpass.deploy.difference.unlike`): it is fitted on pairs of measurements.
+    (`perfpass.predictors.difference.unlike`): it is fitted on pairs of measurements.
 
     Raises ArgumentError, DeviceError, UnsupportedError and what reading a model raises.
     """

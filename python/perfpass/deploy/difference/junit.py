@@ -10,13 +10,13 @@ from xml.etree import ElementTree
 from perfpass.deploy.difference.text import said, table, times
 
 if TYPE_CHECKING:
-    from perfpass.deploy.difference.result import Difference
+    from perfpass.deploy.difference.found import Found
 
 # Characters that XML 1.0 has no way to write.
 _UNWRITABLE = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def junit(found: Sequence[Difference]) -> str:
+def junit(found: Sequence[Found]) -> str:
     """A broken limit is a failure, one of which nothing can be said is skipped, with the reason."""
     suites = ElementTree.Element("testsuites", name="perfpass diff")
     for one in found:

@@ -9,7 +9,7 @@ from perfpass.deploy.difference.text import cells, headline, reasons, summary, t
 from perfpass.text import printable
 
 if TYPE_CHECKING:
-    from perfpass.deploy.difference.result import Difference
+    from perfpass.deploy.difference.found import Found
 
 _MARKS = {"held": "✅ held", "broken": "❌ broken", "cannot say": "❔ cannot say"}
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~@&])")
@@ -17,7 +17,7 @@ _MOST_CHANGES = 40
 _MOST_CELL = 200
 
 
-def markdown(found: Difference) -> str:
+def markdown(found: Found) -> str:
     """Headline, a table a device, limits, and what changed, folded."""
     lines = [f"**{_plain(headline(found))}**", ""]
     otherwise = "".join(f", {name} {value}" for name, value in found.change.items())

@@ -14,15 +14,15 @@ from perfpass.deploy.difference.text import LABELS, said, times
 from perfpass.text import printable
 
 if TYPE_CHECKING:
+    from perfpass.deploy.difference.found import Found
     from perfpass.deploy.difference.ratio import Verdict
-    from perfpass.deploy.difference.result import Difference
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 _LEVELS = {"broken": "error", "cannot say": "warning", "held": "none"}
 _KINDS = {"broken": "fail", "cannot say": "open", "held": "pass"}
 
 
-def sarif(found: Sequence[Difference]) -> dict[str, Any]:
+def sarif(found: Sequence[Found]) -> dict[str, Any]:
     """One run, a rule for each figure, a result for each limit on each device; of SARIF's kinds fail, open and pass."""
     rules = [
         {
@@ -45,7 +45,7 @@ def sarif(found: Sequence[Difference]) -> dict[str, Any]:
     }
 
 
-def _result(found: Difference, verdict: Verdict) -> dict[str, Any]:
+def _result(found: Found, verdict: Verdict) -> dict[str, Any]:
     where = f" on {verdict.device}" if verdict.device else ""
     name = printable(found.new)
     key = f"{found.new}\0{verdict.metric}\0{verdict.device or ''}".encode(errors="surrogatepass")

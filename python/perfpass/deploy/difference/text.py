@@ -10,8 +10,8 @@ from perfpass.graph.changes import Change
 from perfpass.text import columns, count, digits, interval, paragraph, printable
 
 if TYPE_CHECKING:
+    from perfpass.deploy.difference.found import Found, OnDevice
     from perfpass.deploy.difference.ratio import Ratio, Verdict
-    from perfpass.deploy.difference.result import Difference, OnDevice
 
 LABELS = {
     "latency": "latency", "throughput": "throughput", "memory": "memory in use", "energy": "energy",
@@ -31,7 +31,7 @@ _SHOWN = 12
 _NAMED_SHARE = 0.05
 
 
-def headline(found: Difference) -> str:
+def headline(found: Found) -> str:
     """The answer in one sentence."""
     if found.same and found.answer == "held":
         return "no change"
@@ -89,7 +89,7 @@ def cells(ratio: Ratio) -> tuple[str, str, str, str, str]:
     return LABELS[ratio.metric], *medians, factor(found.median), bounds
 
 
-def table(found: Difference) -> str:
+def table(found: Found) -> str:
     """Headline, figures, limits, reasons, and what changed."""
     lines = [printable(headline(found)), ""]
     lines += [paragraph("old", found.old), paragraph("new", found.new + "".join(_otherwise(found))), ""]
@@ -109,12 +109,12 @@ def table(found: Difference) -> str:
     return "\n".join(lines)
 
 
-def _way(found: Difference, on: OnDevice) -> str:
+def _way(found: Found, on: OnDevice) -> str:
     w = found.workload
     return f"batch {on.batch}, {w['precision']}, {w['mode']}, {w['runtime']}, {w['layout']}"
 
 
-def _otherwise(found: Difference) -> list[str]:
+def _otherwise(found: Found) -> list[str]:
     return [f", {name} {value}" for name, value in found.change.items()]
 
 
@@ -135,7 +135,7 @@ def reasons(on: OnDevice) -> list[tuple[str, str]]:
     return found
 
 
-def _what_changed(found: Difference) -> str:
+def _what_changed(found: Found) -> str:
     kinds = Counter(change.kind for change in found.changes.operators)
     if not kinds:
         tensors = len(found.changes.tensors)
@@ -145,7 +145,7 @@ def _what_changed(found: Difference) -> str:
     return "operators: " + ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items()))
 
 
-def summary(found: Difference, most: int = _SHOWN) -> list[str]:
+def summary(found: Found, most: int = _SHOWN) -> list[str]:
     """Operators and tensors that changed, like ones together, the rest counted."""
     changes = found.changes
     lines = [f"{changes.same_operators} operators are the same"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from perfpass.deploy.difference.unlike import CAUSES, MEMORY_CAUSES, Question, lacks, parts_changed
+from perfpass.predictors.difference.unlike import CAUSES, MEMORY_CAUSES, Question, lacks, parts_changed
 from perfpass.predictors.estimate import Runs, energy_j
 from perfpass.predictors.workload import PRECISIONS
 from perfpass.records import schema

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfpass.deploy.difference.unlike import CAUSES, Question, lacks
+from perfpass.predictors.difference.unlike import CAUSES, Question, lacks
 from perfpass.predictors.inference.predictor import InferencePredictor
 from perfpass.predictors.learned.ratio_trees import CAUSES as CAUSES_OF_TIME
 from perfpass.predictors.way import Way

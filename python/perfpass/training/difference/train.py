@@ -1,4 +1,4 @@
-"""Fitting of the widths of ratios (`perfpass.deploy.difference.widths`)."""
+"""Fitting of the widths of ratios (`perfpass.predictors.difference.widths`)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from perfpass.deploy.difference.widths import NAME
+from perfpass.predictors.difference.widths import NAME
 from perfpass.predictors.learned import artefacts
 from perfpass.predictors.learned.spread import Spread
 from perfpass.training.difference import others, pairs, widths

@@ -10,5 +10,7 @@ __all__ = [
     "evaluate",
     "fit",
     "host_plans",
+    "measured_runs",
+    "runs",
     "train",
 ]
