@@ -13,6 +13,9 @@ from perfpass.predictors.learned.spread import Spread
 from perfpass.training.difference import others, pairs, widths
 from perfpass.training.difference.pairs import Pairs
 
+# Figures of which few laboratories have pairs.
+STRETCHED = ("memory", "energy")
+
 
 def by_figure(folder: Path | None = None, *, seed: int = 0, quiet: bool = True) -> dict[str, Pairs]:
     """All pairs: of latency by kind of device, of memory, of energy."""
@@ -48,7 +51,7 @@ def train(folder: str | None = None, output: str | None = None, *, seed: int = 0
     fitted: dict[str, Spread] = {}
     for figure in order(found):
         if len(found[figure]):
-            fitted[figure] = widths.fit(found[figure], prior_of(figure, fitted))
+            fitted[figure] = widths.fit(found[figure], prior_of(figure, fitted), stretched=figure in STRETCHED)
     manifest = {
         "predictor": NAME,
         "spread": {figure: spread.to_dict() for figure, spread in fitted.items()},

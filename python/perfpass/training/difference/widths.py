@@ -29,9 +29,18 @@ PRIOR_OF_MEMORY: Mapping[str, float] = {"tensors": 0.3, "precision": 0.1, "runti
 _MOST_ROWS = 150
 
 
-def fit(found: Pairs, prior: Mapping[str, float] = PRIOR) -> Spread:
-    """The widths of all pairs; the same on both sides, since with the two models changed the ratio is inverted."""
-    return spread.fit(_fitted_to(found).errors.thinned(_MOST_ROWS), prior, few=True)
+def fit(found: Pairs, prior: Mapping[str, float] = PRIOR, *, stretched: bool = False) -> Spread:
+    """The widths of all pairs, those of the prior where there are none.
+
+    Both sides are the same, since with the two models changed places the ratio is inverted. ``stretched``: so that nine
+    in ten errors of what is left out are covered, where few sources vouch for another; the fit alone does so elsewhere.
+    """
+    kept = _fitted_to(found)
+    if not len(kept):
+        drawn = tuple(prior[cause] for cause in found.causes)
+        return Spread(found.causes, drawn, drawn, spread.TAILS, 0, 0)
+    errors = kept.errors.thinned(_MOST_ROWS)
+    return spread.fit(errors.mirrored(), prior) if stretched else spread.fit(errors, prior, few=True)
 
 
 def _fitted_to(found: Pairs) -> Pairs:
@@ -39,14 +48,14 @@ def _fitted_to(found: Pairs) -> Pairs:
     return found.take(found.what != ACROSS)
 
 
-def left_out(found: Pairs, prior: Mapping[str, float] = PRIOR) -> np.ndarray:
+def left_out(found: Pairs, prior: Mapping[str, float] = PRIOR, *, stretched: bool = False) -> np.ndarray:
     """[N] log half-widths of each source (or family, or network), fitted on the others alone, as those that ship."""
     errors = found.errors
     names = errors.source.astype(str)
     half = np.full(len(found), np.nan)
     for part in _parts(errors):
         inside = np.isin(names, part)
-        made = fit(found.take(~inside), prior)
+        made = fit(found.take(~inside), prior, stretched=stretched)
         low, high = made.bounds(dict(zip(errors.causes, errors.lacks[inside].T, strict=True)))
         half[inside] = np.minimum(np.sqrt((np.square(low) + np.square(high)) / 2.0), found.apart[inside])
     return half
