@@ -20,7 +20,7 @@ from perfpass.training.difference.pairs import DIFFERS, Pairs
 
 def records(count=60, seed=0):
     rng = np.random.default_rng(seed)
-    texts = {name: "" for name in (*pairs._CONDITIONS, *pairs._NETWORK)}
+    texts = dict.fromkeys((*pairs._CONDITIONS, *pairs._NETWORK), "")
     rows = [
         {
             **texts,
@@ -66,7 +66,9 @@ def test_a_fit_finds_the_widths_of_each_cause_and_both_sides_are_one():
     assert np.allclose(spread.high, (0.2, 0.5), rtol=0.3)
     lacks = {"operators": 0.5, "batch": 0.25}
     low, high = spread.bounds(lacks)
-    assert half_width(spread, lacks) == pytest.approx(float(high[0]), rel=0.02) == pytest.approx(-float(low[0]), rel=0.02)
+    assert (
+        half_width(spread, lacks) == pytest.approx(float(high[0]), rel=0.02) == pytest.approx(-float(low[0]), rel=0.02)
+    )
 
 
 def test_what_is_left_out_is_covered_and_never_wider_than_two_figures_that_share_nothing():

@@ -71,12 +71,12 @@ def diff(
     allowed = limits(fail or {})
     _check_confidence(confidence)
     other = _checked_changes(change or {})
-    single = isinstance(device, (str, Device))
-    targets = [find_device(d) for d in ([device] if single else device)]  # type: ignore[list-item]
+    asked = [device] if isinstance(device, (str, Device)) else list(device)
+    targets = [find_device(d) for d in asked]
     if not targets and (needing := [m for m in allowed if m not in EXACT]):
         raise ArgumentError(f"a limit of {needing[0]} needs a device")
-    how = {"batch": batch, "precision": precision, "runtime": runtime, "layout": layout}
-    rest = {"mode": mode, "optimizer": optimizer}
+    how: dict[str, Any] = {"batch": batch, "precision": precision, "runtime": runtime, "layout": layout}
+    rest: dict[str, Any] = {"mode": mode, "optimizer": optimizer}
     new_how = {**how, **{k: v for k, v in other.items() if k != "version"}}
     for target in targets:  # before a model is read
         for each in (how, new_how):
@@ -85,7 +85,7 @@ def diff(
     version = str(other.get("version", ""))
     sides = [_Side.read(model, each, read) for model, each in ((old, how), (new, new_how))]
     totals = [costs.count(s.graph, float_as=PRECISIONS[s.how["precision"]][0]).totals for s in sides]
-    exact = tuple(Ratio.of(name, *(float(t[name]) for t in totals), 0.0) for name in EXACT)
+    exact = tuple(Ratio.of(name, float(totals[0][name]), float(totals[1][name]), 0.0) for name in EXACT)
     own = {"calibration": calibration, "processes": processes}
     found = tuple(_on(target, sides, rest, own, ("", version)) for target in targets)
     ratios: list[tuple[str | None, Ratio]] = [(None, r) for r in exact]
@@ -126,8 +126,9 @@ def _on(
         run = run_of(side.graph, target, **side.how, **rest)
         questions.append(Question(run.table, run.batch, run.way, _half_width(predictions[-1].latency_ms), version))
     old, new = predictions
-    differ = lacks(*questions)
-    held = memory_lacks(*questions, (old.breakdown["memory_bytes"], new.breakdown["memory_bytes"]))
+    differ = lacks(questions[0], questions[1])
+    parts = old.breakdown["memory_bytes"], new.breakdown["memory_bytes"]
+    held = memory_lacks(questions[0], questions[1], parts)
     widths = Widths.load()
     time = widths.of("latency", target.kind, differ, _apart(old.latency_ms, new.latency_ms))
     energy = widths.of("energy", target.kind, differ, _apart(old.energy_j, new.energy_j))

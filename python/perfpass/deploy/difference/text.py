@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from perfpass.graph.changes import Change
-from perfpass.text import columns, count, digits, interval, paragraph, printable
+from perfpass.text import columns, count, digits, paragraph, printable, size
 
 if TYPE_CHECKING:
     from perfpass.deploy.difference.found import Found, OnDevice
@@ -78,15 +78,18 @@ def figure(value: float) -> str:
 def cells(ratio: Ratio) -> tuple[str, str, str, str, str]:
     """Label, old, new, ratio, interval of one figure."""
     found = ratio.interval
-    medians = []
-    for value in (ratio.old, ratio.new):
-        median, unit, _ = interval(value, value, value, "byte") if ratio.metric == "memory" else (figure(value), "", "")
-        unit = unit or _UNITS.get(ratio.metric, "")
-        medians.append(f"{median} {unit}".strip())
+    old, new = _shown(ratio, ratio.old), _shown(ratio, ratio.new)
     if found is None:
-        return LABELS[ratio.metric], *medians, "from 0", ""
+        return LABELS[ratio.metric], old, new, "from 0", ""
     bounds = "exact" if ratio.exact else f"{factor(found.low)} to {factor(found.high)}"
-    return LABELS[ratio.metric], *medians, factor(found.median), bounds
+    return LABELS[ratio.metric], old, new, factor(found.median), bounds
+
+
+def _shown(ratio: Ratio, value: float) -> str:
+    """One of the two figures with its unit."""
+    if ratio.metric == "memory":
+        return size(value)
+    return f"{figure(value)} {_UNITS[ratio.metric]}".strip()
 
 
 def table(found: Found) -> str:

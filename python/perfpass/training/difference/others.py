@@ -50,10 +50,11 @@ def memory(folder: Path | None = None, *, seed: int = 0) -> Pairs:
         found += [tuple(pair) for pair in rng.permuted(pairs[np.sort(some)], axis=1).tolist()]
     lack, what, old, new = [], [], [], []
     for a, b in found:
-        parts = [{"weights": rows.weights[i], "activations": held[i], "runtime": median[i]} for i in (a, b)]
-        for part, i in zip(parts, (a, b), strict=True):
-            part["runtime"] -= rows.weights[i] + held[i]
-        changed = parts_changed(*parts)
+        sides = [
+            {"weights": w, "activations": h, "runtime": m - w - h}
+            for w, h, m in ((rows.weights[i], held[i], median[i]) for i in (a, b))
+        ]
+        changed = parts_changed(sides[0], sides[1])
         if changed == 0.0:
             continue
         another = table.network[a] != table.network[b]
@@ -97,8 +98,8 @@ def energy(folder: Path | None = None) -> Pairs:
         for row, at in zip(part.itertuples(), asked.at.tolist(), strict=True):
             table = known.table(row.table_source, row.table_model, row.table_size, row.batch, bits)
             half = 0.5 * float(np.log(found.latency_ms.high[at] / found.latency_ms.low[at]))
-            bounds = (float(v[at]) for v in (joules.median, joules.low, joules.high))
-            sides[row.Index] = (Question(table, int(row.batch), way, half), *bounds)
+            question = Question(table, int(row.batch), way, half)
+            sides[row.Index] = (question, float(joules.median[at]), float(joules.low[at]), float(joules.high[at]))
     found_pairs = [
         pair
         for _, part in frame.groupby(_ENERGY_CONDITIONS, sort=True)

@@ -8,6 +8,7 @@ of the software. Predictions are those that no record of the source has seen, an
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -165,7 +166,7 @@ def _of_frame(frame: pandas.DataFrame, found: list[tuple[str, Any, Any]], known:
         lack.append(list(lacks(*sides).values()))
         old, new = used.loc[a], used.loc[b]
         halves = [side.half_width for side in sides]
-        values.append((new.measured_s / old.measured_s, new.median_s / old.median_s, sum(halves), np.hypot(*halves)))
+        values.append((new.measured_s / old.measured_s, new.median_s / old.median_s, sum(halves), math.hypot(*halves)))
     measured, predicted, divided, apart = np.array(values, dtype=np.float64).reshape(-1, 4).T
     first = used.loc[[a for _, a, _ in found]]
     kinds = [ways[a].device.kind for _, a, _ in found]
