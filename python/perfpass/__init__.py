@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from perfpass.annotation.file import annotate
     from perfpass.deploy.choose import choose
+    from perfpass.deploy.difference import diff
     from perfpass.deploy.fit import fit
     from perfpass.deploy.sweep import sweep
     from perfpass.devices import Device, device
@@ -28,6 +29,7 @@ _HOME = {
     "fit": "perfpass.deploy.fit",
     "choose": "perfpass.deploy.choose",
     "sweep": "perfpass.deploy.sweep",
+    "diff": "perfpass.deploy.difference",
     "PerfPassError": "perfpass.errors",
     "OpGraph": "perfpass.graph",
     "load": "perfpass.importers",
@@ -45,6 +47,7 @@ __all__ = [
     "annotate",
     "choose",
     "device",
+    "diff",
     "fit",
     "load",
     "predict",

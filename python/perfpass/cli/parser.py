@@ -19,6 +19,7 @@ COMMANDS = (
     "evidence",
     "annotate",
     "compare",
+    "diff",
     "partition",
     "inspect",
     "features",
@@ -51,6 +52,7 @@ examples:
   perfpass llm llama-3.1-8b --device h100 --input-length 1024 --output-length 128 --concurrency 64
   perfpass choose llama-3.1-8b --rate 20 --ttft 500 --tpot 30      the cheapest devices that keep targets
   perfpass evidence model.onnx --device t4 --batch 8               the measured records nearest to a prediction
+  perfpass diff git:HEAD:net.onnx net.onnx --device t4 --fail latency=5%    a change, as ratios; status 1 over a limit
   perfpass inspect model.onnx                                      operators, totals, inputs
   perfpass annotate model.onnx --device a100                       the prediction into the file's metadata
   perfpass features model.onnx --schema dippm -o model.npz         tensors for your own predictor

@@ -24,6 +24,7 @@ __all__ = [
     "allocators",
     "assumed",
     "at_batch",
+    "changes",
     "costs",
     "difference",
     "frozen",

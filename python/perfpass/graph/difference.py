@@ -278,11 +278,11 @@ def _aligned(left: Sequence[Node], right: Sequence[Node]) -> list[tuple[int, int
         return _FAMILY.get(node.op, node.op), node.elements, node.macs or node.operands
 
     a, b = heavy(left), heavy(right)
-    anchors = [(a[i], b[j]) for i, j in _common([token(left[i]) for i in a], [token(right[j]) for j in b])]
+    anchors = [(a[i], b[j]) for i, j in common_subsequence([token(left[i]) for i in a], [token(right[j]) for j in b])]
     pairs: list[tuple[int, int]] = []
     at, beside = 0, 0
     for i, j in (*anchors, (len(left), len(right))):
-        light = _common([token(n) for n in left[at:i]], [token(n) for n in right[beside:j]])
+        light = common_subsequence([token(n) for n in left[at:i]], [token(n) for n in right[beside:j]])
         pairs.extend((at + x, beside + y) for x, y in light)
         if i < len(left):
             pairs.append((i, j))
@@ -290,7 +290,7 @@ def _aligned(left: Sequence[Node], right: Sequence[Node]) -> list[tuple[int, int
     return pairs
 
 
-def _common(a: Sequence[Hashable], b: Sequence[Hashable]) -> list[tuple[int, int]]:
+def common_subsequence(a: Sequence[Hashable], b: Sequence[Hashable]) -> list[tuple[int, int]]:
     """A longest common subsequence as pairs of positions, by bit vectors (Hyyro 2004): a row per entry of ``a``.
 
     Read from the ends, so that of several partners the earliest is taken: what a decomposition ends with comes later.

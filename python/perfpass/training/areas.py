@@ -31,6 +31,7 @@ AREAS: dict[str, str] = {
     "relative": "perfpass.training.relative",
     "decisions": "perfpass.training.decisions",
     "choose": "perfpass.training.decisions.choose",
+    "difference": "perfpass.training.difference",
 }
 
 

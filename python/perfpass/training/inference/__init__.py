@@ -6,6 +6,7 @@ from perfpass.training.inference.evaluate import evaluate
 from perfpass.training.inference.train import train
 
 __all__ = [
+    "calibrate",
     "cpu",
     "dataset",
     "evaluate",

@@ -10,6 +10,8 @@ __all__ = [
     "evaluate",
     "fit",
     "host_plans",
+    "measured_runs",
+    "runs",
     "serving",
     "sources",
     "train",

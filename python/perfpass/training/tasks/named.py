@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from perfpass.records.tables import RecordedTable, RecordedTables
 
-_WIDTHS = {"float64": 32, "float32": 32, "float16": 16, "bfloat16": 16, "float8": 8}
+WIDTHS = {"float64": 32, "float32": 32, "float16": 16, "bfloat16": 16, "float8": 8}
 _KEPT = [
     "source", "domain", "model", "runtime", "precision", "batch", "sequence", "mode", "variant", "server", "caveats",
     "software_year", "percentile", "timing",
@@ -133,7 +133,7 @@ def tables_of(part: pandas.DataFrame, way: Way, known: RecordedTables) -> Asked:
     """The operator tables of questions that are asked in one way."""
     keys = list(zip(part.table_source, part.table_model, part.table_size, part.batch, strict=True))
     unique = {key: i for i, key in enumerate(sorted(set(keys)))}
-    bits = _WIDTHS[PRECISIONS[way.precision][0]]
+    bits = WIDTHS[PRECISIONS[way.precision][0]]
     each = [known.table(*key, bits) for key in unique]
     return Asked(_joined(each), each, np.array([key[-1] for key in unique]), np.array([unique[key] for key in keys]))
 
@@ -147,7 +147,7 @@ def _graded(part: pandas.DataFrame, way: Way, known: RecordedTables, chosen: Cho
     """The rows of one way of running, predicted together."""
     asked = tables_of(part, way, known)
     joined, each, batch, at = asked.tables, asked.each, asked.batch, asked.at
-    bits = _WIDTHS[PRECISIONS[way.precision][0]]
+    bits = WIDTHS[PRECISIONS[way.precision][0]]
     elements = np.array([t.statics["input_elements_per_sample"] for t in each]) * batch
     weights = np.array([t.statics["weight_bytes"] for t in each])
     activations = np.array([t.statics["peak_activation_bytes"] for t in each])

@@ -1,0 +1,180 @@
+"""`diff`: what changed from one model to another, and by which factor each figure did, on one device or several."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from perfpass.deploy.difference.found import OnDevice
+from perfpass.deploy.difference.git_file import at_commit, is_git
+from perfpass.deploy.difference.ratio import EXACT, Ratio, Verdict, limits
+from perfpass.deploy.difference.result import Difference
+from perfpass.devices import Device
+from perfpass.devices import device as find_device
+from perfpass.errors import ArgumentError
+from perfpass.graph import costs
+from perfpass.graph.changes import changes
+from perfpass.importers import load
+from perfpass.prediction import SUPPORT_LEVELS, WIDEST_FACTOR, Interval, Prediction, Support
+from perfpass.predictors import predict_graph
+from perfpass.predictors.assemble import run_of
+from perfpass.predictors.difference.unlike import Question, lacks, memory_lacks
+from perfpass.predictors.difference.widths import Widths
+from perfpass.predictors.workload import PRECISIONS, check
+from perfpass.text import shown_value, unknown
+
+if TYPE_CHECKING:
+    from perfpass.graph import OpGraph
+
+# What NEW may differ in beside the model. "version" is that of the runtime: no predictor tells releases apart, but the
+# interval does.
+CHANGES = ("batch", "precision", "runtime", "layout", "version")
+DEFAULT_CONFIDENCE = 0.5
+
+
+def diff(
+    old: Any,
+    new: Any,
+    device: str | Device | Sequence[str | Device] = (),
+    *,
+    batch: int | None = None,
+    precision: str = "fp32",
+    mode: str = "inference",
+    runtime: str = "torch",
+    layout: str = "nchw",
+    optimizer: str | None = None,
+    dims: Mapping[str, int] | None = None,
+    input_shape: Any = None,
+    assume: Mapping[str, int] | None = None,
+    calibration: bool = True,
+    processes: int | None = None,
+    change: Mapping[str, Any] | None = None,
+    fail: Mapping[str, Any] | None = None,
+    confidence: float = DEFAULT_CONFIDENCE,
+) -> Difference:
+    """What changed from ``old`` to ``new``, and the ratio new / old of each figure with its own 90 % interval.
+
+    ``old``, ``new``: what `perfpass.predict` takes, or ``git:REV:PATH``, a file as it was at a commit of the repository
+    here. ``device``: one or several; without one, only what is counted exactly is compared (parameters, FLOPs). The
+    other arguments are those of `perfpass.predict` and hold for both; ``change``: what is otherwise for ``new``
+    (`CHANGES`). ``fail``: by figure (latency, throughput, memory, energy, parameters, flops), by how many per cent it
+    may get worse ("5%", 5.0, "0"). A limit is broken, or held, where the probability of it is at least ``confidence``
+    (0.5 to 1, not 1 itself); else it cannot be said. The ratio's interval has only what the two runs do not share
+    (`perfpass.predictors.difference.unlike`): it is fitted on pairs of measurements.
+
+    Raises ArgumentError, DeviceError, UnsupportedError and what reading a model raises.
+    """
+    allowed = limits(fail or {})
+    _check_confidence(confidence)
+    other = _checked_changes(change or {})
+    asked = [device] if isinstance(device, (str, Device)) else list(device)
+    targets = [find_device(d) for d in asked]
+    if not targets and (needing := [m for m in allowed if m not in EXACT]):
+        raise ArgumentError(f"a limit of {needing[0]} needs a device")
+    how: dict[str, Any] = {"batch": batch, "precision": precision, "runtime": runtime, "layout": layout}
+    rest: dict[str, Any] = {"mode": mode, "optimizer": optimizer}
+    new_how = {**how, **{k: v for k, v in other.items() if k != "version"}}
+    for target in targets:  # before a model is read
+        for each in (how, new_how):
+            check(target, **each, **rest)
+    read = {"dims": dims, "input_shape": input_shape, "assume": assume}
+    version = str(other.get("version", ""))
+    sides = [_Side.read(model, each, read) for model, each in ((old, how), (new, new_how))]
+    totals = [costs.count(s.graph, float_as=PRECISIONS[s.how["precision"]][0]).totals for s in sides]
+    exact = tuple(Ratio.of(name, float(totals[0][name]), float(totals[1][name]), 0.0) for name in EXACT)
+    own = {"calibration": calibration, "processes": processes}
+    found = tuple(_on(target, sides, rest, own, ("", version)) for target in targets)
+    ratios: list[tuple[str | None, Ratio]] = [(None, r) for r in exact]
+    ratios += [(d.device, r) for d in found for r in d.ratios]
+    verdicts = tuple(
+        Verdict(r.metric, where, allowed[r.metric], r.probability_within(allowed[r.metric]), confidence, r)
+        for where, r in ratios
+        if r.metric in allowed
+    )
+    changed = changes(sides[0].graph, sides[1].graph)
+    return Difference(sides[0].name, sides[1].name, {**how, **rest}, other, changed, exact, found, verdicts)
+
+
+@dataclass(frozen=True, eq=False)
+class _Side:
+    """One of the two models: how it is called, its graph, and how it runs."""
+
+    name: str
+    graph: OpGraph
+    how: dict[str, Any]
+
+    @classmethod
+    def read(cls, model: Any, how: dict[str, Any], read: Mapping[str, Any]) -> _Side:
+        """Raises what `perfpass.load` and `git_file.at_commit` do."""
+        name = os.fsdecode(model) if isinstance(model, (str, os.PathLike)) else type(model).__name__
+        with ExitStack() as stack:
+            source = stack.enter_context(at_commit(model)) if is_git(model) else model
+            return cls(name, load(source, batch=how["batch"], **read), how)
+
+
+def _on(
+    target: Device, sides: Sequence[_Side], rest: Mapping[str, Any], own: Mapping[str, Any], versions: tuple[str, str]
+) -> OnDevice:  # fmt: skip
+    """Both models on one device; ``own``: what `predict_graph` takes of it beside the workload."""
+    predictions, questions = [], []
+    for side, version in zip(sides, versions, strict=True):
+        predictions.append(predict_graph(side.graph, target, **side.how, **rest, **own))
+        run = run_of(side.graph, target, **side.how, **rest)
+        questions.append(Question(run.table, run.batch, run.way, _half_width(predictions[-1].latency_ms), version))
+    old, new = predictions
+    differ = lacks(questions[0], questions[1])
+    parts = old.breakdown["memory_bytes"], new.breakdown["memory_bytes"]
+    held = memory_lacks(questions[0], questions[1], parts)
+    widths = Widths.load()
+    time = widths.of("latency", target.kind, differ, _apart(old.latency_ms, new.latency_ms))
+    energy = widths.of("energy", target.kind, differ, _apart(old.energy_j, new.energy_j))
+    memory = widths.of("memory", target.kind, held)
+    ratios = (
+        Ratio.of("latency", old.latency_ms.median, new.latency_ms.median, *time),
+        Ratio.of("throughput", old.throughput_per_s.median, new.throughput_per_s.median, *time),
+        Ratio.of("memory", old.peak_memory_bytes.median, new.peak_memory_bytes.median, *memory),
+        Ratio.of("energy", old.energy_j.median, new.energy_j.median, *energy),
+    )
+    by_class = [p.breakdown["latency_ms"] for p in predictions]
+    names = sorted({*by_class[0], *by_class[1]})
+    return OnDevice(
+        target.id,
+        target.name,
+        questions[0].batch,
+        ratios,
+        {name: (float(by_class[0].get(name, 0.0)), float(by_class[1].get(name, 0.0))) for name in names},
+        _support(old, new),
+    )
+
+
+def _half_width(found: Interval) -> float:
+    """Of its logarithm; at most that of an interval which says nothing."""
+    widest = math.log(WIDEST_FACTOR)
+    return min(0.5 * math.log(found.high / found.low), widest) if found.low > 0 else widest
+
+
+def _apart(old: Interval, new: Interval) -> float:
+    """The half-width of the ratio of two figures that share nothing."""
+    return math.hypot(_half_width(old), _half_width(new))
+
+
+def _support(old: Prediction, new: Prediction) -> Support:
+    """The lower level of the two, and the reasons of both, each once."""
+    level = max((p.support.level for p in (old, new)), key=SUPPORT_LEVELS.index)
+    return Support(level, tuple(dict.fromkeys((*old.support.reasons, *new.support.reasons))))
+
+
+def _check_confidence(confidence: Any) -> None:
+    if isinstance(confidence, bool) or not isinstance(confidence, (int, float)) or not 0.5 <= confidence < 1.0:
+        raise ArgumentError(f"confidence must be from 0.5 to below 1, got {shown_value(confidence)}")
+
+
+def _checked_changes(change: Mapping[str, Any]) -> dict[str, Any]:
+    for name in change:
+        if name not in CHANGES:
+            raise ArgumentError(unknown("change", name, CHANGES))
+    return dict(change)
