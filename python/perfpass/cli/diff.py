@@ -8,12 +8,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from perfpass.cli.options import (
-    add_assume,
     add_device_files,
     add_json,
     add_sizes,
     add_workload,
-    assumed,
     find_device,
     model_sizes,
     new_command,
@@ -57,7 +55,6 @@ def add(commands: Any) -> None:
     command.add_argument("--device", action="append", default=[], metavar="NAME", help="device; may be repeated")
     add_sizes(command)
     add_workload(command)
-    add_assume(command)
     command.add_argument(
         "--change", action="append", default=[], type=_pair, metavar="WHAT=VALUE",
         help="what is otherwise for NEW: batch, precision, runtime, layout, version (of the runtime); may be repeated",
@@ -141,7 +138,7 @@ def _comparison(options: Any) -> Callable[[str, str], Difference]:
     add_device_files(options)
     devices = [find_device(options, name) for name in dict.fromkeys(options.device)]
     given = {"change": change, "fail": once(options.fail, "--fail"), "confidence": options.confidence}
-    sizes = {**model_sizes(options), "assume": assumed(options)}
+    sizes = model_sizes(options)
     return lambda old, new: diff(old, new, devices, **sizes, **how, **given)
 
 

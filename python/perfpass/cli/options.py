@@ -38,11 +38,11 @@ def new_command(commands: Any, name: str, run: Callable[[Any], int], summary: st
 def add_model(command: Any, *, assumes: bool = True) -> None:
     """MODEL, --batch, --dim, --input-shape, and --assume where the command takes a load that it is read with."""
     command.add_argument("model", metavar="MODEL", help=MODEL_FORMS)
-    add_sizes(command)
+    add_sizes(command, assumes=assumes)
 
 
-def add_sizes(command: Any) -> None:
-    """--batch, --dim, --input-shape, which `model_sizes` reads."""
+def add_sizes(command: Any, *, assumes: bool = True) -> None:
+    """--batch, --dim, --input-shape and --assume, which `model_sizes` reads."""
     command.add_argument("--batch", type=whole, metavar="N", help="batch size (default: the model's own)")
     command.add_argument(
         "--dim",
