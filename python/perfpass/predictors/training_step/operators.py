@@ -134,7 +134,7 @@ class Base:
 def as_run(way: Way) -> Way:
     """The same with the precision that products run in, and with the rates that they reach on AMD's boards.
 
-    PyTorch on ROCm multiplies in fp32 where TF32 is asked, unless HIPBLASLT_ALLOW_TF32 is set (ATen/Context.cpp).
+    PyTorch on ROCm multiplies in fp32 where TF32 is asked, unless HIPBLASLT_ALLOW_TF32 is set (allowTF32CuBLAS).
     """
     if way.device.vendor != "AMD" or way.device.kind != "gpu":
         return way
