@@ -134,7 +134,7 @@ class Base:
 def as_run(way: Way) -> Way:
     """The same with the precision that products run in, and with the rates that they reach on AMD's boards.
 
-    PyTorch on ROCm multiplies in fp32 where TF32 is asked, unless HIPBLASLT_ALLOW_TF32 is set (ATen/Context.cpp).
+    PyTorch on ROCm multiplies in fp32 where TF32 is asked, unless HIPBLASLT_ALLOW_TF32 is set (allowTF32CuBLAS).
     """
     if way.device.vendor != "AMD" or way.device.kind != "gpu":
         return way
@@ -157,9 +157,8 @@ def _as_kernels_run(table: StepColumns, byte_scale: float) -> StepColumns:
     weights[source[forward]] = np.asarray(table.weight_bytes)[forward]
     scale = np.where(part == backward.OPTIMIZER, 1.0, byte_scale)
     m, n, b = (np.maximum(np.asarray(c, dtype=np.float64), 1.0) for c in (table.m, table.n, table.b))
-    split = _SPLIT_TILES / np.ceil(b * m * n / _SPLIT_TILE)
-    split = 2.0 ** np.clip(np.round(np.log2(split)), 0.0, np.log2(_MOST_SPLITS))
-    split = np.where(part == backward.WEIGHT, split, 1.0)
+    doublings = np.round(np.log2(_SPLIT_TILES / np.ceil(b * m * n / _SPLIT_TILE)))
+    split = np.where(part == backward.WEIGHT, np.exp2(np.clip(doublings, 0.0, np.log2(_MOST_SPLITS))), 1.0)
     area = np.asarray(table.kernel_area)
     return replace(
         table,
