@@ -540,23 +540,29 @@ def _optimizer(step: _Step, options: StepOptions, parameters: np.ndarray, tensor
 
 @dataclass(frozen=True)
 class SavedActivations:
-    """Bytes that a step keeps between its passes: ``saved`` alive when backward begins, ``largest`` of one tensor.
+    """Bytes of a step's two passes: ``saved`` is what autograd keeps between them.
 
-    ``tensors``: ids of the saved buffers' owners, largest first.
+    ``backward``: inputs, results, what is still saved, gradients of activations and the loss's tensors, when they and
+    the gradients of weights that exist then (``gradients``) are most. ``tensors``: ids of the saved buffers' owners,
+    largest first.
     """
 
     saved: int
-    largest: int
+    backward: int
+    gradients: int
     tensors: np.ndarray
 
 
-def saved_activations(graph: OpGraph, float_as: str | None = None, alignment_bytes: int = 1) -> SavedActivations:
-    """What autograd keeps of a forward graph: the tensors that the gradients of its operators read again.
+def saved_activations(
+    graph: OpGraph, float_as: str | None = None, alignment_bytes: int = 1, *, autocast: bool = False
+) -> SavedActivations:
+    """What autograd keeps of a forward graph (what the gradients of its operators read again), and its backward pass.
 
     Each buffer counts once (views and in-place results share that of their source), rounded up to
-    ``alignment_bytes``; weights do not count, inputs do.
-    docs/predictors/training_step.md compares it with traced steps.
+    ``alignment_bytes``; weights do not count, inputs do. ``autocast``: weights of fp32, and operators at ``float_as``
+    or fp32 by CUDA's lists, with the copies that casts make. The loss is cross entropy of every floating result but
+    caches, in fp32 or wider. docs/predictors/training_step.md compares it with PyTorch's own steps.
     Raises ArgumentError, LimitError as `perfpass.graph.liveness.plan` does.
     """
-    found = _core.saved_activations(graph.core, float_as or "", alignment_bytes)
-    return SavedActivations(found.saved_bytes, found.largest_bytes, found.tensors)
+    found = _core.saved_activations(graph.core, float_as or "", alignment_bytes, autocast)
+    return SavedActivations(found.saved_bytes, found.backward_bytes, found.gradient_bytes, found.tensors)
