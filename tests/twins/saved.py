@@ -124,7 +124,8 @@ def saved_activations(
     held = {t for t in held if f.role(t) in ("activation", "input")}
     saved = sum(map(f.size, f.saver)) + sum(f.copies.values())
     gradient = {f.owner[t]: f.size(f.owner[t]) for t in results}
-    loss = sum(2 * max(f.size(t), f.rounded(4 * f.elements(t))) for t in results)
+    losses = [max(f.size(t), f.rounded(4 * f.elements(t))) for t in results]
+    loss = sum(losses) + max(losses, default=0)
     learned: dict[int, int] = {}
     released: set[int] = set()  # nodes whose backward pass is done
 
@@ -152,9 +153,10 @@ def saved_activations(
             if node in f.shares and f.role(mine[0]) == "activation":
                 moment += f.size(mine[0])
             for t in given[: 3 if op == "batch_norm" else None]:
-                if t >= 0 and f.is_cast(t) and f.role(f.owner[t]) == "weight" and f.owner[t] not in learned:
-                    learned[f.owner[t]] = f.size(f.owner[t])
+                if t >= 0 and f.is_cast(t) and f.role(f.owner[t]) == "weight":
+                    moment += f.size(f.owner[t]) if f.owner[t] in learned else 0
                     moment += f.size(f.owner[t]) // 2 if autocast and op in _HALF else 0
+                    learned[f.owner[t]] = f.size(f.owner[t])
             peak = max(peak, (alive() + moment, sum(learned.values())), key=sum)
             for t in made:
                 if t >= 0 and f.owner[t] == t:

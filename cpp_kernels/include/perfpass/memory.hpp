@@ -44,9 +44,9 @@ struct SavedActivations {
   std::int64_t gradient_bytes = 0;  // of weights, at the same moment
   std::vector<TensorId> tensors;    // owners of the saved buffers, largest first, then by id
 };
-/// Each buffer counts once (views and in-place results share that of their source); weights do not count, inputs do.
-/// The loss is cross entropy of every floating result but caches ("present..."): log-probabilities and their gradient,
-/// in fp32 or wider. Gradients of weights did not exist before. Errors as plan_memory.
+/// Each buffer counts once (views and in-place results share that of their source); weights do not count, inputs do. The
+/// loss is cross entropy of every floating result but caches ("present..."): log-probabilities, and one gradient of them
+/// at a time, in fp32 or wider. Gradients of weights did not exist before. Errors as plan_memory.
 SavedActivations saved_activations(const OpGraph& graph, const MemoryOptions& options = {});
 
 }  // namespace perfpass

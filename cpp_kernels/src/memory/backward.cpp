@@ -79,15 +79,18 @@ class Backward {
                      [&](TensorId a, TensorId b) { return bytes[a] > bytes[b]; });
   }
 
-  /// Gradients of the results are alive from here on; the bytes that the loss needs for a moment.
+  /// Gradients of the results are alive from here on. The bytes that the loss needs for a moment: log-probabilities of
+  /// all results, and the gradient of one of them.
   std::int64_t begin_with_loss() {
-    std::int64_t loss = 0;
+    std::int64_t saved = 0, largest = 0;
     for (const TensorId t : g_.graph_outputs) {
       if (!has_loss(t)) continue;
-      loss += checked(s_.bytes_of_loss(t)) + checked(s_.bytes_of_loss(t));
+      const std::int64_t bytes = checked(s_.bytes_of_loss(t));
+      saved += bytes;
+      largest = std::max(largest, bytes);
       add_gradient(s_.owner(t));
     }
-    return loss;
+    return saved + checked(largest);
   }
 
   void add_gradient(TensorId owner) {
@@ -156,20 +159,24 @@ class Backward {
     gradient_[keeps] = bytes;
   }
 
-  /// Gradients of weights that this node reads first; bytes of those that autocast makes at 16 bits before.
+  /// Gradients of the weights that this node reads; bytes of those at 16 bits (autocast) or that are added to others.
   std::int64_t learn(NodeId n) {
-    std::int64_t half = 0;
+    std::int64_t moment = 0;
     const auto inputs = g_.node_inputs(n);
     for (std::size_t i = 0; i < inputs.size() && !(g_.op[n] == OpKind::batch_norm && i >= kLearned); ++i) {
       if (inputs[i] == kNone || !s_.is_cast(inputs[i])) continue;
       const TensorId owner = s_.owner(inputs[i]);
-      if (g_.tensor_role[owner] != TensorRole::weight || counted_[owner] != 0) continue;
-      counted_[owner] = 1;
+      if (g_.tensor_role[owner] != TensorRole::weight) continue;
       const std::int64_t bytes = checked(s_.bytes(owner));
-      weights_ += bytes;
-      if (s_.runs_at_half(n)) half += checked(bytes / 2);
+      if (s_.runs_at_half(n)) moment += checked(bytes / 2);
+      if (counted_[owner] != 0) {
+        moment += bytes;
+      } else {
+        weights_ += bytes;
+      }
+      counted_[owner] = 1;
     }
-    return half;
+    return moment;
   }
 
   const OpGraph& g_;

@@ -35,8 +35,9 @@ _CLASS = {name: i for i, name in enumerate(OPERATOR_CLASSES)}
 class Optimizer:
     """Traffic per parameter of one step, in elements of 4 bytes, and kernels per parameter tensor without foreach.
 
-    ``states``: elements kept from step to step for every parameter. Counts follow torch.optim's single-tensor
-    implementations, whose kernels read and write every operand once; ``fused`` counts each tensor once.
+    ``states``: elements kept from step to step for every parameter, ``temporaries``: those that the list version has
+    for a moment (Adam: roots of the second moments). Counts follow torch.optim's single-tensor implementations, whose
+    kernels read and write every operand once; ``fused`` counts each tensor once.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Optimizer:
     written: int
     kernels: int
     states: int
+    temporaries: int
     flops: int
     fused_read: int
     fused_written: int
@@ -52,15 +54,15 @@ class Optimizer:
 OPTIMIZERS: dict[str, Optimizer] = {
     o.name: o
     for o in (
-        Optimizer("none", 0, 0, 0, 0, 0, 0, 0),
+        Optimizer("none", 0, 0, 0, 0, 0, 0, 0, 0),
         # p += -lr g
-        Optimizer("sgd", 2, 1, 1, 0, 2, 2, 1),
+        Optimizer("sgd", 2, 1, 1, 0, 0, 2, 2, 1),
         # buffer *= momentum; buffer += g; p += -lr buffer
-        Optimizer("momentum", 5, 3, 3, 1, 5, 3, 2),
+        Optimizer("momentum", 5, 3, 3, 1, 0, 5, 3, 2),
         # m lerp; v *= b2; v += g g; sqrt(v); / bias; + eps; p += m / denominator
-        Optimizer("adam", 11, 7, 7, 2, 8, 4, 3),
+        Optimizer("adam", 11, 7, 7, 2, 1, 8, 4, 3),
         # the same, and p *= 1 - lr wd first
-        Optimizer("adamw", 12, 8, 8, 2, 9, 4, 3),
+        Optimizer("adamw", 12, 8, 8, 2, 1, 9, 4, 3),
     )
 }
 

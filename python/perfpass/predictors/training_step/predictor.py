@@ -39,12 +39,13 @@ if TYPE_CHECKING:
 # A precision without records of its own runs as another does.
 _RUNS_AS = {"bf16": "fp16", "amp_bf16": "amp", "tf32": "fp32"}
 # A network exported for inference has its batch normalizations folded into convolutions. Trained, their passes take up
-# to a third of a convolutional network's step (what they save: `perfpass.predictors.memory.process`).
+# to a third of a convolutional network's step (what they save: `perfpass.predictors.memory.step`).
 _FOLDED_TIME = 1.5
 _FOLDED = (
     "no normalization among the convolutions: exported for inference, where they are folded away; a step of the "
     "network with them takes more time and memory (the upper bounds allow for it)"
 )
+_MEMORY = "planned: what the backward pass of the forward graph holds, a loss (cross entropy) over its results included"
 _FROZEN = "a part of the parameters is frozen; only steps that train all of them were measured"
 
 
@@ -172,9 +173,10 @@ class StepPredictor(RatioTrees):
             "level": notes.level,
             "parameters": steps.parameters,
             "weight_bytes": runs.weight_bytes,
-            "saved_bytes": runs.saved_bytes,
-            "largest_bytes": runs.largest_bytes,
+            "backward_bytes": runs.backward_bytes,
+            "gradient_bytes": runs.gradient_bytes,
             "folded": folded.astype(np.float64),
+            "convolutional": _convolutional(runs.tables).astype(np.float64),
         }
         return found, notes, row_s, steps
 
@@ -185,9 +187,7 @@ class StepPredictor(RatioTrees):
         if "left" in columns:
             seconds = seconds.scaled(columns["left"])
         power = PowerModel.from_dict(self.manifest["power"])
-        parameters = columns["parameters"]
-        states = state_bytes(_optimizer(way), parameters) - 4.0 * parameters
-        parts, memory = process.step(columns, way, states, _width(PRECISIONS[way.precision][0]))
+        parts, memory = process.step(columns, way)
         more_time = np.where(columns["folded"] > 0, _FOLDED_TIME, 1.0)
         uses = (np.minimum(columns[part] / seconds.median, 1.0) for part in ("compute_s", "memory_s"))
         return Estimates(
@@ -219,7 +219,7 @@ class StepPredictor(RatioTrees):
                 "optimizer": _optimizer(way),
                 "step": "derived from the forward graph",
                 "power": self.manifest["power"]["source"],
-                "memory": "planned: what autograd saves of the forward graph, gradients and states",
+                "memory": _MEMORY,
             },
         )
         return estimate, steps.first()
@@ -235,12 +235,12 @@ class StepPredictor(RatioTrees):
         return notes
 
 
+def _convolutional(tables: Tables) -> np.ndarray:
+    """[N] whether a network has convolutions."""
+    return tables.any(np.asarray(tables.table.op_class) == OPERATOR_CLASSES.index("convolution"))
+
+
 def _folded(tables: Tables) -> np.ndarray:
     """[N] whether a network of convolutions has no normalization at all."""
     normalization = np.asarray(tables.table.op_class) == OPERATOR_CLASSES.index("normalization")
     return tables.any(np.asarray(tables.table.op) == OPERATORS.index("conv")) & ~tables.any(normalization)
-
-
-def state_bytes(optimizer: str, parameters: np.ndarray) -> np.ndarray:
-    """Bytes of gradients and optimizer states, 4 per element."""
-    return 4.0 * parameters * (1 + OPTIMIZERS[optimizer].states)
