@@ -205,6 +205,4 @@ def test_the_derived_step_agrees_with_the_traced_one(name):
     assert derived(step.bytes_read + step.bytes_written, 2) == pytest.approx(phase_sum(graph, moved)[2], rel=0.02)
     parameters = sum(p.numel() for p in model.parameters())
     assert step.parameters == pytest.approx(parameters, rel=0.01)
-    # Activations at the peak, less the gradients of parameters that stand beside them.
-    planned = saved.saved + 2 * saved.largest
-    assert 0.95 * (plan.peak_activation_bytes - 4 * parameters) <= planned <= 1.15 * plan.peak_activation_bytes
+    assert saved.backward + saved.gradients == pytest.approx(plan.peak_activation_bytes, rel=0.05)

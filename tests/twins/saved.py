@@ -152,9 +152,10 @@ def saved_activations(
             gradient.update({t: f.size(t) for t in sources if t not in gradient})
             if node in f.shares and f.role(mine[0]) == "activation":
                 moment += f.size(mine[0])
+            moment += f.copies[node] if op != "max_pool" else 0
             for t in given[: 3 if op == "batch_norm" else None]:
                 if t >= 0 and f.is_cast(t) and f.role(f.owner[t]) == "weight":
-                    moment += f.size(f.owner[t]) if f.owner[t] in learned else 0
+                    moment += 2 * f.size(f.owner[t]) if f.owner[t] in learned else 0
                     moment += f.size(f.owner[t]) // 2 if autocast and op in _HALF else 0
                     learned[f.owner[t]] = f.size(f.owner[t])
             peak = max(peak, (alive() + moment, sum(learned.values())), key=sum)

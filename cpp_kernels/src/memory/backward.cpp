@@ -129,6 +129,7 @@ class Backward {
       add_gradient(owner);
     }
     if (s_.shares(n) && is_made(s_.owner(outputs[0]))) moment += checked(s_.bytes(s_.owner(outputs[0])));
+    if (g_.op[n] != OpKind::max_pool) moment += checked(s_.copied(n).value());  // gradients, before they are cast back
     moment += learn(n);
     note(moment);
     for (const TensorId t : outputs) {
@@ -170,7 +171,7 @@ class Backward {
       const std::int64_t bytes = checked(s_.bytes(owner));
       if (s_.runs_at_half(n)) moment += checked(bytes / 2);
       if (counted_[owner] != 0) {
-        moment += bytes;
+        moment += bytes + checked(bytes);  // the second gradient, and the sum of both
       } else {
         weights_ += bytes;
       }
