@@ -105,7 +105,7 @@ def test_a_step_of_few_samples_is_largest_in_its_update():
     """Adam's list version holds the roots of all second moments for a moment: five times the weights."""
     import perfpass
 
-    model, shape, _, loss = NETWORKS["next word"]()
+    model, _, _, loss = NETWORKS["next word"]()
     graph = load(model.eval(), batch=1, input_shape={"input_ids": ((4,), "int64")})
     sizes = columns(graph, model, "float32", False)
     weights = 4 * sizes["parameters"]

@@ -2,8 +2,8 @@
 
 Three figures (`perfpass.prediction.MemoryFigures`): tensors alive, what the allocator reserves, what is in use on the
 device. Inference plans by liveness and passes the plan through the runtime's allocator (`allocation`); a training step
-is planned from its forward graph (`step`). What lies beside the plan of inference is in `allowance`; what a module's own
-recorded step takes is in `recorded`, what was learned from recorded steps in `predictor`.
+is planned from its forward graph (`step`). What lies beside the plan of inference is in `allowance`; what a module's
+own recorded step takes is in `recorded`, what was learned from recorded steps in `predictor`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Memory of a training step planned from its forward graph: the larger of its two peaks, and what is not known of it.
 
-Backward: weights (under autocast the 16-bit copies too), the optimizer's states, what autograd still holds, gradients of
-activations, the loss, and the gradients of weights that exist by then. Update: weights, all gradients, states, and what
-the optimizer's list kernels make for a moment. In use is what the caching allocator makes of it, and the context.
+Backward: weights (under autocast the 16-bit copies too), the optimizer's states, what autograd still holds, gradients
+of activations, the loss, and the gradients of weights that exist by then. Update: weights, all gradients, states, and
+what the optimizer's list kernels make for a moment. In use is what the caching allocator makes of it, and the context.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from perfpass import _core
 from perfpass.graph import DTYPES, OPERATOR_CLASSES, OPERATORS
 from perfpass.graph import step as backward
 from perfpass.graph.frozen import whole_tables
-from perfpass.graph.step import OPTIMIZERS, StepOptions, Steps, StepTable
+from perfpass.graph.step import StepOptions, Steps, StepTable
 from perfpass.graph.table import Tables
 from perfpass.predictors.energy.power import PowerModel
 from perfpass.predictors.estimate import Bounds, Columns, Estimate, Estimates, Notes, Run, Runs, shares

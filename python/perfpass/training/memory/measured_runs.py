@@ -52,8 +52,8 @@ class MemoryRun:
 
     ``in_use`` as the driver reports it: ``with_driver`` says whether what the driver keeps for itself is in it (NVML's
     first interface counts it; a difference to the idle device leaves it out). ``backward_bytes`` and ``gradient_bytes``
-    are those of `perfpass.graph.step.SavedActivations`, of training; ``n_devices`` share the batches of one program, and
-    ``workspace_bytes`` is what cuDNN's search may choose where the program turns it on.
+    are those of `perfpass.graph.step.SavedActivations`, of training; ``n_devices`` share the batches of one program,
+    and ``workspace_bytes`` is what cuDNN's search may choose where the program turns it on.
     """
 
     source: str
@@ -257,7 +257,13 @@ def main(arguments: list[str]) -> None:
     records = folder / "records"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        runs = [*_optimum(records), *_onnxruntime(records), *_lambda(shared), *_segmentation(shared), *_torchtune(shared)]
+        runs = [
+            *_optimum(records),
+            *_onnxruntime(records),
+            *_lambda(shared),
+            *_segmentation(shared),
+            *_torchtune(shared),
+        ]
     write(folder / "graphs" / FILE, runs)
     for source in dict.fromkeys(run.source for run in runs):
         print(f"{source}: {sum(run.source == source for run in runs)} rows")

@@ -122,7 +122,14 @@ class _Graphs(Verdicts):
         for way, runs in self._runs.items():
             column = {
                 name: np.array([getattr(run, name) for run in runs], dtype=np.float64)
-                for name in ("weight_bytes", "activation_bytes", "parameters", "backward_bytes", "gradient_bytes", "frozen")
+                for name in (
+                    "weight_bytes",
+                    "activation_bytes",
+                    "parameters",
+                    "backward_bytes",
+                    "gradient_bytes",
+                    "frozen",
+                )
             }
             if way.optimizer is None:
                 kept = column["weight_bytes"] * float(weight_copies(way.precision, way.runtime))

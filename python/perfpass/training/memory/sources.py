@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from perfpass.training.memory import runs, steps as training_steps
+from perfpass.training.memory import runs
+from perfpass.training.memory import steps as training_steps
 from perfpass.training.memory.runs import Judged, MeasuredRuns
 from perfpass.training.section import Section
 

@@ -31,6 +31,7 @@ from perfpass.training.spread import Errors
 _FIGURES = ("memory alive, training step (MiB)", "memory in use, training step (MiB)")
 _MIB = 2.0**20
 _FLOAT_BYTES = 4.0
+_LINE = 3  # rows that a line of the table needs
 # Where few laboratories stand behind a width: a tenth by which programs differ; the largest of the simulated
 # allocator's slacks over the middle one (`step.SLACK`); the spread of contexts that inference has; all of what else may
 # be kept (gradients once more, every activation's workspace or normalization once more).
@@ -164,8 +165,12 @@ def add(section: Section, folder: Path | None = None) -> None:
         metric = _FIGURES[int(rows.in_use[here][0])]
         median, measured = rows.median[here] / _MIB, rows.measured[here] / _MIB
         bounds = (median * np.exp(low[here]), median * np.exp(high[here]))
-        section.add(metric, "source", "perfpass", judged_on, median, measured, *bounds)
-        section.add(metric, "source", "nearest, copied and scaled", judged_on, copied[here] / _MIB, measured)
+        if len(measured) >= _LINE:
+            section.add(metric, "source", "perfpass", judged_on, median, measured, *bounds)
+            section.add(metric, "source", "nearest, copied and scaled", judged_on, copied[here] / _MIB, measured)
+        else:
+            told = "; ".join(f"{p:,.0f} for {m:,.0f}" for p, m in zip(median, measured, strict=True))
+            section.notes.append(f"{metric}, {judged_on}, predicted for measured: {told}.")
         section.notes.append(
             f"{metric}, {judged_on}, source left out: {100 * float(np.mean(measured > bounds[1])):.1f} % of "
             f"{len(measured)} rows above the bound, the bound {float(np.median(bounds[1] / median)):.2f} of the median."
