@@ -83,8 +83,9 @@ def step(columns: Columns, way: Way) -> tuple[dict[str, Any], MemoryBounds]:
     found = steps.planned(columns, way)
     spread = Spread.from_dict(known.manifest["step"]["spread"])
     alive = Bounds.around(found.alive, *spread.bounds(steps.lacks(columns, found, way)))
-    if way.runtime == "torch.compile":
-        alive = replace(alive, low=alive.low - (1.0 - _IN_PLACE) * found.parts["activations"])
+    # What ran must fit: activations in place that the plan keeps beside their results, kernels that fuse.
+    share = _IN_PLACE if way.runtime == "torch.compile" else _ALIVE_LOW
+    alive = replace(alive, low=np.minimum(alive.low, found.alive - (1.0 - share) * found.parts["activations"]))
     reserved = alive.scaled(steps.SLACK if device.kind != "cpu" else 1.0)
     low, middle, _ = inference_allowance(way).beside
     beside = known.runtime_bytes(device) if device.kind != "cpu" else middle

@@ -155,10 +155,15 @@ def fit(rows: MeasuredSteps) -> Spread:
     return spread.fit(rows.errors, _PRIOR, _TAILS, few=True)
 
 
+def left_out(rows: MeasuredSteps) -> tuple[np.ndarray, np.ndarray]:
+    """[N] log bounds of every laboratory, by the others alone."""
+    return spread.left_out(rows.errors, _PRIOR, _TAILS, few=True)
+
+
 def add(section: Section, folder: Path | None = None) -> None:
     """A line and a note for every laboratory and kind, and the nearest of the others beside it."""
     rows = load(folder)
-    low, high = spread.left_out(rows.errors, _PRIOR, _TAILS, few=True)
+    low, high = left_out(rows)
     copied = _copied(rows)
     for judged_on in map(str, dict.fromkeys(rows.judged_on.tolist())):
         here = rows.judged_on == judged_on
