@@ -72,8 +72,8 @@ nb::dict facts(CountedGraphs&& all) {
   found["weight_bytes"] = own(std::move(all.weight_bytes));
   found["activation_bytes"] = own(std::move(all.activation_bytes));
   found["reserved_bytes"] = own(std::move(all.reserved_bytes));
-  found["saved_bytes"] = own(std::move(all.saved_bytes));
-  found["largest_bytes"] = own(std::move(all.largest_bytes));
+  found["backward_bytes"] = own(std::move(all.backward_bytes));
+  found["gradient_bytes"] = own(std::move(all.gradient_bytes));
   found["first_input_elements"] = own(std::move(all.first_input_elements));
   found["input_elements"] = own(std::move(all.input_elements));
   found["nodes"] = own(std::move(all.nodes));
@@ -96,13 +96,14 @@ void register_counting(nb::module_& m) {
   m.def(
       "count_graphs",
       [](const nb::list& given, std::string_view float_as, bool strided, std::int64_t alignment_bytes,
-         std::string_view allocator, int weight_copies, bool training, unsigned threads) {
+         std::string_view allocator, int weight_copies, bool training, bool autocast, unsigned threads) {
         const CountingOptions options{.float_as = floating_dtype(float_as),
                                       .strided = strided,
                                       .alignment_bytes = alignment_bytes,
                                       .allocator = allocator_from_name(allocator),
                                       .weight_copies = weight_copies,
-                                      .training = training};
+                                      .training = training,
+                                      .autocast = autocast};
         Borrowed borrowed;
         for (const nb::handle item : given) borrow(nb::cast<nb::tuple>(item), borrowed);
         CountedGraphs all;
@@ -118,7 +119,7 @@ void register_counting(nb::module_& m) {
         return nb::make_tuple(table, facts(std::move(all)), problems);
       },
       nb::arg("items"), nb::arg("float_as"), nb::arg("strided"), nb::arg("alignment_bytes"), nb::arg("allocator"),
-      nb::arg("weight_copies"), nb::arg("training"), nb::arg("threads"),
+      nb::arg("weight_copies"), nb::arg("training"), nb::arg("autocast"), nb::arg("threads"),
       "Items are tuples (graph, or path as bytes, or (buffer,); batch or 0; dims; input shapes). Returns the columns "
       "of "
       "all operator tables as run, facts per graph, and (item, error class, message) of those that cannot be counted.");

@@ -26,17 +26,18 @@ void register_memory(nb::module_& m) {
       .def_prop_ro("live_bytes", column<&MemoryPlan::live_bytes>);
   nb::class_<SavedActivations>(m, "SavedActivations")
       .def_ro("saved_bytes", &SavedActivations::saved_bytes)
-      .def_ro("largest_bytes", &SavedActivations::largest_bytes)
+      .def_ro("backward_bytes", &SavedActivations::backward_bytes)
+      .def_ro("gradient_bytes", &SavedActivations::gradient_bytes)
       .def_prop_ro("tensors", [](nb::handle self) {
         const auto& values = nb::cast<const SavedActivations&>(self).tensors;
         return view(values.data(), {values.size()}, self);
       });
   m.def(
       "saved_activations",
-      [](const OpGraph& graph, std::string_view float_as, std::int64_t alignment_bytes) {
-        return saved_activations(graph, {floating_dtype(float_as), alignment_bytes});
+      [](const OpGraph& graph, std::string_view float_as, std::int64_t alignment_bytes, bool autocast) {
+        return saved_activations(graph, {floating_dtype(float_as), alignment_bytes, autocast});
       },
-      nb::arg("graph"), nb::arg("float_as") = "", nb::arg("alignment_bytes") = 1);
+      nb::arg("graph"), nb::arg("float_as") = "", nb::arg("alignment_bytes") = 1, nb::arg("autocast") = false);
   m.def(
       "plan_memory",
       [](const OpGraph& graph, std::string_view float_as, std::int64_t alignment_bytes) {

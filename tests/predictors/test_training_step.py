@@ -72,9 +72,11 @@ def test_energy_is_power_times_time(resnet):
 
 def test_states_of_the_optimizer_take_memory(resnet):
     parts = {name: run(resnet, optimizer=name).breakdown["memory_bytes"] for name in ("sgd", "momentum", "adamw")}
-    gradients = parts["sgd"]["gradients"]
-    assert gradients == pytest.approx(4 * 25.5e6, rel=0.02)
-    assert [parts[n]["optimizer"] / gradients for n in ("sgd", "momentum", "adamw")] == pytest.approx([0, 1, 2])
+    parameters = 4 * 25.5e6
+    # Where memory is most, the first layers' gradients do not exist yet.
+    assert 0 < parts["sgd"]["gradients"] < parameters
+    found = [parts[n]["optimizer"] / parameters for n in ("sgd", "momentum", "adamw")]
+    assert found == pytest.approx([0, 1, 2], rel=0.02)
 
 
 def test_a_device_without_training_records_has_a_wider_interval_and_is_named(resnet):

@@ -37,7 +37,8 @@ struct CountingOptions {
   std::int64_t alignment_bytes = 1;   // as in MemoryOptions
   Allocator allocator = Allocator::none;
   int weight_copies = 1;
-  bool training = false;                     // count what autograd keeps, too
+  bool training = false;                     // count what a step holds in its backward pass, too
+  bool autocast = false;                     // as in MemoryOptions, of that
   std::int64_t saved_alignment_bytes = 512;  // of that
 };
 
@@ -56,7 +57,7 @@ struct CountedGraphs {
   // Of each graph, [N]
   std::vector<std::int64_t> batch;
   std::vector<std::int64_t> weight_bytes, activation_bytes, reserved_bytes;
-  std::vector<std::int64_t> saved_bytes, largest_bytes;  // of training steps, else 0
+  std::vector<std::int64_t> backward_bytes, gradient_bytes;  // of training steps (SavedActivations), else 0
   std::vector<double> first_input_elements, input_elements;
   std::vector<std::int64_t> nodes;
   std::vector<std::uint8_t> unknown;  // whether operators without a cost model are among the nodes

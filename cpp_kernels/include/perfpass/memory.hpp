@@ -14,6 +14,8 @@ struct MemoryOptions {
   /// Every buffer, weights included, is rounded up to a multiple of this many bytes (torch's caching allocator: 512; 1:
   /// exact).
   std::int64_t alignment_bytes = 1;
+  /// Of a training step: CUDA's autocast over fp32 weights chooses between float_as and fp32, operator by operator.
+  bool autocast = false;
 };
 
 /// A tensor lives from its producer to its last reader; views and in-place outputs share the buffer of their source,
@@ -33,14 +35,18 @@ struct MemoryPlan {
 /// Error(argument) for an alignment below 1 or a float_as that is not floating, Error(limit) past 2^62 bytes in all.
 MemoryPlan plan_memory(const OpGraph& graph, const MemoryOptions& options = {});
 
-/// What autograd keeps of a forward run: the tensors that the gradients of its operators read again.
+/// A training step of a forward graph: what autograd keeps of it (the tensors that the gradients of its operators read
+/// again), and the most that is alive in the backward pass.
 struct SavedActivations {
-  std::int64_t saved_bytes = 0;    // alive when the backward pass begins
-  std::int64_t largest_bytes = 0;  // of one tensor that is no weight, saved or not
-  std::vector<TensorId> tensors;   // owners of the saved buffers, largest first, then by id
+  std::int64_t saved_bytes = 0;  // alive when the loss begins
+  std::int64_t backward_bytes =
+      0;  // inputs, results, saved tensors, gradients of activations, the loss's own: at the peak
+  std::int64_t gradient_bytes = 0;  // of weights, at the same moment
+  std::vector<TensorId> tensors;    // owners of the saved buffers, largest first, then by id
 };
-/// Each buffer counts once (views and in-place results share that of their source); weights do not count, inputs do.
-/// Errors as plan_memory.
+/// Each buffer counts once (views and in-place results share that of their source); weights do not count, inputs do. The
+/// loss is cross entropy of every floating result but caches ("present..."): log-probabilities, and one gradient of them
+/// at a time, in fp32 or wider. Gradients of weights did not exist before. Errors as plan_memory.
 SavedActivations saved_activations(const OpGraph& graph, const MemoryOptions& options = {});
 
 }  // namespace perfpass

@@ -16,8 +16,8 @@ namespace {
 /// One counted graph, before it is joined with the others.
 struct Counted {
   OperatorTable table;
-  std::int64_t batch = 0, weight_bytes = 0, activation_bytes = 0, reserved_bytes = 0, saved_bytes = 0;
-  std::int64_t largest_bytes = 0, nodes = 0;
+  std::int64_t batch = 0, weight_bytes = 0, activation_bytes = 0, reserved_bytes = 0;
+  std::int64_t backward_bytes = 0, gradient_bytes = 0, nodes = 0;
   double first_input_elements = 0.0, input_elements = 0.0;
   bool unknown = false;
 };
@@ -46,9 +46,10 @@ Counted count(const OpGraph& graph, std::int64_t batch, const CountingOptions& o
   }
   found.unknown = std::find(graph.op.begin(), graph.op.end(), OpKind::unknown) != graph.op.end();
   if (options.training) {
-    const SavedActivations saved = saved_activations(graph, {options.float_as, options.saved_alignment_bytes});
-    found.saved_bytes = saved.saved_bytes;
-    found.largest_bytes = saved.largest_bytes;
+    const SavedActivations step =
+        saved_activations(graph, {options.float_as, options.saved_alignment_bytes, options.autocast});
+    found.backward_bytes = step.backward_bytes;
+    found.gradient_bytes = step.gradient_bytes;
   } else {
     found.reserved_bytes =
         reserved_bytes(graph, options.allocator, options.weight_copies, options.float_as, plan.weight_bytes);
@@ -142,8 +143,8 @@ CountedGraphs count_graphs(std::span<const CountingItem> items, const CountingOp
     all.weight_bytes.push_back(one.weight_bytes);
     all.activation_bytes.push_back(one.activation_bytes);
     all.reserved_bytes.push_back(one.reserved_bytes);
-    all.saved_bytes.push_back(one.saved_bytes);
-    all.largest_bytes.push_back(one.largest_bytes);
+    all.backward_bytes.push_back(one.backward_bytes);
+    all.gradient_bytes.push_back(one.gradient_bytes);
     all.first_input_elements.push_back(one.first_input_elements);
     all.input_elements.push_back(one.input_elements);
     all.nodes.push_back(one.nodes);

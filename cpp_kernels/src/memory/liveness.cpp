@@ -166,10 +166,13 @@ class Planner {
 }  // namespace
 
 std::int64_t detail::buffer_bytes(const OpGraph& graph, TensorId t, const MemoryOptions& options) {
-  const std::int64_t bytes = bytes_for(graph.elements(t), effective_bits(graph.tensor_dtype[t], options.float_as));
-  const std::int64_t rest = bytes % options.alignment_bytes;
-  if (rest == 0) return bytes;
-  return (Count(bytes) + (options.alignment_bytes - rest)).value();
+  const int bits = effective_bits(graph.tensor_dtype[t], options.float_as);
+  return rounded_bytes(bytes_for(graph.elements(t), bits), options.alignment_bytes);
+}
+
+std::int64_t detail::rounded_bytes(std::int64_t bytes, std::int64_t alignment_bytes) {
+  const std::int64_t rest = bytes % alignment_bytes;
+  return rest == 0 ? bytes : (Count(bytes) + (alignment_bytes - rest)).value();
 }
 
 void detail::check_options(const MemoryOptions& options) {

@@ -1,23 +1,22 @@
 // What a training step keeps between its passes.
+#include "memory/saved.hpp"
+
 #include <algorithm>
 #include <numeric>
 #include <vector>
 
-#include "costs/node.hpp"
-#include "graph/operator_set.hpp"
 #include "memory/requests.hpp"
 #include "perfpass/error.hpp"
 
-namespace perfpass {
+namespace perfpass::detail {
 namespace {
 
-using detail::OperatorSet;
 using enum OpKind;
 
 // What the backward pass of an operator reads again: its inputs, its output, both, or nothing of the forward pass.
 const OperatorSet kSavesOutput{relu,         sigmoid, tanh,       softmax, log_softmax, exp,
                                OpKind::sqrt, rsqrt,   reciprocal, elu,     selu,        celu};
-const OperatorSet kSavesBoth{attention, lstm, gru, rnn, max_pool, l2_norm, reduce_norm, cumulative, reduce_prod};
+const OperatorSet kSavesBoth{attention, lstm, gru, rnn, l2_norm, reduce_norm, cumulative, reduce_prod};
 const OperatorSet kSavesNothing{
     unknown,        add,       sub,     neg,     cast,       reduce_sum, reduce_mean, avg_pool,   global_avg_pool,
     reshape,        transpose, concat,  split,   slice,      pad,        tile,        expand,     depth_to_space,
@@ -27,73 +26,99 @@ const OperatorSet kSavesNothing{
     embedding,      scatter,   one_hot, loss};
 // A product with a constant has a gradient that reads the constant alone.
 const OperatorSet kScales{mul, OpKind::div};
+constexpr std::int64_t kIndexBytes = 8;  // where each maximum of a window lay
 
-/// Follows a graph in execution order and marks the owners of what is kept.
-class Saving {
- public:
-  explicit Saving(const OpGraph& graph) : g_(graph), owner_(graph.tensor_count()), kept_(graph.tensor_count(), false) {
-    std::iota(owner_.begin(), owner_.end(), 0);
-    for (NodeId n = 0; n < static_cast<NodeId>(g_.node_count()); ++n) visit(n);
-  }
-
-  bool kept(TensorId t) const noexcept { return kept_[t]; }
-
- private:
-  void visit(NodeId n) {
-    const OpKind op = g_.op[n];
-    const NodeAttributes& a = g_.attributes[n];
-    const auto inputs = g_.node_inputs(n);
-    const auto outputs = g_.node_outputs(n);
-    const bool saves_inputs = !kSavesOutput(op) && !kSavesNothing(op);
-    // A result written in place of an input that backward reads again is written beside it: autograd copies.
-    const bool shares = a.view != 0 || (a.in_place != 0 && !saves_inputs);
-    if (shares && !inputs.empty() && inputs[0] != kNone) {
-      for (std::size_t i = 0; i < outputs.size() && (a.view != 0 || i == 0); ++i) {
-        if (outputs[i] != kNone) owner_[outputs[i]] = owner_[inputs[0]];
-      }
-    }
-    if (a.view != 0) return;
-    const auto variable = [&](TensorId t) { return t != kNone && g_.tensor_role[t] != TensorRole::literal; };
-    if (saves_inputs && !(kScales(op) && std::count_if(inputs.begin(), inputs.end(), variable) == 1)) {
-      for (const TensorId t : inputs) {
-        if (variable(t)) kept_[owner_[t]] = true;
-      }
-    }
-    if (kSavesOutput(op) || kSavesBoth(op)) {
-      for (const TensorId t : outputs) {
-        if (t != kNone) kept_[owner_[t]] = true;
-      }
-    }
-  }
-
-  const OpGraph& g_;
-  std::vector<TensorId> owner_;  // [T] the tensor whose buffer it lies in
-  std::vector<bool> kept_;       // [T] of owners
-};
+// CUDA's autocast (aten/src/ATen/options_.autocastmode.h): these run at 16 bits, those in fp32, a normalization by
+// batches as its input is, and all others at the widest of what they read.
+const OperatorSet kHalf{conv,           conv_transpose,   deform_conv, dense,       matmul, einsum,
+                        bilinear,       attention,        lstm,        gru,         rnn,    prelu,
+                        quantized_conv, quantized_matmul, moe,         matmul_nbits};
+const OperatorSet kWide{
+    softmax,  log_softmax, layer_norm,  group_norm,  rms_norm,           l2_norm,    exp, log, pow, rsqrt, reciprocal,
+    softplus, reduce_sum,  reduce_norm, reduce_prod, reduce_log_sum_exp, cumulative, loss};
+const OperatorSet kAsInput{batch_norm, instance_norm, lrn};
+// They read 16 bits and write 32 in one kernel.
+const OperatorSet kWidens{softmax, log_softmax};
 
 }  // namespace
 
-SavedActivations saved_activations(const OpGraph& graph, const MemoryOptions& options) {
-  detail::check_options(options);
-  const Saving saving(graph);
-  SavedActivations found;
-  detail::Count saved = 0;
-  std::vector<std::int64_t> bytes(graph.tensor_count(), 0);
-  for (TensorId t = 0; t < static_cast<TensorId>(graph.tensor_count()); ++t) {
-    if (graph.is_constant(t)) continue;
-    bytes[t] = detail::buffer_bytes(graph, t, options);
-    found.largest_bytes = std::max(found.largest_bytes, bytes[t]);
-    if (!saving.kept(t)) continue;
-    saved += bytes[t];
-    found.tensors.push_back(t);
+Saving::Saving(const OpGraph& graph, const MemoryOptions& options)
+    : g_(graph),
+      options_(options),
+      owner_(graph.tensor_count()),
+      saver_(graph.tensor_count(), kNone),
+      copied_(graph.node_count(), 0),
+      shares_(graph.node_count(), 0),
+      wide_(graph.tensor_count(), 0) {
+  std::iota(owner_.begin(), owner_.end(), 0);
+  for (TensorId t = 0; t < static_cast<TensorId>(g_.tensor_count()); ++t) {
+    wide_[t] = g_.tensor_role[t] != TensorRole::activation;
   }
-  if (saved.value() > detail::kMaxCount) {
-    throw Error(ErrorCode::limit, "the graph's tensors have more than 2^62 bytes; check its shapes");
-  }
-  found.saved_bytes = saved.value();
-  std::stable_sort(found.tensors.begin(), found.tensors.end(),
-                   [&](TensorId a, TensorId b) { return bytes[a] > bytes[b]; });
-  return found;
+  for (NodeId n = 0; n < static_cast<NodeId>(g_.node_count()); ++n) visit(n);
 }
 
-}  // namespace perfpass
+bool Saving::is_cast(TensorId t) const noexcept {
+  return is_floating(g_.tensor_dtype[t]) && bits_of(g_.tensor_dtype[t]) >= 16;
+}
+
+bool Saving::runs_at_half(NodeId n) const noexcept { return options_.autocast && kHalf(g_.op[n]); }
+
+std::int64_t Saving::bytes(TensorId t, bool wide) const {
+  if (!options_.autocast || !wide || !is_cast(t)) return buffer_bytes(g_, t, options_);
+  return buffer_bytes(g_, t, {DType::float32, options_.alignment_bytes});
+}
+
+std::int64_t Saving::bytes_of_loss(TensorId t) const {
+  return std::max(bytes(t), buffer_bytes(g_, t, {DType::float32, options_.alignment_bytes}));
+}
+
+void Saving::visit(NodeId n) {
+  const OpKind op = g_.op[n];
+  const NodeAttributes& a = g_.attributes[n];
+  const auto inputs = g_.node_inputs(n);
+  const auto outputs = g_.node_outputs(n);
+  const bool saves_inputs = !kSavesOutput(op) && !kSavesNothing(op);
+  const TensorId source = inputs.empty() ? kNone : inputs[0];
+  // A result written in place of an input that backward reads again is written beside it: autograd copies.
+  shares_[n] = source != kNone && (a.view != 0 || (a.in_place != 0 && !saves_inputs));
+  if (shares_[n]) {
+    for (std::size_t i = 0; i < outputs.size() && (a.view != 0 || i == 0); ++i) {
+      if (outputs[i] != kNone) owner_[outputs[i]] = owner_[source];
+    }
+  }
+  const auto variable = [&](TensorId t) { return t != kNone && g_.tensor_role[t] != TensorRole::literal; };
+  const bool as_input = (a.view != 0 || kAsInput(op)) && source != kNone;
+  const bool wide = as_input ? wide_[source] != 0
+                             : !kHalf(op) && (kWide(op) || std::any_of(inputs.begin(), inputs.end(), [&](TensorId t) {
+                                                return variable(t) && wide_[t] && is_cast(t);
+                                              }));
+  for (const TensorId t : outputs) {
+    if (t != kNone) wide_[t] = wide;
+  }
+  if (a.view != 0) return;
+  if (saves_inputs && !(kScales(op) && std::count_if(inputs.begin(), inputs.end(), variable) == 1)) {
+    const bool casts = options_.autocast && (kHalf(op) || (kWide(op) && !kWidens(op)));
+    for (const TensorId t : inputs) {
+      if (!variable(t)) continue;
+      if (casts && is_cast(t) && (wide_[t] != 0) != kWide(op) && !g_.is_constant(owner_[t])) {
+        copied_[n] += bytes(t, kWide(op));
+      } else {
+        save(t, n);
+      }
+    }
+  }
+  if (op == max_pool && !outputs.empty() && outputs[0] != kNone) {
+    copied_[n] += rounded_bytes(kIndexBytes * g_.elements(outputs[0]), options_.alignment_bytes);
+  }
+  if (kSavesOutput(op) || kSavesBoth(op)) {
+    for (const TensorId t : outputs) {
+      if (t != kNone) save(t, n);
+    }
+  }
+}
+
+void Saving::save(TensorId t, NodeId n) {
+  if (saver_[owner_[t]] == kNone) saver_[owner_[t]] = n;
+}
+
+}  // namespace perfpass::detail

@@ -35,8 +35,9 @@ _CLASS = {name: i for i, name in enumerate(OPERATOR_CLASSES)}
 class Optimizer:
     """Traffic per parameter of one step, in elements of 4 bytes, and kernels per parameter tensor without foreach.
 
-    ``states``: elements kept from step to step for every parameter. Counts follow torch.optim's single-tensor
-    implementations, whose kernels read and write every operand once; ``fused`` counts each tensor once.
+    ``states``: elements kept from step to step for every parameter, ``temporaries``: those that the list version has
+    for a moment (Adam: roots of the second moments). Counts follow torch.optim's single-tensor implementations, whose
+    kernels read and write every operand once; ``fused`` counts each tensor once.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Optimizer:
     written: int
     kernels: int
     states: int
+    temporaries: int
     flops: int
     fused_read: int
     fused_written: int
@@ -52,15 +54,15 @@ class Optimizer:
 OPTIMIZERS: dict[str, Optimizer] = {
     o.name: o
     for o in (
-        Optimizer("none", 0, 0, 0, 0, 0, 0, 0),
+        Optimizer("none", 0, 0, 0, 0, 0, 0, 0, 0),
         # p += -lr g
-        Optimizer("sgd", 2, 1, 1, 0, 2, 2, 1),
+        Optimizer("sgd", 2, 1, 1, 0, 0, 2, 2, 1),
         # buffer *= momentum; buffer += g; p += -lr buffer
-        Optimizer("momentum", 5, 3, 3, 1, 5, 3, 2),
+        Optimizer("momentum", 5, 3, 3, 1, 0, 5, 3, 2),
         # m lerp; v *= b2; v += g g; sqrt(v); / bias; + eps; p += m / denominator
-        Optimizer("adam", 11, 7, 7, 2, 8, 4, 3),
+        Optimizer("adam", 11, 7, 7, 2, 1, 8, 4, 3),
         # the same, and p *= 1 - lr wd first
-        Optimizer("adamw", 12, 8, 8, 2, 9, 4, 3),
+        Optimizer("adamw", 12, 8, 8, 2, 1, 9, 4, 3),
     )
 }
 
@@ -540,23 +542,29 @@ def _optimizer(step: _Step, options: StepOptions, parameters: np.ndarray, tensor
 
 @dataclass(frozen=True)
 class SavedActivations:
-    """Bytes that a step keeps between its passes: ``saved`` alive when backward begins, ``largest`` of one tensor.
+    """Bytes of a step's two passes: ``saved`` is what autograd keeps between them.
 
-    ``tensors``: ids of the saved buffers' owners, largest first.
+    ``backward``: inputs, results, what is still saved, gradients of activations and the loss's tensors, when they and
+    the gradients of weights that exist then (``gradients``) are most. ``tensors``: ids of the saved buffers' owners,
+    largest first.
     """
 
     saved: int
-    largest: int
+    backward: int
+    gradients: int
     tensors: np.ndarray
 
 
-def saved_activations(graph: OpGraph, float_as: str | None = None, alignment_bytes: int = 1) -> SavedActivations:
-    """What autograd keeps of a forward graph: the tensors that the gradients of its operators read again.
+def saved_activations(
+    graph: OpGraph, float_as: str | None = None, alignment_bytes: int = 1, *, autocast: bool = False
+) -> SavedActivations:
+    """What autograd keeps of a forward graph (what the gradients of its operators read again), and its backward pass.
 
     Each buffer counts once (views and in-place results share that of their source), rounded up to
-    ``alignment_bytes``; weights do not count, inputs do.
-    docs/predictors/training_step.md compares it with traced steps.
+    ``alignment_bytes``; weights do not count, inputs do. ``autocast``: weights of fp32, and operators at ``float_as``
+    or fp32 by CUDA's lists, with the copies that casts make. The loss is cross entropy of every floating result but
+    caches, in fp32 or wider. docs/predictors/training_step.md compares it with PyTorch's own steps.
     Raises ArgumentError, LimitError as `perfpass.graph.liveness.plan` does.
     """
-    found = _core.saved_activations(graph.core, float_as or "", alignment_bytes)
-    return SavedActivations(found.saved_bytes, found.largest_bytes, found.tensors)
+    found = _core.saved_activations(graph.core, float_as or "", alignment_bytes, autocast)
+    return SavedActivations(found.saved_bytes, found.backward_bytes, found.gradient_bytes, found.tensors)

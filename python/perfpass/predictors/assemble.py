@@ -356,7 +356,9 @@ def _gradients_bytes(run: Run, mode: str) -> float | None:
     """What autograd would keep of an inference run in PyTorch beyond its plan, where nothing turns it off."""
     if mode == "training" or run.way.runtime != "torch":
         return None
-    kept = saved_activations(run.graph, run.float_as, allocation.BLOCK_BYTES).saved
+    kept = saved_activations(
+        run.graph, run.float_as, allocation.BLOCK_BYTES, autocast=allocation.autocasts(run.way.precision)
+    ).saved
     return float(max(0, kept - run.plan.peak_activation_bytes))
 
 

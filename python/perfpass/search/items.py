@@ -40,6 +40,7 @@ class Counting:
     allocator: str
     weight_copies: int
     training: bool
+    autocast: bool
 
 
 def chunks(models: Iterable[Any], size: int) -> Iterator[list[Any]]:
@@ -72,6 +73,7 @@ def count(models: Sequence[Any], defaults: Candidate, counting: Counting, thread
         counting.allocator,
         counting.weight_copies,
         counting.training,
+        counting.autocast,
         threads,
     )
     for item, name, message in failed:

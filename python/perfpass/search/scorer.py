@@ -125,6 +125,7 @@ class Scorer:
             allocator=max(kinds - {"none"}, default="none"),
             weight_copies=allocation.weight_copies(ways[0].precision, ways[0].runtime),
             training=mode == "training",
+            autocast=allocation.autocasts(ways[0].precision),
         )
         self._lanes = [Lane(way, mode == "training", calibration, processes) for way in ways]
         self.devices: tuple[Device, ...] = tuple(targets)

@@ -10,4 +10,5 @@ __all__ = [
     "process",
     "recorded",
     "rows",
+    "step",
 ]

@@ -60,7 +60,12 @@ def alignment_bytes(runtime: str) -> int:
 
 def weight_copies(precision: str, runtime: str = "torch") -> int:
     """How many times inference keeps the weights, in units of what they take at the width of the products."""
-    return _AUTOCAST_COPIES.get(runtime, _CACHED_COPIES) if precision in ("amp", "amp_bf16") else 1
+    return _AUTOCAST_COPIES.get(runtime, _CACHED_COPIES) if autocasts(precision) else 1
+
+
+def autocasts(precision: str) -> bool:
+    """Whether operators choose between 16 bits and fp32, over weights of fp32."""
+    return precision in ("amp", "amp_bf16")
 
 
 def _copies(way: Way) -> int:
@@ -105,8 +110,11 @@ def searched_bytes(tables: Tables, way: Way) -> np.ndarray:
     EXHAUSTIVE, and since 1.14 cudnn_conv_use_max_workspace). Counted is Winograd's: inputs, outputs and filters
     transformed. FFT's, which some boards take, may be up to 2 GiB larger.
     """
-    if (way.device.kind, way.runtime) != _SEARCHES:
-        return np.zeros(len(tables))
+    return winograd_bytes(tables) if (way.device.kind, way.runtime) == _SEARCHES else np.zeros(len(tables))
+
+
+def winograd_bytes(tables: Tables) -> np.ndarray:
+    """[N] the largest workspace of Winograd's algorithm: inputs, outputs and filters of a 3 x 3 convolution."""
     table = tables.table
     outputs = np.asarray(table.output_elements, dtype=np.float64)
     width = np.asarray(table.bytes_written, dtype=np.float64) / np.maximum(outputs, 1.0)
@@ -147,9 +155,9 @@ def columns_of(planned: PlannedRun) -> dict[str, np.ndarray]:
 def runs_of(run: Run, *, training: bool = False) -> Runs:
     """One run, or the step of one forward graph, as N = 1."""
     graph, plan = run.graph, run.plan
-    reserved = saved = largest = 0
+    reserved = alive = gradients = 0
     if training:
-        saved, largest = _saved(run)
+        alive, gradients = _backward(run)
     else:
         reserved = reserved_bytes(run)
     tables = Tables.one(run.table)
@@ -158,7 +166,7 @@ def runs_of(run: Run, *, training: bool = False) -> Runs:
     runs = Runs(
         tables,
         np.array([run.batch]),
-        *(np.array([value], dtype=np.float64) for value in (*facts, saved, largest)),
+        *(np.array([value], dtype=np.float64) for value in (*facts, alive, gradients)),
     )
     return runs if training else with_beside_plan(runs, run.way)
 
@@ -171,13 +179,18 @@ def with_beside_plan(runs: Runs, way: Way) -> Runs:
     return replace(runs, reserved_bytes=runs.reserved_bytes + beside) if beside.any() else runs
 
 
-def _saved(run: Run) -> tuple[int, int]:
-    """Bytes that a step keeps between its passes, and of the largest tensor among them."""
-    if not run.graph.frozen:
-        kept = backward.saved_activations(run.graph, run.float_as, BLOCK_BYTES)
-        return kept.saved, kept.largest
-    marks = frozen.flags(run.graph, run.graph.frozen)
-    part = frozen.backward_part(run.graph, marks)
-    kept = backward.saved_activations(part, run.float_as, BLOCK_BYTES)
+def saved(run: PlannedRun) -> backward.SavedActivations:
+    """What a step of ``run``'s graph keeps between its passes, without what is frozen, and its backward pass."""
+    graph = run.graph
+    if graph.frozen:
+        graph = frozen.backward_part(graph, frozen.flags(graph, graph.frozen))
+    return backward.saved_activations(graph, run.float_as, BLOCK_BYTES, autocast=autocasts(run.way.precision))
+
+
+def _backward(run: Run) -> tuple[int, int]:
+    """Bytes of activations and their gradients alive in the backward pass, and of gradients of weights then."""
+    kept = saved(run)
+    if not run.graph.frozen or kept.backward > run.plan.peak_activation_bytes:
+        return kept.backward, kept.gradients
     # What is frozen before all that is trained runs as in inference, whose peak may be the larger one.
-    return max(kept.saved, run.plan.peak_activation_bytes - 2 * kept.largest), kept.largest
+    return run.plan.peak_activation_bytes, 0

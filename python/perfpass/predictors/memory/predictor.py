@@ -98,6 +98,10 @@ class MemoryPredictor:
         slice_of = driver_bytes_of(measured) if device.parent and device.vendor == "NVIDIA" else 0.0
         return max(0.0, float(found) - slice_of)
 
+    def workspace_share(self, device: Device) -> float:
+        """What workspaces of convolutions leave in the allocator, of what is reserved; 0 where nobody measured it."""
+        return float(self.manifest["workspace_share"].get(kind(device, True), 0.0)) if device.kind == "gpu" else 0.0
+
     def predict(self, report: Report, device: Device, *, convolutional: bool) -> PeakMemory:
         """The peak of a program whose allocations gave ``report`` (`perfpass.graph.allocators.caching`)."""
         what = kind(device, convolutional)

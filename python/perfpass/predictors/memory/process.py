@@ -2,8 +2,8 @@
 
 Three figures (`perfpass.prediction.MemoryFigures`): tensors alive, what the allocator reserves, what is in use on the
 device. Inference plans by liveness and passes the plan through the runtime's allocator (`allocation`); a training step
-plans what autograd saves of the forward graph, gradients and states. What lies beside the plan is in `allowance`; what
-a module's own recorded step takes is in `recorded`, what was learned from recorded steps in `predictor`.
+is planned from its forward graph (`step`). What lies beside the plan of inference is in `allowance`; what a module's
+own recorded step takes is in `recorded`, what was learned from recorded steps in `predictor`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfpass.predictors.estimate import Bounds, MemoryBounds
+from perfpass.predictors.learned.spread import Spread
+from perfpass.predictors.memory import step as steps
 from perfpass.predictors.memory.allocation import weight_copies
 from perfpass.predictors.memory.allowance import Allowance, allowance
 from perfpass.predictors.memory.host import HostMemory
@@ -32,12 +34,6 @@ _ALIVE_LOW = 0.85
 # TorchInductor's pointwise kernels write over inputs that die in them (torch._inductor.config.inplace_buffers). The
 # plan is that of the eager program, where input and output of such an operator are both alive: half of it is left.
 _IN_PLACE = 0.5
-# Of a step: in backward, gradients of activations live beside what was saved (the two largest tensors).
-_GRADIENT_TENSORS = 2
-# A network exported for inference has its batch normalizations folded into convolutions. Trained, each saves its input
-# beside the convolution's: twice the activations.
-_FOLDED = 2.0
-_FP32_BYTES = 4.0
 
 
 def inference_allowance(way: Way) -> Allowance:
@@ -77,32 +73,33 @@ def inference(columns: Columns, way: Way) -> tuple[dict[str, Any], MemoryBounds]
     return _figures(way.device, {"weights": weights, "activations": activations}, alive, reserved, allowed.beside)
 
 
-def step(columns: Columns, way: Way, states: np.ndarray, width: float) -> tuple[dict[str, Any], MemoryBounds]:
+def step(columns: Columns, way: Way) -> tuple[dict[str, Any], MemoryBounds]:
     """Bytes of N training steps by what holds them, and the figures.
 
-    ``columns``: "parameters", "weight_bytes", "saved_bytes", "largest_bytes" and "folded" (the network has no
-    normalization among its convolutions). ``states`` [N]: bytes of the optimizer's states in fp32. ``width``: bytes of
-    a number at the precision of ``way``.
+    ``columns``: what `perfpass.predictors.memory.step` reads of them. What the convolutions of a vendor leave in the
+    allocator moves the median where it was measured; the bounds are those of the plan without it.
     """
-    device, parameters = way.device, columns["parameters"]
-    # Autocast keeps weights, gradients and states in fp32.
-    held = _FP32_BYTES if weight_copies(way.precision) > 1 else width
-    parts: dict[str, Any] = {
-        "weights": columns["weight_bytes"] * float(weight_copies(way.precision)),
-        "gradients": parameters * held,
-        "optimizer": states * held / _FP32_BYTES,
-        "activations": columns["saved_bytes"] + _GRADIENT_TENSORS * columns["largest_bytes"],
-    }
-    kept = parts["weights"] + parts["gradients"] + parts["optimizer"]
-    low, middle, high = Allowance.from_dict(MemoryPredictor.load().manifest["step"]).share
-    most = high * np.where(columns["folded"] > 0, _FOLDED, 1.0)
-    alive = Bounds(*(kept + share * parts["activations"] for share in (middle, low, most)))
-    # The allocator's slack is that of inference's middle: a step frees in the order in which it made.
-    beside = inference_allowance(way).beside
-    if device.kind != "cpu":
-        more = MemoryPredictor.load().runtime_bytes(device) - beside[1]
-        beside = (beside[0] + min(0.0, more), beside[1] + more, beside[2] + max(0.0, more))
-    return _figures(device, parts, alive, alive, beside)
+    device, known = way.device, MemoryPredictor.load()
+    found = steps.planned(columns, way)
+    spread = Spread.from_dict(known.manifest["step"]["spread"])
+    alive = Bounds.around(found.alive, *spread.bounds(steps.lacks(columns, found, way)))
+    # What ran must fit: activations in place that the plan keeps beside their results, kernels that fuse.
+    share = _IN_PLACE if way.runtime == "torch.compile" else _ALIVE_LOW
+    alive = replace(alive, low=np.minimum(alive.low, found.alive - (1.0 - share) * found.parts["activations"]))
+    reserved = alive.scaled(steps.SLACK if device.kind != "cpu" else 1.0)
+    low, middle, _ = inference_allowance(way).beside
+    beside = known.runtime_bytes(device) if device.kind != "cpu" else middle
+    of = reserved.median + beside
+    in_use = Bounds.around(of, *spread.bounds(steps.lacks(columns, found, way, of)))
+    left = columns["convolutional"] * known.workspace_share(device) * reserved.median
+    # An allocator that runs out gives back what it holds beyond live tensors.
+    least = np.minimum(in_use.low, alive.low + min(low, beside))
+    in_use = Bounds(np.minimum(of + left, in_use.high), least, in_use.high)
+    parts: dict[str, Any] = dict(found.parts)
+    workspace = min(WORKSPACE_BYTES[device.kind], beside)
+    parts |= {"allocator": reserved.median - found.alive, "workspace": in_use.median - of + workspace}
+    parts["runtime"] = beside - workspace
+    return parts, MemoryBounds(alive, replace(reserved, low=alive.low), in_use)
 
 
 def _figures(

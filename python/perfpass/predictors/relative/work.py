@@ -18,11 +18,12 @@ from perfpass.features import Tables
 from perfpass.predictors import roofline
 from perfpass.predictors.generation import features as generation
 from perfpass.predictors.learned.ratios import fingerprints
-from perfpass.predictors.memory import allocation, process
+from perfpass.predictors.memory import allocation
+from perfpass.predictors.memory.step import planned
 from perfpass.predictors.roofline import GEMM_RATE, ISSUE_S, KERNEL_S
 from perfpass.predictors.training_step import features as step_features
-from perfpass.predictors.training_step.predictor import derivation, state_bytes
-from perfpass.predictors.workload import DEFAULT_OPTIMIZER, PRECISIONS
+from perfpass.predictors.training_step.predictor import derivation
+from perfpass.predictors.workload import PRECISIONS
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
@@ -88,13 +89,10 @@ def of_run(run: Run, mode: str) -> tuple[dict[str, float], np.ndarray, float]:
         columns = {
             "parameters": steps.parameters,
             "weight_bytes": runs.weight_bytes,
-            "saved_bytes": runs.saved_bytes,
-            "largest_bytes": runs.largest_bytes,
-            "folded": np.zeros(1),
+            "backward_bytes": runs.backward_bytes,
+            "gradient_bytes": runs.gradient_bytes,
         }
-        states = state_bytes(way.optimizer or DEFAULT_OPTIMIZER, steps.parameters) - 4.0 * steps.parameters
-        width = 4.0 if PRECISIONS[way.precision][0] == "float32" else 8.0 if way.precision == "fp64" else 2.0
-        parts, _ = process.step(columns, way, states, width)
+        parts = planned(columns, way).parts
     else:
         found = {"run_ms": float(inference_ms(runs.tables, way)[0])}
         parts = {

@@ -65,7 +65,7 @@ def breakdown(run: Run, step: StepTable, found: Estimate, top: int) -> dict[str,
 def _peak(run: Run, top: int) -> dict[str, Any]:
     """What autograd holds when the backward pass begins."""
     graph = run.graph
-    saved = backward.saved_activations(graph, run.float_as, allocation.BLOCK_BYTES)
+    saved = allocation.saved(run)
     return {
         "operator": "the backward pass, at its start",
         "live_tensors": len(saved.tensors),

@@ -17,7 +17,7 @@ from perfpass import _core
 from perfpass.graph import DTYPES, OPERATOR_CLASSES, OPERATORS
 from perfpass.graph import step as backward
 from perfpass.graph.frozen import whole_tables
-from perfpass.graph.step import OPTIMIZERS, StepOptions, Steps, StepTable
+from perfpass.graph.step import StepOptions, Steps, StepTable
 from perfpass.graph.table import Tables
 from perfpass.predictors.energy.power import PowerModel
 from perfpass.predictors.estimate import Bounds, Columns, Estimate, Estimates, Notes, Run, Runs, shares
@@ -44,12 +44,13 @@ if TYPE_CHECKING:
 # A precision without records of its own runs as another does.
 _RUNS_AS = {"bf16": "fp16", "amp_bf16": "amp", "tf32": "fp32"}
 # A network exported for inference has its batch normalizations folded into convolutions. Trained, their passes take up
-# to a third of a convolutional network's step (what they save: `perfpass.predictors.memory.process`).
+# to a third of a convolutional network's step (what they save: `perfpass.predictors.memory.step`).
 _FOLDED_TIME = 1.5
 _FOLDED = (
     "no normalization among the convolutions: exported for inference, where they are folded away; a step of the "
     "network with them takes more time and memory (the upper bounds allow for it)"
 )
+_MEMORY = "planned: what the backward pass of the forward graph holds, a loss (cross entropy) over its results included"
 _FROZEN = "a part of the parameters is frozen; only steps that train all of them were measured"
 
 
@@ -210,9 +211,10 @@ class StepPredictor(RatioTrees):
             "level": notes.level,
             "parameters": steps.parameters,
             "weight_bytes": runs.weight_bytes,
-            "saved_bytes": runs.saved_bytes,
-            "largest_bytes": runs.largest_bytes,
+            "backward_bytes": runs.backward_bytes,
+            "gradient_bytes": runs.gradient_bytes,
             "folded": folded.astype(np.float64),
+            "convolutional": _convolutional(runs.tables).astype(np.float64),
         }
         return found, notes, row_s, steps
 
@@ -221,9 +223,7 @@ class StepPredictor(RatioTrees):
         seconds = self.latency_s(columns)
         if "left" in columns:
             seconds = seconds.scaled(columns["left"])
-        parameters = columns["parameters"]
-        states = state_bytes(_optimizer(way), parameters) - 4.0 * parameters
-        parts, memory = process.step(columns, way, states, _width(PRECISIONS[way.precision][0]))
+        parts, memory = process.step(columns, way)
         more_time = np.where(columns["folded"] > 0, _FOLDED_TIME, 1.0)
         return Estimates(
             latency_ms=Bounds(seconds.median * 1e3, seconds.low * 1e3, seconds.high * 1e3 * more_time),
@@ -266,7 +266,7 @@ class StepPredictor(RatioTrees):
                 "optimizer": _optimizer(way),
                 "step": "derived from the forward graph",
                 "power": self.manifest["power"]["source"],
-                "memory": "planned: what autograd saves of the forward graph, gradients and states",
+                "memory": _MEMORY,
             },
         )
         return estimate, steps.first()
@@ -288,12 +288,12 @@ class StepPredictor(RatioTrees):
         return notes
 
 
+def _convolutional(tables: Tables) -> np.ndarray:
+    """[N] whether a network has convolutions."""
+    return tables.any(np.asarray(tables.table.op_class) == OPERATOR_CLASSES.index("convolution"))
+
+
 def _folded(tables: Tables) -> np.ndarray:
     """[N] whether a network of convolutions has no normalization at all."""
     normalization = np.asarray(tables.table.op_class) == OPERATOR_CLASSES.index("normalization")
     return tables.any(np.asarray(tables.table.op) == OPERATORS.index("conv")) & ~tables.any(normalization)
-
-
-def state_bytes(optimizer: str, parameters: np.ndarray) -> np.ndarray:
-    """Bytes of gradients and optimizer states, 4 per element."""
-    return 4.0 * parameters * (1 + OPTIMIZERS[optimizer].states)

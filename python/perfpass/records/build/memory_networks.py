@@ -75,6 +75,13 @@ def llama_2_7b(batch: int, sequence: int, attention: str = "sdpa") -> list[OpGra
     return [load(_llama_7b(attention), batch=batch, input_shape={"input_ids": ((sequence,), "int64")})]
 
 
+def llama_3_2_3b(batch: int, sequence: int) -> list[OpGraph]:
+    """Llama 3.2 3B with its language-model head."""
+    from perfpass.importers import load
+
+    return [load("meta-llama/Llama-3.2-3B", batch=batch, dims={"sequence_length": sequence})]
+
+
 @lru_cache(maxsize=1)
 def _stable_diffusion() -> tuple[Any, Any, Any]:
     from diffusers import AutoencoderKL, UNet2DConditionModel
@@ -121,13 +128,22 @@ def stable_diffusion(batch: int, image: int = 512, attention: str = "sdpa") -> l
 
 
 @lru_cache(maxsize=8)
-def segmentation(name: str, batch: int, height: int, width: int, classes: int) -> list[OpGraph]:
-    """Of torchvision ``name`` (fcn_resnet50, ...) with its auxiliary head."""
+def segmentation(name: str, batch: int, height: int, width: int, classes: int, deep_stem: bool) -> list[OpGraph]:
+    """Of torchvision ``name`` (fcn_resnet50, ...) with its auxiliary head; ``deep_stem``: three 3 x 3 convolutions."""
+    import torch
     import torchvision
 
     from perfpass.importers import load
 
     make = getattr(torchvision.models.segmentation, name)
     module = _on_meta(lambda: make(weights=None, weights_backbone=None, num_classes=classes, aux_loss=True))
+    if deep_stem:
+        channels = (3, 32, 32, 64)
+        parts: list[torch.nn.Module] = []
+        for i in range(3):
+            parts.append(torch.nn.Conv2d(channels[i], channels[i + 1], 3, 2 - min(i, 1), 1, bias=False, device="meta"))
+            if i < 2:
+                parts += [torch.nn.BatchNorm2d(channels[i + 1], device="meta").eval(), torch.nn.ReLU(inplace=True)]
+        module.backbone["conv1"] = torch.nn.Sequential(*parts)
     both = _only(module, "forward", lambda out: (out["out"], out["aux"]))
     return [load(both, batch=batch, input_shape=(3, height, width))]

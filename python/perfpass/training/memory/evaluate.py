@@ -24,8 +24,9 @@ of a network come from the errors of the others. A row is over the bound where i
 On AMD boards the convolution library takes workspaces that differ up to twofold between repeats of one benchmark, so
 those rows are graded apart, and only one AMD board was measured: held out, nothing is known of its vendor.
 
-Memory of inference (BERT-base, Stable Diffusion 1) and of live tensors of training steps (segmentation), of other
-laboratories, by the plan of their graphs: each laboratory is held out in turn, then each device.
+Memory of inference (BERT-base, Stable Diffusion 1), of other laboratories, by the plan of their graphs: each laboratory
+is held out in turn, then each device. Memory of training steps by the plan of their graphs, not of a recording: live
+tensors of segmentation networks and of a language model, in use of milabench; each laboratory is held out in turn.
 
 What ran must fit: of every record of an accelerator, whether `predict` says that it does not.
 """

@@ -21,8 +21,9 @@ from perfpass.devices import device
 from perfpass.errors import FormatError
 from perfpass.graph import costs, liveness
 from perfpass.graph import step as backward
+from perfpass.graph.table import Tables, operator_table
 from perfpass.predictors.estimate import PlannedRun
-from perfpass.predictors.memory.allocation import BLOCK_BYTES, alignment_bytes, columns_of
+from perfpass.predictors.memory.allocation import BLOCK_BYTES, alignment_bytes, autocasts, columns_of, winograd_bytes
 from perfpass.predictors.way import Way
 from perfpass.predictors.workload import PRECISIONS
 from perfpass.records import schema
@@ -50,7 +51,9 @@ class MemoryRun:
     """One measurement (bytes, NaN where not measured) and what was counted of its run (bytes, at its precision).
 
     ``in_use`` as the driver reports it: ``with_driver`` says whether what the driver keeps for itself is in it (NVML's
-    first interface counts it; a difference to the idle device leaves it out). ``saved`` is what autograd would keep.
+    first interface counts it; a difference to the idle device leaves it out). ``backward_bytes`` and ``gradient_bytes``
+    are those of `perfpass.graph.step.SavedActivations`, of training; ``n_devices`` share the batches of one program,
+    and ``workspace_bytes`` is what cuDNN's search may choose where the program turns it on.
     """
 
     source: str
@@ -72,12 +75,17 @@ class MemoryRun:
     weight_bytes: float
     activation_bytes: float
     planned_reserved: float
-    saved_bytes: float
-    largest_bytes: float
+    backward_bytes: float
+    gradient_bytes: float
     parameters: float
+    optimizer: str = ""
+    n_devices: int = 1
+    workspace_bytes: float = 0.0
 
 
-def _counted(graphs: list[OpGraph], on: str, runtime: str, precision: str, *, shared: bool = False) -> dict[str, float]:
+def _counted(
+    graphs: list[OpGraph], on: str, runtime: str, precision: str, *, shared: bool = False, training: bool = False
+) -> dict[str, float]:
     """What is counted of stages that run one after another: weights of all, the largest of the rest.
 
     onnxruntime and TensorRT give every stage an allocator of its own, so there the rest adds up; ``shared``: the
@@ -85,18 +93,19 @@ def _counted(graphs: list[OpGraph], on: str, runtime: str, precision: str, *, sh
     """
     float_as = PRECISIONS[precision][0]
     way = Way(device(on), precision=precision, runtime=runtime)
-    found: dict[str, list[float]] = {name: [] for name in ("weight", "activation", "beside", "saved", "largest")}
+    found: dict[str, list[float]] = {name: [] for name in ("weight", "activation", "beside", "backward", "gradient")}
     parameters = 0.0
     for graph in graphs:
         plan = liveness.plan(graph, float_as=float_as, alignment_bytes=alignment_bytes(runtime))
         planned = PlannedRun(graph=graph, plan=plan, batch=1, way=way, float_as=float_as)
         reserved = float(columns_of(planned)["reserved_bytes"][0])
-        kept = backward.saved_activations(graph, float_as, BLOCK_BYTES)
         found["weight"].append(plan.weight_bytes)
         found["activation"].append(plan.peak_activation_bytes)
         found["beside"].append(max(reserved - plan.weight_bytes, plan.peak_activation_bytes))
-        found["saved"].append(kept.saved)
-        found["largest"].append(kept.largest)
+        if training:
+            kept = backward.saved_activations(graph, float_as, BLOCK_BYTES, autocast=autocasts(precision))
+            found["backward"].append(kept.backward)
+            found["gradient"].append(kept.gradients)
         parameters += costs.count(graph, float_as=float_as).totals["parameters"]
     together = sum if runtime in ("onnxruntime", "tensorrt") and not shared else max
     weights = sum(found["weight"])
@@ -104,8 +113,8 @@ def _counted(graphs: list[OpGraph], on: str, runtime: str, precision: str, *, sh
         "weight_bytes": weights,
         "activation_bytes": together(found["activation"]),
         "planned_reserved": weights + together(found["beside"]),
-        "saved_bytes": max(found["saved"]),
-        "largest_bytes": max(found["largest"]),
+        "backward_bytes": max(found["backward"], default=0.0),
+        "gradient_bytes": max(found["gradient"], default=0.0),
         "parameters": parameters,
     }
 
@@ -170,6 +179,12 @@ _CLASSES = {"cityscapes": 19, "ade20k": 150, "voc12aug": 21}
 _METHODS = {"fcn": "fcn", "deeplabv3": "deeplabv3"}
 
 
+def _winograd(graph: OpGraph) -> float:
+    """Its configurations set cudnn_benchmark (configs/_base_/default_runtime.py)."""
+    table = operator_table(graph, costs.count(graph, float_as="float32"))
+    return float(winograd_bytes(Tables.one(table))[0])
+
+
 def _segmentation(shared: Path) -> Iterator[MemoryRun]:
     """FCN and DeepLabV3 on ResNet-50 and -101 of mmsegmentation: alive in training, SGD with momentum."""
     table = read_frame(shared / "openmmlab_model_zoo" / "train.parquet", "a table of openmmlab")
@@ -186,11 +201,30 @@ def _segmentation(shared: Path) -> Iterator[MemoryRun]:
         height, width = (int(side) for side in size.split("x"))
         name = f"{_METHODS[method]}_resnet{101 if '101' in depth else 50}"
         batch = int(row.batch_size_per_gpu)
-        graphs = networks.segmentation(name, batch, height, width, classes)
+        graphs = networks.segmentation(name, batch, height, width, classes, "b-" not in depth)  # ResNetV1c, or V1b
         yield MemoryRun(
             "openmmlab", "Apache-2.0", name, "v100-sxm2-16gb", "", "torch", "", "fp32", "training", batch,
             True, False, False, np.nan, np.nan, row.memory_mib * 2.0**20,
-            **_counted(graphs, "v100-sxm2-16gb", "torch", "fp32"),
+            **_counted(graphs, "v100-sxm2-16gb", "torch", "fp32", training=True), optimizer="momentum",
+            n_devices=int(row.n_gpus), workspace_bytes=max(map(_winograd, graphs)),
+        )  # fmt: skip
+
+
+def _torchtune(shared: Path) -> Iterator[MemoryRun]:
+    """Llama 3.2 3B, all of it trained on packed sequences, with AdamW and weights of bf16: alive.
+
+    The page adds options one by one; those above it change what is kept by rules of their own.
+    """
+    import pandas
+
+    table = pandas.read_csv(shared / "llm_training_memory" / "training_memory_throughput.csv")
+    table = table[table.repo.str.startswith("pytorch/torchtune") & (table.variant == "+ Packed Dataset")]
+    for row in table.itertuples():
+        graphs = networks.llama_3_2_3b(2, 4096)  # of its "Batch size" and "Max sequence length"
+        yield MemoryRun(
+            "torchtune", "BSD-3-Clause", "llama-3.2-3b", "a100-sxm4-80gb", "", "torch", "", "bf16", "training", 2,
+            False, False, False, np.nan, np.nan, row.memory_mib * 2.0**20,
+            **_counted(graphs, "a100-sxm4-80gb", "torch", "bf16", training=True), optimizer="adamw",
         )  # fmt: skip
 
 
@@ -223,7 +257,13 @@ def main(arguments: list[str]) -> None:
     records = folder / "records"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        runs = [*_optimum(records), *_onnxruntime(records), *_lambda(shared), *_segmentation(shared)]
+        runs = [
+            *_optimum(records),
+            *_onnxruntime(records),
+            *_lambda(shared),
+            *_segmentation(shared),
+            *_torchtune(shared),
+        ]
     write(folder / "graphs" / FILE, runs)
     for source in dict.fromkeys(run.source for run in runs):
         print(f"{source}: {sum(run.source == source for run in runs)} rows")

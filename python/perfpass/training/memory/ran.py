@@ -26,7 +26,6 @@ from perfpass.predictors.judged import together
 from perfpass.predictors.memory import process
 from perfpass.predictors.memory.allocation import weight_copies
 from perfpass.predictors.memory.allowance import driver_bytes
-from perfpass.predictors.training_step.predictor import state_bytes
 from perfpass.predictors.way import Way
 from perfpass.predictors.workload import PRECISIONS
 from perfpass.records import schema, tables
@@ -87,8 +86,8 @@ class _Run:
     weight_bytes: float
     activation_bytes: float
     parameters: float = 0.0
-    saved_bytes: float = 0.0
-    largest_bytes: float = 0.0
+    backward_bytes: float = 0.0
+    gradient_bytes: float = 0.0
     frozen: bool = False
     processes: int = 1
 
@@ -105,14 +104,14 @@ class _Graphs(Verdicts):
         self, way: Way, key: tuple[str, str, int], batch: int, known: tables.RecordedTables, what: str, **more: Any
     ) -> None:
         """Notes one record: the network ``key`` at a batch size."""
-        float_as = PRECISIONS[way.precision][0]
-        table, scale = known.table(*key, batch, _GRAPH_BITS.get(float_as, 16)), ratio_trees.byte_scale_of(way.precision)
+        bits = _GRAPH_BITS.get(PRECISIONS[way.precision][0], 16)
+        table, scale = known.table(*key, batch, bits), ratio_trees.byte_scale_of(way.precision)
         if way.optimizer is not None:
-            saved = self._steps.get((*key, batch, float_as))
+            saved = self._steps.get((*key, batch, ran_steps.type_of(way.precision)))
             if saved is None and ran_steps.may_be_refused(way.device, scale * ran_steps.written_bytes(table)):
                 self.not_asked["the step was not planned"] += 1
                 return
-            more |= {"saved_bytes": saved[0], "largest_bytes": saved[1]} if saved else {}
+            more |= {"backward_bytes": saved[0], "gradient_bytes": saved[1]} if saved else {}
         of = table.statics
         sizes = (of["weight_bytes"] * scale, of["peak_activation_bytes"] * scale, of["parameters"])
         label = f"{what}{key[1]} at {key[2]}, batch {batch}, {way.precision}, {way.runtime}, {way.device.id}"
@@ -123,17 +122,24 @@ class _Graphs(Verdicts):
         for way, runs in self._runs.items():
             column = {
                 name: np.array([getattr(run, name) for run in runs], dtype=np.float64)
-                for name in ("weight_bytes", "activation_bytes", "parameters", "saved_bytes", "largest_bytes", "frozen")
+                for name in (
+                    "weight_bytes",
+                    "activation_bytes",
+                    "parameters",
+                    "backward_bytes",
+                    "gradient_bytes",
+                    "frozen",
+                )
             }
             if way.optimizer is None:
                 kept = column["weight_bytes"] * float(weight_copies(way.precision, way.runtime))
                 column["reserved_bytes"] = kept + column["activation_bytes"]
                 _, memory = process.inference(column, way)
             else:
-                column |= {"parameters": column["parameters"] * (1.0 - column["frozen"]), "folded": np.zeros(len(runs))}
-                states = state_bytes(way.optimizer, column["parameters"]) - 4.0 * column["parameters"]
-                width = _GRAPH_BITS.get(PRECISIONS[way.precision][0], 16) / 8 * ratio_trees.byte_scale_of(way.precision)
-                _, memory = process.step(column, way, states, width)
+                column |= {"parameters": column["parameters"] * (1.0 - column["frozen"])}
+                # Bounds are lower than these say, if anything: what is asked is the lower one.
+                column |= {"folded": np.zeros(len(runs)), "convolutional": np.zeros(len(runs))}
+                _, memory = process.step(column, way)
             for i, run in enumerate(runs):
                 peak = together(memory.in_use.interval(i, "byte"), run.processes, driver_bytes(way.device))
                 self.add(fits(peak, way.device.memory_bytes), run.name)

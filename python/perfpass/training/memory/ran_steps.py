@@ -1,4 +1,4 @@
-"""Makes data/graphs/ran_steps.parquet: what autograd saves of recorded steps that might be said not to fit.
+"""Makes data/graphs/ran_steps.parquet: what backward passes hold of recorded steps that might be said not to fit.
 
     python -m perfpass.training.memory.ran_steps
 
@@ -12,14 +12,14 @@ from __future__ import annotations
 import sys
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from perfpass.devices import device
 from perfpass.errors import PerfPassError
 from perfpass.graph import step as backward
-from perfpass.predictors.memory.allocation import BLOCK_BYTES
+from perfpass.predictors.memory.allocation import BLOCK_BYTES, autocasts
 from perfpass.predictors.workload import PRECISIONS
 from perfpass.records import parquet, schema, tables
 from perfpass.records.location import data_directory
@@ -36,13 +36,18 @@ if TYPE_CHECKING:
     from perfpass.records.tables import RecordedTable
 
 FILE = "ran_steps.parquet"
-_COLUMNS = ("source", "model", "size", "batch", "float_as", "saved_bytes", "largest_bytes")
+_COLUMNS = ("source", "model", "size", "batch", "type", "backward_bytes", "gradient_bytes")
 # Of the memory: the rest of a step (weights, gradients, states, context) is less than this leaves.
 _SHARE = 0.75
 
-# (source, network, pixels or tokens, batch, type) -> bytes saved, and of the largest tensor among them
+# (source, network, pixels or tokens, batch, type) -> bytes alive in backward, and of weights' gradients among them
 Step: TypeAlias = tuple[str, str, int, int, str]
 Steps: TypeAlias = dict[Step, tuple[float, float]]
+
+
+def type_of(precision: str) -> str:
+    """How numbers of a step are counted: the type of its floats, or autocast's name."""
+    return precision if autocasts(precision) else PRECISIONS[precision][0]
 
 
 def may_be_refused(target: Device, written_bytes: float) -> bool:
@@ -88,7 +93,7 @@ def wanted(root: Path) -> list[Step]:
         bits, scale = ratio_trees.bits_of(precision), ratio_trees.byte_scale_of(precision)
         table = known.table(*key, batch, bits)
         if may_be_refused(device(on), scale * written_bytes(table)):
-            found.add((*key, batch, PRECISIONS[precision][0]))
+            found.add((*key, batch, type_of(precision)))
 
     rows, known, _ = ratio_trees.recorded(root, "training")
     for row in rows[~rows.device.map(lambda name: device(name).kind == "cpu")].itertuples():
@@ -102,7 +107,7 @@ def wanted(root: Path) -> list[Step]:
     for row in powered(root).itertuples():
         if row.key in known:
             add(known, row.key, int(row.batch), row.precision or "fp32", row.device)
-    found |= {(*row.key, int(row.batch), PRECISIONS[row.precision][0]) for row in benchmarks(root).itertuples()}
+    found |= {(*row.key, int(row.batch), type_of(row.precision)) for row in benchmarks(root).itertuples()}
     return sorted(found)
 
 
@@ -121,13 +126,15 @@ def main() -> None:
         for step in wanted(root):
             if step in found:
                 continue
-            source, model, size, batch, float_as = step
+            source, model, size, batch, kind = step
+            how: dict[str, Any] = {"float_as": PRECISIONS[kind][0] if autocasts(kind) else kind}
             try:
-                kept = backward.saved_activations(graphs.at((source, model, size), batch), float_as, BLOCK_BYTES)
+                graph = graphs.at((source, model, size), batch)
+                kept = backward.saved_activations(graph, **how, alignment_bytes=BLOCK_BYTES, autocast=autocasts(kind))
             except PerfPassError as error:
                 print(f"refused: {source} {model}: {error}", file=sys.stderr)
                 continue
-            found[step] = (float(kept.saved), float(kept.largest))
+            found[step] = (float(kept.backward), float(kept.gradients))
     table = pandas.DataFrame([(*step, *sizes) for step, sizes in sorted(found.items())], columns=list(_COLUMNS))
     with replacing(path) as file:
         table.to_parquet(file, index=False, compression="zstd", compression_level=19)

@@ -40,20 +40,18 @@ _CONTEXT_ALONE = ("llama",)
 @dataclass(frozen=True, eq=False)
 class MeasuredRuns:
     """[N] columns, bytes. ``held`` is what the simulated allocator holds beside the weights; ``measured`` is in use
-    where ``with_context`` holds, else reserved (inference) or alive (training).
+    where ``with_context`` holds, else reserved.
     """
 
     source: np.ndarray
     device: np.ndarray
     group: np.ndarray
-    training: np.ndarray
     searches: np.ndarray
     with_context: np.ndarray
     driver: np.ndarray
     context_alone: np.ndarray
     measured: np.ndarray
     reserved: np.ndarray
-    alive: np.ndarray
     weights: np.ndarray
     activations: np.ndarray
     held: np.ndarray
@@ -67,32 +65,25 @@ class MeasuredRuns:
 
 
 def load(folder: Path | None = None) -> MeasuredRuns:
-    """All rows of data/graphs/memory_runs.parquet. Raises FileError and FormatError."""
+    """The rows of inference in data/graphs/memory_runs.parquet. Raises FileError and FormatError."""
     base = Path(folder) if folder else data_directory()
     table = measured_runs.read(base / "graphs" / measured_runs.FILE)
-    training = table["mode"].to_numpy() == "training"
-    in_use, reserved, alive = (table[name].to_numpy(float) for name in ("in_use", "reserved", "alive"))
-    weights = table.weight_bytes.to_numpy(float)
-    # A step's gradients and momentum, as many again each; autograd's saved tensors and two gradients.
-    weights = np.where(training, 3.0 * weights, weights)
-    saved = (table.saved_bytes + 2.0 * table.largest_bytes).to_numpy(float)
-    held = np.where(training, saved, (table.planned_reserved - table.weight_bytes).to_numpy(float))
+    table = table[table["mode"] == "inference"]
+    in_use, reserved = (table[name].to_numpy(float) for name in ("in_use", "reserved"))
     whole = (table.mig_profile == "").to_numpy() & table.with_driver.to_numpy(bool)
     return MeasuredRuns(
         source=table.source.to_numpy(str),
         device=table.device.to_numpy(str),
         group=np.array([group(name) for name in table.runtime]),
-        training=training,
         searches=table.searches.to_numpy(bool),
         with_context=~np.isnan(in_use),
         driver=np.where(whole, [driver_bytes_of(name) for name in table.device], 0.0),
         context_alone=np.array([str(name).startswith(_CONTEXT_ALONE) for name in table.network]),
-        measured=np.where(np.isnan(in_use), np.where(training, alive, reserved), in_use),
+        measured=np.where(np.isnan(in_use), reserved, in_use),
         reserved=reserved,
-        alive=alive,
-        weights=weights,
-        activations=np.where(training, saved, table.activation_bytes.to_numpy(float)),
-        held=held,
+        weights=table.weight_bytes.to_numpy(float),
+        activations=table.activation_bytes.to_numpy(float),
+        held=(table.planned_reserved - table.weight_bytes).to_numpy(float),
     )
 
 
@@ -155,14 +146,6 @@ def _laid_out(rows: MeasuredRuns) -> Allowance:
     return Allowance((low, share, high), (least, beside, max(beside, _NEXT_SOURCE * most)))
 
 
-def fit_step(rows: MeasuredRuns) -> Allowance:
-    """Share of what a step's plan keeps for the backward pass; nothing beside it, for the rows are of live tensors."""
-    ratios = (rows.measured - rows.weights) / rows.held
-    share = max(1.0, pooled(ratios, rows.source, 0.5))
-    # The one source's lowest; fused networks save less than planned.
-    return Allowance((0.8, share, max(share, _NEXT_SOURCE * _largest(ratios, rows.source))), (0.0, 0.0, 0.0))
-
-
 def context_bytes(rows: MeasuredRuns, steps: Mapping[str, float], amd: float) -> dict[str, float]:
     """What lies beside PyTorch's allocator by device where NVML measured it on a whole GPU, and AMD's by vendor."""
     found = dict(steps)
@@ -185,7 +168,7 @@ class Judged:
 
 def of_inference(rows: MeasuredRuns) -> MeasuredRuns:
     """Rows that the plan of a graph speaks of: no search of algorithms."""
-    return rows.take(~rows.training & ~rows.context_alone & ~rows.searches)
+    return rows.take(~rows.context_alone & ~rows.searches)
 
 
 def judge(rows: MeasuredRuns, groups: np.ndarray, fitted: Callable[[np.ndarray], Allowance]) -> Judged:

@@ -1,4 +1,4 @@
-"""Grading of memory in use, reserved and alive, with every laboratory, device or network left out in turn."""
+"""Grading of memory in use, reserved and alive, with every laboratory or device left out in turn."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
-from perfpass.records.location import data_directory
-from perfpass.training.memory import planned_steps, runs
+from perfpass.training.memory import runs
+from perfpass.training.memory import steps as training_steps
 from perfpass.training.memory.runs import Judged, MeasuredRuns
 from perfpass.training.section import Section
 
 _MIB = 2.0**20
-_FIGURES = ("memory in use, inference (MiB)", "memory reserved, inference (MiB)", "memory alive, training step (MiB)")
+_FIGURES = ("memory in use, inference (MiB)", "memory reserved, inference (MiB)")
 
 
 def add(section: Section, steps: Mapping[str, float], folder: Path | None = None) -> None:
@@ -34,12 +34,8 @@ def add(section: Section, steps: Mapping[str, float], folder: Path | None = None
     for split, groups in (("source", inference.source), ("device", inference.device)):
         found = runs.judge(inference, groups, lambda mask: fitted(inference, mask))
         _add(section, split, found, groups)
-    training = rows.take(rows.training)
-    # Two heads on two backbones of one laboratory: the weights tell them apart.
-    networks = np.round(training.weights / _MIB / 64).astype(int).astype(str)
-    _add(section, "network", runs.judge(training, networks, lambda m: runs.fit_step(training.take(m))), networks)
-    planned_steps.add(section, rows, Path(folder) if folder else data_directory())
-    left = rows.take(~rows.training & rows.searches)
+    training_steps.add(section, folder)
+    left = rows.take(rows.searches)
     section.notes.append(
         f"Not graded: {len(left)} runs of onnxruntime's Stable Diffusion that hold what a search of algorithms took "
         "(torch 1.13 with cudnn.benchmark)."
@@ -48,7 +44,7 @@ def add(section: Section, steps: Mapping[str, float], folder: Path | None = None
 
 def _parts(rows: MeasuredRuns) -> Iterator[tuple[str, str, np.ndarray]]:
     """Figure, what it is judged on, and the rows [N]."""
-    figure = np.where(rows.training, 2, np.where(rows.with_context, 0, 1))
+    figure = np.where(rows.with_context, 0, 1)
     for number, name in enumerate(_FIGURES):
         for of in map(str, np.unique(rows.group[figure == number])):
             for source in map(str, np.unique(rows.source[(figure == number) & (rows.group == of)])):

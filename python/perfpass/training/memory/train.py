@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from perfpass.predictors.learned import artefacts
-from perfpass.training.memory import runs
+from perfpass.training.memory import runs, steps
 from perfpass.training.memory.dataset import load
 from perfpass.training.memory.evaluate import by_family
 from perfpass.training.memory.fit import bound_groups, bounds, fit, nvidia_contexts
@@ -26,7 +26,6 @@ def train(folder: Path | None = None, output: Path | None = None, *, seed: int =
             found[kind] = bounds(held_out[here], rows.take(here))
     measured = runs.load(folder)
     nvidia = nvidia_contexts(constants)
-    inference = measured.take(~measured.training)
     manifest = {
         "runtime_bytes": constants.runtime,
         "unseen_runtime_bytes": {vendor: value for vendor, (value, _) in constants.unseen.items()},
@@ -34,10 +33,10 @@ def train(folder: Path | None = None, output: Path | None = None, *, seed: int =
         "workspace_share": constants.share,
         "bounds": found,
         "inference": {
-            of: runs.fit(inference.take(inference.group == of), nvidia if of == "torch" else {}).to_dict()
-            for of in map(str, np.unique(inference.group))
+            of: runs.fit(measured.take(measured.group == of), nvidia if of == "torch" else {}).to_dict()
+            for of in map(str, np.unique(measured.group))
         },
-        "step": runs.fit_step(measured.take(measured.training)).to_dict(),
+        "step": {"spread": steps.fit(steps.load(folder)).to_dict()},
         "context_bytes": runs.context_bytes(measured, nvidia, constants.unseen["amd"][0]),
         "corpus": {
             "name": "training_memory",
@@ -46,8 +45,8 @@ def train(folder: Path | None = None, output: Path | None = None, *, seed: int =
             "families": sorted(map(str, np.unique(rows.family))),
             "devices": sorted(map(str, np.unique(rows.device))),
             "sources": "milabench (MIT), peak by NVML",
-            "inference_rows": len(inference),
-            "inference_sources": sorted(map(str, np.unique(inference.source))),
+            "inference_rows": len(measured),
+            "inference_sources": sorted(map(str, np.unique(measured.source))),
         },
     }
     artefacts.write(Path(output) if output else artefacts.shipped("memory"), manifest, {})
