@@ -96,7 +96,8 @@ def lacks(old: Question, new: Question) -> dict[str, float]:
         "layout": float(old.way.layout != new.way.layout),
         **_software(old, new),
     }
-    return {"measurement": float(any(value > 0 for value in found.values())), **found}
+    found["measurement"] = float(any(value > 0 for value in found.values()))
+    return {cause: found[cause] for cause in CAUSES}
 
 
 def memory_lacks(
