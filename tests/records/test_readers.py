@@ -160,7 +160,7 @@ def plain_length(a, b):
 
 @given(st.lists(st.integers(0, 4), max_size=40), st.lists(st.integers(0, 4), max_size=40))
 def test_the_alignment_is_a_longest_common_subsequence(a, b):
-    pairs = comparison._common(a, b)
+    pairs = comparison.common_subsequence(a, b)
     assert all(a[i] == b[j] for i, j in pairs)
     assert all(x[0] < y[0] and x[1] < y[1] for x, y in pairwise(pairs))
     assert len(pairs) == plain_length(a, b)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -73,10 +74,11 @@ def test_a_fit_finds_the_widths_of_each_cause_and_both_sides_are_one():
 
 def test_what_is_left_out_is_covered_and_never_wider_than_two_figures_that_share_nothing():
     found, true = made()
-    half = widths.left_out(found, {"operators": 0.3, "batch": 0.3})
+    fit = partial(widths.fit, prior={"operators": 0.3, "batch": 0.3})
+    half = widths.left_out(found, fit)
     assert 0.85 < np.mean(np.abs(found.measured) <= half) < 0.95 and np.median(half / true) == pytest.approx(1, abs=0.2)
     capped = Pairs(*[getattr(found, name) for name in Pairs.__dataclass_fields__ if name != "apart"], true / 2)
-    assert (widths.left_out(capped, {"operators": 0.3, "batch": 0.3}) <= true / 2 + 1e-12).all()
+    assert (widths.left_out(capped, fit) <= true / 2 + 1e-12).all()
 
 
 def test_without_a_pair_the_widths_are_those_of_the_prior():

@@ -159,7 +159,8 @@ def _half_width(found: Interval) -> float:
 
 def _apart(old: Interval, new: Interval) -> float:
     """The half-width of the ratio of two figures that share nothing."""
-    return math.hypot(_half_width(old), _half_width(new))
+    # Not hypot, whose last bit depends on the order of the two.
+    return math.sqrt(_half_width(old) ** 2 + _half_width(new) ** 2)
 
 
 def _support(old: Prediction, new: Prediction) -> Support:

@@ -87,7 +87,7 @@ def lacks(old: Question, new: Question) -> dict[str, float]:
     operators = sum(_not_shared(a, b) for a, b in pairs) / len(ways)
     kinds = sum(_variation(a.by_family, b.by_family) for a, b in pairs) / len(ways)
     unknown = (old.half_width**2 + new.half_width**2) / (2.0 * _USUAL_SQUARE)
-    doublings = abs(math.log2(new.batch / old.batch))
+    doublings = abs(math.log2(new.batch) - math.log2(old.batch))
     found = {
         "operators": operators,
         "kinds": kinds * min(unknown, _MOST_UNKNOWN),
@@ -96,7 +96,8 @@ def lacks(old: Question, new: Question) -> dict[str, float]:
         "layout": float(old.way.layout != new.way.layout),
         **_software(old, new),
     }
-    return {"measurement": float(any(value > 0 for value in found.values())), **found}
+    found["measurement"] = float(any(value > 0 for value in found.values()))
+    return {cause: found[cause] for cause in CAUSES}
 
 
 def memory_lacks(

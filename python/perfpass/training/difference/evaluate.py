@@ -9,7 +9,7 @@ import numpy as np
 from perfpass.predictors.learned.spread import Spread
 from perfpass.training.difference import widths
 from perfpass.training.difference.pairs import Pairs
-from perfpass.training.difference.train import STRETCHED, by_figure, order, prior_of
+from perfpass.training.difference.train import by_figure, fitter, order
 from perfpass.training.section import Section
 
 OURS, DIVIDED = "perfpass diff", "two intervals divided"
@@ -18,7 +18,7 @@ board, laboratory and conditions otherwise. Predictions know no record of the so
 widths come from the other sources, families or, of energy, networks. "two intervals divided": the same ratio between
 the low end of one shipped interval over the high end of the other, and the reverse, which is what the two predictions
 say without knowing that they share a laboratory, a host, a board and software. Energy has
-one source, memory three."""
+one source, and its widths are those of times on GPUs times one factor; memory has three."""
 
 
 def evaluate(folder: str | None = None, seed: int = 0, *, quiet: bool = False) -> Section:
@@ -30,10 +30,9 @@ def evaluate(folder: str | None = None, seed: int = 0, *, quiet: bool = False) -
     for figure in order(found):
         if not len(found[figure]):
             continue
-        prior = prior_of(figure, fitted)
-        half = widths.left_out(found[figure], prior, stretched=figure in STRETCHED)
-        if figure == "latency gpu":
-            fitted[figure] = widths.fit(found[figure], prior)
+        fit = fitter(figure, fitted)
+        half = widths.left_out(found[figure], fit)
+        fitted[figure] = fit(found[figure])
         _grade(section, figure, found[figure], half)
     return section
 

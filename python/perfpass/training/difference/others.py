@@ -105,7 +105,9 @@ def energy(folder: Path | None = None) -> Pairs:
         for _, part in frame.groupby(_ENERGY_CONDITIONS, sort=True)
         for pair in itertools.combinations(part.index.tolist(), 2)
     ]
-    lack = [list(lacks(sides[a][0], sides[b][0]).values()) for a, b in found_pairs]
+    # One question of two data sets is no pair.
+    asked_of = [(pair, list(lacks(sides[pair[0]][0], sides[pair[1]][0]).values())) for pair in found_pairs]
+    found_pairs, lack = [p for p, found in asked_of if any(found)], [found for _, found in asked_of if any(found)]
     old, new = ([pair[i] for pair in found_pairs] for i in (0, 1))
     source = frame.source.loc[old].to_numpy(dtype=object)
     low, median, high = (np.array([[sides[i][k] for i in side] for side in (old, new)]) for k in (2, 1, 3))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,6 @@ from perfpass.predictors.learned import artefacts
 from perfpass.predictors.learned.spread import Spread
 from perfpass.training.difference import others, pairs, widths
 from perfpass.training.difference.pairs import Pairs
-
-# Figures of which few laboratories have pairs.
-STRETCHED = ("memory", "energy")
 
 
 def by_figure(folder: Path | None = None, *, seed: int = 0, quiet: bool = True) -> dict[str, Pairs]:
@@ -29,14 +27,19 @@ def by_figure(folder: Path | None = None, *, seed: int = 0, quiet: bool = True) 
     return {**found, "memory": others.memory(folder, seed=seed), "energy": others.energy(folder)}
 
 
-def prior_of(figure: str, found: Mapping[str, Spread]) -> dict[str, float]:
-    """What a fit is drawn to: that of energy, and of times on CPUs, to the widths of times on GPUs."""
-    known = found.get("latency gpu")
+def fitter(figure: str, known: Mapping[str, Spread]) -> Callable[[Pairs], Spread]:
+    """How the widths of a figure are fitted, given those of times on GPUs.
+
+    Times on CPUs are drawn to them, and energy follows time: its few pairs, of one laboratory, say one factor.
+    """
+    if figure == "latency gpu":
+        return widths.fit
     if figure == "memory":
-        return dict(widths.PRIOR_OF_MEMORY)
-    if known is None or figure == "latency gpu":
-        return dict(widths.PRIOR)
-    return {**widths.PRIOR, **dict(zip(known.causes, known.high, strict=True))}
+        return partial(widths.fit, prior=widths.PRIOR_OF_MEMORY, stretched=True)
+    times = known["latency gpu"]
+    if figure == "energy":
+        return partial(widths.scaled, base=times)
+    return partial(widths.fit, prior=dict(zip(times.causes, times.high, strict=True)))
 
 
 def order(found: Mapping[str, Any]) -> list[str]:
@@ -51,7 +54,7 @@ def train(folder: str | None = None, output: str | None = None, *, seed: int = 0
     fitted: dict[str, Spread] = {}
     for figure in order(found):
         if len(found[figure]):
-            fitted[figure] = widths.fit(found[figure], prior_of(figure, fitted), stretched=figure in STRETCHED)
+            fitted[figure] = fitter(figure, fitted)(found[figure])
     manifest = {
         "predictor": NAME,
         "spread": {figure: spread.to_dict() for figure, spread in fitted.items()},

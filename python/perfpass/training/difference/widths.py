@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -48,14 +48,30 @@ def _fitted_to(found: Pairs) -> Pairs:
     return found.take(found.what != ACROSS)
 
 
-def left_out(found: Pairs, prior: Mapping[str, float] = PRIOR, *, stretched: bool = False) -> np.ndarray:
-    """[N] log half-widths of each source (or family, or network), fitted on the others alone, as those that ship."""
+def scaled(found: Pairs, base: Spread) -> Spread:
+    """``base`` times the one factor (1 or more) that covers nine in ten of the pairs, every name counting alike.
+
+    For a figure that follows another and has few pairs of its own.
+    """
+    low, high = base.bounds(dict(zip(found.causes, found.lacks.T, strict=True)))
+    over = np.abs(found.measured - found.predicted) / np.maximum(np.sqrt((low**2 + high**2) / 2.0), 1e-9)
+    order = np.argsort(over, kind="stable")
+    weight = np.cumsum(found.errors.weight[order])
+    at = min(int(np.searchsorted(weight, 1.0 - sum(spread.TAILS) - 1e-12)), len(over) - 1)
+    factor = max(1.0, float(over[order][at]))
+    low_widths, high_widths = (tuple(factor * width for width in side) for side in (base.low, base.high))
+    sources = len(np.unique(found.name.astype(str)))
+    return Spread(base.causes, low_widths, high_widths, base.tails, sources, len(found))
+
+
+def left_out(found: Pairs, fitted: Callable[[Pairs], Spread] = fit) -> np.ndarray:
+    """[N] log half-widths of each source (or family, or network), ``fitted`` to the others alone."""
     errors = found.errors
     names = errors.source.astype(str)
     half = np.full(len(found), np.nan)
     for part in _parts(errors):
         inside = np.isin(names, part)
-        made = fit(found.take(~inside), prior, stretched=stretched)
+        made = fitted(found.take(~inside))
         low, high = made.bounds(dict(zip(errors.causes, errors.lacks[inside].T, strict=True)))
         half[inside] = np.minimum(np.sqrt((np.square(low) + np.square(high)) / 2.0), found.apart[inside])
     return half
