@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tvm_perfpass.relay.instrument import PerformanceInstrument
     from tvm_perfpass.relay.library import build, read_prediction
     from tvm_perfpass.relay.module_walk import import_module as import_relay
+    from tvm_perfpass.tuning_records import read_schedules
 
 _HOME = {
     "build": ("tvm_perfpass.relay.library", "build"),
@@ -24,10 +25,13 @@ _HOME = {
     "PredictPerformance": ("tvm_perfpass.relay", "PredictPerformance"),
     "import_relay": ("tvm_perfpass.relay.module_walk", "import_module"),
 }
-__all__ = ["PerformanceInstrument", "PredictPerformance", "build", "import_relay", "read_prediction"]
+_OF_EVERY_TVM = {"read_schedules": "tvm_perfpass.tuning_records"}
+__all__ = ["PerformanceInstrument", "PredictPerformance", "build", "import_relay", "read_prediction", "read_schedules"]
 
 
 def __getattr__(name: str) -> Any:
+    if name in _OF_EVERY_TVM:
+        return getattr(import_module(_OF_EVERY_TVM[name]), name)
     if name in _HOME:
         from tvm_perfpass.releases import need
 

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from perfpass.graph.costs import Costs
     from perfpass.graph.liveness import MemoryPlan
     from perfpass.predictors.calibration.posterior import Calibration
+    from perfpass.predictors.calibration.schedules import Schedules
 
 TOP_OPERATORS = 10
 TOP_TENSORS = 10
@@ -57,7 +58,7 @@ def predict(
     frozen: Sequence[str] = (),
     assume: Mapping[str, int] | None = None,
     sparsity: str | None = None,
-    calibration: bool | Calibration = True,
+    calibration: bool | Calibration | Schedules = True,
     processes: int | None = None,
     predictor: str = registry.DEFAULT,
 ) -> Prediction:
@@ -80,10 +81,10 @@ def predict(
     (100); what is not stated is named in the support and widens the intervals. ``sparsity``: "2:4" where every
     product with weights is so sparse (inference in tensorrt; in torch linear layers alone). ``calibration``
     (inference alone): True takes what `perfpass calibrate` has stored of the device, False ignores it, a
-    Calibration is used itself. ``processes`` (inference alone): how many MPS processes share the device, each
-    running the model; the latency is that of one, the throughput that of all. ``predictor``: a name of
-    ``perfpass.predictors.registry.PREDICTORS``; published predictors answer what they know, and the rest stays
-    ours.
+    Calibration is used itself, and so are the Schedules of TVM's tuning records (``tvm_perfpass.read_schedules``).
+    ``processes`` (inference alone): how many MPS processes share the device, each running the model; the latency is
+    that of one, the throughput that of all. ``predictor``: a name of ``perfpass.predictors.registry.PREDICTORS``;
+    published predictors answer what they know, and the rest stays ours.
 
     Raises ArgumentError, DeviceError, UnsupportedError and what reading the model raises (FileError, FormatError,
     LimitError, GraphError, ShapeError).
@@ -182,7 +183,7 @@ def predict_graph(
     layout: str = "nchw",
     optimizer: str | None = None,
     sparsity: str | None = None,
-    calibration: bool | Calibration = True,
+    calibration: bool | Calibration | Schedules = True,
     processes: int | None = None,
 ) -> Prediction:
     """What one run of an operator graph costs on a device; ``batch`` says how many samples its shapes hold.
@@ -206,7 +207,7 @@ def _predicted(
     graph: OpGraph,
     device: Device,
     *,
-    calibration: bool | Calibration,
+    calibration: bool | Calibration | Schedules,
     processes: int | None,
     **how: Any,
 ) -> Prediction:
@@ -229,7 +230,7 @@ def _sparse(graph: OpGraph, device: Device, *, sparsity: str, **how: Any) -> Pre
     )
 
 
-def _answered(run: Run, mode: str, calibration: bool | Calibration, processes: int | None) -> Prediction:
+def _answered(run: Run, mode: str, calibration: bool | Calibration | Schedules, processes: int | None) -> Prediction:
     graph = run.graph
     way, target = run.way, run.way.device
     lane = Lane(way, mode == "training", calibration, processes)

@@ -31,6 +31,9 @@ class Session(Protocol):
     def reset_memory(self) -> None:
         """Starts a new peak."""
 
+    def kernels(self) -> list[dict[str, Any]]:
+        """The time of every kernel, where what is ``prepared`` tells them apart."""
+
     def close(self) -> None:
         """Releases what the session holds, the model excepted."""
 

@@ -8,7 +8,7 @@ ONNX Runtime, each laboratory left out in turn.
 from __future__ import annotations
 
 from copy import copy
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,8 +16,9 @@ import numpy as np
 
 from perfpass.devices import device as find_device
 from perfpass.graph import OPERATOR_CLASSES
+from perfpass.predictors.calibration import schedules as tuned
 from perfpass.predictors.estimate import Bounds, Columns, Estimate, Estimates, Notes, Runs
-from perfpass.predictors.inference.operators import OperatorTimes
+from perfpass.predictors.inference.operators import OperatorTimes, families, work
 from perfpass.predictors.learned import artefacts
 from perfpass.predictors.learned.spread import Spread
 from perfpass.predictors.memory import allocation, process
@@ -26,6 +27,7 @@ from perfpass.predictors.workload import PRECISIONS
 
 if TYPE_CHECKING:
     from perfpass.features import Tables
+    from perfpass.predictors.calibration.schedules import Schedules
     from perfpass.predictors.estimate import Run
     from perfpass.predictors.way import Way
 
@@ -52,6 +54,7 @@ class AnalyticPredictor:
     def __init__(self, folder: Path | str | None = None) -> None:
         """Reads the shipped widths, or those in ``folder``. Raises ArtefactError."""
         self._times: OperatorTimes | None = None
+        self._schedules: Schedules | None = None
         manifest = artefacts.Artefact(folder or artefacts.shipped(self.name)).manifest
         self._spread = {kind: Spread.from_dict(values) for kind, values in manifest["spread"].items()}
         self._measured: dict[str, list[str]] = manifest["measured"]
@@ -60,6 +63,12 @@ class AnalyticPredictor:
         """The same with other times of operators than those that ship."""
         other = copy(self)
         other._times = times
+        return other
+
+    def scheduled(self, schedules: Schedules) -> AnalyticPredictor:
+        """The same for networks that were tuned as ``schedules`` were."""
+        other = copy(self)
+        other._schedules = schedules
         return other
 
     @staticmethod
@@ -87,6 +96,18 @@ class AnalyticPredictor:
             # A graph of nothing but views still costs its call.
             latency = np.maximum(tables.sums(row_ms), _COMPILED_S * 1e3)
             issue_ms = tables.sums(_issue_ms(tables, way))
+        learned: dict[str, np.ndarray] = {}
+        if self._schedules is not None:
+            row, family = self._priced(tables, way)
+            applied = self._schedules.learned(partial(self._priced, way=way)).apply(
+                tables, family, row * tables.count, np.zeros(len(tables))
+            )
+            before = tables.sums(row * tables.count)
+            # What the host or a copy takes beside the operators stays as it is.
+            rest = np.maximum(1e-3 * latency - before, 0.0)
+            slower = (applied.total + rest) / np.maximum(before + rest, 1e-300)
+            latency, row_ms, learned = latency * slower, row_ms * slower[tables.graph], applied.columns
+            notes.add(0, True, partial(applied.words, self._schedules))
         found = {
             "latency_ms": latency,
             "lacks": self._lacks(way, issue_ms / latency),
@@ -97,8 +118,17 @@ class AnalyticPredictor:
             "weight_bytes": runs.weight_bytes,
             "activation_bytes": runs.activation_bytes,
             "reserved_bytes": runs.reserved_bytes,
+            **learned,
         }
         return found, notes, row_ms
+
+    def _priced(self, tables: Tables, way: Way) -> tuple[np.ndarray, np.ndarray]:
+        """Seconds of one execution of every row without its issuing [R], and its family [R]."""
+        if way.device.kind == "cpu":
+            count = np.maximum(tables.count, 1e-300)
+            return 1e-3 * (_row_ms(tables, way) - _issue_ms(tables, way)) / count, families(tables.table, way)
+        done = work(tables.table, way)
+        return done.seconds * (self._times or OperatorTimes.load()).factors(way)[done.family], done.family
 
     def _said(self, way: Way) -> str:
         time = "roofline with fixed efficiencies" if way.device.kind == "cpu" else "time by its operators"
@@ -127,7 +157,8 @@ class AnalyticPredictor:
     def estimates(self, columns: Columns, way: Way, threads: int = 1) -> Estimates:
         """The metrics of N runs."""
         latency = columns["latency_ms"]
-        bounds = self._spread[way.device.kind].bounds(dict(zip(CAUSES, columns["lacks"].T, strict=True)))
+        own = self._spread[way.device.kind].bounds(dict(zip(CAUSES, columns["lacks"].T, strict=True)))
+        bounds = tuned.bounds(columns, *own)
         return self.around(Bounds.around(latency, *bounds), columns, way)
 
     def around(self, latency_ms: Bounds, columns: Columns, way: Way) -> Estimates:

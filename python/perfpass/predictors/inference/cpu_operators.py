@@ -24,23 +24,32 @@ if TYPE_CHECKING:
     from perfpass.graph.table import Tables
     from perfpass.predictors.way import Way
 
-FAMILIES = (*operators.FAMILIES, "vector", "conv_transpose")
+FAMILIES = (*operators.FAMILIES, "vector", "conv_transpose", "function", "conv1d_ragged")
 FAMILY = {name: i for i, name in enumerate(FAMILIES)}
 # Constants of a runtime beside its families' shares of the peak: bytes a cycle and core of tensors, of those of
 # pointwise operators, of weights in the caches; the share of what memory brings; memory's time that eager PyTorch takes
 # to pack a convolution's weights; seconds an operator and a call; how arithmetic without a schedule slows with the sets
-# of the cache that a column leaves unused, and with its length; what of the cores is lost, as an exponent.
-TERMS = ("tensors", "elementwise", "weights", "memory", "packing", "issue", "call", "sets", "inner", "cores")
+# of the cache that a column leaves unused, and with its length, and how products slow with the lanes that TVM's tiles
+# leave unused; what of the cores is lost, as an exponent.
+TERMS = ("tensors", "elementwise", "weights", "memory", "packing", "issue", "call", "sets", "inner", "tile", "cores")
 NAMES = (*FAMILIES, *TERMS)
 TERM = {name: i for i, name in enumerate(NAMES)}
 RUNTIMES = ("onnxruntime", "torch", "tvm")
 # TVM's default schedules leave these to plain loops; all of a network ran on one core.
-UNSCHEDULED = ("dense", "matmul", "attention", "attention_vector", "conv1d", "conv_transpose", "recurrent")
+UNSCHEDULED = (
+    "dense", "matmul", "attention", "attention_vector", "conv1d", "conv1d_ragged", "conv_transpose", "recurrent",
+)  # fmt: skip
 ON_ONE_CORE = ("tvm",)
 _STRIDED = ("dense", "matmul", "attention", "attention_vector")
 _STREAMED = np.array([n.startswith(("conv", "dense", "vector", "matmul", "recurrent")) for n in FAMILIES])
 _CONVOLUTION = np.array([n.startswith("conv") for n in FAMILIES])
-_POINTWISE = np.isin(FAMILIES, ("pointwise", "norm", "softmax"))
+_POINTWISE = np.isin(FAMILIES, ("pointwise", "norm", "softmax", "function"))
+_FUNCTIONS = [
+    i for i, name in enumerate(OPERATORS)
+    if name in ("elu", "selu", "celu", "gelu", "sigmoid", "silu", "mish", "tanh", "softplus", "exp", "log", "erf",
+                "trigonometric", "pow", "glu")
+]  # fmt: skip
+_TILED = np.isin(FAMILIES, ("conv", "conv3x3", "vector"))
 _FOLDED = [i for i, name in enumerate(OPERATORS) if name in ("batch_norm", "relu", "leaky_relu", "clip")]
 _TRANSPOSED = OPERATORS.index("conv_transpose")
 _LEAST_S = 1e-18  # of an operator without work
@@ -49,13 +58,16 @@ _UNSTATED_CLOCK_HZ = 2.5e9  # of a device file that has none
 # Bytes that a first cache's sets span (64 sets of 64 bytes on x86 of 2006 to 2026), and the sets whose use suffices.
 _SETS_BYTES, _SETS_ENOUGH = 4096, 16
 _INNER = 256.0
+# TVM's default tiles: the largest divisor of the channels of at most a vector of fp32 (AVX-512), of columns two.
+_LANES = 16
 
 
 @dataclass(frozen=True, eq=False)
 class Work:
     """What R operators have to do, as seconds where every constant is 1; ``times`` [R] counts their executions.
 
-    ``sets`` and ``inner`` [R] are logarithms that slow what has no schedule; ``lost`` that of the cores in use.
+    ``sets`` and ``inner`` [R] are logarithms that slow what has no schedule, ``tile`` [R] one that slows products;
+    ``lost`` that of the cores in use.
     """
 
     family: np.ndarray
@@ -68,6 +80,7 @@ class Work:
     packing: np.ndarray
     sets: np.ndarray
     inner: np.ndarray
+    tile: np.ndarray
     lost: float | np.ndarray
 
 
@@ -86,7 +99,8 @@ def families(tables: Tables, batch: np.ndarray, way: Way) -> np.ndarray:
     """[R] index into FAMILIES.
 
     Products with one row a sample (``batch`` [N]) or one column are "vector"; convolutions are "conv1d" where no kernel
-    of the graph is a square, and some are of an odd length that is none.
+    of the graph is a square, and some are of an odd length that is none ("conv1d_ragged" in TVM, whose schedule makes a
+    vector of the whole row, where that is no power of two).
     """
     table = tables.table
     found = operators.families(table, way)
@@ -99,8 +113,13 @@ def families(tables: Tables, batch: np.ndarray, way: Way) -> np.ndarray:
     plain = np.where(found == FAMILY["conv1d"], FAMILY["conv"], found)
     found = np.where(convolution, np.where(flat[tables.graph], FAMILY["conv1d"], plain), found)
     product = np.isin(found, (FAMILY["dense"], FAMILY["matmul"]))
-    single = (np.asarray(table.b) * table.m <= np.asarray(batch)[tables.graph]) | (np.asarray(table.n) <= 1)
+    samples = np.asarray(batch)[tables.graph]
+    single = (np.asarray(table.b) * table.m <= samples) | (np.asarray(table.n) <= 1)
     found = np.where(product & single, FAMILY["vector"], found)
+    found = np.where(np.isin(table.op, _FUNCTIONS), FAMILY["function"], found)
+    if way.runtime == "tvm":
+        row = np.maximum(np.asarray(table.m, dtype=np.int64) // np.maximum(samples, 1), 1)
+        found = np.where((found == FAMILY["conv1d"]) & (row & (row - 1) > 0), FAMILY["conv1d_ragged"], found)
     return np.where(np.asarray(table.op) == _TRANSPOSED, FAMILY["conv_transpose"], found)
 
 
@@ -134,8 +153,19 @@ def work(tables: Tables, batch: np.ndarray, way: Way) -> Work:
         packing=np.where(_CONVOLUTION[family], weights, 0.0) / memory,
         sets=np.where(strided, np.log(np.maximum(1.0, _SETS_ENOUGH / sets)), 0.0),
         inner=np.where(strided, np.log(inner), 0.0),
+        tile=np.where(_TILED[family] & (way.runtime == "tvm"), _unused_lanes(table.n, family), 0.0),
         lost=float(np.log(cores)),
     )
+
+
+def _unused_lanes(columns: np.ndarray, family: np.ndarray) -> np.ndarray:
+    """[R] logarithm of the lanes of TVM's default tiles over those that ``columns`` [R] fill."""
+    sizes, at = np.unique(np.maximum(np.asarray(columns, dtype=np.int64), 1), return_inverse=True)
+    found = []
+    for most in (_LANES, 2 * _LANES):
+        tile = np.max([np.where(sizes % size == 0, size, 1) for size in range(1, most + 1)], axis=0)
+        found.append(np.log(np.ceil(tile / _LANES) * _LANES / tile))
+    return np.where(family == FAMILY["vector"], found[1][at], found[0][at])
 
 
 def _missed(ratio: np.ndarray) -> np.ndarray:
@@ -144,12 +174,12 @@ def _missed(ratio: np.ndarray) -> np.ndarray:
 
 
 def parts(done: Work, constants: np.ndarray) -> Parts:
-    """Seconds under ``constants`` [NAMES]: logarithms, but for the exponents "sets", "inner" and "cores"."""
+    """Seconds under ``constants`` [NAMES]: logarithms, but for the exponents "sets", "inner", "tile" and "cores"."""
 
     def at(name: str) -> float:
         return float(constants[TERM[name]])
 
-    slowed = np.exp(at("sets") * done.sets + at("inner") * done.inner)
+    slowed = np.exp(at("sets") * done.sets + at("inner") * done.inner + at("tile") * done.tile)
     lost = np.exp(at("cores") * done.lost) * done.times
     compute = done.compute * slowed / np.exp(constants[: len(FAMILIES)][done.family]) * lost
     each = {
@@ -178,6 +208,12 @@ class CpuTimes:
     """Time of graphs on CPUs; ``constants``: [NAMES] by runtime (`parts`)."""
 
     constants: Mapping[str, np.ndarray]
+
+    def rows(self, tables: Tables, batch: np.ndarray, way: Way) -> tuple[np.ndarray, np.ndarray]:
+        """Seconds of every row without the call [R], and its family [R]."""
+        done = work(tables, batch, way)
+        found = parts(done, self.constants[way.runtime])
+        return found.row + found.packing + found.issue, done.family
 
     def seconds(self, tables: Tables, batch: np.ndarray, way: Way) -> Seconds:
         """The time of N graphs at ``batch`` [N]."""
