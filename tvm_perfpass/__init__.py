@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 from tvm_perfpass import readers as _readers  # noqa: F401  (makes TVM known to perfpass)
 
 if TYPE_CHECKING:
+    from tvm_perfpass.cost_model import read_schedules
     from tvm_perfpass.relay import PredictPerformance
     from tvm_perfpass.relay.instrument import PerformanceInstrument
     from tvm_perfpass.relay.library import build, read_prediction
     from tvm_perfpass.relay.module_walk import import_module as import_relay
-    from tvm_perfpass.tuning_records import read_schedules
 
 _HOME = {
     "build": ("tvm_perfpass.relay.library", "build"),
@@ -25,7 +25,7 @@ _HOME = {
     "PredictPerformance": ("tvm_perfpass.relay", "PredictPerformance"),
     "import_relay": ("tvm_perfpass.relay.module_walk", "import_module"),
 }
-_OF_EVERY_TVM = {"read_schedules": "tvm_perfpass.tuning_records"}
+_OF_EVERY_TVM = {"read_schedules": "tvm_perfpass.cost_model"}
 __all__ = ["PerformanceInstrument", "PredictPerformance", "build", "import_relay", "read_prediction", "read_schedules"]
 
 

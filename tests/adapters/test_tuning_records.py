@@ -16,7 +16,7 @@ from tvm.relay import testing
 import tvm_perfpass
 from perfpass.errors import ArgumentError, FormatError
 from tvm_perfpass import PredictPerformance
-from tvm_perfpass.tuned_operators import of_task
+from tvm_perfpass.cost_model.tuned_operators import of_task
 
 
 @pytest.fixture(scope="module")

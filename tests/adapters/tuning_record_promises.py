@@ -14,8 +14,8 @@ from perfpass.errors import ArgumentError, FileError, FormatError
 from perfpass.graph import OPERATORS, costs
 from perfpass.predictors.inference.fusion import as_run
 from tvm_perfpass.cost_model import tvm_names
-from tvm_perfpass.tuned_operators import of_loops
-from tvm_perfpass.tuning_records import calibration_of, read_schedules
+from tvm_perfpass.cost_model.tuned_operators import of_loops
+from tvm_perfpass.cost_model.tuning_records import calibration_of, read_schedules
 
 CPU = "core-i9-10940x"
 SECONDS = 3e-3  # of one product [64, 256] x [256, 512], slower than any schedule

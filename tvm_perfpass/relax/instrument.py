@@ -13,10 +13,10 @@ from tvm import relax
 
 from perfpass.devices import Device
 from perfpass.graph import OpGraph
+from tvm_perfpass.cost_model import calibration_of
 from tvm_perfpass.fusion import fused
 from tvm_perfpass.points import INPUT, Failure, Point, Points
 from tvm_perfpass.relax.walk import walk
-from tvm_perfpass.tuning_records import calibration_of
 from tvm_perfpass.walked import parameter_names
 
 
@@ -28,7 +28,7 @@ class PerformanceInstrument:
     ``print(instrument.report())``. After FuseOps every fused function counts as one kernel, after FuseTIR every lowered
     one, so the move from "input" shows what fusion saves (``relax.get_pipeline("zero")`` fuses; the default pipeline of
     relax.build for CPUs does not). A pass that runs several times leaves several points.
-    ``bindings`` and ``params``: as for PredictPerformance, and so is ``calibration``. ``points`` and ``errors`` hold the outcome.
+    ``bindings``, ``params`` and ``calibration``: as for PredictPerformance. ``points`` and ``errors`` hold the outcome.
     """
 
     def __init__(

@@ -17,8 +17,8 @@ from perfpass import errors, features
 from perfpass.devices import Device
 from perfpass.devices import device as find_device
 from tvm_perfpass.attributes import attributes, predict_loaded
+from tvm_perfpass.cost_model import calibration_of
 from tvm_perfpass.relax.walk import load
-from tvm_perfpass.tuning_records import calibration_of
 from tvm_perfpass.walked import parameter_names
 
 # An exception of a Python pass travels through TVM as its class's name.
@@ -49,7 +49,7 @@ class PredictPerformance:
         *,
         bindings: Mapping[str, int] | None = None,
         precision: str | None = None,
-        runtime: str = "tvm",
+        runtime: str = "relax",
         batch: int | None = None,
         params: Mapping[str, Any] | Iterable[str] | None = None,
         layout: str | None = None,

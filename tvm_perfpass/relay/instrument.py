@@ -13,10 +13,10 @@ from tvm import relay
 
 from perfpass.devices import Device
 from perfpass.graph import OpGraph
+from tvm_perfpass.cost_model import calibration_of
 from tvm_perfpass.fusion import fused
 from tvm_perfpass.points import INPUT, Failure, Point, Points
 from tvm_perfpass.relay.module_walk import walk
-from tvm_perfpass.tuning_records import calibration_of
 from tvm_perfpass.walked import parameter_names
 
 __all__ = ["INPUT", "Failure", "PerformanceInstrument", "Point"]

@@ -51,8 +51,8 @@ def build(
         raise ArgumentError(f"expected a tvm.IRModule, got {type(mod).__name__}; tvm.IRModule.from_expr makes one")
     if unknown := sorted(set(kwargs) - _BUILD_ARGUMENTS):
         raise ArgumentError(
-            f"unknown arguments {', '.join(unknown)}; allowed are device, precision, batch, layout, calibration and those "
-            f"of relay.build: {', '.join(sorted(_BUILD_ARGUMENTS))}"
+            f"unknown arguments {', '.join(unknown)}; allowed are device, precision, batch, layout, calibration and "
+            f"those of relay.build: {', '.join(sorted(_BUILD_ARGUMENTS))}"
         )
     executor = kwargs.get("executor")
     if executor is not None and str(executor.name) != "graph":

@@ -20,8 +20,8 @@ from perfpass.prediction import Prediction
 from perfpass.predictors.calibration.posterior import Calibration
 from perfpass.predictors.calibration.schedules import Schedules
 from tvm_perfpass.attributes import METRICS, PREFIX, attributes, predict_loaded, prediction_of
+from tvm_perfpass.cost_model import calibration_of
 from tvm_perfpass.relay.module_walk import Walk, import_module, walk
-from tvm_perfpass.tuning_records import calibration_of
 from tvm_perfpass.walked import parameter_names
 
 __all__ = [

@@ -38,6 +38,13 @@ class Session(Protocol):
         """Releases what the session holds, the model excepted."""
 
 
+def has_relay() -> bool:
+    """Whether the TVM that is installed, if any, is one with Relay (0.19), as opposed to Relax alone."""
+    from importlib.util import find_spec
+
+    return find_spec("tvm") is None or find_spec("tvm.relay") is not None
+
+
 def prepare(configuration: Configuration, built: Built, folder: str) -> Prepared:
     """Exports or compiles ``built`` into ``folder``, for `open_session` in another process.
 
@@ -48,9 +55,13 @@ def prepare(configuration: Configuration, built: Built, folder: str) -> Prepared
             from perfpass.measure.runners import onnxruntime
 
         return onnxruntime.prepare(configuration, built, folder)
-    from perfpass.measure.runners import tvm
+    if has_relay():
+        from perfpass.measure.runners import tvm
 
-    return tvm.prepare(configuration, built, folder)
+        return tvm.prepare(configuration, built, folder)
+    from perfpass.measure.runners import relax
+
+    return relax.prepare(configuration, built, folder)
 
 
 def open_session(configuration: Configuration, built: Built | None, prepared: Prepared | None = None) -> Session:
@@ -63,10 +74,14 @@ def open_session(configuration: Configuration, built: Built | None, prepared: Pr
             from perfpass.measure.runners.onnxruntime import OnnxRuntimeSession
 
         return OnnxRuntimeSession(configuration, built, prepared)
-    if configuration.runtime == "tvm":
+    if configuration.runtime == "tvm" and has_relay():
         from perfpass.measure.runners.tvm import TvmSession
 
         return TvmSession(configuration, built, prepared)
+    if configuration.runtime == "tvm":
+        from perfpass.measure.runners.relax import RelaxSession
+
+        return RelaxSession(configuration, built, prepared)
     assert built is not None
     from perfpass.measure.runners.torch import TorchSession
 

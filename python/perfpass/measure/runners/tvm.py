@@ -15,7 +15,7 @@ from perfpass.errors import UnsupportedError, missing_package
 from perfpass.measure.configuration import Configuration
 from perfpass.measure.models import Built
 from perfpass.measure.runners import tvm_kernels
-from perfpass.measure.runners.prepared import Prepared
+from perfpass.measure.runners.prepared import Prepared, random_input
 
 
 class TvmSession:
@@ -30,7 +30,7 @@ class TvmSession:
             library, values, self.facts = _compile(configuration, built)
         else:
             library = tvm.runtime.load_module(prepared.path)
-            values = {name: _array(shape, dtype) for name, shape, dtype in prepared.inputs}
+            values = {name: random_input(shape, dtype) for name, shape, dtype in prepared.inputs}
             self.facts = prepared.facts
         self._library, self._values = library, values
         self._executor: Any = graph_executor.GraphModule(library["default"](tvm.cpu()))
@@ -112,14 +112,6 @@ def _compile(
         ) from error
     facts = built.facts(configuration) | {"target": str(target), "threads": configuration.threads}
     return library, {name: x.numpy() for name, x in inputs.items()}, facts
-
-
-def _array(shape: list[int], dtype: str) -> np.ndarray:
-    """A random input: standard normal, or whole numbers of 0 and 1."""
-    generator = np.random.default_rng(0)
-    if np.dtype(dtype).kind == "f":
-        return generator.standard_normal(shape, np.float32).astype(dtype)
-    return generator.integers(0, 2, shape).astype(dtype)
 
 
 def _cpu_name(tvm: Any) -> str:

@@ -3,7 +3,7 @@
 Each record is one operator that was measured. Against the price of that operator by the predictor, its seconds say by
 what factor operators of its class differ: log factor of a class ~ N(0, 0.9), of an operator in it ~ N(class, 0.45).
 Operators that were tuned themselves take what was measured; others of their class its posterior mean; classes without
-a record stay as they are. NumPy alone; what reads TVM's files is `tvm_perfpass.tuning_records`.
+a record stay as they are. NumPy alone; what reads TVM's files is `tvm_perfpass.cost_model.tuning_records`.
 """
 
 from __future__ import annotations
@@ -63,8 +63,10 @@ class Schedules:
 
     def check(self, device: Device, runtime: str) -> None:
         """Raises ArgumentError where they say nothing of graphs in ``runtime`` on ``device``."""
-        if runtime != "tvm":
-            raise ArgumentError(f"tuning records say what TVM's schedules reach, not {runtime}; use runtime='tvm'")
+        if runtime not in ("tvm", "relax"):
+            raise ArgumentError(
+                f"tuning records say what TVM's schedules reach, not {runtime}; use runtime='tvm' or 'relax'"
+            )
         if device.kind != self.kind:
             raise ArgumentError(
                 f"the tuning records are of a {self.kind}, {device.name} is a {device.kind}; "

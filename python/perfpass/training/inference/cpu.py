@@ -24,6 +24,7 @@ from perfpass.predictors.inference.cpu_operators import (
     FAMILY,
     NAMES,
     RUNTIMES,
+    SLOWING,
     TERM,
     UNSCHEDULED,
     CpuTimes,
@@ -52,12 +53,13 @@ FOLDS = 10
 _NOISE, _HUBER, _STEPS = 0.1, 1.5, 25
 _METRIC = "latency ms"
 # Architectures and families: what is asked of each runtime, in % of MAPE.
-AIMS = {"onnxruntime": 12.0, "torch": 12.0, "tvm": 15.0}
+AIMS = {"onnxruntime": 12.0, "torch": 12.0, "tvm": 15.0, "relax": 15.0}
 # Log half-widths that fits are drawn to. No error shows those of another machine (its caches, memory and clock; by
 # hand), nor of more cores than two (by hand, a doubling).
 PRIOR = {"network": 0.2, "host": 0.2, "unscheduled": 0.4, "parallel": 0.3, "machine": 0.4, "cores": 0.12}
 # TVM may well use more cores than it did.
-_CORES = {"tvm": {"cores": 0.4}}
+_CORES = {"tvm": {"cores": 0.4}, "relax": {"cores": 0.4}}
+_PRODUCTS = [i for i, name in enumerate(FAMILIES) if name.startswith(("conv", "dense", "matmul", "att", "rec", "vec"))]
 _BYTES = ("tensors", "elementwise", "weights", "memory")
 
 
@@ -121,7 +123,8 @@ def load(folder: Path | None = None) -> Rows:
             steady = asked.get("own_process") or "contended" not in record["flags"]
             if size in known and plain and steady:
                 cores = asked.get("threads") or record.get("ran", {}).get("threads") or 2
-                found.append((asked["runtime"], *size, cores, known[size][0], record["latency_ms"]["median"] / 1e3))
+                runtime = record.get("ran", {}).get("dialect", asked["runtime"])
+                found.append((runtime, *size, cores, known[size][0], record["latency_ms"]["median"] / 1e3))
     names = ["runtime", *host_tables.SIZES, "cores", "family"]
     frame = pandas.DataFrame(found, columns=[*names, "seconds"])
     frame = frame.groupby(names, as_index=False, sort=True).seconds.median()
@@ -135,7 +138,7 @@ def load(folder: Path | None = None) -> Rows:
 
 def prior(runtime: str) -> tuple[np.ndarray, np.ndarray]:
     """[NAMES] logarithms (exponents as they are) that the constants are drawn to, and how strongly: deviations."""
-    eager, plain = runtime == "torch", runtime == "tvm"
+    eager, plain, loops = runtime == "torch", runtime in ("tvm", "relax"), runtime == "relax"
     mean, deviation = np.full(len(NAMES), np.log(0.5)), np.full(len(NAMES), 0.5)
     for name in ("pointwise", "softmax", "norm", "other", "gather", "move"):  # no products: loads and functions
         mean[FAMILY[name]], deviation[FAMILY[name]] = np.log(0.05), 0.6
@@ -143,6 +146,8 @@ def prior(runtime: str) -> tuple[np.ndarray, np.ndarray]:
     mean[FAMILY["function"]], deviation[FAMILY["function"]] = np.log(0.05), 0.8
     for name in (*UNSCHEDULED, "vector") if plain else ():
         mean[FAMILY[name]], deviation[FAMILY[name]] = np.log(0.05), 0.8
+    if loops:
+        mean[_PRODUCTS] = np.log(0.01)
     terms = {
         "tensors": (np.log(8.0), 0.5),
         "elementwise": (np.log(8.0 if eager else 16.0), 0.6),
@@ -151,9 +156,10 @@ def prior(runtime: str) -> tuple[np.ndarray, np.ndarray]:
         "packing": (np.log(0.5 if eager else 0.05), 0.8),
         "issue": (np.log(3e-6 if eager else 0.5e-6), 0.7),
         "call": (np.log(20e-6 if eager else 3e-6), 0.8),
-        "sets": (0.7, 0.3) if plain else (0.0, 1e-3),
-        "inner": (0.3, 0.3) if plain else (0.0, 1e-3),
+        "sets": (0.55, 0.2) if plain else (0.0, 1e-3),
+        "inner": (0.7, 0.3) if plain else (0.0, 1e-3),
         "tile": (0.7, 0.3) if plain else (0.0, 1e-3),
+        "ragged": (2.0, 0.4) if runtime == "tvm" else (0.0, 1e-3),
         "cores": (0.1, 0.1),
     }
     for name, (value, apart) in terms.items():
@@ -202,9 +208,8 @@ class _Model:
         jacobian[:, : len(FAMILIES)] = -np.bincount(key, by_compute, n * len(FAMILIES)).reshape(n, -1)
         for name in _BYTES:
             jacobian[:, TERM[name]] = -sums(by_bytes * found.bytes[name])
-        jacobian[:, TERM["sets"]] = sums(by_compute * self.work.sets)
-        jacobian[:, TERM["inner"]] = sums(by_compute * self.work.inner)
-        jacobian[:, TERM["tile"]] = sums(by_compute * self.work.tile)
+        for name in SLOWING:
+            jacobian[:, TERM[name]] = sums(by_compute * getattr(self.work, name))
         jacobian[:, TERM["cores"]] = sums(row * self.work.lost) * whole
         jacobian[:, TERM["packing"]] = sums(found.packing)
         jacobian[:, TERM["issue"]] = sums(found.issue)

@@ -19,7 +19,7 @@ from perfpass.predictors.calibration.posterior import SUFFIX, Calibration
 from perfpass.predictors.calibration.posterior import read as read_calibration
 from perfpass.predictors.calibration.schedules import Schedules
 from perfpass.predictors.inference.fusion import as_run
-from tvm_perfpass import tuned_operators
+from tvm_perfpass.cost_model import tuned_operators
 from tvm_perfpass.cost_model.records import open_database, seconds_of, task_key
 
 _MAX_BYTES = 256 << 20
