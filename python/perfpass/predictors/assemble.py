@@ -71,9 +71,9 @@ def predict(
     ``device``: a name, id or alias (``perfpass.device``), with a MIG profile after a colon if only a slice is meant, or
     "cpu" for this machine. ``batch``: the model's own if None. ``precision``: fp64, fp32, tf32, fp16, bf16, amp (fp16
     autocast), amp_bf16, int8 or fp8. ``runtime``: torch, torch.compile, onnxruntime, tensorrt, tvm (Relay)
-    or relax. ``layout``: nchw or nhwc. ``dims``: values of symbolic dimensions by name. ``mode``: inference, or training: one step (forward,
-    backward, optimizer), derived from the forward graph; ``optimizer``: none, sgd, momentum (the default), adam or
-    adamw, for training alone. ``frozen``, for training alone: parameters that are not trained, by their names, those of
+    or relax. ``layout``: nchw or nhwc. ``dims``: values of symbolic dimensions by name. ``mode``: inference, or
+    training: one step (forward, backward, optimizer), derived from the forward graph; ``optimizer``: none, sgd,
+    momentum (the default), adam or adamw, for training alone. ``frozen``, for training alone: parameters that are not trained, by their names, those of
     the modules that hold them, or patterns (``encoder``, ``*.bias``; initializers of an ONNX file); those of a torch
     module that do not require a gradient are frozen without being named. ``assume``: the load, where the model's own
     values decide it: ``{"experts": N}`` shares each layer's tokens evenly over N experts of a mixture (all that the

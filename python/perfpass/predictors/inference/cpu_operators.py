@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,22 +19,24 @@ from perfpass.errors import ArtefactError
 from perfpass.graph import OPERATORS
 from perfpass.predictors.inference import operators
 from perfpass.predictors.inference.operators import FUSING
+from perfpass.predictors.learned import artefacts
 from perfpass.predictors.roofline import smooth_maximum
 
 if TYPE_CHECKING:
-    from perfpass.graph.table import Tables
+    from perfpass.graph.table import OperatorColumns, Tables
     from perfpass.predictors.way import Way
 
 FAMILIES = (*operators.FAMILIES, "vector", "conv_transpose", "function", "conv1d_ragged")
 FAMILY = {name: i for i, name in enumerate(FAMILIES)}
 # Constants of a runtime beside its families' shares of the peak: bytes a cycle and core of tensors, of those of
 # pointwise operators, of weights in the caches; the share of what memory brings; memory's time that eager PyTorch takes
-# to pack a convolution's weights; seconds an operator and a call; how arithmetic without a schedule slows with the length
-# of a column over the lines of the cache that it can use ("sets"), and once it does not fit ("inner"); how products slow
-# with the lanes that TVM's tiles leave unused, and where a tile is no vector's size; what of the cores is lost, as an
-# exponent.
+# to pack a convolution's weights; seconds an operator and a call; how arithmetic without a schedule slows with the
+# length of a column over the lines of the cache that it can use ("sets"), and once it does not fit ("inner"); how
+# products slow with the lanes that TVM's tiles leave unused, and where a tile is no vector's size; what of the cores is
+# lost, as an exponent.
 TERMS = (
-    "tensors", "elementwise", "weights", "memory", "packing", "issue", "call", "sets", "inner", "tile", "ragged", "cores",
+    "tensors", "elementwise", "weights", "memory", "packing", "issue", "call",
+    "sets", "inner", "tile", "ragged", "cores",
 )  # fmt: skip
 SLOWING = ("sets", "inner", "tile", "ragged")
 NAMES = (*FAMILIES, *TERMS)
@@ -73,8 +76,8 @@ _FUNCTION_FLOPS = 4.0  # of an exponential or the like, an element
 class Work:
     """What R operators have to do, as seconds where every constant is 1; ``times`` [R] counts their executions.
 
-    ``sets`` and ``inner`` [R] are logarithms that slow what has no schedule, ``tile`` and ``ragged`` [R] those that slow
-    products; ``lost`` that of the cores in use.
+    ``sets`` and ``inner`` [R] are logarithms that slow what has no schedule, ``tile`` and ``ragged`` [R] those that
+    slow products; ``lost`` that of the cores in use.
     """
 
     family: np.ndarray
@@ -107,8 +110,8 @@ def families(tables: Tables, batch: np.ndarray, way: Way) -> np.ndarray:
     """[R] index into FAMILIES.
 
     Products with one row a sample (``batch`` [N]) or one column are "vector"; convolutions are "conv1d" where no kernel
-    of the graph is a square, and some are of an odd length that is none ("conv1d_ragged" in TVM, whose schedule makes a
-    vector of the whole row, where that is no power of two).
+    of the graph is a square of an odd side, and some are of an odd length that is none or all are of one tap
+    ("conv1d_ragged" in TVM, whose schedule makes a vector of the whole row, where that is no power of two).
     """
     table = tables.table
     found = operators.families(table, way)
@@ -117,7 +120,8 @@ def families(tables: Tables, batch: np.ndarray, way: Way) -> np.ndarray:
     convolution = _CONVOLUTION[found] & (found != FAMILY["conv_depthwise"]) & (found != FAMILY["conv_grouped"])
     odd = np.asarray(table.kernel_area) % 2 == 1
     direct = convolution & (np.asarray(table.op) != _TRANSPOSED)
-    flat = tables.any(direct & ~whole & odd) & ~tables.any(direct & whole & (side > 1))
+    square = tables.any(direct & whole & (side > 1) & odd)
+    flat = ~square & (tables.any(direct & ~whole & odd) | ~tables.any(direct & (side > 1)))
     plain = np.where(found == FAMILY["conv1d"], FAMILY["conv"], found)
     found = np.where(convolution, np.where(flat[tables.graph], FAMILY["conv1d"], plain), found)
     product = np.isin(found, (FAMILY["dense"], FAMILY["matmul"]))
@@ -126,7 +130,7 @@ def families(tables: Tables, batch: np.ndarray, way: Way) -> np.ndarray:
     found = np.where(product & single, FAMILY["vector"], found)
     found = np.where(np.isin(table.op, _FUNCTIONS), FAMILY["function"], found)
     if way.runtime == "tvm":
-        row = np.maximum(np.asarray(table.m, dtype=np.int64) // np.maximum(samples, 1), 1)
+        row = np.maximum(np.asarray(table.m, dtype=np.int64) // np.maximum(samples, 1).astype(np.int64), 1)
         found = np.where((found == FAMILY["conv1d"]) & (row & (row - 1) > 0), FAMILY["conv1d_ragged"], found)
     return np.where(np.asarray(table.op) == _TRANSPOSED, FAMILY["conv_transpose"], found)
 
@@ -145,13 +149,8 @@ def work(tables: Tables, batch: np.ndarray, way: Way) -> Work:
     weights = np.where(_STREAMED[family], np.minimum(table.weight_bytes, table.bytes_read), 0).astype(np.float64)
     moved = np.add(table.bytes_read, table.bytes_written, dtype=np.float64) - weights
     of_graph = tables.sums(weights * times)[tables.graph]
-    plain = np.isin(family, [FAMILY[n] for n in UNSCHEDULED]) & (way.runtime in ON_ONE_CORE)
-    strided = plain & np.isin(family, [FAMILY[n] for n in _STRIDED])
-    sets = _SETS_BYTES / np.maximum(
-        np.gcd(4 * np.maximum(np.asarray(table.n, dtype=np.int64), 1), _SETS_BYTES), _LINE_BYTES
-    )
-    over = np.asarray(table.k, dtype=np.float64) / (sets * _WAYS)
     rows = np.asarray(table.m, dtype=np.float64) / np.maximum(np.asarray(batch)[tables.graph], 1)
+    strided, over = _strided(table, rows, family, way.runtime)
     tile, ragged = _tiles(table.n, rows, family)
     tiled = way.runtime == "tvm"
     flops = np.where(
@@ -175,6 +174,25 @@ def work(tables: Tables, batch: np.ndarray, way: Way) -> Work:
         ragged=np.where(_TILED[family] & tiled, ragged, 0.0),
         lost=float(np.log(cores)),
     )
+
+
+def _strided(
+    table: OperatorColumns, rows: np.ndarray, family: np.ndarray, runtime: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """[R] whether loops without a schedule walk a column, and its lines over those that the first cache has for it.
+
+    A column of a product strides by its columns; one of a convolution in Relax's loops by the pixels (``rows`` [R]) of
+    a channel, and has a line a row of the kernel.
+    """
+    stride, length = np.asarray(table.n, dtype=np.int64), np.asarray(table.k, dtype=np.float64)
+    strided = np.isin(family, [FAMILY[n] for n in _STRIDED]) & (runtime in ON_ONE_CORE)
+    if runtime == "relax":
+        of_pixels = _CONVOLUTION[family]
+        strided |= of_pixels | (family == FAMILY["vector"])
+        stride = np.where(of_pixels, rows, stride).astype(np.int64)
+        length = np.where(of_pixels, length / np.sqrt(np.maximum(table.kernel_area, 1)), length)
+    sets = _SETS_BYTES / np.maximum(np.gcd(4 * np.maximum(stride, 1), _SETS_BYTES), _LINE_BYTES)
+    return strided, length / (sets * _WAYS)
 
 
 def _tiles(columns: np.ndarray, rows: np.ndarray, family: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -257,6 +275,21 @@ class CpuTimes:
         plain = np.isin(done.family, [FAMILY[n] for n in unscheduled])
         scaled = row * (total / np.maximum(sums, 1e-300))[tables.graph]
         return Seconds(total, tables.sums(found.issue) + call, scaled, tables.sums(np.where(plain, row, 0.0)) / total)
+
+    @staticmethod
+    @cache
+    def load() -> CpuTimes:
+        """The shipped constants, read once per process. Raises ArtefactError."""
+        return CpuTimes.from_dict(artefacts.Artefact(artefacts.shipped("cpu")).manifest["constants"])
+
+    def behind_libraries(self) -> np.ndarray:
+        """[len(operators.FAMILIES)] logarithm of the rate of ONNX Runtime's products over that of TVM's schedules.
+
+        0 for what multiplies nothing, and where TVM's are as fast.
+        """
+        library, schedules = (self.constants[r][: len(operators.FAMILIES)] for r in ("onnxruntime", "tvm"))
+        product = [name.startswith(("conv", "dense", "matmul", "attention")) for name in operators.FAMILIES]
+        return np.where(product, np.maximum(library - schedules, 0.0), 0.0)
 
     def to_dict(self) -> dict[str, dict[str, float]]:
         """Strict JSON."""

@@ -146,6 +146,8 @@ def prior(runtime: str) -> tuple[np.ndarray, np.ndarray]:
     mean[FAMILY["function"]], deviation[FAMILY["function"]] = np.log(0.05), 0.8
     for name in (*UNSCHEDULED, "vector") if plain else ():
         mean[FAMILY[name]], deviation[FAMILY[name]] = np.log(0.05), 0.8
+    if runtime == "tvm":  # vectors of a row: in registers, or taken apart by LLVM
+        mean[FAMILY["conv1d"]], mean[FAMILY["conv1d_ragged"]] = np.log(0.4), np.log(0.15)
     if loops:
         mean[_PRODUCTS] = np.log(0.01)
     terms = {
@@ -159,7 +161,7 @@ def prior(runtime: str) -> tuple[np.ndarray, np.ndarray]:
         "sets": (0.55, 0.2) if plain else (0.0, 1e-3),
         "inner": (0.7, 0.3) if plain else (0.0, 1e-3),
         "tile": (0.7, 0.3) if plain else (0.0, 1e-3),
-        "ragged": (2.0, 0.4) if runtime == "tvm" else (0.0, 1e-3),
+        "ragged": (2.3, 0.6) if runtime == "tvm" else (0.0, 1e-3),
         "cores": (0.1, 0.1),
     }
     for name, (value, apart) in terms.items():

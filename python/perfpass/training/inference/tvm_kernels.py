@@ -79,10 +79,9 @@ class Kernels:
         found = []
         for table, batch, name in zip(self.tables, self.batch, self.name, strict=True):
             done = work(table, np.array([batch]), way)
-            if "nn_conv1d" in name:  # of one tap it looks like one of two dimensions
-                row = np.maximum(np.asarray(table.table.m, dtype=np.int64) // batch, 1)
-                flat = np.where(row & (row - 1) > 0, FAMILY["conv1d_ragged"], FAMILY["conv1d"])
-                done = replace(done, family=np.where(done.family == FAMILY["conv"], flat, done.family))
+            if "conv2d" in name:  # one of one tap alone looks like one of one dimension
+                flat = np.isin(done.family, (FAMILY["conv1d"], FAMILY["conv1d_ragged"]))
+                done = replace(done, family=np.where(flat, FAMILY["conv"], done.family))
             found.append(done)
         return found
 
