@@ -3,8 +3,8 @@
     python -m perfpass.training.inference.host_tables [--all]
 
 writes data/graphs/host_tables.parquet, of what it lacks or of all anew: the columns of `OperatorColumns` (counted with
-fp32), a row per operator, beside the network and its sizes (`host_plans.SIZES`), its family, and ``torch_view``, what is
-a view in PyTorch alone.
+fp32), a row per operator, beside the network and its sizes (`host_plans.SIZES`), its family, and ``torch_view``, what
+is a view in PyTorch alone.
 """
 
 from __future__ import annotations
