@@ -72,9 +72,10 @@ def timed(library: Any, device: Any, values: Mapping[str, np.ndarray]) -> list[d
             calls[key] = len(each)
     return [
         {"name": name, "hash": label, "calls": calls[name, label]}
-        | {f"{what}_us": significant(float(of(us))) for what, of in _OF.items()}
+        | {
+            "median_us": significant(float(np.median(us))),
+            "min_us": significant(min(us)),
+            "max_us": significant(max(us)),
+        }
         for (name, label), us in taken.items()
     ]
-
-
-_OF = {"median": np.median, "min": np.min, "max": np.max}
