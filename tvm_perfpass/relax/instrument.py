@@ -45,7 +45,7 @@ class PerformanceInstrument:
     ) -> None:
         self._bindings = dict(bindings or {})
         self._params = parameter_names(params)
-        options = {"precision": precision, "batch": batch, "layout": layout}
+        options = {"runtime": "relax", "precision": precision, "batch": batch, "layout": layout}
         self._found = Points(device, at, options | {"calibration": calibration_of(calibration)})
 
     @property
