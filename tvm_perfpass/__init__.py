@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tvm_perfpass import readers as _readers  # noqa: F401  (makes TVM known to perfpass)
 
 if TYPE_CHECKING:
+    from tvm_perfpass.cost_model import read_schedules
     from tvm_perfpass.relay import PredictPerformance
     from tvm_perfpass.relay.instrument import PerformanceInstrument
     from tvm_perfpass.relay.library import build, read_prediction
@@ -24,10 +25,13 @@ _HOME = {
     "PredictPerformance": ("tvm_perfpass.relay", "PredictPerformance"),
     "import_relay": ("tvm_perfpass.relay.module_walk", "import_module"),
 }
-__all__ = ["PerformanceInstrument", "PredictPerformance", "build", "import_relay", "read_prediction"]
+_OF_EVERY_TVM = {"read_schedules": "tvm_perfpass.cost_model"}
+__all__ = ["PerformanceInstrument", "PredictPerformance", "build", "import_relay", "read_prediction", "read_schedules"]
 
 
 def __getattr__(name: str) -> Any:
+    if name in _OF_EVERY_TVM:
+        return getattr(import_module(_OF_EVERY_TVM[name]), name)
     if name in _HOME:
         from tvm_perfpass.releases import need
 

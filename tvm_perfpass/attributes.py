@@ -14,6 +14,8 @@ from perfpass.errors import GraphError
 from perfpass.graph import ATTRIBUTES, OPERATORS, OpGraph, costs
 from perfpass.prediction import Interval, Prediction
 from perfpass.predictors import predict_graph
+from perfpass.predictors.calibration.posterior import Calibration
+from perfpass.predictors.calibration.schedules import Schedules
 from perfpass.predictors.workload import precision_of
 
 PREFIX = "perfpass."
@@ -28,6 +30,7 @@ def predict_loaded(
     runtime: str = "tvm",
     batch: int | None = None,
     layout: str | None = None,
+    calibration: bool | Calibration | Schedules = True,
 ) -> Prediction:
     """``perfpass.predict`` for a module's graph, with precision and layout taken from it where not given."""
     return predict_graph(
@@ -38,6 +41,7 @@ def predict_loaded(
         mode="inference",
         runtime=runtime,
         layout=layout_of(graph) if layout is None else layout,
+        calibration=calibration,
     )
 
 

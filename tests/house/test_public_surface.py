@@ -30,7 +30,7 @@ SURFACE = {
     "language_model step_costs weight_bytes",
     "perfpass.deploy.fit": "Change DeviceFit Fit Largest Load Need Settings Subject fit need shown_in_use",
     "perfpass.cli": "main",
-    "tvm_perfpass": "PerformanceInstrument PredictPerformance build import_relay read_prediction",
+    "tvm_perfpass": "PerformanceInstrument PredictPerformance build import_relay read_prediction read_schedules",
     "tvm_perfpass.relay": "METRICS PREFIX PerformanceInstrument PredictPerformance Walk attributes build import_module "
     "predict_module prediction_of read_prediction walk",
     "tvm_perfpass.relax": "PerformanceInstrument PredictPerformance build load read_prediction",

@@ -14,6 +14,7 @@ from perfpass.errors import ArtefactError
 from perfpass.graph import OPERATOR_CLASS_OF, OPERATORS
 from perfpass.graph.table import OperatorColumns, Tables
 from perfpass.predictors.estimate import Runs
+from perfpass.predictors.inference.analytic import AnalyticPredictor
 from perfpass.predictors.inference.cpu import CAUSES, CpuPredictor
 from perfpass.predictors.inference.cpu_operators import FAMILIES, NAMES, RUNTIMES, CpuTimes, families
 from perfpass.predictors.way import Way
@@ -103,7 +104,8 @@ def test_families_tell_vectors_transposed_and_one_dimensional_convolutions():
         return [FAMILIES[i] for i in families(tables(names, [1] * n, m, [64] * n, [64] * n, area), np.ones(1), way)]
 
     assert of(["dense", "dense", "conv_transpose"], [1, 2, 9], [0, 0, 16]) == ["vector", "dense", "conv_transpose"]
-    assert of(["conv", "conv"], [400, 400], [33, 1]) == ["conv1d", "conv1d"]  # speech
+    assert of(["conv", "conv"], [400, 256], [33, 1]) == ["conv1d_ragged", "conv1d"]  # speech
+    assert of(["conv", "conv"], [64, 64], [4, 5]) == ["conv1d", "conv1d"]  # texts
     assert of(["conv", "conv", "conv"], [289, 289, 289], [7, 1, 9]) == ["conv", "conv", "conv3x3"]  # Inception
 
 
@@ -160,3 +162,40 @@ def test_constants_survive_the_file_and_what_is_none_is_refused():
         np.testing.assert_allclose(again.constants[runtime], TIMES.constants[runtime], atol=1e-5)
     with pytest.raises(ArtefactError, match="perfpass train"):
         CpuTimes.from_dict({"onnxruntime": {}})
+
+
+def one(name, m, n, k, area=0, runtime="tvm"):
+    """Seconds of one operator."""
+    return seconds(([name], [1], [m], [n], [k], [area]), runtime).total[0]
+
+
+def test_a_tile_that_is_no_vector_is_slow_in_tvm():
+    assert one("dense", 1, 1000, 64) > 2.5 * one("dense", 1, 1024, 64)  # tiles of 25 and of 32
+    assert one("conv", 784, 26, 64, 9) / 26 > 1.1 * one("conv", 784, 32, 64, 9) / 32  # of 13 and of 16
+    assert one("dense", 1, 1000, 64, runtime="onnxruntime") < one("dense", 1, 1024, 64, runtime="onnxruntime")
+
+
+def test_one_dimensional_convolutions_of_tvm_want_rows_that_are_vectors():
+    kept, taken_apart, spilled = (one("conv", m, 128, 384, 3) for m in (256, 255, 4096))
+    assert taken_apart > 2 * kept
+    assert spilled > 2 * 16 * kept
+
+
+def test_relax_without_records_is_slower_than_relay():
+    for network in (("conv", 784, 64, 576, 9), ("conv", 3136, 64, 9, 9)):
+        assert one(*network, runtime="relax") > 5 * one(*network)
+
+
+def test_classes_of_tvm_are_carried_to_gpus_with_both_ends_in_the_interval():
+    behind = dict(zip(FAMILIES, TIMES.behind_libraries(), strict=False))
+    assert behind["matmul"] > 2 > 0.5 > behind["conv3x3"] and behind["softmax"] == 0
+    runs = Runs(tables(["dense"], [1], [512], [512], [512], [0]), *(np.ones(1) for _ in range(8)))
+    found = {}
+    for runtime in ("tensorrt", "tvm"):
+        way = Way(device("a100-80gb"), runtime=runtime)
+        columns, notes = AnalyticPredictor.load().columns(runs, way)
+        found[runtime] = AnalyticPredictor.load().estimates(columns, way).latency_ms
+        said = notes.support(0).reasons
+    library, carried = found["tensorrt"].median[0], found["tvm"]
+    assert carried.low[0] < library < carried.median[0]
+    assert "half as far" in said[0]

@@ -1,7 +1,8 @@
 """Cost models for TVM's autotuners, built on what perfpass knows of the device and on what was measured before.
 
 ``cost_model`` is for MetaSchedule (TVM 0.19 and 0.27), ``PerfpassTuner`` for autotvm (0.19), ``rank_tasks`` and
-``allot`` say which tasks of a network are worth tuning. Importing this package imports neither TVM nor XGBoost.
+``allot`` say which tasks of a network are worth tuning, ``read_schedules`` what tuned schedules reach. Importing this
+package imports neither TVM nor XGBoost.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from tvm_perfpass.cost_model.hardware import Hardware, detect
     from tvm_perfpass.cost_model.meta_schedule import cost_model
     from tvm_perfpass.cost_model.tasks import RankedTask, allot, rank_tasks
+    from tvm_perfpass.cost_model.tuning_records import calibration_of, read_schedules
 
 _HOME = {
     "AutotvmCostModel": "autotvm",
@@ -21,9 +23,11 @@ _HOME = {
     "PerfpassTuner": "autotvm",
     "RankedTask": "tasks",
     "allot": "tasks",
+    "calibration_of": "tuning_records",
     "cost_model": "meta_schedule",
     "detect": "hardware",
     "rank_tasks": "tasks",
+    "read_schedules": "tuning_records",
 }
 __all__ = [
     "AutotvmCostModel",
@@ -31,9 +35,11 @@ __all__ = [
     "PerfpassTuner",
     "RankedTask",
     "allot",
+    "calibration_of",
     "cost_model",
     "detect",
     "rank_tasks",
+    "read_schedules",
 ]
 
 

@@ -50,18 +50,23 @@ def read_records(folder: Path, hardware: Hardware) -> dict[str, Measured]:
     if (folder / MANIFEST).exists():
         saved = Ranker.load(folder)
         return {**saved.earlier, **saved.own}
+    return _measured(list(open_database(folder).get_all_tuning_records()), hardware)
+
+
+def open_database(folder: Path) -> Any:
+    """A MetaSchedule database that was written to ``folder``. Raises FileError, FormatError, LimitError."""
     for name in (WORKLOADS, RECORDS):
         _check(folder / name)
     measure = tvm_names.meta_schedule()
     try:
         database = measure.database.JSONDatabase(str(folder / WORKLOADS), str(folder / RECORDS))
-        records = list(database.get_all_tuning_records())
+        database.get_all_tuning_records()
     except Exception as error:  # TVM has an error of its own for every way in which a database can be wrong
         raise FormatError(
             f"{folder}: TVM cannot read it as a MetaSchedule database ({' '.join(str(error).split())[-200:]}); "
             "was it written by another release of TVM?"
         ) from error
-    return _measured(records, hardware)
+    return database
 
 
 def _measured(records: list[Any], hardware: Hardware) -> dict[str, Measured]:

@@ -13,6 +13,7 @@ from tvm import relax
 
 from perfpass.devices import Device
 from perfpass.graph import OpGraph
+from tvm_perfpass.cost_model import calibration_of
 from tvm_perfpass.fusion import fused
 from tvm_perfpass.points import INPUT, Failure, Point, Points
 from tvm_perfpass.relax.walk import walk
@@ -27,7 +28,7 @@ class PerformanceInstrument:
     ``print(instrument.report())``. After FuseOps every fused function counts as one kernel, after FuseTIR every lowered
     one, so the move from "input" shows what fusion saves (``relax.get_pipeline("zero")`` fuses; the default pipeline of
     relax.build for CPUs does not). A pass that runs several times leaves several points.
-    ``bindings`` and ``params``: as for PredictPerformance. ``points`` and ``errors`` hold the outcome.
+    ``bindings``, ``params`` and ``calibration``: as for PredictPerformance. ``points`` and ``errors`` hold the outcome.
     """
 
     def __init__(
@@ -40,10 +41,12 @@ class PerformanceInstrument:
         precision: str | None = None,
         batch: int | None = None,
         layout: str | None = None,
+        calibration: Any = True,
     ) -> None:
         self._bindings = dict(bindings or {})
         self._params = parameter_names(params)
-        self._found = Points(device, at, {"precision": precision, "batch": batch, "layout": layout})
+        options = {"runtime": "relax", "precision": precision, "batch": batch, "layout": layout}
+        self._found = Points(device, at, options | {"calibration": calibration_of(calibration)})
 
     @property
     def points(self) -> list[Point]:

@@ -61,19 +61,22 @@ def build(
     precision: str | None = None,
     batch: int | None = None,
     layout: str | None = None,
+    calibration: Any = True,
     **kwargs: Any,
 ) -> PredictedExecutable:
     """``relax.build(mod, target, params, **kwargs)``, with the prediction for ``device`` kept in the result.
 
     Read it with ``read_prediction``: from the executable, from a library loaded by ``tvm.runtime.load_module``, or from
-    the sidecar beside an exported library, by the library's path. ``bindings``, ``precision``, ``batch`` and ``layout``
-    are those of PredictPerformance; outputs are those of ``relax.build``. Raises ArgumentError for something other than
-    a module, and what the pass raises.
+    the sidecar beside an exported library, by the library's path. ``bindings``, ``precision``, ``batch``, ``layout``
+    and ``calibration`` are those of PredictPerformance; outputs are those of ``relax.build``. Raises ArgumentError for
+    something other than a module, and what the pass raises.
     """
     if not isinstance(mod, tvm.IRModule):
         raise ArgumentError(f"expected a tvm.IRModule, got {type(mod).__name__}")
     # relax.build's params are the values of constants that the module names, not parameters of main.
-    predict: Any = PredictPerformance(device, bindings=bindings, precision=precision, batch=batch, layout=layout)
+    predict: Any = PredictPerformance(
+        device, bindings=bindings, precision=precision, batch=batch, layout=layout, calibration=calibration
+    )
     annotated = predict(mod)
     prediction = prediction_of(annotated)
     executable = relax.build(_with_function(annotated, prediction), target, dict(params or {}), **kwargs)

@@ -17,6 +17,7 @@ from perfpass import errors, features
 from perfpass.devices import Device
 from perfpass.devices import device as find_device
 from tvm_perfpass.attributes import attributes, predict_loaded
+from tvm_perfpass.cost_model import calibration_of
 from tvm_perfpass.relax.walk import load
 from tvm_perfpass.walked import parameter_names
 
@@ -33,7 +34,9 @@ class PredictPerformance:
     (``{"n": 8}``). ``precision``: of the floating operators if None. ``batch``: the leading dimension of the first
     input if None. ``params``: the parameters of ``main`` that are weights, by name or as TVM's frontends return them;
     see ``tvm_perfpass.relax.load``. ``layout``: "nchw" or "nhwc", of the convolutions if None. ``schema``: of the
-    attached node features.
+    attached node features. ``calibration``: what was measured on ``device``: tuning records (the folder of a
+    MetaSchedule database, or the database), from which the pass learns what tuned schedules reach; a Calibration of
+    `perfpass calibrate` or its file; True: what is stored of the device; False: nothing.
 
     Usable alone (``PredictPerformance(device="a100-80gb")(mod)``), in ``tvm.transform.Sequential`` and before
     ``relax.build``. Raises what reading the module and ``perfpass.predict`` raise: DeviceError for an unknown device,
@@ -46,11 +49,12 @@ class PredictPerformance:
         *,
         bindings: Mapping[str, int] | None = None,
         precision: str | None = None,
-        runtime: str = "tvm",
+        runtime: str = "relax",
         batch: int | None = None,
         params: Mapping[str, Any] | Iterable[str] | None = None,
         layout: str | None = None,
         schema: str = "operator",
+        calibration: Any = True,
     ) -> None:
         self.device = find_device(device)
         features.names(schema)  # an unknown schema is an error here, not in the middle of a build
@@ -58,6 +62,7 @@ class PredictPerformance:
         self.bindings = dict(bindings or {})
         self.params = parameter_names(params)
         self.options: dict[str, Any] = {"precision": precision, "runtime": runtime, "batch": batch, "layout": layout}
+        self.options["calibration"] = calibration_of(calibration)
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """The module with attributes; its functions are the same objects."""

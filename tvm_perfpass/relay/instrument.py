@@ -13,6 +13,7 @@ from tvm import relay
 
 from perfpass.devices import Device
 from perfpass.graph import OpGraph
+from tvm_perfpass.cost_model import calibration_of
 from tvm_perfpass.fusion import fused
 from tvm_perfpass.points import INPUT, Failure, Point, Points
 from tvm_perfpass.relay.module_walk import walk
@@ -28,7 +29,7 @@ class PerformanceInstrument:
     Use: ``with tvm.transform.PassContext(opt_level=3, instruments=[instrument]): relay.build(...)``, then
     ``print(instrument.report())``. After FuseOps every fused function counts as one kernel, so the move from "input"
     shows what fusion saves. A pass that runs several times leaves several points. ``params``: as for
-    PredictPerformance. ``points`` and ``errors`` hold the outcome.
+    PredictPerformance, and so is ``calibration``. ``points`` and ``errors`` hold the outcome.
     """
 
     def __init__(
@@ -40,9 +41,11 @@ class PerformanceInstrument:
         precision: str | None = None,
         batch: int | None = None,
         layout: str | None = None,
+        calibration: Any = True,
     ) -> None:
         self._params = parameter_names(params)
-        self._found = Points(device, at, {"precision": precision, "batch": batch, "layout": layout})
+        options = {"precision": precision, "batch": batch, "layout": layout}
+        self._found = Points(device, at, options | {"calibration": calibration_of(calibration)})
 
     @property
     def points(self) -> list[Point]:

@@ -36,12 +36,14 @@ def build(
     precision: str | None = None,
     batch: int | None = None,
     layout: str | None = None,
+    calibration: Any = True,
     **kwargs: Any,
 ) -> GraphExecutorFactoryModule:
     """``relay.build(mod, target, params=params, **kwargs)``, with the prediction for ``device`` kept in the result.
 
     Read it with ``read_prediction``, also after ``export_library`` and ``tvm.runtime.load_module``. ``precision``,
-    ``batch`` and ``layout`` are those of PredictPerformance; the library's outputs are those of ``relay.build``.
+    ``batch``, ``layout`` and ``calibration`` are those of PredictPerformance; the library's outputs are those of
+    ``relay.build``.
     Raises ArgumentError for arguments that relay.build does not have, UnsupportedError for an executor other than the
     graph executor (its artefacts have no place for metadata), and what the pass raises.
     """
@@ -49,8 +51,8 @@ def build(
         raise ArgumentError(f"expected a tvm.IRModule, got {type(mod).__name__}; tvm.IRModule.from_expr makes one")
     if unknown := sorted(set(kwargs) - _BUILD_ARGUMENTS):
         raise ArgumentError(
-            f"unknown arguments {', '.join(unknown)}; allowed are device, precision, batch, layout and those of "
-            f"relay.build: {', '.join(sorted(_BUILD_ARGUMENTS))}"
+            f"unknown arguments {', '.join(unknown)}; allowed are device, precision, batch, layout, calibration and "
+            f"those of relay.build: {', '.join(sorted(_BUILD_ARGUMENTS))}"
         )
     executor = kwargs.get("executor")
     if executor is not None and str(executor.name) != "graph":
@@ -58,7 +60,9 @@ def build(
             f"the {executor.name} executor has no place for a prediction; use the graph executor, or run "
             "PredictPerformance on the module and relay.build yourself"
         )
-    predict: Any = PredictPerformance(device, precision=precision, batch=batch, params=params, layout=layout)
+    predict: Any = PredictPerformance(
+        device, precision=precision, batch=batch, params=params, layout=layout, calibration=calibration
+    )
     annotated = predict(mod)
     factory = relay.build(annotated, target, params=params, **kwargs)
     return with_prediction(factory, prediction_of(annotated))

@@ -17,7 +17,10 @@ from perfpass.devices import Device
 from perfpass.devices import device as find_device
 from perfpass.graph import OpGraph
 from perfpass.prediction import Prediction
+from perfpass.predictors.calibration.posterior import Calibration
+from perfpass.predictors.calibration.schedules import Schedules
 from tvm_perfpass.attributes import METRICS, PREFIX, attributes, predict_loaded, prediction_of
+from tvm_perfpass.cost_model import calibration_of
 from tvm_perfpass.relay.module_walk import Walk, import_module, walk
 from tvm_perfpass.walked import parameter_names
 
@@ -41,7 +44,10 @@ class PredictPerformance:
     ``device``: a name or a ``perfpass.Device``. ``precision``: of the floating operators if None. ``batch``: the
     leading dimension of the first input if None. ``params``: the parameters of ``main`` that are weights, by name or as
     TVM's frontends return them; without it, variables in weight slots count as weights. ``layout``: "nchw" or "nhwc",
-    of the convolutions if None. ``schema``: of the attached node features.
+    of the convolutions if None. ``schema``: of the attached node features. ``calibration``: what was measured on
+    ``device``: tuning records (the folder of a MetaSchedule database, the database, an autotvm log), from which the
+    pass learns what tuned schedules reach; a Calibration of `perfpass calibrate` or its file; True: what is stored of
+    the device; False: nothing.
 
     Usable alone (``PredictPerformance(device="a100-80gb")(mod)``), in ``tvm.transform.Sequential`` and before
     ``relay.build``. Raises what reading the module and ``perfpass.predict`` raise: DeviceError for an unknown device,
@@ -58,12 +64,14 @@ class PredictPerformance:
         params: Mapping[str, Any] | Iterable[str] | None = None,
         layout: str | None = None,
         schema: str = "operator",
+        calibration: Any = True,
     ) -> None:
         self.device = find_device(device)
         features.names(schema)  # an unknown schema is an error here, not in the middle of a build
         self.schema = schema
         self.params = parameter_names(params)
         self.options: dict[str, Any] = {"precision": precision, "runtime": runtime, "batch": batch, "layout": layout}
+        self.options["calibration"] = calibration_of(calibration)
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """The module with attributes; its functions are the same objects."""
@@ -80,7 +88,9 @@ def predict_module(
     runtime: str = "tvm",
     batch: int | None = None,
     layout: str | None = None,
+    calibration: bool | Calibration | Schedules = True,
 ) -> Prediction:
     """``perfpass.predict`` for a Relay module or its graph, with precision and layout taken from it where not given."""
     graph = model if isinstance(model, OpGraph) else import_module(model)
-    return predict_loaded(graph, device, precision=precision, runtime=runtime, batch=batch, layout=layout)
+    how: dict[str, Any] = {"precision": precision, "runtime": runtime, "batch": batch, "layout": layout}
+    return predict_loaded(graph, device, **how, calibration=calibration)

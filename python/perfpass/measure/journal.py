@@ -75,6 +75,7 @@ _RECORD = Table(
         "energy": Table(dict.fromkeys(("energy_j", "power_w", "power_max_w"), Maybe(_FIGURE)), others=Anything()),
         **dict.fromkeys(("host", "conditions", "reference_ms", "ran", "preparing"), Maybe(_PART)),
         "flags": Items(Text(), 100),
+        "kernels": Items(_PART, 10_000),
     },
     ("key", "environment", "status", "configuration"),
 )

@@ -177,6 +177,8 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         "host_whole_peak_rss_bytes": max(peak, opening_peak),
     }
     record["stages"] = stages
+    if prepared is not None and prepared.kernels:
+        record["kernels"] = [k | {"computes": prepared.kernels.get(k["hash"], "")} for k in session.kernels()]
     return record | {
         "energy": {"method": "none", "reason": "not read for a process of its own"},
         "host": during | {"involuntary_switches": resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw},

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from perfpass.graph.costs import Costs
     from perfpass.graph.liveness import MemoryPlan
     from perfpass.predictors.calibration.posterior import Calibration
+    from perfpass.predictors.calibration.schedules import Schedules
 
 TOP_OPERATORS = 10
 TOP_TENSORS = 10
@@ -57,7 +58,7 @@ def predict(
     frozen: Sequence[str] = (),
     assume: Mapping[str, int] | None = None,
     sparsity: str | None = None,
-    calibration: bool | Calibration = True,
+    calibration: bool | Calibration | Schedules = True,
     processes: int | None = None,
     predictor: str = registry.DEFAULT,
 ) -> Prediction:
@@ -69,19 +70,20 @@ def predict(
     ``input_shape``, without the batch), a Relay ``tvm.IRModule`` or an OpGraph.
     ``device``: a name, id or alias (``perfpass.device``), with a MIG profile after a colon if only a slice is meant, or
     "cpu" for this machine. ``batch``: the model's own if None. ``precision``: fp64, fp32, tf32, fp16, bf16, amp (fp16
-    autocast), amp_bf16, int8 or fp8. ``runtime``: torch, torch.compile, onnxruntime, tensorrt or tvm. ``layout``: nchw
-    or nhwc. ``dims``: values of symbolic dimensions by name. ``mode``: inference, or training: one step (forward,
-    backward, optimizer), derived from the forward graph; ``optimizer``: none, sgd, momentum (the default), adam or
-    adamw, for training alone. ``frozen``, for training alone: parameters that are not trained, by their names, those of
-    the modules that hold them, or patterns (``encoder``, ``*.bias``; initializers of an ONNX file); those of a torch
-    module that do not require a gradient are frozen without being named. ``assume``: the load, where the model's own
-    values decide it: ``{"experts": N}`` shares each layer's tokens evenly over N experts of a mixture (all that the
-    tokens can reach if not stated), ``{"detections": N}`` lets N boxes an image pass each threshold of a detector
-    (100); what is not stated is named in the support and widens the intervals. ``sparsity``: "2:4" where every
-    product with weights is so sparse (inference in tensorrt; in torch linear layers alone). ``calibration``
-    (inference alone): True takes what `perfpass calibrate` has stored of the device, False ignores it, a
-    Calibration is used itself. ``processes`` (inference alone): how many MPS processes share the device, each
-    running the model; the latency is that of one, the throughput that of all. ``predictor``: a name of
+    autocast), amp_bf16, int8 or fp8. ``runtime``: torch, torch.compile, onnxruntime, tensorrt, tvm (Relay)
+    or relax. ``layout``: nchw or nhwc. ``dims``: values of symbolic dimensions by name. ``mode``: inference, or
+    training: one step (forward, backward, optimizer), derived from the forward graph; ``optimizer``: none, sgd,
+    momentum (the default), adam or adamw, for training alone. ``frozen``, for training alone: parameters that are
+    not trained, by their names, those of the modules that hold them, or patterns (``encoder``, ``*.bias``;
+    initializers of an ONNX file); those of a torch module that do not require a gradient are frozen without being
+    named. ``assume``: the load, where the model's own values decide it: ``{"experts": N}`` shares each layer's
+    tokens evenly over N experts of a mixture (all that the tokens can reach if not stated), ``{"detections": N}``
+    lets N boxes an image pass each threshold of a detector (100); what is not stated is named in the support and
+    widens the intervals. ``sparsity``: "2:4" where every product with weights is so sparse (inference in tensorrt;
+    in torch linear layers alone). ``calibration`` (inference alone): True takes what `perfpass calibrate` has
+    stored of the device, False ignores it, a Calibration is used itself, and so are the Schedules of TVM's tuning
+    records (``tvm_perfpass.read_schedules``). ``processes`` (inference alone): how many MPS processes share the
+    device, each running the model; the latency is that of one, the throughput that of all. ``predictor``: a name of
     ``perfpass.predictors.registry.PREDICTORS``; published predictors answer what they know, and the rest stays
     ours.
 
@@ -182,7 +184,7 @@ def predict_graph(
     layout: str = "nchw",
     optimizer: str | None = None,
     sparsity: str | None = None,
-    calibration: bool | Calibration = True,
+    calibration: bool | Calibration | Schedules = True,
     processes: int | None = None,
 ) -> Prediction:
     """What one run of an operator graph costs on a device; ``batch`` says how many samples its shapes hold.
@@ -206,7 +208,7 @@ def _predicted(
     graph: OpGraph,
     device: Device,
     *,
-    calibration: bool | Calibration,
+    calibration: bool | Calibration | Schedules,
     processes: int | None,
     **how: Any,
 ) -> Prediction:
@@ -229,7 +231,7 @@ def _sparse(graph: OpGraph, device: Device, *, sparsity: str, **how: Any) -> Pre
     )
 
 
-def _answered(run: Run, mode: str, calibration: bool | Calibration, processes: int | None) -> Prediction:
+def _answered(run: Run, mode: str, calibration: bool | Calibration | Schedules, processes: int | None) -> Prediction:
     graph = run.graph
     way, target = run.way, run.way.device
     lane = Lane(way, mode == "training", calibration, processes)

@@ -16,6 +16,7 @@ from perfpass.errors import ArgumentError, PerfPassError
 from perfpass.prediction import SUPPORT_LEVELS, Support
 from perfpass.predictors.calibration import correction as calibrated
 from perfpass.predictors.calibration.posterior import TRAITS
+from perfpass.predictors.calibration.schedules import Schedules
 from perfpass.predictors.estimate import (
     Bounds,
     Columns,
@@ -100,7 +101,7 @@ class Lane:
     """How models run on one device, and what predicts it."""
 
     def __init__(
-        self, way: Way, training: bool, calibration: bool | Calibration, processes: int | None
+        self, way: Way, training: bool, calibration: bool | Calibration | Schedules, processes: int | None
     ) -> None:  # fmt: skip
         """Raises ArgumentError for training processes that are to share a device, what `MigPredictor.check` does, and
         what reading a calibration raises.
@@ -112,6 +113,11 @@ class Lane:
         self._way, self._processes = way, processes
         self.device = way.device
         self._predictor: ManyPredictor = StepPredictor.load() if training else predictor_of(way)
+        self._schedules: Schedules | None = None
+        if isinstance(calibration, Schedules):
+            calibration.check(way.device, way.runtime)
+            self._schedules, calibration = calibration, False
+            self._predictor = self._of_a_run()
         found = None if training else calibrated.correction(way.device, self._predictor.name, calibration)
         self._correction = found if isinstance(found, calibrated.Correction) else None
         self._not_corrected = found if isinstance(found, str) else None
@@ -167,7 +173,7 @@ class Lane:
 
     def estimate(self, run: Run) -> Estimate:
         """The same of one run of inference, and what is to be said of it."""
-        alone = predictor_of(self._way).estimate(run)
+        alone = self._of_a_run().estimate(run)
         columns = alone.columns
         if self._correction is not None:
             columns = {**columns, **self._for_correction(allocation.runs_of(run))}
@@ -194,6 +200,14 @@ class Lane:
             support=Support(SUPPORT_LEVELS[found.level[0]], tuple(reasons)),
             provenance=provenance,
         )
+
+    def _of_a_run(self) -> Predictor:
+        """What answers for inference."""
+        predictor = predictor_of(self._way)
+        if self._schedules is None:
+            return predictor
+        assert isinstance(predictor, CpuPredictor | analytic.AnalyticPredictor)  # what knows TVM
+        return predictor.scheduled(self._schedules)
 
     def _refined(self, found: Estimates, columns: Columns) -> Refined:
         """What the predictor found, corrected by the device's calibration and as one of the processes that share it."""

@@ -35,7 +35,7 @@ PRECISIONS: dict[str, tuple[str, str]] = {
 }
 _PRECISION_ALIASES = {"amp_fp16": "amp", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float64": "fp64"}
 _FLOATING = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "fp64": "float64"}
-RUNTIMES = ("torch", "torch.compile", "onnxruntime", "tensorrt", "tvm")
+RUNTIMES = ("torch", "torch.compile", "onnxruntime", "tensorrt", "tvm", "relax")
 LAYOUTS = ("nchw", "nhwc")
 MAX_BATCH = 1 << 20
 DEFAULT_OPTIMIZER = "momentum"  # what the training records ran

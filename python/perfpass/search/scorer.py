@@ -15,6 +15,7 @@ from perfpass.devices import device as find_device
 from perfpass.errors import ArgumentError, PerfPassError
 from perfpass.graph import OpGraph
 from perfpass.predictors.calibration.posterior import Calibration
+from perfpass.predictors.calibration.schedules import Schedules
 from perfpass.predictors.estimate import Bounds
 from perfpass.predictors.inference import fusion
 from perfpass.predictors.lane import Lane, Scored
@@ -97,7 +98,7 @@ class Scorer:
         runtime: str = "torch",
         layout: str = "nchw",
         optimizer: str | None = None,
-        calibration: bool | Calibration = True,
+        calibration: bool | Calibration | Schedules = True,
         processes: int | None = None,
         threads: int | None = None,
     ) -> None:

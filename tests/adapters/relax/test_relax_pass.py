@@ -82,7 +82,7 @@ def test_the_module_carries_every_metric_with_its_interval(annotated):
     assert str(annotated.attrs["perfpass.mig"]["reason"])
     assert str(annotated.attrs["perfpass.support"]["level"]) in ("in range", "near", "outside")
     workload = json.loads(str(annotated.attrs["perfpass.workload"]))
-    assert (workload["batch"], workload["runtime"]) == (2, "tvm")
+    assert (workload["batch"], workload["runtime"]) == (2, "relax")
 
 
 def test_the_module_carries_its_graph_as_tensors(annotated):
@@ -94,9 +94,9 @@ def test_the_module_carries_its_graph_as_tensors(annotated):
 
 def test_the_prediction_is_that_of_perfpass_predict(annotated):
     mod = network()
-    expected = perfpass.predict(load(mod), DEVICE, runtime="tvm").to_dict()
+    expected = perfpass.predict(load(mod), DEVICE, runtime="relax").to_dict()
     assert read_prediction(annotated) == expected
-    assert perfpass.predict(mod, DEVICE, runtime="tvm").to_dict()["latency_ms"] == expected["latency_ms"]
+    assert perfpass.predict(mod, DEVICE, runtime="relax").to_dict()["latency_ms"] == expected["latency_ms"]
 
 
 def test_symbolic_sizes_are_bound_by_the_pass():

@@ -31,8 +31,18 @@ class Session(Protocol):
     def reset_memory(self) -> None:
         """Starts a new peak."""
 
+    def kernels(self) -> list[dict[str, Any]]:
+        """The time of every kernel, where what is ``prepared`` tells them apart."""
+
     def close(self) -> None:
         """Releases what the session holds, the model excepted."""
+
+
+def has_relay() -> bool:
+    """Whether the TVM that is installed, if any, is one with Relay (0.19), as opposed to Relax alone."""
+    from importlib.util import find_spec
+
+    return find_spec("tvm") is None or find_spec("tvm.relay") is not None
 
 
 def prepare(configuration: Configuration, built: Built, folder: str) -> Prepared:
@@ -45,9 +55,13 @@ def prepare(configuration: Configuration, built: Built, folder: str) -> Prepared
             from perfpass.measure.runners import onnxruntime
 
         return onnxruntime.prepare(configuration, built, folder)
-    from perfpass.measure.runners import tvm
+    if has_relay():
+        from perfpass.measure.runners import tvm
 
-    return tvm.prepare(configuration, built, folder)
+        return tvm.prepare(configuration, built, folder)
+    from perfpass.measure.runners import relax
+
+    return relax.prepare(configuration, built, folder)
 
 
 def open_session(configuration: Configuration, built: Built | None, prepared: Prepared | None = None) -> Session:
@@ -60,10 +74,14 @@ def open_session(configuration: Configuration, built: Built | None, prepared: Pr
             from perfpass.measure.runners.onnxruntime import OnnxRuntimeSession
 
         return OnnxRuntimeSession(configuration, built, prepared)
-    if configuration.runtime == "tvm":
+    if configuration.runtime == "tvm" and has_relay():
         from perfpass.measure.runners.tvm import TvmSession
 
         return TvmSession(configuration, built, prepared)
+    if configuration.runtime == "tvm":
+        from perfpass.measure.runners.relax import RelaxSession
+
+        return RelaxSession(configuration, built, prepared)
     assert built is not None
     from perfpass.measure.runners.torch import TorchSession
 

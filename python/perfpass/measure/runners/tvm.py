@@ -14,7 +14,8 @@ import numpy as np
 from perfpass.errors import UnsupportedError, missing_package
 from perfpass.measure.configuration import Configuration
 from perfpass.measure.models import Built
-from perfpass.measure.runners.prepared import Prepared
+from perfpass.measure.runners import tvm_kernels
+from perfpass.measure.runners.prepared import Prepared, random_input
 
 
 class TvmSession:
@@ -29,8 +30,9 @@ class TvmSession:
             library, values, self.facts = _compile(configuration, built)
         else:
             library = tvm.runtime.load_module(prepared.path)
-            values = {name: _array(shape, dtype) for name, shape, dtype in prepared.inputs}
+            values = {name: random_input(shape, dtype) for name, shape, dtype in prepared.inputs}
             self.facts = prepared.facts
+        self._library, self._values = library, values
         self._executor: Any = graph_executor.GraphModule(library["default"](tvm.cpu()))
         for name, x in values.items():
             self._executor.set_input(name, tvm.nd.array(x))
@@ -48,6 +50,12 @@ class TvmSession:
         """Nothing; the peak resident size of the process tells."""
         return {}
 
+    def kernels(self) -> list[dict[str, Any]]:
+        """The time of every kernel in a run of the network (`tvm_kernels.timed`)."""
+        import tvm
+
+        return tvm_kernels.timed(self._library, tvm.cpu(), self._values)
+
     def close(self) -> None:
         """Frees the executor."""
         self._executor = None
@@ -55,11 +63,12 @@ class TvmSession:
 
 def prepare(configuration: Configuration, built: Built, folder: str) -> Prepared:
     """The model as a shared library in ``folder``, weights inside."""
-    library, values, facts = _compile(configuration, built)
+    labelled: dict[str, str] = {}
+    library, values, facts = _compile(configuration, built, labelled)
     path = Path(folder) / "model.so"
     library.export_library(str(path))
     inputs = [(name, list(x.shape), str(x.dtype)) for name, x in values.items()]
-    return Prepared(str(path), inputs, facts | {"model_file_bytes": path.stat().st_size})
+    return Prepared(str(path), inputs, facts | {"model_file_bytes": path.stat().st_size}, labelled)
 
 
 def _tvm(configuration: Configuration) -> Any:
@@ -75,8 +84,10 @@ def _tvm(configuration: Configuration) -> Any:
     return tvm
 
 
-def _compile(configuration: Configuration, built: Built) -> tuple[Any, dict[str, np.ndarray], dict[str, Any]]:
-    """The built library, values of its inputs, and what is to be said of it."""
+def _compile(
+    configuration: Configuration, built: Built, labelled: dict[str, str] | None = None
+) -> tuple[Any, dict[str, np.ndarray], dict[str, Any]]:
+    """The built library, values of its inputs, and what is to be said of it; ``labelled`` gets the fused functions."""
     tvm = _tvm(configuration)
     import torch
     from tvm import relay
@@ -90,7 +101,8 @@ def _compile(configuration: Configuration, built: Built) -> tuple[Any, dict[str,
             traced = torch.jit.trace(built.positional(tuple(inputs)), tuple(inputs.values()), strict=False)
             described = [(name, (tuple(x.shape), str(x.dtype).removeprefix("torch."))) for name, x in inputs.items()]
             relay_module, parameters = relay.frontend.from_pytorch(traced, described)
-        with tvm.transform.PassContext(opt_level=3):
+        watching = [] if labelled is None else [tvm_kernels.watching(labelled)]
+        with tvm.transform.PassContext(opt_level=3, instruments=watching):
             library = relay.build(relay_module, target=target, params=parameters)
     except MemoryError:
         raise
@@ -100,14 +112,6 @@ def _compile(configuration: Configuration, built: Built) -> tuple[Any, dict[str,
         ) from error
     facts = built.facts(configuration) | {"target": str(target), "threads": configuration.threads}
     return library, {name: x.numpy() for name, x in inputs.items()}, facts
-
-
-def _array(shape: list[int], dtype: str) -> np.ndarray:
-    """A random input: standard normal, or whole numbers of 0 and 1."""
-    generator = np.random.default_rng(0)
-    if np.dtype(dtype).kind == "f":
-        return generator.standard_normal(shape, np.float32).astype(dtype)
-    return generator.integers(0, 2, shape).astype(dtype)
 
 
 def _cpu_name(tvm: Any) -> str:

@@ -8,7 +8,7 @@ ONNX Runtime, each laboratory left out in turn.
 from __future__ import annotations
 
 from copy import copy
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,8 +16,10 @@ import numpy as np
 
 from perfpass.devices import device as find_device
 from perfpass.graph import OPERATOR_CLASSES
+from perfpass.predictors.calibration import schedules as tuned
 from perfpass.predictors.estimate import Bounds, Columns, Estimate, Estimates, Notes, Runs
-from perfpass.predictors.inference.operators import OperatorTimes
+from perfpass.predictors.inference.cpu_operators import CpuTimes
+from perfpass.predictors.inference.operators import OperatorTimes, families, work
 from perfpass.predictors.learned import artefacts
 from perfpass.predictors.learned.spread import Spread
 from perfpass.predictors.memory import allocation, process
@@ -26,6 +28,7 @@ from perfpass.predictors.workload import PRECISIONS
 
 if TYPE_CHECKING:
     from perfpass.features import Tables
+    from perfpass.predictors.calibration.schedules import Schedules
     from perfpass.predictors.estimate import Run
     from perfpass.predictors.way import Way
 
@@ -39,6 +42,9 @@ _COMPILED_S = ISSUE_S["torch.compile"]
 # operators that run one by one and not in an engine, an engine of which no network was measured, a precision that was
 # not in it, another vendor, what a slice lacks.
 CAUSES = ("measurement", "host", "eager", "engine", "precision", "vendor", "slice")
+# TVM's default schedules were measured on CPUs alone. On a GPU their classes are taken to stay behind libraries by this
+# share of the logarithm that they stay behind there; the interval holds all of it, and none.
+_COMPILED, _CARRIED = ("tvm", "relax"), 0.5
 _TENSOR_CORE_CLASSES = np.isin(
     np.arange(len(OPERATOR_CLASSES)), [OPERATOR_CLASSES.index(c) for c in ("convolution", "matmul", "attention")]
 )
@@ -52,6 +58,7 @@ class AnalyticPredictor:
     def __init__(self, folder: Path | str | None = None) -> None:
         """Reads the shipped widths, or those in ``folder``. Raises ArtefactError."""
         self._times: OperatorTimes | None = None
+        self._schedules: Schedules | None = None
         manifest = artefacts.Artefact(folder or artefacts.shipped(self.name)).manifest
         self._spread = {kind: Spread.from_dict(values) for kind, values in manifest["spread"].items()}
         self._measured: dict[str, list[str]] = manifest["measured"]
@@ -60,6 +67,12 @@ class AnalyticPredictor:
         """The same with other times of operators than those that ship."""
         other = copy(self)
         other._times = times
+        return other
+
+    def scheduled(self, schedules: Schedules) -> AnalyticPredictor:
+        """The same for networks that were tuned as ``schedules`` were."""
+        other = copy(self)
+        other._schedules = schedules
         return other
 
     @staticmethod
@@ -75,18 +88,32 @@ class AnalyticPredictor:
     def _columns(self, runs: Runs, way: Way) -> tuple[Columns, Notes, np.ndarray]:
         """The columns, the notes and [R] milliseconds per row."""
         tables, table = runs.tables, runs.tables.table
-        notes = Notes(len(tables))
+        notes, carried = Notes(len(tables)), np.zeros(len(tables))
         notes.add(2, True, self._said(way))
         traffic = np.add(table.bytes_read, table.bytes_written, dtype=np.float64)
         if way.device.kind == "gpu":
             times = self._times or OperatorTimes.load()
             seconds = times.seconds(tables, way)
             row_ms, latency, issue_ms = 1e3 * seconds.row, 1e3 * seconds.total, 1e3 * seconds.host
+            if way.runtime in _COMPILED:
+                row_ms, latency, carried = _carried(tables, way, row_ms, latency)
         else:
             row_ms = _row_ms(tables, way)
             # A graph of nothing but views still costs its call.
             latency = np.maximum(tables.sums(row_ms), _COMPILED_S * 1e3)
             issue_ms = tables.sums(_issue_ms(tables, way))
+        learned: dict[str, np.ndarray] = {}
+        if self._schedules is not None:
+            row, family = self._priced(tables, way)
+            applied = self._schedules.learned(partial(self._priced, way=way)).apply(
+                tables, family, row * tables.count, np.zeros(len(tables))
+            )
+            before = tables.sums(row * tables.count)
+            # What the host or a copy takes beside the operators stays as it is.
+            rest = np.maximum(1e-3 * latency - before, 0.0)
+            slower = (applied.total + rest) / np.maximum(before + rest, 1e-300)
+            latency, row_ms, learned = latency * slower, row_ms * slower[tables.graph], applied.columns
+            notes.add(0, True, partial(applied.words, self._schedules))
         found = {
             "latency_ms": latency,
             "lacks": self._lacks(way, issue_ms / latency),
@@ -97,11 +124,27 @@ class AnalyticPredictor:
             "weight_bytes": runs.weight_bytes,
             "activation_bytes": runs.activation_bytes,
             "reserved_bytes": runs.reserved_bytes,
+            **({"carried": carried} if way.runtime in _COMPILED else {}),
+            **learned,
         }
         return found, notes, row_ms
 
+    def _priced(self, tables: Tables, way: Way) -> tuple[np.ndarray, np.ndarray]:
+        """Seconds of one execution of every row without its issuing [R], and its family [R]."""
+        if way.device.kind == "cpu":
+            count = np.maximum(tables.count, 1e-300)
+            return 1e-3 * (_row_ms(tables, way) - _issue_ms(tables, way)) / count, families(tables.table, way)
+        done = work(tables.table, way)
+        row = done.seconds * (self._times or OperatorTimes.load()).factors(way)[done.family]
+        return row * np.exp(_CARRIED * CpuTimes.load().behind_libraries())[done.family], done.family
+
     def _said(self, way: Way) -> str:
         time = "roofline with fixed efficiencies" if way.device.kind == "cpu" else "time by its operators"
+        if way.device.kind == "gpu" and way.runtime in _COMPILED:
+            return (
+                f"{time}; no measurement of {way.runtime} on a GPU stands behind it: its operator classes stay behind "
+                "libraries half as far (in logarithms) as TVM's default schedules do on a CPU; the interval holds both"
+            )
         if way.device.kind == "cpu" or way.runtime not in self._measured:
             return f"{time}; no measurement of {way.runtime} stands behind it"
         if way.precision not in self._measured[way.runtime]:
@@ -127,7 +170,10 @@ class AnalyticPredictor:
     def estimates(self, columns: Columns, way: Way, threads: int = 1) -> Estimates:
         """The metrics of N runs."""
         latency = columns["latency_ms"]
-        bounds = self._spread[way.device.kind].bounds(dict(zip(CAUSES, columns["lacks"].T, strict=True)))
+        own = self._spread[way.device.kind].bounds(dict(zip(CAUSES, columns["lacks"].T, strict=True)))
+        if "carried" in columns:
+            own = -np.hypot(own[0], columns["carried"]), np.hypot(own[1], columns["carried"])
+        bounds = tuned.bounds(columns, *own)
         return self.around(Bounds.around(latency, *bounds), columns, way)
 
     def around(self, latency_ms: Bounds, columns: Columns, way: Way) -> Estimates:
@@ -157,6 +203,16 @@ class AnalyticPredictor:
                 "memory_efficiency": MEMORY_EFFICIENCY[way.device.kind],
             },
         )
+
+
+def _carried(
+    tables: Tables, way: Way, row_ms: np.ndarray, latency: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Milliseconds of rows [R] and runs [N] with TVM's schedules, and [N] the logarithm that was added on the way."""
+    behind = _CARRIED * CpuTimes.load().behind_libraries()[families(tables.table, way)]
+    slower = row_ms * np.exp(behind)
+    total = latency + tables.sums(slower - row_ms)
+    return slower * (total / np.maximum(tables.sums(slower), 1e-300))[tables.graph], total, np.log(total / latency)
 
 
 def _row_ms(tables: Tables, way: Way) -> np.ndarray:

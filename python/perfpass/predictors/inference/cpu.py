@@ -5,12 +5,14 @@ PyTorch on CPUs of the vision records is the trees' (`perfpass.predictors.lane.p
 
 from __future__ import annotations
 
-from functools import cache
+from copy import copy
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from perfpass.predictors.calibration import schedules as tuned
 from perfpass.predictors.estimate import Bounds, Columns, Estimate, Estimates, Notes, Runs
 from perfpass.predictors.inference import analytic
 from perfpass.predictors.inference.cpu_operators import ON_ONE_CORE, RUNTIMES, CpuTimes, Seconds
@@ -19,6 +21,8 @@ from perfpass.predictors.learned.spread import Spread
 from perfpass.predictors.memory import allocation
 
 if TYPE_CHECKING:
+    from perfpass.graph.table import Tables
+    from perfpass.predictors.calibration.schedules import Schedules
     from perfpass.predictors.estimate import Run
     from perfpass.predictors.way import Way
 
@@ -42,12 +46,19 @@ class CpuPredictor:
         self._spread = {name: Spread.from_dict(values) for name, values in manifest["spread"].items()}
         self._machines: list[str] = manifest["machines"]
         self._corpus: dict[str, int] = manifest["corpus"]
+        self._schedules: Schedules | None = None
 
     @staticmethod
     @cache
     def load() -> CpuPredictor:
         """The shipped predictor, read once per process. Raises ArtefactError."""
         return CpuPredictor()
+
+    def scheduled(self, schedules: Schedules) -> CpuPredictor:
+        """The same for networks that were tuned as ``schedules`` were."""
+        other = copy(self)
+        other._schedules = schedules
+        return other
 
     @staticmethod
     def covers(way: Way) -> bool:
@@ -63,9 +74,14 @@ class CpuPredictor:
         tables, table = runs.tables, runs.tables.table
         notes, found = Notes(len(tables)), self.times.seconds(tables, runs.batch, way)
         notes.add(1, True, self._said(way), vouched=way.device.name in self._machines, first=True)
+        total, row, learned = found.total, found.row, {}
+        if self._schedules is not None:
+            applied = self._scheduled(runs, way, found.total, self._schedules)
+            total, row, learned = applied.total, applied.row, applied.columns
+            notes.add(0, True, partial(applied.words, self._schedules))
         traffic = np.add(table.bytes_read, table.bytes_written, dtype=np.float64)
         columns = {
-            "latency_ms": 1e3 * found.total,
+            "latency_ms": 1e3 * total,
             "lacks": self.lacks(found, way, self._machines),
             "flops": tables.sums(np.asarray(table.flops, dtype=np.float64) * tables.count),
             "traffic": tables.sums(traffic * tables.count),
@@ -74,8 +90,21 @@ class CpuPredictor:
             "weight_bytes": runs.weight_bytes,
             "activation_bytes": runs.activation_bytes,
             "reserved_bytes": runs.reserved_bytes,
+            **learned,
         }
-        return columns, notes, 1e3 * found.row
+        return columns, notes, 1e3 * row
+
+    def _scheduled(self, runs: Runs, way: Way, total: np.ndarray, schedules: Schedules) -> tuned.Applied:
+        """What tuned operators make of the time ``total`` [N]."""
+
+        def priced(tables: Tables) -> tuple[np.ndarray, np.ndarray]:
+            # A schedule sees shapes alone, not how many of the rows are samples.
+            return self.times.rows(tables, np.ones(len(tables), dtype=np.int64), way)
+
+        own, _ = self.times.rows(runs.tables, runs.batch, way)
+        row, family = priced(runs.tables)
+        rest = np.maximum(total - runs.tables.sums(own), 0.0)
+        return schedules.learned(priced).apply(runs.tables, family, row, rest)
 
     def _said(self, way: Way) -> str:
         rest = "one machine of 2 cores" if way.device.name in self._machines else "another CPU alone"
@@ -95,7 +124,8 @@ class CpuPredictor:
 
     def estimates(self, columns: Columns, way: Way, threads: int = 1) -> Estimates:
         """All metrics of N runs (perfpass.predictors.estimate)."""
-        bounds = self._spread[way.runtime].bounds(dict(zip(CAUSES, columns["lacks"].T, strict=True)))
+        own = self._spread[way.runtime].bounds(dict(zip(CAUSES, columns["lacks"].T, strict=True)))
+        bounds = tuned.bounds(columns, *own)
         return analytic.AnalyticPredictor.load().around(Bounds.around(columns["latency_ms"], *bounds), columns, way)
 
     def estimate(self, run: Run) -> Estimate:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,44 +19,65 @@ from perfpass.errors import ArtefactError
 from perfpass.graph import OPERATORS
 from perfpass.predictors.inference import operators
 from perfpass.predictors.inference.operators import FUSING
+from perfpass.predictors.learned import artefacts
 from perfpass.predictors.roofline import smooth_maximum
 
 if TYPE_CHECKING:
-    from perfpass.graph.table import Tables
+    from perfpass.graph.table import OperatorColumns, Tables
     from perfpass.predictors.way import Way
 
-FAMILIES = (*operators.FAMILIES, "vector", "conv_transpose")
+FAMILIES = (*operators.FAMILIES, "vector", "conv_transpose", "function", "conv1d_ragged")
 FAMILY = {name: i for i, name in enumerate(FAMILIES)}
 # Constants of a runtime beside its families' shares of the peak: bytes a cycle and core of tensors, of those of
 # pointwise operators, of weights in the caches; the share of what memory brings; memory's time that eager PyTorch takes
-# to pack a convolution's weights; seconds an operator and a call; how arithmetic without a schedule slows with the sets
-# of the cache that a column leaves unused, and with its length; what of the cores is lost, as an exponent.
-TERMS = ("tensors", "elementwise", "weights", "memory", "packing", "issue", "call", "sets", "inner", "cores")
+# to pack a convolution's weights; seconds an operator and a call; how arithmetic without a schedule slows with the
+# length of a column over the lines of the cache that it can use ("sets"), and once it does not fit ("inner"); how
+# products slow with the lanes that TVM's tiles leave unused, and where a tile is no vector's size; what of the cores is
+# lost, as an exponent.
+TERMS = (
+    "tensors", "elementwise", "weights", "memory", "packing", "issue", "call",
+    "sets", "inner", "tile", "ragged", "cores",
+)  # fmt: skip
+SLOWING = ("sets", "inner", "tile", "ragged")
 NAMES = (*FAMILIES, *TERMS)
 TERM = {name: i for i, name in enumerate(NAMES)}
-RUNTIMES = ("onnxruntime", "torch", "tvm")
-# TVM's default schedules leave these to plain loops; all of a network ran on one core.
-UNSCHEDULED = ("dense", "matmul", "attention", "attention_vector", "conv1d", "conv_transpose", "recurrent")
-ON_ONE_CORE = ("tvm",)
+RUNTIMES = ("onnxruntime", "torch", "tvm", "relax")
+# TVM's default schedules (Relay's) leave these to plain loops; all of a network ran on one core.
+UNSCHEDULED = (
+    "dense", "matmul", "attention", "attention_vector", "conv1d", "conv1d_ragged", "conv_transpose", "recurrent",
+)  # fmt: skip
+# What Relax builds for CPUs without records is plain loops throughout, an operator a function.
+_PLAIN = (*UNSCHEDULED, "conv", "conv3x3", "conv_grouped", "conv_depthwise", "vector")
+ON_ONE_CORE = ("tvm", "relax")
 _STRIDED = ("dense", "matmul", "attention", "attention_vector")
 _STREAMED = np.array([n.startswith(("conv", "dense", "vector", "matmul", "recurrent")) for n in FAMILIES])
 _CONVOLUTION = np.array([n.startswith("conv") for n in FAMILIES])
-_POINTWISE = np.isin(FAMILIES, ("pointwise", "norm", "softmax"))
+_POINTWISE = np.isin(FAMILIES, ("pointwise", "norm", "softmax", "function"))
+_FUNCTIONS = [
+    i for i, name in enumerate(OPERATORS)
+    if name in ("elu", "selu", "celu", "gelu", "sigmoid", "silu", "mish", "tanh", "softplus", "exp", "log", "erf",
+                "trigonometric", "pow", "glu")
+]  # fmt: skip
+_TILED = np.isin(FAMILIES, ("conv", "conv3x3", "vector", "conv1d", "conv1d_ragged"))
 _FOLDED = [i for i, name in enumerate(OPERATORS) if name in ("batch_norm", "relu", "leaky_relu", "clip")]
 _TRANSPOSED = OPERATORS.index("conv_transpose")
 _LEAST_S = 1e-18  # of an operator without work
 _CORE_BYTES_PER_CYCLE = 8.0  # of memory, that one core can ask for
 _UNSTATED_CLOCK_HZ = 2.5e9  # of a device file that has none
-# Bytes that a first cache's sets span (64 sets of 64 bytes on x86 of 2006 to 2026), and the sets whose use suffices.
-_SETS_BYTES, _SETS_ENOUGH = 4096, 16
-_INNER = 256.0
+# Bytes that a first cache's sets span (64 sets of 64 bytes on x86 of 2006 to 2026), and its ways (8 to 12).
+_SETS_BYTES, _LINE_BYTES, _WAYS = 4096, 64, 12
+# TVM's default tiles: the largest divisor of the channels of at most a vector of fp32 (AVX-512), of columns two. LLVM
+# makes no vectors of what is longer than one and no power of two.
+_LANES = 16
+_FUNCTION_FLOPS = 4.0  # of an exponential or the like, an element
 
 
 @dataclass(frozen=True, eq=False)
 class Work:
     """What R operators have to do, as seconds where every constant is 1; ``times`` [R] counts their executions.
 
-    ``sets`` and ``inner`` [R] are logarithms that slow what has no schedule; ``lost`` that of the cores in use.
+    ``sets`` and ``inner`` [R] are logarithms that slow what has no schedule, ``tile`` and ``ragged`` [R] those that
+    slow products; ``lost`` that of the cores in use.
     """
 
     family: np.ndarray
@@ -68,6 +90,8 @@ class Work:
     packing: np.ndarray
     sets: np.ndarray
     inner: np.ndarray
+    tile: np.ndarray
+    ragged: np.ndarray
     lost: float | np.ndarray
 
 
@@ -86,7 +110,8 @@ def families(tables: Tables, batch: np.ndarray, way: Way) -> np.ndarray:
     """[R] index into FAMILIES.
 
     Products with one row a sample (``batch`` [N]) or one column are "vector"; convolutions are "conv1d" where no kernel
-    of the graph is a square, and some are of an odd length that is none.
+    of the graph is a square of an odd side, and some are of an odd length that is none or all are of one tap
+    ("conv1d_ragged" in TVM, whose schedule makes a vector of the whole row, where that is no power of two).
     """
     table = tables.table
     found = operators.families(table, way)
@@ -95,12 +120,18 @@ def families(tables: Tables, batch: np.ndarray, way: Way) -> np.ndarray:
     convolution = _CONVOLUTION[found] & (found != FAMILY["conv_depthwise"]) & (found != FAMILY["conv_grouped"])
     odd = np.asarray(table.kernel_area) % 2 == 1
     direct = convolution & (np.asarray(table.op) != _TRANSPOSED)
-    flat = tables.any(direct & ~whole & odd) & ~tables.any(direct & whole & (side > 1))
+    square = tables.any(direct & whole & (side > 1) & odd)
+    flat = ~square & (tables.any(direct & ~whole & odd) | ~tables.any(direct & (side > 1)))
     plain = np.where(found == FAMILY["conv1d"], FAMILY["conv"], found)
     found = np.where(convolution, np.where(flat[tables.graph], FAMILY["conv1d"], plain), found)
     product = np.isin(found, (FAMILY["dense"], FAMILY["matmul"]))
-    single = (np.asarray(table.b) * table.m <= np.asarray(batch)[tables.graph]) | (np.asarray(table.n) <= 1)
+    samples = np.asarray(batch)[tables.graph]
+    single = (np.asarray(table.b) * table.m <= samples) | (np.asarray(table.n) <= 1)
     found = np.where(product & single, FAMILY["vector"], found)
+    found = np.where(np.isin(table.op, _FUNCTIONS), FAMILY["function"], found)
+    if way.runtime == "tvm":
+        row = np.maximum(np.asarray(table.m, dtype=np.int64) // np.maximum(samples, 1).astype(np.int64), 1)
+        found = np.where((found == FAMILY["conv1d"]) & (row & (row - 1) > 0), FAMILY["conv1d_ragged"], found)
     return np.where(np.asarray(table.op) == _TRANSPOSED, FAMILY["conv_transpose"], found)
 
 
@@ -113,29 +144,75 @@ def work(tables: Tables, batch: np.ndarray, way: Way) -> Work:
     memory = min(device.memory_bandwidth_bytes_s, cores * _CORE_BYTES_PER_CYCLE * clock)
     cache = float(max(device.l3_bytes, device.l2_bytes, 1 << 20))
     times = np.where(np.asarray(table.view) == 0, tables.count, 0.0)
-    if way.runtime in FUSING:
+    if way.runtime in FUSING and way.runtime != "relax":
         times = np.where(np.isin(table.op, _FOLDED), 0.0, times)
     weights = np.where(_STREAMED[family], np.minimum(table.weight_bytes, table.bytes_read), 0).astype(np.float64)
     moved = np.add(table.bytes_read, table.bytes_written, dtype=np.float64) - weights
     of_graph = tables.sums(weights * times)[tables.graph]
-    plain = np.isin(family, [FAMILY[n] for n in UNSCHEDULED]) & (way.runtime == "tvm")
-    strided = plain & np.isin(family, [FAMILY[n] for n in _STRIDED])
-    sets = _SETS_BYTES / np.gcd(4 * np.maximum(np.asarray(table.n, dtype=np.int64), 1), _SETS_BYTES)
-    inner = np.maximum(np.asarray(table.k, dtype=np.float64), 1.0) / _INNER
+    rows = np.asarray(table.m, dtype=np.float64) / np.maximum(np.asarray(batch)[tables.graph], 1)
+    strided, over = _strided(table, rows, family, way.runtime)
+    tile, ragged = _tiles(table.n, rows, family)
+    tiled = way.runtime == "tvm"
+    flops = np.where(
+        family == FAMILY["function"],
+        _FUNCTION_FLOPS * np.asarray(table.output_elements, dtype=np.float64),
+        np.asarray(table.flops, dtype=np.float64),
+    )
     per_cycle = cores * clock
     return Work(
         family=family,
         times=times,
-        compute=np.asarray(table.flops, dtype=np.float64) / (device.peak_flops["fp32"] * cores / every),
+        compute=flops / (device.peak_flops["fp32"] * cores / every),
         tensors=np.where(_POINTWISE[family], 0.0, moved) / per_cycle,
         elementwise=np.where(_POINTWISE[family], moved, 0.0) / per_cycle,
         weights=weights / per_cycle,
         memory=(weights * _missed(of_graph / cache) + moved * _missed(moved / cache)) / memory,
         packing=np.where(_CONVOLUTION[family], weights, 0.0) / memory,
-        sets=np.where(strided, np.log(np.maximum(1.0, _SETS_ENOUGH / sets)), 0.0),
-        inner=np.where(strided, np.log(inner), 0.0),
+        sets=np.where(strided, 0.5 * np.log1p(over**2), 0.0),
+        inner=np.where(strided, over**4 / (1.0 + over**4), 0.0),
+        tile=np.where(_TILED[family] & tiled, tile, 0.0),
+        ragged=np.where(_TILED[family] & tiled, ragged, 0.0),
         lost=float(np.log(cores)),
     )
+
+
+def _strided(
+    table: OperatorColumns, rows: np.ndarray, family: np.ndarray, runtime: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """[R] whether loops without a schedule walk a column, and its lines over those that the first cache has for it.
+
+    A column of a product strides by its columns; one of a convolution in Relax's loops by the pixels (``rows`` [R]) of
+    a channel, and has a line a row of the kernel.
+    """
+    stride, length = np.asarray(table.n, dtype=np.int64), np.asarray(table.k, dtype=np.float64)
+    strided = np.isin(family, [FAMILY[n] for n in _STRIDED]) & (runtime in ON_ONE_CORE)
+    if runtime == "relax":
+        of_pixels = _CONVOLUTION[family]
+        strided |= of_pixels | (family == FAMILY["vector"])
+        stride = np.where(of_pixels, rows, stride).astype(np.int64)
+        length = np.where(of_pixels, length / np.sqrt(np.maximum(table.kernel_area, 1)), length)
+    sets = _SETS_BYTES / np.maximum(np.gcd(4 * np.maximum(stride, 1), _SETS_BYTES), _LINE_BYTES)
+    return strided, length / (sets * _WAYS)
+
+
+def _tiles(columns: np.ndarray, rows: np.ndarray, family: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """[R] logarithm of the lanes of TVM's default tiles over those that ``columns`` [R] fill, and [R] whether a tile is
+    longer than a vector and no power of two.
+
+    Convolutions of one dimension are a vector of all ``rows`` [R] of a sample: the logarithm of those over what the
+    registers hold (32 of a vector), or over a few where LLVM has to take the vector apart.
+    """
+    sizes, at = np.unique(np.maximum(np.asarray(columns, dtype=np.int64), 1), return_inverse=True)
+    tile = {
+        most: np.max([np.where(sizes % size == 0, size, 1) for size in range(1, most + 1)], axis=0)[at]
+        for most in (_LANES, 2 * _LANES)
+    }
+    found = np.where(family == FAMILY["vector"], tile[2 * _LANES], tile[_LANES])
+    unused = np.log(np.ceil(found / _LANES) * _LANES / found)
+    held = np.where(family == FAMILY["conv1d"], 32 * _LANES, 4 * _LANES)
+    flat = np.isin(family, (FAMILY["conv1d"], FAMILY["conv1d_ragged"]))
+    unused = np.where(flat, np.log(np.maximum(rows / held, 1.0)), unused)
+    return unused, ~flat & (found > _LANES) & (found & (found - 1) > 0)
 
 
 def _missed(ratio: np.ndarray) -> np.ndarray:
@@ -144,12 +221,12 @@ def _missed(ratio: np.ndarray) -> np.ndarray:
 
 
 def parts(done: Work, constants: np.ndarray) -> Parts:
-    """Seconds under ``constants`` [NAMES]: logarithms, but for the exponents "sets", "inner" and "cores"."""
+    """Seconds under ``constants`` [NAMES]: logarithms, but for the exponents SLOWING and "cores"."""
 
     def at(name: str) -> float:
         return float(constants[TERM[name]])
 
-    slowed = np.exp(at("sets") * done.sets + at("inner") * done.inner)
+    slowed = np.exp(sum(at(name) * getattr(done, name) for name in SLOWING))
     lost = np.exp(at("cores") * done.lost) * done.times
     compute = done.compute * slowed / np.exp(constants[: len(FAMILIES)][done.family]) * lost
     each = {
@@ -179,6 +256,12 @@ class CpuTimes:
 
     constants: Mapping[str, np.ndarray]
 
+    def rows(self, tables: Tables, batch: np.ndarray, way: Way) -> tuple[np.ndarray, np.ndarray]:
+        """Seconds of every row without the call [R], and its family [R]."""
+        done = work(tables, batch, way)
+        found = parts(done, self.constants[way.runtime])
+        return found.row + found.packing + found.issue, done.family
+
     def seconds(self, tables: Tables, batch: np.ndarray, way: Way) -> Seconds:
         """The time of N graphs at ``batch`` [N]."""
         done = work(tables, batch, way)
@@ -188,12 +271,25 @@ class CpuTimes:
         call = np.exp(constants[TERM["call"]])
         sums = tables.sums(row)
         total = sums + call
-        plain = np.isin(done.family, [FAMILY[n] for n in UNSCHEDULED])
-        # TVM's vectors were measured one at a time.
-        plain |= (done.family == FAMILY["vector"]) & (np.asarray(batch) > 1)[tables.graph]
-        plain &= way.runtime == "tvm"
+        unscheduled = {"tvm": UNSCHEDULED, "relax": _PLAIN}.get(way.runtime, ())
+        plain = np.isin(done.family, [FAMILY[n] for n in unscheduled])
         scaled = row * (total / np.maximum(sums, 1e-300))[tables.graph]
         return Seconds(total, tables.sums(found.issue) + call, scaled, tables.sums(np.where(plain, row, 0.0)) / total)
+
+    @staticmethod
+    @cache
+    def load() -> CpuTimes:
+        """The shipped constants, read once per process. Raises ArtefactError."""
+        return CpuTimes.from_dict(artefacts.Artefact(artefacts.shipped("cpu")).manifest["constants"])
+
+    def behind_libraries(self) -> np.ndarray:
+        """[len(operators.FAMILIES)] logarithm of the rate of ONNX Runtime's products over that of TVM's schedules.
+
+        0 for what multiplies nothing, and where TVM's are as fast.
+        """
+        library, schedules = (self.constants[r][: len(operators.FAMILIES)] for r in ("onnxruntime", "tvm"))
+        product = [name.startswith(("conv", "dense", "matmul", "attention")) for name in operators.FAMILIES]
+        return np.where(product, np.maximum(library - schedules, 0.0), 0.0)
 
     def to_dict(self) -> dict[str, dict[str, float]]:
         """Strict JSON."""

@@ -93,10 +93,10 @@ ISSUE_S = {"eager": 12e-6, "compiled": 4e-6, "engine": 2.5e-6}
 CALL_S = {"eager": 60e-6, "compiled": 60e-6, "engine": 40e-6}  # of a whole run: its call, its first and last kernel
 ISSUED_AS = {
     "torch": "eager", "torchscript": "eager", "torch.compile": "compiled", "onnxruntime": "compiled",
-    "tensorrt": "engine", "tvm": "engine",
+    "tensorrt": "engine", "tvm": "engine", "relax": "engine",
 }  # fmt: skip
 # Runtimes that fold normalisations into convolutions and write activations and sums with the product before them.
-FUSING = ("torch.compile", "onnxruntime", "tensorrt", "tvm")
+FUSING = ("torch.compile", "onnxruntime", "tensorrt", "tvm", "relax")
 FUSED = ("norm", "pointwise", "move")
 # Share of the bytes of pointwise operators and of transposes, splits and copies that still move when they are fused.
 _FUSED_KEPT = 0.35

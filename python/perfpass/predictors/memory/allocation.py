@@ -35,7 +35,7 @@ _ALIGNMENT_BYTES = 64
 _AUTOCAST_COPIES = {"torch.compile": 2}
 _CACHED_COPIES = 3
 # TensorRT plans an engine's activations when it is built, and holds the plan.
-_ALLOCATORS = {"onnxruntime": "arena", "tvm": "storage_sharing", "tensorrt": "none"}
+_ALLOCATORS = {"onnxruntime": "arena", "tvm": "storage_sharing", "relax": "storage_sharing", "tensorrt": "none"}
 _PACKS = ("cpu", "onnxruntime")
 _SEARCHES = ("gpu", "onnxruntime")
 _CONVOLUTION = OPERATOR_CLASSES.index("convolution")

@@ -106,7 +106,7 @@ def allowance(way: Way, learned: Mapping[str, Any], context_bytes: Mapping[str, 
     low = min(low, torch.beside[0])
     if device.unified_memory:  # a few multiprocessors, kernels for one architecture: half of PyTorch's on large boards
         (low, middle, high), measured = (_SMALL * torch.beside[0], *torch.beside[1:]), False
-    if way.runtime == "tvm":
+    if way.runtime in ("tvm", "relax"):
         share = _TVM_SHARE
     if device.vendor == "AMD":
         measured = False

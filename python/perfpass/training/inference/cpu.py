@@ -24,6 +24,7 @@ from perfpass.predictors.inference.cpu_operators import (
     FAMILY,
     NAMES,
     RUNTIMES,
+    SLOWING,
     TERM,
     UNSCHEDULED,
     CpuTimes,
@@ -36,7 +37,8 @@ from perfpass.predictors.learned.spread import Spread
 from perfpass.predictors.way import Way
 from perfpass.records.measured import journals
 from perfpass.training import spread
-from perfpass.training.inference import host_tables
+from perfpass.training.inference import host_tables, tvm_kernels
+from perfpass.training.inference.tvm_kernels import Kernels
 from perfpass.training.memory.host_plans import size_of
 from perfpass.training.section import Section
 from perfpass.training.spread import Errors
@@ -51,12 +53,13 @@ FOLDS = 10
 _NOISE, _HUBER, _STEPS = 0.1, 1.5, 25
 _METRIC = "latency ms"
 # Architectures and families: what is asked of each runtime, in % of MAPE.
-AIMS = {"onnxruntime": 12.0, "torch": 12.0, "tvm": 15.0}
+AIMS = {"onnxruntime": 12.0, "torch": 12.0, "tvm": 15.0, "relax": 15.0}
 # Log half-widths that fits are drawn to. No error shows those of another machine (its caches, memory and clock; by
 # hand), nor of more cores than two (by hand, a doubling).
 PRIOR = {"network": 0.2, "host": 0.2, "unscheduled": 0.4, "parallel": 0.3, "machine": 0.4, "cores": 0.12}
 # TVM may well use more cores than it did.
-_CORES = {"tvm": {"cores": 0.4}}
+_CORES = {"tvm": {"cores": 0.4}, "relax": {"cores": 0.4}}
+_PRODUCTS = [i for i, name in enumerate(FAMILIES) if name.startswith(("conv", "dense", "matmul", "att", "rec", "vec"))]
 _BYTES = ("tensors", "elementwise", "weights", "memory")
 
 
@@ -120,7 +123,8 @@ def load(folder: Path | None = None) -> Rows:
             steady = asked.get("own_process") or "contended" not in record["flags"]
             if size in known and plain and steady:
                 cores = asked.get("threads") or record.get("ran", {}).get("threads") or 2
-                found.append((asked["runtime"], *size, cores, known[size][0], record["latency_ms"]["median"] / 1e3))
+                runtime = record.get("ran", {}).get("dialect", asked["runtime"])
+                found.append((runtime, *size, cores, known[size][0], record["latency_ms"]["median"] / 1e3))
     names = ["runtime", *host_tables.SIZES, "cores", "family"]
     frame = pandas.DataFrame(found, columns=[*names, "seconds"])
     frame = frame.groupby(names, as_index=False, sort=True).seconds.median()
@@ -134,13 +138,18 @@ def load(folder: Path | None = None) -> Rows:
 
 def prior(runtime: str) -> tuple[np.ndarray, np.ndarray]:
     """[NAMES] logarithms (exponents as they are) that the constants are drawn to, and how strongly: deviations."""
-    eager, plain = runtime == "torch", runtime == "tvm"
+    eager, plain, loops = runtime == "torch", runtime in ("tvm", "relax"), runtime == "relax"
     mean, deviation = np.full(len(NAMES), np.log(0.5)), np.full(len(NAMES), 0.5)
     for name in ("pointwise", "softmax", "norm", "other", "gather", "move"):  # no products: loads and functions
         mean[FAMILY[name]], deviation[FAMILY[name]] = np.log(0.05), 0.6
     mean[FAMILY["conv_depthwise"]] = np.log(0.3)
-    for name in UNSCHEDULED if plain else ():
-        mean[FAMILY[name]], deviation[FAMILY[name]] = np.log(0.03), 0.8
+    mean[FAMILY["function"]], deviation[FAMILY["function"]] = np.log(0.05), 0.8
+    for name in (*UNSCHEDULED, "vector") if plain else ():
+        mean[FAMILY[name]], deviation[FAMILY[name]] = np.log(0.05), 0.8
+    if runtime == "tvm":  # vectors of a row: in registers, or taken apart by LLVM
+        mean[FAMILY["conv1d"]], mean[FAMILY["conv1d_ragged"]] = np.log(0.4), np.log(0.15)
+    if loops:
+        mean[_PRODUCTS] = np.log(0.01)
     terms = {
         "tensors": (np.log(8.0), 0.5),
         "elementwise": (np.log(8.0 if eager else 16.0), 0.6),
@@ -149,8 +158,10 @@ def prior(runtime: str) -> tuple[np.ndarray, np.ndarray]:
         "packing": (np.log(0.5 if eager else 0.05), 0.8),
         "issue": (np.log(3e-6 if eager else 0.5e-6), 0.7),
         "call": (np.log(20e-6 if eager else 3e-6), 0.8),
-        "sets": (0.7, 0.3) if plain else (0.0, 1e-3),
-        "inner": (0.3, 0.3) if plain else (0.0, 1e-3),
+        "sets": (0.55, 0.2) if plain else (0.0, 1e-3),
+        "inner": (0.7, 0.3) if plain else (0.0, 1e-3),
+        "tile": (0.7, 0.3) if plain else (0.0, 1e-3),
+        "ragged": (2.3, 0.6) if runtime == "tvm" else (0.0, 1e-3),
         "cores": (0.1, 0.1),
     }
     for name, (value, apart) in terms.items():
@@ -159,16 +170,24 @@ def prior(runtime: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 class _Model:
-    """The work of N rows of one runtime, and the time under constants."""
+    """The work of N rows of one runtime, and the time under constants; the last are ``kernels`` without a call."""
 
-    def __init__(self, rows: Rows, runtime: str) -> None:
+    def __init__(self, rows: Rows, runtime: str, kernels: Kernels | None = None) -> None:
         self.cores = rows.frame.cores.to_numpy(np.int64)
+        self.called = np.ones(len(rows))
         asked = zip(rows.tables, rows.frame.batch.to_numpy(), self.cores, strict=True)
         done = [work(t, np.array([b]), Way(machine(int(c)), runtime=runtime)) for t, b, c in asked]
+        if kernels is not None:
+            done += kernels.work(Way(machine(1), runtime=runtime))
+            apart = len(done) - len(rows)
+            self.cores, self.called = (
+                np.append(self.cores, np.ones(apart, np.int64)),
+                np.append(self.called, np.zeros(apart)),
+            )
         each = [{k: np.broadcast_to(v, w.family.shape) for k, v in vars(w).items()} for w in done]
         columns = {name: np.concatenate([w[name] for w in each]) for name in each[0]}
         self.work = Work(**columns)
-        self.run = np.repeat(np.arange(len(rows)), [len(w.family) for w in done])
+        self.run = np.repeat(np.arange(len(done)), [len(w.family) for w in done])
 
     def evaluate(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """[N] log seconds and their Jacobian [N, P]; the last parameter is the machine with two threads."""
@@ -180,7 +199,7 @@ class _Model:
             return np.bincount(self.run, values, n)
 
         device = sums(found.row) * whole
-        call = np.exp(constants[TERM["call"]])
+        call = np.exp(constants[TERM["call"]]) * self.called
         total = device + sums(found.packing) + sums(found.issue) + call
         row = np.maximum(found.row, 1e-300)
         moved = sum(found.bytes.values())
@@ -191,8 +210,8 @@ class _Model:
         jacobian[:, : len(FAMILIES)] = -np.bincount(key, by_compute, n * len(FAMILIES)).reshape(n, -1)
         for name in _BYTES:
             jacobian[:, TERM[name]] = -sums(by_bytes * found.bytes[name])
-        jacobian[:, TERM["sets"]] = sums(by_compute * self.work.sets)
-        jacobian[:, TERM["inner"]] = sums(by_compute * self.work.inner)
+        for name in SLOWING:
+            jacobian[:, TERM[name]] = sums(by_compute * getattr(self.work, name))
         jacobian[:, TERM["cores"]] = sums(row * self.work.lost) * whole
         jacobian[:, TERM["packing"]] = sums(found.packing)
         jacobian[:, TERM["issue"]] = sums(found.issue)
@@ -201,14 +220,23 @@ class _Model:
         return np.log(total), jacobian / total[:, None]
 
 
-def fit_runtime(rows: Rows, runtime: str) -> np.ndarray:
-    """[NAMES] constants of one runtime, from its rows; a family of networks counts by the root of its rows."""
+def fit_runtime(rows: Rows, runtime: str, kernels: Kernels | None = None) -> np.ndarray:
+    """[NAMES] constants of one runtime, from its rows; a family of networks counts by the root of its rows.
+
+    ``kernels``: of TVM, which count alike by their heaviest operators.
+    """
     mean, deviation = (np.append(v, last) for v, last in zip(prior(runtime), (0.0, 0.1), strict=True))
     own = rows.take(np.flatnonzero(rows.frame.runtime.to_numpy() == runtime))
     if not len(own):
         return mean[:-1]
-    model, target, theta = _Model(own, runtime), np.log(own.seconds), mean.copy()
+    kernels = kernels if runtime == "tvm" else None
+    model, target, theta = _Model(own, runtime, kernels), np.log(own.seconds), mean.copy()
     base = 1.0 / np.sqrt(own.frame.groupby("family").family.transform("size").to_numpy(np.float64))
+    if kernels is not None:
+        target, base = (
+            np.append(target, np.log(kernels.seconds)),
+            np.append(base, kernels.weights(Way(machine(1), runtime=runtime))),
+        )
     for _ in range(_STEPS):
         found, jacobian = model.evaluate(theta)
         residual = target - found
@@ -222,12 +250,12 @@ def fit_runtime(rows: Rows, runtime: str) -> np.ndarray:
     return np.asarray(theta[:-1])
 
 
-def fit(rows: Rows) -> CpuTimes:
+def fit(rows: Rows, kernels: Kernels) -> CpuTimes:
     """The constants of every runtime."""
-    return CpuTimes({runtime: fit_runtime(rows, runtime) for runtime in RUNTIMES})
+    return CpuTimes({runtime: fit_runtime(rows, runtime, kernels) for runtime in RUNTIMES})
 
 
-def held_out(rows: Rows, split: str, seed: int = 0) -> pandas.DataFrame:
+def held_out(rows: Rows, kernels: Kernels, split: str, seed: int = 0) -> pandas.DataFrame:
     """The rows with ``median_s`` and ``lacks``, by constants that have not seen their ``split`` ("family", "model")."""
     of = rows.frame[split].to_numpy(dtype=str)
     names = np.random.default_rng(seed).permutation(np.unique(of))
@@ -235,7 +263,8 @@ def held_out(rows: Rows, split: str, seed: int = 0) -> pandas.DataFrame:
     fold = np.array([part[name] for name in of])
     median, lacks = np.zeros(len(rows)), np.zeros((len(rows), len(CAUSES)))
     for i in range(FOLDS):
-        times = fit(rows.take(np.flatnonzero(fold != i)))
+        left = {name for name, of_fold in part.items() if of_fold == i}
+        times = fit(rows.take(np.flatnonzero(fold != i)), kernels.without(split, left))
         for j in np.flatnonzero(fold == i):
             way = Way(machine(int(rows.frame.cores[j])), runtime=rows.frame.runtime[j])
             found = times.seconds(rows.tables[j], np.array([rows.frame.batch[j]]), way)
@@ -261,13 +290,14 @@ def train(folder: str | None = None, output: str | None = None, *, seed: int = 0
     ``seed`` draws which families are left out together. Raises FileError, FormatError.
     """
     rows = load(Path(folder) if folder else None)
-    found = held_out(rows, "family", seed)
+    kernels = tvm_kernels.load(Path(folder) if folder else None)
+    found = held_out(rows, kernels, "family", seed)
     manifest: dict[str, Any] = {
         "predictor": AREA,
-        "constants": fit(rows).to_dict(),
+        "constants": fit(rows, kernels).to_dict(),
         "spread": {name: value.to_dict() for name, value in widths(found).items()},
         "machines": [MACHINE],
-        "corpus": {"rows": len(rows), "networks": int(rows.frame.model.nunique())},
+        "corpus": {"rows": len(rows), "networks": int(rows.frame.model.nunique()), "kernels": len(kernels.name)},
     }
     place = Path(output) if output else artefacts.shipped(AREA)
     artefacts.write(place, manifest, {})
@@ -284,9 +314,10 @@ another day, with two: constants are fitted without the network (split `architec
 def evaluate(folder: str | None = None, seed: int = 0, *, quiet: bool = False) -> Section:
     """Networks and families left out: lines by runtime and cores."""
     rows = load(Path(folder) if folder else None)
+    kernels = tvm_kernels.load(Path(folder) if folder else None)
     section = Section(AREA, "CPU runtimes, latency", _INTRO, {"rows": len(rows)})
     for split, column in (("architecture", "model"), ("family", "family")):
-        found = held_out(rows, column, seed)
+        found = held_out(rows, kernels, column, seed)
         low, high = np.zeros(len(found)), np.zeros(len(found))
         for runtime in RUNTIMES:
             own = np.flatnonzero(found.runtime.to_numpy() == runtime)

@@ -1,9 +1,10 @@
 """The operators of each network that the journals in data/records/measured ran on CPUs, as predictors read them.
 
-    python -m perfpass.training.inference.host_tables
+    python -m perfpass.training.inference.host_tables [--all]
 
-writes data/graphs/host_tables.parquet: the columns of `OperatorColumns` (counted with fp32), a row per operator, beside
-the network and its sizes (`host_plans.SIZES`), its family, and ``torch_view``, what is a view in PyTorch alone.
+writes data/graphs/host_tables.parquet, of what it lacks or of all anew: the columns of `OperatorColumns` (counted with
+fp32), a row per operator, beside the network and its sizes (`host_plans.SIZES`), its family, and ``torch_view``, what
+is a view in PyTorch alone.
 """
 
 from __future__ import annotations
@@ -79,15 +80,19 @@ def main() -> None:
     """Counts every network; prints what could not be built, with the reason."""
     import pandas
 
-    parts = []
+    path = data_directory() / "graphs" / FILE
+    parts = [parquet.read_frame(path, "operator tables")] if path.exists() and "--all" not in sys.argv[1:] else []
+    known = {size for part in parts for size in part[list(SIZES)].itertuples(index=False, name=None)}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for configuration in wanted():
+            if size_of(configuration) in known:
+                continue
             try:
                 parts.append(counted(configuration))
             except (PerfPassError, RuntimeError) as error:
                 print(f"refused: {configuration.model}: {' '.join(str(error).split())[:150]}", file=sys.stderr)
-    write(pandas.concat(parts, ignore_index=True), data_directory() / "graphs" / FILE)
+    write(pandas.concat(parts, ignore_index=True), path)
 
 
 def write(rows: pandas.DataFrame, path: Path) -> None:

@@ -85,7 +85,7 @@ def measurements() -> pandas.DataFrame:
             stages = {name: values["rss"] for name, values in record["stages"].items()}
             rows.append(
                 dict(zip(host_plans.SIZES, host_plans.size_of(configuration), strict=True))
-                | {"runtime": configuration.runtime}
+                | {"runtime": record["ran"].get("dialect", configuration.runtime)}
                 | {f"{name}_bytes": stages.get(name) for name in ("interpreter", "runtime", "definitions", "loaded")}
                 | {
                     "baseline_bytes": record["memory"]["host_baseline_rss_bytes"],
