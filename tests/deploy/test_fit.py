@@ -16,7 +16,7 @@ from perfpass.deploy.fit import Load, Settings, Subject, need, shown_in_use
 from perfpass.deploy.fit.result import answer_of
 from perfpass.deploy.fit.subject import placed
 from perfpass.devices import device
-from perfpass.errors import ArgumentError, DeviceError, FileError, FormatError
+from perfpass.errors import ArgumentError, DeviceError, FileError, FormatError, UnsupportedError
 from perfpass.llm import language_model
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -336,6 +336,11 @@ def test_a_network_that_does_not_fit_is_told_a_batch_a_precision_and_a_slice():
         assert perfpass.fit(str(ROOT / "examples" / "resnet50.onnx"), **asked).answer == "yes", change
 
 
+def test_a_batch_that_is_not_free_is_not_invented():
+    graph = perfpass.load(str(ROOT / "examples" / "resnet50.onnx"), batch=8)
+    assert perfpass.fit(graph, "l4").answers[0].largest.batch == 8
+
+
 # ---- What is said
 
 
@@ -363,12 +368,17 @@ def test_bad_questions_are_one_clear_error(tmp_path):
         (ArgumentError, "32 attention heads do not divide into 3", ("llama-3.1-8b", "l4", {"tp": 3})),
         (ArgumentError, "batch has no meaning here", ("llama-3.1-8b", "l4", {"batch": 3})),
         (ArgumentError, "context has no meaning here", (str(ROOT / "examples/resnet50.onnx"), "l4", {"context": 9})),
+        (UnsupportedError, "perfpass predict", ({"model_type": "bert"}, "l4", {})),
         (ArgumentError, "is counted on GPUs", ("llama-3.1-8b", "cpu", {})),
         (DeviceError, "TensorRT-LLM runs on NVIDIA GPUs only", ("llama-3.1-8b", "mi300x", {"runtime": "trtllm"})),
     ):
         model, board, options = arguments
         with pytest.raises(kind, match=said):
             perfpass.fit(model, board, **options)
+    (tmp_path / "config.json").write_text(json.dumps({**LLAMA, "quantization_config": {"quant_method": "magic"}}))
+    with pytest.raises(UnsupportedError, match="quant_method 'magic' is not counted here"):
+        perfpass.fit(str(tmp_path), "l4")
+    (tmp_path / "config.json").unlink()
     header([], tmp_path / "model.safetensors")
     with pytest.raises(FormatError, match="lists no tensor"):
         perfpass.fit(str(tmp_path / "model.safetensors"), "l4")

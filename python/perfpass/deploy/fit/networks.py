@@ -14,7 +14,7 @@ from typing import Any
 from perfpass.deploy.fit import candidates
 from perfpass.deploy.fit.result import Change, DeviceFit, Largest, answer_of
 from perfpass.devices import Device
-from perfpass.errors import PerfPassError
+from perfpass.errors import PerfPassError, ShapeError
 from perfpass.graph import OpGraph, at_batch
 from perfpass.importers import load
 from perfpass.importers.model_argument import opened
@@ -59,7 +59,10 @@ class Network:
         if batch == self.batch:
             return self.graph
         if self._other is None:
-            self._other = self._load(2 * self.batch)
+            other = self._load(2 * self.batch)
+            if leading_dim(other) != 2 * self.batch:
+                raise ShapeError(f"the model's batch is not set by batch={2 * self.batch}")
+            self._other = other
         return at_batch(self.graph, self._other, (self.batch, 2 * self.batch), batch)
 
     def figures(self, device: Device, batch: int | None = None, **changed: Any) -> MemoryFigures:

@@ -19,8 +19,9 @@ from perfpass.bounded_file import exists
 from perfpass.errors import FileError, FormatError, UnsupportedError
 from perfpass.importers import hub, safetensors_header
 from perfpass.importers.model_argument import ModelArgument, understood
+from perfpass.importers.model_sources import read_configuration
 from perfpass.llm.architecture import LanguageModel
-from perfpass.llm.configuration import language_model, packed
+from perfpass.llm.configuration import READERS, language_model, packed
 
 HEADERS, COUNTED = "the headers of its files", "its configuration"
 _EXPERTS = re.compile(r"\.experts\.|_exps\b|\.block_sparse_moe\.experts|_chexps\b")
@@ -117,8 +118,16 @@ def _configured(model: Any, name: str) -> Subject:
     try:
         language = language_model(model, name)
     except UnsupportedError:
+        if isinstance(model, Mapping) or _is_packed_otherwise(model):
+            raise  # content is read by language models alone; a file may be traced
         return Subject(name, network=model)
     return Subject(name, language, parameters=language.parameters, notes=language.notes)
+
+
+def _is_packed_otherwise(model: Any) -> bool:
+    """Whether a file describes a decoder whose weights are packed in a way that is not counted."""
+    content = read_configuration(understood(model).name, run_code=False)
+    return bool(content.get("quantization_config")) and content["model_type"] in READERS
 
 
 def _of_hub(text: str, found: ModelArgument, name: str) -> Subject:
@@ -153,10 +162,10 @@ def _stored(path: Path, configuration: Path, name: str) -> Subject:
     listed = safetensors_header.read(path)
     language = None
     if exists(configuration):
-        try:
-            language = language_model(configuration, name)
-        except UnsupportedError:
-            return Subject(name, network=str(configuration))
+        found = _configured(str(configuration), name)
+        if found.language is None:
+            return found
+        language = found.language
     if language is None:
         where = placed((tensor.name, tensor.bytes) for tensor in listed.tensors)
         said = "there is no config.json beside the file, so what a sequence keeps is not known"
