@@ -2,8 +2,8 @@
 
     python benchmarks/sweep.py [--runs 3]
 
-A network: 10,240 points (10 devices x 4 precisions x 2 runtimes x 128 batches) of an ONNX file. A language model: 11,520
-points (8 devices x 2 precisions x 3 runtimes x 4 splits x 6 lengths x 10 loads). Both start cold inside a warm
+A network: 10,240 points (10 devices x 4 precisions x 2 runtimes x 128 batches) of an ONNX file. A language model:
+11,520 points (8 devices x 2 precisions x 3 runtimes x 4 splits x 6 lengths x 10 loads). Both start cold inside a warm
 process: artefacts are read, nothing of the model is known. The peer is our own one-question road on points of the
 same sweep, so the ratio says what is lifted out of the points. Seconds are of the processor, since machines are shared.
 """
@@ -33,7 +33,7 @@ def network() -> Sweep:
     """The points of a network."""
     return sweep(
         MODEL, [*BOARDS, "h100-pcie", "a40"], precisions=["fp32", "amp", "fp16", "bf16"],
-        runtimes=["torch", "torch.compile"], batches=range(1, 129),
+        runtimes=["torch", "torch.compile"], batches=list(range(1, 129)),
     )  # fmt: skip
 
 
