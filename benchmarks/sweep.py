@@ -33,7 +33,7 @@ def network() -> Sweep:
     """The points of a network."""
     return sweep(
         MODEL, [*BOARDS, "h100-pcie", "a40"], precisions=["fp32", "amp", "fp16", "bf16"],
-        runtimes=["torch", "torch.compile"], batches=range(1, 129),
+        runtimes=["torch", "torch.compile"], batches=list(range(1, 129)),
     )  # fmt: skip
 
 

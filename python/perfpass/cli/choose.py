@@ -64,7 +64,7 @@ def run(options: Any) -> int:
     found = choose(
         options.model,
         **varied(options),
-        batches=options.batches or ([options.batch] if options.batch else None),
+        batches=options.batches or (None if options.batch is None else [options.batch]),
         rate=options.rate,
         concurrency=options.concurrency,
         input_length=options.input_length,

@@ -81,7 +81,7 @@ def run(options: Any) -> int:
     found = sweep(
         options.model,
         **varied(options),
-        batches=options.batches or ([options.batch] if options.batch else None),
+        batches=options.batches or (None if options.batch is None else [options.batch]),
         input_lengths=options.input_length,
         output_lengths=options.output_length,
         concurrencies=options.concurrency,

@@ -29,7 +29,7 @@ def explained(
 ) -> tuple[list[str], str, Decision]:
     """Why each option is not the first ("" of the first), the decision in a sentence, and the decision."""
     if not options:
-        return [], "No device that was asked can be judged: see the reasons below.", "cannot say"
+        return [], "No device that was asked can be judged.", "cannot say"
     first, best = options[0], ranked[0]
     confidence = points.targets.confidence
     whys = [""] + [_why(points, one, best, option, first) for one, option in zip(ranked[1:], options[1:], strict=True)]

@@ -125,7 +125,7 @@ class Choice:
         said = [note for note in self.notes if not note.startswith(PRICE)]
         if self.options:
             said += [note for note in self.notes if note.startswith(f"{PRICE}{self.options[0].device.split(':')[0]}:")]
-        return "\n".join([*lines, "", *(item(note) for note in (COMBINED, *said))])
+        return "\n".join([*lines, "", *(item(note) for note in ([COMBINED] if self.options else []) + said)])
 
     def _table(self) -> str:
         what = "USD per 1M tokens" if "token" in self.options[0].price_of else "USD per 1,000"

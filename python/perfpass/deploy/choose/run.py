@@ -79,7 +79,12 @@ def choose(
         raise ArgumentError("--rate and --concurrency are two loads; give one of them")
     options = where or cost.Options()
     options.check()
-    how = {"slices": slices, "precisions": precisions, "runtimes": runtimes, "price_table": options.price_table}
+    how: dict[str, Any] = {
+        "slices": slices,
+        "precisions": precisions,
+        "runtimes": runtimes,
+        "price_table": options.price_table,
+    }
     of_network = {"layouts": layouts, "dims": dims, "input_shape": input_shape, "batches": batches}
     asked = {name: value for name, value in of_network.items() if value is not None}
     read = served_model(model, asked)
@@ -87,7 +92,8 @@ def choose(
     _check_kind(read, targets, rate, (concurrency, input_length, output_length, tensor_parallel))
     if read is not None:
         how |= {"tensor_parallel": tensor_parallel, "energy": max_power_w is not None}
-        how |= {"input_lengths": input_length and (input_length,), "output_lengths": output_length and (output_length,)}
+        lengths = {"input_lengths": input_length, "output_lengths": output_length}
+        how |= {name: None if value is None else (value,) for name, value in lengths.items()}
         found = sweep(read, devices, **how, concurrencies=_in_flight(concurrency), progress=progress)
     else:
         found = sweep(model, devices, **how, **{"batches": BATCHES, **asked}, progress=progress)
@@ -110,6 +116,8 @@ def choose(
     else:
         changes = ()
     notes = [f"{device}: {why}" for device, why in nothing.items()]
+    if not chosen and notes:
+        headline = f"{headline} {notes.pop(0)}."
     if served and rate is not None:
         notes.append("times are means with the stated number in flight, the most there are; of single requests nothing")
     notes.append("energy and power: with as many at once as stated; copies with less to do draw less, more for each")
@@ -197,11 +205,12 @@ def _option(points: Points, one: Candidate, options: cost.Options, drawn: tuple[
     figures = {name: points.interval(row, name) for name in _TIMES[served]}
     each, units = (1e6, "million output tokens") if served else (1e3, "thousand samples")
     priced = one.price == one.price
-    if load.rate_per_s is None:
-        price = points.interval(row, "usd_per_million_tokens" if served else "usd_per_thousand_samples")
-        price = replace(price, unit="USD") if priced else None
-    else:
-        price = Interval(one.price, one.price, one.price, "USD") if priced else None
+    price: Interval | None = None
+    if priced and load.rate_per_s is None:
+        found = points.interval(row, "usd_per_million_tokens" if served else "usd_per_thousand_samples")
+        price = replace(found, unit="USD")
+    elif priced:
+        price = Interval(one.price, one.price, one.price, "USD")
     joules, watts, grams = None, None, None
     if drawn is not None:
         of_building = carbon.drawn(drawn[0].scaled(each, "J"), options.pue)

@@ -76,7 +76,8 @@ def _scores(
 ) -> dict[str, Scores]:
     """By device; what cannot be asked of all of them together is asked of each."""
     good = [model for model in models if isinstance(model, OpGraph)]
-    groups, out = [devices] if devices else [], {}
+    groups = [devices] if devices else []
+    out: dict[str, Scores] = {}
     while groups:
         group = groups.pop()
         try:

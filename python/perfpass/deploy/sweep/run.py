@@ -72,6 +72,7 @@ def sweep(
     targets = boards(devices, prices, slices=slices)
     usd, notes = priced(targets, prices)
     read = served_model(model, given)
+    settings: tuple[str, ...]
     if read is None:
         if energy_only := [name for name in _LLM_ALONE if name in given]:
             raise ArgumentError(f"{energy_only[0]} is of a served language model, and {_named(model)} is a network")
@@ -130,7 +131,8 @@ def boards(
 
 def priced(targets: Sequence[Device], prices: Sequence[money.Price]) -> tuple[dict[str, float], tuple[str, ...]]:
     """USD an hour by device, NaN where the table has none, and where the prices come from."""
-    usd, said = {}, {}
+    usd: dict[str, float] = {}
+    said: dict[str, None] = {}
     for device in targets:
         try:
             price = money.price(device, prices)
@@ -208,7 +210,7 @@ def _by_ray(tasks: Sequence[_Task]) -> Iterator[Column]:
     except ImportError as error:
         raise missing_package(error, "ray", "a sweep by Ray") from None
     ray.init(ignore_reinit_error=True, log_to_driver=False)
-    answer = ray.remote(lambda task: task.answer(*task.arguments))
+    answer: Any = ray.remote(lambda task: task.answer(*task.arguments))
     for found in [answer.remote(task) for task in tasks]:
         yield ray.get(found)
 

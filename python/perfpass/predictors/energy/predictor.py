@@ -76,7 +76,7 @@ class EnergyPredictor(ComponentPredictor):
         """[N] of `serving_at_rate` for deployments [N] on one device at their rates [N]."""
         rows, fitted = features.serving_at_rate_rows(served, tokens_per_s.tolist()), self.fitted[AT_RATE]
         median, spread = fitted.predict(rows)
-        lacking = {"load": self.far(AT_RATE, rows), **(more or {})}
+        lacking: dict[str, np.ndarray | float] = {"load": self.far(AT_RATE, rows), **(more or {})}
         low, high = self.log_bounds(AT_RATE, fitted.evidence(rows), spread, lacking)
         device = served[0].device
         scale = np.array([one.devices for one in served]) / tokens_per_s

@@ -98,8 +98,8 @@ def _in_order(known: list[Alone], target: str) -> list[np.ndarray]:
     heed = [a.compares(target) for a in known]
     for i in sorted(range(len(known)), key=lambda k: known[k].distance):
         places = list(out) if known[i].distance > _NEAR else []
-        others, values, counted = ([part[j] for j in places] for part in (known, out, heed))
-        out[i] = _between(known[i], known[i].parts(target), others, values, counted)
+        others, values = [known[j] for j in places], [out[j] for j in places]
+        out[i] = _between(known[i], known[i].parts(target), others, values, [heed[j] for j in places])
     return [out[i] for i in range(len(known))]
 
 

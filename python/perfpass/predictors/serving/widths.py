@@ -182,7 +182,7 @@ def bounds(
     below, above = beyond
     if least is None:  # a token's time, which knows no queue
         lacks = {**lacks, "others": 0.0}
-        fewer = {"load": below, "waiting": 0.0}
+        fewer: dict[str, np.ndarray | float] = {"load": below, "waiting": 0.0}
     else:
         fewer = {"load": below}
     low, high = spread.bounds({**lacks, **fewer})[0], spread.bounds({**lacks, "load": above})[1]

@@ -11,8 +11,10 @@ from perfpass.training.section import Section
 
 _INTRO = f"""
 First choices from predictions, judged by what was measured: the cheapest way to run a model under limits, of all ways
-that were measured under the same load. Language models: public benchmark runs collected by aiconfigurator, predictions
-out of fold, every set of limits on TPOT (10 to 50 ms) and TTFT (0.5 to 2 s) that some way keeps and some does not.
+that were measured under the same load. Language models: public benchmark runs collected by aiconfigurator whose prefill
+and decode share GPUs, predictions out of fold and bounds as for a user's laboratory, every set of limits on TPOT (10 to
+50 ms) and TTFT (0.5 to 2 s) that some way keeps and some does not. aiconfigurator 0.12.0 answers from its own
+measurements on the devices of these runs (benchmarks/serving_peer.py --choices), whatever is held out of ours.
 Networks: records of other laboratories, which no fit has seen, limits of 2 to 100 ms. Prices are those that ship.
 "best": the cheapest of those that keep the limits was chosen, "near": one of at most {NEAR:g} times its price, both of
 all questions; "missed": of what was chosen, what does not keep a limit; "regret": what is paid over the best, of what
@@ -27,7 +29,5 @@ def evaluate(folder: Path | str | None = None, seed: int = 0, *, quiet: bool = F
         section.decisions += [{"kind": kind, **line} for line in found]
         if not quiet:
             print(f"choose: {kind}", file=sys.stderr)
-    section.notes.append(
-        "Devices without a price in the shipped table are no choice here (GB200, V100, GPUs that no cloud rents)."
-    )
+    section.notes.append("Devices without a price in the shipped table are no choice here (as GB200 and V100).")
     return section
