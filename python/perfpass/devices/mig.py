@@ -68,8 +68,12 @@ class MigGeometry:
         known = ", ".join(p.name for p in self.profiles)
         raise DeviceError(f"unknown MIG profile {name!r}; this GPU has {known}")
 
-    def place(self, names: Sequence[str]) -> tuple[tuple[str, int], ...] | None:
+    def place(
+        self, names: Sequence[str], standing: Sequence[tuple[str, int]] = ()
+    ) -> tuple[tuple[str, int], ...] | None:
         """First memory slice of each instance so that all stand together, or None where they do not fit.
+
+        ``standing``: instances (profile, first memory slice) that are there already and stay where they are.
 
         Instances may not overlap in memory slices, may not need more compute slices or media engines than there are,
         and a profile may not occur more often than the driver allows (NVIDIA MIG user guide, "List GPU instance
@@ -78,10 +82,12 @@ class MigGeometry:
         if not names:
             raise ArgumentError("an empty list of MIG profiles; give at least one")
         wanted = [self.profile(name) for name in names]
-        if len(wanted) > self.compute_slices or self._beyond(wanted):
+        there = [(self.profile(name), start) for name, start in standing]
+        if len(wanted) > self.compute_slices or self._beyond([*wanted, *(p for p, _ in there)]):
             return None
         order = sorted(range(len(wanted)), key=lambda i: -wanted[i].memory_slices)
-        starts = _search([wanted[i] for i in order], 0)
+        taken = sum(profile.mask(start) for profile, start in there)
+        starts = _search([wanted[i] for i in order], taken)
         if starts is None:
             return None
         placed = dict(zip(order, starts, strict=True))
