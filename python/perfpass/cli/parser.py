@@ -23,6 +23,7 @@ COMMANDS = (
     "inspect",
     "features",
     "devices",
+    "pack",
     "measure",
     "llm",
     "operator",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from perfpass.deploy.pack.fleet import Fleet, Model, Pool, Standing, fleet_of, read_fleet
+from perfpass.deploy.pack.hinted import hinted, standing
 from perfpass.deploy.pack.layout import Gpu, Instance, Layout, Problems
 from perfpass.deploy.pack.options import Option
 from perfpass.deploy.pack.packing import pack, pack_options

@@ -224,7 +224,7 @@ def _pictures(layout: Layout) -> list[str]:
 
 
 def _models(layout: Layout) -> str:
-    rows = [("model", "slices", "copies", "latency ms", "P(meets)", "P(fits)", "memory up to", "asked /s", "serves /s")]
+    rows = [("model", "slices", "copies", "latency ms", "P(meets)", "P(fits)", "memory", "asked/s", "serves/s")]
     for model in layout.fleet.models:
         mine = [one for _, one in layout.instances_of(model.name)]
         slices = Counter(one.profile for one in mine)
@@ -234,7 +234,7 @@ def _models(layout: Layout) -> str:
                 model.name,
                 ", ".join(f"{n} x {name}" if n > 1 else name for name, n in sorted(slices.items())),
                 str(sum(one.option.processes for one in mine)),
-                f"{digits(slow.latency_ms.median)} ({digits(slow.latency_ms.low)} to {digits(slow.latency_ms.high)})",
+                f"{digits(slow.latency_ms.median)}, up to {digits(slow.latency_ms.high)}",
                 f"{min(one.option.p_meets for one in mine):.3f}" if _targets(model) else "-",
                 f"{min(one.option.p_fits for one in mine):.3f}",
                 size(max(one.option.memory_bytes.high for one in mine)),

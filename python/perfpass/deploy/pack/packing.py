@@ -91,16 +91,20 @@ def pack_options(
     *,
     time_limit_s: float = TIME_LIMIT_S,
     prices: Sequence[float | None] | None = None,
+    notes: tuple[str, ...] = (),
 ) -> Layout:
     """As `pack`, where what each model costs in each instance is known: for each model of the fleet its options.
 
-    ``prices``: USD an hour of each pool's GPU.
+    ``prices``: USD an hour of each pool's GPU; ``notes``: what the layout is to say beside.
     """
     _check_limit(time_limit_s)
     start = time.monotonic()
     kept = tuple(tuple(mine) for mine in found)
     money_of = list(prices) if prices is not None else [p.usd_per_hour for p in fleet.pools]
-    good = [[o for o in mine if o.good(fleet) and (o.rate_per_s > 0 or not m.rate)] for m, mine in zip(fleet.models, kept, strict=True)]
+    good = [
+        [o for o in mine if o.good(fleet) and (o.rate_per_s > 0 or not model.rate)]
+        for model, mine in zip(fleet.models, kept, strict=True)
+    ]
     if not all(good):
         problems = without_option(fleet, kept, good)
         return Layout("unsatisfiable", fleet, (), 0, 0, time.monotonic() - start, problems=problems, options=kept)
@@ -113,9 +117,7 @@ def pack_options(
         return Layout(packed.status, fleet, (), 0, 0, time.monotonic() - start, problems=problems, options=kept)
     gpus, wanted = _gpus(fleet, good, problem, back, packed)
     unit = _PARTS_OF_A_USD if fleet.objective == "price" else 1
-    usd = None if any(money_of[_pool_of(fleet, g)] is None for g in gpus) else sum(
-        money_of[_pool_of(fleet, g)] or 0.0 for g in gpus
-    )  # fmt: skip
+    hourly = [money_of[p] for (p, _), n in packed.gpus.items() for _ in range(n)]
     return Layout(
         status=packed.status,
         fleet=fleet,
@@ -124,8 +126,8 @@ def pack_options(
         bound=packed.bound / unit,
         seconds=time.monotonic() - start,
         steps=change.steps(fleet, wanted),
-        notes=_notes(fleet, gpus),
-        usd_per_hour=usd,
+        notes=(*notes, *_notes(fleet, gpus)),
+        usd_per_hour=None if None in hourly else sum(usd for usd in hourly if usd is not None),
         options=kept,
     )
 
@@ -223,10 +225,6 @@ def _gpu(placed: placing.Placed, device: Device, instances: tuple[Instance, ...]
     return Gpu(
         placed.name, placed.node, placed.index, device, instances, compute, memory, left_compute, left_memory, room
     )  # fmt: skip
-
-
-def _pool_of(fleet: Fleet, gpu: Gpu) -> int:
-    return next(p for p, pool in enumerate(fleet.pools) if gpu.device.id == pool.device.id and (gpu.node in pool.nodes or not (gpu.node or pool.nodes)))
 
 
 def _notes(fleet: Fleet, gpus: Sequence[Gpu]) -> tuple[str, ...]:
