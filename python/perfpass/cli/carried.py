@@ -46,6 +46,6 @@ def _of_library(path: str) -> dict[str, Any]:
         found, _ = json.JSONDecoder().raw_decode(text)
     except (ValueError, RecursionError) as error:
         raise FormatError(f"{shown(path)}: its prediction is damaged ({error}); build it again") from error
-    if not isinstance(found, dict) or (wrong := too_large(found)) is not None:
+    if not isinstance(found, dict) or too_large(found) is not None:
         raise FormatError(f"{shown(path)}: its prediction is damaged; build it again")
     return found

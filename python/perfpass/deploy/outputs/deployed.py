@@ -70,4 +70,4 @@ def yaml_of(*documents: object) -> str:
     """Documents as YAML, in the order of their keys."""
     with needs("pack", "writing YAML"):
         import yaml
-    return str(yaml.safe_dump_all(documents, sort_keys=False, default_flow_style=None, width=110))
+    return str(yaml.safe_dump_all(documents, sort_keys=False, default_flow_style=False, width=110))

@@ -17,8 +17,8 @@ set -eu
 """
 # The number of the GPU instance that starts at a memory slice, from the table of `nvidia-smi mig -lgi`, whose rows end
 # in "INSTANCE START:SIZE |".
-_INSTANCE_AT = """instance_at() { nvidia-smi mig -i "$1" -lgi | awk -v at="$2" '$NF == "|" && split($(NF-1), p, ":") == 2 && \
-p[1] == at { print $(NF-2) }'; }
+_INSTANCE_AT = """instance_at() { nvidia-smi mig -i "$1" -lgi | awk -v at="$2:" \
+  'index($(NF-1), at) == 1 { print $(NF-2) }'; }
 """
 
 
@@ -82,7 +82,7 @@ def _step(step: object, index: int) -> list[str]:
         return [f"nvidia-smi mig -i {index} -cgi {profile}:{start} -C"]
     if action == "destroy":
         return [
-            f'gi=$(instance_at {index} {start})',
+            f"gi=$(instance_at {index} {start})",
             f'nvidia-smi mig -i {index} -dci -gi "$gi"',
             f'nvidia-smi mig -i {index} -dgi -gi "$gi"',
         ]

@@ -1,4 +1,4 @@
-"""Kubernetes: deployments on NVIDIA's device plug-in (k8s), on Dynamic Resource Allocation (dra), and KServe's services.
+"""Kubernetes: deployments on NVIDIA's device plug-in (k8s) or by claims (dra, Dynamic Resource Allocation), and KServe.
 
 Sources: the Kubernetes API (apps/v1, resource.k8s.io/v1), the device plug-in's resources under MIG strategy mixed, the
 examples of NVIDIA's DRA driver for GPUs, KServe's serving.kserve.io/v1beta1. Models come from a volume claim `models`.
@@ -63,13 +63,13 @@ def _deployment(one: Deployment, container: dict[str, Any], pod: dict[str, Any])
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": {"name": one.name, "labels": labels},
+        "metadata": {"name": one.name, "labels": dict(labels)},
         "spec": {
             "replicas": one.replicas,
             "selector": {"matchLabels": labels},
             # A slice is freed before it is taken anew: there is no spare one to roll over.
             "strategy": {"type": "Recreate"},
-            "template": {"metadata": {"labels": labels}, "spec": spec},
+            "template": {"metadata": {"labels": dict(labels)}, "spec": spec},
         },
     }
 

@@ -1,8 +1,8 @@
 """A bound on the cost of a packing from prices of profiles (Lagrange): no packing costs less, whatever the prices are.
 
 Let GPUs sell instances at a price each. Every model then buys the cheapest instances that are enough for it, on its
-own, and GPUs whose instances sell for more than the GPU costs are all sold: what the models pay less what that earns is
-a bound. The cheapest that is enough is a knapsack, of all models at once, whose parts are rounded in the models' favour.
+own, and GPUs whose instances sell for more than the GPU costs are all sold: what the models pay less what that earns
+is a bound. The cheapest that is enough is a knapsack, of all models at once; its parts are rounded to their favour.
 """
 
 from __future__ import annotations

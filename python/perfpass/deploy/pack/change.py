@@ -31,7 +31,9 @@ class Step:
     left: int | None = None
 
     def __str__(self) -> str:
-        what = f"{self.profile} at slice {self.start}" if self.profile not in ("", WHOLE) else self.profile and "the GPU"
+        what = (
+            f"{self.profile} at slice {self.start}" if self.profile not in ("", WHOLE) else self.profile and "the GPU"
+        )
         if self.action in ("enable MIG", "disable MIG"):
             return f"{self.gpu}: {self.action}"
         text = f"{self.gpu}: {self.action} {self.model + ' on ' if self.model else ''}{what}"

@@ -40,7 +40,10 @@ class Point:
 
 
 def point(problem: Problem, deadline: float) -> Point:
-    """Prices and bundles in turn, until the cost falls no more, and the bound at the last prices. Raises UnsupportedError without OR-Tools."""
+    """Prices and bundles in turn, until the cost falls no more, and the bound at the last prices.
+
+    Raises UnsupportedError without OR-Tools.
+    """
     prices = start_prices(problem)
     bundles: list[list[Bundle]] = [[] for _ in problem.demands]
     cost = math.inf
@@ -111,9 +114,7 @@ def _repacked(
     return {**fixed, **{(free[i], j): n for (i, j), n in mine.items()}}, gpus
 
 
-def improved(
-    problem: Problem, found: tuple[Counts, Counts], at: Point, deadline: float
-) -> tuple[Counts, Counts]:
+def improved(problem: Problem, found: tuple[Counts, Counts], at: Point, deadline: float) -> tuple[Counts, Counts]:
     """Models taken out a part at a time and packed again, until nothing is gained or the time is up."""
     draw = random.Random(0)
     cost = cost_of(problem.supplies, found[1])

@@ -70,9 +70,7 @@ def program(problem: Problem, fixed: Mapping[tuple[int, str], int] | None = None
 
 def enough(problem: Problem, pool: int) -> int:
     """GPUs of a pool that hold every model that it can serve, whatever the others hold."""
-    return sum(
-        max((d.most(j) for j, c in enumerate(d.choices) if c.pool == pool), default=0) for d in problem.demands
-    )
+    return sum(max((d.most(j) for j, c in enumerate(d.choices) if c.pool == pool), default=0) for d in problem.demands)
 
 
 def solver(limit_s: float) -> Any:

@@ -99,7 +99,7 @@ def _cell(text: str, width: int) -> str:
 
 @dataclass(frozen=True)
 class Problems:
-    """Why a fleet cannot be packed: a sentence for each rule that stands against it, and for each change that would do."""
+    """Why a fleet cannot be packed: sentences on what stands against it, and on the changes that would do."""
 
     reasons: tuple[str, ...]
     would_do: tuple[str, ...]

@@ -16,7 +16,7 @@ from perfpass.deploy.pack.fleet import OBJECTIVES, WHOLE, Fleet, Standing, fleet
 from perfpass.deploy.pack.layout import Gpu, Instance, Layout
 from perfpass.deploy.pack.options import Option, options
 from perfpass.deploy.pack.patterns import patterns, replaces
-from perfpass.deploy.pack.problem import Choice, Demand, Packing, Problem, Supply, pruned
+from perfpass.deploy.pack.problem import PARTS, Choice, Demand, Packing, Problem, Supply, pruned
 from perfpass.deploy.pack.reasons import crowded, without_option
 from perfpass.devices import Device
 from perfpass.errors import ArgumentError, DeviceError
@@ -102,7 +102,7 @@ def pack_options(
     kept = tuple(tuple(mine) for mine in found)
     money_of = list(prices) if prices is not None else [p.usd_per_hour for p in fleet.pools]
     good = [
-        [o for o in mine if o.good(fleet) and (o.rate_per_s > 0 or not model.rate)]
+        [o for o in mine if o.good(fleet) and PARTS * o.rate_per_s >= model.rate]
         for model, mine in zip(fleet.models, kept, strict=True)
     ]
     if not all(good):
@@ -195,7 +195,9 @@ def _gpus(
     gpus: list[Gpu] = []
     stands: dict[str, list[change.Actual]] = {}
     for p, pool in enumerate(fleet.pools):
-        cuts = [problem.supplies[p].patterns[q] for (s, q), n in sorted(packed.gpus.items()) if s == p for _ in range(n)]
+        cuts = [
+            problem.supplies[p].patterns[q] for (s, q), n in sorted(packed.gpus.items()) if s == p for _ in range(n)
+        ]
         for placed in placing.place(pool, cuts, wanted[p], fleet.today):
             stands[placed.name] = placed.instances
             if placed.instances:

@@ -35,14 +35,16 @@ def _alone(fleet: Fleet, model: Model, found: Sequence[Option]) -> tuple[str, li
         best = max(found, key=lambda o: (o.p_fits, o.available_bytes))
         need = size(best.memory_bytes.high)
         reason = (
-            f"{model.name}: fits into no instance; the best is {_where(fleet, best)} with {size(best.available_bytes)}, "
-            f"it needs up to {need}: P(fits) {best.p_fits:.3f}, {fleet.memory_confidence:g} is asked for"
+            f"{model.name}: fits into no instance; the best is {_where(fleet, best)} with "
+            f"{size(best.available_bytes)}, it needs up to {need}: P(fits) {best.p_fits:.3f}, "
+            f"{fleet.memory_confidence:g} is asked for"
         )
         return reason, [f"{model.name}: a GPU with {need} or more, a smaller batch or a narrower precision"]
     best = max(fitting, key=lambda o: (o.p_meets, -o.latency_ms.median))
     targets = _targets(model, best)
+    asked = " and ".join(f"{name} = {digits(target)}" for name, target, _ in targets)
     reason = (
-        f"{model.name}: meets {' and '.join(f'{name} = {digits(t)}' for name, t, _ in targets)} on no instance; the best "
+        f"{model.name}: meets {asked} on no instance; the best "
         f"is {_where(fleet, best)}, P(meets) {best.p_meets:.3f}, {fleet.confidence:g} is asked for"
     )
     do = [

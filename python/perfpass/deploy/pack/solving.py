@@ -34,7 +34,9 @@ def solve(problem: Problem, limit_s: float, standing: Mapping[tuple[int, int], i
         if small:
             found = exact.proven(problem, found, left)
         else:
-            better = decomposed.improved(problem, (dict(found.instances), dict(found.gpus)), point, time.monotonic() + left)
+            better = decomposed.improved(
+                problem, (dict(found.instances), dict(found.gpus)), point, time.monotonic() + left
+            )
             found = exact.packing(problem, *better, found.bound)
     if found.status in ("optimal", "feasible") and small and (left := end - time.monotonic()) > 0.1:
         found = exact.tidied(problem, found, standing or {}, min(left, _TIDY * limit_s))
