@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from perfpass.annotation.file import annotate
+    from perfpass.deploy.pack import pack
     from perfpass.devices import Device, device
     from perfpass.errors import PerfPassError
     from perfpass.graph import OpGraph
@@ -25,6 +26,7 @@ _HOME = {
     "PerfPassError": "perfpass.errors",
     "OpGraph": "perfpass.graph",
     "load": "perfpass.importers",
+    "pack": "perfpass.deploy.pack",
     "Interval": "perfpass.prediction",
     "Prediction": "perfpass.prediction",
     "predict": "perfpass.predictors",
@@ -39,6 +41,7 @@ __all__ = [
     "annotate",
     "device",
     "load",
+    "pack",
     "predict",
     "predict_llm",
 ]

@@ -15,7 +15,7 @@ from house.imports import Sources
 
 # What users import; modules that a face lists beside it are for the other rooms (tests/house/test_layers.py).
 SURFACE = {
-    "perfpass": "Device Interval OpGraph PerfPassError Prediction annotate device load predict predict_llm",
+    "perfpass": "Device Interval OpGraph PerfPassError Prediction annotate device load pack predict predict_llm",
     "perfpass.graph": "ATTRIBUTES DTYPES OPERATORS OPERATOR_CLASSES OPERATOR_CLASS_OF ROLES OpGraph at_batch",
     "perfpass.features": "SCHEMAS Features OperatorTable Tables extract load names operator_table save",
     "perfpass.importers": "load named_shapes",
@@ -25,6 +25,9 @@ SURFACE = {
     "perfpass.search": "Candidate Features Scorer Scores Template",
     "perfpass.llm": "LanguageModel Parallelism Quantization Serving MemoryFit Step StepCosts cache_bytes "
     "language_model step_costs weight_bytes",
+    "perfpass.deploy.pack": "Fleet Gpu Instance Layout Model Option Pool Problems Standing fleet_of hinted pack "
+    "pack_options read_fleet standing",
+    "perfpass.deploy.outputs": "check_formats files write_files",
     "perfpass.cli": "main",
     "tvm_perfpass": "PerformanceInstrument PredictPerformance build import_relay read_prediction",
     "tvm_perfpass.relay": "METRICS PREFIX PerformanceInstrument PredictPerformance Walk attributes build import_module "

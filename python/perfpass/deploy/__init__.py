@@ -4,4 +4,6 @@ from __future__ import annotations
 
 __all__ = [
     "cost",
+    "outputs",
+    "pack",
 ]

@@ -101,7 +101,8 @@ class Section:
     """The evaluation of one area.
 
     ``intro`` is Markdown for people who were not there: what the splits are, what the intervals rest on. ``notes``
-    follow the table. ``verdicts``: of what ran, by kind, how much was said to fit ("yes", "perhaps", "no").
+    follow the table. ``verdicts``: of what ran, by kind, how much was said to fit ("yes", "perhaps", "no"). ``slices``:
+    by question and rule, how often the MIG slice that was chosen was right, too small or too large.
     """
 
     area: str
@@ -114,6 +115,7 @@ class Section:
     points: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     verdicts: list[dict[str, Any]] = field(default_factory=list)
+    slices: list[dict[str, Any]] = field(default_factory=list)
 
     def add(
         self,
@@ -182,6 +184,7 @@ class Section:
             "worst_cases": self.worst_cases,
             "notes": self.notes,
             **({"verdicts": self.verdicts} if self.verdicts else {}),
+            **({"slices": self.slices} if self.slices else {}),
         }
 
     def __str__(self) -> str:
@@ -219,6 +222,14 @@ class Section:
                 f"| {sum(v['not_asked'].values()):,} |"
                 for v in self.verdicts
             ]
+        if self.slices:
+            out += ["", "| slice | chosen by | asked | right % | too small % | too large % | given up % |"]
+            out.append("|---|---|---:|---:|---:|---:|---:|")
+            for s in self.slices:
+                shares = (100.0 * s[k] / s["asked"] for k in ("right", "too_small", "too_large", "given_up"))
+                out.append(
+                    f"| {s['question']} | {s['rule']} | {s['asked']:,} | {' | '.join(f'{v:.1f}' for v in shares)} |"
+                )
         for note in self.notes:
             out += ["", note]
         return "\n".join(out)

@@ -24,7 +24,7 @@ def files(layout: Layout, name: str) -> dict[str, str]:
 
 
 def _plugin(one: Deployment) -> list[dict[str, Any]]:
-    return [_deployment(one, {"resources": {"limits": {one.resource: 1}}}, {})]
+    return [_deployment(one, {"resources": {"limits": {one.resource: "1"}}}, {})]
 
 
 def _dra(one: Deployment) -> list[dict[str, Any]]:
