@@ -36,9 +36,7 @@ def main() -> None:
     options = parser.parse_args()
     small = _small(options.small)
     print(f"{small['fleets']} small fleets: {small['proven']} proven, {small['unsatisfiable']} without any,")
-    print(
-        f"{small['wrong']} other than by trying; {small['seconds']:.1f} s for pack, {small['trying_s']:.1f} s for trying"
-    )
+    print(f"{small['wrong']} other than by trying; {small['seconds']:.1f} s for pack, {small['trying_s']:.1f} s for it")
     if small["wrong"]:
         sys.exit("a packing is not the best one: the rest is void")
     rows = [] if options.skip_large else [_large(*one) for one in _LARGE]
