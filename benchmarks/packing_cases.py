@@ -92,9 +92,19 @@ def _enough(demand: Demand) -> Iterator[tuple[int, ...]]:
         copies = sum(n * c.processes for n, c in zip(counts, demand.choices, strict=True))
         return copies >= demand.copies and (demand.rate_per_s <= 0 or parts >= PARTS)
 
-    for counts in itertools.product(*(range(demand.most(j) + 1) for j in range(len(demand.choices)))):
+    def grow(counts: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+        """Those that begin so; once it is enough, more of any other is one too many."""
+        rest = len(demand.choices) - len(counts)
+        whole = (*counts, *(0,) * rest)
+        if serves(whole):
+            yield whole
+        elif rest:
+            for n in range(demand.most(len(counts)) + 1):
+                yield from grow((*counts, n))
+
+    for counts in grow(()):
         fewer = ([n - (k == j) for k, n in enumerate(counts)] for j, c in enumerate(counts) if c)
-        if serves(counts) and not any(serves(one) for one in fewer):
+        if not any(serves(one) for one in fewer):
             yield counts
 
 

@@ -54,7 +54,9 @@ def device_sheet(device: Device) -> str:
         facts.insert(2, ("capability", "{}.{}".format(*d.compute_capability)))
     lines = [printable(d.name), *(paragraph(label, text) for label, text in facts)]
     if d.mig:
-        rows = [("MIG profile", "SMs", "memory", "per GPU", "CE", "DEC", "ENC", "JPEG", "OFA", "starts at")]
+        rows: list[tuple[str, ...]] = [
+            ("MIG profile", "SMs", "memory", "per GPU", "CE", "DEC", "ENC", "JPEG", "OFA", "starts at")
+        ]
         rows += [_mig_row(p) for p in d.mig.profiles]
         lines += ["", columns(rows, right=tuple(range(1, 9))), paragraph("listing", d.mig.listing)]
     if d.estimated:

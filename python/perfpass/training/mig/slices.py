@@ -154,4 +154,5 @@ def _memory(rows: Any) -> dict[tuple[str, int], dict[str, Interval]]:
 
 
 def _more(found: Interval, more: float) -> Interval:
-    return Interval(found.median + more, found.low + more, found.high + more, found.unit, found.coverage)
+    """With what the same allocator holds beside: the bounds in proportion."""
+    return found.scaled((found.median + more) / found.median, found.unit)
