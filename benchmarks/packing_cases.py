@@ -19,11 +19,19 @@ BOARDS = (("a100-sxm4-80gb", 15), ("h100-sxm5-80gb", 30), ("a30", 7), ("l4", 6))
 
 
 def problem(
-    models: int, gpus: Sequence[int], seed: int, *, load: tuple[float, float], by_price: bool = True
+    models: int,
+    gpus: Sequence[int],
+    seed: int,
+    *,
+    load: tuple[float, float],
+    memory: tuple[float, float] = (0.0, 4.5),
+    copies: tuple[int, ...] = (1, 1, 1, 2),
+    by_price: bool = True,
 ) -> Problem:
-    """Models of drawn memory and rate on so many GPUs of each of BOARDS.
+    """Models of drawn memory, rate and copies on so many GPUs of each of BOARDS.
 
-    ``load``: binary logarithms between which the work of a model is drawn; at 1 a 1g slice of an A100 serves one.
+    ``load`` and ``memory``: binary logarithms between which a model's work and its GiB are drawn; a 1g slice of an A100
+    serves a work of 1.
     """
     draw = random.Random(seed)
     boards = [(device(name), count, cost) for (name, cost), count in zip(BOARDS, gpus, strict=False) if count]
@@ -33,17 +41,17 @@ def problem(
         supplies.append(Supply(board.id, count, cost if by_price else 1, patterns(board, "any", names)))
         for name in names:
             part = board.mig.profile(name) if board.mig and name != WHOLE else None
-            sms, memory = (part.sm_count, part.memory_bytes) if part else (board.sm_count, board.memory_bytes)
+            sms, held = (part.sm_count, part.memory_bytes) if part else (board.sm_count, board.memory_bytes)
             slices = part.memory_slices if part else 8
-            sizes[p, name] = (sms, memory / 2**30, slices)
+            sizes[p, name] = (sms, held / 2**30, slices)
     demands = []
     for number in range(models):
-        memory_gib, work = 2 ** draw.uniform(0, 4.5), 2 ** draw.uniform(*load)
+        memory_gib, work = 2 ** draw.uniform(*memory), 2 ** draw.uniform(*load)
         choices = []
         for (p, name), (sms, held_gib, _) in sizes.items():
             if held_gib >= memory_gib:
                 choices.append(Choice(p, name, 1, (sms / 14) ** 0.8 * draw.uniform(0.9, 1.1)))
-        demands.append(Demand(f"model-{number}", draw.choice((1, 1, 1, 2)), work, tuple(choices)))
+        demands.append(Demand(f"model-{number}", draw.choice(copies), work, tuple(choices)))
     return Problem(tuple(supplies), tuple(demands), {key: size[2] for key, size in sizes.items()})
 
 
