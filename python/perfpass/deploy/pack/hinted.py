@@ -76,7 +76,8 @@ def hinted(
     """
     if copies < 1 or copies > 10_000:
         raise ArgumentError(f"copies {copies}; it is a whole number from 1 to 10,000")
-    models, found = [], []
+    models: list[Model] = []
+    found: list[Option] = []
     devices: list[str] = []
     for path, prediction in predictions:
         content = _PREDICTION.take(prediction, f"the prediction of {path}")

@@ -153,7 +153,7 @@ class _Asker:
         for processes in range(1, model.mps + 1):
             key = (device.id, processes)
             if key not in self._known:
-                shared = {"processes": processes} if processes > 1 else {}
+                shared: dict[str, Any] = {"processes": processes} if processes > 1 else {}
                 self._known[key] = predict_graph(self._graph, device, **self._options, **shared)
             found = self._known[key]
             meets = 1.0 if model.latency_ms is None else found.latency_ms.probability_below(model.latency_ms)
@@ -185,7 +185,8 @@ class _Asker:
             misses = 0.0
             for target, time in ((model.ttft_ms, found.ttft_ms), (model.tpot_ms, found.tpot_ms)):
                 misses += 0.0 if target is None else 1.0 - time.probability_below(target)
-            needed = found.memory.needed or Interval(found.memory.total_bytes, *[found.memory.total_bytes] * 2, "byte")
+            total = float(found.memory.total_bytes)
+            needed = found.memory.needed or Interval(total, total, total, "byte")
             fits = needed.probability_below(found.memory.usable_bytes, share_above=ABOVE_MEMORY)
             requests = found.request_ms.inverse(1e3 * concurrency, "1/s")
             now = {

@@ -13,7 +13,7 @@ from typing import Any
 from perfpass.deploy import money
 from perfpass.deploy.pack import change, conflict, placing, solving
 from perfpass.deploy.pack.fleet import OBJECTIVES, WHOLE, Fleet, Standing, fleet_of, read_fleet
-from perfpass.deploy.pack.layout import Gpu, Instance, Layout
+from perfpass.deploy.pack.layout import Gpu, Instance, Layout, Problems
 from perfpass.deploy.pack.options import Option, options
 from perfpass.deploy.pack.patterns import patterns, replaces
 from perfpass.deploy.pack.problem import PARTS, Choice, Demand, Packing, Problem, Supply, pruned
@@ -111,10 +111,10 @@ def pack_options(
     problem, back = pruned(_problem(fleet, good, money_of), _replaces(fleet))
     packed = solving.solve(problem, time_limit_s, _standing(fleet, problem))
     if packed.status in ("unsatisfiable", "unknown"):
-        problems = None
+        crowd: Problems | None = None
         if packed.status == "unsatisfiable":
-            problems = crowded(fleet, problem, conflict.conflict(problem, time_limit_s))
-        return Layout(packed.status, fleet, (), 0, 0, time.monotonic() - start, problems=problems, options=kept)
+            crowd = crowded(fleet, problem, conflict.conflict(problem, time_limit_s))
+        return Layout(packed.status, fleet, (), 0, 0, time.monotonic() - start, problems=crowd, options=kept)
     gpus, wanted = _gpus(fleet, good, problem, back, packed)
     unit = _PARTS_OF_A_USD if fleet.objective == "price" else 1
     hourly = [money_of[p] for (p, _), n in packed.gpus.items() for _ in range(n)]

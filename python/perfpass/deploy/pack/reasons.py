@@ -9,6 +9,7 @@ from perfpass.deploy.pack.fleet import Fleet, Model
 from perfpass.deploy.pack.layout import Problems
 from perfpass.deploy.pack.options import Option, assured
 from perfpass.deploy.pack.problem import Problem
+from perfpass.prediction import Interval
 from perfpass.text import digits, size
 
 _MOST_NAMED = 6
@@ -57,15 +58,18 @@ def _alone(fleet: Fleet, model: Model, found: Sequence[Option]) -> tuple[str, li
     return reason, [*do, f"{model.name}: a faster GPU, a smaller batch or a narrower precision"]
 
 
-def _targets(model: Model, best: Option) -> list[tuple[str, float, object]]:
-    pairs = [("latency_ms", model.latency_ms, best.latency_ms), ("ttft_ms", model.ttft_ms, best.latency_ms)]
-    pairs.append(("tpot_ms", model.tpot_ms, best.tpot_ms))
+def _targets(model: Model, best: Option) -> list[tuple[str, float, Interval]]:
+    pairs: list[tuple[str, float | None, Interval | None]] = [
+        ("latency_ms", model.latency_ms, best.latency_ms),
+        ("ttft_ms", model.ttft_ms, best.latency_ms),
+        ("tpot_ms", model.tpot_ms, best.tpot_ms),
+    ]
     return [(name, target, found) for name, target, found in pairs if target is not None and found is not None]
 
 
-def _reached(found: object, confidence: float) -> float:
+def _reached(found: Interval, confidence: float) -> float:
     """The time that the run stays within with this probability."""
-    return assured(found, 1.0 - confidence)  # type: ignore[arg-type]
+    return assured(found, 1.0 - confidence)
 
 
 def _rounded_up(value: float) -> float:
