@@ -10,8 +10,6 @@ import pytest
 from perfpass.cli import main
 from perfpass.errors import ArgumentError, FormatError
 
-pytest.importorskip("ortools")
-
 FLEET = """
 [[gpu]]
 device = "a30"

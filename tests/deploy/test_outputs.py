@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 
 from perfpass.deploy.outputs import files, write_files
 from perfpass.deploy.outputs.deployed import dns_label
@@ -17,9 +18,6 @@ from perfpass.deploy.pack import Fleet, Layout, Model, Option, Pool, Standing, p
 from perfpass.devices import device
 from perfpass.errors import ArgumentError
 from perfpass.prediction import Interval
-
-pytest.importorskip("ortools")
-yaml = pytest.importorskip("yaml")
 
 GIB = 2**30
 CHAT = {"input_length": 512, "output_length": 128, "precision": "bf16"}
@@ -106,7 +104,8 @@ KINDS = {"Deployment": "V1Deployment", "ResourceClaimTemplate": "V1ResourceClaim
 
 @pytest.mark.parametrize("name", ["k8s", "dra", "mig-parted"])
 def test_manifests_are_what_the_kubernetes_api_models_are(layout, name):
-    client = pytest.importorskip("kubernetes.client")
+    from kubernetes import client
+
     api = client.ApiClient()
     found = [d for d in documents(layout, name) if "kind" in d]
     assert found
@@ -139,11 +138,9 @@ def test_claims_are_those_of_the_dra_driver(layout):
 
 
 def test_triton_reads_its_configuration():
-    place = importlib.util.find_spec("tritonclient")
-    if place is None:
-        pytest.skip("needs tritonclient")
     from google.protobuf import text_format
 
+    place = importlib.util.find_spec("tritonclient")
     # Its package asks for gRPC when imported; the messages alone do not.
     path = Path(place.submodule_search_locations[0]) / "grpc" / "model_config_pb2.py"
     spec = importlib.util.spec_from_file_location("model_config_pb2", path)

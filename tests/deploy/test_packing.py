@@ -21,8 +21,6 @@ from perfpass.devices import catalogue, device
 from perfpass.errors import ArgumentError, DeviceError, FormatError
 from perfpass.prediction import Interval
 
-pytest.importorskip("ortools")
-
 GIB = 2**30
 GPUS = ((1, 0, 1), (2, 0, 0), (1, 1, 0), (0, 1, 2, 1))
 
