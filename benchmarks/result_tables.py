@@ -278,6 +278,21 @@ def quotient(document: dict[str, Any]) -> str:
     )
 
 
+def packing(document: dict[str, Any]) -> str:
+    """Fleets packed: small ones against trying every packing, large ones with their gap."""
+    small = document["small"]
+    rows = [
+        [f"{r['models']:,}", f"{r['used']:,} of {r['gpus']:,}", f"{r['gap_pct']:.2f}", figure(r["seconds"])]
+        for r in document["rows"]
+    ]
+    head = ["models", "GPUs used", "gap %", "seconds"]
+    return (
+        f"{table(head, rows)}\n\n{small['fleets']} fleets of up to three models: {small['proven']} proven optimal and "
+        f"{small['unsatisfiable']} without a packing, {small['wrong']} other than trying every packing found. "
+        f"{_setting(document)}."
+    )
+
+
 TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "ort_session": ort_session,
     "ort_refusal": ort_refusal,
@@ -291,6 +306,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "collector": collector,
     "faults": faults,
     "own_device": own_device,
+    "packing": packing,
 }
 # Tables made of another table's results.
 SHARED = {"tuning_workloads": "tuning"}

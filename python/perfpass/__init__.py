@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from perfpass.deploy.choose import choose
     from perfpass.deploy.difference import diff
     from perfpass.deploy.fit import fit
+    from perfpass.deploy.pack import pack
     from perfpass.deploy.sweep import sweep
     from perfpass.devices import Device, device
     from perfpass.errors import PerfPassError
@@ -33,6 +34,7 @@ _HOME = {
     "PerfPassError": "perfpass.errors",
     "OpGraph": "perfpass.graph",
     "load": "perfpass.importers",
+    "pack": "perfpass.deploy.pack",
     "Interval": "perfpass.prediction",
     "Prediction": "perfpass.prediction",
     "predict": "perfpass.predictors",
@@ -50,6 +52,7 @@ __all__ = [
     "diff",
     "fit",
     "load",
+    "pack",
     "predict",
     "predict_llm",
     "sweep",

@@ -185,6 +185,19 @@ def test_the_prediction_survives_export_and_load(tmp_path, network, built, annot
     np.testing.assert_array_equal(outputs(loaded, image), outputs(built, image))
 
 
+def test_pack_reads_the_hint_off_a_library_without_loading_it(tmp_path, built, capsys):
+    from perfpass.cli import main
+    from perfpass.cli.carried import carried
+
+    path = str(tmp_path / "network.so")
+    built.export_library(path)
+    found = carried(path)
+    assert found == read_prediction(built)
+    assert main(["pack", "--from", path, "--format", "k8s", "-o", str(tmp_path), "--time-limit", "5"]) == 0
+    assert found["mig"]["profile"] in capsys.readouterr().out
+    assert "nvidia.com/mig-" in (tmp_path / "k8s" / "network.yaml").read_text()
+
+
 def test_what_carries_no_prediction_says_so(network):
     mod, params = network
     with pytest.raises(GraphError, match="PredictPerformance"):

@@ -12,7 +12,7 @@ from perfpass import cli
 from perfpass.cli.parser import COMMANDS, build_parser
 
 # Modules of perfpass.cli that are no command: what the commands share.
-SHARED = {"__init__", "compare_table", "options", "entry", "parser", "session"}
+SHARED = {"carried", "__init__", "compare_table", "options", "entry", "parser", "session"}
 
 
 def parsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:

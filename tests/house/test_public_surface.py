@@ -15,7 +15,7 @@ from house.imports import Sources
 
 # What users import; modules that a face lists beside it are for the other rooms (tests/house/test_layers.py).
 SURFACE = {
-    "perfpass": "Device Interval OpGraph PerfPassError Prediction annotate choose device diff fit load predict "
+    "perfpass": "Device Interval OpGraph PerfPassError Prediction annotate choose device diff fit load pack predict "
     "predict_llm sweep",
     "perfpass.deploy.choose": "Choice Option Targets choose",
     "perfpass.deploy.sweep": "Sweep served_model sweep",
@@ -29,6 +29,9 @@ SURFACE = {
     "perfpass.llm": "LanguageModel Parallelism Quantization Serving MemoryFit Step StepCosts cache_bytes "
     "language_model step_costs weight_bytes",
     "perfpass.deploy.fit": "Change DeviceFit Fit Largest Load Need Settings Subject fit need shown_in_use",
+    "perfpass.deploy.pack": "Fleet Gpu Instance Layout Model Option Pool Problems Standing fleet_of hinted pack "
+    "pack_options read_fleet standing",
+    "perfpass.deploy.outputs": "check_formats files write_files",
     "perfpass.cli": "main",
     "tvm_perfpass": "PerformanceInstrument PredictPerformance build import_relay read_prediction read_schedules",
     "tvm_perfpass.relay": "METRICS PREFIX PerformanceInstrument PredictPerformance Walk attributes build import_module "

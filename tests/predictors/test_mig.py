@@ -86,6 +86,67 @@ def test_impossible_configurations_of_the_a100_do_not_fit(names):
     assert geometry("a100-40gb").place(names) is None
 
 
+# NVIDIA MIG user guide, "Supported MIG profiles": copy engines, decoders, JPEG, OFA and instances of each profile.
+GUIDE = {
+    "a30": "1g.6gb 1 0 0 0 4, 1g.6gb+me 1 1 1 1 1, 2g.12gb 2 2 0 0 2, 2g.12gb+me 2 2 1 1 1, 4g.24gb 4 4 1 1 1",
+    "a100-40gb": "1g.5gb 1 0 0 0 7, 1g.5gb+me 1 1 1 1 1, 1g.10gb 1 1 0 0 4, 2g.10gb 2 1 0 0 3, 3g.20gb 3 2 0 0 2, "
+    "4g.20gb 4 2 0 0 1, 7g.40gb 7 5 1 1 1",
+    "h100-80gb": "1g.10gb 1 1 1 0 7, 1g.10gb+me 1 1 1 1 1, 1g.20gb 1 1 1 0 4, 2g.20gb 2 2 2 0 3, 3g.40gb 3 3 3 0 2, "
+    "4g.40gb 4 4 4 0 1, 7g.80gb 8 7 7 1 1",
+    "h200-141gb": "1g.18gb 1 1 1 0 7, 1g.18gb+me 1 1 1 1 1, 1g.35gb 1 1 1 0 4, 2g.35gb 2 2 2 0 3, 3g.71gb 3 3 3 0 2, "
+    "4g.71gb 4 4 4 0 1, 7g.141gb 8 7 7 1 1",
+    "rtx-pro-6000-96gb": "1g.24gb 1 1 1 0 4, 1g.24gb+me 1 1 1 1 1, 1g.24gb+gfx 1 1 1 0 4, 1g.24gb+me.all 1 4 4 1 1, "
+    "1g.24gb-me 1 0 0 0 4, 2g.48gb 2 2 2 0 2, 2g.48gb+gfx 2 2 2 0 2, 2g.48gb+me.all 2 4 4 1 1, 2g.48gb-me 2 0 0 0 2, "
+    "4g.96gb 4 4 4 1 1, 4g.96gb+gfx 4 4 4 1 1",
+    "rtx-pro-5000-48gb": "1g.12gb 1 1 1 0 1, 1g.12gb+me 1 1 1 1 1, 1g.12gb+gfx 1 1 1 0 1, 1g.12gb-me 1 0 0 0 3, "
+    "2g.24gb-me 2 0 0 0 1, 4g.48gb 4 3 1 1 1, 4g.48gb+gfx 4 3 1 1 1",
+}
+# Memory slices that profiles start at and take (go-nvml's and k8s-test-infra's models, `nvidia-smi mig -lgipp`).
+STARTS = {
+    7: {(1, 1): range(7), (1, 2): (0, 2, 4, 6), (2, 2): (0, 2, 4), (3, 4): (0, 4), (4, 4): (0,), (7, 8): (0,)},
+    4: {(1, 1): range(4), (2, 2): (0, 2), (4, 4): (0,)},
+}
+# Names in mig-parted's configurations of boards that the guide has no table of.
+PARTED = {
+    "gh200-144gb": "1g.18gb 1g.36gb 2g.36gb 3g.72gb 4g.72gb 7g.144gb",
+    "gb200-186gb": "1g.23gb 1g.47gb 2g.47gb 3g.93gb 4g.93gb 7g.186gb",
+    "b200-180gb": "1g.23gb 1g.45gb 2g.45gb 3g.90gb 4g.90gb 7g.180gb",
+    "b300-269gb": "1g.34gb 1g.67gb 2g.67gb 3g.135gb 4g.135gb 7g.269gb",
+    "gb300-278gb": "1g.35gb 1g.70gb 2g.70gb 3g.139gb 4g.139gb 7g.278gb",
+}
+
+
+@pytest.mark.parametrize("name", GUIDE)
+def test_profiles_are_those_of_nvidias_tables(name):
+    rows = [
+        f"{p.name} {p.engines.copy} {p.engines.decoders} {p.engines.jpeg} {p.engines.optical_flow} {p.max_instances}"
+        for p in geometry(name).profiles
+    ]
+    assert sorted(rows) == sorted(GUIDE[name].split(", "))
+
+
+@pytest.mark.parametrize("name", geometry_names())
+def test_placements_are_those_that_nvidia_lists(name):
+    g = geometry(name)
+    for p in g.profiles:
+        assert p.starts == tuple(STARTS[g.compute_slices][p.compute_slices, p.memory_slices]), p.name
+
+
+@pytest.mark.parametrize("name", PARTED)
+def test_boards_without_a_table_have_the_names_of_mig_parted(name):
+    assert [p.name for p in geometry(name).profiles if "+" not in p.name] == PARTED[name].split()
+
+
+def test_media_engines_are_divided():
+    six = geometry("rtx-pro-6000-96gb")
+    assert six.place(["1g.24gb+me.all", "1g.24gb-me", "2g.48gb-me"]) is not None
+    assert six.place(["1g.24gb+me.all", "1g.24gb"]) is None
+    assert geometry("a30").place(["1g.6gb+me", "2g.12gb+me"]) is None
+    assert "media engines" in six.fault([("1g.24gb+me.all", 0), ("1g.24gb", 1)])
+    assert "may not start at 1" in six.fault([("2g.48gb", 1)])
+    assert six.place(["1g.24gb"], [("2g.48gb", 0)]) == (("1g.24gb", 2),)
+
+
 def _fits_by_brute_force(g, names):
     profiles = [g.profile(n) for n in names]
     if any(names.count(p.name) > p.max_instances for p in profiles) or sum(n.endswith("+me") for n in names) > 1:

@@ -24,6 +24,7 @@ COMMANDS = (
     "inspect",
     "features",
     "devices",
+    "pack",
     "measure",
     "llm",
     "fit",

@@ -7,5 +7,7 @@ __all__ = [
     "cost",
     "difference",
     "money",
+    "outputs",
+    "pack",
     "sweep",
 ]

@@ -16,6 +16,7 @@ __all__ = [
     "device",
     "host",
     "lookup",
+    "mig",
     "order",
     "sheet",
 ]

@@ -3,12 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
 from perfpass.errors import ArgumentError, DeviceError
 from perfpass.toml_table import parse
+
+
+@dataclass(frozen=True)
+class Engines:
+    """What ``nvidia-smi mig -lgip`` counts beside SMs: CE, DEC (NVDEC), ENC (NVENC), JPEG and OFA."""
+
+    copy: int
+    decoders: int
+    encoders: int
+    jpeg: int
+    optical_flow: int
+
+    @property
+    def media(self) -> tuple[int, int, int, int]:
+        """Those that a GPU has few of, which its instances divide among them; copy engines go with the slices."""
+        return self.decoders, self.encoders, self.jpeg, self.optical_flow
+
+    def to_dict(self) -> dict[str, int]:
+        """Strict JSON."""
+        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -22,6 +42,11 @@ class MigProfile:
     memory_bytes: int
     max_instances: int
     starts: tuple[int, ...]
+    engines: Engines
+
+    def mask(self, start: int) -> int:
+        """The memory slices that an instance takes from ``start`` on, as a bit set."""
+        return ((1 << self.memory_slices) - 1) << start
 
 
 @dataclass(frozen=True)
@@ -43,29 +68,57 @@ class MigGeometry:
         known = ", ".join(p.name for p in self.profiles)
         raise DeviceError(f"unknown MIG profile {name!r}; this GPU has {known}")
 
-    def place(self, names: Sequence[str]) -> tuple[tuple[str, int], ...] | None:
+    def place(
+        self, names: Sequence[str], standing: Sequence[tuple[str, int]] = ()
+    ) -> tuple[tuple[str, int], ...] | None:
         """First memory slice of each instance so that all stand together, or None where they do not fit.
 
-        Instances may not overlap in memory slices, may not need more compute slices than there are, and a profile may
-        not occur more often than the driver allows (NVIDIA MIG user guide, "List GPU instance profiles"). Every
-        instance needs at least one slice, so more names than slices never fit.
+        ``standing``: instances (profile, first memory slice) that are there already and stay where they are.
+
+        Instances may not overlap in memory slices, may not need more compute slices or media engines than there are,
+        and a profile may not occur more often than the driver allows (NVIDIA MIG user guide, "List GPU instance
+        profiles"). Every instance needs at least one slice, so more names than slices never fit.
         """
         if not names:
             raise ArgumentError("an empty list of MIG profiles; give at least one")
         wanted = [self.profile(name) for name in names]
-        if len(wanted) > self.compute_slices or sum(p.compute_slices for p in wanted) > self.compute_slices:
-            return None
-        if any(sum(q is p for q in wanted) > p.max_instances for p in wanted):
-            return None
-        # Media engines are one set: a single instance of all "+me" profiles together can hold it.
-        if sum(p.name.endswith("+me") for p in wanted) > 1:
+        there = [(self.profile(name), start) for name, start in standing]
+        if len(wanted) > self.compute_slices or self._beyond([*wanted, *(p for p, _ in there)]):
             return None
         order = sorted(range(len(wanted)), key=lambda i: -wanted[i].memory_slices)
-        starts = _search([wanted[i] for i in order], 0)
+        taken = sum(profile.mask(start) for profile, start in there)
+        starts = _search([wanted[i] for i in order], taken)
         if starts is None:
             return None
         placed = dict(zip(order, starts, strict=True))
         return tuple((wanted[i].name, placed[i]) for i in range(len(wanted)))
+
+    def fault(self, placed: Sequence[tuple[str, int]]) -> str:
+        """What keeps instances (profile, first memory slice) from standing together, in words; empty where they do.
+
+        Raises DeviceError for a profile that the GPU does not have.
+        """
+        taken = 0
+        for name, start in placed:
+            profile = self.profile(name)
+            if start not in profile.starts:
+                return f"{profile.name} may not start at {start}, but at {', '.join(map(str, profile.starts))}"
+            if taken & profile.mask(start):
+                return f"{profile.name} at {start} stands where another instance does"
+            taken |= profile.mask(start)
+        return self._beyond([self.profile(name) for name, _ in placed])
+
+    def _beyond(self, wanted: Sequence[MigProfile]) -> str:
+        """What instances need more of than the GPU has, wherever they stand; empty where it is enough."""
+        if (slices := sum(p.compute_slices for p in wanted)) > self.compute_slices:
+            return f"they take {slices} compute slices of {self.compute_slices}"
+        for profile in set(wanted):
+            if sum(q is profile for q in wanted) > profile.max_instances:
+                return f"more than {profile.max_instances} of {profile.name}"
+        whole = max(self.profiles, key=lambda p: p.memory_slices).engines.media
+        if any(sum(used) > there for *used, there in zip(*(p.engines.media for p in wanted), whole, strict=True)):
+            return "they take more media engines than the GPU has"
+        return ""
 
 
 def _search(wanted: Sequence[MigProfile], taken: int) -> list[int] | None:
@@ -73,10 +126,9 @@ def _search(wanted: Sequence[MigProfile], taken: int) -> list[int] | None:
     if not wanted:
         return []
     first = wanted[0]
-    width = (1 << first.memory_slices) - 1
     for start in first.starts:
-        if not taken & (width << start):
-            rest = _search(wanted[1:], taken | (width << start))
+        if not taken & first.mask(start):
+            rest = _search(wanted[1:], taken | first.mask(start))
             if rest is not None:
                 return [start, *rest]
     return None
@@ -92,8 +144,8 @@ def _geometries() -> dict[str, MigGeometry]:
             memory_slices=row["memory_slices"],
             listing=row["listing"],
             profiles=tuple(
-                MigProfile(name, compute, memory, sms, mib << 20, instances, tuple(starts))
-                for name, compute, memory, sms, mib, instances, starts in row["profiles"]
+                MigProfile(name, compute, memory, sms, mib << 20, instances, tuple(starts), Engines(*engines))
+                for name, compute, memory, sms, mib, instances, starts, engines in row["profiles"]
             ),
         )
         for key, row in document["geometry"].items()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from perfpass.devices.mig import MigProfile
 from perfpass.devices.spec import Device
 from perfpass.text import columns, digits, paragraph, printable, size
 
@@ -53,9 +54,11 @@ def device_sheet(device: Device) -> str:
         facts.insert(2, ("capability", "{}.{}".format(*d.compute_capability)))
     lines = [printable(d.name), *(paragraph(label, text) for label, text in facts)]
     if d.mig:
-        rows = [("MIG profile", "SMs", "memory", "per GPU")]
-        rows += [(p.name, str(p.sm_count), size(p.memory_bytes), str(p.max_instances)) for p in d.mig.profiles]
-        lines += ["", columns(rows, right=(1, 2, 3)), paragraph("listing", d.mig.listing)]
+        rows: list[tuple[str, ...]] = [
+            ("MIG profile", "SMs", "memory", "per GPU", "CE", "DEC", "ENC", "JPEG", "OFA", "starts at")
+        ]
+        rows += [_mig_row(p) for p in d.mig.profiles]
+        lines += ["", columns(rows, right=tuple(range(1, 9))), paragraph("listing", d.mig.listing)]
     if d.estimated:
         lines += ["", paragraph("estimated", ", ".join(d.estimated))]
     lines += [paragraph("note", note) for note in d.notes]
@@ -64,6 +67,12 @@ def device_sheet(device: Device) -> str:
         by_source.setdefault(source, []).append(figure)
     lines += ["", *(paragraph("source", f"{source}: {', '.join(f)}") for source, f in by_source.items())]
     return "\n".join(lines)
+
+
+def _mig_row(p: MigProfile) -> tuple[str, ...]:
+    """A profile as `nvidia-smi mig -lgip` and `-lgipp` list it."""
+    counts = (p.max_instances, p.engines.copy, *p.engines.media)
+    return (p.name, str(p.sm_count), size(p.memory_bytes), *map(str, counts), ", ".join(map(str, p.starts)))
 
 
 def _links(device: Device) -> str:

@@ -135,7 +135,8 @@ class Section:
     ``intro`` is Markdown for people who were not there: what the splits are, what the intervals rest on. ``notes``
     follow the table. ``verdicts``: of what ran, by kind, how much was said to fit ("yes", "perhaps", "no"). ``tables``:
     what is no error of a prediction. ``decisions``: how first choices turned out
-    (`perfpass.training.decisions.offers.graded`).
+    (`perfpass.training.decisions.offers.graded`). ``slices``: by question and rule, how often the MIG slice that was
+    chosen was right, too small or too large.
     """
 
     area: str
@@ -150,6 +151,7 @@ class Section:
     verdicts: list[dict[str, Any]] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
     decisions: list[dict[str, Any]] = field(default_factory=list)
+    slices: list[dict[str, Any]] = field(default_factory=list)
 
     def add(
         self,
@@ -220,6 +222,7 @@ class Section:
             **({"verdicts": self.verdicts} if self.verdicts else {}),
             **({"tables": [table.to_dict() for table in self.tables]} if self.tables else {}),
             **({"decisions": self.decisions} if self.decisions else {}),
+            **({"slices": self.slices} if self.slices else {}),
         }
 
     def __str__(self) -> str:
@@ -261,6 +264,14 @@ class Section:
                 f"| {_optional(d['regret_median_pct'], 1)} | {_optional(d['regret_mean_pct'], 1)} |"
                 for d in self.decisions
             ]
+        if self.slices:
+            out += ["", "| slice | chosen by | asked | right % | too small % | too large % | given up % |"]
+            out.append("|---|---|---:|---:|---:|---:|---:|")
+            for s in self.slices:
+                shares = (100.0 * s[k] / s["asked"] for k in ("right", "too_small", "too_large", "given_up"))
+                out.append(
+                    f"| {s['question']} | {s['rule']} | {s['asked']:,} | {' | '.join(f'{v:.1f}' for v in shares)} |"
+                )
         for note in self.notes:
             out += ["", note]
         return "\n".join(out)

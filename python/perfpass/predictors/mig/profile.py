@@ -36,7 +36,7 @@ def hint(memory_bytes: float, device: Device) -> MigHint:
             f"needs up to {need}, more than the {size(largest.memory_bytes)} of the largest profile "
             f"{largest.name}; use the whole GPU without MIG, a GPU with more memory or a smaller batch",
         )
-    best = min(fitting, key=lambda p: (p.memory_bytes, p.compute_slices))
+    best = min(fitting, key=lambda p: (p.memory_bytes, p.compute_slices, -p.max_instances))
     return MigHint(best.name, best.max_instances, _reason(best, fitting, need, geometry.listing))
 
 

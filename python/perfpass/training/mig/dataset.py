@@ -19,7 +19,7 @@ from perfpass.records.location import data_directory
 
 LANGUAGE_MODEL = "bert-large"
 # BERT-large reaches 59 TFLOP/s in the whole GPU, three times its fp32 rate: its products used TF32.
-_TOKENS = 128
+TOKENS = 128
 # The source feeds every network 224 pixels (its batches have one shape), Inception too as far as it says.
 _PIXELS = 224
 
@@ -44,7 +44,7 @@ def load(folder: Path | str | None = None) -> Dataset:
     root = Path(folder) if folder else data_directory()
     table = schema.read(root / "records" / "mig.parquet", "mig")
     rows = table[table.fits].reset_index(drop=True)
-    parts = [work_of(counted, way, int(row.processes)) for row, counted, way in _counted(rows, folder)]
+    parts = [work_of(table, way, int(row.processes)) for row, table, way in counted(rows, folder)]
     return Dataset(rows, Work.stacked(parts), rows.latency_ms.to_numpy() * 1e-3, int((~table.fits).sum()))
 
 
@@ -52,24 +52,25 @@ def questions(folder: Path | str | None = None) -> Iterator[tuple[Any, Any, Way]
     """Every row that ran, its operator table and how it ran. Raises FileError, FormatError."""
     root = Path(folder) if folder else data_directory()
     table = schema.read(root / "records" / "mig.parquet", "mig")
-    return _counted(table[table.fits], folder)
+    return counted(table[table.fits], folder)
 
 
-def _counted(rows: Any, folder: Path | str | None) -> Iterator[tuple[Any, Any, Way]]:
+def counted(rows: Any, folder: Path | str | None) -> Iterator[tuple[Any, Any, Way]]:
+    """Rows of the records, the operator table of each and how it ran. Raises FileError, FormatError."""
     root = Path(folder) if folder else data_directory()
     known = tables.load(root / "graphs" if folder else None)
-    counted: dict[tuple[str, int], Any] = {}
+    seen: dict[tuple[str, int], Any] = {}
     for row in rows.itertuples():
         key = (row.model, int(row.batch))
-        if key not in counted:
-            counted[key] = _table(known, row.model, int(row.batch), row.device)
+        if key not in seen:
+            seen[key] = _table(known, row.model, int(row.batch), row.device)
         slice_ = device(f"{row.device}:{row.mig_profile}")
         language = row.model == LANGUAGE_MODEL
-        copied = row.batch * (_TOKENS * 8 if language else 3 * _PIXELS * _PIXELS * 4)
+        copied = row.batch * (TOKENS * 8 if language else 3 * _PIXELS * _PIXELS * 4)
         if language:  # a slice whose fp32 products run at the TF32 rate
             rates = {**slice_.peak_flops, "fp32": slice_.peak_flops["tf32"]}
             slice_ = replace(slice_, peak_flops=rates)
-        yield row, counted[key], Way(slice_, copied_bytes=copied)
+        yield row, seen[key], Way(slice_, copied_bytes=copied)
 
 
 def _table(known: tables.RecordedTables, model: str, batch: int, name: str) -> Any:
@@ -77,7 +78,7 @@ def _table(known: tables.RecordedTables, model: str, batch: int, name: str) -> A
     if ("torchvision", model, _PIXELS) in known:
         return known.table("torchvision", model, _PIXELS, batch, 32)
     if model == LANGUAGE_MODEL:
-        asked = Configuration(model=f"hf:{model}", batch=batch, sequence_length=_TOKENS, device="cuda")
+        asked = Configuration(model=f"hf:{model}", batch=batch, sequence_length=TOKENS, device="cuda")
     else:
         asked = Configuration(model=f"torchvision:{model}", batch=batch, image_size=_PIXELS, device="cuda")
     return run_of(own_device.graph_of(asked), device(name), batch=batch).table

@@ -1,0 +1,127 @@
+"""A fleet from what builds left behind: predictions with their MIG hints, and a layout that was printed as JSON."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from perfpass.declared import Anything, Items, Maybe, Number, Table, Text
+from perfpass.deploy.pack.fleet import WHOLE, Fleet, Model, Pool, Standing
+from perfpass.deploy.pack.layout import Layout
+from perfpass.deploy.pack.options import Option
+from perfpass.deploy.pack.packing import TIME_LIMIT_S, pack_options
+from perfpass.devices import device as find_device
+from perfpass.errors import ArgumentError, FormatError
+from perfpass.json_text import read_json
+from perfpass.prediction import Interval, MemoryFigures
+from perfpass.predictors.memory.allowance import driver_bytes
+
+_MOST_BYTES = 2**28  # of a layout; one of 10,000 models has 30 MB
+_INTERVAL = Table(
+    {**dict.fromkeys(("median", "low", "high"), Number(0)), "unit": Text(10), "coverage": Number(0, 1, above=True)},
+    ("median", "low", "high", "unit"),
+)
+_PREDICTION = Table(
+    {
+        "workload": Table({"device": Text(), "batch": Number(1, 2**48, whole=True)}, ("device",), others=Anything()),
+        "latency_ms": _INTERVAL,
+        "throughput_per_s": _INTERVAL,
+        "peak_memory_bytes": _INTERVAL,
+        "mig": Table({"profile": Maybe(Text(40, empty=True))}, ("profile",), others=Anything()),
+        "support": Table({"level": Text(20)}, ("level",), others=Anything()),
+    },
+    ("workload", "latency_ms", "throughput_per_s", "peak_memory_bytes", "mig", "support"),
+    others=Anything(),
+)
+_INSTANCE = Table(
+    {
+        "profile": Text(40),
+        "start": Number(0, 64, whole=True),
+        "model": Text(63),
+        "processes": Number(1, 1000, whole=True),
+    },
+    ("profile", "start", "model", "processes"),
+    others=Anything(),
+)
+_GPU = Table({"name": Text(200), "instances": Items(_INSTANCE, 16)}, ("name", "instances"), others=Anything())
+_LAYOUT = Table({"gpus": Items(_GPU, 100_000)}, ("gpus",), others=Anything())
+_NOTE = (
+    "by the hints that the files carry: memory decides. Times are those of the device that was predicted for; on a "
+    "smaller slice a run takes longer. A fleet file asks for rates and targets"
+)
+
+
+def standing(path: str | os.PathLike[str]) -> dict[str, tuple[Standing, ...]]:
+    """What stands on each GPU by a layout's JSON. Raises FileError, LimitError, FormatError."""
+    content = read_json(path, "a layout", _MOST_BYTES)
+    if not isinstance(content, Mapping):
+        raise FormatError(f"{path}: not a layout; give what `perfpass pack --json` printed")
+    found = _LAYOUT.take(content, str(path))
+    return {
+        gpu["name"]: tuple(Standing(i["profile"], i["start"], i["model"], i["processes"]) for i in gpu["instances"])
+        for gpu in found["gpus"]
+    }
+
+
+def hinted(
+    predictions: Sequence[tuple[str, Mapping[str, Any]]], *, copies: int = 1, time_limit_s: float = TIME_LIMIT_S
+) -> Layout:
+    """Models on the slices that their own predictions name: what `annotate` and TVM builds keep with a model.
+
+    ``predictions``: the file of each model and its prediction as `Prediction.to_dict` gives it. Raises FormatError for
+    one that is none, ArgumentError, DeviceError.
+    """
+    if copies < 1 or copies > 10_000:
+        raise ArgumentError(f"copies {copies}; it is a whole number from 1 to 10,000")
+    models: list[Model] = []
+    found: list[Option] = []
+    devices: list[str] = []
+    for path, prediction in predictions:
+        content = _PREDICTION.take(prediction, f"the prediction of {path}")
+        target = find_device(content["workload"]["device"])
+        whole = target.parent or target.id
+        if whole not in devices:
+            devices.append(whole)
+        name = _name(path, [m.name for m in models])
+        models.append(Model(name, path, copies=copies))
+        found.append(_option(content, target.id, whole, devices.index(whole)))
+    pools = tuple(Pool(find_device(name), copies * len(models)) for name in devices)
+    fleet = Fleet(pools, tuple(models))
+    return pack_options(fleet, [[one] for one in found], time_limit_s=time_limit_s, notes=(_NOTE,))
+
+
+def _name(path: str, taken: Sequence[str]) -> str:
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(path).stem).strip("-._")[:50] or "model"
+    same = sum(1 for name in taken if name == plain or name.startswith(f"{plain}-"))
+    return f"{plain}-{same + 1}" if plain in taken else plain
+
+
+def _option(content: Mapping[str, Any], device: str, whole: str, pool: int) -> Option:
+    target, gpu = find_device(device), find_device(whole)
+    profile = target.mig_profile or content["mig"]["profile"] or WHOLE
+    if profile != WHOLE and gpu.mig is None:
+        raise FormatError(f"a prediction names the MIG profile {profile} of {gpu.name}, which has no MIG")
+    instance = gpu if profile == WHOLE else gpu.mig_slice(profile)
+    memory = _interval(content["peak_memory_bytes"])
+    # The driver's share is in what a whole GPU has in use, and not in a slice's memory.
+    available = instance.memory_bytes + (driver_bytes(target) - driver_bytes(instance))
+    return Option(
+        pool=pool,
+        profile=profile,
+        processes=1,
+        latency_ms=_interval(content["latency_ms"]),
+        rate_per_s=content["throughput_per_s"]["low"],
+        p_meets=1.0,
+        p_fits=MemoryFigures(memory).probability_fits(available),
+        memory_bytes=memory,
+        available_bytes=int(available),
+        support=content["support"]["level"],
+    )
+
+
+def _interval(found: Mapping[str, Any]) -> Interval:
+    coverage = {"coverage": found["coverage"]} if "coverage" in found else {}
+    return Interval(found["median"], found["low"], found["high"], found["unit"], **coverage)

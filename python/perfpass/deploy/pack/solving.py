@@ -1,0 +1,43 @@
+"""The packing of least cost: bound, first packing, better ones and the proof, within a time limit."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+
+from perfpass.deploy.pack import decomposed, exact
+from perfpass.deploy.pack.problem import Packing, Problem
+
+# Choices of all models up to which the whole is given to CP-SAT; beyond, it is packed a part at a time.
+MOST_EXACT = 6000
+_TIDY = 0.2  # share of the time limit that is kept for packings of the same cost that move and take less
+
+
+def solve(problem: Problem, limit_s: float, standing: Mapping[tuple[int, int], int] | None = None) -> Packing:
+    """The packing of least cost that was found in ``limit_s`` seconds, with a bound on the least.
+
+    Among those of that cost one that moves few of the instances that are ``standing`` (demand, choice) and takes few
+    slices. Raises UnsupportedError without OR-Tools.
+    """
+    start = time.monotonic()
+    end = start + limit_s
+    point = decomposed.point(problem, start + limit_s / 3)
+    small = sum(len(d.choices) for d in problem.demands) <= MOST_EXACT
+    first = decomposed.rounded(problem, point)
+    if first is not None:
+        found = exact.packing(problem, *first, point.bound)
+    else:  # what is scarce may leave no room for bundles that were cheap: then the whole is searched
+        found = exact.any_packing(problem, point.bound, (end - time.monotonic()) / 2)
+    if found.status == "feasible":
+        left = end - time.monotonic() - _TIDY * limit_s
+        if small:
+            found = exact.proven(problem, found, left)
+        else:
+            better = decomposed.improved(
+                problem, (dict(found.instances), dict(found.gpus)), point, time.monotonic() + left
+            )
+            found = exact.packing(problem, *better, found.bound)
+    if found.status in ("optimal", "feasible") and small and (left := end - time.monotonic()) > 0.1:
+        found = exact.tidied(problem, found, standing or {}, min(left, _TIDY * limit_s))
+    return replace(found, seconds=time.monotonic() - start)

@@ -1,0 +1,229 @@
+"""What deployment tools read: each file is what the tool's own models, parser or published form take."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from perfpass.deploy.outputs import files, write_files
+from perfpass.deploy.outputs.deployed import dns_label
+from perfpass.deploy.outputs.formats import FORMATS
+from perfpass.deploy.pack import Fleet, Layout, Model, Option, Pool, Standing, pack_options
+from perfpass.devices import device
+from perfpass.errors import ArgumentError
+from perfpass.prediction import Interval
+
+GIB = 2**30
+CHAT = {"input_length": 512, "output_length": 128, "precision": "bf16"}
+
+
+def option(profile: str, processes: int = 1, pool: int = 0, concurrency: int | None = None) -> Option:
+    time = Interval(10, 5, 20, "ms")
+    tpot = Interval(5, 4, 6, "ms") if concurrency else None
+    memory = Interval(GIB, GIB, 2 * GIB, "byte")
+    return Option(pool, profile, processes, time, 50.0, 1.0, 1.0, memory, 30 * GIB, "near", tpot, concurrency)
+
+
+@pytest.fixture(scope="module")
+def layout() -> Layout:
+    pools = (Pool(device("a100-sxm4-80gb"), 1, ("node-1", "node-2"), "mig"), Pool(device("l4"), 1, ("edge",)))
+    models = (
+        Model("Vision_net", "resnet50", options={"batch": 8, "runtime": "onnxruntime"}, latency_ms=60.0, copies=2),
+        Model("chat", "meta-llama/Llama-3.1-8B", kind="llm", options=CHAT, copies=2),
+        Model("small", "mobilenet_v2", devices=("l4",)),
+    )
+    options = [[option("1g.10gb", 2)], [option("3g.40gb", concurrency=16)], [option("whole", pool=1)]]
+    return pack_options(Fleet(pools, models), options)
+
+
+def test_nvidia_smi_creates_what_the_layout_has_where_it_has_it(layout):
+    script = next(text for name, text in files(layout, ["nvidia-smi"]).items() if "node-" in name)
+    created = re.search(r"nvidia-smi mig -i 0 -cgi (\S+) -C", script)[1]
+    placed = [(p, int(s)) for p, s in (one.split(":") for one in created.split(","))]
+    assert device("a100-80gb").mig.fault(placed) == "" and ("3g.40gb" in dict(placed))
+    assert script.index("-mig 1") < script.index("-dgi") < script.index("-cgi")
+    assert "-mig 0" not in script and files(layout, ["nvidia-smi"])["nvidia-smi/perfpass-edge.sh"].count("-cgi") == 0
+
+
+# As `nvidia-smi mig -lgi` prints (NVIDIA MIG user guide, "Creating GPU instances").
+LISTING = """\
++-------------------------------------------------------+
+| GPU instances:                                        |
+| GPU   Name             Profile  Instance   Placement  |
+|                          ID       ID       Start:Size |
+|=======================================================|
+|   0  MIG 1g.10gb         19        9          6:1     |
++-------------------------------------------------------+
+|   0  MIG 3g.40gb          9        2          0:4     |
++-------------------------------------------------------+
+"""
+
+
+def test_a_change_destroys_the_instance_that_stands_there(tmp_path):
+    today = {"n/0": (Standing("1g.10gb", 6, "a"), Standing("3g.40gb", 0, "b"))}
+    fleet = Fleet((Pool(device("a100-sxm4-80gb"), 1, ("n",)),), (Model("b", "b"),), today=today)
+    script = files(pack_options(fleet, [[option("3g.40gb")]]), ["nvidia-smi"])["nvidia-smi/perfpass-n.sh"]
+    assert "instance_at 0 6" in script and "-cgi" not in script
+    fake = tmp_path / "nvidia-smi"
+    fake.write_text(f'#!/bin/sh\ncase "$*" in *-lgi*) cat <<"X"\n{LISTING}X\n;; *) echo "$@" >> "$0.log";; esac\n')
+    fake.chmod(0o755)
+    run = subprocess.run(
+        ["sh", "-c", script], env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, input="\n" * 9, text=True, capture_output=True
+    )
+    assert run.returncode == 0, run.stderr
+    assert (tmp_path / "nvidia-smi.log").read_text().splitlines() == ["mig -i 0 -dci -gi 9", "mig -i 0 -dgi -gi 9"]
+
+
+def test_mig_parted_gets_the_form_of_its_own_examples(layout):
+    config = yaml.safe_load(files(layout, ["mig-parted"])["mig-parted/config.yaml"])
+    assert config["version"] == "v1" and set(config) == {"version", "mig-configs"}
+    for entries in config["mig-configs"].values():
+        for entry in entries:
+            assert set(entry) == {"devices", "mig-enabled", "mig-devices"}  # as NVIDIA/mig-parted examples/config.yaml
+            assert all(isinstance(i, int) for i in entry["devices"]) and entry["mig-enabled"] in (True, False)
+            assert entry["mig-enabled"] == bool(entry["mig-devices"])
+            for profile, count in entry["mig-devices"].items():
+                assert re.fullmatch(r"[1-7]g\.\d+gb([+-]\S+)?", profile) and isinstance(count, int)
+    assert config["mig-configs"]["perfpass-edge"] == [{"devices": [0], "mig-enabled": False, "mig-devices": {}}]
+    inside = yaml.safe_load(files(layout, ["mig-parted"])["mig-parted/configmap.yaml"])["data"]["config.yaml"]
+    assert yaml.safe_load(inside) == config
+
+
+def documents(layout: Layout, name: str) -> list[dict]:
+    return [one for text in files(layout, [name]).values() for one in yaml.safe_load_all(text)]
+
+
+KINDS = {"Deployment": "V1Deployment", "ResourceClaimTemplate": "V1ResourceClaimTemplate", "ConfigMap": "V1ConfigMap"}
+
+
+@pytest.mark.parametrize("name", ["k8s", "dra", "mig-parted"])
+def test_manifests_are_what_the_kubernetes_api_models_are(layout, name):
+    from kubernetes import client
+
+    api = client.ApiClient()
+    found = [d for d in documents(layout, name) if "kind" in d]
+    assert found
+    for document in found:
+        model = api.deserialize(json.dumps(document), KINDS[document["kind"]], "application/json")
+        assert api.sanitize_for_serialization(model) == document, "a key that the API does not have"
+
+
+def test_pods_ask_for_the_resource_of_their_slice(layout):
+    by_name = {d["metadata"]["name"]: d for d in documents(layout, "k8s")}
+    pod = by_name["vision-net"]["spec"]["template"]["spec"]
+    assert pod["containers"][0]["resources"] == {"limits": {"nvidia.com/mig-1g.10gb": "1"}}
+    assert by_name["chat"]["spec"]["replicas"] == 2
+    small = by_name["small"]["spec"]["template"]["spec"]
+    assert small["containers"][0]["resources"] == {"limits": {"nvidia.com/gpu": "1"}}
+    term = small["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"][0]
+    assert term["matchExpressions"][0]["values"] == ["edge"]
+
+
+def test_claims_are_those_of_the_dra_driver(layout):
+    claims = [d for d in documents(layout, "dra") if d["kind"] == "ResourceClaimTemplate"]
+    request = next(c for c in claims if c["metadata"]["name"] == "chat")["spec"]["spec"]["devices"]["requests"][0]
+    assert request["exactly"]["deviceClassName"] == "mig.nvidia.com"  # as k8s-dra-driver-gpu's gpu-simple-mig.yaml
+    assert request["exactly"]["selectors"] == [
+        {"cel": {"expression": "device.attributes['gpu.nvidia.com'].profile == '3g.40gb'"}}
+    ]
+    pod = next(d for d in documents(layout, "dra") if d["kind"] == "Deployment")["spec"]["template"]["spec"]
+    assert pod["containers"][0]["resources"]["claims"] == [{"name": "gpu"}]
+    assert pod["resourceClaims"][0]["name"] == "gpu"
+
+
+def test_triton_reads_its_configuration():
+    from google.protobuf import text_format
+
+    place = importlib.util.find_spec("tritonclient")
+    # Its package asks for gRPC when imported; the messages alone do not.
+    path = Path(place.submodule_search_locations[0]) / "grpc" / "model_config_pb2.py"
+    spec = importlib.util.spec_from_file_location("model_config_pb2", path)
+    messages = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(messages)
+    fleet = Fleet(
+        (Pool(device("a100-sxm4-80gb"), 1),),
+        (Model("net", "resnet50", options={"batch": 8, "runtime": "onnxruntime"}, latency_ms=60.0),),
+    )
+    text = files(pack_options(fleet, [[option("1g.10gb", 2)]]), ["triton"])["triton/net/config.pbtxt"]
+    config = text_format.Parse(text, messages.ModelConfig())
+    assert (config.name, config.backend, config.max_batch_size) == ("net", "onnxruntime", 8)
+    assert config.instance_group[0].count == 2
+    assert config.instance_group[0].kind == messages.ModelInstanceGroup.KIND_GPU
+    assert list(config.dynamic_batching.preferred_batch_size) == [8]
+    assert config.dynamic_batching.max_queue_delay_microseconds == 20_000  # half of 60 less 20 ms
+
+
+def test_kserve_gets_a_service_for_every_model(layout):
+    for document in documents(layout, "kserve"):
+        assert (document["apiVersion"], document["kind"]) == ("serving.kserve.io/v1beta1", "InferenceService")
+        predictor = document["spec"]["predictor"]
+        assert predictor["minReplicas"] == predictor["maxReplicas"] >= 1
+        assert predictor["model"]["modelFormat"]["name"] in ("onnx", "pytorch", "huggingface")
+        assert list(predictor["model"]["resources"]["limits"].values()) == ["1"]
+
+
+# Options of the servers' own help that are written: vllm 0.11 (`vllm serve --help`), sglang 0.5.23 (server_args.py),
+# llama.cpp b6700 (`llama-server --help`).
+KNOWN = {
+    "vllm": {"--model", "--max-model-len", "--max-num-seqs", "--gpu-memory-utilization", "--dtype", "--quantization"},
+    "sglang": {
+        *("--model-path", "--context-length", "--max-running-requests", "--mem-fraction-static"),
+        *("--dtype", "--quantization"),
+    },
+    "llama.cpp": {"-m", "-c", "-np", "-ngl"},
+}
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_servers_of_language_models_get_options_that_they_have(layout, name, tmp_path):
+    script = files(layout, [name])[f"{name}/chat.sh"]
+    command = script.splitlines()[-1].split()
+    assert {word for word in command if word.startswith("-") and word != "-m"} <= KNOWN[name]
+    assert "640" in command or "10240" in command  # 512 and 128 tokens; in llama.cpp those of 16 slots
+    assert "16" in command
+    run = subprocess.run(["sh", "-c", script], capture_output=True, text=True)
+    assert run.returncode != 0 and "give the UUID" in run.stderr
+
+
+def test_slurm_has_a_type_for_every_profile(layout):
+    found = files(layout, ["slurm"])
+    nodes = dict(re.findall(r"^NodeName=(\S+) Gres=(\S+)$", found["slurm/slurm.conf"], re.M))
+    for node, gres in nodes.items():
+        for one in gres.split(","):
+            assert re.fullmatch(r"gpu:[\w.+-]+:\d+", one)
+            kind, count = one.split(":")[1:]
+            assert f"NodeName={node} Name=gpu Type={kind} Count={count}" in found["slurm/gres.conf"]
+    assert "#SBATCH --gres=gpu:3g.40gb:1" in found["slurm/chat.sbatch"]
+    assert "#SBATCH --array=1-2" in found["slurm/chat.sbatch"]
+
+
+def test_scripts_are_shell_and_files_are_written_whole(layout, tmp_path):
+    written = write_files(files(layout, list(FORMATS)), tmp_path)
+    assert len(written) == len(set(written)) > 15
+    for path in map(Path, written):
+        if path.read_text().startswith("#!"):
+            assert subprocess.run(["sh", "-n", str(path)]).returncode == 0
+    assert (tmp_path / "vllm" / "chat.sh").stat().st_mode & 0o100
+
+
+def test_names_are_dns_labels_and_each_is_one():
+    taken: set[str] = set()
+    names = [dns_label(text, taken) for text in ("A.b", "a-b", "a_b", "x" * 80, "...")]
+    assert len(set(names)) == 5 and all(re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", n) for n in names)
+
+
+def test_what_a_format_cannot_say_is_an_argument_error(layout):
+    graphs = Fleet((Pool(device("a30"), 1),), (Model("a", "a", options={"runtime": "tvm"}),))
+    only_graphs = pack_options(graphs, [[option("1g.6gb")]])
+    with pytest.raises(ArgumentError, match="the fleet has none"):
+        files(only_graphs, ["vllm"])
+    with pytest.raises(ArgumentError, match="no backend for tvm"):
+        files(only_graphs, ["triton"])
+    with pytest.raises(ArgumentError, match="unknown format 'k9s'; did you mean k8s"):
+        files(layout, ["k9s"])
