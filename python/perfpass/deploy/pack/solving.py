@@ -23,6 +23,8 @@ def solve(problem: Problem, limit_s: float, standing: Mapping[tuple[int, int], i
     start = time.monotonic()
     end = start + limit_s
     point = decomposed.point(problem, start + limit_s / 3)
+    if point.bound > sum(s.gpus * s.cost for s in problem.supplies):  # more than all GPUs cost
+        return Packing("unsatisfiable", {}, {}, 0, 0, time.monotonic() - start)
     small = sum(len(d.choices) for d in problem.demands) <= MOST_EXACT
     first = decomposed.rounded(problem, point)
     if first is not None:
