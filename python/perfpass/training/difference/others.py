@@ -28,8 +28,9 @@ def memory(folder: Path | None = None, *, seed: int = 0) -> Pairs:
     """Pairs of memory in use or reserved, inference; what lies beside the plan is fitted without their source."""
     base = Path(folder) if folder else data_directory()
     rows = runs.load(folder)
-    kept = ~rows.training & ~rows.context_alone & ~rows.searches
-    rows, table = rows.take(kept), measured_runs.read(base / "graphs" / measured_runs.FILE)[kept].reset_index(drop=True)
+    kept = ~rows.context_alone & ~rows.searches
+    table = measured_runs.read(base / "graphs" / measured_runs.FILE)
+    rows, table = rows.take(kept), table[table["mode"] == "inference"][kept].reset_index(drop=True)
     low, median, high, held = (np.full(len(rows), np.nan) for _ in range(4))
     for source in np.unique(rows.source):
         for group in np.unique(rows.group[rows.source == source]):
