@@ -240,7 +240,7 @@ def _is_reduced(axis: Any) -> bool:
 def _factors(block: Any) -> tuple[Any, Any] | None:
     """The loads of the two tensors whose product a block accumulates."""
     value = getattr(block.body, "value", None)
-    if type(value).__name__ != "Add" or not any(_is_reduced(a) for a in block.iter_vars):
+    if value is None or type(value).__name__ != "Add" or not any(_is_reduced(a) for a in block.iter_vars):
         return None
     product = value.b if type(value.b).__name__ == "Mul" else value.a
     if type(product).__name__ != "Mul":

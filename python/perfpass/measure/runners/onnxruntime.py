@@ -77,6 +77,10 @@ class OnnxRuntimeSession:
         """Nothing; the peak resident size of the process tells."""
         return {}
 
+    def kernels(self) -> list[dict[str, Any]]:
+        """Nothing: kernels are measured in TVM alone."""
+        return []
+
     def close(self) -> None:
         """Frees the session."""
         self._session, self._feed = None, {}

@@ -171,6 +171,10 @@ class TorchSession:
             "reserved_peak_bytes": torch.cuda.max_memory_reserved(self._device),
         }
 
+    def kernels(self) -> list[dict[str, Any]]:
+        """Nothing: kernels are measured in TVM alone."""
+        return []
+
     def close(self) -> None:
         """Gradients, optimizer, cache and compiled code go; the model stays."""
         self._module.zero_grad(set_to_none=True)

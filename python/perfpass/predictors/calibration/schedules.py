@@ -8,7 +8,7 @@ a record stay as they are. NumPy alone; what reads TVM's files is `tvm_perfpass.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
@@ -52,7 +52,7 @@ class Schedules:
             raise ArgumentError("seconds of tuned operators must be finite and above 0")
 
     @classmethod
-    def of(cls, tables: list[OperatorColumns], seconds: list[float], kind: str, **provenance: Any) -> Schedules:
+    def of(cls, tables: Sequence[OperatorColumns], seconds: Sequence[float], kind: str, **provenance: Any) -> Schedules:
         """From tables of one row each. Raises ArgumentError."""
         if not tables:
             raise ArgumentError("no tuned operator; at least one is needed")

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -85,7 +85,7 @@ class MemoryRun:
 
 def _counted(
     graphs: list[OpGraph], on: str, runtime: str, precision: str, *, shared: bool = False, training: bool = False
-) -> dict[str, float]:
+) -> dict[str, Any]:
     """What is counted of stages that run one after another: weights of all, the largest of the rest.
 
     onnxruntime and TensorRT give every stage an allocator of its own, so there the rest adds up; ``shared``: the

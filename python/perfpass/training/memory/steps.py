@@ -119,15 +119,16 @@ def _in_use(root: Path) -> Iterator[_Row]:
     beside = runs.fit(measured.take(measured.group == "torch"), {}).beside[1]
     planned, known = ran_steps.load(root), tables.load(root / "graphs", "outside")
     for row in ran_steps.benchmarks(root).itertuples():
-        backward, gradients = planned[(*row.key, int(row.batch), ran_steps.type_of(row.precision))]
+        source, network, size = row.key
+        backward, gradients = planned[source, network, size, int(row.batch), ran_steps.type_of(row.precision)]
         wide = PRECISIONS[row.precision][0] == "float32"
-        table = known.table(*row.key, int(row.batch), 32 if wide else 16)
+        table = known.table(source, network, size, int(row.batch), 32 if wide else 16)
         columns = {
             "parameters": table.statics["parameters"],
             "weight_bytes": table.statics["weight_bytes"],
             "backward_bytes": backward,
             "gradient_bytes": gradients,
-            "convolutional": float(row.key[1].startswith(CONVOLUTIONAL)),
+            "convolutional": float(network.startswith(CONVOLUTIONAL)),
         }
         on = device(row.device)
         way = Way(on, row.precision, optimizer=row.taken)
