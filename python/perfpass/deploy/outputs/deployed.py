@@ -9,8 +9,8 @@ from perfpass.deploy.pack import Gpu, Instance, Layout, Model, Option
 from perfpass.errors import needs
 
 WHOLE = "whole"
-# Pinned images of servers; a fleet names its own with `image`.
-IMAGES = {"graph": "nvcr.io/nvidia/tritonserver:25.10-py3", "llm": "vllm/vllm-openai:v0.11.0"}
+# Pinned images of servers, from the registry that a cluster pulls from; a fleet names its own with `image`.
+IMAGES = {"graph": "tritonserver:25.10-py3", "llm": "vllm-openai:v0.11.0"}
 
 
 @dataclass(frozen=True)
