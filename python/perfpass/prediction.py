@@ -76,7 +76,7 @@ class Interval:
             return 1.0 if limit >= bound else 0.0
         if bound == 0.0:
             return 0.5 - (0.5 - beyond) * (1.0 - limit / self.median)
-        steps = abs(math.log(limit / self.median) / math.log(bound / self.median))
+        steps = abs((math.log(limit) - math.log(self.median)) / (math.log(bound) - math.log(self.median)))
         inside = 1.0 / (1.0 + (beyond / (1.0 - beyond)) ** steps)
         return inside if limit >= self.median else 1.0 - inside
 

@@ -35,7 +35,7 @@ RESNET = str(Path(__file__).resolve().parents[2] / "examples" / "resnet50.onnx")
         ("features {} --schema trapm -o x.npz", "did you mean trappm"),
         ("measure timm:resnet18 --list --precision f16", "did you mean fp16"),
         ("llm llama-3.1-8b --device h100 --offline --runtime llama.cpp --precision q4km", "did you mean q4_k_m"),
-        ("train --area infrence", "did you mean inference?"),
+        ("train --area infrence", "did you mean inference or difference?"),
         ("devices --jsno", "did you mean --json?"),
         ("mig", "perfpass predict MODEL --device a100:1g.5gb"),
     ],

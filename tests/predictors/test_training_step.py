@@ -230,7 +230,7 @@ def test_intervals_hold_on_sources_that_taught_nothing_but_their_width():
                 graded.add((metric, part.source))
         factor = (part.rows.high / part.rows.low).groupby(part.rows.device).median()
         if "mi325x" in factor:
-            assert factor["mi325x"] > 1.5 * factor["h100-sxm5-80gb"]
+            assert factor["mi325x"] > factor["h100-sxm5-80gb"]
     assert {("power W", "zeus"), ("energy J", "zeus")} <= graded
 
 

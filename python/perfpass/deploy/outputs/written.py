@@ -6,12 +6,15 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from perfpass.deploy.outputs.formats import FORMATS
-from perfpass.deploy.pack import Layout
 from perfpass.errors import ArgumentError, FileError
 from perfpass.text import unknown
 from perfpass.whole_file import write_whole
+
+if TYPE_CHECKING:
+    from perfpass.deploy.pack import Layout
 
 
 def check_formats(names: Iterable[str]) -> None:

@@ -38,7 +38,7 @@ _FLOAT_BYTES = {"float64": 8.0, "float32": 4.0}
 
 @dataclass(frozen=True, eq=False)
 class Planned:
-    """[N] bytes: ``parts`` that sum to ``alive``; ``earlier``: gradients of the step before, where they are kept."""
+    """[N] bytes: ``parts`` that sum to ``alive``; ``earlier``: what gradients of the step before add, where kept."""
 
     parts: dict[str, np.ndarray]
     alive: np.ndarray
@@ -57,14 +57,16 @@ def planned(columns: Columns, way: Way) -> Planned:
     weights, states = columns["weight_bytes"], gradients * optimizer.states
     moment = gradients * optimizer.temporaries * (way.device.kind == "gpu")
     lasting = max(1, copies - 1) * weights
-    updates = lasting + gradients + moment > copies * weights + early + columns["backward_bytes"]
+    backward = copies * weights + early + columns["backward_bytes"]
+    updates = lasting + gradients + moment > backward
     parts = {
         "weights": np.where(updates, lasting, copies * weights),
         "gradients": np.where(updates, gradients, early),
         "optimizer": states + np.where(updates, moment, 0.0),
         "activations": np.where(updates, 0.0, columns["backward_bytes"]),
     }
-    return Planned(parts, np.asarray(sum(parts.values())), np.where(updates, 0.0, gradients - early))
+    alive = np.asarray(sum(parts.values()))
+    return Planned(parts, alive, np.maximum(backward + states + gradients - early - alive, 0.0))
 
 
 def lacks(columns: Columns, found: Planned, way: Way, in_use: np.ndarray | None = None) -> dict[str, np.ndarray]:
@@ -73,14 +75,14 @@ def lacks(columns: Columns, found: Planned, way: Way, in_use: np.ndarray | None 
     ``in_use``: medians of what is in use; None for live tensors, which have no context and no workspaces. ``columns``
     also has "folded" (the network has no normalization among its convolutions) and "convolutional", 0 or 1.
     """
-    of = found.alive if in_use is None else in_use
+    of = np.maximum(found.alive if in_use is None else in_use, 1.0)
     again = columns["backward_bytes"] / of
     beside = np.zeros(len(of)) if in_use is None else np.ones(len(of))
     amd = float(way.device.vendor == "AMD" and way.device.kind == "gpu")
     return {
         "laboratory": np.ones(len(of)),
         "allocator": beside,
-        "context": beside * (_CONTEXT_BYTES.get(way.device.vendor, _USUAL_CONTEXT_BYTES) / of) ** 2,
+        "context": beside * np.log1p(_CONTEXT_BYTES.get(way.device.vendor, _USUAL_CONTEXT_BYTES) / of) ** 2,
         "gradients": np.log1p(found.earlier / of) ** 2,
         "workspaces": beside * columns["convolutional"] * amd * np.log1p(_LAID_OUT_ANEW * again) ** 2,
         "normalizations": columns["folded"] * np.log1p(again) ** 2,
