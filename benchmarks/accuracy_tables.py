@@ -38,6 +38,9 @@ _PUBLISHED = {"dippm": "DIPPM", "trappm": "TraPPM", "graph-language": "graph + L
 _BASELINES = {
     "roofline only": "roofline",
     "roofline only, zero-shot": "roofline",
+    "operators only": "operators",
+    "operators only, zero-shot": "operators",
+    "copied from the nearest network, scaled by operators": "a copy, scaled",
     "trees on static features": "trees",
     "trees on the table's columns": "trees",
     "XGBoost on the table's columns": "trees",
