@@ -128,7 +128,9 @@ class Backward {
       if (gradient_[owner] != kNoGradient) moment += checked(s_.bytes(owner));
       add_gradient(owner);
     }
-    if (s_.shares(n) && is_made(s_.owner(outputs[0]))) moment += checked(s_.bytes(s_.owner(outputs[0])));
+    if (outputs[0] != kNone && s_.shares(n) && is_made(s_.owner(outputs[0]))) {
+      moment += checked(s_.bytes(s_.owner(outputs[0])));
+    }
     if (g_.op[n] != OpKind::max_pool) moment += checked(s_.copied(n).value());  // gradients, before they are cast back
     moment += learn(n);
     note(moment);
