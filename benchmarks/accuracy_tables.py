@@ -40,7 +40,7 @@ _BASELINES = {
     "roofline only, zero-shot": "roofline",
     "operators only": "operators",
     "operators only, zero-shot": "operators",
-    "copied from the nearest network, scaled by operators": "a copy, scaled",
+    "copied from the nearest network, scaled by operators": "scaled copy",
     "trees on static features": "trees",
     "trees on the table's columns": "trees",
     "XGBoost on the table's columns": "trees",

@@ -145,7 +145,7 @@ def action(repository, tmp_path):
         given = {names[name.replace("_", "-")]: value for name, value in {"python": sys.executable, **inputs}.items()}
         environment = {
             **os.environ, **given, **{k: str(v) for k, v in files.items()}, "RUNNER_TEMP": str(runner),
-            "GITHUB_ACTION_PATH": str(ROOT), "PYTHONPATH": os.pathsep.join([str(ROOT / "python"), str(ROOT)]),
+            "GITHUB_ACTION_PATH": str(ROOT),
         }  # fmt: skip
         done = subprocess.run(
             ["bash", "-c", step["run"]], env=environment, cwd=repository, capture_output=True, text=True, check=False
