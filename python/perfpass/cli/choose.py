@@ -24,7 +24,7 @@ exit codes: 0 chosen; 1 no option keeps the targets; 2 cannot say, or a wrong ar
 def add(commands: Any) -> None:
     """The command's options."""
     command = new_command(commands, "choose", run, "choose devices that keep targets at the lowest price", _EPILOG)
-    add_model(command)
+    add_model(command, assumes=False)
     add_devices(command)
     load = command.add_argument_group("load", "without one the devices are busy all the time")
     load.add_argument(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from perfpass.cli.options import add_device_file, add_json, dim, new_command, once, print_json, shape, whole
+from perfpass.cli.options import add_device_file, add_json, add_sizes, model_sizes, new_command, print_json, whole
 
 _EPILOG = """\
 MODEL is a name of the Hugging Face hub or of a model whose configuration ships, a folder, a config.json, a safetensors
@@ -54,23 +54,7 @@ def add(commands: Any) -> None:
     )
     _language(command.add_argument_group("language models"))
     network = command.add_argument_group("other networks")
-    network.add_argument("--batch", type=whole, metavar="N", help="batch size (default: the model's own)")
-    network.add_argument(
-        "--dim",
-        action="append",
-        default=[],
-        type=dim,
-        metavar="NAME=N",
-        help="value of a symbolic dimension; may be given more than once",
-    )
-    network.add_argument(
-        "--input-shape",
-        action="append",
-        default=[],
-        type=shape,
-        metavar="NAME=1x3x224x224",
-        help="whole shape of one input; may be given more than once",
-    )
+    add_sizes(network, assumes=False)
     network.add_argument("--mode", metavar="M", help="inference, or training: one whole step")
     network.add_argument("--optimizer", metavar="O", help="none, sgd, momentum, adam, adamw (training)")
     add_device_file(command)
@@ -129,9 +113,7 @@ def run(options: Any) -> int:
         memory_map=not options.no_mmap,
         step_tokens=options.ubatch,
         offload_gib=options.cpu_offload_gb,
-        batch=options.batch,
-        dims=once(options.dim, "--dim"),
-        input_shape=once(options.input_shape, "--input-shape"),
+        **model_sizes(options),
         mode=options.mode,
         optimizer=options.optimizer,
     )

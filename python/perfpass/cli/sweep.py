@@ -30,7 +30,7 @@ examples:
 def add(commands: Any) -> None:
     """The command's options."""
     command = new_command(commands, "sweep", run, "predict every combination of devices, splits and loads", _EPILOG)
-    add_model(command)
+    add_model(command, assumes=False)
     add_devices(command)
     command.add_argument("--batches", type=wholes, metavar="N,N", help="of a network (default: --batch, or 1)")
     command.add_argument("--input-length", type=wholes, metavar="N,N", help="mean tokens of a prompt (default: 1024)")
