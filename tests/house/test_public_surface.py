@@ -26,8 +26,8 @@ SURFACE = {
     "perfpass.predictors": "predict predict_graph",
     "perfpass.evidence": "Evidence by_name load of path question_of",
     "perfpass.search": "Candidate Features Scorer Scores Template",
-    "perfpass.llm": "LanguageModel Parallelism Quantization Serving MemoryFit Step StepCosts cache_bytes "
-    "language_model step_costs weight_bytes",
+    "perfpass.llm": "EngineBatch LanguageModel Parallelism Quantization Serving MemoryFit Step StepCosts StepTime "
+    "cache_bytes language_model step_costs weight_bytes",
     "perfpass.deploy.fit": "Change DeviceFit Fit Largest Load Need Settings Subject fit need shown_in_use",
     "perfpass.deploy.pack": "Fleet Gpu Instance Layout Model Option Pool Problems Standing fleet_of hinted pack "
     "pack_options read_fleet standing",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from perfpass.llm.architecture import LanguageModel
+from perfpass.llm.batch import EngineBatch, StepTime
 from perfpass.llm.configuration import language_model
 from perfpass.llm.costs import Parallelism, Quantization, Step, StepCosts, cache_bytes, step_costs, weight_bytes
 from perfpass.llm.serving import MemoryFit, Serving
 
 __all__ = [
+    "EngineBatch",
     "LanguageModel",
     "MemoryFit",
     "Parallelism",
@@ -15,8 +17,10 @@ __all__ = [
     "Serving",
     "Step",
     "StepCosts",
+    "StepTime",
     "architecture",
     "assumed",
+    "batch",
     "cache",
     "cache_bytes",
     "configuration",

@@ -212,6 +212,20 @@ def prompt_seconds(
     return _phase_seconds(phase_terms(model, device, split, q, step), c, "prefill", c["layer_prefill_s"])
 
 
+def decode_seconds(
+    model: LanguageModel,
+    device: Device,
+    split: Parallelism,
+    q: Quantization,
+    step: Step,
+    c: dict[str, float],
+    runtime: str,
+) -> np.ndarray:
+    """Seconds [N] of decode steps alone of a runtime of RUNTIMES."""
+    rows = phase_terms(model, device, split, q, step)
+    return _phase_seconds(rows, c, "decode", c[f"layer_s.{runtime}"]) + c[f"step_s.{runtime}"]
+
+
 def times(t: Terms, c: dict[str, float]) -> dict[str, np.ndarray]:
     """Seconds [N] each: ``tpot``; ``steady`` and ``ttft``, to the first token; and their parts: ``step`` (decoding
     alone), ``prompt`` (one prefill) and ``queue`` (for room in the cache).

@@ -1,0 +1,5 @@
+"""How long one step of an engine's batch takes: any mix of prefill chunks and decodes."""
+
+from __future__ import annotations
+
+__all__ = ["steps"]
