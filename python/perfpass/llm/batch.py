@@ -18,7 +18,7 @@ class EngineBatch:
 
     ``prompt_tokens``: new prompt tokens; ``prompts``: requests that they are of; ``prompt_attended``: summed over these
     tokens, the tokens that each attends to; ``prompt_cached``: summed over these requests, earlier tokens that are read
-    from the cache; ``decodes``: requests that take one token; ``decode_context``: summed over these, tokens in the cache.
+    from the cache; ``decodes``: requests that take one token; ``decode_context``: summed over these, their cached tokens.
     """
 
     prompt_tokens: Number = 0.0
@@ -50,13 +50,12 @@ class EngineBatch:
 
     def prefill(self) -> Step:
         """The prompt's part as a step by itself."""
-        sizes = (self.prompt_tokens, self.prompts, self.prompt_attended, self.prompt_cached, self.prompts)
-        return Step(*(np.asarray(size, dtype=np.float64) for size in sizes), decode=False)
+        tokens, requests = self.prompt_tokens, self.prompts
+        return Step(tokens, requests, self.prompt_attended, self.prompt_cached, requests, decode=False)
 
     def decode(self) -> Step:
         """The decodes as a step by themselves."""
-        sizes = (self.decodes, self.decodes, self.decode_context, self.decode_context, self.decodes)
-        return Step(*(np.asarray(size, dtype=np.float64) for size in sizes), decode=True)
+        return Step(self.decodes, self.decodes, self.decode_context, self.decode_context, self.decodes, decode=True)
 
 
 class StepTime(Protocol):

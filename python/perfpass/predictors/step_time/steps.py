@@ -44,5 +44,5 @@ class Steps:
         return float(self.seconds(batch)[0])
 
     def decode_run(self, decodes: float, decode_context: float, steps: float) -> float:
-        """Seconds of ``steps`` decode steps in a row: a step grows linearly with its context, so the middle one counts."""
+        """Seconds of ``steps`` decode steps in a row: a step grows linearly with its context, so the middle counts."""
         return steps * self.one(0.0, 0.0, 0.0, 0.0, decodes, decode_context + decodes * (steps - 1) / 2)
