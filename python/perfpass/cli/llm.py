@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from perfpass.cli.llm_arrivals import add_arrivals, arrive, simulated
 from perfpass.cli.options import (
     add_cost,
     add_device_file,
@@ -19,6 +20,7 @@ from perfpass.errors import ArgumentError
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
+    from perfpass.llm import Parallelism
     from perfpass.predictors.generation.prediction import Offline
     from perfpass.predictors.serving.prediction import LlmPrediction
 
@@ -34,6 +36,7 @@ examples:
       --input-length 8192 --output-length 1024 --concurrency 32
   perfpass llm model/config.json --device h200 --workers 2 --tp 8 --prefill-workers 1 --prefill-tp 8 \\
       --input-length 4096 --output-length 512 --concurrency 256 --runtime sglang --json
+  perfpass llm llama-3.1-8b --device h100 --rate 3 --ttft 200 --tpot 20       tails at 3 requests a second
   perfpass llm llama-2-70b --device a100-80gb --tp 4 --offline --input-length 512 --output-length 128 --concurrency 16
   perfpass llm llama-2-7b --device h100 --predictor llm-trees --input-length 512 --output-length 512 --concurrency 16"""
 RUNTIMES = ("vllm", "trtllm", "sglang", "tgis", "deepspeed", "deepspeed-mii", "llama.cpp", "sambaflow", "transformers")
@@ -68,6 +71,7 @@ def add(commands: Any) -> None:
         "stored)",
     )
     add_split(command)
+    add_arrivals(command)
     command.add_argument(
         "--predictor",
         default="perfpass",
@@ -115,13 +119,16 @@ def run(options: Any) -> int:
     """Prints the prediction as a table or JSON."""
     from perfpass.predictors import registry
 
+    arriving = arrive(options)
     if options.offline or options.predictor != registry.DEFAULT:
+        if arriving:
+            raise ArgumentError(f"{_road(options)} predicts one batch without a server: leave out --rate and --trace")
         return _offline(options)
     from perfpass.deploy.cost import per_million_tokens, table
 
     # Before the model is read: a wrong table should not cost the time of a prediction.
     asked, target = cost(options), find_device(options)
-    found = served(options, target)
+    found = simulated(options, target, _prefill(options)) if arriving else served(options, target)
     money = per_million_tokens(found, target, asked) if asked else None
     if options.json:
         print_json({**found.to_dict(), **({"cost": money.to_dict()} if money else {})})
@@ -134,12 +141,8 @@ def run(options: Any) -> int:
 
 def served(options: Any, target: Device) -> LlmPrediction:
     """What the options ask of a server."""
-    from perfpass.llm import Parallelism
     from perfpass.predictors.serving.predictor import predict_llm
 
-    prefill = None
-    if options.prefill_workers:
-        prefill = Parallelism.of(options.prefill_tp, options.prefill_pp, options.prefill_dp)
     return predict_llm(
         options.model,
         target,
@@ -155,9 +158,18 @@ def served(options: Any, target: Device) -> LlmPrediction:
         dp=options.dp,
         ep=options.ep,
         workers=options.workers,
-        prefill=prefill,
+        prefill=_prefill(options),
         prefill_workers=options.prefill_workers or 0,
     )
+
+
+def _prefill(options: Any) -> Parallelism | None:
+    """The split of a prefill worker, where prefill has workers of its own."""
+    if not options.prefill_workers:
+        return None
+    from perfpass.llm import Parallelism
+
+    return Parallelism.of(options.prefill_tp, options.prefill_pp, options.prefill_dp)
 
 
 def _offline(options: Any) -> int:
