@@ -41,9 +41,7 @@ def switches(options: Any) -> Switches | None:
     """What the options switch on; None for a plain engine. Raises ArgumentError."""
     from perfpass.predictors.switches.switches import Switches
 
-    found = Switches(
-        prefix_hit=options.prefix_hit, from_host=options.from_host, speculation=_speculation(options)
-    )
+    found = Switches(prefix_hit=options.prefix_hit, from_host=options.from_host, speculation=_speculation(options))
     return None if found == Switches() else found
 
 

@@ -14,7 +14,9 @@ TRACE_BLOCK_TOKENS = 512
 
 def computed_tokens(prompt_tokens: float, hit: float) -> float:
     """Prompt tokens that are left to compute where a share ``hit`` is found: at least the last one, whose logits are
-    the answer's first token (vLLM, KVCacheManager.get_computed_blocks). Raises ArgumentError for a share outside 0 to 1.
+    the answer's first token (vLLM, KVCacheManager.get_computed_blocks).
+
+    Raises ArgumentError for a share outside 0 to 1.
     """
     if not 0.0 <= hit <= 1.0:
         raise ArgumentError(f"a prefix hit is a share from 0 to 1, got {hit!r}")

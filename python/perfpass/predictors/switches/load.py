@@ -86,9 +86,13 @@ class Deployment:
         quantization: Quantization | None = None,
     ) -> StepTime:
         """The steps of this deployment, or of another model, split or precision in its place."""
-        runtime = self.serving.runtime if self.serving.runtime in RUNTIMES else RUNTIMES[0]
-        changed = {"parallelism": split, "quantization": quantization, "runtime": runtime}
-        serving = replace(self.serving, **{name: value for name, value in changed.items() if value is not None})
+        s = self.serving
+        serving = replace(
+            s,
+            parallelism=split or s.parallelism,
+            quantization=quantization or s.quantization,
+            runtime=s.runtime if s.runtime in RUNTIMES else RUNTIMES[0],
+        )
         return Steps(model or self.model, self.device, serving)
 
     def room(self, context: float, beside: Beside) -> float:
