@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from perfpass.cli.llm_switches import add_switches, switches
 from perfpass.cli.options import (
     add_cost,
     add_device_file,
@@ -74,6 +75,7 @@ def add(commands: Any) -> None:
         metavar="NAME",
         help="perfpass (default); llm-trees: the requests as one offline batch (docs/research/llm-trees.md)",
     )
+    add_switches(command)
     add_json(command, "a table")
     add_device_file(command, "TOML of more devices")
     add_cost(command)
@@ -157,6 +159,7 @@ def served(options: Any, target: Device) -> LlmPrediction:
         workers=options.workers,
         prefill=prefill,
         prefill_workers=options.prefill_workers or 0,
+        switches=switches(options),
     )
 
 
