@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from perfpass.cli.llm_seams import add_seams, handed_over
 from perfpass.cli.options import (
     add_cost,
     add_device_file,
@@ -77,6 +78,7 @@ def add(commands: Any) -> None:
     add_json(command, "a table")
     add_device_file(command, "TOML of more devices")
     add_cost(command)
+    add_seams(command)
 
 
 def add_load(command: Any) -> None:
@@ -122,6 +124,8 @@ def run(options: Any) -> int:
     # Before the model is read: a wrong table should not cost the time of a prediction.
     asked, target = cost(options), find_device(options)
     found = served(options, target)
+    if handed_over(options, found):
+        return 0
     money = per_million_tokens(found, target, asked) if asked else None
     if options.json:
         print_json({**found.to_dict(), **({"cost": money.to_dict()} if money else {})})
