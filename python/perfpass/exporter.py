@@ -119,7 +119,7 @@ def fetched(address: str) -> Callable[[], str]:
 
 
 def _sums(texts: Iterable[str]) -> dict[str, float]:
-    """Every sample's name with the sum over its labels and over ``texts``. Raises ArgumentError for what is no exposition."""
+    """Every sample's name with the sum over its labels and over ``texts``. Raises ArgumentError for other text."""
     with needs("metrics", "reading an engine's metrics"):
         from prometheus_client.parser import text_string_to_metric_families
     found: dict[str, float] = {}

@@ -150,7 +150,7 @@ def served(options: Any, target: Device) -> LlmPrediction:
         input_length=options.input_length,
         output_length=options.output_length,
         concurrency=options.concurrency,
-        runtime=options.runtime,
+        runtime=options.runtime or getattr(options, "tune", None),
         runtime_version=options.runtime_version,
         precision=options.precision,
         kv_precision=options.kv_precision,

@@ -13,11 +13,22 @@ if TYPE_CHECKING:
     from perfpass.predictors.serving.prediction import LlmPrediction
 
 SIMULATORS = ("sglang", "vidur", "dynamo", "llm-d", "blis")
+ENGINES = ("vllm", "sglang", "trtllm")
 _LOOPBACK = "127.0.0.1"
 
 
 def add_seams(command: Any) -> None:
-    """--simulator, --out, --metrics and --engine."""
+    """--tune and its targets, --simulator, --out, --metrics and --engine."""
+    command.add_argument(
+        "--tune",
+        choices=ENGINES,
+        help="propose the engine's flags for the load and the targets, with what each is expected to bring",
+    )
+    for name, text in (("ttft", "the first token"), ("tpot", "a token after it")):
+        command.add_argument(f"--{name}", type=float, metavar="MS", help=f"target of --tune: mean ms to {text}")
+    command.add_argument(
+        "--confidence", type=float, metavar="P", help="of --tune: with which targets are kept (default: 0.9)"
+    )
     command.add_argument(
         "--simulator",
         choices=SIMULATORS,
@@ -54,11 +65,33 @@ def handed_over(options: Any, found: LlmPrediction) -> bool:
         raise ArgumentError("--engine says where --metrics finds the load; give --metrics too")
     if options.out and not options.simulator:
         raise ArgumentError("--out is the folder of --simulator; give --simulator too")
+    targets = {name: getattr(options, name) for name in ("ttft", "tpot", "confidence")}
+    if given := [name for name, value in targets.items() if value is not None and not options.tune]:
+        raise ArgumentError(f"--{given[0]} is of --tune; give --tune too")
+    if options.tune:
+        _tune(options, found)
     if options.simulator:
         _write(options, found)
     if options.metrics:
         _serve(options, found)
-    return bool(options.simulator or options.metrics)
+    return bool(options.tune or options.simulator or options.metrics)
+
+
+def _tune(options: Any, found: LlmPrediction) -> None:
+    from perfpass.deploy.tune import tune
+
+    proposed = tune(
+        found,
+        options.tune,
+        ttft_ms=options.ttft,
+        tpot_ms=options.tpot,
+        confidence=0.9 if options.confidence is None else options.confidence,
+        kv_precision=options.kv_precision,
+    )
+    if options.json:
+        print_json(proposed.to_dict())
+    else:
+        print(proposed)
 
 
 def _write(options: Any, found: LlmPrediction) -> None:

@@ -35,5 +35,5 @@ def table(one: Deployed) -> dict[str, np.ndarray]:
 def profile(one: Deployed) -> bytes:
     """The file's content."""
     out = io.BytesIO()
-    np.savez(out, **table(one))
+    np.savez(out, allow_pickle=False, **table(one))
     return out.getvalue()

@@ -99,6 +99,6 @@ def batches(of: dict[str, np.ndarray]) -> EngineBatch:
 
 
 def bundle(steps: StepTime) -> bytes:
-    """A file for "database_path" of the predictor "ml", which `joblib.load` reads; perfpass must be importable there."""
+    """A file for "database_path" of the predictor "ml", which `joblib.load` reads where perfpass is installed."""
     content: dict[str, Any] = {"model": Regressor(steps), "features": list(FEATURES)}
     return pickle.dumps(content, protocol=4)
