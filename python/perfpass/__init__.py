@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from perfpass.predictors import predict
     from perfpass.predictors.engine.simulate import simulate_llm
     from perfpass.predictors.serving.predictor import predict_llm
+    from perfpass.predictors.switches.switches import Switches
 
 __version__ = "0.2.0"
 
@@ -41,6 +42,7 @@ _HOME = {
     "predict": "perfpass.predictors",
     "predict_llm": "perfpass.predictors.serving.predictor",
     "simulate_llm": "perfpass.predictors.engine.simulate",
+    "Switches": "perfpass.predictors.switches.switches",
 }
 __all__ = [
     "Device",
@@ -48,6 +50,7 @@ __all__ = [
     "OpGraph",
     "PerfPassError",
     "Prediction",
+    "Switches",
     "annotate",
     "choose",
     "device",

@@ -6,6 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from perfpass.cli.llm_arrivals import add_arrivals, arrive, simulated
+from perfpass.cli.llm_seams import add_seams, handed_over
+from perfpass.cli.llm_switches import add_switches, switches
 from perfpass.cli.options import (
     add_cost,
     add_device_file,
@@ -21,6 +23,7 @@ from perfpass.errors import ArgumentError
 if TYPE_CHECKING:
     from perfpass.devices import Device
     from perfpass.llm import Parallelism
+    from perfpass.predictors.engine.tails import ArrivalPrediction
     from perfpass.predictors.generation.prediction import Offline
     from perfpass.predictors.serving.prediction import LlmPrediction
 
@@ -78,9 +81,11 @@ def add(commands: Any) -> None:
         metavar="NAME",
         help="perfpass (default); llm-trees: the requests as one offline batch (docs/research/llm-trees.md)",
     )
+    add_switches(command)
     add_json(command, "a table")
     add_device_file(command, "TOML of more devices")
     add_cost(command)
+    add_seams(command)
 
 
 def add_load(command: Any) -> None:
@@ -128,7 +133,13 @@ def run(options: Any) -> int:
 
     # Before the model is read: a wrong table should not cost the time of a prediction.
     asked, target = cost(options), find_device(options)
-    found = simulated(options, target, _prefill(options)) if arriving else served(options, target)
+    found: ArrivalPrediction | LlmPrediction
+    if arriving:
+        found = simulated(options, target, _prefill(options))
+    else:
+        found = served(options, target)
+        if handed_over(options, found):
+            return 0
     money = per_million_tokens(found, target, asked) if asked else None
     if options.json:
         print_json({**found.to_dict(), **({"cost": money.to_dict()} if money else {})})
@@ -149,7 +160,7 @@ def served(options: Any, target: Device) -> LlmPrediction:
         input_length=options.input_length,
         output_length=options.output_length,
         concurrency=options.concurrency,
-        runtime=options.runtime,
+        runtime=options.runtime or getattr(options, "tune", None),
         runtime_version=options.runtime_version,
         precision=options.precision,
         kv_precision=options.kv_precision,
@@ -160,6 +171,7 @@ def served(options: Any, target: Device) -> LlmPrediction:
         workers=options.workers,
         prefill=_prefill(options),
         prefill_workers=options.prefill_workers or 0,
+        switches=switches(options),
     )
 
 

@@ -14,15 +14,17 @@ if TYPE_CHECKING:
 # Options that say something of arriving requests alone, with what stands for not given.
 _ASKED = ("rate", "trace", "p99")
 _MORE = (
-    *("arrivals", "burstiness", "requests", "length_cv", "turns", "pause", "prefix_hit", "router", "max_sequences"),
-    *("max_batched_tokens", "ttft", "tpot", "window", "seed"),
+    *("arrivals", "burstiness", "requests", "length_cv", "turns", "pause", "router", "max_sequences"),
+    *("max_batched_tokens", "window", "seed"),
 )
 
 
 def add_arrivals(command: Any) -> None:
     """How requests arrive, and what is asked of them."""
     group = command.add_argument_group(
-        "requests that arrive", "tails of TTFT, TPOT and whole requests, event by event; with --rate, --trace or --p99"
+        "requests that arrive",
+        "tails of TTFT, TPOT and whole requests, event by event; with --rate, --trace or --p99 (--ttft and --tpot: the "
+        "targets of goodput)",
     )
     group.add_argument("--rate", type=float, metavar="R", help="requests a second, over the whole deployment")
     group.add_argument(
@@ -37,12 +39,9 @@ def add_arrivals(command: Any) -> None:
     )
     group.add_argument("--turns", type=whole, metavar="N", help="requests of a conversation, which share its beginning")
     group.add_argument("--pause", type=float, metavar="S", help="between an answer and the next turn or request")
-    group.add_argument("--prefix-hit", type=float, metavar="X", help="share of each prompt that the cache has, 0 to 1")
     group.add_argument("--router", metavar="R", help="of --workers: round-robin (default), least-loaded or prefix")
     group.add_argument("--max-sequences", type=whole, metavar="N", help="of the engine (default: its own)")
     group.add_argument("--max-batched-tokens", type=whole, metavar="N", help="of a step (default: the engine's own)")
-    group.add_argument("--ttft", type=float, metavar="MS", help="goodput: the longest time to the first token")
-    group.add_argument("--tpot", type=float, metavar="MS", help="goodput: the longest time per token")
     group.add_argument("--window", type=float, metavar="S", help="also by time of arrival, in stretches of so long")
     group.add_argument("--seed", type=whole, metavar="N", help="of what is drawn (default: 0)")
 
@@ -70,14 +69,20 @@ def simulated(options: Any, target: Device, prefill: Any) -> ArrivalPrediction:
         raise ArgumentError(
             "--p99 asks for the tails of a closed loop; --rate and --trace give them anyway: leave it out"
         )
+    for name in ("draft", "from_host", "tune"):
+        if getattr(options, name, None):
+            raise ArgumentError(f"--{name.replace('_', '-')} is of a steady load: leave it out, or --rate and --trace")
     given = {name: getattr(options, name) for name in _MORE if getattr(options, name) is not None}
-    renamed = {"pause": "pause_s", "ttft": "ttft_target_ms", "tpot": "tpot_target_ms", "window": "window_s"}
+    renamed = {"pause": "pause_s", "window": "window_s"}
     return simulate_llm(
         options.model,
         target,
         rate=options.rate,
         trace=options.trace,
         concurrency=options.concurrency,
+        prefix_hit=options.prefix_hit or None,
+        ttft_target_ms=options.ttft,
+        tpot_target_ms=options.tpot,
         input_length=options.input_length,
         output_length=options.output_length,
         runtime=options.runtime,
