@@ -32,6 +32,8 @@ SURFACE = {
     "perfpass.deploy.pack": "Fleet Gpu Instance Layout Model Option Pool Problems Standing fleet_of hinted pack "
     "pack_options read_fleet standing",
     "perfpass.deploy.outputs": "check_formats files write_files",
+    "perfpass.deploy.tune": "Brought ENGINES Tuning tune",
+    "perfpass.simulators": "Deployed InferTime SIMULATORS files",
     "perfpass.cli": "main",
     "tvm_perfpass": "PerformanceInstrument PredictPerformance build import_relay read_prediction read_schedules",
     "tvm_perfpass.relay": "METRICS PREFIX PerformanceInstrument PredictPerformance Walk attributes build import_module "
