@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from perfpass.cli.llm_seams import add_seams, handed_over
+from perfpass.cli.llm_switches import add_switches, switches
 from perfpass.cli.options import (
     add_cost,
     add_device_file,
@@ -75,6 +76,7 @@ def add(commands: Any) -> None:
         metavar="NAME",
         help="perfpass (default); llm-trees: the requests as one offline batch (docs/research/llm-trees.md)",
     )
+    add_switches(command)
     add_json(command, "a table")
     add_device_file(command, "TOML of more devices")
     add_cost(command)
@@ -161,6 +163,7 @@ def served(options: Any, target: Device) -> LlmPrediction:
         workers=options.workers,
         prefill=prefill,
         prefill_workers=options.prefill_workers or 0,
+        switches=switches(options),
     )
 
 
