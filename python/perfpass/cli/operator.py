@@ -82,9 +82,7 @@ def run(options: Any) -> int:
         times = call(found, **sizes, dtype=options.dtype, kv_dtype=options.kv_dtype, **software)
     elif options.n_nodes > 1:
         if given := [name for name in ("version", "kernel") if software[name]]:
-            raise ArgumentError(
-                f"between nodes no {given[0]} was told apart; leave --{'stack-version' if given[0] == 'version' else given[0]} out"
-            )
+            raise ArgumentError(f"between nodes no {given[0]} was told apart; give --stack alone")
         sizes = {"n_devices": sizes["n_devices"], "n_nodes": options.n_nodes, "elements": sizes["elements"]}
         operation = options.operator.replace("-", "_")
         times = network.collective(predictor, found, operation, **sizes, dtype=options.dtype, stack=options.stack)
