@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfpass.cli.llm_arrivals import add_arrivals, arrive, simulated
 from perfpass.cli.llm_seams import add_seams, handed_over
+from perfpass.cli.llm_seams import add_seams, asked_for, handed_over
 from perfpass.cli.llm_switches import add_switches, switches
 from perfpass.cli.options import (
     add_cost,
@@ -185,6 +186,8 @@ def _prefill(options: Any) -> Parallelism | None:
 
 
 def _offline(options: Any) -> int:
+    if handed := asked_for(options):
+        raise ArgumentError(f"{_road(options)} predicts one batch without a server: leave out {handed}")
     if cost(options):
         raise ArgumentError(f"{_road(options)} predicts one batch without a server: leave out a cost option")
     found = alone(options)
