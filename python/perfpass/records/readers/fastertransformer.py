@@ -137,6 +137,8 @@ def _add_generation(reading: Reading, rows: pandas.DataFrame) -> None:
         runtime=np.where(rows.variant.str.startswith("Megatron"), "megatron", "fastertransformer"),
         timing="the whole batch, prompt and all tokens",
         input_tokens=rows.sequence,
+        throughput_per_s=rows.batch * rows.output_tokens / rows.latency_ms * 1e3,
+        throughput_unit="output tokens",
     )
     language_models.add(reading, batches)
 
