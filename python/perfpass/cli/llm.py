@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from perfpass.cli.llm_arrivals import add_arrivals, arrive, simulated
-from perfpass.cli.llm_seams import add_seams, handed_over
+from perfpass.cli.llm_seams import add_seams, asked_for, handed_over
 from perfpass.cli.llm_switches import add_switches, switches
 from perfpass.cli.options import (
     add_cost,
@@ -41,8 +41,14 @@ examples:
       --input-length 4096 --output-length 512 --concurrency 256 --runtime sglang --json
   perfpass llm llama-3.1-8b --device h100 --rate 3 --ttft 200 --tpot 20       tails at 3 requests a second
   perfpass llm llama-2-70b --device a100-80gb --tp 4 --offline --input-length 512 --output-length 128 --concurrency 16
+  perfpass llm llama-3.1-8b --device rtx-4090 --offline --runtime ollama
+  perfpass llm llama-2-7b --device a100-80gb --offline --runtime transformers --precision int4 --concurrency 8
   perfpass llm llama-2-7b --device h100 --predictor llm-trees --input-length 512 --output-length 512 --concurrency 16"""
-RUNTIMES = ("vllm", "trtllm", "sglang", "tgis", "deepspeed", "deepspeed-mii", "llama.cpp", "sambaflow", "transformers")
+RUNTIMES = (
+    *("vllm", "trtllm", "sglang", "tgis", "deepspeed", "deepspeed-mii", "llama.cpp", "ollama", "sambaflow"),
+    *("transformers", "transformers-compiled", "bitsandbytes", "megatron", "fastertransformer", "tgi", "lmdeploy"),
+    *("exllama", "exllamav2", "mlc"),
+)
 PRECISIONS = (
     *("bf16", "fp16", "fp32", "fp8", "fp8_block", "fp8_wo", "nvfp4", "fp4", "nvfp4_wo", "mxfp4"),
     *("int4", "int8", "int8_wo"),
@@ -185,6 +191,8 @@ def _prefill(options: Any) -> Parallelism | None:
 
 
 def _offline(options: Any) -> int:
+    if handed := asked_for(options):
+        raise ArgumentError(f"{_road(options)} predicts one batch without a server: leave out {handed}")
     if cost(options):
         raise ArgumentError(f"{_road(options)} predicts one batch without a server: leave out a cost option")
     found = alone(options)
