@@ -89,8 +89,16 @@ class Deployment:
 
         return cls(pool, apart, transfer_s)
 
-    def run(self, requests: Requests, *, factor: float = 1.0, router: str, prefix_hit: float | None) -> Ran:
-        """All requests, with every step ``factor`` times as long."""
+    def run(
+        self,
+        requests: Requests,
+        *,
+        factor: float = 1.0,
+        router: str,
+        prefix_hit: float | None,
+        schedule: tuple[tuple[float, int], ...] = (),
+    ) -> Ran:
+        """All requests, with every step ``factor`` times as long; the others as of `events.run`."""
 
         def scaled(pool: Pool) -> Pool:
             return replace(pool, steps=Scaled(pool.steps, factor)) if factor != 1.0 else pool
@@ -103,6 +111,7 @@ class Deployment:
             router=router,
             prefix_hit=prefix_hit,
             before_s=REQUEST_S,
+            schedule=schedule,
         )
 
 

@@ -21,14 +21,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from perfpass.devices import Device
+from perfpass.errors import ArgumentError
 from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.batch import EngineBatch, StepTime
+from perfpass.llm.configuration import language_model
 from perfpass.llm.serving import Serving
 from perfpass.predictors.engine.deployment import Deployment
 from perfpass.predictors.engine.settings import EngineSettings, engine_settings
 from perfpass.predictors.serving.base import REQUEST_S
 
 _TURNS = 60
+_RATES = 1e-4, 1e5  # requests a second between which rates are sought
 _MOST_PROMPTS = 400  # of one step, in the chain
 
 
@@ -171,6 +174,39 @@ def _one_place(
 def _tail(wait: float, busy: float) -> float:
     """The wait that 99 in 100 stay below: P(wait > t) = busy exp(-t busy / wait)."""
     return max(wait / busy * math.log(busy / 0.01), 0.0) if wait > 0 else 0.0
+
+
+def most_rate(
+    model: LanguageModel | str,
+    device: Device,
+    serving: Serving,
+    ttft_p99_s: float | None = None,
+    tpot_s: float | None = None,
+) -> float:
+    """The highest rate (requests a second) at which a deployment keeps its targets; without targets, keeps up.
+
+    Raises ArgumentError where it keeps them at no rate.
+    """
+    read = model if isinstance(model, LanguageModel) else language_model(model)
+
+    def keeps(rate: float) -> bool:
+        found = expected(read, device, serving, rate)
+        if found is None:
+            return False
+        return (ttft_p99_s is None or found.ttft_p99_s <= ttft_p99_s) and (tpot_s is None or found.tpot_s <= tpot_s)
+
+    low, high = _RATES
+    if not keeps(low):
+        named = ((ttft_p99_s, "to 99 in 100 first tokens"), (tpot_s, "a token"))
+        asked = " and ".join(f"{1e3 * v:g} ms {name}" for v, name in named if v) or "up"
+        raise ArgumentError(
+            f"{read.name} on {serving.parallelism.gpus} x {device.name} does not keep {asked} at any rate; loosen the "
+            "targets, or take another device or split"
+        )
+    for _ in range(_TURNS // 2):
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if keeps(middle) else (low, middle)
+    return low
 
 
 def expected(

@@ -59,6 +59,7 @@ def simulate_llm(
     ttft_target_ms: float | None = None,
     tpot_target_ms: float | None = None,
     window_s: float | None = None,
+    schedule: tuple[tuple[float, int], ...] = (),
     runtime: str | None = None,
     runtime_version: str = "",
     precision: str | Quantization | None = None,
@@ -77,9 +78,10 @@ def simulate_llm(
     second if that is given too; without one, ``requests`` (1,000) are drawn as `perfpass.predictors.engine.arrivals`
     says, with ``length_cv`` for both lengths. ``arrivals="closed"`` has ``concurrency`` users. ``prefix_hit``: share of
     every prompt that the cache has. ``settings`` of the engine, by default what ``runtime`` takes by itself.
-    ``ttft_target_ms``, ``tpot_target_ms``: what counts as goodput. ``window_s``: of the stretches of ``windows`` (a
-    trace has twelve without it). The rest is as of `perfpass.predict_llm`, but that ``tp`` left out is
-    the fewest GPUs that hold the model.
+    ``ttft_target_ms``, ``tpot_target_ms``: what counts as goodput. ``schedule``: (second, replicas) that get new
+    requests from then on, of the ``workers`` there are at most (`perfpass.deploy.autoscale`). ``window_s``: of the
+    stretches of ``windows`` (a trace has twelve without it). The rest is as of `perfpass.predict_llm`, but that ``tp``
+    left out is the fewest GPUs that hold the model.
 
     Raises as `perfpass.predict_llm` and `read_trace`; ArgumentError where weights leave no room for a cache, LimitError
     where no request fits.
@@ -126,7 +128,7 @@ def simulate_llm(
     deployment = Deployment.of(read, target, serving, taken)
 
     def ran(factor: float) -> Ran:
-        return deployment.run(asked, factor=factor, router=router, prefix_hit=prefix_hit)
+        return deployment.run(asked, factor=factor, router=router, prefix_hit=prefix_hit, schedule=schedule)
 
     median = ran(1.0)
     in_flight = max(_in_flight(median) * workers, 1.0)

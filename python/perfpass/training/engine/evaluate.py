@@ -31,13 +31,15 @@ of steps or of anything else.
 "at a rate": NVIDIA's own tables of TensorRT-LLM 0.14 behind Triton on H100 and H200 (Llama-3.1-8B and 70B, 500 requests
 of 467 tokens and answers of 16 or 256, 2 to 32 requests a second; what runs all requests at once is left out, as are
 rates that the server did not reach). Poisson arrivals and equal lengths are taken, as the page states neither. "closed
-loop": vLLM of 2024 as ML.ENERGY ran it, with the mean number of requests in flight that it states. Beside the events:
+loop": vLLM of 2024 as ML.ENERGY ran it, with the mean number of requests in flight that it states, up to 128. Beside the events:
 the closed form that `perfpass choose` asks, and the learned prediction of a closed loop (`perfpass.predict_llm`), at a
 rate by Little's law from the measured times, which a user does not have.
 """
 RATE, CLOSED = "at a rate", "closed loop"
 _REQUESTS = 500  # of NVIDIA's runs
-_LOOPS, _LEAST = 4, 200  # requests of a closed loop: so many for each that is in flight, and at least
+# Of closed loops: requests for each that is in flight, at least how many, and beyond how many in flight rows are left
+# out, which would take most of an evaluation's time.
+_LOOPS, _LEAST, _MOST_IN_FLIGHT = 3, 60, 128
 
 
 @dataclass(frozen=True)
@@ -74,9 +76,11 @@ def questions(folder: Path | str | None = None) -> Iterator[Question]:
         label = f"{row.network} {row.device} {row.input_tokens}->{row.output_tokens} at {row.request_rate:g}"
         yield Question(RATE, label, row.device, options, float(row.request_rate), float(row.concurrency), measured)
     for one in outside.load(folder)[0]:
+        s = one.serving
         if one.target != "tpot" or not one.source.startswith("source:mlenergy, server"):
             continue
-        s = one.serving
+        if s.concurrency > _MOST_IN_FLIGHT:
+            continue
         options = {
             "model": one.model,
             "runtime": s.runtime,
