@@ -17,9 +17,12 @@ from perfpass.llm.serving import Serving
 from perfpass.predictors.engine.events import Pool, Ran, run
 from perfpass.predictors.engine.requests import Requests
 from perfpass.predictors.engine.settings import EngineSettings
-from perfpass.predictors.serving.base import NETWORK_BYTES_S, REQUEST_S
+from perfpass.predictors.serving.base import REQUEST_S
 from perfpass.predictors.serving.predictor import ServingPredictor
 from perfpass.predictors.step_time.steps import Steps
+
+# One direction of the network card of each GPU, over which caches go: ConnectX-7 at 400 Gb/s (NVIDIA DGX H100 datasheet).
+_LINK_BYTES_S = 50e9
 
 
 @dataclass(frozen=True)
@@ -85,7 +88,7 @@ class Deployment:
         fixed = ServingPredictor.load().constants[f"handover_s.{serving.runtime}"]
 
         def transfer_s(tokens: int) -> float:
-            return fixed + sequence_bytes(model, split, quantization, tokens) / NETWORK_BYTES_S
+            return fixed + sequence_bytes(model, split, quantization, tokens) / _LINK_BYTES_S
 
         return cls(pool, apart, transfer_s)
 
