@@ -21,7 +21,8 @@ from perfpass.predictors.serving.base import REQUEST_S
 from perfpass.predictors.serving.predictor import ServingPredictor
 from perfpass.predictors.step_time.steps import Steps
 
-# One direction of the network card of each GPU, over which caches go: ConnectX-7 at 400 Gb/s (NVIDIA DGX H100 datasheet).
+# One direction of the network card of each GPU, over which caches go: ConnectX-7 at 400 Gb/s (NVIDIA DGX H100
+# datasheet).
 _LINK_BYTES_S = 50e9
 
 

@@ -40,7 +40,7 @@ class Tails:
 
 def bounded(unit: str, median: float, *others: float, coverage: float = COVERAGE) -> Interval:
     """The median run's value within those of the runs at the bounds of the step time."""
-    return Interval(median, min(median, *others), max(median, *others), unit, coverage)
+    return Interval(median, min((median, *others)), max((median, *others)), unit, coverage)
 
 
 def _points(values: np.ndarray, weights: np.ndarray | None) -> list[float]:
