@@ -27,7 +27,7 @@ from perfpass.llm.batch import EngineBatch, StepTime
 from perfpass.llm.configuration import language_model
 from perfpass.llm.serving import Serving
 from perfpass.predictors.engine.deployment import Deployment
-from perfpass.predictors.engine.settings import EngineSettings, engine_settings
+from perfpass.predictors.engine.settings import EngineSettings, settings_of
 from perfpass.predictors.serving.base import REQUEST_S
 
 _TURNS = 60
@@ -216,7 +216,7 @@ def expected(
 
     Raises ArgumentError as `perfpass.predictors.engine.deployment.Deployment.of`.
     """
-    taken = settings or engine_settings(serving.runtime, device.memory_bytes, a100=device.id.startswith("a100"))
+    taken = settings or settings_of(device, serving)
     pool = Deployment.of(model, device, replace(serving, mode="agg", prefill=None), taken).pool
     each = rate_per_s / pool.replicas
     lengths = float(serving.input_length), float(serving.output_length)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, fields, replace
+from math import inf
 from typing import Any
 
+from perfpass.devices import Device
 from perfpass.errors import ArgumentError
+from perfpass.llm.serving import Serving
 from perfpass.text import unknown
 
 _MOST = 10_000_000
@@ -51,6 +55,10 @@ class EngineSettings:
 _VLLM = EngineSettings(8192, 1024, 16, mixed=True, chunked=True, reserved=0.0)
 _VLLM_SMALL = replace(_VLLM, max_batched_tokens=2048, max_sequences=256)
 _LARGE_BYTES = 70 * 2**30
+# vLLM's first engine, the default before 0.8 (vllm/core/scheduler.py of 0.5: whole prompts before decodes, in steps by
+# themselves; chunks and prefix caching only when asked for).
+_VLLM_FIRST = EngineSettings(8192, 256, 16, mixed=False, chunked=False, reserved=0.0, prefix_sharing=False)
+_FIRST_UNTIL = (0, 8)
 # SGLang (python/sglang/srt/server_args.py, managers/schedule_policy.py, environ.py of 0.5): prompts before decodes
 # (enable_mixed_chunk is off), pages of one token, room for 0.7 x 0.14 of what is still to come once its estimate has
 # decayed; chunks by the board's memory.
@@ -62,13 +70,32 @@ _TRTLLM = EngineSettings(8192, 2048, 32, mixed=True, chunked=False, reserved=1.0
 ENGINES: dict[str, EngineSettings] = {"vllm": _VLLM, "sglang": _SGLANG, "trtllm": _TRTLLM}
 
 
-def engine_settings(runtime: str, memory_bytes: float = 80e9, *, a100: bool = False) -> EngineSettings:
-    """What a runtime takes by itself on a board of ``memory_bytes``. Raises ArgumentError for one that is none."""
+def engine_settings(
+    runtime: str, memory_bytes: float = 80e9, *, a100: bool = False, version: str = ""
+) -> EngineSettings:
+    """What a runtime (of a ``version``, by default the newest) takes by itself on a board of ``memory_bytes``.
+
+    Raises ArgumentError for a runtime that is none.
+    """
     if runtime not in ENGINES:
         raise ArgumentError(f"{unknown('runtime', runtime, ENGINES)}: engines whose requests arrive")
+    if runtime == "vllm" and _release(version) < _FIRST_UNTIL:
+        return _VLLM_FIRST
     if runtime == "vllm" and (memory_bytes < _LARGE_BYTES or a100):
         return _VLLM_SMALL
     if runtime == "sglang":
         chunk = next(size for most, size in _SGLANG_CHUNKS if most is None or memory_bytes < most)
         return replace(_SGLANG, max_batched_tokens=chunk)
     return ENGINES[runtime]
+
+
+def settings_of(device: Device, serving: Serving) -> EngineSettings:
+    """What the engine of a deployment takes by itself. Raises ArgumentError as `engine_settings`."""
+    a100 = device.id.startswith("a100")
+    return engine_settings(serving.runtime, device.memory_bytes, a100=a100, version=serving.runtime_version)
+
+
+def _release(version: str) -> tuple[float, ...]:
+    """Major and minor number; above all of a version that has none (the newest, a nightly build)."""
+    found = re.match(r"v?(\d+)\.(\d+)", version)
+    return (float(found[1]), float(found[2])) if found else (inf,)

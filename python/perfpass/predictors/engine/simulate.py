@@ -23,7 +23,7 @@ from perfpass.predictors.engine.deployment import Deployment
 from perfpass.predictors.engine.events import Ran
 from perfpass.predictors.engine.limits import limits
 from perfpass.predictors.engine.requests import Requests
-from perfpass.predictors.engine.settings import ENGINES, EngineSettings, engine_settings
+from perfpass.predictors.engine.settings import ENGINES, EngineSettings, settings_of
 from perfpass.predictors.engine.tails import ArrivalPrediction, Goodput, Tails, Use, Window, bounded
 from perfpass.predictors.engine.traces import read_trace
 from perfpass.predictors.serving.energy import energy_per_token
@@ -119,7 +119,7 @@ def simulate_llm(
             concurrency=concurrency or 1, turns=turns, pause_s=pause_s, seed=seed,
         )  # fmt: skip
         source = _words(arrivals, rate, burstiness, concurrency or 1, turns, length_cv, serving)
-    taken = settings or engine_settings(serving.runtime, target.memory_bytes, a100=target.id.startswith("a100"))
+    taken = settings or settings_of(target, serving)
     taken = replace(
         taken,
         max_sequences=max_sequences or taken.max_sequences,

@@ -31,7 +31,7 @@ seen these rows; the widths of serving, which bound the steps here, were fitted 
 "at a rate": NVIDIA's own tables of TensorRT-LLM 0.14 behind Triton on H100 and H200 (Llama-3.1-8B and 70B, 500 requests
 of 467 tokens and answers of 16 or 256, 2 to 32 requests a second; what runs all requests at once is left out, as are
 rates that the server did not reach). Poisson arrivals and equal lengths are taken, as the page states neither. "closed
-loop": vLLM of 2024 as ML.ENERGY ran it, with the mean number of requests in flight that it states, up to 128. Beside
+loop": vLLM of 2024, by its scheduler of then, as ML.ENERGY ran it, with the mean number of requests in flight that it states, up to 128. Beside
 the events: the closed form of the same steps (`perfpass.predictors.engine.queueing`), and the learned prediction of a
 closed loop (`perfpass.predict_llm`), at a rate by Little's law from the measured times, which a user does not have.
 """
@@ -68,11 +68,7 @@ def questions(folder: Path | str | None = None) -> Iterator[Question]:
             "input_length": int(row.input_tokens),
             "output_length": int(row.output_tokens),
         }
-        measured = {
-            "TTFT (ms)": row.ttft_ms,
-            "TPOT (ms)": row.tpot_ms,
-            "output (tokens/s)": row.throughput_per_s,
-        }
+        measured = {"TTFT (ms)": row.ttft_ms, "TPOT (ms)": row.tpot_ms}
         label = f"{row.network} {row.device} {row.input_tokens}->{row.output_tokens} at {row.request_rate:g}"
         yield Question(RATE, label, row.device, options, float(row.request_rate), float(row.concurrency), measured)
     for one in outside.load(folder)[0]:
@@ -139,8 +135,7 @@ def _events(asked: Question, seed: int) -> dict[str, Interval]:
     if asked.rate is None:
         load = {"concurrency": users, "requests": max(_LOOPS * users, _LEAST), "arrivals": "closed"}
     found = simulate_llm(options.pop("model"), asked.device, seed=seed, **load, **options)
-    tails = {"TTFT (ms)": found.ttft_ms.mean, "output (tokens/s)": found.output_tokens_per_s}
-    return {**tails, **({"TPOT (ms)": found.tpot_ms.mean} if found.tpot_ms else {})}
+    return {"TTFT (ms)": found.ttft_ms.mean, **({"TPOT (ms)": found.tpot_ms.mean} if found.tpot_ms else {})}
 
 
 def _closed_form(asked: Question, seed: int) -> dict[str, Interval]:
