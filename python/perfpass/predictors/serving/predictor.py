@@ -330,6 +330,20 @@ class ServingPredictor:
         lacks = self._lacks(model, family, device, serving, sizes, w, year)
         return float(medians[target][0]), {cause: float(np.ravel(lack)[0]) for cause, lack in lacks.items()}
 
+    def step_bounds(
+        self, model: LanguageModel, device: Device, serving: Serving, sizes: Sizes, median: np.ndarray
+    ) -> tuple[Bounds, list[str]]:
+        """Bounds of steps [N] of which ``median`` [N] is known, with requests of ``sizes`` in flight: as wide as those
+        of a time per token, which a step is; and what makes them wide, in words.
+        """
+        family = self.family(model)
+        w = describe(model, family, device, serving, sizes=sizes)
+        lacks = {**self._lacks(model, family, device, serving, sizes, w), "waiting": 0.0}
+        beyond = widths.doublings(self.known, model, serving, sizes)
+        found = widths.bounds(median, self.spread["tpot"], lacks, beyond)
+        first = Interval(float(median[0]), float(found.low[0]), float(found.high[0]), "s", COVERAGE)
+        return found, list(width_words.reason("time of a step", first, self.spread["tpot"], lacks, widths.WORDS))
+
     def _medians(
         self,
         model: LanguageModel,
