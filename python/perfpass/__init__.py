@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from perfpass.prediction import Interval, Prediction
     from perfpass.predictors import predict
     from perfpass.predictors.serving.predictor import predict_llm
+    from perfpass.predictors.switches.switches import Switches
 
 __version__ = "0.2.0"
 
@@ -39,6 +40,7 @@ _HOME = {
     "Prediction": "perfpass.prediction",
     "predict": "perfpass.predictors",
     "predict_llm": "perfpass.predictors.serving.predictor",
+    "Switches": "perfpass.predictors.switches.switches",
 }
 __all__ = [
     "Device",
@@ -46,6 +48,7 @@ __all__ = [
     "OpGraph",
     "PerfPassError",
     "Prediction",
+    "Switches",
     "annotate",
     "choose",
     "device",
