@@ -505,6 +505,10 @@ def _in_order(
         if target == "ttft":
             learned = counted(learned, np.log(everywhere["steady"]), alike(loads, distance.ravel()))
         out[target] = lattice.settled(learned.reshape(wide.shape), weight)
+    # A full server runs as many requests under more load, whatever is known of it.
+    busy = (loads.terms.waiting > 0).reshape(out["tpot"].shape)
+    full = np.take_along_axis(out["tpot"], busy.argmax(axis=1)[:, None], axis=1)
+    out["tpot"] = np.where(busy, np.minimum(out["tpot"], full), out["tpot"])
     # Under more load a server answers no fewer tokens a second: a request takes at most as much longer as the load is.
     first, rest = np.exp(out["ttft"]), (serving.output_length - 1) * np.exp(out["tpot"])
     most = np.minimum.accumulate((first + rest) / ALL_LOADS, axis=1) * ALL_LOADS - rest
