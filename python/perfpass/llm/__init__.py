@@ -21,6 +21,8 @@ __all__ = [
     "Step",
     "StepCosts",
     "StepTime",
+    "adapters",
+    "answer_lengths",
     "architecture",
     "assumed",
     "batch",
@@ -29,6 +31,7 @@ __all__ = [
     "configuration",
     "costs",
     "eager",
+    "image_tokens",
     "in_use",
     "language_model",
     "llama_cpp",
@@ -42,6 +45,7 @@ __all__ = [
     "stored",
     "stored_bytes",
     "table",
+    "vision",
     "weight_bytes",
 ]
 
