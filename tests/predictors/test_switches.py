@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from perfpass.predictors.switches.adapting import adapt
 from perfpass.predictors.switches.experts import imbalance
 from perfpass.predictors.switches.load import Deployment
 from perfpass.predictors.switches.prefixes import share
+from perfpass.predictors.switches.sharing import confine
 from perfpass.predictors.switches.speculative import SpeculativeSteps, speculate
 from perfpass.predictors.switches.unequal import vary
 
@@ -145,7 +147,7 @@ def test_every_method_answers_for_a_dense_model_and_a_mixture(method):
         assert change.beside.weights_bytes >= 0
 
 
-@pytest.mark.parametrize("wrong", [{"prefix_hit": 1.1}, {"prefix_hit": -0.1}, {"from_host": 0.5}])
+@pytest.mark.parametrize("wrong", [{"gpu_share": 0.0}, {"prefix_hit": 1.1}, {"prefix_hit": -0.1}, {"from_host": 0.5}])
 def test_shares_out_of_range_are_refused(wrong):
     with pytest.raises(ArgumentError):
         perfpass.Switches(**wrong)
@@ -238,6 +240,22 @@ def test_images_are_prompt_tokens_the_towers_time_and_its_weights():
     assert before.memory.weights_bytes - plain.memory.weights_bytes == pytest.approx(2 * seeing.parameters, abs=2)
     none = perfpass.predict_llm(SEEING, "h100", switches=perfpass.Switches(images=Images(seeing, 0)), **asked)
     assert (none.ttft_ms, none.tpot_ms, none.memory) == (plain.ttft_ms, plain.tpot_ms, plain.memory)
+
+
+def test_a_share_of_a_gpu_is_slower_by_it_and_a_whole_one_is_the_plain_load(deployment):
+    load = deployment.load()
+    assert confine(deployment, load, 1.0).load.times() == load.times()
+    whole, half = predicted(), predicted(gpu_share=0.5)
+    assert half.tpot_ms.median == pytest.approx(2 * whole.tpot_ms.median)
+    assert half.memory.usable_bytes == pytest.approx(whole.memory.usable_bytes / 2, abs=1)
+    assert half.memory.most_requests < whole.memory.most_requests
+
+
+def test_prefill_on_gpus_of_its_own_stalls_no_decoding():
+    apart = replace(SERVING, mode="disagg", prefill=Parallelism(), prefill_workers=1)
+    deployment = Deployment(language_model("llama-3.1-8b"), perfpass.device("h100"), apart)
+    load = deployment.load()
+    assert share(deployment, load, 0.9).load.times()[1] == load.times()[1]
 
 
 def test_all_switches_go_together_on_one_line_each():

@@ -37,6 +37,7 @@ def add_switches(command: Any) -> None:
     group.add_argument("--lora-on", choices=TARGETS, default="all", help="matrices that they stand beside")
     group.add_argument("--images", type=_count, default=0, metavar="N", help="in every prompt, beside its text")
     group.add_argument("--image-size", metavar="WxH", help="their pixels (default: 1024x1024)")
+    group.add_argument("--gpu-share", type=float, default=1.0, metavar="S", help="of every GPU's time and memory")
     group.add_argument(
         "--expert-imbalance",
         type=float,
@@ -61,6 +62,7 @@ def switches(options: Any) -> Switches | None:
     from perfpass.predictors.switches.switches import Switches
 
     found = Switches(
+        gpu_share=options.gpu_share,
         answer_variation=options.answer_variation,
         expert_imbalance=options.expert_imbalance,
         images=_images(options),

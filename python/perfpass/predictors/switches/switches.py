@@ -25,6 +25,7 @@ from perfpass.predictors.switches.experts import imbalance
 from perfpass.predictors.switches.images import look
 from perfpass.predictors.switches.load import Deployment, Switch
 from perfpass.predictors.switches.prefixes import share
+from perfpass.predictors.switches.sharing import confine
 from perfpass.predictors.switches.speculative import speculate
 from perfpass.predictors.switches.unequal import vary
 
@@ -33,12 +34,14 @@ from perfpass.predictors.switches.unequal import vary
 class Switches:
     """What is switched on; what is left as it is changes nothing.
 
-    ``answer_variation``: coefficient of variation of the answers' lengths. ``expert_imbalance``: tokens of the busiest
-    expert group over the mean. ``images``: in every prompt, whose length does not count them. ``prefix_hit``: share of
-    the prompt's tokens that are found in the cache; ``from_host``: share of these that are found in the host's memory.
-    ``adapters``: low-rank adapters. ``speculation``: speculative decoding.
+    ``gpu_share``: of every GPU's time and memory. ``answer_variation``: coefficient of variation of the answers'
+    lengths. ``expert_imbalance``: tokens of the busiest expert group over the mean. ``images``: in every prompt, whose
+    length does not count them. ``prefix_hit``: share of the prompt's tokens that are found in the cache; ``from_host``:
+    share of these that are found in the host's memory. ``adapters``: low-rank adapters. ``speculation``: speculative
+    decoding.
     """
 
+    gpu_share: float = 1.0
     answer_variation: float = 0.0
     expert_imbalance: float = 1.0
     images: Images | None = None
@@ -52,6 +55,8 @@ class Switches:
             value = getattr(self, name)
             if not 0.0 <= value <= 1.0:
                 raise ArgumentError(f"{name} is a share from 0 to 1, got {value!r}")
+        if not 0.0 < self.gpu_share <= 1.0:
+            raise ArgumentError(f"gpu_share is above 0 and at most 1, got {self.gpu_share!r}")
         if self.from_host and not self.prefix_hit:
             raise ArgumentError("of no tokens that are found, none can be found on the host; give prefix_hit too")
 
@@ -61,10 +66,12 @@ class Switches:
         return self.images.tokens if self.images else 0
 
     def _on(self) -> Iterator[tuple[str, Switch]]:
+        if self.expert_imbalance != 1.0:  # it stands for the model's own steps, which all others wrap
+            yield "uneven experts", partial(imbalance, factor=self.expert_imbalance)
+        if self.gpu_share != 1.0:
+            yield "shared GPU", partial(confine, share=self.gpu_share)
         if self.answer_variation:
             yield "unequal answers", partial(vary, variation=self.answer_variation)
-        if self.expert_imbalance != 1.0:  # before all that wraps the steps
-            yield "uneven experts", partial(imbalance, factor=self.expert_imbalance)
         if self.images is not None:
             yield "images", partial(look, images=self.images)
         if self.prefix_hit:
@@ -79,9 +86,10 @@ class Switches:
 
         Raises ArgumentError for what does not go together.
         """
-        deployment = Deployment(model, device, found.serving)
-        load, beside = deployment.load(), NOTHING
+        load, beside = Deployment(model, device, found.serving).load(), NOTHING
         plain = before = load.times()
+        held = replace(device, memory_bytes=int(self.gpu_share * device.memory_bytes))
+        deployment = Deployment(model, held, found.serving)
         parts, spread, support = [], 0.0, found.support
         for name, switch in self._on():
             change = switch(deployment, load)
@@ -100,10 +108,11 @@ class Switches:
         ttft, tpot = (_moved(value, now / was, spread) for value, now, was in times)
         medians = {name: getattr(found, name).median for name in ("ttft_ms", "tpot_ms", "output_tokens_per_s")}
         without = {**medians, "most_requests": float(found.memory.most_requests)}
-        memory = found.memory if beside == NOTHING else served(model, device, found.serving, beside)
+        same = beside == NOTHING and held == device
+        memory = found.memory if same else served(model, held, found.serving, beside)
         changed = prediction_of(
             model,
-            device,
+            held,
             found.serving,
             ttft,
             tpot,
