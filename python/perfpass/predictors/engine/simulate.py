@@ -16,7 +16,7 @@ from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.batch import EngineBatch, StepTime
 from perfpass.llm.configuration import language_model
 from perfpass.llm.costs import Parallelism, Quantization
-from perfpass.llm.memory import plan, sequence_bytes
+from perfpass.llm.memory import NOTHING, Beside, plan, sequence_bytes
 from perfpass.llm.serving import Serving
 from perfpass.prediction import Support
 from perfpass.predictors.engine import arrivals as drawn
@@ -29,7 +29,7 @@ from perfpass.predictors.engine.tails import ArrivalPrediction, Goodput, Tails, 
 from perfpass.predictors.engine.traces import read_trace
 from perfpass.predictors.serving.base import NETWORK_BYTES_S, REQUEST_S
 from perfpass.predictors.serving.energy import energy_per_token
-from perfpass.predictors.serving.prediction import LlmPrediction
+from perfpass.predictors.serving.prediction import LlmPrediction, Transformation
 from perfpass.predictors.serving.predictor import ServingPredictor, predict_llm
 from perfpass.predictors.step_time.steps import Steps
 from perfpass.text import unknown
@@ -102,6 +102,7 @@ def simulate_llm(
     workers: int = 1,
     prefill: Parallelism | None = None,
     prefill_workers: int = 0,
+    switches: Transformation | None = None,
 ) -> ArrivalPrediction:
     """Tails of a deployment under requests that arrive, what limits it and how its engines are used.
 
@@ -110,8 +111,9 @@ def simulate_llm(
     says, with ``length_cv`` for both lengths. ``arrivals="closed"`` has ``concurrency`` users. ``prefix_hit``: share of
     every prompt that the cache has. ``settings`` of the engine, by default what ``runtime`` takes by itself.
     ``ttft_target_ms``, ``tpot_target_ms``: what counts as goodput. ``window_s``: of the stretches of ``windows`` (a
-    trace has twelve without it). The rest is as of `perfpass.predict_llm`, but that ``tp`` left out is
-    the fewest GPUs that hold the model.
+    trace has twelve without it). ``switches``: what is switched on in the engines' steps (`perfpass.Switches`); of
+    drafts each token has its share of a step. The rest is as of `perfpass.predict_llm`, but that ``tp`` left out is the
+    fewest GPUs that hold the model.
 
     Raises as `perfpass.predict_llm` and `read_trace`; ArgumentError where weights leave no room for a cache, LimitError
     where no request fits.
@@ -134,6 +136,7 @@ def simulate_llm(
         "workers": workers,
         "prefill": prefill,
         "prefill_workers": prefill_workers,
+        "switches": switches,
     }
 
     def closed(in_flight: float) -> LlmPrediction:
@@ -155,7 +158,7 @@ def simulate_llm(
         max_sequences=max_sequences or taken.max_sequences,
         max_batched_tokens=max_batched_tokens or taken.max_batched_tokens,
     )
-    deployment = Deployment.of(read, target, serving, taken)
+    deployment = Deployment.of(read, target, serving, taken, switches)
 
     def ran(factor: float) -> Ran:
         return deployment.run(asked, factor=factor, router=router, prefix_hit=prefix_hit)
@@ -197,6 +200,7 @@ def simulate_llm(
         },
         assumed={n: v for n, v in single.assumed.items() if n not in ("concurrency", *(_LENGTHS if trace else ()))},
         energy_per_token_j=energy.value,
+        switched=loaded.switched,
     )  # fmt: skip
 
 
@@ -212,15 +216,22 @@ class Deployment:
     transfer_s: Callable[[int], float] | None = None
 
     @classmethod
-    def of(cls, model: LanguageModel, device: Device, serving: Serving, settings: EngineSettings) -> Deployment:
+    def of(
+        cls,
+        model: LanguageModel,
+        device: Device,
+        serving: Serving,
+        settings: EngineSettings,
+        switches: Transformation | None = None,
+    ) -> Deployment:
         """The pools of ``serving``. Raises ArgumentError where weights leave no room for a cache."""
         length = serving.input_length + serving.output_length
-        pool = Pool(
-            Steps(model, device, serving),
-            settings,
-            cache_tokens(model, device, serving.parallelism, serving.quantization, length),
-            serving.workers,
-        )
+        steps: StepTime = Steps(model, device, serving)
+        beside, held = NOTHING, device
+        if switches:
+            steps, beside, held = switches.stepped(model, device, serving)
+        room = cache_tokens(model, held, serving.parallelism, serving.quantization, length, beside)
+        pool = Pool(steps, settings, room, serving.workers)
         if serving.mode != "disagg" or serving.prefill is None:
             return cls(pool)
         split, quantization = serving.prefill, serving.quantization
@@ -255,14 +266,19 @@ class Deployment:
 
 
 def cache_tokens(
-    model: LanguageModel, device: Device, split: Parallelism, quantization: Quantization, length: int
+    model: LanguageModel,
+    device: Device,
+    split: Parallelism,
+    quantization: Quantization,
+    length: int,
+    beside: Beside = NOTHING,
 ) -> int:
-    """Tokens that the cache of a replica holds, in requests of ``length``: what its plan leaves, over all ranks that
-    attend to requests of their own.
+    """Tokens that the cache of a replica holds, in requests of ``length``: what its plan leaves with ``beside``, over
+    all ranks that attend to requests of their own.
 
     Raises ArgumentError where that is less than one request.
     """
-    found = plan(model, device, split, quantization, context=length)
+    found = plan(model, device, split, quantization, context=length, beside=beside)
     free = found.usable_bytes - found.weights_bytes - found.workspace_bytes - found.runtime_bytes
     if found.most_sequences < 1:
         free = found.whole_bytes - found.least_bytes

@@ -15,7 +15,9 @@ from perfpass.devices import Device
 from perfpass.errors import ArgumentError
 from perfpass.llm.adapters import Adapters
 from perfpass.llm.architecture import LanguageModel
-from perfpass.llm.memory import NOTHING, served
+from perfpass.llm.batch import StepTime
+from perfpass.llm.memory import NOTHING, Beside, served
+from perfpass.llm.serving import Serving
 from perfpass.llm.speculation import Speculation
 from perfpass.llm.vision import Images
 from perfpass.prediction import Interval
@@ -26,7 +28,7 @@ from perfpass.predictors.switches.images import look
 from perfpass.predictors.switches.load import Deployment, Switch
 from perfpass.predictors.switches.prefixes import share
 from perfpass.predictors.switches.sharing import confine
-from perfpass.predictors.switches.speculative import speculate
+from perfpass.predictors.switches.speculative import TokenSteps, speculate
 from perfpass.predictors.switches.unequal import vary
 
 
@@ -80,6 +82,27 @@ class Switches:
             yield "adapters", partial(adapt, adapters=self.adapters)
         if self.speculation is not None:
             yield "speculative decoding", partial(speculate, asked=self.speculation)
+
+    def stepped(self, model: LanguageModel, device: Device, serving: Serving) -> tuple[StepTime, Beside, Device]:
+        """The steps of a replica with the switches on, each of a token of every request; what its GPUs hold besides;
+        and the device with the memory that is left to it.
+
+        Raises ArgumentError for what is no matter of steps: prompts, answers, and prefill on workers of its own.
+        """
+        plain = Switches(gpu_share=self.gpu_share, expert_imbalance=self.expert_imbalance)
+        if replace(plain, adapters=self.adapters, speculation=self.speculation) != self:
+            raise ArgumentError(
+                "steps have adapters, uneven experts, shares and drafts; state prompts and answers apart"
+            )
+        if serving.mode == "disagg":
+            raise ArgumentError("what is switched on beside prefill workers is counted for a steady load alone")
+        held = replace(device, memory_bytes=int(self.gpu_share * device.memory_bytes))
+        deployment = Deployment(model, held, serving)
+        load, beside = deployment.load(), NOTHING
+        for _, switch in self._on():
+            change = switch(deployment, load)
+            load, beside = change.load, beside + change.beside
+        return (load.steps if load.tokens == 1.0 else TokenSteps(load.steps, load.tokens)), beside, held
 
     def applied(self, found: LlmPrediction, model: LanguageModel, device: Device) -> LlmPrediction:
         """``found``, predicted without them, with the switches on; without energy and offline throughput.
