@@ -148,8 +148,20 @@ def test_every_method_answers_for_a_dense_model_and_a_mixture(method):
         assert change.beside.weights_bytes >= 0
 
 
-@pytest.mark.parametrize("wrong", [{"gpu_share": 0.0}, {"prefix_hit": 1.1}, {"prefix_hit": -0.1}, {"from_host": 0.5}])
-def test_shares_out_of_range_are_refused(wrong):
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"gpu_share": 0.0},
+        {"gpu_share": float("nan")},
+        {"expert_imbalance": float("nan")},
+        {"expert_imbalance": 0.5},
+        {"answer_variation": -1.0},
+        {"prefix_hit": 1.1},
+        {"prefix_hit": -0.1},
+        {"from_host": 0.5},
+    ],
+)
+def test_figures_out_of_range_are_refused(wrong):
     with pytest.raises(ArgumentError):
         perfpass.Switches(**wrong)
 

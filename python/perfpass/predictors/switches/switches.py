@@ -14,6 +14,7 @@ from functools import partial
 from perfpass.devices import Device
 from perfpass.errors import ArgumentError
 from perfpass.llm.adapters import Adapters
+from perfpass.llm.answer_lengths import AnswerLengths
 from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.batch import StepTime
 from perfpass.llm.memory import NOTHING, Beside, served
@@ -30,6 +31,8 @@ from perfpass.predictors.switches.prefixes import share
 from perfpass.predictors.switches.sharing import confine
 from perfpass.predictors.switches.speculative import TokenSteps, speculate
 from perfpass.predictors.switches.unequal import vary
+
+_LEAST_SHARE, _MOST_GROUPS = 0.01, 4096
 
 
 @dataclass(frozen=True)
@@ -57,8 +60,11 @@ class Switches:
             value = getattr(self, name)
             if not 0.0 <= value <= 1.0:
                 raise ArgumentError(f"{name} is a share from 0 to 1, got {value!r}")
-        if not 0.0 < self.gpu_share <= 1.0:
-            raise ArgumentError(f"gpu_share is above 0 and at most 1, got {self.gpu_share!r}")
+        if not _LEAST_SHARE <= self.gpu_share <= 1.0:
+            raise ArgumentError(f"gpu_share is {_LEAST_SHARE} to 1, got {self.gpu_share!r}")
+        if not 1.0 <= self.expert_imbalance <= _MOST_GROUPS:
+            raise ArgumentError(f"expert_imbalance is 1 to {_MOST_GROUPS:,}, got {self.expert_imbalance!r}")
+        AnswerLengths(1.0, self.answer_variation)
         if self.from_host and not self.prefix_hit:
             raise ArgumentError("of no tokens that are found, none can be found on the host; give prefix_hit too")
 
