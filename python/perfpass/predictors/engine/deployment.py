@@ -17,9 +17,10 @@ from perfpass.llm.serving import Serving
 from perfpass.predictors.engine.events import Pool, Ran, run
 from perfpass.predictors.engine.requests import Requests
 from perfpass.predictors.engine.settings import EngineSettings
-from perfpass.predictors.serving.base import NETWORK_BYTES_S, REQUEST_S
+from perfpass.predictors.serving.base import REQUEST_S
 from perfpass.predictors.serving.prediction import Transformation
 from perfpass.predictors.serving.predictor import ServingPredictor
+from perfpass.predictors.step_time.setup import NETWORK_BYTES_S
 from perfpass.predictors.step_time.steps import Steps
 
 
