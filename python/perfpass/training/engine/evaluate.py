@@ -31,9 +31,9 @@ of steps or of anything else.
 "at a rate": NVIDIA's own tables of TensorRT-LLM 0.14 behind Triton on H100 and H200 (Llama-3.1-8B and 70B, 500 requests
 of 467 tokens and answers of 16 or 256, 2 to 32 requests a second; what runs all requests at once is left out, as are
 rates that the server did not reach). Poisson arrivals and equal lengths are taken, as the page states neither. "closed
-loop": vLLM of 2024 as ML.ENERGY ran it, with the mean number of requests in flight that it states, up to 128. Beside the
-events: the closed form that `perfpass choose` asks, and the learned prediction of a closed loop (`perfpass.predict_llm`), at a
-rate by Little's law from the measured times, which a user does not have.
+loop": vLLM of 2024 as ML.ENERGY ran it, with the mean number of requests in flight that it states, up to 128.
+Beside the events: the closed form that `perfpass choose` asks, and the learned prediction of a closed loop
+(`perfpass.predict_llm`), at a rate by Little's law from the measured times, which a user does not have.
 """
 RATE, CLOSED = "at a rate", "closed loop"
 _REQUESTS = 500  # of NVIDIA's runs
