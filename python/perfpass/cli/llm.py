@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfpass.cli.llm_arrivals import add_arrivals, arrive, autoscaled, simulated
 from perfpass.cli.llm_seams import add_seams, asked_for, handed_over
-from perfpass.cli.llm_switches import add_switches, switches
+from perfpass.cli.llm_switches import add_switches, switched_on, switches
 from perfpass.cli.options import (
     add_cost,
     add_device_file,
@@ -198,7 +198,7 @@ def _prefill(options: Any) -> Parallelism | None:
 
 
 def _offline(options: Any) -> int:
-    if handed := asked_for(options):
+    if handed := asked_for(options) or switched_on(options):
         raise ArgumentError(f"{_road(options)} predicts one batch without a server: leave out {handed}")
     if cost(options):
         raise ArgumentError(f"{_road(options)} predicts one batch without a server: leave out a cost option")

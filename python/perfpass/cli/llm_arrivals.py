@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from perfpass.cli.llm_switches import stepping
 from perfpass.cli.options import numbers, whole
 from perfpass.errors import ArgumentError
 
@@ -80,7 +81,7 @@ def simulated(options: Any, target: Device, prefill: Any) -> ArrivalPrediction:
         raise ArgumentError(
             "--p99 asks for the tails of a closed loop; --rate and --trace give them anyway: leave it out"
         )
-    for name in ("draft", "from_host", "tune"):
+    for name in ("from_host", "tune"):
         if getattr(options, name, None):
             raise ArgumentError(f"--{name.replace('_', '-')} is of a steady load: leave it out, or --rate and --trace")
     for name in ("rates", "policy", "scale_up"):
@@ -110,6 +111,7 @@ def simulated(options: Any, target: Device, prefill: Any) -> ArrivalPrediction:
         workers=options.workers,
         prefill=prefill,
         prefill_workers=options.prefill_workers or 0,
+        switches=stepping(options),
         **{renamed.get(name, name): value for name, value in given.items()},
     )
 

@@ -12,18 +12,16 @@ from perfpass.errors import ArgumentError
 from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.batch import EngineBatch, StepTime
 from perfpass.llm.costs import Parallelism, Quantization
-from perfpass.llm.memory import plan, sequence_bytes
+from perfpass.llm.memory import NOTHING, Beside, plan, sequence_bytes
 from perfpass.llm.serving import Serving
 from perfpass.predictors.engine.events import Pool, Ran, run
 from perfpass.predictors.engine.requests import Requests
 from perfpass.predictors.engine.settings import EngineSettings
 from perfpass.predictors.serving.base import REQUEST_S
+from perfpass.predictors.serving.prediction import Transformation
 from perfpass.predictors.serving.predictor import ServingPredictor
+from perfpass.predictors.step_time.setup import NETWORK_BYTES_S
 from perfpass.predictors.step_time.steps import Steps
-
-# One direction of the network card of each GPU, over which caches go: ConnectX-7 at 400 Gb/s (NVIDIA DGX H100
-# datasheet).
-_LINK_BYTES_S = 50e9
 
 
 @dataclass(frozen=True)
@@ -68,15 +66,22 @@ class Deployment:
     transfer_s: Callable[[int], float] | None = None
 
     @classmethod
-    def of(cls, model: LanguageModel, device: Device, serving: Serving, settings: EngineSettings) -> Deployment:
+    def of(
+        cls,
+        model: LanguageModel,
+        device: Device,
+        serving: Serving,
+        settings: EngineSettings,
+        switches: Transformation | None = None,
+    ) -> Deployment:
         """The pools of ``serving``. Raises ArgumentError where weights leave no room for a cache."""
         length = serving.input_length + serving.output_length
-        pool = Pool(
-            Steps(model, device, serving),
-            settings,
-            cache_tokens(model, device, serving.parallelism, serving.quantization, length),
-            serving.workers * serving.parallelism.attention_data,
-        )
+        steps: StepTime = Steps(model, device, serving)
+        beside, held = NOTHING, device
+        if switches:
+            steps, beside, held = switches.stepped(model, device, serving)
+        room = cache_tokens(model, held, serving.parallelism, serving.quantization, length, beside)
+        pool = Pool(steps, settings, room, serving.workers * serving.parallelism.attention_data)
         if serving.mode != "disagg" or serving.prefill is None:
             return cls(pool)
         split, quantization = serving.prefill, serving.quantization
@@ -89,7 +94,7 @@ class Deployment:
         fixed = ServingPredictor.load().constants[f"handover_s.{serving.runtime}"]
 
         def transfer_s(tokens: int) -> float:
-            return fixed + sequence_bytes(model, split, quantization, tokens) / _LINK_BYTES_S
+            return fixed + sequence_bytes(model, split, quantization, tokens) / NETWORK_BYTES_S
 
         return cls(pool, apart, transfer_s)
 
@@ -120,13 +125,19 @@ class Deployment:
 
 
 def cache_tokens(
-    model: LanguageModel, device: Device, split: Parallelism, quantization: Quantization, length: int
+    model: LanguageModel,
+    device: Device,
+    split: Parallelism,
+    quantization: Quantization,
+    length: int,
+    beside: Beside = NOTHING,
 ) -> int:
-    """Tokens that the cache of one attention-data rank holds, in requests of ``length``: what its plan leaves.
+    """Tokens that the cache of one attention-data rank holds, in requests of ``length``: what its plan leaves with
+    ``beside``.
 
     Raises ArgumentError where that is less than one request.
     """
-    found = plan(model, device, split, quantization, context=length)
+    found = plan(model, device, split, quantization, context=length, beside=beside)
     free = found.usable_bytes - found.weights_bytes - found.workspace_bytes - found.runtime_bytes
     if found.most_sequences < 1:
         free = found.whole_bytes - found.least_bytes

@@ -1,4 +1,4 @@
-"""What limits a simulated deployment: the queue, the cache, places, or in a step compute, bandwidth, link and host."""
+"""What limits a simulated deployment: the queue, the cache, places, or what takes most of a step."""
 
 from __future__ import annotations
 
@@ -9,17 +9,22 @@ from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.batch import EngineBatch, StepTime
 from perfpass.llm.serving import Serving
 from perfpass.predictors.engine.events import Ran, Work
-from perfpass.predictors.serving.base import PHASE, phase_terms
+from perfpass.predictors.step_time.steps import Steps
 
 # Of a queue that grows: its wait at the end over that in the middle, and how much of a request's time the wait is. By
 # hand; a steady queue has about 1.
 _GROWS, _MATTERS = 1.5, 0.5
-# Where the peaks of a device explain less of a step than this, its host does more of it. By hand.
-_EXPLAINED = 0.35
 _WAITS = {
     "cache": "room in the cache",
     "sequences": "a place among the sequences that run at once",
     "step": "the steps before their own",
+}
+_STEPS = {
+    "compute": "compute",
+    "bandwidth": "bandwidth (weights)",
+    "cache": "bandwidth (reading the cache)",
+    "communication": "links between GPUs",
+    "host": "host",
 }
 
 
@@ -73,21 +78,10 @@ def limits(
 def _step(work: Work, steps: StepTime, model: LanguageModel, device: Device, serving: Serving) -> str:
     batch = work.decoded_tokens / work.decode_steps
     context = work.context_steps / work.decode_steps
-    step = EngineBatch(decodes=batch, decode_context=context).decode()
-    terms = phase_terms(model, device, serving.parallelism, serving.quantization, step)[0]
-    kinds = (PHASE - 3) // 2
-    flops, moved, wire = terms[:kinds], terms[kinds : 2 * kinds], float(terms[PHASE - 3])
-    parts = {
-        "compute": float(flops[flops > moved].sum()),
-        "bandwidth": float(moved[moved >= flops].sum()),
-        "link between GPUs": wire,
-    }
     seconds = steps.one(0.0, 0.0, 0.0, 0.0, batch, context)
-    most = max(parts, key=lambda name: parts[name])
-    if sum(parts.values()) < _EXPLAINED * seconds:
-        most = "host and fixed costs"
+    most = Steps(model, device, serving).limits(EngineBatch(decodes=batch, decode_context=context))[0]
     prefill = work.prefill_s / work.busy_s
     return (
-        f"{most}: steps of {batch:.3g} decodes on average take {1e3 * seconds:.3g} ms; "
+        f"{_STEPS[most]}: steps of {batch:.3g} decodes on average take {1e3 * seconds:.3g} ms; "
         f"{prefill:.0%} of the busy time has prompts in it"
     )

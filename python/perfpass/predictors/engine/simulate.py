@@ -27,7 +27,7 @@ from perfpass.predictors.engine.settings import ENGINES, EngineSettings, setting
 from perfpass.predictors.engine.tails import ArrivalPrediction, Goodput, Tails, Use, Window, bounded
 from perfpass.predictors.engine.traces import read_trace
 from perfpass.predictors.serving.energy import energy_per_token
-from perfpass.predictors.serving.prediction import LlmPrediction
+from perfpass.predictors.serving.prediction import LlmPrediction, Transformation
 from perfpass.predictors.serving.predictor import predict_llm
 from perfpass.text import unknown
 
@@ -71,6 +71,7 @@ def simulate_llm(
     workers: int = 1,
     prefill: Parallelism | None = None,
     prefill_workers: int = 0,
+    switches: Transformation | None = None,
 ) -> ArrivalPrediction:
     """Tails of a deployment under requests that arrive, what limits it and how its engines are used.
 
@@ -80,8 +81,9 @@ def simulate_llm(
     every prompt that the cache has. ``settings`` of the engine, by default what ``runtime`` takes by itself.
     ``ttft_target_ms``, ``tpot_target_ms``: what counts as goodput. ``schedule``: (second, replicas) that get new
     requests from then on, of the ``workers`` there are at most (`perfpass.deploy.autoscale`). ``window_s``: of the
-    stretches of ``windows`` (a trace has twelve without it). The rest is as of `perfpass.predict_llm`, but that ``tp``
-    left out is the fewest GPUs that hold the model.
+    stretches of ``windows`` (a trace has twelve without it). ``switches``: what is switched on in the engines' steps
+    (`perfpass.Switches`); of drafts each token has its share of a step. The rest is as of `perfpass.predict_llm`, but
+    that ``tp`` left out is the fewest GPUs that hold the model.
 
     Raises as `perfpass.predict_llm` and `read_trace`; ArgumentError where weights leave no room for a cache, LimitError
     where no request fits.
@@ -104,6 +106,7 @@ def simulate_llm(
         "workers": workers,
         "prefill": prefill,
         "prefill_workers": prefill_workers,
+        "switches": switches,
     }
 
     def closed(in_flight: float) -> LlmPrediction:
@@ -125,7 +128,7 @@ def simulate_llm(
         max_sequences=max_sequences or taken.max_sequences,
         max_batched_tokens=max_batched_tokens or taken.max_batched_tokens,
     )
-    deployment = Deployment.of(read, target, serving, taken)
+    deployment = Deployment.of(read, target, serving, taken, switches)
 
     def ran(factor: float) -> Ran:
         return deployment.run(asked, factor=factor, router=router, prefix_hit=prefix_hit, schedule=schedule)
@@ -167,6 +170,7 @@ def simulate_llm(
         },
         assumed={n: v for n, v in single.assumed.items() if n not in ("concurrency", *(_LENGTHS if trace else ()))},
         energy_per_token_j=energy.value,
+        switched=loaded.switched,
     )  # fmt: skip
 
 
