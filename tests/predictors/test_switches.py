@@ -264,6 +264,12 @@ def test_a_share_of_a_gpu_is_slower_by_it_and_a_whole_one_is_the_plain_load(depl
     assert half.memory.most_requests < whole.memory.most_requests
 
 
+def test_a_share_too_small_for_the_weights_does_not_fit_and_has_the_times_of_one_that_does():
+    found = predicted(gpu_share=0.1)
+    assert not found.memory.fits and found.memory_verdict.fits == "no"
+    assert found.tpot_ms.median == pytest.approx(10 * predicted().tpot_ms.median)
+
+
 def test_prefill_on_gpus_of_its_own_stalls_no_decoding():
     apart = replace(SERVING, mode="disagg", prefill=Parallelism(), prefill_workers=1)
     deployment = Deployment(language_model("llama-3.1-8b"), perfpass.device("h100"), apart)
