@@ -38,7 +38,7 @@ class AdaptedSteps:
         """Seconds [N] of N steps."""
         requests = np.asarray(batch.prompts, dtype=np.float64) + batch.decodes
         tokens = np.asarray(batch.prompt_tokens, dtype=np.float64) + batch.decodes
-        read = self.adapters.read_bytes(self.model, requests, self.tensor)
+        read = self.adapters.traffic_bytes(self.model, requests, self.tensor)
         bandwidth = self.device.memory_bandwidth_bytes_s * _MEMORY
         peak = peak_flops(self.device.peak_flops, "bf16") * _COMPUTE
         work = np.maximum(read / bandwidth, self.adapters.flops(self.model, tokens, self.tensor) / peak)
