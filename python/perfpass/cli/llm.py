@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from perfpass.cli.llm_arrivals import add_arrivals, arrive, simulated
+from perfpass.cli.llm_arrivals import add_arrivals, arrive, autoscaled, simulated
 from perfpass.cli.llm_seams import add_seams, asked_for, handed_over
 from perfpass.cli.llm_switches import add_switches, switched_on, switches
 from perfpass.cli.options import (
@@ -139,6 +139,13 @@ def run(options: Any) -> int:
 
     # Before the model is read: a wrong table should not cost the time of a prediction.
     asked, target = cost(options), find_device(options)
+    if options.autoscale:
+        scaled = autoscaled(options, target)
+        if options.json:
+            print_json(scaled.to_dict())
+        else:
+            print(scaled)
+        return 0
     found: ArrivalPrediction | LlmPrediction
     if arriving:
         found = simulated(options, target, _prefill(options))
