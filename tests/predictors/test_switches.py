@@ -304,6 +304,11 @@ def test_requests_that_arrive_are_faster_with_drafts_and_slower_with_adapters():
     assert token_ms(speculation=Speculation.of("ngram")) < plain < token_ms(adapters=Adapters(16, 8))
 
 
+def test_a_misspelt_way_of_drafting_is_told_what_it_is_near_to(capsys):
+    assert main(["llm", "llama-3.1-8b", "--device", "h100", "--draft", "eagel"]) != 0
+    assert "did you mean eagle" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("options", [("--images", "1"), ("--answer-variation", "1"), ("--from-host", "0.5")])
 def test_arriving_requests_refuse_what_is_no_matter_of_steps(capsys, options):
     assert main(["llm", "llama-3.1-8b", "--device", "h100", "--rate", "2", "--prefix-hit", "0.2", *options]) != 0
@@ -340,6 +345,7 @@ def test_the_command_takes_every_switch_and_writes_it(capsys):
     out = run(capsys, "--concurrency", "8", "--draft", "llama-3.2-1b", "--draft-tokens", "3", "--acceptance", "0.7",
               "--prefix-hit", "0.4", "--lora", "16x8", "--answer-variation", "0.8", "--json")  # fmt: skip
     parts = json.loads(out)["switched"]["parts"]
+    assert parts[-1]["facts"] == {"draft_tokens": 3, "acceptance": 0.7, "tokens_per_step": pytest.approx(2.533)}
     assert [part["name"] for part in parts] == [
         *("unequal answers", "prefix caching", "adapters", "speculative decoding")
     ]
