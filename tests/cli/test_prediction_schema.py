@@ -50,8 +50,9 @@ def test_a_serving_prediction_is_of_the_schema():
         ("predict", RESNET, "--device", "l4", "--region", "FR"),
         ("llm", "llama-2-7b", "--device", "h100", "--predictor", "llm-trees", "--input-length", "512",
          "--output-length", "512", "--concurrency", "16"),
+        ("llm", "llama-3.1-8b", "--device", "h100", "--draft", "eagle", "--prefix-hit", "0.4", "--lora", "16x8"),
     ],
-    ids=("cost", "offline"),
+    ids=("cost", "offline", "switched on"),
 )  # fmt: skip
 def test_what_the_command_prints_is_of_the_schema(arguments):
     command = [sys.executable, "-m", "perfpass", *arguments, "--json"]

@@ -30,17 +30,17 @@ def test_no_more_adapters_are_read_than_there_are_or_than_requests(rank, count, 
     model = language_model("llama-3.2-1b")
     adapters = Adapters(rank, count)
     one = adapters.elements(model) * 2.0
-    read = float(adapters.read_bytes(model, requests))
+    read = float(adapters.traffic_bytes(model, requests))
     assert read <= min(count, requests) * one * (1 + 1e-12)
     assert read >= (one if requests else 0.0) * (1 - 1e-12)
-    assert float(adapters.read_bytes(model, requests + 1)) >= read
+    assert float(adapters.traffic_bytes(model, requests + 1)) >= read
 
 
 @pytest.mark.parametrize("none", [Adapters(0, 8), Adapters(16, 0)])
 def test_no_rank_and_no_adapter_are_nothing(none):
     model = language_model("llama-3.1-8b")
     assert none.elements(model) == none.held_bytes(model) == none.launches(model) == none.swapped_share == 0
-    assert float(none.flops(model, 100)) == float(none.read_bytes(model, 10)) == 0
+    assert float(none.flops(model, 100)) == float(none.traffic_bytes(model, 10)) == 0
 
 
 def test_kernels_are_two_for_each_group_of_matrices():

@@ -264,6 +264,12 @@ def test_a_share_of_a_gpu_is_slower_by_it_and_a_whole_one_is_the_plain_load(depl
     assert half.memory.most_requests < whole.memory.most_requests
 
 
+def test_a_share_too_small_for_the_weights_does_not_fit_and_has_the_times_of_one_that_does():
+    found = predicted(gpu_share=0.1)
+    assert not found.memory.fits and found.memory_verdict.fits == "no"
+    assert found.tpot_ms.median == pytest.approx(10 * predicted().tpot_ms.median)
+
+
 def test_prefill_on_gpus_of_its_own_stalls_no_decoding():
     apart = replace(SERVING, mode="disagg", prefill=Parallelism(), prefill_workers=1)
     deployment = Deployment(language_model("llama-3.1-8b"), perfpass.device("h100"), apart)
@@ -296,6 +302,11 @@ def test_requests_that_arrive_are_faster_with_drafts_and_slower_with_adapters():
 
     plain = token_ms()
     assert token_ms(speculation=Speculation.of("ngram")) < plain < token_ms(adapters=Adapters(16, 8))
+
+
+def test_a_misspelt_way_of_drafting_is_told_what_it_is_near_to(capsys):
+    assert main(["llm", "llama-3.1-8b", "--device", "h100", "--draft", "eagel"]) != 0
+    assert "did you mean eagle" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("options", [("--images", "1"), ("--answer-variation", "1"), ("--from-host", "0.5")])
@@ -334,6 +345,7 @@ def test_the_command_takes_every_switch_and_writes_it(capsys):
     out = run(capsys, "--concurrency", "8", "--draft", "llama-3.2-1b", "--draft-tokens", "3", "--acceptance", "0.7",
               "--prefix-hit", "0.4", "--lora", "16x8", "--answer-variation", "0.8", "--json")  # fmt: skip
     parts = json.loads(out)["switched"]["parts"]
+    assert parts[-1]["facts"] == {"draft_tokens": 3, "acceptance": 0.7, "tokens_per_step": pytest.approx(2.533)}
     assert [part["name"] for part in parts] == [
         *("unequal answers", "prefix caching", "adapters", "speculative decoding")
     ]

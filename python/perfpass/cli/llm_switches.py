@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from perfpass.errors import ArgumentError
+from perfpass.errors import ArgumentError, PerfPassError
+from perfpass.text import nearest
 
 if TYPE_CHECKING:
     from perfpass.llm.adapters import Adapters
@@ -143,9 +144,16 @@ def _speculation(options: Any) -> Speculation | None:
     from perfpass.llm.speculation import METHODS, Speculation
 
     named = options.draft in METHODS and options.draft != "model"
+    near = nearest(options.draft, METHODS)
+    try:
+        draft = None if named else language_model(options.draft)
+    except PerfPassError as error:
+        raise (
+            ArgumentError(f"--draft {options.draft!r} is no method and no model;{near}") if near else error
+        ) from None
     return Speculation.of(
         options.draft if named else "model",
-        draft=None if named else language_model(options.draft),
+        draft=draft,
         drafted=options.draft_tokens,
         verified=options.draft_tree,
         acceptance=options.acceptance,

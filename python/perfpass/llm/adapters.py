@@ -67,7 +67,7 @@ class Adapters:
         """Bytes of the adapters on a GPU."""
         return self.held * self.elements(model, tensor) * _BYTES
 
-    def read_bytes(self, model: LanguageModel, requests: Number, tensor: int = 1) -> Number:
+    def traffic_bytes(self, model: LanguageModel, requests: Number, tensor: int = 1) -> Number:
         """Bytes read in a step of ``requests`` that choose their adapters independently: each that is chosen, once."""
         if not self.count:
             return 0.0 * np.asarray(requests, dtype=np.float64)

@@ -40,13 +40,16 @@ _ROWS = (
 
 @dataclass(frozen=True)
 class Brought:
-    """What one switch brings: its times over those without it, and bytes that it holds on each GPU."""
+    """What one switch brings: its times over those without it, and bytes that it holds on each GPU; ``facts``: what it
+    is, by name.
+    """
 
     name: str
     said: str
     ttft_ratio: float
     tpot_ratio: float
     memory_bytes: int
+    facts: dict[str, float] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True)

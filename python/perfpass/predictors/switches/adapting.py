@@ -38,7 +38,7 @@ class AdaptedSteps:
         """Seconds [N] of N steps."""
         requests = np.asarray(batch.prompts, dtype=np.float64) + batch.decodes
         tokens = np.asarray(batch.prompt_tokens, dtype=np.float64) + batch.decodes
-        read = self.adapters.read_bytes(self.model, requests, self.tensor)
+        read = self.adapters.traffic_bytes(self.model, requests, self.tensor)
         bandwidth = self.device.memory_bandwidth_bytes_s * _MEMORY
         peak = peak_flops(self.device.peak_flops, "bf16") * _COMPUTE
         work = np.maximum(read / bandwidth, self.adapters.flops(self.model, tokens, self.tensor) / peak)
@@ -88,4 +88,5 @@ def adapt(deployment: Deployment, load: Load, adapters: Adapters) -> Change:
         Beside(weights_bytes=adapters.held_bytes(model, split.tensor) / split.pipeline),
         _SPREAD if real else 0.0,
         "no record has adapters: their kernels are taken as those of Punica" if real else "",
+        {"rank": adapters.rank, "adapters": adapters.count, "resident": adapters.held, "fetch_ms": 1e3 * fetch},
     )

@@ -62,6 +62,7 @@ def imbalance(deployment: Deployment, load: Load, factor: float) -> Change:
         NOTHING,
         _SPREAD if factor > 1.0 else 0.0,
         "no record states how uneven its experts were" if factor > 1.0 else "",
+        {"imbalance": factor},
     )
 
 

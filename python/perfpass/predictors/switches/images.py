@@ -43,4 +43,5 @@ def look(deployment: Deployment, load: Load, images: Images) -> Change:
         Beside(images.vision.parameters * _BYTES / split.tensor) if images.count else NOTHING,
         _SPREAD if images.count else 0.0,
         "no record has images: the tower is taken as a prefill of its size" if images.count else "",
+        {"images": images.count, "prompt_tokens": images.tokens, "encoder_ms": 1e3 * seconds},
     )

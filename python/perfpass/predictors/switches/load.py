@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -61,7 +61,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Change:
-    """What a switch makes of a load: ``beside`` on each GPU, ``said`` in a line.
+    """What a switch makes of a load: ``beside`` on each GPU, ``said`` in a line and as ``facts`` by name.
 
     ``spread``: how far the times may be off for it, as a logarithm of 90 in 100; ``unseen``: what no record covers.
     """
@@ -71,6 +71,7 @@ class Change:
     beside: Beside
     spread: float = 0.0
     unseen: str = ""
+    facts: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

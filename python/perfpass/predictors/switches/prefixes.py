@@ -35,4 +35,5 @@ def share(deployment: Deployment, load: Load, hit: float, from_host: float = 0.0
         said += f", {from_host:.0%} of the found ones from the host through PCIe"
     unseen = "no record has prefixes that are found in a cache" + (" or on the host" if from_host else "")
     changed = found != load
-    return Change(found, said, NOTHING, _SPREAD if changed else 0.0, unseen if changed else "")
+    facts = {"hit": hit, "from_host": from_host, "computed_tokens": new}
+    return Change(found, said, NOTHING, _SPREAD if changed else 0.0, unseen if changed else "", facts)

@@ -45,4 +45,5 @@ def confine(deployment: Deployment, load: Load, share: float) -> Change:
         NOTHING,
         _SPREAD if share < 1.0 else 0.0,
         "no record has language models that share a GPU in time" if share < 1.0 else "",
+        {"share": share},
     )

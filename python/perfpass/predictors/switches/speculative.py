@@ -137,6 +137,7 @@ def speculate(deployment: Deployment, load: Load, asked: Speculation) -> Change:
         Beside(weights, each),
         spread,
         unseen if asked.drafted else "",
+        {"draft_tokens": asked.drafted, "acceptance": asked.acceptance, "tokens_per_step": asked.tokens},
     )
 
 

@@ -123,11 +123,12 @@ class Switches:
         for name, switch in self._on():
             change = switch(deployment, load)
             beside += change.beside
-            load = replace(change.load, most=deployment.room(change.load.context, beside))
+            room = deployment.room(change.load.context, beside)
+            # Where nothing fits, which the memory's verdict says, the times are those of GPUs with enough of it.
+            load = replace(change.load, most=room if room >= 1.0 else load.most)
             now = load.times()
-            parts.append(
-                Brought(name, change.said, now[0] / before[0], now[1] / before[1], int(change.beside.weights_bytes))
-            )
+            ratios, held_bytes = (now[0] / before[0], now[1] / before[1]), int(change.beside.weights_bytes)
+            parts.append(Brought(name, change.said, *ratios, held_bytes, change.facts))
             before, spread = now, math.hypot(spread, change.spread)
             if change.unseen:
                 support = support.at_most("near", change.unseen)

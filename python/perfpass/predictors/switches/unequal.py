@@ -14,7 +14,8 @@ _SPREAD = 0.1
 def vary(deployment: Deployment, load: Load, variation: float) -> Change:
     """Answers with a coefficient of variation, of the same mean."""
     lengths = AnswerLengths(load.output, variation)
-    marks = ", ".join(f"p{percent} {lengths.quantile(percent):,.0f}" for percent in (50, 90, 99))
+    points = {f"p{percent}": lengths.quantile(percent) for percent in (50, 90, 99)}
+    marks = ", ".join(f"{name} {tokens:,.0f}" for name, tokens in points.items())
     context = load.context - load.output / 2.0 + lengths.seen
     return Change(
         replace(load, context=context),
@@ -22,4 +23,5 @@ def vary(deployment: Deployment, load: Load, variation: float) -> Change:
         NOTHING,
         _SPREAD if variation else 0.0,
         "no record has answers of stated unequal lengths" if variation else "",
+        {"variation": variation, **points},
     )
