@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from perfpass.cli.llm_seams import add_seams, asked_for, handed_over
+from perfpass.cli.llm_seams import add_seams, asked_for, handed_over, slots
 from perfpass.cli.llm_switches import add_switches, switches
 from perfpass.cli.options import (
     add_cost,
@@ -125,6 +125,9 @@ def run(options: Any) -> int:
 
     # Before the model is read: a wrong table should not cost the time of a prediction.
     asked, target = cost(options), find_device(options)
+    if options.tune == "llama.cpp":
+        slots(options, target)
+        return 0
     found = served(options, target)
     if handed_over(options, found):
         return 0
