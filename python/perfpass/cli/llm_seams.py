@@ -27,7 +27,9 @@ def add_seams(command: Any) -> None:
         help="propose the engine's flags for the load and the targets, with what each is expected to bring",
     )
     for name, text in (("ttft", "the first token"), ("tpot", "a token after it")):
-        command.add_argument(f"--{name}", type=float, metavar="MS", help=f"target of --tune: mean ms to {text}")
+        command.add_argument(
+            f"--{name}", type=float, metavar="MS", help=f"target of --tune (mean) and of --rate: ms to {text}"
+        )
     command.add_argument(
         "--confidence", type=float, metavar="P", help="of --tune: with which targets are kept (default: 0.9)"
     )
@@ -61,9 +63,9 @@ def _place(text: str) -> tuple[str, int]:
     return host.strip("[]") or _LOOPBACK, int(port)
 
 
-def asked_for(options: Any) -> str:
-    """The first of the options of `add_seams` that is given, "" where none is."""
-    names = ("tune", "ttft", "tpot", "confidence", "simulator", "out", "metrics", "engine")
+def asked_for(options: Any, *, targets: bool = True) -> str:
+    """The first of the options of `add_seams` that is given, "" where none is; ``targets``: --ttft and --tpot too."""
+    names = ("tune", "confidence", "simulator", "out", "metrics", "engine", *(("ttft", "tpot") if targets else ()))
     return next((f"--{name}" for name in names if getattr(options, name) not in (None, [])), "")
 
 
