@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import math
 import os
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from perfpass.deploy.fit import DeviceFit, fit
+from perfpass.deploy.tune.result import shell_lines
 from perfpass.errors import ArgumentError, UnsupportedError
 from perfpass.llm.architecture import LanguageModel
 from perfpass.predictors.generation import predictor
@@ -78,7 +78,7 @@ class SlotTuning:
         lines = [
             f"{self.model} on {self.device.name}, llama.cpp, {self.slots} slots of {self.context:,} tokens"
             + ("" if self.slots == self.wanted else f" of {self.wanted} that were asked for"),
-            f"  {shlex.join(self.command)}",
+            shell_lines(self.command),
             f"  memory        {size(needed.median)}, {size(needed.low)} to {size(needed.high)} of "
             f"{size(self.memory.limit_bytes)}; it fits with a probability of {self.memory.probability or 0:.2f}",
         ]
