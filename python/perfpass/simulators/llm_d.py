@@ -1,7 +1,7 @@
 """llm-d-inference-sim: the latency fields of its configuration (`--config FILE`).
 
-Source: llm-d/llm-d-inference-sim, its page on latency simulation. A prompt takes `prefill-overhead` and a time per token, a
-token `inter-token-latency`, and all of it up to `time-factor-under-load` times as long with `max-num-seqs` in flight.
+Source: llm-d/llm-d-inference-sim, its page on latency simulation. A prompt takes `prefill-overhead` and a time a token,
+a token `inter-token-latency`, and all up to `time-factor-under-load` times as long with `max-num-seqs` in flight.
 """
 
 from __future__ import annotations
