@@ -1,8 +1,7 @@
 """Prometheus metrics of what a served language model takes at its present load, for autoscalers.
 
 The load is an engine's own (`/metrics` of vLLM or SGLang), read at every scrape, or a stated one. Names of the engines'
-metrics: vLLM, docs/usage/metrics.md; SGLang, docs/references/production_metrics.md. What is exposed:
-docs/guides/simulators.md.
+metrics: the pages "Production metrics" of vLLM and of SGLang. What is exposed: docs/guides/simulators.md.
 """
 
 from __future__ import annotations

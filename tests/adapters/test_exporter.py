@@ -159,6 +159,7 @@ def test_wrong_addresses_ports_and_runtimes_are_refused(of):
         (["--metrics", "9:x"], "is no port"),
         (["--metrics", "70000"], "is no port"),
         (["--metrics", "9400", "--offline"], "leave out --metrics"),
+        (["--metrics", "9400", "--rate", "3"], "leave out --rate"),
         (["--simulator", "sglang", "--prefix-hit", "0.5"], "of a plain engine"),
     ],
 )

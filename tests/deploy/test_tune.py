@@ -10,13 +10,14 @@ import pytest
 from deploy.engine_command import refused
 from perfpass import PerfPassError, predict_llm
 from perfpass.cli import main
-from perfpass.deploy.tune import ENGINES, tune
+from perfpass.deploy.tune import ENGINES, tune, tune_slots
+from perfpass.devices import device
 from perfpass.llm import Parallelism
 
 
-def asked(model="llama-3.1-8b", device="h100", **options):
+def asked(model="llama-3.1-8b", on="h100", **options):
     load = {"input_length": 1024, "output_length": 256, "concurrency": 128, **options}
-    return predict_llm(model, device, **load)
+    return predict_llm(model, on, **load)
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +76,7 @@ def test_a_target_that_nothing_keeps_is_said(proposed):
 def test_a_cache_that_was_asked_for_stays():
     found = tune(asked(kv_precision="bf16"), "vllm", kv_precision="bf16")
     assert found.settings.kv == "bf16" and found.command[found.command.index("--kv-cache-dtype") + 1] == "auto"
-    assert tune(asked(device="a100-80gb"), "vllm").settings.kv != "fp8"
+    assert tune(asked(on="a100-80gb"), "vllm").settings.kv != "fp8"
 
 
 @pytest.mark.parametrize(
@@ -113,3 +114,33 @@ def test_the_command_prints_the_proposal_and_its_json(capsys):
     assert found["kept"] and found["expected"]["tpot_ms"]["median"] < 50
     assert main([*command[:6], "--tpot", "50"]) == 2
     assert "give --tune too" in capsys.readouterr().err
+
+
+def test_llama_cpps_slots_fit_with_flags_that_it_has():
+    found = tune_slots("llama-3.1-8b", device("rtx4090"), input_length=2048, concurrency=4, precision="q4_k_m")
+    refused("llama.cpp", found.command)
+    assert found.slots == 4 and found.memory.answer == "yes" and "-ctk" not in found.command
+    assert found.command[found.command.index("-c") + 1] == str(4 * (2048 + 128))
+    (context,) = (flag for flag in found.flags if flag.name.startswith("context"))
+    assert context.without.needed.median > found.memory.needed.median  # the model's own 131,072 tokens
+
+
+def test_llama_cpp_takes_a_narrow_cache_then_fewer_slots_then_fewer_layers():
+    options = {"input_length": 7_900, "output_length": 100, "precision": "q4_k_m"}
+    narrow = tune_slots("llama-3.1-8b", device("rtx4090"), concurrency=20, **options)
+    assert narrow.slots == 20 and narrow.command[-6:] == ["-ctk", "q8_0", "-ctv", "q8_0", "-fa", "on"]
+    fewer = tune_slots("llama-3.1-8b", device("rtx4090"), concurrency=500, **options)
+    assert 20 <= fewer.slots < 500 and "asked for" in str(fewer)
+    offloaded = tune_slots("llama-3.1-70b", device("rtx4090"), **options)
+    layers = int(offloaded.command[offloaded.command.index("-ngl") + 1])
+    assert 0 < layers < 80 and offloaded.memory.answer == "yes" and offloaded.times is None
+    for one in (narrow, fewer, offloaded):
+        refused("llama.cpp", one.command)
+
+
+def test_the_command_tunes_llama_cpp(capsys):
+    command = ["llm", "llama-3.1-8b", "--device", "rtx4090", "--precision", "q4_k_m", "--tune", "llama.cpp"]
+    assert main([*command, "--json"]) == 0
+    refused("llama.cpp", json.loads(capsys.readouterr().out)["command"])
+    assert main([*command, "--tpot", "20"]) == 2
+    assert "leave out --tpot" in capsys.readouterr().err

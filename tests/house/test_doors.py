@@ -67,6 +67,12 @@ def cluster() -> Any:
     return RayPool("auto", ["cpu"])
 
 
+def exporter() -> Any:
+    from perfpass.exporter import EngineLoad, Load
+
+    return EngineLoad(Load(1.0, 0.0, 1.0, 1.0), [lambda: ""])()
+
+
 def relay() -> Any:
     import tvm_perfpass
 
@@ -98,6 +104,7 @@ DOORS = {
     "roofline": ("matplotlib", "measure", picture),
     "onnxruntime measured": ("onnxruntime", "onnxruntime", lambda path: runtime("onnxruntime")),
     "ray": ("ray", "ray", lambda path: cluster()),
+    "metrics": ("prometheus_client", "metrics", lambda path: exporter()),
     "Relay": ("tvm", "tvm", lambda path: relay()),
     "Relax": ("tvm", "relax", lambda path: relax()),
     "InferenceSession": ("onnxruntime", "onnxruntime", lambda path: onnxruntime_session()),

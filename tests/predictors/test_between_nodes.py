@@ -65,7 +65,7 @@ def test_deepeps_kernels_have_the_narrow_bounds():
     own = network.collective(TIMES, H100, "all_to_all", 32, 4, [7340032], "fp8", stack="deepep")
     other = network.collective(TIMES, H100, "all_to_all", 32, 4, [7340032], "fp8")
     assert own.seconds == pytest.approx(other.seconds) and own.high_s < other.high_s
-    assert own.low_s < 155e-6 < own.high_s and own.support.level == "near"  # DeepEP, docs/legacy.md: EP 32
+    assert own.low_s < 155e-6 < own.high_s and own.support.level == "near"  # as DeepEP states it for EP 32
 
 
 @pytest.mark.parametrize(

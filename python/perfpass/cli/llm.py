@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from perfpass.cli.llm_arrivals import add_arrivals, arrive, autoscaled, simulated
-from perfpass.cli.llm_seams import add_seams, asked_for, handed_over
+from perfpass.cli.llm_seams import add_seams, asked_for, handed_over, slots
 from perfpass.cli.llm_switches import add_switches, switched_on, switches
 from perfpass.cli.options import (
     add_cost,
@@ -139,6 +139,8 @@ def run(options: Any) -> int:
 
     # Before the model is read: a wrong table should not cost the time of a prediction.
     asked, target = cost(options), find_device(options)
+    if (arriving or options.autoscale) and (of := asked_for(options, targets=False)):
+        raise ArgumentError(f"{of} is of requests in flight; leave out --rate, --trace and --autoscale")
     if options.autoscale:
         scaled = autoscaled(options, target)
         if options.json:
@@ -149,6 +151,9 @@ def run(options: Any) -> int:
     found: ArrivalPrediction | LlmPrediction
     if arriving:
         found = simulated(options, target, _prefill(options))
+    elif options.tune == "llama.cpp":
+        slots(options, target)
+        return 0
     else:
         found = served(options, target)
         if handed_over(options, found):

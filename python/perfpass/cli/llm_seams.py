@@ -11,10 +11,11 @@ from perfpass.cli.options import print_json
 from perfpass.errors import ArgumentError
 
 if TYPE_CHECKING:
+    from perfpass.devices import Device
     from perfpass.predictors.serving.prediction import LlmPrediction
 
 SIMULATORS = ("sglang", "vidur", "dynamo", "llm-d", "blis")
-ENGINES = ("vllm", "sglang", "trtllm")
+ENGINES = ("vllm", "sglang", "trtllm", "llama.cpp")
 _LOOPBACK = "127.0.0.1"
 
 
@@ -62,9 +63,9 @@ def _place(text: str) -> tuple[str, int]:
     return host.strip("[]") or _LOOPBACK, int(port)
 
 
-def asked_for(options: Any) -> str:
-    """The first of the options of `add_seams` that is given, "" where none is."""
-    names = ("tune", "ttft", "tpot", "confidence", "simulator", "out", "metrics", "engine")
+def asked_for(options: Any, *, targets: bool = True) -> str:
+    """The first of the options of `add_seams` that is given, "" where none is; ``targets``: --ttft and --tpot too."""
+    names = ("tune", "confidence", "simulator", "out", "metrics", "engine", *(("ttft", "tpot") if targets else ()))
     return next((f"--{name}" for name in names if getattr(options, name) not in (None, [])), "")
 
 
@@ -86,6 +87,30 @@ def handed_over(options: Any, found: LlmPrediction) -> bool:
     if options.metrics:
         _serve(options, found)
     return bool(options.tune or options.simulator or options.metrics)
+
+
+def slots(options: Any, target: Device) -> None:
+    """`--tune llama.cpp`, whose server has no records. Raises ArgumentError for what has no meaning there."""
+    from perfpass.deploy.tune import tune_slots
+
+    wrong = ("ttft", "tpot", "simulator", "out", "metrics", "engine", "prefill_workers")
+    if given := [name for name in wrong if getattr(options, name) not in (None, [])]:
+        raise ArgumentError(f"--tune llama.cpp proposes slots of one device; leave out --{given[0].replace('_', '-')}")
+    if options.runtime not in (None, "llama.cpp") or switches(options):
+        raise ArgumentError("--tune llama.cpp is of llama.cpp alone; leave out --runtime, --draft and --prefix-hit")
+    proposed = tune_slots(
+        options.model,
+        target,
+        input_length=options.input_length,
+        output_length=options.output_length,
+        concurrency=options.concurrency,
+        precision=options.precision,
+        confidence=0.9 if options.confidence is None else options.confidence,
+    )
+    if options.json:
+        print_json(proposed.to_dict())
+    else:
+        print(proposed)
 
 
 def _tune(options: Any, found: LlmPrediction) -> None:

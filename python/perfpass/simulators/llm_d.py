@@ -1,7 +1,7 @@
 """llm-d-inference-sim: the latency fields of its configuration (`--config FILE`).
 
-Source: llm-d/llm-d-inference-sim, docs/latency-simulation.md. A prompt takes `prefill-overhead` and a time per token, a
-token `inter-token-latency`, and all of it up to `time-factor-under-load` times as long with `max-num-seqs` in flight.
+Source: llm-d/llm-d-inference-sim, its page on latency simulation. A prompt takes `prefill-overhead` and a time a token,
+a token `inter-token-latency`, and all up to `time-factor-under-load` times as long with `max-num-seqs` in flight.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _duration(seconds: float) -> str:
 
 
 def hardware(one: Deployed) -> dict[str, dict[str, float]]:
-    """An entry of BLIS' hardware_config.json (inference-sim, docs/concepts/roofline.md) for its roofline.
+    """An entry of BLIS' hardware_config.json (inference-sim, its page on the roofline) for its roofline.
 
     The roofline takes the longer of work over `TFlopsPeak` times `mfuPrefill` or `mfuDecode`, and bytes over
     `BwPeakTBs`. So that its steps are ours, the shares are what our prefill reaches of the peak, and the bandwidth is

@@ -1,6 +1,6 @@
 """Vidur (MLSys 2024) and simulators that read its profiles: tables of kernel times that it measures on a GPU.
 
-Sources: microsoft/vidur, docs/profiling.md (the folders) and execution_time_predictor/ (the columns that it trains on).
+Sources: microsoft/vidur, its page on profiling (the folders) and its predictors of execution time (their columns).
 Here the kernels are predicted, as `perfpass operator` does. Vidur adds its own layers, batches and host to them.
 """
 

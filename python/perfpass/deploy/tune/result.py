@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shlex
+import textwrap
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from perfpass.deploy.outputs.engines import precision_words
 from perfpass.prediction import Support, interval_row
-from perfpass.text import columns, figure, item, size
+from perfpass.text import WIDTH, columns, figure, item, size
 
 if TYPE_CHECKING:
     from perfpass.deploy.tune.outcome import Asked, Outcome
@@ -89,7 +91,7 @@ class Tuning:
         lines = [
             f"{self.model} on {load.gpus} x {self.asked.device.name}, {self.engine}, {load.input_length} -> "
             f"{load.output_length} tokens, {load.concurrency:g} in flight",
-            f"  {shlex.join(self.command)}",
+            shell_lines(self.command),
         ]
         if s.workers > 1:
             lines.append(f"  {s.workers} replicas of it, each on {s.split.gpus} GPUs")
@@ -126,6 +128,12 @@ class Tuning:
             room = f"{without.room:,} -> {self.found.room:,}"
             rows.append([name, *(f"x {found / base:.2f}" for found, base in pairs), gap, room])
         return columns(rows).splitlines()
+
+
+def shell_lines(command: Sequence[str]) -> str:
+    """A command as a shell reads it, over several lines."""
+    text = textwrap.wrap(shlex.join(command), WIDTH - 4, break_long_words=False, break_on_hyphens=False)
+    return "  " + " \\\n    ".join(text)
 
 
 def _figures(found: Outcome) -> dict[str, Any]:
