@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from perfpass.annotation.file import annotate
+    from perfpass.decision import Decision, Limits
     from perfpass.deploy.choose import choose
     from perfpass.deploy.difference import diff
     from perfpass.deploy.fit import fit
@@ -24,6 +25,8 @@ __version__ = "0.2.0"
 
 # Imported on first use, so that `import perfpass` and `perfpass --help` stay quick.
 _HOME = {
+    "Decision": "perfpass.decision",
+    "Limits": "perfpass.decision",
     "Device": "perfpass.devices",
     "device": "perfpass.devices",
     "annotate": "perfpass.annotation.file",
@@ -41,8 +44,10 @@ _HOME = {
     "predict_llm": "perfpass.predictors.serving.predictor",
 }
 __all__ = [
+    "Decision",
     "Device",
     "Interval",
+    "Limits",
     "OpGraph",
     "PerfPassError",
     "Prediction",
