@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from perfpass.prediction import Interval, Prediction
     from perfpass.predictors import predict
     from perfpass.predictors.serving.predictor import predict_llm
+    from perfpass.predictors.switches.switches import Switches
 
 __version__ = "0.2.0"
 
@@ -42,6 +43,7 @@ _HOME = {
     "Prediction": "perfpass.prediction",
     "predict": "perfpass.predictors",
     "predict_llm": "perfpass.predictors.serving.predictor",
+    "Switches": "perfpass.predictors.switches.switches",
 }
 __all__ = [
     "Decision",
@@ -51,6 +53,7 @@ __all__ = [
     "OpGraph",
     "PerfPassError",
     "Prediction",
+    "Switches",
     "annotate",
     "choose",
     "device",

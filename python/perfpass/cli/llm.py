@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from perfpass.cli.llm_seams import add_seams, handed_over
+from perfpass.cli.llm_switches import add_switches, switches
 from perfpass.cli.options import (
     add_cost,
     add_device_file,
@@ -74,9 +76,11 @@ def add(commands: Any) -> None:
         metavar="NAME",
         help="perfpass (default); llm-trees: the requests as one offline batch (docs/research/llm-trees.md)",
     )
+    add_switches(command)
     add_json(command, "a table")
     add_device_file(command, "TOML of more devices")
     add_cost(command)
+    add_seams(command)
 
 
 def add_load(command: Any) -> None:
@@ -122,6 +126,8 @@ def run(options: Any) -> int:
     # Before the model is read: a wrong table should not cost the time of a prediction.
     asked, target = cost(options), find_device(options)
     found = served(options, target)
+    if handed_over(options, found):
+        return 0
     money = per_million_tokens(found, target, asked) if asked else None
     if options.json:
         print_json({**found.to_dict(), **({"cost": money.to_dict()} if money else {})})
@@ -146,7 +152,7 @@ def served(options: Any, target: Device) -> LlmPrediction:
         input_length=options.input_length,
         output_length=options.output_length,
         concurrency=options.concurrency,
-        runtime=options.runtime,
+        runtime=options.runtime or getattr(options, "tune", None),
         runtime_version=options.runtime_version,
         precision=options.precision,
         kv_precision=options.kv_precision,
@@ -157,6 +163,7 @@ def served(options: Any, target: Device) -> LlmPrediction:
         workers=options.workers,
         prefill=prefill,
         prefill_workers=options.prefill_workers or 0,
+        switches=switches(options),
     )
 
 

@@ -10,4 +10,5 @@ __all__ = [
     "outputs",
     "pack",
     "sweep",
+    "tune",
 ]

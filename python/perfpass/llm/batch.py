@@ -18,7 +18,7 @@ class EngineBatch:
 
     ``prompt_tokens``: new prompt tokens; ``prompts``: requests that they are of; ``prompt_attended``: summed over these
     tokens, the tokens that each attends to; ``prompt_cached``: summed over these requests, earlier tokens that are read
-    from the cache; ``decodes``: requests that take one token; ``decode_context``: summed over these, their cached tokens.
+    from the cache; ``decodes``: requests that take one token; ``decode_context``: their cached tokens, summed.
     """
 
     prompt_tokens: Number = 0.0

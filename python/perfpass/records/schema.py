@@ -78,6 +78,7 @@ METRICS = _columns(
     "peak_memory_bytes | float | of one device",
     "power_w | float | mean over the run, of all devices",
     "energy_j | float | of one run, or of one request (serving), over all devices",
+    "speedup | float | over the same run without what the kind is about",
 )
 
 WORKLOADS: dict[str, tuple[Column, ...]] = {
@@ -239,6 +240,14 @@ WORKLOADS: dict[str, tuple[Column, ...]] = {
         "model | text | by the source's name",
         "processes | int | MPS processes that share the instance",
         "fits | bool | whether it ran",
+    ),
+    "speculation": _columns(
+        "model | text | by the source's name",
+        "network | text | our name of the definition",
+        "device_as_reported | text | the source's words for the device",
+        "method | text | by the source's name",
+        "task | text | what is written, or Overall",
+        "tokens_per_step | float | mean tokens that a step keeps, over all tasks",
     ),
     "system": _columns(
         "model | text | benchmark",

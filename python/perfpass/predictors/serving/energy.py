@@ -37,7 +37,8 @@ def with_energy(found: LlmPrediction, model: LanguageModel, device: Device) -> L
         found,
         energy_per_token_j=energy.value,
         power_w=Interval(median, low, high, "W", energy.value.coverage),
-        offline_tokens_per_s=_offline(found, model, device),
+        # One batch without a server was measured on plain engines alone.
+        offline_tokens_per_s=None if found.switched else _offline(found, model, device),
         support=Support(found.support.level, (*found.support.reasons, *reasons)),
         provenance={**found.provenance, "energy": {"kind": energy.kind, "support": energy.support.to_dict()}},
     )

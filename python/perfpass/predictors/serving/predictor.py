@@ -54,7 +54,7 @@ from perfpass.predictors.serving.features import (
     rising,
 )
 from perfpass.predictors.serving.order import Alone, ordered
-from perfpass.predictors.serving.prediction import LlmPrediction, prediction_of
+from perfpass.predictors.serving.prediction import LlmPrediction, Transformation, prediction_of
 from perfpass.text import figure
 
 TARGETS = ("tpot", "ttft")
@@ -109,6 +109,7 @@ def predict_llm(
     workers: int = 1,
     prefill: Parallelism | None = None,
     prefill_workers: int = 0,
+    switches: Transformation | None = None,
 ) -> LlmPrediction:
     """What serving a language model costs: times, throughput, energy and power with intervals, memory, support.
 
@@ -119,7 +120,8 @@ def predict_llm(
     q4_k_m), a Quantization, or None for what the checkpoint stores.
     ``tp``, ``pp``, ``dp``, ``ep``: tensor, pipeline, attention-data and expert parallelism of one replica, ``workers``
     replicas; ``tp=None`` takes the fewest GPUs that hold the model, up to 8. ``prefill`` with ``prefill_workers``:
-    disaggregated, with prefill on replicas of their own. What is None is assumed, and ``assumed`` of the prediction
+    disaggregated, with prefill on replicas of their own. ``switches``: what is switched on beside a plain engine
+    (`perfpass.Switches`). What is None is assumed, and ``assumed`` of the prediction
     says what was taken: 1,024 tokens in and 128 out (fewer where the model has fewer positions), one request in
     flight, vllm.
 
@@ -175,6 +177,8 @@ def predict_llm(
     }
     taken |= {"precision": assumed_load.precision_name(serving.quantization), "tp": serving.parallelism.tensor}
     assumed = {name: value for name, value in taken.items() if asked[name] is None}
+    if switches is not None:
+        found = switches.applied(found, read, target)
     return with_energy(replace(found, assumed=assumed, asked=asked_for), read, target)
 
 

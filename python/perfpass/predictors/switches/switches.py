@@ -1,0 +1,99 @@
+"""Switches of an engine applied to a prediction: its times with them over those without, both by the engine's steps.
+
+The learned figures stand for a plain engine. What a switch changes is counted in steps (`perfpass.llm.batch.StepTime`)
+with and without it, and the ratio moves the learned figures: a switch that changes nothing changes no figure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+
+from perfpass.devices import Device
+from perfpass.errors import ArgumentError
+from perfpass.llm.architecture import LanguageModel
+from perfpass.llm.memory import NOTHING, served
+from perfpass.llm.speculation import Speculation
+from perfpass.prediction import Interval
+from perfpass.predictors.serving.prediction import Brought, LlmPrediction, Switched, prediction_of
+from perfpass.predictors.switches.load import Deployment, Switch
+from perfpass.predictors.switches.prefixes import share
+from perfpass.predictors.switches.speculative import speculate
+
+
+@dataclass(frozen=True)
+class Switches:
+    """What is switched on; what is left as it is changes nothing.
+
+    ``prefix_hit``: share of the prompt's tokens that are found in the cache; ``from_host``: share of these that are
+    found in the host's memory. ``speculation``: speculative decoding.
+    """
+
+    prefix_hit: float = 0.0
+    from_host: float = 0.0
+    speculation: Speculation | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("prefix_hit", "from_host"):
+            value = getattr(self, name)
+            if not 0.0 <= value <= 1.0:
+                raise ArgumentError(f"{name} is a share from 0 to 1, got {value!r}")
+        if self.from_host and not self.prefix_hit:
+            raise ArgumentError("of no tokens that are found, none can be found on the host; give prefix_hit too")
+
+    def _on(self) -> Iterator[tuple[str, Switch]]:
+        if self.prefix_hit:
+            yield "prefix caching", partial(share, hit=self.prefix_hit, from_host=self.from_host)
+        if self.speculation is not None:
+            yield "speculative decoding", partial(speculate, asked=self.speculation)
+
+    def applied(self, found: LlmPrediction, model: LanguageModel, device: Device) -> LlmPrediction:
+        """``found``, predicted without them, with the switches on; without energy and offline throughput.
+
+        Raises ArgumentError for what does not go together.
+        """
+        deployment = Deployment(model, device, found.serving)
+        load, beside = deployment.load(), NOTHING
+        plain = before = load.times()
+        parts, spread, support = [], 0.0, found.support
+        for name, switch in self._on():
+            change = switch(deployment, load)
+            beside += change.beside
+            load = replace(change.load, most=deployment.room(change.load.context, beside))
+            now = load.times()
+            parts.append(
+                Brought(name, change.said, now[0] / before[0], now[1] / before[1], int(change.beside.weights_bytes))
+            )
+            before, spread = now, math.hypot(spread, change.spread)
+            if change.unseen:
+                support = support.at_most("near", change.unseen)
+        if not parts:
+            return found
+        times = zip((found.ttft_ms, found.tpot_ms), before, plain, strict=True)
+        ttft, tpot = (_moved(value, now / was, spread) for value, now, was in times)
+        medians = {name: getattr(found, name).median for name in ("ttft_ms", "tpot_ms", "output_tokens_per_s")}
+        without = {**medians, "most_requests": float(found.memory.most_requests)}
+        memory = found.memory if beside == NOTHING else served(model, device, found.serving, beside)
+        changed = prediction_of(
+            model,
+            device,
+            found.serving,
+            ttft,
+            tpot,
+            memory=memory,
+            support=support,
+            breakdown=found.breakdown,
+            provenance=found.provenance,
+            measured_as=found.model["measured_as"],
+        )
+        return replace(changed, switched=Switched(tuple(parts), without))
+
+
+def _moved(value: Interval, ratio: float, spread: float) -> Interval:
+    """``ratio`` times a time, with bounds that hold an error of ``spread`` (a logarithm) beside their own."""
+    low = math.hypot(math.log(value.median / value.low), spread)
+    high = math.hypot(math.log(value.high / value.median), spread)
+    median = value.median * ratio
+    return Interval(median, median * math.exp(-low), median * math.exp(high), value.unit, value.coverage)
