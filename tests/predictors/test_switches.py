@@ -1,18 +1,26 @@
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import perfpass
+from perfpass.cli import main
 from perfpass.errors import ArgumentError
-from perfpass.llm import Serving, language_model
+from perfpass.llm import Parallelism, Serving, language_model
+from perfpass.llm.adapters import Adapters
 from perfpass.llm.batch import EngineBatch
 from perfpass.llm.speculation import METHODS, Speculation
+from perfpass.llm.vision import Images, vision
+from perfpass.predictors.switches.adapting import adapt
+from perfpass.predictors.switches.experts import imbalance
 from perfpass.predictors.switches.load import Deployment
 from perfpass.predictors.switches.prefixes import share
 from perfpass.predictors.switches.speculative import SpeculativeSteps, speculate
+from perfpass.predictors.switches.unequal import vary
 
 SERVING = Serving(1024, 128, 8)
 SHARES = st.floats(0.0, 1.0)
@@ -141,3 +149,140 @@ def test_every_method_answers_for_a_dense_model_and_a_mixture(method):
 def test_shares_out_of_range_are_refused(wrong):
     with pytest.raises(ArgumentError):
         perfpass.Switches(**wrong)
+
+
+@pytest.fixture(scope="module")
+def split_mixture() -> Deployment:
+    serving = Serving(1024, 128, 16, parallelism=Parallelism.of(4, expert=4))
+    return Deployment(language_model("mixtral-8x7b"), perfpass.device("h100"), serving)
+
+
+def test_even_experts_are_the_plain_load_and_uneven_ones_never_faster(split_mixture):
+    load = split_mixture.load()
+    plain = load.times()
+    even = imbalance(split_mixture, load, 1.0).load.times()
+    assert even == pytest.approx(plain, rel=1e-12)
+    before = plain
+    for factor in (1.1, 1.3, 1.5, 2.0, 3.7, 4.0):
+        now = imbalance(split_mixture, load, factor).load.times()
+        assert now[0] >= before[0] and now[1] >= before[1]
+        before = now
+
+
+def test_experts_that_every_gpu_shares_are_waited_for_by_none():
+    deployment = Deployment(language_model("mixtral-8x7b"), perfpass.device("h100"), SERVING)
+    load = deployment.load()
+    assert imbalance(deployment, load, 1.3).load == load
+
+
+@pytest.mark.parametrize(("name", "factor"), [("llama-3.1-8b", 1.3), ("mixtral-8x7b", 0.9)])
+def test_imbalance_that_cannot_be_is_refused(name, factor):
+    deployment = Deployment(language_model(name), perfpass.device("h100"), SERVING)
+    with pytest.raises(ArgumentError):
+        imbalance(deployment, deployment.load(), factor)
+
+
+def test_no_adapter_is_the_plain_load(deployment):
+    load = deployment.load()
+    for none in (Adapters(0, 8), Adapters(16, 0)):
+        change = adapt(deployment, load, none)
+        assert change.load == load
+        assert change.beside.weights_bytes == 0
+
+
+def test_wider_and_more_adapters_are_never_faster_and_always_larger(deployment):
+    load = deployment.load()
+    before = load.times()
+    for adapters in (Adapters(8, 1), Adapters(16, 1), Adapters(16, 8), Adapters(64, 8), Adapters(64, 64)):
+        now = adapt(deployment, load, adapters).load.times()
+        assert now[0] >= before[0] and now[1] >= before[1]
+        before = now
+    assert predicted(adapters=Adapters(16, 8)).memory.weights_bytes == pytest.approx(
+        predicted().memory.weights_bytes + 8 * 2 * 41_943_040, abs=2
+    )
+
+
+def test_swapped_adapters_take_less_memory_and_longer_to_start(deployment):
+    load = deployment.load()
+    all_there, some = (adapt(deployment, load, Adapters(64, 64, resident)) for resident in (None, 8))
+    assert some.beside.weights_bytes == all_there.beside.weights_bytes / 8
+    assert some.load.times()[0] > all_there.load.times()[0]
+    assert adapt(deployment, load, Adapters(64, 64, 64)).load.fetch_s == 0.0
+
+
+def test_equal_answers_are_the_plain_load_and_unequal_ones_read_more(deployment):
+    load = deployment.load()
+    assert vary(deployment, load, 0.0).load == load
+    times = [vary(deployment, load, variation).load.times()[1] for variation in (0.0, 0.5, 1.0, 2.0)]
+    assert times == sorted(times) and times[0] < times[-1]
+
+
+SEEING = {
+    "model_type": "qwen2_5_vl", "hidden_size": 3584, "intermediate_size": 18944, "num_hidden_layers": 28,
+    "num_attention_heads": 28, "num_key_value_heads": 4, "vocab_size": 152064, "tie_word_embeddings": False,
+    "vision_config": {"depth": 32, "hidden_size": 1280, "intermediate_size": 3420, "num_heads": 16, "patch_size": 14},
+}  # fmt: skip
+
+
+def test_images_are_prompt_tokens_the_towers_time_and_its_weights():
+    asked = {"input_length": 200, "output_length": 128, "concurrency": 8}
+    plain = perfpass.predict_llm(SEEING, "h100", **asked)
+    seeing = vision(SEEING)
+    before = plain
+    for count in (1, 2, 4):
+        switches = perfpass.Switches(images=Images(seeing, count, 1024, 768))
+        found = perfpass.predict_llm(SEEING, "h100", switches=switches, **asked)
+        assert found.serving.input_length == 200 + count * 999
+        assert found.ttft_ms.median > before.ttft_ms.median
+        before = found
+    assert before.memory.weights_bytes - plain.memory.weights_bytes == pytest.approx(2 * seeing.parameters, abs=2)
+    none = perfpass.predict_llm(SEEING, "h100", switches=perfpass.Switches(images=Images(seeing, 0)), **asked)
+    assert (none.ttft_ms, none.tpot_ms, none.memory) == (plain.ttft_ms, plain.tpot_ms, plain.memory)
+
+
+def test_all_switches_go_together_on_one_line_each():
+    switches = perfpass.Switches(
+        answer_variation=1.0,
+        images=Images(vision(SEEING), 1, 640, 480),
+        prefix_hit=0.5,
+        from_host=0.5,
+        adapters=Adapters(16, 8, 4),
+        speculation=Speculation.of("ngram"),
+    )
+    found = perfpass.predict_llm(SEEING, "h100", concurrency=8, switches=switches)
+    assert [part.name for part in found.switched.parts] == [
+        *("unequal answers", "images", "prefix caching", "adapters", "speculative decoding")
+    ]
+
+
+def run(capsys, *options: str) -> str:
+    assert main(["llm", "llama-3.1-8b", "--device", "h100", *options]) == 0
+    return capsys.readouterr().out
+
+
+def test_the_command_takes_every_switch_and_writes_it(capsys):
+    out = run(capsys, "--concurrency", "8", "--draft", "llama-3.2-1b", "--draft-tokens", "3", "--acceptance", "0.7",
+              "--prefix-hit", "0.4", "--lora", "16x8", "--answer-variation", "0.8", "--json")  # fmt: skip
+    parts = json.loads(out)["switched"]["parts"]
+    assert [part["name"] for part in parts] == [
+        *("unequal answers", "prefix caching", "adapters", "speculative decoding")
+    ]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--acceptance", "0.7"),
+        ("--draft", "eagle", "--acceptance", "1.7"),
+        ("--lora", "16"),
+        ("--lora", "ax8"),
+        ("--lora-resident", "2"),
+        ("--images", "1"),
+        ("--image-size", "10x10"),
+        ("--prefix-hit", "nan"),
+        ("--expert-imbalance", "1.3"),
+    ],
+)
+def test_the_command_refuses_what_does_not_go_together(capsys, options):
+    assert main(["llm", "llama-3.1-8b", "--device", "h100", *options]) != 0
+    assert "Traceback" not in capsys.readouterr().err

@@ -7,9 +7,13 @@ from typing import TYPE_CHECKING, Any
 from perfpass.errors import ArgumentError
 
 if TYPE_CHECKING:
+    from perfpass.llm.adapters import Adapters
     from perfpass.llm.speculation import Speculation
+    from perfpass.llm.vision import Images
     from perfpass.predictors.switches.switches import Switches
 
+# Of `perfpass.llm.adapters.TARGETS`, which the parser does not import.
+TARGETS = ("all", "attention", "mlp")
 _WITH_DRAFT = ("draft_tokens", "draft_tree", "acceptance", "accepted_tokens")
 
 
@@ -28,6 +32,21 @@ def add_switches(command: Any) -> None:
     group.add_argument("--accepted-tokens", type=float, metavar="T", help="instead: mean tokens of a step")
     group.add_argument("--prefix-hit", type=float, default=0.0, metavar="H", help="share of the prompt in the cache")
     group.add_argument("--from-host", type=float, default=0.0, metavar="S", help="share of these on the host (PCIe)")
+    group.add_argument("--lora", metavar="RxN", help="LoRA adapters: rank x number, as 16x8")
+    group.add_argument("--lora-resident", type=_count, metavar="N", help="of them on the GPU at once (default: all)")
+    group.add_argument("--lora-on", choices=TARGETS, default="all", help="matrices that they stand beside")
+    group.add_argument("--images", type=_count, default=0, metavar="N", help="in every prompt, beside its text")
+    group.add_argument("--image-size", metavar="WxH", help="their pixels (default: 1024x1024)")
+    group.add_argument(
+        "--expert-imbalance",
+        type=float,
+        default=1.0,
+        metavar="F",
+        help="tokens of the busiest expert group over the mean",
+    )
+    group.add_argument(
+        "--answer-variation", type=float, default=0.0, metavar="V", help="of lengths: standard deviation over mean"
+    )
 
 
 def _count(text: str) -> int:
@@ -41,8 +60,45 @@ def switches(options: Any) -> Switches | None:
     """What the options switch on; None for a plain engine. Raises ArgumentError."""
     from perfpass.predictors.switches.switches import Switches
 
-    found = Switches(prefix_hit=options.prefix_hit, from_host=options.from_host, speculation=_speculation(options))
+    found = Switches(
+        answer_variation=options.answer_variation,
+        expert_imbalance=options.expert_imbalance,
+        images=_images(options),
+        prefix_hit=options.prefix_hit,
+        from_host=options.from_host,
+        adapters=_adapters(options),
+        speculation=_speculation(options),
+    )
     return None if found == Switches() else found
+
+
+def _pair(text: str, option: str, example: str) -> tuple[int, int]:
+    first, times, second = text.lower().partition("x")
+    if not times:
+        raise ArgumentError(f"{option} takes two numbers, as {example}; got {text!r}")
+    return _count(first), _count(second)
+
+
+def _images(options: Any) -> Images | None:
+    if not options.images:
+        if options.image_size:
+            raise ArgumentError("--image-size is that of --images; give both")
+        return None
+    from perfpass.llm.vision import Images, vision
+
+    width, height = _pair(options.image_size, "--image-size", "1024x768") if options.image_size else (1024, 1024)
+    return Images(vision(options.model), options.images, width, height)
+
+
+def _adapters(options: Any) -> Adapters | None:
+    if options.lora is None:
+        if options.lora_resident is not None or options.lora_on != "all":
+            raise ArgumentError("--lora-resident and --lora-on say how adapters are; give --lora too")
+        return None
+    from perfpass.llm.adapters import Adapters
+
+    rank, count = _pair(options.lora, "--lora", "16x8")
+    return Adapters(rank, count, options.lora_resident, options.lora_on)
 
 
 def _speculation(options: Any) -> Speculation | None:

@@ -18,6 +18,8 @@ __all__ = [
     "Step",
     "StepCosts",
     "StepTime",
+    "adapters",
+    "answer_lengths",
     "architecture",
     "assumed",
     "batch",
@@ -26,6 +28,7 @@ __all__ = [
     "configuration",
     "costs",
     "eager",
+    "image_tokens",
     "in_use",
     "language_model",
     "llama_cpp",
@@ -38,5 +41,6 @@ __all__ = [
     "stored",
     "stored_bytes",
     "table",
+    "vision",
     "weight_bytes",
 ]

@@ -1,8 +1,8 @@
 """What a deployment has to keep, and with what probability a candidate keeps all of it.
 
 Targets on one predicted time are one target, the tightest; those on different figures (the first token, the time per
-token, memory, power) are combined by the lower bound of Frechet (`perfpass.decision.together`); errors that go together make
-the truth larger, so that a choice is careful rather than bold.
+token, memory, power) are combined by the lower bound of Frechet (`perfpass.decision.together`); errors that go
+together make the truth larger, so that a choice is careful rather than bold.
 """
 
 from __future__ import annotations

@@ -73,6 +73,11 @@ class Switched:
 class Transformation(Protocol):
     """Something that is switched on in an engine (`perfpass.predictors.switches`)."""
 
+    @property
+    def prompt_tokens(self) -> int:
+        """Tokens that it adds to every prompt."""
+        ...
+
     def applied(self, found: LlmPrediction, model: LanguageModel, device: Device) -> LlmPrediction:
         """``found`` with it."""
         ...

@@ -135,8 +135,9 @@ def predict_llm(
     check_runtime(assumed_load.RUNTIME if runtime is None else runtime, target)
     used, changed = quantization(read, precision, kv_precision, target)
     prompt, answer = assumed_load.lengths(read, input_length, output_length)
+    added = switches.prompt_tokens if switches else 0
     serving = Serving(
-        input_length=prompt,
+        input_length=prompt + added,
         output_length=answer,
         concurrency=assumed_load.CONCURRENCY if concurrency is None else concurrency,
         runtime=assumed_load.RUNTIME if runtime is None else runtime,
@@ -168,14 +169,13 @@ def predict_llm(
         found = replace(found, support=Support(found.support.level, (*found.support.reasons, *also)))
     if target.unread:
         found = replace(found, support=found.support.at_most("near", target.unread))
-    if long := beyond_positions(read, prompt + answer):
+    if long := beyond_positions(read, prompt + added + answer):
         found = replace(found, support=found.support.at_most("outside", long))
     asked: dict[str, Any] = {"input_length": input_length, "output_length": output_length, "concurrency": concurrency}
     asked |= {"runtime": runtime, "precision": precision, "tp": tp}
-    taken: dict[str, Any] = {
-        name: getattr(serving, name) for name in ("input_length", "output_length", "concurrency", "runtime")
-    }
+    taken: dict[str, Any] = {name: getattr(serving, name) for name in ("output_length", "concurrency", "runtime")}
     taken |= {"precision": assumed_load.precision_name(serving.quantization), "tp": serving.parallelism.tensor}
+    taken = {"input_length": prompt, **taken}
     assumed = {name: value for name, value in taken.items() if asked[name] is None}
     if switches is not None:
         found = switches.applied(found, read, target)

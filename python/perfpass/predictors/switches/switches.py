@@ -13,26 +13,38 @@ from functools import partial
 
 from perfpass.devices import Device
 from perfpass.errors import ArgumentError
+from perfpass.llm.adapters import Adapters
 from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.memory import NOTHING, served
 from perfpass.llm.speculation import Speculation
+from perfpass.llm.vision import Images
 from perfpass.prediction import Interval
 from perfpass.predictors.serving.prediction import Brought, LlmPrediction, Switched, prediction_of
+from perfpass.predictors.switches.adapting import adapt
+from perfpass.predictors.switches.experts import imbalance
+from perfpass.predictors.switches.images import look
 from perfpass.predictors.switches.load import Deployment, Switch
 from perfpass.predictors.switches.prefixes import share
 from perfpass.predictors.switches.speculative import speculate
+from perfpass.predictors.switches.unequal import vary
 
 
 @dataclass(frozen=True)
 class Switches:
     """What is switched on; what is left as it is changes nothing.
 
-    ``prefix_hit``: share of the prompt's tokens that are found in the cache; ``from_host``: share of these that are
-    found in the host's memory. ``speculation``: speculative decoding.
+    ``answer_variation``: coefficient of variation of the answers' lengths. ``expert_imbalance``: tokens of the busiest
+    expert group over the mean. ``images``: in every prompt, whose length does not count them. ``prefix_hit``: share of
+    the prompt's tokens that are found in the cache; ``from_host``: share of these that are found in the host's memory.
+    ``adapters``: low-rank adapters. ``speculation``: speculative decoding.
     """
 
+    answer_variation: float = 0.0
+    expert_imbalance: float = 1.0
+    images: Images | None = None
     prefix_hit: float = 0.0
     from_host: float = 0.0
+    adapters: Adapters | None = None
     speculation: Speculation | None = None
 
     def __post_init__(self) -> None:
@@ -43,9 +55,22 @@ class Switches:
         if self.from_host and not self.prefix_hit:
             raise ArgumentError("of no tokens that are found, none can be found on the host; give prefix_hit too")
 
+    @property
+    def prompt_tokens(self) -> int:
+        """Tokens that are added to every prompt."""
+        return self.images.tokens if self.images else 0
+
     def _on(self) -> Iterator[tuple[str, Switch]]:
+        if self.answer_variation:
+            yield "unequal answers", partial(vary, variation=self.answer_variation)
+        if self.expert_imbalance != 1.0:  # before all that wraps the steps
+            yield "uneven experts", partial(imbalance, factor=self.expert_imbalance)
+        if self.images is not None:
+            yield "images", partial(look, images=self.images)
         if self.prefix_hit:
             yield "prefix caching", partial(share, hit=self.prefix_hit, from_host=self.from_host)
+        if self.adapters is not None:
+            yield "adapters", partial(adapt, adapters=self.adapters)
         if self.speculation is not None:
             yield "speculative decoding", partial(speculate, asked=self.speculation)
 
@@ -93,6 +118,8 @@ class Switches:
 
 def _moved(value: Interval, ratio: float, spread: float) -> Interval:
     """``ratio`` times a time, with bounds that hold an error of ``spread`` (a logarithm) beside their own."""
+    if not spread:
+        return value.scaled(ratio, value.unit)
     low = math.hypot(math.log(value.median / value.low), spread)
     high = math.hypot(math.log(value.high / value.median), spread)
     median = value.median * ratio

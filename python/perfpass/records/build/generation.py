@@ -23,6 +23,8 @@ OUTSIDE = (
     "serving_misc",
     "optimum_benchmark",
     "qualcomm_ai_hub",
+    "fastertransformer",
+    "megatron_lm",
 )
 TABLES: dict[str, tuple[str, tuple[str, ...]]] = {
     "generation": ("generation", ("argonne", "mlenergy", "splitwise")),
