@@ -23,8 +23,8 @@ from ort_extension import observer
 from ort_extension.placement import place, unlike
 from ort_extension.report import FILE_READER, NATIVE_READER
 from ort_extension.runs import WARM_UP_RUNS, WINDOW_RUNS
-from perfpass.decision import Limits
 from perfpass.annotation import metadata as annotation
+from perfpass.decision import Limits
 from perfpass.errors import ArgumentError, DeviceError, FileError
 from perfpass.importers import load
 from perfpass.predictors import predict_graph
