@@ -277,7 +277,7 @@ class RatioTrees(ABC):
         return nearer
 
     def _nearest(self, asked: np.ndarray, threads: int) -> np.ndarray:
-        """[N] distances of fingerprints [N, P] float32 to the nearest measured, each kept for the lanes that ask next."""
+        """[N] distances of fingerprints [N, P] float32 to the nearest measured, each kept for whoever asks next."""
         kept, keys = self._distances, [row.tobytes() for row in asked]
         new = {key: i for i, key in enumerate(keys) if key not in kept}
         found = dict(zip(new, nearest_to(self._fingerprints, asked[list(new.values())], threads), strict=True))
