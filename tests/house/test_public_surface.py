@@ -27,7 +27,7 @@ SURFACE = {
     "perfpass.evidence": "Evidence by_name load of path question_of",
     "perfpass.search": "Candidate Features Scorer Scores Template",
     "perfpass.llm": "EngineBatch LanguageModel Parallelism Quantization Serving MemoryFit Step StepCosts StepTime "
-    "cache_bytes language_model step_costs weight_bytes",
+    "cache_bytes language_model step_costs step_time weight_bytes",
     "perfpass.deploy.fit": "Change DeviceFit Fit Largest Load Need Settings Subject fit need shown_in_use",
     "perfpass.deploy.pack": "Fleet Gpu Instance Layout Model Option Pool Problems Standing fleet_of hinted pack "
     "pack_options read_fleet standing",
