@@ -21,6 +21,7 @@ from typing import Any
 
 import perfpass
 from perfpass.deploy.sweep import Sweep, sweep
+from perfpass.predictors.inference.predictor import InferencePredictor
 from perfpass.predictors.serving import predictor
 
 RESULTS = Path(__file__).parent / "results" / "sweep.json"
@@ -31,6 +32,7 @@ _ONE_BY_ONE = 24
 
 def network() -> Sweep:
     """The points of a network."""
+    InferencePredictor.load()._distances.clear()
     return sweep(
         MODEL, [*BOARDS, "h100-pcie", "a40"], precisions=["fp32", "amp", "fp16", "bf16"],
         runtimes=["torch", "torch.compile"], batches=list(range(1, 129)),

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from perfpass.decision import Limits
 from perfpass.devices import Device
 from perfpass.errors import PerfPassError, ShapeError, UnsupportedError
 from perfpass.graph import OpGraph
@@ -38,9 +39,9 @@ class Forecaster:
         self._refuse_ort_format()
         return onnx.read(self.model, dims=self.dims, batch=self.batch)
 
-    def predict(self, graph: OpGraph, batch: int | None = None) -> Prediction:
-        """What one run of ``graph`` costs. Raises what `perfpass.predict_graph` raises."""
-        return predict_graph(graph, self.device, **self._how(graph, batch))
+    def predict(self, graph: OpGraph, batch: int | None = None, limits: Limits | None = None) -> Prediction:
+        """What one run of ``graph`` costs, decided by ``limits``. Raises what `perfpass.predict_graph` raises."""
+        return predict_graph(graph, self.device, **self._how(graph, batch), limits=limits)
 
     def peak(self, graph: OpGraph, batch: int | None = None) -> Interval:
         """The peak memory of that prediction alone, which takes a tenth of the time."""
@@ -54,9 +55,9 @@ class Forecaster:
             "layout": "nchw",
         }
 
-    def at_shapes(self, shapes: Shapes) -> Prediction:
+    def at_shapes(self, shapes: Shapes, limits: Limits | None = None) -> Prediction:
         """The prediction for whole input shapes. Raises as `graph` and `predict`."""
-        return self.predict(self.graph_at(shapes), leading(shapes))
+        return self.predict(self.graph_at(shapes), leading(shapes), limits)
 
     def graph_at(self, shapes: Shapes) -> OpGraph:
         """The file's graph for whole input shapes. Raises as `graph`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from ort_extension.placement import Placement
 from ort_extension.request import Request
 from ort_extension.verdict import Verdict, after, apply, judge
 from perfpass.annotation.metadata import Annotation, from_metadata
+from perfpass.decision import Decision, Limits, Place
 from perfpass.errors import ArgumentError, DeviceError, PerfPassError, UnsupportedError
 from perfpass.measure.configuration import Configuration
 from perfpass.prediction import Interval, Prediction
@@ -122,16 +124,36 @@ class Report:
 
         def judged() -> Verdict:
             memory, lower_bound = self._peak
-            timed = self._request.latency_target_ms is not None or memory is None or lower_bound
+            request = self._request
+            targets = request.by_confidence or request.latency_target_ms is not None
+            timed = targets or memory is None or lower_bound
             before, problem = self._before if timed else (None, None)
             latency = before.latency_ms if before is not None else None
-            return self._judge(memory, latency, lower_bound=lower_bound, problem=problem)
+            decision = self._decision(before, None if lower_bound else memory)
+            return self._judge(memory, latency, decision, lower_bound=lower_bound, problem=problem)
 
         return self._once("verdict", judged)
 
-    def _judge(self, memory: Interval | None, latency: Interval | None, **how: Any) -> Verdict:
+    def _judge(
+        self, memory: Interval | None, latency: Interval | None, decision: Decision | None, **how: Any
+    ) -> Verdict:
         request = self._request
+        how |= {"decision": decision, "by_confidence": request.by_confidence}
         return judge(self._placement, memory, latency, request.memory_budget_bytes, request.latency_target_ms, **how)
+
+    def _decision(self, found: Prediction | None, memory: Interval | None) -> Decision | None:
+        """Of a prediction, or of the memory alone, beside what a program can have of the device's."""
+        placement = self._placement
+        if placement is None or (memory is None and found is None):
+            return None
+        if found is not None and found.decision is not None:
+            made = found.decision
+        elif memory is not None:
+            device = placement.device
+            made = Decision(self._request.limits, Place(device.id, device.mig_profile, 1, memory, device.memory_bytes))
+        else:
+            return None
+        return replace(made, place=replace(made.place, available_bytes=placement.memory_bytes))
 
     @property
     def _before(self) -> tuple[Prediction | None, str | None]:
@@ -142,7 +164,7 @@ class Report:
             if graph is None:
                 return None, forecaster.why_not(error) if error is not None else "the model was not read"
             try:
-                return forecaster.predict(graph), None
+                return forecaster.predict(graph, limits=self._request.limits), None
             except Exception as failure:
                 return None, why_not(failure)
 
@@ -169,7 +191,7 @@ class Report:
         if found is None:
             after(self._request.policy, self.verdict)
             return
-        late = self._judge(found.peak_memory_bytes, found.latency_ms)
+        late = self._judge(found.peak_memory_bytes, found.latency_ms, self._decision(found, None))
         with self._lock:
             self._made["verdict"] = late
         apply(self._request.policy, late, self._forecaster)
@@ -207,7 +229,8 @@ class Report:
         """The prediction from the file; once the session exists, dimensions that its options close are closed here."""
         found, _ = self._before
         if found is None and self._fixed is not None:
-            closed = self._once("closed", lambda: self._from_file(self._fixed or ()))
+            limits = self._request.limits
+            closed = self._once("closed", lambda: self._from_file(self._fixed or (), limits))
             found = closed if isinstance(closed, Prediction) else None
         return found
 
@@ -224,8 +247,11 @@ class Report:
         try:
             graph, _ = self._read
             if graph is None:
-                return self._from_session(self._fixed) if self._fixed is not None else self._before[1] or "not read"
-            return forecaster.predict(observation.read(input_shapes=dict(shapes_of(graph))))
+                if self._fixed is None:
+                    return self._before[1] or "not read"
+                return self._from_session(self._fixed, self._request.limits)
+            seen = observation.read(input_shapes=dict(shapes_of(graph)))
+            return forecaster.predict(seen, limits=self._request.limits)
         except Exception as error:
             return why_not(error)
 
@@ -281,19 +307,19 @@ class Report:
         other = places.unlike(placement, self._providers, self.gpu or 0, self._threads, calibrated)
         return prediction.latency_ms if other is None else other
 
-    def _from_file(self, shapes: Shapes) -> Prediction | str:
+    def _from_file(self, shapes: Shapes, limits: Limits | None = None) -> Prediction | str:
         forecaster = self._forecaster
         try:
-            return self.detected if forecaster is None else forecaster.at_shapes(shapes)
+            return self.detected if forecaster is None else forecaster.at_shapes(shapes, limits)
         except Exception as error:
             return why_not(error)
 
-    def _from_session(self, shapes: Shapes) -> Prediction | str:
+    def _from_session(self, shapes: Shapes, limits: Limits | None = None) -> Prediction | str:
         forecaster = self._forecaster
         try:
             if forecaster is None or self._observation is None:
                 return self.detected
-            return forecaster.predict(self._observation.read(input_shapes=dict(shapes)), leading(shapes))
+            return forecaster.predict(self._observation.read(input_shapes=dict(shapes)), leading(shapes), limits)
         except Exception as error:
             return why_not(error)
 

@@ -11,6 +11,7 @@ from typing import Any
 from ort_extension.runs import check_drift
 from ort_extension.verdict import Policy, check_policy
 from perfpass.bounded_file import check_regular, exists
+from perfpass.decision import Limits
 from perfpass.declared import Number
 from perfpass.devices import Device
 from perfpass.devices import device as find_device
@@ -34,10 +35,23 @@ class Request:
     precision: str | None
     memory_budget_bytes: int | None
     latency_target_ms: float | None
+    energy_target_j: float | None
+    confidence: float | None
     policy: Policy
     drift: bool | float
     records: Path | None
     reader: str
+
+    @property
+    def limits(self) -> Limits:
+        """What the session is to keep; with the usual confidence where none is stated."""
+        stated = {} if self.confidence is None else {"confidence": self.confidence}
+        return Limits(self.latency_target_ms, self.memory_budget_bytes, self.energy_target_j, **stated)
+
+    @property
+    def by_confidence(self) -> bool:
+        """Whether the policy goes by the probability that all is kept, and not by the bounds of the figures."""
+        return self.confidence is not None or self.energy_target_j is not None
 
     @classmethod
     def of(
@@ -50,6 +64,8 @@ class Request:
         precision: str | None,
         memory_budget_bytes: int | None,
         latency_target_ms: float | None,
+        energy_target_j: float | None,
+        confidence: float | None,
         policy: Policy,
         drift: bool | float,
         records: str | os.PathLike[str] | None,
@@ -87,6 +103,8 @@ class Request:
             precision=precision,
             memory_budget_bytes=_positive("memory_budget_bytes", memory_budget_bytes),
             latency_target_ms=_positive("latency_target_ms", latency_target_ms),
+            energy_target_j=_positive("energy_target_j", energy_target_j),
+            confidence=Limits(confidence=confidence).confidence if confidence is not None else None,
             policy=policy,
             drift=drift,
             records=None if records is None else check_path(records),

@@ -39,9 +39,11 @@ class InferenceSession(_Base):  # type: ignore[misc]
     ``device``: what is predicted for, a name of the catalogue ("a100-80gb"), of a MIG slice ("a100-80gb:2g.20gb") or a
     `perfpass.Device`; None: the NVIDIA GPU (and MIG slice) that the providers will use, as NVML tells, else this CPU.
     ``batch`` and ``dims`` (``{"sequence": 128}``) give sizes to open dimensions. ``precision``: None for that of the
-    file. ``memory_budget_bytes``: what the session may use; None for the device's memory. ``latency_target_ms``: what a
-    run may take. ``policy``: what to do when the predicted peak is over the budget or the predicted latency over the
-    target:
+    file. ``memory_budget_bytes``: what the session may use; None for the device's memory. ``latency_target_ms`` and
+    ``energy_target_j``: what a run may take. ``confidence``: with which probability (above 0.5, below 1) all of these
+    are to be kept together; the policy then goes by `Verdict.decision` (at 0.9 where only joules are limited). Without,
+    it goes by the bounds: over the budget or the target is what is so even by its lower bound. ``policy``: what to do
+    when the predicted peak is over the budget, or a target is missed:
 
     - "warn" (the default): a `PredictionWarning`, before anything is loaded;
     - "raise": `DoesNotFitError` or `MissesTargetError`; the session is not created and no weight is read. A model that
@@ -76,6 +78,8 @@ class InferenceSession(_Base):  # type: ignore[misc]
         precision: str | None = None,
         memory_budget_bytes: int | None = None,
         latency_target_ms: float | None = None,
+        energy_target_j: float | None = None,
+        confidence: float | None = None,
         policy: Any = "warn",
         drift: bool | float = True,
         records: str | os.PathLike[str] | None = None,
@@ -92,6 +96,8 @@ class InferenceSession(_Base):  # type: ignore[misc]
             precision=precision,
             memory_budget_bytes=memory_budget_bytes,
             latency_target_ms=latency_target_ms,
+            energy_target_j=energy_target_j,
+            confidence=confidence,
             policy=policy,
             drift=drift,
             records=records,

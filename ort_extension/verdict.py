@@ -9,6 +9,7 @@ from typing import Literal
 
 from ort_extension.forecast import Forecaster
 from ort_extension.placement import Placement
+from perfpass.decision import Decision
 from perfpass.devices import Device, catalogue
 from perfpass.errors import ArgumentError, PerfPassError
 from perfpass.prediction import Interval
@@ -27,11 +28,16 @@ class PredictionWarning(UserWarning):
 
 
 class RefusedError(PerfPassError):
-    """A session was not created, by its policy. ``verdict`` holds the figures."""
+    """A session was not created, by its policy. ``verdict`` holds the figures, and with them the decision."""
 
     def __init__(self, message: str, verdict: Verdict) -> None:
         super().__init__(message)
         self.verdict = verdict
+
+    @property
+    def decision(self) -> Decision | None:
+        """That of the verdict."""
+        return self.verdict.decision
 
 
 class DoesNotFitError(RefusedError):
@@ -39,7 +45,7 @@ class DoesNotFitError(RefusedError):
 
 
 class MissesTargetError(RefusedError):
-    """The predicted latency is over the target."""
+    """The predicted latency is over the target, or a target is not kept with the confidence asked for."""
 
 
 class NotPredictedError(RefusedError):
@@ -50,10 +56,11 @@ class NotPredictedError(RefusedError):
 class Verdict:
     """The prediction of a session beside its budget and its target.
 
-    ``fits``: "no" where the median of the predicted peak is over ``budget_bytes``, "perhaps" where only the interval's
-    upper bound is. ``meets_target``: the same of the latency; "yes" without a target. Both are "unknown" where nothing
+    ``fits``: "no" where even the lower bound of the predicted peak is over ``budget_bytes``, "perhaps" where only the
+    upper one is. ``meets_target``: the same of the latency; "yes" without a target. Both are "unknown" where nothing
     could be predicted: ``problem`` says why. ``lower_bound``: dimensions are open, and ``memory`` is that of the least
-    sizes. ``budget`` says what the budget is.
+    sizes. ``budget`` says what the budget is. ``decision``: the probabilities that budget and targets are kept (None
+    where nothing is predicted); ``by_confidence``: it is by these that the policy goes.
     """
 
     device: Device | None
@@ -66,10 +73,16 @@ class Verdict:
     meets_target: Answer
     lower_bound: bool = False
     problem: str | None = None
+    decision: Decision | None = None
+    by_confidence: bool = False
 
     @property
     def clear(self) -> bool:
-        """Whether it fits by its upper bound and the target, if there is one, is met by the median."""
+        """Whether it fits by its upper bound and the target, if there is one, is met by the median; by confidence:
+        whether all is kept with it.
+        """
+        if self.by_confidence:
+            return self.decision is not None and self.decision.answer == "yes"
         return self.fits == "yes" and self.meets_target in ("yes", "perhaps")
 
     def __str__(self) -> str:
@@ -89,6 +102,8 @@ class Verdict:
                 f"{digits(self.latency.median)} ms predicted ({digits(self.latency.low)} to "
                 f"{digits(self.latency.high)})"
             )
+        if self.by_confidence and self.decision is not None:
+            text += f"; {self.decision.headline}"
         return f"{text}; {self.problem}" if self.problem else text
 
 
@@ -110,6 +125,8 @@ def judge(
     *,
     lower_bound: bool = False,
     problem: str | None = None,
+    decision: Decision | None = None,
+    by_confidence: bool = False,
 ) -> Verdict:
     """The verdict on predicted ``memory`` and ``latency``; ``lower_bound``: the memory is that of the least sizes."""
     budget = "stated as the budget" if budget_bytes is not None else "in the device"
@@ -134,6 +151,8 @@ def judge(
         meets_target=meets,
         lower_bound=lower_bound,
         problem=problem,
+        decision=decision,
+        by_confidence=by_confidence,
     )
 
 
@@ -148,6 +167,9 @@ def apply(policy: Policy, verdict: Verdict, forecaster: Forecaster | None) -> No
         return
     if callable(policy):
         policy(verdict)
+    elif verdict.by_confidence and (short := _falls_short(verdict.decision)) is not None:
+        advice = _memory_advice if short is DoesNotFitError else _latency_advice
+        _refuse(policy, short, verdict, advice(verdict, forecaster))
     elif verdict.fits == "no":
         _refuse(policy, DoesNotFitError, verdict, _memory_advice(verdict, forecaster))
     elif verdict.meets_target == "no":
@@ -167,6 +189,15 @@ def after(policy: Policy, verdict: Verdict) -> None:
     unknown = verdict.memory is None or (policy == "raise" and "unknown" in (verdict.fits, verdict.meets_target))
     if policy in ("warn", "raise") and unknown:
         _warn(f"the session was created without a prediction: {verdict.problem}")
+
+
+def _falls_short(decision: Decision | None) -> type[RefusedError] | None:
+    """What a decision that is no yes falls short of most: the memory or a target; None where there is none."""
+    if decision is None or decision.probability is None:
+        return None
+    each = decision.probabilities
+    memory = min(each.pop("fits"), each.pop("memory_bytes", 1.0))
+    return MissesTargetError if min(each.values(), default=1.0) < memory else DoesNotFitError
 
 
 def _refuse(policy: Policy, kind: type[RefusedError], verdict: Verdict, advice: list[str]) -> None:
@@ -195,7 +226,7 @@ def _memory_advice(verdict: Verdict, forecaster: Forecaster | None) -> list[str]
     """A smaller batch, a larger slice, another device: each with the figure that says so."""
     advice: list[str] = []
     device, memory = verdict.device, verdict.memory
-    if device is None or memory is None or verdict.budget_bytes is None:
+    if device is None or memory is None or verdict.budget_bytes is None or memory.high <= verdict.budget_bytes:
         return advice
     if forecaster is not None and forecaster.batch is not None:
         at = forecaster.peak_at_batch

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from perfpass import features
+from perfpass.decision import Limits
 from perfpass.devices import Device
 from perfpass.errors import GraphError
 from perfpass.graph import ATTRIBUTES, OPERATORS, OpGraph, costs
@@ -31,6 +32,7 @@ def predict_loaded(
     batch: int | None = None,
     layout: str | None = None,
     calibration: bool | Calibration | Schedules = True,
+    limits: Limits | None = None,
 ) -> Prediction:
     """``perfpass.predict`` for a module's graph, with precision and layout taken from it where not given."""
     return predict_graph(
@@ -42,6 +44,7 @@ def predict_loaded(
         runtime=runtime,
         layout=layout_of(graph) if layout is None else layout,
         calibration=calibration,
+        limits=limits,
     )
 
 
@@ -67,6 +70,7 @@ def attributes(
         "workload": json.dumps(whole["workload"]),
         "provenance": json.dumps(provenance),
         "prediction": json.dumps(whole),
+        **({} if prediction.decision is None else {"decision": json.dumps(whole["decision"])}),
         "node_features": tensor(np.ascontiguousarray(table.nodes, dtype=np.float32)),
         "edge_index": tensor(np.ascontiguousarray(table.edge_index, dtype=np.int32)),
     }

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from perfpass.annotation.file import annotate
+    from perfpass.decision import Decision, Limits
     from perfpass.deploy.choose import choose
     from perfpass.deploy.difference import diff
     from perfpass.deploy.fit import fit
@@ -26,6 +27,8 @@ __version__ = "0.2.0"
 
 # Imported on first use, so that `import perfpass` and `perfpass --help` stay quick.
 _HOME = {
+    "Decision": "perfpass.decision",
+    "Limits": "perfpass.decision",
     "Device": "perfpass.devices",
     "device": "perfpass.devices",
     "annotate": "perfpass.annotation.file",
@@ -45,8 +48,10 @@ _HOME = {
     "Switches": "perfpass.predictors.switches.switches",
 }
 __all__ = [
+    "Decision",
     "Device",
     "Interval",
+    "Limits",
     "OpGraph",
     "PerfPassError",
     "Prediction",

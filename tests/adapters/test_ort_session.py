@@ -24,6 +24,7 @@ from ort_extension.placement import place, unlike
 from ort_extension.report import FILE_READER, NATIVE_READER
 from ort_extension.runs import WARM_UP_RUNS, WINDOW_RUNS
 from perfpass.annotation import metadata as annotation
+from perfpass.decision import Limits
 from perfpass.errors import ArgumentError, DeviceError, FileError
 from perfpass.importers import load
 from perfpass.predictors import predict_graph
@@ -140,7 +141,7 @@ def test_importing_the_package_imports_nothing_heavy():
 
 def test_the_prediction_is_that_of_the_file(models):
     ours = session(models / "fixed.onnx", reader="file")
-    plain = predict_graph(load(models / "fixed.onnx"), "cpu", runtime="onnxruntime")
+    plain = predict_graph(load(models / "fixed.onnx"), "cpu", runtime="onnxruntime", limits=Limits())
     assert ours.prediction.to_dict() == plain.to_dict() and ours.problem is None
     assert ours.perfpass.reader == FILE_READER and "reader='file'" in ours.perfpass.why_not_native
     assert ours.perfpass.device.id == "host-cpu" and "detected" in ours.perfpass.detected

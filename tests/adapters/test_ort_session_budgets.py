@@ -12,6 +12,8 @@ import pytest
 from ort_sessions import images, session
 
 import ort_extension
+from perfpass.decision import Limits
+from perfpass.errors import ArgumentError
 from perfpass.importers import onnx as onnx_importer
 
 GIB = 2**30
@@ -135,3 +137,44 @@ def test_the_policy_ignore_predicts_nothing_before_somebody_asks(models, monkeyp
     ours.run(None, images())
     assert reads == []
     assert ours.prediction is not None and reads
+
+
+def test_a_session_is_refused_by_the_confidence_asked_for_with_the_decision_in_the_error(models):
+    path, how = models / "fixed.onnx", {"device": "a100-80gb", "policy": "raise"}
+    expected = session(path, **how).perfpass.before.decision
+    assert expected.limits == Limits() and len(expected.slices) == 6
+    median, high = expected.place.latency_ms.median, expected.place.latency_ms.high
+    session(path, **how, latency_target_ms=median)  # by the bounds: it may be met
+    with pytest.raises(ort_extension.MissesTargetError, match=r"P\(latency\) 50 %") as refusal:
+        session(path, **how, latency_target_ms=median, confidence=0.9)
+    decision = refusal.value.decision
+    assert decision is refusal.value.verdict.decision and decision.answer == "cannot say"
+    assert decision == expected.under(Limits(latency_ms=median, confidence=0.9))
+    kept = session(path, **how, latency_target_ms=high, confidence=0.9)
+    assert kept.perfpass.verdict.decision.answer == "yes"
+    with pytest.raises(ort_extension.MissesTargetError):
+        session(path, **how, latency_target_ms=high, confidence=0.97)
+
+
+def test_a_budget_of_memory_and_of_energy_is_kept_by_confidence(models):
+    path, how = models / "fixed.onnx", {"device": "a100-80gb", "policy": "raise"}
+    place = session(path, **how).perfpass.before.decision.place
+    budget = int(place.memory_bytes.median)
+    with pytest.raises(ort_extension.DoesNotFitError, match=r"P\(memory\)"):
+        session(path, **how, memory_budget_bytes=budget, confidence=0.9)
+    with pytest.raises(ort_extension.MissesTargetError, match=r"P\(energy\)") as refusal:
+        session(path, **how, energy_target_j=place.energy_j.low)
+    assert refusal.value.decision.probabilities["energy_j"] == pytest.approx(0.05)
+    with pytest.warns(ort_extension.PredictionWarning, match="energy"):
+        session(path, device="a100-80gb", energy_target_j=place.energy_j.low)
+    with pytest.raises(ArgumentError, match="confidence"):
+        session(path, **how, confidence=1.5)
+
+
+def test_the_decision_of_a_session_stands_in_its_metadata(models):
+    from perfpass.annotation.metadata import from_metadata
+
+    ours = session(models / "fixed.onnx", device="a100-80gb", latency_target_ms=50)
+    stored = from_metadata(ours.get_modelmeta().custom_metadata_map)
+    assert stored.decisions == {"a100-sxm4-80gb": ours.prediction.decision}
+    assert ours.prediction.decision.limits.latency_ms == 50

@@ -77,7 +77,7 @@ def test_the_module_carries_its_graph_as_tensors(network, annotated):
 
 def test_the_prediction_is_that_of_perfpass_predict(network, annotated):
     mod, params = network
-    expected = perfpass.predict(import_relay(mod, params), DEVICE, runtime="tvm").to_dict()
+    expected = perfpass.predict(import_relay(mod, params), DEVICE, runtime="tvm", limits=perfpass.Limits()).to_dict()
     found = read_prediction(annotated)
     assert found == expected
     assert perfpass.predict(mod, DEVICE, runtime="tvm").to_dict()["latency_ms"] == expected["latency_ms"]
@@ -196,6 +196,34 @@ def test_pack_reads_the_hint_off_a_library_without_loading_it(tmp_path, built, c
     assert main(["pack", "--from", path, "--format", "k8s", "-o", str(tmp_path), "--time-limit", "5"]) == 0
     assert found["mig"]["profile"] in capsys.readouterr().out
     assert "nvidia.com/mig-" in (tmp_path / "k8s" / "network.yaml").read_text()
+
+
+def test_the_decision_is_the_same_in_the_module_the_library_and_perfpass_predict(tmp_path, network):
+    mod, params = network
+    limits = perfpass.Limits(latency_ms=5, energy_j=2, confidence=0.95)
+    expected = perfpass.predict(import_relay(mod, params), DEVICE, runtime="tvm", limits=limits).decision
+    passed = PredictPerformance(device=DEVICE, params=params, limits=limits)(mod)
+    path = str(tmp_path / "model.so")
+    tvm_perfpass.build(mod, "llvm", params, device=DEVICE, limits=limits).export_library(path)
+    for found in (read_prediction(passed), read_prediction(tvm.runtime.load_module(path))):
+        assert perfpass.Decision.from_dict(found["decision"]) == expected
+    assert perfpass.Decision.from_dict(json.loads(str(passed.attrs["perfpass.decision"]))) == expected
+    assert expected.limits == limits and len(expected.slices) > 1
+
+
+def test_pack_places_a_library_by_the_latency_on_the_slice(tmp_path, built, capsys):
+    from perfpass.cli import main
+
+    path = str(tmp_path / "network.so")
+    built.export_library(path)
+    decision = perfpass.Decision.from_dict(read_prediction(built)["decision"])
+    kept, missed = (str(getattr(decision.slices[0].latency_ms, bound)) for bound in ("high", "low"))
+    assert main(["pack", "--from", path, "--latency", kept, "--json", "--time-limit", "5"]) == 0
+    layout = json.loads(capsys.readouterr().out)
+    (instance,) = layout["gpus"][0]["instances"]
+    assert instance["profile"] == decision.under(perfpass.Limits(latency_ms=float(kept))).smallest.profile
+    assert main(["pack", "--from", path, "--latency", missed, "--time-limit", "5"]) == 1
+    assert "P(meets)" in capsys.readouterr().out
 
 
 def test_what_carries_no_prediction_says_so(network):

@@ -87,5 +87,39 @@ def test_what_a_file_carries_becomes_a_pod(folder, capsys):
     capsys.readouterr()
     assert main(["pack", "--from", "resnet50.onnx", "lib.so", "--copies", "2", "--format", "k8s", "-o", "out"]) == 0
     printed = capsys.readouterr().out
-    assert "2 models on 1 GPU" in printed and "memory decides" in printed
+    assert "2 models on 1 GPU" in printed and "lib carries no figures of slices" in printed
+    assert "no target was stated" in " ".join(printed.split())
     assert carried["mig"]["profile"] in (folder / "out/k8s/lib.yaml").read_text()
+
+
+def test_a_file_that_states_a_target_is_placed_by_the_time_on_the_slice(folder, capsys):
+    import perfpass
+
+    stated = ["annotate", "resnet50.onnx", "--batch", "8", "--device", "a100-80gb", "--latency", "20"]
+    assert main([*stated, "--json"]) == 0
+    (carried,) = json.loads(capsys.readouterr().out)["predictions"].values()
+    decision = perfpass.Decision.from_dict(carried["decision"])
+    assert decision.smallest.profile == "3g.40gb" and carried["mig"]["profile"] == "1g.10gb"
+    assert main(["inspect", "resnet50.onnx", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["decisions"] == {"a100-sxm4-80gb": carried["decision"]}
+    assert main(["pack", "--from", "resnet50.onnx", "--json"]) == 0
+    layout = json.loads(capsys.readouterr().out)
+    assert [one["profile"] for one in layout["gpus"][0]["instances"]] == ["3g.40gb"]
+    # A looser target at the time of packing takes the place of the file's, more confidence is beside it.
+    assert main(["pack", "--from", "resnet50.onnx", "--latency", "47", "--confidence", "0.93", "--json"]) == 0
+    layout = json.loads(capsys.readouterr().out)
+    assert [one["profile"] for one in layout["gpus"][0]["instances"]] == ["1g.10gb"]
+    assert main(["pack", "--from", "resnet50.onnx", "--latency", "1"]) == 1
+    assert "meets" in capsys.readouterr().out
+
+
+def test_a_damaged_decision_is_one_error(folder, capsys):
+    import perfpass
+
+    carried = perfpass.predict("resnet50.onnx", "a100-80gb", batch=8, limits=perfpass.Limits()).to_dict()
+    carried["decision"]["slices"][0]["latency_ms"] = None
+    graph = json.dumps({"nodes": [], "metadata": {"perfpass.prediction": carried}})
+    (folder / "lib.so").write_bytes(b"\x7fELF\0" + graph.encode() + b"\0rest")
+    assert main(["pack", "--from", "lib.so"]) == FormatError.exit_code
+    error = capsys.readouterr().err
+    assert "without times" in error and error.count("\n") == 1

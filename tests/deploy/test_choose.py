@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from perfpass.decision import together
 from perfpass.deploy.choose import Targets, choose, queue
-from perfpass.deploy.choose.targets import limit_of, together
+from perfpass.deploy.choose.targets import limit_of
 from perfpass.deploy.cost import Options
 from perfpass.errors import ArgumentError
 from perfpass.prediction import Interval

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import perfpass
+from perfpass.decision import answer_of
 from perfpass.deploy.fit import Load, Settings, Subject, need, shown_in_use
-from perfpass.deploy.fit.result import answer_of
 from perfpass.deploy.fit.subject import placed
 from perfpass.devices import device
 from perfpass.errors import ArgumentError, DeviceError, FileError, FormatError, UnsupportedError

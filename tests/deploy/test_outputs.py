@@ -14,6 +14,7 @@ import yaml
 from deploy.engine_command import refused
 from perfpass.deploy.outputs import files, write_files
 from perfpass.deploy.outputs.deployed import dns_label
+from perfpass.deploy.outputs.engines import served_from
 from perfpass.deploy.outputs.formats import FORMATS
 from perfpass.deploy.pack import Fleet, Layout, Model, Option, Pool, Standing, pack_options
 from perfpass.devices import device
@@ -178,6 +179,19 @@ def test_servers_of_language_models_get_flags_that_they_have(layout, name):
     assert "16" in command
     run = subprocess.run(["sh", "-c", script], capture_output=True, text=True)
     assert run.returncode != 0 and "give the UUID" in run.stderr
+
+
+@pytest.mark.parametrize(
+    ("asked", "given"),
+    [
+        ("llama-3.1-8b", "/models/llama-3.1-8b"),  # a name of ours, which no server would find
+        ("meta-llama/Llama-3.1-8B", "meta-llama/Llama-3.1-8B"),
+        ("./weights", "./weights"),
+        ("/models/other", "/models/other"),
+    ],
+)
+def test_a_server_is_told_where_its_model_is(asked, given):
+    assert served_from(asked) == given
 
 
 def test_slurm_has_a_type_for_every_profile(layout):

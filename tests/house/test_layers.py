@@ -14,7 +14,8 @@ ROOT = Path(__file__).resolve().parents[2]
 # What a room may import beside itself and the compiled core, from the ground up.
 _TEXT = {"errors", "text", "extensions"}
 _FILES = {*_TEXT, "bounded_file", "whole_file", "declared", "toml_table", "json_text", "safetensors", "npz"}
-_DEVICES = {*_FILES, "devices", "prediction"}
+_FIGURES = {"interval", "decision", "prediction"}
+_DEVICES = {*_FILES, "devices", *_FIGURES}
 _GRAPH = {*_DEVICES, "graph"}
 _READING = {*_GRAPH, "features", "importers"}
 _MODELS = {*_READING, "llm"}
@@ -33,7 +34,9 @@ MAY_KNOW: dict[str, set[str]] = {
     "json_text": {"errors", "text", "bounded_file", "declared"},
     "npz": {"errors", "text", "declared"},
     "safetensors": {"errors", "text", "declared", "json_text"},
-    "prediction": _TEXT,
+    "interval": {"errors"},
+    "decision": {*_TEXT, "interval", "declared"},
+    "prediction": {*_TEXT, "interval", "decision"},
     "devices": _FILES,
     "graph": {*_TEXT, "declared"},
     "features": {*_FILES, "graph"},

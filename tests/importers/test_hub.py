@@ -13,6 +13,7 @@ from typing import ClassVar
 
 import pytest
 
+from importers.test_gguf import KEYS, packed, tensors
 from perfpass.errors import ArgumentError, FileError
 from perfpass.importers import hub
 from perfpass.importers.model_argument import understood
@@ -48,6 +49,17 @@ FILES = {
     "lab/small-model/model.safetensors": weights(0, 2 * 32000 * 512),
     "lab/lying-header/model.safetensors": weights(0, 7),
 }
+# A file of another type, in two parts, and what is no model; the weights are 64 MiB that nobody asks for.
+LISTED = tensors()
+PARTS = {"split.count": 2}
+FILES |= {
+    "lab/packed/tiny-Q4_K_M.gguf": packed() + bytes(2**26),
+    "lab/packed/tiny-Q8_0-00001-of-00002.gguf": packed(KEYS | PARTS, LISTED[:5]) + bytes(2**26),
+    "lab/packed/tiny-Q8_0-00002-of-00002.gguf": packed(PARTS, LISTED[5:]) + bytes(2**26),
+    "lab/packed/mmproj-Q4_K_M.gguf": b"no model",
+    "lab/damaged-packed/only.gguf": b"GGUF" + bytes(40),
+}
+PACKED = {name.rpartition("/")[0] for name in FILES if name.endswith(".gguf")}
 REPOSITORIES["lab/lying-header"] = REPOSITORIES["lab/small-model"]
 
 
@@ -62,13 +74,15 @@ class Hub(BaseHTTPRequestHandler):
         Hub.asked.append(f"{self.command} /{path}")
         if path.startswith("api/models/"):
             name = path.removeprefix("api/models/")
-            body = json.dumps({"id": name, "safetensors": {"parameters": {"F32": 1}, "total": 90_000_000}}).encode()
-            self._send(200, body if name in REPOSITORIES else b"{}", with_body)
+            siblings = [{"rfilename": file.removeprefix(f"{name}/")} for file in FILES if file.startswith(f"{name}/")]
+            counted = {"parameters": {"F32": 1}, "total": 90_000_000}
+            body = json.dumps({"id": name, "safetensors": counted, "siblings": siblings}).encode()
+            self._send(200, body if name in {*REPOSITORIES, *PACKED, "lab/pipeline"} else b"{}", with_body)
             return
         name, _, file = path.partition("/resolve/main/")
         if name == "lab/gated":
             self._send(403, b"", with_body, {"X-Error-Code": "GatedRepo"})
-        elif name == "lab/pipeline":
+        elif name == "lab/pipeline" or (name in PACKED and file == "config.json"):
             self._send(404, b"", with_body, {"X-Error-Code": "EntryNotFound"})
         elif f"{name}/{file}" in FILES:
             asked = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range") or "bytes=0-0")
@@ -174,6 +188,30 @@ except PerfPassError as error:
     assert int(first) == 2 * 32000 * 512
     assert second.startswith("FormatError lab/lying-header/model.safetensors: tensor 'model.embed_tokens.weight'")
     assert 0 < Hub.sent < 2**19
+
+
+def test_a_repository_of_gguf_files_is_fitted_by_the_header_of_one(ask, tmp_path):
+    import perfpass
+
+    (tmp_path / "tiny.gguf").write_bytes(packed())
+    alone = perfpass.fit(tmp_path / "tiny.gguf", "t4").answers[0].parts["weights"]
+    out = ask(
+        """
+import perfpass
+from perfpass.errors import PerfPassError
+for name in ("lab/packed", "lab/packed:Q8_0", "lab/packed:q5_k_m", "lab/damaged-packed"):
+    try:
+        found = perfpass.fit(name, "t4")
+        print(found.runtime, found.weights_basis, found.answers[0].parts["weights"])
+    except PerfPassError as error:
+        print(type(error).__name__, error)
+"""
+    )
+    usual, parts, missing, damaged = out.strip().split("\n")
+    assert usual == parts and usual.startswith("llama.cpp ") and int(usual.rpartition(" ")[2]) == alone
+    assert missing.startswith("FileError lab/packed:q5_k_m") and "tiny-Q8_0-00001-of-00002.gguf" in missing
+    assert damaged.startswith(("FormatError", "UnsupportedError"))
+    assert 0 < Hub.sent < 2**23
 
 
 def test_what_the_hub_cannot_give_is_said_in_a_sentence(ask):

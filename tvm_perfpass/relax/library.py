@@ -18,6 +18,7 @@ import tvm
 from tvm import relax
 
 from perfpass.bounded_file import reason
+from perfpass.decision import Limits
 from perfpass.devices import Device
 from perfpass.errors import ArgumentError, FileError, FormatError, LimitError
 from perfpass.json_text import read_json
@@ -62,20 +63,27 @@ def build(
     batch: int | None = None,
     layout: str | None = None,
     calibration: Any = True,
+    limits: Limits | None = None,
     **kwargs: Any,
 ) -> PredictedExecutable:
     """``relax.build(mod, target, params, **kwargs)``, with the prediction for ``device`` kept in the result.
 
     Read it with ``read_prediction``: from the executable, from a library loaded by ``tvm.runtime.load_module``, or from
-    the sidecar beside an exported library, by the library's path. ``bindings``, ``precision``, ``batch``, ``layout``
-    and ``calibration`` are those of PredictPerformance; outputs are those of ``relax.build``. Raises ArgumentError for
-    something other than a module, and what the pass raises.
+    the sidecar beside an exported library, by the library's path. ``bindings``, ``precision``, ``batch``, ``layout``,
+    ``calibration`` and ``limits`` are those of PredictPerformance; outputs are those of ``relax.build``. Raises
+    ArgumentError for something other than a module, and what the pass raises.
     """
     if not isinstance(mod, tvm.IRModule):
         raise ArgumentError(f"expected a tvm.IRModule, got {type(mod).__name__}")
     # relax.build's params are the values of constants that the module names, not parameters of main.
     predict: Any = PredictPerformance(
-        device, bindings=bindings, precision=precision, batch=batch, layout=layout, calibration=calibration
+        device,
+        bindings=bindings,
+        precision=precision,
+        batch=batch,
+        layout=layout,
+        calibration=calibration,
+        limits=limits,
     )
     annotated = predict(mod)
     prediction = prediction_of(annotated)
@@ -86,6 +94,7 @@ def build(
 def read_prediction(source: Any) -> dict[str, Any]:
     """The prediction of a module, an executable or a library, as ``Prediction.to_dict`` gives it.
 
+    ``perfpass.Decision.from_dict(found["decision"])`` is its decision.
     ``source``: a tvm.IRModule that the pass has seen, what ``build`` returned, what ``tvm.runtime.load_module``
     returned for a library exported from it, or the path of such a library (its sidecar is read, the library is not
     loaded). Raises GraphError or ArgumentError where there is none, FileError for a path without a sidecar, FormatError

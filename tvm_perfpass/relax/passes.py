@@ -14,6 +14,7 @@ import tvm
 import tvm_ffi
 
 from perfpass import errors, features
+from perfpass.decision import Limits
 from perfpass.devices import Device
 from perfpass.devices import device as find_device
 from tvm_perfpass.attributes import attributes, predict_loaded
@@ -36,7 +37,9 @@ class PredictPerformance:
     see ``tvm_perfpass.relax.load``. ``layout``: "nchw" or "nhwc", of the convolutions if None. ``schema``: of the
     attached node features. ``calibration``: what was measured on ``device``: tuning records (the folder of a
     MetaSchedule database, or the database), from which the pass learns what tuned schedules reach; a Calibration of
-    `perfpass calibrate` or its file; True: what is stored of the device; False: nothing.
+    `perfpass calibrate` or its file; True: what is stored of the device; False: nothing. ``limits``: what a run is to
+    keep (`perfpass.Limits`); None: that it fits. Whether it does, here and in each MIG slice of the device, is the
+    module's `perfpass.Decision`.
 
     Usable alone (``PredictPerformance(device="a100-80gb")(mod)``), in ``tvm.transform.Sequential`` and before
     ``relax.build``. Raises what reading the module and ``perfpass.predict`` raise: DeviceError for an unknown device,
@@ -55,6 +58,7 @@ class PredictPerformance:
         layout: str | None = None,
         schema: str = "operator",
         calibration: Any = True,
+        limits: Limits | None = None,
     ) -> None:
         self.device = find_device(device)
         features.names(schema)  # an unknown schema is an error here, not in the middle of a build
@@ -63,6 +67,7 @@ class PredictPerformance:
         self.params = parameter_names(params)
         self.options: dict[str, Any] = {"precision": precision, "runtime": runtime, "batch": batch, "layout": layout}
         self.options["calibration"] = calibration_of(calibration)
+        self.options["limits"] = Limits() if limits is None else limits
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """The module with attributes; its functions are the same objects."""

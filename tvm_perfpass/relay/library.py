@@ -14,6 +14,7 @@ import tvm
 from tvm import relay
 from tvm.relay.backend.executor_factory import ExecutorFactoryModule, GraphExecutorFactoryModule
 
+from perfpass.decision import Limits
 from perfpass.devices import Device
 from perfpass.errors import ArgumentError, UnsupportedError
 from perfpass.prediction import Prediction
@@ -37,13 +38,14 @@ def build(
     batch: int | None = None,
     layout: str | None = None,
     calibration: Any = True,
+    limits: Limits | None = None,
     **kwargs: Any,
 ) -> GraphExecutorFactoryModule:
     """``relay.build(mod, target, params=params, **kwargs)``, with the prediction for ``device`` kept in the result.
 
     Read it with ``read_prediction``, also after ``export_library`` and ``tvm.runtime.load_module``. ``precision``,
-    ``batch``, ``layout`` and ``calibration`` are those of PredictPerformance; the library's outputs are those of
-    ``relay.build``.
+    ``batch``, ``layout``, ``calibration`` and ``limits`` are those of PredictPerformance; the library's outputs are
+    those of ``relay.build``.
     Raises ArgumentError for arguments that relay.build does not have, UnsupportedError for an executor other than the
     graph executor (its artefacts have no place for metadata), and what the pass raises.
     """
@@ -51,8 +53,8 @@ def build(
         raise ArgumentError(f"expected a tvm.IRModule, got {type(mod).__name__}; tvm.IRModule.from_expr makes one")
     if unknown := sorted(set(kwargs) - _BUILD_ARGUMENTS):
         raise ArgumentError(
-            f"unknown arguments {', '.join(unknown)}; allowed are device, precision, batch, layout, calibration and "
-            f"those of relay.build: {', '.join(sorted(_BUILD_ARGUMENTS))}"
+            f"unknown arguments {', '.join(unknown)}; allowed are device, precision, batch, layout, calibration, "
+            f"limits and those of relay.build: {', '.join(sorted(_BUILD_ARGUMENTS))}"
         )
     executor = kwargs.get("executor")
     if executor is not None and str(executor.name) != "graph":
@@ -61,7 +63,13 @@ def build(
             "PredictPerformance on the module and relay.build yourself"
         )
     predict: Any = PredictPerformance(
-        device, precision=precision, batch=batch, params=params, layout=layout, calibration=calibration
+        device,
+        precision=precision,
+        batch=batch,
+        params=params,
+        layout=layout,
+        calibration=calibration,
+        limits=limits,
     )
     annotated = predict(mod)
     factory = relay.build(annotated, target, params=params, **kwargs)
@@ -91,6 +99,7 @@ def with_prediction(
 def read_prediction(source: Any) -> dict[str, Any]:
     """The prediction inside a module, a factory or a loaded library, as ``Prediction.to_dict`` gives it.
 
+    ``perfpass.Decision.from_dict(found["decision"])`` is its decision.
     ``source``: a tvm.IRModule that the pass has seen, what ``build`` returned, or what ``tvm.runtime.load_module``
     returned for a library exported from it. Raises GraphError or ArgumentError where there is none.
     """

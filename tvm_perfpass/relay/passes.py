@@ -13,6 +13,7 @@ from typing import Any
 import tvm
 
 from perfpass import features
+from perfpass.decision import Limits
 from perfpass.devices import Device
 from perfpass.devices import device as find_device
 from perfpass.graph import OpGraph
@@ -47,7 +48,8 @@ class PredictPerformance:
     of the convolutions if None. ``schema``: of the attached node features. ``calibration``: what was measured on
     ``device``: tuning records (the folder of a MetaSchedule database, the database, an autotvm log), from which the
     pass learns what tuned schedules reach; a Calibration of `perfpass calibrate` or its file; True: what is stored of
-    the device; False: nothing.
+    the device; False: nothing. ``limits``: what a run is to keep (`perfpass.Limits`); None: that it fits. Whether it
+    does, here and in each MIG slice of the device, is the module's `perfpass.Decision`.
 
     Usable alone (``PredictPerformance(device="a100-80gb")(mod)``), in ``tvm.transform.Sequential`` and before
     ``relay.build``. Raises what reading the module and ``perfpass.predict`` raise: DeviceError for an unknown device,
@@ -65,6 +67,7 @@ class PredictPerformance:
         layout: str | None = None,
         schema: str = "operator",
         calibration: Any = True,
+        limits: Limits | None = None,
     ) -> None:
         self.device = find_device(device)
         features.names(schema)  # an unknown schema is an error here, not in the middle of a build
@@ -72,6 +75,7 @@ class PredictPerformance:
         self.params = parameter_names(params)
         self.options: dict[str, Any] = {"precision": precision, "runtime": runtime, "batch": batch, "layout": layout}
         self.options["calibration"] = calibration_of(calibration)
+        self.options["limits"] = Limits() if limits is None else limits
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         """The module with attributes; its functions are the same objects."""
@@ -89,8 +93,9 @@ def predict_module(
     batch: int | None = None,
     layout: str | None = None,
     calibration: bool | Calibration | Schedules = True,
+    limits: Limits | None = None,
 ) -> Prediction:
     """``perfpass.predict`` for a Relay module or its graph, with precision and layout taken from it where not given."""
     graph = model if isinstance(model, OpGraph) else import_module(model)
     how: dict[str, Any] = {"precision": precision, "runtime": runtime, "batch": batch, "layout": layout}
-    return predict_loaded(graph, device, **how, calibration=calibration)
+    return predict_loaded(graph, device, **how, calibration=calibration, limits=limits)

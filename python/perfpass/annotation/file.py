@@ -23,6 +23,7 @@ from perfpass.annotation import metadata as annotation
 from perfpass.annotation.layout import MOST_BLOCK_BYTES, Layout, block_of, external_files, read_layout
 from perfpass.annotation.metadata import Annotation
 from perfpass.bounded_file import open_regular
+from perfpass.decision import Limits
 from perfpass.errors import ArgumentError, FileError, FormatError, LimitError, UnsupportedError
 
 try:
@@ -80,7 +81,8 @@ def annotate(
 
     ``device``: one, or a list of them, each as `perfpass.predict` takes it. ``output``: the file to write; without, the
     model's own file gets some kilobytes longer. ``options`` are those of `perfpass.predict` (``batch``, ``dims``,
-    ``precision``, ...). A prediction for the same device is replaced, those for others stay. Returns all that the file
+    ``precision``, ...), with ``limits``: what is to be kept, by which the file's `Decision` is made; by default that it
+    fits. A prediction for the same device is replaced, those for others stay. Returns all that the file
     holds then, as `read` does.
 
     Raises what `perfpass.predict` raises, FileError where the file cannot be written (it is then as it was) and
@@ -95,6 +97,7 @@ def annotate(
         raise ArgumentError("annotate needs at least one device")
     path = Path(model)
     body = _repaired(path, output)  # before predicting: whatever is no ONNX file ends here
+    options["limits"] = options.get("limits") or Limits()
     predictions = [predict(path, one, **options) for one in devices]
 
     def noted(layout: Layout) -> Annotation:

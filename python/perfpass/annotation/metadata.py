@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from perfpass.decision import Decision
 from perfpass.declared import Anything, Exactly, Named, Number, Table, Text
 from perfpass.errors import FormatError
 from perfpass.json_text import parse
@@ -33,6 +34,7 @@ READABLE_KEYS = (
     "perfpass.energy_j",
     "perfpass.workload",
     "perfpass.support",
+    "perfpass.decision",
 )
 KEYS = (*READABLE_KEYS, PREDICTIONS_KEY)
 # What is shown of a prediction, in the types that `Prediction.to_dict` gives; the rest is passed on as it is.
@@ -88,6 +90,15 @@ class Annotation:
             sizes[device] = model_bytes
         return Annotation({**self.predictions, device: found}, sizes)
 
+    @property
+    def decisions(self) -> dict[str, Decision]:
+        """By device, of those predictions that have one."""
+        return {
+            name: Decision.from_dict(found["decision"])
+            for name, found in self.predictions.items()
+            if "decision" in found
+        }
+
     def to_metadata(self) -> dict[str, str]:
         """The keys and values to store; none without a prediction."""
         if not self.predictions:
@@ -97,8 +108,12 @@ class Annotation:
             "predictions": self.predictions,
             "model_bytes": self.model_bytes,
         }
+        readable = {
+            key: "; ".join(text for p in self.predictions.values() if (text := _readable(key, p)))
+            for key in READABLE_KEYS
+        }
         return {
-            **{key: "; ".join(_readable(key, p) for p in self.predictions.values()) for key in READABLE_KEYS},
+            **{key: text for key, text in readable.items() if text},
             PREDICTIONS_KEY: json.dumps(everything, separators=(",", ":"), allow_nan=False),
         }
 
@@ -123,6 +138,8 @@ def from_metadata(metadata: Mapping[str, str]) -> Annotation:
         for name, prediction in everything["predictions"].items():
             where = f"the metadata {PREDICTIONS_KEY}, {shown_value(name)}"
             _check_order(prediction, where)
+            if "decision" in prediction:
+                Decision.from_dict(prediction["decision"], f"{where}, decision")
             if prediction["workload"]["device"] != name:
                 raise FormatError(f"{where}: is a prediction for {shown_value(prediction['workload']['device'])}")
     except FormatError as error:
@@ -145,6 +162,8 @@ def _readable(key: str, prediction: Mapping[str, Any]) -> str:
         return f"{', '.join(parts)} on {device}"
     if key == "perfpass.support":
         return f"{prediction['support']['level']} on {device}"
+    if key == "perfpass.decision":
+        return Decision.from_dict(prediction["decision"]).headline if "decision" in prediction else ""
     if key == "perfpass.peak_memory_mib":
         return _interval(prediction["peak_memory_bytes"], 2.0**20, device)
     return _interval(prediction[key.removeprefix("perfpass.")], 1.0, device)

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from perfpass.cli.options import (
     add_json,
+    add_limits,
     add_model,
     add_workload,
     find_device,
+    limits,
     model_sizes,
     new_command,
     onnx_file,
@@ -28,8 +30,12 @@ MODEL is an ONNX file. Its weights are neither read nor rewritten: some kilobyte
 ONNX Runtime (custom_metadata_map), onnx.checker and Netron show. Annotating again replaces the prediction for the
 same device; predictions for several devices stand side by side. See docs/reference/annotate-format.md.
 
+With each goes the decision: the probabilities that the run fits and keeps --latency, --memory and --energy, on the
+device and in each of its MIG slices, which `perfpass pack --from` reads.
+
 examples:
   perfpass annotate model.onnx --device a100-80gb --device l4 --dim batch=8
+  perfpass annotate model.onnx --device a100-80gb --latency 20 --confidence 0.95
   perfpass annotate model.onnx --device h100 --precision fp16 --runtime onnxruntime -o annotated.onnx
   perfpass annotate model.onnx --show
   perfpass annotate model.onnx --remove                            the file is what it was, byte for byte"""
@@ -47,6 +53,7 @@ def add(commands: Any) -> None:
         help="device to predict for; may be given more than once",
     )
     add_workload(command)
+    add_limits(command)
     command.add_argument("-o", "--output", metavar="FILE", help="write a copy instead of changing the file")
     what = command.add_mutually_exclusive_group()
     what.add_argument("--show", action="store_true", help="show the predictions that the file holds")
@@ -76,6 +83,7 @@ def run(options: Any) -> int:
         options.output,
         **model_sizes(options),
         **how,
+        limits=limits(options),
     )
     _print(options.output or options.model, options.json)
     if options.output is not None:
@@ -133,6 +141,8 @@ def _table(name: str, found: Found) -> str:
         )
     lines = [f"{printable(name)}: {len(rows) - 1} prediction{'s' * (len(rows) != 2)} in its metadata"]
     lines += ["", columns(rows, right=(1, 3, 4))] if len(rows) > 1 else []
+    decisions = found.annotation.decisions.values()
+    lines += ["", *(paragraph("decision", one.headline) for one in decisions)] if decisions else []
     if found.stale:
         lines.append(paragraph("stale", f"made from a file of another size: {', '.join(found.stale)}; annotate again"))
     if found.interrupted:

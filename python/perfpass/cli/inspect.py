@@ -7,10 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfpass.cli.options import add_json, add_model, model_sizes, new_command, print_json
-from perfpass.errors import ShapeError, about
+from perfpass.errors import FormatError, ShapeError, UnsupportedError, about
 from perfpass.text import columns, count, paragraph, printable, size
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from perfpass.decision import Decision
     from perfpass.graph import OpGraph
     from perfpass.importers.onnx import Input
 
@@ -43,11 +46,31 @@ def run(options: Any) -> int:
         raise
     with about(options.model):
         found = _inspection(graph, inputs)
+    decisions, damaged = _decisions(options.model)
+    if damaged:
+        found["notes"].append(damaged)
     if options.json:
-        print_json(found)
+        print_json({**found, "decisions": {name: one.to_dict() for name, one in decisions.items()}})
     else:
         print(_table(Path(options.model).name, found))
+        for one in decisions.values():
+            print(paragraph("decision", one.headline))
     return 0
+
+
+def _decisions(model: str) -> tuple[Mapping[str, Decision], str]:
+    """What `perfpass annotate` has left in an ONNX file, by device; and why that cannot be read, "" where it can."""
+    from perfpass.importers.model_argument import understood
+
+    found = understood(model)
+    if found.kind != "onnx":
+        return {}, ""
+    try:
+        from perfpass.annotation.file import read
+
+        return read(found.name).annotation.decisions, ""
+    except (FormatError, UnsupportedError) as error:
+        return {}, str(error)
 
 
 def _declared_inputs(model: str) -> tuple[Input, ...]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from perfpass.errors import ArgumentError
 
 if TYPE_CHECKING:
+    from perfpass.decision import Limits
     from perfpass.deploy.cost import Options
     from perfpass.devices import Device
 
@@ -125,6 +126,35 @@ def workload(options: Any) -> dict[str, Any]:
         "processes": options.processes,
         "predictor": options.predictor,
     }
+
+
+def add_limits(command: Any) -> None:
+    """What a run is to keep, and how surely."""
+    command.add_argument("--latency", type=float, metavar="MS", help="the most that a run may take")
+    command.add_argument("--memory", type=float, metavar="GIB", help="the most memory in use (default: the device's)")
+    command.add_argument("--energy", type=float, metavar="J", help="the most that a run may draw")
+    command.add_argument(
+        "--confidence",
+        type=float,
+        metavar="P",
+        help="probability with which all of these are to be kept (default: 0.9)",
+    )
+
+
+def stated_limits(options: Any) -> dict[str, float]:
+    """Those of `add_limits` that are stated, as `perfpass.Limits` takes them."""
+    bytes_of = None if options.memory is None else options.memory * 2**30
+    given = {"latency_ms": options.latency, "memory_bytes": bytes_of, "energy_j": options.energy}
+    given["confidence"] = options.confidence
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def limits(options: Any) -> Limits | None:
+    """The same as one; None where none is stated. Raises ArgumentError."""
+    from perfpass.decision import Limits
+
+    stated = stated_limits(options)
+    return Limits(**stated) if stated else None
 
 
 def _runtime(options: Any) -> str:

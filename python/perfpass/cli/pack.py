@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from perfpass.cli.options import add_device_file, add_device_files, add_json, new_command, print_json, texts, whole
+from perfpass.cli.options import (
+    add_device_file,
+    add_device_files,
+    add_json,
+    add_limits,
+    new_command,
+    print_json,
+    stated_limits,
+    texts,
+    whole,
+)
 from perfpass.errors import ArgumentError
 
 _EPILOG = """\
@@ -37,7 +47,7 @@ def add(commands: Any) -> None:
     )
     command.add_argument("--copies", type=whole, default=1, metavar="N", help="of each model, with --from (default: 1)")
     command.add_argument("--objective", metavar="O", help="gpus: the fewest, or price: the cheapest (default: gpus)")
-    command.add_argument("--confidence", type=float, metavar="P", help="least probability that targets are met")
+    add_limits(command.add_argument_group("what each model is to keep (--confidence also of a fleet)"))
     command.add_argument("--time-limit", type=float, default=60.0, metavar="S", help="seconds to search (default: 60)")
     command.add_argument("--today", metavar="FILE", help="the layout of today, as --json printed it")
     command.add_argument("--price-table", metavar="FILE", help="TOML price table instead of the shipped one")
@@ -55,6 +65,10 @@ def run(options: Any) -> int:
 
     if bool(options.fleet) == bool(options.carriers):
         raise ArgumentError("give FLEET.toml, or --from FILE..., and not both; see `perfpass pack --help`")
+    if options.fleet and any(v is not None for v in (options.latency, options.memory, options.energy)):
+        raise ArgumentError(
+            "--latency, --memory and --energy go with --from; a fleet file states targets of each model"
+        )
     if bool(options.format) != bool(options.output):
         raise ArgumentError("--format and -o go together: what to write, and where")
     check_formats(options.format)
@@ -77,7 +91,9 @@ def _layout(options: Any) -> Any:
         from perfpass.cli.carried import carried
 
         predictions = [(path, carried(path)) for path in options.carriers]
-        return packing.hinted(predictions, copies=options.copies, time_limit_s=options.time_limit)
+        return packing.hinted(
+            predictions, copies=options.copies, time_limit_s=options.time_limit, limits=stated_limits(options)
+        )
     today = packing.standing(options.today) if options.today else None
     return packing.pack(
         options.fleet,

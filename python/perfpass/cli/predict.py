@@ -8,10 +8,12 @@ from typing import Any
 from perfpass.cli.options import (
     add_cost,
     add_json,
+    add_limits,
     add_model,
     add_workload,
     cost,
     find_device,
+    limits,
     model_sizes,
     new_command,
     print_json,
@@ -30,6 +32,7 @@ examples:
   perfpass predict yolov8n --device t4 --precision fp16 --runtime tensorrt --dim image_size=416
   perfpass predict encoder.onnx --device t4 --dim batch=8 --dim sequence=128 --precision fp16
   perfpass predict model.onnx --device rtx-4090 --batch 64 --precision amp --layout nhwc --compiled
+  perfpass predict model.onnx --device a100 --latency 20 --confidence 0.95   and whether it keeps that, in which slices
   perfpass predict model.onnx --device h100:1g.10gb --json | jq .latency_ms.median
   perfpass predict model.onnx --device a100 --region FR --pue 1.2      also energy, carbon and money of 1,000 runs"""
 
@@ -52,6 +55,7 @@ def add(commands: Any) -> None:
     command.add_argument(
         "--sparsity", metavar="S", help="2:4 where the weights are structured so (inference in tensorrt and torch)"
     )
+    add_limits(command)
     add_json(command)
     command.add_argument("--explain", action="store_true", help="also show what the time and memory are made of")
     add_cost(command)
@@ -65,7 +69,7 @@ def run(options: Any) -> int:
 
     # Before the model is read: a wrong table should not cost the time of a large one.
     asked, device = cost(options), find_device(options)
-    beside = {"frozen": options.frozen, "sparsity": options.sparsity}
+    beside = {"frozen": options.frozen, "sparsity": options.sparsity, "limits": limits(options)}
     prediction = predict(options.model, device, **model_sizes(options), **workload(options), **beside)
     found = None
     if asked is not None:

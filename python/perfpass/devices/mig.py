@@ -68,6 +68,18 @@ class MigGeometry:
         known = ", ".join(p.name for p in self.profiles)
         raise DeviceError(f"unknown MIG profile {name!r}; this GPU has {known}")
 
+    @property
+    def plain(self) -> tuple[MigProfile, ...]:
+        """The profiles without graphics and with no more media engines than they must have, the smallest first."""
+        names = {p.name: p for p in self.profiles if "+" not in p.name}
+        kept = [
+            p for p in names.values()
+            if p.name.removesuffix("-me") == p.name
+            or (other := names.get(p.name.removesuffix("-me"))) is None
+            or other.max_instances < p.max_instances
+        ]  # fmt: skip
+        return tuple(sorted(kept, key=lambda p: (p.memory_bytes, p.compute_slices, -p.max_instances)))
+
     def place(
         self, names: Sequence[str], standing: Sequence[tuple[str, int]] = ()
     ) -> tuple[tuple[str, int], ...] | None:

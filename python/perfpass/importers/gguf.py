@@ -131,6 +131,18 @@ def read(path: str | os.PathLike[str]) -> Header:
     )
 
 
+def is_whole(path: str | os.PathLike[str]) -> bool:
+    """Whether the beginning of a file at ``path`` has all of its header. Raises what `read` does but FormatError."""
+    file = open_regular(path, _WHAT)
+    try:
+        _header(_Cursor(file, shown(path)))
+    except FormatError:
+        return False
+    finally:
+        os.close(file)
+    return True
+
+
 def _one(path: str | os.PathLike[str]) -> tuple[dict[str, Any], list[Tensor]]:
     file = open_regular(path, _WHAT)
     try:

@@ -89,9 +89,9 @@ def understood(model: str | os.PathLike[str]) -> ModelArgument:
     A folder is that of a Hugging Face checkpoint (config.json) or holds one ONNX or GGUF file. A name is one of
     torchvision or timm (`perfpass.importers.library_names`), of our own definitions
     (`perfpass.importers.definitions`), one that ships (`perfpass.importers.model_names`), ``timm/NAME``, or OWNER/NAME
-    of a hub (`perfpass.importers.hub`). Raises FileError for what does not exist, with the nearest names; FormatError
-    for a folder without one model, UnsupportedError for files that are never read and for repositories that hold
-    several networks.
+    of a hub (`perfpass.importers.hub`), with the type of a GGUF file behind a colon where it has several. Raises
+    FileError for what does not exist, with the nearest names; FormatError for a folder without one model,
+    UnsupportedError for files that are never read and for repositories that hold several networks.
     """
     text = os.fsdecode(model)
     source, colon, name = text.partition(":")
@@ -157,9 +157,10 @@ def _named(text: str, path: Path) -> ModelArgument:
     from perfpass.importers import hub
 
     why = ""
-    if hub.may_be_repository(text):
+    repository, _, kind = text.partition(":")
+    if hub.may_be_repository(repository):
         try:
-            return ModelArgument("hf", str(hub.configuration(text)), repository=text)
+            return ModelArgument("hf", str(hub.model(repository, kind)), repository=repository)
         except FileError as error:
             why = f" As a repository: {error}."
     names = (*configuration_names.known(), *library_names.names(), *definitions.names())

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from perfpass.decision import Limits
 from perfpass.devices import Device
 from perfpass.devices import device as find_device
 from perfpass.errors import ArgumentError, ShapeError
@@ -19,6 +20,7 @@ from perfpass.graph.step import saved_activations
 from perfpass.prediction import SUPPORT_LEVELS, Interval, MigHint, Prediction, Support, SupportLevel
 from perfpass.predictors import loads, registry
 from perfpass.predictors import sparsity as sparse
+from perfpass.predictors.decided import decided
 from perfpass.predictors.estimate import Bounds, Estimate, PlannedRun, Run
 from perfpass.predictors.inference.fusion import as_run
 from perfpass.predictors.judged import judged
@@ -61,6 +63,7 @@ def predict(
     calibration: bool | Calibration | Schedules = True,
     processes: int | None = None,
     predictor: str = registry.DEFAULT,
+    limits: Limits | None = None,
 ) -> Prediction:
     """What one run of ``model`` costs on ``device``.
 
@@ -85,7 +88,8 @@ def predict(
     records (``tvm_perfpass.read_schedules``). ``processes`` (inference alone): how many MPS processes share the
     device, each running the model; the latency is that of one, the throughput that of all. ``predictor``: a name of
     ``perfpass.predictors.registry.PREDICTORS``; published predictors answer what they know, and the rest stays
-    ours.
+    ours. ``limits``: what the run is to keep, and how surely; the prediction then has a ``decision``, with what the run
+    costs in each MIG slice of the device.
 
     Raises ArgumentError, DeviceError, UnsupportedError and what reading the model raises (FileError, FormatError,
     LimitError, GraphError, ShapeError).
@@ -106,14 +110,20 @@ def predict(
     graph = load(model, batch=batch, assume=assume, **source)
     how |= {"optimizer": optimizer, "sparsity": sparsity, "calibration": calibration, "processes": processes}
 
-    def answer(graph: OpGraph, batch: int | None, **how: Any) -> Prediction:
-        found = _predicted(graph, target, batch=batch, **how)
-        if mode == "training" and runtime == "torch" and _is_module(model):
-            found = assemble_step.with_recorded_memory(found, model, input_shape, target, graph)
-        return registry.answer(predictor, found, graph, target)
+    recorded = mode == "training" and runtime == "torch" and _is_module(model)
 
-    def loaded(load_of: Mapping[str, int]) -> Prediction:
-        return answer(load(model, batch=batch, assume={**(assume or {}), **load_of}, **source), batch, **how)
+    def answer(graph: OpGraph, batch: int | None, device: Device = target, **how: Any) -> Prediction:
+        found = _predicted(graph, device, batch=batch, **how)
+        if recorded:
+            found = assemble_step.with_recorded_memory(found, model, input_shape, device, graph)
+        return registry.answer(predictor, found, graph, device)
+
+    def usual(device: Device) -> Prediction:
+        def loaded(load_of: Mapping[str, int]) -> Prediction:
+            other = load(model, batch=batch, assume={**(assume or {}), **load_of}, **source)
+            return answer(other, batch, device, **how)
+
+        return loads.held(answer(graph, batch, device, **how), graph.assumed, loaded)
 
     def at(size: int) -> float:
         smaller = load(model, batch=size, assume=assume, **source)
@@ -126,8 +136,9 @@ def predict(
 
     asked = _asked(graph, target, batch, how, name)
     with kept(asked):
-        usual = loads.held(answer(graph, batch, **how), graph.assumed, loaded)
-        found = replace(judged(usual, target, at, within), asked=asked)
+        found = replace(judged(usual(target), target, at, within), asked=asked)
+        # A step's memory is recorded anew on each device, which takes seconds.
+        found = decided(found, target, limits, None if recorded else usual)
     return replace(found, support=_with(found.support, stored)) if stored else found
 
 
@@ -186,6 +197,7 @@ def predict_graph(
     sparsity: str | None = None,
     calibration: bool | Calibration | Schedules = True,
     processes: int | None = None,
+    limits: Limits | None = None,
 ) -> Prediction:
     """What one run of an operator graph costs on a device; ``batch`` says how many samples its shapes hold.
 
@@ -201,7 +213,8 @@ def predict_graph(
 
     asked = _asked(graph, target, batch, how, "")
     with kept(asked):
-        return replace(judged(_predicted(graph, target, batch=batch, **how), target, None, within), asked=asked)
+        found = replace(judged(_predicted(graph, target, batch=batch, **how), target, None, within), asked=asked)
+        return decided(found, target, limits, lambda instance: _predicted(graph, instance, batch=batch, **how))
 
 
 def _predicted(

@@ -127,7 +127,7 @@ class Lane:
         self.names: tuple[str, ...] = ()
 
     def prepare(self, counted: Counted) -> None:
-        """Learns the columns from an example, and reads what is read on first use."""
+        """Learns the columns from an example."""
         columns = self.columns(counted, 1)
         self._layout = [(name, 1 if column.ndim == 1 else column.shape[1]) for name, column in columns.items()]
         features = STEP_FEATURES if self._predictor.name == "training_step" else FEATURES

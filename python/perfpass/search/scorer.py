@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -130,10 +131,14 @@ class Scorer:
         )
         self._lanes = [Lane(way, mode == "training", calibration, processes) for way in ways]
         self.devices: tuple[Device, ...] = tuple(targets)
-        # One small network shows which columns there are, and reads what is read lazily.
+
+    @cached_property
+    def _columned(self) -> list[Lane]:
+        """The lanes, which know their columns: one small network shows them."""
         runs = count([_smallest()], Candidate(None), self._counting, 1)
         for lane in self._lanes:
             lane.prepare(runs)
+        return self._lanes
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -141,8 +146,8 @@ class Scorer:
         stand after the other's, each with the device's id before its name.
         """
         if self._single:
-            return self._lanes[0].names
-        return tuple(f"{lane.device.id} {name}" for lane in self._lanes for name in lane.names)
+            return self._columned[0].names
+        return tuple(f"{lane.device.id} {name}" for lane in self._columned for name in lane.names)
 
     def score(
         self,
@@ -191,7 +196,7 @@ class Scorer:
             counted = count(part, defaults, self._counting, self._threads)
             rows = np.full((len(part), len(self.feature_names)), np.nan)
             rows[counted.at] = np.concatenate(
-                [lane.packed(lane.columns(counted, self._threads)) for lane in self._lanes], axis=1
+                [lane.packed(lane.columns(counted, self._threads)) for lane in self._columned], axis=1
             )
             values.append(rows)
             problems += counted.problems
@@ -205,7 +210,7 @@ class Scorer:
         x = np.asarray(values, dtype=np.float64)
         if x.ndim != 2 or x.shape[1] != len(self.feature_names):
             raise ArgumentError(f"features of shape {x.shape}; this scorer takes (rows, {len(self.feature_names)})")
-        ends = np.cumsum([0, *(len(lane.names) for lane in self._lanes)])
+        ends = np.cumsum([0, *(len(lane.names) for lane in self._columned)])
         found = []
         for start in range(0, len(x), ROWS):
             part = x[start : start + ROWS]
@@ -216,7 +221,7 @@ class Scorer:
             rows = part if len(good) == len(part) else part[good]
             scored = [
                 lane.score(lane.unpacked(rows[:, ends[d] : ends[d + 1]]), self._threads)
-                for d, lane in enumerate(self._lanes)
+                for d, lane in enumerate(self._columned)
             ]
             found.append(self._scores(len(part), problems, scored, good))
         return Scores.joined(found) if found else self._scores(0, [])

@@ -94,8 +94,11 @@ def test_the_module_carries_its_graph_as_tensors(annotated):
 
 def test_the_prediction_is_that_of_perfpass_predict(annotated):
     mod = network()
-    expected = perfpass.predict(load(mod), DEVICE, runtime="relax").to_dict()
+    expected = perfpass.predict(load(mod), DEVICE, runtime="relax", limits=perfpass.Limits()).to_dict()
     assert read_prediction(annotated) == expected
+    decision = perfpass.Decision.from_dict(expected["decision"])
+    assert perfpass.Decision.from_dict(json.loads(str(annotated.attrs["perfpass.decision"]))) == decision
+    assert decision.slices and PredictPerformance(device=DEVICE, limits=perfpass.Limits(latency_ms=1e-9))
     assert perfpass.predict(mod, DEVICE, runtime="relax").to_dict()["latency_ms"] == expected["latency_ms"]
 
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from perfpass.decision import together
 from perfpass.deploy.choose import queue
-from perfpass.deploy.choose.targets import Targets, limit_of, together
+from perfpass.deploy.choose.targets import Targets, limit_of
 from perfpass.deploy.sweep import Sweep
 from perfpass.prediction import Interval
 

@@ -1,22 +1,21 @@
 """What a deployment has to keep, and with what probability a candidate keeps all of it.
 
 Targets on one predicted time are one target, the tightest; those on different figures (the first token, the time per
-token, memory, power) are combined by the lower bound of Frechet (Fundamenta Mathematicae 25, 1935; Bonferroni's
-inequality): P(all) >= 1 - sum of (1 - P(each)). It holds however their errors depend on one another, which no record
-says; errors that go together make the truth larger, so that a choice is careful rather than bold.
+token, memory, power) are combined by the lower bound of Frechet (`perfpass.decision.together`); errors that go
+together make the truth larger, so that a choice is careful rather than bold.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from perfpass.decision import CONFIDENCE
 from perfpass.errors import ArgumentError
 from perfpass.prediction import Interval
 
-CONFIDENCE = 0.9
 _MOST = 1e12
 
 
@@ -71,11 +70,6 @@ OPTION: Mapping[str, str] = {
     "max_usd_per_hour": "--max-price",
     "max_power_w": "--max-power",
 }
-
-
-def together(each: Iterable[float]) -> float:
-    """The least probability that all hold, of the probabilities of each."""
-    return max(0.0, 1.0 - sum(1.0 - p for p in each))
 
 
 def limit_of(found: Interval, probability: float) -> float:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from perfpass.decision import answer_of
 from perfpass.deploy.fit import changes as tried
 from perfpass.deploy.fit.changes import Ask
 from perfpass.deploy.fit.need import Need, shown_in_use
-from perfpass.deploy.fit.result import DeviceFit, Fit, Largest, answer_of
+from perfpass.deploy.fit.result import DeviceFit, Fit, Largest
 from perfpass.deploy.fit.settings import RUNTIMES, Load, Settings
 from perfpass.deploy.fit.subject import Subject, check_usable, subject
 from perfpass.devices import Device

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from perfpass.decision import answer_of
 from perfpass.deploy.fit import candidates
-from perfpass.deploy.fit.result import Change, DeviceFit, Largest, answer_of
+from perfpass.deploy.fit.result import Change, DeviceFit, Largest
 from perfpass.devices import Device
 from perfpass.errors import PerfPassError, ShapeError
 from perfpass.graph import OpGraph, at_batch

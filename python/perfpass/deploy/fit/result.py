@@ -4,23 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
+from perfpass.decision import Answer, percent
 from perfpass.prediction import Interval
 from perfpass.text import columns, item, paragraph, size
 from perfpass.text import interval as cells
 
-Answer = Literal["yes", "no", "cannot say"]
 SAID: Mapping[Answer, str] = {"yes": "fits", "no": "does not fit", "cannot say": "cannot say"}
 STATUS: Mapping[Answer, int] = {"yes": 0, "no": 1, "cannot say": 2}
 SCHEMA_VERSION = 1
-
-
-def answer_of(probability: float, confidence: float) -> Answer:
-    """Yes where it fits with at least ``confidence``, no where it does not with at least that."""
-    if probability >= confidence:
-        return "yes"
-    return "no" if probability <= 1.0 - confidence else "cannot say"
 
 
 @dataclass(frozen=True)
@@ -193,15 +186,6 @@ class Fit:
         if self.notes:
             blocks.append("\n".join(paragraph("note", note) for note in self.notes))
         return "\n\n".join(blocks)
-
-
-def percent(probability: float | None) -> str:
-    """A probability in words that do not claim certainty."""
-    if probability is None:
-        return "not known"
-    if probability >= 0.999:
-        return "over 99.9 %"
-    return "under 0.1 %" if probability <= 0.001 else f"{100 * probability:.3g} %"
 
 
 def _line(found: Fit) -> str:

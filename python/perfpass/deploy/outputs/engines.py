@@ -6,6 +6,7 @@ tests/deploy/engine_flags.json holds.
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Callable
 
@@ -18,6 +19,7 @@ from perfpass.errors import ArgumentError
 _INPUT, _OUTPUT = 1024, 128
 _DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 _QUANTIZATIONS = {"fp8": "fp8"}
+MODELS = "/models"  # the folder of models, which pods have as a volume
 
 
 def files(layout: Layout, name: str) -> dict[str, str]:
@@ -54,6 +56,13 @@ def _share(one: Deployment) -> str:
     return f"{int(100 * min(1.0, one.option.available_bytes / whole.memory_bytes)) / 100:g}"
 
 
+def served_from(model: str) -> str:
+    """Where a server takes a model from: a path or a repository as it stands; what has neither form is a name of ours,
+    which no server knows, and is looked for in `MODELS`.
+    """
+    return model if "/" in model or os.path.exists(model) else f"{MODELS}/{model}"
+
+
 def precision_words(precision: str) -> list[str]:
     """What vLLM and SGLang are told of a precision: none where the checkpoint says it."""
     if precision in _DTYPES:
@@ -69,12 +78,17 @@ def vllm_arguments(one: Deployment) -> list[str]:
         "--gpu-memory-utilization": _share(one),
     }
     rest = [str(word) for pair in settings.items() for word in pair]
-    return ["--model", one.model.model, *rest, *precision_words(str(one.model.options.get("precision", "")))]
+    return [
+        "--model",
+        served_from(one.model.model),
+        *rest,
+        *precision_words(str(one.model.options.get("precision", ""))),
+    ]
 
 
 def _sglang(one: Deployment) -> list[str]:
     settings = {
-        "--model-path": one.model.model,
+        "--model-path": served_from(one.model.model),
         "--context-length": _tokens(one),
         "--max-running-requests": one.option.concurrency or 1,
         "--mem-fraction-static": _share(one),
@@ -86,4 +100,4 @@ def _sglang(one: Deployment) -> list[str]:
 def _llama_cpp(one: Deployment) -> list[str]:
     """llama.cpp's context is that of all its slots together; every layer goes to the GPU."""
     slots = one.option.concurrency or 1
-    return ["-m", one.model.model, "-c", str(slots * _tokens(one)), "-np", str(slots), "-ngl", "999"]
+    return ["-m", served_from(one.model.model), "-c", str(slots * _tokens(one)), "-np", str(slots), "-ngl", "999"]

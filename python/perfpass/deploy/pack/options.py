@@ -102,20 +102,13 @@ def instances(pool: Pool, media: bool) -> Iterator[tuple[str, Device]]:
     if pool.mode == "whole" or geometry is None:
         return
     for profile in geometry.profiles:
-        if _wanted(profile, geometry.profiles, media):
+        if _with_media(profile) if media else profile in geometry.plain:
             yield profile.name, pool.device.mig_slice(profile.name)
 
 
-def _wanted(profile: MigProfile, others: tuple[MigProfile, ...], media: bool) -> bool:
-    """Whether a profile is worth a look: those with graphics or every media engine only take from others."""
-    if profile.name.endswith(("+gfx", "+me.all")):
-        return False
-    if media:
-        return profile.engines.decoders > 0
-    if profile.name.endswith("+me"):
-        return False
-    plain = [p for p in others if p.name == profile.name.removesuffix("-me") and p is not profile]
-    return not plain or plain[0].max_instances < profile.max_instances
+def _with_media(profile: MigProfile) -> bool:
+    """Those with graphics or every media engine only take from others."""
+    return profile.engines.decoders > 0 and not profile.name.endswith(("+gfx", "+me.all"))
 
 
 class _Asker:

@@ -43,7 +43,7 @@ def _alone(fleet: Fleet, model: Model, found: Sequence[Option]) -> tuple[str, li
         return reason, [f"{model.name}: a GPU with {need} or more, a smaller batch or a narrower precision"]
     best = max(fitting, key=lambda o: (o.p_meets, -o.latency_ms.median))
     targets = _targets(model, best)
-    asked = " and ".join(f"{name} = {digits(target)}" for name, target, _ in targets)
+    asked = " and ".join(f"{name} = {digits(target)}" for name, target, _ in targets) or "its limits"
     reason = (
         f"{model.name}: meets {asked} on no instance; the best "
         f"is {_where(fleet, best)}, P(meets) {best.p_meets:.3f}, {fleet.confidence:g} is asked for"

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from perfpass.deploy.choose.targets import together
+from perfpass.decision import together
 from perfpass.deploy.tune.outcome import Asked, Outcome, outcomes
 from perfpass.deploy.tune.result import Brought, Tuning
 from perfpass.deploy.tune.settings import WORDS, Settings, defaults

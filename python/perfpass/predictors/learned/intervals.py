@@ -48,3 +48,10 @@ def nearest_to(known: _core.Neighbours, fingerprints: np.ndarray, threads: int =
     """The same, to points that are kept."""
     found: np.ndarray = known.distances(np.ascontiguousarray(fingerprints, dtype=np.float32), threads)
     return found / np.sqrt(2.0)
+
+
+def distinct(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Indices of rows [N, K] that differ in any bit, each once, and [N] where each row's is among them."""
+    whole = np.ascontiguousarray(rows).view(np.dtype((np.void, rows.shape[1] * rows.itemsize))).ravel()
+    _, once, back = np.unique(whole, return_index=True, return_inverse=True)
+    return once, back

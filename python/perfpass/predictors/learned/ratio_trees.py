@@ -26,7 +26,7 @@ from perfpass.prediction import SUPPORT_LEVELS, Support
 from perfpass.predictors import roofline
 from perfpass.predictors.estimate import Bounds, Columns, Notes, shares
 from perfpass.predictors.learned import artefacts, ladder
-from perfpass.predictors.learned.intervals import EVIDENCE, nearest_to
+from perfpass.predictors.learned.intervals import EVIDENCE, distinct, nearest_to
 from perfpass.predictors.learned.ratios import RatioFeatures, Vectors, fingerprints
 from perfpass.predictors.learned.spread import Spread
 from perfpass.predictors.roofline import SOFTWARE
@@ -71,6 +71,8 @@ CAUSES = (
 _OF_NETWORK = tuple(CAUSES.index(name) for name in ("network", "domain", "beside"))
 # Of the batch sizes that were measured, one in the middle.
 _USUAL_BATCH = 64
+# Distances that are kept: a sweep asks the same of every device, and of a network's batches much alike.
+_MOST_KEPT = 1 << 16
 _CONVOLUTIONS = (OPERATORS.index("conv"), OPERATORS.index("conv_transpose"))
 UNMEASURED = EVIDENCE[-1]
 
@@ -151,6 +153,7 @@ class RatioTrees(ABC):
         self._artefact = artefact
         self._trees: dict[str, _core.TreeEnsemble] = {}
         self._fingerprints = _core.Neighbours(artefact.array("fingerprints.npy").astype(np.float32))
+        self._distances: dict[bytes, float] = {}
         self._known_operators = np.isin(OPERATORS, manifest["support"]["operators"])
         self._spread = {name: Spread.from_dict(values) for name, values in manifest["spread"].items()}
 
@@ -269,9 +272,19 @@ class RatioTrees(ABC):
         """
         sizes = np.column_stack([batch, np.full(len(batch), usual)])
         networks = ladder.at_batches(tables, batch, sizes)
-        found = nearest_to(self._fingerprints, fingerprints(networks, sizes.ravel()), threads)
+        found = self._nearest(np.ascontiguousarray(fingerprints(networks, sizes.ravel()), dtype=np.float32), threads)
         nearer: np.ndarray = found.reshape(sizes.shape).min(axis=1)
         return nearer
+
+    def _nearest(self, asked: np.ndarray, threads: int) -> np.ndarray:
+        """[N] distances of fingerprints [N, P] float32 to the nearest measured, each kept for whoever asks next."""
+        kept, keys = self._distances, [row.tobytes() for row in asked]
+        new = {key: i for i, key in enumerate(keys) if key not in kept}
+        found = dict(zip(new, nearest_to(self._fingerprints, asked[list(new.values())], threads), strict=True))
+        if len(kept) + len(found) > _MOST_KEPT:
+            kept = self._distances = {key: kept[key] for key in keys if key in kept}
+        kept.update(found)
+        return np.array([kept[key] for key in keys])
 
     def _where(self, way: Way) -> Way:
         """Where the trees look at the networks: on the board itself, or on the area's reference where it is unmeasured.
@@ -294,7 +307,8 @@ class RatioTrees(ABC):
         wanted, ensemble = (sizes >= least) & (sizes <= most), self.ensemble(way)
         x = np.ascontiguousarray(features[wanted.ravel()][:, self._columns_of[ensemble]], dtype=np.float32)
         found = np.zeros(sizes.shape)
-        found[wanted] = self._trees_of(ensemble).predict(x, threads)
+        once, back = distinct(x)
+        found[wanted] = self._trees_of(ensemble).predict(x[once], threads)[back]
         every = np.arange(len(sizes))
         first = found[every, np.where(wanted, sizes, np.inf).argmin(axis=1)][:, None]
         last = found[every, np.where(wanted, sizes, -np.inf).argmax(axis=1)][:, None]

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from perfpass.deploy.choose.targets import together
+from perfpass.decision import together
 from perfpass.prediction import Interval
 
 CONFIDENCES = (0.5, 0.9, 0.95)
