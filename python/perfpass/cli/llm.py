@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from perfpass.cli.llm_host import add_host, host_options, refuse_host
 from perfpass.cli.options import (
     add_cost,
     add_device_file,
@@ -41,7 +42,7 @@ examples:
 RUNTIMES = (
     *("vllm", "trtllm", "sglang", "tgis", "deepspeed", "deepspeed-mii", "llama.cpp", "ollama", "sambaflow"),
     *("transformers", "transformers-compiled", "bitsandbytes", "megatron", "fastertransformer", "tgi", "lmdeploy"),
-    *("exllama", "exllamav2", "mlc"),
+    *("exllama", "exllamav2", "mlc", "ktransformers"),
 )
 PRECISIONS = (
     *("bf16", "fp16", "fp32", "fp8", "fp8_block", "fp8_wo", "nvfp4", "fp4", "nvfp4_wo", "mxfp4"),
@@ -74,6 +75,7 @@ def add(commands: Any) -> None:
         "stored)",
     )
     add_split(command)
+    add_host(command)
     command.add_argument(
         "--predictor",
         default="perfpass",
@@ -125,6 +127,7 @@ def run(options: Any) -> int:
         return _offline(options)
     from perfpass.deploy.cost import per_million_tokens, table
 
+    refuse_host(options)
     # Before the model is read: a wrong table should not cost the time of a prediction.
     asked, target = cost(options), find_device(options)
     found = served(options, target)
@@ -196,6 +199,7 @@ def alone(options: Any) -> Offline:
         input_length=options.input_length,
         output_length=options.output_length,
         precision=options.precision,
+        **host_options(options),
     )
     return replace(registry.offline(options.predictor, batch), assumed=assumed)
 
