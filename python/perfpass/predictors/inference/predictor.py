@@ -26,7 +26,7 @@ from perfpass.predictors.learned.ratio_trees import (
     TimePrediction,
 )
 from perfpass.predictors.memory import allocation, process
-from perfpass.predictors.roofline import GEMM_RATE, ISSUE_S, sustained_flops
+from perfpass.predictors.roofline import GEMM_RATE, GROUPS, ISSUE_S, sustained_flops
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
@@ -34,6 +34,11 @@ if TYPE_CHECKING:
     from perfpass.predictors.estimate import Run
     from perfpass.predictors.learned.ratios import Vectors
     from perfpass.predictors.way import Way
+
+
+_AUTOCAST = ("amp", "amp_bf16")
+# Groups of operators with a weight, which autocast casts.
+_WEIGHED = np.array([g.startswith("conv") or g in ("dense", "recurrent") for g in GROUPS])
 
 
 def evidence_key(way: Way) -> str:
@@ -110,6 +115,13 @@ class InferencePredictor(RatioTrees):
             "input_elements": runs.input_elements,
         }
         return found, notes, row_s
+
+    def _issued_beside(self, vectors: Vectors, way: Way) -> np.ndarray:
+        """Under autocast, the cast of each weight: a context keeps casts, and every run opens one (torch.autocast)."""
+        launches = vectors.sums.kernels
+        if way.precision not in _AUTOCAST:
+            return super()._issued_beside(vectors, way)
+        return np.asarray(np.log1p(launches[:, _WEIGHED].sum(axis=1) / np.maximum(launches.sum(axis=1), 1.0)))
 
     def _beyond_trees(
         self, seconds: np.ndarray, tables: Tables, batch: np.ndarray, sizes: np.ndarray, way: Way, distance: np.ndarray

@@ -312,10 +312,17 @@ class RatioTrees(ABC):
             return base + learned
         host = roofline.issue_share(self._issue(vectors.values)).reshape(learned.shape)
         usual = np.clip(1.0 + learned / _TOO_MANY, 0.0, 1.0)
-        issued = usual * np.clip(learned, *np.log(self.settings.host)) + (1.0 - usual) * learned
+        usually = np.clip(learned, *np.log(self.settings.host)) + self._issued_beside(vectors, way).reshape(
+            learned.shape
+        )
+        issued = usual * usually + (1.0 - usual) * learned
         device, issued = (np.exp(roofline.SMOOTHNESS * v) for v in (learned, issued))
         found: np.ndarray = base + np.log((1.0 - host) * device + host * issued) / roofline.SMOOTHNESS
         return found
+
+    def _issued_beside(self, vectors: Vectors, way: Way) -> np.ndarray:
+        """[N, K] log of what the host issues over the operators of the graphs."""
+        return np.zeros(len(vectors.base_s))
 
     def _beyond_trees(
         self, seconds: np.ndarray, tables: Tables, batch: np.ndarray, sizes: np.ndarray, way: Way, distance: np.ndarray
