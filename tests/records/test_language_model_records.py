@@ -10,7 +10,15 @@ from network_sources import NONE, written
 from perfpass.records import language_models, schema
 from perfpass.records.build.generation import OUTSIDE, TABLES
 from perfpass.records.location import data_directory
-from perfpass.records.readers import exllama, ktransformers, lmdeploy, serving_misc, strix_halo, tensorrt_llm
+from perfpass.records.readers import (
+    exllama,
+    ktransformers,
+    lmdeploy,
+    megatron_lm,
+    serving_misc,
+    strix_halo,
+    tensorrt_llm,
+)
 
 ROWS = {
     "strix_halo": 4619,
@@ -261,3 +269,26 @@ def test_experts_on_the_host_are_said(tmp_path):
     assert list(rows.ttft_ms.fillna(0)) == [10_000, 0] and list(rows.tpot_ms.fillna(0)) == [0, 100]
     assert list(rows.context_tokens) == [-1, 1000] and "six_of_eight_experts" in rows.caveats[1]
     assert rows.precision[0] == "q4_k_m" and "2 x Xeon" in rows.variant[0]
+
+
+def test_a_replica_has_its_share_of_the_requests(tmp_path):
+    table = {
+        "device": "NVIDIA H100 80GB HBM3",
+        "device_as_reported": "h100",
+        "model": "gpt_583m",
+        "test_case": ["a", "a_async_sched"],
+        "precision": "bf16",
+        "tp": 1.0,
+        "pp": 1.0,
+        "dp": 8.0,
+        "batch_size": [1, 32],
+        "input_length": 512.0,
+        "output_length": 128,
+        "tokens_per_s": [44.0, 1400.0],
+        "latency_ms": 2900.0,
+        "tpot_ms": 23.0,
+        "source_commit": "c",
+    }
+    rows = rows_of(megatron_lm.read(written(tmp_path, "megatron_lm/inference_baselines.csv", **table)))
+    assert list(rows.batch) == [1, 4] and list(rows.throughput_per_s) == [5.5, 175.0] and (rows.n_devices == 1).all()
+    assert list(rows.variant) == ["", "asynchronous scheduling"] and (rows.network == "megatron-gpt-583m").all()

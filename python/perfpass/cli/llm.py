@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from perfpass.cli.llm_arrivals import add_arrivals, arrive, autoscaled, simulated
+from perfpass.cli.llm_host import add_host, host_options, refuse_host
 from perfpass.cli.llm_seams import add_seams, asked_for, handed_over, slots
 from perfpass.cli.llm_switches import add_switches, switched_on, switches
 from perfpass.cli.options import (
@@ -47,7 +48,7 @@ examples:
 RUNTIMES = (
     *("vllm", "trtllm", "sglang", "tgis", "deepspeed", "deepspeed-mii", "llama.cpp", "ollama", "sambaflow"),
     *("transformers", "transformers-compiled", "bitsandbytes", "megatron", "fastertransformer", "tgi", "lmdeploy"),
-    *("exllama", "exllamav2", "mlc"),
+    *("exllama", "exllamav2", "mlc", "ktransformers"),
 )
 PRECISIONS = (
     *("bf16", "fp16", "fp32", "fp8", "fp8_block", "fp8_wo", "nvfp4", "fp4", "nvfp4_wo", "mxfp4"),
@@ -80,6 +81,7 @@ def add(commands: Any) -> None:
         "stored)",
     )
     add_split(command)
+    add_host(command)
     add_arrivals(command)
     command.add_argument(
         "--predictor",
@@ -137,6 +139,7 @@ def run(options: Any) -> int:
         return _offline(options)
     from perfpass.deploy.cost import per_million_tokens, table
 
+    refuse_host(options)
     # Before the model is read: a wrong table should not cost the time of a prediction.
     asked, target = cost(options), find_device(options)
     if (arriving or options.autoscale) and (of := asked_for(options, targets=False)):
@@ -234,6 +237,7 @@ def alone(options: Any) -> Offline:
         input_length=options.input_length,
         output_length=options.output_length,
         precision=options.precision,
+        **host_options(options),
     )
     return replace(registry.offline(options.predictor, batch), assumed=assumed)
 

@@ -12,7 +12,7 @@ import math
 
 from perfpass.devices import Device
 from perfpass.llm.architecture import LanguageModel
-from perfpass.llm.costs import Parallelism, Quantization, weight_bytes
+from perfpass.llm.costs import ELEMENT_BYTES, Parallelism, Quantization, weight_bytes
 from perfpass.llm.in_use import Parts, held_whole
 from perfpass.llm.memory import sequence_bytes, whole_bytes, workspace_bytes
 from perfpass.llm.serving import MemoryFit
@@ -26,17 +26,22 @@ RUNTIME_BYTES, RUNTIME_LOW_BYTES = 0.5e9, 0.15e9
 
 
 def layers_alone(
-    model: LanguageModel, device: Device, devices: int, quantization: Quantization, *, context: int
-) -> MemoryFit:
+    model: LanguageModel, device: Device, devices: int, quantization: Quantization, *, context: int,
+    host_layers: int = 0, host_experts: int = 0,
+) -> MemoryFit:  # fmt: skip
     """The memory of each of ``devices`` that hold layers of a model and one context of ``context`` tokens.
 
-    Where they do not hold all layers and have memory of their own, ``host_layers`` are left to the host.
+    ``host_layers``, and the experts of ``host_experts`` layers, are left to the host as asked. Where the devices do not
+    hold the rest and have memory of their own, the answer says how many layers are left to the host by themselves.
     """
     split = Parallelism(pipeline=devices)
     # One memory holds the host's table as well.
     tables = None if device.unified_memory else 1
     weights = weight_bytes(model, split, quantization, tables=tables)
     cache = sequence_bytes(model, split, quantization, context, block_tokens=BLOCK_TOKENS)
+    kept = 1.0 - host_layers / model.layer_count
+    weights = kept * (weights - _experts_bytes(model, quantization, host_experts) / devices)
+    cache *= kept
     usual, least = (
         workspace_bytes(
             model, split, min(tokens, context), min(tokens, context), element_bytes=quantization.activation_bytes
@@ -45,7 +50,7 @@ def layers_alone(
     )
     whole = whole_bytes(device)
     fits = weights + cache + least + RUNTIME_LOW_BYTES <= whole
-    reason, left_to_host = "", 0
+    reason, left_to_host = "", host_layers
     if not fits:
         reason = f"weights of {size(weights)} and {size(cache)} of cache do not fit into {size(whole)}"
         if device.unified_memory:
@@ -73,6 +78,13 @@ def layers_alone(
         layers=model.layer_count,
         host_layers=left_to_host,
     )
+
+
+def _experts_bytes(model: LanguageModel, quantization: Quantization, layers: int) -> float:
+    """Of the experts of so many layers."""
+    mixtures = sum(count for count, layer in model.layers if layer.experts)
+    share = min(layers, mixtures) / mixtures if mixtures else 0.0
+    return share * model.expert_parameters * ELEMENT_BYTES[quantization.moe]
 
 
 def _layers_held(

@@ -21,7 +21,7 @@ from perfpass.llm.costs import GGUF_BITS, Number, Parallelism, Step
 from perfpass.llm.costs import peak_flops as unit_flops
 from perfpass.prediction import Interval, Support, SupportLevel
 from perfpass.predictors.generation.features import COUNTED, ONE_SEQUENCE, Batch, Sizes, overflow
-from perfpass.predictors.generation.habits import Arithmetic, Habits, Parts, parts_of
+from perfpass.predictors.generation.habits import NOTHING, Arithmetic, Habits, Host, Parts, parts_of
 from perfpass.predictors.generation.prediction import Offline, costs_of
 from perfpass.predictors.learned import artefacts, width_words
 from perfpass.predictors.learned.spread import Spread
@@ -30,12 +30,15 @@ from perfpass.predictors.learned.spread import Spread
 SECTION = "engines"
 # Tokens that llama.cpp takes at a time by itself (-ub).
 PIECE_TOKENS = 512
+# The host's memory where none is stated: two channels of DDR5-5200. And how little is left unknown where it is.
+HOST_BANDWIDTH_BYTES_S = 83e9
+_STATED_HOST = 0.25
 # Devices of one machine share a layer; further machines hold layers each.
 NODE_DEVICES = 8
 _16_BITS = ("fp16", "bf16")
 CAUSES = (
-    *("measurement", "builds", "model", "device", "laboratory", "engine", "stacked memory", "file type", "prompts"),
-    "depth",
+    *("measurement", "builds", "model", "device", "laboratory", "engine", "stacked memory", "file type", "host"),
+    *("prompts", "depth"),
 )
 WORDS: Mapping[str, str] = {
     "measurement": "kernels and settings of one set-up differ",
@@ -46,6 +49,7 @@ WORDS: Mapping[str, str] = {
     "engine": "an engine that was not measured",
     "stacked memory": "boards with HBM, of whose bandwidth llama.cpp reaches very unlike shares",
     "file type": "a kind of file that was not measured with this engine",
+    "host": "memory and processors of the host, to which a part is left",
     "prompts": "prompts, which were not timed with this engine",
     "depth": "more tokens than were measured",
 }
@@ -88,6 +92,7 @@ ENGINES: Mapping[str, Engine] = {
     "lmdeploy": Engine("LMDeploy's TurboMind", "native"),
     "exllama": Engine("ExLlama", "native", _HALVES, layers_each=True),
     "exllamav2": Engine("ExLlamaV2", "native", _HALVES, like=("exllama",), layers_each=True),
+    "ktransformers": Engine("KTransformers", "native", layers_each=True),
     "mlc": Engine("MLC LLM", "native", like=("exllamav2", "lmdeploy")),
     "deepspeed": Engine("DeepSpeed-Inference", "native", like=("fastertransformer", "lmdeploy")),
     **{
@@ -159,11 +164,25 @@ def least(steps: Steps) -> float:
     return float(sum(count * np.asarray(parts.least()).sum() for count, parts in steps))
 
 
+def host_of(batch: Batch) -> Host:
+    """What a batch leaves to the host."""
+    layers, experts = batch.host_layers, batch.experts_left
+    mixtures = sum(count for count, layer in batch.model.layers if layer.experts)
+    if not layers and not (experts and mixtures):
+        return NOTHING
+    return Host(
+        layers / batch.model.layer_count,
+        min(experts / mixtures, 1.0) if mixtures else 0.0,
+        batch.host_bandwidth_bytes_s or HOST_BANDWIDTH_BYTES_S,
+        streams=batch.runtime in ONE_SEQUENCE,
+    )
+
+
 def token(batch: Batch, split: Parallelism, sequences: Number, depth: Number) -> Parts:
     """One token of each of ``sequences`` after ``depth`` others."""
     arithmetic = ENGINES[engine_of(batch)].arithmetic
     step = Step.of_decode(sequences, depth)
-    return parts_of(batch.model, batch.device, split, batch.precision, step, arithmetic)
+    return parts_of(batch.model, batch.device, split, batch.precision, step, arithmetic, host_of(batch))
 
 
 def prompt(batch: Batch, split: Parallelism, sequences: Number, past: float = 0.0) -> Steps:
@@ -174,7 +193,7 @@ def prompt(batch: Batch, split: Parallelism, sequences: Number, past: float = 0.
 
     def parts(length: int, before: float) -> Parts:
         step = Step.of_prefill(sequences, length, before)
-        return parts_of(batch.model, batch.device, split, batch.precision, step, arithmetic)
+        return parts_of(batch.model, batch.device, split, batch.precision, step, arithmetic, host_of(batch))
 
     whole, rest = divmod(tokens, piece)
     found = [(float(whole), parts(piece, past + (whole - 1) * piece / 2))]
@@ -222,7 +241,8 @@ class Engines:
             return batch.device.vendor == "NVIDIA"
         if batch.runtime not in ONE_SEQUENCE:
             return False
-        return batch.precision not in _16_BITS or batch.device.id not in self.learned
+        apart = host_of(batch) != NOTHING or batch.precision not in _16_BITS
+        return apart or batch.device.id not in self.learned
 
     def habits_of(self, batch: Batch) -> Habits:
         """Those that a batch meets. A device without matrix units reaches more of its peak, which is lower."""
@@ -252,6 +272,7 @@ class Engines:
             "engine": float(own is None),
             "stacked memory": float(own is None and batch.runtime in ONE_SEQUENCE and is_stacked(batch.device)),
             "file type": float(own is not None and packed not in known["files"]),
+            "host": (1.0 if not batch.host_bandwidth_bytes_s else _STATED_HOST) * float(host_of(batch) != NOTHING),
             "prompts": float(prompt and "prompt" not in known.get("kinds", ())),
             "depth": max(float(np.log2(depth / _MEASURED_TOKENS)), 0.0),
         }
@@ -297,10 +318,17 @@ class Engines:
         if engine.kind == "eager":
             own = self.named(name).layer_s
             reasons.append(f"the host's time counts, {own * 1e3:.2f} ms a layer and step; another host differs")
+        host = host_of(batch)
+        left = "nothing is left to the host"
+        if host != NOTHING:
+            stated = "stated" if batch.host_bandwidth_bytes_s else "assumed"
+            parts = ((host.layers, "layers"), (host.experts, "experts"))
+            shares = " and ".join(f"{share:.0%} of the {part}" for share, part in parts if share)
+            left = f"{shares} are left to the host, whose memory is {stated} at {host.bandwidth_bytes_s / 1e9:.0f} GB/s"
         if batch.runtime in ONE_SEQUENCE:
-            reasons.append(
-                f"one sequence runs, its prompt in pieces of {batch.batch} tokens (-ub); nothing is left to the host"
-            )
+            reasons.append(f"one sequence runs, its prompt in pieces of {batch.batch} tokens (-ub); {left}")
+        elif host != NOTHING:
+            reasons.append(left)
         said = width_words.reason("latency", latency, self.spread["token"], lacks, WORDS)
         level: SupportLevel = "outside" if lacks["device"] or lacks["engine"] or lacks["depth"] else "near"
         return Support(width_words.level_of(latency, level), (*reasons, *said))

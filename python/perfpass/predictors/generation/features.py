@@ -29,8 +29,10 @@ EAGER = frozenset({"transformers", "bitsandbytes", "transformers-compiled"})
 # Engines that are counted by their habits wherever they run (`generation.engines`).
 COUNTED = (
     *("transformers", "bitsandbytes", "transformers-compiled", "megatron", "tgi", "tgis", "fastertransformer"),
-    *("lmdeploy", "exllama", "exllamav2", "mlc"),
+    *("lmdeploy", "exllama", "exllamav2", "mlc", "ktransformers"),
 )
+# Engines that leave layers, or experts, to the host.
+ON_THE_HOST = frozenset({"llama.cpp", "ollama", "ktransformers"})
 # llama.cpp was timed with one sequence: `batch` is the number of prompt tokens that it processes at a time, and more
 # devices hold a part of the layers each (a pipeline), so a token is no faster. ollama is it, with its own defaults.
 ONE_SEQUENCE = frozenset({"llama.cpp", "ollama"})
@@ -83,7 +85,9 @@ class Batch:
 
     ``devices`` share the model (tensor parallel; for llama.cpp by layers). ``precision``: of the weights, one of
     `perfpass.llm.costs.ELEMENT_BYTES`; the cache is kept in 16 bits, or in fp32 as they are.
-    ``stack``: tells software stacks of one device apart where a source does, else empty.
+    ``stack``: tells software stacks of one device apart where a source does, else empty. ``host_layers`` of the model,
+    and the experts of ``host_experts`` layers, are left to the host (llama.cpp, ktransformers), whose memory has
+    ``host_bandwidth_bytes_s``, 0 where it is not known.
     """
 
     model: LanguageModel
@@ -95,8 +99,25 @@ class Batch:
     output_tokens: int
     precision: str = "fp16"
     stack: str = ""
+    host_layers: int = 0
+    host_experts: int = 0
+    host_bandwidth_bytes_s: float = 0.0
 
     def __post_init__(self) -> None:
+        if not 0 <= self.host_bandwidth_bytes_s < 1e15:
+            raise ArgumentError(
+                f"host bandwidth {self.host_bandwidth_bytes_s / 1e9:g} GB/s; allowed are 0 to 1,000,000"
+            )
+        layers = self.model.layer_count
+        if not (0 <= self.host_layers <= layers and 0 <= self.host_experts <= layers):
+            raise ArgumentError(
+                f"{self.host_layers} layers and the experts of {self.host_experts} are left to the host; "
+                f"{self.model.name} has {layers} layers"
+            )
+        if (self.host_layers or self.host_experts) and self.runtime not in ON_THE_HOST:
+            raise ArgumentError(
+                f"{self.runtime} leaves nothing to the host here; take {', '.join(sorted(ON_THE_HOST))}"
+            )
         for name, most in (("devices", 1024), ("batch", 65536), ("input_tokens", 10**7), ("output_tokens", 10**7)):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 1 <= value <= most:
@@ -108,6 +129,12 @@ class Batch:
     def cache_bytes(self) -> float:
         """Bytes of an element of the cache."""
         return 4.0 if self.precision == "fp32" else 2.0
+
+    @property
+    def experts_left(self) -> int:
+        """Layers whose experts are left to the host; in ktransformers all, unless it is said how many."""
+        every = self.runtime == "ktransformers" and not self.host_experts
+        return self.model.layer_count if every else self.host_experts
 
     @property
     def sequences(self) -> int:
@@ -205,8 +232,9 @@ def memory(b: Batch) -> MemoryFit:
     """The memory of one of the devices: whether they hold the weights and a sequence at all, and how many sequences."""
     stored = Quantization(b.precision, b.precision, "fp32" if b.precision == "fp32" else "fp16")
     devices, context = int(b.devices), int(b.input_tokens + b.output_tokens)
-    if b.runtime in ONE_SEQUENCE:
-        return layers_alone(b.model, b.device, devices, stored, context=context)
+    if b.runtime in ON_THE_HOST:
+        hosted = {"host_layers": b.host_layers, "host_experts": b.experts_left}
+        return layers_alone(b.model, b.device, devices, stored, context=context, **hosted)
     if b.runtime in EAGER:
         lengths = {"prompt": int(b.input_tokens), "answer": int(b.output_tokens)}
         return in_eager_pytorch(b.model, b.device, devices, stored, sequences=int(b.sequences), **lengths)

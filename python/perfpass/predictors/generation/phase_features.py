@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from perfpass.devices import Device
 from perfpass.errors import ArgumentError
 from perfpass.llm.architecture import LanguageModel
-from perfpass.llm.costs import Number
+from perfpass.llm.costs import Number, Parallelism, Step
 from perfpass.predictors.generation.features import facts, link_bytes_s, peak_flops, touched
+from perfpass.predictors.generation.habits import KINDS_OF_ENGINES, Arithmetic, parts_of
 from perfpass.predictors.learned.components import Form, Rows, Term
 
 _BYTES = 2.0
@@ -29,18 +30,21 @@ ALONE = Form(
     components=_COMPONENTS,
     workload={"log2_devices": 2.0, "log2_batch": 6.0, "log2_tokens": 7.0},
     traits=_TRAITS,
-    categories=("runtime", "device"),
-    levels=((), ("runtime",), ("runtime", "device")),
+    categories=("runtime", "vendor", "device"),
+    levels=((), ("runtime",), ("runtime", "vendor"), ("runtime", "vendor", "device")),
     averaged=(),
     terms=_TERMS,
     noise=0.002,
-    support=("runtime unseen", "device unseen", "seen"),
+    support=("runtime unseen", "vendor unseen", "device unseen", "seen"),
 )
+# A prompt is counted as of an engine with native kernels, whatever runs it; a factor says by how much another differs.
+# Free components say more of the laboratory that they are fitted on, and less of another (docs/research/generation.md).
+PROMPT = replace(ALONE, components=("counted",))
 LOADED = Form(
-    components=(*_COMPONENTS, "queue"),
+    components=("counted", "others"),
     workload={"log2_devices": 2.0, "log2_users": 3.0, "log2_tokens": 7.0},
     traits=_TRAITS,
-    categories=("runtime", "device"),
+    categories=("runtime", "vendor", "device"),
     levels=((), ("runtime", "device")),
     averaged=(),
     terms=_TERMS,
@@ -73,7 +77,7 @@ class Phase:
 
 
 def prefill_rows(phases: Sequence[Phase]) -> Rows:
-    """Rows of `ALONE`: seconds until all first tokens are there."""
+    """Rows of `PROMPT`: seconds until all first tokens are there."""
     return Rows.joined([prefill_at(p, *_own(p)) for p in phases])
 
 
@@ -93,8 +97,17 @@ def _own(p: Phase) -> tuple[np.ndarray, np.ndarray]:
 
 def prefill_at(p: Phase, batch: np.ndarray, tokens: np.ndarray) -> Rows:
     """`prefill_rows` of a phase with N other batches and tokens."""
-    new, attended = batch * tokens, batch * tokens**2 / 2.0
-    return _rows(p, batch, tokens, _step(p, batch, tokens, new, attended, np.zeros(len(batch))))
+    split = Parallelism(tensor=p.devices, expert_tensor=p.devices)
+    counted = parts_of(p.model, p.device, split, "fp16", Step.of_prefill(batch, tokens), Arithmetic())
+    return _rows(p, batch, tokens, [counted.seconds(KINDS_OF_ENGINES["native"])])
+
+
+def at_peak(p: Phase, *, prompt: bool) -> float:
+    """Seconds of a prompt or of a decode step at the peak rates: weights, cache and FLOPs."""
+    batch, tokens = _own(p)
+    new, attended = (batch * tokens, batch * tokens**2 / 2.0) if prompt else (batch, batch * tokens)
+    step = _step(p, batch, tokens, new, attended, np.zeros(1) if prompt else batch)
+    return float(sum(np.asarray(part).sum() for part in step[:3]))
 
 
 def decode_at(p: Phase, batch: np.ndarray, tokens: np.ndarray) -> Rows:
@@ -105,14 +118,19 @@ def decode_at(p: Phase, batch: np.ndarray, tokens: np.ndarray) -> Rows:
 def loaded_at(p: Phase, batch: np.ndarray, tokens: np.ndarray, *, first: bool) -> Rows:
     """`loaded_rows` of a phase with N other numbers of users and tokens.
 
-    Requests that arrive while others are served wait for their steps; the last component is the prefill of all users.
+    Counted as of an eager server: a prompt and a step, or a step; and what others take: all their prompts before the
+    first token, and those of the requests that come while one answers between its tokens.
     """
-    new, attended = (tokens, tokens**2 / 2.0) if first else (batch, batch * tokens)
-    one = _step(p, batch, tokens, new, attended, batch)
-    f = facts(p.model)
-    rate = p.devices * peak_flops(p.device, "fp16")
-    others = 2 * (f.body + f.head) * batch * (tokens + (p.output_tokens if first else 0)) / rate
-    return _rows(p, batch, tokens, [*one, others])
+    split = Parallelism(tensor=p.devices, expert_tensor=p.devices)
+
+    def seconds(step: Step) -> Number:
+        return parts_of(p.model, p.device, split, "fp16", step, Arithmetic()).seconds(KINDS_OF_ENGINES["server"])
+
+    prompt = seconds(Step.of_prefill(np.ones(len(batch)), tokens))
+    between = seconds(Step.of_decode(batch, tokens + p.output_tokens / 2))
+    if first:
+        return _rows(p, batch, tokens, [prompt + between, batch * prompt])
+    return _rows(p, batch, tokens, [between, batch * prompt / p.output_tokens])
 
 
 def _step(
@@ -144,6 +162,6 @@ def _rows(p: Phase, batch: np.ndarray, tokens: np.ndarray, components: list[Numb
         np.stack(np.broadcast_arrays(batch, *components)[1:], axis=1).astype(np.float64),
         np.stack(workload, axis=1),
         np.tile(np.array(traits, dtype=np.float64), (rows, 1)),
-        np.array([(p.runtime, p.device.id)] * rows, dtype=object).reshape(-1, 2),
+        np.array([(p.runtime, p.device.vendor, p.device.id)] * rows, dtype=object).reshape(-1, 3),
         np.zeros(rows, dtype=bool),
     )

@@ -26,7 +26,7 @@ from perfpass.predictors.learned.component_widths import WORDS, lacks
 from perfpass.predictors.learned.components import UNSEEN_MODEL, Form, Rows
 
 QUANTITIES: Mapping[str, tuple[Form, str]] = {
-    "prefill": (features.ALONE, "s"),
+    "prefill": (features.PROMPT, "s"),
     "decode": (features.ALONE, "s"),
     "loaded_first_token": (features.LOADED, "s"),
     "loaded_between_tokens": (features.LOADED, "s"),
@@ -43,7 +43,7 @@ class PhasePredictor(ComponentPredictor):
 
     AREA = "generation"
     QUANTITIES = QUANTITIES
-    OUTSIDE = ("runtime unseen",)
+    OUTSIDE = ("runtime unseen", "vendor unseen")
 
     @staticmethod
     @lru_cache(maxsize=1)

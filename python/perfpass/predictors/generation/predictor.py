@@ -25,6 +25,7 @@ from perfpass.predictors.generation.features import (
     ASKED_RUNTIMES,
     EAGER,
     FORM,
+    ON_THE_HOST,
     ONE_SEQUENCE,
     Batch,
     Sizes,
@@ -65,6 +66,9 @@ def batch_of(
     output_tokens: int,
     precision: str | None = None,
     stack: str = "",
+    host_layers: int = 0,
+    host_experts: int = 0,
+    host_bandwidth: float = 0.0,
 ) -> Batch:
     """A batch of equal requests from names.
 
@@ -72,6 +76,8 @@ def batch_of(
     `ASKED_RUNTIMES`; in llama.cpp one sequence runs, and ``batch`` is the number of prompt tokens at a time (its
     option -b). ``precision``: of the weights, as `predict_llm` names it, else as the checkpoint stores them. ``stack``:
     "listed as Intel PVC GPU" asks for the slower of the two software stacks that were measured on the Intel Max 1550.
+    ``host_layers``, and the experts of ``host_experts`` layers, are left to the host (llama.cpp, ktransformers), whose
+    memory has ``host_bandwidth`` GB/s (0: two channels of DDR5 are assumed).
 
     Raises ArgumentError, DeviceError, and what reading a configuration raises (FileError, FormatError,
     UnsupportedError).
@@ -87,7 +93,9 @@ def batch_of(
         )
     check_runtime(runtime, target)
     used = _precision(target, _DEFAULT_FILES.get(runtime) if precision is None else precision, read)
-    found = Batch(read, target, runtime, devices, batch, input_tokens, output_tokens, used, stack)
+    sizes = (devices, batch, input_tokens, output_tokens)
+    left = (host_layers, host_experts, host_bandwidth * 1e9)
+    found = Batch(read, target, runtime, *sizes, used, stack, *left)
     _check_devices(found)
     return found
 
@@ -102,6 +110,9 @@ def assumed_batch(
     input_length: int | None = None,
     output_length: int | None = None,
     precision: str | None = None,
+    host_layers: int | None = None,
+    host_experts: int | None = None,
+    host_bandwidth: float | None = None,
 ) -> tuple[Batch, dict[str, Any]]:
     """`batch_of` by the names of `predict_llm`, where what is None is assumed; and what was, by its name.
 
@@ -120,6 +131,9 @@ def assumed_batch(
         input_tokens=prompt,
         output_tokens=answer,
         precision=precision,
+        host_layers=host_layers or 0,
+        host_experts=host_experts or 0,
+        host_bandwidth=host_bandwidth or 0.0,
     )
     if concurrency is None and batch.runtime in ONE_SEQUENCE and Engines.load().answers(batch):
         batch = replace(batch, batch=PIECE_TOKENS)
@@ -190,10 +204,15 @@ def check_fits(batch: Batch) -> None:
     raise ArgumentError(
         f"{verdict.headline}: {batch.model.name} in {batch.precision} with {at_once} of "
         f"{batch.input_tokens + batch.output_tokens} tokens does not fit into {batch.devices} x {batch.device.name}: "
-        f"{found.reason}. No run with a part on the host was measured; take "
+        f"{found.reason}; take "
         + (f"{ranks} devices (--tp {ranks}), " if ranks > batch.devices and _holds(batch, ranks) else "")
         + "a lower precision or larger devices"
+        + f", or leave {found.host_layers} layers to the host (--host-layers {found.host_layers})" * _may_leave(batch)
     )
+
+
+def _may_leave(batch: Batch) -> bool:
+    return batch.runtime in ON_THE_HOST and not batch.device.unified_memory
 
 
 def _check_devices(batch: Batch) -> None:

@@ -36,7 +36,10 @@ _RUNTIMES = {
     "lmdeploy": "lmdeploy",
     "exllama": "exllama",
     "exllamav2": "exllamav2",
+    "ktransformers": "ktransformers",
 }
+# Bytes a second of the memory of one socket, by its maker: eight channels of DDR5-4800, twelve of DDR5-6400.
+_SOCKETS = {"Intel Xeon Gold 6454S": 307.2e9, "AMD EPYC 9355": 614.4e9}
 # Megatron of 2021 reads its weights once for every sequence of a batch; releases since do not (a batch of 32 of
 # megatron_lm takes no longer than one of 1).
 _OLD_MEGATRON_MOST = 2
@@ -48,6 +51,8 @@ _NOT_ASKED = (
     "several_devices_not_counted",
     "two_kinds_of_device",
     "no_token_generated",
+    "six_of_eight_experts",
+    "number_of_devices_not_stated",
 )
 
 
@@ -123,15 +128,34 @@ def _precision(row: Any) -> str | None:
     return row.precision if row.precision in ELEMENT_BYTES else None
 
 
+def _host_bandwidth(variant: str) -> float:
+    """Bytes a second of the host's memory; 0 where its processors are not stated."""
+    name = next((name for name in _SOCKETS if name in variant), "")
+    return _SOCKETS.get(name, 0.0) * (1 if "Single socket" in variant else 2)
+
+
 def _asked(row: Any, model: LanguageModel, device: Device, precision: str) -> Iterator[Run]:
+    hosted = {}
+    if row.source == "ktransformers":
+        if not (bandwidth := _host_bandwidth(row.variant)):
+            return
+        hosted = {"host_experts": model.layer_count, "host_bandwidth_bytes_s": bandwidth}
     tensor, stages = max(int(row.tensor_parallel), 1), max(int(row.pipeline_parallel), 1)
     split = Parallelism(tensor=tensor, pipeline=stages, expert_tensor=tensor)
     runtime = "bitsandbytes" if "bnb" in f"{row.quantization} {row.variant}" else _RUNTIMES[row.runtime]
     inputs, outputs, depth = int(row.input_tokens), int(row.output_tokens), int(row.context_tokens)
     many = max(int(row.batch), 1)
     batch = Batch(
-        model, device, runtime, max(int(row.n_devices), 1), many, max(inputs, 1), max(outputs, 1), precision
-    )  # fmt: skip
+        model,
+        device,
+        runtime,
+        max(int(row.n_devices), 1),
+        many,
+        max(inputs, 1),
+        max(outputs, 1),
+        precision,
+        **hosted,
+    )
     first = prompt(batch, split, many)
     each = token(batch, split, many, max(inputs, 0) + outputs / 2 if inputs > 0 else max(depth, _LONGEST_PIECE))
     if row.mode == "prefill":

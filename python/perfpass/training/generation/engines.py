@@ -21,43 +21,27 @@ from perfpass.predictors.generation.engines import (
     seconds,
     standing_in,
 )
-from perfpass.predictors.generation.habits import SHARES, Habits, Parts
+from perfpass.predictors.generation.habits import KINDS_OF_ENGINES, SHARES, Habits, Parts
 from perfpass.predictors.learned.spread import Spread
 from perfpass.training import spread
 from perfpass.training.generation import dataset
 from perfpass.training.generation.engine_runs import NEWEST, Run, load, reached_by_vllm
 from perfpass.training.spread import Errors
 
-# Habits that fits are drawn to, by kind of engine, and how far (of logits of shares, of logarithms of the others). By
-# hand, from what such software does: an eager layer issues some 40 kernels at 15 to 20 us of Python each; native and
-# ggml kernels follow each other in 3 to 5 us.
-PRIOR: Mapping[str, Habits] = {
-    "eager": Habits(
-        weights=0.75, packed=0.5, cache=0.4, flops=0.5, packed_flops=0.4, link=0.5, again=3.0, activations=2.0,
-        kernel_s=1e-6, message_s=1.5e-5, layer_s=7.5e-4, packed_s=2e-5, experts_s=2e-3, step_s=1e-3, request_s=3e-3,
-    ),
-    "native": Habits(
-        weights=0.8, packed=0.7, cache=0.6, flops=0.5, packed_flops=0.4, link=0.5, again=2.0, activations=1.0,
-        kernel_s=4e-6, message_s=1.5e-5, layer_s=3e-5, packed_s=1e-6, experts_s=2e-4, step_s=5e-4, request_s=1e-3,
-    ),
-    "ggml": Habits(
-        weights=0.7, packed=0.7, cache=0.5, flops=0.4, packed_flops=0.15, link=0.5, again=1.0, activations=2.0,
-        kernel_s=4e-6, message_s=1e-5, layer_s=1e-5, packed_s=1e-6, experts_s=1e-5, step_s=3e-4, request_s=1e-4,
-    ),
-}  # fmt: skip
+# How far a fit may leave `KINDS_OF_ENGINES` (of logits of shares, of logarithms of the others). By hand.
 _LOOSE: Mapping[str, float] = {
-    "weights": 0.5, "packed": 0.7, "cache": 0.7, "flops": 0.5, "packed_flops": 0.7, "link": 0.7, "again": 0.7,
-    "activations": 0.7, "kernel_s": 0.7, "message_s": 0.5, "layer_s": 0.4, "packed_s": 1.0, "experts_s": 1.0,
-    "step_s": 0.7, "request_s": 1.0,
+    "weights": 0.5, "packed": 0.7, "cache": 0.7, "flops": 0.5, "packed_flops": 0.7, "link": 0.7, "host": 0.7,
+    "streamed": 0.5, "again": 0.7, "activations": 0.7, "host_intensity": 0.7, "kernel_s": 0.7, "message_s": 0.5,
+    "layer_s": 0.4, "packed_s": 1.0, "experts_s": 1.0, "step_s": 0.7, "request_s": 1.0,
 }  # fmt: skip
 # What a measurement is taken to be off by; errors far beyond it count by their size alone.
 _NOISE = 0.12
 # Log half-widths that fits are drawn to. By hand: a laboratory's host and software may be a third faster or slower.
 WIDTHS = {
     "measurement": 0.1, "builds": 0.2, "model": 0.15, "device": 0.2, "laboratory": 0.25, "engine": 0.4,
-    "stacked memory": 0.8, "file type": 0.2, "prompts": 0.5, "depth": 0.3,
+    "stacked memory": 0.8, "file type": 0.2, "host": 0.4, "prompts": 0.5, "depth": 0.3,
 }  # fmt: skip
-_WIDTH_ROWS = 100
+_WIDTH_ROWS = 40
 _RANDOM_PARTS = 5
 KINDS = ("token", "prompt")
 _WITH_HBM = ("(HBM)", "(Instinct)")
@@ -123,7 +107,7 @@ def by_engine(runs: Sequence[Run]) -> dict[str, Habits]:
 
 
 def _own(runs: Sequence[Run]) -> Habits:
-    return fit(runs, PRIOR[ENGINES[runs[0].engine].kind])
+    return fit(runs, KINDS_OF_ENGINES[ENGINES[runs[0].engine].kind])
 
 
 # What tells of prompts alone.

@@ -9,10 +9,12 @@ import numpy as np
 from perfpass.predictors.generation.engines import ENGINES
 from perfpass.training import spread
 from perfpass.training.generation.engine_runs import load
-from perfpass.training.generation.engines import KINDS, WIDTHS, Held, errors_of, held_out
+from perfpass.training.generation.engines import KINDS, Held, errors_of, held_out, widths
 from perfpass.training.relative import COPY
 from perfpass.training.section import Section
+from perfpass.training.spread import Errors
 
+_FOLDS = 5
 # Splits as they are shown, and what they are called in `engines.held_out`.
 _SPLITS = {"random": "known", "model": "model", "device": "device", "source": "source", "runtime": "engine"}
 
@@ -22,7 +24,7 @@ def add_engines(section: Section, folder: str | None = None, *, quiet: bool = Fa
     held = held_out(load(folder))
     for kind in KINDS:
         own = [h for h in held if h.run.kind == kind]
-        low, high = spread.left_out(errors_of(own, kind), WIDTHS)
+        low, high = bounds(errors_of(own, kind))
         for split, name in _SPLITS.items():
             rows = np.array([h.left.startswith(f"{name}:") for h in own])
             engines = np.array([h.run.engine for h in own])
@@ -31,6 +33,18 @@ def add_engines(section: Section, folder: str | None = None, *, quiet: bool = Fa
                 _add(section, kind, split, ENGINES[engine].shown, own, rows & (engines == engine), low, high)
         if not quiet:
             print(f"generation: engines, {kind}", file=sys.stderr, flush=True)
+
+
+def bounds(errors: Errors) -> tuple[np.ndarray, np.ndarray]:
+    """[N] log bounds, made as those that ship but from other sources alone, `_FOLDS` sets of them left out in turn."""
+    names, inverse = np.unique(errors.source.astype(str), return_inverse=True)
+    fold = np.arange(len(names))[inverse] % _FOLDS
+    low, high = np.zeros(len(errors)), np.zeros(len(errors))
+    for one in range(_FOLDS):
+        own = fold == one
+        lacks = dict(zip(errors.causes, errors.lacks[own].T, strict=True)) | dict(spread.ANOTHER_LABORATORY)
+        low[own], high[own] = widths(errors.take(~own)).bounds(lacks)
+    return low, high
 
 
 def _add(

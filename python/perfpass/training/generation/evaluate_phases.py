@@ -13,6 +13,7 @@ from perfpass.errors import ArgumentError
 from perfpass.llm.costs import Parallelism, Quantization
 from perfpass.llm.serving import Serving
 from perfpass.predictors.generation.features import Batch, rows_of
+from perfpass.predictors.generation.phase_features import at_peak
 from perfpass.predictors.generation.predictor import QUANTITY, GenerationPredictor
 from perfpass.predictors.serving.predictor import ServingPredictor
 from perfpass.training import spread
@@ -23,8 +24,6 @@ from perfpass.training.generation.phases import Phases, load
 from perfpass.training.section import Section
 from perfpass.training.tasks.simple_baselines import one_factor
 from perfpass.training.tasks.splits import Fold
-
-_ROOFLINE = [0, 1, 2]
 
 
 def add_phases(section: Section, folder: str | None, seed: int, *, quiet: bool) -> None:
@@ -37,8 +36,8 @@ def add_phases(section: Section, folder: str | None, seed: int, *, quiet: bool) 
         q = data.quantity
         splits = usual_splits(q, seed) | of_sources(q)
         add_quantity(
-            section, q, seed, judged_on=_judged_on(q), more=_beside(section, q, _others(name, data)), splits=splits,
-            widths=partial(_edges, q, splits),
+            section, q, seed, judged_on=_judged_on(q), splits=splits, widths=partial(_edges, q, splits),
+            more=_beside(section, q, _roofline(name, data), _others(name, data)),
         )  # fmt: skip
         if not quiet:
             print(f"generation: {name}", file=sys.stderr, flush=True)
@@ -57,18 +56,22 @@ def _edges(
 
 
 def _beside(
-    section: Section, q: Quantity, others: dict[str, np.ndarray]
+    section: Section, q: Quantity, least_s: np.ndarray, others: dict[str, np.ndarray]
 ) -> Callable[[str, str, Held, list[Fold]], None]:
     """Adds the lines of the plain roofline and of what else could answer."""
 
     def add(split: str, shown: str, held: Held, folds: list[Fold]) -> None:
-        roofline = one_factor(q.rows.components[:, _ROOFLINE].sum(axis=1), q.measured, folds)
+        roofline = one_factor(least_s, q.measured, folds)
         section.add(q.name, shown, "roofline only", _judged_on(q), roofline, q.measured)
         for method, predicted in others.items() if split != "random" else ():
             rows = np.isfinite(predicted)
             section.add(q.name, shown, method, f"{rows.sum()} rows", predicted[rows], q.measured[rows])
 
     return add
+
+
+def _roofline(name: str, data: Phases) -> np.ndarray:
+    return np.array([at_peak(p, prompt=name in ("prefill", "loaded_first_token")) for p in data.phases])
 
 
 def _judged_on(q: Quantity) -> str:

@@ -74,7 +74,7 @@ def _alone(table: pandas.DataFrame) -> list[Phases]:
     decode = table.tpot_ms.notna().to_numpy()
     steps = [p for p, has in zip(phases, decode, strict=True) if has]
     return [
-        Phases(_quantity("prefill", features.ALONE, features.prefill_rows(phases), table.ttft_ms, table), phases),
+        Phases(_quantity("prefill", features.PROMPT, features.prefill_rows(phases), table.ttft_ms, table), phases),
         Phases(
             _quantity("decode", features.ALONE, features.decode_rows(steps), table.tpot_ms[decode], table[decode]),
             steps,
