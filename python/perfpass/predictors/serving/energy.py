@@ -35,7 +35,7 @@ def with_energy(found: LlmPrediction, model: LanguageModel, device: Device) -> L
     low, median, high = (min(max(w, device.idle_power_w), device.power_limit_w) for w in watts)
     reasons = tuple(r for r in energy.support.reasons if r not in found.support.reasons)
     if found.switched:
-        reasons += ("energy is that of a plain engine's work, at the rate with what is switched on",)
+        reasons += ("energy is that of a plain engine's work, at the rate with its switches",)
     return replace(
         found,
         energy_per_token_j=energy.value,
