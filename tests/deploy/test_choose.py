@@ -59,6 +59,7 @@ def test_what_is_chosen_keeps_its_targets_and_is_the_cheapest_that_does():
     assert first.probability <= min(first.probabilities.values())
     prices = [o.price.median for o in found.options if o.meets]
     assert prices == sorted(prices)
+    assert any("first tokens at this rate on" in note and "99 in 100 within" in note for note in found.notes)
     rate = first.figures["requests_per_s"]
     assert rate.median * first.replicas >= 10.0
     assert all(option.why for option in found.options[1:])
@@ -121,7 +122,7 @@ def test_slices_stand_beside_whole_devices_at_their_part_of_the_price():
         ({"confidence": 1.0}, "between 0 and 1"),
         ({"rate": 1, "concurrency": 2}, "give one of them"),
         ({"rate": math.inf}, "--rate must be above 0"),
-        ({"p99_ms": 100, "rate": 2}, "--p99 cannot be said of a served language model"),
+        ({"p99_ms": 100, "rate": 2}, "--p99 of a served language model is no target"),
     ],
 )
 def test_contradictions_are_one_clear_error(wrong, said):

@@ -13,11 +13,14 @@ from perfpass.deploy.choose.explain import changed, explained, remedies
 from perfpass.deploy.choose.result import Choice, Option
 from perfpass.deploy.choose.targets import OPTION, Targets
 from perfpass.deploy.sweep import served_model, sweep
+from perfpass.deploy.sweep.served import Deployment
 from perfpass.devices import Device
-from perfpass.errors import ArgumentError
+from perfpass.devices import device as find_device
+from perfpass.errors import ArgumentError, PerfPassError
 from perfpass.llm import LanguageModel
 from perfpass.prediction import SUPPORT_LEVELS, Interval
-from perfpass.text import shown_value
+from perfpass.predictors.engine.queueing import expected
+from perfpass.text import digits, shown_value
 
 # Requests in flight on a copy of a served model, and batches of a network, that are tried.
 IN_FLIGHT = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
@@ -66,8 +69,9 @@ def choose(
 
     At a rate a copy is held to at most as many requests in flight as it is said with: what it then answers a second
     must be no less than what comes, and its times under that load, which no lighter one exceeds, must keep the targets.
-    ``p99_ms`` of a network is a closed form (`perfpass.deploy.choose.queue`); of a served model nothing here tells how
-    single requests scatter, so it is refused.
+    ``p99_ms`` of a network is a closed form (`perfpass.deploy.choose.queue`); of a served model at a rate a note says
+    what 99 in 100 first tokens keep on the best option (`perfpass.predictors.engine.queueing`), without an interval, so
+    it is no target.
 
     Raises ArgumentError for targets that contradict each other or the kind of model, and what `sweep` raises.
     """
@@ -119,7 +123,8 @@ def choose(
     if not chosen and notes:
         headline = f"{headline} {notes.pop(0)}."
     if served and rate is not None:
-        notes.append("times are means with the stated number in flight, the most there are; of single requests nothing")
+        notes.append("times are means with the stated number in flight, the most there are")
+        notes += [_first_tokens(points, ranked[0], read, rate)] if ranked and read is not None else []
     notes.append("energy and power: with as many at once as stated; copies with less to do draw less, more for each")
     grid = options.grid()
     notes += [f"carbon: {grid}; {grid.source}"] if grid else []
@@ -139,8 +144,8 @@ def _check_kind(read: LanguageModel | None, targets: Targets, rate: float | None
     """Raises ArgumentError for what is asked of the other kind of model."""
     if read is not None and targets.p99_ms is not None:
         raise ArgumentError(
-            "--p99 cannot be said of a served language model: its times are known as means, and not how single "
-            "requests scatter around them; ask for --ttft, --tpot or --latency with room to spare"
+            "--p99 of a served language model is no target here: its times are known as means. Ask for --ttft, --tpot "
+            "or --latency; at a --rate a note says 99 in 100 first tokens; `perfpass llm --rate` has all tails"
         )
     if read is None:
         given = [OPTION[name] for name in ("ttft_ms", "tpot_ms") if name in targets.limits()]
@@ -197,6 +202,26 @@ def _drawn(
         if name == precision and found.ok[i]:
             return other.interval(i, "energy_per_token_j"), other.interval(i, "power_w")
     return None
+
+
+def _first_tokens(points: Points, one: Candidate, read: LanguageModel, rate: float) -> str:
+    """How single requests that come at a rate fare on a candidate, in words: the closed form of its engine's queue."""
+    place = ("device", "precision", "runtime", "tensor_parallel", "input_length", "output_length")
+    device, precision, runtime, ranks, prompt, answer = (points.value(one.row, name) for name in place)
+    name = f"{one.copies} x {points.devices(one.row)} {device}"
+    try:
+        named = None if precision == "stored" else str(precision)
+        serving = Deployment(find_device(device), named, str(runtime), int(ranks)).serving(read)
+        serving = replace(serving, input_length=int(prompt), output_length=int(answer), workers=one.copies)
+        found = expected(read, find_device(device), serving, rate)
+    except PerfPassError as error:
+        return f"first tokens at this rate on {name}: {error}"
+    if found is None:
+        return f"first tokens at this rate on {name}: the engine's queue grows by its steps; see `perfpass llm --rate`"
+    return (
+        f"first tokens at this rate on {name}: {digits(1e3 * found.ttft_mean_s)} ms on average, 99 in 100 within "
+        f"{digits(1e3 * found.ttft_p99_s)} ms, by a closed form; `perfpass llm --rate` has the tails"
+    )
 
 
 def _option(points: Points, one: Candidate, options: cost.Options, drawn: tuple[Interval, Interval] | None) -> Option:
