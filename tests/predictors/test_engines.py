@@ -255,3 +255,11 @@ def test_experts_on_the_host_are_read_at_its_bandwidth():
         ask("llama-2-7b", "a100", None, runtime="exllama", host_layers=2)
     with pytest.raises(ArgumentError, match="32 layers"):
         ask("llama-2-7b", "a100", "q4_0", host_layers=33)
+
+
+def test_a_board_of_a_device_file_is_priced_as_its_twin_with_wider_bounds():
+    board = perfpass.device("ryzen-ai-max-plus-395")
+    own = dataclasses.replace(board, id="my-board", name="A board of mine", aliases=())
+    known, asked = ask(device=board), ask(device=own)
+    assert asked.prompt_s.median == known.prompt_s.median and asked.token_s.median == known.token_s.median
+    assert asked.latency_s.high > known.latency_s.high and asked.latency_s.low < known.latency_s.low

@@ -14,7 +14,6 @@ from perfpass.predictors.generation.engines import (
     CAUSES,
     ENGINES,
     LLAMA_CPP,
-    Steps,
     is_packed,
     least,
     middle,
@@ -278,6 +277,3 @@ def section(folder: str | None = None) -> dict[str, Any]:
             "runtimes": sorted(habits),
         },
     }
-
-
-__all__ = ["KINDS", "Held", "Steps", "by_engine", "errors_of", "fit", "held_out", "section", "widths"]
