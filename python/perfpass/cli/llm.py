@@ -72,7 +72,9 @@ def add(commands: Any) -> None:
     command.add_argument(
         "--runtime",
         choices=RUNTIMES,
-        help="serving stack (default: vllm); tgis: as of 2023; deepspeed and those after it: with --offline",
+        metavar="NAME",
+        help=f"serving stack: {', '.join(RUNTIMES[:4])} (default: vllm; tgis: as of 2023); with --offline also "
+        f"{', '.join(RUNTIMES[4:])}",
     )
     command.add_argument(
         "--precision",

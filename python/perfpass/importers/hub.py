@@ -22,6 +22,7 @@ from typing import Any
 from perfpass.errors import ArgumentError, FileError, LimitError, PerfPassError, shown
 from perfpass.importers import gguf
 from perfpass.importers.safetensors_header import Listed, of_header
+from perfpass.whole_file import write_whole
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
 _LARGEST_BYTES = 16 * 2**20
@@ -154,7 +155,7 @@ def _fetch_header(library: Any, url: str, path: Path) -> None:
         headers = {**library.utils.build_hf_headers(), "range": f"bytes=0-{wanted - 1}"}
         answer = library.utils.get_session().get(url, headers=headers, timeout=_TIMEOUT_S)
         library.utils.hf_raise_for_status(answer)
-        path.write_bytes(answer.content[:wanted])
+        write_whole(path, answer.content[:wanted])
         if gguf.is_whole(path) or wanted >= size:
             break
         if wanted >= _MOST_HEADER_BYTES:

@@ -34,6 +34,6 @@ def table(one: Deployed) -> dict[str, np.ndarray]:
 
 def profile(one: Deployed) -> bytes:
     """The file's content."""
-    out = io.BytesIO()
-    np.savez(out, allow_pickle=False, **table(one))
-    return out.getvalue()
+    file = io.BytesIO()
+    np.savez(file, allow_pickle=False, **table(one))
+    return file.getvalue()

@@ -22,7 +22,7 @@ from perfpass.text import unknown
 
 Schedule = tuple[tuple[float, int], ...]
 _STEP, _ARRIVAL, _CACHE = range(3)
-# Of a router that knows prefixes (lightseekorg/smg, docs/getting-started/load-balancing.md: cache_aware): the least
+# Of a router that knows prefixes (lightseekorg/smg, its page on load balancing: cache_aware): the least
 # share of a prompt that must be found, and how uneven loads may become.
 _LEAST_MATCH, _UNEVEN, _UNEVEN_SHARE = 0.3, 64, 1.5
 
