@@ -63,6 +63,7 @@ def test_a_scaling_is_strict_json_and_a_table(scaled):
     found = json.loads(json.dumps(scaled["ahead"].to_dict(), allow_nan=False))
     assert found["steps"][0] == {"from_s": 0.0, "serving": 1, "paid": 1}
     assert "scaled, ahead" in str(scaled["ahead"])
+    assert max(map(len, str(scaled["ahead"]).splitlines())) <= 100
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from perfpass.predictors.engine.simulate import simulate_llm
 from perfpass.predictors.engine.tails import ArrivalPrediction
 from perfpass.predictors.engine.traces import read_trace
 from perfpass.predictors.serving.predictor import predict_llm
-from perfpass.text import columns, digits, unknown
+from perfpass.text import columns, digits, paragraph, unknown
 
 POLICIES = ("reactive", "ahead")
 DAY_S = 86_400.0
@@ -97,7 +97,7 @@ class Scaled:
                 right=(0, 1, 2),
             ),
         ]
-        return "\n".join([*lines, *([f"  {self.price}"] if self.price else [])])
+        return "\n".join([*lines, "", paragraph("price", self.price)])
 
 
 def autoscale(
@@ -184,10 +184,10 @@ def autoscale(
         said: tuple[float | None, float | None, str] = (
             usd * hours,
             usd * fixed_hours,
-            f"money: {found}; {found.source}",
+            f"{found}; {found.source}",
         )
     except DeviceError as error:
-        said = (None, None, f"money: {error}")
+        said = (None, None, str(error))
     return Scaled(policy, scale_up_s, stretch, each, steps, hours, peak, fixed_hours, scaled, fixed, *said)
 
 

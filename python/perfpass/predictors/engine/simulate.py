@@ -134,7 +134,7 @@ def simulate_llm(
         return deployment.run(asked, factor=factor, router=router, prefix_hit=prefix_hit, schedule=schedule)
 
     median = ran(1.0)
-    in_flight = max(_in_flight(median) * workers, 1.0)
+    in_flight = max(_in_flight(median) * deployment.pool.replicas, 1.0)
     loaded = closed(in_flight)
     tpot = loaded.tpot_ms
     runs = [median, ran(tpot.low / tpot.median), ran(tpot.high / tpot.median)]
