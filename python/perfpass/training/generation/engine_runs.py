@@ -135,11 +135,11 @@ def _host_bandwidth(variant: str) -> float:
 
 
 def _asked(row: Any, model: LanguageModel, device: Device, precision: str) -> Iterator[Run]:
-    hosted = {}
+    bandwidth = 0.0
     if row.source == "ktransformers":
-        if not (bandwidth := _host_bandwidth(row.variant)):
+        bandwidth = _host_bandwidth(row.variant)
+        if not bandwidth:
             return
-        hosted = {"host_experts": model.layer_count, "host_bandwidth_bytes_s": bandwidth}
     tensor, stages = max(int(row.tensor_parallel), 1), max(int(row.pipeline_parallel), 1)
     split = Parallelism(tensor=tensor, pipeline=stages, expert_tensor=tensor)
     runtime = "bitsandbytes" if "bnb" in f"{row.quantization} {row.variant}" else _RUNTIMES[row.runtime]
@@ -154,7 +154,7 @@ def _asked(row: Any, model: LanguageModel, device: Device, precision: str) -> It
         max(inputs, 1),
         max(outputs, 1),
         precision,
-        **hosted,
+        host_bandwidth_bytes_s=bandwidth,
     )
     first = prompt(batch, split, many)
     each = token(batch, split, many, max(inputs, 0) + outputs / 2 if inputs > 0 else max(depth, _LONGEST_PIECE))
