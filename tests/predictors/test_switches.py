@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,11 +16,13 @@ from perfpass.llm.adapters import Adapters
 from perfpass.llm.batch import EngineBatch
 from perfpass.llm.speculation import METHODS, Speculation
 from perfpass.llm.vision import Images, vision
+from perfpass.predictors.engine.simulate import simulate_llm
 from perfpass.predictors.switches.adapting import adapt
 from perfpass.predictors.switches.experts import imbalance
 from perfpass.predictors.switches.load import Deployment
 from perfpass.predictors.switches.prefixes import share
-from perfpass.predictors.switches.speculative import SpeculativeSteps, speculate
+from perfpass.predictors.switches.sharing import confine
+from perfpass.predictors.switches.speculative import SpeculativeSteps, TokenSteps, speculate
 from perfpass.predictors.switches.unequal import vary
 
 SERVING = Serving(1024, 128, 8)
@@ -145,8 +148,20 @@ def test_every_method_answers_for_a_dense_model_and_a_mixture(method):
         assert change.beside.weights_bytes >= 0
 
 
-@pytest.mark.parametrize("wrong", [{"prefix_hit": 1.1}, {"prefix_hit": -0.1}, {"from_host": 0.5}])
-def test_shares_out_of_range_are_refused(wrong):
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"gpu_share": 0.0},
+        {"gpu_share": float("nan")},
+        {"expert_imbalance": float("nan")},
+        {"expert_imbalance": 0.5},
+        {"answer_variation": -1.0},
+        {"prefix_hit": 1.1},
+        {"prefix_hit": -0.1},
+        {"from_host": 0.5},
+    ],
+)
+def test_figures_out_of_range_are_refused(wrong):
     with pytest.raises(ArgumentError):
         perfpass.Switches(**wrong)
 
@@ -238,6 +253,61 @@ def test_images_are_prompt_tokens_the_towers_time_and_its_weights():
     assert before.memory.weights_bytes - plain.memory.weights_bytes == pytest.approx(2 * seeing.parameters, abs=2)
     none = perfpass.predict_llm(SEEING, "h100", switches=perfpass.Switches(images=Images(seeing, 0)), **asked)
     assert (none.ttft_ms, none.tpot_ms, none.memory) == (plain.ttft_ms, plain.tpot_ms, plain.memory)
+
+
+def test_a_share_of_a_gpu_is_slower_by_it_and_a_whole_one_is_the_plain_load(deployment):
+    load = deployment.load()
+    assert confine(deployment, load, 1.0).load.times() == load.times()
+    whole, half = predicted(), predicted(gpu_share=0.5)
+    assert half.tpot_ms.median == pytest.approx(2 * whole.tpot_ms.median)
+    assert half.memory.usable_bytes == pytest.approx(whole.memory.usable_bytes / 2, abs=1)
+    assert half.memory.most_requests < whole.memory.most_requests
+
+
+def test_prefill_on_gpus_of_its_own_stalls_no_decoding():
+    apart = replace(SERVING, mode="disagg", prefill=Parallelism(), prefill_workers=1)
+    deployment = Deployment(language_model("llama-3.1-8b"), perfpass.device("h100"), apart)
+    load = deployment.load()
+    assert share(deployment, load, 0.9).load.times()[1] == load.times()[1]
+
+
+def test_a_tokens_share_of_drafting_steps_leaves_prompts_whole(deployment):
+    steps = speculate(deployment, deployment.load(), asked(0.7)).load.steps
+    shared = TokenSteps(steps, steps.tokens)
+    decodes, prompt = EngineBatch.of((), [900] * 8), EngineBatch.of([(512, 100)])
+    both = EngineBatch.of([(512, 100)], [900] * 8)
+    assert shared.seconds(decodes) == pytest.approx(steps.seconds(decodes) / steps.tokens)
+    assert shared.seconds(prompt) == pytest.approx(steps.seconds(prompt))
+    whole = steps.seconds(both) - steps.seconds(decodes)
+    assert shared.seconds(both) == pytest.approx(whole + shared.seconds(decodes))
+    for batch in (decodes, prompt, both):
+        sizes = vars(batch).values()
+        assert shared.one(*sizes) == pytest.approx(float(shared.seconds(batch)[0]), rel=1e-12)
+        assert steps.one(*sizes) == pytest.approx(float(steps.seconds(batch)[0]), rel=1e-12)
+
+
+def test_requests_that_arrive_are_faster_with_drafts_and_slower_with_adapters():
+    def token_ms(**switches) -> float:
+        found = simulate_llm(
+            "llama-3.1-8b", "h100", rate=2.0, requests=40, output_length=64,
+            switches=perfpass.Switches(**switches) if switches else None,
+        )  # fmt: skip
+        return found.tpot_ms.mean.median
+
+    plain = token_ms()
+    assert token_ms(speculation=Speculation.of("ngram")) < plain < token_ms(adapters=Adapters(16, 8))
+
+
+@pytest.mark.parametrize("options", [("--images", "1"), ("--answer-variation", "1"), ("--from-host", "0.5")])
+def test_arriving_requests_refuse_what_is_no_matter_of_steps(capsys, options):
+    assert main(["llm", "llama-3.1-8b", "--device", "h100", "--rate", "2", "--prefix-hit", "0.2", *options]) != 0
+    assert options[0] in capsys.readouterr().err
+
+
+def test_a_batch_without_a_server_refuses_every_switch(capsys):
+    for option in (("--draft", "eagle"), ("--lora", "16x8"), ("--gpu-share", "0.5"), ("--prefix-hit", "0.5")):
+        assert main(["llm", "llama-3.1-8b", "--device", "h100", "--offline", *option]) != 0
+        assert option[0] in capsys.readouterr().err
 
 
 def test_all_switches_go_together_on_one_line_each():

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from perfpass.cli.llm_arrivals import add_arrivals, arrive, simulated
+from perfpass.cli.llm_arrivals import add_arrivals, arrive, autoscaled, simulated
 from perfpass.cli.llm_seams import add_seams, asked_for, handed_over
-from perfpass.cli.llm_switches import add_switches, switches
+from perfpass.cli.llm_switches import add_switches, switched_on, switches
 from perfpass.cli.options import (
     add_cost,
     add_device_file,
@@ -139,6 +139,13 @@ def run(options: Any) -> int:
 
     # Before the model is read: a wrong table should not cost the time of a prediction.
     asked, target = cost(options), find_device(options)
+    if options.autoscale:
+        scaled = autoscaled(options, target)
+        if options.json:
+            print_json(scaled.to_dict())
+        else:
+            print(scaled)
+        return 0
     found: ArrivalPrediction | LlmPrediction
     if arriving:
         found = simulated(options, target, _prefill(options))
@@ -191,7 +198,7 @@ def _prefill(options: Any) -> Parallelism | None:
 
 
 def _offline(options: Any) -> int:
-    if handed := asked_for(options):
+    if handed := asked_for(options) or switched_on(options):
         raise ArgumentError(f"{_road(options)} predicts one batch without a server: leave out {handed}")
     if cost(options):
         raise ArgumentError(f"{_road(options)} predicts one batch without a server: leave out a cost option")

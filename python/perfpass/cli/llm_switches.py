@@ -37,6 +37,7 @@ def add_switches(command: Any) -> None:
     group.add_argument("--lora-on", choices=TARGETS, default="all", help="matrices that they stand beside")
     group.add_argument("--images", type=_count, default=0, metavar="N", help="in every prompt, beside its text")
     group.add_argument("--image-size", metavar="WxH", help="their pixels (default: 1024x1024)")
+    group.add_argument("--gpu-share", type=float, default=1.0, metavar="S", help="of every GPU's time and memory")
     group.add_argument(
         "--expert-imbalance",
         type=float,
@@ -56,11 +57,42 @@ def _count(text: str) -> int:
         raise ArgumentError(f"a number of tokens is a whole number, got {text!r}") from None
 
 
+def switched_on(options: Any) -> str:
+    """The first option that is given of those that switch something on; "" where none is."""
+    given: dict[str, Any] = dict.fromkeys(("draft", *_WITH_DRAFT, "lora", "lora_resident", "image_size"))
+    given |= {"gpu_share": 1.0, "expert_imbalance": 1.0, "lora_on": "all"}
+    given |= dict.fromkeys(("prefix_hit", "from_host", "answer_variation", "images"), 0)
+    found = (name for name, value in given.items() if getattr(options, name) != value)
+    return next((f"--{name.replace('_', '-')}" for name in found), "")
+
+
+def stepping(options: Any) -> Switches | None:
+    """What the options switch on in an engine's steps, for requests that arrive.
+
+    Raises ArgumentError for what is no matter of steps.
+    """
+    from perfpass.predictors.switches.switches import Switches
+
+    for name, instead in (("images", "their tokens in --input-length"), ("answer_variation", "--length-cv")):
+        if getattr(options, name):
+            raise ArgumentError(
+                f"--{name.replace('_', '-')} is of a steady load; of requests that arrive give {instead}"
+            )
+    found = Switches(
+        gpu_share=options.gpu_share,
+        expert_imbalance=options.expert_imbalance,
+        adapters=_adapters(options),
+        speculation=_speculation(options),
+    )
+    return None if found == Switches() else found
+
+
 def switches(options: Any) -> Switches | None:
     """What the options switch on; None for a plain engine. Raises ArgumentError."""
     from perfpass.predictors.switches.switches import Switches
 
     found = Switches(
+        gpu_share=options.gpu_share,
         answer_variation=options.answer_variation,
         expert_imbalance=options.expert_imbalance,
         images=_images(options),

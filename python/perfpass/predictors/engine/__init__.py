@@ -5,8 +5,10 @@ from __future__ import annotations
 __all__ = [
     "arrivals",
     "cache",
+    "deployment",
     "events",
     "limits",
+    "queueing",
     "replica",
     "requests",
     "settings",

@@ -6,6 +6,7 @@ parameter of vLLM's benchmark). Gaps and lengths are drawn apart, so that anothe
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -99,6 +100,28 @@ def requests(
     if turns == 1:
         return Requests(times, prompts, outputs)
     return _conversations(times, prompts, outputs, turns, pause_s)
+
+
+def profile(rates: Sequence[float], span_s: float, prompt: Lengths, output: Lengths, *, seed: int = 0) -> Requests:
+    """Poisson arrivals whose rate is that of each of ``rates`` (requests a second) for an equal part of ``span_s``.
+
+    Raises ArgumentError for rates that are none, LimitError for too many requests.
+    """
+    each = np.array(rates, dtype=np.float64)
+    if not (1 <= len(each) <= 10_000 and np.isfinite(each).all() and (each >= 0).all() and each.max() > 0):
+        raise ArgumentError("rates are 1 to 10,000 finite numbers of requests a second, at least 0 and not all 0")
+    part = span_s / len(each)
+    mean = float(each.sum() * part)
+    if mean > 0.98 * MOST_REQUESTS:
+        raise LimitError(
+            f"these rates make {mean:,.0f} requests; at most {MOST_REQUESTS:,} can be simulated: take a part of the "
+            "day, or lower rates for a part of the replicas"
+        )
+    gaps, lengths = (np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(2))
+    counts = gaps.poisson(each * part)
+    begins = np.repeat(np.arange(len(each)) * part, counts)
+    times = np.sort(begins + part * gaps.random(int(counts.sum())))
+    return Requests(times, prompt.draw(lengths, len(times)), output.draw(lengths, len(times)))
 
 
 def _check(

@@ -20,6 +20,7 @@ from perfpass.predictors.engine.requests import Requests
 from perfpass.predictors.engine.settings import ROUTERS, EngineSettings
 from perfpass.text import unknown
 
+Schedule = tuple[tuple[float, int], ...]
 _STEP, _ARRIVAL, _CACHE = range(3)
 # Of a router that knows prefixes (lightseekorg/smg, docs/getting-started/load-balancing.md: cache_aware): the least
 # share of a prompt that must be found, and how uneven loads may become.
@@ -100,16 +101,18 @@ class Work:
 class _Router:
     """Who gets the next request."""
 
-    def __init__(self, kind: str, replicas: list[Replica]) -> None:
-        self._kind, self._replicas, self._next = kind, replicas, 0
+    def __init__(self, kind: str, replicas: list[Replica], schedule: Schedule = ()) -> None:
+        self._kind, self._replicas, self._schedule, self._next = kind, replicas, tuple(schedule), -1
 
-    def choose(self, one: Sequence) -> int:
-        replicas = self._replicas
+    def choose(self, one: Sequence, now_s: float) -> int:
+        while len(self._schedule) > 1 and self._schedule[1][0] <= now_s:
+            self._schedule = self._schedule[1:]
+        replicas = self._replicas[: self._schedule[0][1]] if self._schedule else self._replicas
         if len(replicas) == 1:
             return 0
         if self._kind == "round-robin":
             self._next = (self._next + 1) % len(replicas)
-            return self._next - 1 if self._next else len(replicas) - 1
+            return self._next
         loads = [r.load for r in replicas]
         least = loads.index(min(loads))
         if self._kind == "least-loaded" or not one.ids:
@@ -131,16 +134,18 @@ def run(
     router: str = "round-robin",
     prefix_hit: float | None = None,
     before_s: float = 0.0,
+    schedule: Schedule = (),
 ) -> Ran:
     """Runs all requests to their ends.
 
     ``prefill``: replicas that only prefill; ``transfer_s``: seconds that the cache of so many tokens takes to a replica
     of ``pool``, where the first token is said when it has come. ``prefix_hit``: share of each prompt that is found in
-    the cache, instead of the requests' ids. ``before_s``: of every request before the engine sees it.
+    the cache, instead of the requests' ids. ``before_s``: of every request before the engine sees it. ``schedule``:
+    (second, replicas) from when on so many of them get new requests, the first at 0; what a replica has, it answers.
 
     Raises ArgumentError, and LimitError where no request fits into the cache.
     """
-    return _Simulation(requests, pool, prefill, transfer_s, router, prefix_hit, before_s).run()
+    return _Simulation(requests, pool, prefill, transfer_s, router, prefix_hit, before_s, schedule).run()
 
 
 class _Simulation:
@@ -153,6 +158,7 @@ class _Simulation:
         router: str,
         prefix_hit: float | None,
         before_s: float,
+        schedule: Schedule,
     ) -> None:
         if router not in ROUTERS:
             raise ArgumentError(unknown("router", router, ROUTERS))
@@ -183,7 +189,10 @@ class _Simulation:
         self.decoders = of(pool, False)
         self.prefillers = of(prefill, True) if prefill else []
         self.replicas = self.decoders + self.prefillers
-        self.router = _Router(router, self.prefillers or self.decoders)
+        begins = [second for second, _ in schedule]
+        if schedule and (begins != sorted(begins) or any(not 1 <= n <= pool.replicas for _, n in schedule)):
+            raise ArgumentError(f"a schedule has rising times and 1 to {pool.replicas} replicas, got {schedule[:4]}")
+        self.router = _Router(router, self.prefillers or self.decoders, schedule)
         self.placed = _Router("least-loaded", self.decoders)
         self.events: list[tuple[float, int, int, int, int, Sequence | None]] = []
         self.order = 0
@@ -273,7 +282,7 @@ class _Simulation:
             self.refused[index] = True
             self._follow(index, now_s)
             return
-        place = self.router.choose(one) + (len(self.decoders) if self.prefillers else 0)
+        place = self.router.choose(one, now_s) + (len(self.decoders) if self.prefillers else 0)
         self._enqueue(place, one, now_s)
 
     def _enqueue(self, place: int, one: Sequence, now_s: float) -> None:
@@ -313,7 +322,7 @@ class _Simulation:
             index = one.index
             self.found[index] = one.found
             if one.ready:
-                self._enqueue(self.placed.choose(one), one, now_s)
+                self._enqueue(self.placed.choose(one, now_s), one, now_s)
             else:
                 self.first_s[index] = now_s
         for one in done:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,58 +13,26 @@ from perfpass.devices import Device
 from perfpass.devices import device as find_device
 from perfpass.errors import ArgumentError
 from perfpass.llm.architecture import LanguageModel
-from perfpass.llm.batch import EngineBatch, StepTime
 from perfpass.llm.configuration import language_model
 from perfpass.llm.costs import Parallelism, Quantization
-from perfpass.llm.memory import plan, sequence_bytes
 from perfpass.llm.serving import Serving
 from perfpass.prediction import Support
 from perfpass.predictors.engine import arrivals as drawn
 from perfpass.predictors.engine.arrivals import Lengths
-from perfpass.predictors.engine.events import Pool, Ran, run
+from perfpass.predictors.engine.deployment import Deployment
+from perfpass.predictors.engine.events import Ran
 from perfpass.predictors.engine.limits import limits
 from perfpass.predictors.engine.requests import Requests
 from perfpass.predictors.engine.settings import ENGINES, EngineSettings, engine_settings
 from perfpass.predictors.engine.tails import ArrivalPrediction, Goodput, Tails, Use, Window, bounded
 from perfpass.predictors.engine.traces import read_trace
-from perfpass.predictors.serving.base import NETWORK_BYTES_S, REQUEST_S
 from perfpass.predictors.serving.energy import energy_per_token
-from perfpass.predictors.serving.prediction import LlmPrediction
-from perfpass.predictors.serving.predictor import ServingPredictor, predict_llm
-from perfpass.predictors.step_time.steps import Steps
+from perfpass.predictors.serving.prediction import LlmPrediction, Transformation
+from perfpass.predictors.serving.predictor import predict_llm
 from perfpass.text import unknown
 
 REQUESTS = 1000
 _WINDOWS = 12
-
-
-@dataclass(frozen=True)
-class Scaled:
-    """A `StepTime` whose steps all take ``factor`` times as long."""
-
-    steps: StepTime
-    factor: float
-
-    def seconds(self, batch: EngineBatch) -> np.ndarray:
-        """Seconds [N] of N steps."""
-        return self.factor * self.steps.seconds(batch)
-
-    def one(
-        self,
-        prompt_tokens: float,
-        prompts: float,
-        prompt_attended: float,
-        prompt_cached: float,
-        decodes: float,
-        decode_context: float,
-    ) -> float:
-        """Seconds of one step."""
-        batch = (prompt_tokens, prompts, prompt_attended, prompt_cached, decodes, decode_context)
-        return self.factor * self.steps.one(*batch)
-
-    def decode_run(self, decodes: float, decode_context: float, steps: float) -> float:
-        """Seconds of decode steps in a row."""
-        return self.factor * self.steps.decode_run(decodes, decode_context, steps)
 
 
 def simulate_llm(
@@ -91,6 +59,7 @@ def simulate_llm(
     ttft_target_ms: float | None = None,
     tpot_target_ms: float | None = None,
     window_s: float | None = None,
+    schedule: tuple[tuple[float, int], ...] = (),
     runtime: str | None = None,
     runtime_version: str = "",
     precision: str | Quantization | None = None,
@@ -102,6 +71,7 @@ def simulate_llm(
     workers: int = 1,
     prefill: Parallelism | None = None,
     prefill_workers: int = 0,
+    switches: Transformation | None = None,
 ) -> ArrivalPrediction:
     """Tails of a deployment under requests that arrive, what limits it and how its engines are used.
 
@@ -109,9 +79,11 @@ def simulate_llm(
     second if that is given too; without one, ``requests`` (1,000) are drawn as `perfpass.predictors.engine.arrivals`
     says, with ``length_cv`` for both lengths. ``arrivals="closed"`` has ``concurrency`` users. ``prefix_hit``: share of
     every prompt that the cache has. ``settings`` of the engine, by default what ``runtime`` takes by itself.
-    ``ttft_target_ms``, ``tpot_target_ms``: what counts as goodput. ``window_s``: of the stretches of ``windows`` (a
-    trace has twelve without it). The rest is as of `perfpass.predict_llm`, but that ``tp`` left out is
-    the fewest GPUs that hold the model.
+    ``ttft_target_ms``, ``tpot_target_ms``: what counts as goodput. ``schedule``: (second, replicas) that get new
+    requests from then on, of the ``workers`` there are at most (`perfpass.deploy.autoscale`). ``window_s``: of the
+    stretches of ``windows`` (a trace has twelve without it). ``switches``: what is switched on in the engines' steps
+    (`perfpass.Switches`); of drafts each token has its share of a step. The rest is as of `perfpass.predict_llm`, but
+    that ``tp`` left out is the fewest GPUs that hold the model.
 
     Raises as `perfpass.predict_llm` and `read_trace`; ArgumentError where weights leave no room for a cache, LimitError
     where no request fits.
@@ -134,6 +106,7 @@ def simulate_llm(
         "workers": workers,
         "prefill": prefill,
         "prefill_workers": prefill_workers,
+        "switches": switches,
     }
 
     def closed(in_flight: float) -> LlmPrediction:
@@ -155,10 +128,10 @@ def simulate_llm(
         max_sequences=max_sequences or taken.max_sequences,
         max_batched_tokens=max_batched_tokens or taken.max_batched_tokens,
     )
-    deployment = Deployment.of(read, target, serving, taken)
+    deployment = Deployment.of(read, target, serving, taken, switches)
 
     def ran(factor: float) -> Ran:
-        return deployment.run(asked, factor=factor, router=router, prefix_hit=prefix_hit)
+        return deployment.run(asked, factor=factor, router=router, prefix_hit=prefix_hit, schedule=schedule)
 
     median = ran(1.0)
     in_flight = max(_in_flight(median) * workers, 1.0)
@@ -197,82 +170,11 @@ def simulate_llm(
         },
         assumed={n: v for n, v in single.assumed.items() if n not in ("concurrency", *(_LENGTHS if trace else ()))},
         energy_per_token_j=energy.value,
+        switched=loaded.switched,
     )  # fmt: skip
 
 
 _LENGTHS = ("input_length", "output_length")
-
-
-@dataclass(frozen=True)
-class Deployment:
-    """Replicas of a served model as the events take them; ``prefill`` where it has replicas of its own."""
-
-    pool: Pool
-    prefill: Pool | None = None
-    transfer_s: Callable[[int], float] | None = None
-
-    @classmethod
-    def of(cls, model: LanguageModel, device: Device, serving: Serving, settings: EngineSettings) -> Deployment:
-        """The pools of ``serving``. Raises ArgumentError where weights leave no room for a cache."""
-        length = serving.input_length + serving.output_length
-        pool = Pool(
-            Steps(model, device, serving),
-            settings,
-            cache_tokens(model, device, serving.parallelism, serving.quantization, length),
-            serving.workers,
-        )
-        if serving.mode != "disagg" or serving.prefill is None:
-            return cls(pool)
-        split, quantization = serving.prefill, serving.quantization
-        apart = Pool(
-            Steps(model, device, replace(serving, parallelism=split)),
-            settings,
-            cache_tokens(model, device, split, quantization, length),
-            serving.prefill_workers,
-        )
-        fixed = ServingPredictor.load().constants[f"handover_s.{serving.runtime}"]
-
-        def transfer_s(tokens: int) -> float:
-            return fixed + sequence_bytes(model, split, quantization, tokens) / NETWORK_BYTES_S
-
-        return cls(pool, apart, transfer_s)
-
-    def run(self, requests: Requests, *, factor: float = 1.0, router: str, prefix_hit: float | None) -> Ran:
-        """All requests, with every step ``factor`` times as long."""
-
-        def scaled(pool: Pool) -> Pool:
-            return replace(pool, steps=Scaled(pool.steps, factor)) if factor != 1.0 else pool
-
-        return run(
-            requests,
-            scaled(self.pool),
-            prefill=scaled(self.prefill) if self.prefill else None,
-            transfer_s=self.transfer_s,
-            router=router,
-            prefix_hit=prefix_hit,
-            before_s=REQUEST_S,
-        )
-
-
-def cache_tokens(
-    model: LanguageModel, device: Device, split: Parallelism, quantization: Quantization, length: int
-) -> int:
-    """Tokens that the cache of a replica holds, in requests of ``length``: what its plan leaves, over all ranks that
-    attend to requests of their own.
-
-    Raises ArgumentError where that is less than one request.
-    """
-    found = plan(model, device, split, quantization, context=length)
-    free = found.usable_bytes - found.weights_bytes - found.workspace_bytes - found.runtime_bytes
-    if found.most_sequences < 1:
-        free = found.whole_bytes - found.least_bytes
-    tokens = free / max(found.cache_per_sequence_bytes, 1.0) * length
-    if tokens < length:
-        raise ArgumentError(
-            f"{model.name} leaves no room for the cache of a request of {length:,} tokens on {split.gpus} x "
-            f"{device.name}; take more GPUs (--tp) or a narrower precision"
-        )
-    return int(min(tokens, 1e12)) * split.attention_data
 
 
 def _requests(

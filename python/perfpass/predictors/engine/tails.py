@@ -11,6 +11,7 @@ import numpy as np
 from perfpass.llm.assumed import assumed_line, precision_name
 from perfpass.llm.serving import Serving
 from perfpass.prediction import COVERAGE, Interval, Support, understood_line
+from perfpass.predictors.serving.prediction import Switched
 from perfpass.text import columns, digits, item
 
 SCHEMA_VERSION = 1
@@ -147,6 +148,7 @@ class ArrivalPrediction:
     provenance: dict[str, Any] = field(hash=False)
     assumed: dict[str, Any] = field(default_factory=dict, hash=False)
     energy_per_token_j: Interval | None = None
+    switched: Switched | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The prediction as strict JSON (no NaN, no infinity), with its ``schema_version``."""
@@ -168,6 +170,7 @@ class ArrivalPrediction:
             "windows": [window.to_dict() for window in self.windows],
             "requests": self.requests,
             "assumed": self.assumed,
+            **({"switched": self.switched.to_dict()} if self.switched else {}),
             "support": self.support.to_dict(),
             "provenance": self.provenance,
         }
@@ -226,5 +229,7 @@ def arrival_table(found: ArrivalPrediction) -> str:
             times = ("-" if v is None else digits(v) for v in (w.ttft_mean_ms, w.ttft_p99_ms, w.tpot_mean_ms))
             rows.append((digits(w.begin_s), f"{w.requests:,}", digits(w.output_tokens_per_s), *times))
         lines += ["  by time of arrival, ms", columns(rows, right=(0, 1, 2, 3, 4, 5), indent="    ")]
+    if found.switched:
+        lines += found.switched.lines(", in a closed loop of as many requests in flight")
     lines.append(f"  support: {found.support.level}" + "".join(f"\n{item(reason)}" for reason in found.support.reasons))
     return "\n".join(lines)

@@ -78,7 +78,7 @@ def step_time(
     by_part = steps.parts(batch)
     seconds = by_part.sum(axis=1)
     bounds, wide = ServingPredictor.load().step_bounds(read, target, serving, _sizes(batch, dp, len(seconds)), seconds)
-    first = Interval(*(float(v[0]) for v in (seconds, bounds.low, bounds.high)), "s", COVERAGE)
+    first = Interval(float(seconds[0]), float(bounds.low[0]), float(bounds.high[0]), "s", COVERAGE)
     return StepPrediction(
         seconds=seconds,
         low_s=bounds.low,
