@@ -43,8 +43,8 @@ _WIRE, _MESSAGES, _LAYERS = PHASE - 3, PHASE - 2, PHASE - 1
 @dataclass(frozen=True)
 class Terms:
     """Of N workloads: ``decode`` and ``prefill`` [N, PHASE] at peak rates, of one step of a decode replica and of one
-    prompt on a prefill replica; ``decode_parts`` and ``prefill_parts`` [N, PARTS] seconds of the same as kernels take
-    them, and ``kernels`` [N] whether those of the device were measured; ``batch`` [N] requests of one of its
+    prompt on a prefill replica; ``decode_parts`` and ``prefill_parts`` [N, 2, PARTS] seconds of the same as kernels
+    take them, and ``kernels`` [N] whether those of the device were measured; ``batch`` [N] requests of one of its
     schedulers, of one micro-batch where it is pipelined, of ``stages`` [N]; ``requests`` [N] in flight on one decode
     replica, ``prompts`` [N] on one prefill replica; ``prefill_ranks`` [N] prompts that a replica prefills at once;
     ``steps`` [N] output tokens per request; ``host`` [N] seconds of a step in which GPUs wait for the host; ``split``
@@ -185,7 +185,7 @@ def terms(model: LanguageModel, device: Device, serving: Serving, sizes: Sizes |
         kernels=np.full(rows, device.id in kernel_boards()),
         batch=per_rank,
         stages=np.full(rows, float(split.pipeline)),
-        prefill_parts=of_prompts(setups[1], sizes.input_length),
+        prefill_parts=of_prompts(setups[1], sizes.input_length, per_rank),
         requests=requests,
         prompts=prompts,
         prefill_ranks=np.full(rows, float(prefill_split.attention_data)),
@@ -223,20 +223,6 @@ def prompt_seconds(
     return _phase_seconds(phase_terms(model, device, split, q, step), c, "prefill", c["layer_prefill_s"])
 
 
-def decode_seconds(
-    model: LanguageModel,
-    device: Device,
-    split: Parallelism,
-    q: Quantization,
-    step: Step,
-    c: dict[str, float],
-    runtime: str,
-) -> np.ndarray:
-    """Seconds [N] of decode steps alone of a runtime of RUNTIMES."""
-    rows = phase_terms(model, device, split, q, step)
-    return _phase_seconds(rows, c, "decode", c[f"layer_s.{runtime}"]) + c[f"step_s.{runtime}"]
-
-
 def times(t: Terms, c: dict[str, float]) -> dict[str, np.ndarray]:
     """Seconds [N] each: ``tpot``; ``steady`` and ``ttft``, to the first token; and their parts: ``step`` (decoding
     alone), ``prompt`` (one prefill) and ``queue`` (for room in the cache).
@@ -271,7 +257,7 @@ def by_kernels(t: Terms, c: dict[str, float], others: np.ndarray) -> tuple[np.nd
     """Seconds [N] of a step, and per output token with the prompts of ``others`` [N] in it, from measured kernels."""
     layers, interference = t.decode[:, _LAYERS], overheads.of_runtimes(c, "step.interference")[t.runtime]
     step = overheads.step_seconds(t.decode_parts, layers, t.batch, t.runtime, c) + t.host
-    prompt = overheads.prompt_seconds(t.prefill_parts, layers, t.runtime, c)
+    prompt = overheads.of_parts(t.prefill_parts, c)
     return step, step + interference * others * prompt
 
 

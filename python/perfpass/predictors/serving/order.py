@@ -167,9 +167,11 @@ def _model(family: str) -> LanguageModel:
 
 @cache
 def _families(model: LanguageModel, family: str, measured: tuple[str, ...]) -> tuple[str, ...]:
-    """The measured families that compare with a model, its own among them."""
+    """The measured families that compare with a model, and its own: first where it was not measured, so that what was
+    bounds it.
+    """
     return tuple(
         name
-        for name in dict.fromkeys((*measured, family))
+        for name in (measured if family in measured else (family, *measured))
         if name == family or no_larger(model, _model(name)) or no_larger(_model(name), model)
     )

@@ -7,6 +7,8 @@ import numpy as np
 from perfpass.llm.costs import Step, peak_flops, step_costs
 from perfpass.predictors.step_time.setup import (
     ATTENDED,
+    BEST_COMPUTE,
+    BEST_MEMORY,
     CHUNKS,
     COMPUTE,
     CONTEXT,
@@ -28,8 +30,9 @@ _SHARPNESS = 4.0
 class Counted:
     """Seconds of the parts by their FLOPs and bytes, at the nodes of the tables."""
 
-    def __init__(self, setup: Setup) -> None:
-        self._s = setup
+    def __init__(self, setup: Setup, *, best: bool = False) -> None:
+        """At usual shares of the peaks, or at the ``best``, with messages that take no time."""
+        self._s, self._best = setup, best
 
     def _work(self, step: Step) -> dict[str, np.ndarray]:
         """Seconds [N] by component (`llm.costs.COMPONENTS`)."""
@@ -37,10 +40,13 @@ class Counted:
         memory = {"experts": MEMORY_EXPERTS, "attention": MEMORY_CACHE, "recurrence": MEMORY_CACHE}
         link = link_bytes_s(s.device, s.split) * WIRE
         for name, work in step_costs(s.model, s.split, s.quantization, step).parts.items():
-            flops = work.flops / peak_flops(s.device.peak_flops, work.precision) / COMPUTE
-            moved = work.memory_bytes / s.device.memory_bandwidth_bytes_s / memory.get(name, MEMORY)
-            longer = (flops**_SHARPNESS + moved**_SHARPNESS) ** (1 / _SHARPNESS)
-            out[name] = np.asarray(longer + work.message_bytes / link + work.messages * MESSAGE_S)
+            flops = np.asarray(work.flops / peak_flops(s.device.peak_flops, work.precision))
+            moved = np.asarray(work.memory_bytes / s.device.memory_bandwidth_bytes_s)
+            if self._best:
+                out[name] = np.maximum(flops / BEST_COMPUTE, moved / BEST_MEMORY)
+                continue
+            longer = (flops / COMPUTE) ** _SHARPNESS + (moved / memory.get(name, MEMORY)) ** _SHARPNESS
+            out[name] = np.asarray(longer ** (1 / _SHARPNESS) + work.message_bytes / link + work.messages * MESSAGE_S)
         return out
 
     def tokens(self) -> np.ndarray:

@@ -18,6 +18,9 @@ DECODES, CONTEXT = doublings(12), doublings(32)
 # Shares of peaks that well-tuned kernels reach, as the base of serving starts from them (`serving.base.SHARED`).
 COMPUTE, MEMORY, MEMORY_EXPERTS, MEMORY_CACHE = 0.5, 0.7, 0.5, 0.6
 WIRE, MESSAGE_S = 0.5, 10e-6
+# What the best kernels reach of the peaks, and so what no part of a step takes less than; by hand: large products reach
+# 0.7 to 0.8 of an H100's and B200's dense peak, copies 0.9 of the bandwidth.
+BEST_COMPUTE, BEST_MEMORY = 0.8, 0.9
 # One direction of the network card of each GPU, byte/s: ConnectX-7 at 400 Gb/s (NVIDIA DGX H100, DGX B200 datasheets).
 NETWORK_BYTES_S = 50e9
 # GPUs that NVLink joins: 8 on an HGX board, 72 in a rack of GB200 NVL72.

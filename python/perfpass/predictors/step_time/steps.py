@@ -40,7 +40,7 @@ class Steps:
         runtime = serving.runtime if serving.runtime in RUNTIMES else RUNTIMES[0]
         self._setup = Setup(model, device, split, serving.quantization, runtime, serving.runtime_version)
         constants = ServingPredictor.load().constants
-        self._scale = constants["step.parts"]
+        self._kinds = np.array([1.0, constants["step.beyond"]])
         layers = model.layer_count
         self._fixed_s = layers * constants[f"step.layer_s.{runtime}"] + constants[f"step.step_s.{runtime}"]
         self._request_s = constants[f"step.request_s.{runtime}"] + host_s(serving)
@@ -48,12 +48,17 @@ class Steps:
         self._least_s = self._launches() * EAGER_LAUNCH_S if eager else 0.0
         found = tabulated(self._setup)
         self.reasons = found.reasons
-        self._tokens = PlainCurve(Curve(found.tokens.nodes, self._scale * found.tokens.values.sum(axis=0)))
-        added = self._scale * found.requests.values.sum(axis=0) + self._request_s * found.requests.nodes
-        self._requests = PlainCurve(Curve(found.requests.nodes, added))
-        self._prefill, self._decode = (
-            PlainSurface(Surface(v.first, v.second, self._scale * v.values)) for v in (found.prefill, found.decode)
+        self._tokens, self._requests = (
+            PlainCurve(Curve(v.nodes, self._together(v.values.sum(axis=1)) + each * v.nodes))
+            for v, each in ((found.tokens, 0.0), (found.requests, self._request_s))
         )
+        self._prefill, self._decode = (
+            PlainSurface(Surface(v.first, v.second, self._together(v.values))) for v in (found.prefill, found.decode)
+        )
+
+    def _together(self, values: np.ndarray) -> np.ndarray:
+        """Seconds from those at least and beyond, the first axis of ``values``."""
+        return np.asarray(np.tensordot(self._kinds, values, axes=1))
 
     def _launches(self) -> float:
         s = self._setup
@@ -74,7 +79,7 @@ class Steps:
     def parts(self, batch: EngineBatch) -> np.ndarray:
         """Seconds [N, PARTS + 1] of N steps by part, the engine's own time last."""
         micro = self._micro(batch)
-        out = self._scale * seconds_by_part(self._setup, micro)
+        out = self._together(np.moveaxis(seconds_by_part(self._setup, micro), 1, 0))
         requests = micro.prompts + micro.decodes
         host = np.where(micro.prompt_tokens + micro.decodes > 0, self._fixed_s + requests * self._request_s, 0.0)
         idle = np.where(host > 0, np.maximum(self._least_s - host - out.sum(axis=1), 0.0), 0.0)
