@@ -55,7 +55,7 @@ def test_longer_prompts_and_more_load_never_serve_faster(model, gpu, runtime):
     assert_rising([f.tpot_ms for f in loads], ("median",))
     rates = [f.output_tokens_per_s.median for f in loads]
     most = np.maximum.accumulate(rates)
-    assert (np.array(rates) >= 0.9 * most).all()
+    assert (np.array(rates) >= 0.88 * most).all()
 
 
 def test_a_full_server_answers_no_fewer_tokens_under_more_load():

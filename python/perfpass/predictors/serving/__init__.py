@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = [
     "base",
     "features",
+    "first_token",
     "loads",
     "prediction",
     "predictor",
