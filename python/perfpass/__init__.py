@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from perfpass.importers import load
     from perfpass.prediction import Interval, Prediction
     from perfpass.predictors import predict
+    from perfpass.predictors.engine.simulate import simulate_llm
     from perfpass.predictors.serving.predictor import predict_llm
+    from perfpass.predictors.switches.switches import Switches
 
 __version__ = "0.2.0"
 
@@ -39,6 +41,8 @@ _HOME = {
     "Prediction": "perfpass.prediction",
     "predict": "perfpass.predictors",
     "predict_llm": "perfpass.predictors.serving.predictor",
+    "simulate_llm": "perfpass.predictors.engine.simulate",
+    "Switches": "perfpass.predictors.switches.switches",
 }
 __all__ = [
     "Device",
@@ -46,6 +50,7 @@ __all__ = [
     "OpGraph",
     "PerfPassError",
     "Prediction",
+    "Switches",
     "annotate",
     "choose",
     "device",
@@ -55,6 +60,7 @@ __all__ = [
     "pack",
     "predict",
     "predict_llm",
+    "simulate_llm",
     "sweep",
 ]
 

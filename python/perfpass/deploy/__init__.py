@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 __all__ = [
+    "autoscale",
     "choose",
     "cost",
     "difference",
@@ -10,4 +11,5 @@ __all__ = [
     "outputs",
     "pack",
     "sweep",
+    "tune",
 ]

@@ -61,6 +61,20 @@ _STATE_BYTES, _LOGIT_BYTES = 4.0, 4.0
 
 
 @dataclass(frozen=True)
+class Beside:
+    """Bytes on one GPU beside a model and its cache: held always (draft models, adapters), and for each sequence."""
+
+    weights_bytes: float = 0.0
+    sequence_bytes: float = 0.0
+
+    def __add__(self, other: Beside) -> Beside:
+        return Beside(self.weights_bytes + other.weights_bytes, self.sequence_bytes + other.sequence_bytes)
+
+
+NOTHING = Beside()
+
+
+@dataclass(frozen=True)
 class ServingMemory:
     """Bytes on the fullest GPU. ``cache_per_sequence_bytes`` is for one sequence of the asked context.
 
@@ -163,17 +177,19 @@ def plan(
     chunk_tokens: int = CHUNK_TOKENS,
     utilization: float = UTILIZATION,
     block_tokens: int = BLOCK_TOKENS,
+    beside: Beside = NOTHING,
 ) -> ServingMemory:
     """The memory of a replica's fullest GPU and the sequences of ``context`` tokens that it holds at once.
 
-    ``utilization``: share of the GPU that the stack fills by default. Raises ArgumentError for arguments out of range.
+    ``utilization``: share of the GPU that the stack fills by default. ``beside``: what else it holds. Raises
+    ArgumentError for arguments out of range.
     """
     if not 0 < utilization <= 1:
         raise ArgumentError(f"utilization must be above 0 and at most 1, got {utilization!r}")
     if chunk_tokens < 1:
         raise ArgumentError(f"chunk_tokens must be at least 1, got {chunk_tokens}")
-    weights = weight_bytes(model, split, quantization)
-    each = sequence_bytes(model, split, quantization, context, block_tokens=block_tokens)
+    weights = weight_bytes(model, split, quantization) + beside.weights_bytes
+    each = sequence_bytes(model, split, quantization, context, block_tokens=block_tokens) + beside.sequence_bytes
     tokens = min(chunk_tokens, max(context, 1))
     workspace = workspace_bytes(model, split, tokens, element_bytes=quantization.activation_bytes)
     usable = utilization * device.memory_bytes
@@ -182,7 +198,7 @@ def plan(
         return max(0, math.floor((usable - weights - workspace * (1 + extra) - runtime) / max(each, 1.0)))
 
     short = min(CHUNK_LOW_TOKENS, tokens)
-    least_weights = weight_bytes(model, split, quantization, sizes=LEAST_BYTES)
+    least_weights = weight_bytes(model, split, quantization, sizes=LEAST_BYTES) + beside.weights_bytes
     least = least_weights + RUNTIME_LOW_BYTES
     least += workspace_bytes(model, split, short, element_bytes=quantization.activation_bytes)
     whole = whole_bytes(device, _MOST_UTILIZATION)
@@ -206,11 +222,14 @@ def whole_bytes(device: Device, share: float = 1.0) -> float:
     return share * device.memory_bytes - (SYSTEM_LOW_BYTES if device.unified_memory else 0.0)
 
 
-def served(model: LanguageModel, device: Device, serving: Serving) -> MemoryFit:
-    """The memory of one GPU that decodes (and prefills, where aggregated), under the load that is asked."""
+def served(model: LanguageModel, device: Device, serving: Serving, beside: Beside = NOTHING) -> MemoryFit:
+    """The memory of one GPU that decodes (and prefills, where aggregated), under the load that is asked.
+
+    ``beside``: what it holds beside the model and its cache.
+    """
     split = serving.parallelism
     length = serving.input_length + serving.output_length
-    found = plan(model, device, split, serving.quantization, context=length)
+    found = plan(model, device, split, serving.quantization, context=length, beside=beside)
     ranks = serving.workers * split.attention_data
     wanted = math.ceil(serving.concurrency / ranks)
     fit = _fit(found, wanted, ranks, length, serving.quantization)

@@ -78,6 +78,7 @@ METRICS = _columns(
     "peak_memory_bytes | float | of one device",
     "power_w | float | mean over the run, of all devices",
     "energy_j | float | of one run, or of one request (serving), over all devices",
+    "speedup | float | over the same run without what the kind is about",
 )
 
 WORKLOADS: dict[str, tuple[Column, ...]] = {
@@ -224,6 +225,14 @@ WORKLOADS: dict[str, tuple[Column, ...]] = {
         "stack | text | library or serving framework and its version",
         "kernel | text | the source's name of the implementation",
     ),
+    "network_collective": _columns(
+        "operation | text | all_reduce, all_to_all",
+        "n_nodes | int | that the devices stand in; 1: joined by NVLink alone",
+        "network | text | cards and their rate, as the source states them",
+        "message_bytes | float | of each device: the whole message of all_reduce, what one device sends of all_to_all",
+        "stack | text | library",
+        "kernel | text | the source's name of the implementation",
+    ),
     "operator": _columns(
         "operator | text | canonical operator",
         "dimensions | text | comma-separated sizes, in the operator's order of docs/reference/records.md",
@@ -239,6 +248,14 @@ WORKLOADS: dict[str, tuple[Column, ...]] = {
         "model | text | by the source's name",
         "processes | int | MPS processes that share the instance",
         "fits | bool | whether it ran",
+    ),
+    "speculation": _columns(
+        "model | text | by the source's name",
+        "network | text | our name of the definition",
+        "device_as_reported | text | the source's words for the device",
+        "method | text | by the source's name",
+        "task | text | what is written, or Overall",
+        "tokens_per_step | float | mean tokens that a step keeps, over all tasks",
     ),
     "system": _columns(
         "model | text | benchmark",

@@ -26,6 +26,8 @@ AREAS: dict[str, str] = {
     "energy": "perfpass.training.energy",
     "mig": "perfpass.training.mig",
     "serving": "perfpass.training.serving",
+    "engine": "perfpass.training.engine",
+    "speculation": "perfpass.training.speculation",
     "nas": "perfpass.training.calibration.nas",
     "kernels": "perfpass.training.kernels",
     "relative": "perfpass.training.relative",

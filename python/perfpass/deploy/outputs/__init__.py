@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from perfpass.deploy.outputs.written import check_formats, files, write_files
 
-__all__ = ["check_formats", "files", "formats", "write_files"]
+__all__ = ["check_formats", "engines", "files", "formats", "write_files"]

@@ -1,6 +1,7 @@
 """Servers of language models: command lines of vLLM, SGLang and llama.cpp, one script for every kind of instance.
 
-Sources: `vllm serve --help`, `python -m sglang.launch_server --help`, `llama-server --help`.
+Sources: vLLM 0.33 (engine/arg_utils.py), SGLang 0.5.23 (srt/arg_groups), llama.cpp (common/arg.cpp), whose flags
+tests/deploy/engine_flags.json holds.
 """
 
 from __future__ import annotations
@@ -53,11 +54,11 @@ def _share(one: Deployment) -> str:
     return f"{int(100 * min(1.0, one.option.available_bytes / whole.memory_bytes)) / 100:g}"
 
 
-def _precision(one: Deployment, dtype: str, quantization: str) -> list[str]:
-    precision = str(one.model.options.get("precision", ""))
+def precision_words(precision: str) -> list[str]:
+    """What vLLM and SGLang are told of a precision: none where the checkpoint says it."""
     if precision in _DTYPES:
-        return [dtype, _DTYPES[precision]]
-    return [quantization, _QUANTIZATIONS[precision]] if precision in _QUANTIZATIONS else []
+        return ["--dtype", _DTYPES[precision]]
+    return ["--quantization", _QUANTIZATIONS[precision]] if precision in _QUANTIZATIONS else []
 
 
 def vllm_arguments(one: Deployment) -> list[str]:
@@ -68,7 +69,7 @@ def vllm_arguments(one: Deployment) -> list[str]:
         "--gpu-memory-utilization": _share(one),
     }
     rest = [str(word) for pair in settings.items() for word in pair]
-    return ["--model", one.model.model, *rest, *_precision(one, "--dtype", "--quantization")]
+    return ["--model", one.model.model, *rest, *precision_words(str(one.model.options.get("precision", "")))]
 
 
 def _sglang(one: Deployment) -> list[str]:
@@ -79,7 +80,7 @@ def _sglang(one: Deployment) -> list[str]:
         "--mem-fraction-static": _share(one),
     }
     rest = [str(word) for pair in settings.items() for word in pair]
-    return [*rest, *_precision(one, "--dtype", "--quantization")]
+    return [*rest, *precision_words(str(one.model.options.get("precision", "")))]
 
 
 def _llama_cpp(one: Deployment) -> list[str]:

@@ -40,7 +40,7 @@ def files(layout: Layout, formats: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def write_files(content: Mapping[str, str], folder: str | os.PathLike[str]) -> list[str]:
+def write_files(content: Mapping[str, str | bytes], folder: str | os.PathLike[str]) -> list[str]:
     """Writes files into a folder, each whole; scripts may be run. Gives their paths. Raises FileError."""
     written = []
     for name, text in content.items():
@@ -49,8 +49,9 @@ def write_files(content: Mapping[str, str], folder: str | os.PathLike[str]) -> l
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise FileError(f"{path.parent}: this folder cannot be made ({error.strerror})") from error
-        write_whole(path, text.encode())
-        if text.startswith("#!"):
+        data = text.encode() if isinstance(text, str) else text
+        write_whole(path, data)
+        if data.startswith(b"#!"):
             path.chmod(0o755)
         written.append(str(path))
     return written

@@ -15,20 +15,19 @@ import numpy as np
 
 from perfpass.devices import Device
 from perfpass.llm.architecture import LanguageModel
+from perfpass.llm.batch import EngineBatch
 from perfpass.llm.costs import ELEMENT_BYTES, Parallelism, Quantization, Step, peak_flops, step_costs
 from perfpass.llm.memory import likely_sequences
 from perfpass.llm.serving import Serving
 from perfpass.predictors.serving import first_token
 from perfpass.predictors.serving.first_token import CHUNK_TOKENS, REQUEST_S, in_turn
+from perfpass.predictors.step_time import overheads
+from perfpass.predictors.step_time.overheads import RUNTIMES
+from perfpass.predictors.step_time.parts import of_prompts, seconds_by_part
+from perfpass.predictors.step_time.setup import Setup, kernel_boards, link_bytes_s
 
-# The stacks of the serving records; their order is part of the artefact.
-RUNTIMES = ("vllm", "trtllm", "sglang")
 # Components by what limits them; each has its own efficiency.
 KINDS = ("projections", "attention", "recurrence", "dense_mlp", "experts", "shared_experts", "logits", "elementwise")
-# One direction of the network card of each GPU, byte/s: ConnectX-7 at 400 Gb/s (NVIDIA DGX H100, DGX B200 datasheets).
-NETWORK_BYTES_S = 50e9
-# GPUs that NVLink joins: 8 on an HGX board, 72 in a rack of GB200 NVL72.
-NVLINK_GPUS, NVLINK_GPUS_RACK = 8, 72
 # vLLM before 0.6.0 ran its HTTP server in the process that schedules: each token of each request took so long there.
 # From the rates of 0.6.0 (sgl-project/sglang, benchmark/benchmark_vllm_060: Llama-3.1-8B 4,132 tokens/s on an A100, 70B
 # 3,701 on four H100) and 2.7 and 1.8 times less before (vLLM's announcement of 0.6.0): 0.4 and 0.2 ms.
@@ -43,17 +42,24 @@ _WIRE, _MESSAGES, _LAYERS = PHASE - 3, PHASE - 2, PHASE - 1
 @dataclass(frozen=True)
 class Terms:
     """Of N workloads: ``decode`` and ``prefill`` [N, PHASE] at peak rates, of one step of a decode replica and of one
-    prompt on a prefill replica; ``requests`` [N] in flight on one decode replica, ``prompts`` [N] on one prefill
-    replica; ``prefill_ranks`` [N] prompts that a replica prefills at once; ``steps`` [N] output tokens per request;
-    ``host`` [N] seconds of a step in which GPUs wait for the host;
-    ``split`` [N] whether prefill has its own replicas; ``waiting`` [N] requests that find no room in
-    the cache, over those that do; ``runtime`` [N] indexes RUNTIMES. For the first token: ``chunk`` [N, PHASE] of
-    ``per_chunk`` [N] prompts; ``width`` [N] layers times hidden size over `HIDDEN`; ``dense_bytes`` and
-    ``expert_bytes`` [N] of a weight; ``unstated`` [N] whether nobody said how many prefill replicas there are.
+    prompt on a prefill replica; ``decode_parts`` and ``prefill_parts`` [N, PARTS] seconds of the same as kernels take
+    them, and ``kernels`` [N] whether those of the device were measured; ``batch`` [N] requests of one of its
+    schedulers, of one micro-batch where it is pipelined, of ``stages`` [N]; ``requests`` [N] in flight on one decode
+    replica, ``prompts`` [N] on one prefill replica; ``prefill_ranks`` [N] prompts that a replica prefills at once;
+    ``steps`` [N] output tokens per request; ``host`` [N] seconds of a step in which GPUs wait for the host; ``split``
+    [N] whether prefill has its own replicas; ``waiting`` [N] requests that find no room in the cache, over those that
+    do; ``runtime`` [N] indexes RUNTIMES. For the first token: ``chunk`` [N, PHASE] of ``per_chunk`` [N] prompts;
+    ``width`` [N] layers times hidden size over `HIDDEN`; ``dense_bytes`` and ``expert_bytes`` [N] of a weight;
+    ``unstated`` [N] whether nobody said how many prefill replicas there are.
     """
 
     decode: np.ndarray
     prefill: np.ndarray
+    decode_parts: np.ndarray
+    prefill_parts: np.ndarray
+    kernels: np.ndarray
+    batch: np.ndarray
+    stages: np.ndarray
     requests: np.ndarray
     prompts: np.ndarray
     prefill_ranks: np.ndarray
@@ -99,8 +105,9 @@ BY_RUNTIME: dict[str, float] = {
     "step_s": 1e-3,  # each decode step
     "interference": 1.0,  # share of the prefill work that decoding waits for
 }
+_OWN: tuple[str, ...] = (*SHARED, *(f"{name}.{runtime}" for name in BY_RUNTIME for runtime in RUNTIMES))
 # What decoding and its stalls are fitted by; then those of the first token (`first_token`), by mode.
-STEP_CONSTANTS: tuple[str, ...] = (*SHARED, *(f"{name}.{runtime}" for name in BY_RUNTIME for runtime in RUNTIMES))
+STEP_CONSTANTS: tuple[str, ...] = (*_OWN, *overheads.CONSTANTS)
 CONSTANTS: tuple[str, ...] = (
     *STEP_CONSTANTS,
     *(
@@ -114,11 +121,10 @@ _SHARPNESS = 4.0
 
 
 def prior() -> np.ndarray:
-    """[len(STEP_CONSTANTS)] the starting values, free of bounds."""
+    """[STEP_CONSTANTS] the starting values, free of bounds."""
     values = [*SHARED.values(), *(v for v in BY_RUNTIME.values() for _ in RUNTIMES)]
-    return np.array(
-        [np.log(v / (1 - v)) if n in _SHARES else np.log(v) for n, v in zip(STEP_CONSTANTS, values, strict=True)]
-    )
+    own = [np.log(v / (1 - v)) if n in _SHARES else np.log(v) for n, v in zip(_OWN, values, strict=True)]
+    return np.concatenate([own, overheads.prior()])
 
 
 def bounded(values: np.ndarray) -> dict[str, float]:
@@ -160,12 +166,8 @@ def phase_terms(model: LanguageModel, device: Device, split: Parallelism, q: Qua
         work = costs.parts[kind]
         out[:, i] = work.flops / peak_flops(device.peak_flops, work.precision)
         out[:, len(KINDS) + i] = work.memory_bytes / device.memory_bandwidth_bytes_s
-    reach = NVLINK_GPUS_RACK if device.id.startswith("gb200") else NVLINK_GPUS
-    # A device of which no link is stated counts as joined by the network.
-    inside = device.nvlink_bandwidth_bytes_s / 2 or device.pcie_bandwidth_bytes_s or NETWORK_BYTES_S
-    link = inside if split.gpus <= reach else min(inside, NETWORK_BYTES_S)
     messages = costs.parts["collectives"]
-    out[:, _WIRE] = messages.message_bytes / link
+    out[:, _WIRE] = messages.message_bytes / link_bytes_s(device, split)
     out[:, _MESSAGES] = messages.messages
     out[:, _LAYERS] = model.layer_count
     return out
@@ -186,7 +188,8 @@ def terms(
     context = sizes.input_length + sizes.output_length / 2
     fit = likely_sequences(model, device, serving, context) * split.attention_data
     requests = np.minimum(wanted, np.maximum(fit, 1.0))
-    per_rank = np.maximum(1.0, requests / split.attention_data)
+    # A pipelined replica runs as many micro-batches as it has stages, one in each.
+    per_rank = np.maximum(1.0, requests / split.attention_data / split.pipeline)
     decode = phase_terms(model, device, split, q, Step.of_decode(per_rank, context))
     own = serving.mode == "disagg" and serving.prefill is not None
     prefill_split = serving.prefill if own and serving.prefill else split
@@ -194,15 +197,23 @@ def terms(
     prefill = phase_terms(model, device, prefill_split, q, Step.of_prefill(1.0, sizes.input_length))
     per_chunk = np.maximum(CHUNK_TOKENS / sizes.input_length, 1.0)
     chunk = phase_terms(model, device, prefill_split, q, Step.of_prefill(per_chunk, sizes.input_length))
-    rows = len(wanted)
+    rows, version = len(wanted), serving.runtime_version
+    setups = [Setup(model, device, one, q, serving.runtime, version) for one in (split, prefill_split)]
     return Terms(
         decode=decode,
         prefill=prefill,
+        decode_parts=seconds_by_part(
+            setups[0], EngineBatch(0 * context, decodes=per_rank, decode_context=per_rank * context)
+        ),
+        kernels=np.full(rows, device.id in kernel_boards()),
+        batch=per_rank,
+        stages=np.full(rows, float(split.pipeline)),
+        prefill_parts=of_prompts(setups[1], sizes.input_length),
         requests=requests,
         prompts=sizes.concurrency.copy() if own and unstated else prompts,
         prefill_ranks=np.full(rows, float(prefill_split.attention_data)),
         steps=sizes.output_length,
-        host=_host_s(serving) * requests,
+        host=host_s(serving) * requests,
         split=np.full(rows, own),
         waiting=wanted / requests - 1,
         runtime=np.full(rows, RUNTIMES.index(serving.runtime)),
@@ -215,7 +226,7 @@ def terms(
     )
 
 
-def _host_s(serving: Serving) -> float:
+def host_s(serving: Serving) -> float:
     """Seconds of a step that each request costs the host of a version, where the GPUs wait for it."""
     parts = serving.runtime_version.split(".")
     if serving.runtime != "vllm" or len(parts) < 2 or not (parts[0].isdecimal() and parts[1].isdecimal()):
@@ -267,8 +278,10 @@ def times(t: Terms, c: dict[str, float]) -> dict[str, np.ndarray]:
     own = {name: np.array([c[f"{name}.{r}"] for r in RUNTIMES])[t.runtime] for name in BY_RUNTIME}
     step = _phase_seconds(t.decode, c, "decode", own["layer_s"]) + own["step_s"] + t.host
     prompt = _phase_seconds(t.prefill, c, "prefill", c["layer_prefill_s"])
-    stalls = np.where(t.split, 0.0, own["interference"] * t.requests / t.prefill_ranks * prompt / t.steps)
-    tpot = step + stalls
+    others = np.where(t.split, 0.0, t.requests / t.prefill_ranks / t.stages / t.steps)
+    tpot = step + own["interference"] * others * prompt
+    if t.kernels.any():
+        step, tpot = (np.where(t.kernels, *both) for both in zip(by_kernels(t, c, others), (step, tpot), strict=True))
     queue = t.waiting * t.steps * tpot
     at_once = np.maximum(t.prompts / t.prefill_ranks, 1.0)
     start = REQUEST_S + np.where(t.split, _first_own(t, c, True, "handover_s"), _beside(t) * step) + queue
@@ -287,6 +300,14 @@ def times(t: Terms, c: dict[str, float]) -> dict[str, np.ndarray]:
         "prompt": prompt,
         "queue": queue,
     }
+
+
+def by_kernels(t: Terms, c: dict[str, float], others: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Seconds [N] of a step, and per output token with the prompts of ``others`` [N] in it, from measured kernels."""
+    layers, interference = t.decode[:, _LAYERS], overheads.of_runtimes(c, "step.interference")[t.runtime]
+    step = overheads.step_seconds(t.decode_parts, layers, t.batch, t.runtime, c) + t.host
+    prompt = overheads.prompt_seconds(t.prefill_parts, layers, t.runtime, c)
+    return step, step + interference * others * prompt
 
 
 def first_parts(t: Terms, c: dict[str, float], split: bool, tpot: np.ndarray) -> dict[str, np.ndarray]:

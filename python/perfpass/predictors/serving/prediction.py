@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from perfpass.devices import Device
 from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.assumed import assumed_line, precision_name
+from perfpass.llm.batch import StepTime
+from perfpass.llm.memory import Beside
 from perfpass.llm.serving import MemoryFit, Serving
 from perfpass.prediction import (
     HYPOTHETICAL,
@@ -37,6 +39,57 @@ _ROWS = (
 
 
 @dataclass(frozen=True)
+class Brought:
+    """What one switch brings: its times over those without it, and bytes that it holds on each GPU."""
+
+    name: str
+    said: str
+    ttft_ratio: float
+    tpot_ratio: float
+    memory_bytes: int
+
+
+@dataclass(frozen=True)
+class Switched:
+    """What was switched on, in order, and the medians ``without`` any of it."""
+
+    parts: tuple[Brought, ...]
+    without: dict[str, float] = field(hash=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Strict JSON."""
+        return {"parts": [vars(part) for part in self.parts], "without": self.without}
+
+    def lines(self, where: str = "") -> list[str]:
+        """The switches and what each brings, for a table; ``where`` that is, if not in the table's own load."""
+        out = [f"  switched on{where}"]
+        for part in self.parts:
+            held = f", {size(part.memory_bytes)} on each GPU" if part.memory_bytes else ""
+            ratios = f"first token x {part.ttft_ratio:.2f}, each after it x {part.tpot_ratio:.2f}{held}"
+            out += [item(part.said), f"      {ratios}"]
+        was = self.without
+        plain = f"{was['ttft_ms']:,.0f} ms, {was['tpot_ms']:,.1f} ms, {was['output_tokens_per_s']:,.0f} tokens/s"
+        return [*out, item(f"without: {plain}, {was['most_requests']:,.0f} requests fit")]
+
+
+class Transformation(Protocol):
+    """Something that is switched on in an engine (`perfpass.predictors.switches`)."""
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Tokens that it adds to every prompt."""
+        ...
+
+    def applied(self, found: LlmPrediction, model: LanguageModel, device: Device) -> LlmPrediction:
+        """``found`` with it."""
+        ...
+
+    def stepped(self, model: LanguageModel, device: Device, serving: Serving) -> tuple[StepTime, Beside, Device]:
+        """The steps of a replica with it, what its GPUs hold besides, and the device with the memory left to it."""
+        ...
+
+
+@dataclass(frozen=True)
 class LlmPrediction:
     """What serving a model costs. ``print(prediction)`` gives a table, ``to_dict()`` strict JSON.
 
@@ -45,7 +98,8 @@ class LlmPrediction:
     ``output_tokens_per_s_per_gpu``; ``energy_per_token_j`` and ``power_w`` (one GPU's mean board power) where they
     are predicted, else None; ``offline_tokens_per_s``: one batch of equal requests, input and output tokens counted.
     ``assumed``: what was not asked for, by the name of its argument. ``memory_verdict``: whether it fits, and what
-    would help where it does not; the times are then those of GPUs with enough memory.
+    would help where it does not; the times are then those of GPUs with enough memory. ``switched``: what was switched
+    on beside a plain engine, and what it brings.
     """
 
     ttft_ms: Interval
@@ -65,6 +119,7 @@ class LlmPrediction:
     offline_tokens_per_s: Interval | None = None
     assumed: dict[str, Any] = field(default_factory=dict, hash=False)
     memory_verdict: MemoryVerdict | None = None
+    switched: Switched | None = None
     asked: Any = field(default=None, repr=False, compare=False)
 
     INTERVALS = (
@@ -95,6 +150,7 @@ class LlmPrediction:
             "memory": self.memory.to_dict(),
             "memory_verdict": self.memory_verdict.to_dict() if self.memory_verdict else None,
             "assumed": self.assumed,
+            **({"switched": self.switched.to_dict()} if self.switched else {}),
             "support": self.support.to_dict(),
             "breakdown": self.breakdown,
             "provenance": self.provenance,
@@ -183,5 +239,6 @@ def serving_table(found: LlmPrediction) -> str:
     lines += memory_rows(m)
     said = "" if m.fits_by_default else f"            {m.reason}"
     lines.append(f"  {'requests that fit':<22} {m.most_requests:>10,}{said}")
+    lines += found.switched.lines() if found.switched else []
     lines.append(f"  support: {found.support.level}" + "".join(f"\n{item(reason)}" for reason in found.support.reasons))
     return "\n".join(lines)

@@ -2,7 +2,7 @@
 
 Writes data/records/generation.parquet (argonne, mlenergy, splitwise), training_power.parquet (zeus),
 serving_load.parquet (ibm_llm_pilot) and server_power.parquet (mlperf, rows with power); and of laboratories that
-nothing is trained on, generation_outside.parquet and serving_outside.parquet.
+nothing is trained on, generation_outside.parquet and serving_outside.parquet; and speculation.parquet (spec_bench).
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ OUTSIDE = (
     "serving_misc",
     "optimum_benchmark",
     "qualcomm_ai_hub",
+    "fastertransformer",
+    "megatron_lm",
 )
 TABLES: dict[str, tuple[str, tuple[str, ...]]] = {
     "generation": ("generation", ("argonne", "mlenergy", "splitwise")),
@@ -31,6 +33,7 @@ TABLES: dict[str, tuple[str, tuple[str, ...]]] = {
     "server_power": ("system", ("mlperf",)),
     "generation_outside": ("generation", OUTSIDE),
     "serving_outside": ("serving", ("tensorrt_llm",)),
+    "speculation": ("speculation", ("spec_bench",)),
 }
 
 

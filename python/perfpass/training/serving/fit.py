@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,13 @@ from perfpass.predictors.serving import first_token
 from perfpass.predictors.serving.base import RUNTIMES, Terms, bounded, first_parts, prior, times
 from perfpass.predictors.serving.features import NEAREST, Neighbours, alike, counted, known
 from perfpass.predictors.serving.predictor import METHOD, TARGETS
+from perfpass.predictors.step_time import overheads
 from perfpass.training.serving.dataset import Dataset
 
 # Pull of the constants towards their prior, in rows per unit of the free vector; chosen on the rows set aside.
 PRIOR_WEIGHT = 36.0
+# Likewise of the step of kernels, from 12 to 400.
+STEP_PRIOR_WEIGHT = 100.0
 # A log error of 0.2 counts as an outlier from there on (soft L1): speculative decoding halves some times, unseen.
 _OUTLIER = 0.2
 # The same of the constants of first tokens, in units of their own priors; chosen on the rows set aside.
@@ -45,19 +49,24 @@ class Fit:
 def constants_of(
     t: Terms, tpot_s: np.ndarray, ttft_s: np.ndarray, weight: np.ndarray, warm: np.ndarray
 ) -> dict[str, float]:
-    """The base's constants by robust least squares on log errors: those of steps from the times per token, then those
-    of the first token, by mode, from those that were ``warm`` [N].
+    """The base's constants by robust least squares on log errors: those of counts as if no kernel had been measured,
+    then those of a step of kernels, both from times per token; then those of the first token, by mode, from what was
+    ``warm`` [N].
     """
-    from scipy.optimize import least_squares
+    root, ones = np.sqrt(weight), np.ones(len(t), dtype=bool)
+    counted, measured = replace(t, kernels=~ones), replace(t, kernels=ones)
+    start, steps = prior(), len(overheads.CONSTANTS)
 
-    start, root = prior(), np.sqrt(weight)
+    def by_counts(values: np.ndarray) -> np.ndarray:
+        found = times(counted, bounded(np.append(values, start[-steps:])))
+        return np.asarray(root * np.log(found["tpot"] / tpot_s))
 
-    def errors(values: np.ndarray) -> np.ndarray:
-        found = times(t, bounded(values))
-        return np.concatenate([root * np.log(found["tpot"] / tpot_s), np.sqrt(PRIOR_WEIGHT) * (values - start)])
+    own = _fitted(by_counts, start[:-steps], PRIOR_WEIGHT)
 
-    found = least_squares(errors, start, loss="soft_l1", f_scale=_OUTLIER, max_nfev=25)
-    constants = bounded(found.x)
+    def of_kernels(values: np.ndarray) -> np.ndarray:
+        return np.asarray(root * np.log(times(measured, bounded(np.append(own, values)))["tpot"] / tpot_s))
+
+    constants = bounded(np.append(own, _fitted(of_kernels, start[-steps:], STEP_PRIOR_WEIGHT)))
     base = times(t, constants)
     for split in (False, True):
         rows = np.flatnonzero((t.split == split) & warm)
@@ -65,6 +74,16 @@ def constants_of(
             rest = np.log(np.maximum(ttft_s[rows] - base["queue"][rows], 0.1 * ttft_s[rows]))
             constants |= _first_constants(t.take(rows), split, base["tpot"][rows], rest, weight[rows])
     return constants
+
+
+def _fitted(errors: Callable[[np.ndarray], np.ndarray], start: np.ndarray, weight: float) -> np.ndarray:
+    """The free vector of least errors, pulled back to its ``start``."""
+    from scipy.optimize import least_squares
+
+    def all_errors(values: np.ndarray) -> np.ndarray:
+        return np.append(errors(values), np.sqrt(weight) * (values - start))
+
+    return np.asarray(least_squares(all_errors, start, loss="soft_l1", f_scale=_OUTLIER, max_nfev=25).x)
 
 
 def _first_constants(

@@ -1,0 +1,145 @@
+"""What an engine is told, its words for it, and what it takes by itself.
+
+Sources: vLLM 0.33, engine/arg_utils.py; SGLang 0.5.23, srt/arg_groups; TensorRT-LLM, commands/serve.py; llama.cpp,
+common/arg.cpp. tests/deploy/engine_flags.json holds their flags.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from perfpass.devices import Device
+from perfpass.llm import Parallelism
+from perfpass.llm.memory import UTILIZATION, ServingMemory
+
+_GIB = 2**30
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One replica of ``workers``. ``sequences``: requests that run at once on each rank of attention data;
+    ``batched_tokens``: of a step; ``memory_share`` of a GPU that weights, cache, steps and runtime take together;
+    ``kv``: precision of the cache.
+    """
+
+    sequences: int
+    batched_tokens: int
+    memory_share: float
+    split: Parallelism
+    workers: int
+    kv: str
+
+    @property
+    def ranks(self) -> int:
+        """Groups of GPUs that each hold requests of their own, over all replicas."""
+        return self.workers * self.split.attention_data
+
+    @property
+    def graph_sequences(self) -> int:
+        """Sequences of the largest step that is captured as a CUDA graph: engines capture multiples of 8."""
+        return -(-self.sequences // 8) * 8
+
+
+def defaults(engine: str, device: Device, split: Parallelism, workers: int, kv: str) -> Settings:
+    """What an engine takes where it is told the split alone."""
+    size, a100 = device.memory_bytes / _GIB, device.id.startswith("a100")
+    if engine == "vllm":  # EngineArgs.get_batch_defaults; CacheConfig.gpu_memory_utilization
+        large = size >= 70 and not a100
+        return Settings(
+            1024 if large else 256, (16384 if size >= 160 else 8192) if large else 2048, 0.92, split, workers, kv
+        )
+    if engine == "sglang":  # memory_hook.py, by the GPU's memory
+        tiers = ((20, 2048), (60, 4096), (160, 8192))
+        chunk = next((tokens for most, tokens in tiers if size < most), 16384)
+        return Settings(2048, chunk, UTILIZATION, split, workers, kv)
+    return Settings(2048, 8192, UTILIZATION, split, workers, kv)  # BuildConfig; KvCacheConfig
+
+
+@dataclass(frozen=True)
+class Flag:
+    """One thing that is told. ``words``: of the command line, none where the engine is not told. ``field``: of
+    Settings, which is set back to see what the flag brings.
+    """
+
+    name: str
+    words: tuple[str, ...]
+    field: str
+
+
+def _share(value: float) -> str:
+    """Two digits, rounded down: what does not fit ends the server."""
+    return f"{math.floor(value * 100 + 1e-6) / 100:g}"
+
+
+def vllm(s: Settings, memory: ServingMemory, context: int) -> list[Flag]:
+    """Of `vllm serve`."""
+    split = ["--tensor-parallel-size", str(s.split.tensor)]
+    if s.split.pipeline > 1:
+        split += ["--pipeline-parallel-size", str(s.split.pipeline)]
+    if s.split.attention_data > 1:
+        split += ["--data-parallel-size", str(s.split.attention_data)]
+    if s.split.expert > 1:
+        split += ["--enable-expert-parallel"]
+    return [
+        Flag("split", tuple(split), "split"),
+        Flag("context", ("--max-model-len", str(context)), ""),
+        Flag("sequences", ("--max-num-seqs", str(s.sequences)), "sequences"),
+        Flag("batched tokens", ("--max-num-batched-tokens", str(s.batched_tokens)), "batched_tokens"),
+        Flag("memory share", ("--gpu-memory-utilization", _share(s.memory_share)), "memory_share"),
+        Flag("cache type", ("--kv-cache-dtype", "fp8" if s.kv == "fp8" else "auto"), "kv"),
+        Flag("CUDA graphs", ("--max-cudagraph-capture-size", str(s.graph_sequences)), ""),
+    ]
+
+
+def sglang(s: Settings, memory: ServingMemory, context: int) -> list[Flag]:
+    """Of `python -m sglang.launch_server`: --tp-size counts the GPUs of all attention groups, and the share of memory
+    is that of weights and cache alone.
+    """
+    beside = (memory.workspace_bytes + memory.runtime_bytes) * s.memory_share / memory.usable_bytes
+    split = ["--tp-size", str(s.split.stage)]
+    if s.split.pipeline > 1:
+        split += ["--pp-size", str(s.split.pipeline)]
+    if s.split.attention_data > 1:
+        split += ["--attn-dp-size", str(s.split.attention_data)]
+    if s.split.expert > 1:
+        split += ["--ep-size", str(s.split.expert)]
+    return [
+        Flag("split", tuple(split), "split"),
+        Flag("context", ("--context-length", str(context)), ""),
+        Flag("sequences", ("--max-running-requests", str(s.sequences * s.split.attention_data)), "sequences"),
+        Flag("batched tokens", ("--chunked-prefill-size", str(s.batched_tokens)), "batched_tokens"),
+        Flag("memory share", ("--mem-fraction-static", _share(s.memory_share - beside)), "memory_share"),
+        Flag("cache type", ("--kv-cache-dtype", "fp8_e4m3" if s.kv == "fp8" else "auto"), "kv"),
+        Flag("CUDA graphs", ("--cuda-graph-max-bs-decode", str(s.graph_sequences)), ""),
+    ]
+
+
+def trtllm(s: Settings, memory: ServingMemory, context: int) -> list[Flag]:
+    """Of `trtllm-serve`: the share of memory is the cache's of what weights, steps and runtime leave. Cache type, CUDA
+    graphs and data-parallel attention stand in a file of options (`--config`), not in flags.
+    """
+    beside = memory.weights_bytes + memory.workspace_bytes + memory.runtime_bytes
+    whole = memory.usable_bytes / s.memory_share
+    cache = (memory.usable_bytes - beside) / max(whole - beside, 1.0)
+    split = ["--tp_size", str(s.split.stage)]
+    if s.split.pipeline > 1:
+        split += ["--pp_size", str(s.split.pipeline)]
+    if s.split.expert > 1:
+        split += ["--ep_size", str(s.split.expert)]
+    return [
+        Flag("split", tuple(split), "split"),
+        Flag("context", ("--max_seq_len", str(context)), ""),
+        Flag("sequences", ("--max_batch_size", str(s.sequences)), "sequences"),
+        Flag("batched tokens", ("--max_num_tokens", str(s.batched_tokens), "--enable_chunked_prefill"),
+             "batched_tokens"),
+        Flag("memory share", ("--kv_cache_free_gpu_memory_fraction", _share(max(cache, 0.01))), "memory_share"),
+    ]  # fmt: skip
+
+
+WORDS: dict[str, Callable[[Settings, ServingMemory, int], list[Flag]]] = {
+    "vllm": vllm,
+    "sglang": sglang,
+    "trtllm": trtllm,
+}
