@@ -6,6 +6,7 @@ __all__ = [
     "base",
     "energy",
     "features",
+    "first_token",
     "loads",
     "prediction",
     "predictor",

@@ -16,9 +16,11 @@ import numpy as np
 from perfpass.devices import Device
 from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.batch import EngineBatch
-from perfpass.llm.costs import Parallelism, Quantization, Step, peak_flops, step_costs
+from perfpass.llm.costs import ELEMENT_BYTES, Parallelism, Quantization, Step, peak_flops, step_costs
 from perfpass.llm.memory import likely_sequences
 from perfpass.llm.serving import Serving
+from perfpass.predictors.serving import first_token
+from perfpass.predictors.serving.first_token import CHUNK_TOKENS, REQUEST_S, in_turn
 from perfpass.predictors.step_time import overheads
 from perfpass.predictors.step_time.overheads import RUNTIMES
 from perfpass.predictors.step_time.parts import of_prompts, seconds_by_part
@@ -26,9 +28,6 @@ from perfpass.predictors.step_time.setup import Setup, kernel_boards, link_bytes
 
 # Components by what limits them; each has its own efficiency.
 KINDS = ("projections", "attention", "recurrence", "dense_mlp", "experts", "shared_experts", "logits", "elementwise")
-# Each request before its prefill starts: HTTP, tokens of the prompt, a place in the schedule. By hand, since next to no
-# record has a request that runs alone.
-REQUEST_S = 5e-3
 # vLLM before 0.6.0 ran its HTTP server in the process that schedules: each token of each request took so long there.
 # From the rates of 0.6.0 (sgl-project/sglang, benchmark/benchmark_vllm_060: Llama-3.1-8B 4,132 tokens/s on an A100, 70B
 # 3,701 on four H100) and 2.7 and 1.8 times less before (vLLM's announcement of 0.6.0): 0.4 and 0.2 ms.
@@ -49,7 +48,9 @@ class Terms:
     replica, ``prompts`` [N] on one prefill replica; ``prefill_ranks`` [N] prompts that a replica prefills at once;
     ``steps`` [N] output tokens per request; ``host`` [N] seconds of a step in which GPUs wait for the host; ``split``
     [N] whether prefill has its own replicas; ``waiting`` [N] requests that find no room in the cache, over those that
-    do; ``runtime`` [N] indexes RUNTIMES.
+    do; ``runtime`` [N] indexes RUNTIMES. For the first token: ``chunk`` [N, PHASE] of ``per_chunk`` [N] prompts;
+    ``width`` [N] layers times hidden size over `HIDDEN`; ``dense_bytes`` and ``expert_bytes`` [N] of a weight;
+    ``unstated`` [N] whether nobody said how many prefill replicas there are.
     """
 
     decode: np.ndarray
@@ -67,6 +68,12 @@ class Terms:
     split: np.ndarray
     waiting: np.ndarray
     runtime: np.ndarray
+    chunk: np.ndarray
+    per_chunk: np.ndarray
+    width: np.ndarray
+    dense_bytes: np.ndarray
+    expert_bytes: np.ndarray
+    unstated: np.ndarray
 
     def __len__(self) -> int:
         return len(self.requests)
@@ -96,28 +103,40 @@ SHARED: dict[str, float] = {
 BY_RUNTIME: dict[str, float] = {
     "layer_s": 30e-6,  # each layer of a decode step
     "step_s": 1e-3,  # each decode step
-    "together_s": 50e-3,  # each request beside others, in the records: clients start together, servers cold
     "interference": 1.0,  # share of the prefill work that decoding waits for
-    "bunching": 0.15,  # share of the other requests in flight whose prefill a new one waits for, in the records
-    "handover_s": 50e-3,  # disaggregated: from the prefill worker to the decode worker, once per request
 }
 _OWN: tuple[str, ...] = (*SHARED, *(f"{name}.{runtime}" for name in BY_RUNTIME for runtime in RUNTIMES))
-CONSTANTS: tuple[str, ...] = (*_OWN, *overheads.CONSTANTS)
+# What decoding and its stalls are fitted by; then those of the first token (`first_token`), by mode.
+STEP_CONSTANTS: tuple[str, ...] = (*_OWN, *overheads.CONSTANTS)
+CONSTANTS: tuple[str, ...] = (
+    *STEP_CONSTANTS,
+    *(
+        first_token.prefix(split) + name
+        for split in (False, True)
+        for name in first_token.constants_of_mode(split, RUNTIMES)
+    ),
+)
 _SHARES = ("compute_decode", "compute_prefill", "memory_dense", "memory_experts", "memory_cache", "wire")
 _SHARPNESS = 4.0
 
 
 def prior() -> np.ndarray:
-    """[CONSTANTS] the starting values, free of bounds."""
+    """[STEP_CONSTANTS] the starting values, free of bounds."""
     values = [*SHARED.values(), *(v for v in BY_RUNTIME.values() for _ in RUNTIMES)]
     own = [np.log(v / (1 - v)) if n in _SHARES else np.log(v) for n, v in zip(_OWN, values, strict=True)]
     return np.concatenate([own, overheads.prior()])
 
 
 def bounded(values: np.ndarray) -> dict[str, float]:
-    """Constants from a free vector: shares by a logistic, the others by an exponential."""
-    free = zip(CONSTANTS, np.asarray(values, float).tolist(), strict=True)
-    return {n: 1 / (1 + math.exp(-v)) if n in _SHARES else math.exp(min(v, 20.0)) for n, v in free}
+    """Constants from a free vector: shares by a logistic, the others by an exponential; those of the first token where
+    their fit starts.
+    """
+    free = zip(STEP_CONSTANTS, np.asarray(values, float).tolist(), strict=True)
+    found = {n: 1 / (1 + math.exp(-v)) if n in _SHARES else math.exp(min(v, 20.0)) for n, v in free}
+    for split in (False, True):
+        priors, prefix = first_token.constants_of_mode(split, RUNTIMES), first_token.prefix(split)
+        found |= {prefix + name: start for name, (start, _) in priors.items()}
+    return found
 
 
 @dataclass(frozen=True)
@@ -154,8 +173,10 @@ def phase_terms(model: LanguageModel, device: Device, split: Parallelism, q: Qua
     return out
 
 
-def terms(model: LanguageModel, device: Device, serving: Serving, sizes: Sizes | None = None) -> Terms:
-    """The terms of ``serving`` [1], or of other loads of it [N].
+def terms(
+    model: LanguageModel, device: Device, serving: Serving, sizes: Sizes | None = None, *, unstated: bool = False
+) -> Terms:
+    """The terms of ``serving`` [1], or of other loads of it [N]. ``unstated``: its workers are a guess.
 
     Requests that find no room wait until others are done; where not even one finds it, which the memory plan says, they
     run one at a time.
@@ -174,6 +195,8 @@ def terms(model: LanguageModel, device: Device, serving: Serving, sizes: Sizes |
     prefill_split = serving.prefill if own and serving.prefill else split
     prompts = np.maximum(1.0, sizes.concurrency / serving.prefill_workers) if own else requests
     prefill = phase_terms(model, device, prefill_split, q, Step.of_prefill(1.0, sizes.input_length))
+    per_chunk = np.maximum(CHUNK_TOKENS / sizes.input_length, 1.0)
+    chunk = phase_terms(model, device, prefill_split, q, Step.of_prefill(per_chunk, sizes.input_length))
     rows, version = len(wanted), serving.runtime_version
     setups = [Setup(model, device, one, q, serving.runtime, version) for one in (split, prefill_split)]
     return Terms(
@@ -187,13 +210,19 @@ def terms(model: LanguageModel, device: Device, serving: Serving, sizes: Sizes |
         stages=np.full(rows, float(split.pipeline)),
         prefill_parts=of_prompts(setups[1], sizes.input_length, per_rank),
         requests=requests,
-        prompts=prompts,
+        prompts=sizes.concurrency.copy() if own and unstated else prompts,
         prefill_ranks=np.full(rows, float(prefill_split.attention_data)),
         steps=sizes.output_length,
         host=host_s(serving) * requests,
         split=np.full(rows, own),
         waiting=wanted / requests - 1,
         runtime=np.full(rows, RUNTIMES.index(serving.runtime)),
+        chunk=chunk,
+        per_chunk=per_chunk,
+        width=np.full(rows, model.layer_count * model.hidden / first_token.HIDDEN),
+        dense_bytes=np.full(rows, ELEMENT_BYTES[q.gemm]),
+        expert_bytes=np.full(rows, ELEMENT_BYTES[q.moe if model.is_mixture else q.gemm]),
+        unstated=np.full(rows, own and unstated),
     )
 
 
@@ -239,17 +268,23 @@ def times(t: Terms, c: dict[str, float]) -> dict[str, np.ndarray]:
     tpot = step + own["interference"] * others * prompt
     if t.kernels.any():
         step, tpot = (np.where(t.kernels, *both) for both in zip(by_kernels(t, c, others), (step, tpot), strict=True))
+    queue = t.waiting * t.steps * tpot
     at_once = np.maximum(t.prompts / t.prefill_ranks, 1.0)
-    beside = 1 - 1 / np.maximum(t.prompts, 1.0)  # the chance that a request is not alone
-    start = REQUEST_S + np.where(t.split, own["handover_s"], beside * step) + t.waiting * t.steps * tpot
-    together = prompt * (1 + own["bunching"] * (at_once - 1)) + beside * own["together_s"]
+    start = REQUEST_S + np.where(t.split, _first_own(t, c, True, "handover_s"), _beside(t) * step) + queue
+    steady = start + in_turn(prompt, t.steps * tpot, at_once)
+    first = np.empty(len(t))
+    for split in (False, True):
+        rows = np.flatnonzero(t.split == split)
+        first[rows] = np.sum(list(first_parts(t.take(rows), c, split, tpot[rows]).values()), axis=0)
+    first += queue
     return {
         "tpot": tpot,
-        "ttft": start + together,
-        "steady": start + _in_turn(prompt, t.steps * tpot, at_once),
+        # A request that is alone waits for nobody, however its clients begin.
+        "ttft": np.where(t.split, first, np.maximum(first, steady)),
+        "steady": steady,
         "step": step,
         "prompt": prompt,
-        "queue": t.waiting * t.steps * tpot,
+        "queue": queue,
     }
 
 
@@ -261,15 +296,33 @@ def by_kernels(t: Terms, c: dict[str, float], others: np.ndarray) -> tuple[np.nd
     return step, step + interference * others * prompt
 
 
-def _in_turn(prompt: np.ndarray, rest: np.ndarray, at_once: np.ndarray) -> np.ndarray:
-    """Seconds [N] of one prefill and those ahead of it, where each of ``at_once`` requests prefills, decodes for
-    ``rest`` and comes again: mean value analysis of one server in a closed loop, by Schweitzer's approximation
-    (Approximate analysis of multiclass closed networks of queues, 1979), of which this is the root.
+def first_parts(t: Terms, c: dict[str, float], split: bool, tpot: np.ndarray) -> dict[str, np.ndarray]:
+    """Seconds [N] to the first token of workloads of one mode, as the records were measured, by `first_token.PARTS`,
+    where an output token takes ``tpot`` [N]; room in the cache apart.
     """
-    over = prompt * at_once - rest
-    return np.asarray((over + np.sqrt(over**2 + 4 * prompt * rest)) / 2)
+    p = first_token.Prompts(
+        one=t.prefill,
+        chunk=t.chunk,
+        per_chunk=t.per_chunk,
+        together=np.maximum(t.prompts / t.prefill_ranks, 1.0),
+        unstated=t.unstated,
+        width=t.width,
+        dense_bytes=t.dense_bytes,
+        expert_bytes=t.expert_bytes,
+        token_s=tpot,
+        steps=t.steps,
+        beside=_beside(t),
+    )
+    prefix = first_token.prefix(split)
+    shared = {name: c[prefix + name] for name in first_token.SHARED if prefix + name in c}
+    return first_token.parts(p, lambda name: _first_own(t, c, split, name), shared, split, KINDS)
 
 
-def wanted_prompts(t: Terms) -> np.ndarray:
-    """[N] requests in flight for each rank of a prefill replica, those included that find no room."""
-    return np.asarray(np.where(t.split, t.prompts, t.requests * (1 + t.waiting)) / t.prefill_ranks)
+def _first_own(t: Terms, c: dict[str, float], split: bool, name: str) -> np.ndarray:
+    prefix = first_token.prefix(split)
+    return np.array([c[f"{prefix}{name}.{runtime}"] for runtime in RUNTIMES])[t.runtime]
+
+
+def _beside(t: Terms) -> np.ndarray:
+    """[N] the chance that a request is not alone."""
+    return np.asarray(1 - 1 / np.maximum(t.prompts, 1.0))

@@ -7,7 +7,6 @@ the roofline. The *known* one adds what identifies both, and the residuals of th
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,7 +16,7 @@ from perfpass.devices import Device
 from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.costs import ELEMENT_BYTES
 from perfpass.llm.serving import Serving
-from perfpass.predictors.serving.base import KINDS, RUNTIMES, Sizes, Terms, terms, times, wanted_prompts
+from perfpass.predictors.serving.base import KINDS, RUNTIMES, Sizes, Terms, terms, times
 
 # Weights of the distance between two workloads, set by hand on the rows set aside: what differs in kind counts as some
 # doublings of the load.
@@ -42,8 +41,6 @@ _BANDWIDTHS = (0.35, 1.2)
 _FARTHEST = 20.0
 # The column of `Neighbours.features` that holds the distance to the nearest.
 NEAREST = 5
-# Queues below are as good as none.
-_SHORT_QUEUE_S = 0.01
 # Requests in flight that nineteen in twenty records have at least.
 _LEAST_LOAD = 4.0
 # A correction speaks whole up to this distance of what was measured, and for 1/e of it one further: by hand, as `_NEAR`
@@ -136,7 +133,7 @@ def describe(
     }
     rows = len(sizes.concurrency)
     return Workloads(
-        terms(model, device, serving, sizes),
+        terms(model, device, serving, sizes, unstated=not workers_known),
         {name: np.full(rows, value, dtype=object) for name, value in texts.items()},
         {name: np.array(np.broadcast_to(value, rows), dtype=np.float64) for name, value in numbers.items()},
     )
@@ -176,16 +173,6 @@ def portable(w: Workloads, constants: dict[str, float]) -> np.ndarray:
     return np.stack(columns, axis=1).astype(np.float32)
 
 
-def eased(log_base: np.ndarray, spec: Mapping[str, float]) -> np.ndarray:
-    """[N] where trees that never fall start from: the base, of which they add the rest.
-
-    It grows by a share of the base's own growth (``slope``) where the base was fitted (``from`` to ``to``), and with
-    all of it beyond.
-    """
-    inside = np.clip(log_base, spec["from"], spec["to"])
-    return np.asarray(log_base - (1 - spec["slope"]) * inside)
-
-
 def beside(t: Terms) -> np.ndarray:
     """[N] how much a request is beside others on its replica: 0 alone, 1 from the least load of the records on, and as
     the chance goes between.
@@ -215,23 +202,6 @@ def counted(learned: np.ndarray, steady: np.ndarray, share: np.ndarray) -> np.nd
     """
     least = np.minimum(steady, learned)
     return np.asarray(least + share * (learned - least))
-
-
-# Columns of `rising` that never fall as a workload grows: with its load, its model, or a device that is behind.
-RISING = 7
-
-
-def rising(w: Workloads, constants: dict[str, float]) -> np.ndarray:
-    """[N, F] features of trees that keep the order of the base: the first RISING are work, the others say how it is
-    split and run.
-    """
-    seconds, prompts = times(w.terms, constants), wanted_prompts(w.terms)
-    columns = [np.log(seconds["ttft"]), np.log(seconds["prompt"]), np.log(seconds["queue"] + _SHORT_QUEUE_S)]
-    columns += [w.numbers["log_input"], w.numbers["log_concurrency"]]
-    columns += [np.log(seconds["prompt"] * prompts), np.log2(prompts)]
-    columns += [w.numbers[name] for name in ("log_expert", "log_data", "split", "gemm_bytes", "mixture", "log_gpus")]
-    columns += [(w.texts["runtime"] == runtime).astype(float) for runtime in RUNTIMES]
-    return np.stack(columns, axis=1).astype(np.float32)
 
 
 def known(w: Workloads, constants: dict[str, float]) -> np.ndarray:

@@ -49,9 +49,7 @@ from perfpass.predictors.serving.features import (
     beside,
     counted,
     describe,
-    eased,
     known,
-    rising,
 )
 from perfpass.predictors.serving.order import Alone, ordered
 from perfpass.predictors.serving.prediction import LlmPrediction, Transformation, prediction_of
@@ -61,20 +59,17 @@ TARGETS = ("tpot", "ttft")
 # What is known of a workload: model and device measured together; both, but not together; only the one or the other;
 # neither. The held-out errors of each make its bounds.
 EVIDENCE = ("measured", "apart", "model unseen", "device unseen", "both unseen")
-# What answers for each of EVIDENCE, by target and mode of serving: trees of one kind, or the base alone. Rising trees
-# keep the order of the base (features.rising). Chosen on the rows set aside, where they made TPOT worse than the base
-# is, and known ones the TTFT of pairs that were not measured together, and their TPOT where prefill is not apart.
-_ALWAYS_BASE = {"agg": "base", "disagg": "base"}
-_ALWAYS_RISING = {"agg": "rising", "disagg": "rising"}
-_ALWAYS_KNOWN = {"agg": "known", "disagg": "known"}
+# What answers for each of EVIDENCE, by target and mode of serving: trees on what the base leaves, or the base alone.
+# Chosen on the rows set aside: of what was not measured together, trees made nearly all worse than the base is.
+_BASE = {"agg": "base", "disagg": "base"}
+_KNOWN = {"agg": "known", "disagg": "known"}
 METHOD: dict[str, dict[str, dict[str, str]]] = {
-    "measured": {"tpot": _ALWAYS_KNOWN, "ttft": _ALWAYS_KNOWN},
-    "apart": {"tpot": {"agg": "base", "disagg": "known"}, "ttft": _ALWAYS_RISING},
-    "model unseen": {"tpot": _ALWAYS_BASE, "ttft": _ALWAYS_RISING},
-    "device unseen": {"tpot": _ALWAYS_BASE, "ttft": _ALWAYS_RISING},
-    "both unseen": {"tpot": _ALWAYS_BASE, "ttft": _ALWAYS_RISING},
+    "measured": {"tpot": _KNOWN, "ttft": _KNOWN},
+    "apart": {"tpot": {"agg": "base", "disagg": "known"}, "ttft": _BASE},
+    "model unseen": {"tpot": _BASE, "ttft": _BASE},
+    "device unseen": {"tpot": _BASE, "ttft": _BASE},
+    "both unseen": {"tpot": _BASE, "ttft": _BASE},
 }
-TREES_OF = {"tpot": ("known",), "ttft": ("known", "rising")}
 # Prompts and loads on which known trees are put in order: those of the records and powers of two between them, as far
 # as they were measured; then what lies below and above, where the base alone says how times grow.
 INPUTS = (128, 256, 512, 1000, 1024, 2000, 2048, 4000, 4096, 8000, 8192, 15_000)
@@ -260,9 +255,6 @@ class ServingPredictor:
         if method == "known":
             correction, distance = self.correction(w, target)
             learned, share = learned + correction, alike(w, distance)
-        elif method == "rising":
-            trees = self._ensemble(f"{target}-rising").predict(rising(w, self.constants))
-            learned = eased(learned, self.manifest["eased"][target]) + np.asarray(trees, dtype=np.float64)
         return np.exp(counted(learned, np.log(found["steady"]), share) if target == "ttft" else learned)
 
     def correction(self, w: Workloads, target: str, nearness: Nearness | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -368,9 +360,6 @@ class ServingPredictor:
                 distance = self._neighbours(target).apart(w)
             else:
                 median = self.seconds(w, target, method) * 1e3
-            busy = np.flatnonzero(w.terms.waiting > 0)
-            if method == "rising" and len(busy):
-                median[busy] = self._busy(model, device, serving, sizes.take(busy), w.take(busy), out["tpot"][busy])
             out[target] = median
         return out, distance
 
@@ -402,30 +391,6 @@ class ServingPredictor:
         return widths.lacks(
             self.known, family, model, device, serving, sizes, apart=apart, waiting=waiting, others=others, year=year
         )
-
-    def _busy(
-        self, model: LanguageModel, device: Device, serving: Serving, sizes: Sizes, w: Workloads, tpot_ms: np.ndarray
-    ) -> np.ndarray:
-        """Ms [N] to the first token with requests waiting: from the load that fits on, a full server answers no fewer
-        tokens a second under more load.
-        """
-        loads = []
-        for load, waiting in zip(sizes.concurrency.tolist(), w.terms.waiting.tolist(), strict=True):
-            fits = load / (1 + waiting)
-            steps = max(math.ceil(2 * math.log2(load / fits)), 1)
-            loads.append(fits * 2 ** (np.arange(steps + 1) / 2))
-        counts = [len(rungs) for rungs in loads]
-        every = Sizes(
-            np.repeat(sizes.input_length, counts), np.repeat(sizes.output_length, counts), np.concatenate(loads)
-        )
-        each = describe(model, str(w.texts["family"][0]), device, serving, sizes=every)
-        first = np.split(self.seconds(each, "ttft", "rising") * 1e3, np.cumsum(counts)[:-1])
-        rest = (sizes.output_length - 1) * tpot_ms
-        out = []
-        for rungs, ms, more, load in zip(loads, first, rest.tolist(), sizes.concurrency.tolist(), strict=True):
-            request = np.minimum.accumulate((ms + more) / rungs) * rungs
-            out.append(math.exp(lattice.along(np.log(request), rungs.tolist(), load)) - more)
-        return np.array(out)
 
     def _beyond(self, model: LanguageModel, device: Device, serving: Serving, fits: bool) -> list[str]:
         """What of the workload lies outside of all that was measured."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from perfpass.llm.configuration import language_model
 from perfpass.llm.costs import Parallelism, Quantization
 from perfpass.llm.memory import plan
 from perfpass.llm.serving import Serving
+from perfpass.predictors.serving.base import KINDS, Terms
 from perfpass.predictors.serving.features import Workloads, describe
 from perfpass.records import schema
 from perfpass.records.location import data_directory
@@ -31,6 +33,8 @@ _PROMPTS_PER_WORKER = 1000
 # Requests per GPU from which latent attention runs data-parallel in those layouts.
 _DATA_PARALLEL_FROM = 32
 _WIDEST = 64
+# A first token this many times slower than under more load waited for something else than its load. By hand.
+_COLD = 3.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,13 +61,31 @@ class Dataset:
         """[N] whether the first token waited in a queue."""
         return np.asarray(self.rows.caveats.str.contains("queueing"))
 
+    @cached_property
+    def cold(self) -> np.ndarray:
+        """[N] whether the first token took over `_COLD` times as long as under more load on the same deployment, which
+        a server that is warm never does: the first run of a sweep, while kernels are still being compiled.
+        """
+        rows = self.rows
+        stated = [name for name in rows.columns if name.endswith(("_parallel", "_workers", "_quantization", "_tokens"))]
+        names = ["device", "family", "runtime", "runtime_version", "disaggregated", "n_devices", *stated]
+        out = np.zeros(len(rows), dtype=bool)
+        for _, places in rows.groupby(names, dropna=False).indices.items():
+            order = places[np.argsort(-rows.concurrency.to_numpy()[places], kind="stable")]
+            under_more = np.minimum.accumulate(self.ttft_s[order])
+            out[order] = self.ttft_s[order] > _COLD * under_more
+        return out
+
     def measured_s(self, target: str) -> np.ndarray:
         """[N] seconds of "tpot" or "ttft"."""
         return self.tpot_s if target == "tpot" else self.ttft_s
 
 
 def load(folder: Path | str | None = None) -> Dataset:
-    """The records of ``folder`` (default: the repository's data). Raises FileError, FormatError."""
+    """The records of ``folder`` (default: the repository's data) that the GPUs they state can have run (`busy`).
+
+    Raises FileError, FormatError.
+    """
     root = Path(folder) if folder else data_directory()
     rows = schema.read(root / "records" / RECORDS, "serving")
     models = {family: language_model(family) for family in sorted(rows.family.unique())}
@@ -75,10 +97,22 @@ def load(folder: Path | str | None = None) -> Dataset:
         sure = not row.disaggregated or row.decode_workers > 0
         assumed = None if sure else _assumed(serving, row, model, target)
         parts.append(describe(model, row.family, target, serving, assumed=assumed))
+    workloads = Workloads.joined(parts)
+    kept = np.flatnonzero(busy(workloads.terms, rows.tpot_ms.to_numpy() / 1e3, rows.ttft_ms.to_numpy() / 1e3) <= 1.0)
+    rows = rows.iloc[kept].reset_index(drop=True)
     repeats = rows.groupby("configuration").run.transform("size").to_numpy()
-    return Dataset(
-        rows, Workloads.joined(parts), rows.tpot_ms.to_numpy() / 1e3, rows.ttft_ms.to_numpy() / 1e3, 1 / repeats, models
-    )
+    tpot_s, ttft_s = rows.tpot_ms.to_numpy() / 1e3, rows.ttft_ms.to_numpy() / 1e3
+    return Dataset(rows, workloads.take(kept), tpot_s, ttft_s, 1 / repeats, models)
+
+
+def busy(t: Terms, tpot_s: np.ndarray, ttft_s: np.ndarray) -> np.ndarray:
+    """[N] how many times the stated GPUs, at their peaks, the prompts alone would keep busy at the measured rate.
+
+    Over 1 the deployment had more of them than its record says. 0 where their number is not stated anyhow.
+    """
+    computing = t.chunk[:, : len(KINDS)].sum(axis=1) / t.per_chunk / t.prefill_ranks
+    a_second = np.where(t.split, t.prompts, t.requests * (1 + t.waiting)) / (ttft_s + t.steps * tpot_s)
+    return np.asarray(np.where(t.unstated, 0.0, a_second * computing))
 
 
 def serving_of(row: Any, model: LanguageModel) -> Serving:

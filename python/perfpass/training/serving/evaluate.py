@@ -17,7 +17,7 @@ from perfpass.predictors.serving.predictor import EVIDENCE, METHOD, TARGETS, Ser
 from perfpass.training import spread
 from perfpass.training.relative import COPY, copied
 from perfpass.training.section import Section
-from perfpass.training.serving import outside, widths
+from perfpass.training.serving import breakdown, outside, widths
 from perfpass.training.serving.dataset import Dataset, load, set_aside
 from perfpass.training.serving.held_out import HeldOut, folds_of, held_out
 from perfpass.training.serving.outside import Answers
@@ -82,6 +82,14 @@ def evaluate(folder: Path | str | None = None, seed: int = 0, *, quiet: bool = F
             print(f"serving: {SPLIT[level]}", file=sys.stderr)
     section.notes.append(floor_note(data, graded))
     section.notes.append(load_note(data, levels["measured"], graded))
+    cause = breakdown.causes(data, ServingPredictor.load().constants)
+    for level in ("measured", "model unseen"):
+        first = levels[level].seconds["ttft"]
+        rows = graded & np.isfinite(first)
+        section.notes.append(
+            f"What the time to the first token errs by, {SPLIT[level]} held out, queued rows included; error as "
+            "|log(measured / predicted)|:\n\n" + breakdown.table(cause[rows], first[rows], data.ttft_s[rows])
+        )
     section.notes.append(
         "Rows of other laboratories that ask another question are left out: "
         + ", ".join(f"{count} ({reason})" for reason, count in left.most_common())
@@ -159,13 +167,16 @@ def _grade(
 ) -> None:  # fmt: skip
     y, p = data.measured_s(target), found.seconds[target]
     calm = rows & _unqueued(data, target)
-    names = {"known": "perfpass", "rising": "perfpass, rising trees", "base": "perfpass, physical base"}
+    names = {"known": "perfpass", "base": "perfpass, physical base"}
     kinds = [METHOD[level][target][mode] for mode in ("agg", "disagg")]
     method = names[kinds[0]] if kinds[0] == kinds[1] else "perfpass, base and trees"
     _line(section, target, level, method, "all", calm, p, y, bounds, AIMS[target].get(level))
     for name, mode in (("aggregated", data.aggregated), ("disaggregated", ~data.aggregated)):
         _line(section, target, level, method, name, calm & mode, p, y, bounds)
+    stated = ~data.aggregated & ~data.workloads.terms.unstated
+    _line(section, target, level, method, "disaggregated, workers stated", calm & stated, p, y, bounds)
     if target == "ttft":
+        _line(section, target, level, method, "without cold starts", calm & ~data.cold, p, y, bounds)
         _line(section, target, level, method, "queued", rows & data.queued, p, y, bounds)
     if kinds != ["base", "base"]:
         _line(section, target, level, "physical base alone", "all", calm, found.seconds[f"base-{target}"], y)

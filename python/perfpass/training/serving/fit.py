@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from perfpass.predictors.serving.base import Terms, bounded, prior, times
-from perfpass.predictors.serving.features import NEAREST, RISING, Neighbours, alike, counted, eased, known, rising
-from perfpass.predictors.serving.predictor import METHOD, TARGETS, TREES_OF
+from perfpass.predictors.serving import first_token
+from perfpass.predictors.serving.base import RUNTIMES, Terms, bounded, first_parts, prior, times
+from perfpass.predictors.serving.features import NEAREST, Neighbours, alike, counted, known
+from perfpass.predictors.serving.predictor import METHOD, TARGETS
 from perfpass.predictors.step_time import overheads
 from perfpass.training.serving.dataset import Dataset
 
@@ -20,36 +21,37 @@ PRIOR_WEIGHT = 36.0
 STEP_PRIOR_WEIGHT = 100.0
 # A log error of 0.2 counts as an outlier from there on (soft L1): speculative decoding halves some times, unseen.
 _OUTLIER = 0.2
-_TTFT_WEIGHT = 0.25
-_COMMON = {"tree_method": "hist", "nthread": 1, "objective": "reg:absoluteerror", "subsample": 0.8, "reg_lambda": 2.0}
-TREES: dict[str, dict[str, Any]] = {
-    "known": {"max_depth": 7, "eta": 0.08, "colsample_bytree": 0.5, "min_child_weight": 3},
-    "rising": {"max_depth": 4, "eta": 0.05, "colsample_bytree": 0.6, "min_child_weight": 5},
+# The same of the constants of first tokens, in units of their own priors; chosen on the rows set aside.
+FIRST_PRIOR_WEIGHT = 10.0
+TREES: dict[str, Any] = {
+    "tree_method": "hist",
+    "nthread": 1,
+    "objective": "reg:absoluteerror",
+    "subsample": 0.8,
+    "reg_lambda": 2.0,
+    "max_depth": 7,
+    "eta": 0.08,
+    "colsample_bytree": 0.5,
+    "min_child_weight": 3,
 }
-# Leaves at medians of absolute errors do not keep the order that splits do; near the middle this error is squared.
-_SMOOTH = {"objective": "reg:pseudohubererror", "huber_slope": 0.3}
-ROUNDS = {"known": 250, "rising": 150}
-# Rising trees start from the base to this power; chosen on the rows set aside, from 0.3 to 0.9. The base counts as
-# fitted between these quantiles of it.
-_SLOPE = 0.5
-_FITTED = (0.005, 0.995)
+ROUNDS = 250
 
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """A fitted predictor: constants, boosters by "target-kind", the neighbours of each target, and what its
-    rising trees start from.
-    """
+    """A fitted predictor: constants, boosters by "target-known", and the neighbours of each target."""
 
     constants: dict[str, float]
     boosters: dict[str, Any]
     neighbours: dict[str, Neighbours]
-    eased: dict[str, dict[str, float]]
 
 
-def constants_of(t: Terms, tpot_s: np.ndarray, ttft_s: np.ndarray, weight: np.ndarray) -> dict[str, float]:
+def constants_of(
+    t: Terms, tpot_s: np.ndarray, ttft_s: np.ndarray, weight: np.ndarray, warm: np.ndarray
+) -> dict[str, float]:
     """The base's constants by robust least squares on log errors: those of counts as if no kernel had been measured,
-    then those of a step of kernels.
+    then those of a step of kernels, both from times per token; then those of the first token, by mode, from what was
+    ``warm`` [N].
     """
     root, ones = np.sqrt(weight), np.ones(len(t), dtype=bool)
     counted, measured = replace(t, kernels=~ones), replace(t, kernels=ones)
@@ -57,16 +59,21 @@ def constants_of(t: Terms, tpot_s: np.ndarray, ttft_s: np.ndarray, weight: np.nd
 
     def by_counts(values: np.ndarray) -> np.ndarray:
         found = times(counted, bounded(np.append(values, start[-steps:])))
-        return np.append(
-            root * np.log(found["tpot"] / tpot_s), np.sqrt(_TTFT_WEIGHT) * root * np.log(found["ttft"] / ttft_s)
-        )
+        return np.asarray(root * np.log(found["tpot"] / tpot_s))
 
     own = _fitted(by_counts, start[:-steps], PRIOR_WEIGHT)
 
     def of_kernels(values: np.ndarray) -> np.ndarray:
         return np.asarray(root * np.log(times(measured, bounded(np.append(own, values)))["tpot"] / tpot_s))
 
-    return bounded(np.append(own, _fitted(of_kernels, start[-steps:], STEP_PRIOR_WEIGHT)))
+    constants = bounded(np.append(own, _fitted(of_kernels, start[-steps:], STEP_PRIOR_WEIGHT)))
+    base = times(t, constants)
+    for split in (False, True):
+        rows = np.flatnonzero((t.split == split) & warm)
+        if len(rows):
+            rest = np.log(np.maximum(ttft_s[rows] - base["queue"][rows], 0.1 * ttft_s[rows]))
+            constants |= _first_constants(t.take(rows), split, base["tpot"][rows], rest, weight[rows])
+    return constants
 
 
 def _fitted(errors: Callable[[np.ndarray], np.ndarray], start: np.ndarray, weight: float) -> np.ndarray:
@@ -79,41 +86,59 @@ def _fitted(errors: Callable[[np.ndarray], np.ndarray], start: np.ndarray, weigh
     return np.asarray(least_squares(all_errors, start, loss="soft_l1", f_scale=_OUTLIER, max_nfev=25).x)
 
 
-def fit(data: Dataset, train: np.ndarray, kinds: Collection[str] = ("known", "rising"), seed: int = 0) -> Fit:
-    """Everything learned from the rows ``train`` alone; of the trees only the ``kinds`` that are asked for."""
+def _first_constants(
+    t: Terms, split: bool, tpot: np.ndarray, logarithm: np.ndarray, weight: np.ndarray
+) -> dict[str, float]:
+    """The constants of first tokens of one mode, from ``logarithm`` [N] of their seconds without a wait for room."""
+    from scipy.optimize import least_squares
+
+    priors = first_token.constants_of_mode(split, RUNTIMES)
+    start, prefix = first_token.start_of(priors), first_token.prefix(split)
+    pull = np.sqrt(FIRST_PRIOR_WEIGHT) / np.array([spread for _, spread in priors.values()])
+
+    def constants(values: np.ndarray) -> dict[str, float]:
+        return {prefix + name: value for name, value in first_token.bounded(values, priors).items()}
+
+    def errors(values: np.ndarray) -> np.ndarray:
+        found = np.sum(list(first_parts(t, constants(values), split, tpot).values()), axis=0)
+        off = (np.log(found) - logarithm) / _OUTLIER
+        # Soft L1 on what was measured alone: a prior is no outlier.
+        soft = np.sign(off) * np.sqrt(2 * (np.sqrt(1 + off**2) - 1))
+        return np.concatenate([np.sqrt(weight) * soft, pull * (values - start)])
+
+    return constants(least_squares(errors, start, max_nfev=60).x)
+
+
+def fit(data: Dataset, train: np.ndarray, *, trees: bool = True, seed: int = 0) -> Fit:
+    """Everything learned from the rows ``train`` alone; ``trees`` where they are asked for.
+
+    A cold start says nothing of a server that runs: neither first tokens' constants nor trees nor neighbours know any.
+    """
     import xgboost
 
-    w, weight = data.workloads.take(train), data.weight[train]
-    constants = constants_of(w.terms, data.tpot_s[train], data.ttft_s[train], weight)
+    weight, cold = data.weight[train], data.cold[train]
+    t = data.workloads.take(train).terms
+    constants = constants_of(t, data.tpot_s[train], data.ttft_s[train], weight, ~(cold | data.queued[train]))
+    rows = train[~cold]
+    w, weight = data.workloads.take(rows), data.weight[rows]
     base = times(w.terms, constants)
-    configuration = data.rows.configuration.to_numpy()[train]
+    configuration = data.rows.configuration.to_numpy()[rows]
     same = configuration[:, None] == configuration[None, :]
-    boosters, neighbours, starts = {}, {}, {}
+    boosters, neighbours = {}, {}
     for target in TARGETS:
-        residual = np.log(data.measured_s(target)[train] / base[target])
+        residual = np.log(data.measured_s(target)[rows] / base[target])
         neighbours[target] = Neighbours.of(w, weight, residual)
-        logarithm = np.log(base[target])
-        least, most = np.quantile(logarithm, _FITTED)
-        starts[target] = {"slope": _SLOPE, "from": float(least), "to": float(most)}
-        for kind in TREES_OF[target]:
-            if kind not in kinds:
-                continue
-            parameters = {**_COMMON, **TREES[kind], "seed": seed}
-            if kind == "known":
-                x, aim = np.hstack([known(w, constants), neighbours[target].features(w, same)]), residual
-            else:
-                x, aim = rising(w, constants), residual + logarithm - eased(logarithm, starts[target])
-                order = [1] * RISING + [0] * (x.shape[1] - RISING)
-                parameters |= {"monotone_constraints": str(tuple(order)), **_SMOOTH}
-            parameters["base_score"] = float(np.median(aim))
-            table = xgboost.DMatrix(x, aim, weight=weight)
-            boosters[f"{target}-{kind}"] = xgboost.train(parameters, table, ROUNDS[kind])
-    return Fit(constants, boosters, neighbours, starts)
+        if trees:
+            x = np.hstack([known(w, constants), neighbours[target].features(w, same)])
+            parameters = {**TREES, "seed": seed, "base_score": float(np.median(residual))}
+            table = xgboost.DMatrix(x, residual, weight=weight)
+            boosters[f"{target}-known"] = xgboost.train(parameters, table, ROUNDS)
+    return Fit(constants, boosters, neighbours)
 
 
-def kinds_of(level: str) -> set[str]:
-    """The trees that answer for one of EVIDENCE."""
-    return {kind for modes in METHOD[level].values() for kind in modes.values()} - {"base"}
+def has_trees(level: str) -> bool:
+    """Whether trees answer for any of one of EVIDENCE."""
+    return any(kind != "base" for modes in METHOD[level].values() for kind in modes.values())
 
 
 def predict(fitted: Fit, data: Dataset, rows: np.ndarray, level: str) -> dict[str, np.ndarray]:
@@ -131,16 +156,13 @@ def predict(fitted: Fit, data: Dataset, rows: np.ndarray, level: str) -> dict[st
             method = METHOD[level][target][mode]
             if method == "base" or not inside.any():
                 continue
-            part, start = w.take(inside), np.log(base[target][inside])
-            distance: np.ndarray | float = 0.0
-            if method == "known":
-                near = fitted.neighbours[target].features(part)
-                x, distance = np.hstack([known(part, fitted.constants), near]), near[:, NEAREST].astype(np.float64)
-            else:
-                x, start = rising(part, fitted.constants), eased(start, fitted.eased[target])
-            trees = fitted.boosters[f"{target}-{method}"].predict(xgboost.DMatrix(x))
-            learned = start + trees.astype(np.float64)
+            part = w.take(inside)
+            near = fitted.neighbours[target].features(part)
+            table = xgboost.DMatrix(np.hstack([known(part, fitted.constants), near]))
+            trees = fitted.boosters[f"{target}-{method}"].predict(table).astype(np.float64)
+            learned = np.log(base[target][inside]) + trees
             if target == "ttft":
+                distance = near[:, NEAREST].astype(np.float64)
                 learned = counted(learned, np.log(base["steady"][inside]), alike(part, distance))
             out[target][inside] = np.exp(learned)
     return out

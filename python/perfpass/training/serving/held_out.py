@@ -9,7 +9,7 @@ import numpy as np
 
 from perfpass.predictors.serving.predictor import EVIDENCE, TARGETS
 from perfpass.training.serving.dataset import Dataset
-from perfpass.training.serving.fit import fit, kinds_of, predict
+from perfpass.training.serving.fit import fit, has_trees, predict
 from perfpass.training.tasks.splits import Fold, groups_into_folds
 
 FOLDS = 5
@@ -65,7 +65,7 @@ def held_out(data: Dataset, level: str, seed: int = 0) -> HeldOut:
     seconds = {name: np.full(len(data), np.nan) for name in names}
     fold_of = np.full(len(data), -1, dtype=np.int64)
     for number, fold in enumerate(folds_of(data, level, seed)):
-        fitted = fit(data, fold.train, kinds_of(level), seed)
+        fitted = fit(data, fold.train, trees=has_trees(level), seed=seed)
         found = predict(fitted, data, fold.test, level)
         for name in names:
             seconds[name][fold.test] = found[name]

@@ -11,7 +11,6 @@ import numpy as np
 
 from perfpass.devices import device as find_device
 from perfpass.predictors.learned import artefacts, packed_trees
-from perfpass.predictors.serving.features import position
 from perfpass.predictors.serving.predictor import TARGETS, ServingPredictor
 from perfpass.training.serving import outside, widths
 from perfpass.training.serving.dataset import Dataset, load
@@ -28,16 +27,16 @@ def train(
     say(f"serving: {len(data)} records; held-out errors for the bounds")
     held_out = experiments(data, seed=seed, say=say)
     fitted = fit(data, np.arange(len(data)), seed=seed)
-    place, labels = position(data.workloads)
-    words, codes = np.unique(labels.astype(str), return_inverse=True)
-    residuals = np.stack([data.weight, *(fitted.neighbours[t].residual for t in TARGETS)], axis=1)
+    known = fitted.neighbours[TARGETS[0]]
+    words, codes = np.unique(known.labels.astype(str), return_inverse=True)
+    residuals = np.stack([known.weight, *(fitted.neighbours[t].residual for t in TARGETS)], axis=1)
     files = {
         f"{name}.trees": packed_trees.pack([bytes(booster.save_raw("json"))])
         for name, booster in fitted.boosters.items()
     }
     files |= {
-        "place.npy": artefacts.array_bytes(place.astype(np.float32)),
-        "labels.npy": artefacts.array_bytes(codes.reshape(labels.shape).astype(np.uint8)),
+        "place.npy": artefacts.array_bytes(known.place.astype(np.float32)),
+        "labels.npy": artefacts.array_bytes(codes.reshape(known.labels.shape).astype(np.uint8)),
         "residuals.npy": artefacts.array_bytes(residuals.astype(np.float32)),
     }
     manifest = {
@@ -48,7 +47,6 @@ def train(
             name: [m.parameters, m.active_parameters, m.layer_count] for name, m in sorted(data.models.items())
         },
         **_measured(data),
-        "eased": fitted.eased,
         "spread": widths.prior(),
         "corpus": corpus(data),
     }

@@ -1,0 +1,99 @@
+"""The time to the first token of closed loops: what a burst waits, what it grows with, and which records tell it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perfpass.devices import device
+from perfpass.llm.configuration import language_model
+from perfpass.llm.costs import Parallelism
+from perfpass.llm.serving import Serving
+from perfpass.predictors.serving import first_token
+from perfpass.predictors.serving.base import KINDS, RUNTIMES, Sizes, bounded, first_parts, prior, terms, times
+from perfpass.training.serving import dataset
+
+CONSTANTS = bounded(prior())
+
+
+@pytest.fixture(scope="module")
+def records():
+    return dataset.load()
+
+
+def mean_wait(requests: int, per_chunk: int, chunk_s: float) -> float:
+    """Of requests that come together: chunk after chunk, each first token at the end of its own."""
+    ends = [chunk_s * (1 + i // per_chunk) for i in range(requests)]
+    return sum(ends) / requests
+
+
+@given(chunks=st.integers(1, 40), per_chunk=st.integers(1, 16), load=st.sampled_from(["llama-3.1-8b", "qwen3-32b"]))
+@settings(max_examples=25, deadline=None)
+def test_a_burst_waits_as_long_as_its_chunks_one_after_another(chunks, per_chunk, load):
+    requests, length = chunks * per_chunk, first_token.CHUNK_TOKENS / per_chunk
+    serving = Serving(round(length), 128, float(requests), "vllm", parallelism=Parallelism.of(8))
+    sizes = Sizes(np.array([length]), np.array([128.0]), np.array([float(requests)]))
+    t = terms(language_model(load), device("h200"), serving, sizes)
+    t = replace(t, prompts=np.array([float(requests)]))
+    # All of the run is its opening, and no chunk costs more than its kernels.
+    c = CONSTANTS | {f"first.agg.{name}.{r}": v for name, v in (("burst", 1.0), ("layer_s", 0.0)) for r in RUNTIMES}
+    found = first_parts(t, c, split=False, tpot=np.array([0.01]))
+    one = first_parts(replace(t, prefill=t.chunk, per_chunk=np.ones(1), prompts=np.ones(1)), c, False, np.array([0.01]))
+    assert found["opening burst"][0] == pytest.approx(mean_wait(requests, per_chunk, one["opening burst"][0]), rel=1e-6)
+
+
+@given(
+    prompt=st.floats(1, 60_000),
+    load=st.floats(1, 4000),
+    more=st.floats(1.0, 8.0),
+    runtime=st.sampled_from(RUNTIMES),
+    apart=st.booleans(),
+)
+@settings(max_examples=60, deadline=None)
+def test_no_first_token_comes_sooner_with_a_longer_prompt_or_more_load(prompt, load, more, runtime, apart):
+    split = {"mode": "disagg", "prefill": Parallelism.of(4), "prefill_workers": 2} if apart else {}
+    serving = Serving(1, 256, 1.0, runtime, parallelism=Parallelism.of(8), **split)
+    sizes = Sizes(np.array([prompt, prompt * more, prompt]), np.full(3, 256.0), np.array([load, load, load * more]))
+    t = terms(language_model("qwen3-235b-a22b"), device("h200"), serving, sizes)
+    first = times(t, CONSTANTS)["ttft"]
+    assert first[1] >= first[0] * (1 - 1e-9)
+    assert first[2] >= first[0] * (1 - 1e-9)
+
+
+def test_unstated_prefill_replicas_are_as_many_as_keep_up():
+    serving = Serving(
+        8192, 64, 512.0, "trtllm", mode="disagg", parallelism=Parallelism.of(8), workers=4,
+        prefill=Parallelism.of(4), prefill_workers=1,
+    )  # fmt: skip
+    model, board = language_model("qwen3-235b-a22b"), device("b200")
+    stated, guessed = (times(terms(model, board, serving, unstated=u), CONSTANTS)["ttft"][0] for u in (False, True))
+    assert guessed < stated / 4
+    alone = replace(serving, concurrency=1.0)
+    stated, guessed = (times(terms(model, board, alone, unstated=u), CONSTANTS)["ttft"][0] for u in (False, True))
+    assert guessed == pytest.approx(stated)
+
+
+def test_parts_of_a_first_token_are_named_and_add_up():
+    t = terms(language_model("llama-3.1-8b"), device("h100"), Serving(1024, 128, 32.0, "sglang"))
+    base = times(t, CONSTANTS)
+    parts = first_parts(t, CONSTANTS, split=False, tpot=base["tpot"])
+    assert tuple(parts) == first_token.PARTS
+    assert sum(float(v[0]) for v in parts.values()) + base["queue"][0] == pytest.approx(base["ttft"][0])
+    assert len(KINDS) * 2 + 3 == t.chunk.shape[1]
+
+
+def test_no_record_had_fewer_gpus_than_its_prompts_need(records):
+    assert (dataset.busy(records.workloads.terms, records.tpot_s, records.ttft_s) <= 1).all()
+    assert 3400 < len(records) < 3482
+
+
+def test_a_cold_start_is_slower_than_the_same_deployment_under_more_load(records):
+    assert 20 < records.cold.sum() < 150
+    rows = records.rows
+    run = np.flatnonzero(records.cold & ~records.queued)[0]
+    alike = rows[(rows.device == rows.device[run]) & (rows.family == rows.family[run])]
+    assert (alike[alike.concurrency >= rows.concurrency[run]].ttft_ms < rows.ttft_ms[run] / 3).any()
