@@ -32,6 +32,7 @@ from perfpass.predictors.serving.base import REQUEST_S
 
 _TURNS = 60
 _RATES = 1e-4, 1e5  # requests a second between which rates are sought
+_TRIED = 48  # sizes of a batch between which the balance is sought
 _MOST_PROMPTS = 400  # of one step, in the chain
 
 
@@ -87,9 +88,12 @@ def steady(
 
     if output <= 1:
         return _prompts_alone(alone, rate_per_s, before_s)
-    if wanted(most) > most:
+    # Of several balances the emptiest engine's is the one that a quiet start leads to.
+    tried = np.geomspace(min(1e-3, most), most, _TRIED).tolist()
+    high = next((batch for batch in tried if wanted(batch) <= batch), None)
+    if high is None:
         return None
-    low, high = 0.0, most
+    low = max((batch for batch in tried if batch < high), default=0.0)
     for _ in range(_TURNS):
         middle = (low + high) / 2
         low, high = (middle, high) if wanted(middle) > middle else (low, middle)
