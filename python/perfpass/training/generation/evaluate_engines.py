@@ -54,6 +54,6 @@ def _add(
     own = [h for h, kept in zip(held, rows, strict=True) if kept]
     measured, predicted = np.array([h.run.seconds for h in own]), np.array([h.seconds for h in own])
     edges = predicted * np.exp(low[rows]), predicted * np.exp(high[rows])
-    section.add(f"engines, {kind}", split, "perfpass", shown, predicted, measured, *edges)
+    section.add(f"engine_{kind}", split, "perfpass", shown, predicted, measured, *edges)
     for method, values in (("roofline only", [h.roofline_s for h in own]), (COPY, [h.copied_s for h in own])):
-        section.add(f"engines, {kind}", split, method, shown, np.array(values), measured)
+        section.add(f"engine_{kind}", split, method, shown, np.array(values), measured)
