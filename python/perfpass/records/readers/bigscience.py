@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from perfpass.records import networks, training_layouts
 from perfpass.records.schema import Reading
 from perfpass.records.sources import table_of
+
+if TYPE_CHECKING:
+    import pandas
 
 _VOCABULARY = 50_257  # GPT-2's, padded by the program
 # Three rows whose batch must be smaller than the page shows: the FLOPs of a step would be 2.6 and 4 times too many.
@@ -32,6 +36,9 @@ def read(shared: Path) -> Reading:
     text = table.context.fillna("") + " " + table.heading.fillna("")
     layers = text.str.extract(r"NLAYERS=(\d+)")[0].astype(float)
     hidden = table.hidden_size.fillna(text.str.extract(r"NHIDDEN=(\d+)")[0].astype(float))
+    # A model that the page names twice has one size, unless it states two.
+    unsaid = layers.isna() | hidden.isna()
+    layers, hidden = _by_name(layers, table.model), _by_name(hidden, table.model)
     stage = table.zero_stage.map({0.0: "none", 1.0: "zero1"})
     rows = table[["model", "device", "device_as_reported"]].assign(
         licence="Apache-2.0",
@@ -73,5 +80,11 @@ def read(shared: Path) -> Reading:
     )
     networks.caveat_where(rows, table.memory_gb_as_reported.notna(), "memory_in_whole_gb")
     networks.caveat_where(rows, stage.isna(), "sharding_inferred")
+    networks.caveat_where(rows, unsaid & layers.notna() & hidden.notna(), "sizes_by_name")
     training_layouts.add(reading, rows)
     return reading
+
+
+def _by_name(sizes: pandas.Series, names: pandas.Series) -> pandas.Series:
+    found = sizes.groupby(names).agg(["nunique", "first"])
+    return sizes.fillna(names.map(found["first"].where(found["nunique"] == 1)))
