@@ -27,6 +27,7 @@ AREAS: dict[str, str] = {
     "mig": "perfpass.training.mig",
     "serving": "perfpass.training.serving",
     "speculation": "perfpass.training.speculation",
+    "llm_training": "perfpass.training.llm_training",
     "nas": "perfpass.training.calibration.nas",
     "kernels": "perfpass.training.kernels",
     "relative": "perfpass.training.relative",

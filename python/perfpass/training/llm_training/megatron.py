@@ -45,7 +45,7 @@ def read(arguments: dict[str, Any], *, devices: int, sharding: str, unfused: boo
             raise ArgumentError(f"{what}: not counted")
     if not get("num-layers") or not get("hidden-size"):
         raise ArgumentError("sizes of the model: not stated")
-    hidden, tensor = int(get("hidden-size")), int(get("tensor-model-parallel-size") or 1)
+    hidden, tensor = _whole(arguments, "hidden-size"), int(get("tensor-model-parallel-size") or 1)
     pipeline, context = int(get("pipeline-model-parallel-size") or 1), int(get("context-parallel-size") or 1)
     layers = _layers(arguments, hidden)
     model = LanguageModel(
@@ -74,7 +74,7 @@ def read(arguments: dict[str, Any], *, devices: int, sharding: str, unfused: boo
         sharding_group=data * context // instances if instances > 1 else 0,
         sequence_parallel=bool(get("sequence-parallel")),
     )
-    micro = int(get("micro-batch-size"))
+    micro = _whole(arguments, "micro-batch-size")
     dropout = [float(get(f"{part}-dropout", 0.1)) > 0 for part in ("attention", "hidden")]
     recompute = get("recompute-granularity") or "none"
     modules = str(get("recompute-modules") or "core_attn")
@@ -82,8 +82,8 @@ def read(arguments: dict[str, Any], *, devices: int, sharding: str, unfused: boo
         raise ArgumentError("parts of a layer that are computed anew: not counted")
     recipe = Recipe(
         micro_batch=micro,
-        sequence=int(get("seq-length")),
-        micro_batches=max(1, int(get("global-batch-size")) // (micro * data)),
+        sequence=_whole(arguments, "seq-length"),
+        micro_batches=max(1, _whole(arguments, "global-batch-size") // (micro * data)),
         precision="fp8" if get("fp8-format") else "bf16" if get("bf16") else "fp16" if get("fp16") else "fp32",
         optimizer=_OPTIMIZERS.get(str(get("optimizer", "adam")), "adamw"),
         recompute=recompute,
@@ -94,6 +94,13 @@ def read(arguments: dict[str, Any], *, devices: int, sharding: str, unfused: boo
         gradient_bytes=2.0 if get("grad-reduce-in-bf16") else None,
     )
     return Run(model, layout, recipe, tuple(layers[len(layers) - _last(arguments, len(layers), pipeline) :]))
+
+
+def _whole(arguments: dict[str, Any], name: str) -> int:
+    value = arguments.get(name)
+    if value is None:
+        raise ArgumentError(f"{name}: not stated")
+    return int(value)
 
 
 def _vocabulary(arguments: dict[str, Any], tensor: int) -> int:
@@ -126,7 +133,7 @@ def _last(arguments: dict[str, Any], layers: int, pipeline: int) -> int:
 
 def _layers(arguments: dict[str, Any], hidden: int) -> list[Layer]:
     get = arguments.get
-    heads = int(get("num-attention-heads"))
+    heads = _whole(arguments, "num-attention-heads")
     groups = int(get("num-query-groups") or heads) if get("group-query-attention") else heads
     width = int(get("kv-channels") or hidden // heads)
     biases = 0 if get("disable-bias-linear") else 1
@@ -148,11 +155,11 @@ def _layers(arguments: dict[str, Any], hidden: int) -> list[Layer]:
     matrices, norm = (3 if gated else 2), hidden * (1 if get("normalization") == "RMSNorm" else 2)
     ffn = int(get("ffn-hidden-size") or (int(4 * hidden * 2 / 3) // 64 * 64 if gated else 4 * hidden))
     plain = Layer(attention, dense=Mlp(ffn, matrices, biases * (ffn * (matrices - 1) + hidden)), norms=2 * norm)
-    count = int(get("num-layers"))
+    count = _whole(arguments, "num-layers")
     if not get("num-experts"):
         return [plain] * count
     experts = Experts(
-        count=int(get("num-experts")),
+        count=_whole(arguments, "num-experts"),
         active=int(get("moe-router-topk") or 2),
         width=int(get("moe-ffn-hidden-size") or ffn),
         model_width=hidden,
