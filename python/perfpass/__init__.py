@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from perfpass.importers import load
     from perfpass.prediction import Interval, Prediction
     from perfpass.predictors import predict
+    from perfpass.predictors.engine.simulate import simulate_llm
     from perfpass.predictors.serving.predictor import predict_llm
     from perfpass.predictors.switches.switches import Switches
 
@@ -42,6 +43,7 @@ _HOME = {
     "Prediction": "perfpass.prediction",
     "predict": "perfpass.predictors",
     "predict_llm": "perfpass.predictors.serving.predictor",
+    "simulate_llm": "perfpass.predictors.engine.simulate",
     "Switches": "perfpass.predictors.switches.switches",
 }
 __all__ = [
@@ -60,6 +62,7 @@ __all__ = [
     "pack",
     "predict",
     "predict_llm",
+    "simulate_llm",
     "sweep",
     "train_cost",
 ]

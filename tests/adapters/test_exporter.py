@@ -158,6 +158,8 @@ def test_wrong_addresses_ports_and_runtimes_are_refused(of):
         (["--out", "folder"], "give --simulator too"),
         (["--metrics", "9:x"], "is no port"),
         (["--metrics", "70000"], "is no port"),
+        (["--metrics", "9400", "--offline"], "leave out --metrics"),
+        (["--simulator", "sglang", "--prefix-hit", "0.5"], "of a plain engine"),
     ],
 )
 def test_options_that_say_nothing_are_refused(options, said, capsys):

@@ -16,7 +16,7 @@ from house.imports import Sources
 # What users import; modules that a face lists beside it are for the other rooms (tests/house/test_layers.py).
 SURFACE = {
     "perfpass": "Device Interval OpGraph PerfPassError Prediction annotate choose device diff fit load pack predict "
-    "predict_llm sweep Switches train_cost",
+    "predict_llm simulate_llm sweep Switches train_cost",
     "perfpass.deploy.choose": "Choice Option Targets choose",
     "perfpass.deploy.sweep": "Sweep served_model sweep",
     "perfpass.graph": "ATTRIBUTES DTYPES OPERATORS OPERATOR_CLASSES OPERATOR_CLASS_OF ROLES OpGraph at_batch",
@@ -27,7 +27,7 @@ SURFACE = {
     "perfpass.evidence": "Evidence by_name load of path question_of",
     "perfpass.search": "Candidate Features Scorer Scores Template",
     "perfpass.llm": "EngineBatch LanguageModel Parallelism Quantization Serving MemoryFit Step StepCosts StepTime "
-    "cache_bytes language_model step_costs weight_bytes",
+    "cache_bytes language_model step_costs step_time weight_bytes",
     "perfpass.deploy.fit": "Change DeviceFit Fit Largest Load Need Settings Subject fit need shown_in_use",
     "perfpass.deploy.pack": "Fleet Gpu Instance Layout Model Option Pool Problems Standing fleet_of hinted pack "
     "pack_options read_fleet standing",

@@ -1,18 +1,29 @@
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import perfpass
+from perfpass.cli import main
 from perfpass.errors import ArgumentError
-from perfpass.llm import Serving, language_model
+from perfpass.llm import Parallelism, Serving, language_model
+from perfpass.llm.adapters import Adapters
 from perfpass.llm.batch import EngineBatch
 from perfpass.llm.speculation import METHODS, Speculation
+from perfpass.llm.vision import Images, vision
+from perfpass.predictors.engine.simulate import simulate_llm
+from perfpass.predictors.switches.adapting import adapt
+from perfpass.predictors.switches.experts import imbalance
 from perfpass.predictors.switches.load import Deployment
 from perfpass.predictors.switches.prefixes import share
-from perfpass.predictors.switches.speculative import SpeculativeSteps, speculate
+from perfpass.predictors.switches.sharing import confine
+from perfpass.predictors.switches.speculative import SpeculativeSteps, TokenSteps, speculate
+from perfpass.predictors.switches.unequal import vary
 
 SERVING = Serving(1024, 128, 8)
 SHARES = st.floats(0.0, 1.0)
@@ -137,7 +148,211 @@ def test_every_method_answers_for_a_dense_model_and_a_mixture(method):
         assert change.beside.weights_bytes >= 0
 
 
-@pytest.mark.parametrize("wrong", [{"prefix_hit": 1.1}, {"prefix_hit": -0.1}, {"from_host": 0.5}])
-def test_shares_out_of_range_are_refused(wrong):
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"gpu_share": 0.0},
+        {"gpu_share": float("nan")},
+        {"expert_imbalance": float("nan")},
+        {"expert_imbalance": 0.5},
+        {"answer_variation": -1.0},
+        {"prefix_hit": 1.1},
+        {"prefix_hit": -0.1},
+        {"from_host": 0.5},
+    ],
+)
+def test_figures_out_of_range_are_refused(wrong):
     with pytest.raises(ArgumentError):
         perfpass.Switches(**wrong)
+
+
+@pytest.fixture(scope="module")
+def split_mixture() -> Deployment:
+    serving = Serving(1024, 128, 16, parallelism=Parallelism.of(4, expert=4))
+    return Deployment(language_model("mixtral-8x7b"), perfpass.device("h100"), serving)
+
+
+def test_even_experts_are_the_plain_load_and_uneven_ones_never_faster(split_mixture):
+    load = split_mixture.load()
+    plain = load.times()
+    even = imbalance(split_mixture, load, 1.0).load.times()
+    assert even == pytest.approx(plain, rel=1e-12)
+    before = plain
+    for factor in (1.1, 1.3, 1.5, 2.0, 3.7, 4.0):
+        now = imbalance(split_mixture, load, factor).load.times()
+        assert now[0] >= before[0] and now[1] >= before[1]
+        before = now
+
+
+def test_experts_that_every_gpu_shares_are_waited_for_by_none():
+    deployment = Deployment(language_model("mixtral-8x7b"), perfpass.device("h100"), SERVING)
+    load = deployment.load()
+    assert imbalance(deployment, load, 1.3).load == load
+
+
+@pytest.mark.parametrize(("name", "factor"), [("llama-3.1-8b", 1.3), ("mixtral-8x7b", 0.9)])
+def test_imbalance_that_cannot_be_is_refused(name, factor):
+    deployment = Deployment(language_model(name), perfpass.device("h100"), SERVING)
+    with pytest.raises(ArgumentError):
+        imbalance(deployment, deployment.load(), factor)
+
+
+def test_no_adapter_is_the_plain_load(deployment):
+    load = deployment.load()
+    for none in (Adapters(0, 8), Adapters(16, 0)):
+        change = adapt(deployment, load, none)
+        assert change.load == load
+        assert change.beside.weights_bytes == 0
+
+
+def test_wider_and_more_adapters_are_never_faster_and_always_larger(deployment):
+    load = deployment.load()
+    before = load.times()
+    for adapters in (Adapters(8, 1), Adapters(16, 1), Adapters(16, 8), Adapters(64, 8), Adapters(64, 64)):
+        now = adapt(deployment, load, adapters).load.times()
+        assert now[0] >= before[0] and now[1] >= before[1]
+        before = now
+    assert predicted(adapters=Adapters(16, 8)).memory.weights_bytes == pytest.approx(
+        predicted().memory.weights_bytes + 8 * 2 * 41_943_040, abs=2
+    )
+
+
+def test_swapped_adapters_take_less_memory_and_longer_to_start(deployment):
+    load = deployment.load()
+    all_there, some = (adapt(deployment, load, Adapters(64, 64, resident)) for resident in (None, 8))
+    assert some.beside.weights_bytes == all_there.beside.weights_bytes / 8
+    assert some.load.times()[0] > all_there.load.times()[0]
+    assert adapt(deployment, load, Adapters(64, 64, 64)).load.fetch_s == 0.0
+
+
+def test_equal_answers_are_the_plain_load_and_unequal_ones_read_more(deployment):
+    load = deployment.load()
+    assert vary(deployment, load, 0.0).load == load
+    times = [vary(deployment, load, variation).load.times()[1] for variation in (0.0, 0.5, 1.0, 2.0)]
+    assert times == sorted(times) and times[0] < times[-1]
+
+
+SEEING = {
+    "model_type": "qwen2_5_vl", "hidden_size": 3584, "intermediate_size": 18944, "num_hidden_layers": 28,
+    "num_attention_heads": 28, "num_key_value_heads": 4, "vocab_size": 152064, "tie_word_embeddings": False,
+    "vision_config": {"depth": 32, "hidden_size": 1280, "intermediate_size": 3420, "num_heads": 16, "patch_size": 14},
+}  # fmt: skip
+
+
+def test_images_are_prompt_tokens_the_towers_time_and_its_weights():
+    asked = {"input_length": 200, "output_length": 128, "concurrency": 8}
+    plain = perfpass.predict_llm(SEEING, "h100", **asked)
+    seeing = vision(SEEING)
+    before = plain
+    for count in (1, 2, 4):
+        switches = perfpass.Switches(images=Images(seeing, count, 1024, 768))
+        found = perfpass.predict_llm(SEEING, "h100", switches=switches, **asked)
+        assert found.serving.input_length == 200 + count * 999
+        assert found.ttft_ms.median > before.ttft_ms.median
+        before = found
+    assert before.memory.weights_bytes - plain.memory.weights_bytes == pytest.approx(2 * seeing.parameters, abs=2)
+    none = perfpass.predict_llm(SEEING, "h100", switches=perfpass.Switches(images=Images(seeing, 0)), **asked)
+    assert (none.ttft_ms, none.tpot_ms, none.memory) == (plain.ttft_ms, plain.tpot_ms, plain.memory)
+
+
+def test_a_share_of_a_gpu_is_slower_by_it_and_a_whole_one_is_the_plain_load(deployment):
+    load = deployment.load()
+    assert confine(deployment, load, 1.0).load.times() == load.times()
+    whole, half = predicted(), predicted(gpu_share=0.5)
+    assert half.tpot_ms.median == pytest.approx(2 * whole.tpot_ms.median)
+    assert half.memory.usable_bytes == pytest.approx(whole.memory.usable_bytes / 2, abs=1)
+    assert half.memory.most_requests < whole.memory.most_requests
+
+
+def test_prefill_on_gpus_of_its_own_stalls_no_decoding():
+    apart = replace(SERVING, mode="disagg", prefill=Parallelism(), prefill_workers=1)
+    deployment = Deployment(language_model("llama-3.1-8b"), perfpass.device("h100"), apart)
+    load = deployment.load()
+    assert share(deployment, load, 0.9).load.times()[1] == load.times()[1]
+
+
+def test_a_tokens_share_of_drafting_steps_leaves_prompts_whole(deployment):
+    steps = speculate(deployment, deployment.load(), asked(0.7)).load.steps
+    shared = TokenSteps(steps, steps.tokens)
+    decodes, prompt = EngineBatch.of((), [900] * 8), EngineBatch.of([(512, 100)])
+    both = EngineBatch.of([(512, 100)], [900] * 8)
+    assert shared.seconds(decodes) == pytest.approx(steps.seconds(decodes) / steps.tokens)
+    assert shared.seconds(prompt) == pytest.approx(steps.seconds(prompt))
+    whole = steps.seconds(both) - steps.seconds(decodes)
+    assert shared.seconds(both) == pytest.approx(whole + shared.seconds(decodes))
+    for batch in (decodes, prompt, both):
+        sizes = vars(batch).values()
+        assert shared.one(*sizes) == pytest.approx(float(shared.seconds(batch)[0]), rel=1e-12)
+        assert steps.one(*sizes) == pytest.approx(float(steps.seconds(batch)[0]), rel=1e-12)
+
+
+def test_requests_that_arrive_are_faster_with_drafts_and_slower_with_adapters():
+    def token_ms(**switches) -> float:
+        found = simulate_llm(
+            "llama-3.1-8b", "h100", rate=2.0, requests=40, output_length=64,
+            switches=perfpass.Switches(**switches) if switches else None,
+        )  # fmt: skip
+        return found.tpot_ms.mean.median
+
+    plain = token_ms()
+    assert token_ms(speculation=Speculation.of("ngram")) < plain < token_ms(adapters=Adapters(16, 8))
+
+
+@pytest.mark.parametrize("options", [("--images", "1"), ("--answer-variation", "1"), ("--from-host", "0.5")])
+def test_arriving_requests_refuse_what_is_no_matter_of_steps(capsys, options):
+    assert main(["llm", "llama-3.1-8b", "--device", "h100", "--rate", "2", "--prefix-hit", "0.2", *options]) != 0
+    assert options[0] in capsys.readouterr().err
+
+
+def test_a_batch_without_a_server_refuses_every_switch(capsys):
+    for option in (("--draft", "eagle"), ("--lora", "16x8"), ("--gpu-share", "0.5"), ("--prefix-hit", "0.5")):
+        assert main(["llm", "llama-3.1-8b", "--device", "h100", "--offline", *option]) != 0
+        assert option[0] in capsys.readouterr().err
+
+
+def test_all_switches_go_together_on_one_line_each():
+    switches = perfpass.Switches(
+        answer_variation=1.0,
+        images=Images(vision(SEEING), 1, 640, 480),
+        prefix_hit=0.5,
+        from_host=0.5,
+        adapters=Adapters(16, 8, 4),
+        speculation=Speculation.of("ngram"),
+    )
+    found = perfpass.predict_llm(SEEING, "h100", concurrency=8, switches=switches)
+    assert [part.name for part in found.switched.parts] == [
+        *("unequal answers", "images", "prefix caching", "adapters", "speculative decoding")
+    ]
+
+
+def run(capsys, *options: str) -> str:
+    assert main(["llm", "llama-3.1-8b", "--device", "h100", *options]) == 0
+    return capsys.readouterr().out
+
+
+def test_the_command_takes_every_switch_and_writes_it(capsys):
+    out = run(capsys, "--concurrency", "8", "--draft", "llama-3.2-1b", "--draft-tokens", "3", "--acceptance", "0.7",
+              "--prefix-hit", "0.4", "--lora", "16x8", "--answer-variation", "0.8", "--json")  # fmt: skip
+    parts = json.loads(out)["switched"]["parts"]
+    assert [part["name"] for part in parts] == [
+        *("unequal answers", "prefix caching", "adapters", "speculative decoding")
+    ]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--acceptance", "0.7"),
+        ("--draft", "eagle", "--acceptance", "1.7"),
+        ("--lora", "16"),
+        ("--lora", "ax8"),
+        ("--lora-resident", "2"),
+        ("--images", "1"),
+        ("--image-size", "10x10"),
+        ("--prefix-hit", "nan"),
+        ("--expert-imbalance", "1.3"),
+    ],
+)
+def test_the_command_refuses_what_does_not_go_together(capsys, options):
+    assert main(["llm", "llama-3.1-8b", "--device", "h100", *options]) != 0
+    assert "Traceback" not in capsys.readouterr().err

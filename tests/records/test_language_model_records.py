@@ -21,6 +21,8 @@ ROWS = {
     "serving_misc": 15,
     "optimum_benchmark": 135,
     "qualcomm_ai_hub": 45,
+    "fastertransformer": 346,
+    "megatron_lm": 20,
 }
 
 

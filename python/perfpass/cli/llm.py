@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from perfpass.cli.llm_seams import add_seams, handed_over
-from perfpass.cli.llm_switches import add_switches, switches
+from perfpass.cli.llm_arrivals import add_arrivals, arrive, autoscaled, simulated
+from perfpass.cli.llm_seams import add_seams, asked_for, handed_over
+from perfpass.cli.llm_switches import add_switches, switched_on, switches
 from perfpass.cli.options import (
     add_cost,
     add_device_file,
@@ -21,6 +22,8 @@ from perfpass.errors import ArgumentError
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
+    from perfpass.llm import Parallelism
+    from perfpass.predictors.engine.tails import ArrivalPrediction
     from perfpass.predictors.generation.prediction import Offline
     from perfpass.predictors.serving.prediction import LlmPrediction
 
@@ -36,9 +39,16 @@ examples:
       --input-length 8192 --output-length 1024 --concurrency 32
   perfpass llm model/config.json --device h200 --workers 2 --tp 8 --prefill-workers 1 --prefill-tp 8 \\
       --input-length 4096 --output-length 512 --concurrency 256 --runtime sglang --json
+  perfpass llm llama-3.1-8b --device h100 --rate 3 --ttft 200 --tpot 20       tails at 3 requests a second
   perfpass llm llama-2-70b --device a100-80gb --tp 4 --offline --input-length 512 --output-length 128 --concurrency 16
+  perfpass llm llama-3.1-8b --device rtx-4090 --offline --runtime ollama
+  perfpass llm llama-2-7b --device a100-80gb --offline --runtime transformers --precision int4 --concurrency 8
   perfpass llm llama-2-7b --device h100 --predictor llm-trees --input-length 512 --output-length 512 --concurrency 16"""
-RUNTIMES = ("vllm", "trtllm", "sglang", "tgis", "deepspeed", "deepspeed-mii", "llama.cpp", "sambaflow", "transformers")
+RUNTIMES = (
+    *("vllm", "trtllm", "sglang", "tgis", "deepspeed", "deepspeed-mii", "llama.cpp", "ollama", "sambaflow"),
+    *("transformers", "transformers-compiled", "bitsandbytes", "megatron", "fastertransformer", "tgi", "lmdeploy"),
+    *("exllama", "exllamav2", "mlc"),
+)
 PRECISIONS = (
     *("bf16", "fp16", "fp32", "fp8", "fp8_block", "fp8_wo", "nvfp4", "fp4", "nvfp4_wo", "mxfp4"),
     *("int4", "int8", "int8_wo"),
@@ -70,6 +80,7 @@ def add(commands: Any) -> None:
         "stored)",
     )
     add_split(command)
+    add_arrivals(command)
     command.add_argument(
         "--predictor",
         default="perfpass",
@@ -119,15 +130,29 @@ def run(options: Any) -> int:
     """Prints the prediction as a table or JSON."""
     from perfpass.predictors import registry
 
+    arriving = arrive(options)
     if options.offline or options.predictor != registry.DEFAULT:
+        if arriving:
+            raise ArgumentError(f"{_road(options)} predicts one batch without a server: leave out --rate and --trace")
         return _offline(options)
     from perfpass.deploy.cost import per_million_tokens, table
 
     # Before the model is read: a wrong table should not cost the time of a prediction.
     asked, target = cost(options), find_device(options)
-    found = served(options, target)
-    if handed_over(options, found):
+    if options.autoscale:
+        scaled = autoscaled(options, target)
+        if options.json:
+            print_json(scaled.to_dict())
+        else:
+            print(scaled)
         return 0
+    found: ArrivalPrediction | LlmPrediction
+    if arriving:
+        found = simulated(options, target, _prefill(options))
+    else:
+        found = served(options, target)
+        if handed_over(options, found):
+            return 0
     money = per_million_tokens(found, target, asked) if asked else None
     if options.json:
         print_json({**found.to_dict(), **({"cost": money.to_dict()} if money else {})})
@@ -140,12 +165,8 @@ def run(options: Any) -> int:
 
 def served(options: Any, target: Device) -> LlmPrediction:
     """What the options ask of a server."""
-    from perfpass.llm import Parallelism
     from perfpass.predictors.serving.predictor import predict_llm
 
-    prefill = None
-    if options.prefill_workers:
-        prefill = Parallelism.of(options.prefill_tp, options.prefill_pp, options.prefill_dp)
     return predict_llm(
         options.model,
         target,
@@ -161,13 +182,24 @@ def served(options: Any, target: Device) -> LlmPrediction:
         dp=options.dp,
         ep=options.ep,
         workers=options.workers,
-        prefill=prefill,
+        prefill=_prefill(options),
         prefill_workers=options.prefill_workers or 0,
         switches=switches(options),
     )
 
 
+def _prefill(options: Any) -> Parallelism | None:
+    """The split of a prefill worker, where prefill has workers of its own."""
+    if not options.prefill_workers:
+        return None
+    from perfpass.llm import Parallelism
+
+    return Parallelism.of(options.prefill_tp, options.prefill_pp, options.prefill_dp)
+
+
 def _offline(options: Any) -> int:
+    if handed := asked_for(options) or switched_on(options):
+        raise ArgumentError(f"{_road(options)} predicts one batch without a server: leave out {handed}")
     if cost(options):
         raise ArgumentError(f"{_road(options)} predicts one batch without a server: leave out a cost option")
     found = alone(options)

@@ -6,6 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
+from perfpass.cli.llm_switches import switches
 from perfpass.cli.options import print_json
 from perfpass.errors import ArgumentError
 
@@ -25,7 +26,9 @@ def add_seams(command: Any) -> None:
         help="propose the engine's flags for the load and the targets, with what each is expected to bring",
     )
     for name, text in (("ttft", "the first token"), ("tpot", "a token after it")):
-        command.add_argument(f"--{name}", type=float, metavar="MS", help=f"target of --tune: mean ms to {text}")
+        command.add_argument(
+            f"--{name}", type=float, metavar="MS", help=f"target of --tune (mean) and of --rate: ms to {text}"
+        )
     command.add_argument(
         "--confidence", type=float, metavar="P", help="of --tune: with which targets are kept (default: 0.9)"
     )
@@ -59,12 +62,20 @@ def _place(text: str) -> tuple[str, int]:
     return host.strip("[]") or _LOOPBACK, int(port)
 
 
+def asked_for(options: Any) -> str:
+    """The first of the options of `add_seams` that is given, "" where none is."""
+    names = ("tune", "ttft", "tpot", "confidence", "simulator", "out", "metrics", "engine")
+    return next((f"--{name}" for name in names if getattr(options, name) not in (None, [])), "")
+
+
 def handed_over(options: Any, found: LlmPrediction) -> bool:
     """Does what the options of `add_seams` ask; False where they ask for nothing."""
     if options.engine and not options.metrics:
         raise ArgumentError("--engine says where --metrics finds the load; give --metrics too")
     if options.out and not options.simulator:
         raise ArgumentError("--out is the folder of --simulator; give --simulator too")
+    if asked_for(options) and switches(options):
+        raise ArgumentError(f"{asked_for(options)} is of a plain engine; leave out --draft and --prefix-hit")
     targets = {name: getattr(options, name) for name in ("ttft", "tpot", "confidence")}
     if given := [name for name, value in targets.items() if value is not None and not options.tune]:
         raise ArgumentError(f"--{given[0]} is of --tune; give --tune too")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from perfpass.cli.options import add_device_file, add_json, find_device, new_command, print_json, whole
+from perfpass.errors import ArgumentError
 
 _EPILOG = """\
 DTYPE is bf16, fp16, fp8, fp8_block, fp8_static, int8, int8_wo, int4_wo (weights alone), fp4, w4a16_mxfp4 or
@@ -15,7 +17,8 @@ examples:
   perfpass operator prefill-attention --device h200 --batch 1 --tokens 8192 --heads 32 --kv-heads 8
   perfpass operator decode-attention --device h100 --batch 64 --context 4096 --heads 32 --kv-heads 8 --kv-dtype fp8
   perfpass operator moe --device b200 --tokens 512 --hidden 4096 --intermediate 1536 --experts 128 --active-experts 8
-  perfpass operator all-reduce --device h100 --n-devices 8 --elements 4194304 --json"""
+  perfpass operator all-reduce --device h100 --n-devices 8 --elements 4194304 --json
+  perfpass operator all-to-all --device h100 --n-devices 32 --n-nodes 4 --elements 7340032 --dtype fp8 --stack deepep"""
 # Sizes of each operator; those with a value are its default.
 _SIZES: dict[str, dict[str, int | None]] = {
     "gemm": {"m": None, "n": None, "k": None},
@@ -49,7 +52,12 @@ def add(commands: Any) -> None:
                 metavar="X",
                 help="power law of tokens over experts (default: 0, even)",
             )
-        operator.add_argument("--stack", metavar="S", help="trtllm, vllm, sglang; nccl for collectives")
+        if "n-devices" in sizes:
+            operator.add_argument(
+                "--n-nodes", type=whole, default=1, metavar="N", help="nodes that they stand in (default: 1)"
+            )
+        said = "trtllm, vllm, sglang; nccl for collectives, between nodes also deepep"
+        operator.add_argument("--stack", metavar="S", help=said)
         operator.add_argument("--stack-version", metavar="V", help="its version, as 0.24.0 or 1.3.0rc20")
         operator.add_argument("--kernel", metavar="K", help="implementation, as triton, fa3, deepgemm, cutlass")
         add_json(operator, "a table")
@@ -58,6 +66,7 @@ def add(commands: Any) -> None:
 
 def run(options: Any) -> int:
     """Prints the prediction of one kernel as a table or JSON."""
+    from perfpass.predictors.kernels import network
     from perfpass.predictors.kernels import predictor as kernels
 
     found = find_device(options)
@@ -71,6 +80,12 @@ def run(options: Any) -> int:
     elif options.operator in ("prefill-attention", "decode-attention"):
         call = predictor.attention_prefill if options.operator == "prefill-attention" else predictor.attention_decode
         times = call(found, **sizes, dtype=options.dtype, kv_dtype=options.kv_dtype, **software)
+    elif options.n_nodes > 1:
+        if given := [name for name in ("version", "kernel") if software[name]]:
+            raise ArgumentError(f"between nodes no {given[0]} was told apart; give --stack alone")
+        sizes = {"n_devices": sizes["n_devices"], "n_nodes": options.n_nodes, "elements": sizes["elements"]}
+        operation = options.operator.replace("-", "_")
+        times = network.collective(predictor, found, operation, **sizes, dtype=options.dtype, stack=options.stack)
     else:
         operation = options.operator.replace("-", "_")
         times = predictor.collective(found, operation, **sizes, dtype=options.dtype, **software)
@@ -98,7 +113,7 @@ def _result(operator: str, device: Any, sizes: dict[str, int], times: Any) -> di
             "precision": times.software.precision,
         },
         "latency_us": {"median": median, "low": low, "high": high, "unit": "us", "coverage": 0.9},
-        "power_w": float(times.power_w[0]),
+        "power_w": None if math.isnan(times.power_w[0]) else float(times.power_w[0]),
         "time_shares": {n: round(float(s), 4) for n, s in zip(names, times.shares[0], strict=True)},
         "evidence": times.evidence,
         "support": times.support.to_dict(),
@@ -110,13 +125,14 @@ def _table(shown: dict[str, Any]) -> str:
 
     latency, software = shown["latency_us"], shown["software"]
     sizes = ", ".join(f"{name} {value}" for name, value in shown["sizes"].items())
+    release = f"{software['stack']} {software['version']}".rstrip()
     shares = ", ".join(f"{name.replace('_', ' ')} {value:.0%}" for name, value in shown["time_shares"].items())
     lines = [
         f"{shown['operator']} on {shown['device']} ({sizes})",
         f"  latency   {digits(latency['median'])} us   ({digits(latency['low'])} to {digits(latency['high'])}, 90%)",
-        f"  power     {digits(shown['power_w'])} W with the kernel back to back",
+        *([f"  power     {digits(shown['power_w'])} W with the kernel back to back"] if shown["power_w"] else []),
         f"  time      {shares}",
-        f"  software  {software['stack']} {software['version']}, {software['precision']}, kernel {software['kernel']}",
+        f"  software  {release}, {software['precision']}, kernel {software['kernel']}",
         f"  support   {shown['support']['level']} ({shown['evidence']})",
     ]
     return "\n".join([*lines, *(f"            {reason}" for reason in shown["support"]["reasons"])])

@@ -10,6 +10,7 @@ from perfpass.deploy import carbon, money
 from perfpass.devices import Device
 from perfpass.errors import ArgumentError, DeviceError
 from perfpass.prediction import Interval
+from perfpass.predictors.engine.tails import ArrivalPrediction
 from perfpass.predictors.serving.prediction import LlmPrediction
 from perfpass.text import columns, digits, paragraph
 
@@ -109,7 +110,7 @@ def cost(
     return Cost(count, of, drawn, emitted, usd, energy_kind, options.pue, tuple(notes))
 
 
-def per_million_tokens(found: LlmPrediction, device: Device, options: Options) -> Cost:
+def per_million_tokens(found: LlmPrediction | ArrivalPrediction, device: Device, options: Options) -> Cost:
     """Energy, carbon and money of a million output tokens at the predicted throughput, prompts included.
 
     Raises ArgumentError for a prediction without energy (`with_energy` adds it), and what `cost` raises.

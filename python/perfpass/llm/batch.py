@@ -14,7 +14,8 @@ from perfpass.llm.costs import Number, Step
 
 @dataclass(frozen=True)
 class EngineBatch:
-    """N steps of one replica, numbers or arrays [N] that broadcast.
+    """N steps of one scheduler, numbers or arrays [N] that broadcast: of a replica, or where attention is data-parallel
+    of one of its ranks, each of which has its own requests and is taken to have as many.
 
     ``prompt_tokens``: new prompt tokens; ``prompts``: requests that they are of; ``prompt_attended``: summed over these
     tokens, the tokens that each attends to; ``prompt_cached``: summed over these requests, earlier tokens that are read
@@ -47,6 +48,16 @@ class EngineBatch:
             decodes=float(len(contexts)),
             decode_context=float(sum(contexts)),
         )
+
+    @classmethod
+    def alone(cls, step: Step) -> EngineBatch:
+        """A step of prompts alone or of decodes alone, its numbers as arrays [N] of one length."""
+        sizes = (step.tokens, step.requests, step.attended, step.cached)
+        tokens, requests, attended, cached = np.broadcast_arrays(*(np.atleast_1d(v) for v in sizes))
+        none = np.zeros(len(tokens))
+        if step.decode:
+            return cls(none, none, none, none, requests, cached)
+        return cls(tokens, requests, attended, cached, none, none)
 
     def prefill(self) -> Step:
         """The prompt's part as a step by itself."""

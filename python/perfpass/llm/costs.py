@@ -148,7 +148,7 @@ COMPONENTS = (
     "elementwise",
     "collectives",
 )
-_STATE_BYTES = 4.0  # recurrent states are kept in fp32
+STATE_BYTES = 4.0  # recurrent states are kept in fp32
 
 
 @dataclass(frozen=True)
@@ -421,7 +421,7 @@ def _recurrence(work: Work, count: int, r: Recurrence, tensor: int, quantization
     work.add(
         count, flops=(2 * elements + 6 * state) * step.tokens, weight_bytes=elements * ELEMENT_BYTES[quantization.gemm]
     )
-    work.add(count, cache_bytes=2 * state * _STATE_BYTES * step.requests, launches=6)
+    work.add(count, cache_bytes=2 * state * STATE_BYTES * step.requests, launches=6)
 
 
 def _dense(work: Work, hidden: int, count: int, mlp: Mlp, tensor: int, quantization: Quantization, step: Step) -> None:
@@ -550,6 +550,6 @@ def cache_bytes(
             total += count * seen * (a.cache_elements / split + index) * size
         if layer.recurrence:
             r = layer.recurrence
-            state = r.state * _STATE_BYTES + r.convolution * quantization.activation_bytes
+            state = r.state * STATE_BYTES + r.convolution * quantization.activation_bytes
             total += count * state / parallelism.tensor
     return total * sequences / parallelism.pipeline

@@ -184,7 +184,11 @@ class Speculation:
             return replace(model, name=f"heads of {model.name}", layers=((1, heads),), vocabulary=0, stored_bytes=0)
         # Embedding and states are joined and projected down (arXiv:2401.15077, section 4.1; arXiv:2412.19437, eq. 21).
         joined = Layer(dense=Mlp(model.hidden, matrices=1 + _STATES.get(self.method, 1)))
-        own = next(layer for _, layer in reversed(model.layers) if layer.attention)
+        own = next((layer for _, layer in reversed(model.layers) if layer.attention and not layer.encoder), None)
+        if own is None:
+            raise ArgumentError(
+                f"{model.name} has no layer with attention that could draft; take a draft model or ngram"
+            )
         return replace(model, name=f"layer on {model.name}", layers=((1, joined), (1, own)), stored_bytes=0)
 
     @property

@@ -225,6 +225,14 @@ WORKLOADS: dict[str, tuple[Column, ...]] = {
         "stack | text | library or serving framework and its version",
         "kernel | text | the source's name of the implementation",
     ),
+    "network_collective": _columns(
+        "operation | text | all_reduce, all_to_all",
+        "n_nodes | int | that the devices stand in; 1: joined by NVLink alone",
+        "network | text | cards and their rate, as the source states them",
+        "message_bytes | float | of each device: the whole message of all_reduce, what one device sends of all_to_all",
+        "stack | text | library",
+        "kernel | text | the source's name of the implementation",
+    ),
     "operator": _columns(
         "operator | text | canonical operator",
         "dimensions | text | comma-separated sizes, in the operator's order of docs/reference/records.md",

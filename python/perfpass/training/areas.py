@@ -26,6 +26,7 @@ AREAS: dict[str, str] = {
     "energy": "perfpass.training.energy",
     "mig": "perfpass.training.mig",
     "serving": "perfpass.training.serving",
+    "engine": "perfpass.training.engine",
     "speculation": "perfpass.training.speculation",
     "llm_training": "perfpass.training.llm_training",
     "nas": "perfpass.training.calibration.nas",

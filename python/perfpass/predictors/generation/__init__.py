@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 __all__ = [
+    "engines",
     "features",
-    "llama_cpp",
+    "habits",
     "phase_features",
     "phases",
     "prediction",

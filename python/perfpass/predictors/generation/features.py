@@ -24,12 +24,17 @@ from perfpass.llm.serving import MemoryFit
 from perfpass.predictors.learned.components import Form, Rows, Term
 
 RUNTIMES = ("vllm", "trtllm", "deepspeed-mii", "deepspeed", "llama.cpp", "sambaflow")
-# Memory is counted of transformers' `generate`, too; no time of it is among what was learned from.
-EAGER = frozenset({"transformers"})
-ASKED_RUNTIMES = (*RUNTIMES, *sorted(EAGER))
+# Generation in PyTorch, whose memory is simulated.
+EAGER = frozenset({"transformers", "bitsandbytes", "transformers-compiled"})
+# Engines that are counted by their habits wherever they run (`generation.engines`).
+COUNTED = (
+    *("transformers", "bitsandbytes", "transformers-compiled", "megatron", "tgi", "tgis", "fastertransformer"),
+    *("lmdeploy", "exllama", "exllamav2", "mlc"),
+)
 # llama.cpp was timed with one sequence: `batch` is the number of prompt tokens that it processes at a time, and more
-# devices hold a part of the layers each (a pipeline), so a token is no faster.
-ONE_SEQUENCE = frozenset({"llama.cpp"})
+# devices hold a part of the layers each (a pipeline), so a token is no faster. ollama is it, with its own defaults.
+ONE_SEQUENCE = frozenset({"llama.cpp", "ollama"})
+ASKED_RUNTIMES = (*RUNTIMES, "ollama", *COUNTED)
 # Of a device's memory a server leaves a tenth to itself (vLLM's gpu_memory_utilization is 0.9).
 USABLE = 0.9
 # A cache that hardly fits: at least so much of all memory is taken as free, and sequences run in waves.

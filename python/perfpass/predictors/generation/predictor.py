@@ -16,10 +16,11 @@ from perfpass.errors import ArgumentError
 from perfpass.llm import assumed
 from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.configuration import language_model
-from perfpass.llm.costs import ELEMENT_BYTES, PRECISIONS, named_precision
+from perfpass.llm.costs import ELEMENT_BYTES, PRECISIONS, Parallelism, named_precision
 from perfpass.llm.serving import beyond_positions, check_arithmetic, check_runtime, check_split, usable
 from perfpass.prediction import Interval, MemoryVerdict, Support, SupportLevel
 from perfpass.predictors.generation import long_prompts
+from perfpass.predictors.generation.engines import ENGINES, PIECE_TOKENS, Engines, engine_of, split_of
 from perfpass.predictors.generation.features import (
     ASKED_RUNTIMES,
     EAGER,
@@ -31,7 +32,6 @@ from perfpass.predictors.generation.features import (
     rows_at,
     rows_of,
 )
-from perfpass.predictors.generation.llama_cpp import PIECE_TOKENS, LlamaCpp
 from perfpass.predictors.generation.order import BATCHES, TOKENS, alike, growing, ordered
 from perfpass.predictors.generation.phases import with_phases
 from perfpass.predictors.generation.prediction import Offline, costs_of
@@ -48,6 +48,8 @@ _16_BITS = ("fp16", "bf16")
 # What is assumed of llama.cpp's prompt tokens at a time where 16-bit weights were timed: it takes 512 by itself
 # (`PIECE_TOKENS`, assumed elsewhere), and at most 64 were.
 _PROMPT_TOKENS_AT_A_TIME = 64
+# What an engine takes where no precision is asked for.
+_DEFAULT_FILES = {"ollama": "q4_k_m"}
 # Runtimes that share attention heads out unevenly: Qwen2-7B with its 28 heads ran on 8 devices (LLM-Inference-Bench).
 UNEVEN = frozenset({"deepspeed"})
 
@@ -78,14 +80,16 @@ def batch_of(
         raise ArgumentError(unknown("runtime", runtime, ASKED_RUNTIMES))
     read = model if isinstance(model, LanguageModel) else language_model(model)
     target = find_device(device)
-    if target.kind == "cpu":
+    if target.kind == "cpu" and runtime not in ONE_SEQUENCE:
         raise ArgumentError(
-            f"{target.id}: generation was measured on accelerators only; choose one (`perfpass devices`)"
+            f"{target.id}: {runtime} was measured on accelerators only; choose one (`perfpass devices`), or ask for "
+            "llama.cpp"
         )
     check_runtime(runtime, target)
-    _check_devices(read, runtime, devices)
-    used = _precision(target, precision, read)
-    return Batch(read, target, runtime, devices, batch, input_tokens, output_tokens, used, stack)
+    used = _precision(target, _DEFAULT_FILES.get(runtime) if precision is None else precision, read)
+    found = Batch(read, target, runtime, devices, batch, input_tokens, output_tokens, used, stack)
+    _check_devices(found)
+    return found
 
 
 def assumed_batch(
@@ -117,7 +121,7 @@ def assumed_batch(
         output_tokens=answer,
         precision=precision,
     )
-    if concurrency is None and LlamaCpp.load().answers(batch):
+    if concurrency is None and batch.runtime in ONE_SEQUENCE and Engines.load().answers(batch):
         batch = replace(batch, batch=PIECE_TOKENS)
     if tp is None:
         batch = replace(batch, devices=assumed.fewest(batch.device, lambda n: _holds(batch, n)))
@@ -150,7 +154,8 @@ def predict_offline(model: Any, device: str | Device, **options: Any) -> Offline
 def offline(batch: Batch) -> Offline:
     """What the shipped predictors say of a batch: its latency, and the phases of it.
 
-    llama.cpp in a file type or on a device that was not measured is counted (`generation.llama_cpp`).
+    Engines by name, and llama.cpp in a file type or on a device that was not measured, are counted
+    (`generation.engines`).
     """
     found = _offline(batch)
     long = beyond_positions(batch.model, batch.input_tokens + batch.output_tokens)
@@ -158,7 +163,7 @@ def offline(batch: Batch) -> Offline:
 
 
 def _offline(batch: Batch) -> Offline:
-    counted = LlamaCpp.load()
+    counted = Engines.load()
     if counted.answers(batch):
         check_fits(batch)
         return counted.predict(batch)
@@ -191,16 +196,20 @@ def check_fits(batch: Batch) -> None:
     )
 
 
-def _check_devices(model: LanguageModel, runtime: str, devices: int) -> None:
+def _check_devices(batch: Batch) -> None:
     """Raises ArgumentError for a number of devices that a runtime does not split the model over."""
-    if runtime not in UNEVEN:
-        check_split(model, *((1, devices) if runtime in ONE_SEQUENCE else (devices, 1)))
+    if batch.runtime in UNEVEN:
+        return
+    name = engine_of(batch)
+    split = split_of(ENGINES[name], batch.devices) if name in ENGINES else Parallelism.of(batch.devices)
+    check_split(batch.model, split.tensor, split.pipeline)
 
 
 def _holds(batch: Batch, devices: int) -> bool:
     """Whether so many devices hold the model and one sequence. Raises as `_check_devices`."""
-    _check_devices(batch.model, batch.runtime, devices)
-    return memory(replace(batch, devices=devices)).fits
+    asked = replace(batch, devices=devices)
+    _check_devices(asked)
+    return memory(asked).fits
 
 
 class GenerationPredictor(ComponentPredictor):

@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = [
     "efficiency",
     "model",
+    "network",
     "physics",
     "power",
     "predictor",

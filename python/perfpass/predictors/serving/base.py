@@ -15,18 +15,17 @@ import numpy as np
 
 from perfpass.devices import Device
 from perfpass.llm.architecture import LanguageModel
+from perfpass.llm.batch import EngineBatch
 from perfpass.llm.costs import Parallelism, Quantization, Step, peak_flops, step_costs
 from perfpass.llm.memory import likely_sequences
 from perfpass.llm.serving import Serving
+from perfpass.predictors.step_time import overheads
+from perfpass.predictors.step_time.overheads import RUNTIMES
+from perfpass.predictors.step_time.parts import of_prompts, seconds_by_part
+from perfpass.predictors.step_time.setup import Setup, kernel_boards, link_bytes_s
 
-# The stacks of the serving records; their order is part of the artefact.
-RUNTIMES = ("vllm", "trtllm", "sglang")
 # Components by what limits them; each has its own efficiency.
 KINDS = ("projections", "attention", "recurrence", "dense_mlp", "experts", "shared_experts", "logits", "elementwise")
-# One direction of the network card of each GPU, byte/s: ConnectX-7 at 400 Gb/s (NVIDIA DGX H100, DGX B200 datasheets).
-NETWORK_BYTES_S = 50e9
-# GPUs that NVLink joins: 8 on an HGX board, 72 in a rack of GB200 NVL72.
-NVLINK_GPUS, NVLINK_GPUS_RACK = 8, 72
 # Each request before its prefill starts: HTTP, tokens of the prompt, a place in the schedule. By hand, since next to no
 # record has a request that runs alone.
 REQUEST_S = 5e-3
@@ -44,15 +43,22 @@ _WIRE, _MESSAGES, _LAYERS = PHASE - 3, PHASE - 2, PHASE - 1
 @dataclass(frozen=True)
 class Terms:
     """Of N workloads: ``decode`` and ``prefill`` [N, PHASE] at peak rates, of one step of a decode replica and of one
-    prompt on a prefill replica; ``requests`` [N] in flight on one decode replica, ``prompts`` [N] on one prefill
-    replica; ``prefill_ranks`` [N] prompts that a replica prefills at once; ``steps`` [N] output tokens per request;
-    ``host`` [N] seconds of a step in which GPUs wait for the host;
-    ``split`` [N] whether prefill has its own replicas; ``waiting`` [N] requests that find no room in
-    the cache, over those that do; ``runtime`` [N] indexes RUNTIMES.
+    prompt on a prefill replica; ``decode_parts`` and ``prefill_parts`` [N, PARTS] seconds of the same as kernels take
+    them, and ``kernels`` [N] whether those of the device were measured; ``batch`` [N] requests of one of its
+    schedulers, of one micro-batch where it is pipelined, of ``stages`` [N]; ``requests`` [N] in flight on one decode
+    replica, ``prompts`` [N] on one prefill replica; ``prefill_ranks`` [N] prompts that a replica prefills at once;
+    ``steps`` [N] output tokens per request; ``host`` [N] seconds of a step in which GPUs wait for the host; ``split``
+    [N] whether prefill has its own replicas; ``waiting`` [N] requests that find no room in the cache, over those that
+    do; ``runtime`` [N] indexes RUNTIMES.
     """
 
     decode: np.ndarray
     prefill: np.ndarray
+    decode_parts: np.ndarray
+    prefill_parts: np.ndarray
+    kernels: np.ndarray
+    batch: np.ndarray
+    stages: np.ndarray
     requests: np.ndarray
     prompts: np.ndarray
     prefill_ranks: np.ndarray
@@ -95,17 +101,17 @@ BY_RUNTIME: dict[str, float] = {
     "bunching": 0.15,  # share of the other requests in flight whose prefill a new one waits for, in the records
     "handover_s": 50e-3,  # disaggregated: from the prefill worker to the decode worker, once per request
 }
-CONSTANTS: tuple[str, ...] = (*SHARED, *(f"{name}.{runtime}" for name in BY_RUNTIME for runtime in RUNTIMES))
+_OWN: tuple[str, ...] = (*SHARED, *(f"{name}.{runtime}" for name in BY_RUNTIME for runtime in RUNTIMES))
+CONSTANTS: tuple[str, ...] = (*_OWN, *overheads.CONSTANTS)
 _SHARES = ("compute_decode", "compute_prefill", "memory_dense", "memory_experts", "memory_cache", "wire")
 _SHARPNESS = 4.0
 
 
 def prior() -> np.ndarray:
-    """[len(CONSTANTS)] the starting values, free of bounds."""
+    """[CONSTANTS] the starting values, free of bounds."""
     values = [*SHARED.values(), *(v for v in BY_RUNTIME.values() for _ in RUNTIMES)]
-    return np.array(
-        [np.log(v / (1 - v)) if n in _SHARES else np.log(v) for n, v in zip(CONSTANTS, values, strict=True)]
-    )
+    own = [np.log(v / (1 - v)) if n in _SHARES else np.log(v) for n, v in zip(_OWN, values, strict=True)]
+    return np.concatenate([own, overheads.prior()])
 
 
 def bounded(values: np.ndarray) -> dict[str, float]:
@@ -141,12 +147,8 @@ def phase_terms(model: LanguageModel, device: Device, split: Parallelism, q: Qua
         work = costs.parts[kind]
         out[:, i] = work.flops / peak_flops(device.peak_flops, work.precision)
         out[:, len(KINDS) + i] = work.memory_bytes / device.memory_bandwidth_bytes_s
-    reach = NVLINK_GPUS_RACK if device.id.startswith("gb200") else NVLINK_GPUS
-    # A device of which no link is stated counts as joined by the network.
-    inside = device.nvlink_bandwidth_bytes_s / 2 or device.pcie_bandwidth_bytes_s or NETWORK_BYTES_S
-    link = inside if split.gpus <= reach else min(inside, NETWORK_BYTES_S)
     messages = costs.parts["collectives"]
-    out[:, _WIRE] = messages.message_bytes / link
+    out[:, _WIRE] = messages.message_bytes / link_bytes_s(device, split)
     out[:, _MESSAGES] = messages.messages
     out[:, _LAYERS] = model.layer_count
     return out
@@ -165,28 +167,37 @@ def terms(model: LanguageModel, device: Device, serving: Serving, sizes: Sizes |
     context = sizes.input_length + sizes.output_length / 2
     fit = likely_sequences(model, device, serving, context) * split.attention_data
     requests = np.minimum(wanted, np.maximum(fit, 1.0))
-    per_rank = np.maximum(1.0, requests / split.attention_data)
+    # A pipelined replica runs as many micro-batches as it has stages, one in each.
+    per_rank = np.maximum(1.0, requests / split.attention_data / split.pipeline)
     decode = phase_terms(model, device, split, q, Step.of_decode(per_rank, context))
     own = serving.mode == "disagg" and serving.prefill is not None
     prefill_split = serving.prefill if own and serving.prefill else split
     prompts = np.maximum(1.0, sizes.concurrency / serving.prefill_workers) if own else requests
     prefill = phase_terms(model, device, prefill_split, q, Step.of_prefill(1.0, sizes.input_length))
-    rows = len(wanted)
+    rows, version = len(wanted), serving.runtime_version
+    setups = [Setup(model, device, one, q, serving.runtime, version) for one in (split, prefill_split)]
     return Terms(
         decode=decode,
         prefill=prefill,
+        decode_parts=seconds_by_part(
+            setups[0], EngineBatch(0 * context, decodes=per_rank, decode_context=per_rank * context)
+        ),
+        kernels=np.full(rows, device.id in kernel_boards()),
+        batch=per_rank,
+        stages=np.full(rows, float(split.pipeline)),
+        prefill_parts=of_prompts(setups[1], sizes.input_length),
         requests=requests,
         prompts=prompts,
         prefill_ranks=np.full(rows, float(prefill_split.attention_data)),
         steps=sizes.output_length,
-        host=_host_s(serving) * requests,
+        host=host_s(serving) * requests,
         split=np.full(rows, own),
         waiting=wanted / requests - 1,
         runtime=np.full(rows, RUNTIMES.index(serving.runtime)),
     )
 
 
-def _host_s(serving: Serving) -> float:
+def host_s(serving: Serving) -> float:
     """Seconds of a step that each request costs the host of a version, where the GPUs wait for it."""
     parts = serving.runtime_version.split(".")
     if serving.runtime != "vllm" or len(parts) < 2 or not (parts[0].isdecimal() and parts[1].isdecimal()):
@@ -238,8 +249,10 @@ def times(t: Terms, c: dict[str, float]) -> dict[str, np.ndarray]:
     own = {name: np.array([c[f"{name}.{r}"] for r in RUNTIMES])[t.runtime] for name in BY_RUNTIME}
     step = _phase_seconds(t.decode, c, "decode", own["layer_s"]) + own["step_s"] + t.host
     prompt = _phase_seconds(t.prefill, c, "prefill", c["layer_prefill_s"])
-    stalls = np.where(t.split, 0.0, own["interference"] * t.requests / t.prefill_ranks * prompt / t.steps)
-    tpot = step + stalls
+    others = np.where(t.split, 0.0, t.requests / t.prefill_ranks / t.stages / t.steps)
+    tpot = step + own["interference"] * others * prompt
+    if t.kernels.any():
+        step, tpot = (np.where(t.kernels, *both) for both in zip(by_kernels(t, c, others), (step, tpot), strict=True))
     at_once = np.maximum(t.prompts / t.prefill_ranks, 1.0)
     beside = 1 - 1 / np.maximum(t.prompts, 1.0)  # the chance that a request is not alone
     start = REQUEST_S + np.where(t.split, own["handover_s"], beside * step) + t.waiting * t.steps * tpot
@@ -252,6 +265,14 @@ def times(t: Terms, c: dict[str, float]) -> dict[str, np.ndarray]:
         "prompt": prompt,
         "queue": t.waiting * t.steps * tpot,
     }
+
+
+def by_kernels(t: Terms, c: dict[str, float], others: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Seconds [N] of a step, and per output token with the prompts of ``others`` [N] in it, from measured kernels."""
+    layers, interference = t.decode[:, _LAYERS], overheads.of_runtimes(c, "step.interference")[t.runtime]
+    step = overheads.step_seconds(t.decode_parts, layers, t.batch, t.runtime, c) + t.host
+    prompt = overheads.prompt_seconds(t.prefill_parts, layers, t.runtime, c)
+    return step, step + interference * others * prompt
 
 
 def _in_turn(prompt: np.ndarray, rest: np.ndarray, at_once: np.ndarray) -> np.ndarray:

@@ -10,6 +10,7 @@ from perfpass.devices import Device
 from perfpass.errors import ArgumentError, UnsupportedError
 from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.costs import ELEMENT_BYTES
+from perfpass.llm.serving import Serving
 from perfpass.prediction import Interval, Support, SupportLevel
 from perfpass.predictors.energy.features import Served
 from perfpass.predictors.energy.predictor import EnergyPredictor, unlike_records
@@ -29,7 +30,7 @@ def with_energy(found: LlmPrediction, model: LanguageModel, device: Device) -> L
     times rate, between the device's idle and its limit. Offline throughput is left out for runtimes and splits
     without records.
     """
-    energy = energy_per_token(found, model, device)
+    energy = energy_per_token(found.serving, found.output_tokens_per_s, model, device)
     watts = [v * found.output_tokens_per_s.median / found.serving.gpus for v in _bounds(energy.value)]
     low, median, high = (min(max(w, device.idle_power_w), device.power_limit_w) for w in watts)
     reasons = tuple(r for r in energy.support.reasons if r not in found.support.reasons)
@@ -48,9 +49,8 @@ def _bounds(interval: Interval) -> tuple[float, float, float]:
     return interval.low, interval.median, interval.high
 
 
-def energy_per_token(found: LlmPrediction, model: LanguageModel, device: Device) -> Learned:
-    """Joules per output token of the whole deployment, prompts included, at the predicted rate."""
-    serving = found.serving
+def energy_per_token(serving: Serving, rate: Interval, model: LanguageModel, device: Device) -> Learned:
+    """Joules per output token of the whole deployment, prompts included, at a rate of output tokens a second."""
     size = ELEMENT_BYTES[serving.quantization.moe if model.is_mixture else serving.quantization.gemm]
     served = Served(
         model,
@@ -61,7 +61,6 @@ def energy_per_token(found: LlmPrediction, model: LanguageModel, device: Device)
         serving.output_length,
         weight_bytes=size,
     )
-    rate = found.output_tokens_per_s
     predictor = EnergyPredictor.load()
     more = unlike_records(served, serving.runtime)
     energy = predictor.serving_at_rate(served, rate.median, more)

@@ -1,9 +1,9 @@
 """The order of devices and models: what was measured of one bounds what is said of another.
 
 A device that is behind another in no figure of the catalogue serves no faster, and neither does a larger model of one
-family. Predictions follow that by themselves (base, rising trees) but where known trees answer: those of one model on
-several devices are put in order, where they are not near to what was measured, which stands; and all that was not
-measured stays between what was.
+family. Predictions follow that by themselves (base by counts, rising trees) but where known trees answer, or kernels
+that were measured on a device: those of one model on several devices are put in order, where they are not near to what
+was measured, which stands; and all that was not measured stays between what was.
 
 Tokens of a batch that runs short of memory come faster than those of one that has room for all: of the time per output
 token only workloads compare in which no request waits.
@@ -28,6 +28,7 @@ from perfpass.llm.order import no_larger
 from perfpass.llm.serving import Serving
 from perfpass.predictors.estimate import Bounds
 from perfpass.predictors.serving.base import Sizes
+from perfpass.predictors.step_time.setup import kernel_boards
 
 
 class Predictor(Protocol):
@@ -85,8 +86,9 @@ def _among(own: Alone, measured: dict[str, list[Alone]], target: str) -> Bounds:
     compares = own.compares(target)
     for family, known in measured.items():
         values, heed = _in_order(known, target), [a.compares(target) for a in known]
-        if family == own.family and own.evidence == "measured":
-            found = values[[a.device.id for a in known].index(own.device.id)]
+        boards = [a.device.id for a in known]
+        if family == own.family and own.device.id in boards:
+            found = values[boards.index(own.device.id)]
         else:
             found = _between(own, found, known, values, heed)
     return Bounds(*np.where(compares, found, alone))
@@ -116,16 +118,27 @@ def _between(
 
 
 def _measured(predictor: Predictor, own: Alone, family: str) -> list[Alone]:
-    """``own``'s loads of a measured family on each device that it was measured on and that can run it."""
+    """``own``'s loads of a family on each device that it was measured on, or the own one on each whose kernels were
+    measured, and that can run it.
+    """
     model = own.model if family == own.family else _model(family)
+    measured = predictor.manifest["measured"]
+    names = [name for name, families in measured.items() if family in families]
+    if family == own.family:
+        names += [name for name in kernel_boards() if name not in names]
     out = []
-    for name, families in predictor.manifest["measured"].items():
+    for name in names:
         device = own.device if name == own.device.id else find_device(name)
         mine = family == own.family and name == own.device.id
-        if family not in families or (_lacks(device, own.serving) and not mine):
+        if not (mine or _compares(device, own.device)) or (_lacks(device, own.serving) and not mine):
             continue
         out.append(own if mine else predictor.alone(model, device, own.serving, own.sizes))
     return out
+
+
+def _compares(one: Device, other: Device) -> bool:
+    """Whether two devices may be in order at all: TensorRT-LLM has no others' boards."""
+    return one.vendor == other.vendor
 
 
 def _lacks(device: Device, serving: Serving) -> bool:
@@ -156,5 +169,7 @@ def _model(family: str) -> LanguageModel:
 def _families(model: LanguageModel, family: str, measured: tuple[str, ...]) -> tuple[str, ...]:
     """The measured families that compare with a model, its own among them."""
     return tuple(
-        name for name in measured if name == family or no_larger(model, _model(name)) or no_larger(_model(name), model)
+        name
+        for name in dict.fromkeys((*measured, family))
+        if name == family or no_larger(model, _model(name)) or no_larger(_model(name), model)
     )

@@ -8,6 +8,8 @@ from typing import Any, Protocol
 from perfpass.devices import Device
 from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.assumed import assumed_line, precision_name
+from perfpass.llm.batch import StepTime
+from perfpass.llm.memory import Beside
 from perfpass.llm.serving import MemoryFit, Serving
 from perfpass.prediction import (
     HYPOTHETICAL,
@@ -58,9 +60,9 @@ class Switched:
         """Strict JSON."""
         return {"parts": [vars(part) for part in self.parts], "without": self.without}
 
-    def lines(self) -> list[str]:
-        """The switches and what each brings, for a table."""
-        out = ["  switched on"]
+    def lines(self, where: str = "") -> list[str]:
+        """The switches and what each brings, for a table; ``where`` that is, if not in the table's own load."""
+        out = [f"  switched on{where}"]
         for part in self.parts:
             held = f", {size(part.memory_bytes)} on each GPU" if part.memory_bytes else ""
             ratios = f"first token x {part.ttft_ratio:.2f}, each after it x {part.tpot_ratio:.2f}{held}"
@@ -73,8 +75,17 @@ class Switched:
 class Transformation(Protocol):
     """Something that is switched on in an engine (`perfpass.predictors.switches`)."""
 
+    @property
+    def prompt_tokens(self) -> int:
+        """Tokens that it adds to every prompt."""
+        ...
+
     def applied(self, found: LlmPrediction, model: LanguageModel, device: Device) -> LlmPrediction:
         """``found`` with it."""
+        ...
+
+    def stepped(self, model: LanguageModel, device: Device, serving: Serving) -> tuple[StepTime, Beside, Device]:
+        """The steps of a replica with it, what its GPUs hold besides, and the device with the memory left to it."""
         ...
 
 

@@ -135,8 +135,9 @@ def predict_llm(
     check_runtime(assumed_load.RUNTIME if runtime is None else runtime, target)
     used, changed = quantization(read, precision, kv_precision, target)
     prompt, answer = assumed_load.lengths(read, input_length, output_length)
+    added = switches.prompt_tokens if switches else 0
     serving = Serving(
-        input_length=prompt,
+        input_length=prompt + added,
         output_length=answer,
         concurrency=assumed_load.CONCURRENCY if concurrency is None else concurrency,
         runtime=assumed_load.RUNTIME if runtime is None else runtime,
@@ -168,14 +169,13 @@ def predict_llm(
         found = replace(found, support=Support(found.support.level, (*found.support.reasons, *also)))
     if target.unread:
         found = replace(found, support=found.support.at_most("near", target.unread))
-    if long := beyond_positions(read, prompt + answer):
+    if long := beyond_positions(read, prompt + added + answer):
         found = replace(found, support=found.support.at_most("outside", long))
     asked: dict[str, Any] = {"input_length": input_length, "output_length": output_length, "concurrency": concurrency}
     asked |= {"runtime": runtime, "precision": precision, "tp": tp}
-    taken: dict[str, Any] = {
-        name: getattr(serving, name) for name in ("input_length", "output_length", "concurrency", "runtime")
-    }
+    taken: dict[str, Any] = {name: getattr(serving, name) for name in ("output_length", "concurrency", "runtime")}
     taken |= {"precision": assumed_load.precision_name(serving.quantization), "tp": serving.parallelism.tensor}
+    taken = {"input_length": prompt, **taken}
     assumed = {name: value for name, value in taken.items() if asked[name] is None}
     if switches is not None:
         found = switches.applied(found, read, target)
@@ -334,6 +334,20 @@ class ServingPredictor:
         lacks = self._lacks(model, family, device, serving, sizes, w, year)
         return float(medians[target][0]), {cause: float(np.ravel(lack)[0]) for cause, lack in lacks.items()}
 
+    def step_bounds(
+        self, model: LanguageModel, device: Device, serving: Serving, sizes: Sizes, median: np.ndarray
+    ) -> tuple[Bounds, list[str]]:
+        """Bounds of steps [N] of which ``median`` [N] is known, with requests of ``sizes`` in flight: as wide as those
+        of a time per token, which a step is; and what makes them wide, in words.
+        """
+        family = self.family(model)
+        w = describe(model, family, device, serving, sizes=sizes)
+        lacks = {**self._lacks(model, family, device, serving, sizes, w), "waiting": 0.0}
+        beyond = widths.doublings(self.known, model, serving, sizes)
+        found = widths.bounds(median, self.spread["tpot"], lacks, beyond)
+        first = Interval(float(median[0]), float(found.low[0]), float(found.high[0]), "s", COVERAGE)
+        return found, list(width_words.reason("time of a step", first, self.spread["tpot"], lacks, widths.WORDS))
+
     def _medians(
         self,
         model: LanguageModel,
@@ -491,6 +505,10 @@ def _in_order(
         if target == "ttft":
             learned = counted(learned, np.log(everywhere["steady"]), alike(loads, distance.ravel()))
         out[target] = lattice.settled(learned.reshape(wide.shape), weight)
+    # A full server runs as many requests under more load, whatever is known of it.
+    busy = (loads.terms.waiting > 0).reshape(out["tpot"].shape)
+    full = np.take_along_axis(out["tpot"], busy.argmax(axis=1)[:, None], axis=1)
+    out["tpot"] = np.where(busy, np.minimum(out["tpot"], full), out["tpot"])
     # Under more load a server answers no fewer tokens a second: a request takes at most as much longer as the load is.
     first, rest = np.exp(out["ttft"]), (serving.output_length - 1) * np.exp(out["tpot"])
     most = np.minimum.accumulate((first + rest) / ALL_LOADS, axis=1) * ALL_LOADS - rest

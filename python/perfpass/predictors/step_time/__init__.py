@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-__all__ = ["steps"]
+__all__ = ["overheads", "parts", "prediction", "setup", "steps"]

@@ -24,7 +24,7 @@ class Load:
     ``steps``: how long its steps take. Of a request: ``computed`` prompt tokens after ``cached`` ones that are found,
     ``output`` tokens, ``context`` in the cache on average while it decodes; ``busy_s`` of the GPU and ``fetch_s`` of
     other parts before its prefill. ``wanted`` requests, of which ``most`` find room. ``tokens`` of a request in a
-    decode step.
+    decode step. ``apart``: prefill has GPUs of its own.
     """
 
     steps: StepTime
@@ -37,6 +37,7 @@ class Load:
     tokens: float = 1.0
     busy_s: float = 0.0
     fetch_s: float = 0.0
+    apart: bool = False
 
     def times(self) -> tuple[float, float]:
         """Seconds to the first token and for each after it.
@@ -49,7 +50,8 @@ class Load:
         new = self.computed
         attended = new * self.cached + new * (new + 1.0) / 2.0
         prompt = self.busy_s + self.steps.one(new, 1.0, attended, self.cached, 0.0, 0.0)
-        token = step / self.tokens + (requests - 1.0) * prompt / self.output
+        stalls = 0.0 if self.apart else (requests - 1.0) * prompt / self.output
+        token = step / self.tokens + stalls
         rest = self.output * token
         over = prompt * requests - rest
         in_turn = (over + float(np.sqrt(over**2 + 4.0 * prompt * rest))) / 2.0
@@ -115,6 +117,7 @@ class Deployment:
             context=context,
             wanted=max(s.concurrency / ranks, 1.0),
             most=self.room(context, Beside()),
+            apart=s.mode == "disagg",
         )
 
 

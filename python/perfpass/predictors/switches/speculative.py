@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import hypot
 
 import numpy as np
@@ -58,13 +58,55 @@ class SpeculativeSteps:
         decode_context: float,
     ) -> float:
         """Seconds of one step."""
-        batch = EngineBatch(prompt_tokens, prompts, prompt_attended, prompt_cached, decodes, decode_context)
-        return float(np.ravel(self.seconds(batch))[0])
+        prompt, asked = (prompt_tokens, prompts, prompt_attended, prompt_cached), self._asked
+        found = self._target.one(*prompt, decodes * (asked.verified + 1), decode_context)
+        if self._drafter is None:
+            return found
+        if decodes > 0:
+            found += asked.passes * self._drafter.one(0.0, 0.0, 0.0, 0.0, decodes * asked.width, decode_context)
+        return found + (self._drafter.one(*prompt, 0.0, 0.0) if prompt_tokens > 0 else 0.0)
 
     def decode_run(self, decodes: float, decode_context: float, steps: float) -> float:
         """Seconds until each of ``decodes`` requests has ``steps`` more tokens: the middle of the run counts."""
         middle = decode_context + decodes * (steps - 1.0) / 2.0
         return steps / self.tokens * self.one(0.0, 0.0, 0.0, 0.0, decodes, middle)
+
+
+@dataclass(frozen=True)
+class TokenSteps:
+    """A `StepTime` whose decode steps yield one token of each request, of ``steps`` that yield ``tokens``: a token's
+    share of a decode step, on average. Prompts take their whole time.
+    """
+
+    steps: StepTime
+    tokens: float
+
+    def seconds(self, batch: EngineBatch) -> np.ndarray:
+        """Seconds [N] of N steps."""
+        decodes = EngineBatch(decodes=batch.decodes, decode_context=batch.decode_context)
+        shared = np.where(np.asarray(batch.decodes) > 0, self.steps.seconds(decodes), 0.0)
+        return np.asarray(self.steps.seconds(batch) - (1.0 - 1.0 / self.tokens) * shared)
+
+    def one(
+        self,
+        prompt_tokens: float,
+        prompts: float,
+        prompt_attended: float,
+        prompt_cached: float,
+        decodes: float,
+        decode_context: float,
+    ) -> float:
+        """Seconds of one step."""
+        prompt = prompt_tokens, prompts, prompt_attended, prompt_cached
+        whole = self.steps.one(*prompt, decodes, decode_context)
+        if not decodes:
+            return whole
+        shared = self.steps.one(0.0, 0.0, 0.0, 0.0, decodes, decode_context) if prompt_tokens else whole
+        return whole - (1.0 - 1.0 / self.tokens) * shared
+
+    def decode_run(self, decodes: float, decode_context: float, steps: float) -> float:
+        """Seconds of ``steps`` decode steps in a row."""
+        return self.steps.decode_run(decodes, decode_context, steps)
 
 
 def speculate(deployment: Deployment, load: Load, asked: Speculation) -> Change:

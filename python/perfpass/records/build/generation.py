@@ -24,9 +24,11 @@ OUTSIDE = (
     "serving_misc",
     "optimum_benchmark",
     "qualcomm_ai_hub",
+    "fastertransformer",
+    "megatron_lm",
 )
 TRAINING = (
-    "megatron_lm",
+    "megatron_training",
     "megatron_bridge",
     "nemo",
     "internevo",

@@ -7,7 +7,13 @@ from pathlib import Path
 
 from perfpass.records import corpus, schema
 from perfpass.records.location import data_directory
-from perfpass.records.readers import aiconfigurator_kernels, neusight
+from perfpass.records.readers import aiconfigurator_kernels, neusight, node_collectives
+
+SOURCES = {
+    "aiconfigurator_kernels": aiconfigurator_kernels,
+    "neusight": neusight,
+    "node_collectives": node_collectives,
+}
 
 FILES = {
     "gemm": "kernels_gemm",
@@ -15,12 +21,13 @@ FILES = {
     "moe": "kernels_moe",
     "collective": "kernels_collective",
     "operator": "operators_fp32",
+    "network_collective": "collectives_between_nodes",
 }
 
 
 def build(shared: Path, folder: Path) -> None:
-    """Read both sources and write one table per kind; refusals are printed. Raises FileError."""
-    for name, reader in (("aiconfigurator_kernels", aiconfigurator_kernels), ("neusight", neusight)):
+    """Read the sources and write one table per kind; refusals are printed. Raises FileError."""
+    for name, reader in SOURCES.items():
         reading = reader.read(shared)
         print(corpus.text(name, corpus.summary(reading)))
         for kind, table in reading.tables.items():

@@ -7,5 +7,6 @@ __all__ = [
     "help_nas",
     "milabench",
     "neusight",
+    "node_collectives",
     "parvagpu",
 ]

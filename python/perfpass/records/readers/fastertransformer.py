@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perfpass.records import networks
+from perfpass.records import language_models, networks
 from perfpass.records.schema import Reading
 from perfpass.records.sources import table_of
 
@@ -59,8 +59,17 @@ _MIG = "NVIDIA A100 MIG instance (profile not stated)"
 _CARRIED_FORWARD = ("BERT-base-sized encoder", "Transformer encoder-decoder", "GPT-175B", "GPT-89B")
 
 
+# GPT models by their configuration that ships: layers, heads and widths are the page's.
+GPT_NETWORKS = {
+    **{f"GPT-{size}": f"megatron-gpt-{size.lower()}" for size in ("350M", "1.3B", "6.7B", "20B", "89B", "175B")},
+    "Megatron-530B": "megatron-gpt-530b",
+}
+
+
 def read(shared: Path) -> Reading:
-    """Records of kind ``network``. GPT's latency is that of the prompt and ``output_tokens`` tokens (F5)."""
+    """Records of kind ``network``. GPT's latency is that of the prompt and ``output_tokens`` tokens (F5), and is a
+    record of kind ``generation`` as well.
+    """
     reading = Reading("fastertransformer")
     table = table_of(shared, "nvidia_fastertransformer", "performance.parquet")
     table = reading.keep(table, ~table.oom.astype(bool), "did not fit")
@@ -114,7 +123,24 @@ def read(shared: Path) -> Reading:
     networks.caveat_where(rows, side.isna() & (rows.domain == "vision"), "image_size_not_stated")
     networks.caveat_where(rows, (rows.sequence < 0) & (table.model_family == "BERT"), "sequence_not_stated")
     networks.add(reading, rows)
+    _add_generation(reading, rows)
     return reading
+
+
+def _add_generation(reading: Reading, rows: pandas.DataFrame) -> None:
+    """GPT of FasterTransformer, and of Megatron beside it, as batches of equal requests."""
+    rows = rows[rows.task == "text generation"].reset_index(drop=True)
+    kept = ["model", "licence", "run", "device", "device_as_reported", "n_devices", "runtime_version", "variant"]
+    kept += ["precision", "precision_from", "batch", "output_tokens", "latency_ms", "software_year", "year_from"]
+    batches = rows[[*kept, "tensor_parallel", "pipeline_parallel", "caveats"]].assign(
+        network=rows.model.map(GPT_NETWORKS),
+        runtime=np.where(rows.variant.str.startswith("Megatron"), "megatron", "fastertransformer"),
+        timing="the whole batch, prompt and all tokens",
+        input_tokens=rows.sequence,
+        throughput_per_s=rows.batch * rows.output_tokens / rows.latency_ms * 1e3,
+        throughput_unit="output tokens",
+    )
+    language_models.add(reading, batches)
 
 
 def _device(table: pandas.DataFrame) -> pandas.Series:

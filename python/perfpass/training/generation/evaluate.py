@@ -27,7 +27,7 @@ from perfpass.training.components.grade import (
 from perfpass.training.components.widths import held_out_errors
 from perfpass.training.generation import widths
 from perfpass.training.generation.dataset import Dataset, corpus, load
-from perfpass.training.generation.evaluate_llama_cpp import add_llama_cpp
+from perfpass.training.generation.evaluate_engines import add_engines
 from perfpass.training.generation.evaluate_phases import add_phases
 from perfpass.training.generation.train import MODEL_FOLDS
 from perfpass.training.relative import COPY, copied
@@ -129,7 +129,7 @@ def evaluate(folder: str | None = None, seed: int = 0, *, quiet: bool = False) -
         + "."
     )
     add_phases(section, folder, seed, quiet=quiet)
-    add_llama_cpp(section, folder)
+    add_engines(section, folder, quiet=quiet)
     return section
 
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from perfpass.devices import device as find_device
 from perfpass.errors import PerfPassError
-from perfpass.predictors.generation.features import RUNTIMES, Batch, memory
-from perfpass.predictors.generation.llama_cpp import LlamaCpp
+from perfpass.predictors.generation.engines import is_packed
+from perfpass.predictors.generation.features import ONE_SEQUENCE, RUNTIMES, Batch, memory
 from perfpass.predictors.generation.predictor import QUANTITY, GenerationPredictor, batch_of
 from perfpass.predictors.learned.component_widths import CAUSES
 from perfpass.predictors.learned.spread import Spread
@@ -124,7 +124,7 @@ def _asked(row: Any) -> Asked | str:
         return f"not asked: {type(error).__name__}"
     if not memory(batch).fits:
         return "does not fit by the plan of memory"
-    if LlamaCpp.load().answers(batch):
+    if batch.runtime in ONE_SEQUENCE and is_packed(batch.precision):
         return "file types and boards of llama.cpp that are counted, and graded apart"
     part = f"source:{row.source}/{row.runtime}, {row.mode}"
     return Asked(part, batch, float(seconds))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,10 +11,13 @@ import numpy as np
 from perfpass.predictors.serving.base import Terms, bounded, prior, times
 from perfpass.predictors.serving.features import NEAREST, RISING, Neighbours, alike, counted, eased, known, rising
 from perfpass.predictors.serving.predictor import METHOD, TARGETS, TREES_OF
+from perfpass.predictors.step_time import overheads
 from perfpass.training.serving.dataset import Dataset
 
 # Pull of the constants towards their prior, in rows per unit of the free vector; chosen on the rows set aside.
 PRIOR_WEIGHT = 36.0
+# Likewise of the step of kernels, from 12 to 400.
+STEP_PRIOR_WEIGHT = 100.0
 # A log error of 0.2 counts as an outlier from there on (soft L1): speculative decoding halves some times, unseen.
 _OUTLIER = 0.2
 _TTFT_WEIGHT = 0.25
@@ -45,18 +48,35 @@ class Fit:
 
 
 def constants_of(t: Terms, tpot_s: np.ndarray, ttft_s: np.ndarray, weight: np.ndarray) -> dict[str, float]:
-    """The base's constants by robust least squares on log errors."""
+    """The base's constants by robust least squares on log errors: those of counts as if no kernel had been measured,
+    then those of a step of kernels.
+    """
+    root, ones = np.sqrt(weight), np.ones(len(t), dtype=bool)
+    counted, measured = replace(t, kernels=~ones), replace(t, kernels=ones)
+    start, steps = prior(), len(overheads.CONSTANTS)
+
+    def by_counts(values: np.ndarray) -> np.ndarray:
+        found = times(counted, bounded(np.append(values, start[-steps:])))
+        return np.append(
+            root * np.log(found["tpot"] / tpot_s), np.sqrt(_TTFT_WEIGHT) * root * np.log(found["ttft"] / ttft_s)
+        )
+
+    own = _fitted(by_counts, start[:-steps], PRIOR_WEIGHT)
+
+    def of_kernels(values: np.ndarray) -> np.ndarray:
+        return np.asarray(root * np.log(times(measured, bounded(np.append(own, values)))["tpot"] / tpot_s))
+
+    return bounded(np.append(own, _fitted(of_kernels, start[-steps:], STEP_PRIOR_WEIGHT)))
+
+
+def _fitted(errors: Callable[[np.ndarray], np.ndarray], start: np.ndarray, weight: float) -> np.ndarray:
+    """The free vector of least errors, pulled back to its ``start``."""
     from scipy.optimize import least_squares
 
-    start, root = prior(), np.sqrt(weight)
+    def all_errors(values: np.ndarray) -> np.ndarray:
+        return np.append(errors(values), np.sqrt(weight) * (values - start))
 
-    def errors(values: np.ndarray) -> np.ndarray:
-        found = times(t, bounded(values))
-        parts = (root * np.log(found["tpot"] / tpot_s), np.sqrt(_TTFT_WEIGHT) * root * np.log(found["ttft"] / ttft_s))
-        return np.concatenate([*parts, np.sqrt(PRIOR_WEIGHT) * (values - start)])
-
-    found = least_squares(errors, start, loss="soft_l1", f_scale=_OUTLIER, max_nfev=25)
-    return bounded(found.x)
+    return np.asarray(least_squares(all_errors, start, loss="soft_l1", f_scale=_OUTLIER, max_nfev=25).x)
 
 
 def fit(data: Dataset, train: np.ndarray, kinds: Collection[str] = ("known", "rising"), seed: int = 0) -> Fit:

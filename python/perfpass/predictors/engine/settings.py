@@ -1,0 +1,74 @@
+"""How each engine schedules: small tables of settings, with their sources."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from perfpass.errors import ArgumentError
+from perfpass.text import unknown
+
+_MOST = 10_000_000
+ROUTERS = ("round-robin", "least-loaded", "prefix")
+
+
+@dataclass(frozen=True)
+class EngineSettings:
+    """How an engine forms its steps.
+
+    ``max_batched_tokens``: tokens of one step, prompts and (where ``mixed``) one for each decode. ``max_sequences``:
+    requests that hold cache at once. ``block_tokens``: of a block of the paged cache. ``mixed``: prompts and decodes
+    share a step; otherwise prompts go first and decodes wait. ``chunked``: a prompt is split over steps; otherwise one
+    that is longer than a step has a step by itself. ``reserved``: share of the tokens that running requests have still
+    to write that a new one must leave free: 1 never preempts, 0 admits what fits now and preempts the newest when the
+    cache is full; what was preempted is computed again. ``prefix_sharing``: full blocks of finished and running prompts
+    are found again, the longest unused go first.
+    """
+
+    max_batched_tokens: int
+    max_sequences: int
+    block_tokens: int
+    mixed: bool
+    chunked: bool
+    reserved: float
+    prefix_sharing: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("max_batched_tokens", "max_sequences", "block_tokens"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MOST:
+                raise ArgumentError(f"{name} must be a whole number from 1 to {_MOST:,}, got {value!r}")
+        if not 0 <= self.reserved <= 1:
+            raise ArgumentError(f"reserved must be a share from 0 to 1, got {self.reserved!r}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Strict JSON."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+# vLLM (vllm/engine/arg_utils.py of 0.10 to 0.12, API server on a board of 70 GiB or more that is no A100; scheduler of
+# its second engine, vllm/v1/core/sched/scheduler.py): decodes first, then prompts in chunks; the newest is preempted.
+_VLLM = EngineSettings(8192, 1024, 16, mixed=True, chunked=True, reserved=0.0)
+_VLLM_SMALL = replace(_VLLM, max_batched_tokens=2048, max_sequences=256)
+_LARGE_BYTES = 70 * 2**30
+# SGLang (python/sglang/srt/server_args.py, managers/schedule_policy.py, environ.py of 0.5): prompts before decodes
+# (enable_mixed_chunk is off), pages of one token, room for 0.7 x 0.14 of what is still to come once its estimate has
+# decayed; chunks by the board's memory.
+_SGLANG = EngineSettings(8192, 4096, 1, mixed=False, chunked=True, reserved=0.098)
+_SGLANG_CHUNKS = ((35 * 2**30, 2048), (60 * 2**30, 4096), (160 * 2**30, 8192), (None, 16384))
+# TensorRT-LLM (llmapi/llm_args.py of 1.0: max_num_tokens, max_batch_size, KvCacheConfig.tokens_per_block,
+# enable_chunked_prefill; GUARANTEED_NO_EVICT, "Useful Runtime Options"): what is started is never paused.
+_TRTLLM = EngineSettings(8192, 2048, 32, mixed=True, chunked=False, reserved=1.0)
+ENGINES: dict[str, EngineSettings] = {"vllm": _VLLM, "sglang": _SGLANG, "trtllm": _TRTLLM}
+
+
+def engine_settings(runtime: str, memory_bytes: float = 80e9, *, a100: bool = False) -> EngineSettings:
+    """What a runtime takes by itself on a board of ``memory_bytes``. Raises ArgumentError for one that is none."""
+    if runtime not in ENGINES:
+        raise ArgumentError(f"{unknown('runtime', runtime, ENGINES)}: engines whose requests arrive")
+    if runtime == "vllm" and (memory_bytes < _LARGE_BYTES or a100):
+        return _VLLM_SMALL
+    if runtime == "sglang":
+        chunk = next(size for most, size in _SGLANG_CHUNKS if most is None or memory_bytes < most)
+        return replace(_SGLANG, max_batched_tokens=chunk)
+    return ENGINES[runtime]

@@ -1,0 +1,194 @@
+"""What an engine makes of a step's work: the shares of the peaks that its kernels reach, and what it adds by itself.
+
+One form for all engines that run without a server. The device takes the bytes and FLOPs at the engine's shares of the
+peaks, and a little for every kernel and message; the host takes so long for every layer, every packed matrix, every
+step. An eager engine issues kernels while the device works, so the longer of the two counts; a short step is as long as
+the host takes, whatever the model's width. Fitted constants: `perfpass.training.generation.engines`. NumPy alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import astuple, dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from perfpass.devices import Device
+from perfpass.errors import ArtefactError
+from perfpass.llm.architecture import LanguageModel
+from perfpass.llm.costs import ELEMENT_BYTES, Number, Parallelism, Quantization, Step, peak_flops, step_costs
+from perfpass.predictors.generation.features import link_bytes_s
+
+_SIXTEEN_BITS = 2.0
+# Of routing, ggml and eager PyTorch issue the parts one by one, about so many for each that fused kernels take.
+_ROUTING_LAUNCHES = 3.0
+# A board's rate of integers over that of 16 bits, from which on it is one of those that sum in 16 bits twice as fast.
+_GEFORCE = 3.9
+# How sharply the longer of device and host counts: where they are alike, each waits for the other now and then.
+_OVERLAP = 4.0
+# An attention whose scores are kept writes and reads them so often, in elements of 16 bits: product, mask, softmax in
+# fp32, product.
+_SCORE_PASSES = 8.0
+
+
+# Fields of Habits that are shares; the others are factors and seconds.
+SHARES = ("weights", "packed", "cache", "flops", "packed_flops", "link")
+
+
+@dataclass(frozen=True)
+class Habits:
+    """Of one engine. Shares (0 to 1) of the bandwidth: ``weights`` of 16 and 32 bits, ``packed`` ones, ``cache``; of
+    the matrix peak: ``flops``, ``packed_flops`` of packed matrices; of the link between devices: ``link``. ``again``:
+    how many times more a step of many tokens reads its packed weights (they are unpacked). ``activations``: how many
+    times the activations pass memory. Seconds: ``kernel_s`` and ``message_s`` on the device; ``layer_s``, ``packed_s``
+    (a packed matrix), ``experts_s`` (a layer with experts) and ``step_s`` on the host, ``request_s`` once a prompt.
+    """
+
+    weights: float
+    packed: float
+    cache: float
+    flops: float
+    packed_flops: float
+    link: float
+    again: float
+    activations: float
+    kernel_s: float
+    message_s: float
+    layer_s: float
+    packed_s: float
+    experts_s: float
+    step_s: float
+    request_s: float
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Habits:
+        """Raises ArtefactError for shares that are none."""
+        found = cls(*(float(values[f.name]) for f in fields(cls)))
+        if not all(0 < getattr(found, name) <= 1 for name in SHARES) or not all(0 <= v < 1e3 for v in astuple(found)):
+            raise ArtefactError("an artefact's habits of an engine are no shares and times; run `perfpass train` again")
+        return found
+
+    def to_dict(self) -> dict[str, float]:
+        """Strict JSON, in four digits."""
+        return {name: float(f"{value:.4g}") for name, value in vars(self).items()}
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """Which units an engine multiplies in beside the usual one.
+
+    ``half_sums``: products of 16 bits are summed in 16 bits, which boards whose integers run at four times the rate of
+    16 bits (GeForce) do twice as fast. ``integers``: packed matrices meet activations of 8 bits, where that is faster.
+    ``scores_kept``: attention writes its scores to memory.
+    """
+
+    half_sums: bool = False
+    integers: bool = False
+    scores_kept: bool = False
+
+    def peak(self, device: Device, precision: str) -> float:
+        """FLOP/s of the unit that multiplies matrices of ``precision``."""
+        peaks = device.peak_flops
+        plain = peak_flops(peaks, precision)
+        if precision == "fp32":
+            return plain
+        if self.integers and ELEMENT_BYTES[precision] < _SIXTEEN_BITS:
+            return max(plain, peaks.get("int8", 0.0))
+        return 2.0 * plain if self.half_sums and peaks.get("int8", 0.0) >= _GEFORCE * plain else plain
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The work of N steps, numbers or arrays [N]: seconds at the peak rates, and counts.
+
+    ``unpacked``: packed weights of steps of more than one token; ``flops`` and ``packed_flops``: of all tokens but one
+    (that one hides behind the weights); ``all_flops``: of all; ``linked``: of messages over links. ``layers``,
+    ``matrices`` (packed), ``mixtures`` and ``prompts``: what the host issues.
+    """
+
+    weights: Number
+    packed: Number
+    unpacked: Number
+    cache: Number
+    flops: Number
+    packed_flops: Number
+    all_flops: Number
+    activations: Number
+    scores: Number
+    linked: Number
+    kernels: Number
+    messages: Number
+    layers: Number
+    matrices: Number
+    mixtures: Number
+    prompts: Number
+
+    @classmethod
+    def joined(cls, parts: Sequence[Parts]) -> Parts:
+        """Steps in a row, [N]."""
+        return cls(*np.array([astuple(p) for p in parts], dtype=np.float64).reshape(-1, len(fields(cls))).T)
+
+    def seconds(self, h: Habits) -> Number:
+        """Seconds of each step."""
+        device = self.weights / h.weights + (self.packed + h.again * self.unpacked) / h.packed + self.cache / h.cache
+        device = device + self.flops / h.flops + self.packed_flops / h.packed_flops + self.linked / h.link
+        device = device + h.activations * self.activations + self.scores
+        device = device + h.kernel_s * self.kernels + h.message_s * self.messages
+        host = h.layer_s * self.layers + h.packed_s * self.matrices + h.experts_s * self.mixtures + h.step_s
+        return (device**_OVERLAP + host**_OVERLAP) ** (1.0 / _OVERLAP) + h.request_s * self.prompts
+
+    def least(self) -> Number:
+        """Seconds that no software goes below: all read at the full bandwidth, all multiplied at the peak."""
+        return np.maximum(self.weights + self.packed + self.cache, self.all_flops)
+
+
+def stored_as(model: LanguageModel, precision: str) -> Quantization:
+    """How a file stores a model: mxfp4 files keep all but the experts in 16 bits."""
+    beside = "bf16" if precision == "mxfp4" and model.expert_parameters else precision
+    return Quantization(beside, precision, "fp32" if precision == "fp32" else "fp16")
+
+
+def parts_of(
+    model: LanguageModel, device: Device, split: Parallelism, precision: str, step: Step, arithmetic: Arithmetic
+) -> Parts:
+    """The work of a step, or of N steps of one model, over ``split`` devices; the stages of a pipeline add up."""
+    stored = stored_as(model, precision)
+    work = step_costs(model, split, stored, step)
+    bandwidth = device.memory_bandwidth_bytes_s
+    packs = {name for name, w in work.parts.items() if ELEMENT_BYTES[w.precision] < _SIXTEEN_BITS}
+    head = {"logits"} if stored.table_bytes < _SIXTEEN_BITS else set()  # files of llama.cpp pack it as well
+
+    def weights(names: Collection[str]) -> Number:
+        return sum((work.parts[n].weight_bytes for n in sorted(names)), 0.0) / bandwidth
+
+    def flops(names: Collection[str]) -> Number:
+        return sum((work.parts[n].flops / arithmetic.peak(device, work.parts[n].precision) for n in sorted(names)), 0.0)
+
+    plain, packed = flops(work.parts.keys() - packs), flops(packs)
+    tokens = np.maximum(np.asarray(step.tokens, dtype=np.float64), 1.0)
+    many = 1.0 - 1.0 / tokens
+    heads = sum(count * layer.attention.heads for count, layer in model.layers if layer.attention)
+    passes = _SCORE_PASSES if arithmetic.scores_kept else 0.0
+    scores = heads / split.tensor * np.asarray(step.attended, dtype=np.float64) * _SIXTEEN_BITS * passes
+    routing = sum(work.parts[name].launches for name in ("experts", "shared_experts"))
+    exchange = work.parts["collectives"]
+    ones = np.ones_like(tokens)
+    return Parts(
+        weights=weights(work.parts.keys() - packs - head) * ones,
+        packed=weights(packs | head) * ones,
+        unpacked=weights(packs | head) * many,
+        cache=work.total("cache_bytes") / bandwidth * ones,
+        flops=plain * many,
+        packed_flops=packed * many,
+        all_flops=(plain + packed) * ones,
+        activations=work.total("activation_bytes") / bandwidth * ones,
+        scores=scores / bandwidth * ones,
+        linked=exchange.message_bytes / link_bytes_s(device) * ones,
+        kernels=(float(work.total("launches")) + (_ROUTING_LAUNCHES - 1.0) * routing) * ones,
+        messages=exchange.messages * ones,
+        layers=model.layer_count * ones,
+        matrices=sum(work.parts[n].launches for n in packs) * ones,
+        mixtures=sum(count for count, layer in model.layers if layer.experts) * ones,
+        prompts=ones * (not step.decode),
+    )

@@ -1,0 +1,52 @@
+"""What prices a step apart from its batch, the sizes that tables hold, shares of peaks where nothing was measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from perfpass.devices import Device
+from perfpass.llm.architecture import LanguageModel
+from perfpass.llm.costs import Parallelism, Quantization
+from perfpass.predictors.kernels import predictor as kernels
+from perfpass.predictors.step_time.grid import doublings
+
+# Sizes of the tables: beyond them times go on as between the last two nodes.
+TOKENS, REQUESTS = doublings(17, halves=True), doublings(13, halves=True)
+CHUNKS, ATTENDED = doublings(17), doublings(36)
+DECODES, CONTEXT = doublings(12), doublings(32)
+# Shares of peaks that well-tuned kernels reach, as the base of serving starts from them (`serving.base.SHARED`).
+COMPUTE, MEMORY, MEMORY_EXPERTS, MEMORY_CACHE = 0.5, 0.7, 0.5, 0.6
+WIRE, MESSAGE_S = 0.5, 10e-6
+# One direction of the network card of each GPU, byte/s: ConnectX-7 at 400 Gb/s (NVIDIA DGX H100, DGX B200 datasheets).
+NETWORK_BYTES_S = 50e9
+# GPUs that NVLink joins: 8 on an HGX board, 72 in a rack of GB200 NVL72.
+NVLINK_GPUS, NVLINK_GPUS_RACK = 8, 72
+# The B300's products run as the B200's, which served runs show (docs/research/serving.md); it has more memory.
+_AS_MEASURED = {"b300-sxm-288gb"}
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What prices a step apart from its batch: all that tables depend on."""
+
+    model: LanguageModel
+    device: Device
+    split: Parallelism
+    quantization: Quantization
+    runtime: str
+    version: str
+
+
+@lru_cache(maxsize=1)
+def kernel_boards() -> tuple[str, ...]:
+    """Boards whose matrix products were measured in an engine, by name, and those that run them as fast."""
+    measured = {s.device for s in kernels.load().model("gemm").software}
+    return tuple(sorted(measured | _AS_MEASURED))
+
+
+def link_bytes_s(device: Device, split: Parallelism) -> float:
+    """Byte/s of one direction of what joins the GPUs of a replica; where no link is stated, the network's."""
+    reach = NVLINK_GPUS_RACK if device.id.startswith("gb200") else NVLINK_GPUS
+    inside = device.nvlink_bandwidth_bytes_s / 2 or device.pcie_bandwidth_bytes_s or NETWORK_BYTES_S
+    return inside if split.gpus <= reach else min(inside, NETWORK_BYTES_S)

@@ -1,0 +1,226 @@
+"""Engines without a server: each by its own habits; physics, order, believable figures, and what was learned stays."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import perfpass
+from perfpass.errors import ArgumentError, ArtefactError
+from perfpass.llm.configuration import language_model
+from perfpass.llm.costs import Parallelism
+from perfpass.predictors.generation.engines import (
+    ENGINES,
+    SECTION,
+    Engines,
+    backend_of,
+    engine_of,
+    least,
+    prompt,
+    seconds,
+    split_of,
+    token,
+)
+from perfpass.predictors.generation.features import COUNTED
+from perfpass.predictors.generation.predictor import (
+    GenerationPredictor,
+    assumed_batch,
+    batch_of,
+    offline,
+    predict_offline,
+)
+from perfpass.predictors.learned import artefacts
+
+LLAMA = language_model("llama-3.1-8b")
+
+
+def ask(model=LLAMA, device="rtx-4090", precision="q4_k_m", inputs=1024, outputs=128, runtime="llama.cpp", **more):
+    options = {"batch": 512, "input_tokens": inputs, "output_tokens": outputs, **more}
+    return predict_offline(model, device, runtime=runtime, precision=precision, **options)
+
+
+@pytest.mark.parametrize(
+    ("device", "least_ms", "most_ms"), [("rtx-4090", 5.5, 11), ("m2", 50, 85), ("ryzen-ai-max-plus-395", 22, 32)]
+)
+def test_a_token_of_llama_cpp_takes_what_the_bandwidth_says(device, least_ms, most_ms):
+    found = ask(device=device)
+    assert least_ms < found.token_s.median * 1e3 < most_ms
+    assert found.latency_s.median == pytest.approx(found.prompt_s.median + 128 * found.token_s.median)
+    assert found.latency_s.high / found.latency_s.low < 12
+    json.dumps(found.to_dict(), allow_nan=False)
+
+
+def test_an_unmeasured_backend_is_answered_and_says_so():
+    found = ask(device="m2")
+    assert found.support.level == "outside"
+    assert any("Metal" in reason for reason in found.support.reasons)
+    known = ask(device="ryzen-ai-max-plus-395")
+    assert known.token_s.high / known.token_s.low < found.token_s.high / found.token_s.low
+
+
+@pytest.mark.parametrize("runtime", COUNTED)
+def test_every_engine_has_a_name_and_a_price(runtime):
+    found = ask("llama-2-7b", "a100-80gb", None, runtime=runtime, batch=4)
+    assert 0 < found.prompt_s.low <= found.prompt_s.median <= found.prompt_s.high
+    assert 0 < found.token_s.low <= found.token_s.median <= found.token_s.high
+    assert found.workload["runtime"] == runtime and found.workload["sequences"] == 4
+    assert ENGINES[engine_of(batch_of("llama-2-7b", "a100-80gb", runtime=runtime, input_tokens=8, output_tokens=8))]
+
+
+def test_an_eager_engine_waits_for_its_host_whatever_the_width_of_the_model():
+    """Some 0.75 ms a layer and step on the host of an A100."""
+    alike = [ask(name, "a100-80gb", None, runtime="transformers", batch=1) for name in ("llama-3.2-1b", "llama-2-7b")]
+    layers = 16, 32
+    each = [found.token_s.median / n * 1e3 for found, n in zip(alike, layers, strict=True)]
+    assert all(0.6 < ms < 1.2 for ms in each) and each[1] / each[0] < 1.15
+    faster = ask("llama-2-7b", "h100", None, runtime="transformers", batch=1)
+    assert faster.token_s.median > 0.85 * alike[1].token_s.median
+    compiled = ask("llama-2-7b", "a100-80gb", None, runtime="transformers-compiled", batch=1)
+    assert compiled.token_s.median < 0.7 * alike[1].token_s.median
+
+
+def test_kernels_of_bitsandbytes_cost_the_host_more():
+    four, eight = (ask("llama-2-7b", "a100-80gb", p, runtime="transformers", batch=1) for p in ("int4", "int8"))
+    assert eight.token_s.median > 1.3 * four.token_s.median
+    named = ask("llama-2-7b", "a100-80gb", "int8", runtime="bitsandbytes", batch=1)
+    assert named.token_s == eight.token_s
+
+
+def test_ollama_is_llama_cpp_with_its_own_defaults():
+    batch, assumed = assumed_batch(LLAMA, "rtx-4090", runtime="ollama")
+    assert batch.precision == assumed["precision"] == "q4_k_m" and batch.batch == 512
+    assert offline(batch).latency_s == ask().latency_s
+    learned, _ = assumed_batch(LLAMA, "a100-sxm4-40gb", runtime="llama.cpp", precision="fp16")
+    assert learned.batch == 64  # as it was timed
+
+
+def test_processors_run_llama_cpp_and_no_other_engine():
+    found = ask(device="xeon-platinum-8280")
+    assert 30 < found.token_s.median * 1e3 < 120 and found.support.level == "outside"
+    with pytest.raises(ArgumentError, match="ask for llama"):
+        ask(device="xeon-platinum-8280", precision=None, runtime="transformers")
+
+
+def test_several_devices_share_layers_in_some_engines_and_hold_layers_each_in_others():
+    one, two = (ask("llama-2-7b", "a100-80gb", None, runtime="fastertransformer", devices=n, batch=1) for n in (1, 2))
+    assert two.token_s.median < 0.9 * one.token_s.median
+    one, two = (ask("llama-2-7b", "a100-80gb", None, runtime="transformers", devices=n, batch=1) for n in (1, 2))
+    assert two.token_s.median >= 0.999 * one.token_s.median
+    wide = split_of(ENGINES["megatron"], 24)
+    assert (wide.tensor, wide.pipeline) == (8, 3)
+
+
+@pytest.mark.parametrize("device", ["rtx-4090", "m2", "mi210", "t4", "arc-a770"])
+@pytest.mark.parametrize("precision", ["q4_k_m", "q8_0"])
+def test_nothing_is_faster_than_the_device(device, precision):
+    model = language_model("llama-3.2-1b")
+    found = ask(model, device, precision)
+    batch = batch_of(
+        model, device, runtime="llama.cpp", batch=512, input_tokens=1024, output_tokens=128, precision=precision
+    )
+    first = least(prompt(batch, Parallelism(), 1.0))
+    each = least(((1.0, token(batch, Parallelism(), 1.0, 1024 + 64)),))
+    assert first <= found.prompt_s.low <= found.prompt_s.median
+    assert each <= found.token_s.low <= found.token_s.median
+
+
+def _rises(found):
+    times = [(f.latency_s.low, f.latency_s.median, f.latency_s.high) for f in found]
+    pairs = [both for one, two in pairwise(times) for both in zip(one, two, strict=True)]
+    return all(a <= b * (1 + 1e-9) for a, b in pairs)
+
+
+@pytest.mark.parametrize("device", ["rtx-4090", "m2", "ryzen-ai-max-plus-395"])
+@pytest.mark.parametrize("model", ["llama-3.2-1b", "llama-2-7b", "qwen3-30b-a3b"])
+def test_more_work_of_llama_cpp_never_takes_less(device, model):
+    read = language_model(model)
+    engines = Engines.load()  # alone: whether it fits is asked elsewhere
+
+    def at(precision="q4_k_m", inputs=700, outputs=100):
+        return engines.predict(
+            batch_of(
+                read, device, runtime="llama.cpp", batch=512, input_tokens=inputs, output_tokens=outputs,
+                precision=precision,
+            )
+        )  # fmt: skip
+
+    assert _rises([at(inputs=n) for n in (1, 2, 17, 511, 512, 513, 1023, 1024, 1025, 9000, 60_000)])
+    assert _rises([at(outputs=n) for n in (1, 2, 64, 100, 4096, 60_000)])
+    assert _rises([at(p) for p in ("iq2_xxs", "q3_k_m", "q4_0", "q4_k_m", "q6_k", "q8_0")])
+    medians = [at(p).latency_s.median for p in ("q8_0", "fp16", "fp32")]
+    assert medians == sorted(medians)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    runtime=st.sampled_from(COUNTED),
+    batch=st.integers(1, 64),
+    inputs=st.integers(1, 4000),
+    outputs=st.integers(1, 500),
+    more=st.sampled_from(("batch", "input_tokens", "output_tokens")),
+)
+def test_more_work_of_an_engine_never_takes_less(runtime, batch, inputs, outputs, more):
+    engines = Engines.load()
+    asked = {"runtime": runtime, "batch": batch, "input_tokens": inputs, "output_tokens": outputs}
+    sizes = [{**asked, more: asked[more] * factor} for factor in (1, 2, 3)]
+    assert _rises([engines.predict(batch_of("llama-2-7b", "a100-80gb", **size)) for size in sizes])
+
+
+def test_larger_models_take_longer_and_more_bandwidth_never_does():
+    sizes = [ask(name, "rtx-4090", "q4_0") for name in ("llama-3.2-1b", "llama-2-7b", "llama-2-13b")]
+    assert _rises(sizes)
+    board = perfpass.device("rtx-4090")
+    slower = dataclasses.replace(board, id="slower", memory_bandwidth_bytes_s=board.memory_bandwidth_bytes_s / 2)
+    assert _rises([ask(device=board), ask(device=slower)])
+
+
+def test_what_was_measured_in_16_bits_is_learned_as_before():
+    def at(device, runtime="llama.cpp"):
+        return batch_of(
+            "llama-2-7b", device, runtime=runtime, batch=64, input_tokens=512, output_tokens=512, precision="fp16"
+        )
+
+    engines = Engines.load()
+    for device in ("a100-sxm4-40gb", "h100-sxm5-80gb", "mi300x", "mi250-module", "max-1550"):
+        batch = at(device)
+        assert offline(batch).latency_s == GenerationPredictor.load().predict(batch).latency_s
+        assert engines.answers(dataclasses.replace(batch, precision="q4_0"))
+    assert engines.answers(at("rtx-4090")) and engines.answers(at("h100", "deepspeed"))
+    assert not engines.answers(at("rtx-4090", "vllm")) and not engines.answers(at("gaudi2", "deepspeed"))
+
+
+def test_a_prompt_of_llama_cpp_passes_in_pieces():
+    assert ask(batch=32).prompt_s.median > ask(batch=512).prompt_s.median
+
+
+def test_a_stack_by_name_is_asked_for():
+    board = perfpass.device("ryzen-ai-max-plus-395")
+    assert backend_of(board) != backend_of(board, "Vulkan") == "Vulkan"
+    assert ask(device=board, stack="Vulkan").token_s.median < ask(device=board).token_s.median
+
+
+@pytest.mark.parametrize("section", [None, {}, {"habits": {"megatron": {"weights": 2.0}}}])
+def test_an_artefact_without_habits_is_refused(section, tmp_path):
+    artefacts.write(tmp_path / "generation", {SECTION: section}, {})
+    with pytest.raises(ArtefactError, match="perfpass train"):
+        Engines(tmp_path / "generation")
+
+
+def test_the_shipped_habits_are_those_of_the_records():
+    from perfpass.training.generation import engines
+    from perfpass.training.generation.engine_runs import load
+
+    runs = [r for r in load() if r.engine in ("tgi", "megatron")]
+    found, shipped = engines.by_engine(runs), Engines.load().habits
+    for name, most in (("tgi", 0.06), ("megatron", 0.13)):
+        assert found[name].layer_s == pytest.approx(shipped[name].layer_s, rel=1e-3)
+        off = [
+            abs(seconds(r.steps, shipped[name]) / r.seconds - 1) for r in runs if (r.engine, r.kind) == (name, "token")
+        ]
+        assert np.median(off) < most

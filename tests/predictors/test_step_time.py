@@ -1,0 +1,145 @@
+"""Steps of an engine: tables agree with themselves, never fall with work, and know what limits a step."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perfpass.devices import device
+from perfpass.llm.batch import EngineBatch
+from perfpass.llm.configuration import language_model
+from perfpass.llm.costs import Parallelism, Quantization
+from perfpass.llm.serving import Serving
+from perfpass.predictors.step_time.grid import Curve, PlainCurve, PlainSurface, Surface, doublings
+from perfpass.predictors.step_time.steps import LIMITS, Steps
+
+_FP8 = Quantization("fp8", "fp8", "fp8")
+DEPLOYMENTS = {
+    "dense": ("llama-3.1-8b", "h100", Serving(1024, 128, 8.0, "vllm")),
+    "experts": (
+        "deepseek-v3",
+        "b200",
+        Serving(1024, 128, 8.0, "trtllm", parallelism=Parallelism.of(1, 1, 8, 8), quantization=_FP8),
+    ),
+    "recurrent": (
+        "qwen3.5-397b-a17b",
+        "h200",
+        Serving(1024, 128, 8.0, "sglang", parallelism=Parallelism.of(8), quantization=_FP8),
+    ),
+    "pipeline": ("qwen2.5-14b", "a100-80gb", Serving(1024, 128, 8.0, "vllm", parallelism=Parallelism.of(2, 4))),
+    "another vendor": ("llama-3.1-8b", "mi300x", Serving(1024, 128, 8.0, "vllm")),
+    "encoder and decoder": ("flan-t5-xl", "a100-80gb", Serving(256, 128, 8.0, "vllm")),
+}
+
+
+def steps(name: str, **options: bool) -> Steps:
+    model, gpu, serving = DEPLOYMENTS[name]
+    return Steps(language_model(model), device(gpu), serving, **options)
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> tuple[float, ...]:
+    """Six sums of a batch that some requests could have."""
+    chunks = draw(st.lists(st.tuples(st.integers(1, 8192), st.integers(0, 100_000)), max_size=4))
+    contexts = draw(st.lists(st.integers(1, 200_000), max_size=4))
+    many = draw(st.sampled_from((1, 3, 64, 512)))
+    found = EngineBatch.of(chunks, contexts * many)
+    return tuple(float(v) for v in vars(found).values())
+
+
+@pytest.mark.parametrize("name", DEPLOYMENTS)
+@settings(max_examples=40, deadline=None)
+@given(batch=batches())
+def test_one_step_is_a_row_of_many(name, batch):
+    own = steps(name)
+    assert own.one(*batch) == pytest.approx(float(own.seconds(EngineBatch(*batch))[0]), rel=1e-9)
+    assert math.isfinite(own.one(*batch))
+    assert (own.one(*batch) > 0) == (batch[0] + batch[4] > 0)
+
+
+@pytest.mark.parametrize("name", DEPLOYMENTS)
+@settings(max_examples=40, deadline=None)
+@given(batch=batches(), more=batches())
+def test_no_step_is_faster_with_more_in_it(name, batch, more):
+    own = steps(name)
+    both = tuple(a + b for a, b in zip(batch, more, strict=True))
+    assert own.one(*both) >= own.one(*batch) * (1 - 1e-9)
+    if batch[0] + batch[4] > 0:
+        for i in range(6):
+            wider = list(batch)
+            wider[i] *= 1.5
+            assert own.one(*wider) >= own.one(*batch) * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("name", DEPLOYMENTS)
+@settings(max_examples=25, deadline=None)
+@given(decodes=st.integers(1, 3000), context=st.integers(1, 50_000), count=st.integers(1, 700), eager=st.booleans())
+def test_a_run_of_decodes_is_the_sum_of_its_steps(name, decodes, context, count, eager):
+    own = steps(name, eager=eager)
+    start = float(decodes * context)
+    each = own.seconds(EngineBatch(decodes=float(decodes), decode_context=start + decodes * np.arange(count)))
+    assert own.decode_run(float(decodes), start, float(count)) == pytest.approx(float(each.sum()), rel=1e-9)
+
+
+@pytest.mark.parametrize("name", DEPLOYMENTS)
+def test_parts_and_limits_make_up_a_step(name):
+    own = steps(name)
+    batch = EngineBatch.of([(2048, 0)], [1000] * 32)
+    assert own.parts(batch).sum() == pytest.approx(float(own.seconds(batch)[0]))
+    assert (own.parts(batch) >= 0).all()
+    assert set(own.limits(batch)) <= set(LIMITS)
+
+
+def test_weights_are_read_once_where_prompts_join_decodes():
+    own = steps("dense")
+    prompt, decodes = EngineBatch.of([(256, 0)]), EngineBatch.of([], [1000] * 16)
+    both = EngineBatch.of([(256, 0)], [1000] * 16)
+    apart = float(own.seconds(prompt)[0] + own.seconds(decodes)[0])
+    assert max(own.seconds(prompt)[0], own.seconds(decodes)[0]) < own.seconds(both)[0] < 0.75 * apart
+
+
+def test_a_decode_step_is_no_quicker_than_its_weights_and_cache():
+    for name in ("dense", "another vendor"):
+        model, gpu, _ = DEPLOYMENTS[name]
+        weights = 2.0 * (language_model(model).parameters - 128_256 * 4096)
+        cache = 2.0 * float(np.asarray(language_model(model).cache_elements(64 * 4000.0)))
+        least = (weights + cache) / device(gpu).memory_bandwidth_bytes_s
+        found = steps(name).one(0.0, 0.0, 0.0, 0.0, 64.0, 64 * 4000.0)
+        assert least < found < 3 * least
+
+
+def test_what_limits_a_step_follows_its_batch():
+    own = steps("dense")
+    assert own.limits(EngineBatch.of([], [500])) == ("bandwidth",)
+    assert own.limits(EngineBatch.of([(8192, 0)])) == ("compute",)
+    assert own.limits(EngineBatch.of([], [100_000] * 16)) == ("cache",)
+    assert steps("dense", eager=True).limits(EngineBatch.of([], [10])) == ("host",)
+
+
+def test_stages_of_a_pipeline_work_at_once():
+    model, gpu = language_model("qwen2.5-14b"), device("a100-80gb")
+    whole, staged = (
+        Steps(model, gpu, Serving(1024, 128, 8.0, "vllm", parallelism=Parallelism.of(2, stages))) for stages in (1, 4)
+    )
+    prompt = EngineBatch.of([(8192, 0)])
+    assert 0.2 < float(staged.seconds(prompt)[0] / whole.seconds(prompt)[0]) < 0.45
+    # One request passes all stages one after another.
+    alone = EngineBatch.of([], [1000])
+    assert float(staged.seconds(alone)[0] / whole.seconds(alone)[0]) == pytest.approx(1.0, abs=0.1)
+
+
+def test_a_table_goes_on_beyond_its_last_node_and_never_falls():
+    nodes = doublings(4)
+    curve = Curve(nodes, np.array([0.0, 3.0, 2.0, 5.0, 6.0, 10.0]))
+    assert curve.at(np.array([1.0, 2.0, 3.0, 32.0])).tolist() == [3.0, 3.0, 4.0, 18.0]
+    plain = PlainCurve(curve)
+    assert [plain.at(x) for x in (1.0, 2.0, 3.0, 32.0)] == [3.0, 3.0, 4.0, 18.0]
+    first, second = np.meshgrid(nodes, nodes, indexing="ij")
+    surface = Surface(nodes, nodes, 1 + 2 * first + 3 * second + first * second)
+    x, y = np.array([0.3, 1.0, 5.0, 40.0]), np.array([0.7, 2.5, 70.0, 3.0])
+    assert surface.at(x, y) == pytest.approx(1 + 2 * x + 3 * y + x * y)
+    assert [PlainSurface(surface).at(*at) for at in zip(x, y, strict=True)] == pytest.approx(surface.at(x, y))
