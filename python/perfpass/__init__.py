@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from perfpass.deploy.fit import fit
     from perfpass.deploy.pack import pack
     from perfpass.deploy.sweep import sweep
+    from perfpass.deploy.train_cost import train_cost
     from perfpass.devices import Device, device
     from perfpass.errors import PerfPassError
     from perfpass.graph import OpGraph
@@ -35,6 +36,7 @@ _HOME = {
     "fit": "perfpass.deploy.fit",
     "choose": "perfpass.deploy.choose",
     "sweep": "perfpass.deploy.sweep",
+    "train_cost": "perfpass.deploy.train_cost",
     "diff": "perfpass.deploy.difference",
     "PerfPassError": "perfpass.errors",
     "OpGraph": "perfpass.graph",
@@ -67,6 +69,7 @@ __all__ = [
     "predict_llm",
     "simulate_llm",
     "sweep",
+    "train_cost",
 ]
 
 

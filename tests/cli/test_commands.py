@@ -29,9 +29,10 @@ def test_the_commands_are_the_modules_of_the_package():
     files = {path.stem for path in Path(cli.__file__).parent.glob("*.py")}
     assert files == SHARED | set(COMMANDS) and len(set(COMMANDS)) == len(COMMANDS)
     found = parsers(build_parser())
-    assert [name.split()[1] for name in found if name.count(" ") == 1] == list(COMMANDS)
-    for name in COMMANDS:
-        assert found[f"perfpass {name}"].get_default("run") is import_module(f"perfpass.cli.{name}").run
+    typed = [name.replace("_", "-") for name in COMMANDS]
+    assert [name.split()[1] for name in found if name.count(" ") == 1] == typed
+    for name, word in zip(COMMANDS, typed, strict=True):
+        assert found[f"perfpass {word}"].get_default("run") is import_module(f"perfpass.cli.{name}").run
 
 
 @pytest.mark.parametrize("command", parsers(build_parser()))

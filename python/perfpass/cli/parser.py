@@ -30,6 +30,7 @@ COMMANDS = (
     "fit",
     "choose",
     "sweep",
+    "train_cost",
     "operator",
     "calibrate",
     "roofline",

@@ -11,5 +11,6 @@ __all__ = [
     "outputs",
     "pack",
     "sweep",
+    "train_cost",
     "tune",
 ]

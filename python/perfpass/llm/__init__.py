@@ -38,6 +38,7 @@ __all__ = [
     "memory",
     "order",
     "prefix",
+    "recipe",
     "serving",
     "speculation",
     "step_costs",
@@ -45,6 +46,7 @@ __all__ = [
     "stored",
     "stored_bytes",
     "table",
+    "training",
     "vision",
     "weight_bytes",
 ]

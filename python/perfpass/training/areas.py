@@ -28,6 +28,7 @@ AREAS: dict[str, str] = {
     "serving": "perfpass.training.serving",
     "engine": "perfpass.training.engine",
     "speculation": "perfpass.training.speculation",
+    "llm_training": "perfpass.training.llm_training",
     "nas": "perfpass.training.calibration.nas",
     "kernels": "perfpass.training.kernels",
     "relative": "perfpass.training.relative",

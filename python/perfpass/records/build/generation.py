@@ -2,7 +2,8 @@
 
 Writes data/records/generation.parquet (argonne, mlenergy, splitwise), training_power.parquet (zeus),
 serving_load.parquet (ibm_llm_pilot) and server_power.parquet (mlperf, rows with power); and of laboratories that
-nothing is trained on, generation_outside.parquet and serving_outside.parquet; and speculation.parquet (spec_bench).
+nothing is trained on, generation_outside.parquet and serving_outside.parquet; speculation.parquet (spec_bench); and
+llm_training.parquet, language models trained on one to many devices.
 """
 
 from __future__ import annotations
@@ -26,6 +27,15 @@ OUTSIDE = (
     "fastertransformer",
     "megatron_lm",
 )
+TRAINING = (
+    "megatron_training",
+    "megatron_bridge",
+    "nemo",
+    "internevo",
+    "bigscience",
+    "tpu_training",
+    "training_pages",
+)
 TABLES: dict[str, tuple[str, tuple[str, ...]]] = {
     "generation": ("generation", ("argonne", "mlenergy", "splitwise")),
     "training_power": ("training", ("zeus",)),
@@ -34,6 +44,7 @@ TABLES: dict[str, tuple[str, tuple[str, ...]]] = {
     "generation_outside": ("generation", OUTSIDE),
     "serving_outside": ("serving", ("tensorrt_llm",)),
     "speculation": ("speculation", ("spec_bench",)),
+    "llm_training": ("llm_training", TRAINING),
 }
 
 

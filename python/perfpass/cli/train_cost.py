@@ -1,0 +1,120 @@
+"""`perfpass train-cost`: memory, time, energy, money and carbon of training a language model in a layout."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from perfpass.cli.options import (
+    add_device_file,
+    add_device_files,
+    add_json,
+    find_device,
+    new_command,
+    print_json,
+    texts,
+)
+from perfpass.cli.options import whole as whole_number
+from perfpass.errors import ArgumentError
+
+_EPILOG = """\
+MODEL is a language model as for `perfpass llm`. Global batch, micro-batch and sequence are in sequences and tokens; of
+an option that is left out the search tries all values. Exit status: 0 it fits, 1 it does not (with nine chances in
+ten); other codes are those of errors.
+
+examples:
+  perfpass train-cost llama-3.1-8b --device h100 --gpus 8 --sharding zero3 --sequence 8192
+  perfpass train-cost llama-3.1-70b --device h100 --gpus 64 --tp 8 --pp 4 --global-batch 512 --tokens 10B
+  perfpass train-cost llama-3.1-70b --device h100 --gpus 64 --global-batch 512 --search
+  perfpass train-cost llama-2-7b --device rtx-4090 --lora-rank 16 --frozen nf4 --framework torch --sequence 2048"""
+_UNITS = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
+_LAYOUT = (
+    ("tp", "tensor", "tensor ranks"),
+    ("pp", "pipeline", "pipeline stages"),
+    ("cp", "context", "context ranks"),
+    ("ep", "expert", "groups that experts are spread over"),
+)
+
+
+def add(commands: Any) -> None:
+    """The command's options."""
+    summary = "what training a language model on many GPUs takes"
+    command = new_command(commands, "train-cost", run, summary, _EPILOG)
+    command.add_argument("model", metavar="MODEL", help="a language model: a name, a config.json or its folder")
+    command.add_argument("--device", required=True, metavar="NAME", help="each GPU")
+    command.add_argument("--gpus", type=whole_number, default=1, metavar="N", help="how many (default: 1)")
+    for short, name, meaning in _LAYOUT:
+        command.add_argument(f"--{short}", dest=name, type=whole_number, metavar="N", help=f"{meaning} (default: 1)")
+    command.add_argument("--vp", type=whole_number, default=1, metavar="N", help="chunks of a stage (default: 1)")
+    command.add_argument("--sharding", metavar="S", help="none, zero1, zero2, zero3 (FSDP); default: zero1")
+    command.add_argument("--sequence", type=whole_number, default=4096, metavar="N", help="tokens (default: 4096)")
+    command.add_argument("--micro-batch", type=whole_number, metavar="N", help="sequences at once (default: 1)")
+    command.add_argument("--global-batch", type=whole_number, metavar="N", help="sequences of a step")
+    command.add_argument(
+        "--precision", default="bf16", metavar="P", help="bf16, fp16, fp8, nvfp4, amp, bf16_true, fp32"
+    )
+    command.add_argument("--optimizer", default="adamw", metavar="O", help="adamw, adamw_8bit, muon, sgd, ...")
+    command.add_argument("--recompute", metavar="R", help="none, selective, full (default: none)")
+    command.add_argument("--attention", default="flash", metavar="A", help="flash or unfused (default: flash)")
+    command.add_argument("--loss", metavar="L", help="parallel, eager, fused, scripted (default: the framework's)")
+    command.add_argument("--framework", default="megatron", metavar="F", help="megatron, torch, deepspeed, other")
+    command.add_argument("--lora-rank", type=whole_number, metavar="N", help="train adapters of this rank alone")
+    command.add_argument(
+        "--lora-targets", type=texts, default=["query", "value"], metavar="T,T", help="what they adapt"
+    )
+    command.add_argument("--frozen", default="none", metavar="Q", help="other weights: none (16 bits), int8, nf4")
+    command.add_argument("--fabric", type=float, metavar="GB", help="GB/s between hosts, one direction, a device")
+    command.add_argument("--tokens", type=_tokens, metavar="N", help="of the run, as 10B: hours, energy, money")
+    command.add_argument("--region", metavar="CODE", help="grid whose carbon counts: ISO country code, or WORLD")
+    command.add_argument("--carbon-intensity", type=float, metavar="G", help="your own gCO2e/kWh instead")
+    command.add_argument("--pue", type=float, default=1.0, metavar="F", help="total over IT power (default: 1)")
+    command.add_argument("--price-table", metavar="FILE", help="TOML price table instead of the shipped one")
+    command.add_argument("--search", action="store_true", help="try every layout that is not given")
+    add_device_file(command)
+    add_json(command)
+
+
+def _tokens(text: str) -> float:
+    factor = _UNITS.get(text[-1:].upper(), 1.0)
+    try:
+        return float(text[:-1] if factor > 1 else text) * factor
+    except ValueError:
+        raise ArgumentError(f"tokens {text!r} are no number; give one as 10B, 500M or 1e9") from None
+
+
+def run(options: Any) -> int:
+    """Prints the prediction, or the best layouts."""
+    from perfpass.deploy.train_cost import search_layouts, train_cost
+
+    add_device_files(options)
+    varied = {name: getattr(options, name) for _, name, _ in _LAYOUT}
+    varied |= {"sharding": options.sharding, "micro_batch": options.micro_batch, "recompute": options.recompute}
+    given = {name: value for name, value in varied.items() if value is not None}
+    asked: dict[str, Any] = {
+        "virtual": options.vp,
+        "sequence": options.sequence,
+        "global_batch": options.global_batch,
+        "precision": options.precision,
+        "optimizer": options.optimizer,
+        "attention": options.attention,
+        "loss": options.loss,
+        "framework": options.framework,
+        "lora_rank": options.lora_rank,
+        "lora_targets": tuple(options.lora_targets),
+        "frozen": options.frozen,
+        "fabric_gb_s": options.fabric,
+        "tokens": options.tokens,
+        "region": options.region,
+        "carbon_intensity": options.carbon_intensity,
+        "pue": options.pue,
+        "price_table": options.price_table,
+    }
+    device = find_device(options)
+    if options.search:
+        if options.global_batch is None:
+            raise ArgumentError("--search compares layouts for the same step; give --global-batch")
+        layouts = search_layouts(options.model, device, gpus=options.gpus, **given, **asked)
+        print_json(layouts.to_dict()) if options.json else print(layouts)
+        return 0 if layouts.best else 1
+    found = train_cost(options.model, device, gpus=options.gpus, **given, **asked)
+    print_json(found.to_dict()) if options.json else print(found)
+    return 0 if found.predicted.fits else 1

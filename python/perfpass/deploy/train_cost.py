@@ -1,0 +1,418 @@
+"""`perfpass.train_cost`: whether a training run fits, how long it takes, what it costs, in one layout or the best."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields, replace
+from typing import TYPE_CHECKING, Any
+
+from perfpass.deploy import carbon, money
+from perfpass.devices import device as find_device
+from perfpass.errors import ArgumentError, DeviceError, PerfPassError
+from perfpass.llm.architecture import LanguageModel
+from perfpass.llm.configuration import language_model
+from perfpass.llm.recipe import PRECISIONS, Adapter, Kernels, Layout, Recipe
+from perfpass.prediction import Interval
+from perfpass.predictors.llm_training.predict import Run, run
+from perfpass.predictors.llm_training.step import nvlink_domain
+from perfpass.text import columns, count, digits, interval, paragraph, size, unknown
+
+if TYPE_CHECKING:
+    import os
+
+    from perfpass.devices import Device
+
+_J_PER_KWH = 3.6e6
+# Products of these run in fewer bits; everything else as with "bf16".
+_PRODUCTS = {"fp8": "fp8", "nvfp4": "nvfp4"}
+_SHOWN = 5
+_MICRO_BATCHES = (1, 2, 4, 8)
+_MEMORY_PARTS = (
+    ("weights", "weights"),
+    ("gradients", "gradients"),
+    ("master", "master copy"),
+    ("moments", "optimizer"),
+    ("gathered", "gathered"),
+    ("activations", "activations"),
+    ("working", "loss, layer"),
+    ("update", "update"),
+)
+
+
+@dataclass(frozen=True)
+class TrainCost:
+    """A training run: where, in which layout, by which recipe, and what is predicted of it.
+
+    Rates and energy are of all devices; ``usd``, ``carbon_g``, ``hours`` and ``energy_j`` are of ``tokens``, None where
+    none were asked for (or no price or grid is known).
+    """
+
+    model: str
+    device: str
+    devices: int
+    framework: str
+    precision: str
+    layout: Layout
+    recipe: Recipe
+    predicted: Run
+    memory_bytes: int
+    tokens_per_step: int
+    tokens: float | None
+    hours: Interval | None
+    energy_j: Interval | None
+    usd: Interval | None
+    carbon_g: Interval | None
+    notes: tuple[str, ...]
+
+    @property
+    def tokens_per_s(self) -> Interval:
+        """Over all devices."""
+        step = self.predicted.step_s
+        median, low, high = (self.tokens_per_step / s for s in (step.median, step.high, step.low))
+        return Interval(median, low, high, "tokens/s")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Strict JSON."""
+        found, memory = self.predicted, self.predicted.memory
+        optional = {name: getattr(self, name) for name in ("hours", "energy_j", "usd", "carbon_g")}
+        return {
+            "schema": 1,
+            "model": self.model,
+            "device": self.device,
+            "devices": self.devices,
+            "framework": self.framework,
+            "precision": self.precision,
+            "layout": asdict(self.layout),
+            "recipe": asdict(self.recipe),
+            "fits_probability": found.fits_probability,
+            "memory_in_use_bytes": _plain(found.in_use),
+            "device_memory_bytes": self.memory_bytes,
+            "fullest_stage": memory.fullest,
+            "stages": [{**asdict(stage), "peak": stage.peak} for stage in memory.stages],
+            "step_s": _plain(found.step_s),
+            "step_parts_s": asdict(found.parts_s),
+            "tokens_per_s": _plain(self.tokens_per_s),
+            "mfu": found.mfu,
+            "power_w_of_a_device": _plain(found.power_w),
+            "tokens": self.tokens,
+            **{name: None if value is None else _plain(value) for name, value in optional.items()},
+            "notes": list(self.notes),
+        }
+
+    def __str__(self) -> str:
+        found = self.predicted
+        head = (
+            f"{self.model} on {self.devices} x {self.device}, {self.framework}\n{described(self.layout, self.recipe)}"
+        )
+        cells = [
+            ("step", *interval(found.step_s.median, found.step_s.low, found.step_s.high, "s")),
+            ("tokens", *_cells(self.tokens_per_s)),
+            ("of a device", *_cells(_scaled(self.tokens_per_s, 1 / self.devices))),
+            ("power each", *_cells(found.power_w)),
+            ("memory each", *interval(found.in_use.median, found.in_use.low, found.in_use.high, "byte")),
+        ]
+        for label, value in (("time", self.hours), ("money", self.usd), ("energy", self.energy_j)):
+            if value is not None:
+                shown = _scaled(value, 1 / _J_PER_KWH, "kWh") if label == "energy" else value
+                cells.append((label, *_cells(shown)))
+        if self.carbon_g is not None:
+            cells.append(("carbon", *_cells(_scaled(self.carbon_g, 1e-3, "kgCO2e"))))
+        table = columns([("", "median", "", "90% interval"), *cells], right=(1,))
+        stage = found.memory.stages[found.memory.fullest]
+        parts = ", ".join(
+            f"{label} {size(getattr(stage, name))}" for name, label in _MEMORY_PARTS if getattr(stage, name)
+        )
+        spent = sorted(((getattr(found.parts_s, f.name), f.name) for f in fields(found.parts_s)), reverse=True)
+        seconds = float(found.parts_s.seconds)
+        causes = ", ".join(f"{name} {100 * s / seconds:.0f} %" for s, name in spent if s >= 0.005 * seconds)
+        answer = f"P = {found.fits_probability:.2f} in {size(self.memory_bytes)}"
+        lines = [head, "", table, "", paragraph("fits", answer)]
+        lines.append(paragraph("holds", f"stage {found.memory.fullest + 1} of {self.layout.pipeline}: {parts}"))
+        lines += [paragraph("step", causes), paragraph("MFU", f"{100 * found.mfu:.0f} % of the 16-bit peak")]
+        lines += [paragraph("note", note) for note in self.notes]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Layouts:
+    """What a search over layouts found: ``best`` first, all that fit; ``others`` do not fit, the nearest first."""
+
+    best: tuple[TrainCost, ...]
+    others: tuple[TrainCost, ...]
+    tried: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Strict JSON."""
+        return {
+            "schema": 1,
+            "tried": self.tried,
+            "fit": len(self.best),
+            "best": [one.to_dict() for one in self.best[:_SHOWN]],
+            "do_not_fit": [one.to_dict() for one in self.others[:_SHOWN]],
+        }
+
+    def __str__(self) -> str:
+        if not self.best:
+            nearest = self.others[0]
+            return f"none of {self.tried} layouts fits; the nearest:\n\n{nearest}"
+        rows = [("", "step", "", "P fits", "memory", "slower by")]
+        first = self.best[0].predicted
+        for place, one in enumerate(self.best[:_SHOWN]):
+            why = _slower(first, one.predicted) if place else ""
+            cost = f"{one.predicted.step_s.median:.3g}"
+            words = described(one.layout, one.recipe)
+            in_use = size(one.predicted.in_use.median)
+            rows.append((words, cost, "s", f"{one.predicted.fits_probability:.2f}", in_use, why))
+        table = columns(rows, right=(1,))
+        return f"{self.best[0]}\n\n{len(self.best)} of {self.tried} layouts fit; the quickest:\n{table}"
+
+
+def described(layout: Layout, recipe: Recipe) -> str:
+    """A layout and recipe in few words."""
+    ways = (("tp", layout.tensor), ("pp", layout.pipeline), ("cp", layout.context), ("ep", layout.expert))
+    parts = [f"{name}{ranks}" for name, ranks in (*ways, ("dp", layout.data)) if ranks > 1] or ["1 device"]
+    if layout.virtual > 1:
+        parts.append(f"vp{layout.virtual}")
+    parts += [layout.sharding] if layout.sharding != "none" else []
+    parts.append(f"mb{recipe.micro_batch}x{recipe.micro_batches}")
+    return " ".join([*parts, f"recompute {recipe.recompute}"] if recipe.recompute != "none" else parts)
+
+
+def train_cost(
+    model: Any,
+    device: str | Device,
+    *,
+    gpus: int = 1,
+    tensor: int = 1,
+    pipeline: int = 1,
+    virtual: int = 1,
+    context: int = 1,
+    expert: int = 1,
+    sharding: str | None = None,
+    sequence: int = 4096,
+    micro_batch: int = 1,
+    global_batch: int | None = None,
+    precision: str = "bf16",
+    optimizer: str = "adamw",
+    recompute: str = "none",
+    attention: str = "flash",
+    loss: str | None = None,
+    framework: str = "megatron",
+    lora_rank: int | None = None,
+    lora_targets: tuple[str, ...] = ("query", "value"),
+    frozen: str = "none",
+    fabric_gb_s: float | None = None,
+    tokens: float | None = None,
+    region: str | None = None,
+    carbon_intensity: float | None = None,
+    pue: float = 1.0,
+    price_table: str | os.PathLike[str] | None = None,
+) -> TrainCost:
+    """What training ``model`` takes on ``gpus`` devices in a layout.
+
+    ``model``: as for `perfpass.predict_llm`. ``sharding``: none, zero1 (default with replicas), zero2, zero3 (FSDP).
+    ``global_batch``: sequences of a step (default: one micro-batch a replica). ``precision``: bf16, fp16, fp8, nvfp4
+    (products alone; master copies in single precision), amp, bf16_true, fp32. ``framework``: megatron, torch,
+    deepspeed, other. ``lora_rank``: adapters on ``lora_targets``, the rest ``frozen`` as none (16 bits), int8, nf4 or
+    nf4_double. ``fabric_gb_s``: network between hosts, GB/s of one direction for a device. ``tokens``: of the run, for
+    hours, energy, money and, with a region or intensity, carbon.
+
+    Raises ArgumentError for what cannot be laid out, DeviceError for a device that lacks the precision.
+    """
+    read = model if isinstance(model, LanguageModel) else language_model(model)
+    board = find_device(device)
+    layout, recipe = _asked(
+        gpus=gpus,
+        layout={"tensor": tensor, "pipeline": pipeline, "virtual": virtual, "context": context, "expert": expert},
+        sharding=sharding,
+        batch=(micro_batch, global_batch, sequence),
+        precision=precision,
+        recipe={
+            "optimizer": optimizer,
+            "recompute": recompute,
+            "kernels": Kernels(attention, fused_norms=framework != "torch", fused_gates=framework != "torch"),
+            "loss": loss or ("eager" if framework == "torch" else "parallel"),
+            "foreach": framework == "torch",
+            "adapter": Adapter(lora_rank, lora_targets, frozen) if lora_rank else None,
+        },
+    )
+    _whole_heads(read, layout)
+    fabric = _fabric(fabric_gb_s)
+    products = _PRODUCTS.get(precision, "")
+    found = run(read, board, layout, recipe, framework=framework, product_precision=products, fabric=fabric)
+    per_step = recipe.micro_batch * recipe.micro_batches * layout.data * recipe.sequence
+    hours = energy = usd = emitted = None
+    notes = [_UNSURE[name] for name in found.why]
+    if tokens is not None:
+        if not 0 < tokens < 1e16:
+            raise ArgumentError(f"tokens of a run must be above 0 and below 1e16, got {tokens!r}")
+        hours = _scaled(found.step_s, tokens / per_step / 3600, "h")
+        power, spent = found.power_w, _scaled(found.step_s, tokens / per_step, "s")
+        energy = Interval(
+            gpus * power.median * spent.median, gpus * power.low * spent.low, gpus * power.high * spent.high, "J"
+        )
+        usd, note = _paid(board, hours, gpus, price_table)
+        notes += note
+        if region is not None or carbon_intensity is not None:
+            where = carbon.own_grid(carbon_intensity) if carbon_intensity is not None else carbon.grid(region or "")
+            value = carbon.emitted(energy, where, pue)
+            emitted = value if isinstance(value, Interval) else None
+    return TrainCost(
+        model=read.name,
+        device=board.id,
+        devices=gpus,
+        framework=framework,
+        precision=precision,
+        layout=layout,
+        recipe=recipe,
+        predicted=found,
+        memory_bytes=board.memory_bytes,
+        tokens_per_step=per_step,
+        tokens=tokens,
+        hours=hours,
+        energy_j=energy,
+        usd=usd,
+        carbon_g=emitted,
+        notes=tuple(notes),
+    )
+
+
+_UNSURE = {
+    "device": "no training of a language model was measured on this device: the interval is wider",
+    "framework": "no framework that was measured: the interval is wider",
+}
+
+
+def search_layouts(model: Any, device: str | Device, *, gpus: int, **asked: Any) -> Layouts:
+    """Every layout of ``gpus`` devices (tensor, pipeline, context and expert ranks, sharding, micro-batch,
+    recomputation), the quickest that fits first. ``asked``: what is left of `train_cost`; what is given of a layout
+    stays. Raises ArgumentError, DeviceError as `train_cost`.
+    """
+    read = model if isinstance(model, LanguageModel) else language_model(model)
+    board = find_device(device)
+    fit: list[TrainCost] = []
+    others: list[TrainCost] = []
+    refused: PerfPassError | None = None
+    for layout in _candidates(read, board, gpus, asked):
+        try:
+            found = train_cost(read, board, gpus=gpus, **layout)
+        except DeviceError:
+            raise
+        except ArgumentError as error:
+            refused = error
+            continue
+        (fit if found.predicted.fits else others).append(found)
+    if not fit and not others:
+        raise ArgumentError(f"no layout of {gpus} devices can be asked: {refused}")
+    fit.sort(key=lambda one: one.predicted.step_s.median / one.tokens_per_step)
+    others.sort(key=lambda one: one.predicted.in_use.median)
+    return Layouts(tuple(fit), tuple(others), len(fit) + len(others))
+
+
+def _candidates(model: LanguageModel, board: Device, gpus: int, asked: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    def powers(most: int) -> list[int]:
+        return [n for n in (1, 2, 4, 8, 16, 32, 64) if n <= most and gpus % n == 0]
+
+    def choices(name: str, among: list[Any]) -> list[Any]:
+        return [asked[name]] if asked.get(name) is not None else among
+
+    experts = powers(64) if model.is_mixture else [1]
+    for tensor in choices("tensor", powers(min(nvlink_domain(board), 8))):
+        for pipeline in choices("pipeline", [p for p in powers(32) if p <= model.layer_count]):
+            for context in choices("context", powers(8) if asked.get("sequence", 4096) >= 16384 else [1]):
+                if gpus % (tensor * pipeline * context):
+                    continue
+                data = gpus // (tensor * pipeline * context)
+                shardings = ["none"] if data * context == 1 else ["zero1", "zero3"] if pipeline == 1 else ["zero1"]
+                for sharding in choices("sharding", shardings):
+                    for expert in choices("expert", [e for e in experts if data * context * tensor % e == 0]):
+                        for micro in choices("micro_batch", list(_MICRO_BATCHES)):
+                            for recompute in choices("recompute", ["none", "full"]):
+                                yield asked | {
+                                    "tensor": tensor,
+                                    "pipeline": pipeline,
+                                    "context": context,
+                                    "expert": expert,
+                                    "sharding": sharding,
+                                    "micro_batch": micro,
+                                    "recompute": recompute,
+                                }
+
+
+def _asked(
+    *,
+    gpus: int,
+    layout: dict[str, int],
+    sharding: str | None,
+    batch: tuple[int, int | None, int],
+    precision: str,
+    recipe: dict[str, Any],
+) -> tuple[Layout, Recipe]:
+    if isinstance(gpus, bool) or not isinstance(gpus, int) or not 1 <= gpus <= 100_000:
+        raise ArgumentError(f"gpus must be a whole number from 1 to 100,000, got {gpus!r}")
+    if precision not in (*PRECISIONS, *_PRODUCTS):
+        raise ArgumentError(unknown("precision", precision, (*PRECISIONS, *_PRODUCTS)))
+    plain = Layout(**{**layout, "expert": 1})
+    ranks = plain.tensor * plain.pipeline * plain.context
+    if gpus % ranks:
+        raise ArgumentError(f"{ranks} ranks of a replica do not divide {gpus} devices; change tensor, pipeline or gpus")
+    data = gpus // ranks
+    sharding = sharding or ("zero1" if data * plain.context > 1 else "none")
+    split = Layout(**layout, data=data, sharding=sharding, sequence_parallel=plain.tensor > 1)
+    micro, whole, sequence = batch
+    if whole is None:
+        whole = micro * data * max(1, plain.pipeline)
+    if whole < 1 or micro < 1 or whole % (micro * data):
+        raise ArgumentError(
+            f"a global batch of {whole} is no multiple of {data} replicas' micro-batches of {micro}; change one of them"
+        )
+    if sequence % split.context:
+        raise ArgumentError(f"{split.context} context ranks do not divide a sequence of {sequence} tokens")
+    steps = whole // (micro * data)
+    held = "fp8" if precision == "nvfp4" else precision
+    return split, replace(Recipe(micro, sequence, steps, precision=held), **recipe)
+
+
+def _whole_heads(model: LanguageModel, layout: Layout) -> None:
+    if model.heads % layout.tensor:
+        raise ArgumentError(f"{layout.tensor} tensor ranks do not divide the {model.heads} heads of {model.name}")
+
+
+def _fabric(gb_s: float | None) -> float:
+    if gb_s is None:
+        return 0.0
+    if not 0 < gb_s <= 10_000:
+        raise ArgumentError(f"network of a device must be above 0 and at most 10,000 GB/s, got {gb_s!r}")
+    return gb_s * 1e9
+
+
+def _paid(
+    board: Device, hours: Interval, gpus: int, table: str | os.PathLike[str] | None
+) -> tuple[Interval | None, list[str]]:
+    try:
+        paid = money.price(board, money.read_prices(table) if table else None)
+    except DeviceError as error:
+        return None, [str(error)]
+    return hours.scaled(gpus * paid.usd_per_hour, "USD"), [f"devices alone, at {paid} each"]
+
+
+def _slower(first: Run, other: Run) -> str:
+    """The cause that makes another layout slower most."""
+    name = max(
+        (f.name for f in fields(first.parts_s)),
+        key=lambda n: getattr(other.parts_s, n) - getattr(first.parts_s, n),
+    )
+    more = getattr(other.parts_s, name) - getattr(first.parts_s, name)
+    return f"{name} +{count(more)} s" if more > 0 else ""
+
+
+def _scaled(value: Interval, factor: float, unit: str = "") -> Interval:
+    return Interval(value.median * factor, value.low * factor, value.high * factor, unit or value.unit)
+
+
+def _cells(value: Interval) -> tuple[str, str, str]:
+    return digits(value.median), value.unit, f"{digits(value.low)} to {digits(value.high)}"
+
+
+def _plain(value: Interval) -> dict[str, Any]:
+    return {"median": value.median, "low": value.low, "high": value.high, "unit": value.unit}

@@ -1,0 +1,266 @@
+"""Memory of training a language model on one to many devices: what each rank holds, counted from the architecture.
+
+`training_memory` counts, for every stage of a pipeline, weights, gradients, master copies and states of the optimizer
+as its layout shards them (ZeRO: arXiv:1910.02054, section 5; PyTorch FSDP: arXiv:2304.11277), activations that wait for
+their gradients (`perfpass.llm.activations`; Korthikanti et al., arXiv:2205.05198, section 4), as many micro-batches of
+them as the schedule has under way (1F1B and interleaved: arXiv:2104.04473, section 2.2), and the logits with their
+loss. Nothing is fitted; what a program takes beside (workspaces, caches) is `Recipe.workspace_bytes`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from perfpass.errors import ArgumentError
+from perfpass.llm.activations import saved_by_layer
+from perfpass.llm.recipe import FROZEN, LOSSES, OPTIMIZERS, PRECISIONS, SHARDINGS, Adapter, Layout, Recipe
+
+if TYPE_CHECKING:
+    from perfpass.llm.architecture import LanguageModel, Layer
+
+
+@dataclass(frozen=True)
+class StageMemory:
+    """Bytes that a device of one pipeline stage holds at its peak.
+
+    ``gathered``: whole weights of the layers that run, where the rest is sharded. ``activations`` wait for their
+    gradients; ``working`` is alive beside them at the peak: the logits and their loss, or a layer that is computed
+    anew, and gradients on their way. ``update`` is what the optimizer's step makes; it counts where activations are
+    gone.
+    """
+
+    weights: float
+    gradients: float
+    master: float
+    moments: float
+    gathered: float
+    activations: float
+    working: float
+    update: float
+    workspace: float
+
+    @property
+    def held(self) -> float:
+        """What stays from step to step."""
+        return self.weights + self.gradients + self.master + self.moments + self.workspace
+
+    @property
+    def peak(self) -> float:
+        """The most that is alive at once."""
+        return self.held + max(self.gathered + self.activations + self.working, self.update)
+
+
+@dataclass(frozen=True)
+class TrainingMemory:
+    """`StageMemory` of every pipeline stage, the first first."""
+
+    stages: tuple[StageMemory, ...]
+
+    @property
+    def fullest(self) -> int:
+        """The stage whose peak is highest."""
+        return max(range(len(self.stages)), key=lambda i: self.stages[i].peak)
+
+    @property
+    def peak_bytes(self) -> float:
+        """Of the fullest stage."""
+        return self.stages[self.fullest].peak
+
+
+@dataclass(frozen=True)
+class _Parameters:
+    """Parameters on a device: beside experts, of experts; of these, in matrices of layers, in the widest layer."""
+
+    plain: float
+    experts: float
+    matrices: float
+    adapters: float
+
+    @property
+    def all(self) -> float:
+        return self.plain + self.experts
+
+
+def stage_layers(model: LanguageModel, pipeline: int) -> tuple[tuple[Layer, ...], ...]:
+    """The layers of each stage; where they do not divide, the first stages have one more.
+
+    Raises ArgumentError for more stages than layers, and for models that are no plain decoders.
+    """
+    if model.is_encoder_decoder or model.is_hybrid:
+        kind = "an encoder-decoder" if model.is_encoder_decoder else "recurrent in part"
+        raise ArgumentError(f"{model.name} is {kind}; memory of training is counted for decoders with attention alone")
+    layers = [layer for count, layer in model.layers for _ in range(count)]
+    if pipeline > len(layers):
+        raise ArgumentError(f"{pipeline} pipeline stages for {len(layers)} layers; give at most one for each")
+    each, more = divmod(len(layers), pipeline)
+    cuts = [0]
+    for stage in range(pipeline):
+        cuts.append(cuts[-1] + each + (stage < more))
+    return tuple(tuple(layers[a:b]) for a, b in pairwise(cuts))
+
+
+def in_flight(layout: Layout, stage: int, micro_batches: int) -> float:
+    """Micro-batches whose activations of the whole stage are held at once, in the steady part of the schedule.
+
+    1F1B: as many as there are stages behind (arXiv:2104.04473, section 2.2.1); interleaved: chunks of the forward
+    passes before the first backward (Megatron-LM's schedules.py), over the chunks of a stage.
+    """
+    if layout.pipeline == 1:
+        return 1.0
+    behind = layout.pipeline - stage - 1
+    if layout.virtual == 1:
+        return float(min(behind + 1, micro_batches))
+    chunks = 2 * behind + (layout.virtual - 1) * layout.pipeline + 1
+    return min(chunks, micro_batches * layout.virtual) / layout.virtual
+
+
+def training_memory(
+    model: LanguageModel, layout: Layout, recipe: Recipe, *, layers: tuple[tuple[Layer, ...], ...] = ()
+) -> TrainingMemory:
+    """The memory of every stage; ``layers``: those of each stage, where they are not split evenly.
+
+    Raises ArgumentError for what cannot be laid out so.
+    """
+    stages = layers or stage_layers(model, layout.pipeline)
+    if len(stages) != layout.pipeline:
+        raise ArgumentError(f"layers of {len(stages)} stages for a pipeline of {layout.pipeline}")
+    return TrainingMemory(tuple(_stage(model, layout, recipe, s, stages[s]) for s in range(layout.pipeline)))
+
+
+def _stage(model: LanguageModel, layout: Layout, recipe: Recipe, stage: int, layers: tuple[Layer, ...]) -> StageMemory:
+    states = PRECISIONS[recipe.precision]
+    first, last = stage == 0, stage == layout.pipeline - 1
+    held = _held(model, layout, recipe, layers, first=first, last=last)
+    tokens = recipe.micro_batch * recipe.sequence / layout.context
+    saved = [
+        saved_by_layer(layer, model.hidden, layout, recipe, states.activation, states.saved_input) for layer in layers
+    ]
+    each = sum(s.kept(recipe.recompute) for s in saved) * tokens
+    whole = max((s.whole for s in saved), default=0.0) * tokens
+    passing = max((s.passing for s in saved), default=0.0) * tokens
+    activations = in_flight(layout, stage, recipe.micro_batches) * each
+    working = (whole if recipe.recompute == "full" else 0.0) + passing
+    if last:
+        row = model.hidden / (layout.tensor if layout.sequence_parallel else 1)
+        activations += 2 * row * tokens * states.activation
+        by_activation, beside = LOSSES[recipe.loss]
+        element = by_activation * states.activation + (beside if states.activation < 4 else max(beside - 4, 0.0))
+        logits = tokens / recipe.loss_chunks * model.vocabulary / layout.tensor * element
+        working = max(working, logits)
+    return StageMemory(activations=activations, working=working, workspace=recipe.workspace_bytes, **held)
+
+
+def _held(
+    model: LanguageModel, layout: Layout, recipe: Recipe, layers: tuple[Layer, ...], *, first: bool, last: bool
+) -> dict[str, float]:
+    """Bytes of weights, gradients, master copies, moments, gathered weights and the update."""
+    states = PRECISIONS[recipe.precision]
+    found = _parameters(model, layout, recipe, layers, first=first, last=last)
+    zero = SHARDINGS.index(layout.sharding)
+    split, split_experts = layout.shards, layout.expert_shards
+    gradient = states.gradient if recipe.gradient_bytes is None else recipe.gradient_bytes
+    count, own = OPTIMIZERS[recipe.optimizer]
+    moment = states.moment if own is None else own
+
+    def sharded(each: float, from_stage: int, plain: float, experts: float) -> float:
+        if zero >= from_stage:
+            return each * (plain / split + experts / split_experts)
+        return each * (plain + experts)
+
+    if recipe.adapter:
+        taught, base = found.adapters, FROZEN[recipe.adapter.frozen]
+        matrices = found.matrices if base < 2 else 0.0
+        frozen = states.weight * (found.all - matrices) + (base if base < 2 else states.weight) * matrices
+        frozen = frozen / split if zero == 3 else frozen
+        widest = max((layer.parameters(model.hidden) for layer in layers), default=0) / layout.tensor
+        return {
+            "weights": frozen + sharded(states.weight, 3, taught, 0.0),
+            "gradients": sharded(gradient, 2, taught, 0.0),
+            "master": sharded(states.master, 1, taught, 0.0),
+            "moments": sharded(count * moment, 1, taught, 0.0),
+            "gathered": 2 * widest * base if zero == 3 else 0.0,
+            "update": sharded(4.0, 1, taught, 0.0) if recipe.foreach else 0.0,
+        }
+    casts = states.casts * (found.matrices if zero < 3 else 0.0)
+    weights = sharded(states.weight, 3, found.plain, found.experts) + casts
+    moments = sharded(count * moment, 1, found.plain, found.experts)
+    if recipe.optimizer == "muon":  # tables and norms are Adam's
+        moments += sharded(moment, 1, found.plain + found.experts - found.matrices, 0.0)
+    gathered = 0.0
+    if zero == 3 and split > 1:
+        # The layer that runs and the next one, whole; the tables stay gathered from the forward pass to the backward.
+        widest = max(
+            (_of_layer(model, layout, layer)[0] + _of_layer(model, layout, layer)[1] for layer in layers), default=0.0
+        )
+        tables = found.all - sum(sum(_of_layer(model, layout, layer)) for layer in layers)
+        gathered = (2 * widest + tables) * states.activation + widest * gradient
+    return {
+        "weights": weights,
+        "gradients": sharded(gradient, 2, found.plain, found.experts),
+        "master": sharded(states.master, 1, found.plain, found.experts),
+        "moments": moments,
+        "gathered": gathered,
+        "update": sharded(4.0, 1, found.plain, found.experts) if recipe.foreach else 0.0,
+    }
+
+
+def _of_layer(model: LanguageModel, layout: Layout, layer: Layer) -> tuple[float, float]:
+    """Parameters of a layer on a device: beside experts, of experts. Norms and routers are whole on every rank."""
+    whole = float(layer.parameters(model.hidden))
+    experts, split_experts = 0.0, 0.0
+    alone = float(layer.norms)
+    if layer.experts:
+        e = layer.experts
+        experts = float(e.count * (e.expert_elements + e.expert_extra))
+        split_experts = experts / (layout.expert * layout.experts_share)
+        alone += e.count * model.hidden + e.extra
+    if layer.attention and layer.attention.is_latent:
+        a = layer.attention  # projections down to the latents are whole on every rank
+        alone += model.hidden * (a.q_rank + a.kv_rank + a.rope_dim)
+    return alone + (whole - experts - alone) / layout.tensor, split_experts
+
+
+def _parameters(
+    model: LanguageModel, layout: Layout, recipe: Recipe, layers: tuple[Layer, ...], *, first: bool, last: bool
+) -> _Parameters:
+    plain, experts = 0.0, 0.0
+    for layer in layers:
+        beside, of_experts = _of_layer(model, layout, layer)
+        plain, experts = plain + beside, experts + of_experts
+    matrices = plain + experts - sum(layer.norms for layer in layers)
+    table = model.vocabulary * model.hidden / layout.tensor
+    tables = (1 if first else 0) + (1 if last and not (model.tied and first) else 0)
+    plain += tables * table + (model.embedding_extra if first else model.hidden if last else 0)
+    adapters = 0.0
+    if recipe.adapter:
+        adapters = sum(adapter_parameters(layer, model.hidden, recipe.adapter) for layer in layers) / layout.tensor
+    return _Parameters(plain, experts, matrices, adapters)
+
+
+def adapter_parameters(layer: Layer, hidden: int, adapter: Adapter) -> int:
+    """Parameters of the adapters beside one layer: rank x (inputs + outputs) of every target."""
+    shapes: dict[str, tuple[int, int]] = {}
+    if layer.attention:
+        a = layer.attention
+        shapes |= {
+            "query": (hidden, a.heads * a.head_dim),
+            "key": (hidden, a.kv_heads * a.head_dim),
+            "value": (hidden, a.kv_heads * a.value_dim),
+            "output": (a.heads * a.value_dim, hidden),
+        }
+    if layer.dense:
+        width = layer.dense.width
+        shapes |= {"up": (hidden, width), "down": (width, hidden)}
+        if layer.dense.matrices == 3:
+            shapes["gate"] = (hidden, width)
+    return sum(adapter.rank * sum(shapes[name]) for name in adapter.targets if name in shapes)
+
+
+def parameters_of_a_device(model: LanguageModel, layout: Layout, stage: int = 0) -> float:
+    """Parameters that a device of a stage holds whole, before any sharding over replicas."""
+    layers = stage_layers(model, layout.pipeline)[stage]
+    recipe = Recipe(1, 1)
+    last = stage == layout.pipeline - 1
+    return _parameters(model, layout, recipe, layers, first=stage == 0, last=last).all

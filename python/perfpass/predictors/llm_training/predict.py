@@ -1,0 +1,103 @@
+"""What a training run costs in a layout: memory of every stage, time of a step, power; each with its interval."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from perfpass.errors import ArgumentError
+from perfpass.llm.in_use import CONTEXT_BYTES, CONTEXT_SHARES
+from perfpass.llm.training import TrainingMemory, training_memory
+from perfpass.prediction import COVERAGE, Interval
+from perfpass.predictors.energy.power import PowerModel
+from perfpass.predictors.llm_training import constants
+from perfpass.predictors.llm_training.step import StepTime, timed, work
+from perfpass.predictors.training_step.predictor import StepPredictor
+from perfpass.text import unknown
+
+if TYPE_CHECKING:
+    from perfpass.devices import Device
+    from perfpass.llm.architecture import LanguageModel
+    from perfpass.llm.recipe import Layout, Recipe
+
+
+@dataclass(frozen=True)
+class Run:
+    """One layout: memory of the fullest device as counted and as the device shows it, seconds of a step by cause.
+
+    ``mfu``: the model's FLOPs, none computed anew, over the device's 16-bit peak. ``why``: what the time's interval is
+    wide of.
+    """
+
+    memory: TrainingMemory
+    in_use: Interval
+    fits_probability: float
+    parts_s: StepTime
+    step_s: Interval
+    mfu: float
+    power_w: Interval
+    why: tuple[str, ...]
+
+    @property
+    def fits(self) -> bool:
+        """Whether it fits with nine chances in ten or more."""
+        return self.fits_probability >= COVERAGE
+
+
+def run(
+    model: LanguageModel,
+    device: Device,
+    layout: Layout,
+    recipe: Recipe,
+    *,
+    framework: str = "megatron",
+    product_precision: str = "",
+    fabric: float = 0.0,
+) -> Run:
+    """The prediction. Raises ArgumentError for what cannot be laid out, DeviceError for a precision that is lacking."""
+    if framework not in constants.FRAMEWORKS:
+        raise ArgumentError(unknown("framework", framework, constants.FRAMEWORKS))
+    if not device.is_gpu:
+        raise ArgumentError(f"{device.id}: training of language models was measured on GPUs; choose one")
+    memory = training_memory(model, layout, recipe)
+    counted = memory.peak_bytes + constants.WORKSPACE_BYTES
+    low, middle, high = (share * counted for share in constants.MEMORY[framework])
+    # A figure of the device is one with the context already; those of the allocator lack it.
+    beside = (0.0, 0.0, 0.0) if framework == "deepspeed" else (CONTEXT_SHARES[0], 1.0, CONTEXT_SHARES[1])
+    low, middle, high = (m + s * CONTEXT_BYTES for m, s in zip((low, middle, high), beside, strict=True))
+    found = work(model, device, layout, recipe, product_precision=product_precision, fabric=fabric)
+    parts = timed(found, constants.STEP)
+    factor = constants.FRAMEWORKS[framework]
+    parts = StepTime(**{f.name: float(getattr(parts, f.name)) * factor for f in fields(StepTime)})
+    lacks = {
+        "model": 1.0,
+        "device": float(device.id not in constants.MEASURED),
+        "framework": float(framework == "other"),
+    }
+    below, above = (float(b[0]) for b in constants.SPREAD.bounds(lacks))
+    seconds = float(parts.seconds)
+    step = Interval(seconds, seconds * math.exp(below), seconds * math.exp(above), "s")
+    ideal = found.relative_peak * 312e12 * seconds
+    busy = (found.passes + found.anew) * (found.dense + found.experts + found.head) / found.speed_up
+    power = PowerModel.from_dict(StepPredictor.load().manifest["power"])
+    reads = float(parts.elementwise + parts.update) / seconds
+    drawn = power.predict(device, np.array([min(busy / seconds, 1.0)]), np.array([min(reads, 1.0)]))
+    return Run(
+        memory=memory,
+        in_use=Interval(middle, low, high, "byte"),
+        fits_probability=_within(device.memory_bytes, low, middle, high),
+        parts_s=parts,
+        step_s=step,
+        mfu=float(found.model_flops / ideal),
+        power_w=Interval(float(drawn.median[0]), float(drawn.low[0]), float(drawn.high[0]), "W"),
+        why=tuple(name for name, lack in lacks.items() if lack and name != "model"),
+    )
+
+
+def _within(limit: float, low: float, middle: float, high: float) -> float:
+    """P(value < limit) of a log-logistic value with these 5, 50 and 95 %, as `half_width_of` has it."""
+    side = math.log(high / middle) if limit >= middle else math.log(middle / low)
+    return 0.5 * (1 + math.tanh(math.log(limit / middle) / side * math.atanh(COVERAGE)))

@@ -1,0 +1,283 @@
+"""Time of a training step of a language model in a layout, from what each device computes, moves and waits for.
+
+A micro-batch passes its stage in the time of its products (each at a share of the device's peak), its attention, what
+it reads and writes beside, and the part of its messages that nothing hides; a step is so many of them, the pipeline's
+bubble ((p - 1) / (v m) of them: arXiv:2104.04473, section 2.2), the gradients' exchange and the optimizer. Messages are
+those of ring algorithms: two all-reduces of tensor parallelism in either direction (arXiv:1909.08053), a dispatch and a
+combine of experts, keys and values around a ring of context ranks (arXiv:2310.01889), gradients and parameters of
+sharded replicas (arXiv:1910.02054, section 7; FSDP gathers and reduces for every micro-batch).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from perfpass.errors import DeviceError
+from perfpass.llm.training import parameters_of_a_device, stage_layers
+
+if TYPE_CHECKING:
+    from perfpass.devices import Device
+    from perfpass.llm.architecture import LanguageModel, Layer
+    from perfpass.llm.recipe import Layout, Recipe
+
+Number = Any  # a float, or an array [N] of them
+# One direction of the network of a device between hosts, as cloud and DGX nodes of its generation are built: 8 x 200,
+# 8 x 400 and 8 x 800 Gb/s (DGX A100, H100, B300 user guides).
+_FABRIC_BYTES_S = {"Ampere": 25e9, "Hopper": 50e9, "Blackwell": 50e9, "Blackwell Ultra": 100e9}
+_DEFAULT_FABRIC_BYTES_S = 12.5e9
+_HOST_GPUS, _RACK_GPUS = 8, 72  # that NVLink joins: in a host; in a rack of GB200 or GB300 (NVL72)
+# A backward pass of FlashAttention takes 2.5 times the products of the forward pass (arXiv:2307.08691, section 4.1).
+_BACKWARD_ATTENTION = 2.5
+# AdamW reads and writes a master copy and two moments in single precision, reads a gradient, writes a weight.
+_UPDATE_BYTES = 34.0
+_A100_FLOPS = 312e12
+_TAUGHT = 0.01  # of a model's parameters, in adapters of common ranks
+
+
+@dataclass(frozen=True)
+class Constants:
+    """Shares of the device's peaks that products in 16, 8 and 4 bits, attention and memory reach, and shares of
+    messages that nothing hides: of tensor (and context) ranks, of replicas, of experts; ``grouped``: products of
+    experts beside others; ``straggle``: what a step takes longer for each doubling of the devices; ``faster``: how
+    the share of products falls as the peak grows (exponent, from an A100's). Fitted by
+    `perfpass.training.llm_training.fit`.
+    """
+
+    products_16: float = 0.75
+    products_8: float = 0.55
+    products_4: float = 0.4
+    attention: float = 0.5
+    memory: float = 0.75
+    tensor: float = 0.7
+    replicas: float = 0.3
+    experts: float = 0.6
+    grouped: float = 0.7
+    straggle: float = 0.005
+    faster: float = 0.1
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a device does in a step: seconds at the device's peaks, summed over micro-batches; numbers, or arrays [N].
+
+    ``head``, ``dense``, ``experts``: forward products, at the peak of 16 bits; ``speed_up``: what ``bits`` make of
+    it; ``passes``: forward and backward, with ``anew`` of products and ``attended_anew`` of attention computed again.
+    ``messages_*`` at the link's rate, ``exchange`` of replicas in a step; it hides behind ``behind`` of the step.
+    ``bubble``: of the busy time; ``relative_peak``: the device's 16-bit peak over an A100's.
+    """
+
+    head: Number
+    dense: Number
+    experts: Number
+    attention: Number
+    memory: Number
+    bits: Number
+    speed_up: Number
+    passes: Number
+    anew: Number
+    attended_anew: Number
+    messages_tensor: Number
+    messages_context: Number
+    messages_experts: Number
+    exchange: Number
+    behind: Number
+    update: Number
+    bubble: Number
+    doublings: Number
+    relative_peak: Number
+    model_flops: Number
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """Seconds of a step by cause; numbers, or arrays [N]."""
+
+    products: Number
+    attention: Number
+    elementwise: Number
+    recomputation: Number
+    tensor: Number
+    context: Number
+    experts: Number
+    bubble: Number
+    replicas: Number
+    update: Number
+    straggling: Number
+
+    @property
+    def seconds(self) -> Number:
+        """The whole step."""
+        total: Number = sum(getattr(self, f.name) for f in fields(self))
+        return total
+
+
+def timed(work: Work, constants: Constants) -> StepTime:
+    """The time of ``work`` at the shares of the peaks that ``constants`` say."""
+    c = constants
+    lost = work.relative_peak**-c.faster
+    share = np.where(work.bits == 16, c.products_16, np.where(work.bits == 8, c.products_8, c.products_4)) * lost
+    body = (work.dense + work.experts / c.grouped) / (share * work.speed_up)
+    head = work.head / (c.products_16 * lost)
+    attending, beside = work.attention / (c.attention * lost), work.memory / c.memory
+    products, elementwise = work.passes * (body + head), 3 * beside
+    attention = (1 + _BACKWARD_ATTENTION) * attending
+    anew = work.anew * (body + beside) + work.attended_anew * attending
+    tensor, context = c.tensor * work.messages_tensor, c.tensor * work.messages_context
+    experts = c.experts * work.messages_experts
+    busy = products + attention + elementwise + anew + tensor + context + experts
+    bubble = busy * work.bubble
+    hidden = np.maximum((1 - c.replicas) * work.exchange - busy * work.behind, 0.0)
+    replicas, update = c.replicas * work.exchange + hidden, work.update / c.memory
+    straggling = c.straggle * work.doublings * (busy + bubble + replicas + update)
+    return StepTime(
+        products, attention, elementwise, anew, tensor, context, experts, bubble, replicas, update, straggling
+    )
+
+
+def fabric_bytes_s(device: Device) -> float:
+    """One direction of a device's share of the network between hosts, where it is not said."""
+    return _FABRIC_BYTES_S.get(device.architecture, _DEFAULT_FABRIC_BYTES_S)
+
+
+def nvlink_domain(device: Device) -> int:
+    """Devices that NVLink joins; 1 where there is none."""
+    if not device.nvlink_bandwidth_bytes_s:
+        return 1
+    return _RACK_GPUS if device.id.startswith("gb") else _HOST_GPUS
+
+
+@dataclass(frozen=True)
+class _Layers:
+    """Of one token through some layers, forward: multiply-adds in matrices, in experts, in attention; bytes beside."""
+
+    dense: float = 0.0
+    experts: float = 0.0
+    attention: float = 0.0
+    elements: float = 0.0
+    keys: float = 0.0
+    routed: float = 0.0
+    count: int = 0
+
+
+def _of(model: LanguageModel, layers: tuple[Layer, ...], sequence: int) -> _Layers:
+    dense = experts = attention = elements = keys = routed = 0.0
+    for layer in layers:
+        elements += 12 * model.hidden
+        if layer.attention:
+            a = layer.attention
+            dense += a.matrices(model.hidden)
+            seen = min(sequence, 2 * a.window) if a.window else sequence
+            attention += a.heads * (a.head_dim + a.value_dim) * seen / 2
+            keys += a.cache_elements
+            elements += 2 * a.heads * (a.head_dim + a.value_dim)
+        if layer.dense:
+            dense += layer.dense.matrices * model.hidden * layer.dense.width
+            elements += 2 * layer.dense.matrices * layer.dense.width
+        if layer.experts:
+            e = layer.experts
+            experts += e.active * e.expert_elements
+            dense += e.matrices * model.hidden * e.shared_width + e.latent_projection + e.count * model.hidden
+            elements += 2 * e.active * (e.matrices * e.width + 2 * e.model_width) + 4 * e.count
+            routed += e.active * e.model_width
+    return _Layers(dense, experts, attention, elements, keys, routed, len(layers))
+
+
+def _unit(device: Device, precision: str) -> tuple[int, float]:
+    """Bits of the products and their peak over that of 16 bits. Raises DeviceError where the device lacks the unit."""
+    unit, bits = {"fp8": ("fp8", 8), "nvfp4": ("fp4", 4), "fp32": ("tf32", 16)}.get(precision, ("bf16", 16))
+    if unit == "tf32" and unit not in device.peak_flops:
+        unit = "fp32"
+    if unit == "bf16":
+        return bits, 1.0
+    if unit not in device.peak_flops:
+        raise DeviceError(f"{device.name} has no {unit} rate; choose another precision")
+    return bits, device.peak(unit) / peak_16(device)
+
+
+def peak_16(device: Device) -> float:
+    """FLOP/s of products in 16 bits. Raises DeviceError where there are none."""
+    return device.peak("bf16" if "bf16" in device.peak_flops else "fp16")
+
+
+def work(
+    model: LanguageModel,
+    device: Device,
+    layout: Layout,
+    recipe: Recipe,
+    *,
+    product_precision: str = "",
+    fabric: float = 0.0,
+) -> Work:
+    """The work of a step; ``product_precision``: of matrices, where it is not the recipe's ("fp8", "nvfp4").
+
+    ``fabric``: bytes/s of one direction between hosts for each device (0: `fabric_bytes_s`). Raises ArgumentError for
+    what cannot be laid out, DeviceError for a precision that the device lacks.
+    """
+    layers = tuple(layer for stage in stage_layers(model, layout.pipeline) for layer in stage)
+    found = _of(model, layers, recipe.sequence)
+    m, p, t, c = recipe.micro_batches, layout.pipeline, layout.tensor, layout.context
+    tokens = m * recipe.micro_batch * recipe.sequence / c  # of a step, on one context rank
+    share = tokens / (t * p)  # of a token's work that one device has in a step
+    peak, bandwidth = peak_16(device), device.memory_bandwidth_bytes_s
+    bits, speed_up = _unit(device, product_precision or recipe.precision)
+    backward = 1 if recipe.adapter else 2
+    full, selective = recipe.recompute == "full", recipe.recompute != "none"
+    beside = found.elements + model.vocabulary * 5.0 / 3
+    if recipe.kernels.attention == "unfused":
+        heads = max((layer.attention.heads for layer in layers if layer.attention), default=0)
+        beside += found.count * heads * recipe.sequence * 4.0
+    domain, link = nvlink_domain(device), max(device.nvlink_bandwidth_bytes_s / 2, device.pcie_bandwidth_bytes_s)
+    fabric = fabric or fabric_bytes_s(device)
+
+    def speed(ranks: int) -> float:
+        return link if ranks <= domain else fabric
+
+    e = layout.expert
+    ring = 2 * (t - 1) / t * (4 + 2 * full) * found.count / p
+    exchange, update = _replicas(model, layout, recipe, link, fabric, domain)
+    macs = found.dense + found.experts + found.attention + model.hidden * model.vocabulary
+    return Work(
+        head=2 * share * model.hidden * model.vocabulary / peak,
+        dense=2 * share * found.dense / peak,
+        experts=2 * share * found.experts / peak,
+        attention=2 * share * found.attention / peak,
+        memory=2.0 * share * beside / bandwidth,
+        bits=bits,
+        speed_up=speed_up,
+        passes=1 + backward,
+        anew=float(full),
+        attended_anew=float(selective),
+        messages_tensor=ring * 2.0 * tokens * model.hidden / speed(t),
+        messages_context=3 * (c - 1) / c * 2.0 * share * found.keys / speed(t * c),
+        messages_experts=(4 + full) * (e - 1) / e * 2.0 * share * found.routed / speed(e * layout.experts_share),
+        exchange=exchange,
+        behind=1.0 if layout.sharding == "zero3" else 1.0 / m,
+        update=update / bandwidth,
+        bubble=(p - 1) / (layout.virtual * m),
+        doublings=math.log2(layout.devices),
+        relative_peak=peak / _A100_FLOPS,
+        model_flops=2 * (1 + backward) * share * macs,
+    )
+
+
+def _replicas(
+    model: LanguageModel, layout: Layout, recipe: Recipe, link: float, fabric: float, domain: int
+) -> tuple[float, float]:
+    """Seconds of the replicas' exchange in a step, at the rates of the links; bytes of the optimizer's step."""
+    held = parameters_of_a_device(model, layout)
+    taught = _TAUGHT * held if recipe.adapter else held
+    group = layout.data * layout.context
+    update = taught / (layout.shards if layout.sharding != "none" else 1) * _UPDATE_BYTES
+    if group == 1:
+        return 0.0, update
+    # Rings between hosts use the network of all devices of the group that stand in one host (or rack).
+    near = max(1, max(domain, _HOST_GPUS) // layout.tensor)
+    rate = link if layout.devices <= domain else min(link, fabric * near)
+    if layout.sharding != "zero3":
+        return 4.0 * taught * (group - 1) / group / rate, update
+    moved = (4 * held + 2 * taught) * recipe.micro_batches * (layout.shards - 1) / layout.shards
+    return moved / rate, update

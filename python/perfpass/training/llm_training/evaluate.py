@@ -1,0 +1,234 @@
+"""Grading of training on one to many devices: time of a step and peak memory, with layouts, models, devices and
+laboratories held out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from perfpass.predictors.llm_training import constants as shipped
+from perfpass.predictors.llm_training.step import Constants, Work, timed
+from perfpass.records import schema
+from perfpass.records.location import data_directory
+from perfpass.training.llm_training import questions, rates
+from perfpass.training.llm_training.fit import NAMES, fit, start
+from perfpass.training.section import Section, Table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pandas
+
+    from perfpass.training.llm_training.rates import Timed
+
+COVERAGE = 0.9
+FRAMEWORKS = {"megatron_lm": "megatron", "training_pages": "torch", "bigscience": "deepspeed", "internevo": "deepspeed"}
+_AIMS = {"layout": 10.0, "model": 15.0, "device": 20.0, "laboratory": 20.0}
+_FOLDS = 10
+_INTRO = """Language models trained on 1 to 1,024 devices: a step's time by what each device computes, moves and waits
+for, eleven constants fitted on the rows that are not held out, with a factor for each laboratory (its framework and
+hosts), which one that is held out lacks; peak memory by counting alone. "layout": all rows of one layout of one model
+are held out together, in ten parts. "laboratory": all that one has published; NVIDIA's three pages are one. Baselines:
+a constant share of the peak (by bits of the products), and the nearest measured row (of the same bits, by FLOPs of a
+step and devices) scaled by FLOPs and peaks. Bounds: 90 %, by the errors of other groups, each held out. Memory: the
+rank that logs, its tensors as the allocator counts them (Megatron-LM), what the pages report, or what the device
+shows."""
+
+
+def load(folder: str | None = None) -> pandas.DataFrame:
+    """The records. Raises FileError, FormatError."""
+    return schema.read(Path(folder or data_directory() / "records") / "llm_training.parquet", "llm_training")
+
+
+def steps(table: pandas.DataFrame) -> tuple[pandas.DataFrame, list[Timed], list[str]]:
+    """Rows with a time or a rate that are asked, their questions, and why the others are not."""
+    rows = table[table.latency_ms.notna() | table.throughput_per_s.notna()]
+    found, why = rates.asked(rows)
+    asked = np.array([one is not None for one in found])
+    return rows[asked].reset_index(drop=True), [one for one in found if one], [w for w in why if w]
+
+
+def groups(rows: pandas.DataFrame, asked: Sequence[Timed], split: str) -> np.ndarray:
+    """[N] what is held out together."""
+    if split == "layout":
+        return np.array(rows.configuration)
+    if split == "model":
+        return np.array([one.model.name for one in asked])
+    return np.array(rows.device) if split == "device" else np.array([one.laboratory for one in asked])
+
+
+def shares(rows: pandas.DataFrame) -> list[str]:
+    """What shares a weight in a fit: a model on a device by a source."""
+    return [f"{a}|{b}|{c}" for a, b, c in zip(rows.source, rows.model, rows.device, strict=True)]
+
+
+def folds(group: np.ndarray) -> list[np.ndarray]:
+    """Rows of each part that is held out: a group, or so many groups together that there are ten parts."""
+    names = np.unique(group)
+    part = np.arange(len(names)) % _FOLDS if len(names) > 2 * _FOLDS else np.arange(len(names))
+    return [np.flatnonzero(np.isin(group, names[part == k])) for k in range(part.max() + 1)]
+
+
+def held_out(rows: pandas.DataFrame, asked: Sequence[Timed], split: str) -> np.ndarray:
+    """[N, 3] seconds by constants, by a share of the peak and by the nearest row, of rows that are not held out."""
+    work, measured = rates.stacked(asked), np.array([one.seconds for one in asked])
+    weights = shares(rows)
+    out = np.empty((len(asked), 3))
+    for held in folds(groups(rows, asked, split)):
+        stay = np.setdiff1d(np.arange(len(asked)), held)
+        found, factors = fit([asked[i] for i in stay], [weights[i] for i in stay])
+        known = np.array([factors.get(asked[i].laboratory, 1.0) for i in held])
+        out[held, 0] = timed(_taken(work, held), found).seconds * known
+        out[held, 1:] = _baselines(asked, work, measured, stay, held)
+    return out
+
+
+def _taken(work: Work, where: np.ndarray) -> Work:
+    return Work(**{f.name: np.asarray(getattr(work, f.name))[where] for f in fields(work)})
+
+
+def _baselines(
+    asked: Sequence[Timed], work: Work, measured: np.ndarray, stay: np.ndarray, held: np.ndarray
+) -> np.ndarray:
+    """[held, 2] a constant share of the peak, and the nearest row scaled by its share."""
+    ideal = work.model_flops / (work.relative_peak * 312e12 * work.speed_up)
+    share = ideal / measured
+    place = np.log(np.column_stack([ideal, 2.0**work.doublings, [one.model.parameters for one in asked]]))
+    out = np.empty((len(held), 2))
+    for k, i in enumerate(held):
+        alike = stay[work.bits[stay] == work.bits[i]]
+        alike = alike if len(alike) else stay
+        far = np.abs(place[alike] - place[i]).sum(axis=1)
+        out[k] = ideal[i] / np.median(share[alike]), ideal[i] / share[alike[np.argmin(far)]]
+    return out
+
+
+def half_widths(group: np.ndarray, predicted: np.ndarray, measured: np.ndarray) -> np.ndarray:
+    """[N] log half-widths that hold 90 in 100 of the other groups; each group counts alike."""
+    off = np.abs(np.log(measured / predicted))
+    names, place, count = np.unique(group, return_inverse=True, return_counts=True)
+    weight = count[place] ** -0.5
+    out = np.empty(len(group))
+    for k in range(len(names)):
+        others = np.flatnonzero(place != k)
+        order = others[np.argsort(off[others])]
+        total = np.cumsum(weight[order])
+        out[place == k] = off[order[np.searchsorted(total, COVERAGE * total[-1])]]
+    return out
+
+
+def memory_rows(table: pandas.DataFrame) -> tuple[pandas.DataFrame, np.ndarray, np.ndarray, list[str]]:
+    """Rows with peak memory that are asked; bytes counted [N]; whether the attention is stated [N]; why others not."""
+    rows = table[table.peak_memory_bytes.notna()]
+    found, why = questions.asked(rows)
+    asked = np.array([one is not None for one in found])
+    stated = [one for one in found if one]
+    counted = np.array([one.memory.peak for one in stated]) + shipped.WORKSPACE_BYTES
+    known = np.array([one.attention_known for one in stated])
+    return rows[asked].reset_index(drop=True), counted, known, [w for w in why if w]
+
+
+def ratios(rows: pandas.DataFrame, counted: np.ndarray, known: np.ndarray) -> dict[str, tuple[float, float, float]]:
+    """5th percentile, median and 95th of measured over counted, by framework; layouts count alike."""
+    out = {}
+    framework = rows.source.map(FRAMEWORKS)
+    ratio = rows.peak_memory_bytes / counted
+    for name in dict.fromkeys(FRAMEWORKS.values()):
+        here = ((framework == name) & known).to_numpy()
+        each = ratio[here].groupby(rows.configuration[here]).median()
+        out[name] = tuple(float(np.quantile(each, q)) for q in (0.05, 0.5, 0.95))
+    return out
+
+
+def evaluate(folder: str | None = None, seed: int = 0, *, quiet: bool = False) -> Section:
+    """Grade all splits, with baselines on the same rows. Raises FileError."""
+    table = load(folder)
+    rows, asked, refused = steps(table)
+    corpus = {"rows": len(table), "steps": len(rows), "steps_not_asked": len(refused)}
+    corpus |= {"models": len({one.model.name for one in asked}), "devices": rows.device.nunique()}
+    section = Section("llm_training", "Training of language models on many devices", _INTRO, corpus)
+    measured = np.array([one.seconds for one in asked])
+    metric = "step s"
+    for split, aim in _AIMS.items():
+        found, group = held_out(rows, asked, split), groups(rows, asked, split)
+        half = half_widths(group, found[:, 0], measured)
+        low, high = found[:, 0] * np.exp(-half), found[:, 0] * np.exp(half)
+        section.add(metric, split, "perfpass", "all", found[:, 0], measured, low, high, aim_pct=aim)
+        section.add(metric, split, "a share of the peak", "all", found[:, 1], measured)
+        section.add(metric, split, "nearest row, scaled", "all", found[:, 2], measured)
+        by = group if split == "laboratory" else groups(rows, asked, "laboratory")
+        for name in np.unique(by):
+            here = by == name
+            section.add(metric, split, "perfpass", str(name), found[here, 0], measured[here], low[here], high[here])
+        cases = (rows.model + ", " + rows.device + ", " + rows.n_devices.astype(str)).tolist()
+        section.add_worst_cases(metric, "s", split, cases, found[:, 0], measured)
+        if split == "laboratory":
+            section.add_points(metric, "s", split, by.tolist(), found[:, 0], measured)
+            section.notes.append(_scaling(rows, asked, found[:, 0], measured))
+    _grade_memory(section, table)
+    fitted, factors = fit(asked, shares(rows))
+    before = np.exp(start())
+    shown = tuple((n, float(b), float(getattr(fitted, n))) for n, b in zip(NAMES, before, strict=True))
+    section.tables.append(Table("Constants of a step", ("constant", "before", "fitted"), shown))
+    section.tables.append(Table("Measured time over that", ("laboratory", "factor"), tuple(factors.items())))
+    return section
+
+
+def _scaling(rows: pandas.DataFrame, asked: Sequence[Timed], predicted: np.ndarray, measured: np.ndarray) -> str:
+    """How far the largest run over the smallest is off, of models that were run on eightfold devices or more."""
+    errors = []
+    ours = rows.assign(off=np.log(predicted / measured))
+    key = ["source", "model", "device", "precision", "sequence", "micro_batch", "sharding"]
+    for _, found in ours.groupby(key):
+        if found.n_devices.max() >= 8 * found.n_devices.min():
+            ends = [found.off[found.n_devices == n].mean() for n in (found.n_devices.min(), found.n_devices.max())]
+            errors.append(abs(float(np.exp(ends[1] - ends[0])) - 1))
+    middle = 100 * float(np.median(errors))
+    return f"Scaling over eightfold devices or more ({len(errors)} pairs): off by {middle:.1f} % in the middle."
+
+
+def _grade_memory(section: Section, table: pandas.DataFrame) -> None:
+    rows, counted, known, refused = memory_rows(table)
+    section.corpus |= {"memory": len(rows), "memory_not_asked": len(refused)}
+    measured, metric = rows.peak_memory_bytes.to_numpy() / 2**30, "memory GiB"
+    ours = counted / 2**30
+    source = rows.source.to_numpy()
+    half = half_widths(np.array(rows.configuration), ours, measured)
+    for name in dict.fromkeys(FRAMEWORKS):
+        here = (source == name) & known
+        own = half_widths(np.array(rows.configuration[here]), ours[here], measured[here])
+        bounds = ours[here] * np.exp(-own), ours[here] * np.exp(own)
+        section.add(metric, "layout", "perfpass, counted", name, ours[here], measured[here], *bounds, aim_pct=8.0)
+    vague = ~known
+    if vague.any():
+        words = "megatron_lm, attention not stated"
+        bounds = ours[vague] * np.exp(-half[vague]), ours[vague] * np.exp(half[vague])
+        section.add(metric, "layout", "perfpass, counted", words, ours[vague], measured[vague], *bounds)
+    half = half_widths(source, ours, measured)
+    section.add(
+        metric, "laboratory", "perfpass, counted", "all", ours, measured, ours / np.exp(half), ours * np.exp(half)
+    )
+    cases = (rows.source + ", " + rows.model).tolist()
+    section.add_worst_cases(metric, "GiB", "layout", cases, ours, measured)
+    found = ratios(rows, counted, known)
+    shown = tuple((name, *values) for name, values in found.items())
+    section.tables.append(Table("Measured memory over counted", ("framework", "5 %", "median", "95 %"), shown))
+
+
+def widths(table: pandas.DataFrame) -> tuple[Constants, dict[str, float], dict[str, float]]:
+    """Constants, factors of laboratories, and the half-width of each split that holds 90 in 100."""
+    rows, asked, _ = steps(table)
+    measured = np.array([one.seconds for one in asked])
+    found = {}
+    for split in _AIMS:
+        group = groups(rows, asked, split)
+        off = np.abs(np.log(measured / held_out(rows, asked, split)[:, 0]))
+        _, place, count = np.unique(group, return_inverse=True, return_counts=True)
+        order = np.argsort(off)
+        total = np.cumsum((count[place] ** -0.5)[order])
+        found[split] = float(off[order[np.searchsorted(total, COVERAGE * total[-1])]])
+    return *fit(asked, shares(rows)), found

@@ -1,0 +1,142 @@
+"""`perfpass train-cost`: layouts that fit, what they take, the search, and refusals."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import perfpass
+from perfpass.cli import main
+from perfpass.deploy.train_cost import search_layouts, train_cost
+from perfpass.devices import device
+from perfpass.errors import ArgumentError, DeviceError
+from perfpass.llm.configuration import language_model
+from perfpass.llm.recipe import Layout, Recipe
+from perfpass.predictors.llm_training.constants import STEP
+from perfpass.predictors.llm_training.step import timed, work
+
+BLOOM = {"gpus": 64, "tensor": 8, "pipeline": 4, "global_batch": 512}
+
+
+@pytest.fixture(scope="module")
+def found():
+    return perfpass.train_cost("llama-3.1-70b", "h100", tokens=1e10, region="FR", **BLOOM)
+
+
+def test_a_run_adds_up(found):
+    step = found.predicted.step_s
+    assert sum(dataclasses.asdict(found.predicted.parts_s).values()) == pytest.approx(step.median)
+    assert found.tokens_per_s.median == pytest.approx(512 * 4096 / step.median)
+    assert found.hours.median == pytest.approx(1e10 / found.tokens_per_s.median / 3600)
+    assert found.energy_j.median == pytest.approx(64 * found.predicted.power_w.median * found.hours.median * 3600)
+    assert found.usd.median > 0 and found.carbon_g.median > 0
+    assert step.low < step.median < step.high and 0.2 < found.predicted.mfu < 0.9
+
+
+def test_the_result_is_strict_json(found):
+    facts = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert facts["layout"]["tensor"] == 8 and len(facts["stages"]) == 4
+    assert facts["stages"][facts["fullest_stage"]]["peak"] == max(s["peak"] for s in facts["stages"])
+    assert "P = " in str(found) and "tp8 pp4 dp2" in str(found)
+
+
+def test_what_is_held_follows_the_layout(found):
+    whole = train_cost("llama-3.1-70b", "h100", gpus=8, tensor=8)
+    assert not whole.predicted.fits and found.predicted.fits
+    again = train_cost("llama-3.1-70b", "h100", recompute="full", **BLOOM)
+    assert again.predicted.in_use.median < found.predicted.in_use.median
+    assert again.predicted.step_s.median > found.predicted.step_s.median
+    assert again.predicted.mfu < found.predicted.mfu
+
+
+@settings(max_examples=40)
+@given(
+    tensor=st.sampled_from([1, 2, 8]),
+    pipeline=st.sampled_from([1, 4]),
+    data=st.sampled_from([1, 2, 16]),
+    sharding=st.sampled_from(["none", "zero1", "zero3"]),
+    micro_batches=st.integers(1, 8),
+    recompute=st.sampled_from(["none", "selective", "full"]),
+)
+def test_more_work_and_slower_networks_never_take_less(tensor, pipeline, data, sharding, micro_batches, recompute):
+    model, board = language_model("llama-3.1-8b"), device("h100")
+    layout = Layout(tensor=tensor, pipeline=pipeline, data=data, sharding=sharding)
+    recipe = Recipe(1, 2048, micro_batches, recompute=recompute)
+
+    def seconds(layout=layout, recipe=recipe, **more):
+        return float(timed(work(model, board, layout, recipe, **more), STEP).seconds)
+
+    # A step that waits for its replicas alone takes the same, but for rounding.
+    base = seconds() * (1 - 1e-9)
+    assert seconds(recipe=dataclasses.replace(recipe, micro_batches=micro_batches + 1)) > base
+    assert seconds(recipe=dataclasses.replace(recipe, sequence=4096)) >= base
+    assert seconds(fabric=10e9) >= base >= seconds(fabric=400e9) * (1 - 2e-9)
+    assert seconds(recipe=dataclasses.replace(recipe, recompute="full")) >= base
+    if pipeline > 1:
+        assert seconds(dataclasses.replace(layout, virtual=2)) * (1 - 1e-9) <= base
+
+
+def test_the_search_finds_the_quickest_layout_that_fits_and_keeps_what_is_given():
+    layouts = search_layouts("llama-3.1-8b", "h100", gpus=8, global_batch=64, tensor=2)
+    assert layouts.best and {one.layout.tensor for one in layouts.best} == {2}
+    steps = [one.predicted.step_s.median for one in layouts.best]
+    assert steps == sorted(steps) and all(one.predicted.fits for one in layouts.best)
+    assert not any(one.predicted.fits for one in layouts.others)
+    assert layouts.tried == len(layouts.best) + len(layouts.others)
+    json.dumps(layouts.to_dict(), allow_nan=False)
+    none = search_layouts("llama-3.1-70b", "h100", gpus=8, global_batch=8)
+    assert not none.best and "none of" in str(none)
+
+
+def test_a_framework_or_device_that_was_not_measured_is_wider():
+    def width(**asked):
+        step = train_cost("llama-3.1-8b", gpus=8, sharding="zero3", **asked).predicted.step_s
+        return step.high / step.low
+
+    known = width(device="h100")
+    assert width(device="h100", framework="other") > known and width(device="h200") > known
+    assert "not measured" not in str(train_cost("llama-3.1-8b", "h100", gpus=8))
+    assert "no training of a language model was measured" in str(train_cost("llama-3.1-8b", "h200", gpus=8))
+
+
+@pytest.mark.parametrize(
+    ("asked", "error", "words"),
+    [
+        ({"gpus": 6, "tensor": 4}, ArgumentError, "do not divide 6 devices"),
+        ({"gpus": 8, "global_batch": 12}, ArgumentError, "global batch of 12"),
+        ({"gpus": 3, "tensor": 3}, ArgumentError, "heads"),
+        ({"gpus": 0}, ArgumentError, "gpus"),
+        ({"precision": "fp6"}, ArgumentError, "fp6"),
+        ({"framework": "jax"}, ArgumentError, "jax"),
+        ({"tokens": -1.0}, ArgumentError, "tokens"),
+        ({"fabric_gb_s": 0.0}, ArgumentError, "GB/s"),
+        ({"gpus": 2, "context": 2, "sequence": 4095}, ArgumentError, "context ranks"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused_in_words(asked, error, words):
+    with pytest.raises(error, match=words):
+        train_cost("llama-3.1-8b", "h100", **asked)
+
+
+def test_a_precision_that_a_device_lacks_is_refused():
+    with pytest.raises(DeviceError, match="fp8"):
+        train_cost("llama-3.1-8b", "a100-80gb", precision="fp8")
+    with pytest.raises(ArgumentError, match="GPUs"):
+        train_cost("llama-3.1-8b", "epyc-9654")
+
+
+def test_the_command_prints_says_whether_it_fits_and_searches(capsys):
+    asked = ["train-cost", "llama-3.1-8b", "--device", "h100", "--gpus", "8", "--global-batch", "8"]
+    assert main([*asked, "--sharding", "zero3"]) == 0
+    assert "MFU" in capsys.readouterr().out
+    assert main(["train-cost", "llama-3.1-70b", "--device", "h100", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["fits_probability"] < 0.01
+    assert main([*asked, "--search"]) == 0
+    assert "layouts fit" in capsys.readouterr().out
+    assert main(["train-cost", "llama-3.1-8b", "--device", "h100", "--search"]) == 2
+    assert "--global-batch" in capsys.readouterr().err
+    assert main([*asked, "--tokens", "ten"]) == 2

@@ -1,0 +1,77 @@
+"""Training of language models: what ships is what the records give, and what is held out stays out."""
+
+from __future__ import annotations
+
+import dataclasses
+from importlib import import_module
+
+import numpy as np
+import pytest
+
+from perfpass.predictors.llm_training import constants
+from perfpass.training.llm_training import megatron
+from perfpass.training.llm_training.fit import NAMES, fit
+
+grading = import_module("perfpass.training.llm_training.evaluate")  # the package's own name is the function
+
+
+@pytest.fixture(scope="module")
+def table():
+    return grading.load()
+
+
+@pytest.fixture(scope="module")
+def steps(table):
+    return grading.steps(table)
+
+
+def test_the_shipped_constants_are_those_that_the_records_give(steps):
+    rows, asked, _ = steps
+    found, factors = fit(asked, grading.shares(rows))
+    shipped = dataclasses.asdict(constants.STEP)
+    assert [getattr(found, name) for name in NAMES] == pytest.approx([shipped[name] for name in NAMES], rel=0.02)
+    laboratories = {"megatron": "nvidia", "torch": "llm-foundry", "deepspeed": "bigscience"}
+    for framework, laboratory in laboratories.items():
+        assert constants.FRAMEWORKS[framework] == pytest.approx(factors[laboratory], rel=0.02)
+    assert set(constants.MEASURED) == set(rows.device)
+    assert constants.SPREAD.rows == len(rows)
+
+
+def test_the_shipped_ratios_of_memory_are_those_of_the_records(table):
+    rows, counted, known, _ = grading.memory_rows(table)
+    for framework, found in grading.ratios(rows, counted, known).items():
+        assert constants.MEMORY[framework] == pytest.approx(found, rel=0.01)
+
+
+def test_memory_of_megatrons_runs_is_counted_closely(table):
+    rows, counted, known, _ = grading.memory_rows(table)
+    off = np.abs(counted / rows.peak_memory_bytes - 1)[known & (rows.source == "megatron_lm")]
+    assert len(off) > 500 and off.mean() < 0.05
+    large = np.abs(counted / rows.peak_memory_bytes - 1)[rows.model.str.startswith("gpt3_7b")]
+    assert len(large) == 6 and large.max() < 0.03
+
+
+def test_rows_of_one_group_are_held_out_together(steps):
+    rows, asked, _ = steps
+    for split in ("layout", "model", "device", "laboratory"):
+        group = grading.groups(rows, asked, split)
+        parts = grading.folds(group)
+        assert sorted(np.concatenate(parts)) == list(range(len(rows)))
+        for held in parts:
+            assert not set(group[held]) & set(np.delete(group, held))
+
+
+def test_half_widths_of_a_group_are_those_of_the_others():
+    group = np.repeat(["a", "b", "c"], 10)
+    measured = np.ones(30)
+    predicted = np.exp(np.repeat([0.1, 0.2, 5.0], 10))
+    half = grading.half_widths(group, predicted, measured)
+    assert half[:20] == pytest.approx(5.0) and half[20:] == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize(
+    ("text", "count", "expected"),
+    [("1", 3, [1, 1, 1]), ("2", 4, [1, 0, 1, 0]), ("([0]*1+[1]*3)", 4, [0, 1, 1, 1])],
+)
+def test_a_pattern_of_expert_layers_is_read(text, count, expected):
+    assert megatron._pattern(text, count) == [bool(one) for one in expected]
