@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from perfpass.errors import ArgumentError, PerfPassError
+from perfpass.json_text import parse
 from perfpass.llm.architecture import Attention, LanguageModel, Layer, Mlp
 from perfpass.llm.configuration import language_model
 from perfpass.llm.recipe import Adapter, Kernels, Layout, Recipe
@@ -79,7 +79,7 @@ def asked(rows: pandas.DataFrame) -> tuple[list[Question | None], list[str]]:
 def _megatron(row: Any) -> Question:
     if row.n_devices < 1:
         raise ArgumentError("number of devices: not stated")
-    arguments = json.loads(row.arguments)
+    arguments = parse(row.arguments, row.run)
     stated = arguments.get("attention-backend")
     # Megatron's own layers (not Transformer Engine's) have the unfused attention alone.
     own = arguments.get("transformer-impl") == "local"
@@ -103,7 +103,7 @@ def _sizes(row: Any, *, gated: bool, width: int, tied: bool, norm: int, biases: 
 
 
 def _layout(row: Any, **changes: Any) -> Layout:
-    values = {
+    values: dict[str, Any] = {
         "tensor": max(int(row.tensor), 1),
         "pipeline": max(int(row.pipeline), 1),
         "virtual": max(int(row.virtual), 1),
