@@ -16,7 +16,7 @@ from perfpass.training.llm_training import megatron
 if TYPE_CHECKING:
     import pandas
 
-# litgpt's config_hub: rank 32 on queries and values, longest sequence first; fsdp_qlora's train.py: rank 64 everywhere.
+# Not in the tables: litgpt's config_hub has rank 32 on queries and values, fsdp_qlora's train.py rank 64 everywhere.
 _LITGPT = ("query", "value")
 _FSDP_QLORA = ("query", "key", "value", "output", "gate", "up", "down")
 _FROZEN = {"qlora": "nf4", "lora": "none"}
