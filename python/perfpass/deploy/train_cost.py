@@ -352,13 +352,14 @@ def _asked(
         raise ArgumentError(f"gpus must be a whole number from 1 to 100,000, got {gpus!r}")
     if precision not in (*PRECISIONS, *_PRODUCTS):
         raise ArgumentError(unknown("precision", precision, (*PRECISIONS, *_PRODUCTS)))
-    plain = Layout(**{**layout, "expert": 1})
+    asked: dict[str, Any] = dict(layout)
+    plain = Layout(**(asked | {"expert": 1}))
     ranks = plain.tensor * plain.pipeline * plain.context
     if gpus % ranks:
         raise ArgumentError(f"{ranks} ranks of a replica do not divide {gpus} devices; change tensor, pipeline or gpus")
     data = gpus // ranks
     sharding = sharding or ("zero1" if data * plain.context > 1 else "none")
-    split = Layout(**layout, data=data, sharding=sharding, sequence_parallel=plain.tensor > 1)
+    split = Layout(**asked, data=data, sharding=sharding, sequence_parallel=plain.tensor > 1)
     micro, whole, sequence = batch
     if whole is None:
         whole = micro * data * max(1, plain.pipeline)

@@ -16,7 +16,7 @@ RECOMPUTATIONS = ("none", "selective", "full")
 # How the loss is computed, as bytes of an element of the logits at its peak: activations, and bytes beside. "parallel":
 # Megatron-LM's, in place (the logits, and their single-precision copy, which becomes softmax and gradient); "eager":
 # transformers' (logits in single precision, a shifted copy of them, its log-softmax, the gradient); "fused": in place
-# (Liger, Transformer Engine); "scripted": Megatron-LM's native fusion, which is not in place.
+# (Liger, Transformer Engine); "scripted": Megatron-LM's native fusion, by what its runs measured.
 LOSSES: dict[str, tuple[float, float]] = {
     "parallel": (1.0, 4.0),
     "scripted": (1.0, 8.0),

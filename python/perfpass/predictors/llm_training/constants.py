@@ -46,5 +46,5 @@ MEMORY: dict[str, tuple[float, float, float]] = {
     "other": (0.950, 1.18, 1.93),
 }
 # What programs hold beside tensors that are counted: workspaces of cuBLAS (8 MiB, on Hopper and later 32 MiB a handle,
-# by PyTorch's documentation) and of Transformer Engine, and what is small.
+# by PyTorch's documentation) and of Transformer Engine, and what is small: the middle of 70 to 110 MiB in the records.
 WORKSPACE_BYTES = 96 * 2**20

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from perfpass.json_text import parse
 from perfpass.records import networks, training_layouts
 from perfpass.records.schema import Reading
 from perfpass.records.sources import table_of
@@ -30,7 +30,7 @@ def read(shared: Path) -> Reading:
     """Records of kind ``llm_training``. ``peak_memory_bytes`` is that of the rank that logs: the last one."""
     reading = Reading("megatron_lm")
     table = table_of(shared, "megatron_lm", "mcore_ci_training.parquet")
-    given = table.args_json.map(json.loads)
+    given = table.args_json.map(lambda text: parse(text, "arguments of a run"))
     table = reading.keep(table, table.device.notna(), "the device is not named")
     pictures = table.model_group.isin(("mimo", "multimodal-llava"))
     table = reading.keep(table, ~pictures, "pictures beside text: the tower that reads them is not described")
@@ -41,9 +41,9 @@ def read(shared: Path) -> Reading:
     sized = table.global_batch_size.notna() & table.sequence_length.notna()
     table = reading.keep(table, sized, "no batch stated")
     divides = table.n_gpus.isna() | (table.dp_derived % 1 == 0)
-    table = reading.keep(table, divides, "the layout does not divide the devices").reset_index(drop=True)
-    arguments = [json.loads(text) for text in table.args_json]
-    training_layouts.add(reading, _rows(table, arguments))
+    table = reading.keep(table, divides, "the layout does not divide the devices")
+    arguments = given[table.index].tolist()
+    training_layouts.add(reading, _rows(table.reset_index(drop=True), arguments))
     return reading
 
 

@@ -140,7 +140,8 @@ def ratios(rows: pandas.DataFrame, counted: np.ndarray, known: np.ndarray) -> di
     for name in dict.fromkeys(FRAMEWORKS.values()):
         here = ((framework == name) & known).to_numpy()
         each = ratio[here].groupby(rows.configuration[here]).median()
-        out[name] = tuple(float(np.quantile(each, q)) for q in (0.05, 0.5, 0.95))
+        low, middle, high = np.quantile(each, (0.05, 0.5, 0.95)).tolist()
+        out[name] = (low, middle, high)
     return out
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from perfpass.errors import ArgumentError, PerfPassError
+from perfpass.json_text import parse
 from perfpass.llm.architecture import Attention, LanguageModel, Layer, Mlp
 from perfpass.llm.configuration import language_model
 from perfpass.llm.recipe import Adapter, Kernels, Layout, Recipe
@@ -16,7 +16,7 @@ from perfpass.training.llm_training import megatron
 if TYPE_CHECKING:
     import pandas
 
-# litgpt's config_hub: rank 32 on queries and values, longest sequence first; fsdp_qlora's train.py: rank 64 everywhere.
+# Not in the tables: litgpt's config_hub has rank 32 on queries and values, fsdp_qlora's train.py rank 64 everywhere.
 _LITGPT = ("query", "value")
 _FSDP_QLORA = ("query", "key", "value", "output", "gate", "up", "down")
 _FROZEN = {"qlora": "nf4", "lora": "none"}
@@ -79,7 +79,7 @@ def asked(rows: pandas.DataFrame) -> tuple[list[Question | None], list[str]]:
 def _megatron(row: Any) -> Question:
     if row.n_devices < 1:
         raise ArgumentError("number of devices: not stated")
-    arguments = json.loads(row.arguments)
+    arguments = parse(row.arguments, row.run)
     stated = arguments.get("attention-backend")
     # Megatron's own layers (not Transformer Engine's) have the unfused attention alone.
     own = arguments.get("transformer-impl") == "local"
@@ -103,7 +103,7 @@ def _sizes(row: Any, *, gated: bool, width: int, tied: bool, norm: int, biases: 
 
 
 def _layout(row: Any, **changes: Any) -> Layout:
-    values = {
+    values: dict[str, Any] = {
         "tensor": max(int(row.tensor), 1),
         "pipeline": max(int(row.pipeline), 1),
         "virtual": max(int(row.virtual), 1),
