@@ -51,9 +51,9 @@ load (LLM-Pilot), the wait for other users' steps included. Encoder-decoders are
 devices count alike. Beside them, on the same rows: the latency above split into prompt and tokens, and the serving
 predictor, which learned from none of these rows.
 
-*engine_token* and *engine_prompt*: engines without a server, counted, with habits fitted without the rows, model, device,
-source or whole engine ("runtime") that is judged. Beside them, on the same rows: the roofline times one factor, and the most
-alike run that is known, scaled by the rooflines.
+*engine_token* and *engine_prompt*: engines without a server, counted, with habits fitted without the rows, model,
+device, source or whole engine ("runtime") that is judged. Beside them, on the same rows: the roofline times one factor,
+and the most alike run that is known, scaled by the rooflines.
 """
 
 
