@@ -317,12 +317,24 @@ class ServingPredictor:
         return Alone(model, family, device, serving, sizes, evidence, bounds, base, waits, distance, lacks)
 
     def judged(
-        self, model: LanguageModel, device: Device, serving: Serving, target: str, *, year: float | None = None
+        self,
+        model: LanguageModel,
+        device: Device,
+        serving: Serving,
+        target: str,
+        *,
+        year: float | None = None,
+        at_rate: bool = False,
     ) -> tuple[float, dict[str, float]]:
-        """The median (ms) of a workload by itself and its lacks, ``year`` that of its software where it is known."""
+        """The median (ms) of a workload by itself and its lacks, ``year`` that of its software where it is known.
+
+        ``at_rate``: requests arrive by themselves, as many as ``serving`` has in flight on average.
+        """
         family, sizes = self.family(model), Sizes.of(serving)
         w = describe(model, family, device, serving)
         medians, _ = self._medians(model, family, device, serving, sizes, w, self.evidence(family, device))
+        if at_rate and target == "ttft":
+            medians[target] = 1e3 * times(w.terms, self.constants)["steady"]
         lacks = self._lacks(model, family, device, serving, sizes, w, year)
         return float(medians[target][0]), {cause: float(np.ravel(lack)[0]) for cause, lack in lacks.items()}
 

@@ -20,7 +20,7 @@ from perfpass.predictors.serving.base import Sizes
 
 CAUSES = (
     *("measurement", "laboratory", "model", "device", "pair", "architecture", "vendor", "set-up", "precision"),
-    *("version", "load", "others", "waiting", "split prefill", "pipeline"),
+    *("version", "load", "others", "waiting", "split prefill", "unstated workers", "pipeline"),
 )
 # Of which an interval is wide, in words.
 WORDS: Mapping[str, str] = {
@@ -38,6 +38,7 @@ WORDS: Mapping[str, str] = {
     "others": "other requests in flight, whose prompts come first",
     "waiting": "requests that wait for room in the cache",
     "split prefill": "prefill on GPUs of its own",
+    "unstated workers": "a number of prefill replicas that nobody states",
     "pipeline": "pipeline parallelism, which was not measured",
 }
 # Lacks are 1 at this distance of set-ups (a runtime on another, `features.position`), and at so many years.
@@ -128,6 +129,7 @@ def lacks(
         "others": others,
         "waiting": waiting / (1.0 + waiting),
         "split prefill": float(serving.mode == "disagg"),
+        "unstated workers": 0.0,  # of records alone
         "pipeline": float(serving.parallelism.pipeline > 1),
     }
 
@@ -177,17 +179,16 @@ def bounds(
     of a request alone, than whose low no load has a lower one.
 
     A bound holds for all that it bounds: no work takes less than the low of a smaller one that was measured, nor more
-    than the high of a larger one. So low bounds widen below the measured sizes alone, high ones above.
+    than the high of a larger one. So low bounds widen below the measured sizes alone, high ones above and where
+    requests wait for room.
     """
     below, above = beyond
     if least is None:  # a token's time, which knows no queue
         lacks = {**lacks, "others": 0.0}
-        fewer: dict[str, np.ndarray | float] = {"load": below, "waiting": 0.0}
-    else:
-        fewer = {"load": below}
+    fewer: dict[str, np.ndarray | float] = {"load": below, "waiting": 0.0}
     low, high = spread.bounds({**lacks, **fewer})[0], spread.bounds({**lacks, "load": above})[1]
     lowest = median * np.exp(low)
     if least is not None:
-        alone = spread.bounds({**lacks, **fewer, "others": 0.0, "waiting": 0.0})[0]
+        alone = spread.bounds({**lacks, **fewer, "others": 0.0})[0]
         lowest = np.maximum(lowest, np.minimum(least, median) * np.exp(alone))
     return Bounds(median, lowest, median * np.exp(high))

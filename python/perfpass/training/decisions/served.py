@@ -14,7 +14,6 @@ from perfpass.predictors.serving.base import BY_RUNTIME, CONSTANTS, SHARED, time
 from perfpass.predictors.serving.features import Neighbours
 from perfpass.predictors.serving.predictor import EVIDENCE, TARGETS, ServingPredictor
 from perfpass.records.location import data_directory
-from perfpass.training import spread
 from perfpass.training.decisions.offers import Method, Offers, graded, questions
 from perfpass.training.serving import outside, widths
 from perfpass.training.serving.dataset import Dataset, load, set_aside
@@ -91,10 +90,9 @@ def _bounds(
     asked, _ = outside.load(folder)
     out: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]] = {level: {} for level in LEVELS}
     for target in TARGETS:
-        errors = {level: widths.held_out_errors(data, found, level, target, seed) for level, found in held.items()}
-        others = [widths.outside_errors(outside.answers(ServingPredictor.load(), asked, target), target)]
-        for level in LEVELS:
-            out[level][target] = spread.graded(errors, others, level, len(data), widths.fitted(target))
+        answers = outside.answers(ServingPredictor.load(), asked, target)
+        for level, found in widths.graded(data, held, answers, target, seed).items():
+            out[level][target] = found
     return out
 
 

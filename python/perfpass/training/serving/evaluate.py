@@ -60,18 +60,15 @@ def evaluate(folder: Path | str | None = None, seed: int = 0, *, quiet: bool = F
     levels = {level: held_out(data, level, seed) for level in EVIDENCE}
     asked, left = outside.load(folder)
     others = {target: outside.answers(ServingPredictor.load(), asked, target) for target in TARGETS}
+    bounds = {target: widths.graded(data, levels, others[target], target, seed) for target in TARGETS}
     errors = {
-        t: {level: widths.held_out_errors(data, found, level, t, seed) for level, found in levels.items()}
-        for t in TARGETS
+        t: [widths.held_out_errors(data, found, level, t, seed)[0] for level, found in levels.items()] for t in TARGETS
     }
     for target in TARGETS:
-        _grade_sources(section, others[target], [found for found, _ in errors[target].values()], target)
+        _grade_sources(section, others[target], errors[target], target)
     for level, found in levels.items():
         for target in TARGETS:
-            bounds = spread.graded(
-                errors[target], [widths.outside_errors(others[target], target)], level, len(data), widths.fitted(target)
-            )
-            _grade(section, data, found, bounds, level, target, graded & (found.fold >= 0))
+            _grade(section, data, found, bounds[target][level], level, target, graded & (found.fold >= 0))
         if level in AIMS["tpot"]:
             plain = table_baseline(data, level, seed)
             for target in TARGETS:

@@ -39,7 +39,9 @@ _SHORTEST_ANSWER = 64
 
 @dataclass(frozen=True)
 class Asked:
-    """One measurement as a question: seconds of ``target``."""
+    """One measurement as a question: seconds of ``target``. ``at_rate``: requests were sent at a rate, not by a fixed
+    number of clients, so that a first token waits as in steady arrivals.
+    """
 
     source: str
     target: str
@@ -49,6 +51,7 @@ class Asked:
     serving: Serving
     precision: str
     year: float | None
+    at_rate: bool
 
 
 def load(folder: Path | str | None = None) -> tuple[list[Asked], Counter[str]]:
@@ -134,7 +137,10 @@ def _asked(row: Any) -> list[Asked] | str:
     when = (float(year) + 0.5 if year > 0 else None) if row.mode == "serving" else OLDEST_YEAR
     # Two campaigns of one publisher are two sources.
     label = f"source:{row.source}, {part}/{row.runtime}"
-    return [Asked(label, target, value, name, row.device, serving, row.precision, when) for target, value in found]
+    rate = bool(np.isfinite(getattr(row, "request_rate", np.nan)))
+    return [
+        Asked(label, target, value, name, row.device, serving, row.precision, when, rate) for target, value in found
+    ]
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,7 +161,8 @@ def answers(predictor: ServingPredictor, asked: list[Asked], target: str) -> Ans
     own = [a for a in asked if a.target == target]
     seconds, lacks = [], []
     for a in own:
-        median, lack = predictor.judged(language_model(a.model), find_device(a.device), a.serving, target, year=a.year)
+        model, device = language_model(a.model), find_device(a.device)
+        median, lack = predictor.judged(model, device, a.serving, target, year=a.year, at_rate=a.at_rate)
         seconds.append(median / 1e3)
         lacks.append(lack)
     return Answers(

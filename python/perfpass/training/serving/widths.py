@@ -25,12 +25,12 @@ PRIOR: Mapping[str, Mapping[str, float]] = {
     "tpot": {
         "measurement": 0.1, "laboratory": 0.2, "model": 0.3, "device": 0.3, "pair": 0.2, "architecture": 0.3,
         "vendor": 0.7, "set-up": 0.2, "precision": 0.3, "version": 0.4, "load": 0.15, "others": 0.1, "waiting": 0.4,
-        "split prefill": 0.2, "pipeline": 0.4,
+        "split prefill": 0.2, "unstated workers": 0.2, "pipeline": 0.4,
     },
     "ttft": {
         "measurement": 0.3, "laboratory": 0.5, "model": 0.4, "device": 0.4, "pair": 0.3, "architecture": 0.4,
         "vendor": 0.7, "set-up": 0.3, "precision": 0.3, "version": 0.4, "load": 0.2, "others": 0.5, "waiting": 1.2,
-        "split prefill": 0.5, "pipeline": 0.4,
+        "split prefill": 0.3, "unstated workers": 0.5, "pipeline": 0.4,
     },
 }  # fmt: skip
 # What of the held-out levels counts as a kind of source, and the lack that it shows.
@@ -45,8 +45,15 @@ _KINDS = {
 _MOST_ROWS = 80
 
 
-def held_out_errors(data: Dataset, found: HeldOut, level: str, target: str, seed: int = 0) -> tuple[Errors, np.ndarray]:
-    """Errors of a level's held-out rows, and which rows [M] they are of."""
+def held_out_errors(
+    data: Dataset, found: HeldOut, level: str, target: str, seed: int = 0, *, calm: bool = True
+) -> tuple[Errors, np.ndarray]:
+    """Errors of a level's held-out rows, and which rows [M] they are of.
+
+    Of first tokens those of servers that are warm and have room, which alone make widths; the others where not
+    ``calm``.
+    """
+    excited = data.queued | data.cold if target == "ttft" else np.zeros(len(data), dtype=bool)
     kind, missing = _KINDS[level]
     quantization, runtime = (data.workloads.texts[name].astype(str) for name in ("quantization", "runtime"))
     precision = np.char.add(np.char.add(runtime, "|"), quantization)
@@ -54,7 +61,7 @@ def held_out_errors(data: Dataset, found: HeldOut, level: str, target: str, seed
     architecture = np.array([find_device(name).architecture for name in device])
     parts, rows = [], []
     for number, fold in enumerate(folds_of(data, level, seed)):
-        test = fold.test
+        test = fold.test[excited[fold.test] != calm]
         if not len(test):
             continue
         known = Neighbours.of(data.workloads.take(fold.train), data.weight[fold.train], np.zeros(len(fold.train)))
@@ -66,9 +73,28 @@ def held_out_errors(data: Dataset, found: HeldOut, level: str, target: str, seed
         lacks["architecture"] = (unseen & ~np.isin(architecture[test], architecture[fold.train])).astype(float)
         lacks["others"] = beside(data.workloads.terms.take(test)) if target == "ttft" else 0.0
         lacks["split prefill"] = (~data.aggregated[test]).astype(float)
+        lacks["unstated workers"] = data.workloads.terms.unstated[test].astype(float)
         parts.append(Errors.of(found.residual[target][test], lacks, f"{kind}:{number}"))
         rows.append(test)
     return Errors.joined(parts), np.concatenate(rows)
+
+
+def graded(
+    data: Dataset, held_out: Mapping[str, HeldOut], others: Answers, target: str, seed: int = 0
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Log bounds [N] by level, from errors on other records alone; of cold and queued first tokens as if they were
+    neither.
+    """
+    errors = {level: held_out_errors(data, found, level, target, seed) for level, found in held_out.items()}
+    asked = [outside_errors(others, target)]
+    out = {level: spread.graded(errors, asked, level, len(data), fitted(target)) for level in errors}
+    if target == "ttft":
+        found = fitted(target)([*(e for e, _ in errors.values()), *asked])
+        for level, (low, high) in out.items():
+            rest, rows = held_out_errors(data, held_out[level], level, target, seed, calm=False)
+            lacks = dict(zip(rest.causes, rest.lacks.T, strict=True)) | dict(spread.ANOTHER_LABORATORY)
+            low[rows], high[rows] = found.bounds(lacks)
+    return out
 
 
 def outside_errors(found: Answers, target: str) -> Errors:
