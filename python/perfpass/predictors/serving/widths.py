@@ -179,8 +179,8 @@ def bounds(
     of a request alone, than whose low no load has a lower one.
 
     A bound holds for all that it bounds: no work takes less than the low of a smaller one that was measured, nor more
-    than the high of a larger one. So low bounds widen below the measured sizes alone, high ones above and where requests
-    wait for room.
+    than the high of a larger one. So low bounds widen below the measured sizes alone, high ones above and where
+    requests wait for room.
     """
     below, above = beyond
     if least is None:  # a token's time, which knows no queue
