@@ -88,7 +88,7 @@ def _bounds(
 ) -> dict[str, dict[str, tuple[np.ndarray, np.ndarray]]]:
     """Log bounds by level and target, from errors on other records, as `perfpass.training.serving` has them."""
     asked, _ = outside.load(folder)
-    out: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]] = {level: {} for level in LEVELS}
+    out: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]] = {level: {} for level in held}
     for target in TARGETS:
         answers = outside.answers(ServingPredictor.load(), asked, target)
         for level, found in widths.graded(data, held, answers, target, seed).items():
