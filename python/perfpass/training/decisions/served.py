@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +101,8 @@ def _roofline(data: Dataset) -> dict[str, np.ndarray]:
     """Ms [N] at the peaks of the devices, without a fixed time or a wait for others: nothing is fitted."""
     ideal = {name: 1.0 if value < 1.0 and not name.endswith("_s") else 0.0 for name, value in SHARED.items()}
     own = {f"{name}.{runtime}": 0.0 for name in BY_RUNTIME for runtime in ("vllm", "trtllm", "sglang")}
-    found = times(data.workloads.terms, dict.fromkeys(CONSTANTS, 1.0) | ideal | own)
+    counted = replace(data.workloads.terms, kernels=np.zeros(len(data), dtype=bool))
+    found = times(counted, dict.fromkeys(CONSTANTS, 1.0) | ideal | own)
     return {"tpot": 1e3 * found["step"], "ttft": 1e3 * found["prompt"]}
 
 
