@@ -12,6 +12,7 @@ out. Answers are kept in FILE as they come, so that a stopped run goes on.
 
 With --choices the rows are those among which something is chosen (models and lengths of 15 runs or more, 24 of each),
 and all answers in FILE become data/results/peers/aiconfigurator.csv, which `perfpass evaluate --area choose` grades.
+With --stored these answers are graded, and nothing is asked.
 """
 
 from __future__ import annotations
@@ -94,6 +95,13 @@ def write_choices(answers: dict[str, dict[str, Any]]) -> None:
     print(f"{len(answers)} asked, {len(table)} answered")
 
 
+def read_choices() -> dict[str, dict[str, Any]]:
+    """The table that `write_choices` wrote, by run."""
+    import pandas
+
+    return {str(row["run"]): row for row in pandas.read_csv(CHOICES).to_dict("records")}
+
+
 def question(row: Any) -> dict[str, Any]:
     """What the peer is asked about a record."""
     data = max(1, row.data_parallel)
@@ -137,6 +145,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=500)
     parser.add_argument("--answers", type=Path, default=Path("serving_peer_answers.jsonl"))
     parser.add_argument("--choices", action="store_true", help="ask what choices are made among")
+    parser.add_argument("--stored", action="store_true", help="grade the stored answers, without the peer")
     parser.add_argument("--as-peer", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.as_peer:
@@ -154,9 +163,11 @@ def main() -> None:
         asked = [question(row) for row in choices(data.rows)[: options.rows].itertuples()]
         write_choices(ask(options.peer, asked, options.answers))
         return
-    table = sample(data.rows, options.rows)
+    stored = read_choices() if options.stored else {}
+    table = data.rows[data.rows.run.isin(stored)] if stored else sample(data.rows, options.rows)
+    table = table.drop_duplicates("run")
     rows = table.index.to_numpy()
-    found = ask(options.peer, [question(row) for row in table.itertuples()], options.answers)
+    found = stored or ask(options.peer, [question(row) for row in table.itertuples()], options.answers)
     theirs = [found[key] for key in table.run]
     answered = np.array(["tpot_ms" in a for a in theirs])
     stated = np.array([a.get("precision") == "stated" for a in theirs])

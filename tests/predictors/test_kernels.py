@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from perfpass.cli import main
+from perfpass.devices import device as find_device
 from perfpass.errors import ArgumentError, DeviceError
 from perfpass.predictors.kernels import predictor as kernels
 from perfpass.predictors.kernels.model import Software, relative
@@ -160,9 +161,9 @@ def test_the_relative_has_the_software_or_is_the_nearest_and_its_host_does_not_c
     def row(device, runtime="vllm", host_bound=False):
         return Software(device, "9.0", runtime, "bf16", "0.22.0", "default", 100, host_bound)
 
-    asked = ("gh200-96gb", "9.0", "vllm", "bf16", "default")
+    asked = (find_device("gh200-96gb"), "9.0", "vllm", "bf16", "default")
     h100, h200 = "h100-sxm5-80gb", "h200-sxm-141gb"
     assert relative([row(h100), row(h200)], *asked) == h100  # 3.35 and 4.8 TB/s; a GH200 has 4.0
     assert relative([row(h100, "trtllm"), row(h200)], *asked) == h200
     assert relative([row(h100, host_bound=True)], *asked) is None
-    assert relative([row(h100)], "l4", "8.9", *asked[2:]) is None
+    assert relative([row(h100)], find_device("l4"), "8.9", *asked[2:]) is None

@@ -30,11 +30,12 @@ def test_an_interval_of_many_orders_is_a_refusal_with_a_reason(on):
 
 
 @pytest.mark.parametrize(
-    ("runtime", "on"), [("deepspeed", "h100"), ("sambaflow", "a100-80gb"), ("deepspeed-mii", "mi300x")]
+    ("runtime", "on", "width"),
+    [("deepspeed", "h100", 4), ("sambaflow", "a100-80gb", 50), ("deepspeed-mii", "mi300x", 50)],
 )
-def test_a_runtime_that_was_not_measured_there_says_so(runtime, on):
-    found = predict_offline("llama-2-7b", on, runtime=runtime, **RUN)
-    assert found.support.level == "outside" and found.latency_s.high > 50 * found.latency_s.low
+def test_a_runtime_that_was_not_measured_there_says_so(runtime, on, width):
+    found = predict_offline("llama-2-7b", on, runtime=runtime, **RUN)  # deepspeed is counted, as eager engines are
+    assert found.support.level == "outside" and found.latency_s.high > width * found.latency_s.low
     assert any("no measurement" in reason or "not measured" in reason for reason in found.support.reasons)
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from perfpass.predictors.engine.tails import ArrivalPrediction
     from perfpass.predictors.generation.prediction import Offline
     from perfpass.predictors.serving.prediction import LlmPrediction
+    from perfpass.predictors.switches.switches import Switches
 
 _EPILOG = """\
 MODEL is a Hugging Face config.json or its folder, or the name of a model whose configuration ships (as
@@ -160,7 +161,7 @@ def run(options: Any) -> int:
         slots(options, target)
         return 0
     else:
-        found = served(options, target)
+        found = served(options, target, switches(options))
         if handed_over(options, found):
             return 0
     money = per_million_tokens(found, target, asked) if asked else None
@@ -173,8 +174,8 @@ def run(options: Any) -> int:
     return 0
 
 
-def served(options: Any, target: Device) -> LlmPrediction:
-    """What the options ask of a server."""
+def served(options: Any, target: Device, switched: Switches | None = None) -> LlmPrediction:
+    """What the options ask of a server, with what is ``switched`` on."""
     from perfpass.predictors.serving.predictor import predict_llm
 
     return predict_llm(
@@ -194,7 +195,7 @@ def served(options: Any, target: Device) -> LlmPrediction:
         workers=options.workers,
         prefill=_prefill(options),
         prefill_workers=options.prefill_workers or 0,
-        switches=switches(options),
+        switches=switched,
     )
 
 

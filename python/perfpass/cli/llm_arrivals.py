@@ -25,8 +25,7 @@ def add_arrivals(command: Any) -> None:
     """How requests arrive, and what is asked of them."""
     group = command.add_argument_group(
         "requests that arrive",
-        "tails of TTFT, TPOT and whole requests, event by event; with --rate, --trace or --p99 (--ttft and --tpot: the "
-        "targets of goodput)",
+        "tails of TTFT, TPOT and requests, event by event; with --rate, --trace or --p99 (--ttft, --tpot: targets)",
     )
     group.add_argument("--rate", type=float, metavar="R", help="requests a second, over the whole deployment")
     group.add_argument(

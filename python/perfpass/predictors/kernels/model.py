@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from perfpass.devices import Device
 from perfpass.devices import device as find_device
 from perfpass.predictors.kernels.efficiency import LEVELS, Efficiencies, curve
 from perfpass.predictors.kernels.physics import Figures, Terms
@@ -118,7 +119,7 @@ def unseen_evidence(
 
 
 def relative(
-    measured: Sequence[Software], device: str, capability: str, runtime: str, precision: str, family: str
+    measured: Sequence[Software], device: Device, capability: str, runtime: str, precision: str, family: str
 ) -> str | None:
     """The measured device whose efficiencies a device of the same compute capability starts from.
 
@@ -130,8 +131,7 @@ def relative(
     if same and all(s.host_bound for s in same):
         return None
     names = {s.device for s in same if not s.host_bound} or {s.device for s in alike}
-    target = find_device(device)
-    return min(sorted(names), key=lambda name: between(target, find_device(name)), default=None)
+    return min(sorted(names), key=lambda name: between(device, find_device(name)), default=None)
 
 
 class OperatorModel:

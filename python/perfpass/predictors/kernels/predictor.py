@@ -339,7 +339,7 @@ class KernelPredictor:
         rows = len(terms.ramp)
         keys = _keys(software, joined, found.id)
         named = (software.runtime, joined, software.family)
-        near = relative(model.software, found.id, software.capability, *named)
+        near = relative(model.software, found, software.capability, *named)
         carried = None if near is None else _keys(software, joined, near)
         row = [
             runtime_code(software.runtime),

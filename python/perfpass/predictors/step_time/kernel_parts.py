@@ -205,7 +205,7 @@ class KernelParts:
         s = self._s
         if gpus == 1:
             return np.zeros(len(elements))
-        if gpus > _NODE:
+        if gpus > _NODE or not (s.device.nvlink_bandwidth_bytes_s or s.device.pcie_bandwidth_bytes_s):
             moved = 2 * (gpus - 1) / gpus * elements * s.quantization.activation_bytes
             return np.asarray(moved / (link_bytes_s(s.device, s.split) * WIRE) + MESSAGE_S)
         found = self._kernels.collective(

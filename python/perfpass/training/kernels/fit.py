@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from perfpass.devices import device as find_device
 from perfpass.predictors.kernels.efficiency import WIDTH, Efficiencies, level_keys
 from perfpass.predictors.kernels.model import (
     PORTABLE_LEVEL,
@@ -83,7 +84,7 @@ def carried(data: Data, measured: Sequence[Software]) -> tuple[np.ndarray, np.nd
         rows = np.flatnonzero(data.keys[:, -1] == key)
         precision, runtime, kind, device, version = key.split("|")
         capability = str(data.keys[rows[0], 2]).rsplit("|", 1)[1]
-        if near := relative(measured, device, capability, runtime, precision, kind):
+        if near := relative(measured, find_device(device), capability, runtime, precision, kind):
             keys[rows] = level_keys([precision], [runtime], [kind], [capability], [near], [version])[0]
             names[rows] = near
     return keys, names
