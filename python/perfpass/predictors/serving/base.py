@@ -275,7 +275,7 @@ def times(t: Terms, c: dict[str, float]) -> dict[str, np.ndarray]:
     first = np.empty(len(t))
     for split in (False, True):
         rows = np.flatnonzero(t.split == split)
-        first[rows] = np.sum(list(first_parts(t.take(rows), c, split, tpot[rows]).values()), axis=0)
+        first[rows] = np.sum(list(first_parts(t.take(rows), c, split, tpot[rows], step[rows]).values()), axis=0)
     first += queue
     return {
         "tpot": tpot,
@@ -296,9 +296,12 @@ def by_kernels(t: Terms, c: dict[str, float], others: np.ndarray) -> tuple[np.nd
     return step, step + interference * others * prompt
 
 
-def first_parts(t: Terms, c: dict[str, float], split: bool, tpot: np.ndarray) -> dict[str, np.ndarray]:
+def first_parts(
+    t: Terms, c: dict[str, float], split: bool, tpot: np.ndarray, step: np.ndarray | None = None
+) -> dict[str, np.ndarray]:
     """Seconds [N] to the first token of workloads of one mode, as the records were measured, by `first_token.PARTS`,
-    where an output token takes ``tpot`` [N]; room in the cache apart.
+    where an output token takes ``tpot`` [N], room in the cache apart. ``step`` [N]: of these without others' prompts;
+    left out, answers are no shorter than the records'.
     """
     p = first_token.Prompts(
         one=t.prefill,
@@ -310,6 +313,7 @@ def first_parts(t: Terms, c: dict[str, float], split: bool, tpot: np.ndarray) ->
         dense_bytes=t.dense_bytes,
         expert_bytes=t.expert_bytes,
         token_s=tpot,
+        step_s=tpot if step is None else step,
         steps=t.steps,
         beside=_beside(t),
     )

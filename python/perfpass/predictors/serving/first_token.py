@@ -22,6 +22,9 @@ CHUNK_TOKENS = 8192
 # Each request before its prefill starts: HTTP, tokens of the prompt, a place in the schedule. By hand, since next to no
 # record has a request that runs alone.
 REQUEST_S = 5e-3
+# The shortest answers of the records. Of shorter ones a step holds more of others' prompts, but those who wait do not
+# wait for more of them.
+_SHORTEST_ANSWER = 100.0
 # Hidden size that fixed times per layer are given at.
 HIDDEN = 5000.0
 _SHARPNESS = 4.0
@@ -80,7 +83,8 @@ class Prompts:
     """Of N workloads of one mode: ``one`` prompt and a ``chunk`` of ``per_chunk`` prompts as columns of a phase at peak
     rates [N, PHASE]; ``together`` [N] requests for each rank of a prefill replica, or, where their number is
     ``unstated`` [N], for each rank of all of them; ``width`` [N] layers times hidden size; ``dense_bytes`` and
-    ``expert_bytes`` [N] of a weight; ``token_s`` and ``steps`` [N]: seconds of an output token and how many;
+    ``expert_bytes`` [N] of a weight; ``token_s``, ``step_s`` and ``steps`` [N]: seconds of an output token, without
+    others' prompts, and how many;
     ``beside`` [N]: the chance that a request is not alone.
     """
 
@@ -93,6 +97,7 @@ class Prompts:
     dense_bytes: np.ndarray
     expert_bytes: np.ndarray
     token_s: np.ndarray
+    step_s: np.ndarray
     steps: np.ndarray
     beside: np.ndarray
 
@@ -117,7 +122,8 @@ def parts(
         later, seen = one - each + in_turn(each, rest, together), np.zeros(len(one))
         fixed = own("width_s") * p.width + own("handover_s")
     else:
-        later, seen = one, p.beside * own("steps") * p.token_s
+        token_s = p.step_s + (p.token_s - p.step_s) * np.minimum(p.steps / _SHORTEST_ANSWER, 1.0)
+        later, seen = one, p.beside * own("steps") * token_s
         fixed = p.beside * own("width_s") * p.width
     share = np.minimum(own("burst"), 1.0)
     found = (REQUEST_S + fixed, share * opening, (1 - share) * later, (1 - share) * seen)
