@@ -18,6 +18,7 @@ from perfpass.predictors.engine.events import Pool, Ran, run
 from perfpass.predictors.engine.requests import Requests
 from perfpass.predictors.engine.settings import EngineSettings
 from perfpass.predictors.serving.base import REQUEST_S
+from perfpass.predictors.serving.first_token import prefix
 from perfpass.predictors.serving.prediction import Transformation
 from perfpass.predictors.serving.predictor import ServingPredictor
 from perfpass.predictors.step_time.setup import NETWORK_BYTES_S
@@ -91,7 +92,7 @@ class Deployment:
             cache_tokens(model, device, split, quantization, length),
             serving.prefill_workers * split.attention_data,
         )
-        fixed = ServingPredictor.load().constants[f"handover_s.{serving.runtime}"]
+        fixed = ServingPredictor.load().constants[f"{prefix(True)}handover_s.{serving.runtime}"]
 
         def transfer_s(tokens: int) -> float:
             return fixed + sequence_bytes(model, split, quantization, tokens) / NETWORK_BYTES_S
