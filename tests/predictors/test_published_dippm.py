@@ -54,12 +54,12 @@ def test_the_mig_hint_is_the_published_rule_on_the_gpu_that_it_knows(resnet):
     assert "knows the A100 40 GB alone" in other.mig.reason
 
 
-def test_a_device_that_it_never_learned_from_is_outside_with_bounds_as_wide(resnet):
-    known = perfpass.predict(resnet, "rtx-4090", batch=32, precision="amp", predictor="dippm")
-    unknown = perfpass.predict(resnet, "h100-sxm5-80gb", batch=32, precision="amp", predictor="dippm")
+def test_a_device_that_it_never_learned_from_is_outside_with_wider_bounds(resnet):
+    # A batch at which no host decides, whose speed is unknown on every board.
+    known = perfpass.predict(resnet, "rtx-4090", batch=256, precision="amp", predictor="dippm")
+    unknown = perfpass.predict(resnet, "h100-sxm5-80gb", batch=256, precision="amp", predictor="dippm")
     assert unknown.support.level == "outside"
-    wide, narrow = (found.latency_ms.high / found.latency_ms.median for found in (unknown, known))
-    assert wide > 0.999 * narrow
+    assert unknown.latency_ms.high / unknown.latency_ms.median > known.latency_ms.high / known.latency_ms.median
 
 
 def test_many_ways_to_run_share_one_embedding(resnet):

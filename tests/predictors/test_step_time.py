@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfpass.devices import device
+from perfpass.errors import DeviceError
 from perfpass.llm.batch import EngineBatch
 from perfpass.llm.configuration import language_model
 from perfpass.llm.costs import Parallelism, Quantization
@@ -143,3 +144,24 @@ def test_a_table_goes_on_beyond_its_last_node_and_never_falls():
     x, y = np.array([0.3, 1.0, 5.0, 40.0]), np.array([0.7, 2.5, 70.0, 3.0])
     assert surface.at(x, y) == pytest.approx(1 + 2 * x + 3 * y + x * y)
     assert [PlainSurface(surface).at(*at) for at in zip(x, y, strict=True)] == pytest.approx(surface.at(x, y))
+
+
+def test_a_board_without_the_figures_that_kernels_need_is_counted_and_says_so(tmp_path):
+    import perfpass
+    import perfpass.llm
+    from perfpass.devices.toml_file import read
+    from perfpass.predictors.kernels import predictor as kernels
+
+    place = tmp_path / "mine.toml"
+    place.write_text(
+        '[[device]]\nid = "mine"\nname = "Mine"\nmemory_gib = 80\nbandwidth_gb_s = 2000\nsm_count = 100\n'
+        "power_limit_w = 400\npeak_tflops = { fp32 = 20, fp16 = 300, bf16 = 300 }\n"
+    )
+    (mine,) = read(place)
+    for tensor in (1, 2):
+        found = perfpass.llm.step_time("llama-3.1-8b", mine, EngineBatch.of([(512, 0)], [1000] * 8), tp=tensor)
+        assert 0 < found.low_s[0] < found.seconds[0] < found.high_s[0] < 1
+        assert any("states no boost_mhz" in reason for reason in found.support.reasons)
+        assert perfpass.simulate_llm("llama-3.1-8b", mine, rate=1.0, requests=20, tp=tensor).ttft_ms.p99.median > 0
+    with pytest.raises(DeviceError, match="Mine states no boost_mhz"):
+        kernels.load().gemm(mine, 16, 4096, 4096)

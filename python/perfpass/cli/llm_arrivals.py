@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from perfpass.cli.llm_switches import stepping
-from perfpass.cli.options import numbers, whole
+from perfpass.cli.llm_switches import stepping, switched_on
+from perfpass.cli.options import deployed, numbers, whole
 from perfpass.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -97,17 +97,8 @@ def simulated(options: Any, target: Device, prefill: Any) -> ArrivalPrediction:
         prefix_hit=options.prefix_hit or None,
         ttft_target_ms=options.ttft,
         tpot_target_ms=options.tpot,
-        input_length=options.input_length,
-        output_length=options.output_length,
         runtime=options.runtime,
-        runtime_version=options.runtime_version,
-        precision=options.precision,
-        kv_precision=options.kv_precision,
-        tp=options.tp,
-        pp=options.pp,
-        dp=options.dp,
-        ep=options.ep,
-        workers=options.workers,
+        **deployed(options),
         prefill=prefill,
         prefill_workers=options.prefill_workers or 0,
         switches=stepping(options),
@@ -119,20 +110,13 @@ def autoscaled(options: Any, target: Device) -> Scaled:
     """Replicas by time, as --autoscale asks."""
     from perfpass.deploy.autoscale import autoscale
 
-    alone = (
-        "rate",
-        "p99",
-        "arrivals",
-        "burstiness",
-        "turns",
-        "pause",
-        "max_sequences",
-        "max_batched_tokens",
-        "prefix_hit",
+    others = (
+        *("rate", "p99", "arrivals", "burstiness", "turns", "pause", "max_sequences", "max_batched_tokens"),
+        *("prefill_workers", "concurrency"),
     )
-    for name in (*alone, "prefill_workers", "concurrency", "draft", "from_host", "tune"):
-        if getattr(options, name, None):
-            raise ArgumentError(f"--{name.replace('_', '-')} does not go with --autoscale; leave it out")
+    refused = (f"--{name.replace('_', '-')}" for name in others if getattr(options, name, None))
+    if name := next(refused, switched_on(options)):
+        raise ArgumentError(f"{name} does not go with --autoscale; leave it out")
     given = {
         "policy": options.policy,
         "scale_up_s": options.scale_up,
@@ -149,17 +133,8 @@ def autoscaled(options: Any, target: Device) -> Scaled:
         requests=options.requests,
         ttft_target_ms=options.ttft,
         tpot_target_ms=options.tpot,
-        input_length=options.input_length,
-        output_length=options.output_length,
         price_table=options.price_table,
         runtime=options.runtime,
-        runtime_version=options.runtime_version,
-        precision=options.precision,
-        kv_precision=options.kv_precision,
-        tp=options.tp,
-        pp=options.pp,
-        dp=options.dp,
-        ep=options.ep,
-        workers=options.workers,
+        **deployed(options),
         **{name: value for name, value in given.items() if value is not None},
     )

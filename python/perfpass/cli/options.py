@@ -303,3 +303,9 @@ def once(pairs: Sequence[tuple[str, Any]], option: str) -> dict[str, Any] | None
         twice = next(name for name in names if names.count(name) > 1)
         raise ArgumentError(f"{option} gives {twice!r} more than once; give each name once")
     return mapping or None
+
+
+def deployed(options: Any) -> dict[str, Any]:
+    """The lengths of a served language model's load, and how it is deployed, as every prediction of it takes them."""
+    names = ("input_length", "output_length", "runtime_version", "precision", "kv_precision")
+    return {name: getattr(options, name) for name in (*names, "tp", "pp", "dp", "ep", "workers")}

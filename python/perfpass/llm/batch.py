@@ -86,7 +86,8 @@ class StepTime(Protocol):
         decode_context: float,
     ) -> float:
         """Seconds of one step, for loops: `seconds` of a number each."""
-        ...
+        batch = EngineBatch(prompt_tokens, prompts, prompt_attended, prompt_cached, decodes, decode_context)
+        return float(np.ravel(self.seconds(batch))[0])
 
     def decode_run(self, decodes: float, decode_context: float, steps: float) -> float:
         """Seconds of ``steps`` decode steps in a row without a prompt between them, the context growing by one each."""

@@ -1,6 +1,6 @@
 """Latency and power of single kernels on GPUs: matrix products, attention, mixtures of experts, collectives.
 
-    from perfpass.predictors import kernels
+    from perfpass.predictors.kernels import predictor as kernels
     times = kernels.load().gemm("h100", m=[1, 4096], n=4096, k=4096, dtype="fp8", stack="vllm")
     times.seconds, times.low_s, times.high_s, times.power_w        # arrays [2]
 
@@ -72,6 +72,12 @@ class KernelTimes:
     evidence: str
     support: Support
     software: Software
+
+
+def unstated(device: Device) -> list[str]:
+    """What a device's entry leaves out and the time of any kernel needs, in words."""
+    figures = {"sm_count": device.sm_count, "boost_mhz": device.clock_hz}
+    return [name for name, value in figures.items() if not value]
 
 
 class KernelPredictor:
@@ -324,6 +330,8 @@ class KernelPredictor:
         found = find_device(device)
         if found.kind != "gpu":
             raise DeviceError(f"{found.name} is no GPU; kernels were measured on GPUs alone")
+        if lacking := unstated(found):
+            raise DeviceError(f"{found.name} states no {' and no '.join(lacking)}, which the time of a kernel needs")
         for name in filter(None, precision):
             precision_code(name)
         model = self.model(operator)

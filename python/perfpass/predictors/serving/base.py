@@ -280,7 +280,7 @@ def times(t: Terms, c: dict[str, float]) -> dict[str, np.ndarray]:
     return {
         "tpot": tpot,
         # A request that is alone waits for nobody, however its clients begin.
-        "ttft": np.where(t.split, first, np.maximum(first, steady)),
+        "ttft": np.where(t.split, first, np.where(t.prompts > 1.0, np.maximum(first, steady), steady)),
         "steady": steady,
         "step": step,
         "prompt": prompt,

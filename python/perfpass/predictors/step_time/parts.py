@@ -16,6 +16,7 @@ import numpy as np
 
 from perfpass.llm.architecture import Attention
 from perfpass.llm.batch import EngineBatch
+from perfpass.predictors.kernels.predictor import unstated
 from perfpass.predictors.step_time.counted import Counted
 from perfpass.predictors.step_time.grid import Curve, Surface
 from perfpass.predictors.step_time.kernel_parts import KernelParts
@@ -47,12 +48,14 @@ class Parts:
     beyond that. ``tokens`` [2, BY_TOKENS] by new tokens, ``requests`` [2, BY_REQUESTS] by requests; attention
     ``prefill`` [2] by new prompt tokens and the tokens that they attend to, ``prompt`` [2] of one whole prompt by its
     tokens, and ``decode`` [2] by decodes and their cached tokens. Of an encoder-decoder, of whose layers no kernel was
-    measured, the tables of attention are those of whole steps, counted.
+    measured, and of a board that does not state what kernels need, the tables of attention are those of whole steps,
+    counted.
     """
 
     def __init__(self, setup: Setup) -> None:
         self._kernels, self._counted, self._best = KernelParts(setup), Counted(setup), Counted(setup, best=True)
-        self._known = not setup.model.is_encoder_decoder
+        self._lacking = unstated(setup.device)
+        self._known = not setup.model.is_encoder_decoder and not self._lacking
         self._layers = [(count, layer.attention) for count, layer in setup.model.layers if layer.attention]
 
     @cached_property
@@ -104,7 +107,11 @@ class Parts:
     def reasons(self) -> tuple[str, ...]:
         """What no measured kernel stands behind, of the tables that were made."""
         own = tuple(self._kernels.reasons)
-        return own if self._known else ("an encoder-decoder is counted: no kernel of its layers was measured", *own)
+        if self._known:
+            return own
+        if self._lacking:
+            return (f"counted: the device states no {' and no '.join(self._lacking)}, which kernels need", *own)
+        return ("an encoder-decoder is counted: no kernel of its layers was measured", *own)
 
 
 @lru_cache(maxsize=512)

@@ -24,8 +24,8 @@ _SPREAD = 0.15
 
 
 @dataclass(frozen=True)
-class AdaptedSteps:
-    """A `StepTime` of a model whose requests have adapters."""
+class AdaptedSteps(StepTime):
+    """Steps of a model whose requests have adapters."""
 
     steps: StepTime
     model: LanguageModel
@@ -44,19 +44,6 @@ class AdaptedSteps:
         work = np.maximum(read / bandwidth, self.adapters.flops(self.model, tokens, self.tensor) / peak)
         issued = np.where(tokens > 0, self.adapters.launches(self.model) * _LAUNCH_S, 0.0)
         return np.asarray(self.steps.seconds(batch) + issued + work)
-
-    def one(
-        self,
-        prompt_tokens: float,
-        prompts: float,
-        prompt_attended: float,
-        prompt_cached: float,
-        decodes: float,
-        decode_context: float,
-    ) -> float:
-        """Seconds of one step."""
-        batch = EngineBatch(prompt_tokens, prompts, prompt_attended, prompt_cached, decodes, decode_context)
-        return float(np.ravel(self.seconds(batch))[0])
 
     def decode_run(self, decodes: float, decode_context: float, steps: float) -> float:
         """Seconds of ``steps`` decode steps in a row: the adapters' part is the same in each."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from perfpass.errors import ArgumentError, PerfPassError
 from perfpass.json_text import parse
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 _LITGPT = ("query", "value")
 _FSDP_QLORA = ("query", "key", "value", "output", "gate", "up", "down")
 _FROZEN = {"qlora": "nf4", "lora": "none"}
+
+_Asked = TypeVar("_Asked")
 
 
 @dataclass(frozen=True)
@@ -61,18 +64,26 @@ def question(row: Any) -> Question:
 
 def asked(rows: pandas.DataFrame) -> tuple[list[Question | None], list[str]]:
     """A question for each row, or None and why."""
-    out: list[Question | None] = []
+
+    def counted(row: Any) -> Question:
+        found = question(row)
+        _ = found.memory
+        return found
+
+    return each(rows, counted)
+
+
+def each(rows: pandas.DataFrame, of: Callable[[Any], _Asked]) -> tuple[list[_Asked | None], list[str]]:
+    """``of`` each row, or None and why."""
+    out: list[_Asked | None] = []
     why: list[str] = []
     for row in rows.itertuples():
         try:
-            found = question(row)
-            _ = found.memory
+            out.append(of(row))
+            why.append("")
         except PerfPassError as error:
             out.append(None)
             why.append(str(error))
-        else:
-            out.append(found)
-            why.append("")
     return out, why
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfpass.devices import device as find_device
-from perfpass.errors import ArgumentError, PerfPassError
+from perfpass.errors import ArgumentError
 from perfpass.llm.architecture import Attention, LanguageModel, Layer, Mlp
 from perfpass.llm.configuration import language_model
 from perfpass.llm.recipe import Adapter, Kernels, Layout, Recipe
@@ -76,19 +76,13 @@ def stacked(rows: Sequence[Timed]) -> Work:
 
 def asked(rows: pandas.DataFrame) -> tuple[list[Timed | None], list[str]]:
     """A question for each row, or None and why."""
-    out: list[Timed | None] = []
-    why: list[str] = []
-    for row in rows.itertuples():
-        try:
-            found = _timed(row)
-            _ = found.work
-        except PerfPassError as error:
-            out.append(None)
-            why.append(str(error))
-        else:
-            out.append(found)
-            why.append("")
-    return out, why
+
+    def counted(row: Any) -> Timed:
+        found = _timed(row)
+        _ = found.work
+        return found
+
+    return questions.each(rows, counted)
 
 
 def _timed(row: Any) -> Timed:
