@@ -36,6 +36,9 @@ def add(commands: Any) -> None:
     command.add_argument("--input-length", type=wholes, metavar="N,N", help="mean tokens of a prompt (default: 1024)")
     command.add_argument("--output-length", type=wholes, metavar="N,N", help="mean tokens of an answer (default: 128)")
     command.add_argument("--concurrency", type=numbers, metavar="N,N", help="requests in flight (default: 1)")
+    command.add_argument(
+        "--every-split", action="store_true", help="where no split is given, all that are worth asking (served)"
+    )
     command.add_argument("--energy", action="store_true", help="also joules and watts of a served model")
     command.add_argument("--pareto", type=texts, metavar="A,B", help="only points that none is better than in these")
     command.add_argument("-o", "--output", metavar="FILE", help=".csv, .parquet or .json file to write")
@@ -53,6 +56,9 @@ def add_devices(command: Any) -> None:
     command.add_argument("--runtime", type=texts, metavar="R,R", help="default: torch; served: vllm")
     command.add_argument("--layout", type=texts, metavar="L,L", help="nchw, nhwc (of a network; default: nchw)")
     command.add_argument("--tp", type=wholes, metavar="N,N", help="tensor parallelism (served; default: 1,2,4,8)")
+    command.add_argument("--pp", type=wholes, metavar="N,N", help="pipeline stages (served; default: 1)")
+    command.add_argument("--dp", type=wholes, metavar="N,N", help="ranks of data-parallel attention (served)")
+    command.add_argument("--ep", type=wholes, metavar="N,N", help="expert groups of a mixture (served)")
     command.add_argument("--price-table", metavar="FILE", help="TOML price table instead of the shipped one")
     add_device_file(command)
 
@@ -69,6 +75,9 @@ def varied(options: Any) -> dict[str, Any]:
         "runtimes": options.runtime,
         "layouts": options.layout,
         "tensor_parallel": options.tp,
+        "pipeline_parallel": options.pp,
+        "data_parallel": options.dp,
+        "expert_parallel": options.ep,
         "dims": once(options.dim, "--dim"),
         "input_shape": once(options.input_shape, "--input-shape"),
     }
@@ -85,6 +94,7 @@ def run(options: Any) -> int:
         input_lengths=options.input_length,
         output_lengths=options.output_length,
         concurrencies=options.concurrency,
+        every_split=options.every_split,
         energy=options.energy,
         price_table=options.price_table,
         progress=True,

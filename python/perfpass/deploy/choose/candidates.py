@@ -16,6 +16,8 @@ from perfpass.decision import together
 from perfpass.deploy.choose import queue
 from perfpass.deploy.choose.targets import Targets, limit_of
 from perfpass.deploy.sweep import Sweep
+from perfpass.deploy.sweep.served import SPLIT
+from perfpass.deploy.sweep.splits import Split
 from perfpass.prediction import Interval
 
 # Copies of a deployment that are tried: all up to 32, then a tenth more each.
@@ -87,7 +89,11 @@ class Points:
 
     def devices(self, row: int) -> int:
         """Of one copy."""
-        return int(self._columns["tensor_parallel"][row]) if self.served else 1
+        return self.split(row).gpus if self.served else 1
+
+    def split(self, row: int) -> Split:
+        """How a served copy is split."""
+        return Split(*(int(self._columns[name][row]) for name in SPLIT))
 
     def best(self, row: int) -> Candidate:
         """The row in the fewest copies that keep all targets; where none do, in those that are likeliest to."""

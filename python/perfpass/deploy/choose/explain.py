@@ -49,6 +49,7 @@ def explained(
 def _deployment(option: Option) -> str:
     at_once = f"{option.in_flight:g} at once" if option.in_flight != 1 else "one at a time"
     split = f", split over {option.devices}" if option.devices > 1 else ""
+    split += f": {option.split_as_text}" if option.devices > option.split.get("tp", 1) else ""
     copies = f", {option.replicas} copies" if option.replicas > 1 else ""
     return f"{option.count} x {option.device} ({option.precision}, {option.runtime}{split}{copies}, {at_once})"
 

@@ -14,6 +14,7 @@ PRICE = "price of "  # begins a note on where a price comes from
 Decision = Literal["chosen", "none meets", "cannot say"]
 EXIT: dict[Decision, int] = {"chosen": 0, "none meets": 1, "cannot say": 2}
 _SHOWN = 8
+_SPLIT, _WORDS = 4, ("", "device", "split", "precision")  # of the table's columns
 COMBINED = (
     "P: at least, that all targets are kept together (lower bound of Frechet: 1 less what each leaves out), and that "
     "it fits into memory"
@@ -27,7 +28,8 @@ class Option:
     ``replicas`` copies of ``devices`` devices each. ``in_flight``: the most requests at once in a copy, or the batch.
     ``probabilities`` by target. ``figures`` by name, each with its interval: times in ms, rates per second of one copy.
     ``price``: USD of ``price_of`` (a million output tokens, a thousand samples); ``energy_j`` and ``carbon_g`` of as
-    many; ``power_w`` of all devices; None: not known. ``why``: why it is not the first, one sentence.
+    many; ``power_w`` of all devices; None: not known. ``split`` of a served copy: ``tp``, ``pp``, ``dp``, ``ep``, and
+    ``flags``: how its engine is told. ``why``: why it is not the first, one sentence.
     """
 
     device: str
@@ -47,12 +49,19 @@ class Option:
     energy_j: Interval | None = None
     carbon_g: Interval | None = None
     power_w: Interval | None = None
+    split: dict[str, int] = field(default_factory=dict, hash=False)
+    flags: tuple[str, ...] = ()
     why: str = ""
 
     @property
     def count(self) -> int:
         """Devices of all copies."""
         return self.devices * self.replicas
+
+    @property
+    def split_as_text(self) -> str:
+        """The ways that a copy is split in, as "tp 8, pp 2"; empty where it is not."""
+        return ", ".join(f"{name} {ranks}" for name, ranks in self.split.items() if ranks > 1)
 
     def to_dict(self) -> dict[str, Any]:
         """Strict JSON."""
@@ -66,6 +75,7 @@ class Option:
             **{name: found.to_dict() if found else None for name, found in known.items()},
             "price_of": self.price_of,
             "support": self.support,
+            **({"split": self.split, "flags": list(self.flags)} if self.split else {}),
             "why": self.why,
         }
 
@@ -128,16 +138,22 @@ class Choice:
         return "\n".join([*lines, "", *(item(note) for note in ([COMBINED] if self.options else []) + said)])
 
     def _table(self) -> str:
-        what = "USD per 1M tokens" if "token" in self.options[0].price_of else "USD per 1,000"
-        rows = [("", "device", "count", "copies", "precision", "at once", "P", "USD/h", what)]
+        what = "USD/M tokens" if "token" in self.options[0].price_of else "USD per 1,000"
+        rows: list[tuple[str, ...]] = [
+            ("", "device", "count", "copies", "split", "precision", "at once", "P", "USD/h", what)
+        ]
         for i, option in enumerate(self.options[:_SHOWN]):
             usd = "no price" if option.usd_per_hour is None else digits(option.usd_per_hour)
             price = "" if option.price is None else digits(option.price.median)
             place = str(i + 1) if option.meets else "-"
-            rows.append((place, printable(option.device), str(option.count), str(option.replicas), option.precision,
-                         f"{option.in_flight:g}", f"{option.probability:.3f}", usd, price))  # fmt: skip
+            rows.append((place, printable(option.device), str(option.count), str(option.replicas),
+                         option.split_as_text.replace(" ", "") or "none", option.precision, f"{option.in_flight:g}",
+                         f"{option.probability:.3f}", usd, price))  # fmt: skip
         more = len(self.options) - _SHOWN
-        return columns(rows, right=(2, 3, 5, 6, 7, 8)) + (f"\n  and {more} more: --json has all" if more > 0 else "")
+        if not any(option.split for option in self.options):
+            rows = [row[:_SPLIT] + row[_SPLIT + 1 :] for row in rows]
+        numbers = tuple(i for i, name in enumerate(rows[0]) if name not in _WORDS)
+        return columns(rows, right=numbers) + (f"\n  and {more} more: --json has all" if more > 0 else "")
 
 
 def _figures(option: Option) -> list[str]:
@@ -148,4 +164,5 @@ def _figures(option: Option) -> list[str]:
     for name, found in named.items():
         if found is not None:
             rows.append((name, digits(found.median), f"{digits(found.low)} to {digits(found.high)}"))
-    return ["", columns(rows, right=(1,))]
+    told = [f"  {option.runtime} is told {' '.join(option.flags)}"] if option.split_as_text else []
+    return ["", columns(rows, right=(1,)), *told]

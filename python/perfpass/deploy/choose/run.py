@@ -13,13 +13,16 @@ from perfpass.deploy.choose.explain import changed, explained, remedies
 from perfpass.deploy.choose.result import Choice, Option
 from perfpass.deploy.choose.targets import OPTION, Targets
 from perfpass.deploy.sweep import served_model, sweep
-from perfpass.deploy.sweep.served import Deployment
+from perfpass.deploy.sweep.served import SPLIT, Deployment
+from perfpass.deploy.tune import split_words
 from perfpass.devices import Device
 from perfpass.devices import device as find_device
 from perfpass.errors import ArgumentError, PerfPassError
 from perfpass.llm import LanguageModel
+from perfpass.llm.costs import Parallelism
 from perfpass.prediction import SUPPORT_LEVELS, Interval
 from perfpass.predictors.engine.queueing import expected
+from perfpass.predictors.serving.predictor import ServingPredictor
 from perfpass.text import digits, shown_value
 
 # Requests in flight on a copy of a served model, and batches of a network, that are tried.
@@ -51,6 +54,9 @@ def choose(
     precisions: Sequence[str] | None = None,
     runtimes: Sequence[str] | None = None,
     tensor_parallel: Sequence[int] | None = None,
+    pipeline_parallel: Sequence[int] | None = None,
+    data_parallel: Sequence[int] | None = None,
+    expert_parallel: Sequence[int] | None = None,
     batches: Sequence[int] | None = None,
     layouts: Sequence[str] | None = None,
     dims: Mapping[str, int] | None = None,
@@ -61,7 +67,8 @@ def choose(
     """The cheapest way to run a model that keeps the targets with probability ``confidence``, and why not the others.
 
     ``model``, ``devices`` and what may vary: as `perfpass.sweep` takes them; ``slices``: MIG slices too, each at
-    its part of the price of a GPU. A served
+    its part of the price of a GPU. Where no split is given, all are tried that are worth asking of a device
+    (`perfpass.deploy.sweep.splits`). A served
     language model is asked with its lengths and ``rate`` (requests a second over all copies) or ``concurrency``
     (requests in flight over all copies, always); a network with ``rate`` in samples a second. Without either the
     devices are busy all the time, and the load of one copy is chosen too. Targets: `Targets`. ``where``: carbon, PUE
@@ -93,9 +100,10 @@ def choose(
     asked = {name: value for name, value in of_network.items() if value is not None}
     read = served_model(model, asked)
     served = read is not None
-    _check_kind(read, targets, rate, (concurrency, input_length, output_length, tensor_parallel))
+    ranks = (tensor_parallel, pipeline_parallel, data_parallel, expert_parallel)
+    _check_kind(read, targets, rate, (concurrency, input_length, output_length, *ranks))
     if read is not None:
-        how |= {"tensor_parallel": tensor_parallel, "energy": max_power_w is not None}
+        how |= {**dict(zip(SPLIT, ranks, strict=True)), "every_split": True, "energy": max_power_w is not None}
         lengths = {"input_lengths": input_length, "output_lengths": output_length}
         how |= {name: None if value is None else (value,) for name, value in lengths.items()}
         found = sweep(read, devices, **how, concurrencies=_in_flight(concurrency), progress=progress)
@@ -122,6 +130,8 @@ def choose(
     notes = [f"{device}: {why}" for device, why in nothing.items()]
     if not chosen and notes:
         headline = f"{headline} {notes.pop(0)}."
+    if read is not None and ranked:
+        notes += _beyond_records(points, ranked[0], read)
     if served and rate is not None:
         notes.append("times are means with the stated number in flight, the most there are")
         notes += [_first_tokens(points, ranked[0], read, rate)] if ranked and read is not None else []
@@ -149,7 +159,7 @@ def _check_kind(read: LanguageModel | None, targets: Targets, rate: float | None
         )
     if read is None:
         given = [OPTION[name] for name in ("ttft_ms", "tpot_ms") if name in targets.limits()]
-        named = ("--concurrency", "--input-length", "--output-length", "--tp")
+        named = ("--concurrency", "--input-length", "--output-length", "--tp", "--pp", "--dp", "--ep")
         given += [name for name, value in zip(named, of_served, strict=True) if value is not None]
         if given:
             raise ArgumentError(
@@ -192,9 +202,10 @@ def _drawn(
     if read is None:
         batch = points.value(row, "batch")
         return points.interval(row, "energy_j").scaled(1 / batch, "J"), points.interval(row, "power_w")
-    place = ("device", "precision", "runtime", "tensor_parallel", "concurrency", "input_length", "output_length")
-    device, precision, runtime, ranks, load, prompt, answer = (points.value(row, name) for name in place)
-    again = {"runtimes": (runtime,), "tensor_parallel": (ranks,), "concurrencies": (load,), "energy": True}
+    place = ("device", "precision", "runtime", "concurrency", "input_length", "output_length")
+    device, precision, runtime, load, prompt, answer = (points.value(row, name) for name in place)
+    again: dict[str, Any] = {name: (points.value(row, name),) for name in SPLIT}
+    again |= {"runtimes": (runtime,), "concurrencies": (load,), "energy": True}
     again |= {"input_lengths": (prompt,), "output_lengths": (answer,), "slices": False}
     found = sweep(read, (device,), **{**how, **again})
     other = Points(found, points.load, points.targets, served=True)
@@ -204,14 +215,25 @@ def _drawn(
     return None
 
 
+def _beyond_records(points: Points, one: Candidate, read: LanguageModel) -> list[str]:
+    """What no record stands behind of a candidate, in words; its intervals are wider by it."""
+    place = ("device", "precision", "runtime", "concurrency", "input_length", "output_length")
+    device, precision, runtime, load, prompt, answer = (points.value(one.row, name) for name in place)
+    named = None if precision == "stored" else str(precision)
+    serving = Deployment(find_device(device), named, str(runtime), points.split(one.row)).serving(read)
+    serving = replace(serving, input_length=int(prompt), output_length=int(answer), concurrency=float(load))
+    found = ServingPredictor.load().predict(read, find_device(device), serving).support
+    return [] if found.level == "in range" else [f"{device}, {found.level}: {'; '.join(found.reasons)}"]
+
+
 def _first_tokens(points: Points, one: Candidate, read: LanguageModel, rate: float) -> str:
     """How single requests that come at a rate fare on a candidate, in words: the closed form of its engine's queue."""
-    place = ("device", "precision", "runtime", "tensor_parallel", "input_length", "output_length")
-    device, precision, runtime, ranks, prompt, answer = (points.value(one.row, name) for name in place)
+    place = ("device", "precision", "runtime", "input_length", "output_length")
+    device, precision, runtime, prompt, answer = (points.value(one.row, name) for name in place)
     name = f"{one.copies} x {points.devices(one.row)} {device}"
     try:
         named = None if precision == "stored" else str(precision)
-        serving = Deployment(find_device(device), named, str(runtime), int(ranks)).serving(read)
+        serving = Deployment(find_device(device), named, str(runtime), points.split(one.row)).serving(read)
         serving = replace(serving, input_length=int(prompt), output_length=int(answer), workers=one.copies)
         found = expected(read, find_device(device), serving, rate)
     except PerfPassError as error:
@@ -264,4 +286,17 @@ def _option(points: Points, one: Candidate, options: cost.Options, drawn: tuple[
         energy_j=joules,
         carbon_g=grams,
         power_w=watts,
+        **_told(points, row),
     )
+
+
+def _told(points: Points, row: int) -> dict[str, Any]:
+    """How a copy is split, and its engine's words for it."""
+    if not points.served:
+        return {}
+    found, engine = points.split(row), str(points.value(row, "runtime"))
+    parallel = Parallelism.of(found.tensor, found.pipeline, found.data, found.expert)
+    return {
+        "split": {"tp": found.tensor, "pp": found.pipeline, "dp": found.data, "ep": found.expert},
+        "flags": split_words(engine, parallel),
+    }

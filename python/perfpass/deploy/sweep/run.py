@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from perfpass.text import shown_value
 
 MOST_POINTS = 5_000_000
 _LARGEST = 10_000_000  # of a length or load, as `perfpass.llm.serving.Serving` takes it
-_LLM_ALONE = ("input_lengths", "output_lengths", "concurrencies", "tensor_parallel")
+_LLM_ALONE = ("input_lengths", "output_lengths", "concurrencies", *served.SPLIT)
 _NETWORK_ALONE = ("batches", "layouts", "dims", "input_shape")
 Column = dict[str, np.ndarray]
 
@@ -49,6 +50,10 @@ def sweep(
     output_lengths: Sequence[int] | None = None,
     concurrencies: Sequence[float] | None = None,
     tensor_parallel: Sequence[int] | None = None,
+    pipeline_parallel: Sequence[int] | None = None,
+    data_parallel: Sequence[int] | None = None,
+    expert_parallel: Sequence[int] | None = None,
+    every_split: bool = False,
     energy: bool = False,
     price_table: str | os.PathLike[str] | None = None,
     progress: bool = False,
@@ -60,8 +65,10 @@ def sweep(
     which is served (a sequence, one run of it, is a network's question: give ``batches``). ``devices`` None: those that
     the price table has. ``slices``: also every MIG profile of each. Of a network: ``precisions`` (fp32), ``runtimes``
     (torch), ``layouts`` (nchw), ``batches`` (1). Served: ``precisions`` (what is stored), ``runtimes`` (vllm),
-    ``tensor_parallel`` (1, 2, 4, 8 where the device works with others), ``input_lengths`` (1,024), ``output_lengths``
-    (128), ``concurrencies`` (1) of a replica; ``energy`` adds joules and watts, which a network always has.
+    ``tensor_parallel`` (1, 2, 4, 8 where the device works with others), ``pipeline_parallel``, ``data_parallel`` (ranks
+    of attention) and ``expert_parallel`` (1 each), ``input_lengths`` (1,024), ``output_lengths`` (128),
+    ``concurrencies`` (1) of a replica; ``every_split``: where no split is given, all that are worth asking of a device
+    (`perfpass.deploy.sweep.splits`); ``energy`` adds joules and watts, which a network always has.
     ``progress``: a bar on stderr where that is a terminal and tqdm is installed; ``ray``: parts run as tasks of Ray.
 
     A combination that cannot be asked is a point with its ``problem``. Raises ArgumentError, DeviceError for an unknown
@@ -93,7 +100,14 @@ def sweep(
         inputs = _wholes("input_lengths", input_lengths or lengths[:1])
         outputs = _wholes("output_lengths", output_lengths or lengths[1:])
         in_flight = _loads(concurrencies or (float(assumed.CONCURRENCY),))
-        each = served.deployments(targets, precisions or (None,), runtimes or (assumed.RUNTIME,), tensor_parallel)
+        given_ranks = (tensor_parallel, pipeline_parallel, data_parallel, expert_parallel)
+        ranks = [_wholes(name, values or ()) for name, values in zip(served.SPLIT, given_ranks, strict=True)]
+        length = max(inputs) + max(outputs) if every_split and not any(ranks) else None
+        each = [
+            one
+            for board, precision, runtime in product(targets, precisions or (None,), runtimes or (assumed.RUNTIME,))
+            for one in served.deployments(read, board, precision, runtime, ranks, length)
+        ]
         _few(len(each) * len(inputs) * len(outputs) * len(in_flight))
         load = served.loads(inputs, outputs, in_flight)
         tasks = [

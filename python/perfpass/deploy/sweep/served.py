@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
 import numpy as np
 
 from perfpass.deploy.sweep.result import spread_out
+from perfpass.deploy.sweep.splits import Split, asked, sensible
 from perfpass.devices import Device
 from perfpass.errors import ArgumentError, PerfPassError
 from perfpass.llm import assumed
 from perfpass.llm.architecture import LanguageModel
-from perfpass.llm.costs import Parallelism
-from perfpass.llm.serving import Serving, check_gpu, check_runtime, check_split
+from perfpass.llm.serving import Serving, check_gpu, check_runtime
 from perfpass.predictors.estimate import Bounds
 from perfpass.predictors.serving.base import RUNTIMES, Sizes
 from perfpass.predictors.serving.loads import energy_per_token, predict_loads
 from perfpass.predictors.serving.predictor import quantization
 from perfpass.text import unknown
 
-SETTINGS = ("device", "precision", "runtime", "tensor_parallel", "input_length", "output_length", "concurrency")
+SPLIT = ("tensor_parallel", "pipeline_parallel", "data_parallel", "expert_parallel")
+SETTINGS = ("device", "precision", "runtime", *SPLIT, "input_length", "output_length", "concurrency")
 FIGURES = ("ttft_ms", "tpot_ms", "request_ms", "requests_per_s", "output_tokens_per_s", "fits")
 ENERGY = ("energy_per_token_j", "power_w")
 PRICED = "usd_per_million_tokens"
@@ -31,41 +32,50 @@ _BOUNDED = FIGURES[:-1]
 
 @dataclass(frozen=True)
 class Deployment:
-    """One replica: a device, the precision asked for (None: what is stored), a runtime and its tensor ranks."""
+    """One replica: a device, the precision asked for (None: what is stored), a runtime and how it is split."""
 
     device: Device
     precision: str | None
     runtime: str
-    ranks: int
+    split: Split
 
     def serving(self, model: LanguageModel) -> Serving:
         """How it serves ``model``, of one request. Raises ArgumentError, DeviceError for what cannot be."""
-        check_gpu(self.device)
-        check_runtime(self.runtime, self.device)
-        if self.runtime not in RUNTIMES:
-            raise ArgumentError(unknown("runtime", self.runtime, RUNTIMES))
-        possible = assumed.ranks_of(self.device)
-        if self.ranks not in possible and len(possible) == 1:
-            raise ArgumentError(f"{self.device.id} has no link to others, so {self.ranks} of it do not work together")
-        split = Parallelism.of(self.ranks)
-        check_split(model, split.tensor)
-        used, _ = quantization(model, self.precision, None, self.device)
-        return Serving(1, 1, 1.0, self.runtime, parallelism=split, quantization=used)
+        plain = _plain(model, self.device, self.precision, self.runtime)
+        if self.split.gpus > 1 and len(assumed.ranks_of(self.device)) == 1:
+            many = f"{self.split.gpus} of it do not work together"
+            raise ArgumentError(f"{self.device.id} has no link to others, so {many}")
+        return replace(plain, parallelism=self.split.parallelism(model))
+
+
+def _plain(model: LanguageModel, device: Device, precision: str | None, runtime: str) -> Serving:
+    """One request on one GPU. Raises ArgumentError, DeviceError for what cannot be."""
+    check_gpu(device)
+    check_runtime(runtime, device)
+    if runtime not in RUNTIMES:
+        raise ArgumentError(unknown("runtime", runtime, RUNTIMES))
+    used, _ = quantization(model, precision, None, device)
+    return Serving(1, 1, 1.0, runtime, quantization=used)
 
 
 def deployments(
-    devices: Sequence[Device],
-    precisions: Sequence[str | None],
-    runtimes: Sequence[str],
-    ranks: Sequence[int] | None,
+    model: LanguageModel,
+    device: Device,
+    precision: str | None,
+    runtime: str,
+    ranks: Sequence[Sequence[int]],
+    length: int | None = None,
 ) -> list[Deployment]:
-    """All of one model; ``ranks`` None: one, two, four and eight GPUs, as far as a device works with others."""
-    return [
-        Deployment(device, precision, runtime, tensor)
-        for device in devices
-        for precision, runtime in product(precisions, runtimes)
-        for tensor in (assumed.ranks_of(device) if ranks is None else ranks)
-    ]
+    """All on a device: every combination of ``ranks`` (of SPLIT), or what is worth asking for requests of ``length``
+    tokens; of what cannot be asked one, which says why.
+    """
+    splits = asked(device, ranks)
+    if length is not None:
+        try:
+            splits = sensible(model, device, replace(_plain(model, device, precision, runtime), input_length=length))
+        except PerfPassError:
+            splits = [Split()]
+    return [Deployment(device, precision, runtime, split) for split in splits]
 
 
 def loads(inputs: Sequence[float], outputs: Sequence[float], in_flight: Sequence[float]) -> Sizes:
@@ -81,11 +91,11 @@ def answered(
     ``support`` and ``problem``.
     """
     rows = len(sizes.concurrency)
-    asked: dict[str, Any] = {
+    said: dict[str, Any] = {
         "device": deployment.device.id,
         "precision": deployment.precision or "stored",
         "runtime": deployment.runtime,
-        "tensor_parallel": deployment.ranks,
+        **dict(zip(SPLIT, vars(deployment.split).values(), strict=True)),
     }
     nothing = Bounds(*(np.full(rows, np.nan) for _ in range(3)))
     found = dict.fromkeys((*_BOUNDED, *(ENERGY if energy else ())), nothing)
@@ -93,7 +103,7 @@ def answered(
     support, problem = np.full(rows, -1, dtype=np.int8), np.full(rows, "", dtype=object)
     try:
         serving = deployment.serving(model)
-        asked["precision"] = assumed.precision_name(serving.quantization)
+        said["precision"] = assumed.precision_name(serving.quantization)
         known = predict_loads(model, deployment.device, serving, sizes)
         found |= {name: getattr(known, name) for name in _BOUNDED}
         fits, most, support, problem = known.fits, known.most_requests, known.support, known.problem
@@ -102,14 +112,12 @@ def answered(
     except PerfPassError as error:
         problem = np.full(rows, str(error), dtype=object)
     has = problem == ""
-    out = {
-        name: np.full(rows, value, dtype=object if isinstance(value, str) else None) for name, value in asked.items()
-    }
+    out = {name: np.full(rows, value, dtype=object if isinstance(value, str) else None) for name, value in said.items()}
     out |= {"input_length": sizes.input_length.astype(np.int64), "output_length": sizes.output_length.astype(np.int64)}
     out["concurrency"] = sizes.concurrency
     for name, bounds in found.items():
         out |= {column: np.where(has, values, np.nan) for column, values in spread_out(name, bounds).items()}
-    hour = usd_per_hour * deployment.ranks
+    hour = usd_per_hour * deployment.split.gpus
     out |= {"fits": fits, "most_requests": most, "usd_per_hour": np.full(rows, hour)}
     rate = found["output_tokens_per_s"]
     per_million = Bounds(*(hour / 3600 / getattr(rate, b) * 1e6 for b in ("median", "high", "low")))
@@ -122,6 +130,6 @@ def _energy(
 ) -> dict[str, Bounds]:
     joules = energy_per_token(model, deployment.device, serving, sizes, rate)
     ends = deployment.device.idle_power_w, deployment.device.power_limit_w
-    scale = rate.median / deployment.ranks
+    scale = rate.median / deployment.split.gpus
     watts = Bounds(*(np.clip(getattr(joules, b) * scale, *ends) for b in ("median", "low", "high")))
     return {"energy_per_token_j": joules, "power_w": watts}

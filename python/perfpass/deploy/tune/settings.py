@@ -73,17 +73,32 @@ def _share(value: float) -> str:
     return f"{math.floor(value * 100 + 1e-6) / 100:g}"
 
 
+# What an engine calls tensor ranks, pipeline stages, ranks of attention data and expert groups. vLLM's expert groups
+# are all GPUs of a stage; SGLang's and TensorRT-LLM's tensor ranks are.
+_SPLIT = {
+    "vllm": ("--tensor-parallel-size", "--pipeline-parallel-size", "--data-parallel-size", "--enable-expert-parallel"),
+    "sglang": ("--tp-size", "--pp-size", "--attn-dp-size", "--ep-size"),
+    "trtllm": ("--tp_size", "--pp_size", "", "--ep_size"),
+}
+
+
+def split_words(engine: str, split: Parallelism) -> tuple[str, ...]:
+    """The flags by which ``engine`` is told how a replica is split."""
+    tensor, pipeline, data, expert = _SPLIT[engine]
+    words = [tensor, str(split.tensor if engine == "vllm" else split.stage)]
+    if split.pipeline > 1:
+        words += [pipeline, str(split.pipeline)]
+    if split.attention_data > 1 and data:
+        words += [data, str(split.attention_data)]
+    if split.expert > 1:
+        words += [expert] if engine == "vllm" else [expert, str(split.expert)]
+    return tuple(words)
+
+
 def vllm(s: Settings, memory: ServingMemory, context: int) -> list[Flag]:
     """Of `vllm serve`."""
-    split = ["--tensor-parallel-size", str(s.split.tensor)]
-    if s.split.pipeline > 1:
-        split += ["--pipeline-parallel-size", str(s.split.pipeline)]
-    if s.split.attention_data > 1:
-        split += ["--data-parallel-size", str(s.split.attention_data)]
-    if s.split.expert > 1:
-        split += ["--enable-expert-parallel"]
     return [
-        Flag("split", tuple(split), "split"),
+        Flag("split", split_words("vllm", s.split), "split"),
         Flag("context", ("--max-model-len", str(context)), ""),
         Flag("sequences", ("--max-num-seqs", str(s.sequences)), "sequences"),
         Flag("batched tokens", ("--max-num-batched-tokens", str(s.batched_tokens)), "batched_tokens"),
@@ -98,15 +113,8 @@ def sglang(s: Settings, memory: ServingMemory, context: int) -> list[Flag]:
     is that of weights and cache alone.
     """
     beside = (memory.workspace_bytes + memory.runtime_bytes) * s.memory_share / memory.usable_bytes
-    split = ["--tp-size", str(s.split.stage)]
-    if s.split.pipeline > 1:
-        split += ["--pp-size", str(s.split.pipeline)]
-    if s.split.attention_data > 1:
-        split += ["--attn-dp-size", str(s.split.attention_data)]
-    if s.split.expert > 1:
-        split += ["--ep-size", str(s.split.expert)]
     return [
-        Flag("split", tuple(split), "split"),
+        Flag("split", split_words("sglang", s.split), "split"),
         Flag("context", ("--context-length", str(context)), ""),
         Flag("sequences", ("--max-running-requests", str(s.sequences * s.split.attention_data)), "sequences"),
         Flag("batched tokens", ("--chunked-prefill-size", str(s.batched_tokens)), "batched_tokens"),
@@ -123,13 +131,8 @@ def trtllm(s: Settings, memory: ServingMemory, context: int) -> list[Flag]:
     beside = memory.weights_bytes + memory.workspace_bytes + memory.runtime_bytes
     whole = memory.usable_bytes / s.memory_share
     cache = (memory.usable_bytes - beside) / max(whole - beside, 1.0)
-    split = ["--tp_size", str(s.split.stage)]
-    if s.split.pipeline > 1:
-        split += ["--pp_size", str(s.split.pipeline)]
-    if s.split.expert > 1:
-        split += ["--ep_size", str(s.split.expert)]
     return [
-        Flag("split", tuple(split), "split"),
+        Flag("split", split_words("trtllm", s.split), "split"),
         Flag("context", ("--max_seq_len", str(context)), ""),
         Flag("sequences", ("--max_batch_size", str(s.sequences)), "sequences"),
         Flag("batched tokens", ("--max_num_tokens", str(s.batched_tokens), "--enable_chunked_prefill"),

@@ -28,6 +28,7 @@ from perfpass.predictors.step_time.setup import (
     TOKENS,
     WIRE,
     Setup,
+    hop_bytes_s,
     link_bytes_s,
 )
 
@@ -194,9 +195,9 @@ class KernelParts:
             for key in inner:
                 reduces[key] = reduces.get(key, 0.0) + count
         hops = split.pipeline - 1
-        sent += hops * s.model.hidden * row
         messages += hops
-        out = sent * TOKENS / (link_bytes_s(s.device, split) * WIRE) + messages * MESSAGE_S
+        wire_s = sent / link_bytes_s(s.device, split) + hops * s.model.hidden * row / hop_bytes_s(s.device, split)
+        out = wire_s / WIRE * TOKENS + messages * MESSAGE_S
         for (gpus, elements), a_step in reduces.items():
             out[1:] += a_step * self._all_reduce(gpus, elements * TOKENS[1:])
         return np.where(TOKENS > 0, out, 0.0)

@@ -23,8 +23,9 @@ WIRE, MESSAGE_S = 0.5, 10e-6
 BEST_COMPUTE, BEST_MEMORY = 0.8, 0.9
 # One direction of the network card of each GPU, byte/s: ConnectX-7 at 400 Gb/s (NVIDIA DGX H100, DGX B200 datasheets).
 NETWORK_BYTES_S = 50e9
-# GPUs that NVLink joins: 8 on an HGX board, 72 in a rack of GB200 NVL72.
+# GPUs that NVLink joins: 8 on an HGX board, 72 in a rack of GB200 or GB300 NVL72.
 NVLINK_GPUS, NVLINK_GPUS_RACK = 8, 72
+_IN_RACKS = ("gb200", "gb300")
 # The B300's products run as the B200's, which served runs show (docs/research/serving.md); it has more memory.
 _AS_MEASURED = {"b300-sxm-288gb"}
 
@@ -48,8 +49,24 @@ def kernel_boards() -> tuple[str, ...]:
     return tuple(sorted(measured | _AS_MEASURED))
 
 
+def joined_gpus(device: Device) -> int:
+    """GPUs that one NVLink domain, or one node where there is none, has of a device."""
+    return NVLINK_GPUS_RACK if device.id.startswith(_IN_RACKS) else NVLINK_GPUS
+
+
 def link_bytes_s(device: Device, split: Parallelism) -> float:
-    """Byte/s of one direction of what joins the GPUs of a replica; where no link is stated, the network's."""
-    reach = NVLINK_GPUS_RACK if device.id.startswith("gb200") else NVLINK_GPUS
+    """Byte/s of one direction of what joins the GPUs of a pipeline stage; where no link is stated, the network's.
+
+    Stages stand behind one another, so that all-reduces and tokens of experts leave a node only where a stage does.
+    """
+    return _reaching(device, split.stage)
+
+
+def hop_bytes_s(device: Device, split: Parallelism) -> float:
+    """The same of what joins one pipeline stage to the next."""
+    return _reaching(device, split.gpus)
+
+
+def _reaching(device: Device, gpus: int) -> float:
     inside = device.nvlink_bandwidth_bytes_s / 2 or device.pcie_bandwidth_bytes_s or NETWORK_BYTES_S
-    return inside if split.gpus <= reach else min(inside, NETWORK_BYTES_S)
+    return inside if gpus <= joined_gpus(device) else min(inside, NETWORK_BYTES_S)
