@@ -5,4 +5,4 @@ from __future__ import annotations
 from perfpass.deploy.sweep.result import Sweep
 from perfpass.deploy.sweep.run import served_model, sweep
 
-__all__ = ["Sweep", "served", "served_model", "sweep"]
+__all__ = ["Sweep", "served", "served_model", "splits", "sweep"]

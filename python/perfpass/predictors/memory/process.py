@@ -77,7 +77,7 @@ def step(columns: Columns, way: Way) -> tuple[dict[str, Any], MemoryBounds]:
     """Bytes of N training steps by what holds them, and the figures.
 
     ``columns``: what `perfpass.predictors.memory.step` reads of them. What the convolutions of a vendor leave in the
-    allocator moves the median where it was measured; the bounds are those of the plan without it.
+    allocator moves the median by what was measured of them; the bounds know no more than what they may leave.
     """
     device, known = way.device, MemoryPredictor.load()
     found = steps.planned(columns, way)
@@ -90,11 +90,12 @@ def step(columns: Columns, way: Way) -> tuple[dict[str, Any], MemoryBounds]:
     low, middle, _ = inference_allowance(way).beside
     beside = known.runtime_bytes(device) if device.kind != "cpu" else middle
     of = reserved.median + beside
-    in_use = Bounds.around(of, *spread.bounds(steps.lacks(columns, found, way, of)))
+    middle = of + steps.left_by_workspaces(columns, way)
+    in_use = Bounds.around(middle, *spread.bounds(steps.lacks(columns, found, way, middle)))
     left = columns["convolutional"] * known.workspace_share(device) * reserved.median
     # An allocator that runs out gives back what it holds beyond live tensors.
     least = np.minimum(in_use.low, alive.low + min(low, beside))
-    in_use = Bounds(np.minimum(of + left, in_use.high), least, in_use.high)
+    in_use = Bounds(np.clip(of + left, least, in_use.high), least, in_use.high)
     parts: dict[str, Any] = dict(found.parts)
     workspace = min(WORKSPACE_BYTES[device.kind], beside)
     parts |= {"allocator": reserved.median - found.alive, "workspace": in_use.median - of + workspace}

@@ -30,9 +30,8 @@ CAUSES = ("laboratory", "allocator", "context", "gradients", "workspaces", "norm
 # A context unlike the usual one, by hand: that of an AMD board (its libraries load kernels of every type) by more.
 _CONTEXT_BYTES = {"AMD": 2.5 * 2.0**30}
 _USUAL_CONTEXT_BYTES = 2.0**30
-# What MIOpen's workspaces may leave in the allocator: every activation once as an operator's input, in the layout of
-# its kernels, and once as an output.
-_LAID_OUT_ANEW = 2.0
+# What workspaces leave is a part of the median; this much of it at most, that a logarithm stays finite.
+_MOST_OF_MEDIAN = 0.99
 _FLOAT_BYTES = {"float64": 8.0, "float32": 4.0}
 
 
@@ -69,6 +68,16 @@ def planned(columns: Columns, way: Way) -> Planned:
     return Planned(parts, alive, np.maximum(backward + states + gradients - early - alive, 0.0))
 
 
+def left_by_workspaces(columns: Columns, way: Way) -> np.ndarray:
+    """[N] bytes that workspaces of MIOpen's convolutions leave in the allocator, in the middle of what they may.
+
+    At most every activation twice: as an operator's input in the layout of its kernels, and as an output. They only
+    add, and which of none and the most it is depends on algorithms that no graph names, so the middle is once.
+    """
+    amd = float(way.device.vendor == "AMD" and way.device.kind == "gpu")
+    return np.asarray(columns["convolutional"] * amd * columns["backward_bytes"])
+
+
 def lacks(columns: Columns, found: Planned, way: Way, in_use: np.ndarray | None = None) -> dict[str, np.ndarray]:
     """[N] of each of `CAUSES`, for `perfpass.predictors.learned.spread`, as logarithms of the most that each may add.
 
@@ -78,12 +87,13 @@ def lacks(columns: Columns, found: Planned, way: Way, in_use: np.ndarray | None 
     of = np.maximum(found.alive if in_use is None else in_use, 1.0)
     again = columns["backward_bytes"] / of
     beside = np.zeros(len(of)) if in_use is None else np.ones(len(of))
-    amd = float(way.device.vendor == "AMD" and way.device.kind == "gpu")
+    # As far as none at all is below the median: the other way, to twice as much, is shorter.
+    none = np.minimum(beside * left_by_workspaces(columns, way) / of, _MOST_OF_MEDIAN)
     return {
         "laboratory": np.ones(len(of)),
         "allocator": beside,
         "context": beside * np.log1p(_CONTEXT_BYTES.get(way.device.vendor, _USUAL_CONTEXT_BYTES) / of) ** 2,
         "gradients": np.log1p(found.earlier / of) ** 2,
-        "workspaces": beside * columns["convolutional"] * amd * np.log1p(_LAID_OUT_ANEW * again) ** 2,
+        "workspaces": np.log1p(-none) ** 2,
         "normalizations": columns["folded"] * np.log1p(again) ** 2,
     }

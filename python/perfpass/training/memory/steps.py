@@ -82,7 +82,7 @@ def _row(
     if laboratory in _ZEROED:
         found = replace(found, alive=found.alive + found.earlier, earlier=np.zeros(1))
     alive = found.alive + known
-    median = alive if beside is None else step.SLACK * alive + beside
+    median = alive if beside is None else step.SLACK * alive + beside + step.left_by_workspaces(arrays, way)
     lacks = step.lacks(arrays, found, way, None if beside is None else median)
     vendor = way.device.vendor
     kind = "convolutions" if columns["convolutional"] else "matrix products"

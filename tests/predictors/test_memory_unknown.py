@@ -1,0 +1,60 @@
+"""Memory where no laboratory stands behind a question: what only adds is half in, and bounds hold what others had."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfpass.devices import device
+from perfpass.predictors.memory import step
+from perfpass.predictors.memory.allowance import Allowance, allowance
+from perfpass.predictors.memory.predictor import MemoryPredictor
+from perfpass.predictors.way import Way
+
+AMD, NVIDIA = device("mi300x"), device("h100")
+LEARNED = MemoryPredictor.load().manifest["inference"]
+CONTEXTS = MemoryPredictor.load().manifest["context_bytes"]
+_GIB = 2.0**30
+
+
+def columns(activations_gib: float, convolutional: float = 1.0):
+    sizes = {"parameters": 25e6, "weight_bytes": 1e8, "gradient_bytes": 1e8, "folded": 0.0}
+    sizes |= {"backward_bytes": activations_gib * _GIB, "convolutional": convolutional}
+    return {name: np.array([float(value)]) for name, value in sizes.items()}
+
+
+@given(st.floats(0.01, 200.0))
+def test_workspaces_stand_between_none_and_the_most_that_they_may_leave(activations_gib):
+    asked, way = columns(activations_gib), Way(AMD, "fp32", optimizer="momentum")
+    left = step.left_by_workspaces(asked, way)
+    assert 0 < left[0] == asked["backward_bytes"][0]
+    planned = step.planned(asked, way)
+    middle = planned.alive + 2.0 * _GIB + left
+    lack = step.lacks(asked, planned, way, middle)["workspaces"][0]
+    low, high = (middle[0] * np.exp(sign * np.sqrt(lack)) for sign in (-1, 1))
+    assert low == pytest.approx(middle[0] - left[0])  # none at all
+    assert high >= middle[0] + left[0]  # and as much again
+
+
+@pytest.mark.parametrize(("on", "convolutional"), [(NVIDIA, 1.0), (AMD, 0.0), (device("host-cpu"), 1.0)])
+def test_other_vendors_and_networks_have_none(on, convolutional):
+    asked, way = columns(4.0, convolutional), Way(on, "fp32", optimizer="momentum")
+    assert step.left_by_workspaces(asked, way).tolist() == [0.0]
+    assert step.lacks(asked, step.planned(asked, way), way, np.array([8.0 * _GIB]))["workspaces"].tolist() == [0.0]
+
+
+@pytest.mark.parametrize("runtime", ["tvm", "relax"])
+def test_a_runtime_that_nobody_measured_is_as_wide_as_any_that_was(runtime):
+    found = allowance(Way(NVIDIA, runtime=runtime), LEARNED, CONTEXTS)
+    others = [Allowance.from_dict(values) for values in LEARNED.values()]
+    assert not found.measured
+    assert found.share[0] <= min(one.share[0] for one in others)
+    assert found.share[2] >= max(one.share[2] for one in others)
+    assert found.beside[2] >= max(one.beside[2] for one in others)
+
+
+def test_a_vendor_without_a_run_of_inference_is_wider_above():
+    ours, theirs = (allowance(Way(on), LEARNED, CONTEXTS) for on in (NVIDIA, AMD))
+    assert theirs.share[2] == pytest.approx(2.0 * ours.share[2]) and not theirs.measured
