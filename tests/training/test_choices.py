@@ -61,3 +61,23 @@ def test_many_places_of_a_lattice_are_read_as_each():
     sizes = np.exp(rng.uniform(-1, 6, size=(2, 50)))
     found = lattice.read(values, rungs, list(sizes))
     assert found.tolist() == [lattice.between(values, rungs, pair) for pair in sizes.T.tolist()]
+
+
+def test_ways_of_other_laboratories_are_compared_under_one_load_and_at_the_devices_peaks():
+    from perfpass.llm.costs import Parallelism
+    from perfpass.llm.serving import Serving
+    from perfpass.training.decisions import elsewhere
+    from perfpass.training.serving.outside import Asked
+
+    def way(device, tensor, source="argonne", batch=16.0):
+        split = Parallelism.of(tensor)
+        serving = Serving(128, 128, batch, "vllm", parallelism=split)
+        label = f"source:{source}, without a server/vllm"
+        return Asked(label, "tpot", 0.02, "llama-2-7b", device, serving, "bf16", None, False)
+
+    ways = [way("h100", 1), way("h100", 4), way("a100-80gb", 1)]
+    assert len({elsewhere._group(one) for one in ways}) == 1
+    assert elsewhere._group(way("h100", 1, batch=8.0)) != elsewhere._group(ways[0])
+    assert elsewhere._publisher(ways[0].source) == "argonne"
+    least = elsewhere._roofline(ways)
+    assert least[1] < least[0] < least[2]

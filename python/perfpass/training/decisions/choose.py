@@ -15,6 +15,9 @@ that were measured under the same load. Language models: public benchmark runs c
 and decode share GPUs, predictions out of fold and bounds as for a user's laboratory, every set of limits on TPOT (10 to
 50 ms) and TTFT (0.5 to 2 s) that some way keeps and some does not. aiconfigurator 0.12.0 answers from its own
 measurements on the devices of these runs (benchmarks/serving_peer.py --choices), whatever is held out of ours.
+Beyond them ("batches"): batches of other laboratories, without a server, most of them on boards, software or loads
+that the serving records do not have, with limits of 5 to 100 ms a token and bounds from all laboratories but their own.
+"loaded server": TGI of 2023 under a user's load (LLM-Pilot) by its own predictor, without the model or device judged.
 Networks: records of other laboratories, which no fit has seen, limits of 2 to 100 ms. Prices are those that ship.
 "best": the cheapest of those that keep the limits was chosen, "near": one of at most {NEAR:g} times its price, both of
 all questions; "missed": of what was chosen, what does not keep a limit; "regret": what is paid over the best, of what

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +10,12 @@ import numpy as np
 
 from perfpass.deploy import money
 from perfpass.errors import DeviceError
-from perfpass.predictors.serving.base import BY_RUNTIME, CONSTANTS, SHARED, times
 from perfpass.predictors.serving.features import Neighbours
 from perfpass.predictors.serving.predictor import EVIDENCE, TARGETS, ServingPredictor
 from perfpass.records.location import data_directory
+from perfpass.training.decisions import elsewhere
 from perfpass.training.decisions.offers import Method, Offers, graded, questions
+from perfpass.training.decisions.peaks import at_peaks
 from perfpass.training.serving import outside, widths
 from perfpass.training.serving.dataset import Dataset, load, set_aside
 from perfpass.training.serving.held_out import HeldOut, folds_of, held_out
@@ -38,22 +38,27 @@ def decisions(folder: Path | str | None = None, seed: int = 0) -> Iterator[dict[
     graded_rows &= ~set_aside(data.rows)
     offers = _offers(data, usd)
     held = {level: held_out(data, level, seed) for level in EVIDENCE}
-    bounds = _bounds(data, held, folder, seed)
+    asked, _ = outside.load(folder)
+    others = {target: outside.answers(ServingPredictor.load(), asked, target) for target in TARGETS}
+    bounds = _bounds(data, held, others, seed)
     peer = _peer(data, folder)
     for level, split in LEVELS.items():
         found = held[level]
         own = Method("perfpass", _ms(found.seconds), bounds[level])
-        others = [
+        beside = [
             Method("perfpass, medians alone", _ms(found.seconds)),
-            Method("roofline", _roofline(data)),
+            Method("roofline", at_peaks(data.workloads.terms)),
             Method("nearest record, copied and scaled", _copied(data, level, seed)),
         ]
         rows = graded_rows & (found.fold >= 0)
-        asked = questions(offers, rows & np.logical_and.reduce([m.answers for m in (own, *others)]), LIMITS)
-        yield from graded(offers, [own, *others], asked, split, "all")
+        of = questions(offers, rows & np.logical_and.reduce([m.answers for m in (own, *beside)]), LIMITS)
+        yield from graded(offers, [own, *beside], of, split, "all")
         if peer is not None:
-            asked = questions(offers, rows & peer.answers, LIMITS)
-            yield from graded(offers, [own, *others, peer], asked, split, "rows that the peer answers")
+            of = questions(offers, rows & peer.answers, LIMITS)
+            yield from graded(offers, [own, *beside, peer], of, split, "rows that the peer answers")
+    errors = [widths.held_out_errors(data, found, level, "tpot", seed)[0] for level, found in held.items()]
+    yield from elsewhere.without_a_server(others["tpot"], errors, folder)
+    yield from elsewhere.on_a_loaded_server(seed, folder)
 
 
 def _usd_per_hour(data: Dataset) -> np.ndarray:
@@ -85,30 +90,19 @@ def _ms(seconds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def _bounds(
-    data: Dataset, held: Mapping[str, HeldOut], folder: Path | str | None, seed: int
+    data: Dataset, held: Mapping[str, HeldOut], others: Mapping[str, outside.Answers], seed: int
 ) -> dict[str, dict[str, tuple[np.ndarray, np.ndarray]]]:
     """Log bounds by level and target, from errors on other records, as `perfpass.training.serving` has them."""
-    asked, _ = outside.load(folder)
     out: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]] = {level: {} for level in held}
     for target in TARGETS:
-        answers = outside.answers(ServingPredictor.load(), asked, target)
-        for level, found in widths.graded(data, held, answers, target, seed).items():
+        for level, found in widths.graded(data, held, others[target], target, seed).items():
             out[level][target] = found
     return out
 
 
-def _roofline(data: Dataset) -> dict[str, np.ndarray]:
-    """Ms [N] at the peaks of the devices, without a fixed time or a wait for others: nothing is fitted."""
-    ideal = {name: 1.0 if value < 1.0 and not name.endswith("_s") else 0.0 for name, value in SHARED.items()}
-    own = {f"{name}.{runtime}": 0.0 for name in BY_RUNTIME for runtime in ("vllm", "trtllm", "sglang")}
-    counted = replace(data.workloads.terms, kernels=np.zeros(len(data), dtype=bool))
-    found = times(counted, dict.fromkeys(CONSTANTS, 1.0) | ideal | own)
-    return {"tpot": 1e3 * found["step"], "ttft": 1e3 * found["prompt"]}
-
-
 def _copied(data: Dataset, level: str, seed: int) -> dict[str, np.ndarray]:
     """Ms [N] of the nearest record of the training rows, scaled by the ratio of rooflines."""
-    roof = _roofline(data)
+    roof = at_peaks(data.workloads.terms)
     out = {target: np.full(len(data), np.nan) for target in TARGETS}
     for fold in folds_of(data, level, seed):
         train, test = data.workloads.take(fold.train), data.workloads.take(fold.test)

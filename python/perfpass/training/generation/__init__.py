@@ -8,5 +8,7 @@ from perfpass.training.generation.train import train
 __all__ = [
     "dataset",
     "evaluate",
+    "phases",
     "train",
+    "widths",
 ]

@@ -54,8 +54,11 @@ class Asked:
     at_rate: bool
 
 
-def load(folder: Path | str | None = None) -> tuple[list[Asked], Counter[str]]:
-    """All questions, and how many rows are left out by reason. Raises FileError, FormatError."""
+def load(folder: Path | str | None = None, *, thinned: bool = True) -> tuple[list[Asked], Counter[str]]:
+    """All questions, and how many rows are left out by reason; ``thinned``: of those that tell nothing new evenly some.
+
+    Raises FileError, FormatError.
+    """
     root = (Path(folder) if folder else data_directory()) / "records"
     out: list[Asked] = []
     left: Counter[str] = Counter()
@@ -65,7 +68,8 @@ def load(folder: Path | str | None = None) -> tuple[list[Asked], Counter[str]]:
         ("serving_outside", "serving"),
     ):
         table = schema.read(root / f"{file}.parquet", area)
-        for row in _thinned(table[table.runtime.isin(RUNTIMES)]).itertuples():
+        served = table[table.runtime.isin(RUNTIMES)]
+        for row in (_thinned(served) if thinned else served).itertuples():
             found = _asked(row)
             if isinstance(found, str):
                 left[found] += 1
