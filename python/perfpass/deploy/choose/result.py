@@ -14,7 +14,7 @@ PRICE = "price of "  # begins a note on where a price comes from
 Decision = Literal["chosen", "none meets", "cannot say"]
 EXIT: dict[Decision, int] = {"chosen": 0, "none meets": 1, "cannot say": 2}
 _SHOWN = 8
-_SPLIT, _WORDS = 4, ("", "device", "split", "precision")  # of the table's columns
+_WORDS = ("", "device", "precision", "split")  # columns of the table that hold no numbers
 COMBINED = (
     "P: at least, that all targets are kept together (lower bound of Frechet: 1 less what each leaves out), and that "
     "it fits into memory"
@@ -138,20 +138,20 @@ class Choice:
         return "\n".join([*lines, "", *(item(note) for note in ([COMBINED] if self.options else []) + said)])
 
     def _table(self) -> str:
-        what = "USD/M tokens" if "token" in self.options[0].price_of else "USD per 1,000"
+        what = "USD per 1M tokens" if "token" in self.options[0].price_of else "USD per 1,000"
         rows: list[tuple[str, ...]] = [
-            ("", "device", "count", "copies", "split", "precision", "at once", "P", "USD/h", what)
+            ("", "device", "count", "copies", "precision", "at once", "P", "USD/h", what, "split")
         ]
         for i, option in enumerate(self.options[:_SHOWN]):
             usd = "no price" if option.usd_per_hour is None else digits(option.usd_per_hour)
             price = "" if option.price is None else digits(option.price.median)
             place = str(i + 1) if option.meets else "-"
-            rows.append((place, printable(option.device), str(option.count), str(option.replicas),
-                         option.split_as_text.replace(" ", "") or "none", option.precision, f"{option.in_flight:g}",
-                         f"{option.probability:.3f}", usd, price))  # fmt: skip
+            rows.append((place, printable(option.device), str(option.count), str(option.replicas), option.precision,
+                         f"{option.in_flight:g}", f"{option.probability:.3f}", usd, price,
+                         option.split_as_text or "none"))  # fmt: skip
         more = len(self.options) - _SHOWN
         if not any(option.split for option in self.options):
-            rows = [row[:_SPLIT] + row[_SPLIT + 1 :] for row in rows]
+            rows = [row[:-1] for row in rows]
         numbers = tuple(i for i, name in enumerate(rows[0]) if name not in _WORDS)
         return columns(rows, right=numbers) + (f"\n  and {more} more: --json has all" if more > 0 else "")
 

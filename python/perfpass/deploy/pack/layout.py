@@ -201,7 +201,7 @@ def table(layout: Layout) -> str:
     """The layout for people."""
     lines = [layout.headline]
     if layout.problems:
-        lines += ["", *(item(one) for one in layout.problems.reasons)]
+        lines += ["", *rest] if (rest := [item(one) for one in layout.problems.reasons[1:]]) else []
         if layout.problems.would_do:
             lines += ["", "  would do, each alone:", *(item(one) for one in layout.problems.would_do)]
     if layout.found:
@@ -224,7 +224,7 @@ def _pictures(layout: Layout) -> list[str]:
 
 
 def _models(layout: Layout) -> str:
-    rows = [("model", "slices", "copies", "latency ms", "P(meets)", "P(fits)", "memory", "asked/s", "serves/s")]
+    rows = [("model", "copies", "latency ms", "P(meets)", "P(fits)", "memory", "asked/s", "serves/s", "slices")]
     for model in layout.fleet.models:
         mine = [one for _, one in layout.instances_of(model.name)]
         slices = Counter(one.profile for one in mine)
@@ -232,7 +232,6 @@ def _models(layout: Layout) -> str:
         rows.append(
             (
                 model.name,
-                ", ".join(f"{n} x {name}" if n > 1 else name for name, n in sorted(slices.items())),
                 str(sum(one.option.processes for one in mine)),
                 f"{digits(slow.latency_ms.median)}, up to {digits(slow.latency_ms.high)}",
                 f"{min(one.option.p_meets for one in mine):.3f}" if _targets(model) else "-",
@@ -240,9 +239,10 @@ def _models(layout: Layout) -> str:
                 size(max(one.option.memory_bytes.high for one in mine)),
                 count(model.rate) if model.rate else "-",
                 count(sum(one.option.rate_per_s for one in mine)),
+                ", ".join(f"{n} x {name}" if n > 1 else name for name, n in sorted(slices.items())),
             )
         )
-    return columns(rows, right=(2, 4, 5, 6, 7, 8))
+    return columns(rows, right=(1, 3, 4, 5, 6, 7))
 
 
 def _targets(model: Model) -> bool:

@@ -89,7 +89,8 @@ def crowded(fleet: Fleet, problem: Problem, found: Conflict) -> Problems:
     names = [problem.demands[i].name for i in found.models]
     gpus = [f"{problem.supplies[p].gpus} {problem.supplies[p].name}" for p in found.pools]
     asked = ", ".join(names[:_MOST_NAMED]) + (f" and {len(names) - _MOST_NAMED} more" * (len(names) > _MOST_NAMED))
-    reason = f"{asked or 'its models'} need more than {' and '.join(gpus) or 'the GPUs that there are'} hold"
+    verb = "needs" if len(names) == 1 else "need"
+    reason = f"{asked or 'its models'} {verb} more than {' and '.join(gpus) or 'the GPUs that there are'} hold"
     do = [
         f"{n} more {problem.supplies[p].name}: count = {fleet.pools[p].count + n}"
         if len(fleet.pools[p].nodes) < 2
