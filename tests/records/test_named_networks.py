@@ -5,10 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from perfpass.devices import device
+from perfpass.predictors.way import Way
 from perfpass.records import schema, tables
 from perfpass.records.location import data_directory
 from perfpass.records.named import ASKED_AS, questions
 from perfpass.records.named_models import network_of
+from perfpass.training.tasks import named
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +64,16 @@ def test_what_is_timed_around_a_network_is_no_question(rows):
     assert graphs.sum() > 0 and asked[graphs].refused.eq("replayed as a CUDA graph").all()
     detectors = (rows.source == "deeplearningexamples") & asked.network.isin(["mask-rcnn-resnet50", "efficientdet-d0"])
     assert detectors.sum() > 0 and asked[detectors].refused.ne("").all()
+
+
+def test_sparse_weights_are_asked_as_sparse(rows, known):
+    record = rows[rows.caveats.str.contains("sparse_2_4")].head(1)
+    asked = questions(record).assign(caveats=record.caveats)
+    way = Way(device(asked.device.iloc[0]), "fp16", "tensorrt")
+    sparse = named.tables_of(asked, way, known).tables
+    dense = named.tables_of(asked.assign(caveats=""), way, known).tables
+    assert 0.5 < sparse.table.flops.sum() / dense.table.flops.sum() < 0.7
+    assert sparse.table.weight_bytes.sum() < dense.table.weight_bytes.sum()
 
 
 def test_a_precision_is_that_of_the_runtime_it_was_said_of(rows):

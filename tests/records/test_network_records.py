@@ -231,6 +231,13 @@ def test_deeplearningexamples_takes_the_servers_time_and_refuses_unknown_batches
     assert set(rows.licence) == {"MIT"} and set(rows.network) == {"resnet50"}
 
 
+def test_deeplearningexamples_marks_what_a_servers_client_waited(tmp_path):
+    triton = {"heading": "Deploying the model on Triton Inference Server > Offline scenario"}
+    rows = rows_of(examples(tmp_path, {}, triton, {**triton, "server_compute_infer_ms": 4.0}))
+    assert ["time_of_a_servers_client" in c for c in rows.caveats] == [False, True, False]
+    assert list(rows.latency_ms) == [10, 10, 4] and list(rows.server) == ["", "", "triton"]
+
+
 def test_deeplearningexamples_leaves_slow_first_iterations_out_and_divides_accumulated_batches(tmp_path):
     slow = {"model_family": "BERT", "model_variant": "base", "framework": "TensorFlow 1", "latency_avg_ms": 20.0}
     steps = {

@@ -8,7 +8,7 @@ The device's figures are dense, so the operators are given half of the work.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -18,8 +18,9 @@ from perfpass.text import unknown
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
-    from perfpass.features import OperatorTable
+    from perfpass.graph.table import OperatorColumns
 
+_Columns = TypeVar("_Columns", bound="OperatorColumns")
 PATTERNS = ("2:4",)
 # Rates that the sparse tensor cores have, with the bytes of a value.
 _BYTES = {"tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "int8": 1}
@@ -48,7 +49,7 @@ def check(sparsity: str, device: Device, rate: str, precision: str, runtime: str
         raise UnsupportedError(f"{sparsity} sparse products do not exist in {precision}; give {', '.join(_BYTES)}")
 
 
-def as_run(table: OperatorTable, rate: str, runtime: str) -> OperatorTable:
+def as_run(table: _Columns, rate: str, runtime: str) -> _Columns:
     """``table`` with half of the work, and of the weights, in the products that run sparse."""
     classes = [OPERATOR_CLASSES.index(name) for name in _CLASSES[runtime]]
     weights = np.asarray(table.weight_bytes, dtype=np.float64)

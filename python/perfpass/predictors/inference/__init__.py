@@ -6,6 +6,7 @@ __all__ = [
     "analytic",
     "cpu",
     "cpu_operators",
+    "engines",
     "features",
     "fusion",
     "operators",

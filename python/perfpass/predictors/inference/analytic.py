@@ -1,8 +1,8 @@
 """The analytic predictor, for engines and precisions that trees have not learned; its support is always "outside".
 
-On GPUs a graph takes the time of its operators (inference/operators.py), on CPUs that of a roofline with fixed
-efficiencies. The widths of its intervals are what it is off on networks that other laboratories ran in TensorRT and
-ONNX Runtime, each laboratory left out in turn.
+On GPUs a graph takes the time of its operators (inference/engines.py in TensorRT and ONNX Runtime, else
+inference/operators.py), on CPUs that of a roofline with fixed efficiencies. The widths of its intervals are what it is
+off on networks that other laboratories ran in TensorRT and ONNX Runtime, each laboratory left out in turn.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from perfpass.graph import OPERATOR_CLASSES
 from perfpass.predictors.calibration import schedules as tuned
 from perfpass.predictors.estimate import Bounds, Columns, Estimate, Estimates, Notes, Runs
 from perfpass.predictors.inference.cpu_operators import CpuTimes
-from perfpass.predictors.inference.operators import OperatorTimes, families, work
+from perfpass.predictors.inference.engines import ENGINES, EngineTimes
+from perfpass.predictors.inference.operators import FAMILIES, OperatorTimes, families, work
 from perfpass.predictors.learned import artefacts
 from perfpass.predictors.learned.spread import Spread
 from perfpass.predictors.memory import allocation, process
@@ -39,9 +40,11 @@ MEMORY_EFFICIENCY = {"gpu": 0.85, "cpu": 1.0}
 # Runtimes other than PyTorch issue from a graph, not from Python, as torch.compile does.
 _COMPILED_S = ISSUE_S["torch.compile"]
 # What may not be known of a question (`perfpass.predictors.learned.spread`): the share of the time that issuing takes,
-# operators that run one by one and not in an engine, an engine of which no network was measured, a precision that was
-# not in it, another vendor, what a slice lacks.
-CAUSES = ("measurement", "host", "eager", "engine", "precision", "vendor", "slice")
+# operators that run one by one and not in an engine, the share of the time in operators beside `_USUAL`, an engine of
+# which no network was measured, a precision that was not in it, another vendor, what a slice lacks.
+CAUSES = ("measurement", "host", "eager", "rare", "engine", "precision", "vendor", "slice")
+# Families whose kernels every engine has and has long tuned; over the others laboratories differ most.
+_USUAL = np.isin(FAMILIES, ("dense", "conv", "conv3x3", "attention"))
 # TVM's default schedules were measured on CPUs alone. On a GPU their classes are taken to stay behind libraries by this
 # share of the logarithm that they stay behind there; the interval holds all of it, and none.
 _COMPILED, _CARRIED = ("tvm", "relax"), 0.5
@@ -58,15 +61,16 @@ class AnalyticPredictor:
     def __init__(self, folder: Path | str | None = None) -> None:
         """Reads the shipped widths, or those in ``folder``. Raises ArtefactError."""
         self._times: OperatorTimes | None = None
+        self._engines: EngineTimes | None = None
         self._schedules: Schedules | None = None
         manifest = artefacts.Artefact(folder or artefacts.shipped(self.name)).manifest
         self._spread = {kind: Spread.from_dict(values) for kind, values in manifest["spread"].items()}
         self._measured: dict[str, list[str]] = manifest["measured"]
 
-    def priced(self, times: OperatorTimes) -> AnalyticPredictor:
-        """The same with other times of operators than those that ship."""
+    def priced(self, times: OperatorTimes, engines: EngineTimes) -> AnalyticPredictor:
+        """The same with other times of operators, and of them in engines, than those that ship."""
         other = copy(self)
-        other._times = times
+        other._times, other._engines = times, engines
         return other
 
     def scheduled(self, schedules: Schedules) -> AnalyticPredictor:
@@ -92,7 +96,7 @@ class AnalyticPredictor:
         notes.add(2, True, self._said(way))
         traffic = np.add(table.bytes_read, table.bytes_written, dtype=np.float64)
         if way.device.kind == "gpu":
-            times = self._times or OperatorTimes.load()
+            times = self._engine(way) or self._times or OperatorTimes.load()
             seconds = times.seconds(tables, way)
             row_ms, latency, issue_ms = 1e3 * seconds.row, 1e3 * seconds.total, 1e3 * seconds.host
             if way.runtime in _COMPILED:
@@ -102,6 +106,7 @@ class AnalyticPredictor:
             # A graph of nothing but views still costs its call.
             latency = np.maximum(tables.sums(row_ms), _COMPILED_S * 1e3)
             issue_ms = tables.sums(_issue_ms(tables, way))
+        rare = tables.sums(np.where(_USUAL[families(table, way)], 0.0, row_ms)) / latency
         learned: dict[str, np.ndarray] = {}
         if self._schedules is not None:
             row, family = self._priced(tables, way)
@@ -116,7 +121,7 @@ class AnalyticPredictor:
             notes.add(0, True, partial(applied.words, self._schedules))
         found = {
             "latency_ms": latency,
-            "lacks": self._lacks(way, issue_ms / latency),
+            "lacks": self._lacks(way, issue_ms / latency, rare),
             "flops": tables.sums(np.asarray(table.flops, dtype=np.float64) * tables.count),
             "traffic": tables.sums(traffic * tables.count),
             "level": notes.level,
@@ -138,6 +143,10 @@ class AnalyticPredictor:
         row = done.seconds * (self._times or OperatorTimes.load()).factors(way)[done.family]
         return row * np.exp(_CARRIED * CpuTimes.load().behind_libraries())[done.family], done.family
 
+    def _engine(self, way: Way) -> EngineTimes | None:
+        """The times in an engine whose networks were measured; None for other runtimes."""
+        return (self._engines or EngineTimes.load()) if way.runtime in ENGINES else None
+
     def _said(self, way: Way) -> str:
         time = "roofline with fixed efficiencies" if way.device.kind == "cpu" else "time by its operators"
         if way.device.kind == "gpu" and way.runtime in _COMPILED:
@@ -151,8 +160,8 @@ class AnalyticPredictor:
             return f"{time}; {way.precision} was not measured in {way.runtime}"
         return f"{time}; its errors on networks in {way.runtime} make the interval"
 
-    def _lacks(self, way: Way, host: np.ndarray) -> np.ndarray:
-        """[N, CAUSES]; ``host`` [N] share of the time that issuing takes."""
+    def _lacks(self, way: Way, host: np.ndarray, rare: np.ndarray) -> np.ndarray:
+        """[N, CAUSES]; ``host`` and ``rare`` [N] shares of the time: that issuing takes, and of rare operators."""
         measured, whole = self._measured.get(way.runtime, ()), way.device
         if way.device.parent is not None:
             whole = find_device(way.device.parent)
@@ -160,6 +169,7 @@ class AnalyticPredictor:
             "measurement": 1.0,
             "host": np.minimum(host, 1.0),
             "eager": float(way.runtime in ISSUE_S),
+            "rare": np.minimum(rare, 1.0) if way.device.kind == "gpu" else 0.0,
             "engine": float(not measured),
             "precision": float(bool(measured) and way.precision not in measured),
             "vendor": float(way.device.kind == "gpu" and way.device.vendor != "NVIDIA"),

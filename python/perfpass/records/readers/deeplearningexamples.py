@@ -92,6 +92,7 @@ _RUNTIMES = (
 _SYSTEM = re.compile(r"DGX", re.IGNORECASE)
 # D2: by what throughput x latency / batch may be off; a greater contradiction is refused.
 _SLACK, _MOST = 0.1, 0.5
+_SERVER = r"Triton|Inference Server"  # in the heading of a table whose times a client of the server saw
 _MOST_IN_A_STEP = 1024  # sequences: a larger batch of BERT on one board is accumulated
 _UNCHECKED_UNITS = ("tok", "frames", "mels", "mol")
 _TOTAL_SAMPLES = ("FastPitch", "HiFi-GAN", "Tacotron2/WaveGlow", "FastSpeech")  # samples are of audio (D9)
@@ -111,8 +112,9 @@ def network_of(family: str, model: str, variant: str) -> str:
 def read(shared: Path) -> Reading:
     """Records of kind ``network``.
 
-    Behind Triton ``latency_ms`` is the model's own time in the server, ``request_ms`` the client's. Where several
-    requests are in flight the server may join them, so the batch that ran is unknown: refused (D5).
+    Behind Triton ``latency_ms`` is the model's own time in the server, ``request_ms`` the client's; where a table has
+    the client's alone, that is the latency (``timing`` says so). Where several requests are in flight the server may
+    join them, so the batch that ran is unknown: refused (D5).
     """
     reading = Reading("deeplearningexamples")
     table = table_of(shared, "nvidia_deeplearningexamples", "performance.parquet")
@@ -161,11 +163,16 @@ def _inference(reading: Reading, table: pandas.DataFrame) -> None:
     table = reading.keep(table, keep, "throughput and latency contradict each other").reset_index(drop=True)
     latency, percentile = latency[kept].reset_index(drop=True), percentile[kept].reset_index(drop=True)
     server = table.server_compute_infer_ms.notna()
+    client = ~server & table.heading.fillna("").str.contains(_SERVER)
     rows = _common(table).assign(
         mode="inference",
         server=np.where(server, "triton", ""),
         batch=table.batch,
-        timing=np.where(server, "the model in the server, without queue and copies", "the README's benchmark script"),
+        timing=np.select(
+            [server, client],
+            ["the model in the server, without queue and copies", "a client's request to the server"],
+            "the README's benchmark script",
+        ),
         percentile=percentile,
         latency_ms=latency,
         latency_p90_ms=table.latency_p90_ms.where(~server, np.nan),
@@ -175,6 +182,7 @@ def _inference(reading: Reading, table: pandas.DataFrame) -> None:
     inferred_unit = table.latency_unit_from.fillna("").str.startswith("inferred") & latency.notna()
     networks.caveat_where(rows, inferred_unit, "latency_unit_inferred")
     networks.caveat_where(rows, off[keep] > np.log(1 + _SLACK), "throughput_contradicts_latency")
+    networks.caveat_where(rows, client, "time_of_a_servers_client")
     networks.caveat_where(rows, server & (table.batch_size.isna()), "batch_from_one_request")
     networks.caveat_where(rows, ~server & table.concurrency.notna(), "batch_in_another_column")
     networks.caveat_where(rows, server & table.runtime.str.contains(r"\+"), "several_models_in_the_server")

@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfpass.predictors.inference.analytic import AnalyticPredictor
+from perfpass.predictors.inference.engines import EngineTimes
 from perfpass.predictors.inference.operators import CONVOLUTION, FAMILIES, FUSED, GAP_S, LEVELS, OperatorTimes
 from perfpass.predictors.inference.predictor import InferencePredictor
 from perfpass.predictors.lane import predictor_of
 from perfpass.predictors.learned import artefacts
 from perfpass.predictors.roofline import SMOOTHNESS, smooth_maximum
+from perfpass.training.inference import engines
 from perfpass.training.inference.operator_rows import Rows, asked, load
 from perfpass.training.section import Section
 from perfpass.training.tasks import named
@@ -145,20 +147,33 @@ def fit(rows: Rows) -> OperatorTimes:
     return OperatorTimes(levels)
 
 
-def left_out(folder: Path | None = None, inference: InferencePredictor | None = None) -> named.Chosen:
-    """The predictors by way and source, whose operator times have not seen the source.
+def left_out(
+    folder: Path | None = None,
+    inference: InferencePredictor | None = None,
+    analytic: AnalyticPredictor | None = None,
+    by: str = "source",
+) -> named.Chosen:
+    """The predictors by way and source, whose times of operators, in engines too, have not seen the source.
 
-    ``inference``: that of PyTorch (default: the one that ships).
+    ``inference``, ``analytic``: those of PyTorch and of engines (default: those that ship). ``by``: "source", or
+    "device", for times that have not seen the device instead.
     """
-    rows, learned = load(folder), inference or InferencePredictor.load()
+    rows, built, learned = load(folder), engines.load(folder), inference or InferencePredictor.load()
 
     @cache
-    def times(source: str) -> OperatorTimes:
-        return fit(rows.take(np.flatnonzero(rows.names.source.to_numpy() != source)))
+    def times(without: str) -> OperatorTimes:
+        return fit(rows.take(np.flatnonzero(rows.names[by].to_numpy() != without)))
+
+    @cache
+    def in_engines(without: str) -> EngineTimes:
+        return engines.fit(built.take(np.flatnonzero(built.names[by].to_numpy() != without)))
 
     def chosen(way: Way, source: str) -> Any:
+        without = source if by == "source" else way.device.parent or way.device.id
         found = learned if learned.covers(way) else predictor_of(way)
-        return found.priced(times(source)) if isinstance(found, InferencePredictor | AnalyticPredictor) else found
+        if isinstance(found, AnalyticPredictor):
+            return (analytic or found).priced(times(without), in_engines(without))
+        return found.priced(times(without)) if isinstance(found, InferencePredictor) else found
 
     return chosen
 

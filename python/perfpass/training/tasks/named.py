@@ -20,6 +20,7 @@ from perfpass.devices import device
 from perfpass.errors import PerfPassError
 from perfpass.graph.table import OperatorColumns, Tables
 from perfpass.prediction import SUPPORT_LEVELS
+from perfpass.predictors import sparsity
 from perfpass.predictors.estimate import Runs
 from perfpass.predictors.lane import predictor_of
 from perfpass.predictors.training_step.predictor import Derivation, StepPredictor, options
@@ -44,6 +45,9 @@ _BY = ["source", "device", "precision", "asked_runtime", "mode", "optimizer"]
 # A measured time this far below what the peak allows is a wrong shape, precision or unit, not a fast kernel.
 ABOVE_PEAK = 1.02
 _SPARSE = 2.0  # 2:4 sparsity doubles the peak
+_SPARSE_CAVEAT = "sparse_2_4"
+# A request's time has the server, the network and copies in it.
+_CLIENT_CAVEAT = "time_of_a_servers_client"
 
 
 Chosen = Callable[[Way, str], Any]
@@ -98,6 +102,11 @@ def measured(folder: Path | None = None) -> tuple[pandas.DataFrame, pandas.DataF
     return frame, refused, known
 
 
+def of_the_runtime(frame: pandas.DataFrame) -> pandas.Series:
+    """Whether a row's time is that of the network in its runtime, without a server or its client."""
+    return (frame.server == "") & ~frame.caveats.str.contains(_CLIENT_CAVEAT)
+
+
 def _floor(part: pandas.DataFrame, way: Way, known: RecordedTables) -> pandas.Series:
     """Seconds of the FLOPs at the peak."""
     import pandas
@@ -130,12 +139,14 @@ class Asked:
 
 
 def tables_of(part: pandas.DataFrame, way: Way, known: RecordedTables) -> Asked:
-    """The operator tables of questions that are asked in one way."""
-    keys = list(zip(part.table_source, part.table_model, part.table_size, part.batch, strict=True))
+    """The operator tables of questions that are asked in one way; of sparse weights where the record states them."""
+    sparse = part.caveats.str.contains(_SPARSE_CAVEAT)
+    keys = list(zip(part.table_source, part.table_model, part.table_size, part.batch, sparse, strict=True))
     unique = {key: i for i, key in enumerate(sorted(set(keys)))}
-    bits = WIDTHS[PRECISIONS[way.precision][0]]
-    each = [known.table(*key, bits) for key in unique]
-    return Asked(_joined(each), each, np.array([key[-1] for key in unique]), np.array([unique[key] for key in keys]))
+    bits, rate = WIDTHS[PRECISIONS[way.precision][0]], _rate(way.precision)
+    each = [known.table(*key[:-1], bits) for key in unique]
+    each = [sparsity.as_run(t, rate, way.runtime) if key[-1] else t for key, t in zip(unique, each, strict=True)]
+    return Asked(_joined(each), each, np.array([key[-2] for key in unique]), np.array([unique[key] for key in keys]))
 
 
 def _joined(found: list[RecordedTable]) -> Tables:
