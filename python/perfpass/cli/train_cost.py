@@ -53,7 +53,11 @@ def add(commands: Any) -> None:
         "--precision", default="bf16", metavar="P", help="bf16, fp16, fp8, nvfp4, amp, bf16_true, fp32"
     )
     command.add_argument("--optimizer", default="adamw", metavar="O", help="adamw, adamw_8bit, muon, sgd, ...")
-    command.add_argument("--recompute", metavar="R", help="none, selective, full (default: none)")
+    command.add_argument("--recompute", metavar="R", help="none, selective, full, offloaded (default: none)")
+    command.add_argument(
+        "--offload", default="none", metavar="O", help="optimizer, parameters: to the host's memory (default: none)"
+    )
+    command.add_argument("--schedule", default="1f1b", metavar="S", help="of a pipeline: 1f1b, zb_h1, zb_h2")
     command.add_argument("--attention", default="flash", metavar="A", help="flash or unfused (default: flash)")
     command.add_argument("--loss", metavar="L", help="parallel, eager, fused, scripted (default: the framework's)")
     command.add_argument("--framework", default="megatron", metavar="F", help="megatron, torch, deepspeed, other")
@@ -62,7 +66,11 @@ def add(commands: Any) -> None:
         "--lora-targets", type=texts, default=["query", "value"], metavar="T,T", help="what they adapt"
     )
     command.add_argument("--frozen", default="none", metavar="Q", help="other weights: none (16 bits), int8, nf4")
+    command.add_argument("--dora", action="store_true", help="adapters with magnitudes")
     command.add_argument("--fabric", type=float, metavar="GB", help="GB/s between hosts, one direction, a device")
+    command.add_argument(
+        "--host-bandwidth", type=float, metavar="GB", help="GB/s of host memory, a device (default: 25)"
+    )
     command.add_argument("--tokens", type=_tokens, metavar="N", help="of the run, as 10B: hours, energy, money")
     command.add_argument("--region", metavar="CODE", help="grid whose carbon counts: ISO country code, or WORLD")
     command.add_argument("--carbon-intensity", type=float, metavar="G", help="your own gCO2e/kWh instead")
@@ -101,6 +109,10 @@ def run(options: Any) -> int:
         "lora_rank": options.lora_rank,
         "lora_targets": tuple(options.lora_targets),
         "frozen": options.frozen,
+        "dora": options.dora,
+        "offload": options.offload,
+        "schedule": options.schedule,
+        "host_gb_s": options.host_bandwidth,
         "fabric_gb_s": options.fabric,
         "tokens": options.tokens,
         "region": options.region,
