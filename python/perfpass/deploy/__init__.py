@@ -12,5 +12,6 @@ __all__ = [
     "pack",
     "sweep",
     "train_cost",
+    "training_files",
     "tune",
 ]

@@ -188,7 +188,9 @@ def train_cost(
     virtual: int = 1,
     context: int = 1,
     expert: int = 1,
+    expert_tensor: int = 0,
     sharding: str | None = None,
+    sharding_group: int = 0,
     sequence: int = 4096,
     micro_batch: int = 1,
     global_batch: int | None = None,
@@ -210,7 +212,8 @@ def train_cost(
 ) -> TrainCost:
     """What training ``model`` takes on ``gpus`` devices in a layout.
 
-    ``model``: as for `perfpass.predict_llm`. ``sharding``: none, zero1 (default with replicas), zero2, zero3 (FSDP).
+    ``model``: as for `perfpass.predict_llm`. ``sharding``: none, zero1 (default with replicas), zero2, zero3 (FSDP),
+    over ``sharding_group`` ranks (0: all). ``expert_tensor``: ranks that share an expert (0: by ``expert``).
     ``global_batch``: sequences of a step (default: one micro-batch a replica). ``precision``: bf16, fp16, fp8, nvfp4
     (products alone; master copies in single precision), amp, bf16_true, fp32. ``framework``: megatron, torch,
     deepspeed, other. ``lora_rank``: adapters on ``lora_targets``, the rest ``frozen`` as none (16 bits), int8, nf4 or
@@ -223,7 +226,15 @@ def train_cost(
     board = find_device(device)
     layout, recipe = _asked(
         gpus=gpus,
-        layout={"tensor": tensor, "pipeline": pipeline, "virtual": virtual, "context": context, "expert": expert},
+        layout={
+            "tensor": tensor,
+            "pipeline": pipeline,
+            "virtual": virtual,
+            "context": context,
+            "expert": expert,
+            "expert_tensor": expert_tensor,
+            "sharding_group": sharding_group,
+        },
         sharding=sharding,
         batch=(micro_batch, global_batch, sequence),
         precision=precision,
@@ -353,7 +364,7 @@ def _asked(
     if precision not in (*PRECISIONS, *_PRODUCTS):
         raise ArgumentError(unknown("precision", precision, (*PRECISIONS, *_PRODUCTS)))
     asked: dict[str, Any] = dict(layout)
-    plain = Layout(**(asked | {"expert": 1}))
+    plain = Layout(**(asked | {"expert": 1, "expert_tensor": 0}))
     ranks = plain.tensor * plain.pipeline * plain.context
     if gpus % ranks:
         raise ArgumentError(f"{ranks} ranks of a replica do not divide {gpus} devices; change tensor, pipeline or gpus")

@@ -35,6 +35,7 @@ __all__ = [
     "in_use",
     "language_model",
     "llama_cpp",
+    "megatron",
     "memory",
     "order",
     "prefix",

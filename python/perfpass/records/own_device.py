@@ -84,6 +84,8 @@ def _from_journal(
             found.refused["the measurement did not succeed"] += 1
         elif elsewhere:
             found.refused[f"measured on {elsewhere}"] += 1
+        elif "predicted" in record:
+            found.refused["a step of a training loop"] += 1
         else:
             try:
                 configuration = Configuration.from_dict(record["configuration"])
