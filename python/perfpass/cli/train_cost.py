@@ -77,6 +77,9 @@ def add(commands: Any) -> None:
     command.add_argument("--pue", type=float, default=1.0, metavar="F", help="total over IT power (default: 1)")
     command.add_argument("--price-table", metavar="FILE", help="TOML price table instead of the shipped one")
     command.add_argument("--search", action="store_true", help="try every layout that is not given")
+    command.add_argument(
+        "--no-calibration", action="store_true", help="ignore what `perfpass calibrate` has learned of own steps"
+    )
     add_device_file(command)
     add_json(command)
 
@@ -118,6 +121,7 @@ def run(options: Any) -> int:
         "carbon_intensity": options.carbon_intensity,
         "pue": options.pue,
         "price_table": options.price_table,
+        "calibration": not options.no_calibration,
     }
     given = {name: value for name, value in asked.items() if value is not None}
     model, notes = options.model, tuple[str, ...]()

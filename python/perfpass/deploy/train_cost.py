@@ -13,6 +13,7 @@ from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.configuration import language_model
 from perfpass.llm.recipe import PRECISIONS, Adapter, Kernels, Layout, Recipe
 from perfpass.prediction import Interval
+from perfpass.predictors.calibration.steps import corrected_run
 from perfpass.predictors.llm_training.predict import Run, run
 from perfpass.predictors.llm_training.step import nvlink_domain
 from perfpass.text import columns, count, digits, interval, paragraph, size, unknown
@@ -209,6 +210,7 @@ def train_cost(
     carbon_intensity: float | None = None,
     pue: float = 1.0,
     price_table: str | os.PathLike[str] | None = None,
+    calibration: bool = True,
 ) -> TrainCost:
     """What training ``model`` takes on ``gpus`` devices in a layout.
 
@@ -218,7 +220,8 @@ def train_cost(
     (products alone; master copies in single precision), amp, bf16_true, fp32. ``framework``: megatron, torch,
     deepspeed, other. ``lora_rank``: adapters on ``lora_targets``, the rest ``frozen`` as none (16 bits), int8, nf4 or
     nf4_double. ``fabric_gb_s``: network between hosts, GB/s of one direction for a device. ``tokens``: of the run, for
-    hours, energy, money and, with a region or intensity, carbon.
+    hours, energy, money and, with a region or intensity, carbon. ``calibration``: whether what `perfpass calibrate` has
+    learned of own steps on the device is used.
 
     Raises ArgumentError for what cannot be laid out, DeviceError for a device that lacks the precision.
     """
@@ -251,9 +254,10 @@ def train_cost(
     fabric = _fabric(fabric_gb_s)
     products = _PRODUCTS.get(precision, "")
     found = run(read, board, layout, recipe, framework=framework, product_precision=products, fabric=fabric)
+    found, corrected = corrected_run(found, board, read.name, wanted=calibration)
     per_step = recipe.micro_batch * recipe.micro_batches * layout.data * recipe.sequence
     hours = energy = usd = emitted = None
-    notes = [_UNSURE[name] for name in found.why]
+    notes = [*corrected, *(_UNSURE[name] for name in found.why)]
     if tokens is not None:
         if not 0 < tokens < 1e16:
             raise ArgumentError(f"tokens of a run must be above 0 and below 1e16, got {tokens!r}")

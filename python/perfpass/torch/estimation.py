@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from perfpass.importers import load
 from perfpass.prediction import COVERAGE, Interval, Prediction
 from perfpass.predictors import predict_graph
 from perfpass.predictors.assemble import run_of
+from perfpass.predictors.calibration import steps
 from perfpass.predictors.roofline import RATES
 from perfpass.predictors.training_step import assemble as step_memory
 from perfpass.predictors.training_step.predictor import StepPredictor
@@ -66,7 +67,8 @@ class Estimate:
     ``accumulation`` passes and one update. ``memory_bytes``: of the fullest device, as it shows it; ``alive_bytes``:
     what is alive at the peak, by what holds it, before what the allocator and the context add. ``power_w`` of one
     device, ``energy_j`` of a step on all. ``step_shares``: where the step's time goes. ``mfu``: the products' FLOP/s
-    over the peak of their precision. ``read``: what was read of the module.
+    over the peak of their precision. ``read``: what was read of the module. ``uncorrected``: medians before what
+    `perfpass calibrate` has learned of own steps; ``operator_shares``: of the time, what it learns from.
     """
 
     model: str
@@ -86,6 +88,8 @@ class Estimate:
     power_w: Interval
     energy_j: Interval
     mfu: float
+    uncorrected: Mapping[str, float]
+    operator_shares: Mapping[str, float]
     read: tuple[str, ...]
     notes: tuple[str, ...]
 
@@ -116,7 +120,7 @@ class Estimate:
         found = asdict(self)
         for name in ("step_s", "memory_bytes", "power_w", "energy_j"):
             found[name] = getattr(self, name).to_dict()
-        return {"schema": 1, **found, "alive_bytes": dict(self.alive_bytes), "step_shares": dict(self.step_shares)}
+        return {"schema": 1, **found}
 
     def headline(self) -> str:
         """One line: whether it fits, and what a step takes."""
@@ -173,6 +177,7 @@ def estimate(
     sharding: str | None = None,
     attention: str = "flash",
     loss: str = "eager",
+    calibration: bool = True,
 ) -> Estimate:
     """What a training step of ``module`` takes, as the module stands: on any device, compiled, wrapped, frozen in part.
 
@@ -182,6 +187,7 @@ def estimate(
     bf16, amp, amp_bf16 or a word of Lightning's or Accelerate's ("bf16-mixed"); else that of the parameters.
     ``accumulation``: passes of the batch before an update. ``devices``: replicas, of which ``sharding`` (zero1, zero2,
     zero3) splits the states of decoders; ``attention`` and ``loss`` are those of `perfpass.train_cost`.
+    ``calibration``: whether what `perfpass calibrate` has learned of own steps is used.
 
     Read from the module: what requires a gradient, types, LoRA layers, checkpointing. A decoder of transformers on a
     GPU, trained whole or by LoRA, is asked of `perfpass.train_cost`; everything else is traced on the meta device.
@@ -201,7 +207,8 @@ def estimate(
     for what, value in (("accumulation", accumulation), ("devices", devices)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise ArgumentError(f"{what} must be a whole number of at least 1, got {value!r}")
-    asked = _Asked(found, board, name, precision_of(found, precision), input_shape, batch or 1, accumulation, devices)
+    word = precision_of(found, precision)
+    asked = _Asked(found, board, name, word, input_shape, batch or 1, accumulation, devices, calibration)
     if found.language is not None and board.is_gpu and asked.tokens:
         answer = _of_language(asked, sharding, attention, loss)
         if answer.step_s.median >= accumulation * found.language.layer_count * _HOST_S_A_LAYER:
@@ -224,6 +231,7 @@ class _Asked:
     batch: int
     accumulation: int
     devices: int
+    calibration: bool
 
     @property
     def tokens(self) -> int:
@@ -235,8 +243,44 @@ class _Asked:
             shape = shape[0]
         return int(shape[0]) if isinstance(shape, tuple | list) and len(shape) == 1 else 0
 
-    def answered(self, **figures: Any) -> Estimate:
+    def answered(
+        self,
+        predictor: str,
+        *,
+        step_s: Interval,
+        memory_bytes: Interval,
+        power_w: Interval,
+        fits_probability: float,
+        alive_bytes: Mapping[str, float],
+        operator_shares: Mapping[str, float],
+        mfu: float,
+        notes: Sequence[str],
+        **more: Any,
+    ) -> Estimate:
+        """With what is stored of the device's own steps."""
+        raw = {"step_s": step_s, "memory_bytes": memory_bytes, "power_w": power_w}
+        shares = dict.fromkeys(raw, operator_shares) | {"memory_bytes": steps.shares_of(alive_bytes)}
+        learned = steps.found_for(self.board, predictor, self.calibration)
+        found, factors = dict(raw), dict.fromkeys(raw, 1.0)
+        if isinstance(learned, steps.StepCalibration):
+            for name, value in raw.items():
+                found[name], factors[name] = learned.corrected(predictor, name, value, self.found.name, shares[name])
+            told = ", ".join(f"{name.rpartition('_')[0]} x {factor:.2f}" for name, factor in factors.items())
+            notes = (f"corrected by own steps on {self.board.name}: {told}", *notes)
+        elif learned is not None:
+            notes = (learned, *notes)
+        if factors["memory_bytes"] != 1.0:
+            fits_probability = found["memory_bytes"].probability_below(self.board.memory_bytes)
         return Estimate(
+            predictor=predictor,
+            **found,
+            energy_j=_product(found["power_w"], found["step_s"], self.devices),
+            fits_probability=fits_probability,
+            alive_bytes=alive_bytes,
+            operator_shares=operator_shares,
+            mfu=mfu / factors["step_s"],
+            uncorrected={name: value.median for name, value in raw.items()},
+            notes=tuple(notes),
             model=self.found.name,
             device=self.board.id,
             devices=self.devices,
@@ -246,7 +290,7 @@ class _Asked:
             optimizer=self.optimizer,
             device_memory_bytes=self.board.memory_bytes,
             read=self.found.lines(),
-            **figures,
+            **more,
         )
 
 
@@ -272,20 +316,22 @@ def _of_language(asked: _Asked, sharding: str | None, attention: str, loss: str)
         attention=attention,
         loss=loss,
         framework="torch",
+        calibration=False,
         **adapted,
     )
     run = cost.predicted
     stage = asdict(run.memory.stages[run.memory.fullest])
     parts = {name: float(value) for name, value in asdict(run.parts_s).items()}
+    shares = {name: value / run.step_s.median for name, value in parts.items() if value}
     return asked.answered(
-        predictor="llm_training",
+        "llm_training",
         step_s=run.step_s,
         memory_bytes=run.in_use,
+        power_w=run.power_w,
         fits_probability=run.fits_probability,
         alive_bytes={name: float(value) for name, value in stage.items() if value},
-        step_shares={name: value / run.step_s.median for name, value in parts.items() if value},
-        power_w=run.power_w,
-        energy_j=_product(run.power_w, run.step_s, asked.devices),
+        step_shares=shares,
+        operator_shares=shares,
         mfu=run.mfu,
         notes=(*notes, *cost.notes),
     )
@@ -302,7 +348,7 @@ def _of_graph(asked: _Asked) -> Estimate:
         "runtime": "torch.compile" if found.compiled else "torch",
     }
     graph = load(found.module, batch=asked.batch, input_shape=asked.input_shape)
-    step = predict_graph(graph, board, **how)
+    step = predict_graph(graph, board, calibration=False, **how)
     if not found.compiled:
         step = step_memory.with_recorded_memory(step, found.module, asked.input_shape, board, graph)
     _, rows = StepPredictor.load().estimate(run_of(graph, board, **how))
@@ -314,14 +360,14 @@ def _of_graph(asked: _Asked) -> Estimate:
     if found.checkpointed and "recorded" not in str(step.provenance["memory"]):
         notes.append("memory is planned without checkpointing, which holds less")
     return asked.answered(
-        predictor="training_step",
+        "training_step",
         step_s=seconds,
         memory_bytes=step.memory.in_use,
+        power_w=step.power_w,
         fits_probability=step.memory.probability_fits(board.memory_bytes),
         alive_bytes={name: float(v) for name, v in step.breakdown["memory_bytes"].items()},
         step_shares=shares,
-        power_w=step.power_w,
-        energy_j=_product(step.power_w, seconds, asked.devices),
+        operator_shares=steps.shares_of(step.breakdown["latency_ms"]),
         mfu=flops * asked.accumulation / seconds.median / board.peak(_rate(board, asked.precision)),
         notes=(*notes, *step.support.reasons),
     )

@@ -26,6 +26,7 @@ from perfpass.importers.model_sources import is_out_of_memory
 from perfpass.measure import facts, nvml
 from perfpass.measure.journal import Journal
 from perfpass.measure.timing import significant
+from perfpass.predictors.calibration import steps
 from perfpass.text import columns, digits, size
 
 if TYPE_CHECKING:
@@ -269,6 +270,10 @@ def predicted(estimate: Estimate) -> dict[str, Any]:
         "fits_probability": estimate.fits_probability,
         "step_shares": {name: significant(float(v)) for name, v in estimate.step_shares.items() if v},
         "alive_bytes": {name: significant(float(v)) for name, v in estimate.alive_bytes.items() if v},
+        "operator_shares": {name: significant(float(v)) for name, v in estimate.operator_shares.items() if v},
+        "uncorrected": {name: significant(value) for name, value in estimate.uncorrected.items()},
+        "digest": steps.digest_of(estimate.predictor),
+        "device": estimate.device,
     }
 
 
