@@ -117,12 +117,12 @@ def _steps(
     rows = _evenly(found.training, found.refused)
     for done, (row, graph) in enumerate(own_device.graphs(rows, found.refused)):
         c = row.configuration
-        how = {"batch": c.batch, "precision": c.precision, "runtime": c.runtime, "layout": c.layout}
+        how: dict[str, Any] = {"batch": c.batch, "precision": c.precision, "runtime": c.runtime, "layout": c.layout}
         optimizer = "momentum" if c.optimizer in (None, "sgd") else c.optimizer
         one = predict_graph(graph, target, mode="training", optimizer=optimizer, calibration=False, **how)
         time = learned_steps.shares_of(one.breakdown["latency_ms"])
         expected = {"step_s": one.latency_ms.median / 1e3, "power_w": one.power_w.median}
-        measured = {"step_s": row.step_s, "power_w": row.power_w or 0.0}
+        measured = {"step_s": row.latency_ms / 1e3, "power_w": row.power_w or 0.0}
         add("training_step", "", measured, expected, dict.fromkeys(learned_steps.METRICS, time))
         progress(done + 1, len(rows), c.model)
     if not points:

@@ -30,19 +30,11 @@ _SOURCES = ("timm", "torchvision")
 
 @dataclass(frozen=True)
 class Measured:
-    """One measurement: what ran, and how long one batch took."""
+    """One measurement: what ran, how long one batch took, and watts where they were read."""
 
     configuration: Configuration
     latency_ms: float
-
-
-@dataclass(frozen=True)
-class MeasuredStep:
-    """One training step of `perfpass measure`: what ran, seconds, and watts where they were read."""
-
-    configuration: Configuration
-    step_s: float
-    power_w: float | None
+    power_w: float | None = None
 
 
 @dataclass(frozen=True)
@@ -71,7 +63,7 @@ class Measurements:
     file: str
     sha256: str
     rows: list[Measured] = field(default_factory=list)
-    training: list[MeasuredStep] = field(default_factory=list)
+    training: list[Measured] = field(default_factory=list)
     steps: list[OwnStep] = field(default_factory=list)
     refused: Counter[str] = field(default_factory=Counter)
 
@@ -125,7 +117,7 @@ def _from_journal(
                 raise FormatError(f"{path}: record {record['key']} is broken: {error}") from error
             if configuration.mode == "training" and latency_ms > 0:
                 watts = (record.get("energy") or {}).get("power_w")
-                found.training.append(MeasuredStep(configuration, latency_ms / 1e3, watts))
+                found.training.append(Measured(configuration, latency_ms, watts))
             elif configuration.mode != "inference":
                 found.refused[f"mode {configuration.mode}; inference and training are calibrated"] += 1
             else:

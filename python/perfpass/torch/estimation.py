@@ -273,7 +273,9 @@ class _Asked:
             fits_probability = found["memory_bytes"].probability_below(self.board.memory_bytes)
         return Estimate(
             predictor=predictor,
-            **found,
+            step_s=found["step_s"],
+            memory_bytes=found["memory_bytes"],
+            power_w=found["power_w"],
             energy_j=_product(found["power_w"], found["step_s"], self.devices),
             fits_probability=fits_probability,
             alive_bytes=alive_bytes,

@@ -228,7 +228,7 @@ def corrected_prediction(found: Prediction, device: Device, model: str, *, wante
     memory, more = learned.corrected("training_step", "memory_bytes", found.memory.in_use, model, held)
     power, drawn = learned.corrected("training_step", "power_w", found.power_w, model, times)
     power = _within(power, device.power_limit_w)
-    energy = [getattr(time, end) * getattr(power, end) / 1e3 for end in ("median", "low", "high")]
+    middle, low, high = (getattr(time, end) * getattr(power, end) / 1e3 for end in ("median", "low", "high"))
     samples = found.throughput_per_s.median * one.median
     said = _said(learned, "training_step", device, (factor, more, drawn))
     return replace(
@@ -237,7 +237,7 @@ def corrected_prediction(found: Prediction, device: Device, model: str, *, wante
         throughput_per_s=time.inverse(samples, found.throughput_per_s.unit),
         memory=replace(found.memory, in_use=memory),
         power_w=power,
-        energy_j=Interval(*energy, found.energy_j.unit, found.energy_j.coverage),
+        energy_j=Interval(middle, low, high, found.energy_j.unit, found.energy_j.coverage),
         breakdown={
             **found.breakdown,
             "latency_ms": {name: ms * factor for name, ms in found.breakdown["latency_ms"].items()},
