@@ -37,6 +37,14 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
     content = read_file(path, what, LARGEST_FILE_BYTES)
     try:
         text = content.decode("utf-8-sig")
+    except ValueError as error:
+        raise FormatError(f"{path}: not a TOML file, as {what} is ({error})") from error
+    return read_text(text, str(path), what)
+
+
+def read_text(text: str, path: str, what: str) -> dict[str, Any]:
+    """The content of a text that a person wrote in ``path``. Raises LimitError and FormatError as `read_toml`."""
+    try:
         if long := _LONG_KEY.search(text):
             line = text.count("\n", 0, long.start()) + 1
             raise LimitError(f"{path}, line {line}: a key of over {_MOST_PARTS} parts; {what} has none")

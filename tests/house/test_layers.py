@@ -48,6 +48,7 @@ MAY_KNOW: dict[str, set[str]] = {
     "deploy": {*_PREDICTING, "search"},
     "simulators": _PREDICTING,
     "exporter": _PREDICTING,
+    "torch": {*_PREDICTING, "deploy", "measure"},
     "measure": {*_DEVICES, "importers"},
     "records": {*_MODELS, "measure"},
     "calibrate": {*_PREDICTING, "records", "measure"},

@@ -32,6 +32,8 @@ SURFACE = {
     "perfpass.deploy.pack": "Fleet Gpu Instance Layout Model Option Pool Problems Standing fleet_of hinted pack "
     "pack_options read_fleet standing",
     "perfpass.deploy.outputs": "check_formats files write_files",
+    "perfpass.deploy.training_files": "Settings read",
+    "perfpass.torch": "Estimate Watch estimate",
     "perfpass.deploy.tune": "Brought ENGINES SlotTuning Tuning split_words tune tune_slots",
     "perfpass.simulators": "Deployed InferTime SIMULATORS files",
     "perfpass.cli": "main",

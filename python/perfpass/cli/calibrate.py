@@ -10,8 +10,9 @@ from perfpass.cli.session import Progress, need
 from perfpass.errors import ArgumentError
 
 _EPILOG = """\
-FILE is a journal of `perfpass measure` (records.jsonl) or a Parquet table of vision records
-(docs/reference/records.md). The calibration is stored beside your device files, `perfpass predict` uses it and says so,
+FILE is a journal of `perfpass measure` (records.jsonl) or of training loops (perfpass.torch), or a Parquet table of
+vision records (docs/reference/records.md). Inference and training steps are learned apart; one training step is
+enough for a scale. The calibration is stored beside your device files, `perfpass predict` uses it and says so,
 and --no-calibration leaves it out. Ten measurements are enough for a scale, thirty-two bend it by kind of network.
 
 examples:

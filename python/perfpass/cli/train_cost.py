@@ -18,15 +18,18 @@ from perfpass.errors import ArgumentError
 
 _EPILOG = """\
 MODEL is a language model as for `perfpass llm`. Global batch, micro-batch and sequence are in sequences and tokens; of
-an option that is left out the search tries all values. Exit status: 0 it fits, 1 it does not (with nine chances in
-ten); other codes are those of errors.
+an option that is left out the search tries all values. --config reads the file that a framework is started with
+(torchtitan, DeepSpeed, Accelerate, Megatron-LM, NeMo, Megatron-Bridge), recognised by its content; options given here
+overrule it, and MODEL may be left out where it says which. Exit status: 0 it fits, 1 it does not (with nine chances
+in ten); other codes are those of errors.
 
 examples:
   perfpass train-cost llama-3.1-8b --device h100 --gpus 8 --sharding zero3 --sequence 8192
   perfpass train-cost llama-3.1-70b --device h100 --gpus 64 --tp 8 --pp 4 --global-batch 512 --tokens 10B
   perfpass train-cost llama-3.1-70b --device h100 --gpus 64 --global-batch 512 --search
   perfpass train-cost qwen2.5-7b --device rtx-4090 --framework torch --precision bf16_true --advise
-  perfpass train-cost llama-2-7b --device rtx-4090 --lora-rank 16 --frozen nf4 --framework torch --sequence 2048"""
+  perfpass train-cost llama-2-7b --device rtx-4090 --lora-rank 16 --frozen nf4 --framework torch --sequence 2048
+  perfpass train-cost --config llama3_8b.toml --device h100 --gpus 64"""
 _UNITS = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 _LAYOUT = (
     ("tp", "tensor", "tensor ranks"),
@@ -40,28 +43,31 @@ def add(commands: Any) -> None:
     """The command's options."""
     summary = "what training a language model on many GPUs takes"
     command = new_command(commands, "train-cost", run, summary, _EPILOG)
-    command.add_argument("model", metavar="MODEL", help="a language model: a name, a config.json or its folder")
+    command.add_argument(
+        "model", nargs="?", metavar="MODEL", help="a language model: a name, a config.json or its folder"
+    )
+    command.add_argument(
+        "--config", metavar="FILE", help="what a framework is started with: the layout is read from it"
+    )
     command.add_argument("--device", required=True, metavar="NAME", help="each GPU")
-    command.add_argument("--gpus", type=whole_number, default=1, metavar="N", help="how many (default: 1)")
+    command.add_argument("--gpus", type=whole_number, metavar="N", help="how many (default: 1)")
     for short, name, meaning in _LAYOUT:
         command.add_argument(f"--{short}", dest=name, type=whole_number, metavar="N", help=f"{meaning} (default: 1)")
-    command.add_argument("--vp", type=whole_number, default=1, metavar="N", help="chunks of a stage (default: 1)")
+    command.add_argument("--vp", type=whole_number, metavar="N", help="chunks of a stage (default: 1)")
     command.add_argument("--sharding", metavar="S", help="none, zero1, zero2, zero3 (FSDP); default: zero1")
-    command.add_argument("--sequence", type=whole_number, default=4096, metavar="N", help="tokens (default: 4096)")
+    command.add_argument("--sequence", type=whole_number, metavar="N", help="tokens (default: 4096)")
     command.add_argument("--micro-batch", type=whole_number, metavar="N", help="sequences at once (default: 1)")
     command.add_argument("--global-batch", type=whole_number, metavar="N", help="sequences of a step")
     command.add_argument(
-        "--precision", default="bf16", metavar="P", help="bf16, fp16, fp8, nvfp4, amp, bf16_true, fp32"
+        "--precision", metavar="P", help="bf16, fp16, fp8, nvfp4, amp, bf16_true, fp32 (default: bf16)"
     )
-    command.add_argument("--optimizer", default="adamw", metavar="O", help="adamw, adamw_8bit, muon, sgd, ...")
+    command.add_argument("--optimizer", metavar="O", help="adamw (default), adamw_8bit, muon, sgd, ...")
     command.add_argument("--recompute", metavar="R", help="none, selective, full, offloaded (default: none)")
-    command.add_argument(
-        "--offload", default="none", metavar="O", help="optimizer, parameters: to the host's memory (default: none)"
-    )
-    command.add_argument("--schedule", default="1f1b", metavar="S", help="of a pipeline: 1f1b, zb_h1, zb_h2")
-    command.add_argument("--attention", default="flash", metavar="A", help="flash or unfused (default: flash)")
+    command.add_argument("--offload", metavar="O", help="optimizer, parameters: to the host's memory (default: none)")
+    command.add_argument("--schedule", metavar="S", help="of a pipeline: 1f1b (default), zb_h1, zb_h2")
+    command.add_argument("--attention", metavar="A", help="flash or unfused (default: flash)")
     command.add_argument("--loss", metavar="L", help="parallel, eager, fused, scripted (default: the framework's)")
-    command.add_argument("--framework", default="megatron", metavar="F", help="megatron, torch, deepspeed, other")
+    command.add_argument("--framework", metavar="F", help="megatron (default), torch, deepspeed, other")
     command.add_argument("--lora-rank", type=whole_number, metavar="N", help="train adapters of this rank alone")
     command.add_argument(
         "--lora-targets", type=texts, default=["query", "value"], metavar="T,T", help="what they adapt"
@@ -79,6 +85,9 @@ def add(commands: Any) -> None:
     command.add_argument("--price-table", metavar="FILE", help="TOML price table instead of the shipped one")
     command.add_argument("--advise", action="store_true", help="what takes less memory, also where it fits")
     command.add_argument("--search", action="store_true", help="try every layout that is not given")
+    command.add_argument(
+        "--no-calibration", action="store_true", help="ignore what `perfpass calibrate` has learned of own steps"
+    )
     add_device_file(command)
     add_json(command)
 
@@ -93,14 +102,17 @@ def _tokens(text: str) -> float:
 
 def run(options: Any) -> int:
     """Prints the prediction, or the best layouts."""
+    from dataclasses import replace
+
+    from perfpass.deploy import training_files
     from perfpass.deploy.train_advice import train_advice
     from perfpass.deploy.train_cost import search_layouts
 
     add_device_files(options)
     varied = {name: getattr(options, name) for _, name, _ in _LAYOUT}
     varied |= {"sharding": options.sharding, "micro_batch": options.micro_batch, "recompute": options.recompute}
-    given = {name: value for name, value in varied.items() if value is not None}
-    asked: dict[str, Any] = {
+    asked: dict[str, Any] = varied | {
+        "gpus": options.gpus,
         "virtual": options.vp,
         "sequence": options.sequence,
         "global_batch": options.global_batch,
@@ -122,16 +134,25 @@ def run(options: Any) -> int:
         "carbon_intensity": options.carbon_intensity,
         "pue": options.pue,
         "price_table": options.price_table,
+        "calibration": not options.no_calibration,
     }
-    device = find_device(options)
+    given = {name: value for name, value in asked.items() if value is not None}
+    model, notes = options.model, tuple[str, ...]()
+    if options.config is not None:
+        settings = training_files.read(options.config)
+        given, notes = settings.asked | given, settings.notes
+        model = settings.model if model is None else model
+    if model is None:
+        raise ArgumentError("no model is named, and no --config that names one; give MODEL")
+    device, gpus = find_device(options), given.pop("gpus", 1)
     if options.search:
-        if options.global_batch is None:
+        if "global_batch" not in given:
             raise ArgumentError("--search compares layouts for the same step; give --global-batch")
-        layouts = search_layouts(options.model, device, gpus=options.gpus, **given, **asked)
+        layouts = search_layouts(model, device, gpus=gpus, **given)
         print_json(layouts.to_dict()) if options.json else print(layouts)
         return 0 if layouts.best else 1
-    advice = train_advice(options.model, device, gpus=options.gpus, **given, **asked)
-    found = advice.asked
+    advice = train_advice(model, device, gpus=gpus, **given)
+    found = replace(advice.asked, notes=(*advice.asked.notes, *notes))
     advised = options.advise or not found.predicted.fits
     if options.json:
         print_json(found.to_dict() | ({"advice": advice.to_dict()["changes"]} if advised else {}))

@@ -13,5 +13,6 @@ __all__ = [
     "sweep",
     "train_advice",
     "train_cost",
+    "training_files",
     "tune",
 ]

@@ -14,6 +14,7 @@ from perfpass.llm.configuration import language_model
 from perfpass.llm.families import composes_norms
 from perfpass.llm.recipe import PRECISIONS, Adapter, Kernels, Layout, Recipe
 from perfpass.prediction import Interval
+from perfpass.predictors.calibration.steps import corrected_run
 from perfpass.predictors.llm_training.predict import Run, run
 from perfpass.predictors.llm_training.step import nvlink_domain
 from perfpass.text import columns, count, digits, interval, paragraph, size, unknown
@@ -194,7 +195,9 @@ def train_cost(
     schedule: str = "1f1b",
     context: int = 1,
     expert: int = 1,
+    expert_tensor: int = 0,
     sharding: str | None = None,
+    sharding_group: int = 0,
     sequence: int = 4096,
     micro_batch: int = 1,
     global_batch: int | None = None,
@@ -216,17 +219,20 @@ def train_cost(
     carbon_intensity: float | None = None,
     pue: float = 1.0,
     price_table: str | os.PathLike[str] | None = None,
+    calibration: bool = True,
 ) -> TrainCost:
     """What training ``model`` takes on ``gpus`` devices in a layout.
 
-    ``model``: as for `perfpass.predict_llm`. ``sharding``: none, zero1 (default with replicas), zero2, zero3 (FSDP).
+    ``model``: as for `perfpass.predict_llm`. ``sharding``: none, zero1 (default with replicas), zero2, zero3 (FSDP),
+    over ``sharding_group`` ranks (0: all). ``expert_tensor``: ranks that share an expert (0: by ``expert``).
     ``global_batch``: sequences of a step (default: one micro-batch a replica). ``precision``: bf16, fp16, fp8, nvfp4
     (products alone; master copies in single precision), amp, bf16_true, fp32. ``framework``: megatron, torch,
     deepspeed, other. ``lora_rank``: adapters on ``lora_targets``, the rest ``frozen`` as none (16 bits), int8, nf4 or
     nf4_double; ``dora``: with magnitudes. ``recompute``: none, selective, full, offloaded (full, layers' inputs wait on
     the host). ``offload``: none, optimizer, parameters, which wait on the host. ``schedule``: 1f1b, zb_h1, zb_h2.
     ``fabric_gb_s``: network between hosts, ``host_gb_s``: the host's memory, GB/s of (one direction) for a device.
-    ``tokens``: of the run, for hours, energy, money and, with a region or intensity, carbon.
+    ``tokens``: of the run, for hours, energy, money and, with a region or intensity, carbon. ``calibration``: whether
+    what `perfpass calibrate` has learned of own steps on the device is used.
 
     Raises ArgumentError for what cannot be laid out, DeviceError for a device that lacks the precision.
     """
@@ -234,7 +240,15 @@ def train_cost(
     board = find_device(device)
     layout, recipe = _asked(
         gpus=gpus,
-        layout={"tensor": tensor, "pipeline": pipeline, "virtual": virtual, "context": context, "expert": expert},
+        layout={
+            "tensor": tensor,
+            "pipeline": pipeline,
+            "virtual": virtual,
+            "context": context,
+            "expert": expert,
+            "expert_tensor": expert_tensor,
+            "sharding_group": sharding_group,
+        },
         schedule=schedule,
         sharding=sharding,
         batch=(micro_batch, global_batch, sequence),
@@ -260,9 +274,10 @@ def train_cost(
         rates["host_bytes_s"] = host
     products = _PRODUCTS.get(precision, "")
     found = run(read, board, layout, recipe, framework=framework, product_precision=products, **rates)
+    found, corrected = corrected_run(found, board, read.name, wanted=calibration)
     per_step = recipe.micro_batch * recipe.micro_batches * layout.data * recipe.sequence
     hours = energy = usd = emitted = None
-    notes = [_UNSURE[name] for name in found.why]
+    notes = [*corrected, *(_UNSURE[name] for name in found.why)]
     if tokens is not None:
         if not 0 < tokens < 1e16:
             raise ArgumentError(f"tokens of a run must be above 0 and below 1e16, got {tokens!r}")
@@ -376,7 +391,7 @@ def _asked(
     if precision not in (*PRECISIONS, *_PRODUCTS):
         raise ArgumentError(unknown("precision", precision, (*PRECISIONS, *_PRODUCTS)))
     asked: dict[str, Any] = dict(layout)
-    plain = Layout(**(asked | {"expert": 1}))
+    plain = Layout(**(asked | {"expert": 1, "expert_tensor": 0}))
     ranks = plain.tensor * plain.pipeline * plain.context
     if gpus % ranks:
         raise ArgumentError(f"{ranks} ranks of a replica do not divide {gpus} devices; change tensor, pipeline or gpus")

@@ -36,6 +36,7 @@ __all__ = [
     "in_use",
     "language_model",
     "llama_cpp",
+    "megatron",
     "memory",
     "order",
     "prefix",

@@ -73,7 +73,7 @@ _RECORD = Table(
         "memory": Named(Maybe(_FIGURE)),
         "stages": Named(Named(_FIGURE)),
         "energy": Table(dict.fromkeys(("energy_j", "power_w", "power_max_w"), Maybe(_FIGURE)), others=Anything()),
-        **dict.fromkeys(("host", "conditions", "reference_ms", "ran", "preparing"), Maybe(_PART)),
+        **dict.fromkeys(("host", "conditions", "reference_ms", "ran", "preparing", "predicted"), Maybe(_PART)),
         "flags": Items(Text(), 100),
         "kernels": Items(_PART, 10_000),
     },

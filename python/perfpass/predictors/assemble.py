@@ -20,6 +20,7 @@ from perfpass.graph.step import saved_activations
 from perfpass.prediction import SUPPORT_LEVELS, Interval, MigHint, Prediction, Support, SupportLevel
 from perfpass.predictors import loads, registry
 from perfpass.predictors import sparsity as sparse
+from perfpass.predictors.calibration import steps
 from perfpass.predictors.decided import decided
 from perfpass.predictors.estimate import Bounds, Estimate, PlannedRun, Run
 from perfpass.predictors.inference.fusion import as_run
@@ -83,8 +84,8 @@ def predict(
     tokens evenly over N experts of a mixture (all that the tokens can reach if not stated), ``{"detections": N}``
     lets N boxes an image pass each threshold of a detector (100); what is not stated is named in the support and
     widens the intervals. ``sparsity``: "2:4" where every product with weights is so sparse (inference in tensorrt;
-    in torch linear layers alone). ``calibration`` (inference alone): True takes what `perfpass calibrate` has
-    stored of the device, False ignores it, a Calibration is used itself, and so are the Schedules of TVM's tuning
+    in torch linear layers alone). ``calibration``: True takes what `perfpass calibrate` has stored of the
+    device, False ignores it; of inference alone, a Calibration is used itself, and so are the Schedules of TVM's tuning
     records (``tvm_perfpass.read_schedules``). ``processes`` (inference alone): how many MPS processes share the
     device, each running the model; the latency is that of one, the throughput that of all. ``predictor``: a name of
     ``perfpass.predictors.registry.PREDICTORS``; published predictors answer what they know, and the rest stays
@@ -116,6 +117,8 @@ def predict(
         found = _predicted(graph, device, batch=batch, **how)
         if recorded:
             found = assemble_step.with_recorded_memory(found, model, input_shape, device, graph)
+        if mode == "training":
+            found = steps.corrected_prediction(found, device, name, wanted=calibration is True)
         return registry.answer(predictor, found, graph, device)
 
     def usual(device: Device) -> Prediction:
@@ -213,7 +216,10 @@ def predict_graph(
 
     asked = _asked(graph, target, batch, how, "")
     with kept(asked):
-        found = replace(judged(_predicted(graph, target, batch=batch, **how), target, None, within), asked=asked)
+        found = _predicted(graph, target, batch=batch, **how)
+        if mode == "training":
+            found = steps.corrected_prediction(found, target, "", wanted=calibration is True)
+        found = replace(judged(found, target, None, within), asked=asked)
         return decided(found, target, limits, lambda instance: _predicted(graph, instance, batch=batch, **how))
 
 

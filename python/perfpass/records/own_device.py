@@ -30,25 +30,47 @@ _SOURCES = ("timm", "torchvision")
 
 @dataclass(frozen=True)
 class Measured:
-    """One measurement: what ran, and how long one batch took."""
+    """One measurement: what ran, how long one batch took, and watts where they were read."""
 
     configuration: Configuration
     latency_ms: float
+    power_w: float | None = None
+
+
+@dataclass(frozen=True)
+class OwnStep:
+    """A training step of a loop, with what was predicted of it: seconds, bytes and watts by name, and the shares.
+
+    ``predictor`` and its ``digest`` at the time; ``shares``: of the time, ``held``: bytes by what holds them.
+    """
+
+    predictor: str
+    digest: str
+    model: str
+    measured: dict[str, float]
+    predicted: dict[str, float]
+    shares: dict[str, float]
+    held: dict[str, float]
 
 
 @dataclass
 class Measurements:
-    """What a file says of one device, and how many of its rows were refused, by reason."""
+    """What a file says of one device, and how many of its rows were refused, by reason.
+
+    ``rows``: inference; ``training``: steps of `perfpass measure`; ``steps``: of training loops.
+    """
 
     file: str
     sha256: str
     rows: list[Measured] = field(default_factory=list)
+    training: list[Measured] = field(default_factory=list)
+    steps: list[OwnStep] = field(default_factory=list)
     refused: Counter[str] = field(default_factory=Counter)
 
 
 def read(path: Path | str, device: Device) -> Measurements:
-    """The inference measurements of ``device`` in ``path``: a journal of `perfpass measure` (JSONL), or a Parquet table
-    of records of kind "vision" (docs/reference/records.md).
+    """The measurements of ``device`` in ``path``: a journal of `perfpass measure` or of training loops (JSONL), or a
+    Parquet table of records of kind "vision" (docs/reference/records.md).
 
     Rows of other devices, modes and kinds of model are refused and counted. Raises FileError, FormatError, LimitError,
     and ArgumentError where no row is left.
@@ -66,7 +88,7 @@ def read(path: Path | str, device: Device) -> Measurements:
             found.refused["latency is not finite and above 0"] += 1
         else:
             found.rows.append(Measured(configuration, latency_ms))
-    if not found.rows:
+    if not (found.rows or found.training or found.steps):
         why = "; ".join(f"{count} {reason}" for reason, count in found.refused.items()) or "it has no rows"
         raise ArgumentError(f"{path}: no measurement of {device.name} to learn from: {why}")
     return found
@@ -78,22 +100,60 @@ def _from_journal(
     from perfpass.measure.journal import parse
 
     contents = parse(content, str(path))
+    loops: dict[str, OwnStep] = {}  # of a run, whose lines grow, the last holds
     for record in contents.records:
         elsewhere = _elsewhere(contents.facts.get(record["environment"], {}), device)
         if record["status"] != "ok":
             found.refused["the measurement did not succeed"] += 1
         elif elsewhere:
             found.refused[f"measured on {elsewhere}"] += 1
+        elif "predicted" in record:
+            loops[record["key"]] = _own_step(path, record)
         else:
             try:
                 configuration = Configuration.from_dict(record["configuration"])
                 latency_ms = float(record["latency_ms"]["median"])
             except (KeyError, TypeError, ValueError, OverflowError, ArgumentError) as error:
                 raise FormatError(f"{path}: record {record['key']} is broken: {error}") from error
-            if configuration.mode != "inference":
-                found.refused[f"mode {configuration.mode}; inference is calibrated"] += 1
+            if configuration.mode == "training" and latency_ms > 0:
+                watts = (record.get("energy") or {}).get("power_w")
+                found.training.append(Measured(configuration, latency_ms, watts))
+            elif configuration.mode != "inference":
+                found.refused[f"mode {configuration.mode}; inference and training are calibrated"] += 1
             else:
                 yield configuration, latency_ms
+    found.steps = list(loops.values())
+
+
+# What a training loop's record measured of the memory that is predicted as in use; its allocator's figures are less.
+_IN_USE = "device_used_peak_bytes"
+
+
+def _own_step(path: Path, record: dict[str, Any]) -> OwnStep:
+    told = record["predicted"]
+    try:
+        measured = {
+            "step_s": float(record["latency_ms"]["median"]) / 1e3,
+            "memory_bytes": float((record.get("memory") or {}).get(_IN_USE) or 0.0),
+            "power_w": float((record.get("energy") or {}).get("power_w") or 0.0),
+        }
+        predicted = {name: float(told["uncorrected"][name]) for name in measured}
+        shares, held = ({str(n): float(v) for n, v in told[k].items()} for k in ("operator_shares", "alive_bytes"))
+        found = OwnStep(
+            str(told["predictor"]),
+            str(told["digest"]),
+            str(record["configuration"]["model"]),
+            measured,
+            predicted,
+            shares,
+            held,
+        )
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
+        raise FormatError(f"{path}: record {record['key']} is broken: {error!r}") from error
+    every = (*measured.values(), *predicted.values(), *shares.values(), *held.values())
+    if not all(math.isfinite(v) and v >= 0 for v in every) or measured["step_s"] <= 0 or len(shares) + len(held) > 100:
+        raise FormatError(f"{path}: record {record['key']} is broken: figures must be finite and not below 0")
+    return found
 
 
 def _elsewhere(facts: dict[str, Any], device: Device) -> str | None:

@@ -22,6 +22,7 @@ AREAS: dict[str, str] = {
     "training_step": "perfpass.training.training_step",
     "generation": "perfpass.training.generation",
     "calibration": "perfpass.training.calibration",
+    "step_calibration": "perfpass.training.calibration.steps",
     "memory": "perfpass.training.memory",
     "energy": "perfpass.training.energy",
     "mig": "perfpass.training.mig",

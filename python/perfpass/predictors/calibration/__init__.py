@@ -6,4 +6,5 @@ __all__ = [
     "correction",
     "posterior",
     "schedules",
+    "steps",
 ]

@@ -132,18 +132,22 @@ def covariance(
     return np.asarray(prior.scale**2 + prior.software**2 * same + traits**2 * linear, dtype=np.float64)
 
 
-def learn(prior: Prior, z: np.ndarray, software: Sequence[str] | np.ndarray, log_ratio: np.ndarray) -> Posterior:
+def learn(
+    prior: Prior,
+    z: np.ndarray,
+    software: Sequence[str] | np.ndarray,
+    log_ratio: np.ndarray,
+    least: int = LEAST_POINTS,
+) -> Posterior:
     """The posterior of N measurements: ``z`` [N, T] standardised traits, ``log_ratio`` [N] log(measured / predicted).
 
     Errors of single runs follow Student's distribution, by reweighting: one disturbed measurement in ten must not move
-    the rest. The noise is that of the level, corrected by the leave-one-out errors. Raises ArgumentError for fewer than
-    LEAST_POINTS measurements.
+    the rest. The noise is that of the level, corrected by the leave-one-out errors, where there are two or more. Raises
+    ArgumentError for fewer than ``least`` measurements.
     """
     count = len(log_ratio)
-    if count < LEAST_POINTS:
-        raise ArgumentError(
-            f"{count} usable measurements; a calibration needs at least {LEAST_POINTS}, better 10 to 32"
-        )
+    if count < least:
+        raise ArgumentError(f"{count} usable measurements; a calibration needs at least {least}, better 10 to 32")
     names = np.asarray(software, dtype=object)
     target = np.asarray(log_ratio, dtype=np.float64)
     choices = [(covariance(prior, traits, z, names, z, names), traits, noise) for traits, noise in prior.levels]
@@ -152,6 +156,8 @@ def learn(prior: Prior, z: np.ndarray, software: Sequence[str] | np.ndarray, log
     reach = _OUTLIER * 1.48 * float(np.median(np.abs(target - centre)))
     drawn = centre + np.clip(target - centre, -reach, reach)
     between, traits, expected = max(choices, key=lambda c: _log_evidence(c[0] + c[2] ** 2 * np.eye(count), drawn))
+    if count == 1:  # which says nothing of how far the linear part bends
+        between, traits, expected = choices[min(1, len(choices) - 1)]
     weight = np.ones(count)
     for _ in range(_REFITS):
         inverse = np.linalg.inv(between + np.diag(expected**2 / weight))
@@ -161,7 +167,8 @@ def learn(prior: Prior, z: np.ndarray, software: Sequence[str] | np.ndarray, log
         weight = np.minimum(1.0, (_STUDENT + 1.0) / (_STUDENT + (error / expected) ** 2))
     # Ten measurements' worth of prior; the median is not moved by outliers (1.48: of a normal distribution).
     own = 1.48 * float(np.median(np.abs(left_out)))
-    noise = float(np.sqrt((10.0 * expected**2 + count * own**2) / (10.0 + count)))
+    told = count if count > 1 else 0  # of one, the prior's scale is all that leaving it out shows
+    noise = float(np.sqrt((10.0 * expected**2 + told * own**2) / (10.0 + told)))
     return Posterior(prior, traits, z, names, solved, inverse, noise, left_out)
 
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from perfpass.errors import ArgumentError, PerfPassError
 from perfpass.json_text import parse
+from perfpass.llm import megatron
 from perfpass.llm.architecture import Attention, LanguageModel, Layer, Mlp
 from perfpass.llm.configuration import language_model
 from perfpass.llm.recipe import Adapter, Kernels, Layout, Recipe
 from perfpass.llm.training import StageMemory, stage_layers, training_memory
-from perfpass.training.llm_training import megatron
 
 if TYPE_CHECKING:
     import pandas

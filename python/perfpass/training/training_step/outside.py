@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from perfpass.features import Tables
-from perfpass.predictors.estimate import Bounds, energy_j
+from perfpass.graph import OPERATOR_CLASSES
+from perfpass.predictors.estimate import Bounds, energy_j, shares
 from perfpass.predictors.learned.ratio_trees import CAUSES
 from perfpass.predictors.learned.spread import Spread
 from perfpass.predictors.training_step.operators import StepTimes
@@ -34,7 +35,7 @@ METRICS = {
 }
 _COLUMNS = (
     "device", "domain", "model", "batch", *(name for names in METRICS.values() for name in names), "roofline",
-    "operators", "lacks",
+    "operators", "lacks", "shares",
 )  # fmt: skip
 CALIBRATION_SIZE = 10
 # On CPUs no error shows what another machine is (its caches, memory and clock): by hand.
@@ -43,7 +44,10 @@ _CPU_PRIOR = {**time_widths.PRIOR, "device": 0.4}
 
 @dataclass(frozen=True)
 class Outside:
-    """Rows of one source: measured, predicted and bounds [N] in ms, W and J; what each was, for groups and cases."""
+    """Rows of one source: measured, predicted and bounds [N] in ms, W and J; what each was, for groups and cases.
+
+    ``shares``: of each step's time, by class of operator.
+    """
 
     source: str
     rows: Any  # pandas: _COLUMNS; NaN where a source did not measure
@@ -108,7 +112,8 @@ def _times(corpus: Corpus, source: str, asked: list[Question]) -> Iterator[tuple
 def _row(q: Question, predictor: StepPredictor) -> tuple[Any, ...]:
     """Milliseconds, watts, joules and lacks of one step, as for any caller, but of the PyTorch that the source ran."""
     tables, batch = Tables.one(q.table), np.array([q.batch])
-    columns, _, _, _ = predictor.columns_of(tables, batch, q.way, q.derived)
+    columns, _, row_s, steps = predictor.columns_of(tables, batch, q.way, q.derived)
+    by_class = np.bincount(np.asarray(steps.columns.op_class), weights=shares(row_s), minlength=len(OPERATOR_CLASSES))
     seconds = predictor.latency_s(columns)
     watts = predictor.power_w(columns, seconds, q.way)
     ms = Bounds(1e3 * seconds.median, 1e3 * seconds.low, 1e3 * seconds.high)
@@ -120,7 +125,7 @@ def _row(q: Question, predictor: StepPredictor) -> tuple[Any, ...]:
     roofline = 1e3 * float(np.maximum(columns["compute_s"], columns["memory_s"])[0])
     return (
         q.way.device.id, q.domain, q.model, q.batch, *values, roofline, 1e3 * float(columns["base_s"][0]),
-        columns["lacks"][0],
+        columns["lacks"][0], dict(zip(OPERATOR_CLASSES, by_class.tolist(), strict=True)),
     )  # fmt: skip
 
 

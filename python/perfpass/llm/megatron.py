@@ -1,4 +1,7 @@
-"""Megatron-LM's arguments read as an architecture, a layout and a recipe (megatron/training/arguments.py, v0.12)."""
+"""Megatron-LM's arguments read as an architecture, a layout and a recipe (megatron/training/arguments.py, v0.12).
+
+Names are those of the command line without their dashes in front ("tensor-model-parallel-size").
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,17 @@ from perfpass.llm.recipe import Kernels, Layout, Recipe
 _VOCABULARY = 50_257  # of GPT-2, the tokenizer of the tests
 _VOCABULARIES = (("nemotron_2_256k", 256_000), ("Llama2", 32_000), ("mistral", 32_768), ("qwen", 151_936))
 _DIVISOR = 128  # make-vocab-size-divisible-by
-_OPTIMIZERS = {"adam": "adamw", "muon": "muon", "dist_muon": "muon", "sgd": "momentum"}
+OPTIMIZERS = {"adam": "adamw", "muon": "muon", "dist_muon": "muon", "sgd": "momentum"}
+# Arguments that change what a step takes and are not counted, and what each brings.
+UNCOUNTED = {
+    "hybrid-layer-pattern": "recurrent layers",
+    "hybrid-override-pattern": "recurrent layers",
+    "is-hybrid-model": "recurrent layers",
+    "pipeline-model-parallel-layout": "stages that are given as a string",
+    "mtp-num-layers": "layers for tokens further on",
+    "fine-grained-activation-offloading": "activations on the host",
+    "defer-embedding-wgrad-compute": "gradients of the head that wait",
+}
 
 
 @dataclass(frozen=True)
@@ -32,31 +45,13 @@ def read(arguments: dict[str, Any], *, devices: int, sharding: str, unfused: boo
     Raises ArgumentError for what is not counted: recurrent layers, stages given as a string, several kinds of layers.
     """
     get = arguments.get
-    for name, what in (
-        ("hybrid-layer-pattern", "recurrent layers"),
-        ("hybrid-override-pattern", "recurrent layers"),
-        ("is-hybrid-model", "recurrent layers"),
-        ("pipeline-model-parallel-layout", "stages that are given as a string"),
-        ("mtp-num-layers", "layers for tokens further on"),
-        ("fine-grained-activation-offloading", "activations on the host"),
-        ("defer-embedding-wgrad-compute", "gradients of the head that wait"),
-    ):
+    for name, what in UNCOUNTED.items():
         if get(name):
             raise ArgumentError(f"{what}: not counted")
-    if not get("num-layers") or not get("hidden-size"):
-        raise ArgumentError("sizes of the model: not stated")
-    hidden, tensor = _whole(arguments, "hidden-size"), int(get("tensor-model-parallel-size") or 1)
-    pipeline, context = int(get("pipeline-model-parallel-size") or 1), int(get("context-parallel-size") or 1)
-    layers = _layers(arguments, hidden)
-    model = LanguageModel(
-        name="megatron",
-        model_type="gpt",
-        hidden=hidden,
-        vocabulary=_vocabulary(arguments, tensor),
-        layers=tuple((1, layer) for layer in layers),
-        tied=not get("untie-embeddings-and-output-weights"),
-        embedding_extra=0 if get("position-embedding-type") in ("rope", "none") else _positions(arguments) * hidden,
-    )
+    model = architecture(arguments)
+    layers = [layer for _, layer in model.layers]
+    tensor, pipeline = int(get("tensor-model-parallel-size") or 1), int(get("pipeline-model-parallel-size") or 1)
+    context = int(get("context-parallel-size") or 1)
     if devices % (tensor * pipeline * context):
         raise ArgumentError("the layout does not divide the devices")
     data = devices // (tensor * pipeline * context)
@@ -65,7 +60,7 @@ def read(arguments: dict[str, Any], *, devices: int, sharding: str, unfused: boo
     layout = Layout(
         tensor=tensor,
         pipeline=pipeline,
-        virtual=_chunks(arguments, len(layers), pipeline),
+        virtual=chunks(arguments, len(layers), pipeline),
         context=context,
         expert=expert,
         expert_tensor=int(get("expert-tensor-parallel-size") or tensor) if get("num-experts") else 0,
@@ -85,7 +80,7 @@ def read(arguments: dict[str, Any], *, devices: int, sharding: str, unfused: boo
         sequence=_whole(arguments, "seq-length"),
         micro_batches=max(1, _whole(arguments, "global-batch-size") // (micro * data)),
         precision="fp8" if get("fp8-format") else "bf16" if get("bf16") else "fp16" if get("fp16") else "fp32",
-        optimizer=_OPTIMIZERS.get(str(get("optimizer", "adam")), "adamw"),
+        optimizer=OPTIMIZERS.get(str(get("optimizer", "adam")), "adamw"),
         recompute=recompute,
         kernels=Kernels("unfused" if unfused else "flash", dropout=any(dropout), fused_gates=True),
         loss="scripted"
@@ -94,6 +89,23 @@ def read(arguments: dict[str, Any], *, devices: int, sharding: str, unfused: boo
         gradient_bytes=2.0 if get("grad-reduce-in-bf16") else None,
     )
     return Run(model, layout, recipe, tuple(layers[len(layers) - _last(arguments, len(layers), pipeline) :]))
+
+
+def architecture(arguments: dict[str, Any]) -> LanguageModel:
+    """The model. Raises ArgumentError where its sizes are not stated."""
+    get = arguments.get
+    if not get("num-layers") or not get("hidden-size"):
+        raise ArgumentError("sizes of the model: not stated")
+    hidden = _whole(arguments, "hidden-size")
+    return LanguageModel(
+        name="megatron",
+        model_type="gpt",
+        hidden=hidden,
+        vocabulary=_vocabulary(arguments, int(get("tensor-model-parallel-size") or 1)),
+        layers=tuple((1, layer) for layer in _layers(arguments, hidden)),
+        tied=not get("untie-embeddings-and-output-weights"),
+        embedding_extra=0 if get("position-embedding-type") in ("rope", "none") else _positions(arguments) * hidden,
+    )
 
 
 def _whole(arguments: dict[str, Any], name: str) -> int:
@@ -114,7 +126,8 @@ def _positions(arguments: dict[str, Any]) -> int:
     return int(arguments.get("max-position-embeddings") or 0)
 
 
-def _chunks(arguments: dict[str, Any], layers: int, pipeline: int) -> int:
+def chunks(arguments: dict[str, Any], layers: int, pipeline: int) -> int:
+    """Chunks of layers of a stage (interleaved schedule)."""
     if each := arguments.get("num-layers-per-virtual-pipeline-stage"):
         return max(1, layers // (pipeline * int(each)))
     return int(arguments.get("num-virtual-stages-per-pipeline-rank") or 1)
