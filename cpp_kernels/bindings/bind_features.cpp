@@ -48,7 +48,18 @@ void register_features(nb::module_& m) {
   m.def(
       "operator_table", [](const OpGraph& graph, const Costs& costs) { return operator_table(graph, costs); },
       nb::arg("graph"), nb::arg("costs"));
-  m.def("table_as_run", &table_as_run, nb::arg("graph"), nb::arg("costs"), nb::arg("strided"));
+  m.def(
+      "table_as_run",
+      [](const OpGraph& graph, const Costs& costs, bool strided) { return table_as_run(graph, costs, strided); },
+      nb::arg("graph"), nb::arg("costs"), nb::arg("strided"));
+  m.def(
+      "rows_as_run",
+      [](const OpGraph& graph, const Costs& costs, bool strided) {
+        std::vector<std::int32_t> runs_in;
+        table_as_run(graph, costs, strided, &runs_in);
+        return own(std::move(runs_in));
+      },
+      nb::arg("graph"), nb::arg("costs"), nb::arg("strided"));
   m.def(
       "node_features",
       [](const OpGraph& graph, const Costs& costs, std::string_view schema) {

@@ -197,6 +197,11 @@ class Prediction:
         return evidence_of(self)
 
     @property
+    def plot(self) -> Any:
+        """Pictures of the run, a `perfpass.report.RunPlots`: ``prediction.plot.roofline().save("roofline.svg")``."""
+        return plots_of(self)
+
+    @property
     def peak_memory_bytes(self) -> Interval:
         """Memory in use on the device: `MemoryFigures.in_use`."""
         return self.memory.in_use
@@ -231,6 +236,11 @@ def evidence_of(prediction: Any) -> Any:
     when it is asked for.
     """
     return import_module("perfpass.evidence").of(prediction)
+
+
+def plots_of(result: Any) -> Any:
+    """The pictures of a result; what draws them stands above everything that predicts, as the records do."""
+    return import_module("perfpass.report").plots_of(result)
 
 
 def prediction_table(prediction: Prediction) -> str:

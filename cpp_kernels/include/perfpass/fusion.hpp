@@ -6,6 +6,9 @@
 // its costs and its totals stay exact. A graph that has none of the patterns keeps its table as it is.
 #pragma once
 
+#include <cstdint>
+#include <vector>
+
 #include "perfpass/cost.hpp"
 #include "perfpass/features.hpp"
 #include "perfpass/graph.hpp"
@@ -14,7 +17,10 @@ namespace perfpass {
 
 /// The table with written-out operators put together, without shape arithmetic and operators that do nothing.
 /// `strided`: transposes, splits, slices and expansions change strides and move nothing, as in torch, but for
-/// transposes whose result is reshaped. Error(argument) if the costs belong to another graph.
-OperatorTable table_as_run(const OpGraph& graph, const Costs& costs, bool strided);
+/// transposes whose result is reshaped. `runs_in`, where asked for: [N] the row that holds a node's executions, kNone
+/// for nodes that never run and for those that another one's row is put together from. Error(argument) if the costs
+/// belong to another graph.
+OperatorTable table_as_run(const OpGraph& graph, const Costs& costs, bool strided,
+                           std::vector<std::int32_t>* runs_in = nullptr);
 
 }  // namespace perfpass

@@ -249,7 +249,7 @@ Attentions attentions(const Links& links) {
 class Edited {
  public:
   Edited(const OpGraph& graph, OperatorTable table, std::vector<std::int32_t> row_of)
-      : g_(graph), t_(std::move(table)), row_of_(std::move(row_of)), rows_(t_.op.size()) {}
+      : g_(graph), t_(std::move(table)), row_of_(std::move(row_of)), runs_in_(row_of_), rows_(t_.op.size()) {}
 
   /// Transposes, splits, slices and expansions become views, but for transposes whose result is reshaped: there even
   /// torch has to copy.
@@ -268,7 +268,10 @@ class Edited {
     if (!remove(fused.anchor, fused.parts)) return;
     std::map<std::int32_t, double> counts;
     for (const NodeId n : fused.anchor) counts[row_of_[n]] += g_.repeat[n];
-    for (const auto& [row, count] : counts) append(row, fused.op, count);
+    std::map<std::int32_t, std::int32_t> merged;
+    for (const auto& [row, count] : counts) merged[row] = append(row, fused.op, count);
+    for (const NodeId n : fused.parts) runs_in_[n] = kNone;
+    for (const NodeId n : fused.anchor) runs_in_[n] = merged[row_of_[n]];
   }
 
   /// Both products in one row of the first one's sizes; the scores between them never leave the chip.
@@ -278,9 +281,13 @@ class Edited {
     for (std::size_t i = 0; i < fused.first.size(); ++i) {
       counts[{row_of_[fused.first[i]], row_of_[fused.second[i]]}] += g_.repeat[fused.second[i]];
     }
+    for (const auto* nodes : {&fused.first, &fused.parts}) {
+      for (const NodeId n : *nodes) runs_in_[n] = kNone;
+    }
+    std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> merged;
     for (const auto& [pair, count] : counts) {
       const auto [first, second] = pair;
-      append(first, attention, count);
+      merged[pair] = append(first, attention, count);
       t_.macs.back() = sum(t_.macs[first], t_.macs[second]);
       t_.flops.back() = sum(t_.flops[first], t_.flops[second]);
       const std::int64_t read = sum(t_.bytes_read[first], t_.bytes_read[second]);
@@ -288,6 +295,9 @@ class Edited {
       t_.bytes_written.back() = t_.bytes_written[second];
       t_.output_elements.back() = t_.output_elements[second];
       t_.first_node.back() = t_.first_node[second];
+    }
+    for (std::size_t i = 0; i < fused.first.size(); ++i) {
+      runs_in_[fused.second[i]] = merged[{row_of_[fused.first[i]], row_of_[fused.second[i]]}];
     }
   }
 
@@ -301,9 +311,18 @@ class Edited {
     }
   }
 
-  OperatorTable finish() && {
+  /// `runs_in`, where asked for: [N] as of table_as_run.
+  OperatorTable finish(std::vector<std::int32_t>* runs_in) && {
     std::vector<bool> kept(t_.op.size());
     for (std::size_t r = 0; r < kept.size(); ++r) kept[r] = r >= rows_ || t_.count[r] > kNothingLeft;
+    if (runs_in != nullptr) {
+      std::vector<std::int32_t> place(kept.size(), kNone);
+      for (std::size_t r = 0, size = 0; r < kept.size(); ++r) {
+        if (kept[r]) place[r] = static_cast<std::int32_t>(size++);
+      }
+      for (std::int32_t& row : runs_in_) row = row == kNone ? kNone : place[row];
+      *runs_in = std::move(runs_in_);
+    }
     for_each_column(t_, [&](auto& column) {
       std::size_t size = 0;
       for (std::size_t r = 0; r < kept.size(); ++r) {
@@ -330,7 +349,8 @@ class Edited {
   /// Counts are at most 2^62, so that two of them may pass what the type holds.
   static std::int64_t sum(std::int64_t a, std::int64_t b) { return (detail::Count(a) + b).value(); }
 
-  void append(std::int32_t row, OpKind op, double count) {
+  /// The new row, which is one like `row` of another operator.
+  std::int32_t append(std::int32_t row, OpKind op, double count) {
     for_each_column(t_, [&](auto& column) {
       const auto value = column[row];  // the vector may move
       column.push_back(value);
@@ -338,17 +358,19 @@ class Edited {
     t_.op.back() = static_cast<std::uint16_t>(op);
     t_.op_class.back() = static_cast<std::uint8_t>(op_class(op));
     t_.count.back() = count;
+    return static_cast<std::int32_t>(t_.op.size() - 1);
   }
 
   const OpGraph& g_;
   OperatorTable t_;
-  std::vector<std::int32_t> row_of_;
-  std::size_t rows_;  // of the table as counted; what follows was merged
+  std::vector<std::int32_t> row_of_;   // [N] as counted
+  std::vector<std::int32_t> runs_in_;  // [N] as merged
+  std::size_t rows_;                   // of the table as counted; what follows was merged
 };
 
 }  // namespace
 
-OperatorTable table_as_run(const OpGraph& graph, const Costs& costs, bool strided) {
+OperatorTable table_as_run(const OpGraph& graph, const Costs& costs, bool strided, std::vector<std::int32_t>* runs_in) {
   std::vector<std::int32_t> row_of;
   OperatorTable table = operator_table(graph, costs, &row_of);
   const Links links(graph);
@@ -359,7 +381,7 @@ OperatorTable table_as_run(const OpGraph& graph, const Costs& costs, bool stride
   }
   edited.merge(attentions(links));
   edited.drop_idle();
-  return std::move(edited).finish();
+  return std::move(edited).finish(runs_in);
 }
 
 }  // namespace perfpass

@@ -17,6 +17,7 @@ from perfpass.text import nearest, unknown
 COMMANDS = (
     "predict",
     "evidence",
+    "plot",
     "annotate",
     "compare",
     "diff",

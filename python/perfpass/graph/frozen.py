@@ -122,6 +122,24 @@ def table(graph: OpGraph, marks: np.ndarray, count: Callable[[OpGraph], Operator
     return type(part)(**{name: column[order] for name, column in joined.items()})
 
 
+def rows(
+    graph: OpGraph,
+    marks: np.ndarray,
+    count: Callable[[OpGraph], OperatorTable],
+    place: Callable[[OpGraph], np.ndarray],
+) -> np.ndarray:
+    """[N] the row of `table` that each node is in, -1 for none; ``place`` gives that of the tables of ``count``."""
+    found, firsts, before = np.full(graph.node_count, -1), [], 0
+    for mark in np.unique(marks):
+        part = _rebuilt(graph, repeat=np.where(marks == mark, graph.repeat, 0.0))
+        mine, first = place(part), np.asarray(count(part).first_node)
+        found = np.where(mine >= 0, mine + before, found)
+        firsts.append(first)
+        before += len(first)
+    order = np.argsort(np.concatenate(firsts), kind="stable")
+    return np.where(found >= 0, np.argsort(order)[found], -1)
+
+
 def whole_tables(tables: Tables) -> Tables | None:
     """``tables`` as if everything were trained; None where everything is."""
     marks = np.asarray(tables.table.constant)

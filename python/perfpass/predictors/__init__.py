@@ -6,6 +6,7 @@ from perfpass.predictors.assemble import predict, predict_graph
 
 __all__ = [
     "assemble",
+    "by_node",
     "estimate",
     "judged",
     "lane",

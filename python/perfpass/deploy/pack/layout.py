@@ -11,6 +11,7 @@ from perfpass.deploy.pack.fleet import WHOLE, Fleet, Model
 from perfpass.deploy.pack.options import Option
 from perfpass.deploy.pack.problem import Status
 from perfpass.devices import Device
+from perfpass.prediction import plots_of
 from perfpass.text import columns, count, digits, item, paragraph, size
 
 SCHEMA_VERSION = 1
@@ -158,6 +159,11 @@ class Layout:
     def instances_of(self, model: str) -> tuple[tuple[Gpu, Instance], ...]:
         """Where a model runs."""
         return tuple((gpu, one) for gpu in self.gpus for one in gpu.instances if one.model == model)
+
+    @property
+    def plot(self) -> Any:
+        """Pictures, a `perfpass.report.FleetPlots`."""
+        return plots_of(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Strict JSON."""

@@ -14,14 +14,28 @@ from typing import Any
 
 import numpy as np
 
-from perfpass.errors import ArgumentError, missing_package
+from perfpass.declared import Anything, Exactly, Items, Table, Text
+from perfpass.errors import ArgumentError, FormatError, missing_package
+from perfpass.prediction import plots_of
 from perfpass.predictors.estimate import Bounds
-from perfpass.text import columns, digits, printable, unknown
+from perfpass.text import columns, digits, printable, shown_value, unknown
 from perfpass.whole_file import replacing, write_whole
 
 SCHEMA_VERSION = 1
 FORMATS = (".csv", ".parquet", ".json")
 _BOUNDS = ("median", "low", "high")
+_NAMES = Items(Text(60), 60, 1)
+_DOCUMENT = Table(
+    {
+        "schema_version": Exactly(SCHEMA_VERSION),
+        "model": Text(4096, empty=True),
+        "settings": _NAMES,
+        "figures": _NAMES,
+        "points": Items(Table({}, others=Anything()), 5_000_000),
+        "notes": Items(Text(2000, empty=True), 10_000),
+    },
+    ("schema_version", "model", "settings", "figures", "points"),
+)
 _SHOWN = 20
 # Of what more is better; of all other figures less is.
 _MORE_IS_BETTER = ("throughput_per_s", "output_tokens_per_s", "requests_per_s", "fits")
@@ -78,6 +92,11 @@ class Sweep:
         asked = np.flatnonzero(self.ok & np.isfinite(values).all(axis=1))
         return self.take(asked[_undominated(values[asked])])
 
+    @property
+    def plot(self) -> Any:
+        """Pictures, a `perfpass.report.SweepPlots`: ``sweep.plot.pareto().save("front.svg")``."""
+        return plots_of(self)
+
     def to_dict(self) -> dict[str, Any]:
         """Strict JSON, with its ``schema_version``."""
         return {
@@ -88,6 +107,25 @@ class Sweep:
             "points": self.rows(),
             "notes": list(self.notes),
         }
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any], where: str = "the sweep") -> Sweep:
+        """What `to_dict` gave. Raises FormatError for anything else."""
+        found = _DOCUMENT.take(document, where)
+        settings, figures, points = tuple(found["settings"]), tuple(found["figures"]), found["points"]
+        names = tuple(points[0]) if points else ()
+        if not points or not {*settings, *figures, "problem"} <= set(names):
+            raise FormatError(f"{where}: its points lack settings or figures; write it with `perfpass sweep --json`")
+        columns = {}
+        for name in names:
+            values = [point.get(name) for point in points]
+            numeric = name in figures or all(isinstance(v, (int, float)) or v is None for v in values)
+            if numeric and not all(isinstance(v, (int, float)) or v is None for v in values):
+                raise FormatError(f"{where}: {shown_value(name)} is no number in every point")
+            columns[name] = np.array(
+                [math.nan if v is None else v for v in values] if numeric else [str(v) for v in values]
+            )
+        return cls(found["model"], settings, figures, columns, tuple(found.get("notes", ())))
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """The points as a file: .csv, .parquet (needs pyarrow) or .json by its ending.

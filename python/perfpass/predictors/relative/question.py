@@ -133,7 +133,7 @@ def _of_language(batch: Batch, kind: str, at_once: float) -> Question:
 class Asked:
     """The question behind a prediction from a graph, counted when it is first looked at.
 
-    It keeps the graph until then; pickled or copied, it keeps the question alone.
+    It keeps the graph, for pictures of the run; pickled or copied, it keeps the question alone.
     """
 
     def __init__(self, counted: Callable[[], Run], mode: str, model: str, processes: int | None) -> None:
@@ -142,19 +142,32 @@ class Asked:
         self._rest = (mode, model, processes)
         self._question: Question | None = None
 
+    @property
+    def model(self) -> str:
+        """The name that was asked with; empty for a graph."""
+        return self._rest[1]
+
     def question(self) -> Question:
         """The question. Raises what counting the graph raises."""
         if self._question is None:
-            assert self._counted is not None
-            self._question = of_run(self._counted(), *self._rest)
-            self._counted = None
+            self._question = of_run(self.run(), *self._rest)
         return self._question
+
+    def run(self) -> Run:
+        """The run that was predicted, counted and planned.
+
+        Raises UnsupportedError where the prediction was copied from another process.
+        """
+        if self._counted is None:
+            raise UnsupportedError("this prediction was copied without its graph; predict it anew to see into it")
+        return self._counted()
 
     def __getstate__(self) -> Question:
         return self.question()
 
     def __setstate__(self, question: Question) -> None:
         self._counted, self._question = None, question
+        self._rest = ("", question.model, question.processes)
 
 
 @contextmanager

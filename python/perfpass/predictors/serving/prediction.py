@@ -19,6 +19,7 @@ from perfpass.prediction import (
     check_width,
     evidence_of,
     interval_row,
+    plots_of,
     understood_line,
 )
 from perfpass.predictors.memory.rows import memory_rows
@@ -140,6 +141,11 @@ class LlmPrediction:
     def evidence(self) -> Any:
         """As of `perfpass.prediction.Prediction.evidence`."""
         return evidence_of(self)
+
+    @property
+    def plot(self) -> Any:
+        """Pictures, a `perfpass.report.ServedPlots`."""
+        return plots_of(self)
 
     def to_dict(self) -> dict[str, Any]:
         """The prediction as strict JSON (no NaN, no infinity), with its ``schema_version``."""

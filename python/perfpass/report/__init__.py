@@ -1,0 +1,8 @@
+"""The prediction as pictures and as a page."""
+
+from __future__ import annotations
+
+from perfpass.report.picture import Picture
+from perfpass.report.plots import FleetPlots, RunPlots, ServedPlots, SweepPlots, plots_of
+
+__all__ = ["FleetPlots", "Picture", "RunPlots", "ServedPlots", "SweepPlots", "plots_of", "stored"]

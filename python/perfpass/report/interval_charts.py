@@ -1,0 +1,108 @@
+"""Charts of intervals: what was predicted, beside the measured records nearest to it, scaled to the same work."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from perfpass.errors import UnsupportedError
+from perfpass.interval import Interval
+from perfpass.report.chart import Axis, Chart, Dot, Dots, Form, Mark, Whisker, around
+from perfpass.report.run_charts import said
+from perfpass.text import digits, size
+
+_TITLES = {
+    "latency_ms": "Time of a run", "throughput_per_s": "Throughput", "peak_memory_bytes": "Memory in use",
+    "energy_j": "Energy of a run", "power_w": "Power", "ttft_ms": "Time to the first token",
+    "tpot_ms": "Time per output token", "request_ms": "Time of a request", "output_tokens_per_s": "Output, all GPUs",
+    "energy_per_token_j": "Energy per output token",
+}  # fmt: skip
+# The quantity of the evidence that stands beside a figure.
+_QUANTITY = {
+    "latency_ms": "time", "peak_memory_bytes": "memory", "energy_j": "energy", "ttft_ms": "first token",
+    "tpot_ms": "token",
+}  # fmt: skip
+_UNITS = {"1/s": "samples/s", "byte": "bytes"}
+
+
+def figures(prediction: Any) -> dict[str, Interval]:
+    """The intervals of a prediction by name, in the order they are shown."""
+    found = {name: getattr(prediction, name, None) for name in _TITLES}
+    return {name: value for name, value in found.items() if isinstance(value, Interval)}
+
+
+def records(prediction: Any) -> dict[str, list[dict[str, Any]]]:
+    """Evidence by figure; nothing where the prediction has none, or pyarrow is not installed."""
+    try:
+        parts = {part.quantity: part for part in prediction.evidence.parts}
+    except UnsupportedError:
+        return {}
+    return {name: list(parts[q].records) for name, q in _QUANTITY.items() if q in parts}
+
+
+def intervals(prediction: Any, subtitle: str, nearest: dict[str, list[dict[str, Any]]]) -> tuple[Chart, ...]:
+    """A chart for each figure."""
+    return tuple(_one(name, value, subtitle, nearest.get(name, [])) for name, value in figures(prediction).items())
+
+
+def _one(name: str, found: Interval, subtitle: str, near: list[dict[str, Any]]) -> Chart:
+    form: Form = "size" if found.unit == "byte" else "number"
+    near = [record for record in near if (record["copied"] or record["measured"])]
+    values = [record["copied"] or record["measured"] for record in near]
+    x = around(
+        _UNITS.get(found.unit, found.unit), [found.low, found.median, found.high, *values], log=found.low > 0, form=form
+    )  # type: ignore[arg-type]
+    top = float(len(near))
+    marks: list[Mark] = [
+        Whisker(top, found.low, found.median, found.high, 0, f"predicted: {said(found)}", "predicted, 90 % interval")
+    ]
+    names = [(top, "predicted")]
+    rows = [("predicted", said(found), "", "")]
+    scaled: list[Dot] = []
+    plain: list[Dot] = []
+    for i, (record, value) in enumerate(zip(near, values, strict=True)):
+        y = top - 1 - i
+        text = (
+            f"{_written(value, found.unit)}; measured {_written(record['measured'], found.unit)}, {_conditions(record)}"
+        )
+        (plain if record["copied"] is None else scaled).append(Dot(value, y, 0.12, text))
+        names.append((y, f"{record['device']}, {record['model'].rpartition('/')[2]}"))
+        rows.append(
+            (
+                _conditions(record),
+                _written(value, found.unit),
+                _written(record["measured"], found.unit),
+                digits(record["distance"]["total"]),
+            )
+        )
+    if scaled:
+        marks.append(Dots(tuple(scaled), 1, "square", "nearest records, scaled to this work"))
+    if plain:
+        marks.append(Dots(tuple(plain), 2, "up", "nearest records as measured, not scaled"))
+    inside = sum(found.low <= value <= found.high for value in values)
+    beside = f" {inside} of the {len(near)} nearest records lie in it." if near else " No record of it stands near."
+    if name in ("throughput_per_s", "power_w", "request_ms", "output_tokens_per_s", "energy_per_token_j"):
+        beside = ""
+    sided = "; plan for the upper bound, 98 in 100 stay below" if name == "peak_memory_bytes" else ""
+    description = f"{_TITLES[name]}: {said(found)}{sided}.{beside}"
+    y_axis = Axis("", -0.7, top + 0.7, names=tuple(names))
+    return Chart(
+        _TITLES[name],
+        subtitle,
+        x,
+        y_axis,
+        tuple(marks),
+        description,
+        ("what", "figure", "measured", "away"),
+        tuple(rows),
+        height=30.0 * (len(near) + 1) + 8,
+    )
+
+
+def _written(value: float, unit: str) -> str:
+    return size(value) if unit == "byte" else f"{digits(value)} {unit}"
+
+
+def _conditions(record: dict[str, Any]) -> str:
+    parts = [record["model"], record["device"], record["runtime"], record["precision"]]
+    parts += [f"batch {record['batch']:g}"] if record["batch"] else []
+    return ", ".join(part for part in parts if part)

@@ -1,0 +1,231 @@
+"""Where everything of a chart stands, in CSS pixels from the top left: shapes that any canvas can draw."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
+
+from perfpass.report.chart import Band, Chart, Dots, Line, Mark, Note, Role, Shape, Whisker
+from perfpass.text import printable
+
+WIDTH = 760.0
+TEXT, SMALL, TITLE = 12.0, 11.0, 15.0
+_EM = 0.58  # mean width of a letter over its size
+_LARGEST_DOT, _SMALLEST_DOT = 15.0, 2.6
+_LONGEST_NAME = 30  # letters of a category
+
+
+@dataclass(frozen=True)
+class Words:
+    """A line of text; ``y`` is its baseline. ``turned``: upwards."""
+
+    x: float
+    y: float
+    text: str
+    size: float = TEXT
+    anchor: Literal["start", "middle", "end"] = "start"
+    colour: Role = "ink"
+    bold: bool = False
+    turned: bool = False
+
+
+@dataclass(frozen=True)
+class Area:
+    """A rectangle filled with a tint of its colour."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    colour: Role
+    tip: str = ""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A line through points; ``filled``: what it surrounds, without an outline; what is behind shows."""
+
+    points: tuple[tuple[float, float], ...]
+    colour: Role
+    width: float = 1.0
+    dashed: bool = False
+    filled: bool = False
+
+
+@dataclass(frozen=True)
+class Spot:
+    """A marker of a radius around a point."""
+
+    x: float
+    y: float
+    radius: float
+    shape: Shape
+    colour: Role
+    tip: str = ""
+
+
+Placed: TypeAlias = "Words | Area | Trace | Spot"
+
+
+@dataclass(frozen=True)
+class Page:
+    """A placed chart: ``frame`` are the shapes around the plot, ``inside`` those that belong into ``plot``
+    (x, y, width, height).
+    """
+
+    width: float
+    height: float
+    plot: tuple[float, float, float, float]
+    frame: tuple[Placed, ...]
+    inside: tuple[Placed, ...]
+
+
+def fitted(text: str, width: float, size: float = SMALL) -> str:
+    """As much of a text as has room, empty where not even its beginning has."""
+    room = int(width / (_EM * size))
+    text = printable(text)
+    if len(text) <= room:
+        return text
+    return f"{text[: room - 1]}…" if room >= 4 else ""
+
+
+def wrapped(text: str, width: float, size: float) -> list[str]:
+    """Lines of a text that fit a width."""
+    import textwrap
+
+    return textwrap.wrap(printable(text), max(10, int(width / (_EM * size))))
+
+
+def placed(chart: Chart, width: float = WIDTH) -> Page:
+    """The shapes of a chart that is ``width`` pixels wide."""
+    frame: list[Placed] = []
+    y = 6.0
+    for line in wrapped(chart.title, width - 16, TITLE):
+        y += TITLE + 4
+        frame.append(Words(8, y, line, TITLE, bold=True))
+    for line in wrapped(chart.subtitle, width - 16, TEXT):
+        y += TEXT + 4
+        frame.append(Words(8, y, line, TEXT, colour="soft"))
+    y = _legend(chart, width, y + 8, frame)
+    upright = [] if chart.bare else chart.y.ticks()
+    names = [_name(text) for _, text in upright]
+    left = (
+        12.0
+        if chart.bare
+        else 16 + max((len(t) for t in names), default=0) * _EM * SMALL + (20 if chart.y.label else 0)
+    )
+    right, top = 14.0 if chart.bare else 22.0, y + 8
+    plot = (left, top, width - left - right, chart.height)
+    if not chart.bare:
+        _axes(chart, plot, [(v, t) for (v, _), t in zip(upright, names, strict=True)], frame)
+    inside = [shape for mark in chart.marks for shape in _shapes(chart, mark, plot)]
+    bottom = 10.0 if chart.bare else 46.0
+    return Page(width, top + chart.height + bottom, plot, tuple(frame), tuple(inside))
+
+
+def stacked(charts: Sequence[Chart]) -> list[Page]:
+    """Charts below one another; a subtitle that says what the one above said is left out."""
+    before = [None, *(chart.subtitle for chart in charts)]
+    return [placed(replace(c, subtitle="") if c.subtitle == b else c) for c, b in zip(charts, before, strict=False)]
+
+
+def _name(text: str) -> str:
+    text = printable(text)
+    return text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 1]}…"
+
+
+def _legend(chart: Chart, width: float, y: float, frame: list[Placed]) -> float:
+    """Adds a key of every label, in rows; returns where the next thing may stand."""
+    keys: dict[str, Mark] = {}
+    for mark in chart.marks:
+        if not isinstance(mark, Note) and mark.label:
+            keys.setdefault(mark.label, mark)
+    if not keys:
+        return y
+    x, row = 12.0, y + 10
+    for label, mark in keys.items():
+        wide = 24 + len(label) * _EM * SMALL + 16
+        if x + wide > width and x > 12:
+            x, row = 12.0, row + 18
+        frame += [*_key(mark, x, row), Words(x + 22, row + 4, label, SMALL, colour="ink")]
+        x += wide
+    return row + 8
+
+
+def _key(mark: Mark, x: float, y: float) -> list[Placed]:
+    assert not isinstance(mark, Note)
+    if isinstance(mark, Dots):
+        return [Spot(x + 8, y, 5, mark.shape, mark.colour)]
+    if isinstance(mark, Whisker):
+        ends = ((x, y), (x + 16, y))
+        return [Trace(ends, mark.colour, 2), Spot(x + 8, y, 4.5, mark.shape, mark.colour)]
+    if isinstance(mark, Line):
+        return [Trace(((x, y), (x + 16, y)), mark.colour, mark.width, mark.dashed)]
+    return [Area(x, y - 6, 16, 12, mark.colour)]
+
+
+def _axes(
+    chart: Chart, plot: tuple[float, float, float, float], upright: list[tuple[float, str]], frame: list[Placed]
+) -> None:
+    x0, y0, width, height = plot
+    for value, text in upright:
+        y = y0 + height * (1 - chart.y.place(value))
+        if not chart.y.names:
+            frame.append(Trace(((x0, y), (x0 + width, y)), "grid"))
+        frame.append(Words(x0 - 6, y + 4, text, SMALL, "end", "ink" if chart.y.names else "soft"))
+    for value, text in chart.x.ticks():
+        x = x0 + width * chart.x.place(value)
+        frame.append(Trace(((x, y0), (x, y0 + height)), "grid"))
+        frame.append(Words(x, y0 + height + 15, text, SMALL, "middle", "soft"))
+    frame.append(Trace(((x0, y0), (x0, y0 + height), (x0 + width, y0 + height)), "soft"))
+    frame.append(Words(x0 + width / 2, y0 + height + 35, chart.x.label, TEXT, "middle"))
+    if chart.y.label:
+        frame.append(Words(14, y0 + height / 2, chart.y.label, TEXT, "middle", turned=True))
+
+
+def _shapes(chart: Chart, mark: Mark, plot: tuple[float, float, float, float]) -> list[Placed]:
+    x0, y0, width, height = plot
+
+    def at(x: float, y: float) -> tuple[float, float]:
+        return x0 + width * chart.x.place(x), y0 + height * (1 - chart.y.place(y))
+
+    if isinstance(mark, Dots):
+        return [
+            Spot(*at(p.x, p.y), max(_SMALLEST_DOT, _LARGEST_DOT * math.sqrt(p.share)), mark.shape, mark.colour, p.tip)
+            for p in sorted(mark.points, key=lambda p: -p.share)
+        ]
+    if isinstance(mark, Line):
+        return [Trace(tuple(at(*p) for p in mark.points), mark.colour, mark.width, mark.dashed)]
+    if isinstance(mark, Band):
+        above = [at(x, high) for x, _, high in mark.points]
+        below = [at(x, low) for x, low, _ in reversed(mark.points)]
+        return [Trace((*above, *below), mark.colour, filled=True)]
+    if isinstance(mark, Whisker):
+        return _whisker(mark, at)
+    if isinstance(mark, Note):
+        x, y = at(mark.x, mark.y)
+        away = {"above": -5.0, "beside": 4.0, "below": 15.0}[mark.stands]
+        return [Words(x, y + away, mark.text, SMALL, mark.anchor, mark.colour)]
+    (left, top), (right, bottom) = at(mark.x0, mark.y1), at(mark.x1, mark.y0)
+    shapes: list[Placed] = [Area(left, top, max(right - left, 0.4), bottom - top, mark.colour, mark.tip)]
+    text = fitted(mark.text, right - left - 8)
+    if mark.short and text != mark.text:
+        text = fitted(mark.short, right - left - 8)
+    if text:
+        shapes.append(Words(left + 4, (top + bottom) / 2 + 4, text, SMALL))
+    return shapes
+
+
+def _whisker(mark: Whisker, at: object) -> list[Placed]:
+    assert callable(at)
+    points = [at(mark.at, v) if mark.upright else at(v, mark.at) for v in (mark.low, mark.high, mark.median)]
+    low, high, (x, y) = points
+    across = (5.0, 0.0) if mark.upright else (0.0, 5.0)
+
+    def cap(point: tuple[float, float]) -> Trace:
+        ends = tuple((point[0] + s * across[0], point[1] + s * across[1]) for s in (-1, 1))
+        return Trace(ends, mark.colour, 2)
+
+    return [Trace((low, high), mark.colour, 2), cap(low), cap(high), Spot(x, y, 5.5, mark.shape, mark.colour, mark.tip)]

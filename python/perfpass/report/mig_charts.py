@@ -1,0 +1,148 @@
+"""Charts of MIG: the profiles of a GPU with what a run costs in each, and a fleet's GPUs with what stands on them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from perfpass.decision import Decision, percent
+from perfpass.devices import device as find_device
+from perfpass.errors import UnsupportedError
+from perfpass.report.chart import Axis, Box, Chart, Mark, Note
+from perfpass.report.run_charts import said
+from perfpass.text import digits, size
+
+if TYPE_CHECKING:
+    from perfpass.devices import MigProfile
+
+_KEPT, _MISSED, _UNSURE, _WHOLE = 2, 1, 4, 0
+_MOST_GPUS = 40
+
+
+def slices(decision: Decision, subtitle: str) -> Chart:
+    """Every profile of a GPU over its memory slices, and the probability that the limits are kept in each.
+
+    Raises UnsupportedError for a device without MIG.
+    """
+    board = find_device(decision.place.device)
+    geometry = board.mig
+    if geometry is None:
+        raise UnsupportedError(f"{board.name} cannot be partitioned into MIG slices, so there is no layout to draw")
+    found = {place.profile: place for place in decision.slices}
+    profiles = [profile for profile in geometry.plain if profile.name in found]
+    confidence, limits = decision.limits.confidence, decision.limits
+    whole = float(geometry.memory_slices)
+    marks: list[Mark] = []
+    names, rows = [], []
+    for i, profile in enumerate(profiles):
+        place = found[profile.name]
+        y = float(len(profiles) - i)
+        chance = place.probability(limits)
+        colour, word = _verdict(chance, confidence)
+        names.append((y, f"{profile.name}, {size(profile.memory_bytes)}"))
+        time = "" if place.latency_ms is None else said(place.latency_ms)
+        text = f"{word}: P {percent(chance)}; {time or 'time not known'}, up to {size(place.memory_bytes.high)} in use"
+        for start in _starts(profile):
+            end = start + profile.memory_slices
+            marks.append(
+                Box(float(start), float(end), y - 0.38, y + 0.38, colour, word, "", f"{profile.name}: {text}", word)
+            )
+        marks.append(Note(whole + 0.15, y, time, colour="ink", stands="beside"))
+        rows.append(
+            (profile.name, str(profile.max_instances), word, percent(chance), time, size(place.memory_bytes.high))
+        )
+    smallest = decision.smallest
+    best = f"The smallest slice that keeps them is {smallest.profile}." if smallest else "No slice keeps them."
+    description = (
+        f"Each row is a profile of {board.name}, each box an instance over the memory slices it takes, as many as "
+        f"there can be at once. Asked: confidence {confidence:g} that all limits are kept. {best}"
+    )
+    x = Axis("memory slice", 0.0, whole * 1.6, names=tuple((j + 0.5, str(j)) for j in range(geometry.memory_slices)))
+    y_axis = Axis("", 0.4, len(profiles) + 0.6, names=tuple(names))
+    return Chart(
+        f"MIG slices of {board.name}",
+        subtitle,
+        x,
+        y_axis,
+        tuple(marks),
+        description,
+        ("profile", "per GPU", "limits", "P", "latency", "memory up to"),
+        tuple(rows),
+        height=34.0 * len(profiles) + 8,
+    )
+
+
+def _verdict(chance: float | None, confidence: float) -> tuple[int, str]:
+    if chance is None:
+        return _UNSURE, "cannot say"
+    if chance >= confidence:
+        return _KEPT, "kept"
+    return (_MISSED, "not kept") if chance <= 1 - confidence else (_UNSURE, "may be kept")
+
+
+def _starts(profile: MigProfile) -> list[int]:
+    """First slices of as many instances as can stand at once."""
+    found: list[int] = []
+    for start in profile.starts:
+        if len(found) < profile.max_instances and (not found or start >= found[-1] + profile.memory_slices):
+            found.append(start)
+    return found
+
+
+def fleet(layout: Mapping[str, Any]) -> Chart:
+    """GPUs of a packed fleet (`Layout.to_dict`), with what stands on each slice. Raises UnsupportedError for none."""
+    gpus: Sequence[Mapping[str, Any]] = layout["gpus"][:_MOST_GPUS]
+    if not gpus:
+        raise UnsupportedError(f"no GPU is used in this layout: {layout['headline']}")
+    models = {name: i for i, name in enumerate(dict.fromkeys(one["model"] for gpu in gpus for one in gpu["instances"]))}
+    widest = 1
+    marks: list[Mark] = []
+    names, rows = [], []
+    for i, gpu in enumerate(gpus):
+        geometry = find_device(str(gpu["device"])).mig
+        many = geometry.memory_slices if geometry else 1
+        widest = max(widest, many)
+        y = float(len(gpus) - i)
+        names.append((y, f"{gpu['name']}"))
+        for one in gpu["instances"]:
+            on_slice = bool(gpu["mig"]) and geometry is not None
+            wide = geometry.profile(one["profile"]).memory_slices if on_slice and geometry else many
+            start = int(one["start"]) if on_slice else 0
+            times = f" x{one['processes']}" if one.get("processes", 1) > 1 else ""
+            time = one["latency_ms"]
+            figures = f"{digits(time['median'])} ms ({digits(time['low'])} to {digits(time['high'])})"
+            text, tip = (
+                f"{one['model']}{times}, {one['profile']}",
+                f"{one['model']}{times} in {one['profile']} of {gpu['name']}: {figures}",
+            )
+            place = models[one["model"]]
+            label = one["model"] if len(models) <= 8 else ""
+            marks.append(Box(start, start + wide, y - 0.38, y + 0.38, place % 8, text, one["model"], tip, label))
+            rows.append(
+                (
+                    str(gpu["name"]),
+                    str(gpu["device"]),
+                    one["profile"],
+                    f"{one['model']}{times}",
+                    figures,
+                    f"{one['p_fits']:.3f}",
+                )
+            )
+    left = len(layout["gpus"]) - len(gpus)
+    description = (
+        f"{layout['headline']}. Each row is a GPU, each box an instance over the memory slices it takes; the rest is "
+        f"free.{f' {left} more GPUs are not drawn.' if left else ''}"
+    )
+    x = Axis("memory slice", 0.0, float(widest), names=tuple((j + 0.5, str(j)) for j in range(widest)))
+    y_axis = Axis("", 0.4, len(gpus) + 0.6, names=tuple(names))
+    return Chart(
+        "GPUs and what stands on them",
+        layout["headline"],
+        x,
+        y_axis,
+        tuple(marks),
+        description,
+        ("GPU", "device", "profile", "model", "latency, 90 %", "P(fits)"),
+        tuple(rows),
+        height=34.0 * len(gpus) + 8,
+    )

@@ -1,0 +1,65 @@
+"""Predictions that the tests of pictures and pages share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import perfpass
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "examples"
+DEVICE = "a100-sxm4-80gb"
+# What a model file may call a node.
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&]]>--><!--\x1b[31m\u202e"
+
+
+@pytest.fixture(scope="session")
+def vision() -> perfpass.Prediction:
+    """An inference run with its decision by slice."""
+    limits = perfpass.Limits(latency_ms=12)
+    return perfpass.predict(EXAMPLES / "resnet50.onnx", DEVICE, batch=8, precision="fp16", limits=limits)
+
+
+@pytest.fixture(scope="session")
+def encoder() -> perfpass.Prediction:
+    """A transformer whose exporter wrote operators out in parts."""
+    return perfpass.predict(EXAMPLES / "vit_base_patch16_224.onnx", DEVICE, precision="amp")
+
+
+@pytest.fixture(scope="session")
+def step() -> perfpass.Prediction:
+    """A training step."""
+    return perfpass.predict(EXAMPLES / "resnet50.onnx", "t4", batch=16, mode="training")
+
+
+@pytest.fixture(scope="session")
+def hostile(tmp_path_factory) -> perfpass.Prediction:
+    """A model whose names are made to harm whoever shows them."""
+    onnx = pytest.importorskip("onnx")
+    model = onnx.load(EXAMPLES / "resnet50.onnx")
+    model.graph.name = HOSTILE
+    renamed = {}
+    for i, node in enumerate(model.graph.node):
+        node.name = f"{HOSTILE}{i}/{HOSTILE}"
+        for k, name in enumerate(node.output):
+            if name not in {o.name for o in model.graph.output}:
+                renamed[name] = node.output[k] = f"{HOSTILE}{i}.{k}"
+        for k, name in enumerate(node.input):
+            node.input[k] = renamed.get(name, name)
+    path = tmp_path_factory.mktemp("hostile") / "evil<b>&.onnx"
+    onnx.save(model, path)
+    return perfpass.predict(path, DEVICE)
+
+
+@pytest.fixture(scope="session")
+def batches() -> perfpass.deploy.sweep.Sweep:
+    """A network by device and batch."""
+    return perfpass.sweep(EXAMPLES / "resnet50.onnx", devices=["t4", "l4"], batches=[1, 4, 16], precisions=["fp16"])
+
+
+@pytest.fixture(scope="session")
+def loads() -> perfpass.deploy.sweep.Sweep:
+    """A served language model by load."""
+    return perfpass.sweep("llama-3.1-8b", devices=["h100-sxm"], concurrencies=[1, 8, 64], tensor_parallel=[1])
