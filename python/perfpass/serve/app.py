@@ -210,9 +210,10 @@ class Application:
         yield
         for task in tasks:
             task.cancel()
+        running = self.work.running
         self.work.close()
         event("stopped")
-        if own_process and self.work.running:
+        if own_process and running:
             # Nobody waits for the answer any more, but Python would wait for its thread.
             threading.Timer(1.0, os._exit, (0,)).start()
 

@@ -55,6 +55,10 @@ class Lane:
     since: float | None = field(default=None)
 
 
+def _lanes() -> dict[str, Lane]:
+    return {name: Lane(ThreadPoolExecutor(1, thread_name_prefix=name)) for name in LANES}
+
+
 class Work:
     """Where the questions of one worker are answered."""
 
@@ -63,7 +67,7 @@ class Work:
         self._settings = settings
         self.cache = Cache(settings.most_cache_bytes)
         self._asked: dict[str, asyncio.Future[bytes]] = {}
-        self.lanes = {name: Lane(ThreadPoolExecutor(1, thread_name_prefix=name)) for name in LANES}
+        self.lanes = _lanes()
 
     async def answer(self, key: str, lane: str, compute: Callable[[], bytes]) -> tuple[bytes, How]:
         """The answer of ``compute`` or an equal one. Raises Problem where it waits or takes too long, and what it does.
@@ -98,7 +102,8 @@ class Work:
 
         def done(ended: asyncio.Future[bytes]) -> None:
             lane.waiting -= 1
-            del self._asked[key]
+            if self._asked.get(key) is ended:
+                del self._asked[key]
             # Asked for, so that an error that nobody waits for any more is not reported as forgotten.
             if not ended.cancelled() and ended.exception() is None:
                 self.cache.keep(key, ended.result())
@@ -118,9 +123,10 @@ class Work:
         return any(lane.since is not None and now - lane.since > most for lane in self.lanes.values())
 
     def close(self) -> None:
-        """No more questions; what runs is not waited for."""
+        """Forgets what waits, and does not wait for what runs; with new threads, an application may start again."""
         for lane in self.lanes.values():
             lane.executor.shutdown(wait=False, cancel_futures=True)
+        self.lanes, self._asked = _lanes(), {}
 
 
 _LATER = {"Retry-After": "1"}
