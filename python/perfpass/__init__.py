@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from perfpass.predictors.engine.simulate import simulate_llm
     from perfpass.predictors.serving.predictor import predict_llm
     from perfpass.predictors.switches.switches import Switches
+    from perfpass.serve.client import Client
 
 __version__ = "0.2.0"
 
@@ -48,8 +49,10 @@ _HOME = {
     "predict_llm": "perfpass.predictors.serving.predictor",
     "simulate_llm": "perfpass.predictors.engine.simulate",
     "Switches": "perfpass.predictors.switches.switches",
+    "Client": "perfpass.serve.client",
 }
 __all__ = [
+    "Client",
     "Decision",
     "Device",
     "Interval",

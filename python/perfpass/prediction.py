@@ -143,6 +143,7 @@ class MemoryVerdict:
             "needed_bytes": self.needed_bytes,
             "needed_high_bytes": self.needed_high_bytes,
             "available_bytes": self.available_bytes,
+            "holder": self.holder,
             "probability": self.probability,
             "remedies": list(self.remedies),
         }

@@ -115,6 +115,7 @@ COMMANDS = {
     "train": ("pyarrow", "train", ["train", "--area", "mig", "-o", "{tmp}"]),
     "evaluate": ("pyarrow", "train", ["evaluate", "--area", "mig"]),
     "completion": ("shtab", "completion", ["completion", "bash"]),
+    "serve": ("uvicorn", "serve", ["serve", "--port", "0"]),
 }
 
 

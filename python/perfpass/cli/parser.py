@@ -32,6 +32,7 @@ COMMANDS = (
     "choose",
     "sweep",
     "train_cost",
+    "serve",
     "operator",
     "calibrate",
     "roofline",
@@ -74,7 +75,6 @@ Errors are one line on stderr. PERFPASS_DEBUG=1 adds the traceback. PERFPASS_DEV
 _ELSEWHERE = {
     "mig": "a slice is a device, `perfpass predict MODEL --device a100:1g.5gb`; the answer of a GPU names one",
     "step": "a training step is `perfpass predict MODEL --device NAME --mode training`",
-    "serve": "serving a language model is `perfpass llm MODEL --device NAME`",
     "search": "many models are scored in Python, by perfpass.search.Scorer",
     "memory": "`perfpass predict MODEL --device NAME` has the peak memory, the energy and the power too",
     "energy": "`perfpass predict MODEL --device NAME` has the energy, the power and the peak memory too",

@@ -93,11 +93,13 @@ class TrainCost:
             "stages": [{**asdict(stage), "peak": stage.peak} for stage in memory.stages],
             "step_s": _plain(found.step_s),
             "step_parts_s": asdict(found.parts_s),
+            "tokens_per_step": self.tokens_per_step,
             "tokens_per_s": _plain(self.tokens_per_s),
             "mfu": found.mfu,
             "power_w_of_a_device": _plain(found.power_w),
             "tokens": self.tokens,
             **{name: None if value is None else _plain(value) for name, value in optional.items()},
+            "why": list(found.why),
             "notes": list(self.notes),
         }
 

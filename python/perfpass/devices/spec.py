@@ -163,6 +163,7 @@ class Device:
             "shared_memory_per_block_bytes": self.shared_memory_per_block_bytes,
             "max_threads_per_sm": self.max_threads_per_sm,
             "launch_date": self.launch_date,
+            "mig_geometry": self.mig_geometry,
             "mig_profiles": [p.name for p in self.mig.profiles] if self.mig else [],
             "parent": self.parent,
             "mig_profile": self.mig_profile,

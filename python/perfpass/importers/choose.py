@@ -38,7 +38,7 @@ def load(
     """The operator graph of a model in any form that perfpass reads.
 
     ``model``: a path to an ``.onnx`` file, the bytes of a ModelProto, an ``onnx.ModelProto``; a path to a Hugging Face
-    ``config.json`` or its folder (weights are not needed); the name of a known network, ``timm:NAME``,
+    ``config.json`` or its folder (weights are not needed), or its content; the name of a known network, ``timm:NAME``,
     ``torchvision:NAME`` or ``definitions:NAME``, built from the definitions installed here; a ``torch.nn.Module``
     (with ``input_shape``, without the batch) or what ``torch.export`` made of one; a ``tvm.IRModule`` of Relay or
     Relax, which tvm_perfpass reads; or an OpGraph, given back as it is.
@@ -102,6 +102,13 @@ def _forward(
     if isinstance(model, OpGraph):
         _refuse_unused("an OpGraph, whose sizes are fixed", dims=dims, input_shape=input_shape)
         return model
+    if isinstance(model, Mapping):
+        from perfpass.importers import huggingface
+
+        length = _sequence_length(Path("the configuration"), input_shape, dims)
+        return huggingface.trace_config(
+            model, batch=1 if batch is None else batch, sequence_length=length, assume=assume
+        )
     if isinstance(model, (str, os.PathLike)):
         with about(model):
             return _from_path(model, batch, input_shape, dims, assume)
@@ -130,8 +137,8 @@ def _forward(
             "it is used from its source)"
         )
     raise ArgumentError(
-        f"cannot read a model from {type(model).__module__}.{type(model).__qualname__}; allowed are a path, bytes, an "
-        "onnx.ModelProto, a torch.nn.Module, a tvm.IRModule and an OpGraph"
+        f"cannot read a model from {type(model).__module__}.{type(model).__qualname__}; allowed are a path, bytes, a "
+        "configuration's content, an onnx.ModelProto, a torch.nn.Module, a tvm.IRModule and an OpGraph"
     )
 
 

@@ -68,10 +68,10 @@ def predict(
 ) -> Prediction:
     """What one run of ``model`` costs on ``device``.
 
-    ``model``: a path to an ONNX file or a Hugging Face ``config.json``, the folder of either, the name of a known
-    network (of a shipped configuration, of timm, torchvision or `perfpass.importers.definitions`), ``timm:NAME``,
-    ``torchvision:NAME``, the bytes of a ModelProto, an ``onnx.ModelProto``, a ``torch.nn.Module`` on any device (with
-    ``input_shape``, without the batch), a Relay ``tvm.IRModule`` or an OpGraph.
+    ``model``: a path to an ONNX file or a Hugging Face ``config.json``, the folder of either, its content, the name
+    of a known network (of a shipped configuration, of timm, torchvision or `perfpass.importers.definitions`),
+    ``timm:NAME``, ``torchvision:NAME``, the bytes of a ModelProto, an ``onnx.ModelProto``, a ``torch.nn.Module`` on
+    any device (with ``input_shape``, without the batch), a Relay ``tvm.IRModule`` or an OpGraph.
     ``device``: a name, id or alias (``perfpass.device``), with a MIG profile after a colon if only a slice is meant, or
     "cpu" for this machine. ``batch``: the model's own if None. ``precision``: fp64, fp32, tf32, fp16, bf16, amp (fp16
     autocast), amp_bf16, int8 or fp8. ``runtime``: torch, torch.compile, onnxruntime, tensorrt, tvm (Relay)
@@ -166,12 +166,16 @@ def _quantised(model: Any, precision: str) -> str:
     from perfpass.importers.model_sources import read_configuration
     from perfpass.llm.stored import stored
 
-    if not isinstance(model, (str, os.PathLike)) or (argument := understood(model)).kind != "hf":
+    if isinstance(model, Mapping):
+        name, said, notes, content = "the configuration", "", "", model
+    elif not isinstance(model, (str, os.PathLike)) or (argument := understood(model)).kind != "hf":
         return ""
-    quantization = read_configuration(argument.name).get("quantization_config")
-    kinds = dict.fromkeys((argument.stored,) if argument.stored else stored(quantization, argument.name))
+    else:
+        name, said, notes = argument.name, argument.stored, "; ".join(argument.notes)
+        content = read_configuration(name)
+    kinds = dict.fromkeys((said,) if said else stored(content.get("quantization_config"), name))
     if set(kinds) <= {"bf16", "fp16"}:
-        return "; ".join(argument.notes)
+        return notes
     return (
         f"the checkpoint stores its weights as {' and '.join(kinds)}; memory and times here are those of the same "
         f"network unquantised, in {precision}: `perfpass llm` counts it as it is stored"

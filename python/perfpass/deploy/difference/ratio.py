@@ -89,6 +89,8 @@ class Ratio:
             "ratio": None if found is None else found.median,
             "low": None if found is None else found.low,
             "high": None if found is None else found.high,
+            "log_ratio": self.log_ratio,
+            "log_half_width": self.log_half_width,
             "coverage": COVERAGE,
             "exact": self.exact,
             "causes": [{"cause": cause, "share": share} for cause, share in self.causes],

@@ -1,0 +1,5 @@
+"""Answers for other programs: over HTTP (`perfpass serve`), to agents (`perfpass mcp`), and the client of the first."""
+
+from __future__ import annotations
+
+__all__ = ["client", "process", "settings"]

@@ -1,0 +1,281 @@
+"""`perfpass.Client`: the questions of `perfpass serve`, with the answers that the functions here would give.
+
+By the standard library alone, over one connection a thread. Questions change nothing, so what a stopping server did not
+begin to answer is asked again.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import secrets
+import ssl
+import threading
+import time
+import urllib.parse
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from perfpass import errors, json_text
+from perfpass.bounded_file import read_file
+from perfpass.errors import ArgumentError, FileError, FormatError, LimitError, PerfPassError, shown
+from perfpass.text import shown_value
+
+if TYPE_CHECKING:
+    from perfpass.deploy.choose import Choice
+    from perfpass.deploy.difference import Difference
+    from perfpass.deploy.fit import Fit
+    from perfpass.deploy.train_cost import TrainCost
+    from perfpass.devices import Device
+    from perfpass.prediction import Prediction
+    from perfpass.predictors.serving.prediction import LlmPrediction
+
+_TRIES = 3
+_MOST_WAIT_S = 5.0
+_LARGEST_ANSWER_BYTES = 256 << 20
+_LARGEST_MODEL_BYTES = 2 << 30
+_LARGEST_CONFIG_BYTES = 16 << 20
+
+
+class ServerError(PerfPassError):
+    """A server cannot be reached, refuses to answer, or answers something else. ``status``: of HTTP, 0 without one."""
+
+    status = 0
+
+
+class Client:
+    """Asks a server of `perfpass serve`. Its methods have the arguments and the answers of the functions of that name.
+
+    A model is a name that the server knows, the path of an ONNX file or of a config.json here, the bytes of an ONNX
+    file, an ``onnx.ModelProto``, or the content of a configuration. May be used from many threads.
+
+    >>> client = Client("http://127.0.0.1:8000")
+    >>> client.predict("net.onnx", "t4", batch=8).latency_ms.median
+    """
+
+    def __init__(self, url: str, token: str = "", *, timeout_s: float = 60.0) -> None:
+        """``token``: sent as `Authorization: Bearer`. ``timeout_s``: without a byte from the server.
+
+        Raises ArgumentError for an address that is none of HTTP.
+        """
+        parts = urllib.parse.urlsplit(url)
+        try:
+            port = parts.port
+        except ValueError:
+            port = -1
+        if parts.scheme not in ("http", "https") or not parts.hostname or port == -1 or parts.query or parts.fragment:
+            raise ArgumentError(f"{shown_value(url)} is no address of a server; give one as http://127.0.0.1:8000")
+        self._host, self._port, self._path = parts.hostname, port, parts.path.rstrip("/")
+        self._tls = ssl.create_default_context() if parts.scheme == "https" else None
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._timeout_s = timeout_s
+        self._own = threading.local()
+
+    def predict(self, model: Any, device: str, **how: Any) -> Prediction:
+        """As `perfpass.predict`."""
+        from perfpass.serve import results
+
+        return results.prediction(self._ask("predict", {"model": model}, {"device": device, **how}))
+
+    def explain(self, model: Any, device: str, **how: Any) -> str:
+        """`predict` in words: the table, time by operator, memory at the peak, sources."""
+        return str(self._ask("explain", {"model": model}, {"device": device, **how})["text"])
+
+    def fit(self, model: Any, device: Any = None, **how: Any) -> Fit:
+        """As `perfpass.fit`."""
+        from perfpass.serve import results
+
+        return results.fit(self._ask("fit", {"model": model}, {"device": device, **how}))
+
+    def choose(self, model: Any, devices: Any = None, **how: Any) -> Choice:
+        """As `perfpass.choose`."""
+        from perfpass.serve import results
+
+        return results.choice(self._ask("choose", {"model": model}, {"devices": devices, **how}))
+
+    def predict_llm(self, model: Any, device: str, **how: Any) -> LlmPrediction:
+        """As `perfpass.predict_llm`."""
+        from perfpass.serve import results
+
+        return results.llm_prediction(self._ask("llm", {"model": model}, {"device": device, **how}))
+
+    def diff(self, old: Any, new: Any, device: Any = None, **how: Any) -> Difference:
+        """As `perfpass.diff`."""
+        from perfpass.serve import results
+
+        return results.difference(self._ask("diff", {"old": old, "new": new}, {"device": device, **how}))
+
+    def train_cost(self, model: Any, device: str, **how: Any) -> TrainCost:
+        """As `perfpass.train_cost`."""
+        from perfpass.serve import results
+
+        return results.train_cost(self._ask("train-cost", {"model": model}, {"device": device, **how}))
+
+    def devices(self) -> tuple[Device, ...]:
+        """The server's devices."""
+        from perfpass.serve import results
+
+        return tuple(results.device(one) for one in self._json("GET", "/devices")["devices"])
+
+    def device(self, name: str) -> Device:
+        """One of them, by any of its names."""
+        from perfpass.serve import results
+
+        return results.device(self._json("GET", f"/devices/{urllib.parse.quote(name, safe='')}")["device"])
+
+    def ready(self) -> bool:
+        """Whether the server answers questions now."""
+        try:
+            self._json("GET", "/ready", tries=1)
+        except ServerError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Closes this thread's connection."""
+        if (connection := getattr(self._own, "connection", None)) is not None:
+            connection.close()
+            self._own.connection = None
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ---- asking
+
+    def _ask(self, kind: str, models: Mapping[str, Any], how: Mapping[str, Any]) -> Any:
+        question = {name: _sendable(value) for name, value in how.items() if value is not None}
+        files = {}
+        for name, model in models.items():
+            sent = _sent(model)
+            if isinstance(sent, bytes):
+                files[name] = sent
+            else:
+                question[name] = sent
+        try:
+            content = json.dumps(question, allow_nan=False).encode()
+        except (TypeError, ValueError) as error:
+            raise ArgumentError(f"{kind}: what is asked cannot be sent ({error}); give numbers, texts, lists") from None
+        if not files:
+            return self._json("POST", f"/{kind}", content, "application/json")
+        boundary = secrets.token_hex(16)
+        parts = [_part(boundary, "question", "application/json", content, "")]
+        parts += [_part(boundary, name, "application/octet-stream", data, name) for name, data in files.items()]
+        body = b"".join((*parts, f"--{boundary}--\r\n".encode()))
+        return self._json("POST", f"/{kind}", body, f"multipart/form-data; boundary={boundary}")
+
+    def _json(self, method: str, path: str, body: bytes | None = None, kind: str = "", tries: int = _TRIES) -> Any:
+        """The document at a path. Raises the error that a problem names, or ServerError."""
+        headers = {**self._headers, "Accept": "application/json", **({"Content-Type": kind} if kind else {})}
+        for left in reversed(range(tries)):
+            try:
+                status, waits, content = self._exchange(method, path, body, headers)
+            except (OSError, http.client.HTTPException) as error:
+                self.close()
+                if left:
+                    continue
+                raise ServerError(
+                    f"{self._host}: no answer ({_reason(error)}); is `perfpass serve` running?"
+                ) from error
+            if status == 503 and left:
+                time.sleep(waits)
+                continue
+            break
+        try:
+            document = json_text.parse(content, "the server's answer", any_number=True)
+        except FormatError as error:
+            raise _refused(status, f"the server answered {status} and no JSON ({error})") from error
+        if status != 200:
+            raise _error_of(status, document)
+        return document
+
+    def _exchange(
+        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
+    ) -> tuple[int, float, bytes]:
+        connection = getattr(self._own, "connection", None)
+        if connection is None:
+            connection = self._own.connection = self._connected()
+        connection.request(method, f"{self._path}{path}", body, dict(headers))
+        answer = connection.getresponse()
+        content = answer.read(_LARGEST_ANSWER_BYTES + 1)
+        if len(content) > _LARGEST_ANSWER_BYTES:
+            self.close()
+            raise LimitError(f"{self._host}: an answer of over {_LARGEST_ANSWER_BYTES >> 20} MiB")
+        if answer.will_close:
+            self.close()
+        waits = answer.headers.get("Retry-After", "1")
+        return answer.status, min(float(waits) if waits.isdecimal() else 1.0, _MOST_WAIT_S), content
+
+    def _connected(self) -> http.client.HTTPConnection:
+        if self._tls is not None:
+            return http.client.HTTPSConnection(self._host, self._port, timeout=self._timeout_s, context=self._tls)
+        return http.client.HTTPConnection(self._host, self._port, timeout=self._timeout_s)
+
+
+def _sent(model: Any) -> Any:
+    """A model as it is sent: the bytes of an ONNX file, a configuration, or a name."""
+    if isinstance(model, (bytes, bytearray, memoryview)):
+        return bytes(model)
+    if isinstance(model, Mapping):
+        return dict(model)
+    if isinstance(model, (str, os.PathLike)):
+        path = Path(model)
+        if path.is_dir() and (path / "config.json").is_file():
+            path /= "config.json"
+        if path.suffix.lower() == ".json" and path.is_file():
+            return json_text.read_json(path, "a config.json", _LARGEST_CONFIG_BYTES, any_number=True)
+        if path.is_file():
+            return read_file(path, "an ONNX file", _LARGEST_MODEL_BYTES)
+        if path.suffix.lower() in (".onnx", ".json"):
+            raise FileError(f"{shown(path)}: no such file")
+        return os.fspath(model)
+    if hasattr(model, "SerializeToString"):
+        return bytes(model.SerializeToString())
+    raise ArgumentError(
+        f"a {type(model).__name__} cannot be sent to a server; give a name, an ONNX file or its bytes, or a config.json"
+    )
+
+
+def _sendable(value: Any) -> Any:
+    """An argument as JSON has it."""
+    from perfpass.decision import Limits
+    from perfpass.devices import Device
+
+    if isinstance(value, Limits):
+        return value.to_dict()
+    if isinstance(value, Device):
+        return value.id
+    if isinstance(value, (list, tuple)):
+        return [_sendable(one) for one in value]
+    return value
+
+
+def _part(boundary: str, name: str, kind: str, content: bytes, file: str) -> bytes:
+    named = f'; filename="{file}"' if file else ""
+    head = f'--{boundary}\r\nContent-Disposition: form-data; name="{name}"{named}\r\nContent-Type: {kind}\r\n\r\n'
+    return head.encode() + content + b"\r\n"
+
+
+def _error_of(status: int, document: Any) -> PerfPassError:
+    """The error that a problem document names."""
+    known = document if isinstance(document, dict) else {}
+    detail = str(known.get("detail", f"the server answered {status}"))
+    found = getattr(errors, str(known.get("error", "")), None)
+    if isinstance(found, type) and issubclass(found, PerfPassError):
+        error: PerfPassError = found(detail)
+        return error
+    return _refused(status, f"{known.get('title', 'refused')}: {detail}")
+
+
+def _refused(status: int, text: str) -> ServerError:
+    error = ServerError(text)
+    error.status = status
+    return error
+
+
+def _reason(error: BaseException) -> str:
+    return str(error) or type(error).__name__

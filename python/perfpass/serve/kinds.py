@@ -1,0 +1,200 @@
+"""The questions by name: which function answers each, and an example of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from perfpass.errors import ArgumentError
+from perfpass.serve import questions
+from perfpass.serve.questions import Question
+
+
+@dataclass(frozen=True)
+class Explained:
+    """A prediction with what stands behind it in words."""
+
+    prediction: Any
+
+    def to_dict(self) -> dict[str, Any]:
+        """Strict JSON."""
+        return {"schema_version": 1, "text": str(self), "prediction": self.prediction.to_dict()}
+
+    def __str__(self) -> str:
+        from perfpass.prediction import explanation
+
+        return f"{self.prediction}\n\n{explanation(self.prediction)}"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One question: ``answer`` takes its models and the other arguments; what it gives has ``to_dict``.
+
+    ``examples`` by name; ``file``: arguments of an example whose models come as files, None where no file is taken.
+    ``required``: keys that every answer has.
+    """
+
+    name: str
+    asked: type[Question]
+    answer: Callable[..., Any]
+    examples: Mapping[str, Mapping[str, Any]]
+    required: tuple[str, ...]
+    file: Mapping[str, Any] | None = None
+
+    @property
+    def summary(self) -> str:
+        """The question in a line."""
+        return " ".join((self.asked.__doc__ or "").split())
+
+    def read(self, content: Any, *, strict: bool = True) -> Question:
+        """The question that ``content`` is; ``strict``: numbers are no texts. Raises ArgumentError."""
+        try:
+            return self.asked.model_validate(content, strict=strict)
+        except ValidationError as error:
+            raise ArgumentError(_wrong(error)) from None
+
+
+def _wrong(error: ValidationError) -> str:
+    """The first thing that is wrong with a question, in a line."""
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    place = ".".join(str(part) for part in first["loc"] if not str(part).startswith(("function-", "constrained-")))
+    more = error.error_count() - 1
+    return f"{place or 'the question'}: {first['msg'].lower()}{f' (and {more} more)' * bool(more)}"
+
+
+def _predict(model: Any, *, limits: Any = None, **given: Any) -> Any:
+    from perfpass.decision import Limits
+    from perfpass.predictors import predict
+
+    return predict(model, **given, limits=None if limits is None else Limits(**limits.model_dump()))
+
+
+def _explain(model: Any, **given: Any) -> Explained:
+    return Explained(_predict(model, **given))
+
+
+def _fit(model: Any, **given: Any) -> Any:
+    from perfpass.deploy.fit import fit
+
+    return fit(model, **given)
+
+
+def _choose(model: Any, **given: Any) -> Any:
+    from perfpass.deploy.choose import choose
+
+    return choose(model, **given)
+
+
+def _llm(model: Any, **given: Any) -> Any:
+    from perfpass.predictors.serving.predictor import predict_llm
+
+    if isinstance(model, bytes):
+        raise ArgumentError("serving is asked of a language model by its name or its config.json, not of a file")
+    return predict_llm(model, **given)
+
+
+def _diff(old: Any, new: Any, **given: Any) -> Any:
+    from perfpass.deploy.difference import diff
+
+    return diff(old, new, **given)
+
+
+def _train_cost(model: Any, *, lora_targets: Any = None, **given: Any) -> Any:
+    from perfpass.deploy.train_cost import train_cost
+
+    if isinstance(model, bytes):
+        raise ArgumentError("train-cost is asked of a language model by its name or its config.json, not of a file")
+    if lora_targets is not None:
+        given["lora_targets"] = tuple(lora_targets)
+    return train_cost(model, **given)
+
+
+_RESNET = {"device": "a100-80gb", "batch": 32, "precision": "amp"}
+_CHAT = {"model": "llama-3.1-8b", "device": "h100"}
+_INTERVALS = ("latency_ms", "throughput_per_s", "peak_memory_bytes", "energy_j", "power_w")
+KINDS: Mapping[str, Kind] = {
+    kind.name: kind
+    for kind in (
+        Kind(
+            "predict",
+            questions.Predict,
+            _predict,
+            {"a network by name": {"model": "resnet50", **_RESNET}},
+            ("schema_version", "workload", *_INTERVALS, "memory", "mig", "support", "breakdown", "provenance"),
+            _RESNET,
+        ),
+        Kind(
+            "explain",
+            questions.Explain,
+            _explain,
+            {"why a network takes as long": {"model": "resnet50", "device": "t4", "batch": 8}},
+            ("schema_version", "text", "prediction"),
+            {"device": "t4"},
+        ),
+        Kind(
+            "fit",
+            questions.Fit,
+            _fit,
+            {
+                "a language model on one GPU": {**_CHAT, "context": 8192, "concurrency": 16},
+                "the smallest devices that hold it": {"model": "llama-3.1-70b"},
+            },
+            ("schema_version", "answer", "headline", "answers"),
+            {"device": "t4", "batch": 64},
+        ),
+        Kind(
+            "choose",
+            questions.Choose,
+            _choose,
+            {
+                "devices for a rate": {
+                    "model": "llama-3.1-8b",
+                    "devices": ["h100", "l4"],
+                    "rate": 4.0,
+                    "input_length": 1024,
+                    "output_length": 128,
+                    "ttft_ms": 1000.0,
+                    "tpot_ms": 50.0,
+                }
+            },
+            ("schema_version", "decision", "headline", "options"),
+            {"devices": ["t4", "l4"], "rate": 100.0, "latency_ms": 50.0},
+        ),
+        Kind(
+            "llm",
+            questions.Llm,
+            _llm,
+            {"a server under load": {**_CHAT, "input_length": 1024, "output_length": 128, "concurrency": 16}},
+            ("schema_version", "ttft_ms", "tpot_ms", "memory", "support"),
+        ),
+        Kind(
+            "diff",
+            questions.Diff,
+            _diff,
+            {"two networks": {"old": "resnet18", "new": "resnet34", "device": "t4"}},
+            ("schema_version", "headline", "answer", "exact", "devices", "limits", "changes"),
+            {"device": "t4", "fail": {"latency": "5%"}},
+        ),
+        Kind(
+            "train-cost",
+            questions.TrainCost,
+            _train_cost,
+            {"a run of 10 billion tokens": {**_CHAT, "gpus": 8, "sharding": "zero3", "tokens": 1e10}},
+            ("schema", "layout", "fits_probability", "step_s", "tokens_per_s"),
+        ),
+    )
+}
+
+
+def document(kind: Kind, question: Question, models: Mapping[str, Any]) -> Any:
+    """What answers a question. ``models``: by the name of the field, names, configurations, paths or bytes.
+
+    Raises ArgumentError for a missing model, and what the function raises.
+    """
+    for name in kind.asked.uploads:
+        if models.get(name) is None:
+            raise ArgumentError(f"{name} is missing; give a name, the content of a config.json, or upload an ONNX file")
+    return kind.answer(*(models[name] for name in kind.asked.uploads), **question.given())

@@ -1,0 +1,170 @@
+"""Documents back into the dataclasses that wrote them, by the types of their fields.
+
+Only what a server of ours answers is read. A key that is not known is passed over, as later versions add some.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from perfpass.errors import FormatError, PerfPassError
+
+if TYPE_CHECKING:
+    from perfpass.deploy.choose import Choice
+    from perfpass.deploy.difference import Difference
+    from perfpass.deploy.fit import Fit
+    from perfpass.deploy.train_cost import TrainCost
+    from perfpass.devices import Device
+    from perfpass.prediction import Prediction
+    from perfpass.predictors.serving.prediction import LlmPrediction
+
+_T = TypeVar("_T")
+
+
+def prediction(document: Any) -> Prediction:
+    """Of /predict."""
+    from perfpass.decision import Decision
+    from perfpass.prediction import Prediction
+
+    asked = document.get("decision")
+    return _made(Prediction, document, decision=None if asked is None else Decision.from_dict(asked))
+
+
+def fit(document: Any) -> Fit:
+    """Of /fit."""
+    from perfpass.deploy.fit import Fit
+
+    return _made(Fit, document)
+
+
+def choice(document: Any) -> Choice:
+    """Of /choose."""
+    from perfpass.deploy.choose import Choice
+
+    return _made(Choice, document)
+
+
+def llm_prediction(document: Any) -> LlmPrediction:
+    """Of /llm."""
+    from perfpass.predictors.serving.prediction import LlmPrediction
+
+    return _made(LlmPrediction, document)
+
+
+def difference(document: Any) -> Difference:
+    """Of /diff."""
+    from perfpass.deploy.difference import Difference
+    from perfpass.deploy.difference.found import OnDevice
+    from perfpass.deploy.difference.ratio import Ratio, Verdict
+
+    def ratio(found: Mapping[str, Any]) -> Ratio:
+        return _made(Ratio, found, causes=tuple((one["cause"], one["share"]) for one in found["causes"]))
+
+    def ratios(found: Mapping[str, Any]) -> tuple[Ratio, ...]:
+        return tuple(ratio(one) for one in found.values())
+
+    devices = tuple(
+        _made(
+            OnDevice,
+            one,
+            ratios=ratios(one["ratios"]),
+            by_class={name: (ms["old"], ms["new"]) for name, ms in one["latency_ms_by_class"].items()},
+        )
+        for one in document["devices"]
+    )
+    exact = ratios(document["exact"])
+    every = {(None, one.metric): one for one in exact}
+    every |= {(on.device, one.metric): one for on in devices for one in on.ratios}  # type: ignore[misc]
+    verdicts = tuple(
+        _made(Verdict, one, allowed=one["allowed_pct"] / 100, probability=one["probability_within"],
+              ratio=every[one["device"], one["metric"]])
+        for one in document["limits"]
+    )  # fmt: skip
+    return _made(Difference, document, exact=exact, devices=devices, verdicts=verdicts)
+
+
+def train_cost(document: Any) -> TrainCost:
+    """Of /train-cost."""
+    from perfpass.deploy.train_cost import TrainCost
+    from perfpass.llm.training import TrainingMemory
+    from perfpass.predictors.llm_training.predict import Run
+
+    run = _made(
+        Run,
+        document,
+        memory=_made(TrainingMemory, document),
+        in_use=_plain(document["memory_in_use_bytes"]),
+        parts_s=_made(typing.get_type_hints(Run)["parts_s"], document["step_parts_s"]),
+        step_s=_plain(document["step_s"]),
+        power_w=_plain(document["power_w_of_a_device"]),
+    )
+    optional = {name: document[name] for name in ("hours", "energy_j", "usd", "carbon_g")}
+    return _made(
+        TrainCost,
+        document,
+        predicted=run,
+        memory_bytes=document["device_memory_bytes"],
+        **{name: None if value is None else _plain(value) for name, value in optional.items()},
+    )
+
+
+def device(document: Any) -> Device:
+    """Of /devices."""
+    from perfpass.devices import Device
+
+    return _made(Device, document)
+
+
+def _plain(document: Mapping[str, Any]) -> Any:
+    from perfpass.prediction import Interval
+
+    return _made(Interval, document)
+
+
+def _made(kind: type[_T], document: Any, **found: Any) -> _T:
+    """A dataclass of ``found`` fields, and of those that ``document`` has under their names. Raises FormatError."""
+    try:
+        return _read(kind, document, found)
+    except (PerfPassError, AttributeError, KeyError, TypeError, ValueError) as error:
+        raise FormatError(
+            f"the server's answer is no {kind.__name__} ({type(error).__name__}: {error}); it may be of another version"
+        ) from error
+
+
+def _read(kind: Any, document: Mapping[str, Any], found: Mapping[str, Any]) -> Any:
+    given = dict(found)
+    for name, hint in _fields(kind).items():
+        if name not in given and name in document:
+            given[name] = _value(hint, document[name])
+    return kind(**given)
+
+
+@cache
+def _fields(kind: Any) -> Mapping[str, Any]:
+    """Names and types of the fields that can be given."""
+    hints = typing.get_type_hints(kind)
+    return {field.name: hints[field.name] for field in dataclasses.fields(kind) if field.init}
+
+
+def _value(hint: Any, value: Any) -> Any:
+    """What JSON has of a value of a type."""
+    origin, parts = typing.get_origin(hint), typing.get_args(hint)
+    if value is None:
+        return None
+    if origin in (typing.Union, types.UnionType):
+        return _value(next(part for part in parts if part is not type(None)), value)
+    if origin is tuple:
+        each = parts[0] if parts[-1] is Ellipsis else None
+        return tuple(
+            _value(each or part, one) for part, one in zip(parts if each is None else value, value, strict=True)
+        )
+    if origin is dict or origin is Mapping:
+        return {name: _value(parts[1], one) for name, one in value.items()}
+    if dataclasses.is_dataclass(hint):
+        return _read(hint, value, {})
+    return value
