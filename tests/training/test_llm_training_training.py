@@ -8,8 +8,8 @@ from importlib import import_module
 import numpy as np
 import pytest
 
-from perfpass.predictors.llm_training import constants
 from perfpass.llm import megatron
+from perfpass.predictors.llm_training import constants
 from perfpass.training.llm_training.fit import NAMES, fit
 
 grading = import_module("perfpass.training.llm_training.evaluate")  # the package's own name is the function
