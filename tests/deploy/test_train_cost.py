@@ -80,6 +80,35 @@ def test_more_work_and_slower_networks_never_take_less(tensor, pipeline, data, s
         assert seconds(dataclasses.replace(layout, virtual=2)) * (1 - 1e-9) <= base
 
 
+def test_zero_bubble_schedules_wait_as_their_paper_says():
+    """arXiv:2401.10241, table 2: of F + B + W a stage waits F + B - W, or F + B - 2 W."""
+    model, board = language_model("llama-3.1-8b"), device("h100")
+    found = {
+        name: timed(work(model, board, Layout(pipeline=8, schedule=name), Recipe(1, 4096, 16)), STEP)
+        for name in ("1f1b", "zb_h1", "zb_h2")
+    }
+    plain, of_weights = found["1f1b"], found["1f1b"].products / 3
+    assert found["zb_h1"].bubble == pytest.approx(plain.bubble - 7 / 16 * 2 * of_weights)
+    assert found["zb_h2"].bubble == pytest.approx(plain.bubble - 7 / 16 * 3 * of_weights)
+    assert found["zb_h2"].bubble < 0.35 * plain.bubble
+
+
+def test_offloading_fits_more_and_costs_what_the_link_and_the_host_take():
+    def asked(name="rtx-4090", **more):
+        return train_cost("llama-3.2-3b", name, framework="torch", precision="bf16_true", sequence=1024, **more)
+
+    stays, states, weights = asked(), asked(offload="optimizer"), asked(offload="parameters", recompute="offloaded")
+    peaks = [one.predicted.in_use.median for one in (stays, states, weights)]
+    assert peaks == sorted(peaks, reverse=True)
+    assert stays.predicted.parts_s.offload == 0 < states.predicted.parts_s.offload
+    assert asked(offload="optimizer", host_gb_s=100.0).predicted.step_s.median < states.predicted.step_s.median
+    assert "offloads was measured" in str(states) and "of the host's memory" in str(states)
+    step = states.predicted.step_s
+    assert step.high / step.low > stays.predicted.step_s.high / stays.predicted.step_s.low
+    fast, slow = (asked(name, offload="parameters").predicted.parts_s.offload for name in ("gh200-96gb", "h100"))
+    assert fast < slow
+
+
 def test_the_search_finds_the_quickest_layout_that_fits_and_keeps_what_is_given():
     layouts = search_layouts("llama-3.1-8b", "h100", gpus=8, global_batch=64, tensor=2)
     assert layouts.best and {one.layout.tensor for one in layouts.best} == {2}
@@ -114,6 +143,8 @@ def test_a_framework_or_device_that_was_not_measured_is_wider():
         ({"framework": "jax"}, ArgumentError, "jax"),
         ({"tokens": -1.0}, ArgumentError, "tokens"),
         ({"fabric_gb_s": 0.0}, ArgumentError, "GB/s"),
+        ({"host_gb_s": -1.0}, ArgumentError, "host's memory"),
+        ({"dora": True}, ArgumentError, "lora_rank"),
         ({"gpus": 2, "context": 2, "sequence": 4095}, ArgumentError, "context ranks"),
     ],
 )

@@ -35,7 +35,7 @@ GPT3 = Recipe(4, 1024, precision="bf16", optimizer="adam", kernels=Kernels("unfu
 )
 def test_a_layer_keeps_what_korthikanti_et_al_count(layout, expected):
     """arXiv:2205.05198, equations 1, 2 and 4, for a token."""
-    saved = saved_by_layer(gpt().layers[0][1], 512, layout, GPT3, 2.0, 2.0)
+    saved = saved_by_layer(gpt().layers[0][1], 512, layout, GPT3)
     assert saved.whole == pytest.approx(expected)
     assert saved.whole - saved.kept("selective") == pytest.approx(5 * 8 * 1024 / layout.tensor)
     assert saved.kept("full") == 2 * 512 / (layout.tensor if layout.sequence_parallel else 1)
@@ -67,6 +67,42 @@ def test_stages_share_parameters_and_the_last_one_has_the_logits():
 )
 def test_what_is_under_way_is_that_of_the_schedule(pipeline, virtual, stage, micro_batches, expected):
     assert in_flight(Layout(pipeline=pipeline, virtual=virtual), stage, micro_batches) == expected
+
+
+def test_zero_bubble_schedules_hold_what_their_paper_says():
+    """arXiv:2401.10241, table 2: p and 2 p - 1 micro-batches on every stage."""
+    for stage in range(4):
+        assert in_flight(Layout(pipeline=4, schedule="zb_h1"), stage, 16) == 4
+        assert in_flight(Layout(pipeline=4, schedule="zb_h2"), stage, 16) == 7
+    assert in_flight(Layout(pipeline=4, schedule="zb_h2"), 0, 5) == 5
+
+
+@pytest.mark.parametrize("sharding", ["none", "zero2", "zero3"])
+def test_what_is_offloaded_stands_on_the_host(sharding):
+    model, layout = language_model("llama-3.1-8b"), Layout(data=4, sharding=sharding)
+    recipe = Recipe(1, 4096)
+    stays = training_memory(model, layout, recipe).stages[0]
+    states = stays.master + stays.moments + stays.gradients
+    before = stays
+    for offload, all_of_it in (("optimizer", states), ("parameters", states + stays.weights)):
+        found = training_memory(model, layout, dataclasses.replace(recipe, offload=offload)).stages[0]
+        assert found.host == pytest.approx(all_of_it)
+        assert found.peak < before.peak and found.activations == stays.activations
+        before = found
+
+
+def test_inputs_of_layers_on_the_host_leave_two_of_them():
+    model = language_model("llama-3.1-8b")
+    full = training_memory(model, Layout(), Recipe(1, 4096, recompute="full")).stages[0]
+    found = training_memory(model, Layout(), Recipe(1, 4096, recompute="offloaded")).stages[0]
+    assert found.host == pytest.approx(30 * 2 * 4096 * 4096)
+    assert full.peak - found.peak == pytest.approx(found.host)
+
+
+def test_magnitudes_of_dora_are_an_element_of_each_output():
+    layer, hidden = language_model("llama-2-7b").layers[0][1], 4096
+    plain, decomposed = (adapter_parameters(layer, hidden, Adapter(8, decomposed=d)) for d in (False, True))
+    assert decomposed - plain == 2 * 4096
 
 
 @given(
@@ -128,6 +164,9 @@ def test_experts_are_split_over_their_groups_alone():
         (lambda: Layout(tensor=0), "tensor must be"),
         (lambda: Layout(sharding="zero4"), "zero4"),
         (lambda: Layout(virtual=2), "pipeline of 2"),
+        (lambda: Layout(schedule="gpipe"), "gpipe"),
+        (lambda: Layout(pipeline=2, virtual=2, schedule="zb_h1"), "one chunk"),
+        (lambda: Recipe(1, 1, offload="disk"), "disk"),
         (lambda: Layout(expert=3, data=4), "do not divide"),
         (lambda: Recipe(0, 1), "micro_batch"),
         (lambda: Recipe(1, 1, precision="fp5"), "fp5"),

@@ -27,6 +27,7 @@ examples:
   perfpass train-cost llama-3.1-8b --device h100 --gpus 8 --sharding zero3 --sequence 8192
   perfpass train-cost llama-3.1-70b --device h100 --gpus 64 --tp 8 --pp 4 --global-batch 512 --tokens 10B
   perfpass train-cost llama-3.1-70b --device h100 --gpus 64 --global-batch 512 --search
+  perfpass train-cost qwen2.5-7b --device rtx-4090 --framework torch --precision bf16_true --advise
   perfpass train-cost llama-2-7b --device rtx-4090 --lora-rank 16 --frozen nf4 --framework torch --sequence 2048
   perfpass train-cost --config llama3_8b.toml --device h100 --gpus 64"""
 _UNITS = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
@@ -61,7 +62,9 @@ def add(commands: Any) -> None:
         "--precision", metavar="P", help="bf16, fp16, fp8, nvfp4, amp, bf16_true, fp32 (default: bf16)"
     )
     command.add_argument("--optimizer", metavar="O", help="adamw (default), adamw_8bit, muon, sgd, ...")
-    command.add_argument("--recompute", metavar="R", help="none, selective, full (default: none)")
+    command.add_argument("--recompute", metavar="R", help="none, selective, full, offloaded (default: none)")
+    command.add_argument("--offload", metavar="O", help="optimizer, parameters: to the host's memory (default: none)")
+    command.add_argument("--schedule", metavar="S", help="of a pipeline: 1f1b (default), zb_h1, zb_h2")
     command.add_argument("--attention", metavar="A", help="flash or unfused (default: flash)")
     command.add_argument("--loss", metavar="L", help="parallel, eager, fused, scripted (default: the framework's)")
     command.add_argument("--framework", metavar="F", help="megatron (default), torch, deepspeed, other")
@@ -70,12 +73,17 @@ def add(commands: Any) -> None:
         "--lora-targets", type=texts, default=["query", "value"], metavar="T,T", help="what they adapt"
     )
     command.add_argument("--frozen", default="none", metavar="Q", help="other weights: none (16 bits), int8, nf4")
+    command.add_argument("--dora", action="store_true", help="adapters with magnitudes")
     command.add_argument("--fabric", type=float, metavar="GB", help="GB/s between hosts, one direction, a device")
+    command.add_argument(
+        "--host-bandwidth", type=float, metavar="GB", help="GB/s of host memory, a device (default: 25)"
+    )
     command.add_argument("--tokens", type=_tokens, metavar="N", help="of the run, as 10B: hours, energy, money")
     command.add_argument("--region", metavar="CODE", help="grid whose carbon counts: ISO country code, or WORLD")
     command.add_argument("--carbon-intensity", type=float, metavar="G", help="your own gCO2e/kWh instead")
     command.add_argument("--pue", type=float, default=1.0, metavar="F", help="total over IT power (default: 1)")
     command.add_argument("--price-table", metavar="FILE", help="TOML price table instead of the shipped one")
+    command.add_argument("--advise", action="store_true", help="what takes less memory, also where it fits")
     command.add_argument("--search", action="store_true", help="try every layout that is not given")
     command.add_argument(
         "--no-calibration", action="store_true", help="ignore what `perfpass calibrate` has learned of own steps"
@@ -97,7 +105,8 @@ def run(options: Any) -> int:
     from dataclasses import replace
 
     from perfpass.deploy import training_files
-    from perfpass.deploy.train_cost import search_layouts, train_cost
+    from perfpass.deploy.train_advice import train_advice
+    from perfpass.deploy.train_cost import search_layouts
 
     add_device_files(options)
     varied = {name: getattr(options, name) for _, name, _ in _LAYOUT}
@@ -115,6 +124,10 @@ def run(options: Any) -> int:
         "lora_rank": options.lora_rank,
         "lora_targets": tuple(options.lora_targets),
         "frozen": options.frozen,
+        "dora": options.dora,
+        "offload": options.offload,
+        "schedule": options.schedule,
+        "host_gb_s": options.host_bandwidth,
         "fabric_gb_s": options.fabric,
         "tokens": options.tokens,
         "region": options.region,
@@ -138,7 +151,11 @@ def run(options: Any) -> int:
         layouts = search_layouts(model, device, gpus=gpus, **given)
         print_json(layouts.to_dict()) if options.json else print(layouts)
         return 0 if layouts.best else 1
-    found = train_cost(model, device, gpus=gpus, **given)
-    found = replace(found, notes=(*found.notes, *notes))
-    print_json(found.to_dict()) if options.json else print(found)
+    advice = train_advice(model, device, gpus=gpus, **given)
+    found = replace(advice.asked, notes=(*advice.asked.notes, *notes))
+    advised = options.advise or not found.predicted.fits
+    if options.json:
+        print_json(found.to_dict() | ({"advice": advice.to_dict()["changes"]} if advised else {}))
+    else:
+        print(found, *(["", advice] if advised else []), sep="\n")
     return 0 if found.predicted.fits else 1

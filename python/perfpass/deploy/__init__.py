@@ -11,6 +11,7 @@ __all__ = [
     "outputs",
     "pack",
     "sweep",
+    "train_advice",
     "train_cost",
     "training_files",
     "tune",

@@ -11,6 +11,7 @@ from perfpass.devices import device as find_device
 from perfpass.errors import ArgumentError, DeviceError, PerfPassError
 from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.configuration import language_model
+from perfpass.llm.families import composes_norms
 from perfpass.llm.recipe import PRECISIONS, Adapter, Kernels, Layout, Recipe
 from perfpass.prediction import Interval
 from perfpass.predictors.calibration.steps import corrected_run
@@ -129,6 +130,8 @@ class TrainCost:
         answer = f"P = {found.fits_probability:.2f} in {size(self.memory_bytes)}"
         lines = [head, "", table, "", paragraph("fits", answer)]
         lines.append(paragraph("holds", f"stage {found.memory.fullest + 1} of {self.layout.pipeline}: {parts}"))
+        if stage.host:
+            lines.append(paragraph("host", f"{size(stage.host)} of the host's memory for each device"))
         lines += [paragraph("step", causes), paragraph("MFU", f"{100 * found.mfu:.0f} % of the 16-bit peak")]
         lines += [paragraph("note", note) for note in self.notes]
         return "\n".join(lines)
@@ -174,9 +177,11 @@ def described(layout: Layout, recipe: Recipe) -> str:
     parts = [f"{name}{ranks}" for name, ranks in (*ways, ("dp", layout.data)) if ranks > 1] or ["1 device"]
     if layout.virtual > 1:
         parts.append(f"vp{layout.virtual}")
+    parts += [layout.schedule] if layout.schedule != "1f1b" else []
     parts += [layout.sharding] if layout.sharding != "none" else []
     parts.append(f"mb{recipe.micro_batch}x{recipe.micro_batches}")
-    return " ".join([*parts, f"recompute {recipe.recompute}"] if recipe.recompute != "none" else parts)
+    parts += [f"recompute {recipe.recompute}"] if recipe.recompute != "none" else []
+    return " ".join([*parts, f"offload {recipe.offload}"] if recipe.offload != "none" else parts)
 
 
 def train_cost(
@@ -187,6 +192,7 @@ def train_cost(
     tensor: int = 1,
     pipeline: int = 1,
     virtual: int = 1,
+    schedule: str = "1f1b",
     context: int = 1,
     expert: int = 1,
     expert_tensor: int = 0,
@@ -198,13 +204,16 @@ def train_cost(
     precision: str = "bf16",
     optimizer: str = "adamw",
     recompute: str = "none",
+    offload: str = "none",
     attention: str = "flash",
     loss: str | None = None,
     framework: str = "megatron",
     lora_rank: int | None = None,
     lora_targets: tuple[str, ...] = ("query", "value"),
     frozen: str = "none",
+    dora: bool = False,
     fabric_gb_s: float | None = None,
+    host_gb_s: float | None = None,
     tokens: float | None = None,
     region: str | None = None,
     carbon_intensity: float | None = None,
@@ -219,9 +228,11 @@ def train_cost(
     ``global_batch``: sequences of a step (default: one micro-batch a replica). ``precision``: bf16, fp16, fp8, nvfp4
     (products alone; master copies in single precision), amp, bf16_true, fp32. ``framework``: megatron, torch,
     deepspeed, other. ``lora_rank``: adapters on ``lora_targets``, the rest ``frozen`` as none (16 bits), int8, nf4 or
-    nf4_double. ``fabric_gb_s``: network between hosts, GB/s of one direction for a device. ``tokens``: of the run, for
-    hours, energy, money and, with a region or intensity, carbon. ``calibration``: whether what `perfpass calibrate` has
-    learned of own steps on the device is used.
+    nf4_double; ``dora``: with magnitudes. ``recompute``: none, selective, full, offloaded (full, layers' inputs wait on
+    the host). ``offload``: none, optimizer, parameters, which wait on the host. ``schedule``: 1f1b, zb_h1, zb_h2.
+    ``fabric_gb_s``: network between hosts, ``host_gb_s``: the host's memory, GB/s of (one direction) for a device.
+    ``tokens``: of the run, for hours, energy, money and, with a region or intensity, carbon. ``calibration``: whether
+    what `perfpass calibrate` has learned of own steps on the device is used.
 
     Raises ArgumentError for what cannot be laid out, DeviceError for a device that lacks the precision.
     """
@@ -238,22 +249,31 @@ def train_cost(
             "expert_tensor": expert_tensor,
             "sharding_group": sharding_group,
         },
+        schedule=schedule,
         sharding=sharding,
         batch=(micro_batch, global_batch, sequence),
         precision=precision,
         recipe={
             "optimizer": optimizer,
             "recompute": recompute,
-            "kernels": Kernels(attention, fused_norms=framework != "torch", fused_gates=framework != "torch"),
+            "offload": offload,
+            "kernels": Kernels(
+                attention,
+                fused_norms=framework != "torch" or not composes_norms(read.model_type),
+                fused_gates=framework != "torch",
+            ),
             "loss": loss or ("eager" if framework == "torch" else "parallel"),
             "foreach": framework == "torch",
-            "adapter": Adapter(lora_rank, lora_targets, frozen) if lora_rank else None,
+            "gradient_buffers": framework != "torch",
+            "adapter": _adapter(lora_rank, lora_targets, frozen, dora, framework),
         },
     )
     _whole_heads(read, layout)
-    fabric = _fabric(fabric_gb_s)
+    rates = {"fabric": _bytes_s(fabric_gb_s, "network") or 0.0}
+    if host := _bytes_s(host_gb_s, "host's memory"):
+        rates["host_bytes_s"] = host
     products = _PRODUCTS.get(precision, "")
-    found = run(read, board, layout, recipe, framework=framework, product_precision=products, fabric=fabric)
+    found = run(read, board, layout, recipe, framework=framework, product_precision=products, **rates)
     found, corrected = corrected_run(found, board, read.name, wanted=calibration)
     per_step = recipe.micro_batch * recipe.micro_batches * layout.data * recipe.sequence
     hours = energy = usd = emitted = None
@@ -295,6 +315,8 @@ def train_cost(
 _UNSURE = {
     "device": "no training of a language model was measured on this device: the interval is wider",
     "framework": "no framework that was measured: the interval is wider",
+    "host": "no run that offloads was measured: the interval is wider",
+    "schedule": "no run of a zero-bubble schedule was measured: the interval is wider",
 }
 
 
@@ -358,6 +380,7 @@ def _asked(
     *,
     gpus: int,
     layout: dict[str, int],
+    schedule: str,
     sharding: str | None,
     batch: tuple[int, int | None, int],
     precision: str,
@@ -374,7 +397,7 @@ def _asked(
         raise ArgumentError(f"{ranks} ranks of a replica do not divide {gpus} devices; change tensor, pipeline or gpus")
     data = gpus // ranks
     sharding = sharding or ("zero1" if data * plain.context > 1 else "none")
-    split = Layout(**asked, data=data, sharding=sharding, sequence_parallel=plain.tensor > 1)
+    split = Layout(**asked, data=data, sharding=sharding, sequence_parallel=plain.tensor > 1, schedule=schedule)
     micro, whole, sequence = batch
     if whole is None:
         whole = micro * data * max(1, plain.pipeline)
@@ -394,11 +417,19 @@ def _whole_heads(model: LanguageModel, layout: Layout) -> None:
         raise ArgumentError(f"{layout.tensor} tensor ranks do not divide the {model.heads} heads of {model.name}")
 
 
-def _fabric(gb_s: float | None) -> float:
+def _adapter(rank: int | None, targets: tuple[str, ...], frozen: str, dora: bool, framework: str) -> Adapter | None:
+    if not rank:
+        if dora:
+            raise ArgumentError("DoRA is of an adapter; give its rank, as lora_rank=16")
+        return None
+    return Adapter(rank, targets, frozen, decomposed=dora, single=framework == "torch")
+
+
+def _bytes_s(gb_s: float | None, of: str) -> float | None:
     if gb_s is None:
-        return 0.0
+        return None
     if not 0 < gb_s <= 10_000:
-        raise ArgumentError(f"network of a device must be above 0 and at most 10,000 GB/s, got {gb_s!r}")
+        raise ArgumentError(f"{of} of a device must be above 0 and at most 10,000 GB/s, got {gb_s!r}")
     return gb_s * 1e9
 
 

@@ -20,6 +20,7 @@ __all__ = [
     "readers",
     "safetensors_header",
     "torch",
+    "torch_allocations",
     "torch_memory",
     "torch_training",
     "torchvision_schemas",

@@ -31,6 +31,7 @@ __all__ = [
     "configuration",
     "costs",
     "eager",
+    "families",
     "image_tokens",
     "in_use",
     "language_model",

@@ -112,6 +112,16 @@ PLAIN: dict[str, Plain] = {
 }
 
 
+# Of the types that `PLAIN` lacks, or whose LayerNorm has no bias.
+_LAYER_NORMS = ("mpt", "dbrx", "falcon")
+
+
+def composes_norms(model_type: str) -> bool:
+    """Whether transformers composes its norms of operators, as it does RMS norms, or has one kernel (LayerNorm)."""
+    rule = PLAIN.get(model_type)
+    return model_type not in _LAYER_NORMS and (rule is None or rule.norm == 1)
+
+
 def _hidden(f: Fields) -> int:
     return f.size("hidden_size", "n_embd", "d_model")
 

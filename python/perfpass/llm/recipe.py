@@ -12,17 +12,28 @@ from perfpass.text import unknown
 
 ATTENTIONS = ("flash", "unfused")
 SHARDINGS = ("none", "zero1", "zero2", "zero3")
-RECOMPUTATIONS = ("none", "selective", "full")
+# "offloaded": as "full", what is kept of a layer (its input) waits in the host's memory.
+RECOMPUTATIONS = ("none", "selective", "full", "offloaded")
+# What waits in the host's memory: gradients, master copy and states of the optimizer, which runs there (ZeRO-Offload,
+# arXiv:2101.06840), or weights too, fetched layer by layer (arXiv:2104.07857; FSDP's CPUOffload).
+OFFLOADS = ("none", "optimizer", "parameters")
+# One forward, one backward (interleaved with chunks); zero-bubble schedules, which put gradients of weights where a
+# stage would wait (arXiv:2401.10241).
+SCHEDULES = ("1f1b", "zb_h1", "zb_h2")
 # How the loss is computed, as bytes of an element of the logits at its peak: activations, and bytes beside. "parallel":
 # Megatron-LM's, in place (the logits, and their single-precision copy, which becomes softmax and gradient); "eager":
-# transformers' (logits in single precision, a shifted copy of them, its log-softmax, the gradient); "fused": in place
-# (Liger, Transformer Engine); "scripted": Megatron-LM's native fusion, by what its runs measured.
+# transformers' (the logits, which its output holds, and in single precision their log-softmax and two gradients);
+# "shifted": its releases to 4.44, which copied them twice; "fused": in place (Liger, Transformer Engine); "scripted":
+# Megatron-LM's native fusion, by what its runs measured.
 LOSSES: dict[str, tuple[float, float]] = {
     "parallel": (1.0, 4.0),
     "scripted": (1.0, 8.0),
-    "eager": (1.0, 16.0),
+    "eager": (1.0, 12.0),
+    "shifted": (1.0, 16.0),
     "fused": (1.0, 0.0),
 }
+# Of these, copies in single precision that there is no need of where the logits are in it.
+COPIED = ("parallel", "scripted", "shifted")
 
 
 @dataclass(frozen=True)
@@ -30,7 +41,8 @@ class States:
     """Bytes of a parameter: as it computes, its gradient, a master copy; ``casts``: bytes of a cached copy of matrices.
 
     ``moment``: bytes of an element of an optimizer's state, where the optimizer does not say. ``activation``: of an
-    activation; ``saved_input``: of what a product keeps of its input.
+    activation; ``saved_input``: of what a product keeps of its input; ``stream``: of the residual stream, where it is
+    wider than an activation, and every product casts its input for itself.
     """
 
     weight: float
@@ -40,6 +52,12 @@ class States:
     casts: float = 0.0
     activation: float = 2.0
     saved_input: float = 2.0
+    stream: float = 0.0
+
+    @property
+    def residual(self) -> float:
+        """Bytes of an element of the residual stream."""
+        return self.stream or self.activation
 
 
 # "bf16" and "fp16" keep a master copy in single precision, bf16 sums gradients in it (Megatron-LM's defaults); "amp" is
@@ -49,7 +67,7 @@ PRECISIONS: dict[str, States] = {
     "bf16": States(2, 4, 4),
     "fp16": States(2, 2, 4),
     "fp8": States(2, 4, 4, casts=2, saved_input=1),
-    "amp": States(4, 4, 0, casts=2),
+    "amp": States(4, 4, 0, casts=2, stream=4),
     "bf16_true": States(2, 2, 0, moment=2),
     "fp32": States(4, 4, 0, activation=4, saved_input=4),
 }
@@ -80,11 +98,20 @@ TARGETS = ("query", "key", "value", "output", "gate", "up", "down")
 
 @dataclass(frozen=True)
 class Adapter:
-    """Low-rank adapters (LoRA, arXiv:2106.09685) on ``targets`` of TARGETS; ``frozen``: what weights are kept in."""
+    """Low-rank adapters (LoRA, arXiv:2106.09685) on ``targets`` of TARGETS; ``frozen``: what weights are kept in.
+
+    ``decomposed``: with a magnitude of every output (DoRA, arXiv:2402.09353). ``single``: adapters, their gradients and
+    states are in single precision whatever the model is in (peft's default). ``dropout``: on their input.
+    ``inputs_kept``: quantized products keep their inputs, as bitsandbytes' of int8 do, and its first 4-bit ones did.
+    """
 
     rank: int
     targets: tuple[str, ...] = ("query", "value")
     frozen: str = "none"
+    decomposed: bool = False
+    single: bool = False
+    dropout: bool = False
+    inputs_kept: bool = False
 
     def __post_init__(self) -> None:
         if not 1 <= self.rank <= 65536:
@@ -100,10 +127,10 @@ class Adapter:
 class Layout:
     """How a training run is split: ``tensor`` x ``context`` x ``pipeline`` x ``data`` devices.
 
-    ``virtual``: chunks of layers of a stage (interleaved schedule). Experts are spread over ``expert`` groups of
-    ``expert_tensor`` devices (0: ``tensor``), taken from those of ``data``, ``context`` and ``tensor``. ``sharding`` of
-    SHARDINGS over ``sharding_group`` ranks (0: all of ``data`` x ``context``). ``sequence_parallel``: norms and
-    residuals are split over ``tensor``.
+    ``virtual``: chunks of layers of a stage (interleaved schedule); ``schedule`` of SCHEDULES. Experts are spread over
+    ``expert`` groups of ``expert_tensor`` devices (0: ``tensor``), taken from those of ``data``, ``context`` and
+    ``tensor``. ``sharding`` of SHARDINGS over ``sharding_group`` ranks (0: all of ``data`` x ``context``).
+    ``sequence_parallel``: norms and residuals are split over ``tensor``.
     """
 
     tensor: int = 1
@@ -116,6 +143,7 @@ class Layout:
     sharding: str = "none"
     sharding_group: int = 0
     sequence_parallel: bool = False
+    schedule: str = "1f1b"
 
     def __post_init__(self) -> None:
         for name in ("tensor", "pipeline", "virtual", "context", "expert", "data"):
@@ -124,6 +152,10 @@ class Layout:
                 raise ArgumentError(f"layout: {name} must be a whole number from 1 to 65536, got {value!r}")
         if self.sharding not in SHARDINGS:
             raise ArgumentError(unknown("sharding", self.sharding, SHARDINGS))
+        if self.schedule not in SCHEDULES:
+            raise ArgumentError(unknown("schedule of a pipeline", self.schedule, SCHEDULES))
+        if self.virtual > 1 and self.schedule != "1f1b":
+            raise ArgumentError(f"layout: {self.schedule} has one chunk a stage; leave {self.virtual} chunks to 1f1b")
         if self.expert_tensor < 0 or self.sharding_group < 0:
             raise ArgumentError("layout: expert_tensor and sharding_group must be at least 0")
         if self.virtual > 1 and self.pipeline == 1:
@@ -178,8 +210,10 @@ class Recipe:
     """How a model is trained: ``micro_batch`` sequences of ``sequence`` tokens at once, ``micro_batches`` in a step.
 
     ``precision`` of PRECISIONS, ``optimizer`` of OPTIMIZERS, ``recompute`` of RECOMPUTATIONS ("selective" is what
-    attention keeps), ``loss`` of LOSSES in ``loss_chunks`` parts. ``gradient_bytes``: of an element, where it is not
-    the precision's. ``foreach``: the optimizer's step makes a copy of all it updates (torch.optim's default).
+    attention keeps), ``loss`` of LOSSES in ``loss_chunks`` parts, ``offload`` of OFFLOADS. ``gradient_bytes``: of an
+    element, where it is not the precision's. ``foreach``: the optimizer's step makes a copy of all it updates
+    (torch.optim's default). ``gradient_buffers``: gradients have their place from step to step (Megatron-LM, DDP); else
+    a step's exist from their own backward pass on (torch's zero_grad), where no micro-batch came before.
     """
 
     micro_batch: int
@@ -194,6 +228,8 @@ class Recipe:
     adapter: Adapter | None = None
     gradient_bytes: float | None = None
     foreach: bool = False
+    gradient_buffers: bool = True
+    offload: str = "none"
     workspace_bytes: float = 0.0
 
     def __post_init__(self) -> None:
@@ -206,6 +242,7 @@ class Recipe:
             ("optimizer", OPTIMIZERS),
             ("recompute", RECOMPUTATIONS),
             ("loss", LOSSES),
+            ("offload", OFFLOADS),
         ):
             if getattr(self, name) not in allowed:
                 raise ArgumentError(unknown(name, getattr(self, name), allowed))

@@ -14,7 +14,7 @@ from perfpass.llm.training import TrainingMemory, training_memory
 from perfpass.prediction import COVERAGE, Interval
 from perfpass.predictors.energy.power import PowerModel
 from perfpass.predictors.llm_training import constants
-from perfpass.predictors.llm_training.step import StepTime, timed, work
+from perfpass.predictors.llm_training.step import HOST_BYTES_S, StepTime, timed, work
 from perfpass.predictors.training_step.predictor import StepPredictor
 from perfpass.text import unknown
 
@@ -56,8 +56,12 @@ def run(
     framework: str = "megatron",
     product_precision: str = "",
     fabric: float = 0.0,
+    host_bytes_s: float = HOST_BYTES_S,
 ) -> Run:
-    """The prediction. Raises ArgumentError for what cannot be laid out, DeviceError for a precision that is lacking."""
+    """The prediction; ``host_bytes_s``: of a device's share of the host's memory, where an optimizer runs there.
+
+    Raises ArgumentError for what cannot be laid out, DeviceError for a precision that is lacking.
+    """
     if framework not in constants.FRAMEWORKS:
         raise ArgumentError(unknown("framework", framework, constants.FRAMEWORKS))
     if not device.is_gpu:
@@ -68,14 +72,21 @@ def run(
     # A figure of the device is one with the context already; those of the allocator lack it.
     beside = (0.0, 0.0, 0.0) if framework == "deepspeed" else (CONTEXT_SHARES[0], 1.0, CONTEXT_SHARES[1])
     low, middle, high = (m + s * CONTEXT_BYTES for m, s in zip((low, middle, high), beside, strict=True))
-    found = work(model, device, layout, recipe, product_precision=product_precision, fabric=fabric)
+    found = work(
+        model, device, layout, recipe, product_precision=product_precision, fabric=fabric, host_bytes_s=host_bytes_s
+    )
     parts = timed(found, constants.STEP)
     factor = constants.FRAMEWORKS[framework]
     parts = StepTime(**{f.name: float(getattr(parts, f.name)) * factor for f in fields(StepTime)})
+    strange = {
+        "framework": framework == "other",
+        "host": recipe.offload != "none" or recipe.recompute == "offloaded",
+        "schedule": layout.schedule != "1f1b",
+    }
     lacks = {
         "model": 1.0,
         "device": float(device.id not in constants.MEASURED),
-        "framework": float(framework == "other"),
+        "framework": float(any(strange.values())),
     }
     below, above = (float(b[0]) for b in constants.SPREAD.bounds(lacks))
     seconds = float(parts.seconds)
@@ -93,7 +104,7 @@ def run(
         step_s=step,
         mfu=float(found.model_flops / ideal),
         power_w=Interval(float(drawn.median[0]), float(drawn.low[0]), float(drawn.high[0]), "W"),
-        why=tuple(name for name, lack in lacks.items() if lack and name != "model"),
+        why=(*(["device"] if lacks["device"] else []), *(name for name, holds in strange.items() if holds)),
     )
 
 

@@ -5,7 +5,10 @@ it reads and writes beside, and the part of its messages that nothing hides; a s
 bubble ((p - 1) / (v m) of them: arXiv:2104.04473, section 2.2), the gradients' exchange and the optimizer. Messages are
 those of ring algorithms: two all-reduces of tensor parallelism in either direction (arXiv:1909.08053), a dispatch and a
 combine of experts, keys and values around a ring of context ranks (arXiv:2310.01889), gradients and parameters of
-sharded replicas (arXiv:1910.02054, section 7; FSDP gathers and reduces for every micro-batch).
+sharded replicas (arXiv:1910.02054, section 7; FSDP gathers and reduces for every micro-batch). Zero-bubble schedules
+leave (p - 1)(F + B - W) of the bubble or (p - 1)(F + B - 2 W), with W the gradients of weights and B the rest of the
+backward pass (arXiv:2401.10241, table 2). What waits on the host crosses the link to it while the device computes; the
+optimizer's step there (ZeRO-Offload, arXiv:2101.06840) and its weights' way back are waited for.
 """
 
 from __future__ import annotations
@@ -34,6 +37,10 @@ _HOST_GPUS, _RACK_GPUS = 8, 72  # that NVLink joins: in a host; in a rack of GB2
 _BACKWARD_ATTENTION = 2.5
 # AdamW reads and writes a master copy and two moments in single precision, reads a gradient, writes a weight.
 _UPDATE_BYTES = 34.0
+# What Adam reaches of a host's memory, for each of its devices: half of eight channels of DDR4-3200, for four devices.
+HOST_BYTES_S = 25e9
+# Gradients of weights that fill the bubble of a stage: 1F1B's F + B + W less 2 W, less 3 W.
+_FILLED = {"1f1b": 0.0, "zb_h1": 2.0, "zb_h2": 3.0}
 _A100_FLOPS = 312e12
 _TAUGHT = 0.01  # of a model's parameters, in adapters of common ranks
 
@@ -67,7 +74,8 @@ class Work:
     ``head``, ``dense``, ``experts``: forward products, at the peak of 16 bits; ``speed_up``: what ``bits`` make of
     it; ``passes``: forward and backward, with ``anew`` of products and ``attended_anew`` of attention computed again.
     ``messages_*`` at the link's rate, ``exchange`` of replicas in a step; it hides behind ``behind`` of the step.
-    ``bubble``: of the busy time; ``relative_peak``: the device's 16-bit peak over an A100's.
+    ``bubble``: of the busy time, less ``filled`` of the products; ``streamed``: seconds on the link to the host while
+    the device computes, ``host``: those that it waits for; ``relative_peak``: the device's 16-bit peak over an A100's.
     """
 
     head: Number
@@ -87,6 +95,9 @@ class Work:
     behind: Number
     update: Number
     bubble: Number
+    filled: Number
+    streamed: Number
+    host: Number
     doublings: Number
     relative_peak: Number
     model_flops: Number
@@ -106,6 +117,7 @@ class StepTime:
     bubble: Number
     replicas: Number
     update: Number
+    offload: Number
     straggling: Number
 
     @property
@@ -129,12 +141,14 @@ def timed(work: Work, constants: Constants) -> StepTime:
     tensor, context = c.tensor * work.messages_tensor, c.tensor * work.messages_context
     experts = c.experts * work.messages_experts
     busy = products + attention + elementwise + anew + tensor + context + experts
-    bubble = busy * work.bubble
+    bubble = np.maximum(busy - work.filled * products, 0.0) * work.bubble
     hidden = np.maximum((1 - c.replicas) * work.exchange - busy * work.behind, 0.0)
     replicas, update = c.replicas * work.exchange + hidden, work.update / c.memory
-    straggling = c.straggle * work.doublings * (busy + bubble + replicas + update)
+    offload = work.host + np.maximum(work.streamed - busy, 0.0)
+    straggling = c.straggle * work.doublings * (busy + bubble + replicas + update + offload)
     return StepTime(
-        products, attention, elementwise, anew, tensor, context, experts, bubble, replicas, update, straggling
+        *(products, attention, elementwise, anew, tensor, context, experts),
+        *(bubble, replicas, update, offload, straggling),
     )
 
 
@@ -211,11 +225,13 @@ def work(
     *,
     product_precision: str = "",
     fabric: float = 0.0,
+    host_bytes_s: float = HOST_BYTES_S,
 ) -> Work:
     """The work of a step; ``product_precision``: of matrices, where it is not the recipe's ("fp8", "nvfp4").
 
-    ``fabric``: bytes/s of one direction between hosts for each device (0: `fabric_bytes_s`). Raises ArgumentError for
-    what cannot be laid out, DeviceError for a precision that the device lacks.
+    ``fabric``: bytes/s of one direction between hosts for each device (0: `fabric_bytes_s`); ``host_bytes_s``: of its
+    share of the host's memory. Raises ArgumentError for what cannot be laid out, DeviceError for a precision that the
+    device lacks, or a link to the host where it is asked for.
     """
     layers = tuple(layer for stage in stage_layers(model, layout.pipeline) for layer in stage)
     found = _of(model, layers, recipe.sequence)
@@ -225,7 +241,7 @@ def work(
     peak, bandwidth = peak_16(device), device.memory_bandwidth_bytes_s
     bits, speed_up = _unit(device, product_precision or recipe.precision)
     backward = 1 if recipe.adapter else 2
-    full, selective = recipe.recompute == "full", recipe.recompute != "none"
+    full, selective = recipe.recompute in ("full", "offloaded"), recipe.recompute != "none"
     beside = found.elements + model.vocabulary * 5.0 / 3
     if recipe.kernels.attention == "unfused":
         heads = max((layer.attention.heads for layer in layers if layer.attention), default=0)
@@ -239,6 +255,7 @@ def work(
     e = layout.expert
     ring = 2 * (t - 1) / t * (4 + 2 * full) * found.count / p
     exchange, update = _replicas(model, layout, recipe, link, fabric, domain)
+    streamed, host = _host(model, device, layout, recipe, host_bytes_s)
     macs = found.dense + found.experts + found.attention + model.hidden * model.vocabulary
     return Work(
         head=2 * share * model.hidden * model.vocabulary / peak,
@@ -256,8 +273,11 @@ def work(
         messages_experts=(4 + full) * (e - 1) / e * 2.0 * share * found.routed / speed(e * layout.experts_share),
         exchange=exchange,
         behind=1.0 if layout.sharding == "zero3" else 1.0 / m,
-        update=update / bandwidth,
+        update=0.0 if recipe.offload != "none" else update / bandwidth,
         bubble=(p - 1) / (layout.virtual * m),
+        filled=_FILLED[layout.schedule] / (1 + backward) if backward == 2 else 0.0,
+        streamed=streamed,
+        host=host,
         doublings=math.log2(layout.devices),
         relative_peak=peak / _A100_FLOPS,
         model_flops=2 * (1 + backward) * share * macs,
@@ -281,3 +301,33 @@ def _replicas(
         return 4.0 * taught * (group - 1) / group / rate, update
     moved = (4 * held + 2 * taught) * recipe.micro_batches * (layout.shards - 1) / layout.shards
     return moved / rate, update
+
+
+def _host(
+    model: LanguageModel, device: Device, layout: Layout, recipe: Recipe, host_bytes_s: float
+) -> tuple[float, float]:
+    """Seconds of a step on the link to the host while the device computes, and of what it waits for.
+
+    Gradients leave and weights come back in 16 bits; weights that wait on the host come in for either pass; the input
+    of a layer leaves in one and comes back in the other.
+    """
+    if recipe.offload == "none" and recipe.recompute != "offloaded":
+        return 0.0, 0.0
+    link = device.pcie_bandwidth_bytes_s
+    if not link:
+        raise DeviceError(f"{device.name}: no link to the host's memory is stated; leave the offloading out")
+    held = parameters_of_a_device(model, layout)
+    taught = _TAUGHT * held if recipe.adapter else held
+    of_optimizer = layout.shards if layout.sharding != "none" else 1
+    of_weights = layout.shards if layout.sharding == "zero3" else 1
+    tokens = recipe.micro_batches * recipe.micro_batch * recipe.sequence / layout.context
+    moved, host = 0.0, 0.0
+    if recipe.offload != "none":
+        moved += 2.0 * taught * recipe.micro_batches / of_optimizer
+        host = taught / of_optimizer * (_UPDATE_BYTES / host_bytes_s + 2.0 / link)
+    if recipe.offload == "parameters":
+        moved += 2 * 2.0 * held * recipe.micro_batches / of_weights
+    if recipe.recompute == "offloaded":
+        split = layout.tensor if layout.sequence_parallel else 1
+        moved += 2 * 2.0 * tokens * model.hidden / split * model.layer_count / layout.pipeline
+    return moved / link, host
