@@ -137,6 +137,8 @@ def test_adapters_are_those_of_peft():
     assert found.adapter.rank == 8 and found.adapter.targets == ("query", "value", "down")
     layers = [layer for count, layer in found.language.layers for _ in range(count)]
     assert found.trained == sum(adapter_parameters(layer, found.language.hidden, found.adapter) for layer in layers)
+    magnitudes = get_peft_model(wide_llama(), LoraConfig(r=8, target_modules=["q_proj"], use_dora=True))
+    assert inspected(magnitudes).adapter.decomposed and not found.adapter.decomposed
     answer = estimate(module, TOKENS, device="l40s", precision="bf16")
     assert answer.predictor == "llm_training" and "LoRA of rank 8" in " ".join(answer.read)
 

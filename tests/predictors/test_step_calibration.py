@@ -242,3 +242,13 @@ def test_steps_of_a_campaign_are_learned_too(tmp_path):
     path.write_text("".join(json.dumps(line) + "\n" for line in (*facts, *own)))
     outcome = calibrate("cpu", path)
     assert outcome.points == 2 and {p.metric for p in outcome.calibration.points} == {"step_s"}
+
+
+def test_a_device_shows_what_was_learned_of_its_steps(capsys):
+    steps.write(learned([1.5, 1.2]))
+    assert main(["devices", A100]) == 0
+    assert "step (2), memory (0), power (0); predictors: llm_training (current)" in " ".join(
+        capsys.readouterr().out.split()
+    )
+    assert main(["devices", A100, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["steps"]["figures"]["step_s"] == 2

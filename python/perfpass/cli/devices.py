@@ -38,11 +38,13 @@ def run(options: Any) -> int:
             print(f"perfpass: {one.read_as}", file=sys.stderr)
         learned = _calibration(one)
         if options.json:
-            print_json({**one.to_dict(), "calibration": learned})
+            print_json({**one.to_dict(), "calibration": learned, "steps": _steps(one)})
         else:
             print(device_sheet(one))
             if learned:
                 print("\n" + _calibration_lines(learned))
+            if steps := _steps(one):
+                print("\n" + _steps_lines(steps))
         return 0
     known = catalogue()
     if options.json:
@@ -87,3 +89,29 @@ def _calibration_lines(facts: dict[str, Any]) -> str:
         f"by {facts['points']} measurements ({printable(str(facts.get('records', 'no file stated')))}, "
         f"{printable(str(facts.get('made_at', 'no date stated')))}): {software}; predictors: {predictors}",
     )
+
+
+def _steps(device: Device) -> dict[str, Any] | None:
+    """What is stored of own training steps on a device, as JSON types; None without. Raises as `steps.find`."""
+    from perfpass.predictors.calibration import steps
+
+    found = steps.find(device)
+    if found is None:
+        return None
+    return {
+        **found.provenance,
+        "figures": {metric: sum(p.metric == metric for p in found.points) for metric in steps.METRICS},
+        "predictors": {
+            name: "current" if digest == steps.digest_of(name) else "of another version, not used"
+            for name, digest in found.predictors.items()
+        },
+    }
+
+
+def _steps_lines(facts: dict[str, Any]) -> str:
+    """The same in words."""
+    from perfpass.text import paragraph, printable
+
+    figures = ", ".join(f"{metric.rpartition('_')[0]} ({number})" for metric, number in facts["figures"].items())
+    predictors = ", ".join(f"{printable(name)} ({state})" for name, state in facts["predictors"].items())
+    return paragraph("own steps", f"{figures}; predictors: {predictors}")

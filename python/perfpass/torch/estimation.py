@@ -304,6 +304,7 @@ def _of_language(asked: _Asked, sharding: str | None, attention: str, loss: str)
     adapted: dict[str, Any] = {}
     if adapter is not None:
         adapted = {"lora_rank": adapter.rank, "lora_targets": adapter.targets, "frozen": adapter.frozen}
+        adapted["dora"] = adapter.decomposed
     cost: TrainCost = train_cost(
         found.language,
         asked.board,

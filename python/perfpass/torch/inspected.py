@@ -96,7 +96,8 @@ class Inspected:
         found = [f"{self.trained:,} of {self.parameters:,} parameters are trained"]
         if self.adapter is not None:
             kept = "" if self.adapter.frozen == "none" else f", the rest frozen in {self.adapter.frozen}"
-            found.append(f"LoRA of rank {self.adapter.rank} on {', '.join(self.adapter.targets)}{kept}")
+            name = "DoRA" if self.adapter.decomposed else "LoRA"
+            found.append(f"{name} of rank {self.adapter.rank} on {', '.join(self.adapter.targets)}{kept}")
         if self.checkpointed:
             found.append("activation checkpointing is on")
         if self.compiled:
@@ -258,17 +259,18 @@ def _checkpointed(module: torch.nn.Module) -> bool:
 
 def _adapter(module: torch.nn.Module) -> Adapter | None:
     """From the layers of peft: a rank, what they adapt, and in what the weights beside them are kept."""
-    rank, targets, frozen = 0, set(), "none"
+    rank, targets, frozen, magnitudes = 0, set(), "none", False
     for name, part in module.named_modules():
         down = getattr(part, "lora_A", None)
         if not isinstance(down, torch.nn.ModuleDict) or not down:
             continue
         rank = max(rank, *(int(layer.out_features) for layer in down.values() if isinstance(layer, torch.nn.Linear)))
         targets |= set(_TARGETS.get(name.rpartition(".")[2], ()))
+        magnitudes = magnitudes or len(getattr(part, "lora_magnitude_vector", ())) > 0
         weight = getattr(getattr(part, "base_layer", None), "weight", None)
         frozen = _QUANTISED.get(type(weight).__name__, frozen)
     ordered = tuple(name for name in ("query", "key", "value", "output", "gate", "up", "down") if name in targets)
-    return Adapter(rank, ordered, frozen) if rank and ordered else None
+    return Adapter(rank, ordered, frozen, decomposed=magnitudes) if rank and ordered else None
 
 
 def _language(module: torch.nn.Module) -> LanguageModel | None:

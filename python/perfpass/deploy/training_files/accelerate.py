@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from perfpass.deploy.training_files.deepspeed import offloads
+from perfpass.deploy.training_files.deepspeed import offload
 from perfpass.deploy.training_files.settings import Keys, Settings, stated, unread_note
 from perfpass.errors import FormatError
 
@@ -51,7 +51,7 @@ def read(content: Mapping[str, Any], where: str) -> Settings:
     asked["precision"] = mixed or "fp32"
     inside = whole.table({"fsdp": "fsdp_config", "deepspeed": "deepspeed_config"}.get(kind, "megatron_lm_config"))
     if kind == "fsdp":
-        asked |= _fsdp(inside, devices, whole.whole("num_machines", least=1) or 1, notes)
+        asked |= _fsdp(inside, devices, whole.whole("num_machines", least=1) or 1)
     elif kind == "deepspeed":
         asked |= {"framework": "deepspeed"} | _deepspeed(inside, notes)
         asked["precision"] = word if word in ("bf16", "fp16", "fp8") else asked["precision"]
@@ -70,20 +70,19 @@ def read(content: Mapping[str, Any], where: str) -> Settings:
     return Settings("Accelerate", None, stated(asked), tuple(notes))
 
 
-def _fsdp(found: Keys, devices: int, machines: int, notes: list[str]) -> dict[str, Any]:
+def _fsdp(found: Keys, devices: int, machines: int) -> dict[str, Any]:
     strategy = found.text("fsdp_sharding_strategy")
     again = found.text("fsdp_reshard_after_forward")
     if strategy and strategy not in _STRATEGIES:
         raise FormatError(f"{found.where}: fsdp_sharding_strategy {strategy} is not read; {', '.join(_STRATEGIES)} are")
     second = found.whole("fsdp_version") == 2
     sharding = _STRATEGIES[strategy] if strategy and not second else "zero2" if again == "false" else "zero3"
-    if found.flag("fsdp_offload_params"):
-        notes += offloads("", "the host")
     hybrid = strategy in _HYBRID and machines > 1 and devices % machines == 0
     return {
         "sharding": sharding,
         "sharding_group": devices // machines if hybrid else None,
         "recompute": "full" if found.flag("fsdp_activation_checkpointing") else None,
+        "offload": "parameters" if found.flag("fsdp_offload_params") else None,
     }
 
 
@@ -91,11 +90,13 @@ def _deepspeed(found: Keys, notes: list[str]) -> dict[str, Any]:
     if found.get("deepspeed_config_file"):
         notes.append("deepspeed_config_file: its settings are not read here; give that file as --config")
     stage = found.whole("zero_stage") or 0
-    notes += offloads(found.text("offload_optimizer_device"), found.text("offload_param_device"))
     passes = found.whole("gradient_accumulation_steps", least=1)
     if passes and passes > 1:
         notes.append(f"gradient_accumulation_steps is {passes}: say it with --global-batch")
-    return {"sharding": f"zero{stage}" if 1 <= stage <= 3 else "none"}
+    return {
+        "sharding": f"zero{stage}" if 1 <= stage <= 3 else "none",
+        "offload": offload(found.text("offload_optimizer_device"), found.text("offload_param_device")),
+    }
 
 
 def _megatron(found: Keys) -> dict[str, Any]:

@@ -58,8 +58,10 @@ def read(content: Mapping[str, Any], where: str) -> Settings:
         "precision": _precision(whole, notes),
         "optimizer": _optimizer(whole.table("optimizer"), notes),
         "framework": "deepspeed",
+        "offload": offload(zero.table("offload_optimizer").text("device"), zero.table("offload_param").text("device")),
     }
-    notes += offloads(zero.table("offload_optimizer").text("device"), zero.table("offload_param").text("device"))
+    if "nvme" in (zero.table("offload_optimizer").text("device"), zero.table("offload_param").text("device")):
+        notes.append("what waits on NVMe is timed as in the host's memory")
     for name in ("zero_quantized_weights", "zero_quantized_gradients", "zero_hpz_partition_size"):
         if zero.get(name) not in (None, False, 1):
             notes.append(f"zero_optimization.{name}: messages are counted in 16 bits between all replicas")
@@ -71,12 +73,11 @@ def read(content: Mapping[str, Any], where: str) -> Settings:
     return Settings("DeepSpeed", None, stated(asked), tuple(notes))
 
 
-def offloads(optimizer: str, parameters: str) -> list[str]:
-    """Notes on what waits in the host's memory."""
-    found = [
-        (what, to) for what, to in (("the optimizer", optimizer), ("parameters", parameters)) if to not in ("", "none")
-    ]
-    return [f"{what} offloaded to {to}: counted in the device's memory" for what, to in found]
+def offload(optimizer: str, parameters: str) -> str | None:
+    """What waits in the host's memory, by the devices that optimizer and parameters are offloaded to."""
+    if parameters not in ("", "none"):
+        return "parameters"
+    return "optimizer" if optimizer not in ("", "none") else None
 
 
 def _precision(whole: Keys, notes: list[str]) -> str:

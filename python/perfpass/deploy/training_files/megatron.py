@@ -42,7 +42,6 @@ _ALIASES = {
 }
 # Options that change a step and are not counted, beside those that `perfpass.llm.megatron` lists.
 _UNCOUNTED = {
-    "optimizer-cpu-offload": "the optimizer on the host: counted in the device's memory",
     "cpu-offloading": "activations on the host: counted in the device's memory",
     "use-precision-aware-optimizer": "moments in fewer bits: counted in 32",
     "recompute-num-layers": "layers that are not computed anew: all are counted as computed anew",
@@ -161,6 +160,7 @@ def _settings(found: dict[str, Any], where: str, kind: str) -> Settings:
         "recompute": recompute or None,
         "attention": "unfused" if keys.text("transformer-impl") == "local" else None,
         "framework": "megatron",
+        "offload": "optimizer" if keys.flag("optimizer-cpu-offload") else None,
     }
     return Settings(kind, model, stated(asked), tuple(notes))
 

@@ -74,6 +74,7 @@ def read(content: Mapping[str, Any], where: str) -> Settings:
         "optimizer": _optimizer(whole.table("optimizer"), notes),
         "precision": _precision(whole, training, model, notes),
         "framework": "torch",
+        "offload": "parameters" if training.flag("enable_cpu_offload") else None,
     }
     if replicas > 1 and shards is None:
         notes.append(
@@ -82,8 +83,6 @@ def read(content: Mapping[str, Any], where: str) -> Settings:
     schedule = split.text("pipeline_parallel_schedule", "pipeline_parallel_schedule_csv")
     if pipeline > 1 and schedule and schedule != "1f1b":
         notes.append(f"the pipeline's schedule {schedule} is taken as 1F1B")
-    if training.flag("enable_cpu_offload"):
-        notes.append("training.enable_cpu_offload: parameters and states are counted in the device's memory")
     if whole.table("compile").flag("enable") or training.flag("compile"):
         notes.append(
             "compile: the time is that of the frameworks that were measured, whose layers were not compiled by it"

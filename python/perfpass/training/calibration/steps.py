@@ -120,7 +120,7 @@ def _grade(
 ) -> None:
     whole = [(u.predicted, u.measured) for u in units]
     section.add(
-        metric, f"{split}, zero-shot", "perfpass", "all", *(np.concatenate(side) for side in zip(*whole, strict=True))
+        metric, f"{split}: none", "perfpass", "all", *(np.concatenate(side) for side in zip(*whole, strict=True))
     )
     bound = {}
     for laboratory in {u.laboratory for u in units}:
@@ -129,10 +129,10 @@ def _grade(
     for size in SIZES:
         parts = [(u, d) for u in units for d in drawn[u.name].get(size, ())]
         if parts:
-            _lines(section, metric, f"{split}, {size} records", "all", parts, bound)
+            _lines(section, metric, f"{split}: {size} own", "all", parts, bound)
         for laboratory in dict.fromkeys(u.laboratory for u, _ in parts):
             own = [(u, d) for u, d in parts if u.laboratory == laboratory]
-            _lines(section, metric, f"{split}, {size} records", laboratory, own, bound)
+            _lines(section, metric, f"{split}: {size} own", laboratory, own, bound)
 
 
 def _lines(
