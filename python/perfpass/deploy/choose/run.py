@@ -135,6 +135,8 @@ def choose(
     if served and rate is not None:
         notes.append("times are means with the stated number in flight, the most there are")
         notes += [_first_tokens(points, ranked[0], read, rate)] if ranked and read is not None else []
+    if any(option.runtime == "trtllm" and option.split.get("dp", 1) > 1 for option in chosen):
+        notes.append("TensorRT-LLM reads dp in its file of options (`enable_attention_dp: true`), not in a flag")
     notes.append("energy and power: with as many at once as stated; copies with less to do draw less, more for each")
     grid = options.grid()
     notes += [f"carbon: {grid}; {grid.source}"] if grid else []
