@@ -174,3 +174,11 @@ def test_a_simulated_queue_stays_below_the_closed_form(batch, load):
 
 def test_targets_are_strict_json():
     assert json.loads(json.dumps(Targets(ttft_ms=5.0).to_dict()))["ttft_ms"] == 5.0
+
+
+def test_copies_are_not_piled_up_for_a_target_that_no_number_of_them_keeps():
+    found = asked(rate=5.0, tpot_ms=0.5)
+    assert found.exit_code == 1
+    for option in found.options:
+        assert option.probabilities["rate"] >= 0.9
+        assert option.replicas <= 1.2 * 5.0 * option.figures["request_ms"].high / 1e3 / option.in_flight + 1

@@ -120,6 +120,8 @@ def test_a_model_of_more_than_a_node_is_chosen_with_its_split_and_its_engines_wo
 def test_given_ranks_are_the_only_ones():
     found = choose("mixtral-8x7b", ["h100"], rate=1.0, pipeline_parallel=[2], tensor_parallel=[2])
     assert {(o.split["tp"], o.split["pp"]) for o in found.options} == {(2, 2)}
+    in_a_file = choose("mixtral-8x7b", ["h100"], runtimes=["trtllm"], tensor_parallel=[4], data_parallel=[2])
+    assert any("enable_attention_dp" in note for note in in_a_file.notes)
     with pytest.raises(ArgumentError, match="--pp is of a served language model"):
         choose("resnet50", ["l4"], pipeline_parallel=[2], batches=[1])
     no_experts = sweep("llama-3.1-8b", ["h100"], tensor_parallel=[2], expert_parallel=[2]).rows()

@@ -64,6 +64,11 @@ class Candidate:
         """That all targets are kept, at least."""
         return together(term.probability for term in self.terms)
 
+    @property
+    def worst(self) -> float:
+        """The probability of the target that is least likely kept."""
+        return min(term.probability for term in self.terms)
+
 
 class Points:
     """The points of a sweep that have figures, as candidates for a load and targets."""
@@ -104,6 +109,9 @@ class Points:
             if tried is None or candidate.probability > tried.probability:
                 tried = candidate
             in_time = min((t.probability for t in candidate.terms if t.name in _OF_COPIES), default=1.0)
+            rest = together(t.probability for t in candidate.terms if t.name not in _OF_COPIES)
+            if rest < self.targets.confidence <= in_time:
+                return candidate  # no number of copies keeps the others
             if before and in_time <= before:
                 break  # more copies wait no less, and cost more
             before = in_time

@@ -135,6 +135,8 @@ def choose(
     if served and rate is not None:
         notes.append("times are means with the stated number in flight, the most there are")
         notes += [_first_tokens(points, ranked[0], read, rate)] if ranked and read is not None else []
+    if any(option.runtime == "trtllm" and option.split.get("dp", 1) > 1 for option in chosen):
+        notes.append("TensorRT-LLM reads dp in its file of options (`enable_attention_dp: true`), not in a flag")
     notes.append("energy and power: with as many at once as stated; copies with less to do draw less, more for each")
     grid = options.grid()
     notes += [f"carbon: {grid}; {grid.source}"] if grid else []
@@ -190,7 +192,7 @@ def _order(one: Candidate, confidence: float) -> tuple[Any, ...]:
     """What keeps the targets first, then what has a price, then the cheapest; of what does not, the likeliest."""
     meets, priced = one.probability >= confidence, one.price == one.price
     if not meets:
-        return (1, 0, -one.probability, one.price if priced else math.inf)
+        return (1, 0, -one.probability, -one.worst, one.price if priced else math.inf)
     return (0, 0 if priced else 1, one.price if priced else 0.0, -one.probability)
 
 
