@@ -176,6 +176,15 @@ docs_environment() {
   requirements .venv-docs everything requirements-docs.txt requirements-docs.txt
 }
 
+# A browser for the tests of pages: Debian's, without a desktop (90 MB to load). Where there is none they are skipped and say so.
+browser() {
+  local name
+  for name in chromium-headless-shell chromium chromium-browser google-chrome; do
+    if command -v "$name" >/dev/null; then return; fi
+  done
+  (apt_install chromium-headless-shell) || say "going on without a browser; tests/report/test_browser.py will be skipped"
+}
+
 # Other releases of onnxruntime, each in a folder of its own, for the tests of the provider.
 onnxruntime_releases() {
   local release
@@ -269,7 +278,7 @@ demo() {
 quiet_libraries() { export OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 TOPHUB_LOCATION=NONE TOKENIZERS_PARALLELISM=false; }
 
 # The rooms of the fast lane: not those that compile with TVM, run ONNX Runtime, learn, or measure.
-FAST_ROOMS=(annotation cli core deploy devices graph house importers llm predictors search)
+FAST_ROOMS=(annotation cli core deploy devices graph house importers llm predictors report search)
 
 check() {
   full_environment
@@ -283,6 +292,7 @@ run_tests() {
   full_environment
   relax_environment
   onnxruntime_releases
+  browser
   sanitize
   say "Python tests"
   quiet_libraries

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 import perfpass
-
-ROOT = Path(__file__).resolve().parents[2]
-EXAMPLES = ROOT / "examples"
-DEVICE = "a100-sxm4-80gb"
-# What a model file may call a node.
-HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&]]>--><!--\x1b[31m\u202e"
+import report_models
+from report_models import DEVICE, EXAMPLES
 
 
 @pytest.fixture(scope="session")
@@ -37,19 +31,7 @@ def step() -> perfpass.Prediction:
 @pytest.fixture(scope="session")
 def hostile(tmp_path_factory) -> perfpass.Prediction:
     """A model whose names are made to harm whoever shows them."""
-    onnx = pytest.importorskip("onnx")
-    model = onnx.load(EXAMPLES / "resnet50.onnx")
-    model.graph.name = HOSTILE
-    renamed = {}
-    for i, node in enumerate(model.graph.node):
-        node.name = f"{HOSTILE}{i}/{HOSTILE}"
-        for k, name in enumerate(node.output):
-            if name not in {o.name for o in model.graph.output}:
-                renamed[name] = node.output[k] = f"{HOSTILE}{i}.{k}"
-        for k, name in enumerate(node.input):
-            node.input[k] = renamed.get(name, name)
-    path = tmp_path_factory.mktemp("hostile") / "evil<b>&.onnx"
-    onnx.save(model, path)
+    path = report_models.hostile(tmp_path_factory.mktemp("hostile") / "evil<b>&.onnx")
     return perfpass.predict(path, DEVICE)
 
 

@@ -6,7 +6,6 @@ import math
 import sys
 import xml.etree.ElementTree as ElementTree
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -20,8 +19,8 @@ from perfpass.report.layout import fitted, placed
 from perfpass.report.nodes import module_of
 from perfpass.report.palette import ROLES, SERIES, THEMES, colour, tint
 from perfpass.report.picture import Picture
+from report_models import EXAMPLES
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 RUN = ("roofline", "operators", "icicle", "flame", "memory", "mig", "intervals")
 SVG = "{http://www.w3.org/2000/svg}"
 

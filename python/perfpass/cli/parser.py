@@ -18,6 +18,7 @@ COMMANDS = (
     "predict",
     "evidence",
     "plot",
+    "report",
     "annotate",
     "compare",
     "diff",

@@ -12,9 +12,9 @@ from perfpass.text import printable
 
 WIDTH = 760.0
 TEXT, SMALL, TITLE = 12.0, 11.0, 15.0
-_EM = 0.58  # mean width of a letter over its size
+_EM = 0.6  # mean width of a letter over its size
 _LARGEST_DOT, _SMALLEST_DOT = 15.0, 2.6
-_LONGEST_NAME = 30  # letters of a category
+_LONGEST_NAME = 40  # letters of a category
 
 
 @dataclass(frozen=True)
@@ -206,8 +206,9 @@ def _shapes(chart: Chart, mark: Mark, plot: tuple[float, float, float, float]) -
         return _whisker(mark, at)
     if isinstance(mark, Note):
         x, y = at(mark.x, mark.y)
-        away = {"above": -5.0, "beside": 4.0, "below": 15.0}[mark.stands]
-        return [Words(x, y + away, mark.text, SMALL, mark.anchor, mark.colour)]
+        down = {"above": -5.0, "beside": 4.0, "below": 15.0}[mark.stands]
+        right = {"start": 6.0, "middle": 0.0, "end": -6.0}[mark.anchor]
+        return [Words(x + right, y + down, mark.text, SMALL, mark.anchor, mark.colour)]
     (left, top), (right, bottom) = at(mark.x0, mark.y1), at(mark.x1, mark.y0)
     shapes: list[Placed] = [Area(left, top, max(right - left, 0.4), bottom - top, mark.colour, mark.tip)]
     text = fitted(mark.text, right - left - 8)

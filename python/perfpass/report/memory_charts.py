@@ -45,7 +45,7 @@ def over_time(nodes: Nodes) -> Chart:
     where = _peak_name(nodes, peak, training)
     at_left = ms[peak] < 0.6 * (ms[-1] or 1.0)
     marks.append(
-        Note(float(ms[peak]), reach, f" peak {size(top[peak])}, in {where} "[:60], "start" if at_left else "end", "ink")
+        Note(float(ms[peak]), reach, f"peak {size(top[peak])}, in {where}"[:60], "start" if at_left else "end", "ink")
     )
     rows = tuple((name, size(float(held[peak])), size(float(held.max()))) for name, held in layers.items())
     how = (
@@ -146,9 +146,9 @@ def at_peak(nodes: Nodes) -> Chart:
     names = []
     for i, (maker, shape, held) in enumerate(found):
         y = float(len(found) - i)
-        names.append((y, maker[-30:]))
+        names.append((y, maker[-40:]))
         marks.append(Box(0.0, held, y - 0.36, y + 0.36, 3, tip=f"{maker}, {shape}: {size(held)}"))
-        marks.append(Note(held, y, f"  {size(held)}, {shape}", colour="ink", stands="beside"))
+        marks.append(Note(held, y, f"{size(held)}, {shape}", colour="ink", stands="beside"))
     training = len(nodes.times.phases) > 1
     rest = plan.peak_activation_bytes - sum(held for *_, held in found)
     description = (
@@ -190,8 +190,8 @@ def holders(prediction: Any) -> Chart:
     room = f" The device has {size(verdict.available_bytes)}." if verdict else ""
     main = max(parts, key=lambda name: parts[name], default="nothing")
     description = (
-        f"{main} holds most, {size(parts.get(main, 0.0))}. The interval is one-sided: 98 in 100 runs stay below its "
-        f"upper bound, {size(in_use.high)}.{room}"
+        f"{main.capitalize()} holds most, {size(parts.get(main, 0.0))}. The interval is one-sided: 98 in 100 runs stay "
+        f"below its upper bound, {size(in_use.high)}.{room}"
     )
     rows = tuple((name, size(held), f"{held / whole:.1%}") for name, held in parts.items())
     y = Axis("", -0.2, 1.6, names=((1.0, "parts"), (0.2, "in use")))

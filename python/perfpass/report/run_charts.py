@@ -23,8 +23,10 @@ _DEEPEST = 14
 
 
 def said(found: Interval) -> str:
-    """A median with its bounds: "5.9 ms (3.4 to 13.9, 90 %)"."""
+    """A median with its bounds: "5.9 ms (3.4 to 13.9, 90 %)"; a figure that has none is exact."""
     median, unit, bounds = cells(found.median, found.low, found.high, found.unit)
+    if found.low == found.high:
+        return f"{median} {unit}"
     return f"{median} {unit} ({bounds}, {found.coverage:.0%})".replace("%", " %")
 
 
@@ -125,10 +127,10 @@ def _roof_marks(roofs: dict[str, float], bandwidth: float, x: Axis, y: Axis) -> 
     highest = max(roofs.values())
     start = max(x.low, y.low / bandwidth)
     yield Line(((start, start * bandwidth), (highest / bandwidth, highest)), "soft", width=1.5)
-    yield Note(start, start * bandwidth, f" memory {count(bandwidth)}B/s", stands="below")
+    yield Note(start, start * bandwidth, f"memory {count(bandwidth)}B/s", stands="below")
     for name, peak in roofs.items():
         yield Line(((peak / bandwidth, peak), (x.high, peak)), "soft", width=1.5, dashed=peak != highest)
-        yield Note(x.high, peak, f"{name} {count(peak)}FLOP/s ", "end", stands="above" if peak == highest else "below")
+        yield Note(x.high, peak, f"{name} {count(peak)}FLOP/s", "end", stands="above" if peak == highest else "below")
 
 
 def operators(prediction: Any) -> Chart:
@@ -144,13 +146,13 @@ def operators(prediction: Any) -> Chart:
     for name, ms in found.items():
         text = f"{_class_label(name)}: {digits(ms)} ms, {ms / total:.1%}"
         marks.append(Box(0.0, ms, places[name] - 0.36, places[name] + 0.36, class_colour(name), tip=text))
-        marks.append(Note(ms, places[name], f"  {digits(ms)} ms, {ms / total:.1%}", colour="ink", stands="beside"))
+        marks.append(Note(ms, places[name], f"{digits(ms)} ms, {ms / total:.1%}", colour="ink", stands="beside"))
     x = Axis("milliseconds of a run (median)", 0.0, longest * 1.28)
     y = Axis("", 0.3, len(names) + 0.7, names=tuple((places[n], _class_label(n)) for n in names))
-    main = names[0] if names else ""
+    main = names[0] if names else "nothing"
     description = (
-        f"{_class_label(main)} takes most, {found.get(main, 0) / total:.0%} of the time. The interval of the whole "
-        f"reaches from {low:.2f} to {high:.2f} times its median; that of one class is not known apart."
+        f"{_class_label(main).capitalize()} takes most, {found.get(main, 0) / total:.0%} of the time. The interval "
+        f"of the whole reaches from {low:.2f} to {high:.2f} times its median; that of one class is not known apart."
     )
     rows = tuple((_class_label(n), digits(ms), f"{ms / total:.1%}") for n, ms in found.items())
     return Chart(

@@ -77,7 +77,7 @@ def pareto(sweep: Sweep, x: str = "", y: str = "") -> Chart:
         around(label_of(x), reach_x, log=log_x, form=forms[0]),
         around(label_of(y), reach_y, log=log_y, form=forms[1]),
     )
-    marks += [Note(fx[i], fy[i], f"  {_place(front, i)}"[:48], colour="ink") for i in range(min(len(front), 5))]
+    marks += [Note(fx[i], fy[i], _place(front, i)[:48], colour="ink") for i in range(min(len(front), 5))]
     first, last = _place(front, 0), _place(front, len(front) - 1)
     description = (
         f"{len(shown)} of {len(sweep)} points have both figures; {len(front)} of them are on the front, from {first} "

@@ -1,0 +1,195 @@
+"""Promises of pages in a real browser: no request, no complaint, dark, narrow, by keyboard, on paper, for everyone.
+
+Debian's chromium-headless-shell (or any Chromium), driven by Playwright; screenshots go to build/screenshots, which the
+continuous integration keeps.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+import perfpass
+from perfpass.report.page import compared_page, html, run_page, stored_page, sweep_page
+from report_models import EXAMPLES
+
+SHOTS = Path(__file__).resolve().parents[2] / "build" / "screenshots"
+BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+PHONE, DESK = 380, 1100
+SERIOUS = ("serious", "critical")
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def browser():
+    playwright = pytest.importorskip("playwright.sync_api", reason="no Playwright")
+    program = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if program is None:
+        pytest.skip("no Chromium")
+    with playwright.sync_playwright() as driver:
+        # A container has no user namespaces for the sandbox; the pages are our own.
+        found = driver.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield found
+        found.close()
+
+
+@pytest.fixture(scope="module")
+def written(request, tmp_path_factory) -> dict[str, Path]:
+    """A file of each kind of page."""
+    get = request.getfixturevalue
+    vision, encoder, step = get("vision"), get("encoder"), get("step")
+    pages = {
+        "run": run_page(vision),
+        "step": run_page(step),
+        "compared": compared_page([vision, encoder], [None, None], ["resnet50", "vit"]),
+        "sweep": sweep_page(get("batches")),
+        "diff": stored_page(
+            "diff", perfpass.diff(EXAMPLES / "resnet50.onnx", EXAMPLES / "resnet50.onnx", "t4", batch=2).to_dict(), ""
+        ),
+        "fit": stored_page("fit", perfpass.fit("llama-3.1-8b", ["t4", "l4"]).to_dict(), ""),
+        "hostile": run_page(get("hostile")),
+    }
+    folder = tmp_path_factory.mktemp("pages")
+    for name, page in pages.items():
+        (folder / f"{name}.html").write_text(html(page), encoding="utf-8")
+    return {name: folder / f"{name}.html" for name in pages}
+
+
+@pytest.fixture
+def opened(browser, written):
+    """Opens a page; at the end nothing was asked of the network and nothing was complained of."""
+    contexts = []
+    asked: list[str] = []
+    said: list[str] = []
+
+    def open_page(name: str, width: int = DESK, theme: str = "light", **how):
+        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme, **how)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("request", lambda request: asked.append(request.url))
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("dialog", lambda dialog: said.append(dialog.message))
+        page.goto(written[name].as_uri())
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
+    assert [line for line in said if "Content Security Policy" not in line] == []
+
+
+RUN_LIKE = ("step", "hostile")
+# Every kind of page once, the longest on a desk and on a phone.
+LOOKS = [
+    ("run", DESK, "light"), ("run", PHONE, "dark"), ("step", DESK, "dark"), ("compared", PHONE, "light"),
+    ("sweep", DESK, "dark"), ("diff", PHONE, "light"), ("fit", DESK, "light"), ("hostile", PHONE, "light"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "width", "theme"), LOOKS)
+def test_a_page_fits_its_window_and_has_no_serious_finding(opened, name, width, theme):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="no axe").Axe()
+    page = opened(name, width, theme, bypass_csp=True)  # axe is put into the page as a script
+    SHOTS.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=SHOTS / f"{name}-{theme}-{width}.png", full_page=True)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    if name in RUN_LIKE:
+        return  # nothing is in it that "run" has not
+    for fold in page.locator("summary").all()[:12]:
+        fold.click()
+    found = axe.run(page, options={"resultTypes": ["violations"]}).response["violations"]
+    assert [(v["id"], v["nodes"][0]["html"][:200]) for v in found if v["impact"] in SERIOUS] == []
+
+
+def test_the_colours_are_those_that_were_asked_for(opened):
+    paper = "getComputedStyle(document.body).backgroundColor"
+    light, dark = opened("run"), opened("run", theme="dark")
+    assert light.evaluate(paper) == "rgb(255, 255, 255)" and dark.evaluate(paper) == "rgb(21, 23, 26)"
+    dark.get_by_role("button", name="Light").click()
+    assert dark.evaluate(paper) == "rgb(255, 255, 255)"
+    fill = dark.evaluate("getComputedStyle(document.querySelector('.plot [class^=f-]')).fill")
+    assert fill not in ("none", "")
+
+
+def test_a_table_is_sorted_by_keyboard(opened):
+    page = opened("run")
+    table = page.locator("table", has=page.locator("caption", has_text="Nodes, the longest first"))
+    heading = table.get_by_role("columnheader", name="work").get_by_role("button")
+    figures = "rows => rows.map(row => Number(row.cells[4].dataset.v))"
+    heading.focus()
+    for key, order in (("Enter", "ascending"), ("Space", "descending")):
+        page.keyboard.press(key)
+        assert table.get_by_role("columnheader", name="work").get_attribute("aria-sort") == order
+        found = table.locator("tbody tr").evaluate_all(figures)
+        assert found == sorted(found, reverse=order == "descending") and len(found) > 20
+    assert table.locator("[aria-sort=ascending], [aria-sort=descending]").count() == 1
+
+
+def test_a_long_table_is_searched(opened):
+    page = opened("run")
+    nodes = page.locator("[data-search]", has=page.locator("caption", has_text="Nodes, the longest first"))
+    nodes.locator("xpath=preceding-sibling::label[1]").locator("input").fill("LAYER1")
+    shown = nodes.locator("tbody tr:not([hidden])").all_inner_texts()
+    assert shown and all("layer1" in text for text in shown)
+
+
+def test_a_picture_is_zoomed_by_button_key_and_mouse(opened):
+    page = opened("run")
+    plot = page.locator(".plot").first
+    box = plot.locator("svg")
+    whole = box.get_attribute("viewBox")
+    width = lambda: float(re.split(r"[ ,]+", box.get_attribute("viewBox"))[2])  # noqa: E731
+    before = width()
+    page.get_by_role("button", name=re.compile("^Zoom in")).first.click()
+    assert width() < before
+    plot.focus()
+    page.keyboard.press("+")
+    page.keyboard.press("ArrowRight")
+    assert width() < before / 2
+    page.keyboard.press("0")
+    assert box.get_attribute("viewBox") == whole
+    box.dblclick()
+    assert width() == pytest.approx(before / 2)
+
+
+def test_the_first_stop_of_the_keyboard_leads_past_the_rest(opened):
+    page = opened("run")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the figures"
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"
+
+
+def test_without_script_everything_is_there(opened):
+    page = opened("run", java_script_enabled=False)
+    assert page.locator("svg").count() >= 6 and page.locator("tbody tr").count() > 50
+
+
+def test_paper_has_all_of_it_in_black_on_white(opened, tmp_path):
+    page = opened("run", theme="dark")
+    page.emulate_media(media="print", color_scheme="dark")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert not page.locator("nav").is_visible()
+    SHOTS.mkdir(parents=True, exist_ok=True)
+    content = page.pdf(path=SHOTS / "run.pdf", format="A4")
+    assert content.startswith(b"%PDF") and content.count(b"/Type /Page\n") + content.count(b"/Type /Page ") != 1
+
+
+def test_a_hostile_model_runs_nothing(opened):
+    page = opened("hostile")
+    assert page.locator("img").count() == 0 and page.locator("script").count() == 1
+    assert "<script>alert(1)</script>" in page.locator("table").last.page.content().replace("&lt;", "<").replace(
+        "&gt;", ">"
+    )
+
+
+def test_what_gets_past_the_escaping_is_stopped_by_the_policy(opened, written):
+    page = opened("run")
+    page.evaluate("document.body.insertAdjacentHTML('beforeend', '<img src=x onerror=\"window.harmed=1\">')")
+    page.wait_for_timeout(200)
+    assert page.evaluate("window.harmed") is None
