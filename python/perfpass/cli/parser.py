@@ -32,6 +32,7 @@ COMMANDS = (
     "sweep",
     "train_cost",
     "serve",
+    "mcp",
     "operator",
     "calibrate",
     "roofline",
