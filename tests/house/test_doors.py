@@ -116,6 +116,7 @@ COMMANDS = {
     "evaluate": ("pyarrow", "train", ["evaluate", "--area", "mig"]),
     "completion": ("shtab", "completion", ["completion", "bash"]),
     "serve": ("uvicorn", "serve", ["serve", "--port", "0"]),
+    "mcp": ("mcp", "mcp", ["mcp"]),
 }
 
 

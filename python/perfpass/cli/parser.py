@@ -34,6 +34,7 @@ COMMANDS = (
     "sweep",
     "train_cost",
     "serve",
+    "mcp",
     "operator",
     "calibrate",
     "roofline",

@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-__all__ = ["client", "process", "settings"]
+__all__ = ["agents", "client", "process", "rooted", "settings"]

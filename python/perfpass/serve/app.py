@@ -252,7 +252,8 @@ class Application:
                 loop.call_later(self.settings.drain_seconds, stop, number, None)
 
             if callable(stop):
-                loop.add_signal_handler(number, begin)
+                with contextlib.suppress(NotImplementedError):  # Windows: uvicorn's own handler stops at once
+                    loop.add_signal_handler(number, begin)
 
 
 def _json(body: bytes, headers: dict[str, str] | None = None) -> Response:

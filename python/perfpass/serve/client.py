@@ -81,7 +81,9 @@ class Client:
 
     def explain(self, model: Any, device: str, **how: Any) -> str:
         """`predict` in words: the table, time by operator, memory at the peak, sources."""
-        return str(self._ask("explain", {"model": model}, {"device": device, **how})["text"])
+        from perfpass.serve import results
+
+        return results.explanation(self._ask("explain", {"model": model}, {"device": device, **how}))
 
     def fit(self, model: Any, device: Any = None, **how: Any) -> Fit:
         """As `perfpass.fit`."""
@@ -117,13 +119,13 @@ class Client:
         """The server's devices."""
         from perfpass.serve import results
 
-        return tuple(results.device(one) for one in self._json("GET", "/devices")["devices"])
+        return results.devices(self._json("GET", "/devices"))
 
     def device(self, name: str) -> Device:
         """One of them, by any of its names."""
         from perfpass.serve import results
 
-        return results.device(self._json("GET", f"/devices/{urllib.parse.quote(name, safe='')}")["device"])
+        return results.device(self._json("GET", f"/devices/{urllib.parse.quote(name, safe='')}"))
 
     def ready(self) -> bool:
         """Whether the server answers questions now."""

@@ -67,8 +67,20 @@ def _forget_dead() -> None:
     from prometheus_client import multiprocess
 
     for name in os.listdir(os.environ[_SHARED]):
-        if (found := re.search(r"^gauge_live\w*_(\d+)\.db$", name)) and not os.path.exists(f"/proc/{found[1]}"):
+        if (found := re.search(r"^gauge_live\w*_(\d+)\.db$", name)) and not _is_alive(int(found[1])):
             multiprocess.mark_process_dead(int(found[1]))
+
+
+def _is_alive(process: int) -> bool:
+    if os.name != "posix":  # elsewhere signal 0 is none
+        return True
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 class JsonLines(logging.Formatter):

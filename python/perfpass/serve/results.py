@@ -8,8 +8,8 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Callable, Mapping
+from functools import cache, wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from perfpass.errors import FormatError, PerfPassError
@@ -26,6 +26,23 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 
+def _read_whole(read: Callable[[Any], _T]) -> Callable[[Any], _T]:
+    """Raises FormatError for whatever is wrong with a document."""
+
+    @wraps(read)
+    def reading(document: Any) -> _T:
+        try:
+            return read(document)
+        except (PerfPassError, AttributeError, KeyError, TypeError, ValueError) as error:
+            said = f"{type(error).__name__}: {error}"
+            raise FormatError(
+                f"the server's answer is none of /{read.__name__} ({said}); is it of this version?"
+            ) from error
+
+    return reading
+
+
+@_read_whole
 def prediction(document: Any) -> Prediction:
     """Of /predict."""
     from perfpass.decision import Decision
@@ -35,6 +52,13 @@ def prediction(document: Any) -> Prediction:
     return _made(Prediction, document, decision=None if asked is None else Decision.from_dict(asked))
 
 
+@_read_whole
+def explanation(document: Any) -> str:
+    """Of /explain: the text."""
+    return str(document["text"])
+
+
+@_read_whole
 def fit(document: Any) -> Fit:
     """Of /fit."""
     from perfpass.deploy.fit import Fit
@@ -42,6 +66,7 @@ def fit(document: Any) -> Fit:
     return _made(Fit, document)
 
 
+@_read_whole
 def choice(document: Any) -> Choice:
     """Of /choose."""
     from perfpass.deploy.choose import Choice
@@ -49,6 +74,7 @@ def choice(document: Any) -> Choice:
     return _made(Choice, document)
 
 
+@_read_whole
 def llm_prediction(document: Any) -> LlmPrediction:
     """Of /llm."""
     from perfpass.predictors.serving.prediction import LlmPrediction
@@ -56,6 +82,7 @@ def llm_prediction(document: Any) -> LlmPrediction:
     return _made(LlmPrediction, document)
 
 
+@_read_whole
 def difference(document: Any) -> Difference:
     """Of /diff."""
     from perfpass.deploy.difference import Difference
@@ -88,6 +115,7 @@ def difference(document: Any) -> Difference:
     return _made(Difference, document, exact=exact, devices=devices, verdicts=verdicts)
 
 
+@_read_whole
 def train_cost(document: Any) -> TrainCost:
     """Of /train-cost."""
     from perfpass.deploy.train_cost import TrainCost
@@ -113,11 +141,20 @@ def train_cost(document: Any) -> TrainCost:
     )
 
 
+@_read_whole
 def device(document: Any) -> Device:
+    """Of /devices/NAME."""
+    from perfpass.devices import Device
+
+    return _made(Device, document["device"])
+
+
+@_read_whole
+def devices(document: Any) -> tuple[Device, ...]:
     """Of /devices."""
     from perfpass.devices import Device
 
-    return _made(Device, document)
+    return tuple(_made(Device, one) for one in document["devices"])
 
 
 def _plain(document: Mapping[str, Any]) -> Any:
@@ -126,17 +163,8 @@ def _plain(document: Mapping[str, Any]) -> Any:
     return _made(Interval, document)
 
 
-def _made(kind: type[_T], document: Any, **found: Any) -> _T:
-    """A dataclass of ``found`` fields, and of those that ``document`` has under their names. Raises FormatError."""
-    try:
-        return _read(kind, document, found)
-    except (PerfPassError, AttributeError, KeyError, TypeError, ValueError) as error:
-        raise FormatError(
-            f"the server's answer is no {kind.__name__} ({type(error).__name__}: {error}); it may be of another version"
-        ) from error
-
-
-def _read(kind: Any, document: Mapping[str, Any], found: Mapping[str, Any]) -> Any:
+def _made(kind: Callable[..., _T], document: Mapping[str, Any], **found: Any) -> _T:
+    """A dataclass of ``found`` fields, and of those that ``document`` has under their names."""
     given = dict(found)
     for name, hint in _fields(kind).items():
         if name not in given and name in document:
@@ -165,6 +193,6 @@ def _value(hint: Any, value: Any) -> Any:
         )
     if origin is dict or origin is Mapping:
         return {name: _value(parts[1], one) for name, one in value.items()}
-    if dataclasses.is_dataclass(hint):
-        return _read(hint, value, {})
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        return _made(hint, value)
     return value

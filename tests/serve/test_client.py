@@ -1,0 +1,191 @@
+"""`perfpass.Client` gives what the functions give: equal objects, equal tables, the same errors."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import uvicorn
+
+import perfpass
+from perfpass import Client, Limits
+from perfpass.errors import ArgumentError, DeviceError, FileError, FormatError, PerfPassError, UnsupportedError
+from perfpass.serve import results
+from perfpass.serve.app import Application
+from perfpass.serve.client import ServerError
+from perfpass.serve.process import bound
+from perfpass.serve.settings import Settings
+from serve.test_answers import network
+
+QUESTIONS = [
+    ("predict", (network(), "t4"), {"batch": 8, "precision": "fp16"}),
+    ("predict", (network(), "a100-80gb"), {"limits": Limits(latency_ms=0.05, confidence=0.8)}),
+    ("predict", (network(), "t4"), {"mode": "training", "optimizer": "adam"}),
+    ("fit", (network(), ["t4", "l4"]), {"batch": 64}),
+    ("fit", ("llama-3.1-8b", "t4"), {"context": 4096}),
+    ("fit", ("llama-3.1-70b",), {}),
+    ("choose", (network(), ["t4", "l4"]), {"rate": 100.0, "latency_ms": 50.0}),
+    ("predict_llm", ("llama-3.1-8b", "h100"), {"concurrency": 4}),
+    ("predict_llm", ("deepseek-ai/DeepSeek-R1", "b200"), {"tp": 8, "ep": 8, "concurrency": 32}),
+    ("diff", (network(1), network(2, nodes=5), ["t4", "l4"]), {"fail": {"latency": "5%"}, "change": {"batch": 4}}),
+    ("diff", (network(1), network(2, nodes=5)), {}),
+    ("train_cost", ("llama-3.1-8b", "h100"), {"gpus": 8, "sharding": "zero3", "tokens": 1e10, "lora_rank": 16}),
+]
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    """A server in a thread."""
+    listening = bound("127.0.0.1", 0)
+    server = uvicorn.Server(uvicorn.Config(Application(Settings(question_seconds=600)), log_level="error"))
+    thread = threading.Thread(target=server.run, args=([listening],))
+    thread.start()
+    yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+    server.should_exit = True
+    thread.join()
+
+
+@pytest.fixture(scope="module")
+def client(url) -> Iterator[Client]:
+    with Client(url, timeout_s=600) as found:
+        yield found
+
+
+@pytest.mark.parametrize(("method", "models", "how"), QUESTIONS)
+def test_an_answer_over_http_equals_the_function_s(client, method, models, how):
+    found = getattr(client, method)(*models, **how)
+    expected = getattr(perfpass, method)(*models, **how)
+    assert found == expected and str(found) == str(expected) and found.to_dict() == expected.to_dict()
+
+
+def test_models_are_sent_in_every_form(client, examples, tmp_path):
+    path = examples / "resnet50.onnx"
+    expected = perfpass.predict(path, "t4")
+    assert client.predict(path, "t4") == client.predict(str(path), "t4") == client.predict(path.read_bytes(), "t4")
+    assert client.predict(path, "t4").to_dict() == expected.to_dict()
+    import onnx
+
+    assert client.predict(onnx.load(path, load_external_data=False), "t4").latency_ms == expected.latency_ms
+    config = {
+        "model_type": "llama",
+        "hidden_size": 512,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 8,
+        "intermediate_size": 1024,
+        "vocab_size": 1000,
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    figures = perfpass.predict_llm(tmp_path, "h100").ttft_ms
+    for form in (config, tmp_path, tmp_path / "config.json", str(tmp_path)):
+        assert client.predict_llm(form, "h100").ttft_ms == figures
+
+
+def test_devices_are_the_devices(client):
+    assert client.device("A100 80GB") == perfpass.device("A100 80GB")
+    assert client.device("h100:1g.10gb") == perfpass.device("h100:1g.10gb")
+    listed = {device.id: device for device in client.devices()}
+    assert listed["l4"] == perfpass.device("l4") and client.predict(network(), perfpass.device("l4"))
+
+
+def test_what_stands_behind_is_told_in_words(client):
+    assert "Time by operator class" in client.explain(network(), "t4")
+
+
+@pytest.mark.parametrize(
+    ("error", "question"),
+    [
+        (DeviceError, lambda c: c.predict(network(), "h1000")),
+        (ArgumentError, lambda c: c.predict(network(), "t4", batch=0)),
+        (ArgumentError, lambda c: c.predict(network(), "t4", colour="red")),
+        (FormatError, lambda c: c.predict(b"no model", "t4")),
+        (FileError, lambda c: c.predict("no-such-network", "t4")),
+        (FileError, lambda c: c.predict("missing.onnx", "t4")),
+        (UnsupportedError, lambda c: c.fit({"model_type": "bert"}, "t4")),
+        (ArgumentError, lambda c: c.predict(3.5, "t4")),
+        (ArgumentError, lambda c: c.predict(network(), "t4", dims={"a": object()})),
+        (DeviceError, lambda c: c.device("no such thing")),
+    ],
+)  # fmt: skip
+def test_errors_are_of_the_classes_of_the_functions(client, error, question):
+    with pytest.raises(error):
+        question(client)
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:8000", "ftp://x", "http://", "http://x:99999", "http://x?y=1", ""])
+def test_an_address_that_is_none_is_refused(url):
+    with pytest.raises(ArgumentError, match="address of a server"):
+        Client(url)
+
+
+def test_no_server_is_told_with_the_way_out():
+    with bound("127.0.0.1", 0) as free:
+        port = free.getsockname()[1]
+    client = Client(f"http://127.0.0.1:{port}")
+    assert not client.ready()
+    with pytest.raises(ServerError, match="perfpass serve") as told:
+        client.devices()
+    assert isinstance(told.value, PerfPassError) and told.value.status == 0
+
+
+@pytest.fixture
+def other() -> Iterator[Any]:
+    """A server that says, one after the other, what `answers` has: a status and a body, or nothing at all."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status, body = server.answers.pop(0)
+            if status == 0:
+                self.close_connection = True
+                return
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.send_header("Retry-After", "0")
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server: Any = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.answers = []
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_what_a_server_did_not_answer_is_asked_again(other):
+    good = json.dumps({"devices": [perfpass.device("l4").to_dict()]}).encode()
+    client = Client(f"http://127.0.0.1:{other.server_port}")
+    for first in ([(0, b"")], [(503, b"{}")], [(0, b""), (503, b"{}")]):
+        other.answers[:] = [*first, (200, good)]
+        assert client.devices() == (perfpass.device("l4"),)
+    other.answers[:] = [(503, b"{}")] * 3
+    with pytest.raises(ServerError) as told:
+        client.devices()
+    assert told.value.status == 503 and other.answers == []
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"<html>", b"[]", b"{}", b'{"devices": [{"id": 1}]}', b"\xff", b'{"devices": 3}']
+)
+def test_another_server_s_answer_is_an_error_of_one_line(other, body):
+    other.answers[:] = [(200, body)]
+    with pytest.raises(PerfPassError) as told:
+        Client(f"http://127.0.0.1:{other.server_port}").devices()
+    assert "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    "read", [results.prediction, results.fit, results.choice, results.difference, results.train_cost]
+)
+@pytest.mark.parametrize("document", [{}, [], None, {"latency_ms": 3}, {"devices": {}, "exact": 1, "answers": 5}])
+def test_documents_of_something_else_are_refused(read, document):
+    with pytest.raises(FormatError):
+        read(document)
