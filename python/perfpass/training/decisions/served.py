@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +10,13 @@ import numpy as np
 
 from perfpass.deploy import money
 from perfpass.errors import DeviceError
-from perfpass.predictors.serving.base import BY_RUNTIME, CONSTANTS, SHARED, times
-from perfpass.predictors.serving.features import Neighbours
 from perfpass.predictors.serving.predictor import EVIDENCE, TARGETS, ServingPredictor
 from perfpass.records.location import data_directory
 from perfpass.training.decisions.offers import Method, Offers, graded, questions
 from perfpass.training.serving import outside, widths
+from perfpass.training.serving.baselines import copied, roofline
 from perfpass.training.serving.dataset import Dataset, load, set_aside
-from perfpass.training.serving.held_out import HeldOut, folds_of, held_out
+from perfpass.training.serving.held_out import HeldOut, held_out
 
 PEER = "peers/aiconfigurator.csv"
 LEVELS = {"measured": "random measurements", "model unseen": "model", "device unseen": "device"}
@@ -45,8 +43,8 @@ def decisions(folder: Path | str | None = None, seed: int = 0) -> Iterator[dict[
         own = Method("perfpass", _ms(found.seconds), bounds[level])
         others = [
             Method("perfpass, medians alone", _ms(found.seconds)),
-            Method("roofline", _roofline(data)),
-            Method("nearest record, copied and scaled", _copied(data, level, seed)),
+            Method("roofline", _ms(roofline(data))),
+            Method("nearest record, copied and scaled", _ms(copied(data, level, seed))),
         ]
         rows = graded_rows & (found.fold >= 0)
         asked = questions(offers, rows & np.logical_and.reduce([m.answers for m in (own, *others)]), LIMITS)
@@ -94,29 +92,6 @@ def _bounds(
         answers = outside.answers(ServingPredictor.load(), asked, target)
         for level, found in widths.graded(data, held, answers, target, seed).items():
             out[level][target] = found
-    return out
-
-
-def _roofline(data: Dataset) -> dict[str, np.ndarray]:
-    """Ms [N] at the peaks of the devices, without a fixed time or a wait for others: nothing is fitted."""
-    ideal = {name: 1.0 if value < 1.0 and not name.endswith("_s") else 0.0 for name, value in SHARED.items()}
-    own = {f"{name}.{runtime}": 0.0 for name in BY_RUNTIME for runtime in ("vllm", "trtllm", "sglang")}
-    counted = replace(data.workloads.terms, kernels=np.zeros(len(data), dtype=bool))
-    found = times(counted, dict.fromkeys(CONSTANTS, 1.0) | ideal | own)
-    return {"tpot": 1e3 * found["step"], "ttft": 1e3 * found["prompt"]}
-
-
-def _copied(data: Dataset, level: str, seed: int) -> dict[str, np.ndarray]:
-    """Ms [N] of the nearest record of the training rows, scaled by the ratio of rooflines."""
-    roof = _roofline(data)
-    out = {target: np.full(len(data), np.nan) for target in TARGETS}
-    for fold in folds_of(data, level, seed):
-        train, test = data.workloads.take(fold.train), data.workloads.take(fold.test)
-        known = Neighbours.of(train, data.weight[fold.train], np.zeros(len(fold.train)))
-        first = known.nearness(test).first[:, 0]
-        for target in TARGETS:
-            ratio = (1e3 * data.measured_s(target) / roof[target])[fold.train][first]
-            out[target][fold.test] = roof[target][fold.test] * ratio
     return out
 
 
