@@ -107,7 +107,7 @@ def load(folder: Path | str | None = None) -> Dataset:
 
 
 def busy(t: Terms, tpot_s: np.ndarray, ttft_s: np.ndarray) -> np.ndarray:
-    """[N] how many times the stated GPUs, at their peaks, would be busy: with the prompts alone at the measured rate, or
+    """[N] how many times the stated GPUs would be busy at their peaks: with the prompts alone at the measured rate, or
     with a step of the stated requests within a measured time per token of which all drafts are kept.
 
     Over 1 the deployment had more of them than its record says, or ran fewer requests. 0 where their number is not
