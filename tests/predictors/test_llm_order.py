@@ -57,7 +57,7 @@ def test_longer_prompts_and_more_load_never_serve_faster(model, gpu, runtime):
     most = np.maximum.accumulate(rates)
     # As of measured loads, of which one step in twenty falls by over 14 % (tests/metamorphic/relations.py), and what
     # order with measured boards moves: more where tokens come in order but, with requests waiting, are not compared.
-    assert (np.array(rates) >= 0.8 * most).all()
+    assert (np.array(rates) >= 0.85 * most).all()
 
 
 def test_a_full_server_answers_no_fewer_tokens_under_more_load():

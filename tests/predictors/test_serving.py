@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import perfpass
 from perfpass.devices import device
 from perfpass.errors import ArgumentError, ArtefactError, DeviceError
 from perfpass.llm import Parallelism, Serving, language_model
-from perfpass.predictors.serving.base import CONSTANTS, bounded, prior, terms, times
+from perfpass.predictors.serving.base import CONSTANTS, bounded, host_s, kept_tokens, prior, terms, times
 from perfpass.predictors.serving.predictor import EVIDENCE, ServingPredictor
 
 LOAD = {"input_length": 1024, "output_length": 1024, "concurrency": 16}
@@ -120,6 +121,44 @@ def test_a_server_of_before_0_6_waits_for_its_host():
     asked = {"precision": "bf16", "runtime": "vllm", "concurrency": 128}
     new, old = (predicted("mistral-7b", "a100-80gb", **asked, runtime_version=v) for v in ("0.6.0", "0.5.4"))
     assert old.tpot_ms.median - new.tpot_ms.median == pytest.approx(128 * 0.3, rel=0.2)
+
+
+def test_a_batch_without_a_server_waits_for_the_scheduler_alone():
+    old = Serving(128, 128, 8.0, "vllm", "0.5.0")
+    assert 0 < host_s(old, server=False) < host_s(old) == host_s(replace(old, runtime_version="0.5.4"))
+    for version in ("0.6.0", "0.12.0", "", "nightly"):
+        assert host_s(replace(old, runtime_version=version), server=False) == 0
+
+
+def test_vllm_of_before_graphs_issues_every_kernel():
+    model, gpu = language_model("llama-2-70b"), device("h100")
+    split, constants = Parallelism.of(8), bounded(prior())
+
+    def token_s(version: str, load: float) -> float:
+        serving = Serving(128, 128, load, "vllm", version, parallelism=split)
+        return float(times(terms(model, gpu, serving, server=False), constants)["tpot"][0])
+
+    # 80 layers of nine launches, and their messages.
+    assert 80 * 9 * 40e-6 < token_s("0.2.0", 1) < 80 * 12 * 40e-6
+    assert token_s("0.2.6", 1) < 0.7 * token_s("0.2.0", 1)
+    assert token_s("0.2.0", 1) <= token_s("0.2.0", 16) <= token_s("0.2.0", 256)
+
+
+def test_a_step_that_drafts_is_shared_by_the_tokens_it_keeps():
+    model, gpu = language_model("deepseek-v3"), device("h200")
+    serving = Serving(1024, 1024, 32.0, "trtllm", parallelism=Parallelism.of(8))
+    constants = bounded(prior())
+
+    def token_s(drafts: int, acceptance: float) -> float:
+        given = {**constants, "acceptance": acceptance, "step.acceptance": acceptance}
+        return float(times(terms(model, gpu, serving, drafts=drafts), given)["tpot"][0])
+
+    plain = token_s(0, 0.7)
+    assert token_s(0, 0.1) == plain
+    assert token_s(3, 0.0) > plain
+    assert plain / 4 < token_s(3, 1.0) < token_s(3, 0.7) < plain
+    assert kept_tokens(np.arange(4.0), 0.5) == pytest.approx([1, 1.5, 1.75, 1.875])
+    assert kept_tokens(np.arange(4.0), 0.0) == pytest.approx([1, 1, 1, 1])
 
 
 def test_the_base_obeys_physics():
@@ -276,6 +315,7 @@ def test_the_reader_corrects_what_the_source_garbled_and_says_so(tmp_path):
     row |= {"device": "NVIDIA B200", "system": "b200_sxm", "backend": "sglang", "mode": "agg", "isl": 1024, "osl": 1024}
     row |= {"model_path": "deepseek-ai/DeepSeek-R1", "gemm_quant_mode": "fp8", "moe_quant_mode": "fp8", "pp_size": 1}
     row |= {"silicon_ttft_ms": 900.0, "silicon_concurrency": 32.0, "repeats_earlier_row": False}
+    row |= {"silicon_data_source": ""}
     split = {"tp_size": 64, "attention_dp_size": 1, "moe_tp_size": 8, "moe_ep_size": 8}
     rows = [
         {**row, **split, "id": "product", "silicon_tpot_ms": 10.0},

@@ -121,6 +121,8 @@ WORKLOADS: dict[str, tuple[Column, ...]] = {
         "prefill_moe_expert_parallel | int | as above, of a prefill worker",
         "prefill_workers | int | number of prefill workers",
         "decode_workers | int | number of decode workers",
+        "stated_tensor_parallel | int | ranks by the source's own row, where another source says the split",
+        "draft_tokens | int | that a step drafts of each request (multi-token prediction); -1: not stated",
         "queue_ms | float | time in the queue where the source tells it apart",
         "configuration | text | group key: equal for rows that measured the same thing",
         "network | text | our name of the definition; empty where the source does not pin one down",

@@ -88,6 +88,7 @@ _PREDICTION = Table(
                 {
                     "fits": Choice(("yes", "perhaps", "no")),
                     "headline": _WORDS,
+                    "holder": _WORDS,
                     **dict.fromkeys(("needed_bytes", "needed_high_bytes", "available_bytes"), Number(0, 2**62)),
                     "probability": Maybe(Number(0, 1)),
                     "remedies": Items(_WORDS, 100),
@@ -169,4 +170,7 @@ def prediction_of(document: Mapping[str, Any], where: str = "the prediction") ->
 def _verdict(found: Mapping[str, Any]) -> MemoryVerdict:
     needed, most, available = (int(found[n]) for n in ("needed_bytes", "needed_high_bytes", "available_bytes"))
     probability = found.get("probability")
-    return MemoryVerdict(found["fits"], needed, most, available, tuple(found["remedies"]), probability=probability)
+    holder = found.get("holder", MemoryVerdict.holder)
+    return MemoryVerdict(
+        found["fits"], needed, most, available, tuple(found["remedies"]), probability=probability, holder=holder
+    )

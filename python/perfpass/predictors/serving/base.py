@@ -19,6 +19,7 @@ from perfpass.llm.batch import EngineBatch
 from perfpass.llm.costs import ELEMENT_BYTES, Parallelism, Quantization, Step, peak_flops, step_costs
 from perfpass.llm.memory import likely_sequences
 from perfpass.llm.serving import Serving
+from perfpass.llm.speculation import Speculation
 from perfpass.predictors.serving import first_token
 from perfpass.predictors.serving.first_token import CHUNK_TOKENS, REQUEST_S, in_turn
 from perfpass.predictors.step_time import overheads
@@ -32,7 +33,12 @@ KINDS = ("projections", "attention", "recurrence", "dense_mlp", "experts", "shar
 # From the rates of 0.6.0 (sgl-project/sglang, benchmark/benchmark_vllm_060: Llama-3.1-8B 4,132 tokens/s on an A100, 70B
 # 3,701 on four H100) and 2.7 and 1.8 times less before (vLLM's announcement of 0.6.0): 0.4 and 0.2 ms.
 _ONE_PROCESS_S = 0.3e-3
+# Of that the HTTP server took 33 parts and the scheduler 29 (the same announcement): a batch without a server waits for
+# the latter alone.
+_SCHEDULER_SHARE = 29 / 62
 _ONE_PROCESS_UNTIL = (0, 6)
+# vLLM before 0.2.6 (December 2023) had no CUDA graphs.
+_EAGER_UNTIL = (0, 2, 6)
 # Columns of one phase: computing and memory seconds per kind at peak, message seconds at peak, messages, layers.
 PHASE = 2 * len(KINDS) + 3
 _FLOPS, _BYTES = slice(0, len(KINDS)), slice(len(KINDS), 2 * len(KINDS))
@@ -44,13 +50,15 @@ class Terms:
     """Of N workloads: ``decode`` and ``prefill`` [N, PHASE] at peak rates, of one step of a decode replica and of one
     prompt on a prefill replica; ``decode_parts`` and ``prefill_parts`` [N, 2, PARTS] seconds of the same as kernels
     take them, and ``kernels`` [N] whether those of the device were measured; ``batch`` [N] requests of one of its
-    schedulers, of one micro-batch where it is pipelined, of ``stages`` [N]; ``requests`` [N] in flight on one decode
-    replica, ``prompts`` [N] on one prefill replica; ``prefill_ranks`` [N] prompts that a replica prefills at once;
-    ``steps`` [N] output tokens per request; ``host`` [N] seconds of a step in which GPUs wait for the host; ``split``
-    [N] whether prefill has its own replicas; ``waiting`` [N] requests that find no room in the cache, over those that
-    do; ``runtime`` [N] indexes RUNTIMES. For the first token: ``chunk`` [N, PHASE] of ``per_chunk`` [N] prompts;
-    ``width`` [N] layers times hidden size over `HIDDEN`; ``dense_bytes`` and ``expert_bytes`` [N] of a weight;
-    ``unstated`` [N] whether nobody said how many prefill replicas there are.
+    schedulers, of one micro-batch where it is pipelined, of ``stages`` [N]; ``drafts`` [N] tokens that a step drafts
+    and verifies of each request; ``requests`` [N] in flight on one decode replica, ``prompts`` [N] on one prefill
+    replica; ``prefill_ranks`` [N] prompts that a replica prefills at once; ``steps`` [N] output tokens per request;
+    ``host`` [N] seconds of a step in which GPUs wait for the host, ``issued`` [N] those that it needs to issue a step's
+    kernels one by one, 0 with CUDA graphs; ``split`` [N] whether prefill has its own replicas; ``waiting`` [N] requests
+    that find no room in the cache, over those that do; ``runtime`` [N] indexes RUNTIMES. For the first token:
+    ``chunk`` [N, PHASE] of ``per_chunk`` [N] prompts; ``width`` [N] layers times hidden size over `HIDDEN`;
+    ``dense_bytes`` and ``expert_bytes`` [N] of a weight; ``unstated`` [N] whether nobody said how many prefill
+    replicas there are.
     """
 
     decode: np.ndarray
@@ -60,11 +68,13 @@ class Terms:
     kernels: np.ndarray
     batch: np.ndarray
     stages: np.ndarray
+    drafts: np.ndarray
     requests: np.ndarray
     prompts: np.ndarray
     prefill_ranks: np.ndarray
     steps: np.ndarray
     host: np.ndarray
+    issued: np.ndarray
     split: np.ndarray
     waiting: np.ndarray
     runtime: np.ndarray
@@ -99,6 +109,7 @@ SHARED: dict[str, float] = {
     "wire": 0.5,  # share of the link bandwidth
     "message_s": 10e-6,  # each message of a step
     "layer_prefill_s": 40e-6,  # each layer of a prefill
+    "acceptance": 0.7,  # chance that a draft token is kept, where those before it were
 }
 BY_RUNTIME: dict[str, float] = {
     "layer_s": 30e-6,  # each layer of a decode step
@@ -116,8 +127,9 @@ CONSTANTS: tuple[str, ...] = (
         for name in first_token.constants_of_mode(split, RUNTIMES)
     ),
 )
-_SHARES = ("compute_decode", "compute_prefill", "memory_dense", "memory_experts", "memory_cache", "wire")
+_SHARES = ("compute_decode", "compute_prefill", "memory_dense", "memory_experts", "memory_cache", "wire", "acceptance")
 _SHARPNESS = 4.0
+_MOST_KEPT = 0.99
 
 
 def prior() -> np.ndarray:
@@ -174,9 +186,18 @@ def phase_terms(model: LanguageModel, device: Device, split: Parallelism, q: Qua
 
 
 def terms(
-    model: LanguageModel, device: Device, serving: Serving, sizes: Sizes | None = None, *, unstated: bool = False
+    model: LanguageModel,
+    device: Device,
+    serving: Serving,
+    sizes: Sizes | None = None,
+    *,
+    unstated: bool = False,
+    drafts: int = 0,
+    server: bool = True,
 ) -> Terms:
-    """The terms of ``serving`` [1], or of other loads of it [N]. ``unstated``: its workers are a guess.
+    """The terms of ``serving`` [1], or of other loads of it [N]. ``unstated``: its workers are a guess. ``drafts``:
+    tokens that the model's own layer for them (multi-token prediction) drafts in a step, one after another.
+    ``server``: whether requests come through one, or are a batch of the engine alone.
 
     Requests that find no room wait until others are done; where not even one finds it, which the memory plan says, they
     run one at a time.
@@ -190,7 +211,10 @@ def terms(
     requests = np.minimum(wanted, np.maximum(fit, 1.0))
     # A pipelined replica runs as many micro-batches as it has stages, one in each.
     per_rank = np.maximum(1.0, requests / split.attention_data / split.pipeline)
-    decode = phase_terms(model, device, split, q, Step.of_decode(per_rank, context))
+    verified = per_rank * (1 + drafts)
+    decode = phase_terms(
+        model, device, split, q, Step(verified, verified, verified * context, per_rank * context, per_rank, True)
+    )
     own = serving.mode == "disagg" and serving.prefill is not None
     prefill_split = serving.prefill if own and serving.prefill else split
     prompts = np.maximum(1.0, sizes.concurrency / serving.prefill_workers) if own else requests
@@ -199,21 +223,27 @@ def terms(
     chunk = phase_terms(model, device, prefill_split, q, Step.of_prefill(per_chunk, sizes.input_length))
     rows, version = len(wanted), serving.runtime_version
     setups = [Setup(model, device, one, q, serving.runtime, version) for one in (split, prefill_split)]
+    parts = seconds_by_part(setups[0], EngineBatch(0 * context, decodes=verified, decode_context=per_rank * context))
+    drafter = Speculation.of("mtp", drafted=drafts).drafter(model)
+    if drafter is not None:
+        decode = decode + drafts * phase_terms(drafter, device, split, q, Step.of_decode(per_rank, context))
+        one = EngineBatch(0 * context, decodes=per_rank, decode_context=per_rank * context)
+        parts = parts + drafts * seconds_by_part(Setup(drafter, device, split, q, serving.runtime, version), one)
     return Terms(
         decode=decode,
         prefill=prefill,
-        decode_parts=seconds_by_part(
-            setups[0], EngineBatch(0 * context, decodes=per_rank, decode_context=per_rank * context)
-        ),
+        decode_parts=parts,
         kernels=np.full(rows, device.id in kernel_boards()),
         batch=per_rank,
         stages=np.full(rows, float(split.pipeline)),
+        drafts=np.full(rows, float(drafts)),
         prefill_parts=of_prompts(setups[1], sizes.input_length, per_rank),
         requests=requests,
         prompts=sizes.concurrency.copy() if own and unstated else prompts,
         prefill_ranks=np.full(rows, float(prefill_split.attention_data)),
         steps=sizes.output_length,
-        host=host_s(serving) * requests,
+        host=host_s(serving, server=server) * requests,
+        issued=np.full(rows, issued_s(model, serving)),
         split=np.full(rows, own),
         waiting=wanted / requests - 1,
         runtime=np.full(rows, RUNTIMES.index(serving.runtime)),
@@ -226,12 +256,26 @@ def terms(
     )
 
 
-def host_s(serving: Serving) -> float:
+def host_s(serving: Serving, *, server: bool = True) -> float:
     """Seconds of a step that each request costs the host of a version, where the GPUs wait for it."""
-    parts = serving.runtime_version.split(".")
-    if serving.runtime != "vllm" or len(parts) < 2 or not (parts[0].isdecimal() and parts[1].isdecimal()):
+    if not _vllm_before(serving, _ONE_PROCESS_UNTIL):
         return 0.0
-    return _ONE_PROCESS_S if (int(parts[0]), int(parts[1])) < _ONE_PROCESS_UNTIL else 0.0
+    return _ONE_PROCESS_S if server else _SCHEDULER_SHARE * _ONE_PROCESS_S
+
+
+def issued_s(model: LanguageModel, serving: Serving) -> float:
+    """Seconds in which the host of a version without CUDA graphs issues the kernels of a step; 0 of others."""
+    if not _vllm_before(serving, _EAGER_UNTIL):
+        return 0.0
+    costs = step_costs(model, serving.parallelism, serving.quantization, Step.of_decode(1.0, 1.0))
+    return float(costs.total("launches")) * overheads.EAGER_LAUNCH_S
+
+
+def _vllm_before(serving: Serving, release: tuple[int, ...]) -> bool:
+    parts = serving.runtime_version.split(".")[: len(release)]
+    if serving.runtime != "vllm" or len(parts) < len(release) or not all(p.isdecimal() for p in parts):
+        return False
+    return tuple(int(p) for p in parts) < release
 
 
 def _phase_seconds(rows: np.ndarray, c: dict[str, float], phase: str, layer_s: np.ndarray | float) -> np.ndarray:
@@ -263,8 +307,10 @@ def times(t: Terms, c: dict[str, float]) -> dict[str, np.ndarray]:
     """
     own = {name: np.array([c[f"{name}.{r}"] for r in RUNTIMES])[t.runtime] for name in BY_RUNTIME}
     step = _phase_seconds(t.decode, c, "decode", own["layer_s"]) + own["step_s"] + t.host
+    step = step / kept_tokens(t.drafts, c["acceptance"])
     prompt = _phase_seconds(t.prefill, c, "prefill", c["layer_prefill_s"])
     others = np.where(t.split, 0.0, t.requests / t.prefill_ranks / t.stages / t.steps)
+    step = np.maximum(step, t.issued)
     tpot = step + own["interference"] * others * prompt
     if t.kernels.any():
         step, tpot = (np.where(t.kernels, *both) for both in zip(by_kernels(t, c, others), (step, tpot), strict=True))
@@ -288,10 +334,19 @@ def times(t: Terms, c: dict[str, float]) -> dict[str, np.ndarray]:
     }
 
 
+def kept_tokens(drafts: np.ndarray, acceptance: float) -> np.ndarray:
+    """Tokens [N] that a step keeps of a request, on average, as `llm.speculation.tokens_per_step`."""
+    kept = min(acceptance, _MOST_KEPT)
+    return np.asarray((1 - kept ** (drafts + 1)) / (1 - kept))
+
+
 def by_kernels(t: Terms, c: dict[str, float], others: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Seconds [N] of a step, and per output token with the prompts of ``others`` [N] in it, from measured kernels."""
+    """Seconds [N] of a token's share of a step, and per output token with the prompts of ``others`` [N] in it, from
+    measured kernels.
+    """
     layers, interference = t.decode[:, _LAYERS], overheads.of_runtimes(c, "step.interference")[t.runtime]
     step = overheads.step_seconds(t.decode_parts, layers, t.batch, t.runtime, c) + t.host
+    step = np.maximum(step / kept_tokens(t.drafts, c["step.acceptance"]), t.issued)
     prompt = overheads.of_parts(t.prefill_parts, c)
     return step, step + interference * others * prompt
 

@@ -32,6 +32,7 @@ _NUMBERS = {
     "log_workers": 1.0,
     "log_prefill_tensor": 1.0,
     "log_prefill_workers": 1.0,
+    "drafts": 1.0,
 }
 _LOAD = ("log_input", "log_output", "log_concurrency")
 # Texts that name a model and a device.
@@ -81,11 +82,14 @@ def describe(
     *,
     assumed: Serving | None = None,
     sizes: Sizes | None = None,
+    drafts: int = 0,
+    server: bool = True,
 ) -> Workloads:
     """One workload, or N loads of one deployment (``sizes``). ``family``: the measured architecture that the model has,
     or its own name.
 
     ``assumed``: the layout that the base takes where ``serving`` does not tell its workers, which then no feature sees.
+    ``drafts``, ``server``: as `base.terms`.
     """
     workers_known, stated, serving = assumed is None, serving, assumed or serving
     split = serving.parallelism
@@ -105,6 +109,7 @@ def describe(
         "log_workers": np.log2(workers) if workers > 0 else -1.0,
         "log_prefill_tensor": np.log2(prefill.tensor) if own else 0.0,
         "log_prefill_workers": np.log2(prefill_workers) if prefill_workers > 0 else -1.0,
+        "drafts": float(drafts),
         "tensor": float(split.tensor),
         "stated_tensor": float(stated.parallelism.tensor),
         "stated_data": float(stated.parallelism.attention_data),
@@ -133,7 +138,7 @@ def describe(
     }
     rows = len(sizes.concurrency)
     return Workloads(
-        terms(model, device, serving, sizes, unstated=not workers_known),
+        terms(model, device, serving, sizes, unstated=not workers_known, drafts=drafts, server=server),
         {name: np.full(rows, value, dtype=object) for name, value in texts.items()},
         {name: np.array(np.broadcast_to(value, rows), dtype=np.float64) for name, value in numbers.items()},
     )
@@ -212,7 +217,7 @@ def known(w: Workloads, constants: dict[str, float]) -> np.ndarray:
     names = (
         *("log_gpus", "tensor", "log_prefill_tensor", "prefill_data", "workers", "prefill_workers", "deployment_gpus"),
         *("stated_tensor", "stated_data", "stated_expert", "prefill_expert"),
-        *("moe_bytes", "version", "build", "active", "total", "layers", "device_rank"),
+        *("drafts", "moe_bytes", "version", "build", "active", "total", "layers", "device_rank"),
     )
     columns += [w.numbers[name] for name in names]
     return np.hstack([portable(w, constants), np.stack(columns, axis=1).astype(np.float32)])

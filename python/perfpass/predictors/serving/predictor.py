@@ -325,13 +325,15 @@ class ServingPredictor:
         *,
         year: float | None = None,
         at_rate: bool = False,
+        server: bool = True,
     ) -> tuple[float, dict[str, float]]:
         """The median (ms) of a workload by itself and its lacks, ``year`` that of its software where it is known.
 
-        ``at_rate``: requests arrive by themselves, as many as ``serving`` has in flight on average.
+        ``at_rate``: requests arrive by themselves, as many as ``serving`` has in flight on average. ``server``: whether
+        they come through one; where trees answer, they always do.
         """
         family, sizes = self.family(model), Sizes.of(serving)
-        w = describe(model, family, device, serving)
+        w = describe(model, family, device, serving, server=server)
         medians, _ = self._medians(model, family, device, serving, sizes, w, self.evidence(family, device))
         if at_rate and target == "ttft":
             medians[target] = 1e3 * times(w.terms, self.constants)["steady"]

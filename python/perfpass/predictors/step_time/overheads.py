@@ -23,7 +23,11 @@ BY_RUNTIME: Mapping[str, float] = {
     "step.request_s": 10e-6,
     "step.interference": 1.0,
 }
-CONSTANTS = ("step.beyond", *(f"{name}.{runtime}" for name in BY_RUNTIME for runtime in RUNTIMES))
+SHARED: Mapping[str, float] = {
+    "step.beyond": 1.0,
+    "step.acceptance": 0.7,  # chance that a draft token is kept, where those before it were
+}
+CONSTANTS = (*SHARED, *(f"{name}.{runtime}" for name in BY_RUNTIME for runtime in RUNTIMES))
 # Without CUDA graphs the host issues every kernel. By hand: half of the 0.75 ms that eager transformers take of a layer
 # on an A100, since engines fuse what follows each other; over the nine launches of a dense layer (`llm.costs`).
 EAGER_LAUNCH_S = 40e-6
@@ -31,7 +35,7 @@ EAGER_LAUNCH_S = 40e-6
 
 def prior() -> np.ndarray:
     """[CONSTANTS] logarithms of the starting values."""
-    return np.log([1.0, *(value for value in BY_RUNTIME.values() for _ in RUNTIMES)])
+    return np.log([*SHARED.values(), *(value for value in BY_RUNTIME.values() for _ in RUNTIMES)])
 
 
 def of_runtimes(constants: Mapping[str, float], name: str) -> np.ndarray:

@@ -11,7 +11,7 @@ from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.batch import EngineBatch
 from perfpass.llm.costs import Step, peak_flops, step_costs
 from perfpass.llm.serving import Serving
-from perfpass.predictors.serving.base import host_s
+from perfpass.predictors.serving.base import host_s, issued_s
 from perfpass.predictors.serving.predictor import ServingPredictor
 from perfpass.predictors.step_time.grid import Curve, PlainCurve, PlainSurface, Surface
 from perfpass.predictors.step_time.overheads import EAGER_LAUNCH_S, RUNTIMES
@@ -45,7 +45,7 @@ class Steps:
         self._fixed_s = layers * constants[f"step.layer_s.{runtime}"] + constants[f"step.step_s.{runtime}"]
         self._request_s = constants[f"step.request_s.{runtime}"] + host_s(serving)
         self._stages = split.pipeline
-        self._least_s = self._launches() * EAGER_LAUNCH_S if eager else 0.0
+        self._least_s = self._launches() * EAGER_LAUNCH_S if eager else issued_s(model, serving)
         found = tabulated(self._setup)
         self.reasons = found.reasons
         self._tokens, self._requests = (

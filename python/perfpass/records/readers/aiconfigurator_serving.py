@@ -9,7 +9,9 @@ Corrections, each with a caveat in its row:
   parallelism is stated: the others are taken as attention-data ranks.
 - `gpus-as-split`: on GB200, a split of 12 to 72 that is no power of two is the number of GPUs of a disaggregated
   deployment, whatever mode the row states. Its split is unknown.
-- `workers-unknown`: a disaggregated row that does not say how many workers there were.
+- `layout-by-sweep`: workers, split and draft tokens are those of the benchmark's own list of sweeps
+  (`inferencex_sweeps`); with `layout-by-times` as well, several points of it were told apart by the times measured.
+- `workers-unknown`: a disaggregated row of which neither says how many workers there were.
 - `concurrency-from-batch`: the requests in flight follow from the batch of a rank.
 - `queueing`: the time to the first token is longer than `QUEUED_S`.
 
@@ -26,8 +28,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfpass.bounded_file import exists
+from perfpass.devices import device as find_device
 from perfpass.errors import FileError
 from perfpass.records.parquet import read_frame
+from perfpass.records.readers import inferencex_sweeps
 from perfpass.records.schema import Reading
 
 if TYPE_CHECKING:
@@ -97,8 +101,20 @@ def _records(raw: pandas.DataFrame) -> pandas.DataFrame:
     out["batch"] = np.where(out.disaggregated, raw.decode_batch_size, out.concurrency / out.data_parallel.fillna(1))
     out["batch"] = out.batch.round()
     out["disaggregated"] |= whole
+    out.loc[whole, list(splits)] = np.nan
+    out["stated_tensor_parallel"] = out.tensor_parallel
+    swept = inferencex_sweeps.found(_as_swept(raw, out, whole))
+    out["draft_tokens"] = swept.draft_tokens.where(swept.draft_tokens >= 0)
+    for row in swept.index[swept.decode != ""]:
+        for side, prefix in (("prefill", "prefill_"), ("decode", "")):
+            workers, degrees = inferencex_sweeps.layout(swept.loc[row, side])
+            out.loc[row, [f"{side}_workers", *(prefix + name for name in degrees)]] = [workers, *degrees.values()]
+        out.loc[row, "disaggregated"] = True
+    stated_whole = whole & (swept.decode == "").to_numpy()
     doubts = {
-        "gpus-as-split": whole,
+        "gpus-as-split": stated_whole,
+        "layout-by-sweep": np.asarray(swept.decode != ""),
+        "layout-by-times": np.asarray(swept.by_times),
         "workers-unknown": np.asarray(out.disaggregated & ~(out.decode_workers > 0)),
         "concurrency-from-batch": np.asarray(raw.silicon_concurrency.isna()),
         "queueing": np.asarray(raw.silicon_ttft_ms > QUEUED_S * 1000),
@@ -106,14 +122,30 @@ def _records(raw: pandas.DataFrame) -> pandas.DataFrame:
     for name, rows in doubts.items():
         for found in np.flatnonzero(rows):
             caveats[found].append(name)
-    out.loc[whole, list(splits)] = np.nan
     one = out.tensor_parallel * out.pipeline_parallel * out.data_parallel
     other = out.prefill_tensor_parallel * out.prefill_pipeline_parallel * out.prefill_data_parallel
     both = one * out.decode_workers + other * out.prefill_workers
     total = raw.decode_tp_size.fillna(raw.tp_size)
-    out["n_devices"] = np.where(whole, total, np.where(out.disaggregated, both, one))
+    out["n_devices"] = np.where(stated_whole, total, np.where(out.disaggregated, both, one))
     out["caveats"] = [",".join(notes) for notes in caveats]
     return out
+
+
+def _as_swept(raw: pandas.DataFrame, out: pandas.DataFrame, whole: np.ndarray) -> pandas.DataFrame:
+    """The rows as `inferencex_sweeps.found` asks for them."""
+    source = raw.silicon_data_source.fillna("")
+    return out.assign(
+        device=out.device.map({name: find_device(name).id for name in out.device.unique()}),
+        precision=out.gemm_quantization,
+        requests=out.concurrency,
+        open=out.disaggregated & ~(out.decode_workers > 0),
+        prefill_gpus=raw.prefill_tp_size.fillna(-1),
+        decode_gpus=raw.decode_tp_size.fillna(-1),
+        all_gpus=np.where(whole, raw.decode_tp_size.fillna(raw.tp_size), -1),
+        image=source.str.extract(r"image=([^;]+)")[0].fillna(""),
+        day=source.str.extract(r"measured=(\d{4}-\d\d-\d\d)")[0].fillna(""),
+        measurement=out.configuration,
+    )
 
 
 def _whole_deployment(raw: pandas.DataFrame) -> np.ndarray:

@@ -23,10 +23,10 @@ from perfpass.training import spread
 from perfpass.training.components.grade import hold_out, usual_splits
 from perfpass.training.components.widths import held_out_errors
 from perfpass.training.decisions.offers import Method, Offers, graded, questions
-from perfpass.training.decisions.peaks import at_peaks
 from perfpass.training.generation import phases
 from perfpass.training.generation import widths as generation_widths
 from perfpass.training.serving import outside, widths
+from perfpass.training.serving.baselines import at_peaks
 from perfpass.training.serving.outside import Answers, Asked
 from perfpass.training.spread import Errors
 
@@ -150,5 +150,5 @@ def _roofline(asked: Sequence[Asked]) -> np.ndarray:
     for a in asked:
         model = language_model(a.model)
         w = describe(model, ServingPredictor.load().family(model), find_device(a.device), a.serving)
-        out.append(at_peaks(w.terms)["tpot"])
+        out.append(1e3 * at_peaks(w.terms)["tpot"])
     return np.concatenate(out)

@@ -10,15 +10,14 @@ import numpy as np
 
 from perfpass.deploy import money
 from perfpass.errors import DeviceError
-from perfpass.predictors.serving.features import Neighbours
 from perfpass.predictors.serving.predictor import EVIDENCE, TARGETS, ServingPredictor
 from perfpass.records.location import data_directory
 from perfpass.training.decisions import elsewhere
 from perfpass.training.decisions.offers import Method, Offers, graded, questions
-from perfpass.training.decisions.peaks import at_peaks
 from perfpass.training.serving import outside, widths
+from perfpass.training.serving.baselines import copied, roofline
 from perfpass.training.serving.dataset import Dataset, load, set_aside
-from perfpass.training.serving.held_out import HeldOut, folds_of, held_out
+from perfpass.training.serving.held_out import HeldOut, held_out
 
 PEER = "peers/aiconfigurator.csv"
 LEVELS = {"measured": "random measurements", "model unseen": "model", "device unseen": "device"}
@@ -47,8 +46,8 @@ def decisions(folder: Path | str | None = None, seed: int = 0) -> Iterator[dict[
         own = Method("perfpass", _ms(found.seconds), bounds[level])
         beside = [
             Method("perfpass, medians alone", _ms(found.seconds)),
-            Method("roofline", at_peaks(data.workloads.terms)),
-            Method("nearest record, copied and scaled", _copied(data, level, seed)),
+            Method("roofline", _ms(roofline(data))),
+            Method("nearest record, copied and scaled", _ms(copied(data, level, seed))),
         ]
         rows = graded_rows & (found.fold >= 0)
         of = questions(offers, rows & np.logical_and.reduce([m.answers for m in (own, *beside)]), LIMITS)
@@ -97,20 +96,6 @@ def _bounds(
     for target in TARGETS:
         for level, found in widths.graded(data, held, others[target], target, seed).items():
             out[level][target] = found
-    return out
-
-
-def _copied(data: Dataset, level: str, seed: int) -> dict[str, np.ndarray]:
-    """Ms [N] of the nearest record of the training rows, scaled by the ratio of rooflines."""
-    roof = at_peaks(data.workloads.terms)
-    out = {target: np.full(len(data), np.nan) for target in TARGETS}
-    for fold in folds_of(data, level, seed):
-        train, test = data.workloads.take(fold.train), data.workloads.take(fold.test)
-        known = Neighbours.of(train, data.weight[fold.train], np.zeros(len(fold.train)))
-        first = known.nearness(test).first[:, 0]
-        for target in TARGETS:
-            ratio = (1e3 * data.measured_s(target) / roof[target])[fold.train][first]
-            out[target][fold.test] = roof[target][fold.test] * ratio
     return out
 
 

@@ -6,6 +6,7 @@ from perfpass.training.serving.evaluate import evaluate
 from perfpass.training.serving.train import train
 
 __all__ = [
+    "baselines",
     "breakdown",
     "dataset",
     "evaluate",

@@ -96,7 +96,8 @@ def load(folder: Path | str | None = None) -> Dataset:
         serving = serving_of(row, model)
         sure = not row.disaggregated or row.decode_workers > 0
         assumed = None if sure else _assumed(serving, row, model, target)
-        parts.append(describe(model, row.family, target, serving, assumed=assumed))
+        drafts = max(0, int(row.draft_tokens))
+        parts.append(describe(model, row.family, target, serving, assumed=assumed, drafts=drafts))
     workloads = Workloads.joined(parts)
     kept = np.flatnonzero(busy(workloads.terms, rows.tpot_ms.to_numpy() / 1e3, rows.ttft_ms.to_numpy() / 1e3) <= 1.0)
     rows = rows.iloc[kept].reset_index(drop=True)
@@ -106,13 +107,18 @@ def load(folder: Path | str | None = None) -> Dataset:
 
 
 def busy(t: Terms, tpot_s: np.ndarray, ttft_s: np.ndarray) -> np.ndarray:
-    """[N] how many times the stated GPUs, at their peaks, the prompts alone would keep busy at the measured rate.
+    """[N] how many times the stated GPUs would be busy at their peaks: with the prompts alone at the measured rate, or
+    with a step of the stated requests within a measured time per token of which all drafts are kept.
 
-    Over 1 the deployment had more of them than its record says. 0 where their number is not stated anyhow.
+    Over 1 the deployment had more of them than its record says, or ran fewer requests. 0 where their number is not
+    stated anyhow.
     """
-    computing = t.chunk[:, : len(KINDS)].sum(axis=1) / t.per_chunk / t.prefill_ranks
+    kinds = len(KINDS)
+    computing = t.chunk[:, :kinds].sum(axis=1) / t.per_chunk / t.prefill_ranks
     a_second = np.where(t.split, t.prompts, t.requests * (1 + t.waiting)) / (ttft_s + t.steps * tpot_s)
-    return np.asarray(np.where(t.unstated, 0.0, a_second * computing))
+    step = np.maximum(t.decode[:, :kinds], t.decode[:, kinds : 2 * kinds]).sum(axis=1)
+    whole = np.maximum(a_second * computing, step / (1 + t.drafts) / tpot_s)
+    return np.asarray(np.where(t.unstated, 0.0, whole))
 
 
 def serving_of(row: Any, model: LanguageModel) -> Serving:
@@ -185,6 +191,6 @@ def _short_of_room(model: LanguageModel, device: Any, serving: Serving) -> bool:
 def set_aside(rows: pandas.DataFrame) -> np.ndarray:
     """[N] a quarter of the curves (rows alike but for the load), by SHA-256: settings are chosen on these alone."""
     columns = ["device", "family", "runtime", "runtime_version", "disaggregated", "input_tokens", "output_tokens"]
-    keys = rows[[*columns, "gemm_quantization", "tensor_parallel"]].astype(str).agg("|".join, axis=1)
+    keys = rows[[*columns, "gemm_quantization", "stated_tensor_parallel"]].astype(str).agg("|".join, axis=1)
     chosen = keys.map(lambda text: int(hashlib.sha256(text.encode()).hexdigest(), 16) % 4 == 0)
     return np.asarray(rows.assign(chosen=chosen).groupby("configuration").chosen.transform("max"), dtype=bool)

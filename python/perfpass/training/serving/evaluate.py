@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -15,11 +14,13 @@ from perfpass.predictors.learned.width_words import NEAR_FROM, OUTSIDE_FROM
 from perfpass.predictors.relative.question import of_serving
 from perfpass.predictors.serving.predictor import EVIDENCE, METHOD, TARGETS, ServingPredictor
 from perfpass.training import spread
-from perfpass.training.relative import COPY, copied
+from perfpass.training.relative import COPY
+from perfpass.training.relative import copied as copied_elsewhere
 from perfpass.training.section import Section
 from perfpass.training.serving import breakdown, outside, widths
+from perfpass.training.serving.baselines import TABLE_NUMBERS, TABLE_TEXTS, copied, regressed
 from perfpass.training.serving.dataset import Dataset, load, set_aside
-from perfpass.training.serving.held_out import HeldOut, folds_of, held_out
+from perfpass.training.serving.held_out import HeldOut, held_out
 from perfpass.training.serving.outside import Answers
 from perfpass.training.serving.train import corpus
 from perfpass.training.spread import Errors
@@ -36,13 +37,6 @@ AIMS = {
     "tpot": {"measured": 5.0, "model unseen": 15.0, "device unseen": 15.0},
     "ttft": {"measured": 12.0, "model unseen": 30.0, "device unseen": 30.0},
 }
-# Columns that a plain regression gets: everything the table states of a run.
-TABLE_NUMBERS = (
-    *("input_tokens", "output_tokens", "concurrency", "batch", "n_devices", "tensor_parallel", "data_parallel"),
-    *("moe_tensor_parallel", "moe_expert_parallel", "prefill_batch", "prefill_workers", "prefill_tensor_parallel"),
-    *("prefill_data_parallel", "decode_workers", "disaggregated"),
-)
-TABLE_TEXTS = ("device", "family", "runtime", "runtime_version", "gemm_quantization", "moe_quantization")
 _INTRO = """
 LLM serving end to end (time per output token, TPOT; time to the first token, TTFT), public benchmark runs collected by
 aiconfigurator. Every line is out of fold; rows that repeat one measurement share a side. A quarter of the curves, on
@@ -70,11 +64,11 @@ def evaluate(folder: Path | str | None = None, seed: int = 0, *, quiet: bool = F
         for target in TARGETS:
             _grade(section, data, found, bounds[target][level], level, target, graded & (found.fold >= 0))
         if level in AIMS["tpot"]:
-            plain = table_baseline(data, level, seed)
+            others_s = {COPY: copied(data, level, seed), "XGBoost on the table's columns": regressed(data, level, seed)}
             for target in TARGETS:
                 rows = graded & (found.fold >= 0) & _unqueued(data, target)
-                y = data.measured_s(target)
-                _line(section, target, level, "XGBoost on the table's columns", "all", rows, plain[target], y)
+                for method, plain in others_s.items():
+                    _line(section, target, level, method, "all", rows, plain[target], data.measured_s(target))
         if not quiet:
             print(f"serving: {SPLIT[level]}", file=sys.stderr)
     section.notes.append(floor_note(data, graded))
@@ -107,7 +101,7 @@ def _grade_sources(section: Section, found: Answers, others: list[Errors], targe
 
     questions = [of_serving(language_model(a.model), find_device(a.device), a.serving) for a in found.asked]
     publishers = [name.removeprefix("source:").split(",")[0] for name in found.source]
-    copies = copied(questions, {"tpot": "token", "ttft": "first token"}[target], publishers)
+    copies = copied_elsewhere(questions, {"tpot": "token", "ttft": "first token"}[target], publishers)
 
     def add(judged_on: str, rows: np.ndarray) -> None:
         if rows.any():
@@ -171,10 +165,14 @@ def _grade(
     for name, mode in (("aggregated", data.aggregated), ("disaggregated", ~data.aggregated)):
         _line(section, target, level, method, name, calm & mode, p, y, bounds)
     stated = ~data.aggregated & ~data.workloads.terms.unstated
-    _line(section, target, level, method, "disaggregated, workers stated", calm & stated, p, y, bounds)
+    told = np.asarray(data.rows.caveats.str.contains("layout-by-times"))
+    for name, part in (("", stated & ~told), (", told apart by times", told)):
+        _line(section, target, level, method, f"disaggregated, workers stated{name}", calm & part, p, y, bounds)
     if target == "ttft":
         _line(section, target, level, method, "without cold starts", calm & ~data.cold, p, y, bounds)
-        _line(section, target, level, method, "queued", rows & data.queued, p, y, bounds)
+    else:
+        _line(section, target, level, method, "without queued", calm & ~data.queued, p, y, bounds)
+    _line(section, target, level, method, "queued", rows & data.queued, p, y, bounds)
     if kinds != ["base", "base"]:
         _line(section, target, level, "physical base alone", "all", calm, found.seconds[f"base-{target}"], y)
     metric = f"{target.upper()} (ms)"
@@ -184,25 +182,6 @@ def _grade(
     if level in AIMS[target]:
         section.add_worst_cases(metric, "ms", SPLIT[level], data.rows.run[calm].tolist(), p[calm] * 1e3, y[calm] * 1e3)
         section.add_points(metric, "ms", SPLIT[level], groups[calm].tolist(), p[calm] * 1e3, y[calm] * 1e3)
-
-
-def table_baseline(data: Dataset, level: str, seed: int) -> dict[str, np.ndarray]:
-    """Out-of-fold seconds [N] of XGBoost on the table's columns, on the same folds: what plain regression gets."""
-    import xgboost
-
-    rows = data.rows
-    codes = [rows[name].astype("category").cat.codes.to_numpy(dtype=float) for name in TABLE_TEXTS]
-    numbers = [rows[name].replace(-1, np.nan).to_numpy(dtype=float) for name in TABLE_NUMBERS]
-    x = np.stack([*codes, *numbers], axis=1)
-    out = {target: np.full(len(data), np.nan) for target in TARGETS}
-    parameters: dict[str, Any] = {"max_depth": 7, "eta": 0.06, "tree_method": "hist", "nthread": 1, "seed": seed}
-    for fold in folds_of(data, level, seed):
-        for target in TARGETS:
-            y = np.log(data.measured_s(target)[fold.train])
-            table = xgboost.DMatrix(x[fold.train], y, weight=data.weight[fold.train])
-            booster = xgboost.train(parameters, table, 300)
-            out[target][fold.test] = np.exp(booster.predict(xgboost.DMatrix(x[fold.test])).astype(np.float64))
-    return out
 
 
 def floor(data: Dataset, target: str, rows: np.ndarray) -> tuple[float, float, int]:

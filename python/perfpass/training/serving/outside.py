@@ -31,9 +31,10 @@ if TYPE_CHECKING:
 
 # Of a source in one runtime on one board more rows are thinned, evenly: they tell nothing new.
 _MOST = 80
-# The version of a server's software, where the records do not have it: the models that ML.ENERGY's served (Llama 3.1,
-# Mistral Large of July 2024) need vLLM 0.5.3, and none is younger than 0.6.0 of September.
-_VERSIONS = {"mlenergy": "0.5.4"}
+# The version of vLLM where the records do not have it. The models that ML.ENERGY served (Llama 3.1, Mistral Large of
+# July 2024) need 0.5.3, and none is younger than 0.6.0 of September. LLM-Inference-Bench was run in the summer of 2024
+# (its container builds vLLM on PyTorch of June). Splitwise was published in November 2023, before 0.2.6.
+_VERSIONS = {"mlenergy": "0.5.4", "argonne": "0.5.0", "splitwise": "0.2.0"}
 _SHORTEST_ANSWER = 64
 
 
@@ -52,6 +53,7 @@ class Asked:
     precision: str
     year: float | None
     at_rate: bool
+    server: bool
 
 
 def load(folder: Path | str | None = None, *, thinned: bool = True) -> tuple[list[Asked], Counter[str]]:
@@ -131,7 +133,7 @@ def _asked(row: Any) -> list[Asked] | str:
         split = Parallelism.of(max(int(row.tensor_parallel), 1), max(int(row.pipeline_parallel), 1))
         if row.tensor_parallel < 1:
             split = Parallelism.of(max(int(row.n_devices), 1))
-        version = _VERSIONS.get(row.source, "") if row.mode == "serving" else ""
+        version = _VERSIONS.get(row.source, "") if row.runtime == "vllm" else ""
         serving = Serving(prompt, answer, load, row.runtime, version, parallelism=split, quantization=precision)
     except PerfPassError as error:
         return f"not asked: {type(error).__name__}"
@@ -143,7 +145,8 @@ def _asked(row: Any) -> list[Asked] | str:
     label = f"source:{row.source}, {part}/{row.runtime}"
     rate = bool(np.isfinite(getattr(row, "request_rate", np.nan)))
     return [
-        Asked(label, target, value, name, row.device, serving, row.precision, when, rate) for target, value in found
+        Asked(label, target, value, name, row.device, serving, row.precision, when, rate, row.mode == "serving")
+        for target, value in found
     ]
 
 
@@ -166,7 +169,9 @@ def answers(predictor: ServingPredictor, asked: list[Asked], target: str) -> Ans
     seconds, lacks = [], []
     for a in own:
         model, device = language_model(a.model), find_device(a.device)
-        median, lack = predictor.judged(model, device, a.serving, target, year=a.year, at_rate=a.at_rate)
+        median, lack = predictor.judged(
+            model, device, a.serving, target, year=a.year, at_rate=a.at_rate, server=a.server
+        )
         seconds.append(median / 1e3)
         lacks.append(lack)
     return Answers(

@@ -1,0 +1,75 @@
+"""What InferenceX ran: runs find the point of a sweep that they belong to, or none."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfpass.records.readers import inferencex_sweeps
+from perfpass.records.readers.inferencex_sweeps import layout, points
+
+B200 = {"family": "deepseek-v3", "device": "b200-sxm-180gb", "runtime": "trtllm", "precision": "nvfp4"}
+RUN = {
+    **B200, "input_tokens": 1024, "output_tokens": 1024, "requests": 1214, "disaggregated": True, "open": True,
+    "prefill_gpus": 4, "decode_gpus": 8, "all_gpus": -1, "image": "one", "day": "2026-01-29", "measurement": "a",
+    "tpot_ms": 10.0, "runtime_version": "0.8.1.post1", "data_parallel": 1,
+}  # fmt: skip
+
+
+def found(*runs: dict):
+    import pandas
+
+    return inferencex_sweeps.found(pandas.DataFrame([{**RUN, **run} for run in runs]))
+
+
+@given(st.integers(1, 99), st.sampled_from(["tp", "tep", "dp", "dep"]), st.integers(0, 7))
+def test_a_layout_spreads_attention_and_experts_over_all_gpus_of_a_worker(workers, kind, power):
+    gpus = 2**power
+    count, degrees = layout(f"{workers}x{kind}{gpus}")
+    assert count == workers
+    assert degrees["tensor_parallel"] * degrees["data_parallel"] == gpus
+    assert degrees["moe_tensor_parallel"] * degrees["moe_expert_parallel"] == gpus
+    assert (degrees["data_parallel"] == gpus or kind[0] == "t") and (degrees["moe_expert_parallel"] == 1 or "e" in kind)
+
+
+def test_a_run_of_one_point_has_its_workers_and_drafts():
+    row = found({}).iloc[0]
+    assert (row.prefill, row.decode, row.draft_tokens, row.by_times) == ("1xdep4", "2xdep8", 2, False)
+
+
+@pytest.mark.parametrize("change", [{"requests": 1213}, {"decode_gpus": 16}, {"open": False}, {"device": "l40s"}])
+def test_a_run_of_no_point_stays_unknown(change):
+    row = found(change).iloc[0]
+    assert (row.prefill, row.decode, row.draft_tokens) == ("", "", -1)
+
+
+def test_a_run_that_several_points_fit_stays_unknown_until_its_sweep_tells():
+    both = {"requests": 10, "measurement": "b"}
+    assert found(both).decode.iloc[0] == ""
+    # The certain point of its day drafts, and leaves room for both.
+    assert found(both, {}).draft_tokens.tolist() == [3, 2]
+    assert found(both, {"day": "2026-01-30"}).draft_tokens.tolist() == [-1, 2]
+
+
+def test_two_measurements_of_two_points_are_told_apart_by_their_times_and_say_so():
+    slow, fast = ({"requests": 10, "measurement": name, "tpot_ms": t} for name, t in (("slow", 9.0), ("fast", 4.0)))
+    rows = found(slow, fast, {**slow, "day": "2026-01-30"})
+    assert rows.draft_tokens.tolist()[:2] == [0, 3] and rows.by_times.tolist()[:2] == [True, True]
+
+
+def test_a_deployment_by_the_number_of_its_gpus_is_that_with_as_many():
+    run = {"device": "gb200-186gb", "requests": 1075, "prefill_gpus": 20, "decode_gpus": 20}
+    assert found({**run, "all_gpus": 36}).decode.iloc[0] == "1xdep32"
+    assert found({**run, "all_gpus": 35}).decode.iloc[0] == ""
+
+
+def test_every_point_names_a_known_model_board_and_a_whole_layout():
+    from perfpass.devices import device
+    from perfpass.llm.configuration import language_model
+
+    table = points()
+    assert {device(name).id for name in table.device.unique()} == set(table.device)
+    assert all(language_model(name).is_mixture for name in table.family.unique())
+    assert (table.gpus > 0).all() and table.draft_tokens.between(0, 3).all()
+    assert not table.duplicated([*inferencex_sweeps._POINT, *inferencex_sweeps._LAYOUT]).any()
