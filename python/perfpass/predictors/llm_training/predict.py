@@ -68,12 +68,22 @@ def run(
     # A figure of the device is one with the context already; those of the allocator lack it.
     beside = (0.0, 0.0, 0.0) if framework == "deepspeed" else (CONTEXT_SHARES[0], 1.0, CONTEXT_SHARES[1])
     low, middle, high = (m + s * CONTEXT_BYTES for m, s in zip((low, middle, high), beside, strict=True))
-    found = work(model, device, layout, recipe, product_precision=product_precision, fabric=fabric)
+    found = work(
+        model,
+        device,
+        layout,
+        recipe,
+        product_precision=product_precision,
+        fabric=fabric,
+        flash_2=framework in constants.FLASH_2,
+    )
     parts = timed(found, constants.STEP)
     factor = constants.FRAMEWORKS[framework]
     parts = StepTime(**{f.name: float(getattr(parts, f.name)) * factor for f in fields(StepTime)})
     lacks = {
+        "layout": 1.0,
         "model": 1.0,
+        "experts": float(model.is_mixture),
         "device": float(device.id not in constants.MEASURED),
         "framework": float(framework == "other"),
     }
@@ -81,7 +91,7 @@ def run(
     seconds = float(parts.seconds)
     step = Interval(seconds, seconds * math.exp(below), seconds * math.exp(above), "s")
     ideal = found.relative_peak * 312e12 * seconds
-    busy = (found.passes + found.anew) * (found.dense + found.experts + found.head) / found.speed_up
+    busy = (1 + found.anew / found.passes) * found.model_flops / (found.relative_peak * 312e12 * found.speed_up)
     power = PowerModel.from_dict(StepPredictor.load().manifest["power"])
     reads = float(parts.elementwise + parts.update) / seconds
     drawn = power.predict(device, np.array([min(busy / seconds, 1.0)]), np.array([min(reads, 1.0)]))
@@ -93,7 +103,7 @@ def run(
         step_s=step,
         mfu=float(found.model_flops / ideal),
         power_w=Interval(float(drawn.median[0]), float(drawn.low[0]), float(drawn.high[0]), "W"),
-        why=tuple(name for name, lack in lacks.items() if lack and name != "model"),
+        why=tuple(name for name, lack in lacks.items() if lack and name in ("device", "framework")),
     )
 
 
