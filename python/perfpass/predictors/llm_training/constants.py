@@ -40,8 +40,8 @@ SPREAD = Spread(
 MEMORY: dict[str, tuple[float, float, float]] = {
     "megatron": (0.950, 1.01, 1.14),
     "torch": (1.01, 1.18, 1.60),
-    "deepspeed": (1.24, 1.50, 1.93),
-    "other": (0.950, 1.18, 1.93),
+    "deepspeed": (1.18, 1.36, 1.81),
+    "other": (0.950, 1.18, 1.81),
 }
 # What programs hold beside tensors that are counted: workspaces of cuBLAS (8 MiB, on Hopper and later 32 MiB a handle,
 # by PyTorch's documentation) and of Transformer Engine, and what is small: the middle of 70 to 110 MiB in the records.
