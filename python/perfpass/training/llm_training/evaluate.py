@@ -32,6 +32,7 @@ COVERAGE = 0.9
 FRAMEWORKS = {"megatron_lm": "megatron", "training_pages": "torch", "bigscience": "deepspeed", "internevo": "deepspeed"}
 _AIMS = {"layout": 10.0, "model": 15.0, "device": 20.0, "laboratory": 20.0}
 _FOLDS = 10
+_FEWEST = 3  # pairs of a line of scaling
 # Log half-widths that a fit is drawn to, by what is not known: always, a model, mixtures of experts whatever was
 # measured, a device, a framework and its hosts.
 PRIOR = {"layout": 0.2, "model": 0.15, "experts": 0.3, "device": 0.2, "framework": 0.3}
@@ -243,6 +244,8 @@ def _grade_scaling(
             for name in (str(key[0]), f"{key[0]}, {int(fewest)} to {int(count)}"):
                 found.setdefault(name, []).append(kept)
     for name, pairs in found.items():
+        if len(pairs) < _FEWEST:
+            continue
         ratio, truth = np.array(pairs).T
         section.add("scaling", split, "perfpass", name, ratio, truth, aim_pct=10.0)
 
