@@ -61,6 +61,24 @@ def test_rows_of_one_group_are_held_out_together(steps):
             assert not set(group[held]) & set(np.delete(group, held))
 
 
+def test_the_shipped_width_is_that_of_the_errors_of_all_splits(table):
+    found = grading.widths(table)[2]
+    assert constants.SPREAD.causes == found.causes
+    assert constants.SPREAD.high == pytest.approx(found.high, rel=0.02)
+    unknown = constants.SPREAD.bounds({cause: 1.0 for cause in found.causes if cause != "experts"} | {"experts": 0.0})
+    assert np.exp(unknown[1] - unknown[0]) < 3
+
+
+def test_what_is_held_out_is_not_known(steps):
+    rows, asked, _ = steps
+    layout, laboratory = (grading.lacks(rows, asked, split) for split in ("layout", "laboratory"))
+    assert layout["layout"].all() and laboratory["framework"].all()
+    assert not layout["device"].any() and not layout["framework"].any()
+    nvidia = np.array([one.laboratory == "nvidia" for one in asked])
+    assert laboratory["device"][nvidia & (rows.device == "b200-sxm-180gb")].all()
+    assert not laboratory["device"][nvidia & (rows.device == "h100-sxm5-80gb")].any()
+
+
 def test_half_widths_of_a_group_are_those_of_the_others():
     group = np.repeat(["a", "b", "c"], 10)
     measured = np.ones(30)

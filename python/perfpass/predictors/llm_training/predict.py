@@ -73,7 +73,14 @@ def run(
     beside = (0.0, 0.0, 0.0) if framework == "deepspeed" else (CONTEXT_SHARES[0], 1.0, CONTEXT_SHARES[1])
     low, middle, high = (m + s * CONTEXT_BYTES for m, s in zip((low, middle, high), beside, strict=True))
     found = work(
-        model, device, layout, recipe, product_precision=product_precision, fabric=fabric, host_bytes_s=host_bytes_s
+        model,
+        device,
+        layout,
+        recipe,
+        product_precision=product_precision,
+        fabric=fabric,
+        host_bytes_s=host_bytes_s,
+        flash_2=framework in constants.FLASH_2,
     )
     parts = timed(found, constants.STEP)
     factor = constants.FRAMEWORKS[framework]
@@ -84,7 +91,9 @@ def run(
         "schedule": layout.schedule != "1f1b",
     }
     lacks = {
+        "layout": 1.0,
         "model": 1.0,
+        "experts": float(model.is_mixture),
         "device": float(device.id not in constants.MEASURED),
         "framework": float(any(strange.values())),
     }
@@ -92,7 +101,7 @@ def run(
     seconds = float(parts.seconds)
     step = Interval(seconds, seconds * math.exp(below), seconds * math.exp(above), "s")
     ideal = found.relative_peak * 312e12 * seconds
-    busy = (found.passes + found.anew) * (found.dense + found.experts + found.head) / found.speed_up
+    busy = (1 + found.anew / found.passes) * found.model_flops / (found.relative_peak * 312e12 * found.speed_up)
     power = PowerModel.from_dict(StepPredictor.load().manifest["power"])
     reads = float(parts.elementwise + parts.update) / seconds
     drawn = power.predict(device, np.array([min(busy / seconds, 1.0)]), np.array([min(reads, 1.0)]))

@@ -1,7 +1,8 @@
 """Time of a training step of a language model in a layout, from what each device computes, moves and waits for.
 
-A micro-batch passes its stage in the time of its products (each at a share of the device's peak), its attention, what
-it reads and writes beside, and the part of its messages that nothing hides; a step is so many of them, the pipeline's
+A micro-batch passes its stage in the time of its products and its attention (each as the fastest measured kernels run
+it: `perfpass.predictors.llm_training.reach`), what it reads and writes beside, and the part of its messages that
+nothing hides; a step is so many of them, the pipeline's
 bubble ((p - 1) / (v m) of them: arXiv:2104.04473, section 2.2), the gradients' exchange and the optimizer. Messages are
 those of ring algorithms: two all-reduces of tensor parallelism in either direction (arXiv:1909.08053), a dispatch and a
 combine of experts, keys and values around a ring of context ranks (arXiv:2310.01889), gradients and parameters of
@@ -21,6 +22,7 @@ import numpy as np
 
 from perfpass.errors import DeviceError
 from perfpass.llm.training import parameters_of_a_device, stage_layers
+from perfpass.predictors.llm_training.reach import reach
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 Number = Any  # a float, or an array [N] of them
 # One direction of the network of a device between hosts, as cloud and DGX nodes of its generation are built: 8 x 200,
 # 8 x 400 and 8 x 800 Gb/s (DGX A100, H100, B300 user guides).
-_FABRIC_BYTES_S = {"Ampere": 25e9, "Hopper": 50e9, "Blackwell": 50e9, "Blackwell Ultra": 100e9}
+_FABRIC_BYTES_S = {"ampere-ga100": 25e9, "hopper": 50e9, "blackwell": 50e9, "blackwell-ultra": 100e9}
 _DEFAULT_FABRIC_BYTES_S = 12.5e9
 _HOST_GPUS, _RACK_GPUS = 8, 72  # that NVLink joins: in a host; in a rack of GB200 or GB300 (NVL72)
 # A backward pass of FlashAttention takes 2.5 times the products of the forward pass (arXiv:2307.08691, section 4.1).
@@ -41,38 +43,44 @@ _UPDATE_BYTES = 34.0
 HOST_BYTES_S = 25e9
 # Gradients of weights that fill the bubble of a stage: 1F1B's F + B + W less 2 W, less 3 W.
 _FILLED = {"1f1b": 0.0, "zb_h1": 2.0, "zb_h2": 3.0}
+# FlashAttention 2 has no kernels for boards after Ampere: on an H100 it reaches 35 % of the peak where its successor
+# and cuDNN reach 75 (arXiv:2407.08608, abstract).
+_WRITTEN_FOR_AMPERE = 35 / 75
+_LATER = ("hopper", "blackwell", "blackwell-ultra")
+# Bytes over two of a score that is written out: the product's, the softmax's and the dropout's passes over it.
+_SCORE_ELEMENTS = 6.5
 _A100_FLOPS = 312e12
 _TAUGHT = 0.01  # of a model's parameters, in adapters of common ranks
 
 
 @dataclass(frozen=True)
 class Constants:
-    """Shares of the device's peaks that products in 16, 8 and 4 bits, attention and memory reach, and shares of
-    messages that nothing hides: of tensor (and context) ranks, of replicas, of experts; ``grouped``: products of
-    experts beside others; ``straggle``: what a step takes longer for each doubling of the devices; ``faster``: how
-    the share of products falls as the peak grows (exponent, from an A100's). Fitted by
-    `perfpass.training.llm_training.fit`.
+    """Shares of the measured kernels' pace that products in 16, 8 and 4 bits and attention reach, of the bandwidth that
+    the rest does, and shares of messages that nothing hides: of tensor (and context) ranks, of replicas, of experts;
+    ``grouped``: products of experts beside others; ``straggle``: what a step takes longer for each doubling of the
+    devices. Fitted by `perfpass.training.llm_training.fit`.
     """
 
-    products_16: float = 0.75
-    products_8: float = 0.55
-    products_4: float = 0.4
-    attention: float = 0.5
+    products_16: float = 0.9
+    products_8: float = 0.9
+    products_4: float = 0.9
+    attention: float = 0.8
     memory: float = 0.75
     tensor: float = 0.7
     replicas: float = 0.3
     experts: float = 0.6
     grouped: float = 0.7
     straggle: float = 0.005
-    faster: float = 0.1
 
 
 @dataclass(frozen=True)
 class Work:
-    """What a device does in a step: seconds at the device's peaks, summed over micro-batches; numbers, or arrays [N].
+    """What a device does in a step: seconds at the pace of measured kernels, summed over micro-batches; numbers, or
+    arrays [N].
 
-    ``head``, ``dense``, ``experts``: forward products, at the peak of 16 bits; ``speed_up``: what ``bits`` make of
-    it; ``passes``: forward and backward, with ``anew`` of products and ``attended_anew`` of attention computed again.
+    ``head``, ``dense``, ``experts``: products of one pass, ``attention`` forward, ``memory`` forward at the device's
+    bandwidth; ``speed_up``: the peak of ``bits`` over that of 16; ``passes``: forward and backward, with ``anew`` of
+    products and ``attended_anew`` of attention computed again.
     ``messages_*`` at the link's rate, ``exchange`` of replicas in a step; it hides behind ``behind`` of the step.
     ``bubble``: of the busy time, less ``filled`` of the products; ``streamed``: seconds on the link to the host while
     the device computes, ``host``: those that it waits for; ``relative_peak``: the device's 16-bit peak over an A100's.
@@ -130,11 +138,10 @@ class StepTime:
 def timed(work: Work, constants: Constants) -> StepTime:
     """The time of ``work`` at the shares of the peaks that ``constants`` say."""
     c = constants
-    lost = work.relative_peak**-c.faster
-    share = np.where(work.bits == 16, c.products_16, np.where(work.bits == 8, c.products_8, c.products_4)) * lost
-    body = (work.dense + work.experts / c.grouped) / (share * work.speed_up)
-    head = work.head / (c.products_16 * lost)
-    attending, beside = work.attention / (c.attention * lost), work.memory / c.memory
+    share = np.where(work.bits == 16, c.products_16, np.where(work.bits == 8, c.products_8, c.products_4))
+    body = (work.dense + work.experts / c.grouped) / share
+    head = work.head / c.products_16
+    attending, beside = work.attention / c.attention, work.memory / c.memory
     products, elementwise = work.passes * (body + head), 3 * beside
     attention = (1 + _BACKWARD_ATTENTION) * attending
     anew = work.anew * (body + beside) + work.attended_anew * attending
@@ -166,21 +173,25 @@ def nvlink_domain(device: Device) -> int:
 
 @dataclass(frozen=True)
 class _Layers:
-    """Of one token through some layers, forward: multiply-adds in matrices, in experts, in attention; bytes beside."""
+    """Of one token through some layers, forward: multiply-adds in matrices, in experts, in attention; elements beside.
+
+    ``whole``: those of norms and residuals, which only sequence parallelism splits over tensor ranks.
+    """
 
     dense: float = 0.0
     experts: float = 0.0
     attention: float = 0.0
     elements: float = 0.0
+    whole: float = 0.0
     keys: float = 0.0
     routed: float = 0.0
     count: int = 0
 
 
 def _of(model: LanguageModel, layers: tuple[Layer, ...], sequence: int) -> _Layers:
-    dense = experts = attention = elements = keys = routed = 0.0
+    dense = experts = attention = elements = whole = keys = routed = 0.0
     for layer in layers:
-        elements += 12 * model.hidden
+        whole += 12 * model.hidden
         if layer.attention:
             a = layer.attention
             dense += a.matrices(model.hidden)
@@ -197,7 +208,7 @@ def _of(model: LanguageModel, layers: tuple[Layer, ...], sequence: int) -> _Laye
             dense += e.matrices * model.hidden * e.shared_width + e.latent_projection + e.count * model.hidden
             elements += 2 * e.active * (e.matrices * e.width + 2 * e.model_width) + 4 * e.count
             routed += e.active * e.model_width
-    return _Layers(dense, experts, attention, elements, keys, routed, len(layers))
+    return _Layers(dense, experts, attention, elements, whole, keys, routed, len(layers))
 
 
 def _unit(device: Device, precision: str) -> tuple[int, float]:
@@ -226,12 +237,13 @@ def work(
     product_precision: str = "",
     fabric: float = 0.0,
     host_bytes_s: float = HOST_BYTES_S,
+    flash_2: bool = False,
 ) -> Work:
     """The work of a step; ``product_precision``: of matrices, where it is not the recipe's ("fp8", "nvfp4").
 
     ``fabric``: bytes/s of one direction between hosts for each device (0: `fabric_bytes_s`); ``host_bytes_s``: of its
-    share of the host's memory. Raises ArgumentError for what cannot be laid out, DeviceError for a precision that the
-    device lacks, or a link to the host where it is asked for.
+    share of the host's memory; ``flash_2``: attention is FlashAttention 2's. Raises ArgumentError for what cannot be
+    laid out, DeviceError for a precision that the device lacks, or a link to the host where it is asked for.
     """
     layers = tuple(layer for stage in stage_layers(model, layout.pipeline) for layer in stage)
     found = _of(model, layers, recipe.sequence)
@@ -240,12 +252,13 @@ def work(
     share = tokens / (t * p)  # of a token's work that one device has in a step
     peak, bandwidth = peak_16(device), device.memory_bandwidth_bytes_s
     bits, speed_up = _unit(device, product_precision or recipe.precision)
-    backward = 1 if recipe.adapter else 2
+    old = flash_2 and device.architecture in _LATER
+    reached, backward = reach(model, device, layout, recipe, bits), 1 if recipe.adapter else 2
     full, selective = recipe.recompute in ("full", "offloaded"), recipe.recompute != "none"
-    beside = found.elements + model.vocabulary * 5.0 / 3
+    beside = found.elements + found.whole * (1 if layout.sequence_parallel else t) + model.vocabulary * 5.0 / 3
     if recipe.kernels.attention == "unfused":
         heads = max((layer.attention.heads for layer in layers if layer.attention), default=0)
-        beside += found.count * heads * recipe.sequence * 4.0
+        beside += found.count * heads * recipe.sequence * _SCORE_ELEMENTS
     domain, link = nvlink_domain(device), max(device.nvlink_bandwidth_bytes_s / 2, device.pcie_bandwidth_bytes_s)
     fabric = fabric or fabric_bytes_s(device)
 
@@ -253,15 +266,16 @@ def work(
         return link if ranks <= domain else fabric
 
     e = layout.expert
+    dispatched = (4 + full) * 2.0 * share * found.routed * _sent(model, e, domain // layout.experts_share)
     ring = 2 * (t - 1) / t * (4 + 2 * full) * found.count / p
     exchange, update = _replicas(model, layout, recipe, link, fabric, domain)
     streamed, host = _host(model, device, layout, recipe, host_bytes_s)
     macs = found.dense + found.experts + found.attention + model.hidden * model.vocabulary
     return Work(
-        head=2 * share * model.hidden * model.vocabulary / peak,
-        dense=2 * share * found.dense / peak,
-        experts=2 * share * found.experts / peak,
-        attention=2 * share * found.attention / peak,
+        head=2 * share * model.hidden * model.vocabulary / (peak * reached.head),
+        dense=2 * share * found.dense / (peak * speed_up * reached.dense),
+        experts=2 * share * found.experts / (peak * speed_up * reached.experts),
+        attention=2 * share * found.attention / (peak * reached.attention * (_WRITTEN_FOR_AMPERE if old else 1)),
         memory=2.0 * share * beside / bandwidth,
         bits=bits,
         speed_up=speed_up,
@@ -270,7 +284,7 @@ def work(
         attended_anew=float(selective),
         messages_tensor=ring * 2.0 * tokens * model.hidden / speed(t),
         messages_context=3 * (c - 1) / c * 2.0 * share * found.keys / speed(t * c),
-        messages_experts=(4 + full) * (e - 1) / e * 2.0 * share * found.routed / speed(e * layout.experts_share),
+        messages_experts=dispatched / speed(e * layout.experts_share),
         exchange=exchange,
         behind=1.0 if layout.sharding == "zero3" else 1.0 / m,
         update=0.0 if recipe.offload != "none" else update / bandwidth,
@@ -282,6 +296,18 @@ def work(
         relative_peak=peak / _A100_FLOPS,
         model_flops=2 * (1 + backward) * share * macs,
     )
+
+
+def _sent(model: LanguageModel, groups: int, near: int) -> float:
+    """Share of the tokens to experts that are sent through the slowest link: within a host all that go to other groups;
+    between hosts one copy for each host with experts that a token wants (as DeepEP and Megatron-LM's flexible dispatch
+    do).
+    """
+    active = max((layer.experts.active for _, layer in model.layers if layer.experts), default=0)
+    if groups <= max(near, 1) or not active:
+        return (groups - 1) / groups
+    hosts = groups / max(near, 1)
+    return float(hosts * (1 - (1 - 1 / hosts) ** active) / active * (hosts - 1) / hosts)
 
 
 def _replicas(

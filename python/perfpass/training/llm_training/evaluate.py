@@ -4,6 +4,7 @@ laboratories held out.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from perfpass.predictors.llm_training import constants as shipped
 from perfpass.predictors.llm_training.step import Constants, Work, timed
 from perfpass.records import schema
 from perfpass.records.location import data_directory
+from perfpass.training import spread
 from perfpass.training.llm_training import questions, rates
 from perfpass.training.llm_training.fit import NAMES, fit, start
 from perfpass.training.section import Section, Table
@@ -23,20 +25,29 @@ if TYPE_CHECKING:
 
     import pandas
 
+    from perfpass.predictors.learned.spread import Spread
     from perfpass.training.llm_training.rates import Timed
 
 COVERAGE = 0.9
 FRAMEWORKS = {"megatron_lm": "megatron", "training_pages": "torch", "bigscience": "deepspeed", "internevo": "deepspeed"}
 _AIMS = {"layout": 10.0, "model": 15.0, "device": 20.0, "laboratory": 20.0}
 _FOLDS = 10
+_FEWEST = 3  # pairs of a line of scaling
+# Log half-widths that a fit is drawn to, by what is not known: always, a model, mixtures of experts whatever was
+# measured, a device, a framework and its hosts.
+PRIOR = {"layout": 0.2, "model": 0.15, "experts": 0.3, "device": 0.2, "framework": 0.3}
+# Runs that differ by the number of devices alone.
+_ALIKE = ["source", "model", "device", "precision", "sequence", "micro_batch", "tensor", "pipeline", "virtual",
+          "context", "expert", "sharding", "sharding_group", "recompute", "variant"]  # fmt: skip
 _INTRO = """Language models trained on 1 to 1,024 devices: a step's time by what each device computes, moves and waits
-for, eleven constants fitted on the rows that are not held out, with a factor for each laboratory (its framework and
-hosts), which one that is held out lacks; peak memory by counting alone. "layout": all rows of one layout of one model
-are held out together, in ten parts. "laboratory": all that one has published; NVIDIA's three pages are one. Baselines:
-a constant share of the peak (by bits of the products), and the nearest measured row (of the same bits, by FLOPs of a
-step and devices) scaled by FLOPs and peaks. Bounds: 90 %, by the errors of other groups, each held out. Memory: the
-rank that logs, its tensors as the allocator counts them (Megatron-LM), what the pages report, or what the device
-shows."""
+for: products and attention as measured kernels run them, ten constants fitted on the rows that are not held out, with
+a factor for each laboratory (its framework and hosts), which one that is held out lacks; peak memory by counting
+alone. "layout": all rows of one layout of one model are held out together, in ten parts. "laboratory": all that one
+has published; NVIDIA's three pages are one. Baselines: a constant share of the peak (by bits of the products), and
+the nearest measured row (of the same bits, by FLOPs of a step and devices) scaled by FLOPs and peaks. Bounds: 90 %,
+by the errors on rows of other parts; of a step by what is not known (a model, a device, a framework, and mixtures of
+experts in any case). "scaling": a device's rate among many over that among the fewest. Memory: the rank that logs,
+its tensors as the allocator counts them (Megatron-LM), what the pages report, or what the device shows."""
 
 
 def load(folder: str | None = None) -> pandas.DataFrame:
@@ -145,6 +156,35 @@ def ratios(rows: pandas.DataFrame, counted: np.ndarray, known: np.ndarray) -> di
     return out
 
 
+def lacks(rows: pandas.DataFrame, asked: Sequence[Timed], split: str) -> dict[str, np.ndarray]:
+    """[N] by cause of a width: what the rows that are not held out know nothing of."""
+    names = {
+        "model": np.array([one.model.name for one in asked]),
+        "device": np.array(rows.device),
+        "framework": np.array([one.laboratory for one in asked]),
+    }
+    found = {cause: np.zeros(len(asked)) for cause in PRIOR} | {"layout": np.ones(len(asked))}
+    found["experts"] += [one.model.is_mixture for one in asked]
+    for held in folds(groups(rows, asked, split)):
+        for cause, name in names.items():
+            found[cause][held] = ~np.isin(name[held], np.delete(name, held))
+    return found
+
+
+def errors(rows: pandas.DataFrame, asked: Sequence[Timed], split: str, predicted: np.ndarray) -> spread.Errors:
+    """Of a split; every part that was held out together is a source."""
+    source = np.empty(len(asked), dtype=object)
+    for k, held in enumerate(folds(groups(rows, asked, split))):
+        source[held] = f"{split}:{k}"
+    residual = np.log([one.seconds for one in asked]) - np.log(predicted)
+    return spread.Errors.of(residual, lacks(rows, asked, split), source)
+
+
+def fitted_widths(parts: Sequence[spread.Errors]) -> Spread:
+    """How wide a step's time is, from errors of all splits."""
+    return spread.fit(spread.Errors.joined(parts), PRIOR, few=True)
+
+
 def evaluate(folder: str | None = None, seed: int = 0, *, quiet: bool = False) -> Section:
     """Grade all splits, with baselines on the same rows. Raises FileError."""
     table = load(folder)
@@ -153,24 +193,27 @@ def evaluate(folder: str | None = None, seed: int = 0, *, quiet: bool = False) -
     corpus |= {"models": len({one.model.name for one in asked}), "devices": rows.device.nunique()}
     section = Section("llm_training", "Training of language models on many devices", _INTRO, corpus)
     measured = np.array([one.seconds for one in asked])
+    found = {split: held_out(rows, asked, split) for split in _AIMS}
+    every, by = np.arange(len(asked)), groups(rows, asked, "laboratory")
+    known = {split: (errors(rows, asked, split, found[split][:, 0]), every) for split in _AIMS}
     metric = "step s"
     for split, aim in _AIMS.items():
-        found, group = held_out(rows, asked, split), groups(rows, asked, split)
-        half = half_widths(group, found[:, 0], measured)
-        low, high = found[:, 0] * np.exp(-half), found[:, 0] * np.exp(half)
-        section.add(metric, split, "perfpass", "all", found[:, 0], measured, low, high, aim_pct=aim)
-        section.add(metric, split, "a share of the peak", "all", found[:, 1], measured)
-        section.add(metric, split, "nearest row, scaled", "all", found[:, 2], measured)
-        by = group if split == "laboratory" else groups(rows, asked, "laboratory")
+        predicted, share, nearest = found[split].T
+        bounds = spread.graded(known, [], split, len(asked), fitted_widths, {})
+        low, high = (predicted * np.exp(bound) for bound in bounds)
+        section.add(metric, split, "perfpass", "all", predicted, measured, low, high, aim_pct=aim)
+        section.add(metric, split, "a share of the peak", "all", share, measured)
+        section.add(metric, split, "nearest row, scaled", "all", nearest, measured)
         for name in np.unique(by):
             here = by == name
-            section.add(metric, split, "perfpass", str(name), found[here, 0], measured[here], low[here], high[here])
+            section.add(metric, split, "perfpass", str(name), predicted[here], measured[here], low[here], high[here])
         cases = (rows.model + ", " + rows.device + ", " + rows.n_devices.astype(str)).tolist()
-        section.add_worst_cases(metric, "s", split, cases, found[:, 0], measured)
+        section.add_worst_cases(metric, "s", split, cases, predicted, measured)
+        _grade_scaling(section, split, rows, by, predicted, measured)
         if split == "laboratory":
-            section.add_points(metric, "s", split, by.tolist(), found[:, 0], measured)
-            section.notes.append(_scaling(rows, asked, found[:, 0], measured))
+            section.add_points(metric, "s", split, by.tolist(), predicted, measured)
     _grade_memory(section, table)
+    section.tables.append(_not_asked("Steps not asked", refused))
     fitted, factors = fit(asked, shares(rows))
     before = np.exp(start())
     shown = tuple((n, float(b), float(getattr(fitted, n))) for n, b in zip(NAMES, before, strict=True))
@@ -179,22 +222,38 @@ def evaluate(folder: str | None = None, seed: int = 0, *, quiet: bool = False) -
     return section
 
 
-def _scaling(rows: pandas.DataFrame, asked: Sequence[Timed], predicted: np.ndarray, measured: np.ndarray) -> str:
-    """How far the largest run over the smallest is off, of models that were run on eightfold devices or more."""
-    errors = []
-    ours = rows.assign(off=np.log(predicted / measured))
-    key = ["source", "model", "device", "precision", "sequence", "micro_batch", "sharding"]
-    for _, found in ours.groupby(key):
-        if found.n_devices.max() >= 8 * found.n_devices.min():
-            ends = [found.off[found.n_devices == n].mean() for n in (found.n_devices.min(), found.n_devices.max())]
-            errors.append(abs(float(np.exp(ends[1] - ends[0])) - 1))
-    middle = 100 * float(np.median(errors))
-    return f"Scaling over eightfold devices or more ({len(errors)} pairs): off by {middle:.1f} % in the middle."
+def _not_asked(title: str, why: Sequence[str]) -> Table:
+    """Why rows are not asked, and how many."""
+    counted = sorted(Counter(why).items(), key=lambda item: (-item[1], item[0]))
+    return Table(title, ("why", "rows"), tuple(counted))
+
+
+def _grade_scaling(
+    section: Section, split: str, rows: pandas.DataFrame, laboratory: np.ndarray, predicted: np.ndarray,
+    measured: np.ndarray,
+) -> None:  # fmt: skip
+    """Rate of a device among many over that among the fewest, of runs alike on eightfold devices or more."""
+    each = rows.batch / rows.n_devices  # sequences of a device in a step
+    ours = rows.assign(laboratory=laboratory, predicted=each / predicted, measured=each / measured)
+    found: dict[str, list[np.ndarray]] = {}
+    for key, alike in ours.groupby(["laboratory", *_ALIKE]):
+        fewest = alike.n_devices.min()
+        first = alike[alike.n_devices == fewest][["predicted", "measured"]].mean()
+        for count, more in alike[alike.n_devices >= 8 * fewest].groupby("n_devices"):
+            kept = (more[["predicted", "measured"]].mean() / first).to_numpy()
+            for name in (str(key[0]), f"{key[0]}, {int(fewest)} to {int(count)}"):
+                found.setdefault(name, []).append(kept)
+    for name, pairs in found.items():
+        if len(pairs) < _FEWEST:
+            continue
+        ratio, truth = np.array(pairs).T
+        section.add("scaling", split, "perfpass", name, ratio, truth, aim_pct=10.0)
 
 
 def _grade_memory(section: Section, table: pandas.DataFrame) -> None:
     rows, counted, known, refused = memory_rows(table)
     section.corpus |= {"memory": len(rows), "memory_not_asked": len(refused)}
+    section.tables.append(_not_asked("Peak memory not asked", refused))
     measured, metric = rows.peak_memory_bytes.to_numpy() / 2**30, "memory GiB"
     ours = counted / 2**30
     source = rows.source.to_numpy()
@@ -220,16 +279,8 @@ def _grade_memory(section: Section, table: pandas.DataFrame) -> None:
     section.tables.append(Table("Measured memory over counted", ("framework", "5 %", "median", "95 %"), shown))
 
 
-def widths(table: pandas.DataFrame) -> tuple[Constants, dict[str, float], dict[str, float]]:
-    """Constants, factors of laboratories, and the half-width of each split that holds 90 in 100."""
+def widths(table: pandas.DataFrame) -> tuple[Constants, dict[str, float], Spread]:
+    """What ships: constants, factors of laboratories, and how wide a step's time is."""
     rows, asked, _ = steps(table)
-    measured = np.array([one.seconds for one in asked])
-    found = {}
-    for split in _AIMS:
-        group = groups(rows, asked, split)
-        off = np.abs(np.log(measured / held_out(rows, asked, split)[:, 0]))
-        _, place, count = np.unique(group, return_inverse=True, return_counts=True)
-        order = np.argsort(off)
-        total = np.cumsum((count[place] ** -0.5)[order])
-        found[split] = float(off[order[np.searchsorted(total, COVERAGE * total[-1])]])
-    return *fit(asked, shares(rows)), found
+    parts = [errors(rows, asked, split, held_out(rows, asked, split)[:, 0]) for split in _AIMS]
+    return *fit(asked, shares(rows)), fitted_widths(parts)

@@ -143,7 +143,8 @@ def _internevo(row: Any) -> Question:
         precision="bf16",
         recompute=row.recompute,
         loss="shifted",
-        gradient_bytes=2.0,
+        gradient_bytes=2.0 + 4.0,  # its optimizer casts them to single precision at the step, beside those in halves
+        foreach=True,
     )
     return Question(model, layout, recipe)
 
