@@ -47,8 +47,7 @@ _DEVIATIONS = {"training_step": (0.3, 0.2), "llm_training": (0.4, 0.1)}
 # likelihood.
 _LEVELS = ((0.05, 0.06), (0.2, 0.1), (0.4, 0.1), (0.8, 0.1))
 # Deviations that hold nine in ten errors of devices of laboratories left out; of memory more, whose upper end is
-# planned
-# for (1.2 held).
+# planned for (1.2 held).
 _BOUNDS = {
     ("llm_training", "step_s"): 2.3,
     ("llm_training", "memory_bytes"): 2.0,
