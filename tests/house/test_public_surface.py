@@ -33,7 +33,7 @@ SURFACE = {
     "pack_options read_fleet standing",
     "perfpass.deploy.outputs": "check_formats files write_files",
     "perfpass.deploy.tune": "Brought ENGINES SlotTuning Tuning tune tune_slots",
-    "perfpass.report": "FleetPlots Picture RunPlots ServedPlots SweepPlots plots_of",
+    "perfpass.report": "FleetPlots Picture RunPlots ServedPlots SweepPlots notebook_html plots_of",
     "perfpass.simulators": "Deployed InferTime SIMULATORS files",
     "perfpass.cli": "main",
     "tvm_perfpass": "PerformanceInstrument PredictPerformance build import_relay read_prediction read_schedules",
