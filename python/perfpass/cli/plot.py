@@ -37,9 +37,10 @@ WHAT is one of
   pareto      a sweep's points and their front                 fleet       GPUs and what stands on their slices
   speedscope  JSON for speedscope.app                          trace       JSON for Perfetto and chrome://tracing
   snapshot    a pickle for PyTorch's memory_viz
-MODEL is as for `perfpass predict`; for memory and intervals also a language model that is served (without --batch); for
-batch, pareto and load also as for `perfpass sweep`, or a sweep that --json wrote; for fleet a FLEET.toml, or a layout that `perfpass pack --json` wrote. operators and intervals also take a
-prediction that --json wrote. Without -o the picture is told in words and figures.
+MODEL is as for `perfpass predict`; for memory and intervals also a language model that is served (without --batch);
+for batch, pareto and load also as for `perfpass sweep`, or a sweep that --json wrote; for fleet a FLEET.toml, or a
+layout that `perfpass pack --json` wrote. operators and intervals also take a prediction that --json wrote. Without -o
+the picture is told in words and figures.
 
 examples:
   perfpass plot roofline resnet50.onnx --device a100-sxm4-80gb -o roofline.svg
