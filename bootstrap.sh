@@ -182,7 +182,7 @@ browser() {
   for name in chromium-headless-shell chromium chromium-browser google-chrome; do
     if command -v "$name" >/dev/null; then return; fi
   done
-  (apt_install chromium-headless-shell) || say "going on without a browser; tests/report/test_browser.py will be skipped"
+  (apt_install chromium-headless-shell) || say "going on without a browser; tests/reports/test_browser.py will be skipped"
 }
 
 # Other releases of onnxruntime, each in a folder of its own, for the tests of the provider.
@@ -278,7 +278,7 @@ demo() {
 quiet_libraries() { export OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 TOPHUB_LOCATION=NONE TOKENIZERS_PARALLELISM=false; }
 
 # The rooms of the fast lane: not those that compile with TVM, run ONNX Runtime, learn, or measure.
-FAST_ROOMS=(annotation cli core deploy devices graph house importers llm predictors report search)
+FAST_ROOMS=(annotation cli core deploy devices graph house importers llm predictors reports search)
 
 check() {
   full_environment
@@ -342,6 +342,8 @@ case "$command" in
     .venv/bin/python benchmarks/figures.py
     .venv/bin/python benchmarks/publish/cards.py
     .venv/bin/python benchmarks/publish/cli_reference.py
+    .venv/bin/python benchmarks/publish/pictures.py
+    .venv/bin/python benchmarks/publish/notebook.py
     ;;
   docs) docs_environment; NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict --quiet; say "the site is in build/site" ;;
   help | -h | --help) usage ;;

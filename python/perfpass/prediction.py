@@ -229,6 +229,9 @@ class Prediction:
     def __str__(self) -> str:
         return prediction_table(self)
 
+    def _repr_html_(self) -> str:
+        return notebook_html(self)
+
 
 def evidence_of(prediction: Any) -> Any:
     """The measured records nearest to a prediction's question.
@@ -242,6 +245,12 @@ def evidence_of(prediction: Any) -> Any:
 def plots_of(result: Any) -> Any:
     """The pictures of a result; what draws them stands above everything that predicts, as the records do."""
     return import_module("perfpass.report").plots_of(result)
+
+
+def notebook_html(result: Any) -> str:
+    """A result as a notebook shows it, by the same way."""
+    found: str = import_module("perfpass.report").notebook_html(result)
+    return found
 
 
 def prediction_table(prediction: Prediction) -> str:

@@ -44,6 +44,9 @@ def test_sweeps_and_fleets_are_drawn_by_argument_and_from_their_json(tmp_path, c
     assert main(["plot", "pareto", str(stored), "--x", "latency_ms", "--y", "energy_j"]) == 0
     assert main(["plot", "load", "llama-3.1-8b", "--device", "h100-sxm", "--tp", "1", "--concurrency", "1,8"]) == 0
     assert "Time per output token by load" in capsys.readouterr().out
+    for what in ("memory", "intervals"):
+        assert main(["plot", what, "llama-3.1-8b", "--device", "h100-sxm", "--concurrency", "8"]) == 0
+    assert "Time to the first token" in capsys.readouterr().out
     pytest.importorskip("ortools")
     assert main(["pack", str(ROOT / "examples" / "fleet.toml"), "--json"]) == 0
     layout = tmp_path / "layout.json"

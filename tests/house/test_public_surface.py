@@ -35,7 +35,7 @@ SURFACE = {
     "perfpass.deploy.training_files": "Settings read",
     "perfpass.torch": "Estimate Watch estimate",
     "perfpass.deploy.tune": "Brought ENGINES SlotTuning Tuning split_words tune tune_slots",
-    "perfpass.report": "FleetPlots Picture RunPlots ServedPlots SweepPlots plots_of",
+    "perfpass.report": "FleetPlots Picture RunPlots ServedPlots SweepPlots notebook_html plots_of",
     "perfpass.simulators": "Deployed InferTime SIMULATORS files",
     "perfpass.cli": "main",
     "tvm_perfpass": "PerformanceInstrument PredictPerformance build import_relay read_prediction read_schedules",

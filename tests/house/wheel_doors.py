@@ -24,6 +24,8 @@ FACES = (
     "perfpass.llm",
     "perfpass.measure",
     "perfpass.predictors",
+    "perfpass.report",
+    "perfpass.report.page",
     "perfpass.search",
     "tvm_perfpass",
     "tvm_perfpass.relay",
@@ -58,6 +60,7 @@ def main(model: str) -> None:
     print(perfpass.predict(model, "a100-80gb"))
     command = Path(sys.executable).with_name("perfpass")
     subprocess.run([command, "predict", model, "--device", "a100-80gb"], check=True)
+    subprocess.run([command, "report", model, "--device", "a100-80gb", "-o", "report.html"], check=True)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from perfpass.cli.options import (
 from perfpass.errors import ArgumentError
 
 _OF_RUN = ("roofline", "operators", "icicle", "flame", "memory", "mig", "intervals")
+_OF_SERVED = ("memory", "intervals")
 _PROFILES = ("speedscope", "trace", "snapshot")
 _OF_SWEEP = ("batch", "pareto", "load")
 KINDS = (*_OF_RUN, *_PROFILES, *_OF_SWEEP, "fleet")
@@ -36,9 +37,10 @@ WHAT is one of
   pareto      a sweep's points and their front                 fleet       GPUs and what stands on their slices
   speedscope  JSON for speedscope.app                          trace       JSON for Perfetto and chrome://tracing
   snapshot    a pickle for PyTorch's memory_viz
-MODEL is as for `perfpass predict`; for batch, pareto and load also as for `perfpass sweep`, or a sweep that --json
-wrote; for fleet a FLEET.toml, or a layout that `perfpass pack --json` wrote. operators and intervals also take a
-prediction that --json wrote. Without -o the picture is told in words and figures.
+MODEL is as for `perfpass predict`; for memory and intervals also a language model that is served (without --batch);
+for batch, pareto and load also as for `perfpass sweep`, or a sweep that --json wrote; for fleet a FLEET.toml, or a
+layout that `perfpass pack --json` wrote. operators and intervals also take a prediction that --json wrote. Without -o
+the picture is told in words and figures.
 
 examples:
   perfpass plot roofline resnet50.onnx --device a100-sxm4-80gb -o roofline.svg
@@ -111,7 +113,29 @@ def _run_plots(options: Any) -> Any:
         raise ArgumentError(f"plot {options.what} is of one run on one device: give --device NAME")
     asked = limits(options) or (Limits() if options.what == "mig" else None)
     device = find_device(options, devices[0])
+    if options.what in _OF_SERVED and options.batch is None and options.mode == "inference":
+        from perfpass.deploy.sweep import served_model
+
+        if served_model(options.model, {"dims"} if options.dim or options.input_shape else ()) is not None:
+            return _served(options, device)
     return predict(options.model, device, **model_sizes(options), **workload(options), limits=asked).plot
+
+
+def _served(options: Any, device: Any) -> Any:
+    from perfpass.predictors.serving.predictor import predict_llm
+
+    given = {
+        "concurrency": options.concurrency,
+        "input_length": options.input_length,
+        "output_length": options.output_length,
+        "tp": options.tp,
+    }
+    for name, values in given.items():
+        if values is not None and len(values) != 1:
+            raise ArgumentError(f"plot {options.what} is of one load: give one value of --{name.replace('_', '-')}")
+    one = {name: values[0] for name, values in given.items() if values is not None}
+    precision = None if options.precision == "fp32" else options.precision
+    return predict_llm(options.model, device, runtime=options.runtime, precision=precision, **{"tp": None, **one}).plot
 
 
 def _sweep(options: Any) -> Any:

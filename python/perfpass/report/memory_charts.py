@@ -157,7 +157,7 @@ def at_peak(nodes: Nodes) -> Chart:
         f"buffers, these are the largest; all others hold {size(max(rest, 0))}."
     )
     rows = tuple((maker, shape, size(held)) for maker, shape, held in found)
-    x = Axis("bytes", 0.0, longest * 1.5, form="size")
+    x = Axis("bytes", 0.0, longest * 1.8, form="size")
     y_axis = Axis("", 0.3, len(found) + 0.7, names=tuple(names))
     return Chart(
         "Alive at the peak",

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _KEPT, _MISSED, _UNSURE, _WHOLE = 2, 1, 4, 0
 _MOST_GPUS = 40
+_SHORT = {"kept": "✓", "not kept": "✕", "may be kept": "?", "cannot say": "?"}
 
 
 def slices(decision: Decision, subtitle: str) -> Chart:
@@ -45,7 +46,17 @@ def slices(decision: Decision, subtitle: str) -> Chart:
         for start in _starts(profile):
             end = start + profile.memory_slices
             marks.append(
-                Box(float(start), float(end), y - 0.38, y + 0.38, colour, word, "", f"{profile.name}: {text}", word)
+                Box(
+                    float(start),
+                    float(end),
+                    y - 0.38,
+                    y + 0.38,
+                    colour,
+                    word,
+                    _SHORT[word],
+                    f"{profile.name}: {text}",
+                    word,
+                )
             )
         marks.append(Note(whole + 0.15, y, time, colour="ink", stands="beside"))
         rows.append(

@@ -25,9 +25,9 @@ SERIES: dict[Theme, tuple[str, ...]] = {
 # The same operator class has the same colour and shape in every picture; those that are not here share the last.
 CLASSES = {
     "convolution": 0, "matmul": 1, "attention": 2, "normalization": 3, "activation": 4, "elementwise": 6,
-    "data_movement": 7,
+    "data_movement": 5,
 }  # fmt: skip
-OTHERS = 5
+OTHERS = 7
 GREY = 6
 
 

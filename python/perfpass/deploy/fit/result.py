@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from perfpass.decision import Answer, percent
-from perfpass.prediction import Interval
+from perfpass.prediction import Interval, notebook_html
 from perfpass.text import columns, item, paragraph, size
 from perfpass.text import interval as cells
 
@@ -176,6 +176,9 @@ class Fit:
             "answers": [one.to_dict() for one in self.answers],
             "notes": list(self.notes),
         }
+
+    def _repr_html_(self) -> str:
+        return notebook_html(self)
 
     def __str__(self) -> str:
         blocks = [self.headline, _line(self)]

@@ -16,7 +16,7 @@ import numpy as np
 
 from perfpass.declared import Anything, Exactly, Items, Table, Text
 from perfpass.errors import ArgumentError, FormatError, missing_package
-from perfpass.prediction import plots_of
+from perfpass.prediction import notebook_html, plots_of
 from perfpass.predictors.estimate import Bounds
 from perfpass.text import columns, digits, printable, shown_value, unknown
 from perfpass.whole_file import replacing, write_whole
@@ -172,6 +172,9 @@ class Sweep:
         if len(asked) > _SHOWN:
             lines.append(f"  and {len(asked) - _SHOWN:,} more: -o FILE writes all")
         return "\n".join([*lines, *self.problems(), *(f"  {note}" for note in self.notes)])
+
+    def _repr_html_(self) -> str:
+        return notebook_html(self)
 
     def problems(self) -> list[str]:
         """Why points have no figures, the most common reasons first, a line each."""

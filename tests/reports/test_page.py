@@ -5,11 +5,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from html.parser import HTMLParser
 
 import pytest
 
 import perfpass
+from html_document import Document
 from perfpass.deploy.cost import Options, cost
 from perfpass.deploy.sweep import Sweep
 from perfpass.devices import device
@@ -28,36 +28,7 @@ from perfpass.report.stored import kind_of, prediction_of
 from report_models import DEVICE, EXAMPLES, HOSTILE, large
 
 OWN_TAGS = ("details", "summary", "sub")
-VOID = {"meta", "link", "br", "input", "img", "hr"}
 LARGEST_BYTES = 2_000_000
-
-
-class Document(HTMLParser):
-    """Elements with their attributes, and the text of each name; every element is closed in order."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.texts: dict[str, list[str]] = {}
-        self._open: list[str] = []
-        self.feed(text)
-        self.close()
-        assert self._open == []
-
-    def handle_starttag(self, tag, attrs):
-        self.elements.append((tag, dict(attrs)))
-        if tag not in VOID:
-            self._open.append(tag)
-
-    def handle_startendtag(self, tag, attrs):
-        self.elements.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag):
-        assert self._open.pop() == tag
-
-    def handle_data(self, data):
-        if self._open:
-            self.texts.setdefault(self._open[-1], []).append(data)
 
 
 def served() -> Page:
