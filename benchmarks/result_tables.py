@@ -293,6 +293,54 @@ def packing(document: dict[str, Any]) -> str:
     )
 
 
+def serving_http(document: dict[str, Any]) -> str:
+    """`perfpass serve` under load: each phase, what was asked, and how it went."""
+    named = {
+        ("cached", "cached"): "cached files, as fast as answered",
+        ("new", "new"): "new files, as fast as answered",
+        ("half", "cached"): "both at half of the aims: cached",
+        ("half", "new"): "both at half of the aims: new",
+    }
+    rows = [
+        [
+            named[row["load"], row["kind"]],
+            f"{row['questions']:,}",
+            f"{row['errors']:,}",
+            figure(row["per_s"]),
+            figure(row["p50_ms"]),
+            figure(row["p99_ms"]),
+            f"{row['begin_mib']:.0f} to {row['end_mib']:.0f}",
+        ]
+        for row in document["rows"]
+    ]
+    stop, aims = document["stop"], document["aims"]
+    head = ["load", "questions", "errors", "a second", "p50 ms", "p99 ms", "MiB"]
+    return (
+        f"{table(head, rows)}\n\n{document['seconds']:.0f} seconds on loopback, files of {document['operators']} "
+        f"operators, {document['workers']} workers, locust on the same cores; aims: {aims['cached']:.0f} cached and "
+        f"{aims['new']:.0f} new a second, p99 under 60 ms at half of both. MiB: resident, all workers, as the phase "
+        f"begins and ends. Load average, other programs in it: {figure(document['load_average'])}. Told to stop "
+        f"under load, the server answered {stop['answered']:,} questions, of which locust has {stop['received']:,}. "
+        f"{_setting(document)}."
+    )
+
+
+def serving_processor(document: dict[str, Any]) -> str:
+    """Processor time of a question to `perfpass serve`."""
+    named = {"cached": "an answer that is kept", "new": f"a new file of {document['operators']} operators"}
+    rows = [
+        [
+            named[kind],
+            figure(ms[len(ms) // 2]),
+            f"{figure(ms[0])} to {figure(ms[-1])}",
+            f"{1e3 / ms[len(ms) // 2]:,.0f}",
+        ]
+        for kind, ms in document["processor_ms"].items()
+    ]
+    head = ["question", "processor ms", "rounds", "a second and core"]
+    return f"{table(head, rows)}\n\nMedians of {document['rounds']} rounds, one worker. {_setting(document)}."
+
+
 TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "ort_session": ort_session,
     "ort_refusal": ort_refusal,
@@ -307,6 +355,8 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "faults": faults,
     "own_device": own_device,
     "packing": packing,
+    "serving_http": serving_http,
+    "serving_processor": serving_processor,
 }
 # Tables made of another table's results.
 SHARED = {"tuning_workloads": "tuning"}

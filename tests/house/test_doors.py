@@ -123,7 +123,7 @@ COMMANDS = {
 def block(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
     """As if ``package`` were not installed, also for modules that import it at their top."""
     for name in list(sys.modules):
-        if name.startswith(("perfpass.measure.runners.", "ort_extension.session")):
+        if name.startswith(("perfpass.measure.runners.", "perfpass.serve.", "ort_extension.session")):
             monkeypatch.delitem(sys.modules, name)
         elif name.startswith(f"{package}."):  # loaded by another test
             monkeypatch.setitem(sys.modules, name, None)

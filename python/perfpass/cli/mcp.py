@@ -40,12 +40,12 @@ def run(options: Any) -> int:
     from perfpass.serve.settings import Settings
 
     with needs("mcp", "`perfpass mcp`"):
-        from perfpass.serve import agents
+        from perfpass.serve.agents import over_http, over_stdio
     add_device_files(options)
     root = Root(options.root)
     settings = Settings(question_seconds=options.question_seconds, body_mib=4, token=token_of(options.token_file))
     if options.http:
-        agents.over_http(root, settings, options.host, options.port)
+        over_http(root, settings, options.host, options.port)
     else:
-        agents.over_stdio(root, settings.question_seconds)
+        over_stdio(root, settings.question_seconds)
     return 0

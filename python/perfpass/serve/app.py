@@ -108,7 +108,7 @@ class Application:
     def _asking(self, kind: Kind) -> Callable[[Request], Awaitable[Response]]:
         async def ask(request: Request) -> Response:
             found = await asked(request, kind)
-            body, how = await self.work.answer(found.key, found.lane, lambda: found.compute(written))
+            body, how = await self.work.answer(await found.key(), found.lane, lambda: found.compute(written))
             request.scope["facts"] |= {"how": how}
             self.metrics.answers.labels(kind.name, how).inc()
             return _json(body, {"X-Cache": how})

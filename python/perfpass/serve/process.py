@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import ipaddress
+import logging
 import os
 import shutil
 import signal
@@ -69,6 +71,8 @@ def serve(
         address = listening.getsockname()
         shown = f"[{address[0]}]" if ":" in address[0] else address[0]
         event("listening", url=f"http://{shown}:{address[1]}", workers=workers, token=bool(settings.token))
+        if not settings.token and not ipaddress.ip_address(address[0]).is_loopback:
+            event("anybody who reaches this address may ask: there is no token", logging.WARNING)
         if workers > 1:
             Multiprocess(config, sockets=[listening]).run()
             return

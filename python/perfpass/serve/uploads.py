@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
+import anyio.to_thread
 from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
@@ -21,6 +22,14 @@ from perfpass.serve.questions import Question
 JSON, FILE, FORM = "application/json", "application/octet-stream", "multipart/form-data"
 _LARGEST_JSON_BYTES = 16 << 20  # as of a config.json
 _QUESTION = "question"  # the part of a form that is JSON
+# What is parsed or hashed at once, while other requests wait; of more it takes milliseconds, and a thread does it.
+_AT_ONCE_BYTES = 32 << 10
+_T = TypeVar("_T")
+
+
+async def aside(size: int, work: Callable[[], _T]) -> _T:
+    """What ``work`` gives, which takes as long as ``size`` bytes do."""
+    return work() if size <= _AT_ONCE_BYTES else await anyio.to_thread.run_sync(work)
 
 
 class _InMemory(MultiPartParser):
@@ -36,9 +45,12 @@ class Asked:
     question: Question
     models: dict[str, Any]
 
-    @property
-    def key(self) -> str:
+    async def key(self) -> str:
         """Of equal questions about equal content."""
+        sizes = (len(model) for model in self.models.values() if isinstance(model, bytes))
+        return await aside(sum(sizes), self._key)
+
+    def _key(self) -> str:
         whole = hashlib.sha256(f"{self.kind.name}\n{self.question.model_dump_json(exclude_none=True)}\n".encode())
         for name, model in sorted(self.models.items()):
             if isinstance(model, bytes):
@@ -68,7 +80,8 @@ async def asked(request: Request, kind: Kind) -> Asked:
     if media_type == JSON:
         if request.query_params:
             raise ArgumentError("the question is in the body; parameters of the address are for uploaded files")
-        question = kind.read(_parsed(await _whole(request)))
+        content = await _whole(request)
+        question = await aside(len(content), lambda: kind.read(_parsed(content)))
     elif media_type == FILE:
         if len(kind.asked.uploads) > 1:
             raise ArgumentError(f"{' and '.join(kind.asked.uploads)} are two files; send them as {FORM}")
@@ -144,4 +157,4 @@ async def _of_form(request: Request, kind: Kind) -> tuple[Question, dict[str, by
         await form.close()
     if len(content) > _LARGEST_JSON_BYTES:
         raise Problem("too-large", f"a question of over {_LARGEST_JSON_BYTES >> 20} MiB")
-    return kind.read(_parsed(content)), files
+    return await aside(len(content), lambda: kind.read(_parsed(content))), files
