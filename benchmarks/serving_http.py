@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-
 from report import publish
 
 AIMS = {"cached": 500.0, "new": 60.0}  # questions a second
