@@ -197,6 +197,7 @@ def test_shapes_are_those_of_the_example_without_its_batch(batch, sizes, named):
     ("example", "words"),
     [
         ((torch.empty(2, 3), torch.empty(4, 3)), r"share their first dimension.*\(2, 3\), \(4, 3\)"),
+        (torch.empty(0, 3), "empty batch"),
         ({"a": 3}, "no tensor"),
         (5, "got int"),
     ],

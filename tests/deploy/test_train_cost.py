@@ -109,6 +109,26 @@ def test_offloading_fits_more_and_costs_what_the_link_and_the_host_take():
     assert fast < slow
 
 
+def test_what_is_not_counted_is_said():
+    def notes(**asked):
+        return " ".join(train_cost("llama-3.2-1b", "h100", sequence=1024, **asked).notes)
+
+    assert not notes(lora_rank=8)
+    assert "unpacking" in notes(lora_rank=8, frozen="nf4") and "DoRA" in notes(lora_rank=8, dora=True)
+    assert "gradients" in notes(offload="optimizer")
+    assert "gradients" not in notes(offload="optimizer", framework="torch")
+
+
+def test_one_stage_has_no_schedule_that_was_not_measured():
+    def width(**asked):
+        found = train_cost("llama-3.2-1b", "h100", gpus=2, global_batch=8, sequence=1024, **asked)
+        return found.predicted.step_s.high / found.predicted.step_s.low, found.notes
+
+    assert width(schedule="zb_h1") == width()
+    wide, notes = width(schedule="zb_h1", pipeline=2)
+    assert wide > width(pipeline=2)[0] and "zero-bubble" in notes[0]
+
+
 def test_the_search_finds_the_quickest_layout_that_fits_and_keeps_what_is_given():
     layouts = search_layouts("llama-3.1-8b", "h100", gpus=8, global_batch=64, tensor=2)
     assert layouts.best and {one.layout.tensor for one in layouts.best} == {2}
@@ -145,6 +165,7 @@ def test_a_framework_or_device_that_was_not_measured_is_wider():
         ({"fabric_gb_s": 0.0}, ArgumentError, "GB/s"),
         ({"host_gb_s": -1.0}, ArgumentError, "host's memory"),
         ({"dora": True}, ArgumentError, "lora_rank"),
+        ({"frozen": "nf4"}, ArgumentError, "frozen weights .* lora_rank"),
         ({"gpus": 2, "context": 2, "sequence": 4095}, ArgumentError, "context ranks"),
     ],
 )
@@ -158,6 +179,19 @@ def test_a_precision_that_a_device_lacks_is_refused():
         train_cost("llama-3.1-8b", "a100-80gb", precision="fp8")
     with pytest.raises(ArgumentError, match="GPUs"):
         train_cost("llama-3.1-8b", "epyc-9654")
+
+
+def test_the_search_keeps_the_notes_of_a_file(tmp_path, capsys):
+    script = tmp_path / "pretrain.sh"
+    script.write_text(
+        "pretrain_gpt.py --num-layers 4 --hidden-size 512 --num-attention-heads 8 --seq-length 1024 "
+        "--max-position-embeddings 1024 --micro-batch-size 1 --global-batch-size 8 --bf16 --vocab-size 4096 "
+        "--cpu-offloading\n"
+    )
+    asked = ["train-cost", "--config", str(script), "--device", "h100", "--gpus", "2", "--global-batch", "8"]
+    for more in ([], ["--search"]):
+        assert main([*asked, *more]) == 0
+        assert "cpu-offloading: activations on the host" in " ".join(capsys.readouterr().out.split())
 
 
 def test_the_command_prints_says_whether_it_fits_and_searches(capsys):

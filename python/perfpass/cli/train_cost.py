@@ -149,6 +149,10 @@ def run(options: Any) -> int:
         if "global_batch" not in given:
             raise ArgumentError("--search compares layouts for the same step; give --global-batch")
         layouts = search_layouts(model, device, gpus=gpus, **given)
+        best, others = (
+            tuple(replace(one, notes=(*one.notes, *notes)) for one in some) for some in (layouts.best, layouts.others)
+        )
+        layouts = replace(layouts, best=best, others=others)
         print_json(layouts.to_dict()) if options.json else print(layouts)
         return 0 if layouts.best else 1
     advice = train_advice(model, device, gpus=gpus, **given)

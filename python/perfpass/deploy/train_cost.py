@@ -279,7 +279,7 @@ def train_cost(
     found, corrected = corrected_run(found, board, read.name, wanted=calibration)
     per_step = recipe.micro_batch * recipe.micro_batches * layout.data * recipe.sequence
     hours = energy = usd = emitted = None
-    notes = [*corrected, *(_UNSURE[name] for name in found.why)]
+    notes = [*corrected, *(_UNSURE[name] for name in found.why), *_uncounted(recipe, framework)]
     if tokens is not None:
         if not 0 < tokens < 1e16:
             raise ArgumentError(f"tokens of a run must be above 0 and below 1e16, got {tokens!r}")
@@ -320,6 +320,18 @@ _UNSURE = {
     "host": "no run that offloads was measured: the interval is wider",
     "schedule": "no run of a zero-bubble schedule was measured: the interval is wider",
 }
+
+
+def _uncounted(recipe: Recipe, framework: str) -> Iterator[str]:
+    if recipe.offload != "none" and framework == "megatron":
+        yield (
+            "gradients are counted on the host, as ZeRO-Offload has them; Megatron-LM's --optimizer-cpu-offload leaves "
+            "them on the device"
+        )
+    if recipe.adapter and recipe.adapter.frozen != "none":
+        yield "unpacking the frozen weights is not in the time: a step takes longer"
+    if recipe.adapter and recipe.adapter.decomposed:
+        yield "the norms of DoRA's weights are not in the time: a step takes longer"
 
 
 def search_layouts(model: Any, device: str | Device, *, gpus: int, **asked: Any) -> Layouts:
@@ -423,6 +435,8 @@ def _adapter(rank: int | None, targets: tuple[str, ...], frozen: str, dora: bool
     if not rank:
         if dora:
             raise ArgumentError("DoRA is of an adapter; give its rank, as lora_rank=16")
+        if frozen != "none":
+            raise ArgumentError("frozen weights are those beside an adapter; give its rank, as lora_rank=16")
         return None
     return Adapter(rank, targets, frozen, decomposed=dora, single=framework == "torch")
 

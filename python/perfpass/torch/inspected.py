@@ -217,6 +217,8 @@ def shapes_of(example: Any) -> tuple[Any, int]:
         raise ArgumentError(
             f"example_inputs must share their first dimension, the batch, got {sizes}; give input_shape"
         )
+    if batches == {0}:
+        raise ArgumentError("example_inputs hold an empty batch; give one sample or more, or input_shape")
     shapes = {key: _shape(value) for key, value in tensors.items()}
     return (shapes if named else tuple(shapes.values())), batches.pop()
 

@@ -88,7 +88,7 @@ def run(
     strange = {
         "framework": framework == "other",
         "host": recipe.offload != "none" or recipe.recompute == "offloaded",
-        "schedule": layout.schedule != "1f1b",
+        "schedule": layout.schedule != "1f1b" and layout.pipeline > 1,
     }
     lacks = {
         "layout": 1.0,
