@@ -90,4 +90,4 @@ def test_a_damaged_result_is_told_as_one(tmp_path, capsys):
 def test_a_sweep_knows_the_devices_of_a_file(capsys):
     given = ["--device", "edge-gpu", "--device-file", str(EXAMPLES / "custom_device.toml")]
     assert main(["report", RESNET, *given, "--batches", "1,8", "--format", "md"]) == 0
-    assert "from edge-gpu" in capsys.readouterr().out
+    assert "edge-gpu has the least of both" in capsys.readouterr().out
