@@ -60,6 +60,7 @@ def test_a_stored_prediction_is_drawn_as_far_as_it_says(tmp_path, capsys):
     stored.write_text(capsys.readouterr().out)
     assert main(["plot", "operators", str(stored)]) == 0
     assert main(["plot", "intervals", str(stored)]) == 0
+    assert "No record" not in capsys.readouterr().out
     assert main(["plot", "roofline", str(stored)]) == 8
     assert "no graph" in capsys.readouterr().err
 
@@ -74,6 +75,9 @@ def test_a_stored_prediction_is_drawn_as_far_as_it_says(tmp_path, capsys):
         (["snapshot", MODEL, "--device", "t4", "--mode", "training", "-o", "x.pickle"], 8, "record a step"),
         (["mig", MODEL, "--device", "t4"], 8, "cannot be partitioned"),
         (["load", MODEL, "--device", "t4"], 8, "not of a served language model"),
+        (["batch", MODEL, "--device", "t4", "--mode", "training"], 2, "no --mode;"),
+        (["memory", MODEL, "--device", "t4", "--batches", "1,8"], 2, "no --batches;"),
+        (["trace", MODEL, "--device", "t4", "-o", MODEL], 2, "is the model itself"),
     ],
 )
 def test_what_cannot_be_drawn_says_what_to_do(arguments, code, said, tmp_path, monkeypatch, capsys):

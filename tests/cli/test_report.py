@@ -63,6 +63,13 @@ def test_what_a_command_wrote_as_json_is_shown(command, tmp_path, capsys):
         ([RESNET, "llama-3.1-8b", "--device", "t4", "--format", "md"], 2, "page of its own"),
         ([RESNET, "--device", "nothing", "--format", "md"], 9, "unknown device"),
         (["none.onnx", "--device", "t4", "--format", "md"], 3, "none.onnx"),
+        ([RESNET, "--device", "t4", "--batches", "1,8", "--mode", "training", "--format", "md"], 2, "no --mode;"),
+        ([RESNET, "--device", "t4", "--batches", "1,8", "--latency", "5", "--format", "md"], 2, "no --latency;"),
+        ([RESNET, VIT, "--diff", "--device", "t4", "--latency", "5", "--format", "md"], 2, "no --latency;"),
+        ([RESNET, "--device", "t4", "--concurrency", "4", "--format", "md"], 2, "no --concurrency;"),
+        (["llama-3.1-8b", "--device", "t4", "--latency", "5", "--format", "md"], 2, "no --latency;"),
+        ([str(EXAMPLES / "fleet.toml"), "--device", "t4", "--format", "md"], 2, "no --device;"),
+        ([RESNET, "--device", "t4", "-o", RESNET], 2, "is the model itself"),
     ],
 )
 def test_what_makes_no_page_says_what_to_do(arguments, code, said, tmp_path, monkeypatch, capsys):
@@ -70,3 +77,17 @@ def test_what_makes_no_page_says_what_to_do(arguments, code, said, tmp_path, mon
     assert main(["report", *arguments]) == code
     assert said in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_damaged_result_is_told_as_one(tmp_path, capsys):
+    path = tmp_path / "result.json"
+    for content, code, said in (('{"a":', 4, "not JSON"), ("[1]", 4, "no result that can be shown")):
+        path.write_text(content)
+        assert main(["report", str(path), "--format", "md"]) == code
+        assert said in capsys.readouterr().err
+
+
+def test_a_sweep_knows_the_devices_of_a_file(capsys):
+    given = ["--device", "edge-gpu", "--device-file", str(EXAMPLES / "custom_device.toml")]
+    assert main(["report", RESNET, *given, "--batches", "1,8", "--format", "md"]) == 0
+    assert "edge-gpu has the least of both" in capsys.readouterr().out

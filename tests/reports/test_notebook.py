@@ -6,6 +6,7 @@ import pytest
 
 import perfpass
 from html_document import Document
+from report_models import EXAMPLES
 
 
 @pytest.mark.parametrize("name", ["vision", "step", "batches", "loads", "hostile"])
@@ -16,6 +17,11 @@ def test_a_result_shows_itself_with_its_intervals(request, name):
     assert not tags & {"script", "img", "link", "style", "iframe"} and "table" in tags
     assert not any(key.startswith("on") or key in ("src", "href") for _, found in document.elements for key in found)
     assert " to " in text and len(text) < 30_000
+
+
+def test_points_without_figures_are_not_counted_as_more_to_draw():
+    shown = perfpass.sweep(EXAMPLES / "resnet50.onnx", ["t4"], batches=[1, 10**6])._repr_html_()
+    assert "1 without figures" in shown and "more with figures" not in shown
 
 
 def test_a_fit_shows_itself_with_what_would_make_it_fit():

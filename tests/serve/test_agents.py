@@ -207,6 +207,12 @@ def test_a_root_is_a_folder(tmp_path):
             Root(tmp_path / wrong)
 
 
+@pytest.mark.parametrize("model", ["missing.onnx", "no such model", "", "inner/../../net.onnx"])
+def test_a_file_that_is_not_there_is_told_without_talk_of_uploads(root, model):
+    found = called(root, "predict", model=model, device="t4")
+    assert found.is_error and "upload" not in found.content[0].text and "FileError" in found.content[0].text
+
+
 def test_the_scripted_agent_finds_settings_that_keep_its_limit(monkeypatch):
     monkeypatch.chdir(ROOT)
     program = runpy.run_path(str(ROOT / "examples" / "agent" / "agent.py"))

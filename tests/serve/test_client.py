@@ -84,6 +84,13 @@ def test_models_are_sent_in_every_form(client, examples, tmp_path):
         assert client.predict_llm(form, "h100").ttft_ms == figures
 
 
+def test_answers_about_files_have_their_paths(client, examples):
+    old, new = (str(examples / name) for name in ("resnet50.onnx", "vit_base_patch16_224.onnx"))
+    assert client.diff(old, new, "t4") == perfpass.diff(old, new, "t4")
+    assert client.fit(old, "t4") == perfpass.fit(old, "t4")
+    assert client.choose(old, ["t4"], latency_ms=50.0) == perfpass.choose(old, ["t4"], latency_ms=50.0)
+
+
 def test_devices_are_the_devices(client):
     assert client.device("A100 80GB") == perfpass.device("A100 80GB")
     assert client.device("h100:1g.10gb") == perfpass.device("h100:1g.10gb")
@@ -115,10 +122,26 @@ def test_errors_are_of_the_classes_of_the_functions(client, error, question):
         question(client)
 
 
-@pytest.mark.parametrize("url", ["127.0.0.1:8000", "ftp://x", "http://", "http://x:99999", "http://x?y=1", ""])
+@pytest.mark.parametrize(
+    "url", ["127.0.0.1:8000", "ftp://x", "http://", "http://x:99999", "http://x?y=1", "http://[::1", None, ""]
+)
 def test_an_address_that_is_none_is_refused(url):
     with pytest.raises(ArgumentError, match="address of a server"):
         Client(url)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"token": "a\n"}, "line break"),
+        ({"token": "\u20ac"}, "ASCII"),
+        ({"timeout_s": 0}, "over 0"),
+        ({"timeout_s": -1.0}, "over 0"),
+    ],
+)
+def test_a_token_or_time_that_cannot_be_sent_is_refused(given, said):
+    with pytest.raises(ArgumentError, match=said):
+        Client("http://127.0.0.1:8000", **given)
 
 
 def test_no_server_is_told_with_the_way_out():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -163,6 +164,34 @@ def _runtime(options: Any) -> str:
     if options.runtime not in (None, "torch", "torch.compile"):
         raise ArgumentError(f"--compiled means torch.compile, but --runtime is {options.runtime!r}; give one of them")
     return "torch.compile"
+
+
+# What the options of `add_workload` are where nobody gives them.
+_USUAL = {"precision": "fp32", "layout": "nchw", "mode": "inference", "predictor": "perfpass"}
+OF_SIZES = ("batch", "dim", "input_shape", "assume")
+OF_LIMITS = ("latency", "memory", "energy", "confidence")
+OF_RUN = ("mode", "optimizer", "processes", "predictor", "no_calibration")
+OF_WORKLOAD = ("precision", "runtime", "compiled", "layout", "device_file", *OF_RUN)
+
+
+def refuse(options: Any, names: Sequence[str], what: str) -> None:
+    """Raises ArgumentError where one of the options is given that ``what`` would pass over in silence."""
+    values = {name: getattr(options, name) for name in names}
+    given = [
+        f"--{name.replace('_', '-')}"
+        for name, value in values.items()
+        if value is not False and value not in (None, [], "", _USUAL.get(name))
+    ]
+    if given:
+        raise ArgumentError(f"{what} has no {', '.join(given)}; leave {'it' if len(given) == 1 else 'them'} out")
+
+
+def refuse_to_replace(output: str | None, models: Sequence[str]) -> None:
+    """Raises ArgumentError where what is written would take the place of a model that is read."""
+    if output and os.path.isfile(output):
+        for model in models:
+            if os.path.isfile(model) and os.path.samefile(model, output):
+                raise ArgumentError(f"-o {output} is the model itself; give the name of another file")
 
 
 def add_device_file(command: Any, what: str = "TOML file of more devices") -> None:

@@ -6,6 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from perfpass.cli.options import (
+    OF_LIMITS,
+    OF_RUN,
+    add_device_files,
     add_limits,
     add_model,
     add_workload,
@@ -14,6 +17,8 @@ from perfpass.cli.options import (
     model_sizes,
     new_command,
     numbers,
+    refuse,
+    refuse_to_replace,
     texts,
     wholes,
     workload,
@@ -25,6 +30,7 @@ _OF_SERVED = ("memory", "intervals")
 _PROFILES = ("speedscope", "trace", "snapshot")
 _OF_SWEEP = ("batch", "pareto", "load")
 KINDS = (*_OF_RUN, *_PROFILES, *_OF_SWEEP, "fleet")
+_OF_MANY = ("batches", "concurrency", "input_length", "output_length", "tp", "x", "y")
 _BATCHES = [1, 2, 4, 8, 16, 32, 64]
 _LOADS = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0]
 
@@ -72,6 +78,7 @@ def add(commands: Any) -> None:
 
 def run(options: Any) -> int:
     """Draws, and says what was written; in words without -o."""
+    refuse_to_replace(options.output, [options.model])
     if options.what in _PROFILES:
         if not options.output:
             raise ArgumentError(f"plot {options.what} writes a file: give -o FILE")
@@ -118,6 +125,7 @@ def _run_plots(options: Any) -> Any:
 
         if served_model(options.model, {"dims"} if options.dim or options.input_shape else ()) is not None:
             return _served(options, device)
+    refuse(options, _OF_MANY, f"plot {options.what} of one run")
     return predict(options.model, device, **model_sizes(options), **workload(options), limits=asked).plot
 
 
@@ -139,12 +147,13 @@ def _served(options: Any, device: Any) -> Any:
 
 
 def _sweep(options: Any) -> Any:
-    from perfpass.cli.options import add_device_files, once
+    from perfpass.cli.options import once
     from perfpass.deploy.sweep import Sweep, served_model, sweep
     from perfpass.report.stored import is_stored
 
     if is_stored(options.model):
         return Sweep.from_dict(_one(options.model, "sweep"), options.model)
+    refuse(options, ("assume", *OF_RUN, *OF_LIMITS), f"plot {options.what}, a sweep,")
     add_device_files(options)
     network = options.what == "batch" or options.batches is not None or served_model(options.model, set()) is None
     stated = options.precision != "fp32"

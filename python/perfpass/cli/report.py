@@ -6,7 +6,12 @@ import time
 from typing import Any
 
 from perfpass.cli.options import (
+    OF_LIMITS,
+    OF_RUN,
+    OF_SIZES,
+    OF_WORKLOAD,
     add_cost,
+    add_device_files,
     add_limits,
     add_sizes,
     add_workload,
@@ -16,6 +21,8 @@ from perfpass.cli.options import (
     model_sizes,
     new_command,
     numbers,
+    refuse,
+    refuse_to_replace,
     texts,
     whole,
     wholes,
@@ -26,6 +33,10 @@ from perfpass.errors import ArgumentError
 _FORMATS = ("html", "md")
 _MOST_RUNS = 40
 _LOADS = [1.0, 4.0, 16.0, 64.0]
+_OF_SERVED = ("input_length", "output_length", "concurrency", "tp")
+_OF_CARBON = ("region", "carbon_intensity", "pue", "grid_table")
+_OF_COST = ("price_table", *_OF_CARBON)
+_OF_MODELS = ("device", "diff", "batches", *OF_SIZES, *OF_WORKLOAD, *OF_LIMITS, *_OF_SERVED, *_OF_COST)
 _EPILOG = """\
 MODEL is as for `perfpass predict`, or a language model that is served, as for `perfpass llm`. Each is predicted on each
 device; several stand side by side. A FLEET.toml is packed. A JSON file that predict, sweep, diff, pack, fit or choose
@@ -70,6 +81,7 @@ def run(options: Any) -> int:
 
     if options.format == "html" and not options.output:
         raise ArgumentError("a page is written to a file: give -o FILE.html, or --format md for stdout")
+    refuse_to_replace(options.output, options.models)
     begun = time.perf_counter()
     pages = _pages(options)
     if options.format == "html" and len(pages) > 1:
@@ -84,26 +96,37 @@ def run(options: Any) -> int:
 
 
 def _pages(options: Any) -> list[Any]:
-    from perfpass.report.stored import is_stored
+    from perfpass.report.stored import is_stored, read
 
     stored = [model for model in options.models if is_stored(model)]
     if stored and len(stored) < len(options.models):
         raise ArgumentError("give models, or JSON files of results, and not both")
     if stored:
+        refuse(options, _OF_MODELS, "a page of JSON files of results")
         return _stored(stored)
     if options.diff:
+        refuse(options, ("batches", *OF_LIMITS, *_OF_SERVED, *_OF_COST), "the page of a difference")
         return [_diff(options)]
     if any(model.endswith(".toml") for model in options.models):
+        refuse(options, _OF_MODELS, "the page of a fleet")
         return [_fleet(options)]
     if options.batches is not None:
+        unread = ("batch", "assume", *OF_RUN, *OF_LIMITS, *_OF_SERVED, *_OF_CARBON)
+        refuse(options, unread, "the page of a sweep")
+        add_device_files(options)
         return [_sweep(options, model, batches=options.batches) for model in options.models]
     if not options.device:
+        for model in options.models:
+            if model.endswith(".json"):
+                read(model)
         raise ArgumentError("give --device NAME to predict for; see `perfpass report --help`")
     served = [_is_served(options, model) for model in options.models]
     if any(served):
         if not all(served) or len(options.models) > 1 or len(options.device) > 1:
             raise ArgumentError("a served language model has a page of its own: give one model and one device")
+        refuse(options, ("assume", "compiled", "layout", *OF_RUN, *OF_LIMITS), "the page of a served language model")
         return [_served(options)]
+    refuse(options, _OF_SERVED, "the page of a run")
     return [_runs(options)]
 
 

@@ -30,23 +30,27 @@ def figures(prediction: Any) -> dict[str, Interval]:
     return {name: value for name, value in found.items() if isinstance(value, Interval)}
 
 
-def records(prediction: Any) -> dict[str, list[dict[str, Any]]]:
-    """Evidence by figure; nothing where the prediction has none, or pyarrow is not installed."""
+def records(prediction: Any) -> dict[str, list[dict[str, Any]]] | None:
+    """Evidence by figure; None where the prediction was read, or pyarrow is not installed, so that none can be told."""
     try:
         parts = {part.quantity: part for part in prediction.evidence.parts}
     except UnsupportedError:
-        return {}
+        return None
     return {name: list(parts[q].records) for name, q in _QUANTITY.items() if q in parts}
 
 
-def intervals(prediction: Any, subtitle: str, nearest: dict[str, list[dict[str, Any]]]) -> tuple[Chart, ...]:
-    """A chart for each figure."""
-    return tuple(_one(name, value, subtitle, nearest.get(name, [])) for name, value in figures(prediction).items())
+def intervals(prediction: Any, subtitle: str) -> tuple[Chart, ...]:
+    """A chart for each figure, with the records nearest to it."""
+    nearest = records(prediction)
+    return tuple(
+        _one(name, value, subtitle, None if nearest is None else nearest.get(name, []))
+        for name, value in figures(prediction).items()
+    )
 
 
-def _one(name: str, found: Interval, subtitle: str, near: list[dict[str, Any]]) -> Chart:
+def _one(name: str, found: Interval, subtitle: str, nearest: list[dict[str, Any]] | None) -> Chart:
     form: Form = "size" if found.unit == "byte" else "number"
-    near = [record for record in near if (record["copied"] or record["measured"])]
+    near = [record for record in nearest or () if (record["copied"] or record["measured"])]
     values = [record["copied"] or record["measured"] for record in near]
     x = around(
         _UNITS.get(found.unit, found.unit), [found.low, found.median, found.high, *values], log=found.low > 0, form=form
@@ -80,7 +84,7 @@ def _one(name: str, found: Interval, subtitle: str, near: list[dict[str, Any]]) 
         marks.append(Dots(tuple(plain), 2, "up", "nearest records as measured, not scaled"))
     inside = sum(found.low <= value <= found.high for value in values)
     beside = f" {inside} of the {len(near)} nearest records lie in it." if near else " No record of it stands near."
-    if name in ("throughput_per_s", "power_w", "request_ms", "output_tokens_per_s", "energy_per_token_j"):
+    if name not in _QUANTITY or nearest is None:
         beside = ""
     sided = "; plan for the upper bound, 98 in 100 stay below" if name == "peak_memory_bytes" else ""
     description = f"{_TITLES[name]}: {said(found)}{sided}.{beside}"

@@ -73,9 +73,9 @@ def _sweep(found: Sweep) -> str:
             cells.append("" if value is None else f"{show(value)}{bounds}")
         rows.append((*(str(point[name]) for name in found.settings), *cells))
     head = (*(name.replace("_", " ") for name in found.settings), *(sweep_charts.label_of(name) for name in names))
-    more = (
-        [f"{len(found) - len(shown):,} more points; sweep.plot.pareto() draws all"] if len(found) > len(shown) else []
-    )
+    left, without = len(asked) - len(shown), len(found) - len(asked)
+    more = [f"{left:,} more with figures than are shown; sweep.plot.pareto() draws all"] if left else []
+    more += [f"{without:,} without figures; print(sweep) says why"] if without else []
     return f"{_said(f'{found.model}: {len(found):,} points', more)}{_table(head, rows)}"
 
 

@@ -63,8 +63,7 @@ class RunPlots:
     def intervals(self) -> Picture:
         """The interval of each figure, with the measured records nearest to it."""
         p = self.prediction
-        near = interval_charts.records(p) if p.asked is not None else {}
-        return Picture("intervals", interval_charts.intervals(p, run_charts.headline(p), near))
+        return Picture("intervals", interval_charts.intervals(p, run_charts.headline(p)))
 
     def speedscope(self, path: str | os.PathLike[str]) -> None:
         """A file for speedscope. Raises UnsupportedError, FileError."""
@@ -90,7 +89,7 @@ class ServedPlots:
         p = self.prediction
         s = p.serving
         line = f"{p.model['name']} on {s.gpus} x {p.device['name']}, {s.runtime}, {s.concurrency:g} in flight"
-        return Picture("intervals", interval_charts.intervals(p, line, interval_charts.records(p)))
+        return Picture("intervals", interval_charts.intervals(p, line))
 
     def memory(self) -> Picture:
         """Memory of each GPU by what holds it."""

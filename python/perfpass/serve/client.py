@@ -6,6 +6,7 @@ begin to answer is asked again.
 
 from __future__ import annotations
 
+import dataclasses
 import http.client
 import json
 import os
@@ -14,9 +15,9 @@ import ssl
 import threading
 import time
 import urllib.parse
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from perfpass import errors, json_text
 from perfpass.bounded_file import read_file
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from perfpass.prediction import Prediction
     from perfpass.predictors.serving.prediction import LlmPrediction
 
+_Found = TypeVar("_Found", "Choice", "Difference", "Fit")
 _TRIES = 3
 _MOST_WAIT_S = 5.0
 _LARGEST_ANSWER_BYTES = 256 << 20
@@ -58,16 +60,21 @@ class Client:
     def __init__(self, url: str, token: str = "", *, timeout_s: float = 60.0) -> None:
         """``token``: sent as `Authorization: Bearer`. ``timeout_s``: without a byte from the server.
 
-        Raises ArgumentError for an address that is none of HTTP.
+        Raises ArgumentError for an address that is none of HTTP, a token that no header holds, a time that is none.
         """
-        parts = urllib.parse.urlsplit(url)
         try:
+            parts = urllib.parse.urlsplit(url)
             port = parts.port
-        except ValueError:
-            port = -1
-        if parts.scheme not in ("http", "https") or not parts.hostname or port == -1 or parts.query or parts.fragment:
+            host = "" if parts.query or parts.fragment or parts.scheme not in ("http", "https") else parts.hostname
+        except (AttributeError, TypeError, ValueError):
+            host = ""
+        if not host:
             raise ArgumentError(f"{shown_value(url)} is no address of a server; give one as http://127.0.0.1:8000")
-        self._host, self._port, self._path = parts.hostname, port, parts.path.rstrip("/")
+        if not (token.isascii() and token.isprintable()):
+            raise ArgumentError("a token is of printable ASCII letters alone; is there a line break at its end?")
+        if not 0 < timeout_s < threading.TIMEOUT_MAX:
+            raise ArgumentError(f"timeout_s is {shown_value(timeout_s)}; give seconds over 0")
+        self._host, self._port, self._path = host, port, parts.path.rstrip("/")
         self._tls = ssl.create_default_context() if parts.scheme == "https" else None
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._timeout_s = timeout_s
@@ -89,13 +96,14 @@ class Client:
         """As `perfpass.fit`."""
         from perfpass.serve import results
 
-        return results.fit(self._ask("fit", {"model": model}, {"device": device, **how}))
+        return _with_paths(results.fit(self._ask("fit", {"model": model}, {"device": device, **how})), model=model)
 
     def choose(self, model: Any, devices: Any = None, **how: Any) -> Choice:
         """As `perfpass.choose`."""
         from perfpass.serve import results
 
-        return results.choice(self._ask("choose", {"model": model}, {"devices": devices, **how}))
+        found = results.choice(self._ask("choose", {"model": model}, {"devices": devices, **how}))
+        return _with_paths(found, os.path.basename, model=model)
 
     def predict_llm(self, model: Any, device: str, **how: Any) -> LlmPrediction:
         """As `perfpass.predict_llm`."""
@@ -107,7 +115,8 @@ class Client:
         """As `perfpass.diff`."""
         from perfpass.serve import results
 
-        return results.difference(self._ask("diff", {"old": old, "new": new}, {"device": device, **how}))
+        found = results.difference(self._ask("diff", {"old": old, "new": new}, {"device": device, **how}))
+        return _with_paths(found, old=old, new=new)
 
     def train_cost(self, model: Any, device: str, **how: Any) -> TrainCost:
         """As `perfpass.train_cost`."""
@@ -240,6 +249,17 @@ def _sent(model: Any) -> Any:
     raise ArgumentError(
         f"a {type(model).__name__} cannot be sent to a server; give a name, an ONNX file or its bytes, or a config.json"
     )
+
+
+def _with_paths(found: _Found, as_shown: Callable[[str], str] = str, **models: Any) -> _Found:
+    """An answer about files, whose names are not sent, with their paths as the functions show them."""
+    paths = {name: os.fsdecode(one) for name, one in models.items() if isinstance(one, (str, os.PathLike))}
+    named: dict[str, Any] = {name: as_shown(path) for name, path in paths.items() if _is_onnx(path)}
+    return dataclasses.replace(found, **named)
+
+
+def _is_onnx(path: str) -> bool:
+    return os.path.isfile(path) and not path.lower().endswith(".json")
 
 
 def _sendable(value: Any) -> Any:

@@ -30,15 +30,20 @@ class Root:
 
         Who reads it stands in the root. Raises FileError for anything that is outside, or could be.
         """
-        if "\0" in text:
-            raise FileError(f"{shown(text)} is no name of a model")
+        if not text or "\0" in text:
+            raise FileError(f"{shown(text) or 'an empty text'} is no name of a model")
         if text.startswith(_GIT):
             return self._at_commit(text)
         source, colon, rest = text.partition(":")
         path = rest if colon and source in ("onnx", "hf") else text
         found = self._inside(path)
         if found is None:
-            return known_name(text)
+            try:
+                return known_name(text)
+            except FileError:
+                raise FileError(
+                    f"{shown(text)} is neither a file below the root of this server nor a name of a model"
+                ) from None
         here = found.relative_to(self.folder).as_posix()
         return f"{source}:{here}" if path is rest else f"./{here}"
 

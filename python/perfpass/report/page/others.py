@@ -43,6 +43,9 @@ def sweep_page(found: Sweep) -> Page:
     ]
     headline = (
         f"{found.model}: {len(front.rows)} of {len(found):,} points are on the front, from {least[0]}, to {least[1]}"
+        if len(front.rows) > 1
+        else f"{found.model}: of {len(found):,} points {first[0]} has the least of both, {front.head[1]}: {first[1]}, "
+        f"{front.head[2]}: {first[2]}"
     )
     sections = [Section("Pareto front", (front,))]
     try:

@@ -87,9 +87,8 @@ def sections(prediction: Prediction, cost: Cost | None = None) -> tuple[Section,
 
 
 def _figures(p: Prediction) -> Section:
-    near = interval_charts.records(p) if p.asked is not None else {}
     rows = [(name, interval_cell(found)) for name, found in _named(p).items()]
-    charts = interval_charts.intervals(p, run_charts.headline(p), near)
+    charts = interval_charts.intervals(p, run_charts.headline(p))
     first = [chart for chart in charts if len(chart.rows) > 1] or list(charts[:1])
     rest = tuple(chart for chart in charts if chart not in first)
     blocks: list[Block] = [

@@ -40,7 +40,7 @@ def served_page(found: LlmPrediction, loads: Sweep | None, cost: Cost | None) ->
     keys += [key("output", found.output_tokens_per_s)]
     named = {label: getattr(found, attribute) for attribute, label in _NAMES.items()}
     rows = [(label, interval_cell(value)) for label, value in named.items() if value is not None]
-    charts = interval_charts.intervals(found, name, interval_charts.records(found))
+    charts = interval_charts.intervals(found, name)
     sections = [
         Section("Figures", (table("All figures", ("figure", "median, and bounds of the interval"), rows), *charts))
     ]
