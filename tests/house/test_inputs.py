@@ -66,6 +66,7 @@ ALLOWED = {
     "python/perfpass/records/build/outside.py": SHIPPED,
     "python/perfpass/records/build/vision.py": TRAINING,
     "python/perfpass/records/graph_cache.py": "a cache that perfpass writes and throws away",
+    "python/perfpass/records/readers/inferencex_sweeps.py": SHIPPED,
     "python/perfpass/report/page/html.py": SHIPPED,
     "tvm_perfpass/attributes.py": "what TVM holds in memory",
     "tvm_perfpass/cost_model/hardware.py": SYSTEM,
