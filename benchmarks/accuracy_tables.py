@@ -41,6 +41,7 @@ _BASELINES = {
     "operators only": "operators",
     "operators only, zero-shot": "operators",
     "copied from the nearest network, scaled by operators": "scaled copy",
+    "nearest relative, copied and scaled": "scaled copy",
     "trees on static features": "trees",
     "trees on the table's columns": "trees",
     "XGBoost on the table's columns": "trees",
