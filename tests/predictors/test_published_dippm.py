@@ -56,8 +56,8 @@ def test_the_mig_hint_is_the_published_rule_on_the_gpu_that_it_knows(resnet):
 
 def test_a_device_that_it_never_learned_from_is_outside_with_wider_bounds(resnet):
     # A batch at which no host decides, whose speed is unknown on every board.
-    known = perfpass.predict(resnet, "rtx-4090", batch=256, precision="amp", predictor="dippm")
-    unknown = perfpass.predict(resnet, "h100-sxm5-80gb", batch=256, precision="amp", predictor="dippm")
+    known = perfpass.predict(resnet, "rtx-4090", batch=512, precision="amp", predictor="dippm")
+    unknown = perfpass.predict(resnet, "h100-sxm5-80gb", batch=512, precision="amp", predictor="dippm")
     assert unknown.support.level == "outside"
     assert unknown.latency_ms.high / unknown.latency_ms.median > known.latency_ms.high / known.latency_ms.median
 

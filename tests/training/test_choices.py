@@ -73,7 +73,7 @@ def test_ways_of_other_laboratories_are_compared_under_one_load_and_at_the_devic
         split = Parallelism.of(tensor)
         serving = Serving(128, 128, batch, "vllm", parallelism=split)
         label = f"source:{source}, without a server/vllm"
-        return Asked(label, "tpot", 0.02, "llama-2-7b", device, serving, "bf16", None, False)
+        return Asked(label, "tpot", 0.02, "llama-2-7b", device, serving, "bf16", None, False, False)
 
     ways = [way("h100", 1), way("h100", 4), way("a100-80gb", 1)]
     assert len({elsewhere._group(one) for one in ways}) == 1
