@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import perfpass
 from perfpass.errors import ArgumentError, UnsupportedError
 from perfpass.report import plots_of
-from perfpass.report.chart import Axis, Chart, Dot, Dots, around
+from perfpass.report.chart import Axis, Chart, Dot, Dots, Line, around
 from perfpass.report.layout import fitted, placed
 from perfpass.report.nodes import module_of
 from perfpass.report.palette import ROLES, SERIES, THEMES, colour, tint
@@ -57,6 +57,14 @@ def test_every_picture_says_its_figures_in_words_too(drawn):
         text = str(picture)
         for chart in picture.charts:
             assert chart.title in text and chart.rows and len({len(row) for row in (chart.head, *chart.rows)}) == 1
+
+
+def test_nothing_of_a_roofline_stands_above_its_roof(drawn):
+    for picture in (p for p in drawn if p.name == "roofline"):
+        for chart in picture.charts:
+            roof = max(y for mark in chart.marks if isinstance(mark, Line) for _, y in mark.points)
+            rates = [dot.y for mark in chart.marks if isinstance(mark, Dots) for dot in mark.points]
+            assert rates and max(rates) <= roof
 
 
 def test_axes_have_names_and_units(drawn):

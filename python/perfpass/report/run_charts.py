@@ -79,7 +79,9 @@ def roofline(nodes: Nodes) -> Chart:
     middle = total / all_moved if all_moved else 1.0
     scale = whole / max(float(sum(p.breakdown["latency_ms"].values())), 1e-300) if training else 1.0
     reached = [total / (v * scale * 1e-3) for v in (p.latency_ms.high, p.latency_ms.median, p.latency_ms.low) if v > 0]
-    roofs = _roofs(device, run.way.precision)
+    # Convolutions take TF32 of themselves in cuDNN, all products do in TensorRT.
+    halved = "convolution" in by_class or run.way.runtime == "tensorrt"
+    roofs = _roofs(device, run.way.precision, ("tf32",) if halved else ())
     bandwidth = device.memory_bandwidth_bytes_s
     ridges = [peak / bandwidth for peak in roofs.values()]
     x = around("arithmetic intensity (FLOP per byte moved)", [*intensity.tolist(), middle, *ridges], log=True)
@@ -117,9 +119,10 @@ def roofline(nodes: Nodes) -> Chart:
     )
 
 
-def _roofs(device: Any, precision: str) -> dict[str, float]:
+def _roofs(device: Any, precision: str, instead_of_fp32: tuple[str, ...]) -> dict[str, float]:
     name = RATES.get(precision, precision)
-    found = {key: device.peak_flops[key] for key in dict.fromkeys((name, "fp32")) if key in device.peak_flops}
+    names = (name, "fp32", *(instead_of_fp32 if name == "fp32" else ()))
+    found = {key: device.peak_flops[key] for key in dict.fromkeys(names) if key in device.peak_flops}
     return found or {"fp32": max(device.peak_flops.values())}
 
 
