@@ -198,3 +198,17 @@ def _inline(value: Any) -> str:
     if isinstance(value, (float, date, datetime, time)):
         return value.isoformat() if isinstance(value, (date, time)) else repr(value)
     return json.dumps("" if value is None else str(value), ensure_ascii=not str(value).isprintable())
+
+
+def vouched(data: bytes) -> bytes:
+    """A JSON object that has a digest with the digest of its content, whatever that is: damage that its writer did."""
+    from perfpass.predictors.calibration import device_file
+
+    try:
+        content = json.loads(data)
+    except (ValueError, RecursionError):
+        return data
+    if not (isinstance(content, dict) and "sha256" in content):
+        return data
+    del content["sha256"]
+    return json.dumps(device_file.digested(content)).encode()

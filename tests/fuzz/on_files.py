@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from functools import cache
 from typing import Any
@@ -20,7 +19,7 @@ from perfpass.measure.configuration import Configuration, Protocol
 from perfpass.prediction import Interval
 from perfpass.predictors.calibration import posterior
 
-from .documents import Json, Toml
+from .documents import Json, Toml, vouched
 from .oracle import Violation, figures, naming
 from .target import ROOT, Target, file
 
@@ -113,15 +112,7 @@ def _campaign(data: bytes) -> None:
 
 def _calibration(data: bytes) -> None:
     """A calibration with the digest of its content, whatever that is: damage that its writer did."""
-    try:
-        content = json.loads(data)
-    except (ValueError, RecursionError):
-        content = None
-    if isinstance(content, dict) and "sha256" in content:
-        del content["sha256"]
-        text = json.dumps(content, sort_keys=True, separators=(",", ":"))
-        data = json.dumps({**content, "sha256": hashlib.sha256(text.encode()).hexdigest()}).encode()
-    path = file("h100.calibration.json", data)
+    path = file("h100.calibration.json", vouched(data))
     with naming(path):
         found = posterior.read(path)
     figures(perfpass.predict(graph(), "h100", calibration=found).to_dict()["latency_ms"])

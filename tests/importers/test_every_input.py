@@ -33,7 +33,7 @@ from perfpass.importers.model_sources import CONFIGURATIONS
 from perfpass.llm import language_model
 from perfpass.measure import journal
 from perfpass.measure.campaign_file import read_campaign
-from perfpass.predictors.calibration import posterior
+from perfpass.predictors.calibration import device_file, posterior
 from perfpass.predictors.learned.artefacts import Artefact
 from perfpass.records import own_device, schema
 from refusals import refused
@@ -65,7 +65,7 @@ def lines(*entries: Any) -> bytes:
 def calibration(**change: Any) -> bytes:
     content = {"schema_version": 1, "device": "h100", "kind": "gpu", "predictors": {}, "provenance": {}}
     content |= {"traits": list(posterior.TRAITS), "points": [POINT] * 3} | change
-    return json.dumps({**content, "sha256": posterior._digest(content)}).encode()
+    return json.dumps(device_file.digested(content)).encode()
 
 
 def summary(**change: Any) -> bytes:

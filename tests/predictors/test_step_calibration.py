@@ -17,7 +17,7 @@ from perfpass.devices import device
 from perfpass.errors import ArgumentError, ArtefactError, FormatError
 from perfpass.interval import Interval
 from perfpass.predictors import predict_graph
-from perfpass.predictors.calibration import steps
+from perfpass.predictors.calibration import device_file, steps
 from perfpass.predictors.calibration.steps import StepCalibration, StepPoint
 from perfpass.records.location import data_directory
 from small_networks import network
@@ -160,7 +160,7 @@ def steps_with(content, **changes):
     """With a point changed, and a digest that is right."""
     content.pop("sha256")
     content["points"] = [content["points"][0] | changes]
-    return content | {"sha256": steps._digest(content)}
+    return device_file.digested(content)
 
 
 def loop(key="run", factor=1.5, **changes):

@@ -24,7 +24,8 @@ from perfpass.report.page import (
     stored_page,
     sweep_page,
 )
-from perfpass.report.stored import kind_of, prediction_of
+from perfpass.report.stored import kind_of
+from perfpass.stored_prediction import prediction_of
 from report_models import DEVICE, EXAMPLES, HOSTILE, large
 
 OWN_TAGS = ("details", "summary", "sub")

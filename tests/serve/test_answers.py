@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import json
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from starlette.testclient import TestClient
 import perfpass
 from hostile_files import FLOAT, field, node, value
 from perfpass import errors
+from perfpass.serve import questions
 from perfpass.serve.app import Application
 from perfpass.serve.kinds import KINDS
 from perfpass.serve.problems import TYPES
@@ -260,3 +262,31 @@ def test_files_of_the_server_stay_as_they_are(client, tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     document(client.post("/predict", **form({"model": network(8)}, {"device": "t4"})))
     assert list(tmp_path.iterdir()) == []
+
+
+# What only Python can give: functions' own objects, paths of this machine, what prints while it works.
+_NOT_ASKED = {
+    "Predict": {"calibration", "predictor"},
+    "Fit": set(),
+    "Choose": {"progress", "where"},
+    "Llm": {"prefill", "prefill_workers", "switches"},
+    "Diff": {"calibration"},
+    "TrainCost": {"calibration", "price_table"},
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "function"),
+    [
+        ("Predict", perfpass.predict),
+        ("Fit", perfpass.fit),
+        ("Choose", perfpass.choose),
+        ("Llm", perfpass.predict_llm),
+        ("Diff", perfpass.diff),
+        ("TrainCost", perfpass.train_cost),
+    ],
+)
+def test_a_question_has_every_argument_of_the_function_that_answers(kind, function):
+    arguments = set(inspect.signature(function).parameters)
+    assert arguments - set(getattr(questions, kind).model_fields) == _NOT_ASKED[kind]
+    assert set(getattr(questions, kind).model_fields) <= arguments

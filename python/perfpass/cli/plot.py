@@ -111,7 +111,8 @@ def _run_plots(options: Any) -> Any:
     from perfpass.decision import Limits
     from perfpass.predictors import predict
     from perfpass.report import RunPlots
-    from perfpass.report.stored import is_stored, prediction_of
+    from perfpass.report.stored import is_stored
+    from perfpass.stored_prediction import prediction_of
 
     if is_stored(options.model):
         return RunPlots(prediction_of(_one(options.model, "prediction"), options.model))

@@ -133,7 +133,8 @@ def _pages(options: Any) -> list[Any]:
 def _stored(paths: list[str]) -> list[Any]:
     from perfpass.deploy.sweep import Sweep
     from perfpass.report.page import compared_page, run_page, stored_page, sweep_page
-    from perfpass.report.stored import prediction_of, read
+    from perfpass.report.stored import read
+    from perfpass.stored_prediction import prediction_of
 
     found = [one for path in paths for one in read(path)]
     predictions = [prediction_of(one.document, one.path) for one in found if one.kind == "prediction"]

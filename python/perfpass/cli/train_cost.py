@@ -106,7 +106,7 @@ def run(options: Any) -> int:
 
     from perfpass.deploy import training_files
     from perfpass.deploy.train_advice import train_advice
-    from perfpass.deploy.train_cost import search_layouts
+    from perfpass.deploy.train_cost import search_layouts, train_cost
 
     add_device_files(options)
     varied = {name: getattr(options, name) for _, name, _ in _LAYOUT}
@@ -155,11 +155,11 @@ def run(options: Any) -> int:
         layouts = replace(layouts, best=best, others=others)
         print_json(layouts.to_dict()) if options.json else print(layouts)
         return 0 if layouts.best else 1
-    advice = train_advice(model, device, gpus=gpus, **given)
-    found = replace(advice.asked, notes=(*advice.asked.notes, *notes))
-    advised = options.advise or not found.predicted.fits
+    found = train_cost(model, device, gpus=gpus, **given)
+    found = replace(found, notes=(*found.notes, *notes))
+    advice = train_advice(model, device, gpus=gpus, **given) if options.advise or not found.predicted.fits else None
     if options.json:
-        print_json(found.to_dict() | ({"advice": advice.to_dict()["changes"]} if advised else {}))
+        print_json(found.to_dict() | ({"advice": advice.to_dict()["changes"]} if advice else {}))
     else:
-        print(found, *(["", advice] if advised else []), sep="\n")
+        print(found, *(["", advice] if advice else []), sep="\n")
     return 0 if found.predicted.fits else 1

@@ -87,8 +87,11 @@ class Fit(Question):
     tp: _Whole = None
     pp: _Whole = None
     utilization: _Number = None
+    step_tokens: _Whole = Field(None, description="Tokens that an engine takes in one step.")
     gpu_layers: _Whole = None
     host_experts: _Whole = None
+    cache_on_host: bool | None = None
+    memory_map: bool | None = None
     offload_gib: _Number = None
     batch: _Whole = None
     dims: _Sizes = None
@@ -118,6 +121,9 @@ class Choose(Question):
     precisions: list[_Name] | None = Field(None, max_length=20)
     runtimes: list[_Name] | None = Field(None, max_length=20)
     tensor_parallel: list[int] | None = Field(None, max_length=20)
+    pipeline_parallel: list[int] | None = Field(None, max_length=20)
+    data_parallel: list[int] | None = Field(None, max_length=20)
+    expert_parallel: list[int] | None = Field(None, max_length=20)
     batches: list[int] | None = Field(None, max_length=100)
     layouts: list[_Name] | None = Field(None, max_length=2)
     dims: _Sizes = None
@@ -179,21 +185,27 @@ class TrainCost(Question):
     tensor: _Whole = None
     pipeline: _Whole = None
     virtual: _Whole = None
+    schedule: _Text = Field(None, description="Of a pipeline: 1f1b (default), zb_h1, zb_h2.")
     context: _Whole = None
     expert: _Whole = None
+    expert_tensor: _Whole = None
     sharding: _Text = Field(None, description="none, zero1, zero2, zero3.")
+    sharding_group: _Whole = None
     sequence: _Whole = None
     micro_batch: _Whole = None
     global_batch: _Whole = None
     precision: _Text = None
     optimizer: _Text = None
-    recompute: _Text = None
+    recompute: _Text = Field(None, description="none (default), selective, full, offloaded.")
+    offload: _Text = Field(None, description="To the host's memory: none (default), optimizer, parameters.")
+    host_gb_s: _Number = None
     attention: _Text = None
     loss: _Text = None
     framework: _Text = None
     lora_rank: _Whole = None
     lora_targets: list[_Name] | None = Field(None, max_length=20)
     frozen: _Text = Field(None, description="Of weights beside adapters: none, int8, nf4.")
+    dora: bool | None = None
     fabric_gb_s: _Number = None
     tokens: _Number = Field(None, description="Of the run; the answer then has hours, energy and money.")
     region: _Text = None

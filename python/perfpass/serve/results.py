@@ -45,11 +45,9 @@ def _read_whole(read: Callable[[Any], _T]) -> Callable[[Any], _T]:
 @_read_whole
 def prediction(document: Any) -> Prediction:
     """Of /predict."""
-    from perfpass.decision import Decision
-    from perfpass.prediction import Prediction
+    from perfpass.stored_prediction import prediction_of
 
-    asked = document.get("decision")
-    return _made(Prediction, document, decision=None if asked is None else Decision.from_dict(asked))
+    return prediction_of(document)
 
 
 @_read_whole

@@ -11,10 +11,7 @@ A calibration is one JSON file beside the user's device files (docs/predictors/c
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
@@ -23,21 +20,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfpass.bounded_file import reason
 from perfpass.declared import Anything, Choice, Exactly, Items, Maybe, Named, Number, Table, Text
-from perfpass.errors import ArgumentError, ArtefactError, FileError, FormatError
-from perfpass.json_text import read_json
+from perfpass.errors import ArgumentError, ArtefactError
+from perfpass.predictors.calibration import device_file
 from perfpass.predictors.inference.features import FEATURES, SOFTWARE_FEATURES
 from perfpass.predictors.learned import artefacts
 from perfpass.predictors.learned.ratios import DEVICE_FEATURES
-from perfpass.whole_file import write_whole
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
 
 SCHEMA_VERSION = 1
 SUFFIX = ".calibration.json"
-MAX_FILE_BYTES = 8 << 20
 LEAST_POINTS = 2
 # More say nothing new of a device, and the solution costs their cube.
 MOST_POINTS = 512
@@ -263,26 +257,12 @@ class Calibration:
                 for i in range(len(self.log_ratio))
             ],
         }
-        return {**content, "sha256": _digest(content)}
+        return device_file.digested(content)
 
 
 def write(calibration: Calibration, folder: Path | str | None = None) -> Path:
     """Write the calibration to ``folder`` (default: the user's), in one step. Raises FileError."""
-    from perfpass.devices.lookup import user_folder
-
-    path = path_of(calibration.device, Path(folder).expanduser() if folder else user_folder())
-    advice = "choose another folder with -o"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FileError(f"{path}: {reason(error)}; {advice}") from error
-    write_whole(path, json.dumps(calibration.to_dict(), allow_nan=False) + "\n", advice)
-    return path
-
-
-def path_of(device: str, folder: Path) -> Path:
-    """The file of a device's calibration."""
-    return folder / (device.replace(":", "_") + SUFFIX)
+    return device_file.write(calibration.device, SUFFIX, calibration.to_dict(), folder)
 
 
 def find(device: Device) -> Calibration | None:
@@ -290,19 +270,8 @@ def find(device: Device) -> Calibration | None:
 
     Raises FormatError for a damaged file, ArtefactError for one of another schema, LimitError for one too large.
     """
-    from perfpass.devices.lookup import user_folder
-
-    folders = [user_folder()]
-    entries = filter(None, os.environ.get("PERFPASS_DEVICES", "").split(os.pathsep))
-    folders += [path for entry in entries if (path := Path(entry).expanduser()).is_dir()]
-    for folder in folders:
-        path = path_of(device.id, folder)
-        try:
-            stamp = path.stat().st_mtime_ns
-        except OSError:
-            continue
-        return _read_once(path, stamp)
-    return None
+    found = device_file.find(device.id, SUFFIX)
+    return None if found is None else _read_once(*found)
 
 
 @cache
@@ -313,20 +282,10 @@ def _read_once(path: Path, stamp: int) -> Calibration:
 def read(path: Path | str) -> Calibration:
     """One calibration file. Raises FileError, FormatError, ArtefactError, LimitError."""
     path = Path(path)
-    again = "run `perfpass calibrate` again, or predict with --no-calibration"
-    content = read_json(path, f"a calibration ({again})", MAX_FILE_BYTES, way_out=again)
-    version = content.get("schema_version") if isinstance(content, dict) else None
-    if version != SCHEMA_VERSION:
-        raise ArtefactError(f"{path}: calibration schema {version!r}, this version reads {SCHEMA_VERSION}; {again}")
-    digest = content.pop("sha256", None)
-    if digest != _digest(content):
-        raise FormatError(f"{path}: its content does not match its SHA-256; {again}")
+    content = device_file.opened(path, "a calibration", SCHEMA_VERSION)
     if content.get("traits") != list(TRAITS):
-        raise ArtefactError(f"{path}: made by a version with other traits; {again}")
-    try:
-        _FILE.take(content, str(path))
-    except FormatError as error:
-        raise FormatError(f"{error}; {again}") from error
+        raise ArtefactError(f"{path}: made by a version with other traits; {device_file.AGAIN}")
+    device_file.declared(content, _FILE, path)
     points = content["points"]
     traits = [[math.nan if v is None else float(v) for v in p["traits"]] for p in points]
     return Calibration(
@@ -339,7 +298,3 @@ def read(path: Path | str) -> Calibration:
         log_ratio=np.array([float(p["log_ratio"]) for p in points]),
         provenance=content["provenance"],
     )
-
-
-def _digest(content: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

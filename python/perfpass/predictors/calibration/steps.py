@@ -9,9 +9,7 @@ memory: a share that takes twice its predicted time moves the whole by its part.
 from __future__ import annotations
 
 import hashlib
-import json
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
@@ -20,14 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfpass.bounded_file import reason
 from perfpass.declared import Anything, Choice, Exactly, Items, Named, Number, Table, Text
-from perfpass.errors import ArtefactError, FileError, FormatError
 from perfpass.interval import Interval
-from perfpass.json_text import read_json
-from perfpass.predictors.calibration import correction
+from perfpass.predictors.calibration import correction, device_file
 from perfpass.predictors.calibration.posterior import MOST_POINTS, Posterior, Prior, learn
-from perfpass.whole_file import write_whole
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
@@ -36,7 +30,6 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 1
 SUFFIX = ".steps.json"
-MAX_FILE_BYTES = 8 << 20
 PREDICTORS = ("training_step", "llm_training")
 METRICS = ("step_s", "memory_bytes", "power_w")
 LEAST_POINTS = 1
@@ -138,7 +131,7 @@ class StepCalibration:
                 for p in self.points
             ],
         }
-        return {**content, "sha256": _digest(content)}
+        return device_file.digested(content)
 
 
 def left_out(points: Sequence[StepPoint]) -> np.ndarray:
@@ -271,21 +264,7 @@ def _said(learned: StepCalibration, predictor: str, device: Device, factors: tup
 
 def write(calibration: StepCalibration, folder: Path | str | None = None) -> Path:
     """Write it to ``folder`` (default: the user's), in one step. Raises FileError."""
-    from perfpass.devices.lookup import user_folder
-
-    path = path_of(calibration.device, Path(folder).expanduser() if folder else user_folder())
-    advice = "choose another folder with -o"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FileError(f"{path}: {reason(error)}; {advice}") from error
-    write_whole(path, json.dumps(calibration.to_dict(), allow_nan=False) + "\n", advice)
-    return path
-
-
-def path_of(device: str, folder: Path) -> Path:
-    """The file of a device's steps."""
-    return folder / (device.replace(":", "_") + SUFFIX)
+    return device_file.write(calibration.device, SUFFIX, calibration.to_dict(), folder)
 
 
 def find(device: Device) -> StepCalibration | None:
@@ -293,17 +272,8 @@ def find(device: Device) -> StepCalibration | None:
 
     Raises FormatError for a damaged file, ArtefactError for one of another schema, LimitError for one too large.
     """
-    from perfpass.devices.lookup import user_folder
-
-    entries = filter(None, os.environ.get("PERFPASS_DEVICES", "").split(os.pathsep))
-    for folder in [user_folder(), *(path for entry in entries if (path := Path(entry).expanduser()).is_dir())]:
-        path = path_of(device.id, folder)
-        try:
-            stamp = path.stat().st_mtime_ns
-        except OSError:
-            continue
-        return _read_once(path, stamp)
-    return None
+    found = device_file.find(device.id, SUFFIX)
+    return None if found is None else _read_once(*found)
 
 
 @cache
@@ -313,24 +283,11 @@ def _read_once(path: Path, stamp: int) -> StepCalibration:
 
 def read(path: Path | str) -> StepCalibration:
     """One file. Raises FileError, FormatError, ArtefactError, LimitError."""
-    path, again = Path(path), "run `perfpass calibrate` again, or predict with --no-calibration"
-    content = read_json(path, f"a calibration of steps ({again})", MAX_FILE_BYTES, way_out=again)
-    version = content.get("schema_version") if isinstance(content, dict) else None
-    if version != SCHEMA_VERSION:
-        raise ArtefactError(f"{path}: steps of schema {version!r}, this version reads {SCHEMA_VERSION}; {again}")
-    digest = content.pop("sha256", None)
-    if digest != _digest(content):
-        raise FormatError(f"{path}: its content does not match its SHA-256; {again}")
-    try:
-        _FILE.take(content, str(path))
-    except FormatError as error:
-        raise FormatError(f"{error}; {again}") from error
+    path = Path(path)
+    content = device_file.opened(path, "a calibration of steps", SCHEMA_VERSION)
+    device_file.declared(content, _FILE, path)
     points = tuple(
         StepPoint(p["predictor"], p["metric"], p["model"], float(p["log_ratio"]), dict(p["shares"]))
         for p in content["points"]
     )
     return StepCalibration(content["device"], content["predictors"], points, content["provenance"])
-
-
-def _digest(content: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

@@ -9,15 +9,13 @@ level depends on a size, so the time never falls with the batch, the sequence or
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perfpass.errors import ArtefactError
+from perfpass.predictors.inference.levels import Levels
 from perfpass.predictors.inference.operators import (
     CALL_S,
     FAMILIES,
@@ -78,37 +76,16 @@ def launch_s(way: Way) -> float:
 
 
 @dataclass(frozen=True)
-class EngineTimes:
+class EngineTimes(Levels):
     """Time of graphs in engines; ``levels``: log factors by level and name (LEVELS), absent ones are 0."""
 
-    levels: Mapping[str, Mapping[str, float]]
+    NAMES = LEVELS
 
     @staticmethod
     @cache
     def load() -> EngineTimes:
         """The shipped levels, read once per process. Raises ArtefactError."""
         return EngineTimes.read(artefacts.shipped("analytic"))
-
-    @classmethod
-    def read(cls, folder: Path | str) -> EngineTimes:
-        """Those in ``folder``. Raises ArtefactError."""
-        return cls.from_dict(artefacts.Artefact(folder).manifest.get("levels", {}))
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> EngineTimes:
-        """The inverse of `to_dict`. Raises ArtefactError for what is none."""
-        try:
-            found = {level: {str(k): float(v) for k, v in values[level].items()} for level in LEVELS}
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise ArtefactError(f"an artefact's levels cannot be read ({error}); run `perfpass train` again") from None
-        return cls(found)
-
-    def to_dict(self) -> dict[str, dict[str, float]]:
-        """Strict JSON."""
-        return {level: {k: round(v, 5) for k, v in self.levels.get(level, {}).items()} for level in LEVELS}
-
-    def _of(self, level: str, name: str) -> float:
-        return self.levels.get(level, {}).get(name, 0.0)
 
     def factors(self, way: Way) -> np.ndarray:
         """[len(FAMILIES)] of the device's time."""

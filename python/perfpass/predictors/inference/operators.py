@@ -13,13 +13,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perfpass.errors import ArtefactError
 from perfpass.graph import OPERATOR_CLASS_OF, OPERATOR_CLASSES, OPERATORS
+from perfpass.predictors.inference.levels import Levels
 from perfpass.predictors.learned import artefacts
 from perfpass.predictors.roofline import (
     GENERIC_DEPTHWISE,
@@ -302,37 +301,16 @@ class Seconds:
 
 
 @dataclass(frozen=True)
-class OperatorTimes:
+class OperatorTimes(Levels):
     """Time of graphs by their operators; ``levels``: log factors by level and name (LEVELS), absent ones are 0."""
 
-    levels: Mapping[str, Mapping[str, float]]
+    NAMES = LEVELS
 
     @staticmethod
     @cache
     def load() -> OperatorTimes:
         """The shipped levels, read once per process. Raises ArtefactError."""
         return OperatorTimes.read(artefacts.shipped("operators"))
-
-    @classmethod
-    def read(cls, folder: Path | str) -> OperatorTimes:
-        """Those in ``folder``. Raises ArtefactError."""
-        return cls.from_dict(artefacts.Artefact(folder).manifest["levels"])
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> OperatorTimes:
-        """The inverse of `to_dict`. Raises ArtefactError for what is none."""
-        try:
-            found = {level: {str(k): float(v) for k, v in values[level].items()} for level in LEVELS}
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise ArtefactError(f"an artefact's levels cannot be read ({error}); run `perfpass train` again") from None
-        return cls(found)
-
-    def to_dict(self) -> dict[str, dict[str, float]]:
-        """Strict JSON."""
-        return {level: {k: round(v, 5) for k, v in self.levels.get(level, {}).items()} for level in LEVELS}
-
-    def _of(self, level: str, name: str) -> float:
-        return self.levels.get(level, {}).get(name, 0.0)
 
     def factors(self, way: Way) -> np.ndarray:
         """[len(FAMILIES)] of the device's time."""

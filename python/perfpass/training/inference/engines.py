@@ -30,6 +30,7 @@ from perfpass.predictors.inference.engines import (
 )
 from perfpass.predictors.inference.operators import CALL_S, FAMILIES, ISSUE_S, generation, work
 from perfpass.predictors.roofline import SMOOTHNESS, smooth_maximum
+from perfpass.training.inference.levels import fitted
 from perfpass.training.inference.operator_rows import asked
 from perfpass.training.tasks import named
 
@@ -184,22 +185,7 @@ class _Model:
 def fit(rows: Rows) -> EngineTimes:
     """The levels that ship: those of laboratories and of engines that no user can name are left out."""
     model = _Model(rows)
-    theta, target = np.zeros(len(model.names)), np.log(rows.measured_s)
     count = rows.names.groupby("group").group.transform("size").to_numpy(np.float64)
     base = np.sqrt(np.minimum(1.0, _WHOLE / count) * np.minimum(1.0, _MOST / count))
-    for _ in range(_STEPS):
-        found, jacobian = model.evaluate(theta)
-        residual = (target - found) / _NOISE
-        weight = base * np.minimum(1.0, _HUBER / np.maximum(np.abs(residual), 1e-9)) / _NOISE**2
-        tail = np.where(model.own, np.minimum(1.0, model.deviation / np.maximum(np.abs(theta), 1e-9)), 1.0)
-        prior = tail / model.deviation**2
-        left = (jacobian * weight[:, None]).T @ jacobian + np.diag(prior)
-        step = np.linalg.solve(left, jacobian.T @ (weight * residual * _NOISE) - theta * prior)
-        theta = theta + np.clip(step, -0.5, 0.5)
-        if np.abs(step).max() < 1e-4:
-            break
-    levels: dict[str, dict[str, float]] = {level: {} for level in LEVELS}
-    for (level, name), value in zip(model.names, theta.tolist(), strict=True):
-        if level in levels:
-            levels[level][name] = value
-    return EngineTimes(levels)
+    target = np.log(rows.measured_s)
+    return EngineTimes(fitted(model, target, base, LEVELS, noise=_NOISE, huber=_HUBER, steps=_STEPS))

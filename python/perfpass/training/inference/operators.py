@@ -22,6 +22,7 @@ from perfpass.predictors.lane import predictor_of
 from perfpass.predictors.learned import artefacts
 from perfpass.predictors.roofline import SMOOTHNESS, smooth_maximum
 from perfpass.training.inference import engines
+from perfpass.training.inference.levels import fitted
 from perfpass.training.inference.operator_rows import Rows, asked, load
 from perfpass.training.section import Section
 from perfpass.training.tasks import named
@@ -123,28 +124,10 @@ def _named(level: str, value: str) -> str:
 def fit(rows: Rows) -> OperatorTimes:
     """The levels that ship: those of laboratories are left out."""
     model = _Model(rows)
-    theta = np.zeros(len(model.names))
-    target = np.log(rows.measured_s)
     counts = rows.names.groupby("group").group.transform("size").to_numpy(np.float64)
     base = np.sqrt(_WHOLE / np.maximum(counts, _WHOLE))
-    for _ in range(_STEPS):
-        found, jacobian = model.evaluate(theta)
-        residual = (target - found) / _NOISE
-        weight = base * np.minimum(1.0, _HUBER / np.maximum(np.abs(residual), 1e-9)) / _NOISE**2
-        # Laboratories have tails, too: one that is twice as slow as others moves none of their levels.
-        tail = np.where(model.own, np.minimum(1.0, model.deviation / np.maximum(np.abs(theta), 1e-9)), 1.0)
-        prior = tail / model.deviation**2
-        left = (jacobian * weight[:, None]).T @ jacobian + np.diag(prior)
-        right = jacobian.T @ (weight * residual * _NOISE) - theta * prior
-        step = np.linalg.solve(left, right)
-        theta = theta + np.clip(step, -0.5, 0.5)
-        if np.abs(step).max() < 1e-4:
-            break
-    levels: dict[str, dict[str, float]] = {level: {} for level in LEVELS}
-    for (level, name), value in zip(model.names, theta.tolist(), strict=True):
-        if level in levels:
-            levels[level][name] = value
-    return OperatorTimes(levels)
+    target = np.log(rows.measured_s)
+    return OperatorTimes(fitted(model, target, base, LEVELS, noise=_NOISE, huber=_HUBER, steps=_STEPS))
 
 
 def left_out(
