@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
+from types import SimpleNamespace
 
 from perfpass.importers import torchvision_schemas
 
@@ -205,3 +207,22 @@ def test_a_killed_run_leaves_what_it_had_measured(tmp_path):
     assert found.returncode == -signal.SIGKILL
     assert [r["iterations"] for r in read(tmp_path / "runs.jsonl").records] == [8]
     assert json.loads((tmp_path / "runs.jsonl").read_text().splitlines()[0])["kind"] == "facts"
+
+
+def test_power_is_by_the_clock_whatever_lies_between_the_steps(monkeypatch):
+    """A counter of 100 W stands in for the board's: the pauses are in its joules, so they are in the seconds, too."""
+
+    class Counter:
+        def sample(self):
+            return SimpleNamespace(energy_j=100.0 * time.perf_counter())
+
+    watch = Watch(warmup=1, say=lambda line: None)
+    monkeypatch.setattr(watch, "_gpu", Counter())
+    monkeypatch.setattr("perfpass.torch.watch._MOST_KEPT", 4)
+    for _ in range(8):  # four are counted, and joules end with them
+        with watch.step():
+            time.sleep(0.002)
+        time.sleep(0.01)
+    energy, ms = watch.record()["energy"], watch.record()["latency_ms"]["mean"]
+    assert energy["power_w"] == pytest.approx(100.0, rel=0.01)
+    assert energy["energy_j"] == pytest.approx(100.0 * ms / 1e3, rel=0.02)

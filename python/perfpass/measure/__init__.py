@@ -17,6 +17,7 @@ __all__ = [
     "cluster",
     "configuration",
     "facts",
+    "host",
     "journal",
     "local",
     "models",

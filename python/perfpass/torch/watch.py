@@ -23,7 +23,7 @@ import torch
 
 from perfpass.errors import DeviceError, PerfPassError, UnsupportedError
 from perfpass.importers.model_sources import is_out_of_memory
-from perfpass.measure import facts, nvml
+from perfpass.measure import facts, host, nvml
 from perfpass.measure.journal import Journal
 from perfpass.measure.timing import significant
 from perfpass.predictors.calibration import steps
@@ -75,7 +75,9 @@ class Watch:
         self._begun: Any = None
         self._next = _FIRST_RECORD
         self._closed = False
-        self._gpu, self._energy = _gpu() if self._cuda else None, math.nan
+        self._gpu = _gpu() if self._cuda else None
+        # Joules of the board and when they were read: as the first counted step begins, as the last one ends.
+        self._from = self._until = (math.nan, math.nan)
         self._refused = ""
 
     def predict(self, estimate: Estimate, total_steps: int | None = None) -> None:
@@ -121,6 +123,8 @@ class Watch:
             self._events.append((begun, self._now()))
         else:
             self._seconds.append(self._now() - begun)
+        if self.steps == _MOST_KEPT:
+            self._until = self._joules()
         if self.steps >= self._next:
             self._next *= _NEXT_RECORD
             self._write(self.record())
@@ -185,13 +189,13 @@ class Watch:
         }
         if self.estimate is not None:
             found["throughput_per_s"] = significant(self.estimate.samples / median)
-        joules = self._joules()
-        if math.isfinite(joules):
-            each, spent = joules / len(seconds), float(seconds.sum())
+        joules, ended = self._until if self.steps >= _MOST_KEPT else self._joules()
+        watts = (joules - self._from[0]) / (ended - self._from[1])
+        if math.isfinite(watts):
             found["energy"] = {
-                "method": "nvml energy counter over the measured steps and what lies between them",
-                "energy_j": significant(each),
-                "power_w": significant(joules / spent),
+                "method": "nvml energy counter over the measured steps and what lies between them, by the clock",
+                "energy_j": significant(watts * float(seconds.mean())),
+                "power_w": significant(watts),
             }
         return found
 
@@ -218,10 +222,10 @@ class Watch:
         return event
 
     def _reset(self) -> None:
-        """Peaks are those of measured steps."""
+        """Peaks and joules are those of measured steps."""
         if self._cuda:
             torch.cuda.reset_peak_memory_stats()
-            self._energy = self._gpu.sample().energy_j if self._gpu is not None else math.nan
+        self._from = self._joules()
 
     def _measured(self) -> np.ndarray:
         """[steps] seconds."""
@@ -240,10 +244,15 @@ class Watch:
             if self._gpu is not None and math.isfinite(used := self._gpu.sample().memory_used_bytes):
                 peaks["device_used_peak_bytes"] = int(used)
             return peaks
-        return {"host_peak_rss_bytes": _peak_rss_bytes()}
+        try:
+            return {"host_peak_rss_bytes": host.peak_rss_bytes()}
+        except OSError:  # a system that does not tell
+            return {}
 
-    def _joules(self) -> float:
-        return self._gpu.sample().energy_j - self._energy if self._gpu is not None else math.nan
+    def _joules(self) -> tuple[float, float]:
+        """That the board has drawn, and when (s)."""
+        joules = self._gpu.sample().energy_j if self._gpu is not None else math.nan
+        return joules, time.perf_counter()
 
     def _write(self, record: dict[str, Any]) -> None:
         if self._journal is None:
@@ -302,12 +311,6 @@ def compared(estimate: Estimate, record: dict[str, Any]) -> str:
 
 def _row(label: str, median: float, bounds: str, measured: float) -> tuple[str, str, str, str, str]:
     return label, digits(median), bounds, digits(measured), f"{100 * (measured / median - 1):+.0f} %"
-
-
-def _peak_rss_bytes() -> int:
-    import resource
-
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def _gpu() -> nvml.Gpu | None:
