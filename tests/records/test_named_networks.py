@@ -88,7 +88,7 @@ def test_a_picture_is_asked_with_its_own_steps(rows, known):
     asked = asked[asked.refused == ""]
     steps = asked.table_model.str.extract(r"-(\d+)-steps")[0].astype(int)
     stated = pictures.steps[asked.index]
-    assert (steps[stated > 0] == stated[stated > 0]).all() and set(steps) == {20, 50}
+    assert (steps[stated > 0] == stated[stated > 0]).all() and set(steps) == {20, 30, 50}
     fifty, twenty = (known.table("definitions", f"stable-diffusion-1.5-{n}-steps", 512, 1, 16) for n in (50, 20))
     unet = (fifty.macs * fifty.count).sum() - (twenty.macs * twenty.count).sum()
     assert unet == pytest.approx(30 * 2 * 401.6e9, rel=0.001)  # two copies of each sample

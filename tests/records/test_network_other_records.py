@@ -19,7 +19,7 @@ def test_slices_of_a_board_and_what_did_not_fit(tmp_path):
         image_size=512,
         denoising_steps=50,
         latency_ms=[9000.0, 4700.0, NONE],
-        memory_mib=[3200.0, 6400.0, NONE],
+        memory_as_reported=[3.13, 6.29, -1.0],
         repo="r",
         source_file="b.csv",
     )
@@ -28,6 +28,8 @@ def test_slices_of_a_board_and_what_did_not_fit(tmp_path):
     assert list(rows.device) == ["h100-pcie-80gb", "a10"] and list(rows.mig_profile) == ["1g.10gb", ""]
     assert list(rows.precision) == ["fp16", "fp32"] and "may_run_in_tf32" in rows.caveats[1]
     assert dict(reading.refused) == {"did not fit": 1} and rows.variant[0] == "diffusers; xformers"
+    assert set(rows.steps) == {30} and list(rows.peak_memory_bytes) == [3.13e9, 6.29e9]
+    assert set(rows.memory_kind) == {"reserved"}
 
 
 def test_users_runs_of_one_point_become_its_median(tmp_path):

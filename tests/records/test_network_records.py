@@ -23,7 +23,7 @@ from perfpass.records.readers import (
 ROWS = {
     "demobert": 2364,
     "fastertransformer": 2197,
-    "deeplearningexamples": 3713,
+    "deeplearningexamples": 3699,
     "bytetransformer": 192,
     "kernl": 141,
     "lightseq": 261,
@@ -79,6 +79,10 @@ def test_known_points_are_where_the_sources_have_them(stored):
     diffusion = stored[stored.network == "stable-diffusion-1.5"]
     assert set(diffusion.source) == {"ort_stable_diffusion", "co2_inference", "lambda_diffusers", "sd_benchmark"}
     assert (diffusion.steps[diffusion.source == "ort_stable_diffusion"] == 50).all()
+    # The throughput that the source's own page quotes for its best run, with the steps it was of.
+    best = diffusion[(diffusion.source == "lambda_diffusers") & (diffusion.device == "a100-sxm4-40gb")]
+    best = best[(best.batch == 128) & best.variant.str.contains("xformers") & (best.precision == "fp16")].iloc[0]
+    assert best.steps == 30 and best.batch / best.latency_ms * 1e3 == pytest.approx(1.85, abs=0.005)
 
 
 def bert_rows(**changes):
@@ -186,6 +190,7 @@ EXAMPLE = {
     "latency_p90_ms": NONE,
     "latency_unit_from": "header",
     "server_compute_infer_ms": NONE,
+    "server_compute_output_ms": 0.0,
     "config": None,
     "heading": "h",
     "context": "in the PyTorch 22.11-py3 NGC container",
@@ -236,6 +241,19 @@ def test_deeplearningexamples_marks_what_a_servers_client_waited(tmp_path):
     rows = rows_of(examples(tmp_path, {}, triton, {**triton, "server_compute_infer_ms": 4.0}))
     assert ["time_of_a_servers_client" in c for c in rows.caveats] == [False, True, False]
     assert list(rows.latency_ms) == [10, 10, 4] and list(rows.server) == ["", "", "triton"]
+
+
+def test_a_server_that_does_not_wait_for_the_board_has_its_time_in_the_outputs(tmp_path):
+    triton = {"server_compute_infer_ms": 7.3, "server_compute_output_ms": 282.0, "concurrency": 1}
+    rows = rows_of(examples(tmp_path, {**triton, "runtime": "PyTorch"}, {**triton, "runtime": "NVIDIA TensorRT"}))
+    assert list(rows.latency_ms) == pytest.approx([289.3, 7.3]) and list(rows.runtime) == ["torchscript", "tensorrt"]
+    assert ["outputs" in timing for timing in rows.timing] == [True, False]
+
+
+def test_a_time_beside_tensorrts_without_a_runtime_is_refused(tmp_path):
+    gpunet = {"model_family": "GPUNet", "model": "GPUNet", "model_variant": "GPUNet-0", "precision": "fp16"}
+    reading = examples(tmp_path, gpunet, {**gpunet, "server_compute_infer_ms": 0.6, "concurrency": 1})
+    assert len(rows_of(reading)) == 1 and "the runtime is not stated" in next(iter(reading.refused))
 
 
 def test_deeplearningexamples_leaves_slow_first_iterations_out_and_divides_accumulated_batches(tmp_path):
@@ -405,6 +423,7 @@ def test_stable_diffusion_has_two_memories(tmp_path):
     rows = rows_of(ort_stable_diffusion.read(tmp_path))
     assert list(rows.runtime) == ["torch.compile", "onnxruntime"] and set(rows.software_year) == {2023}
     assert (rows.first_run_bytes > rows.peak_memory_bytes).all() and "clock_locked" in rows.caveats[0]
+    assert ["sdp" in variant for variant in rows.variant] == [True, False]
 
 
 def test_sizes_and_years_are_read_from_texts():

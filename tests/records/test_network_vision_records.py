@@ -108,6 +108,34 @@ def training_of_openmmlab(root):
     )
 
 
+def test_networks_of_segmentation_were_timed_in_fp32_and_some_by_windows(tmp_path):
+    written(
+        tmp_path,
+        "openmmlab_model_zoo/infer.csv",
+        repo="open-mmlab/mmsegmentation@8",
+        source_file="r",
+        config=["fcn_fp16_cityscapes", "fcn_480x480_pascal_context"],
+        model_family="fcn",
+        model=["a", "b"],
+        img_size=["512x1024", "480x480"],
+        task="semantic segmentation",
+        device="NVIDIA V100",
+        device_as_reported=None,
+        framework="PyTorch eager",
+        precision=["fp16", "fp32"],
+        batch_size_per_gpu=1.0,
+        throughput_samples_per_s=[2.66, 9.93],
+        latency_ms=[375.9, 100.7],
+        latency_basis="derived from fps",
+        test_or_train_scale_in_config=["(2048, 1024)", "(520, 520)"],
+    )
+    training_of_openmmlab(tmp_path)
+    rows = rows_of(openmmlab.read(tmp_path))
+    timed = rows[rows["mode"] == "inference"]
+    assert set(timed.precision) == {"fp32"}
+    assert ["sliding_window" in c for c in timed.caveats] == [False, True]
+
+
 def test_detection_zoos_say_what_is_inside_the_time(tmp_path):
     written(
         tmp_path,

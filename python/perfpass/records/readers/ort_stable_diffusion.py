@@ -10,10 +10,14 @@ from perfpass.records.sources import table_of
 
 
 def read(shared: Path) -> Reading:
-    """Records of kind ``network``: the whole pipeline of 50 steps; memory in use in the second run (S2)."""
+    """Records of kind ``network``: the whole pipeline of 50 steps; memory in use in the second run (S2).
+
+    Diffusers takes PyTorch's fused attention from PyTorch 2 on.
+    """
     reading = Reading("ort_stable_diffusion")
     table = table_of(shared, "onnxruntime", "stable_diffusion_v1_5.csv")
     compiled = table.provider.str.lower().str.contains("compile") & (table.runtime == "torch")
+    fused = (table.runtime == "torch") & table.runtime_version.str.startswith("2.")
     years = [networks.year_of(r, v) for r, v in zip(table.runtime, table.runtime_version, strict=True)]
     rows = table[["model", "device", "device_as_reported", "runtime_version"]].assign(
         licence="MIT",
@@ -22,7 +26,7 @@ def read(shared: Path) -> Reading:
         domain="image generation",
         task="text to image",
         runtime=table.runtime.mask(compiled, "torch.compile"),
-        variant=table.provider,
+        variant=table.provider + fused.map({True: "; sdp", False: ""}),
         precision=table.precision,
         precision_from="inferred",
         batch=table.batch_size,

@@ -71,6 +71,11 @@ class Rows:
     def __len__(self) -> int:
         return len(self.measured_s)
 
+    @property
+    def whole(self) -> np.ndarray:
+        """[N] 1.0 for a network, 0.0 for an operator alone."""
+        return (self.names.runtime != _KERNEL).to_numpy(np.float64)
+
     def take(self, kept: np.ndarray) -> Rows:
         """Some of them."""
         arrays = {f.name: getattr(self, f.name)[kept] for f in fields(self) if f.name != "names"}
@@ -119,7 +124,8 @@ def load(folder: Path | None = None) -> Rows:
 def asked(folder: Path | None = None) -> tuple[pandas.DataFrame, RecordedTables]:
     """Questions about whole networks on GPUs, of all laboratories (`perfpass.training.tasks.named.measured`)."""
     frame, _, known = named.measured(folder)
-    kept = (frame["mode"] == "inference") & ~frame.above_peak & (frame.server == "") & ~frame.source.isin(PIPELINES)
+    kept = (frame["mode"] == "inference") & ~frame.above_peak & named.of_the_runtime(frame)
+    kept &= ~frame.source.isin(PIPELINES)
     kept &= ~frame.network.str.startswith(_SEARCHES)
     kinds = frame.device.map({name: device(name).kind for name in frame.device.unique()})
     return frame[kept & (kinds == "gpu")], known

@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 AREA = "operators"
 # Log deviations of levels around 0, of laboratories (device and host), and of single measurements.
 SPREAD: dict[str, float] = {
-    "all": 0.02,
+    "all": 0.15,
     "class": 0.03,
     "runtime": 0.05,
     "precision": 0.15,
     "launched": 0.3,
     "gap": 0.3,
     "host class": 0.3,
-    "host runtime": 0.4,
+    "host runtime": 0.8,
     "generation": 0.05,
     "laboratory": 0.3,
     "laboratory's host": 0.5,
@@ -87,7 +87,7 @@ class _Model:
     def evaluate(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """[N] log seconds and their Jacobian [N, P]."""
         r, at, count = self.rows, self._at, len(FAMILIES)
-        level = theta[0] + sum(theta[at[name]] for name in _WHOLE_DEVICE)
+        level = theta[0] * r.whole + sum(theta[at[name]] for name in _WHOLE_DEVICE)
         precision = sum(theta[at[name]][:, None] * which for name, which in self._products.items())
         launched = np.where(r.fused, theta[at["launched"]], 0.0)[:, None] * self._fusable
         parts = r.device_s * np.exp(level[:, None] + theta[1 : 1 + count] + precision + launched)
@@ -103,7 +103,7 @@ class _Model:
         issued *= on_host[:, None]
         jacobian = np.zeros((len(r), len(theta)))
         every = np.arange(len(r))
-        jacobian[:, 0] = share.sum(axis=1)
+        jacobian[:, 0] = share.sum(axis=1) * r.whole
         jacobian[:, 1 : 1 + count] = share
         jacobian[:, 1 + count] = gap / busy * on_device
         jacobian[:, 2 + count : 2 + 2 * count] = issued

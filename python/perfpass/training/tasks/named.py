@@ -48,6 +48,7 @@ _SPARSE = 2.0  # 2:4 sparsity doubles the peak
 _SPARSE_CAVEAT = "sparse_2_4"
 # A request's time has the server, the network and copies in it.
 _CLIENT_CAVEAT = "time_of_a_servers_client"
+_MODELS_OWN = "the model in the server"  # a timing begins with it
 
 
 Chosen = Callable[[Way, str], Any]
@@ -103,8 +104,9 @@ def measured(folder: Path | None = None) -> tuple[pandas.DataFrame, pandas.DataF
 
 
 def of_the_runtime(frame: pandas.DataFrame) -> pandas.Series:
-    """Whether a row's time is that of the network in its runtime, without a server or its client."""
-    return (frame.server == "") & ~frame.caveats.str.contains(_CLIENT_CAVEAT)
+    """Whether a row's time is that of the network in its runtime, without a server's queue or its client."""
+    own = (frame.server == "") | frame.timing.str.startswith(_MODELS_OWN)
+    return own & ~frame.caveats.str.contains(_CLIENT_CAVEAT)
 
 
 def _floor(part: pandas.DataFrame, way: Way, known: RecordedTables) -> pandas.Series:
