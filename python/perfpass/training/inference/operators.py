@@ -40,10 +40,10 @@ SPREAD: dict[str, float] = {
     "launched": 0.3,
     "gap": 0.3,
     "host class": 0.3,
-    "host runtime": 0.8,
+    "host runtime": 0.4,
     "generation": 0.05,
     "laboratory": 0.3,
-    "laboratory's host": 0.5,
+    "laboratory's host": 0.25,
 }
 _BUILT = 0.05  # of precisions in runtimes that build
 _NOISE = 0.12
