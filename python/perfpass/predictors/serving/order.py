@@ -27,7 +27,7 @@ from perfpass.llm.costs import lacking, peak_flops
 from perfpass.llm.order import no_larger
 from perfpass.llm.serving import Serving
 from perfpass.predictors.estimate import Bounds
-from perfpass.predictors.serving.base import Sizes
+from perfpass.predictors.serving.base import Sizes, Terms
 from perfpass.predictors.step_time.setup import kernel_boards
 
 
@@ -40,6 +40,21 @@ class Predictor(Protocol):
         """The loads by themselves."""
 
 
+class Once:
+    """A predictor that is asked of each deployment once, of one and the same loads: what bounds several is shared."""
+
+    def __init__(self, predictor: Predictor) -> None:
+        self.manifest, self._predictor = predictor.manifest, predictor
+        self._found: dict[tuple[LanguageModel, Device, Serving], Alone] = {}
+
+    def alone(self, model: LanguageModel, device: Device, serving: Serving, sizes: Sizes) -> Alone:
+        """The loads by themselves."""
+        key = (model, device, serving)
+        if key not in self._found:
+            self._found[key] = self._predictor.alone(model, device, serving, sizes)
+        return self._found[key]
+
+
 # A set-up measured at this distance (features.position) speaks for a device: another version, or twice as many
 # GPUs. By hand.
 _NEAR = 1.0
@@ -47,7 +62,7 @@ _NEAR = 1.0
 
 @dataclass(frozen=True)
 class Alone:
-    """N loads (``sizes``) of one deployment by themselves: ``bounds`` of its targets (ms), ``base`` parts in seconds
+    """N loads (``sizes``) of one deployment by themselves: ``bounds`` of its targets (ms), ``terms`` of its base
     [N], ``waits`` [N]: whether a request finds no room in the cache, ``distance``: to the nearest measured set-up,
     whatever its load, where known trees answer; ``lacks``: what is not known, by cause.
     """
@@ -59,7 +74,7 @@ class Alone:
     sizes: Sizes
     evidence: str
     bounds: dict[str, Bounds]
-    base: dict[str, np.ndarray]
+    terms: Terms
     waits: np.ndarray
     distance: float
     lacks: dict[str, np.ndarray | float]
