@@ -163,8 +163,6 @@ def _quantised(model: Any, precision: str) -> str:
     Raises FormatError and UnsupportedError for a quantisation that is not known.
     """
     from perfpass.importers.model_argument import understood
-    from perfpass.importers.model_sources import read_configuration
-    from perfpass.llm.stored import stored
 
     if isinstance(model, Mapping):
         name, said, notes, content = "the configuration", "", "", model
@@ -172,7 +170,11 @@ def _quantised(model: Any, precision: str) -> str:
         return ""
     else:
         name, said, notes = argument.name, argument.stored, "; ".join(argument.notes)
+        from perfpass.importers.model_sources import read_configuration
+
         content = read_configuration(name)
+    from perfpass.llm.stored import stored
+
     kinds = dict.fromkeys((said,) if said else stored(content.get("quantization_config"), name))
     if set(kinds) <= {"bf16", "fp16"}:
         return notes

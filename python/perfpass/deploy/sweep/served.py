@@ -18,9 +18,8 @@ from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.serving import Serving, check_gpu, check_runtime
 from perfpass.predictors.estimate import Bounds
 from perfpass.predictors.serving.base import RUNTIMES, Sizes
-from perfpass.predictors.serving.loads import energy_per_token, predict_loads
-from perfpass.predictors.serving.order import Once
-from perfpass.predictors.serving.predictor import ServingPredictor, quantization
+from perfpass.predictors.serving.loads import Once, energy_per_token, predict_loads
+from perfpass.predictors.serving.predictor import quantization
 from perfpass.text import unknown
 
 SPLIT = ("tensor_parallel", "pipeline_parallel", "data_parallel", "expert_parallel")
@@ -98,7 +97,7 @@ def answered(
 
     Those that differ in the device alone share what was measured of others.
     """
-    once = Once(ServingPredictor.load())
+    once = Once()
     return joined([_answered(model, one, sizes, usd_per_hour[one.device.id], once, energy) for one in deployments])
 
 

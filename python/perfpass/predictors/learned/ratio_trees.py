@@ -154,7 +154,8 @@ class RatioTrees(ABC):
         self._trees: dict[str, _core.TreeEnsemble] = {}
         self._fingerprints = _core.Neighbours(artefact.array("fingerprints.npy").astype(np.float32))
         self._distances: dict[bytes, float] = {}
-        self._known_operators = np.isin(OPERATORS, manifest["support"]["operators"])
+        known = set(manifest["support"]["operators"])
+        self._known_operators = np.array([name in known for name in OPERATORS])
         self._spread = {name: Spread.from_dict(values) for name, values in manifest["spread"].items()}
 
     @classmethod
@@ -517,7 +518,7 @@ def _note_operators(notes: Notes, tables: Tables, known: np.ndarray, what: str) 
 
     def named(run: int) -> str:
         rows = slice(tables.offset[run], tables.offset[run + 1])
-        names = sorted({OPERATORS[i] for i in np.unique(operators[rows][strange[rows]])})
+        names = sorted({OPERATORS[i] for i in operators[rows][strange[rows]].tolist()})
         return f"{what}: {', '.join(names[:6])}"
 
     notes.add(1, tables.any(strange), named)

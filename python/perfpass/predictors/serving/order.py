@@ -40,21 +40,6 @@ class Predictor(Protocol):
         """The loads by themselves."""
 
 
-class Once:
-    """A predictor that is asked of each deployment once, of one and the same loads: what bounds several is shared."""
-
-    def __init__(self, predictor: Predictor) -> None:
-        self.manifest, self._predictor = predictor.manifest, predictor
-        self._found: dict[tuple[LanguageModel, Device, Serving], Alone] = {}
-
-    def alone(self, model: LanguageModel, device: Device, serving: Serving, sizes: Sizes) -> Alone:
-        """The loads by themselves."""
-        key = (model, device, serving)
-        if key not in self._found:
-            self._found[key] = self._predictor.alone(model, device, serving, sizes)
-        return self._found[key]
-
-
 # A set-up measured at this distance (features.position) speaks for a device: another version, or twice as many
 # GPUs. By hand.
 _NEAR = 1.0
