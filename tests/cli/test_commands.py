@@ -50,6 +50,14 @@ def test_every_command_has_help_that_fits_a_terminal(command, capsys, monkeypatc
     assert not undescribed or command.startswith("perfpass operator ")
 
 
+@pytest.mark.parametrize("command", [name.replace("_", "-") for name in COMMANDS])
+def test_a_command_that_is_built_alone_is_the_one_among_all(command):
+    among, alone = parsers(build_parser()), parsers(build_parser([command, "--help"]))
+    below = [name for name in among if name.startswith(f"perfpass {command} ") or name == f"perfpass {command}"]
+    assert [alone[name].format_help() for name in below] == [among[name].format_help() for name in below]
+    assert command == "completion" or len(alone) == 1 + len(below)
+
+
 def test_an_option_that_several_commands_have_means_one_thing():
     same = {"--dim", "--input-shape", "--batch", "--region", "--pue", "--price-table", "--grid-table"}
     seen: dict[tuple[str, str], str] = {}

@@ -61,6 +61,20 @@ def test_points_of_a_served_model_are_what_each_prediction_says(served):
             assert ends == pytest.approx([found.median, found.low, found.high], rel=1e-9)
 
 
+@pytest.mark.parametrize("model", ["llama-3.1-8b", "deepseek-r1"])
+def test_devices_that_share_what_was_measured_are_answered_as_each_by_itself(model):
+    """To the last bit: what bounds several devices is found once, and changes none of them."""
+    boards = ["l4", "h200", "a100-80gb:2g.20gb", "b200", "mi300x"]
+    asked = {"runtimes": ["vllm", "sglang"], "tensor_parallel": [8], "concurrencies": [1, 24]}
+    together = sweep(model, boards, **asked)
+    for board in boards:
+        alone = sweep(model, [board], **asked)
+        rows = together.columns["device"] == alone.columns["device"][0]
+        assert rows.sum() == len(alone)
+        for name, column in alone.columns.items():
+            np.testing.assert_array_equal(together.columns[name][rows], column)
+
+
 def test_what_cannot_be_asked_is_a_row_with_its_reason(served, network):
     assert not served.ok.all() and served.ok.any()
     reasons = set(served.columns["problem"][~served.ok].tolist())

@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -58,6 +59,16 @@ def test_predicting_imports_no_training_library():
         "heavy = {'torch', 'pandas', 'xgboost', 'scipy', 'pyarrow'} & set(sys.modules); assert not heavy, heavy"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_command_imports_nothing_of_other_commands_and_modes():
+    model = Path(__file__).resolve().parents[2] / "examples" / "resnet50.onnx"
+    code = (
+        f"import sys; from perfpass.cli import main; code = main(['predict', {str(model)!r}, '--device', 'a100']); "
+        "others = {'numpy.ma', 'perfpass.cli.sweep', 'perfpass.predictors.training_step.predictor', "
+        "'perfpass.predictors.calibration.steps'} & set(sys.modules); assert not others, others; sys.exit(code)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
 
 def test_recorded_networks_are_predicted_closely_and_inside_the_interval(predictor, recorded):

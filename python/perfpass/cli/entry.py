@@ -85,7 +85,8 @@ def _run(arguments: Sequence[str] | None) -> int:
     from perfpass.cli.parser import build_parser
 
     try:
-        options = build_parser().parse_args(arguments)
+        words = sys.argv[1:] if arguments is None else arguments
+        options = build_parser(words).parse_args(words)
         code: int = options.run(options)
         return code
     except PerfPassError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -121,8 +122,11 @@ def _is_number(word: str) -> bool:
     return True
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """The parser; ``options.run(options)`` executes the command, ``options.parser`` is the parser itself."""
+def build_parser(words: Sequence[str] = ()) -> argparse.ArgumentParser:
+    """The parser; ``options.run(options)`` executes the command, ``options.parser`` is the parser itself.
+
+    ``words``: what is asked; where the first is a command, no other is built.
+    """
     parser = _Parser(
         prog="perfpass",
         description=_DESCRIPTION,
@@ -139,6 +143,8 @@ def build_parser() -> argparse.ArgumentParser:
         help="print a shell completion script (as `perfpass completion SHELL`)",
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name in COMMANDS:
+    asked = words[0].replace("-", "_") if words else ""
+    # A script of completions names every command.
+    for name in (asked,) if asked in COMMANDS and asked != "completion" else COMMANDS:
         import_module(f"perfpass.cli.{name}").add(commands)
     return parser

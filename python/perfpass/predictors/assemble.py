@@ -20,7 +20,6 @@ from perfpass.graph.step import saved_activations
 from perfpass.prediction import SUPPORT_LEVELS, Interval, MigHint, Prediction, Support, SupportLevel
 from perfpass.predictors import loads, registry
 from perfpass.predictors import sparsity as sparse
-from perfpass.predictors.calibration import steps
 from perfpass.predictors.decided import decided
 from perfpass.predictors.estimate import Bounds, Estimate, PlannedRun, Run
 from perfpass.predictors.inference.fusion import as_run
@@ -30,8 +29,6 @@ from perfpass.predictors.memory import allocation, process
 from perfpass.predictors.memory.allowance import in_a_slice
 from perfpass.predictors.mig.profile import hint
 from perfpass.predictors.relative.question import Asked, kept
-from perfpass.predictors.training_step import assemble as assemble_step
-from perfpass.predictors.training_step.predictor import StepPredictor
 from perfpass.predictors.workload import PRECISIONS, check, leading_dim
 from perfpass.text import shown_value
 
@@ -116,9 +113,11 @@ def predict(
     def answer(graph: OpGraph, batch: int | None, device: Device = target, **how: Any) -> Prediction:
         found = _predicted(graph, device, batch=batch, **how)
         if recorded:
-            found = assemble_step.with_recorded_memory(found, model, input_shape, device, graph)
+            from perfpass.predictors.training_step.assemble import with_recorded_memory
+
+            found = with_recorded_memory(found, model, input_shape, device, graph)
         if mode == "training":
-            found = steps.corrected_prediction(found, device, name, wanted=calibration is True)
+            found = _corrected_step(found, device, name, calibration)
         return registry.answer(predictor, found, graph, device)
 
     def usual(device: Device) -> Prediction:
@@ -152,6 +151,15 @@ def _asked(graph: OpGraph, device: Device, batch: int | None, how: Mapping[str, 
     return Asked(partial(run_of, graph, **run), how["mode"], name, how["processes"])
 
 
+def _corrected_step(
+    found: Prediction, device: Device, name: str, calibration: bool | Calibration | Schedules
+) -> Prediction:
+    # Imported here, as all that is of a training step alone: most questions are of inference.
+    from perfpass.predictors.calibration.steps import corrected_prediction
+
+    return corrected_prediction(found, device, name, wanted=calibration is True)
+
+
 def _name(model: Any) -> str:
     """Under which name records may know a model."""
     return os.fsdecode(model) if isinstance(model, (str, os.PathLike)) else type(model).__name__
@@ -163,8 +171,6 @@ def _quantised(model: Any, precision: str) -> str:
     Raises FormatError and UnsupportedError for a quantisation that is not known.
     """
     from perfpass.importers.model_argument import understood
-    from perfpass.importers.model_sources import read_configuration
-    from perfpass.llm.stored import stored
 
     if isinstance(model, Mapping):
         name, said, notes, content = "the configuration", "", "", model
@@ -172,7 +178,11 @@ def _quantised(model: Any, precision: str) -> str:
         return ""
     else:
         name, said, notes = argument.name, argument.stored, "; ".join(argument.notes)
+        from perfpass.importers.model_sources import read_configuration
+
         content = read_configuration(name)
+    from perfpass.llm.stored import stored
+
     kinds = dict.fromkeys((said,) if said else stored(content.get("quantization_config"), name))
     if set(kinds) <= {"bf16", "fp16"}:
         return notes
@@ -222,7 +232,7 @@ def predict_graph(
     with kept(asked):
         found = _predicted(graph, target, batch=batch, **how)
         if mode == "training":
-            found = steps.corrected_prediction(found, target, "", wanted=calibration is True)
+            found = _corrected_step(found, target, "", calibration)
         found = replace(judged(found, target, None, within), asked=asked)
         return decided(found, target, limits, lambda instance: _predicted(graph, instance, batch=batch, **how))
 
@@ -259,8 +269,11 @@ def _answered(run: Run, mode: str, calibration: bool | Calibration | Schedules, 
     way, target = run.way, run.way.device
     lane = Lane(way, mode == "training", calibration, processes)
     if mode == "training":
+        from perfpass.predictors.training_step.assemble import breakdown as step_breakdown
+        from perfpass.predictors.training_step.predictor import StepPredictor
+
         estimate, step = StepPredictor.load().estimate(run)
-        breakdown = assemble_step.breakdown(run, step, estimate, TOP_OPERATORS)
+        breakdown = step_breakdown(run, step, estimate, TOP_OPERATORS)
     else:
         estimate = lane.estimate(run)
         breakdown = _breakdown(run, estimate)

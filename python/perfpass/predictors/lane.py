@@ -35,8 +35,6 @@ from perfpass.predictors.learned.ratio_trees import CAUSES
 from perfpass.predictors.memory import allocation
 from perfpass.predictors.mig.latency import MigPredictor
 from perfpass.predictors.roofline import GROUPS
-from perfpass.predictors.training_step.features import FEATURES as STEP_FEATURES
-from perfpass.predictors.training_step.predictor import StepPredictor
 
 if TYPE_CHECKING:
     from perfpass.predictors.calibration.posterior import Calibration
@@ -61,6 +59,13 @@ def predictor_of(way: Way) -> Predictor:
     if learned:
         return InferencePredictor.load()
     return analytic.AnalyticPredictor.load()
+
+
+def _step_predictor() -> ManyPredictor:
+    # Imported here: most questions are of inference.
+    from perfpass.predictors.training_step.predictor import StepPredictor
+
+    return StepPredictor.load()
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +117,7 @@ class Lane:
             )
         self._way, self._processes = way, processes
         self.device = way.device
-        self._predictor: ManyPredictor = StepPredictor.load() if training else predictor_of(way)
+        self._predictor: ManyPredictor = _step_predictor() if training else predictor_of(way)
         self._schedules: Schedules | None = None
         if isinstance(calibration, Schedules):
             calibration.check(way.device, way.runtime)
@@ -128,6 +133,8 @@ class Lane:
 
     def prepare(self, counted: Counted) -> None:
         """Learns the columns from an example."""
+        from perfpass.predictors.training_step.features import FEATURES as STEP_FEATURES
+
         columns = self.columns(counted, 1)
         self._layout = [(name, 1 if column.ndim == 1 else column.shape[1]) for name, column in columns.items()]
         features = STEP_FEATURES if self._predictor.name == "training_step" else FEATURES

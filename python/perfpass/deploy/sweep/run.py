@@ -80,6 +80,7 @@ def sweep(
     usd, notes = priced(targets, prices)
     read = served_model(model, given)
     settings: tuple[str, ...]
+    order = None
     if read is None:
         if energy_only := [name for name in _LLM_ALONE if name in given]:
             raise ArgumentError(f"{energy_only[0]} is of a served language model, and {_named(model)} is a network")
@@ -110,12 +111,18 @@ def sweep(
         ]
         _few(len(each) * len(inputs) * len(outputs) * len(in_flight))
         load = served.loads(inputs, outputs, in_flight)
+        groups, points = _alike(each), len(load.concurrency)
         tasks = [
-            _Task(_deployment, (read, one, load, usd[one.device.id], energy), len(load.concurrency)) for one in each
+            _Task(_deployments, (read, [each[i] for i in group], load, usd, energy), len(group) * points)
+            for group in groups
         ]
+        order = np.argsort(np.repeat([i for group in groups for i in group], points), kind="stable")
         settings, figures = served.SETTINGS, (*served.FIGURES, *(served.ENERGY if energy else ()), served.PRICED)
     parts = _watched(_by_ray(tasks) if ray else (t.answer(*t.arguments) for t in tasks), tasks, progress)
-    return Sweep(_named(model), settings, figures, joined(list(parts)), notes)
+    found = joined(list(parts))
+    if order is not None:
+        found = {name: column[order] for name, column in found.items()}
+    return Sweep(_named(model), settings, figures, found, notes)
 
 
 def boards(
@@ -211,10 +218,18 @@ def _network(
     return networks.answered(graphs or networks.graphs(*run), run[1], targets, way, usd)
 
 
-def _deployment(
-    model: LanguageModel, deployment: served.Deployment, load: Any, usd_per_hour: float, energy: bool
+def _alike(each: Sequence[served.Deployment]) -> list[list[int]]:
+    """Places of deployments that differ in the device alone."""
+    found: dict[Any, list[int]] = {}
+    for i, one in enumerate(each):
+        found.setdefault((one.precision, one.runtime, one.split), []).append(i)
+    return list(found.values())
+
+
+def _deployments(
+    model: LanguageModel, deployments: Sequence[served.Deployment], load: Any, usd: Mapping[str, float], energy: bool
 ) -> Column:
-    return served.answered(model, deployment, load, usd_per_hour, energy=energy)
+    return served.answered(model, deployments, load, usd, energy=energy)
 
 
 def _by_ray(tasks: Sequence[_Task]) -> Iterator[Column]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
 import numpy as np
 
-from perfpass.deploy.sweep.result import spread_out
+from perfpass.deploy.sweep.result import joined, spread_out
 from perfpass.deploy.sweep.splits import Split, asked, sensible
 from perfpass.devices import Device
 from perfpass.errors import ArgumentError, PerfPassError
@@ -18,7 +18,7 @@ from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.serving import Serving, check_gpu, check_runtime
 from perfpass.predictors.estimate import Bounds
 from perfpass.predictors.serving.base import RUNTIMES, Sizes
-from perfpass.predictors.serving.loads import energy_per_token, predict_loads
+from perfpass.predictors.serving.loads import Once, energy_per_token, predict_loads
 from perfpass.predictors.serving.predictor import quantization
 from perfpass.text import unknown
 
@@ -85,11 +85,25 @@ def loads(inputs: Sequence[float], outputs: Sequence[float], in_flight: Sequence
 
 
 def answered(
-    model: LanguageModel, deployment: Deployment, sizes: Sizes, usd_per_hour: float, *, energy: bool = False
+    model: LanguageModel,
+    deployments: Sequence[Deployment],
+    sizes: Sizes,
+    usd_per_hour: Mapping[str, float],
+    *,
+    energy: bool = False,
 ) -> dict[str, np.ndarray]:
-    """The points of one deployment under loads [N]: columns of SETTINGS and FIGURES, of ENERGY if asked, of price,
-    ``support`` and ``problem``.
+    """The points of deployments under loads [N], one deployment after the other: columns of SETTINGS and FIGURES, of
+    ENERGY if asked, of price (``usd_per_hour`` by device), ``support`` and ``problem``.
+
+    Those that differ in the device alone share what was measured of others.
     """
+    once = Once()
+    return joined([_answered(model, one, sizes, usd_per_hour[one.device.id], once, energy) for one in deployments])
+
+
+def _answered(
+    model: LanguageModel, deployment: Deployment, sizes: Sizes, usd_per_hour: float, once: Once, energy: bool
+) -> dict[str, np.ndarray]:
     rows = len(sizes.concurrency)
     said: dict[str, Any] = {
         "device": deployment.device.id,
@@ -104,7 +118,7 @@ def answered(
     try:
         serving = deployment.serving(model)
         said["precision"] = assumed.precision_name(serving.quantization)
-        known = predict_loads(model, deployment.device, serving, sizes)
+        known = predict_loads(model, deployment.device, serving, sizes, once)
         found |= {name: getattr(known, name) for name in _BOUNDED}
         fits, most, support, problem = known.fits, known.most_requests, known.support, known.problem
         if energy:

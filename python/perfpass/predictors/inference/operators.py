@@ -114,6 +114,7 @@ _CONVOLUTION = OPERATOR_CLASSES.index("convolution")
 _BATCH_NORM = OPERATORS.index("batch_norm")
 _PRODUCTS = np.array([name.startswith(("conv", "dense", "matmul", "attention", "recurrent")) for name in FAMILIES])
 _CONVOLUTIONS = np.array([name.startswith("conv") for name in FAMILIES])
+_SHARES = np.array([EFFICIENCY[name] for name in FAMILIES])  # of vector units, matrix units, memory
 CONVOLUTION = " convolution"  # suffix of a precision's level: convolutions reach another share of matrix units
 LEVELS: tuple[str, ...] = (
     "all", "class", "runtime", "precision", "launched", "gap", "host class", "host runtime", "generation",
@@ -221,7 +222,7 @@ def work(table: OperatorColumns, way: Way) -> Work:
     """What every row of ``table`` (counted at the width of ``way``) has to do on the device of ``way``."""
     device, kind = way.device, families(table, way)
     vector, matrix = _rates(table, way, kind)
-    shares = np.array([EFFICIENCY[name] for name in FAMILIES])[kind]
+    shares = _SHARES[kind]
     on_matrix = matrix > 0
     flops = np.asarray(table.flops, dtype=np.float64)
     # Winograd's transform saves the joules of multiplications, too, where those are what limits.
@@ -232,7 +233,7 @@ def work(table: OperatorColumns, way: Way) -> Work:
     product = _PRODUCTS[kind] & (np.asarray(table.m) > 0) & (kind != _F["conv_depthwise"])
     if product.any():
         compute[product] *= _tiled(table, product, device, on_matrix)
-    fused = np.isin(kind, (_F["attention"], _F["attention_vector"]))
+    fused = (kind == _F["attention"]) | (kind == _F["attention_vector"])
     if fused.any():
         keys = np.asarray(table.n, dtype=np.float64)[fused]
         compute[fused] *= 1.0 + _ATTENTION_KEYS / np.maximum(keys, 16.0)

@@ -17,7 +17,6 @@ from perfpass.predictors.energy.power import PowerModel
 from perfpass.predictors.estimate import Columns, Estimate, Estimates, Notes, Runs, shares
 from perfpass.predictors.inference.features import RATIOS, SCHEMA_VERSION, graph_vectors
 from perfpass.predictors.inference.operators import OperatorTimes
-from perfpass.predictors.learned import ladder
 from perfpass.predictors.learned.ratio_trees import (
     LEAST_DEVICE_ROWS,
     UNMEASURED,
@@ -124,13 +123,15 @@ class InferencePredictor(RatioTrees):
         return np.asarray(np.log1p(launches[:, _WEIGHED].sum(axis=1) / np.maximum(launches.sum(axis=1), 1.0)))
 
     def _beyond_trees(
-        self, seconds: np.ndarray, tables: Tables, batch: np.ndarray, sizes: np.ndarray, way: Way, distance: np.ndarray
-    ) -> np.ndarray:  # fmt: skip
+        self, seconds: np.ndarray, tables: Tables, networks: Tables, way: Way, distance: np.ndarray
+    ) -> np.ndarray:
         weight = self._fade(way, distance) * (1.0 - self._foreign(tables))
         unlike = np.flatnonzero(weight < 1.0)
         if way.device.kind != "gpu" or not len(unlike):
             return seconds
-        networks = ladder.at_batches(tables.take(unlike), batch[unlike], sizes[unlike])
+        if len(unlike) < len(weight):
+            steps = seconds.shape[1]
+            networks = networks.take((unlike[:, None] * steps + np.arange(steps)).ravel())
         times = self._times or OperatorTimes.load()
         found = np.log(times.seconds(networks, way).total).reshape(len(unlike), -1)
         share = weight[unlike, None]

@@ -54,8 +54,8 @@ def settled(values: np.ndarray, weight: np.ndarray, axes: Sequence[int] | None =
             asked = out + left[i]
             lines, shares = (np.moveaxis(v, axis, -1) for v in (asked, weight))
             pooled, shares = (np.array(v).reshape(-1, lines.shape[-1]) for v in (lines, shares))
-            for line in np.flatnonzero((np.diff(pooled, axis=1) < 0).any(axis=1)):
-                pooled[line] = _pooled(pooled[line], shares[line])
+            falls = (pooled[:, 1:] < pooled[:, :-1]).any(axis=1)
+            pooled[falls] = _pooled(pooled[falls], shares[falls])
             out = np.moveaxis(pooled.reshape(lines.shape), -1, axis)
             left[i] = asked - out
         if np.array_equal(before, out):
@@ -64,15 +64,24 @@ def settled(values: np.ndarray, weight: np.ndarray, axes: Sequence[int] | None =
 
 
 def _pooled(values: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """[N] the nearest that never falls: adjacent violators are pooled (Ayer and others, 1955)."""
-    blocks: list[list[float]] = []
-    for value, share in zip(values.tolist(), weight.tolist(), strict=True):
-        blocks.append([value, share, 1])
-        while len(blocks) > 1 and blocks[-2][0] > blocks[-1][0]:
-            last, before = blocks.pop(), blocks[-1]
-            total = last[1] + before[1]
-            blocks[-1] = [(before[0] * before[1] + last[0] * last[1]) / total, total, before[2] + last[2]]
-    return np.repeat([b[0] for b in blocks], [int(b[2]) for b in blocks])
+    """[L, N] of each line the nearest that never falls: adjacent violators are pooled (Ayer and others, 1955)."""
+    out: list[float] = []
+    for line, shares in zip(values.tolist(), weight.tolist(), strict=True):
+        means: list[float] = []
+        held: list[float] = []
+        counts: list[int] = []
+        for mean, share in zip(line, shares, strict=True):
+            count = 1
+            while means and means[-1] > mean:
+                before = held.pop()
+                total = share + before
+                mean, share, count = (means.pop() * before + mean * share) / total, total, count + counts.pop()
+            means.append(mean)
+            held.append(share)
+            counts.append(count)
+        for mean, count in zip(means, counts, strict=True):
+            out += [mean] * count
+    return np.array(out).reshape(values.shape)
 
 
 def bounded(

@@ -73,7 +73,8 @@ _OF_NETWORK = tuple(CAUSES.index(name) for name in ("network", "domain", "beside
 _USUAL_BATCH = 64
 # Distances that are kept: a sweep asks the same of every device, and of a network's batches much alike.
 _MOST_KEPT = 1 << 16
-_CONVOLUTIONS = (OPERATORS.index("conv"), OPERATORS.index("conv_transpose"))
+# Of OPERATORS, those that are.
+_CONVOLUTIONS = np.array([name in ("conv", "conv_transpose") for name in OPERATORS])
 UNMEASURED = EVIDENCE[-1]
 
 _Area = TypeVar("_Area", bound="RatioTrees")
@@ -154,7 +155,8 @@ class RatioTrees(ABC):
         self._trees: dict[str, _core.TreeEnsemble] = {}
         self._fingerprints = _core.Neighbours(artefact.array("fingerprints.npy").astype(np.float32))
         self._distances: dict[bytes, float] = {}
-        self._known_operators = np.isin(OPERATORS, manifest["support"]["operators"])
+        known = set(manifest["support"]["operators"])
+        self._known_operators = np.array([name in known for name in OPERATORS])
         self._spread = {name: Spread.from_dict(values) for name, values in manifest["spread"].items()}
 
     @classmethod
@@ -237,7 +239,7 @@ class RatioTrees(ABC):
         where = self._where(whole)
         seen = vectors if where is way else at(networks, sizes.ravel(), where)
         learned = self._learned(seen.values, sizes, whole, distance, threads)
-        seconds = self._beyond_trees(self._log_seconds(vectors, learned, way), tables, batch, sizes, way, distance)
+        seconds = self._beyond_trees(self._log_seconds(vectors, learned, way), tables, networks, way, distance)
         rungs = ladder.isotonic(seconds[:, : len(ladder.RUNGS)])
         issue = self._issue(vectors.values).reshape(sizes.shape)
         lacks = self._lacks(tables, sizes / batch[:, None], sizes, way, distance, issue)
@@ -339,9 +341,9 @@ class RatioTrees(ABC):
         return np.zeros(len(vectors.base_s))
 
     def _beyond_trees(
-        self, seconds: np.ndarray, tables: Tables, batch: np.ndarray, sizes: np.ndarray, way: Way, distance: np.ndarray
-    ) -> np.ndarray:  # fmt: skip
-        """[N, K] log ``seconds`` of N networks at the batch ``sizes`` [N, K], where trees do not know the network."""
+        self, seconds: np.ndarray, tables: Tables, networks: Tables, way: Way, distance: np.ndarray
+    ) -> np.ndarray:
+        """[N, K] log ``seconds`` of N networks at K batch sizes, ``networks``, where trees do not know the network."""
         return seconds
 
     def _instead(self, way: Way) -> tuple[int, str]:
@@ -404,7 +406,7 @@ class RatioTrees(ABC):
     def _foreign(self, tables: Tables) -> np.ndarray:
         """[N] 1 where a network is of a kind that was not measured: without a convolution, or of other operators."""
         operators = np.asarray(tables.table.op)
-        strange = tables.any(~self._known_operators[operators]) | ~tables.any(np.isin(operators, _CONVOLUTIONS))
+        strange = tables.any(~self._known_operators[operators]) | ~tables.any(_CONVOLUTIONS[operators])
         return np.asarray(strange, dtype=np.float64)
 
     def _issue(self, features: np.ndarray) -> np.ndarray:
@@ -452,7 +454,7 @@ class RatioTrees(ABC):
             lambda i: f"no close relative among the {s.networks} (distance {distance[i]:.2f})",
             vouched=True,
         )
-        no_convolution = ~tables.any(np.isin(np.asarray(tables.table.op), _CONVOLUTIONS))
+        no_convolution = ~tables.any(_CONVOLUTIONS[np.asarray(tables.table.op)])
         only = instead or f", and only vision models were measured{s.where}"
         reason = f"no convolution or patch embedding: not a vision model{only}"
         notes.add(beyond, no_convolution, reason, vouched=beyond < 2)
@@ -517,7 +519,7 @@ def _note_operators(notes: Notes, tables: Tables, known: np.ndarray, what: str) 
 
     def named(run: int) -> str:
         rows = slice(tables.offset[run], tables.offset[run + 1])
-        names = sorted({OPERATORS[i] for i in np.unique(operators[rows][strange[rows]])})
+        names = sorted({OPERATORS[i] for i in operators[rows][strange[rows]].tolist()})
         return f"{what}: {', '.join(names[:6])}"
 
     notes.add(1, tables.any(strange), named)

@@ -321,6 +321,8 @@ def times(t: Terms, c: dict[str, float]) -> dict[str, np.ndarray]:
     first = np.empty(len(t))
     for split in (False, True):
         rows = np.flatnonzero(t.split == split)
+        if not len(rows):
+            continue
         first[rows] = np.sum(list(first_parts(t.take(rows), c, split, tpot[rows], step[rows]).values()), axis=0)
     first += queue
     return {

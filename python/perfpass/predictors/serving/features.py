@@ -7,6 +7,7 @@ the roofline. The *known* one adds what identifies both, and the residuals of th
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -40,6 +41,8 @@ _OWN = ("family", "device")
 # Widths of the two averages over neighbours, in units of the distance.
 _BANDWIDTHS = (0.35, 1.2)
 _FARTHEST = 20.0
+# Workloads whose distances to all measured ones fit into a core's second cache.
+_AT_ONCE = 24
 # The column of `Neighbours.features` that holds the distance to the nearest.
 NEAREST = 5
 # Requests in flight that nineteen in twenty records have at least.
@@ -161,9 +164,9 @@ def build_number(version: str) -> float:
     return float(found[1]) if found else np.nan
 
 
-def portable(w: Workloads, constants: dict[str, float]) -> np.ndarray:
-    """[N, F] features that name neither model nor device."""
-    t, seconds = w.terms, times(w.terms, constants)
+def _portable(w: Workloads, seconds: dict[str, np.ndarray]) -> np.ndarray:
+    """[N, F] features that name neither model nor device; ``seconds``: `base.times` of their terms."""
+    t = w.terms
     flops, traffic = t.decode[:, : len(KINDS)], t.decode[:, len(KINDS) : 2 * len(KINDS)]
     longer = np.maximum(flops, traffic)
     total = longer.sum(axis=1)
@@ -220,20 +223,19 @@ def known(w: Workloads, constants: dict[str, float]) -> np.ndarray:
         *("drafts", "moe_bytes", "version", "build", "active", "total", "layers", "device_rank"),
     )
     columns += [w.numbers[name] for name in names]
-    return np.hstack([portable(w, constants), np.stack(columns, axis=1).astype(np.float32)])
+    return np.hstack([_portable(w, seconds), np.stack(columns, axis=1).astype(np.float32)])
 
 
 @dataclass(frozen=True)
 class Neighbours:
-    """Measured workloads: ``place`` [M, C] coordinates, ``labels`` [M, K] texts, ``weight`` [M] and residuals [M].
-
-    ``residual``: log(measured / base).
+    """Measured workloads: ``place`` [M, C] coordinates, ``labels`` [M, K] texts, ``weight`` [M], and ``residuals``
+    [T, M]: log(measured / base) of T figures.
     """
 
     place: np.ndarray
     labels: np.ndarray
     weight: np.ndarray
-    residual: np.ndarray
+    residuals: np.ndarray
 
     @cached_property
     def _coded(self) -> tuple[dict[str, int], np.ndarray]:
@@ -253,9 +255,9 @@ class Neighbours:
         return np.array([words.get(t, -1) for t in labels.ravel().tolist()], np.int32).reshape(labels.shape)
 
     @classmethod
-    def of(cls, w: Workloads, weight: np.ndarray, residual: np.ndarray) -> Neighbours:
-        """The neighbours that a table of workloads is to others."""
-        return cls(*position(w), weight, residual)
+    def of(cls, w: Workloads, weight: np.ndarray, *residuals: np.ndarray) -> Neighbours:
+        """The neighbours that a table of workloads is to others; ``residuals``: [M] each."""
+        return cls(*position(w), weight, np.array(residuals).reshape(-1, len(w)))
 
     def apart(self, w: Workloads) -> float:
         """The least distance of the first of ``w`` to a measured workload of any load: how unlike its set-up is."""
@@ -289,45 +291,61 @@ class Neighbours:
         return found
 
     def features(self, w: Workloads, apart: np.ndarray | None = None) -> np.ndarray:
-        """[N, 9] of workloads, as `nearness` gives them of the own residuals; ``apart`` as there."""
-        return self.nearness(w, apart).of(self.residual)
+        """[T, N, 9] of workloads, of each of the T residuals: two averages, those of the three nearest, how far the
+        first and the third of them are, extremes. ``apart`` [N, M]: pairs that must not know of each other.
+        """
+        out = np.empty((len(self.residuals), len(w), 9), dtype=np.float32)
+        kernel = np.empty((min(_AT_ONCE, len(w)), len(self.place)))
+        for rows, distance in self._distances(w, apart):
+            first = _three_nearest(distance)
+            far = np.take_along_axis(distance, first, axis=1).clip(max=_FARTHEST)
+            within, counts = distance.min(axis=1, keepdims=True) - distance, kernel[: len(distance)]
+            for k, width in enumerate(_BANDWIDTHS):
+                counts[:] = np.exp(within / width)
+                counts *= self.weight
+                total = counts.sum(axis=1)
+                for t, residual in enumerate(self.residuals):
+                    out[t, rows, k] = counts @ residual / total
+            found = self.residuals[:, first]
+            out[:, rows, 2:5], out[:, rows, 5:7] = found, far[:, ::2]
+            out[:, rows, 7], out[:, rows, 8] = found.min(axis=2), found.max(axis=2)
+        return out
 
-    def nearness(self, w: Workloads, apart: np.ndarray | None = None) -> Nearness:
-        """How near workloads are to those measured. ``apart`` [N, M]: pairs that must not know of each other."""
+    def nearest(self, w: Workloads) -> np.ndarray:
+        """[N] which of the measured workloads is the nearest to each."""
+        return np.concatenate([_three_nearest(distance)[:, 0] for _, distance in self._distances(w)])
+
+    def _distances(self, w: Workloads, apart: np.ndarray | None = None) -> Iterator[tuple[slice, np.ndarray]]:
+        """Distances [n, M] to those measured of a few workloads at a time, which a processor's cache holds."""
         place, labels = position(w)
         labels, others = self._codes(labels), self._coded[1]
-        distance = np.zeros((len(place), len(self.place)), dtype=np.float32)
-        for c in range(place.shape[1]):
-            distance += np.abs(_once(place[:, c, None]) - self.place[None, :, c])
-        for k, cost in enumerate(_TEXTS.values()):
-            distance += np.float32(cost) * (_once(labels[:, k, None]) != others[None, :, k])
-        if apart is not None:
-            distance[apart] = np.inf
-        nearest = distance.min(axis=1, keepdims=True)
-        kernels = [np.exp(-(distance - nearest) / width) * self.weight for width in _BANDWIDTHS]
-        order = np.argpartition(distance, 2, axis=1)[:, :3]
-        far = np.take_along_axis(distance, order, axis=1)
-        inner = np.argsort(far, axis=1, kind="stable")
-        first = np.take_along_axis(order, inner, axis=1)
-        return Nearness(kernels, first, np.take_along_axis(far, inner, axis=1).clip(max=_FARTHEST))
+        numbers = [(_once(place[:, c, None]), self.place[:, c].copy()) for c in range(place.shape[1])]
+        texts = [(_once(labels[:, k, None]), others[:, k].copy()) for k in range(labels.shape[1])]
+        for start in range(0, len(place), _AT_ONCE):
+            rows = slice(start, min(start + _AT_ONCE, len(place)))
+            distance = np.zeros((rows.stop - start, len(self.place)), dtype=np.float32)
+            for own, known in numbers:
+                distance += np.abs((own if len(own) == 1 else own[rows]) - known)
+            for (own, known), cost in zip(texts, _TEXTS.values(), strict=True):
+                distance += np.float32(cost) * ((own if len(own) == 1 else own[rows]) != known)
+            if apart is not None:
+                distance[apart[rows]] = np.inf
+            yield rows, distance
 
 
-@dataclass(frozen=True, eq=False)
-class Nearness:
-    """Of N workloads: what each of M measured counts for (``kernels``, [N, M] each), the ``first`` [N, 3] of them, and
-    how ``far`` [N, 3] those are. It says nothing of what was measured, so one serves for all residuals.
-    """
-
-    kernels: list[np.ndarray]
-    first: np.ndarray
-    far: np.ndarray
-
-    def of(self, residual: np.ndarray) -> np.ndarray:
-        """[N, 9] from ``residual`` [M]: two averages, the three nearest, distances, extremes."""
-        out = [kernel @ residual / kernel.sum(axis=1) for kernel in self.kernels]
-        found, far = residual[self.first], self.far
-        out += [found[:, 0], found[:, 1], found[:, 2], far[:, 0], far[:, 2], found.min(axis=1), found.max(axis=1)]
-        return np.stack(out, axis=1).astype(np.float32)
+def _three_nearest(distance: np.ndarray) -> np.ndarray:
+    """[N, 3] places of the least of ``distance`` [N, M], in order."""
+    rest, rows = distance.copy(), np.arange(len(distance))
+    first = np.empty((len(distance), 4), dtype=np.intp)
+    for k in range(4):
+        first[:, k] = rest.argmin(axis=1)
+        rest[rows, first[:, k]] = np.inf
+    far = np.take_along_axis(distance, first, axis=1)
+    tied = (far[:, 1:] == far[:, :-1]).any(axis=1)
+    order = np.argpartition(distance[tied], 2, axis=1)[:, :3]
+    inner = np.argsort(np.take_along_axis(distance[tied], order, axis=1), axis=1, kind="stable")
+    first[tied, :3] = np.take_along_axis(order, inner, axis=1)
+    return first[:, :3]
 
 
 def _once(column: np.ndarray) -> np.ndarray:

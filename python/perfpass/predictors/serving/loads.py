@@ -21,7 +21,7 @@ from perfpass.predictors.energy.predictor import EnergyPredictor, unlike_records
 from perfpass.predictors.estimate import Bounds
 from perfpass.predictors.learned.width_words import NEAR_FROM, OUTSIDE_FROM
 from perfpass.predictors.serving.base import Sizes
-from perfpass.predictors.serving.order import ordered
+from perfpass.predictors.serving.order import Alone, ordered
 from perfpass.predictors.serving.predictor import ServingPredictor
 
 _WIDE = f"bounds of its times are wider than a factor of {WIDEST_FACTOR:g} either way"
@@ -46,14 +46,34 @@ class Loads:
     problem: np.ndarray
 
 
-def predict_loads(model: LanguageModel, device: Device, serving: Serving, sizes: Sizes) -> Loads:
+class Once:
+    """The predictor, asked of each deployment once, of one and the same loads: what bounds several is shared."""
+
+    def __init__(self) -> None:
+        self.predictor = ServingPredictor.load()
+        self.manifest = self.predictor.manifest
+        self._found: dict[tuple[LanguageModel, Device, Serving], Alone] = {}
+
+    def alone(self, model: LanguageModel, device: Device, serving: Serving, sizes: Sizes) -> Alone:
+        """The loads by themselves."""
+        key = (model, device, serving)
+        if key not in self._found:
+            self._found[key] = self.predictor.alone(model, device, serving, sizes)
+        return self._found[key]
+
+
+def predict_loads(
+    model: LanguageModel, device: Device, serving: Serving, sizes: Sizes, once: Once | None = None
+) -> Loads:
     """The times of ``serving`` under each of the loads ``sizes`` [N]; the load of ``serving`` itself says nothing.
 
-    ``serving``: of a runtime of `base.RUNTIMES`, and checked as `predict_llm` checks it.
+    ``serving``: of a runtime of `base.RUNTIMES`, and checked as `predict_llm` checks it. ``once``: what several
+    deployments of these loads share.
     """
-    predictor = ServingPredictor.load()
-    own = predictor.alone(model, device, serving, sizes)
-    found = ordered(predictor, own)
+    once = once or Once()
+    predictor = once.predictor
+    own = once.alone(model, device, serving, sizes)
+    found = ordered(once, own)
     ttft, tpot = found["ttft"], found["tpot"]
     rest = sizes.output_length - 1
     request = Bounds(*(getattr(ttft, b) + rest * getattr(tpot, b) for b in ("median", "low", "high")))

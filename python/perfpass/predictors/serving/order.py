@@ -27,7 +27,7 @@ from perfpass.llm.costs import lacking, peak_flops
 from perfpass.llm.order import no_larger
 from perfpass.llm.serving import Serving
 from perfpass.predictors.estimate import Bounds
-from perfpass.predictors.serving.base import Sizes
+from perfpass.predictors.serving.base import Sizes, Terms
 from perfpass.predictors.step_time.setup import kernel_boards
 
 
@@ -47,7 +47,7 @@ _NEAR = 1.0
 
 @dataclass(frozen=True)
 class Alone:
-    """N loads (``sizes``) of one deployment by themselves: ``bounds`` of its targets (ms), ``base`` parts in seconds
+    """N loads (``sizes``) of one deployment by themselves: ``bounds`` of its targets (ms), ``terms`` of its base
     [N], ``waits`` [N]: whether a request finds no room in the cache, ``distance``: to the nearest measured set-up,
     whatever its load, where known trees answer; ``lacks``: what is not known, by cause.
     """
@@ -59,7 +59,7 @@ class Alone:
     sizes: Sizes
     evidence: str
     bounds: dict[str, Bounds]
-    base: dict[str, np.ndarray]
+    terms: Terms
     waits: np.ndarray
     distance: float
     lacks: dict[str, np.ndarray | float]

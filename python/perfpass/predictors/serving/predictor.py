@@ -9,7 +9,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,6 @@ from perfpass.predictors.serving import base, widths
 from perfpass.predictors.serving.base import CONSTANTS, Sizes, times
 from perfpass.predictors.serving.features import (
     NEAREST,
-    Nearness,
     Neighbours,
     Workloads,
     alike,
@@ -223,7 +222,6 @@ class ServingPredictor:
         self.known = widths.Measured.of(manifest)
         self.spread = {target: Spread.from_dict(manifest["spread"][target]) for target in TARGETS}
         self._trees: dict[str, Any] = {}
-        self._measured: dict[str, Neighbours] = {}
 
     @staticmethod
     @lru_cache(maxsize=1)
@@ -248,27 +246,24 @@ class ServingPredictor:
             return "device unseen" if model_seen else "model unseen"
         return "both unseen"
 
-    def seconds(self, w: Workloads, target: str, method: str) -> np.ndarray:
-        """Medians [N] of ``target`` in seconds, as one ``method`` of METHOD finds them for each workload by itself."""
+    def seconds(self, w: Workloads, method: str) -> dict[str, np.ndarray]:
+        """Medians [N] in seconds by target, as one ``method`` of METHOD finds them for each workload by itself."""
         found = times(w.terms, self.constants)
-        learned, share = np.log(found[target]), alike(w)
+        learned, share = {target: np.log(found[target]) for target in TARGETS}, alike(w)
         if method == "known":
-            correction, distance = self.correction(w, target)
-            learned, share = learned + correction, alike(w, distance)
-        return np.exp(counted(learned, np.log(found["steady"]), share) if target == "ttft" else learned)
+            corrections, distance = self.corrections(w)
+            learned, share = {t: learned[t] + corrections[t] for t in TARGETS}, alike(w, distance)
+        learned["ttft"] = counted(learned["ttft"], np.log(found["steady"]), share)
+        return {target: np.exp(value) for target, value in learned.items()}
 
-    def correction(self, w: Workloads, target: str, nearness: Nearness | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Of the known trees: logarithms [N] that they add to the base, and distances [N] to measured workloads.
-
-        ``nearness``: `nearness` of the same workloads, where it is at hand: it is that of all targets.
-        """
-        near = (nearness or self.nearness(w)).of(self._neighbours(target).residual)
-        found = self._ensemble(f"{target}-known").predict(np.hstack([known(w, self.constants), near]))
-        return np.asarray(found, dtype=np.float64), near[:, NEAREST].astype(np.float64)
-
-    def nearness(self, w: Workloads) -> Nearness:
-        """How near workloads are to those measured."""
-        return self._neighbours(TARGETS[0]).nearness(w)
+    def corrections(self, w: Workloads) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """Logarithms [N] that the known trees add to the base, by target, and distances [N] to measured workloads."""
+        columns, near = known(w, self.constants), self._neighbours.features(w)
+        found = {
+            target: self._ensemble(f"{target}-known").predict(np.hstack([columns, own])).astype(np.float64)
+            for target, own in zip(TARGETS, near, strict=True)
+        }
+        return found, near[0, :, NEAREST].astype(np.float64)
 
     def predict(self, model: LanguageModel, device: Device, serving: Serving) -> LlmPrediction:
         """All metrics of one workload. Raises ArgumentError for a CPU."""
@@ -283,7 +278,8 @@ class ServingPredictor:
             support = replace(support, reasons=(*support.reasons, *said))
         # Not by the first token: it waits for what others sent, which every laboratory does in its own way.
         support = replace(support, level=width_words.level_of(tpot, support.level))
-        parts = {name: float(own.base[name][0]) * 1e3 for name in ("step", "prompt", "queue")}
+        base = times(own.terms, self.constants)
+        parts = {name: float(base[name][0]) * 1e3 for name in ("step", "prompt", "queue")}
         return prediction_of(
             model,
             device,
@@ -313,8 +309,8 @@ class ServingPredictor:
             by_itself = describe(model, family, device, serving, sizes=single)
             least["ttft"] = self._medians(model, family, device, serving, single, by_itself, evidence)[0]["ttft"]
         bounds = {t: widths.bounds(medians[t], self.spread[t], lacks, beyond, least[t]) for t in TARGETS}
-        base, waits = times(w.terms, self.constants), w.terms.waiting > 0
-        return Alone(model, family, device, serving, sizes, evidence, bounds, base, waits, distance, lacks)
+        waits = w.terms.waiting > 0
+        return Alone(model, family, device, serving, sizes, evidence, bounds, w.terms, waits, distance, lacks)
 
     def judged(
         self,
@@ -365,29 +361,30 @@ class ServingPredictor:
         evidence: str,
     ) -> tuple[dict[str, np.ndarray], float]:
         """Ms [N] by target, and the distance to the nearest measured set-up where known trees answer."""
-        out: dict[str, np.ndarray] = {}
-        distance = math.inf
-        for target in TARGETS:
-            method = METHOD[evidence][target][serving.mode]
-            if method == "known":
-                median = self._read(model, family, device, serving, sizes, target)
-                distance = self._neighbours(target).apart(w)
-            else:
-                median = self.seconds(w, target, method) * 1e3
-            out[target] = median
-        return out, distance
+        by_trees = [target for target in TARGETS if METHOD[evidence][target][serving.mode] == "known"]
+        out = self._read(model, family, device, serving, sizes, by_trees)
+        if len(by_trees) < len(TARGETS):
+            out = {target: found * 1e3 for target, found in self.seconds(w, "base").items()} | out
+        return out, self._neighbours.apart(w) if by_trees else math.inf
 
     def _read(
-        self, model: LanguageModel, family: str, device: Device, serving: Serving, sizes: Sizes, target: str
-    ) -> np.ndarray:
-        """Ms [N] by the known trees, from the lattice of every length of answers."""
-        out = np.empty(len(sizes.output_length))
-        for answer in np.unique(sizes.output_length):
+        self,
+        model: LanguageModel,
+        family: str,
+        device: Device,
+        serving: Serving,
+        sizes: Sizes,
+        targets: Sequence[str],
+    ) -> dict[str, np.ndarray]:
+        """Ms [N] of some targets by the known trees, from the lattice of every length of answers."""
+        out = {target: np.empty(len(sizes.output_length)) for target in targets}
+        for answer in np.unique(sizes.output_length) if targets else ():
             rows = sizes.output_length == answer
             one = replace(serving, input_length=1, output_length=int(answer), concurrency=1)
-            logarithm = _in_order(self, model, family, device, one)[target]
+            logarithms = _in_order(self, model, family, device, one)
             places = sizes.input_length[rows], sizes.concurrency[rows]
-            out[rows] = np.exp(lattice.read(logarithm, (ALL_INPUTS, ALL_LOADS), places)) * 1e3
+            for target, found in out.items():
+                found[rows] = np.exp(lattice.read(logarithms[target], (ALL_INPUTS, ALL_LOADS), places)) * 1e3
         return out
 
     def _lacks(
@@ -400,7 +397,7 @@ class ServingPredictor:
         w: Workloads,
         year: float | None = None,
     ) -> dict[str, np.ndarray | float]:
-        (apart,) = self._neighbours(TARGETS[0]).set_up_apart(w.take(np.arange(1)))
+        (apart,) = self._neighbours.set_up_apart(w.take(np.arange(1)))
         waiting, others = w.terms.waiting, beside(w.terms)
         return widths.lacks(
             self.known, family, model, device, serving, sizes, apart=apart, waiting=waiting, others=others, year=year
@@ -439,14 +436,12 @@ class ServingPredictor:
             out = out | (value < low) | (value > high)
         return out
 
-    def _neighbours(self, target: str) -> Neighbours:
-        if not self._measured:
-            place = self._artefact.array("place.npy").astype(np.float32)
-            labels = np.array(self.manifest["words"], dtype=object)[self._artefact.array("labels.npy")]
-            rows = self._artefact.array("residuals.npy").astype(np.float64)
-            for i, name in enumerate(TARGETS):
-                self._measured[name] = Neighbours(place, labels, rows[:, 0], rows[:, 1 + i])
-        return self._measured[target]
+    @cached_property
+    def _neighbours(self) -> Neighbours:
+        place = self._artefact.array("place.npy").astype(np.float32)
+        labels = np.array(self.manifest["words"], dtype=object)[self._artefact.array("labels.npy")]
+        weight, *residuals = self._artefact.array("residuals.npy").astype(np.float64).T.copy()
+        return Neighbours(place, labels, weight, np.array(residuals))
 
     def _ensemble(self, name: str) -> Any:
         if name not in self._trees:
@@ -472,18 +467,16 @@ def _in_order(
     sizes = _lattice(ALL_INPUTS, ALL_LOADS, serving.output_length)
     loads = describe(model, family, device, serving, sizes=sizes)
     everywhere = times(loads.terms, predictor.constants)
-    out, nearness = {}, predictor.nearness(inner)
-    for target in TARGETS:
-        wide, distance = (
-            np.pad(values.reshape(len(INPUTS), len(LOADS)), _EDGES, mode="edge")
-            for values in predictor.correction(inner, target, nearness)
-        )
-        # Where nothing was measured the base alone grows: what lies further out is known less.
-        weight = np.exp(-(distance + _OUT_OF_RANGE) / _REACH) + _LEAST_WEIGHT
-        learned = np.log(everywhere[target]) + wide.ravel()
+    corrections, near = predictor.corrections(inner)
+    distance = _spread_out(near)
+    # Where nothing was measured the base alone grows: what lies further out is known less.
+    weight = np.exp(-(distance + _OUT_OF_RANGE) / _REACH) + _LEAST_WEIGHT
+    out = {}
+    for target, correction in corrections.items():
+        learned = np.log(everywhere[target]) + _spread_out(correction).ravel()
         if target == "ttft":
             learned = counted(learned, np.log(everywhere["steady"]), alike(loads, distance.ravel()))
-        out[target] = lattice.settled(learned.reshape(wide.shape), weight)
+        out[target] = lattice.settled(learned.reshape(weight.shape), weight)
     # A full server runs as many requests under more load, whatever is known of it.
     busy = (loads.terms.waiting > 0).reshape(out["tpot"].shape)
     full = np.take_along_axis(out["tpot"], busy.argmax(axis=1)[:, None], axis=1)
@@ -493,6 +486,11 @@ def _in_order(
     most = np.minimum.accumulate((first + rest) / ALL_LOADS, axis=1) * ALL_LOADS - rest
     out["ttft"] = lattice.from_below(np.log(np.clip(most, _LEAST_SHARE * first, first)))
     return out
+
+
+def _spread_out(values: np.ndarray) -> np.ndarray:
+    """Of [INPUTS x LOADS] on the lattice [ALL_INPUTS, ALL_LOADS]: beyond its edges as at them."""
+    return np.pad(values.reshape(len(INPUTS), len(LOADS)), _EDGES, mode="edge")
 
 
 def _lattice(inputs: Sequence[float], loads: Sequence[float], answer: float) -> Sizes:

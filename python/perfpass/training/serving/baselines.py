@@ -48,8 +48,8 @@ def copied(data: Dataset, level: str, seed: int) -> dict[str, np.ndarray]:
     out = {target: np.full(len(data), np.nan) for target in TARGETS}
     for fold in folds_of(data, level, seed):
         train, test = data.workloads.take(fold.train), data.workloads.take(fold.test)
-        known = Neighbours.of(train, data.weight[fold.train], np.zeros(len(fold.train)))
-        first = known.nearness(test).first[:, 0]
+        known = Neighbours.of(train, data.weight[fold.train])
+        first = known.nearest(test)
         for target in TARGETS:
             ratio = (data.measured_s(target) / roof[target])[fold.train][first]
             out[target][fold.test] = roof[target][fold.test] * ratio

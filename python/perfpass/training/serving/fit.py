@@ -129,7 +129,7 @@ def fit(data: Dataset, train: np.ndarray, *, trees: bool = True, seed: int = 0) 
         residual = np.log(data.measured_s(target)[rows] / base[target])
         neighbours[target] = Neighbours.of(w, weight, residual)
         if trees:
-            x = np.hstack([known(w, constants), neighbours[target].features(w, same)])
+            x = np.hstack([known(w, constants), neighbours[target].features(w, same)[0]])
             parameters = {**TREES, "seed": seed, "base_score": float(np.median(residual))}
             table = xgboost.DMatrix(x, residual, weight=weight)
             boosters[f"{target}-known"] = xgboost.train(parameters, table, ROUNDS)
@@ -157,7 +157,7 @@ def predict(fitted: Fit, data: Dataset, rows: np.ndarray, level: str) -> dict[st
             if method == "base" or not inside.any():
                 continue
             part = w.take(inside)
-            near = fitted.neighbours[target].features(part)
+            near = fitted.neighbours[target].features(part)[0]
             table = xgboost.DMatrix(np.hstack([known(part, fitted.constants), near]))
             trees = fitted.boosters[f"{target}-{method}"].predict(table).astype(np.float64)
             learned = np.log(base[target][inside]) + trees

@@ -29,7 +29,7 @@ def train(
     fitted = fit(data, np.arange(len(data)), seed=seed)
     known = fitted.neighbours[TARGETS[0]]
     words, codes = np.unique(known.labels.astype(str), return_inverse=True)
-    residuals = np.stack([known.weight, *(fitted.neighbours[t].residual for t in TARGETS)], axis=1)
+    residuals = np.stack([known.weight, *(fitted.neighbours[t].residuals[0] for t in TARGETS)], axis=1)
     files = {
         f"{name}.trees": packed_trees.pack([bytes(booster.save_raw("json"))])
         for name, booster in fitted.boosters.items()

@@ -64,7 +64,7 @@ def held_out_errors(
         test = fold.test[excited[fold.test] != calm]
         if not len(test):
             continue
-        known = Neighbours.of(data.workloads.take(fold.train), data.weight[fold.train], np.zeros(len(fold.train)))
+        known = Neighbours.of(data.workloads.take(fold.train), data.weight[fold.train])
         lacks: dict[str, Any] = dict.fromkeys(CAUSES, 0.0) | dict.fromkeys(missing, 1.0)
         lacks["measurement"] = 1.0
         lacks["set-up"] = np.minimum(np.array(known.set_up_apart(data.workloads.take(test))) / 3.0, 2.0)
