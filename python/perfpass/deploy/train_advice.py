@@ -150,8 +150,11 @@ def _alone(first: TrainCost) -> Iterator[tuple[str, dict[str, Any], bool]]:
         yield f"micro-batch {micro_batch}", {"micro_batch": micro_batch}, True
     for recompute in RECOMPUTATIONS[RECOMPUTATIONS.index(recipe.recompute) + 1 :]:
         yield f"recompute {recompute}", {"recompute": recompute}, True
+    # Megatron-LM offloads states alone; of the others' ways these are what gradients come with.
+    ways = ("none", "states") if first.framework == "megatron" else tuple(o for o in OFFLOADS if o != "states")
     for offload in OFFLOADS[OFFLOADS.index(recipe.offload) + 1 :]:
-        yield f"offload {offload}", {"offload": offload}, True
+        if offload in ways:
+            yield f"offload {offload}", {"offload": offload}, True
     if recipe.optimizer in ("adam", "adamw"):
         yield "states of 8 bits", {"optimizer": "adamw_8bit"}, False
     if first.precision != "bf16_true":

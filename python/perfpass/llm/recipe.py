@@ -14,9 +14,11 @@ ATTENTIONS = ("flash", "unfused")
 SHARDINGS = ("none", "zero1", "zero2", "zero3")
 # "offloaded": as "full", what is kept of a layer (its input) waits in the host's memory.
 RECOMPUTATIONS = ("none", "selective", "full", "offloaded")
-# What waits in the host's memory: gradients, master copy and states of the optimizer, which runs there (ZeRO-Offload,
-# arXiv:2101.06840), or weights too, fetched layer by layer (arXiv:2104.07857; FSDP's CPUOffload).
-OFFLOADS = ("none", "optimizer", "parameters")
+# What waits in the host's memory: master copy and states of the optimizer, which runs there, while gradients stay in
+# their buffers on the device (Megatron-LM's --optimizer-cpu-offload, megatron/core/optimizer/cpu_offloading, which
+# copies a rank's share of them to the host in each step); gradients, too (ZeRO-Offload, arXiv:2101.06840); or weights
+# too, fetched layer by layer (arXiv:2104.07857; FSDP's CPUOffload).
+OFFLOADS = ("none", "states", "optimizer", "parameters")
 # One forward, one backward (interleaved with chunks); zero-bubble schedules, which put gradients of weights where a
 # stage would wait (arXiv:2401.10241).
 SCHEDULES = ("1f1b", "zb_h1", "zb_h2")

@@ -147,6 +147,7 @@ def _stage(model: LanguageModel, layout: Layout, recipe: Recipe, stage: int, lay
     states = PRECISIONS[recipe.precision]
     first, last = stage == 0, stage == layout.pipeline - 1
     held = _held(model, layout, recipe, layers, first=first, last=last)
+    taught = held.pop("taught")
     tokens = recipe.micro_batch * recipe.sequence / layout.context
     saved = [saved_by_layer(layer, model.hidden, layout, recipe) for layer in layers]
     each = sum(s.kept(recipe.recompute) for s in saved) * tokens
@@ -184,13 +185,20 @@ def _stage(model: LanguageModel, layout: Layout, recipe: Recipe, stage: int, lay
         host=host,
         **held,
     )
-    return _offloaded(found, recipe, len(layers))
+    return _offloaded(found, recipe, len(layers), taught)
 
 
-def _offloaded(found: StageMemory, recipe: Recipe, layers: int) -> StageMemory:
-    """With what `Recipe.offload` names on the host; two layers' gradients (and weights) are under way on the device."""
+def _offloaded(found: StageMemory, recipe: Recipe, layers: int, taught: float) -> StageMemory:
+    """With what `Recipe.offload` names on the host; two layers' gradients (and weights) are under way on the device.
+
+    ``taught``: elements that the device's optimizer steps. Of "states" the host has their weights and gradients in
+    single precision beside the moments.
+    """
     if recipe.offload == "none":
         return found
+    if recipe.offload == "states":
+        host = found.host + max(found.master, 4.0 * taught) + 4.0 * taught + found.moments
+        return replace(found, master=0.0, moments=0.0, update=0.0, host=host)
     share = min(1.0, 2 / max(layers, 1))
     whole = recipe.offload == "parameters"
     gone = found.master + found.moments + (1 - share) * (found.gradients + (found.weights if whole else 0.0))
@@ -219,7 +227,7 @@ def _gradient(recipe: Recipe) -> float:
 def _held(
     model: LanguageModel, layout: Layout, recipe: Recipe, layers: tuple[Layer, ...], *, first: bool, last: bool
 ) -> dict[str, float]:
-    """Bytes of weights, gradients, master copies, moments, gathered weights and the update."""
+    """Bytes of weights, gradients, master copies, moments, gathered weights and the update; elements "taught"."""
     states = PRECISIONS[recipe.precision]
     found = _parameters(model, layout, recipe, layers, first=first, last=last)
     zero = SHARDINGS.index(layout.sharding)
@@ -251,6 +259,7 @@ def _held(
             "gathered": casts + whole * (widest * each + found.tables * states.weight),
             "under_way": whole * widest * each,
             "update": sharded(own_states.moment if copied else 0.0, 1, taught, 0.0),
+            "taught": sharded(1.0, 1, taught, 0.0),
         }
     cast = states.casts * (found.matrices if zero < 3 else 0.0)
     casts = 0.0 if states.stream else cast
@@ -280,6 +289,7 @@ def _held(
         "gathered": gathered,
         "under_way": under_way,
         "update": sharded(copied, 1, found.plain, found.experts),
+        "taught": sharded(1.0, 1, found.plain, found.experts),
     }
 
 
