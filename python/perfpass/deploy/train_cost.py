@@ -229,8 +229,8 @@ def train_cost(
     (products alone; master copies in single precision), amp, bf16_true, fp32. ``framework``: megatron, torch,
     deepspeed, other. ``lora_rank``: adapters on ``lora_targets``, the rest ``frozen`` as none (16 bits), int8, nf4 or
     nf4_double; ``dora``: with magnitudes. ``recompute``: none, selective, full, offloaded (full, layers' inputs wait on
-    the host). ``offload``: none, states (of the optimizer), optimizer (gradients, too, but for Megatron-LM), parameters,
-    which wait on the host. ``schedule``: 1f1b, zb_h1, zb_h2.
+    the host). ``offload``: none, states (of the optimizer), optimizer (gradients, too, but of Megatron-LM),
+    parameters, which wait on the host. ``schedule``: 1f1b, zb_h1, zb_h2.
     ``fabric_gb_s``: network between hosts, ``host_gb_s``: the host's memory, GB/s of (one direction) for a device.
     ``tokens``: of the run, for hours, energy, money and, with a region or intensity, carbon. ``calibration``: whether
     what `perfpass calibrate` has learned of own steps on the device is used.
