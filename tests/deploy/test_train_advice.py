@@ -37,6 +37,15 @@ def test_what_is_computed_or_moved_again_takes_longer_and_what_is_not_trained_do
     assert trained["recompute full"] and trained["sharding zero3"] and not trained["LoRA of rank 16"]
 
 
+def test_what_two_layouts_cannot_be_told_apart_by_is_said(advised):
+    bounds = {one.words: (one.time_low, one.time_high) for one in advised.changes}
+    assert bounds["recompute full"][0] > 0 > bounds["sharding zero3"][0]
+    assert bounds["sharding zero3"][1] > 0
+    for one in advised.changes:
+        assert one.time_low < one.time < one.time_high
+        assert (1 + one.time_high) / (1 + one.time) == pytest.approx((1 + one.time) / (1 + one.time_low))
+
+
 def test_where_nothing_fits_alone_two_or_three_together_are_tried():
     found = train_advice("llama-3.1-8b", "rtx-4090", **LARGE)
     together = [one for one in found.changes if one.fits]

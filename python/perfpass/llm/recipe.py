@@ -105,6 +105,7 @@ class Adapter:
     ``decomposed``: with a magnitude of every output (DoRA, arXiv:2402.09353). ``single``: adapters, their gradients and
     states are in single precision whatever the model is in (peft's default). ``dropout``: on their input.
     ``inputs_kept``: quantized products keep their inputs, as bitsandbytes' of int8 do, and its first 4-bit ones did.
+    ``head_frozen``: the head is quantized as well (transformers leaves it in 16 bits).
     """
 
     rank: int
@@ -114,6 +115,7 @@ class Adapter:
     single: bool = False
     dropout: bool = False
     inputs_kept: bool = False
+    head_frozen: bool = False
 
     def __post_init__(self) -> None:
         if not 1 <= self.rank <= 65536:

@@ -158,6 +158,9 @@ def _stage(model: LanguageModel, layout: Layout, recipe: Recipe, stage: int, lay
         kept = min(2 * max((s.stream for s in saved), default=0.0) * tokens, activations)
         activations, host = kept, activations - kept
     working = (whole if recipe.recompute in ("full", "offloaded") else 0.0) + passing + held.pop("under_way")
+    quantized = recipe.adapter is not None and FROZEN[recipe.adapter.frozen] < 2
+    if quantized:  # a matrix is unpacked for its product
+        working += states.weight * max(layer.widest(model.hidden) for layer in layers) / layout.tensor
     table = model.vocabulary * model.hidden / layout.tensor * _gradient(recipe)
     table /= layout.shards if layout.sharding in ("zero2", "zero3") else 1
     layer_gradient = max(sum(_of_layer(model, layout, layer)) for layer in layers) * _gradient(recipe)
@@ -170,6 +173,8 @@ def _stage(model: LanguageModel, layout: Layout, recipe: Recipe, stage: int, lay
         element = tokens / recipe.loss_chunks * model.vocabulary / layout.tensor
         logits = element * by_activation * states.activation
         lossy = element * (max(beside - 4, 0.0) if copied else beside) + (0.0 if recipe.loss == "eager" else logits)
+        if quantized and recipe.adapter and recipe.adapter.head_frozen:
+            lossy += states.weight * model.vocabulary * model.hidden / layout.tensor
         working = max(working + (table if fresh else 0.0), lossy)
         logits = logits if recipe.loss == "eager" else 0.0  # the model's output holds them to the end of the step
     # In the first layer's backward pass its own gradients are still to come, and those of the table; of a table that is
@@ -245,6 +250,7 @@ def _held(
     if recipe.adapter:
         taught, base = found.adapters, FROZEN[recipe.adapter.frozen]
         matrices = found.matrices if base < 2 else 0.0
+        matrices += model.vocabulary * model.hidden / layout.tensor * (last and recipe.adapter.head_frozen)
         frozen = states.weight * (found.all - matrices) + (base if base < 2 else states.weight) * matrices
         frozen = frozen / split if zero == 3 else frozen
         casts = states.casts * (found.matrices if zero < 3 and base == FROZEN["none"] else 0.0)
