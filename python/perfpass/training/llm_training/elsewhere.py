@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 LABORATORY = "torchtitan"
 _SPLIT = re.compile(r"FSDP=(\d+), TP=(\d+)")
 # Of torchtitan's own pages: 96 GB of HBM2e with 2.4 TB/s, 500 W.
-_H100 = {
+_H100: dict[str, Any] = {
     "id": "h100-96gb-hbm2e",
     "memory_bytes": 96 * 2**30,
     "memory_bandwidth_bytes_s": 2.4e12,
