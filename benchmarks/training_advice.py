@@ -1,6 +1,6 @@
 """Advice on training checked by running it: what each change takes of memory and time, predicted and on this CPU.
 
-    python benchmarks/training_advice.py [OUT.json]      # some ten minutes of one core
+    python benchmarks/training_advice.py [OUT.json [MODEL ...]]      # some ten minutes of one core for all
 
 Five small models of transformers and torchvision, each trained as it is (AdamW, fp32) and with one change. Memory: the
 most that is alive in a step, of the CPU's allocator as PyTorch's profiler sees it; predicted by the recorded step
@@ -129,6 +129,15 @@ def changed(make: Callable[[], torch.nn.Module], targets: list[str], change: dic
     return module.to(change.get("dtype", torch.float32)).train()
 
 
+def on_meta(module: Any) -> torch.nn.Module:
+    """Without data; tables that several modules share stay one, which `Module.to` leaves as many."""
+    module = module.to("meta")
+    inner = module.get_base_model() if hasattr(module, "get_base_model") else module
+    if hasattr(inner, "tie_weights"):
+        inner.tie_weights()
+    return module
+
+
 def inputs(shapes: dict[str, Any], batch: int, dtype: torch.dtype, *, real: bool) -> dict[str, torch.Tensor]:
     """A batch with its labels: of numbers, or without."""
     found = {}
@@ -147,7 +156,7 @@ def predicted_bytes(module: torch.nn.Module, shapes: dict[str, Any], change: dic
     pieces = change.get("accumulate", 1)
     dtype = change.get("dtype", torch.float32)
     made = record(
-        module.to("meta"),
+        on_meta(module),
         lambda: inputs(shapes, BATCH // pieces, dtype, real=False),
         precision="bf16" if dtype == torch.bfloat16 else "fp32",
         optimizer=change.get("optimizer", "adamw"),
@@ -249,7 +258,7 @@ def measured(name: str, parts: tuple[Any, ...]) -> Iterator[dict[str, Any]]:
         counted = counted_bytes(fresh.get_base_model() if change.get("lora") else fresh, change) if name in (
             "GPT-2", "Llama"
         ) else None  # fmt: skip
-        plain = copy.deepcopy(fresh).to("meta")
+        plain = on_meta(copy.deepcopy(fresh))
         timed = None if "dtype" in change else predicted_ms(plain, shapes, change)
         yield {
             "model": name,
@@ -267,8 +276,9 @@ def main() -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     rows: list[dict[str, Any]] = []
-    for name, parts in models().items():
-        for row in measured(name, parts):
+    known = models()
+    for name in sys.argv[2:] or known:
+        for row in measured(name, known[name]):
             rows.append(row)
             first = next(one for one in rows if one["model"] == name)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import json
 
 import pytest
@@ -13,7 +14,7 @@ import perfpass
 from perfpass.cli import main
 from perfpass.deploy.train_cost import search_layouts, train_cost
 from perfpass.devices import device
-from perfpass.errors import ArgumentError, DeviceError
+from perfpass.errors import ArgumentError, DeviceError, PerfPassError
 from perfpass.llm.configuration import language_model
 from perfpass.llm.recipe import Layout, Recipe
 from perfpass.predictors.llm_training.constants import STEP
@@ -117,6 +118,7 @@ def test_what_is_not_counted_is_said():
     assert "unpacking" in notes(lora_rank=8, frozen="nf4") and "DoRA" in notes(lora_rank=8, dora=True)
     assert "gradients" in notes(offload="optimizer")
     assert "gradients" not in notes(offload="optimizer", framework="torch")
+    assert "leaves weights and gradients" in notes(offload="parameters")
 
 
 def test_one_stage_has_no_schedule_that_was_not_measured():
@@ -163,7 +165,8 @@ def test_a_framework_or_device_that_was_not_measured_is_wider():
         ({"framework": "jax"}, ArgumentError, "jax"),
         ({"tokens": -1.0}, ArgumentError, "tokens"),
         ({"fabric_gb_s": 0.0}, ArgumentError, "GB/s"),
-        ({"host_gb_s": -1.0}, ArgumentError, "host's memory"),
+        ({"host_gb_s": -1.0}, ArgumentError, "host_gb_s -1.0"),
+        ({"gpus": 8, "pipeline": 8, "virtual": 9}, ArgumentError, "9 chunks"),
         ({"dora": True}, ArgumentError, "lora_rank"),
         ({"frozen": "nf4"}, ArgumentError, "frozen weights .* lora_rank"),
         ({"gpus": 2, "context": 2, "sequence": 4095}, ArgumentError, "context ranks"),
@@ -205,3 +208,33 @@ def test_the_command_prints_says_whether_it_fits_and_searches(capsys):
     assert main(["train-cost", "llama-3.1-8b", "--device", "h100", "--search"]) == 2
     assert "--global-batch" in capsys.readouterr().err
     assert main([*asked, "--tokens", "ten"]) == 2
+
+
+_ANYTHING = st.one_of(
+    st.sampled_from([0, -1, 3, 2**31, 10**30, 10**400, 0.5, float("nan"), float("inf"), "8", "", None, True]),
+    st.sampled_from([[1], (), {}, "zero3", "torch", "nf4", "states", "full", "FR"]),
+)
+_ARGUMENTS = sorted(inspect.signature(train_cost).parameters.keys() - {"model", "device", "price_table"})
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.sampled_from(["llama-3.2-1b", "mixtral-8x7b", "t5-base"]),
+    st.sampled_from(["h100", "mi300x", "cpu", "a100-80gb:1g.10gb"]),
+    st.dictionaries(st.sampled_from(_ARGUMENTS), _ANYTHING, max_size=4),
+)
+def test_whatever_is_asked_is_answered_or_refused_in_one_line(model, on, asked):
+    try:
+        found = train_cost(model, on, **asked)
+    except PerfPassError as error:
+        assert "\n" not in str(error) and len(str(error)) <= 1000
+    else:
+        assert json.dumps(found.to_dict(), allow_nan=False) and str(found)
+
+
+def test_among_gpus_without_a_switch_two_have_one_link_and_eight_have_all():
+    def tensor(ranks):
+        found = train_cost("llama-3.1-8b", "mi300x", gpus=ranks, tensor=ranks, micro_batch=4)
+        return found.predicted.parts_s.tensor * ranks / (ranks - 1)  # a ring's message, over the link's rate
+
+    assert tensor(8) / tensor(2) == pytest.approx(1 / 7)

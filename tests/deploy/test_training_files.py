@@ -69,6 +69,8 @@ model:
   activations_checkpoint_granularity: selective
   optim: {name: distributed_fused_adam}
 """
+MODEL = "--num-layers 8 --hidden-size 256 --num-attention-heads 4"
+INTERLEAVED = "--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage"
 FSDP = """
 compute_environment: LOCAL_MACHINE
 distributed_type: FSDP
@@ -149,7 +151,9 @@ def test_a_script_of_megatron_is_read_as_its_shell_would(tmp_path):
     wanted = {"gpus": 32, "tensor": 2, "pipeline": 2, "virtual": 4, "sequence": 8192, "global_batch": 128}
     assert found.asked.items() >= (wanted | {"sharding": "zero1", "precision": "bf16"}).items()
     assert found.model.parameters == pytest.approx(8.03e9, rel=0.01)
-    assert read(tmp_path, SCRIPT % "--optimizer-cpu-offload").asked["offload"] == "optimizer"
+    whole, half = (f"--optimizer-cpu-offload --optimizer-offload-fraction {part}" for part in (1.0, 0.5))
+    assert read(tmp_path, SCRIPT % whole).asked["offload"] == "states" and not read(tmp_path, SCRIPT % whole).notes
+    assert "all states" in read(tmp_path, SCRIPT % half).notes[0]
     assert read(tmp_path, SCRIPT % "--cpu-offloading").notes[0].startswith("cpu-offloading: activations on the host")
 
 
@@ -215,7 +219,14 @@ def test_the_command_reads_a_file_and_options_overrule_it(tmp_path, capsys):
         ("a: " + "[" * 5000, FormatError, None),
         ("model: {num_layers: 9999999, hidden_size: 8, num_attention_heads: 1}", LimitError, "layers"),
         ("--num-layers 4 --hidden-size 1e300 --num-attention-heads 2", FormatError, "hidden-size"),
-        ("--num-layers 4 --hidden-size 64 --num-attention-heads 0", FormatError, None),
+        ("--num-layers 4 --hidden-size 64 --num-attention-heads 0", FormatError, "num-attention-heads 0"),
+        ("--num-layers 4 --hidden-size 64 --num-attention-heads 3", FormatError, "multiple of num-attention-heads 3"),
+        (f"{MODEL} --group-query-attention --num-query-groups 8", FormatError, "num-query-groups 8"),
+        (f"{MODEL} --num-experts 4 --moe-router-topk 5", FormatError, "moe-router-topk 5"),
+        (f"{MODEL} {INTERLEAVED} 3", FormatError, "virtual stages of 3 layers: 2 stages of 8"),
+        (f"{MODEL} --pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 3", FormatError, "3 on a"),
+        (f"{MODEL} --tensor-model-parallel-size nan", FormatError, "tensor-model-parallel-size is 'nan'"),
+        (f"{MODEL} --micro-batch-size {10**400}", FormatError, "micro-batch-size"),
         ("--num-layers 'unclosed", FormatError, "not a command line"),
         ("x" * 2**19, LimitError, None),
         ('{"zero_optimization": {"stage": 7}}', FormatError, "stage is 7"),
@@ -257,3 +268,42 @@ def test_whatever_stands_in_a_file_is_read_or_refused(tmp_path_factory, content)
     path.write_text(yaml.safe_dump({"distributed_type": "FSDP", "model": content}, allow_unicode=True))
     with contextlib.suppress(PerfPassError):
         training_files.read(path)
+
+
+_SIZES = {
+    "num_layers": 8,
+    "hidden_size": 256,
+    "num_attention_heads": 4,
+    "num_query_groups": 2,
+    "seq_length": 128,
+    "vocab_size": 1024,
+    "micro_batch_size": 1,
+    "global_batch_size": 16,
+    "tensor_model_parallel_size": 2,
+    "pipeline_model_parallel_size": 2,
+    "devices": 8,
+}
+_BESIDE = (
+    *("num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank", "context_parallel_size"),
+    *("expert_model_parallel_size", "num_experts", "moe_router_topk", "kv_channels", "moe_layer_freq", "fp8_format"),
+)
+_HOSTILE = st.one_of(
+    st.sampled_from([0, -1, 1, 2, 3, 7, 16, 2**31, 2**63, 10**400, 0.5, float("nan"), float("inf"), "auto", "1e400"]),
+    st.sampled_from([None, True, [], [1], {}, "([0]*1+[1]*7)", "x"]),
+    st.integers(-10, 300),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.dictionaries(st.sampled_from((*_SIZES, *_BESIDE)), _HOSTILE, max_size=4))
+def test_whatever_megatron_is_started_with_is_answered_or_refused_in_one_line(tmp_path_factory, changed):
+    path = tmp_path_factory.getbasetemp() / "megatron.yaml"
+    path.write_text(yaml.safe_dump(_SIZES | {"group_query_attention": True, "bf16": True} | changed))
+    try:
+        found = training_files.read(path)
+        cost = perfpass.train_cost(found.model or "llama-3.2-1b", "h100", **found.asked)
+    except PerfPassError as error:
+        assert "\n" not in str(error) and len(str(error)) <= 1000
+    else:
+        assert 0 < cost.predicted.step_s.low <= cost.predicted.step_s.median < float("inf")
+        assert 0 < cost.predicted.in_use.median < float("inf")

@@ -492,3 +492,10 @@ def test_figures_that_were_read_in_no_source_are_estimated_and_said():
     for one in catalogue():
         unread = [figure for figure, title in one.sources.items() if title.startswith(UNREAD)]
         assert set(unread) <= {*one.estimated, "boost_mhz", "base_mhz", "sm_count"} or one.kind == "cpu", one.id
+
+
+def test_links_to_each_peer_give_two_devices_one_of_them():
+    meshed, switched = device("mi300x"), device("h100")
+    assert [meshed.link_bytes_s(n) / 1e9 for n in (2, 4, 8)] == [64, 192, 448]
+    assert switched.link_bytes_s(2) == switched.link_bytes_s(8) == switched.nvlink_bandwidth_bytes_s / 2
+    assert device("a100-80gb:1g.10gb").link_bytes_s(2) == 0

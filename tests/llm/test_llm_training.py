@@ -91,6 +91,18 @@ def test_what_is_offloaded_stands_on_the_host(sharding):
         before = found
 
 
+@pytest.mark.parametrize("precision", ["bf16", "fp32"])
+def test_states_on_the_host_leave_gradients_where_they_are(precision):
+    # Megatron-LM's: of each parameter that a rank steps weight, gradient and two moments in single precision.
+    model, layout = language_model("llama-3.1-8b"), Layout(data=4, sharding="zero1")
+    recipe = Recipe(1, 4096, precision=precision)
+    stays = training_memory(model, layout, recipe).stages[0]
+    found = training_memory(model, layout, dataclasses.replace(recipe, offload="states")).stages[0]
+    assert found.gradients == stays.gradients == 4 * model.parameters
+    assert found.weights == stays.weights and stays.peak - found.peak == stays.master + stays.moments
+    assert found.host == pytest.approx(16 * model.parameters / 4)
+
+
 def test_inputs_of_layers_on_the_host_leave_two_of_them():
     model = language_model("llama-3.1-8b")
     full = training_memory(model, Layout(), Recipe(1, 4096, recompute="full")).stages[0]

@@ -12,8 +12,12 @@ import perfpass
 from html_document import Document
 from perfpass.deploy.cost import Options, cost
 from perfpass.deploy.sweep import Sweep
+from perfpass.deploy.train_advice import train_advice
+from perfpass.deploy.train_cost import search_layouts
 from perfpass.devices import device
 from perfpass.errors import FormatError
+from perfpass.report import training_charts
+from perfpass.report.chart import Box
 from perfpass.report.page import (
     Page,
     compared_page,
@@ -65,6 +69,12 @@ def made(kind: str, request) -> Page:
         found = perfpass.fit("llama-3.1-8b", ["t4", "l4"]).to_dict()
     elif kind == "choice":
         found = perfpass.choose("llama-3.1-8b", devices=["l4", "h100-sxm"], rate=2, ttft_ms=500, tpot_ms=50).to_dict()
+    elif kind == "training":
+        asked = {"gpus": 16, "tensor": 2, "pipeline": 4, "sequence": 8192, "global_batch": 64}
+        advised = train_advice("llama-3.1-8b", "a100-40gb", **asked, offload="states", tokens=1e9, region="FR")
+        found = advised.asked.to_dict() | {"advice": advised.to_dict()["changes"]}
+    elif kind == "layouts":
+        found = search_layouts("llama-3.1-8b", "h100", gpus=8, global_batch=64).to_dict()
     else:
         pytest.importorskip("ortools")
         fleet = {
@@ -78,7 +88,21 @@ def made(kind: str, request) -> Page:
     return stored_page(kind, found, kind)
 
 
-KINDS = ("run", "step", "compared", "read", "sweep", "loads", "served", "diff", "fit", "choice", "fleet")
+KINDS = (
+    "run",
+    "step",
+    "compared",
+    "read",
+    "sweep",
+    "loads",
+    "served",
+    "diff",
+    "fit",
+    "choice",
+    "fleet",
+    "training",
+    "layouts",
+)
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -157,6 +181,7 @@ def test_a_hostile_model_writes_nothing_but_text(hostile):
 @pytest.mark.parametrize("where", ["model", "headline", "name"])
 def test_hostile_documents_write_nothing_but_text(request, where):
     documents = {"fit": perfpass.fit("llama-3.1-8b", ["t4"]).to_dict()}
+    documents["training"] = perfpass.train_cost("llama-3.2-1b", "h100").to_dict()
     documents["diff"] = perfpass.diff(EXAMPLES / "resnet50.onnx", EXAMPLES / "resnet50.onnx", "t4").to_dict()
     for kind, document in documents.items():
         spoiled = spoil(document)
@@ -175,11 +200,31 @@ def spoil(value: object) -> object:
     return HOSTILE if isinstance(value, str) and value not in kept else value
 
 
-@pytest.mark.parametrize("kind", ["fit", "diff", "choice", "fleet"])
+@pytest.mark.parametrize("kind", ["fit", "diff", "choice", "fleet", "training", "layouts"])
 @pytest.mark.parametrize("damage", [{}, {"answers": 3}, {"devices": [{}]}, {"options": None}, {"gpus": [1]}])
 def test_a_damaged_document_is_one_error(kind, damage):
     with pytest.raises(FormatError, match=f"not a whole {kind}"):
         stored_page(kind, damage, "x.json")
+
+
+def test_a_page_of_training_has_every_stage_cause_and_change(request):
+    told = markdown(made("training", request))
+    assert "of the host's memory are held" in told and "time of the run" in told and "kgCO2e" in told
+    advised = re.findall(r"^\| (recompute full|sharding zero2|micro-batch 1)", told, re.MULTILINE)
+    stages = re.findall(r"^\| ([1-4]) \|", told, re.MULTILINE)
+    assert stages == ["1", "2", "3", "4"] and "recompute full" in advised
+    for cause in ("products", "attention", "bubble", "offload"):
+        assert f"| {cause} |" in told
+
+
+def test_a_stage_of_a_picture_is_as_long_as_what_it_holds(request):
+    found = perfpass.train_cost("llama-3.1-70b", "h100", gpus=64, tensor=8, pipeline=8, global_batch=64).to_dict()
+    boxes = [mark for mark in training_charts.stages(found).marks if isinstance(mark, Box)]
+    fullest = found["stages"][found["fullest_stage"]]
+    parts = {name: fullest[name] for name in training_charts.HOLDS}
+    row = 8 - found["fullest_stage"]
+    held = sum(box.x1 - box.x0 for box in boxes if box.y0 < row < box.y1)
+    assert held == pytest.approx(sum(parts.values()))
 
 
 def test_a_damaged_prediction_is_one_error(vision):

@@ -13,6 +13,7 @@ from perfpass.predictors.llm_training import constants
 from perfpass.training.llm_training.fit import NAMES, fit
 
 grading = import_module("perfpass.training.llm_training.evaluate")  # the package's own name is the function
+memory = import_module("perfpass.training.llm_training.memory")
 
 
 @pytest.fixture(scope="module")
@@ -37,14 +38,25 @@ def test_the_shipped_constants_are_those_that_the_records_give(steps):
     assert constants.SPREAD.rows == len(rows)
 
 
-def test_the_shipped_ratios_of_memory_are_those_of_the_records(table):
-    rows, counted, known, _ = grading.memory_rows(table)
-    for framework, found in grading.ratios(rows, counted, known).items():
-        assert constants.MEMORY[framework] == pytest.approx(found, rel=0.01)
+def test_the_shipped_shares_of_memory_are_those_of_the_records(table):
+    rows, counted, known, _ = memory.rows(table)
+    for framework, found in memory.held(rows[known].reset_index(drop=True), counted[known]).items():
+        shipped = dataclasses.astuple(constants.MEMORY[framework])
+        assert shipped == pytest.approx(dataclasses.astuple(found), rel=0.01)
+
+
+def test_no_more_is_held_beside_little_than_beside_the_least_that_was_measured():
+    held = constants.MEMORY["deepspeed"]
+    counted = np.array([0.0, held.least_bytes / 8, held.least_bytes, 4 * held.least_bytes])
+    low, middle, high = held.of(counted)
+    assert (
+        (low <= counted)[:2].all() and (low <= middle).all() and (middle <= high).all() and (np.diff(middle) > 0).all()
+    )
+    assert middle[1] / counted[1] == pytest.approx(middle[2] / counted[2])
 
 
 def test_memory_of_megatrons_runs_is_counted_closely(table):
-    rows, counted, known, _ = grading.memory_rows(table)
+    rows, counted, known, _ = memory.rows(table)
     off = np.abs(counted / rows.peak_memory_bytes - 1)[known & (rows.source == "megatron_lm")]
     assert len(off) > 500 and off.mean() < 0.05
     large = np.abs(counted / rows.peak_memory_bytes - 1)[rows.model.str.startswith("gpt3_7b")]
@@ -77,14 +89,6 @@ def test_what_is_held_out_is_not_known(steps):
     nvidia = np.array([one.laboratory == "nvidia" for one in asked])
     assert laboratory["device"][nvidia & (rows.device == "b200-sxm-180gb")].all()
     assert not laboratory["device"][nvidia & (rows.device == "h100-sxm5-80gb")].any()
-
-
-def test_half_widths_of_a_group_are_those_of_the_others():
-    group = np.repeat(["a", "b", "c"], 10)
-    measured = np.ones(30)
-    predicted = np.exp(np.repeat([0.1, 0.2, 5.0], 10))
-    half = grading.half_widths(group, predicted, measured)
-    assert half[:20] == pytest.approx(5.0) and half[20:] == pytest.approx(0.2)
 
 
 @pytest.mark.parametrize(

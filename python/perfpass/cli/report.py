@@ -39,8 +39,9 @@ _OF_COST = ("price_table", *_OF_CARBON)
 _OF_MODELS = ("device", "diff", "batches", *OF_SIZES, *OF_WORKLOAD, *OF_LIMITS, *_OF_SERVED, *_OF_COST)
 _EPILOG = """\
 MODEL is as for `perfpass predict`, or a language model that is served, as for `perfpass llm`. Each is predicted on each
-device; several stand side by side. A FLEET.toml is packed. A JSON file that predict, sweep, diff, pack, fit or choose
-wrote is shown as it is. The page is one file that asks nothing of the network; --format md is for pull requests.
+device; several stand side by side. A FLEET.toml is packed. A JSON file that predict, sweep, diff, pack, fit, choose or
+train-cost wrote is shown as it is. The page is one file that asks nothing of the network; --format md is for pull
+requests.
 
 examples:
   perfpass report resnet50.onnx --device a100-sxm4-80gb -o report.html
@@ -50,6 +51,7 @@ examples:
   perfpass report resnet50.onnx --device t4,l4 --batches 1,8,64 -o sweep.html          a sweep
   perfpass report llama-3.1-8b --device h100-sxm --concurrency 16 -o llama.html
   perfpass report fleet.toml -o fleet.html
+  perfpass report run.json -o run.html          of `perfpass train-cost MODEL --device h100 --json > run.json`
   perfpass report layout.json diff.json --format md"""
 
 

@@ -6,18 +6,18 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from perfpass.deploy import carbon, money
+from perfpass.deploy import carbon, money, train_arguments
 from perfpass.devices import device as find_device
 from perfpass.errors import ArgumentError, DeviceError, PerfPassError
 from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.configuration import language_model
 from perfpass.llm.families import composes_norms
-from perfpass.llm.recipe import PRECISIONS, Adapter, Kernels, Layout, Recipe
+from perfpass.llm.recipe import Adapter, Kernels, Layout, Recipe
 from perfpass.prediction import Interval
 from perfpass.predictors.calibration.steps import corrected_run
 from perfpass.predictors.llm_training.predict import Run, run
 from perfpass.predictors.llm_training.step import nvlink_domain
-from perfpass.text import columns, count, digits, interval, paragraph, size, unknown
+from perfpass.text import columns, count, digits, interval, paragraph, size
 
 if TYPE_CHECKING:
     import os
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from perfpass.devices import Device
 
 _J_PER_KWH = 3.6e6
-# Products of these run in fewer bits; everything else as with "bf16".
-_PRODUCTS = {"fp8": "fp8", "nvfp4": "nvfp4"}
 _SHOWN = 5
 _MICRO_BATCHES = (1, 2, 4, 8)
 _MEMORY_PARTS = (
@@ -231,13 +229,15 @@ def train_cost(
     (products alone; master copies in single precision), amp, bf16_true, fp32. ``framework``: megatron, torch,
     deepspeed, other. ``lora_rank``: adapters on ``lora_targets``, the rest ``frozen`` as none (16 bits), int8, nf4 or
     nf4_double; ``dora``: with magnitudes. ``recompute``: none, selective, full, offloaded (full, layers' inputs wait on
-    the host). ``offload``: none, optimizer, parameters, which wait on the host. ``schedule``: 1f1b, zb_h1, zb_h2.
+    the host). ``offload``: none, states (of the optimizer), optimizer (gradients, too, but of Megatron-LM),
+    parameters, which wait on the host. ``schedule``: 1f1b, zb_h1, zb_h2.
     ``fabric_gb_s``: network between hosts, ``host_gb_s``: the host's memory, GB/s of (one direction) for a device.
     ``tokens``: of the run, for hours, energy, money and, with a region or intensity, carbon. ``calibration``: whether
     what `perfpass calibrate` has learned of own steps on the device is used.
 
     Raises ArgumentError for what cannot be laid out, DeviceError for a device that lacks the precision.
     """
+    train_arguments.check(locals())
     read = model if isinstance(model, LanguageModel) else language_model(model)
     board = find_device(device)
     layout, recipe = _asked(
@@ -258,7 +258,8 @@ def train_cost(
         recipe={
             "optimizer": optimizer,
             "recompute": recompute,
-            "offload": offload,
+            # Megatron-LM's own offloading of the optimizer keeps gradients in their buffers.
+            "offload": "states" if (offload, framework) == ("optimizer", "megatron") else offload,
             "kernels": Kernels(
                 attention,
                 fused_norms=framework != "torch" or not composes_norms(read.model_type),
@@ -270,19 +271,17 @@ def train_cost(
             "adapter": _adapter(lora_rank, lora_targets, frozen, dora, framework),
         },
     )
-    _whole_heads(read, layout)
-    rates = {"fabric": _bytes_s(fabric_gb_s, "network") or 0.0}
-    if host := _bytes_s(host_gb_s, "host's memory"):
-        rates["host_bytes_s"] = host
-    products = _PRODUCTS.get(precision, "")
+    _divides(read, layout)
+    rates = {"fabric": 1e9 * (fabric_gb_s or 0.0)}
+    if host_gb_s is not None:
+        rates["host_bytes_s"] = 1e9 * host_gb_s
+    products = train_arguments.PRODUCTS.get(precision, "")
     found = run(read, board, layout, recipe, framework=framework, product_precision=products, **rates)
     found, corrected = corrected_run(found, board, read.name, wanted=calibration)
     per_step = recipe.micro_batch * recipe.micro_batches * layout.data * recipe.sequence
     hours = energy = usd = emitted = None
     notes = [*corrected, *(_UNSURE[name] for name in found.why), *_uncounted(recipe, framework)]
     if tokens is not None:
-        if not 0 < tokens < 1e16:
-            raise ArgumentError(f"tokens of a run must be above 0 and below 1e16, got {tokens!r}")
         hours = _scaled(found.step_s, tokens / per_step / 3600, "h")
         power, spent = found.power_w, _scaled(found.step_s, tokens / per_step, "s")
         energy = Interval(
@@ -323,11 +322,10 @@ _UNSURE = {
 
 
 def _uncounted(recipe: Recipe, framework: str) -> Iterator[str]:
-    if recipe.offload != "none" and framework == "megatron":
-        yield (
-            "gradients are counted on the host, as ZeRO-Offload has them; Megatron-LM's --optimizer-cpu-offload leaves "
-            "them on the device"
-        )
+    if recipe.offload == "states" and framework == "megatron":
+        yield "Megatron-LM's --optimizer-cpu-offload leaves gradients on the device, where they are counted"
+    if recipe.offload == "parameters" and framework == "megatron":
+        yield "Megatron-LM leaves weights and gradients on the device; they are counted on the host, as with DeepSpeed"
     if recipe.adapter and recipe.adapter.frozen != "none":
         yield "unpacking the frozen weights is not in the time: a step takes longer"
     if recipe.adapter and recipe.adapter.decomposed:
@@ -400,10 +398,6 @@ def _asked(
     precision: str,
     recipe: dict[str, Any],
 ) -> tuple[Layout, Recipe]:
-    if isinstance(gpus, bool) or not isinstance(gpus, int) or not 1 <= gpus <= 100_000:
-        raise ArgumentError(f"gpus must be a whole number from 1 to 100,000, got {gpus!r}")
-    if precision not in (*PRECISIONS, *_PRODUCTS):
-        raise ArgumentError(unknown("precision", precision, (*PRECISIONS, *_PRODUCTS)))
     asked: dict[str, Any] = dict(layout)
     plain = Layout(**(asked | {"expert": 1, "expert_tensor": 0}))
     ranks = plain.tensor * plain.pipeline * plain.context
@@ -415,7 +409,7 @@ def _asked(
     micro, whole, sequence = batch
     if whole is None:
         whole = micro * data * max(1, plain.pipeline)
-    if whole < 1 or micro < 1 or whole % (micro * data):
+    if whole % (micro * data):
         raise ArgumentError(
             f"a global batch of {whole} is no multiple of {data} replicas' micro-batches of {micro}; change one of them"
         )
@@ -426,7 +420,13 @@ def _asked(
     return split, replace(Recipe(micro, sequence, steps, precision=held), **recipe)
 
 
-def _whole_heads(model: LanguageModel, layout: Layout) -> None:
+def _divides(model: LanguageModel, layout: Layout) -> None:
+    chunks = layout.pipeline * layout.virtual
+    if layout.virtual > 1 and chunks > model.layer_count:
+        raise ArgumentError(
+            f"{layout.virtual} chunks of each of {layout.pipeline} stages for the {model.layer_count} layers of "
+            f"{model.name}; give at most one for each layer"
+        )
     if model.heads % layout.tensor:
         raise ArgumentError(f"{layout.tensor} tensor ranks do not divide the {model.heads} heads of {model.name}")
 
@@ -439,14 +439,6 @@ def _adapter(rank: int | None, targets: tuple[str, ...], frozen: str, dora: bool
             raise ArgumentError("frozen weights are those beside an adapter; give its rank, as lora_rank=16")
         return None
     return Adapter(rank, targets, frozen, decomposed=dora, single=framework == "torch")
-
-
-def _bytes_s(gb_s: float | None, of: str) -> float | None:
-    if gb_s is None:
-        return None
-    if not 0 < gb_s <= 10_000:
-        raise ArgumentError(f"{of} of a device must be above 0 and at most 10,000 GB/s, got {gb_s!r}")
-    return gb_s * 1e9
 
 
 def _paid(

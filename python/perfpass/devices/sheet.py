@@ -80,5 +80,7 @@ def _links(device: Device) -> str:
     if device.pcie_bandwidth_bytes_s:
         links.append(f"host {digits(device.pcie_bandwidth_bytes_s / 1e9)} GB/s one way")
     if device.nvlink_bandwidth_bytes_s:
-        links.append(f"NVLink {digits(device.nvlink_bandwidth_bytes_s / 1e9)} GB/s both ways")
+        name = {"NVIDIA": "NVLink", "AMD": "Infinity Fabric"}.get(device.vendor, "to others")
+        peers = f", to {device.link_peers} others" if device.link_peers else ""
+        links.append(f"{name} {digits(device.nvlink_bandwidth_bytes_s / 1e9)} GB/s both ways{peers}")
     return ", ".join(links) or "-"

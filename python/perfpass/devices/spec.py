@@ -29,7 +29,9 @@ class Device:
     ``peak_flops`` maps a precision of ``PRECISIONS`` to dense FLOP/s (OP/s for int8) at boost clock, of the tensor
     cores where the device has them, accumulating in fp32. ``sm_count`` counts streaming multiprocessors, compute units
     (AMD) or cores (CPU). ``pcie_bandwidth_bytes_s`` is one direction, ``nvlink_bandwidth_bytes_s`` both directions of
-    all links, as vendors state them; 0 where there is none. ``unified_memory``: it is the CPU's memory as well.
+    all links (NVLink, Infinity Fabric, ports of Ethernet), as vendors state them; 0 where there is none.
+    ``link_peers``: others that these lead to, a share to each; 0 where a switch gives any two of them all.
+    ``unified_memory``: it is the CPU's memory as well.
     ``sources`` maps a figure to the title of its source; ``estimated`` names the figures that are not from a source,
     with the reason in ``notes``. ``read_as`` says what was understood where the name asked for was not the device's
     own: the instance type of a cloud, a number of devices; ``others`` are the ids of further devices that a name asked
@@ -53,6 +55,7 @@ class Device:
     idle_power_w: float
     pcie_bandwidth_bytes_s: float
     nvlink_bandwidth_bytes_s: float = 0.0
+    link_peers: int = 0
     l3_bytes: int = 0
     launch_date: str | None = None
     compute_capability: tuple[int, int] | None = None
@@ -99,6 +102,11 @@ class Device:
             raise DeviceError(
                 f"{self.name} has no {precision} rate; choose one of {', '.join(self.peak_flops)}"
             ) from None
+
+    def link_bytes_s(self, devices: int) -> float:
+        """One direction of the links among ``devices`` of a node that work together; 0 where there is no link."""
+        share = min(1.0, (devices - 1) / self.link_peers) if self.link_peers and devices > 1 else 1.0
+        return share * self.nvlink_bandwidth_bytes_s / 2
 
     def mig_slice(self, profile: str) -> Device:
         """One MIG instance as a device: its share of SMs, memory, bandwidth and L2. Raises DeviceError.
@@ -158,6 +166,7 @@ class Device:
             "idle_power_w": self.idle_power_w,
             "pcie_bandwidth_bytes_s": self.pcie_bandwidth_bytes_s,
             "nvlink_bandwidth_bytes_s": self.nvlink_bandwidth_bytes_s,
+            "link_peers": self.link_peers,
             "registers_per_sm": self.registers_per_sm,
             "shared_memory_per_sm_bytes": self.shared_memory_per_sm_bytes,
             "shared_memory_per_block_bytes": self.shared_memory_per_block_bytes,

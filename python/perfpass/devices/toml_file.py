@@ -30,6 +30,7 @@ _BOUNDS: dict[str, tuple[float, float, float]] = {
     "idle_power_w": (1, 0.0, 1e5),
     "pcie_gb_s": (1e9, 0.0, 1e5),
     "nvlink_gb_s": (1e9, 0.0, 1e5),
+    "link_peers": (1, 0, 1000),
     "registers_per_sm": (1, 0, 1e8),
     "shared_memory_per_sm_kib": (1024, 0, 1e6),
     "shared_memory_per_block_kib": (1024, 0, 1e6),
@@ -171,6 +172,7 @@ def _device(row: Mapping[str, Any], sources: Mapping[str, Any], architectures: M
         idle_power_w=idle,
         pcie_bandwidth_bytes_s=figures.get("pcie_gb_s", 0.0),
         nvlink_bandwidth_bytes_s=figures.get("nvlink_gb_s", 0.0),
+        link_peers=int(figures.get("link_peers", 0)),
         launch_date=row.get("launch") or None,
         compute_capability=tuple(row["compute_capability"]) if "compute_capability" in row else None,
         registers_per_sm=int(figures.get("registers_per_sm", 0)),
@@ -188,7 +190,7 @@ def _device(row: Mapping[str, Any], sources: Mapping[str, Any], architectures: M
 
 def _number(row: Mapping[str, Any], key: str, where: str) -> float:
     value: float = row[key]
-    if key in ("sm_count", "registers_per_sm", "max_threads_per_sm") and value != int(value):
+    if key in ("sm_count", "link_peers", "registers_per_sm", "max_threads_per_sm") and value != int(value):
         raise FormatError(f"{where}: {key} {value!r}; it is a whole number")
     return value * _BOUNDS[key][0]
 

@@ -168,6 +168,14 @@ class Layer:
             total += (e.active if active else e.count) * (e.expert_elements + e.expert_extra)
         return total
 
+    def widest(self, hidden: int) -> int:
+        """Elements of its largest matrix."""
+        a, e = self.attention, self.experts
+        sizes = [hidden * max(a.heads * a.head_dim, a.heads * a.value_dim)] if a else []
+        sizes += [hidden * self.dense.width] if self.dense else []
+        sizes += [e.model_width * e.width, hidden * e.shared_width] if e else []
+        return max(sizes, default=0)
+
 
 @dataclass(frozen=True)
 class LanguageModel:

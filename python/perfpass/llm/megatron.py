@@ -127,10 +127,21 @@ def _positions(arguments: dict[str, Any]) -> int:
 
 
 def chunks(arguments: dict[str, Any], layers: int, pipeline: int) -> int:
-    """Chunks of layers of a stage (interleaved schedule)."""
-    if each := arguments.get("num-layers-per-virtual-pipeline-stage"):
-        return max(1, layers // (pipeline * int(each)))
-    return int(arguments.get("num-virtual-stages-per-pipeline-rank") or 1)
+    """Chunks of layers of a stage (interleaved schedule).
+
+    Raises ArgumentError where layers cannot be divided into them; tables that are accounted for count as a layer each.
+    """
+    each = int(arguments.get("num-layers-per-virtual-pipeline-stage") or 0)
+    stages = int(arguments.get("num-virtual-stages-per-pipeline-rank") or 0)
+    if not each and not stages:
+        return 1
+    whole = layers + sum(bool(arguments.get(f"account-for-{part}-in-pipeline-split")) for part in ("embedding", "loss"))
+    count = pipeline * (each or stages)
+    uneven = any(arguments.get(f"decoder-{end}-pipeline-num-layers") for end in ("first", "last"))
+    if whole < count or (whole % count and not uneven):
+        of = f"{each} layers" if each else f"layers in {stages} on a stage"
+        raise ArgumentError(f"virtual stages of {of}: {pipeline} stages of {whole} layers do not divide into them")
+    return whole // count if each else stages
 
 
 def _last(arguments: dict[str, Any], layers: int, pipeline: int) -> int:
@@ -148,6 +159,10 @@ def _layers(arguments: dict[str, Any], hidden: int) -> list[Layer]:
     get = arguments.get
     heads = _whole(arguments, "num-attention-heads")
     groups = int(get("num-query-groups") or heads) if get("group-query-attention") else heads
+    if heads < 1 or heads % groups:
+        raise ArgumentError(f"num-attention-heads {heads}, num-query-groups {groups}: the first is a multiple of these")
+    if hidden % heads and not get("kv-channels") and not get("multi-latent-attention"):
+        raise ArgumentError(f"hidden-size {hidden} is no multiple of num-attention-heads {heads}; or give kv-channels")
     width = int(get("kv-channels") or hidden // heads)
     biases = 0 if get("disable-bias-linear") else 1
     if get("multi-latent-attention"):
@@ -171,9 +186,12 @@ def _layers(arguments: dict[str, Any], hidden: int) -> list[Layer]:
     count = _whole(arguments, "num-layers")
     if not get("num-experts"):
         return [plain] * count
+    active = int(get("moe-router-topk") or 2)
+    if not 1 <= active <= _whole(arguments, "num-experts"):
+        raise ArgumentError(f"moe-router-topk {active} of num-experts {get('num-experts')}; give at most as many")
     experts = Experts(
         count=_whole(arguments, "num-experts"),
-        active=int(get("moe-router-topk") or 2),
+        active=active,
         width=int(get("moe-ffn-hidden-size") or ffn),
         model_width=hidden,
         matrices=matrices,

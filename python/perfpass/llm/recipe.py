@@ -14,9 +14,11 @@ ATTENTIONS = ("flash", "unfused")
 SHARDINGS = ("none", "zero1", "zero2", "zero3")
 # "offloaded": as "full", what is kept of a layer (its input) waits in the host's memory.
 RECOMPUTATIONS = ("none", "selective", "full", "offloaded")
-# What waits in the host's memory: gradients, master copy and states of the optimizer, which runs there (ZeRO-Offload,
-# arXiv:2101.06840), or weights too, fetched layer by layer (arXiv:2104.07857; FSDP's CPUOffload).
-OFFLOADS = ("none", "optimizer", "parameters")
+# What waits in the host's memory: master copy and states of the optimizer, which runs there, while gradients stay in
+# their buffers on the device (Megatron-LM's --optimizer-cpu-offload, megatron/core/optimizer/cpu_offloading, which
+# copies a rank's share of them to the host in each step); gradients, too (ZeRO-Offload, arXiv:2101.06840); or weights
+# too, fetched layer by layer (arXiv:2104.07857; FSDP's CPUOffload).
+OFFLOADS = ("none", "states", "optimizer", "parameters")
 # One forward, one backward (interleaved with chunks); zero-bubble schedules, which put gradients of weights where a
 # stage would wait (arXiv:2401.10241).
 SCHEDULES = ("1f1b", "zb_h1", "zb_h2")
@@ -103,6 +105,7 @@ class Adapter:
     ``decomposed``: with a magnitude of every output (DoRA, arXiv:2402.09353). ``single``: adapters, their gradients and
     states are in single precision whatever the model is in (peft's default). ``dropout``: on their input.
     ``inputs_kept``: quantized products keep their inputs, as bitsandbytes' of int8 do, and its first 4-bit ones did.
+    ``head_frozen``: the head is quantized as well (transformers leaves it in 16 bits).
     """
 
     rank: int
@@ -112,6 +115,7 @@ class Adapter:
     single: bool = False
     dropout: bool = False
     inputs_kept: bool = False
+    head_frozen: bool = False
 
     def __post_init__(self) -> None:
         if not 1 <= self.rank <= 65536:

@@ -147,6 +147,7 @@ def _stage(model: LanguageModel, layout: Layout, recipe: Recipe, stage: int, lay
     states = PRECISIONS[recipe.precision]
     first, last = stage == 0, stage == layout.pipeline - 1
     held = _held(model, layout, recipe, layers, first=first, last=last)
+    taught = held.pop("taught")
     tokens = recipe.micro_batch * recipe.sequence / layout.context
     saved = [saved_by_layer(layer, model.hidden, layout, recipe) for layer in layers]
     each = sum(s.kept(recipe.recompute) for s in saved) * tokens
@@ -157,6 +158,9 @@ def _stage(model: LanguageModel, layout: Layout, recipe: Recipe, stage: int, lay
         kept = min(2 * max((s.stream for s in saved), default=0.0) * tokens, activations)
         activations, host = kept, activations - kept
     working = (whole if recipe.recompute in ("full", "offloaded") else 0.0) + passing + held.pop("under_way")
+    quantized = recipe.adapter is not None and FROZEN[recipe.adapter.frozen] < 2
+    if quantized:  # a matrix is unpacked for its product
+        working += states.weight * max(layer.widest(model.hidden) for layer in layers) / layout.tensor
     table = model.vocabulary * model.hidden / layout.tensor * _gradient(recipe)
     table /= layout.shards if layout.sharding in ("zero2", "zero3") else 1
     layer_gradient = max(sum(_of_layer(model, layout, layer)) for layer in layers) * _gradient(recipe)
@@ -169,6 +173,8 @@ def _stage(model: LanguageModel, layout: Layout, recipe: Recipe, stage: int, lay
         element = tokens / recipe.loss_chunks * model.vocabulary / layout.tensor
         logits = element * by_activation * states.activation
         lossy = element * (max(beside - 4, 0.0) if copied else beside) + (0.0 if recipe.loss == "eager" else logits)
+        if quantized and recipe.adapter and recipe.adapter.head_frozen:
+            lossy += states.weight * model.vocabulary * model.hidden / layout.tensor
         working = max(working + (table if fresh else 0.0), lossy)
         logits = logits if recipe.loss == "eager" else 0.0  # the model's output holds them to the end of the step
     # In the first layer's backward pass its own gradients are still to come, and those of the table; of a table that is
@@ -184,13 +190,20 @@ def _stage(model: LanguageModel, layout: Layout, recipe: Recipe, stage: int, lay
         host=host,
         **held,
     )
-    return _offloaded(found, recipe, len(layers))
+    return _offloaded(found, recipe, len(layers), taught)
 
 
-def _offloaded(found: StageMemory, recipe: Recipe, layers: int) -> StageMemory:
-    """With what `Recipe.offload` names on the host; two layers' gradients (and weights) are under way on the device."""
+def _offloaded(found: StageMemory, recipe: Recipe, layers: int, taught: float) -> StageMemory:
+    """With what `Recipe.offload` names on the host; two layers' gradients (and weights) are under way on the device.
+
+    ``taught``: elements that the device's optimizer steps. Of "states" the host has their weights and gradients in
+    single precision beside the moments.
+    """
     if recipe.offload == "none":
         return found
+    if recipe.offload == "states":
+        host = found.host + max(found.master, 4.0 * taught) + 4.0 * taught + found.moments
+        return replace(found, master=0.0, moments=0.0, update=0.0, host=host)
     share = min(1.0, 2 / max(layers, 1))
     whole = recipe.offload == "parameters"
     gone = found.master + found.moments + (1 - share) * (found.gradients + (found.weights if whole else 0.0))
@@ -219,7 +232,7 @@ def _gradient(recipe: Recipe) -> float:
 def _held(
     model: LanguageModel, layout: Layout, recipe: Recipe, layers: tuple[Layer, ...], *, first: bool, last: bool
 ) -> dict[str, float]:
-    """Bytes of weights, gradients, master copies, moments, gathered weights and the update."""
+    """Bytes of weights, gradients, master copies, moments, gathered weights and the update; elements "taught"."""
     states = PRECISIONS[recipe.precision]
     found = _parameters(model, layout, recipe, layers, first=first, last=last)
     zero = SHARDINGS.index(layout.sharding)
@@ -237,6 +250,7 @@ def _held(
     if recipe.adapter:
         taught, base = found.adapters, FROZEN[recipe.adapter.frozen]
         matrices = found.matrices if base < 2 else 0.0
+        matrices += model.vocabulary * model.hidden / layout.tensor * (last and recipe.adapter.head_frozen)
         frozen = states.weight * (found.all - matrices) + (base if base < 2 else states.weight) * matrices
         frozen = frozen / split if zero == 3 else frozen
         casts = states.casts * (found.matrices if zero < 3 and base == FROZEN["none"] else 0.0)
@@ -251,6 +265,7 @@ def _held(
             "gathered": casts + whole * (widest * each + found.tables * states.weight),
             "under_way": whole * widest * each,
             "update": sharded(own_states.moment if copied else 0.0, 1, taught, 0.0),
+            "taught": sharded(1.0, 1, taught, 0.0),
         }
     cast = states.casts * (found.matrices if zero < 3 else 0.0)
     casts = 0.0 if states.stream else cast
@@ -280,6 +295,7 @@ def _held(
         "gathered": gathered,
         "under_way": under_way,
         "update": sharded(copied, 1, found.plain, found.experts),
+        "taught": sharded(1.0, 1, found.plain, found.experts),
     }
 
 

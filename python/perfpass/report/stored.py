@@ -11,7 +11,7 @@ from perfpass.errors import FormatError, PerfPassError, shown
 from perfpass.json_text import read_json
 
 LARGEST_BYTES = 2**28
-Kind = Literal["prediction", "sweep", "fleet", "diff", "fit", "choice", "served"]
+Kind = Literal["prediction", "sweep", "fleet", "diff", "fit", "choice", "served", "training", "layouts"]
 # The keys that only a result of a kind has together.
 _KEYS: dict[Kind, frozenset[str]] = {
     "prediction": frozenset({"workload", "latency_ms", "breakdown", "provenance"}),
@@ -21,8 +21,10 @@ _KEYS: dict[Kind, frozenset[str]] = {
     "diff": frozenset({"old", "new", "exact", "changes"}),
     "fit": frozenset({"answers", "confidence", "runtime", "settings"}),
     "choice": frozenset({"decision", "options", "targets"}),
+    "training": frozenset({"recipe", "layout", "stages", "step_parts_s"}),
+    "layouts": frozenset({"tried", "best", "do_not_fit"}),
 }
-_WAY_OUT = "write it with --json of predict, llm, sweep, pack, diff, fit or choose"
+_WAY_OUT = "write it with --json of predict, llm, sweep, pack, diff, fit, choose or train-cost"
 
 
 @dataclass(frozen=True)

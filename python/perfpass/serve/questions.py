@@ -197,7 +197,7 @@ class TrainCost(Question):
     precision: _Text = None
     optimizer: _Text = None
     recompute: _Text = Field(None, description="none (default), selective, full, offloaded.")
-    offload: _Text = Field(None, description="To the host's memory: none (default), optimizer, parameters.")
+    offload: _Text = Field(None, description="To the host's memory: none (default), states, optimizer, parameters.")
     host_gb_s: _Number = None
     attention: _Text = None
     loss: _Text = None

@@ -2,53 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from perfpass.errors import needs
 
 with needs("lightning", "the callback of Lightning"):
     from lightning.pytorch import Callback
 
+from perfpass.torch.callback import StepCallback
 from perfpass.torch.estimation import estimate
-from perfpass.torch.watch import Watch
-
-if TYPE_CHECKING:
-    import os
-
-    from perfpass.devices import Device
 
 
-class StepCost(Callback):  # type: ignore[misc]
+class StepCost(StepCallback, Callback):  # type: ignore[misc]
     """Predicts a step when the first batch reaches the network, before it is computed, and measures all that follow.
 
-    ``journal``: where records go; ``device``: which device is meant, else the one that torch has. The shapes are those
-    with which the LightningModule or the largest module in it is first called (a `training_step` calls what it likes),
-    or ``input_shape`` and ``batch``, as `perfpass.torch.estimate` takes them. Nothing here stops a run.
+    Takes what `perfpass.torch.callback.StepCallback` does. The shapes are those with which the LightningModule or the
+    largest module in it is first called (a `training_step` calls what it likes), where they are not given.
     """
 
-    def __init__(
-        self,
-        journal: str | os.PathLike[str] | None = None,
-        *,
-        device: str | Device | None = None,
-        input_shape: Any = None,
-        batch: int | None = None,
-        warmup: int = 3,
-        say: Callable[[str], None] = print,
-    ) -> None:
-        super().__init__()
-        self._how = (journal, warmup, say)
-        self._device, self._shape, self._batch = device, input_shape, batch
-        self.watch: Watch | None = None
-        self._hooks: list[Any] = []
-        self._step = -1
+    _step = -1
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Waits for the first batch."""
-        journal, warmup, say = self._how
-        first = trainer.is_global_zero
-        self.watch = watch = Watch(journal if first else None, warmup=warmup, say=say if first else _silent)
+        watch = self._watching(trainer.is_global_zero)
         self._step = -1
         how: dict[str, Any] = {
             "device": self._device,
@@ -67,13 +43,8 @@ class StepCost(Callback):  # type: ignore[misc]
         if self._shape is not None:
             asked(inner, input_shape=self._shape, batch=self._batch or 1)
             return
-
-        def before(module: Any, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
-            self._unhook()
-            asked(module, example_inputs=named or positional)
-
-        for module in dict.fromkeys((pl_module, inner)):
-            self._hooks.append(module.register_forward_pre_hook(before, with_kwargs=True))
+        first = dict.fromkeys((pl_module, inner))
+        self._at_first_call(first, lambda module, inputs: asked(module, example_inputs=inputs))
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
         """Starts the clock at the first pass of a step."""
@@ -88,25 +59,12 @@ class StepCost(Callback):  # type: ignore[misc]
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """Says what was predicted beside what was measured."""
-        self._ended(None)
+        self._closed()
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Keeps what was measured."""
-        self._ended(exception)
-
-    def _ended(self, error: BaseException | None) -> None:
-        self._unhook()
-        if self.watch is not None:
-            self.watch.close(error)
-
-    def _unhook(self) -> None:
-        while self._hooks:
-            self._hooks.pop().remove()
+        self._closed(exception)
 
 
 def _elements(module: Any) -> int:
     return sum(p.numel() for p in module.parameters())
-
-
-def _silent(text: str) -> None:
-    pass

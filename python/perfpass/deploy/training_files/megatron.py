@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shlex
 from collections.abc import Iterator, Mapping
@@ -24,6 +25,7 @@ _SIZES = (
     *("moe-ffn-hidden-size", "moe-shared-expert-intermediate-size", "qk-head-dim", "qk-pos-emb-head-dim", "v-head-dim"),
     *("q-lora-rank", "kv-lora-rank", "tensor-model-parallel-size"),
 )
+_VIRTUAL = ("num-layers-per-virtual-pipeline-stage", "num-virtual-stages-per-pipeline-rank")
 _HOSTS, _EACH = ("nnodes", "num-nodes"), ("nproc-per-node", "devices")
 _ASSIGNED = re.compile(r"^\s*(?:export\s+)?([A-Za-z_]\w*)=(\S*)\s*(?:#.*)?$", re.MULTILINE)
 _DEFAULT = re.compile(r"\$\{(\w+):?[-=]([^}]*)\}")
@@ -133,6 +135,9 @@ def _settings(found: dict[str, Any], where: str, kind: str) -> Settings:
     layers = keys.whole("num-layers", least=1)
     if layers is not None and layers > _MOST_LAYERS:
         raise LimitError(f"{where}: {layers} layers; at most {_MOST_LAYERS} are read")
+    offloads = keys.flag("optimizer-cpu-offload")
+    if offloads and keys.text("optimizer-offload-fraction") not in ("", "1", "1.0"):
+        notes.append("optimizer-offload-fraction: all states are counted on the host")
     recompute = keys.text("recompute-granularity") or ("selective" if keys.flag("recompute-activations") else "")
     if recompute not in ("", "selective", "full"):
         raise FormatError(f"{where}: recompute-granularity is {shown_value(recompute)}; selective and full are read")
@@ -160,7 +165,7 @@ def _settings(found: dict[str, Any], where: str, kind: str) -> Settings:
         "recompute": recompute or None,
         "attention": "unfused" if keys.text("transformer-impl") == "local" else None,
         "framework": "megatron",
-        "offload": "optimizer" if keys.flag("optimizer-cpu-offload") else None,
+        "offload": "states" if offloads else None,
     }
     return Settings(kind, model, stated(asked), tuple(notes))
 
@@ -178,21 +183,33 @@ def _model(found: dict[str, Any], where: str, notes: list[str]) -> Any:
     if not (found.get("vocab-size") or found.get("padded-vocab-size")):
         notes.append("vocab-size is not stated: taken by the tokenizer's name, else GPT-2's")
     try:
-        return megatron.architecture(
-            found | {n: v for n, v in sizes.items() if v is not None} | {"moe-layer-freq": layers}
-        )
-    except ArgumentError:
+        with _refused(where):
+            return megatron.architecture(
+                found | {n: v for n, v in sizes.items() if v is not None} | {"moe-layer-freq": layers}
+            )
+    except FormatError:
         raise
     except (TypeError, ValueError, OverflowError, ZeroDivisionError) as error:
         raise FormatError(f"{where}: sizes of the model are not numbers that make one ({error})") from error
 
 
+@contextlib.contextmanager
+def _refused(where: str) -> Iterator[None]:
+    """What Megatron-LM would not start is an error of the file."""
+    try:
+        yield
+    except ArgumentError as error:
+        raise FormatError(f"{where}: {error}") from error
+
+
 def _chunks(keys: Keys, layers: int | None, pipeline: int | None) -> int | None:
-    each = keys.whole("num-layers-per-virtual-pipeline-stage", least=1)
-    stages = keys.whole("num-virtual-stages-per-pipeline-rank", least=1)
-    if (pipeline or 1) == 1:
+    stated = {name: keys.whole(name, least=1) for name in _VIRTUAL}
+    if (pipeline or 1) == 1 or not any(stated.values()):
         return None
-    return max(1, layers // (pipeline * each)) if each and layers and pipeline else stages
+    if not layers or not pipeline:
+        return stated["num-virtual-stages-per-pipeline-rank"]
+    with _refused(keys.where):
+        return megatron.chunks({**keys.content, **stated}, layers, pipeline)
 
 
 def _sharding(keys: Keys) -> str:

@@ -188,8 +188,12 @@ def peak_flops(device: Device, precision: str) -> float:
 
 
 def link_bytes_s(device: Device) -> float:
-    """Bytes per second that one device sends to others, one direction."""
-    return max(device.nvlink_bandwidth_bytes_s / 2, device.pcie_bandwidth_bytes_s, 1e10)
+    """Bytes per second that one device sends to others, one direction; AMD's as its records were learned, PCIe's.
+
+    With the rate of Infinity Fabric boards and engines that are left out are 4 and 8 points worse (docs/decisions.md).
+    """
+    link = 0.0 if device.vendor == "AMD" else device.nvlink_bandwidth_bytes_s / 2
+    return max(link, device.pcie_bandwidth_bytes_s, 1e10)
 
 
 @dataclass(frozen=True)

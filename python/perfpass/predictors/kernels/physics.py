@@ -68,6 +68,7 @@ class Figures:
     sms: np.ndarray
     clock: np.ndarray
     nvlink: np.ndarray
+    link_peers: np.ndarray
     pcie: np.ndarray
     generation: np.ndarray
     throttle: np.ndarray
@@ -78,7 +79,7 @@ class Figures:
         """Of ``devices[rows[i]]`` for each row i; of the only device for all rows where ``rows`` is None."""
         table = [_figures(d) for d in devices]
         take = np.zeros(1, dtype=np.int64) if rows is None else rows
-        return cls(*(np.stack([np.asarray(t[i], dtype=np.float64) for t in table])[take] for i in range(10)))
+        return cls(*(np.stack([np.asarray(t[i], dtype=np.float64) for t in table])[take] for i in range(11)))
 
 
 def _figures(device: Device) -> tuple[object, ...]:
@@ -92,6 +93,7 @@ def _figures(device: Device) -> tuple[object, ...]:
         device.sm_count,
         device.clock_hz,
         device.nvlink_bandwidth_bytes_s,
+        device.link_peers,
         device.pcie_bandwidth_bytes_s,
         min(capability[0], 10),
         float(rates[0] / peaks[0]),
@@ -431,7 +433,8 @@ def collective(d: Figures, kind: np.ndarray, n_devices: np.ndarray, size_bytes: 
     """
     rows = len(size_bytes)
     share = (n_devices - 1) / n_devices * np.where(kind == 0, 2.0, 1.0)
-    link = np.where(d.nvlink > 0, d.nvlink / 2 * 0.8, d.pcie * 0.4)
+    among = np.where(d.link_peers > 0, np.minimum(1.0, (n_devices - 1) / np.maximum(d.link_peers, 1.0)), 1.0)
+    link = np.where(d.nvlink > 0, d.nvlink / 2 * among * 0.8, d.pcie * 0.4)
     wire = size_bytes * share / link
     linked = np.broadcast_to(d.nvlink > 0, (rows,)).astype(np.float64)
     features = _columns(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from perfpass.predictors.learned.spread import Spread
+from perfpass.predictors.llm_training.in_use import Held
 from perfpass.predictors.llm_training.step import Constants
 
 STEP = Constants(
@@ -36,12 +37,12 @@ SPREAD = Spread(
     sources=32,
     rows=577,
 )
-# Peak memory over what is counted: 5th percentile, median and 95th, by framework; layouts count alike.
-MEMORY: dict[str, tuple[float, float, float]] = {
-    "megatron": (0.950, 1.01, 1.14),
-    "torch": (1.02, 1.21, 1.62),
-    "deepspeed": (1.18, 1.37, 1.81),
-    "other": (0.950, 1.21, 1.81),
+# Peak memory by what is counted, of layouts alike, by framework; "other": what is counted, and what all others hold.
+MEMORY: dict[str, Held] = {
+    "megatron": Held(3.93e6, 1.015, 0.933, 1.21, 4.40e8),
+    "torch": Held(7.84e8, 1.094, 0.840, 1.38, 4.25e9),
+    "deepspeed": Held(1.298e10, 1.039, 0.873, 1.338, 1.870e10),
+    "other": Held(0.0, 1.0, 0.905, 1.894, 4.40e8),
 }
 # What programs hold beside tensors that are counted: workspaces of cuBLAS (8 MiB, on Hopper and later 32 MiB a handle,
 # by PyTorch's documentation) and of Transformer Engine, and what is small: the middle of 70 to 110 MiB in the records.

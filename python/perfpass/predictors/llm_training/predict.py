@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from perfpass.llm.architecture import LanguageModel
     from perfpass.llm.recipe import Layout, Recipe
 
+_ABOVE = 0.96  # twice the 98 % that lie below an upper bound of memory, less one
+
 
 @dataclass(frozen=True)
 class Run:
@@ -68,7 +70,7 @@ def run(
         raise ArgumentError(f"{device.id}: training of language models was measured on GPUs; choose one")
     memory = training_memory(model, layout, recipe)
     counted = memory.peak_bytes + constants.WORKSPACE_BYTES
-    low, middle, high = (share * counted for share in constants.MEMORY[framework])
+    low, middle, high = (float(b) for b in constants.MEMORY[framework].of(counted))
     # A figure of the device is one with the context already; those of the allocator lack it.
     beside = (0.0, 0.0, 0.0) if framework == "deepspeed" else (CONTEXT_SHARES[0], 1.0, CONTEXT_SHARES[1])
     low, middle, high = (m + s * CONTEXT_BYTES for m, s in zip((low, middle, high), beside, strict=True))
@@ -118,6 +120,6 @@ def run(
 
 
 def _within(limit: float, low: float, middle: float, high: float) -> float:
-    """P(value < limit) of a log-logistic value with these 5, 50 and 95 %, as `half_width_of` has it."""
-    side = math.log(high / middle) if limit >= middle else math.log(middle / low)
-    return 0.5 * (1 + math.tanh(math.log(limit / middle) / side * math.atanh(COVERAGE)))
+    """P(value < limit) of a value with these 5, 50 and 98 %, log-logistic on either side of its median."""
+    side, share = (high / middle, _ABOVE) if limit >= middle else (middle / low, COVERAGE)
+    return 0.5 * (1 + math.tanh(math.log(limit / middle) / math.log(side) * math.atanh(share)))

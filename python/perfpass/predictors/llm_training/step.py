@@ -31,8 +31,10 @@ if TYPE_CHECKING:
 
 Number = Any  # a float, or an array [N] of them
 # One direction of the network of a device between hosts, as cloud and DGX nodes of its generation are built: 8 x 200,
-# 8 x 400 and 8 x 800 Gb/s (DGX A100, H100, B300 user guides).
+# 8 x 400 and 8 x 800 Gb/s (DGX A100, H100, B300 user guides; Azure's ND MI300X v5: 8 x 400); Gaudi's own three ports
+# (docs.habana.ai, Network Configuration).
 _FABRIC_BYTES_S = {"ampere-ga100": 25e9, "hopper": 50e9, "blackwell": 50e9, "blackwell-ultra": 100e9}
+_FABRIC_BYTES_S |= {"cdna3": 50e9, "cdna4": 50e9, "gaudi": 37.5e9}
 _DEFAULT_FABRIC_BYTES_S = 12.5e9
 _HOST_GPUS, _RACK_GPUS = 8, 72  # that NVLink joins: in a host; in a rack of GB200 or GB300 (NVL72)
 # A backward pass of FlashAttention takes 2.5 times the products of the forward pass (arXiv:2307.08691, section 4.1).
@@ -259,15 +261,16 @@ def work(
     if recipe.kernels.attention == "unfused":
         heads = max((layer.attention.heads for layer in layers if layer.attention), default=0)
         beside += found.count * heads * recipe.sequence * _SCORE_ELEMENTS
-    domain, link = nvlink_domain(device), max(device.nvlink_bandwidth_bytes_s / 2, device.pcie_bandwidth_bytes_s)
+    domain = nvlink_domain(device)
     fabric = fabric or fabric_bytes_s(device)
 
     def speed(ranks: int) -> float:
-        return link if ranks <= domain else fabric
+        return max(device.link_bytes_s(ranks), device.pcie_bandwidth_bytes_s) if ranks <= domain else fabric
 
     e = layout.expert
     dispatched = (4 + full) * 2.0 * share * found.routed * _sent(model, e, domain // layout.experts_share)
     ring = 2 * (t - 1) / t * (4 + 2 * full) * found.count / p
+    link = speed(min(layout.devices, domain))
     exchange, update = _replicas(model, layout, recipe, link, fabric, domain)
     streamed, host = _host(model, device, layout, recipe, host_bytes_s)
     macs = found.dense + found.experts + found.attention + model.hidden * model.vocabulary
@@ -334,8 +337,9 @@ def _host(
 ) -> tuple[float, float]:
     """Seconds of a step on the link to the host while the device computes, and of what it waits for.
 
-    Gradients leave and weights come back in 16 bits; weights that wait on the host come in for either pass; the input
-    of a layer leaves in one and comes back in the other.
+    Gradients leave and weights come back in 16 bits; gradients that stay on the device leave once, in single precision,
+    when the optimizer waits for them; weights that wait on the host come in for either pass; the input of a layer
+    leaves in one and comes back in the other.
     """
     if recipe.offload == "none" and recipe.recompute != "offloaded":
         return 0.0, 0.0
@@ -349,8 +353,9 @@ def _host(
     tokens = recipe.micro_batches * recipe.micro_batch * recipe.sequence / layout.context
     moved, host = 0.0, 0.0
     if recipe.offload != "none":
-        moved += 2.0 * taught * recipe.micro_batches / of_optimizer
-        host = taught / of_optimizer * (_UPDATE_BYTES / host_bytes_s + 2.0 / link)
+        leaving = 4.0 if recipe.offload == "states" else 0.0
+        moved += 0.0 if leaving else 2.0 * taught * recipe.micro_batches / of_optimizer
+        host = taught / of_optimizer * (_UPDATE_BYTES / host_bytes_s + (leaving + 2.0) / link)
     if recipe.offload == "parameters":
         moved += 2 * 2.0 * held * recipe.micro_batches / of_weights
     if recipe.recompute == "offloaded":

@@ -155,7 +155,7 @@ def _no_more(one: Alone, other: Alone) -> bool:
     split, q = one.serving.parallelism, one.serving.quantization
     rates: list[Callable[[Device], float]] = [partial(_rate, precision) for precision in (q.gemm, q.moe)]
     if split.gpus > 1 or one.serving.mode != "agg":
-        rates += [lambda d: d.nvlink_bandwidth_bytes_s, lambda d: d.pcie_bandwidth_bytes_s]
+        rates += [lambda d: d.link_bytes_s(split.stage), lambda d: d.pcie_bandwidth_bytes_s]
     smaller = one.family == other.family or no_larger(one.model, other.model)
     return smaller and no_better(other.device, one.device, *rates)
 

@@ -59,14 +59,15 @@ def link_bytes_s(device: Device, split: Parallelism) -> float:
 
     Stages stand behind one another, so that all-reduces and tokens of experts leave a node only where a stage does.
     """
-    return _reaching(device, split.stage)
+    return _reaching(device, split.stage, split.stage)
 
 
 def hop_bytes_s(device: Device, split: Parallelism) -> float:
     """The same of what joins one pipeline stage to the next."""
-    return _reaching(device, split.gpus)
+    return _reaching(device, split.gpus, 2)
 
 
-def _reaching(device: Device, gpus: int) -> float:
-    inside = device.nvlink_bandwidth_bytes_s / 2 or device.pcie_bandwidth_bytes_s or NETWORK_BYTES_S
+def _reaching(device: Device, gpus: int, together: int) -> float:
+    """Of ``gpus``, of which ``together`` exchange."""
+    inside = device.link_bytes_s(together) or device.pcie_bandwidth_bytes_s or NETWORK_BYTES_S
     return inside if gpus <= joined_gpus(device) else min(inside, NETWORK_BYTES_S)

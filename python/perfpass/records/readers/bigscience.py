@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     import pandas
 
 _VOCABULARY = 50_257  # GPT-2's, padded by the program
+# The last section has BLOOM's own table, padded, whose ends count as a layer each of the pipeline's split (the page's
+# --pp-partition-method 'type:transformer|embedding'; the model's README: "due to the huge 250k dictionary").
+_BLOOM_VOCABULARY, _REBALANCED = 250_880, "Rebalancing layers"
 # Three rows whose batch must be smaller than the page shows: the FLOPs of a step would be 2.6 and 4 times too many.
 _MOST_OFF = 1.5
 
@@ -61,7 +64,7 @@ def read(shared: Path) -> Reading:
         layers=layers,
         hidden=hidden,
         heads=table.num_heads,
-        vocabulary=_VOCABULARY,
+        vocabulary=np.where(table.heading.fillna("").str.contains(_REBALANCED), _BLOOM_VOCABULARY, _VOCABULARY),
         parameters=table.params_b * 1e9,
         tensor=table.tp,
         pipeline=table.pp,

@@ -39,6 +39,7 @@ NETWORKS = {
     "llama-3-8b": "meta-llama/Meta-Llama-3-8B",
     "llama-3.2-1b": "llama-3.2-1b",
     "llama-3.2-3b": "llama-3.2-3b",
+    "gemma-2-2b": "gemma-2-2b",
     "gemma-2-9b": "gemma-2-9b",
     "Phi-3-mini-4k-instruct": "phi-3-mini-4k",
     "falcon-7b": "tiiuae/falcon-7b",
@@ -91,6 +92,9 @@ def _pages(table: pandas.DataFrame) -> pandas.DataFrame:
     named = table.precision.fillna("").replace({"see README": "", "bf16 + float8": "fp8"})
     # fsdp_qlora's sections: "Llama-2 7B with Context Length of 2048".
     network = table.model.str.replace(r" with .*", "", regex=True)
+    # litgpt's second Gemma stands in the first one's section.
+    second = table.method.fillna("").str.match(r"gemma2-?2?b/") & (network == "gemma-2b")
+    network = network.mask(second, "gemma-2-2b")
     told = table.model.str.extract(r"Context Length of (\d+)")[0].map(float, na_action="ignore")
     rows = table[["model"]].assign(
         device=device,

@@ -12,6 +12,7 @@ from perfpass.report import mig_charts, sweep_charts
 from perfpass.report.chart import Axis, Chart, Line, Mark, Whisker, around
 from perfpass.report.page.blocks import Block, Cell, Page, Points, Section, Tone, Words, interval_cell, table
 from perfpass.report.page.runs import whiskers
+from perfpass.report.page.training import layouts_page, training_page
 from perfpass.text import count, digits, size
 
 _TONES: dict[str, Tone] = {
@@ -337,7 +338,14 @@ def _interval(found: Mapping[str, Any]) -> Interval:
     return Interval(**found)
 
 
-PAGES = {"fleet": fleet_page, "diff": diff_page, "fit": fit_page, "choice": choice_page}
+PAGES = {
+    "fleet": fleet_page,
+    "diff": diff_page,
+    "fit": fit_page,
+    "choice": choice_page,
+    "training": training_page,
+    "layouts": layouts_page,
+}
 
 
 def stored_page(kind: str, document: Mapping[str, Any], where: str) -> Page:

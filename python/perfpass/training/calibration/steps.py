@@ -17,8 +17,8 @@ from perfpass.predictors.calibration.posterior import Prior, learn
 from perfpass.predictors.learned.intervals import pooled_width
 from perfpass.predictors.llm_training import constants
 from perfpass.predictors.llm_training.step import StepTime, timed
-from perfpass.training.llm_training import questions, rates
-from perfpass.training.llm_training.evaluate import held_out, load, memory_rows
+from perfpass.training.llm_training import memory, questions, rates
+from perfpass.training.llm_training.evaluate import held_out, load
 from perfpass.training.llm_training.evaluate import steps as asked_steps
 from perfpass.training.section import Section, Table
 from perfpass.training.training_step import outside
@@ -169,13 +169,13 @@ def _language(folder: str | None) -> Iterator[Graded]:
             *("llm_training", "step_s", "step s", split),
             _units(laboratory, device, predicted, measured, shares, model, same),
         )
-    rows, counted, known, _ = memory_rows(table)
+    rows, counted, known, _ = memory.rows(table)
     found, _ = questions.asked(table[table.peak_memory_bytes.notna()])
     held = [learned.shares_of({f.name: float(getattr(q.memory, f.name)) for f in fields(q.memory)}) for q in found if q]
     at = np.flatnonzero(known)
     source = rows.source.to_numpy(dtype=str)[at]
     # As of a framework that was not measured.
-    expected = counted[at] * constants.MEMORY["other"][1]
+    expected = constants.MEMORY["other"].of(counted[at])[1]
     gib = 2.0**30
     yield (
         *("llm_training", "memory_bytes", "memory GiB", "laboratory"),

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perfpass.predictors.llm_training import constants as shipped
 from perfpass.predictors.llm_training.step import Constants, Work, timed
 from perfpass.records import schema
 from perfpass.records.location import data_directory
 from perfpass.training import spread
-from perfpass.training.llm_training import questions, rates
+from perfpass.training.llm_training import elsewhere, memory, rates
 from perfpass.training.llm_training.fit import NAMES, fit, start
 from perfpass.training.section import Section, Table
 
@@ -28,10 +27,8 @@ if TYPE_CHECKING:
     from perfpass.predictors.learned.spread import Spread
     from perfpass.training.llm_training.rates import Timed
 
-COVERAGE = 0.9
-FRAMEWORKS = {"megatron_lm": "megatron", "training_pages": "torch", "bigscience": "deepspeed", "internevo": "deepspeed"}
 _AIMS = {"layout": 10.0, "model": 15.0, "device": 20.0, "laboratory": 20.0}
-_FOLDS = 10
+_FOLDS, _MEMORY_AIM = 10, 8.0
 _FEWEST = 3  # pairs of a line of scaling
 # Log half-widths that a fit is drawn to, by what is not known: always, a model, mixtures of experts whatever was
 # measured, a device, a framework and its hosts.
@@ -47,7 +44,10 @@ has published; NVIDIA's three pages are one. Baselines: a constant share of the 
 the nearest measured row (of the same bits, by FLOPs of a step and devices) scaled by FLOPs and peaks. Bounds: 90 %,
 by the errors on rows of other parts; of a step by what is not known (a model, a device, a framework, and mixtures of
 experts in any case). "scaling": a device's rate among many over that among the fewest. Memory: the rank that logs,
-its tensors as the allocator counts them (Megatron-LM), what the pages report, or what the device shows."""
+its tensors as the allocator counts them (Megatron-LM), what the pages report, or what the device shows; predicted from
+what is counted by what the framework holds beside it, learned from its other layouts, or from all other sources; 5 %
+below the lower bound and 2 % above the upper one are asked for. "outside": a laboratory from which nothing is learned,
+asked with what ships, as --framework torch."""
 
 
 def load(folder: str | None = None) -> pandas.DataFrame:
@@ -118,44 +118,6 @@ def _baselines(
     return out
 
 
-def half_widths(group: np.ndarray, predicted: np.ndarray, measured: np.ndarray) -> np.ndarray:
-    """[N] log half-widths that hold 90 in 100 of the other groups; each group counts alike."""
-    off = np.abs(np.log(measured / predicted))
-    names, place, count = np.unique(group, return_inverse=True, return_counts=True)
-    weight = count[place] ** -0.5
-    out = np.empty(len(group))
-    for k in range(len(names)):
-        others = np.flatnonzero(place != k)
-        order = others[np.argsort(off[others])]
-        total = np.cumsum(weight[order])
-        out[place == k] = off[order[np.searchsorted(total, COVERAGE * total[-1])]]
-    return out
-
-
-def memory_rows(table: pandas.DataFrame) -> tuple[pandas.DataFrame, np.ndarray, np.ndarray, list[str]]:
-    """Rows with peak memory that are asked; bytes counted [N]; whether the attention is stated [N]; why others not."""
-    rows = table[table.peak_memory_bytes.notna()]
-    found, why = questions.asked(rows)
-    asked = np.array([one is not None for one in found])
-    stated = [one for one in found if one]
-    counted = np.array([one.memory.peak for one in stated]) + shipped.WORKSPACE_BYTES
-    known = np.array([one.attention_known for one in stated])
-    return rows[asked].reset_index(drop=True), counted, known, [w for w in why if w]
-
-
-def ratios(rows: pandas.DataFrame, counted: np.ndarray, known: np.ndarray) -> dict[str, tuple[float, float, float]]:
-    """5th percentile, median and 95th of measured over counted, by framework; layouts count alike."""
-    out = {}
-    framework = rows.source.map(FRAMEWORKS)
-    ratio = rows.peak_memory_bytes / counted
-    for name in dict.fromkeys(FRAMEWORKS.values()):
-        here = ((framework == name) & known).to_numpy()
-        each = ratio[here].groupby(rows.configuration[here]).median()
-        low, middle, high = np.quantile(each, (0.05, 0.5, 0.95)).tolist()
-        out[name] = (low, middle, high)
-    return out
-
-
 def lacks(rows: pandas.DataFrame, asked: Sequence[Timed], split: str) -> dict[str, np.ndarray]:
     """[N] by cause of a width: what the rows that are not held out know nothing of."""
     names = {
@@ -212,7 +174,13 @@ def evaluate(folder: str | None = None, seed: int = 0, *, quiet: bool = False) -
         _grade_scaling(section, split, rows, by, predicted, measured)
         if split == "laboratory":
             section.add_points(metric, "s", split, by.tolist(), predicted, measured)
-    _grade_memory(section, table)
+    section.tables.append(_not_asked("Peak memory not asked", memory.grade(section, table, _MEMORY_AIM)))
+    asked_memory, counted, stated, _ = memory.rows(table)
+    kept = memory.held(asked_memory[stated].reset_index(drop=True), counted[stated])
+    shown_memory = tuple((n, h.beside_bytes / 2**30, h.share, h.low, h.high) for n, h in kept.items())
+    columns = ("framework", "beside GiB", "share", "5 %", "98 %")
+    section.tables.append(Table("Memory that is held, of what is counted", columns, shown_memory))
+    section.tables.append(_not_asked("Steps outside not asked", elsewhere.grade(section, table)))
     section.tables.append(_not_asked("Steps not asked", refused))
     fitted, factors = fit(asked, shares(rows))
     before = np.exp(start())
@@ -248,35 +216,6 @@ def _grade_scaling(
             continue
         ratio, truth = np.array(pairs).T
         section.add("scaling", split, "perfpass", name, ratio, truth, aim_pct=10.0)
-
-
-def _grade_memory(section: Section, table: pandas.DataFrame) -> None:
-    rows, counted, known, refused = memory_rows(table)
-    section.corpus |= {"memory": len(rows), "memory_not_asked": len(refused)}
-    section.tables.append(_not_asked("Peak memory not asked", refused))
-    measured, metric = rows.peak_memory_bytes.to_numpy() / 2**30, "memory GiB"
-    ours = counted / 2**30
-    source = rows.source.to_numpy()
-    half = half_widths(np.array(rows.configuration), ours, measured)
-    for name in dict.fromkeys(FRAMEWORKS):
-        here = (source == name) & known
-        own = half_widths(np.array(rows.configuration[here]), ours[here], measured[here])
-        bounds = ours[here] * np.exp(-own), ours[here] * np.exp(own)
-        section.add(metric, "layout", "perfpass, counted", name, ours[here], measured[here], *bounds, aim_pct=8.0)
-    vague = ~known
-    if vague.any():
-        words = "megatron_lm, attention not stated"
-        bounds = ours[vague] * np.exp(-half[vague]), ours[vague] * np.exp(half[vague])
-        section.add(metric, "layout", "perfpass, counted", words, ours[vague], measured[vague], *bounds)
-    half = half_widths(source, ours, measured)
-    section.add(
-        metric, "laboratory", "perfpass, counted", "all", ours, measured, ours / np.exp(half), ours * np.exp(half)
-    )
-    cases = (rows.source + ", " + rows.model).tolist()
-    section.add_worst_cases(metric, "GiB", "layout", cases, ours, measured)
-    found = ratios(rows, counted, known)
-    shown = tuple((name, *values) for name, values in found.items())
-    section.tables.append(Table("Measured memory over counted", ("framework", "5 %", "median", "95 %"), shown))
 
 
 def widths(table: pandas.DataFrame) -> tuple[Constants, dict[str, float], Spread]:

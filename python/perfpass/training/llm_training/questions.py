@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -27,7 +28,9 @@ _Asked = TypeVar("_Asked")
 
 @dataclass(frozen=True)
 class Question:
-    """What a record asks; ``stage``: the pipeline stage whose memory was read, -1 the last, None the fullest.
+    """What a record asks; ``stages``: layers of each pipeline stage, where not even; ``last``: those of the last one.
+
+    ``stage``: the pipeline stage whose memory was read, -1 the last, None the fullest.
 
     ``attention_known``: whether the source says which attention ran.
     """
@@ -36,13 +39,14 @@ class Question:
     layout: Layout
     recipe: Recipe
     last: tuple[Layer, ...] = ()
+    stages: tuple[tuple[Layer, ...], ...] = ()
     stage: int | None = None
     attention_known: bool = True
 
     @property
     def memory(self) -> StageMemory:
         """Of the device that was read, without workspaces. Raises ArgumentError."""
-        stages = list(stage_layers(self.model, self.layout.pipeline))
+        stages = list(self.stages or stage_layers(self.model, self.layout.pipeline))
         if self.last:
             stages[-1] = self.last
         found = training_memory(self.model, self.layout, self.recipe, layers=tuple(stages))
@@ -98,7 +102,7 @@ def _megatron(row: Any) -> Question:
     run = megatron.read(arguments, devices=int(row.n_devices), sharding=row.sharding, unfused=unfused)
     # Releases of Transformer Engine up to 2.0 fell back to it where kernels had to be deterministic.
     known = own or stated is not None or "deterministic-mode" not in arguments or row.variant.startswith("dev")
-    return Question(run.model, run.layout, run.recipe, run.last, -1, known)
+    return Question(run.model, run.layout, run.recipe, run.last, stage=-1, attention_known=known)
 
 
 def _sizes(row: Any, *, gated: bool, width: int, tied: bool, norm: int, biases: bool) -> LanguageModel:
@@ -161,7 +165,16 @@ def _bigscience(row: Any) -> Question:
         kernels=Kernels("unfused", dropout=True),
         gradient_bytes=2.0,
     )
-    return Question(model, layout, recipe)
+    return Question(model, layout, recipe, stages=_rebalanced(model, layout) if "Rebalancing" in row.variant else ())
+
+
+def _rebalanced(model: LanguageModel, layout: Layout) -> tuple[tuple[Layer, ...], ...]:
+    """Stages where both ends of the table count as a layer."""
+    each, rest = divmod(model.layer_count + 2, layout.pipeline)
+    if rest:
+        raise ArgumentError("the layout does not divide the layers and tables")
+    (_, layer), ends = model.layers[0], (0, layout.pipeline - 1)
+    return tuple((layer,) * (each - (stage in ends)) for stage in range(layout.pipeline))
 
 
 def _pages(row: Any) -> Question:
@@ -178,7 +191,11 @@ def _pages(row: Any) -> Question:
         raise ArgumentError("adapters other than low-rank ones: not counted")
     # Its config_hub has dropout of 0.05; its tables of 2023 are of bitsandbytes 0.41, whose 4-bit products kept inputs.
     rank, targets = (32, _LITGPT) if litgpt else (64, _FSDP_QLORA)
-    adapter = Adapter(rank, targets, _FROZEN[row.task], dropout=litgpt, inputs_kept=row.task == "qlora")
+    # Its GPT has a head of its own, which is quantized with the rest (lightning's BitsandbytesPrecision).
+    qlora = row.task == "qlora"
+    adapter = Adapter(rank, targets, _FROZEN[row.task], dropout=litgpt, inputs_kept=qlora, head_frozen=litgpt and qlora)
+    model = language_model(row.network)
+    model = dataclasses.replace(model, tied=False) if litgpt else model
     layout = Layout(data=int(row.n_devices), sharding="zero3" if row.sharding == "zero3" else "none")
     recipe = Recipe(
         int(row.micro_batch),
@@ -190,4 +207,4 @@ def _pages(row: Any) -> Question:
         adapter=adapter,
         foreach=True,
     )
-    return Question(language_model(row.network), layout, recipe)
+    return Question(model, layout, recipe)

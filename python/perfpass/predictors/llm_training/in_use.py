@@ -1,0 +1,32 @@
+"""What a training program holds of a device beside the tensors that are counted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Number = Any  # a float, or an array [N] of them
+
+
+@dataclass(frozen=True)
+class Held:
+    """``beside_bytes`` whatever is counted (buckets, communicators, libraries), and ``share`` of what is counted.
+
+    ``low`` and ``high``: the 5th and the 98th percentile of what was measured over their sum. Below ``least_bytes``,
+    the least that was counted of a run that was measured, the ratio is what it is there, and the lower bound is no
+    more than what is counted.
+    """
+
+    beside_bytes: float
+    share: float
+    low: float
+    high: float
+    least_bytes: float
+
+    def of(self, counted: Number) -> tuple[Number, Number, Number]:
+        """Lower bound, median and upper bound of the bytes, of ``counted`` ones."""
+        middle = self.beside_bytes * np.minimum(counted / self.least_bytes, 1.0) + self.share * counted
+        low = np.where(counted < self.least_bytes, np.minimum(self.low * middle, counted), self.low * middle)
+        return low, middle, self.high * middle

@@ -1,0 +1,127 @@
+"""Peak memory of training beside what is counted: what a framework holds, with layouts and laboratories left out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from perfpass.predictors.llm_training import constants as shipped
+from perfpass.predictors.llm_training.in_use import Held
+from perfpass.training.llm_training import questions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pandas
+
+    from perfpass.training.section import Section
+
+FRAMEWORKS = {"megatron_lm": "megatron", "training_pages": "torch", "bigscience": "deepspeed", "internevo": "deepspeed"}
+# Logarithms in which a source's bytes beside may lie from where they start, and its share of what is counted from one;
+# the error at which a row's weight falls.
+_BESIDE_BYTES, _BESIDE, _SHARE, _ERROR = 2.0**29, 2.0, 0.1, 0.05
+_LOW, _HIGH = 0.05, 0.98  # of measurements below the lower and the upper bound
+# What a framework that was not measured may hold less than is counted: by hand, a little more than Megatron-LM's does.
+_LESS = -0.1
+_FOLDS = 10
+
+
+def rows(table: pandas.DataFrame) -> tuple[pandas.DataFrame, np.ndarray, np.ndarray, list[str]]:
+    """Rows with peak memory that are asked; bytes counted [N]; whether the attention is stated [N]; why others not."""
+    found = table[table.peak_memory_bytes.notna()]
+    asked, why = questions.asked(found)
+    stated = [one for one in asked if one]
+    counted = np.array([one.memory.peak for one in stated]) + shipped.WORKSPACE_BYTES
+    known = np.array([one.attention_known for one in stated])
+    return found[[one is not None for one in asked]].reset_index(drop=True), counted, known, [w for w in why if w]
+
+
+def fit(counted: np.ndarray, measured: np.ndarray, groups: np.ndarray, *, alone: bool = False) -> Held:
+    """What is held beside [N] bytes counted, and its bounds; each of ``groups`` [N] counts alike.
+
+    ``alone``: nothing is taken to be held beside, and the bounds span what others hold.
+    """
+    from scipy.optimize import least_squares
+
+    _, place, count = np.unique(groups, return_inverse=True, return_counts=True)
+    weight = 1.0 / count[place]
+
+    def off(x: np.ndarray) -> np.ndarray:
+        predicted = _BESIDE_BYTES * np.exp(x[0]) + np.exp(x[1]) * counted
+        return np.asarray(np.log(measured / predicted))
+
+    def errors(x: np.ndarray) -> np.ndarray:
+        each = off(x) / _ERROR
+        robust = np.sign(each) * np.sqrt(2 * (np.sqrt(1 + np.square(each)) - 1))
+        return np.concatenate([robust * np.sqrt(weight), [x[0] / _BESIDE, x[1] / _SHARE]])
+
+    found = np.array([-np.inf, 0.0]) if alone else least_squares(errors, np.zeros(2)).x
+    left = off(found)
+    low, high = _quantile(left, weight, _LOW), _quantile(left, weight, _HIGH)
+    beside, share = _BESIDE_BYTES * np.exp(found[0]), np.exp(found[1])
+    bounds = float(np.exp(min(low, _LESS if alone else 0.0))), float(np.exp(max(high, 0.0)))
+    return Held(float(beside), float(share), *bounds, float(counted.min()))
+
+
+def _quantile(values: np.ndarray, weight: np.ndarray, share: float) -> float:
+    order = np.argsort(values)
+    total = np.cumsum(weight[order])
+    return float(values[order[min(np.searchsorted(total, share * total[-1]), len(values) - 1)]])
+
+
+def held(table: pandas.DataFrame, counted: np.ndarray) -> dict[str, Held]:
+    """What ships: by framework, layouts alike, and "other", of all with sources alike."""
+    framework, measured = table.source.map(FRAMEWORKS).to_numpy(dtype=str), table.peak_memory_bytes.to_numpy()
+    layout = table.configuration.to_numpy(dtype=str)
+    found = {
+        name: fit(counted[here], measured[here], layout[here])
+        for name in dict.fromkeys(FRAMEWORKS.values())
+        if (here := framework == name).any()
+    }
+    # Of a framework that was not measured counting errs less than what the others hold in the middle.
+    return found | {"other": fit(counted, measured, table.source.to_numpy(dtype=str), alone=True)}
+
+
+def grade(section: Section, table: pandas.DataFrame, aim_pct: float) -> list[str]:
+    """Adds lines; why rows are not asked. "layout": rows of one layout are left out; "laboratory": all of a source."""
+    found, counted, known, refused = rows(table)
+    vague = ~known
+    section.corpus |= {"memory": len(found), "memory_not_asked": len(refused)}
+    measured, source = found.peak_memory_bytes.to_numpy(), found.source.to_numpy(dtype=str)
+    layout, framework = found.configuration.to_numpy(dtype=str), found.source.map(FRAMEWORKS).to_numpy(dtype=str)
+
+    def left_out(here: np.ndarray, group: np.ndarray, by: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+        """[n, 3] median and bounds in bytes of the rows ``here``, without those of their part of ``group``."""
+        names, out = np.unique(group[here]), np.empty((len(here), 3))
+        for part in range(min(_FOLDS, len(names))):
+            away = np.isin(group[here], names[part::_FOLDS])
+            others = np.setdiff1d(by(here), here[away])
+            ours = fit(counted[others], measured[others], alike[others], alone=split == "laboratory")
+            out[away] = np.column_stack(ours.of(counted[here[away]]))
+        return out
+
+    for split in ("layout", "laboratory"):
+        alike = layout if split == "layout" else source
+        everyone = np.empty((0, 3))
+        judged = np.empty(0, dtype=int)
+        for name in dict.fromkeys(FRAMEWORKS):
+            here = np.flatnonzero((source == name) & known)
+            if split == "layout":
+                bounds = left_out(here, layout, lambda h: np.flatnonzero(known & (framework == framework[h[0]])))
+            else:
+                bounds = left_out(here, source, lambda _: np.flatnonzero(known))
+            ours = bounds[:, 1] / 2**30, measured[here] / 2**30, bounds[:, 0] / 2**30, bounds[:, 2] / 2**30
+            section.add("memory GiB", split, "perfpass", name, *ours, aim_pct=aim_pct)
+            if split == "layout":
+                section.add("memory GiB", split, "counted alone", name, counted[here] / 2**30, measured[here] / 2**30)
+            everyone, judged = np.concatenate([everyone, bounds]), np.concatenate([judged, here])
+        ours = everyone[:, 1] / 2**30, measured[judged] / 2**30, everyone[:, 0] / 2**30, everyone[:, 2] / 2**30
+        section.add("memory GiB", split, "perfpass", "all", *ours)
+        cases = (found.source + ", " + found.model).to_numpy(dtype=str)[judged].tolist()
+        section.add_worst_cases("memory GiB", "GiB", split, cases, ours[0], ours[1])
+    if vague.any():
+        words = "megatron_lm, attention not stated"
+        low, middle, high = (b / 2**30 for b in held(found[known], counted[known])["other"].of(counted[vague]))
+        section.add("memory GiB", "layout", "perfpass", words, middle, measured[vague] / 2**30, low, high)
+    return refused
