@@ -1,0 +1,226 @@
+"""Advice on inference checked by running it: what each change brings, predicted and in ONNX Runtime on this CPU.
+
+    python benchmarks/advice_onnx.py [OUT.json]      # some ten minutes of one core
+
+Ten small networks of torchvision, timm and transformers, exported without folding. Each change that `perfpass advise`
+tries alone is made and run: rewrites of the file, eight samples at once (time of a sample), and the way from PyTorch
+(eager) to ONNX Runtime. What is compared runs in turn with one thread, and time is that of the processor: medians of
+all rounds. The original runs twice in each round: what the two differ by is noise. A change counts as none within 3 %.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "python"))
+
+import numpy as np
+import onnxruntime
+import torch
+import transformers
+
+from perfpass.deploy.advise import advise
+from perfpass.deploy.advise.files import Files
+from perfpass.deploy.advise.outputs import Sizes, inputs
+from perfpass.deploy.advise.result import Change
+from perfpass.deploy.advise.rewrites import session
+from perfpass.importers import torchvision_schemas
+from perfpass.measure.unet import NAMES, UNet
+from perfpass.training.inference.cpu import machine
+
+TOKENS, BATCH, SECONDS, NONE = 128, 8, 20.0, 0.03
+REWRITES = {"tidy": ("tidy",), "fused": ("tidy", "fused"), "fp16": ("tidy", "fp16"), "int8": ("tidy", "int8")}
+Inputs = dict[str, tuple[tuple[int, ...], str]]
+
+
+class Alone(torch.nn.Module):
+    """A network with its first output, or all of a backbone's, and inputs by position."""
+
+    def __init__(self, network: torch.nn.Module, names: list[str], **rest: Any) -> None:
+        super().__init__()
+        self.network, self.names, self.rest = network, names, rest
+
+    def forward(self, *given: torch.Tensor) -> Any:
+        if self.names == ["x"]:
+            found = self.network(*given)
+        else:
+            found = self.network(**dict(zip(self.names, given, strict=True)), **self.rest)
+        if torch.is_tensor(found):
+            return found
+        return tuple(found.values()) if isinstance(found, dict) and self.names == ["x"] else found[0]
+
+
+def networks() -> dict[str, tuple[Callable[[], torch.nn.Module], Inputs]]:
+    """A network, and its inputs without the batch."""
+    torchvision_schemas.define()
+    import timm
+    import torchvision
+
+    timm.layers.set_fused_attn(False)
+    t, v = transformers, torchvision.models
+    ids: Inputs = {"input_ids": ((TOKENS,), "int64"), "attention_mask": ((TOKENS,), "int64")}
+    eager = {"attn_implementation": "eager"}
+    mini = t.BertConfig(
+        hidden_size=256, num_hidden_layers=4, num_attention_heads=4, intermediate_size=1024, **eager
+    )  # fmt: skip
+    gpt2 = t.GPT2Config(n_embd=256, n_layer=4, n_head=4, **eager)
+
+    def image(side: int, other: int | None = None) -> Inputs:
+        return {"x": ((3, side, other or side), "float32")}
+
+    def decoder() -> torch.nn.Module:
+        causal = torch.zeros(1, 1, TOKENS, TOKENS).masked_fill(~torch.ones(TOKENS, TOKENS).tril().bool(), -1e9)
+        return Alone(t.GPT2LMHeadModel(gpt2), ["input_ids", "position_ids"], attention_mask=causal, use_cache=False)
+
+    return {
+        "resnet18": (lambda: v.resnet18(), image(224)),
+        "mobilenet_v3_small": (lambda: v.mobilenet_v3_small(), image(224)),
+        "efficientnet_b0": (lambda: timm.create_model("efficientnet_b0"), image(224)),
+        "convnext_atto": (lambda: timm.create_model("convnext_atto"), image(224)),
+        "vit_tiny": (lambda: timm.create_model("vit_tiny_patch16_224"), image(224)),
+        "distilbert": (lambda: Alone(t.DistilBertModel(t.DistilBertConfig(**eager)), list(ids)), ids),
+        "bert_mini": (lambda: Alone(t.BertModel(mini), list(ids)), ids),
+        "gpt2_tiny": (decoder, dict.fromkeys(("input_ids", "position_ids"), ((TOKENS,), "int64"))),
+        "unet": (lambda: UNet(NAMES["temperature-downscaling"]), image(96, 128)),
+        "ssdlite_backbone": (
+            lambda: Alone(
+                v.detection.ssdlite320_mobilenet_v3_large(weights=None, weights_backbone=None).backbone, ["x"]
+            ),
+            image(320),
+        ),
+    }
+
+
+def tensors(shapes: Inputs, batch: int) -> tuple[torch.Tensor, ...]:
+    """Inputs of one batch."""
+    return tuple(
+        torch.ones((batch, *shape), dtype=torch.int64) if kind == "int64" else torch.randn(batch, *shape)
+        for shape, kind in shapes.values()
+    )
+
+
+def exported(module: torch.nn.Module, shapes: Inputs, path: Path) -> None:
+    """As the exporter writes it: nothing folded, the batch open."""
+    names = list(shapes)
+    torch.onnx.export(
+        module, tensors(shapes, 1), str(path), input_names=names, opset_version=17, dynamo=False,
+        do_constant_folding=False, dynamic_axes={name: {0: "batch"} for name in names},
+    )  # fmt: skip
+
+
+def runner(path: Path, batch: int = 1) -> Callable[[], Any]:
+    """One run of a file."""
+    opened, given = session(path), inputs(path, Sizes(batch, {}, {}))
+    return lambda: opened.run(None, given)
+
+
+def in_turn(running: dict[str, Callable[[], Any]]) -> dict[str, float]:
+    """Medians of the processor's seconds, by name."""
+    found: dict[str, list[float]] = {name: [] for name in running}
+    for run in running.values():
+        run()
+    end, order = time.monotonic() + SECONDS, list(running)
+    while time.monotonic() < end or len(found[order[0]]) < 7:
+        random.shuffle(order)
+        for name in order:
+            start = time.process_time()
+            running[name]()
+            found[name].append(time.process_time() - start)
+    return {name: float(np.median(laps)) for name, laps in found.items()}
+
+
+def rows(name: str, make: Callable[[], torch.nn.Module], shapes: Inputs, folder: Path) -> Iterator[dict[str, Any]]:
+    """All changes of one network."""
+    torch.manual_seed(0)
+    module, path, device = make().eval(), folder / f"{name}.onnx", machine(1)
+    exported(module, shapes, path)
+    files = Files(path, folder, Sizes(1, {}, {}))
+    given = tensors(shapes, 1)
+    running: dict[str, Callable[[], Any]] = {"as it is": runner(path), "the same": runner(path)}
+    running["torch"] = lambda: module(*given)
+    running["batch"] = runner(path, BATCH)
+    wanted = advise(path, device, batch=1, tolerance=1.0)
+    predicted = {one.changes["rewrite"]: one for one in wanted.alone if one.ratio is not None}
+    for rewrite, chain in REWRITES.items():
+        if rewrite in predicted:
+            running[rewrite] = runner(files.of(chain))
+    with torch.inference_mode():
+        seconds = in_turn(running)
+    kept = {step.changes.get("rewrite") for step in wanted.steps}
+    base = seconds["as it is"]
+    noise = seconds["the same"] / base - 1
+    for rewrite, change in predicted.items():
+        yield row(name, rewrite, change, seconds[rewrite] / base, rewrite in kept) | {"noise": noise}
+    many = advise(path, device, batch=1, target="throughput", rewrites=True, keep_precision=True)
+    change = next(one for one in many.alone if one.changes == {"batch": BATCH})
+    advised = any("batch" in step.changes for step in many.steps)
+    yield row(name, f"batch {BATCH}", change, seconds["batch"] / BATCH / base, advised) | {"noise": noise}
+    shape = shapes["x"][0] if "x" in shapes else dict(shapes)
+    moved = advise(module, device, input_shape=shape, batch=1, runtime=("torch", "onnxruntime"), keep_precision=True)
+    change = next(one for one in moved.alone if one.changes == {"runtime": "onnxruntime"})
+    yield row(name, "from torch", change, base / seconds["torch"], bool(moved.steps)) | {"noise": noise}
+
+
+def row(name: str, what: str, change: Change, measured: float, advised: bool) -> dict[str, Any]:
+    """One change; ratios of the time of a sample."""
+    assert change.ratio is not None and change.ratio.interval is not None
+    found = (change.ratio.inverted if change.ratio.metric == "throughput" else change.ratio).interval
+    assert found is not None
+    return {
+        "model": name,
+        "change": what,
+        "predicted": found.median,
+        "low": found.low,
+        "high": found.high,
+        "measured": measured,
+        "probability": change.probability,
+        "advised": advised,
+        "output_error": change.error,
+    }
+
+
+def sign(ratio: float) -> int:
+    """-1 faster, 1 slower, 0 within what counts as none."""
+    return 0 if abs(ratio - 1) <= NONE else 1 if ratio > 1 else -1
+
+
+def main() -> None:
+    """Prints the table, and writes it where a file is named."""
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    found: list[dict[str, Any]] = []
+    wanted = sys.argv[2].split(",") if len(sys.argv) > 2 else None
+    for name, (make, shapes) in networks().items():
+        if wanted is not None and name not in wanted:
+            continue
+        with TemporaryDirectory() as folder:
+            for one in rows(name, make, shapes, Path(folder)):
+                found.append(one)
+                print(
+                    f"{name:20s}{one['change']:12s} predicted {one['predicted']:.3f} ({one['low']:.2f} to "
+                    f"{one['high']:.2f}) measured {one['measured']:.3f} {'advised' if one['advised'] else ''} "
+                    f"error {one['output_error']} noise {one['noise']:+.3f}", flush=True,
+                )  # fmt: skip
+    for what, part in (("all changes", found), ("advised", [one for one in found if one["advised"]])):
+        right = [sign(one["predicted"]) == sign(one["measured"]) for one in part]
+        errors = [abs(one["predicted"] / one["measured"] - 1) for one in part]
+        inside = [one["low"] <= one["measured"] <= one["high"] for one in part]
+        print(
+            f"{what}: {len(part)}, sign right {100 * np.mean(right):.0f} %, median error "
+            f"{100 * np.median(errors):.1f} %, inside the interval {100 * np.mean(inside):.0f} %"
+        )
+    if len(sys.argv) > 1:
+        versions = {"onnxruntime": onnxruntime.__version__, "torch": torch.__version__}
+        Path(sys.argv[1]).write_text(json.dumps({**versions, "rows": found}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
