@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from perfpass.prediction import Prediction
     from perfpass.predictors.serving.prediction import LlmPrediction
 
-_Found = TypeVar("_Found", "Choice", "Difference", "Fit")
+_Found = TypeVar("_Found", "Advice", "Choice", "Difference", "Fit")
 _TRIES = 3
 _MOST_WAIT_S = 5.0
 _LARGEST_ANSWER_BYTES = 256 << 20
