@@ -5,4 +5,4 @@ from __future__ import annotations
 from perfpass.deploy.advise.result import Advice
 from perfpass.deploy.advise.search import advise
 
-__all__ = ["Advice", "advise"]
+__all__ = ["Advice", "advise", "result"]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfpass.bounded_file import reason
+from perfpass.bounded_file import open_regular, reason
 from perfpass.deploy.advise import rewrites
 from perfpass.deploy.advise.outputs import Sizes, error_of, inputs, outputs
 from perfpass.deploy.advise.rewrites import REWRITES
@@ -39,7 +39,7 @@ class Files:
         if self.usable:
             try:
                 assert path is not None
-                rewrites.check_size(path)
+                rewrites.check_weights(path)
                 assert self._original
             except (UnsupportedError, LimitError) as error:
                 self.usable = False
@@ -135,6 +135,7 @@ def write(files: Files, names: tuple[str, ...], folder: Path) -> dict[str, Any]:
         raise FileError(f"{shown(folder)}: cannot be made: {reason(error)}") from error
     if os.path.lexists(target):
         raise FileError(f"{shown(target)} is there already; name another folder, or remove it")
-    with open(files.of(names), "rb") as source, replacing(target, "nothing was written") as file:
+    made = open_regular(files.of(names), "a rewritten model")
+    with os.fdopen(made, "rb") as source, replacing(target, "nothing was written") as file:
         shutil.copyfileobj(source, file, 1 << 20)
     return {"file": str(target)}

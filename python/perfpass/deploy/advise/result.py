@@ -7,7 +7,7 @@ from typing import Any
 
 from perfpass.deploy.difference.ratio import Ratio
 from perfpass.prediction import Interval, Prediction, Support
-from perfpass.text import columns, digits, item, printable, size
+from perfpass.text import columns, digits, item, paragraph, printable, size
 
 SCHEMA_VERSION = 1
 FIGURES = ("latency_ms", "throughput_per_s", "peak_memory_bytes", "energy_j")
@@ -126,7 +126,7 @@ class Advice:
             parts.append(f"written: {printable(self.file)}")
         if self.declined:
             parts += ["", "  tried and not advised", *(item(f"{one.words}: {one.why}") for one in self.declined)]
-        parts += [item(note) for note in self.notes]
+        parts += ["", *(paragraph("note", note) for note in self.notes)] if self.notes else []
         return "\n".join(parts)
 
 

@@ -111,16 +111,25 @@ def rewritten(rewrite: Rewrite, path: Path, target: Path) -> Path:
     return target
 
 
-def check_size(path: Path) -> None:
-    """Raises LimitError for a file that is too large with its weights."""
+def check_weights(path: Path) -> None:
+    """Raises UnsupportedError for a file without its weights, LimitError for one that is too large with them."""
     with needs(EXTRA, "a rewrite of an ONNX file"):
         import onnx
         from onnx.external_data_helper import ExternalDataInfo, uses_external_data
     graph = onnx.load(str(path), load_external_data=False).graph
     beside = {path.parent / ExternalDataInfo(t).location for t in graph.initializer if uses_external_data(t)}
-    total = sum(each.stat().st_size for each in (path, *beside) if each.is_file())
+    inside = [t for t in graph.initializer if not uses_external_data(t)]
+    if not all(each.is_file() for each in beside) or any(_is_empty(t) for t in inside):
+        raise UnsupportedError(f"{path.name} is without its weights")
+    total = sum(each.stat().st_size for each in (path, *beside))
     if total > MOST_BYTES:
         raise LimitError(f"{path.name} has {size(total)} with its weights; rewrites are made up to {size(MOST_BYTES)}")
+
+
+def _is_empty(tensor: Any) -> bool:
+    """Whether the data of a tensor that has elements is left out."""
+    fields = ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data", "string_data")
+    return 0 not in tensor.dims and not any(len(getattr(tensor, field)) for field in fields)
 
 
 def _short(error: Exception) -> str:

@@ -221,12 +221,12 @@ class _Search:
             return f"{self.allowed.target} {percent(_stated(change.ratio))}"
         if change.probability < self.limits.confidence:
             return (
-                f"{self.allowed.target} {percent(_stated(change.ratio))}, but better with a probability of "
-                f"{change.probability:.2f} alone"
+                f"{self.allowed.target} {percent(_stated(change.ratio))}, but P(better) is {change.probability:.2f}, "
+                f"under {self.limits.confidence:g}"
             )
         before, after = (self._kept(state) for state in (self.state, move.to))
         if after < self.limits.confidence and after < before - _KEPT:
-            return f"keeps the limits with a probability of {after:.2f} alone"
+            return f"P(limits kept) would be {after:.2f}, under {self.limits.confidence:g}"
         return ""
 
     def _kept(self, state: State) -> float:
