@@ -1,6 +1,6 @@
 """Advice on inference checked by running it: what each change brings, predicted and in ONNX Runtime on this CPU.
 
-    python benchmarks/advice_onnx.py [OUT.json]      # some ten minutes of one core
+    python benchmarks/advice_onnx.py --json benchmarks/results/advice_onnx.json      # some ten minutes of one core
 
 Ten small networks of torchvision, timm and transformers, exported without folding. Each change that `perfpass advise`
 tries alone is made and run: rewrites of the file, eight samples at once (time of a sample), and the way from PyTorch
@@ -11,7 +11,7 @@ runs twice: what the two differ by is noise. A change counts as none within 5 %.
 
 from __future__ import annotations
 
-import json
+import argparse
 import random
 import sys
 import time
@@ -25,9 +25,9 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "python"))
 
 import numpy as np
-import onnxruntime
 import torch
 import transformers
+from report import publish
 
 from perfpass.deploy.advise import advise
 from perfpass.deploy.advise.files import Files
@@ -198,39 +198,23 @@ def row(name: str, what: str, change: Change, measured: float, advised: bool) ->
     }
 
 
-def sign(ratio: float) -> int:
-    """-1 faster, 1 slower, 0 within what counts as none."""
-    return 0 if abs(ratio - 1) <= NONE else 1 if ratio > 1 else -1
-
-
 def main() -> None:
-    """Prints the table, and writes it where a file is named."""
+    """Prints the rows, and writes them where --json says."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--json", type=Path, help="also write all results to this file")
+    options = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     found: list[dict[str, Any]] = []
-    wanted = sys.argv[2].split(",") if len(sys.argv) > 2 else None
     for name, (make, shapes) in networks().items():
-        if wanted is not None and name not in wanted:
-            continue
         with TemporaryDirectory() as folder:
             for one in rows(name, make, shapes, Path(folder)):
                 found.append(one)
-                print(
-                    f"{name:20s}{one['change']:12s} predicted {one['predicted']:.3f} ({one['low']:.2f} to "
-                    f"{one['high']:.2f}) measured {one['measured']:.3f} {'advised' if one['advised'] else ''} "
-                    f"error {one['output_error']} noise {one['noise']:+.3f}", flush=True,
-                )  # fmt: skip
-    for what, part in (("all changes", found), ("advised", [one for one in found if one["advised"]])):
-        right = [sign(one["predicted"]) == sign(one["measured"]) for one in part]
-        errors = [abs(one["predicted"] / one["measured"] - 1) for one in part]
-        inside = [one["low"] <= one["measured"] <= one["high"] for one in part]
-        print(
-            f"{what}: {len(part)}, sign right {100 * np.mean(right):.0f} %, median error "
-            f"{100 * np.median(errors):.1f} %, inside the interval {100 * np.mean(inside):.0f} %"
-        )
-    if len(sys.argv) > 1:
-        versions = {"onnxruntime": onnxruntime.__version__, "torch": torch.__version__}
-        Path(sys.argv[1]).write_text(json.dumps({**versions, "rows": found}, indent=1) + "\n")
+                advised = "advised" if one["advised"] else ""
+                ratios = f"predicted {one['predicted']:.3f} measured {one['measured']:.3f} noise {one['noise']:+.3f}"
+                print(f"{name:20s}{one['change']:12s}{ratios} {advised}", flush=True)
+    results = {"none": NONE, "opened": OPENED, "seconds": SECONDS, "batch": BATCH, "rows": found}
+    publish("advice_onnx", results, ("torch", "transformers", "timm", "torchvision", "onnxruntime"), options.json)
 
 
 if __name__ == "__main__":
