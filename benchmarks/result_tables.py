@@ -341,6 +341,51 @@ def serving_processor(document: dict[str, Any]) -> str:
     return f"{table(head, rows)}\n\nMedians of {document['rounds']} rounds, one worker. {_setting(document)}."
 
 
+def advice_onnx(document: dict[str, Any]) -> str:
+    """Changes that `perfpass advise` tries: the time predicted and measured, relative to what was."""
+    none, found = document["none"], document["rows"]
+
+    def sign(ratio: float) -> int:
+        return 0 if abs(ratio - 1) <= none else 1 if ratio > 1 else -1
+
+    kinds = {"tidy": "folded", "fp16": "16 bits", "int8": "products in 8 bits", "batch": f"batch {document['batch']}"}
+    kinds["from torch"] = "from torch"
+    cells = {}
+    for row in found:
+        cell = f"{row['predicted']:.2f}, {row['measured']:.2f}"
+        cells[row["model"], row["change"]] = f"**{cell}**" if row["advised"] else cell
+    models = list(dict.fromkeys(row["model"] for row in found))
+    rows = [[model, *(cells.get((model, kind), "") for kind in kinds)] for model in models]
+    summary = []
+    parts = {
+        "in ONNX Runtime": [row for row in found if row["change"] != "from torch"],
+        f"of these, measured over {100 * none:g} %": [
+            row for row in found if row["change"] != "from torch" and sign(row["measured"])
+        ],
+        "in ONNX Runtime, advised": [row for row in found if row["change"] != "from torch" and row["advised"]],
+        "from torch, all advised": [row for row in found if row["change"] == "from torch"],
+        "all": found,
+        "all advised": [row for row in found if row["advised"]],
+    }
+    for words, part in parts.items():
+        right = sum(sign(row["predicted"]) == sign(row["measured"]) for row in part)
+        errors = sorted(100 * abs(row["predicted"] / row["measured"] - 1) for row in part)
+        known = [row for row in part if row["high"] > row["low"] * 1.001]
+        inside = sum(row["low"] <= row["measured"] <= row["high"] for row in known)
+        middle = (errors[(len(errors) - 1) // 2] + errors[len(errors) // 2]) / 2
+        summary.append([words, f"{len(part)}", f"{right}", figure(middle), f"{inside} of {len(known)}"])
+    noise = max(abs(row["noise"]) for row in found)
+    head = ["changes", "number", "sign right", "median error %", "inside the interval"]
+    return (
+        f"{table(['network', *kinds.values()], rows)}\n\n"
+        "Time of a sample relative to what was: predicted, measured; bold: advised. Medians of "
+        f"{document['opened']} times that all was opened anew, {document['seconds']:g} s each "
+        f"in turn; the original beside itself differs by up to {100 * noise:.1f} %.\n\n{table(head, summary)}\n\n"
+        f"Signs: faster, slower, or none within {100 * none:g} %. Intervals: of changes that have one. "
+        f"{_setting(document)}."
+    )
+
+
 TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "ort_session": ort_session,
     "ort_refusal": ort_refusal,
@@ -354,6 +399,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "collector": collector,
     "faults": faults,
     "own_device": own_device,
+    "advice_onnx": advice_onnx,
     "packing": packing,
     "serving_http": serving_http,
     "serving_processor": serving_processor,

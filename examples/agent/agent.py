@@ -2,8 +2,8 @@
 
     python examples/agent/agent.py resnet50.onnx t4 12
 
-A language model would choose the changes; here a list does. What an agent needs of the server is the same: what a
-change costs, with which certainty, before anything is run.
+The server's own advice comes first, then a list, where a language model would choose. What an agent needs of the server
+is the same: what a change costs, with which certainty, before anything is run.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ CHANGES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("8 bits", {"precision": "int8"}),
 )
 BATCH = 8
+RUNTIMES = ["torch", "tensorrt"]  # what it runs in now, and what it may run in
 SURE = 0.9
 
 
@@ -36,10 +37,14 @@ async def improve(model: str, device: str, limit_ms: float) -> list[dict[str, An
     )
     async with Client(command) as client:
         settings: dict[str, Any] = {"batch": BATCH}
+        tried: list[dict[str, Any]] = []
         path = [await _asked(client, "as it is", model, device, settings, limit_ms)]
-        for step, change in CHANGES:
+        for step, change in (*await _advised(client, model, device), *CHANGES):
             if path[-1]["probability"] >= SURE:
                 break
+            if change in tried:
+                continue
+            tried.append(change)
             compared = await client.call_tool(
                 "diff", {"old": model, "new": model, "device": device, **settings, "change": change}
             )
@@ -53,6 +58,15 @@ async def improve(model: str, device: str, limit_ms: float) -> list[dict[str, An
             settings |= change
             path.append(await _asked(client, step, model, device, settings, limit_ms))
         return path
+
+
+async def _advised(client: Client, model: str, device: str) -> list[tuple[str, dict[str, Any]]]:
+    """Changes that the server advises, which `predict` and `diff` take one by one."""
+    found = await client.call_tool("advise", {"model": model, "device": device, "batch": BATCH, "runtime": RUNTIMES})
+    if found.is_error:
+        raise SystemExit(found.content[0].text)
+    print(f"advised: {found.structured_content['headline']}")
+    return [(step["words"], step["changes"]) for step in found.structured_content["steps"]]
 
 
 async def _asked(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from perfpass.annotation.file import annotate
     from perfpass.decision import Decision, Limits
+    from perfpass.deploy.advise import advise
     from perfpass.deploy.choose import choose
     from perfpass.deploy.difference import diff
     from perfpass.deploy.fit import fit
@@ -34,6 +35,7 @@ _HOME = {
     "Device": "perfpass.devices",
     "device": "perfpass.devices",
     "annotate": "perfpass.annotation.file",
+    "advise": "perfpass.deploy.advise",
     "fit": "perfpass.deploy.fit",
     "choose": "perfpass.deploy.choose",
     "sweep": "perfpass.deploy.sweep",
@@ -61,6 +63,7 @@ __all__ = [
     "PerfPassError",
     "Prediction",
     "Switches",
+    "advise",
     "annotate",
     "choose",
     "device",

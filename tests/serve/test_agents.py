@@ -76,6 +76,7 @@ def test_tools_have_schemas_that_their_answers_keep(root):
         ("llm", {"model": "inner", "device": "h100"}),
         ("train_cost", {"model": "llama-3.1-8b", "device": "h100", "gpus": 8, "sharding": "zero3"}),
         ("choose", {"model": "net.onnx", "devices": ["t4", "l4"], "latency_ms": 5.0}),
+        ("advise", {"model": "net.onnx", "device": ["t4", "l4"], "target": "price"}),
         ("devices", {"name": "a100-80gb:1g.10gb"}),
         ("devices", {}),
     ):

@@ -29,6 +29,7 @@ QUESTIONS = [
     ("fit", ("llama-3.1-8b", "t4"), {"context": 4096}),
     ("fit", ("llama-3.1-70b",), {}),
     ("choose", (network(), ["t4", "l4"]), {"rate": 100.0, "latency_ms": 50.0}),
+    ("advise", (network(), "t4"), {"batch": 8, "target": "throughput"}),
     ("predict_llm", ("llama-3.1-8b", "h100"), {"concurrency": 4}),
     ("predict_llm", ("deepseek-ai/DeepSeek-R1", "b200"), {"tp": 8, "ep": 8, "concurrency": 32}),
     ("diff", (network(1), network(2, nodes=5), ["t4", "l4"]), {"fail": {"latency": "5%"}, "change": {"batch": 4}}),

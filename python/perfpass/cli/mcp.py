@@ -8,9 +8,9 @@ from perfpass.cli.options import add_device_file, add_device_files, new_command
 from perfpass.errors import needs
 
 _EPILOG = """\
-Tools: predict, explain, fit, choose, llm, diff, train_cost, devices; docs/guides/agents.md. Without --http the agent
-starts this command itself and speaks over stdin and stdout. Files are read below --root alone; links that lead out are
-refused. Repositories of the hub are looked up where the environment says HF_HUB_OFFLINE=0.
+Tools: predict, explain, fit, choose, advise, llm, diff, train_cost, devices; docs/guides/agents.md. Without --http the
+agent starts this command itself and speaks over stdin and stdout. Files are read below --root alone; links that lead
+out are refused. Repositories of the hub are looked up where the environment says HF_HUB_OFFLINE=0.
 
 examples:
   perfpass mcp --root models                          for an agent's settings: command "perfpass", args ["mcp", ...]

@@ -32,6 +32,7 @@ COMMANDS = (
     "llm",
     "fit",
     "choose",
+    "advise",
     "sweep",
     "train_cost",
     "serve",
@@ -58,6 +59,7 @@ examples:
   perfpass predict hf_model/config.json --device cpu               no weights needed
   perfpass llm llama-3.1-8b --device h100 --input-length 1024 --output-length 128 --concurrency 64
   perfpass choose llama-3.1-8b --rate 20 --ttft 500 --tpot 30      the cheapest devices that keep targets
+  perfpass advise model.onnx --device cpu -o faster                what surely runs faster, and that file
   perfpass evidence model.onnx --device t4 --batch 8               the measured records nearest to a prediction
   perfpass diff git:HEAD:net.onnx net.onnx --device t4 --fail latency=5%    a change, as ratios; status 1 over a limit
   perfpass inspect model.onnx                                      operators, totals, inputs

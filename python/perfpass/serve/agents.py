@@ -25,9 +25,10 @@ from perfpass.text import shown_value
 _INSTRUCTIONS = """\
 What a deep-learning model costs on a device before it runs there: latency, throughput, memory, energy, money, each \
 with an interval that holds nine times in ten and the support of measurements behind it. Ask before a change is made \
-or run: `diff` for what a change of a model or of its settings costs, `fit` before anything is downloaded, `choose` \
-for the cheapest devices that keep targets, `explain` for where the time goes. Models are ONNX files and config.json \
-files below the root (weights are not needed), or names such as resnet50 and llama-3.1-8b."""
+or run: `diff` for what a change of a model or of its settings costs, `fit` before anything is downloaded, `advise` \
+for changes that are surely better, `choose` for the cheapest devices that keep targets, `explain` for where the time \
+goes. Models are ONNX files and config.json files below the root (weights are not needed), or names such as resnet50 \
+and llama-3.1-8b."""
 _MODEL = (
     "An ONNX file, a config.json or its folder, a GGUF or safetensors file, each as a path below the root; the name of "
     "a known network or language model; or the content of a config.json."

@@ -25,6 +25,7 @@ from perfpass.errors import ArgumentError, FileError, FormatError, LimitError, P
 from perfpass.text import shown_value
 
 if TYPE_CHECKING:
+    from perfpass.deploy.advise import Advice
     from perfpass.deploy.choose import Choice
     from perfpass.deploy.difference import Difference
     from perfpass.deploy.fit import Fit
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from perfpass.prediction import Prediction
     from perfpass.predictors.serving.prediction import LlmPrediction
 
-_Found = TypeVar("_Found", "Choice", "Difference", "Fit")
+_Found = TypeVar("_Found", "Advice", "Choice", "Difference", "Fit")
 _TRIES = 3
 _MOST_WAIT_S = 5.0
 _LARGEST_ANSWER_BYTES = 256 << 20
@@ -103,6 +104,13 @@ class Client:
         from perfpass.serve import results
 
         found = results.choice(self._ask("choose", {"model": model}, {"devices": devices, **how}))
+        return _with_paths(found, os.path.basename, model=model)
+
+    def advise(self, model: Any, device: Any, **how: Any) -> Advice:
+        """As `perfpass.advise` without rewrites: a server runs no file."""
+        from perfpass.serve import results
+
+        found = results.advice(self._ask("advise", {"model": model}, {"device": device, **how}))
         return _with_paths(found, os.path.basename, model=model)
 
     def predict_llm(self, model: Any, device: str, **how: Any) -> LlmPrediction:

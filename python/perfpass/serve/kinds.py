@@ -88,6 +88,15 @@ def _choose(model: Any, **given: Any) -> Any:
     return choose(model, **given)
 
 
+def _advise(model: Any, *, limits: Any = None, **given: Any) -> Any:
+    from perfpass.decision import Limits
+    from perfpass.deploy.advise import advise
+
+    # No file of others is run, and nothing is written.
+    kept = None if limits is None else Limits(**limits.model_dump())
+    return advise(model, **given, limits=kept, rewrites=False)
+
+
 def _llm(model: Any, **given: Any) -> Any:
     from perfpass.predictors.serving.predictor import predict_llm
 
@@ -162,6 +171,14 @@ KINDS: Mapping[str, Kind] = {
             },
             ("schema_version", "decision", "headline", "options"),
             {"devices": ["t4", "l4"], "rate": 100.0, "latency_ms": 50.0},
+        ),
+        Kind(
+            "advise",
+            questions.Advise,
+            _advise,
+            {"what runs faster on a GPU": {"model": "resnet18", "device": "t4", "batch": 8}},
+            ("schema_version", "headline", "target", "asked", "steps", "total", "settings", "declined"),
+            {"device": "t4", "batch": 8},
         ),
         Kind(
             "llm",

@@ -130,6 +130,29 @@ class Choose(Question):
     input_shape: _Shapes = None
 
 
+class Advise(Question):
+    """Changes to how a model runs that surely better a target: runtime, precision, layout, batch, device, MIG slice."""
+
+    model: _Model = None
+    device: _Name | list[_Name] = Field(description="Where it runs; of several the first, others may be changed to.")
+    target: _Text = Field(None, description="latency (default), throughput, memory, energy, price.")
+    batch: _Whole = None
+    precision: _Text = Field(None, description="What it runs in now.")
+    runtime: _Name | list[_Name] | None = Field(
+        None, description="What it runs in; of several the first, others may be changed to; any if left out."
+    )
+    layout: _Text = None
+    mode: _Text = None
+    optimizer: _Text = None
+    dims: _Sizes = None
+    input_shape: _Shapes = None
+    assume: dict[str, int] | None = None
+    slices: bool | None = Field(None, description="MIG slices too.")
+    keep_precision: bool | None = Field(None, description="Nothing that changes numbers beyond rounding.")
+    keep_batch: bool | None = None
+    limits: Limits | None = Field(None, description="What to keep, and the confidence with which a gain is sure (0.9).")
+
+
 class Llm(Question):
     """Serving a language model: time to the first token and per token, throughput, energy, memory."""
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from perfpass.errors import FormatError, PerfPassError
 
 if TYPE_CHECKING:
+    from perfpass.deploy.advise import Advice
     from perfpass.deploy.choose import Choice
     from perfpass.deploy.difference import Difference
     from perfpass.deploy.fit import Fit
@@ -111,6 +112,30 @@ def difference(document: Any) -> Difference:
         for one in document["limits"]
     )  # fmt: skip
     return _made(Difference, document, exact=exact, devices=devices, verdicts=verdicts)
+
+
+@_read_whole
+def advice(document: Any) -> Advice:
+    """Of /advise."""
+    from perfpass.deploy.advise import Advice
+    from perfpass.deploy.advise.result import Change
+    from perfpass.deploy.difference.ratio import Ratio
+    from perfpass.stored_prediction import prediction_of
+
+    def ratio(found: Any) -> Ratio | None:
+        if found is None:
+            return None
+        return _made(Ratio, found, causes=tuple((one["cause"], one["share"]) for one in found["causes"]))
+
+    def changes(found: Any) -> tuple[Change, ...]:
+        return tuple(
+            _made(Change, one, ratio=ratio(one["gain"]), error=one["output_error"], why=one["why_not"] or "")
+            for one in found
+        )
+
+    lists = {name: changes(document[name]) for name in ("steps", "alone", "declined")}
+    totals = {name: ratio(document[name]) for name in ("start", "total")}
+    return _made(Advice, document, asked=prediction_of(document["asked"]), **lists, **totals)
 
 
 @_read_whole

@@ -88,11 +88,11 @@ def diff(
     exact = tuple(Ratio.of(name, float(totals[0][name]), float(totals[1][name]), 0.0) for name in EXACT)
     own = {"calibration": calibration, "processes": processes}
     found = tuple(_on(target, sides, rest, own, ("", version)) for target in targets)
-    ratios: list[tuple[str | None, Ratio]] = [(None, r) for r in exact]
-    ratios += [(d.device, r) for d in found for r in d.ratios]
+    told: list[tuple[str | None, Ratio]] = [(None, r) for r in exact]
+    told += [(d.device, r) for d in found for r in d.ratios]
     verdicts = tuple(
         Verdict(r.metric, where, allowed[r.metric], r.probability_within(allowed[r.metric]), confidence, r)
-        for where, r in ratios
+        for where, r in told
         if r.metric in allowed
     )
     changed = changes(sides[0].graph, sides[1].graph)
@@ -116,38 +116,69 @@ class _Side:
             return cls(name, load(source, batch=how["batch"], **read), how)
 
 
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A graph in one way of running, predicted: what `ratios` compares."""
+
+    prediction: Prediction
+    question: Question
+
+    @classmethod
+    def of(
+        cls, graph: OpGraph, target: Device, how: Mapping[str, Any], own: Mapping[str, Any], version: str = ""
+    ) -> Run:  # fmt: skip
+        """``how``: the workload's arguments of `predict_graph`; ``own``: what it takes beside; ``version``: of the
+        runtime. Raises what `predict_graph` does.
+        """
+        found = predict_graph(graph, target, **how, **own)
+        run = run_of(graph, target, **how)
+        return cls(found, Question(run.table, run.batch, run.way, _half_width(found.latency_ms), version))
+
+
+def ratios(old: Run, new: Run) -> tuple[Ratio, ...]:
+    """New over old of latency, throughput, memory and energy of a run; of two devices they share nothing."""
+    a, b = old.prediction, new.prediction
+    apart = [
+        _apart(x, y)
+        for x, y in (
+            (a.latency_ms, b.latency_ms),
+            (a.peak_memory_bytes, b.peak_memory_bytes),
+            (a.energy_j, b.energy_j),
+        )
+    ]
+    device = old.question.way.device
+    if device == new.question.way.device:
+        differ = lacks(old.question, new.question)
+        held = memory_lacks(old.question, new.question, (a.breakdown["memory_bytes"], b.breakdown["memory_bytes"]))
+        widths = Widths.load()
+        time = widths.of("latency", device.kind, differ, apart[0])
+        memory = widths.of("memory", device.kind, held)
+        energy = widths.of("energy", device.kind, differ, apart[2])
+    else:
+        time, memory, energy = ((width, (("another device", 1.0),)) for width in apart)
+    return (
+        Ratio.of("latency", a.latency_ms.median, b.latency_ms.median, *time),
+        Ratio.of("throughput", a.throughput_per_s.median, b.throughput_per_s.median, *time),
+        Ratio.of("memory", a.peak_memory_bytes.median, b.peak_memory_bytes.median, *memory),
+        Ratio.of("energy", a.energy_j.median, b.energy_j.median, *energy),
+    )
+
+
 def _on(
     target: Device, sides: Sequence[_Side], rest: Mapping[str, Any], own: Mapping[str, Any], versions: tuple[str, str]
 ) -> OnDevice:  # fmt: skip
     """Both models on one device; ``own``: what `predict_graph` takes of it beside the workload."""
-    predictions, questions = [], []
-    for side, version in zip(sides, versions, strict=True):
-        predictions.append(predict_graph(side.graph, target, **side.how, **rest, **own))
-        run = run_of(side.graph, target, **side.how, **rest)
-        questions.append(Question(run.table, run.batch, run.way, _half_width(predictions[-1].latency_ms), version))
-    old, new = predictions
-    differ = lacks(questions[0], questions[1])
-    parts = old.breakdown["memory_bytes"], new.breakdown["memory_bytes"]
-    held = memory_lacks(questions[0], questions[1], parts)
-    widths = Widths.load()
-    time = widths.of("latency", target.kind, differ, _apart(old.latency_ms, new.latency_ms))
-    energy = widths.of("energy", target.kind, differ, _apart(old.energy_j, new.energy_j))
-    memory = widths.of("memory", target.kind, held)
-    ratios = (
-        Ratio.of("latency", old.latency_ms.median, new.latency_ms.median, *time),
-        Ratio.of("throughput", old.throughput_per_s.median, new.throughput_per_s.median, *time),
-        Ratio.of("memory", old.peak_memory_bytes.median, new.peak_memory_bytes.median, *memory),
-        Ratio.of("energy", old.energy_j.median, new.energy_j.median, *energy),
-    )
-    by_class = [p.breakdown["latency_ms"] for p in predictions]
+    runs = [Run.of(s.graph, target, {**s.how, **rest}, own, v) for s, v in zip(sides, versions, strict=True)]
+    old, new = (run.prediction for run in runs)
+    by_class = [p.breakdown["latency_ms"] for p in (old, new)]
     names = sorted({*by_class[0], *by_class[1]})
     return OnDevice(
         target.id,
         target.name,
-        questions[0].batch,
-        ratios,
+        runs[0].question.batch,
+        ratios(*runs),
         {name: (float(by_class[0].get(name, 0.0)), float(by_class[1].get(name, 0.0))) for name in names},
-        _support(old, new),
+        support_of(old, new),
     )
 
 
@@ -163,7 +194,7 @@ def _apart(old: Interval, new: Interval) -> float:
     return math.sqrt(_half_width(old) ** 2 + _half_width(new) ** 2)
 
 
-def _support(old: Prediction, new: Prediction) -> Support:
+def support_of(old: Prediction, new: Prediction) -> Support:
     """The lower level of the two, and the reasons of both, each once."""
     level = max((p.support.level for p in (old, new)), key=SUPPORT_LEVELS.index)
     return Support(level, tuple(dict.fromkeys((*old.support.reasons, *new.support.reasons))))

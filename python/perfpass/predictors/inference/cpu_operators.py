@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from perfpass.graph.table import OperatorColumns, Tables
     from perfpass.predictors.way import Way
 
-FAMILIES = (*operators.FAMILIES, "vector", "conv_transpose", "function", "conv1d_ragged")
+FAMILIES = (*operators.FAMILIES, "vector", "conv_transpose", "function", "conv1d_ragged", "dense_8bit")
 FAMILY = {name: i for i, name in enumerate(FAMILIES)}
 # Constants of a runtime beside its families' shares of the peak: bytes a cycle and core of tensors, of those of
 # pointwise operators, of weights in the caches; the share of what memory brings; memory's time that eager PyTorch takes
@@ -61,6 +61,7 @@ _FUNCTIONS = [
 _TILED = np.isin(FAMILIES, ("conv", "conv3x3", "vector", "conv1d", "conv1d_ragged"))
 _FOLDED = [i for i, name in enumerate(OPERATORS) if name in ("batch_norm", "relu", "leaky_relu", "clip")]
 _TRANSPOSED = OPERATORS.index("conv_transpose")
+_8_BITS = OPERATORS.index("quantized_matmul")
 _LEAST_S = 1e-18  # of an operator without work
 _CORE_BYTES_PER_CYCLE = 8.0  # of memory, that one core can ask for
 _UNSTATED_CLOCK_HZ = 2.5e9  # of a device file that has none
@@ -112,6 +113,7 @@ def families(tables: Tables, batch: np.ndarray, way: Way) -> np.ndarray:
     Products with one row a sample (``batch`` [N]) or one column are "vector"; convolutions are "conv1d" where no kernel
     of the graph is a square of an odd side, and some are of an odd length that is none or all are of one tap
     ("conv1d_ragged" in TVM, whose schedule makes a vector of the whole row, where that is no power of two).
+    "dense_8bit" are products whose weights are stored in 8 bits, their inputs quantized as they come.
     """
     table = tables.table
     found = operators.families(table, way)
@@ -132,6 +134,7 @@ def families(tables: Tables, batch: np.ndarray, way: Way) -> np.ndarray:
     if way.runtime == "tvm":
         row = np.maximum(np.asarray(table.m, dtype=np.int64) // np.maximum(samples, 1).astype(np.int64), 1)
         found = np.where((found == FAMILY["conv1d"]) & (row & (row - 1) > 0), FAMILY["conv1d_ragged"], found)
+    found = np.where(np.asarray(table.op) == _8_BITS, FAMILY["dense_8bit"], found)
     return np.where(np.asarray(table.op) == _TRANSPOSED, FAMILY["conv_transpose"], found)
 
 

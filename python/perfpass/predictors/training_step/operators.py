@@ -38,7 +38,7 @@ KINDS: tuple[str, ...] = (
 _KIND_OF_FAMILY = {
     "conv1d": "conv", "conv3x3": "conv", "conv_transpose": "conv", "matmul": "dense", "recurrent": "dense",
     "vector": "dense", "attention_vector": "attention", "gather": "move", "other": "move", "function": "pointwise",
-    "conv1d_ragged": "conv",
+    "conv1d_ragged": "conv", "dense_8bit": "dense",
 }  # fmt: skip
 # The families of a CPU begin with those of GPUs.
 _KIND = np.array([KINDS.index(_KIND_OF_FAMILY.get(name, name)) for name in cpu_operators.FAMILIES])

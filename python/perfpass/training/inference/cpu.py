@@ -37,7 +37,7 @@ from perfpass.predictors.learned.spread import Spread
 from perfpass.predictors.way import Way
 from perfpass.records.measured import journals
 from perfpass.training import spread
-from perfpass.training.inference import host_tables, tvm_kernels
+from perfpass.training.inference import host_tables, quantized, tvm_kernels
 from perfpass.training.inference.tvm_kernels import Kernels
 from perfpass.training.memory.host_plans import size_of
 from perfpass.training.section import Section
@@ -292,9 +292,12 @@ def train(folder: str | None = None, output: str | None = None, *, seed: int = 0
     rows = load(Path(folder) if folder else None)
     kernels = tvm_kernels.load(Path(folder) if folder else None)
     found = held_out(rows, kernels, "family", seed)
+    times = quantized.with_8_bits(
+        fit(rows, kernels), Way(machine(1), runtime="onnxruntime"), Path(folder) if folder else None
+    )
     manifest: dict[str, Any] = {
         "predictor": AREA,
-        "constants": fit(rows, kernels).to_dict(),
+        "constants": times.to_dict(),
         "spread": {name: value.to_dict() for name, value in widths(found).items()},
         "machines": [MACHINE],
         "corpus": {"rows": len(rows), "networks": int(rows.frame.model.nunique()), "kernels": len(kernels.name)},
