@@ -12,6 +12,7 @@ import perfpass
 from html_document import Document
 from perfpass.deploy.cost import Options, cost
 from perfpass.deploy.sweep import Sweep
+from perfpass.deploy.train_cost import search_layouts, train_cost
 from perfpass.devices import device
 from perfpass.errors import FormatError
 from perfpass.report.page import (
@@ -23,6 +24,7 @@ from perfpass.report.page import (
     served_page,
     stored_page,
     sweep_page,
+    trained_page,
 )
 from perfpass.report.stored import kind_of
 from perfpass.stored_prediction import prediction_of
@@ -58,6 +60,11 @@ def made(kind: str, request) -> Page:
         return sweep_page(get("loads"))
     if kind == "served":
         return served()
+    if kind == "trained":
+        return trained_page(train_cost("llama-3.1-8b", "h100-sxm", gpus=8, tokens=1e10))
+    if kind == "layouts":
+        among = search_layouts("llama-3.1-8b", "h100-sxm", gpus=8, precision="fp8")
+        return trained_page(among.best[0], among)
     if kind == "diff":
         old, new = EXAMPLES / "resnet50.onnx", EXAMPLES / "vit_base_patch16_224.onnx"
         found = perfpass.diff(old, new, "t4", fail={"latency": "5%"}).to_dict()
@@ -78,7 +85,21 @@ def made(kind: str, request) -> Page:
     return stored_page(kind, found, kind)
 
 
-KINDS = ("run", "step", "compared", "read", "sweep", "loads", "served", "diff", "fit", "choice", "fleet")
+KINDS = (
+    "run",
+    "step",
+    "compared",
+    "read",
+    "sweep",
+    "loads",
+    "served",
+    "trained",
+    "layouts",
+    "diff",
+    "fit",
+    "choice",
+    "fleet",
+)
 
 
 @pytest.fixture(scope="module", params=KINDS)

@@ -34,6 +34,7 @@ COMMANDS = (
     "sweep",
     "train_cost",
     "serve",
+    "ui",
     "mcp",
     "operator",
     "calibrate",
