@@ -17,9 +17,10 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
-from browsers import DESK, PHONE, serious_findings, shot
+from browsers import PHONE, serious_findings, shot
 
 pytestmark = pytest.mark.slow
+DESK = 1280  # the form stands beside the answer
 PATIENCE_S = 120.0  # on a busy machine
 INTERVAL = re.compile(r"\([\d.e+-]+ to [\d.e+-]+, 90\s%\)")
 
@@ -101,13 +102,13 @@ def downloaded(page: Any, name: str) -> str:
 
 def test_an_uploaded_file_is_predicted_and_can_be_taken_along(opened, examples):
     page = opened(bypass_csp=True)  # axe is put into the page as a script
-    shot(page, "ui-start-light-1100")
+    shot(page, "ui-start-light-1280")
     assert serious_findings(page) == []
     choose(page, examples / "resnet50.onnx")
-    page.get_by_label("Batch", exact=True).fill("8")
+    page.get_by_role("textbox", name="Batch").fill("8")
     ask(page)
     assert "resnet50.onnx on NVIDIA H100" in headline(page) and INTERVAL.search(headline(page))
-    shot(page, "ui-predict-light-1100")
+    shot(page, "ui-predict-light-1280")
     assert page.locator("article svg").count() >= 6 and page.locator("article .keys dd.bounds").count() == 5
     found = json.loads(downloaded(page, "JSON"))
     assert found["workload"]["batch"] == 8
@@ -147,7 +148,7 @@ def test_a_fleet_is_placed_from_files_and_names(opened, examples):
     ask(page)
     assert "PACKED: 2 models" in headline(page)
     assert "llama-3.1-8b" in page.get_by_role("table", name="Instances").inner_text()
-    shot(page, "ui-fleet-light-1100")
+    shot(page, "ui-fleet-light-1280")
     assert serious_findings(page) == []
     assert json.loads(downloaded(page, "JSON"))["status"] == "optimal"
 
@@ -216,7 +217,7 @@ def test_tabs_are_reached_by_keyboard_and_files_by_dropping_them(opened, example
 def test_training_says_the_quickest_layout_first(opened):
     page = opened("/?ask=train&model=llama-3.1-8b&device=h100-sxm5-80gb&gpus=8&search=true&tokens=1e10")
     assert re.search(r"fits \(P = [\d.]+\), the quickest of \d+ layouts", headline(page))
-    shot(page, "ui-train-light-1100")
+    shot(page, "ui-train-light-1280")
     assert page.locator("article .title").first.inner_text() == "Layouts"
 
 
@@ -226,4 +227,4 @@ def test_it_stops_when_it_is_told_to(tmp_path, number):
         process.send_signal(number)
         process.wait(PATIENCE_S)
     said = (tmp_path / "ui.log").read_text()
-    assert process.returncode in (0, -number) and "Traceback" not in said
+    assert process.returncode in (0, 130, -number) and "Traceback" not in said

@@ -82,10 +82,15 @@ def serve(
         if workers > 1:
             Multiprocess(config, sockets=[listening]).run()
             return
-        # uvicorn raises the signal again when it has stopped, for whoever stood there before.
+        server = uvicorn.Server(config)
+
+        def stop(*_: object) -> None:
+            server.should_exit = True
+
+        # Told before uvicorn listens for signals, or by uvicorn again when it has stopped.
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: None)
-        uvicorn.Server(config).run(sockets=[listening])
+            signal.signal(number, stop)
+        server.run(sockets=[listening])
 
 
 def application(settings: Settings, folder: str) -> Application:
