@@ -19,7 +19,7 @@ os.environ.pop("PERFPASS_DEVICES", None)
 import pytest
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["listed_skips", "pytester"]
+pytest_plugins = ["browsers", "listed_skips", "pytester"]
 
 ROOT = Path(__file__).resolve().parent.parent
 

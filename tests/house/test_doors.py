@@ -116,6 +116,7 @@ COMMANDS = {
     "evaluate": ("pyarrow", "train", ["evaluate", "--area", "mig"]),
     "completion": ("shtab", "completion", ["completion", "bash"]),
     "serve": ("uvicorn", "serve", ["serve", "--port", "0"]),
+    "ui": ("fastapi", "ui", ["ui", "--port", "0"]),
     "mcp": ("mcp", "mcp", ["mcp"]),
 }
 
@@ -123,7 +124,7 @@ COMMANDS = {
 def block(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
     """As if ``package`` were not installed, also for modules that import it at their top."""
     for name in list(sys.modules):
-        if name.startswith(("perfpass.measure.runners.", "perfpass.serve.", "ort_extension.session")):
+        if name.startswith(("perfpass.measure.runners.", "perfpass.serve.", "perfpass.ui.", "ort_extension.session")):
             monkeypatch.delitem(sys.modules, name)
         elif name.startswith(f"{package}."):  # loaded by another test
             monkeypatch.setitem(sys.modules, name, None)

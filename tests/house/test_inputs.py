@@ -70,6 +70,8 @@ ALLOWED = {
     "python/perfpass/records/graph_cache.py": "a cache that perfpass writes and throws away",
     "python/perfpass/records/readers/inferencex_sweeps.py": SHIPPED,
     "python/perfpass/report/page/html.py": SHIPPED,
+    "python/perfpass/ui/app.py": OURS,
+    "python/perfpass/ui/page.py": SHIPPED,
     "tvm_perfpass/attributes.py": "what TVM holds in memory",
     "tvm_perfpass/cost_model/hardware.py": SYSTEM,
     "tvm_perfpass/onnx_model.py": "onnx opens again, with its external data, what the door has looked at",

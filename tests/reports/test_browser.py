@@ -1,40 +1,18 @@
-"""Promises of pages in a real browser: no request, no complaint, dark, narrow, by keyboard, on paper, for everyone.
-
-Debian's chromium-headless-shell (or any Chromium), driven by Playwright; screenshots go to build/screenshots, which the
-continuous integration keeps.
-"""
+"""Promises of pages in a real browser: no request, no complaint, dark, narrow, by keyboard, on paper, for everyone."""
 
 from __future__ import annotations
 
 import re
-import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import perfpass
+from browsers import DESK, PHONE, SHOTS, serious_findings, shot
 from perfpass.report.page import compared_page, html, run_page, stored_page, sweep_page
 from report_models import EXAMPLES
 
-SHOTS = Path(__file__).resolve().parents[2] / "build" / "screenshots"
-BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
-PHONE, DESK = 380, 1100
-SERIOUS = ("serious", "critical")
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def browser():
-    playwright = pytest.importorskip("playwright.sync_api", reason="no Playwright")
-    program = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if program is None:
-        pytest.skip("no Chromium")
-    with playwright.sync_playwright() as driver:
-        # A container has no user namespaces for the sandbox; the pages are our own.
-        found = driver.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        yield found
-        found.close()
 
 
 @pytest.fixture(scope="module")
@@ -93,32 +71,16 @@ LOOKS = [
 ]  # fmt: skip
 
 
-def _shot(page: Any, path: Path) -> None:
-    """A whole page as a picture; a browser on a busy machine may need more than one try."""
-    from playwright.sync_api import Error
-
-    for left in (2, 1, 0):
-        try:
-            page.screenshot(path=path, full_page=True)
-            return
-        except Error:
-            if not left:
-                raise
-
-
 @pytest.mark.parametrize(("name", "width", "theme"), LOOKS)
 def test_a_page_fits_its_window_and_has_no_serious_finding(opened, name, width, theme):
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="no axe").Axe()
     page = opened(name, width, theme, bypass_csp=True)  # axe is put into the page as a script
-    SHOTS.mkdir(parents=True, exist_ok=True)
-    _shot(page, SHOTS / f"{name}-{theme}-{width}.png")
+    shot(page, f"{name}-{theme}-{width}")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     if name in RUN_LIKE:
         return  # nothing is in it that "run" has not
     for fold in page.locator("summary").all()[:12]:
         fold.click()
-    found = axe.run(page, context=ALIKE, options={"resultTypes": ["violations"]}).response["violations"]
-    assert [(v["id"], v["nodes"][0]["html"][:200]) for v in found if v["impact"] in SERIOUS] == []
+    assert serious_findings(page, context=ALIKE) == []
 
 
 def test_the_colours_are_those_that_were_asked_for(opened):

@@ -36,6 +36,7 @@ COMMANDS = (
     "sweep",
     "train_cost",
     "serve",
+    "ui",
     "mcp",
     "operator",
     "calibrate",

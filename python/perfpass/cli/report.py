@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import Any
 
@@ -32,7 +33,6 @@ from perfpass.errors import ArgumentError
 
 _FORMATS = ("html", "md")
 _MOST_RUNS = 40
-_LOADS = [1.0, 4.0, 16.0, 64.0]
 _OF_SERVED = ("input_length", "output_length", "concurrency", "tp")
 _OF_CARBON = ("region", "carbon_intensity", "pue", "grid_table")
 _OF_COST = ("price_table", *_OF_CARBON)
@@ -158,36 +158,23 @@ def _stored(paths: list[str]) -> list[Any]:
 
 
 def _runs(options: Any) -> Any:
-    import os
-
-    from perfpass.deploy.cost import cost as cost_of
     from perfpass.predictors import predict
-    from perfpass.report.page import compared_page, run_page
+    from perfpass.report.page import USUAL, runs_page
 
     devices = [find_device(options, name) for name in dict.fromkeys(options.device)]
     if len(devices) * len(options.models) > _MOST_RUNS:
         raise ArgumentError(f"{len(options.models)} models on {len(devices)} devices; a page holds {_MOST_RUNS} runs")
-    asked = cost(options) or _usual_cost()
+    asked = cost(options) or USUAL
     how = {**model_sizes(options), **workload(options), "limits": _limits(options)}
-    found = [(model, predict(model, device, **how), device) for model in options.models for device in devices]
-    costs = [cost_of(p.latency_ms, p.energy_j, device, asked) for _, p, device in found]
-    names = [os.path.basename(model.rstrip("/")) for model, _, _ in found]
-    if len(found) == 1:
-        return run_page(found[0][1], costs[0], names[0])
-    return compared_page([p for _, p, _ in found], costs, names)
+    names = {model: os.path.basename(model.rstrip("/")) for model in options.models}
+    found = [(names[model], predict(model, on, **how), on) for model in options.models for on in devices]
+    return runs_page(found, asked)
 
 
 def _limits(options: Any) -> Any:
     from perfpass.decision import Limits
 
     return limits(options) or Limits()
-
-
-def _usual_cost() -> Any:
-    """Money by the shipped prices, and carbon of the world's mean grid."""
-    from perfpass.deploy.cost import Options
-
-    return Options(region="WORLD")
 
 
 def _diff(options: Any) -> Any:
@@ -239,28 +226,16 @@ def _sweep(options: Any, model: str, **varied: Any) -> Any:
 
 
 def _served(options: Any) -> Any:
-    from perfpass.deploy.cost import per_million_tokens
-    from perfpass.deploy.sweep import sweep
     from perfpass.predictors.serving.predictor import predict_llm
-    from perfpass.report.page import served_page
+    from perfpass.report.page import LOADS, USUAL, loads_page
 
     device, (model,) = find_device(options, options.device[0]), options.models
-    loads = options.concurrency or _LOADS
-    stated = None if options.precision == "fp32" else options.precision
-    length: dict[str, Any] = {"input_length": options.input_length, "output_length": options.output_length}
-    found = predict_llm(
-        model, device, concurrency=loads[0], runtime=options.runtime, precision=stated, tp=options.tp, **length
-    )
-    by_load = sweep(
-        model,
-        [device],
-        concurrencies=_LOADS if len(loads) == 1 else loads,
-        tensor_parallel=[found.serving.parallelism.tensor],
-        precisions=None if stated is None else [stated],
-        runtimes=None if options.runtime is None else [options.runtime],
-        input_lengths=None if options.input_length is None else [options.input_length],
-        output_lengths=None if options.output_length is None else [options.output_length],
-    )
-    asked = cost(options) or _usual_cost()
-    money = per_million_tokens(found, device, asked) if found.energy_per_token_j is not None else None
-    return served_page(found, by_load, money)
+    loads = options.concurrency or LOADS
+    stated: dict[str, Any] = {
+        "precision": None if options.precision == "fp32" else options.precision,
+        "runtime": options.runtime,
+        "input_length": options.input_length,
+        "output_length": options.output_length,
+    }
+    found = predict_llm(model, device, concurrency=loads[0], tp=options.tp, **stated)
+    return loads_page(model, device, found, LOADS if len(loads) == 1 else loads, cost(options) or USUAL, **stated)

@@ -2,4 +2,17 @@
 
 from __future__ import annotations
 
-__all__ = ["agents", "client", "process", "rooted", "settings"]
+__all__ = [
+    "agents",
+    "app",
+    "client",
+    "kinds",
+    "names",
+    "observed",
+    "problems",
+    "process",
+    "questions",
+    "rooted",
+    "settings",
+    "uploads",
+]

@@ -31,11 +31,11 @@ from perfpass.serve.uploads import JSON, asked
 from perfpass.serve.work import Work
 
 # An ONNX file of one Relu, asked about before the first question: what predicts is then in memory.
-_SMALLEST = bytes.fromhex(
+SMALLEST = bytes.fromhex(
     "080812003a3a0a0c0a0178120179220452656c7512005a130a0178120e0a0c080112080a0208010a02080862130a0179120e0a0c0801"
     "12080a0208010a02080842040a001011"
 )
-_WARMED_ON = "t4"
+WARMED_ON = "t4"
 _CLIENT_GONE = 499  # of nginx, for the log; nobody reads the answer
 _DESCRIPTION = """\
 What a deep-learning model costs on a device, before it runs there. A model is the name of a known network, the \
@@ -48,12 +48,19 @@ def written(value: Any) -> bytes:
     return json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
 
 
+def _predicted() -> bytes:
+    from perfpass.predictors import predict
+
+    return written(predict(SMALLEST, WARMED_ON).to_dict())
+
+
 class Application:
     """One worker's application of ASGI: `Guard` around FastAPI, and what is behind both."""
 
-    def __init__(self, settings: Settings) -> None:
-        """``settings``: its limits."""
+    def __init__(self, settings: Settings, warm: Callable[[], bytes] = _predicted) -> None:
+        """``settings``: its limits; ``warm``: what is answered before the first question."""
         self.settings = settings
+        self._first = warm
         self.work = Work(settings)
         self.metrics = Metrics(self.work)
         self.warm = False
@@ -162,7 +169,7 @@ class Application:
         add = self.api.add_exception_handler
 
         def refused(request: Request, error: Exception) -> Response:
-            problem = _problem_of(error)
+            problem = Problem.of_error(error)
             facts = request.scope["facts"]
             facts["problem"] = problem.name
             return problem.response(facts["request_id"])
@@ -225,12 +232,7 @@ class Application:
         os.kill(os.getpid(), signal.SIGTERM)
 
     async def _warm(self) -> None:
-        from perfpass.predictors import predict
-
-        def compute() -> bytes:
-            return written(predict(_SMALLEST, _WARMED_ON).to_dict())
-
-        await asyncio.get_running_loop().run_in_executor(self.work.lanes["graphs"].executor, compute)
+        await asyncio.get_running_loop().run_in_executor(self.work.lanes["graphs"].executor, self._first)
         self.warm = True
         event("ready")
 
@@ -263,15 +265,3 @@ def _json(body: bytes, headers: dict[str, str] | None = None) -> Response:
 def _type(name: str) -> dict[str, Any]:
     status, title = TYPES[name]
     return {"type": f"/problems/{name}", "title": title, "status": status}
-
-
-def _problem_of(error: Exception) -> Problem:
-    if isinstance(error, Problem):
-        return error
-    if isinstance(error, PerfPassError):
-        return Problem.of(error)
-    if isinstance(error, HTTPException):
-        return Problem.of_status(error.status_code, str(error.detail))
-    if isinstance(error, MemoryError):
-        return Problem("busy", "out of memory; ask about a smaller model or batch", {"Retry-After": "1"})
-    return Problem("internal", "the server's log has it under this request's id; please report it")

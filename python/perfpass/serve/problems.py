@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from perfpass import errors
@@ -18,6 +19,7 @@ MEDIA_TYPE = "application/problem+json"
 _OF_HTTP = {
     "malformed": (400, "The request is not what it claims to be"),
     "token": (401, "The bearer token is missing or wrong"),
+    "not-here": (403, "The page is asked under another name, or by another site"),
     "not-found": (404, "There is nothing at this path"),
     "method": (405, "The path does not take this method"),
     "slow": (408, "The request came too slowly"),
@@ -50,6 +52,19 @@ class Problem(Exception):
         said = f"{error.subject}: {error}" if error.subject else str(error)
         # Where this machine keeps things is nobody's business.
         return cls(known.__name__, said.replace(str(Path.home()), "~"))
+
+    @classmethod
+    def of_error(cls, error: Exception) -> Problem:
+        """Of anything that was raised while a request was answered."""
+        if isinstance(error, Problem):
+            return error
+        if isinstance(error, PerfPassError):
+            return cls.of(error)
+        if isinstance(error, HTTPException):
+            return cls.of_status(error.status_code, str(error.detail))
+        if isinstance(error, MemoryError):
+            return cls("busy", "out of memory; ask about a smaller model or batch", {"Retry-After": "1"})
+        return cls("internal", "the server's log has it under this request's id; please report it")
 
     @classmethod
     def of_status(cls, status: int, detail: str) -> Problem:

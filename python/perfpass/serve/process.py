@@ -10,7 +10,7 @@ import shutil
 import signal
 import socket
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -33,10 +33,13 @@ def serve(
     workers: int = 1,
     log_level: str = "info",
     device_files: Sequence[str] = (),
+    make: Callable[[Settings, str], Any] | None = None,
+    tell: Callable[[str], None] | None = None,
 ) -> None:
     """Answers on ``host``:``port`` (0: any free one) until SIGTERM or SIGINT; then ends what was accepted.
 
-    ``device_files``: TOML of more devices.
+    ``device_files``: TOML of more devices. ``make``: what answers in place of `application`, from the settings and an
+    empty folder; ``tell`` is told the address.
 
     Raises UnsupportedError without the packages of the extra, ArgumentError for an address that cannot be had.
     """
@@ -54,7 +57,7 @@ def serve(
     listening = bound(host, port)
     with _folder(workers > 1) as folder:
         config = uvicorn.Config(
-            partial(application, settings, folder),
+            partial(make or application, settings, folder),
             factory=True,
             http=partial(BoundedProtocol, settings),  # type: ignore[arg-type] # uvicorn calls it
             ws="none",
@@ -70,25 +73,38 @@ def serve(
         )
         address = listening.getsockname()
         shown = f"[{address[0]}]" if ":" in address[0] else address[0]
-        event("listening", url=f"http://{shown}:{address[1]}", workers=workers, token=bool(settings.token))
+        url = f"http://{shown}:{address[1]}"
+        event("listening", url=url, workers=workers, token=bool(settings.token))
+        if tell is not None:
+            tell(url)
         if not settings.token and not ipaddress.ip_address(address[0]).is_loopback:
             event("anybody who reaches this address may ask: there is no token", logging.WARNING)
         if workers > 1:
             Multiprocess(config, sockets=[listening]).run()
             return
-        # uvicorn raises the signal again when it has stopped, for whoever stood there before.
+        server = uvicorn.Server(config)
+
+        def stop(*_: object) -> None:
+            server.should_exit = True
+
+        # Told before uvicorn listens for signals, or by uvicorn again when it has stopped.
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: None)
-        uvicorn.Server(config).run(sockets=[listening])
+            signal.signal(number, stop)
+        server.run(sockets=[listening])
 
 
 def application(settings: Settings, folder: str) -> Application:
-    """The application of a worker; its working directory is empty, so that no name of a model is that of a file."""
+    """The application of a worker."""
     from perfpass.serve.app import Application
 
+    stand(folder)
+    return Application(settings)
+
+
+def stand(folder: str) -> None:
+    """In an empty folder, so that no name of a model is that of a file."""
     os.chdir(folder)
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # repositories are looked up where the operator says 0
-    return Application(settings)
 
 
 def bound(host: str, port: int) -> socket.socket:

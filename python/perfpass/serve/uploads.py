@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -85,7 +85,7 @@ async def asked(request: Request, kind: Kind) -> Asked:
     elif media_type == FILE:
         if len(kind.asked.uploads) > 1:
             raise ArgumentError(f"{' and '.join(kind.asked.uploads)} are two files; send them as {FORM}")
-        question = kind.read(_of_address(request, kind), strict=False)
+        question = kind.read(fields(request.query_params.multi_items()), strict=False)
         files = {kind.asked.uploads[0]: await request.body()}
     else:
         question, files = await _of_form(request, kind)
@@ -119,23 +119,31 @@ def _parsed(content: bytes) -> Any:
         raise Problem("malformed", str(error)) from None
 
 
-def _of_address(request: Request, kind: Kind) -> dict[str, Any]:
-    """The parameters of an address; those whose values are tables or lists are JSON."""
+def fields(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    """What an address or a form says of a question; values that are tables or lists are JSON. Raises ArgumentError."""
     found: dict[str, Any] = {}
-    for name, value in request.query_params.multi_items():
+    for name, value in pairs:
         if name in found:
             raise ArgumentError(f"{name[:80]!r} is given twice; lists are JSON")
         found[name] = _parsed(value.encode("utf-8", "surrogatepass")) if value[:1] in ("{", "[") else value
     return found
 
 
-async def _of_form(request: Request, kind: Kind) -> tuple[Question, dict[str, bytes]]:
-    """The question and the files of a form. Raises Problem."""
-    if request.query_params:
-        raise ArgumentError(f"the question is the part {_QUESTION!r}; parameters of the address are for {FILE}")
-    uploads = kind.asked.uploads
+@dataclass(frozen=True)
+class Part:
+    """One part of a form; ``file``: the name that a browser gives a file, None where the part is none."""
+
+    content: bytes
+    file: str | None = None
+
+
+async def parts(request: Request, names: Collection[str], texts: int = 1) -> dict[str, Part]:
+    """The parts of a form by name, all of them among ``names``, ``texts`` of them no files; nothing touches a disk.
+
+    Raises Problem, ArgumentError.
+    """
     parser = _InMemory(
-        request.headers, request.stream(), max_files=len(uploads) + 1, max_fields=1, max_part_size=_LARGEST_JSON_BYTES
+        request.headers, request.stream(), max_files=len(names), max_fields=texts, max_part_size=_LARGEST_JSON_BYTES
     )
     try:
         form = await parser.parse()
@@ -143,18 +151,30 @@ async def _of_form(request: Request, kind: Kind) -> tuple[Question, dict[str, by
         raise Problem("malformed", f"the form is damaged: {error.message}") from None
     except (KeyError, ValueError, UnicodeDecodeError) as error:
         raise Problem("malformed", f"the form is damaged: {str(error)[:200]}") from None
-    content, files = b"{}", {}
+    found: dict[str, Part] = {}
     try:
         for name, part in form.multi_items():
-            data = await part.read() if isinstance(part, UploadFile) else part.encode("utf-8", "surrogatepass")
-            if name == _QUESTION:
-                content = data
-            elif name in uploads and isinstance(part, UploadFile) and name not in files:
-                files[name] = data
+            if name not in names or name in found:
+                raise ArgumentError(f"the part {name[:80]!r}; a form has each of {', '.join(names)} once")
+            if isinstance(part, UploadFile):
+                found[name] = Part(await part.read(), part.filename or "")
             else:
-                raise ArgumentError(f"the part {name[:80]!r}; a form has {_QUESTION!r} and files {', '.join(uploads)}")
+                found[name] = Part(part.encode("utf-8", "surrogatepass"))
     finally:
         await form.close()
+    return found
+
+
+async def _of_form(request: Request, kind: Kind) -> tuple[Question, dict[str, bytes]]:
+    """The question and the files of a form. Raises Problem."""
+    if request.query_params:
+        raise ArgumentError(f"the question is the part {_QUESTION!r}; parameters of the address are for {FILE}")
+    found = await parts(request, (_QUESTION, *kind.asked.uploads))
+    content = found.pop(_QUESTION, Part(b"{}")).content
+    for name, part in found.items():
+        if part.file is None:
+            raise ArgumentError(f"the part {name!r} is no file; a name or a configuration stands in {_QUESTION!r}")
+    files = {name: part.content for name, part in found.items()}
     if len(content) > _LARGEST_JSON_BYTES:
         raise Problem("too-large", f"a question of over {_LARGEST_JSON_BYTES >> 20} MiB")
     return await aside(len(content), lambda: kind.read(_parsed(content))), files

@@ -120,8 +120,8 @@ class Pool:
 @dataclass(frozen=True)
 class Model:
     """One model: what runs, its targets (None: none), and how many samples or requests a second all copies serve.
-
-    ``copies``: processes that there must be at least; ``mps``: how many of them may share an instance.
+    ``copies``: processes that there must be at least; ``mps``: how many of them may share an instance. ``content``: of
+    an ONNX file, in place of what ``model`` names.
     """
 
     name: str
@@ -137,6 +137,7 @@ class Model:
     media: bool = False
     devices: tuple[str, ...] = ()
     image: str | None = None
+    content: bytes | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)

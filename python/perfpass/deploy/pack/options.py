@@ -79,9 +79,9 @@ def options(fleet: Fleet) -> list[list[Option]]:
     refused (no such rate, no such runtime) is left out, and where all are the refusal is raised.
     """
     found: list[list[Option]] = []
-    known: dict[tuple[str, str, str], _Asker] = {}
+    known: dict[tuple[Any, ...], _Asker] = {}
     for model in fleet.models:
-        key = (model.model, model.kind, repr(sorted(model.options.items())))
+        key = (model.model, model.content, model.kind, repr(sorted(model.options.items())))
         try:
             if key not in known:
                 known[key] = _Asker(model)
@@ -122,7 +122,7 @@ class _Asker:
             from perfpass.importers import load
 
             sizes = {k: self._options.pop(k) for k in ("batch", "dims") if k in self._options}
-            self._graph = load(model.model, **sizes)
+            self._graph = load(model.model if model.content is None else model.content, **sizes)
             self._options["batch"] = sizes.get("batch")
 
     def ask(self, fleet: Fleet, model: Model) -> tuple[list[Option], PerfPassError | None]:

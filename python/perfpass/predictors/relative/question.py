@@ -147,6 +147,11 @@ class Asked:
         """The name that was asked with; empty for a graph."""
         return self._rest[1]
 
+    def called(self, model: str) -> Asked:
+        """The same under another name, for whoever shows it: the content of a file has none."""
+        mode, _, processes = self._rest
+        return Asked(self.run, mode, model, processes)
+
     def question(self) -> Question:
         """The question. Raises what counting the graph raises."""
         if self._question is None:

@@ -29,52 +29,76 @@ _FILTERED_ROWS = 12  # a table of more rows can be searched
 
 def html(page: Page) -> str:
     """The document."""
-    style, script = _style(), _script()
-    policy = (
-        f"default-src 'none'; style-src 'sha256-{_digest(style)}'; script-src 'sha256-{_digest(script)}'; "
-        "img-src data:; base-uri 'none'; form-action 'none'"
+    said = (
+        f"Made by perfpass {escape(__version__)}. Every figure is a prediction with the interval that holds nine of "
+        "ten measured values, or a count. This file holds all it shows and asks nothing of the network."
     )
-    body = _Body()
+    top, links, sections = _parts(page, 1)
+    brand = f'<p class="brand">perfpass <span>{escape(__version__)}</span></p>'
+    body = (
+        '<a class="skip" href="#main">Skip to the figures</a>'
+        f'<header class="top">{brand}{top}</header><nav aria-label="Sections"><ul>{links}</ul></nav>'
+        f'<main id="main" tabindex="-1">{sections}</main><footer><p>{said}</p></footer>'
+    )
+    policy = "default-src 'none'; img-src data:; base-uri 'none'; form-action 'none'"
+    return document(page.title, body, policy, style(), script())
+
+
+def fragment(page: Page) -> str:
+    """The same within another document, which has `style` and `script`: its headings begin at the second level."""
+    top, links, sections = _parts(page, 2)
+    return (
+        f'<div class="top">{top}</div><nav class="parts" aria-label="Sections of the answer"><ul>{links}</ul></nav>'
+        f"{sections}"
+    )
+
+
+def document(title: str, body: str, policy: str, styles: str, scripts: str) -> str:
+    """A document with this style sheet and this script alone; ``policy``: what else it may do."""
+    allowed = f"{policy}; style-src 'sha256-{_digest(styles)}'; script-src 'sha256-{_digest(scripts)}'"
+    return (
+        "<!doctype html>\n"
+        '<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{allowed}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta name="color-scheme" content="light dark"><meta name="referrer" content="no-referrer">'
+        f'<meta name="generator" content="perfpass {escape(__version__)}"><link rel="icon" href="data:,">'
+        f"<title>{_t(title)}</title><style>{styles}</style></head><body>{body}<script>{scripts}</script></body></html>\n"
+    )
+
+
+def _parts(page: Page, level: int) -> tuple[str, str, str]:
+    """Headline, lead and key figures; links to the sections; the sections. ``level``: of the headline."""
+    body = _Body(level + 1)
     sections = "".join(body.section(section, i) for i, section in enumerate(page.sections, 1))
     links = "".join(f'<li><a href="#s{i}">{_t(s.title)}</a></li>' for i, s in enumerate(page.sections, 1))
     keys = "".join(
         f"<div><dt>{_t(k.name)}</dt><dd>{_t(k.median)} <small>{_t(k.unit)}</small></dd>"
-        f"<dd class=bounds>{_t(k.bounds)}</dd></div>"
+        f"<dd class=bounds>{_kept(k.bounds)}</dd></div>"
         for k in page.keys
     )
     spoken = f"<span class=hidden>{_SPOKEN[page.tone]}: </span>" if _SPOKEN[page.tone] else ""
     mark = f"<span class=mark aria-hidden=true>{_MARKS[page.tone]}</span>" if _MARKS[page.tone] else ""
     lead = "".join(f"<p>{_t(line)}</p>" for line in page.lead)
-    return (
-        "<!doctype html>\n"
-        '<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        '<meta name="color-scheme" content="light dark"><meta name="referrer" content="no-referrer">'
-        f'<meta name="generator" content="perfpass {escape(__version__)}"><link rel="icon" href="data:,">'
-        f"<title>{_t(page.title)}</title><style>{style}</style></head><body>"
-        '<a class="skip" href="#main">Skip to the figures</a>'
-        f'<header class="top"><p class="brand">perfpass <span>{escape(__version__)}</span></p>'
-        f'<h1 class="tone-{page.tone}">{mark}{spoken}{_t(page.headline)}</h1>{lead}'
-        f"{f'<dl class=keys>{keys}</dl>' if keys else ''}</header>"
-        f'<nav aria-label="Sections"><ul>{links}</ul></nav><main id="main" tabindex="-1">{sections}</main>'
-        f"<footer><p>Made by perfpass {escape(__version__)}. Every figure is a prediction with the interval that holds "
-        "nine of ten measured values, or a count. This file holds all it shows and asks nothing of the network.</p>"
-        f"</footer><script>{script}</script></body></html>\n"
+    top = (
+        f'<h{level} class="headline tone-{page.tone}">{mark}{spoken}{_t(page.headline)}</h{level}>{lead}'
+        f"{f'<dl class=keys>{keys}</dl>' if keys else ''}"
     )
+    return top, links, sections
 
 
 class _Body:
     """The parts of one page: each chart and table has a number, and what was said above a chart is not said again."""
 
-    def __init__(self) -> None:
+    def __init__(self, level: int) -> None:
+        self._level = level
         self._numbers = counted(1)
         self._said: set[str] = set()
 
     def section(self, section: Section, number: int) -> str:
         """With its heading."""
         inside = "".join(map(self._block, section.blocks))
-        heading = f'<h2 id="h{number}">{_t(section.title)}</h2>'
+        heading = f'<h{self._level} class="title" id="h{number}">{_t(section.title)}</h{self._level}>'
         return f'<section id="s{number}" aria-labelledby="h{number}">{heading}{inside}</section>'
 
     def _block(self, block: Block) -> str:
@@ -116,7 +140,7 @@ class _Body:
         searched = " data-search" if len(table.rows) > _FILTERED_ROWS else ""
         return (
             f'<div class="scroll" tabindex="0" role="group" aria-labelledby="t{number}"{searched}><table>'
-            f'<caption id="t{number}">{_t(table.caption)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody>'
+            f'<caption id="t{number}"><span>{_t(table.caption)}</span></caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody>'
             f"</table></div>{more}"
         )
 
@@ -130,7 +154,15 @@ def _cell(cell: Cell, column: int, side: str) -> str:
     value = "" if cell.value is None else f' data-v="{cell.value:.6g}"'
     if column == 0:
         return f'<th scope="row"{side}{value}>{_t(cell.text)}</th>'
+    median, opened, bounds = cell.text.partition(" (")
+    if value and opened and bounds.endswith(")"):
+        return f"<td{side}{value}><span class=m>{_t(median)}</span> <span class=b>({_kept(bounds)}</span></td>"
     return f"<td{side}{value}>{_t(cell.text)}</td>"
+
+
+def _kept(bounds: str) -> str:
+    """Bounds, whose last line is no per cent sign alone."""
+    return _t(bounds).replace(" %", "\u00a0%")
 
 
 def _t(text: str) -> str:
@@ -143,12 +175,13 @@ def _digest(text: str) -> str:
 
 
 @cache
-def _script() -> str:
+def script() -> str:
+    """What sorts, searches and zooms."""
     return _file("page.js")
 
 
 @cache
-def _style() -> str:
+def style() -> str:
     """The style sheet with the palette's colours, light and dark, and the classes that charts are drawn with."""
     names = {theme: [*ROLES[theme].items(), *((f"c{i}", v) for i, v in enumerate(SERIES[theme]))] for theme in THEMES}
     light, dark = ("".join(f"--{name}:{value};" for name, value in names[theme]) for theme in THEMES)

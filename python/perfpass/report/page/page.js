@@ -1,19 +1,20 @@
 'use strict';
-(() => {
-  const make = (name, parent, text) => {
-    const element = document.createElement(name);
-    if (text) element.textContent = text;
-    if (parent) parent.append(element);
-    return element;
-  };
-  const button = (parent, text, label, act) => {
-    const element = make('button', parent, text);
-    element.type = 'button';
-    if (label) element.setAttribute('aria-label', label);
-    element.addEventListener('click', act);
-    return element;
-  };
+const make = (name, parent, text) => {
+  const element = document.createElement(name);
+  if (text) element.textContent = text;
+  if (parent) parent.append(element);
+  return element;
+};
+const button = (parent, text, label, act) => {
+  const element = make('button', parent, text);
+  element.type = 'button';
+  if (label) element.setAttribute('aria-label', label);
+  element.addEventListener('click', act);
+  return element;
+};
 
+// What a page, or a part that came later, can do.
+const enliven = (root) => {
   // Tables: a heading sorts by its column, rising first; cells carry their number, others go by their letters.
   const sort = (heading) => {
     const head = heading.parentElement, place = [...head.children].indexOf(heading);
@@ -30,11 +31,11 @@
     rows.sort((a, b) => (rising ? order(a[0], b[0]) : order(b[0], a[0])));
     body.append(...rows.map(([, row]) => row));
   };
-  for (const heading of document.querySelectorAll('th[aria-sort]'))
+  for (const heading of root.querySelectorAll('th[aria-sort]'))
     heading.firstChild.addEventListener('click', () => sort(heading));
 
   // Long tables can be searched.
-  for (const scroll of document.querySelectorAll('[data-search]')) {
+  for (const scroll of root.querySelectorAll('[data-search]')) {
     const label = make('label', null, 'Show rows that contain');
     label.className = 'search';
     const input = make('input', label);
@@ -48,7 +49,7 @@
   }
 
   // Pictures: buttons, keys and the wheel with Ctrl change what part of the picture is seen; dragging moves it.
-  for (const plot of document.querySelectorAll('.plot')) {
+  for (const plot of root.querySelectorAll('.plot')) {
     const svg = plot.querySelector('svg'), whole = svg.viewBox.baseVal;
     const full = {x: whole.x, y: whole.y, width: whole.width, height: whole.height};
     let seen = {...full};
@@ -110,20 +111,21 @@
       zoom(2, [(event.clientX - box.left) / box.width, (event.clientY - box.top) / box.height]);
     });
   }
+};
+enliven(document);
 
-  // Light or dark, if not as the system has it.
-  const root = document.documentElement;
-  const dark = () => (root.dataset.theme || (matchMedia('(prefers-color-scheme:dark)').matches ? 'dark' : 'light')) === 'dark';
-  const list = document.querySelector('nav ul');
-  const theme = button(make('li', list), '', '', () => { root.dataset.theme = dark() ? 'light' : 'dark'; say(); });
-  const say = () => { theme.textContent = dark() ? 'Light' : 'Dark'; };
-  say();
+// Light or dark, if not as the system has it.
+const root = document.documentElement;
+const dark = () => (root.dataset.theme || (matchMedia('(prefers-color-scheme:dark)').matches ? 'dark' : 'light')) === 'dark';
+const list = document.querySelector('nav ul');
+const toggle = button(make('li', list), '', '', () => { root.dataset.theme = dark() ? 'light' : 'dark'; say(); });
+const say = () => { toggle.textContent = dark() ? 'Light' : 'Dark'; };
+say();
 
-  // On paper everything is open.
-  addEventListener('beforeprint', () => {
-    for (const one of document.querySelectorAll('details:not([open])')) { one.open = true; one.dataset.folded = ''; }
-  });
-  addEventListener('afterprint', () => {
-    for (const one of document.querySelectorAll('details[data-folded]')) { one.open = false; delete one.dataset.folded; }
-  });
-})();
+// On paper everything is open.
+addEventListener('beforeprint', () => {
+  for (const one of document.querySelectorAll('details:not([open])')) { one.open = true; one.dataset.folded = ''; }
+});
+addEventListener('afterprint', () => {
+  for (const one of document.querySelectorAll('details[data-folded]')) { one.open = false; delete one.dataset.folded; }
+});
