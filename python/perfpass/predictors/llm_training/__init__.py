@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = [
     "constants",
+    "in_use",
     "predict",
     "step",
 ]

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from perfpass.training.llm_training.evaluate import evaluate
 
-__all__ = ["evaluate", "questions", "rates"]
+__all__ = ["evaluate", "memory", "questions", "rates"]
