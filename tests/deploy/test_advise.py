@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -137,6 +138,21 @@ def test_a_file_without_weights_is_told_and_its_settings_are_tried():
     found = perfpass.advise(EXAMPLES / "resnet50.onnx", "t4", batch=8)
     assert "only settings were tried" in found.notes[0] and found.steps
     assert not by_rewrite(found)
+
+
+def test_without_the_tools_settings_are_tried_and_the_extra_is_named(products, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    found = perfpass.advise(products, "t4", batch=1)
+    assert found.alone and not by_rewrite(found)
+    assert "pip install 'perfpass[advise]'" in found.notes[0]
+
+
+def test_products_in_8_bits_take_less_than_in_fp32_and_say_what_stands_behind_them(products, tmp_path):
+    rewrite = next(one for one in rewrites.REWRITES if one.name == "int8")
+    narrow = rewrites.rewritten(rewrite, products, tmp_path / "narrow.onnx")
+    wide, found = (perfpass.predict(path, machine(1), batch=1, runtime="onnxruntime") for path in (products, narrow))
+    assert found.latency_ms.median < wide.latency_ms.median
+    assert any("8 bits" in reason for reason in found.support.reasons)
 
 
 def test_a_batch_norm_is_folded_and_a_transformer_s_norms_are_fused(tmp_path):

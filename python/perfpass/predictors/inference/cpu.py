@@ -15,7 +15,7 @@ import numpy as np
 from perfpass.predictors.calibration import schedules as tuned
 from perfpass.predictors.estimate import Bounds, Columns, Estimate, Estimates, Notes, Runs
 from perfpass.predictors.inference import analytic
-from perfpass.predictors.inference.cpu_operators import ON_ONE_CORE, RUNTIMES, CpuTimes, Seconds
+from perfpass.predictors.inference.cpu_operators import EIGHT_BITS, ON_ONE_CORE, RUNTIMES, CpuTimes, Seconds
 from perfpass.predictors.learned import artefacts
 from perfpass.predictors.learned.spread import Spread
 from perfpass.predictors.memory import allocation
@@ -32,6 +32,7 @@ NAME = "cpu"
 # more cores than were measured.
 CAUSES = ("network", "host", "unscheduled", "parallel", "machine", "cores")
 _MEASURED_CORES = 2
+_OF_8_BITS = "products with weights in 8 bits: by single ones in ONNX Runtime on one core, beside those in fp32"
 
 
 class CpuPredictor:
@@ -74,6 +75,7 @@ class CpuPredictor:
         tables, table = runs.tables, runs.tables.table
         notes, found = Notes(len(tables)), self.times.seconds(tables, runs.batch, way)
         notes.add(1, True, self._said(way), vouched=way.device.name in self._machines, first=True)
+        notes.add(1, tables.any(np.asarray(table.op) == EIGHT_BITS), _OF_8_BITS)
         total, row, learned = found.total, found.row, {}
         if self._schedules is not None:
             applied = self._scheduled(runs, way, found.total, self._schedules)

@@ -61,7 +61,7 @@ _FUNCTIONS = [
 _TILED = np.isin(FAMILIES, ("conv", "conv3x3", "vector", "conv1d", "conv1d_ragged"))
 _FOLDED = [i for i, name in enumerate(OPERATORS) if name in ("batch_norm", "relu", "leaky_relu", "clip")]
 _TRANSPOSED = OPERATORS.index("conv_transpose")
-_8_BITS = OPERATORS.index("quantized_matmul")
+EIGHT_BITS = OPERATORS.index("quantized_matmul")
 _LEAST_S = 1e-18  # of an operator without work
 _CORE_BYTES_PER_CYCLE = 8.0  # of memory, that one core can ask for
 _UNSTATED_CLOCK_HZ = 2.5e9  # of a device file that has none
@@ -134,7 +134,7 @@ def families(tables: Tables, batch: np.ndarray, way: Way) -> np.ndarray:
     if way.runtime == "tvm":
         row = np.maximum(np.asarray(table.m, dtype=np.int64) // np.maximum(samples, 1).astype(np.int64), 1)
         found = np.where((found == FAMILY["conv1d"]) & (row & (row - 1) > 0), FAMILY["conv1d_ragged"], found)
-    found = np.where(np.asarray(table.op) == _8_BITS, FAMILY["dense_8bit"], found)
+    found = np.where(np.asarray(table.op) == EIGHT_BITS, FAMILY["dense_8bit"], found)
     return np.where(np.asarray(table.op) == _TRANSPOSED, FAMILY["conv_transpose"], found)
 
 
