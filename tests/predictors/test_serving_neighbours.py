@@ -50,11 +50,9 @@ def plain(known, asked, weight, residual, apart):
     distance[apart] = np.inf
     within = distance.min(axis=1, keepdims=True) - distance
     kernels = [np.exp(within / width) * weight for width in _BANDWIDTHS]
-    order = np.argpartition(distance, 2, axis=1)[:, :3]
-    far = np.take_along_axis(distance, order, axis=1)
-    inner = np.argsort(far, axis=1, kind="stable")
-    found = residual[np.take_along_axis(order, inner, axis=1)]
-    far = np.take_along_axis(far, inner, axis=1).clip(max=_FARTHEST)
+    order = np.argsort(distance, axis=1, kind="stable")[:, :3]
+    found = residual[order]
+    far = np.take_along_axis(distance, order, axis=1).clip(max=_FARTHEST)
     averages = [(k * residual).sum(axis=1) / k.sum(axis=1) for k in kernels]
     columns = [*averages, *found.T, far[:, 0], far[:, 2], found.min(axis=1), found.max(axis=1)]
     return np.stack(columns, axis=1).astype(np.float32)

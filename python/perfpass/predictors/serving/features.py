@@ -334,18 +334,13 @@ class Neighbours:
 
 
 def _three_nearest(distance: np.ndarray) -> np.ndarray:
-    """[N, 3] places of the least of ``distance`` [N, M], in order."""
+    """[N, 3] places of the least of ``distance`` [N, M], in order; of equal ones the first, on every processor."""
     rest, rows = distance.copy(), np.arange(len(distance))
-    first = np.empty((len(distance), 4), dtype=np.intp)
-    for k in range(4):
+    first = np.empty((len(distance), 3), dtype=np.intp)
+    for k in range(3):
         first[:, k] = rest.argmin(axis=1)
         rest[rows, first[:, k]] = np.inf
-    far = np.take_along_axis(distance, first, axis=1)
-    tied = (far[:, 1:] == far[:, :-1]).any(axis=1)
-    order = np.argpartition(distance[tied], 2, axis=1)[:, :3]
-    inner = np.argsort(np.take_along_axis(distance[tied], order, axis=1), axis=1, kind="stable")
-    first[tied, :3] = np.take_along_axis(order, inner, axis=1)
-    return first[:, :3]
+    return first
 
 
 def _once(column: np.ndarray) -> np.ndarray:
