@@ -14,7 +14,17 @@ from perfpass.llm.configuration import language_model
 from perfpass.llm.costs import Parallelism
 from perfpass.llm.serving import Serving
 from perfpass.predictors.serving import first_token
-from perfpass.predictors.serving.base import KINDS, RUNTIMES, Sizes, bounded, first_parts, prior, terms, times
+from perfpass.predictors.serving.base import (
+    KINDS,
+    RUNTIMES,
+    Sizes,
+    bounded,
+    first_parts,
+    kept_tokens,
+    prior,
+    terms,
+    times,
+)
 from perfpass.training.serving import dataset
 
 CONSTANTS = bounded(prior())
@@ -52,16 +62,36 @@ def test_a_burst_waits_as_long_as_its_chunks_one_after_another(chunks, per_chunk
     more=st.floats(1.0, 8.0),
     runtime=st.sampled_from(RUNTIMES),
     apart=st.booleans(),
+    ranks=st.sampled_from([1, 8]),
+    looks=st.sampled_from([1, 30]),
 )
 @settings(max_examples=60, deadline=None)
-def test_no_first_token_comes_sooner_with_a_longer_prompt_or_more_load(prompt, load, more, runtime, apart):
+def test_no_first_token_comes_sooner_with_a_longer_prompt_or_more_load(
+    prompt, load, more, runtime, apart, ranks, looks
+):
     split = {"mode": "disagg", "prefill": Parallelism.of(4), "prefill_workers": 2} if apart else {}
-    serving = Serving(1, 256, 1.0, runtime, parallelism=Parallelism.of(8), **split)
+    serving = Serving(1, 256, 1.0, runtime, parallelism=Parallelism.of(8 // ranks, 1, ranks, 1), **split)
     sizes = Sizes(np.array([prompt, prompt * more, prompt]), np.full(3, 256.0), np.array([load, load, load * more]))
-    t = terms(language_model("qwen3-235b-a22b"), device("h200"), serving, sizes)
+    t = terms(language_model("qwen3-235b-a22b"), device("h200"), serving, sizes, looks=looks)
     first = times(t, CONSTANTS)["ttft"]
     assert first[1] >= first[0] * (1 - 1e-9)
     assert first[2] >= first[0] * (1 - 1e-9)
+
+
+@given(load=st.integers(2, 512), looks=st.integers(2, 64), drafts=st.integers(0, 3))
+@settings(max_examples=20, deadline=None)
+def test_requests_wait_in_whole_steps_for_a_scheduler_that_seldom_looks(load, looks, drafts):
+    serving = Serving(1024, 1024, float(load), "sglang", parallelism=Parallelism.of(8))
+    often, seldom, drafting = (
+        terms(language_model("deepseek-v3"), device("b200"), serving, looks=look, drafts=draft)
+        for look, draft in ((1, 0), (looks, 0), (looks, drafts))
+    )
+    token_s = np.array([0.01])
+    waits = [first_parts(t, CONSTANTS, split=False, tpot=token_s)["scheduler"][0] for t in (often, seldom, drafting)]
+    missed = CONSTANTS["first.agg.look"] * (looks - 1) / CONSTANTS["first.agg.steps.sglang"]
+    assert waits[1] == pytest.approx(waits[0] * (1 + missed))
+    # A step that keeps several tokens lasts as long as they do.
+    assert waits[2] == pytest.approx(waits[1] * kept_tokens(drafting.drafts, CONSTANTS["step.acceptance"])[0])
 
 
 def test_unstated_prefill_replicas_are_as_many_as_keep_up():

@@ -58,7 +58,7 @@ class Terms:
     that find no room in the cache, over those that do; ``runtime`` [N] indexes RUNTIMES. For the first token:
     ``chunk`` [N, PHASE] of ``per_chunk`` [N] prompts; ``width`` [N] layers times hidden size over `HIDDEN`;
     ``dense_bytes`` and ``expert_bytes`` [N] of a weight; ``unstated`` [N] whether nobody said how many prefill
-    replicas there are.
+    replicas there are; ``looks`` [N] steps from one look of the scheduler at its queue to the next.
     """
 
     decode: np.ndarray
@@ -84,6 +84,7 @@ class Terms:
     dense_bytes: np.ndarray
     expert_bytes: np.ndarray
     unstated: np.ndarray
+    looks: np.ndarray
 
     def __len__(self) -> int:
         return len(self.requests)
@@ -193,11 +194,13 @@ def terms(
     *,
     unstated: bool = False,
     drafts: int = 0,
+    looks: int = 1,
     server: bool = True,
 ) -> Terms:
     """The terms of ``serving`` [1], or of other loads of it [N]. ``unstated``: its workers are a guess. ``drafts``:
     tokens that the model's own layer for them (multi-token prediction) drafts in a step, one after another.
-    ``server``: whether requests come through one, or are a batch of the engine alone.
+    ``looks``: steps from one look of the scheduler at its queue to the next. ``server``: whether requests come through
+    one, or are a batch of the engine alone.
 
     Requests that find no room wait until others are done; where not even one finds it, which the memory plan says, they
     run one at a time.
@@ -253,6 +256,7 @@ def terms(
         dense_bytes=np.full(rows, ELEMENT_BYTES[q.gemm]),
         expert_bytes=np.full(rows, ELEMENT_BYTES[q.moe if model.is_mixture else q.gemm]),
         unstated=np.full(rows, own and unstated),
+        looks=np.full(rows, float(looks)),
     )
 
 
@@ -328,7 +332,7 @@ def times(t: Terms, c: dict[str, float]) -> dict[str, np.ndarray]:
     return {
         "tpot": tpot,
         # A request that is alone waits for nobody, however its clients begin.
-        "ttft": np.where(t.split, first, np.where(t.prompts > 1.0, np.maximum(first, steady), steady)),
+        "ttft": np.where(t.split, first, np.where(t.prompts > 1.0, np.maximum(first, start + prompt), steady)),
         "steady": steady,
         "step": step,
         "prompt": prompt,
@@ -360,6 +364,7 @@ def first_parts(
     where an output token takes ``tpot`` [N], room in the cache apart. ``step`` [N]: of these without others' prompts;
     left out, answers are no shorter than the records'.
     """
+    kept = np.where(t.kernels, *(kept_tokens(t.drafts, c[name]) for name in ("step.acceptance", "acceptance")))
     p = first_token.Prompts(
         one=t.prefill,
         chunk=t.chunk,
@@ -372,6 +377,9 @@ def first_parts(
         token_s=tpot,
         step_s=tpot if step is None else step,
         steps=t.steps,
+        kept=kept,
+        looks=t.looks,
+        balanced=(t.runtime == RUNTIMES.index("trtllm")) & (t.prefill_ranks > 1),
         beside=_beside(t),
     )
     prefix = first_token.prefix(split)

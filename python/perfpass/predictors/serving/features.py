@@ -86,13 +86,14 @@ def describe(
     assumed: Serving | None = None,
     sizes: Sizes | None = None,
     drafts: int = 0,
+    looks: int = 1,
     server: bool = True,
 ) -> Workloads:
     """One workload, or N loads of one deployment (``sizes``). ``family``: the measured architecture that the model has,
     or its own name.
 
     ``assumed``: the layout that the base takes where ``serving`` does not tell its workers, which then no feature sees.
-    ``drafts``, ``server``: as `base.terms`.
+    ``drafts``, ``looks``, ``server``: as `base.terms`.
     """
     workers_known, stated, serving = assumed is None, serving, assumed or serving
     split = serving.parallelism
@@ -141,7 +142,7 @@ def describe(
     }
     rows = len(sizes.concurrency)
     return Workloads(
-        terms(model, device, serving, sizes, unstated=not workers_known, drafts=drafts, server=server),
+        terms(model, device, serving, sizes, unstated=not workers_known, drafts=drafts, looks=looks, server=server),
         {name: np.full(rows, value, dtype=object) for name, value in texts.items()},
         {name: np.array(np.broadcast_to(value, rows), dtype=np.float64) for name, value in numbers.items()},
     )

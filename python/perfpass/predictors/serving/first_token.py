@@ -4,7 +4,8 @@ Both clients behind the records (benchmark_serving of vLLM as InferenceMAX calls
 keep a number of requests in flight until ten times as many are done, and open with all of them at once. So the mean is
 made of two: a share of the requests belongs to that burst, whose prompts are prefilled one chunk after another, and
 waits for half of it; the others arrive when one before them is done, wait until the scheduler looks at its queue, which
-takes some steps, and for their own prompt. A fixed time goes with layers and their width: prefills run without
+takes some steps (whole ones: where a step drafts, it lasts as long as the tokens that it keeps), and for their own
+prompt. A fixed time goes with layers and their width: prefills run without
 CUDA graphs. Where prefill has replicas of its own, each is a queue that the same requests come back to.
 """
 
@@ -25,6 +26,9 @@ REQUEST_S = 5e-3
 # The shortest answers of the records. Of shorter ones a step holds more of others' prompts, but those who wait do not
 # wait for more of them.
 _SHORTEST_ANSWER = 100.0
+# Steps that TensorRT-LLM lets a prompt wait until all attention ranks have one (`timeout_iters` of attention_dp_config,
+# which the records' servers set to 60 or leave at 50).
+BALANCE_STEPS = 50.0
 # Hidden size that fixed times per layer are given at.
 HIDDEN = 5000.0
 _SHARPNESS = 4.0
@@ -41,6 +45,8 @@ SHARED: dict[str, tuple[float, float]] = {
     "4 bits": (0.6, 0.3),
     "memory": (0.7, 0.2),
     "wire": (0.5, 0.3),
+    "look": (0.5, 0.3),  # of the steps between two looks of the scheduler at its queue, the share that a request waits
+    "rank": (0.5, 0.4),  # likewise of `BALANCE_STEPS`
     "balance": (0.6, 0.5),  # how busy unstated prefill replicas are, which were chosen to keep up
 }
 BY_RUNTIME: dict[str, tuple[float, float]] = {
@@ -57,8 +63,8 @@ PARTS = ("host", "opening burst", "prompts", "scheduler")
 
 def constants_of_mode(split: bool, runtimes: tuple[str, ...]) -> dict[str, tuple[float, float]]:
     """Priors of one mode of serving, by name: start and how far (log)."""
-    left = ("steps",) if split else ("handover_s",)
-    shared = {name: prior for name, prior in SHARED.items() if split or name != "balance"}
+    left = ("steps", "look", "rank") if split else ("handover_s", "balance")
+    shared = {name: prior for name, prior in SHARED.items() if name not in left}
     own = {name: prior for name, prior in BY_RUNTIME.items() if name not in left}
     return shared | {f"{name}.{runtime}": prior for name, prior in own.items() for runtime in runtimes}
 
@@ -99,6 +105,9 @@ class Prompts:
     token_s: np.ndarray
     step_s: np.ndarray
     steps: np.ndarray
+    kept: np.ndarray
+    looks: np.ndarray
+    balanced: np.ndarray
     beside: np.ndarray
 
 
@@ -123,7 +132,8 @@ def parts(
         fixed = own("width_s") * p.width + own("handover_s")
     else:
         token_s = p.step_s + (p.token_s - p.step_s) * np.minimum(p.steps / _SHORTEST_ANSWER, 1.0)
-        later, seen = one, p.beside * own("steps") * token_s
+        waits = own("steps") + c["look"] * (p.looks - 1) + c["rank"] * BALANCE_STEPS * p.balanced
+        later, seen = one, p.beside * waits * token_s * p.kept
         fixed = p.beside * own("width_s") * p.width
     share = np.minimum(own("burst"), 1.0)
     found = (REQUEST_S + fixed, share * opening, (1 - share) * later, (1 - share) * seen)

@@ -11,6 +11,8 @@ Corrections, each with a caveat in its row:
   deployment, whatever mode the row states. Its split is unknown.
 - `layout-by-sweep`: workers, split and draft tokens are those of the benchmark's own list of sweeps
   (`inferencex_sweeps`); with `layout-by-times` as well, several points of it were told apart by the times measured.
+- Drafts of servers on one node, and how often SGLang's scheduler looks at its queue, are those of the benchmark's list
+  and scripts (`inferencex_servers`); what drafts by its times alone has `layout-by-times`.
 - `workers-unknown`: a disaggregated row of which neither says how many workers there were.
 - `concurrency-from-batch`: the requests in flight follow from the batch of a rank.
 - `queueing`: the time to the first token is longer than `QUEUED_S`.
@@ -31,7 +33,7 @@ from perfpass.bounded_file import exists
 from perfpass.devices import device as find_device
 from perfpass.errors import FileError
 from perfpass.records.parquet import read_frame
-from perfpass.records.readers import inferencex_sweeps
+from perfpass.records.readers import inferencex_servers, inferencex_sweeps
 from perfpass.records.schema import Reading
 
 if TYPE_CHECKING:
@@ -41,6 +43,8 @@ TABLE = Path("aiconfigurator") / "e2e.csv"
 # A first token after ten seconds means a queue: no prefill of the table's prompts takes a second of it.
 QUEUED_S = 10.0
 _MOST_SPLIT = 64
+# What aiconfigurator measured itself; the other collections are InferenceX's.
+_OWN_RUNS = "source_file=data/"
 
 
 def read(shared: Path) -> Reading:
@@ -103,8 +107,13 @@ def _records(raw: pandas.DataFrame) -> pandas.DataFrame:
     out["disaggregated"] |= whole
     out.loc[whole, list(splits)] = np.nan
     out["stated_tensor_parallel"] = out.tensor_parallel
-    swept = inferencex_sweeps.found(_as_swept(raw, out, whole))
-    out["draft_tokens"] = swept.draft_tokens.where(swept.draft_tokens >= 0)
+    asked = _as_swept(raw, out, whole)
+    swept = inferencex_sweeps.found(asked)
+    alone, told = inferencex_servers.drafts(asked)
+    drafts = np.maximum(swept.draft_tokens, alone)
+    out["draft_tokens"] = drafts.where(drafts >= 0)
+    looks = inferencex_servers.looks(asked)
+    out["scheduler_interval"] = np.where(looks > 0, looks, np.nan)
     for row in swept.index[swept.decode != ""]:
         for side, prefix in (("prefill", "prefill_"), ("decode", "")):
             workers, degrees = inferencex_sweeps.layout(swept.loc[row, side])
@@ -114,7 +123,7 @@ def _records(raw: pandas.DataFrame) -> pandas.DataFrame:
     doubts = {
         "gpus-as-split": stated_whole,
         "layout-by-sweep": np.asarray(swept.decode != ""),
-        "layout-by-times": np.asarray(swept.by_times),
+        "layout-by-times": np.asarray(swept.by_times) | told,
         "workers-unknown": np.asarray(out.disaggregated & ~(out.decode_workers > 0)),
         "concurrency-from-batch": np.asarray(raw.silicon_concurrency.isna()),
         "queueing": np.asarray(raw.silicon_ttft_ms > QUEUED_S * 1000),
@@ -145,6 +154,7 @@ def _as_swept(raw: pandas.DataFrame, out: pandas.DataFrame, whole: np.ndarray) -
         image=source.str.extract(r"image=([^;]+)")[0].fillna(""),
         day=source.str.extract(r"measured=(\d{4}-\d\d-\d\d)")[0].fillna(""),
         measurement=out.configuration,
+        inferencex=~source.str.startswith(_OWN_RUNS),
     )
 
 

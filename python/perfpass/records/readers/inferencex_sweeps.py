@@ -30,12 +30,6 @@ if TYPE_CHECKING:
 _TABLE = Path(__file__).with_name("inferencex_sweeps.csv")
 _POINT = ("family", "device", "runtime", "precision", "input_tokens", "output_tokens", "requests")
 _LAYOUT = ("prefill", "decode", "draft_tokens")
-# Servers on one node that draft, by image and first and last day: the images and changes of the same list. Three
-# tokens, or one with attention data-parallel.
-_DRAFTING = (
-    ("trtllm", "1.2.0rc6.post3", "", "9"),
-    ("trtllm", "1.1.0rc2.post2", "2026-01-14", "2026-01-20"),
-)
 
 
 def layout(text: str) -> tuple[int, dict[str, int]]:
@@ -90,10 +84,6 @@ def found(rows: pandas.DataFrame) -> pandas.DataFrame:
             for row, point, by_times in _told_apart(rows, same, left):
                 out.loc[row, list(_LAYOUT)] = points().loc[point, list(_LAYOUT)].to_list()
                 out.loc[row, "by_times"] = by_times
-    for runtime, version, first, last in _DRAFTING:
-        alone = ~rows.disaggregated & (rows.family == "deepseek-v3") & (rows.runtime == runtime)
-        alone &= (rows.runtime_version == version) & (rows.day >= first) & (rows.day <= last)
-        out.loc[alone, "draft_tokens"] = np.where(rows.data_parallel[alone] > 1, 1, 3)
     return out
 
 

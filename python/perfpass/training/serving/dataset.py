@@ -97,7 +97,8 @@ def load(folder: Path | str | None = None) -> Dataset:
         sure = not row.disaggregated or row.decode_workers > 0
         assumed = None if sure else _assumed(serving, row, model, target)
         drafts = max(0, int(row.draft_tokens))
-        parts.append(describe(model, row.family, target, serving, assumed=assumed, drafts=drafts))
+        looks = max(1, int(row.scheduler_interval))
+        parts.append(describe(model, row.family, target, serving, assumed=assumed, drafts=drafts, looks=looks))
     workloads = Workloads.joined(parts)
     kept = np.flatnonzero(busy(workloads.terms, rows.tpot_ms.to_numpy() / 1e3, rows.ttft_ms.to_numpy() / 1e3) <= 1.0)
     rows = rows.iloc[kept].reset_index(drop=True)

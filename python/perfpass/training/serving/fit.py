@@ -21,8 +21,10 @@ PRIOR_WEIGHT = 36.0
 STEP_PRIOR_WEIGHT = 100.0
 # A log error of 0.2 counts as an outlier from there on (soft L1): speculative decoding halves some times, unseen.
 _OUTLIER = 0.2
+# Of first tokens errors beyond this say next to nothing (Cauchy): cold sweeps take up to fifty times as long.
+_FIRST_OUTLIER = 0.4
 # The same of the constants of first tokens, in units of their own priors; chosen on the rows set aside.
-FIRST_PRIOR_WEIGHT = 10.0
+FIRST_PRIOR_WEIGHT = 20.0
 TREES: dict[str, Any] = {
     "tree_method": "hist",
     "nthread": 1,
@@ -72,7 +74,7 @@ def constants_of(
         rows = np.flatnonzero((t.split == split) & warm)
         if len(rows):
             rest = np.log(np.maximum(ttft_s[rows] - base["queue"][rows], 0.1 * ttft_s[rows]))
-            constants |= _first_constants(t.take(rows), split, base["tpot"][rows], rest, weight[rows])
+            constants |= _first_constants(t.take(rows), split, base["tpot"][rows], rest, weight[rows], constants)
     return constants
 
 
@@ -87,9 +89,11 @@ def _fitted(errors: Callable[[np.ndarray], np.ndarray], start: np.ndarray, weigh
 
 
 def _first_constants(
-    t: Terms, split: bool, tpot: np.ndarray, logarithm: np.ndarray, weight: np.ndarray
+    t: Terms, split: bool, tpot: np.ndarray, logarithm: np.ndarray, weight: np.ndarray, given: dict[str, float]
 ) -> dict[str, float]:
-    """The constants of first tokens of one mode, from ``logarithm`` [N] of their seconds without a wait for room."""
+    """The constants of first tokens of one mode, from ``logarithm`` [N] of their seconds without a wait for room;
+    ``given``: those of steps.
+    """
     from scipy.optimize import least_squares
 
     priors = first_token.constants_of_mode(split, RUNTIMES)
@@ -100,10 +104,10 @@ def _first_constants(
         return {prefix + name: value for name, value in first_token.bounded(values, priors).items()}
 
     def errors(values: np.ndarray) -> np.ndarray:
-        found = np.sum(list(first_parts(t, constants(values), split, tpot).values()), axis=0)
-        off = (np.log(found) - logarithm) / _OUTLIER
-        # Soft L1 on what was measured alone: a prior is no outlier.
-        soft = np.sign(off) * np.sqrt(2 * (np.sqrt(1 + off**2) - 1))
+        found = np.sum(list(first_parts(t, given | constants(values), split, tpot).values()), axis=0)
+        off = (np.log(found) - logarithm) / _FIRST_OUTLIER
+        # Cauchy's loss, on what was measured alone: a prior is no outlier.
+        soft = np.sign(off) * np.sqrt(np.log1p(off**2))
         return np.concatenate([np.sqrt(weight) * soft, pull * (values - start)])
 
     return constants(least_squares(errors, start, max_nfev=60).x)
