@@ -257,7 +257,9 @@ def _rates(table: OperatorColumns, way: Way, kind: np.ndarray) -> tuple[np.ndarr
     vector = np.full(len(kind), rate(device, "fp64" if name == "fp64" else "fp32"))
     # Of two dimensions: QuartzNet's of 33 to 87 taps in one take a twentieth of what the generic kernel would.
     generic = (kind == _F["conv_depthwise"]) & (np.asarray(table.kernel_area) > 25) & ~_flat(table)
-    vector = np.where(generic & (device.kind == "gpu"), vector * GENERIC_DEPTHWISE, vector)
+    # Engines have kernels of their own: GPUNet-D1's 7 x 7 in TensorRT take what its other convolutions take.
+    libraries = device.kind == "gpu" and ISSUED_AS[way.runtime] != "engine"
+    vector = np.where(generic & libraries, vector * GENERIC_DEPTHWISE, vector)
     products = _PRODUCTS[kind] & (kind != _F["conv_depthwise"])
     best = rate(device, name) * _reached(device, name)
     if name == "fp32" and "tf32" in device.peak_flops:
