@@ -115,6 +115,25 @@ def test_gradients_of_weights_are_split_along_the_rows_that_they_sum_over():
     assert of["conv, weight"] < 3 * of["conv, forward"]
 
 
+def test_large_depthwise_convolutions_in_halves_run_in_cudnn_where_their_input_is_channels_last():
+    """As PyTorch dispatches: in channels-last always, else by a generic kernel beyond 5 x 5."""
+    row = convolution(BATCH, area=49, groups=256)
+    norm = {"op": "layer_norm", "bytes_read": 1e6, "bytes_written": 1e6, "flops": 1e6}
+
+    def took(rows, precision, board="l4", layout="nchw"):
+        step = backward.derive(table(rows), StepOptions("none"), input_elements=1.0, width=2.0)
+        way = Way(device(board), precision, layout=layout)
+        done = Base.load().work(Steps.one(step), np.array([BATCH]), way)
+        return sum(s for s, g in zip(done.device_s, done.group, strict=True) if "depthwise" in GROUPS[g])
+
+    plain = took([row], "amp")
+    assert took([row], "amp", layout="nhwc") < 0.5 * plain
+    assert took([row, norm], "amp") < 0.5 * plain
+    assert took([row, {**norm, "op": "batch_norm"}], "amp") == pytest.approx(plain)
+    assert took([row, norm], "fp32") == pytest.approx(took([row], "fp32"))
+    assert took([row, norm], "amp", "mi300x") == pytest.approx(took([row], "amp", "mi300x"))
+
+
 def test_networks_without_convolutions_take_the_time_of_their_operators():
     predictor = StepPredictor.load()
     graph = perfpass.load("examples/vit_base_patch16_224.onnx", batch=BATCH)

@@ -53,6 +53,8 @@ ISSUE_SHARE = np.array([1.0, 0.6, 0.6, 0.4])
 # 90 (MI300X beside H100 and B200: AMD MI300X GPU Performance Analysis, arXiv 2510.27583).
 _AMD_PRODUCTS, _AMD_BANDWIDTH = 0.45 / 0.93, 0.81 / 0.9
 _BATCH_NORM = OPERATORS.index("batch_norm")
+_LAYER_NORM = OPERATORS.index("layer_norm")
+_OWN_KERNEL = 25  # taps; larger depthwise kernels are generic, but cuDNN's
 _NORMALIZATION = OPERATOR_CLASSES.index("normalization")
 _CUBES = (8, 27, 125)
 # Gradients of weights have few tiles and a long inner dimension, which kernels split so that this many tiles are busy.
@@ -99,7 +101,7 @@ class Base:
 
     def work(self, steps: Steps, batch: np.ndarray, way: Way, byte_scale: float = 1.0) -> Work:
         """What N steps at ``batch`` [N] have to do; ``byte_scale`` corrects tables counted at another width."""
-        table = _as_kernels_run(steps.columns, byte_scale)
+        table = _as_kernels_run(steps, way, byte_scale)
         tables = Tables(table, steps.tables.offset)
         on = self._on_cpu if way.device.kind == "cpu" else self._on_gpu
         return on(tables, table, batch, as_run(way))
@@ -148,10 +150,12 @@ def _reached(device: Device) -> Device:
     return replace(device, peak_flops=peaks, memory_bandwidth_bytes_s=bandwidth)
 
 
-def _as_kernels_run(table: StepColumns, byte_scale: float) -> StepColumns:
+def _as_kernels_run(steps: Steps, way: Way, byte_scale: float) -> StepColumns:
     """The rows with bytes at their width, products with a weight known as such in every part, kernels of three
-    dimensions as convolutions of two, and gradients of weights split along their inner dimension.
+    dimensions as convolutions of two, large depthwise ones in halves as those of 5 x 5 where cuDNN runs them, and
+    gradients of weights split along their inner dimension.
     """  # fmt: skip
+    table = steps.columns
     part, source = np.asarray(table.part), np.asarray(table.source)
     forward = (part == backward.FORWARD) & (source >= 0)
     weights = np.zeros(int(source.max(initial=-1)) + 2)
@@ -161,15 +165,30 @@ def _as_kernels_run(table: StepColumns, byte_scale: float) -> StepColumns:
     doublings = np.round(np.log2(_SPLIT_TILES / np.ceil(b * m * n / _SPLIT_TILE)))
     split = np.where(part == backward.WEIGHT, np.exp2(np.clip(doublings, 0.0, np.log2(_MOST_SPLITS))), 1.0)
     area = np.asarray(table.kernel_area)
+    own = (area > _OWN_KERNEL) & (np.asarray(table.groups) > 1) & _channels_last(steps, way)
     return replace(
         table,
         bytes_read=table.bytes_read * scale,
         bytes_written=table.bytes_written * scale,
         weight_bytes=np.where(np.asarray(table.macs) > 0, weights[source], 0.0),
-        kernel_area=np.where(np.isin(area, _CUBES), 4, area),
+        kernel_area=np.where(own, _OWN_KERNEL, np.where(np.isin(area, _CUBES), 4, area)),
         b=table.b * split,
         k=table.k / split,
     )
+
+
+def _channels_last(steps: Steps, way: Way) -> np.ndarray:
+    """[R] whether convolutions in halves find their input in channels-last, where PyTorch always takes cuDNN for
+    depthwise ones (`use_cudnn_depthwise` of aten/src/ATen/native/Convolution.cpp).
+
+    So it is in networks that normalize the channels of every place (ConvNeXt): permuted for it, they stay so.
+    """
+    table, tables = steps.columns, steps.tables
+    if way.device.vendor != "NVIDIA" or way.precision in ("fp32", "tf32", "fp64"):
+        return np.zeros(len(table.op), dtype=bool)
+    op = np.asarray(table.op)
+    layer = tables.any(op == _LAYER_NORM) & ~tables.any(op == _BATCH_NORM)
+    return np.asarray(layer[tables.graph] | (way.layout == "nhwc"))
 
 
 def _groups(table: StepColumns, family: np.ndarray) -> np.ndarray:

@@ -153,7 +153,7 @@ def of_questions(asked: Sequence[Question], kind: str, base: Base) -> Rows:
             "device": [q.way.device.parent or q.way.device.id for q in kept],
             "precision": [q.way.precision for q in kept],
             "family": [q.model for q in kept],
-            "host": [q.source for q in kept],
+            "host": [f"{q.source}/{q.way.device.parent or q.way.device.id}" for q in kept],
             "domain": [q.domain for q in kept],
             "group": [f"{q.source}/{q.domain}" for q in kept],
         }
