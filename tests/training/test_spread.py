@@ -145,16 +145,3 @@ def test_reliability_tells_what_intervals_of_every_level_hold():
     assert narrow.interval_score > found.interval_score
     with pytest.raises(ArgumentError, match="between 0 and 1"):
         half_width_of(1.0)
-
-
-def test_a_kind_of_sources_that_is_judged_is_covered_by_itself():
-    wild = laboratories(12, 5)
-    calm = Errors.of(wild.residual * 0.2, dict(zip(wild.causes, wild.lacks.T, strict=True)), "network:one")
-    both = Errors.joined([wild, calm])
-    alike, judged = spread.fit(both, PRIOR), spread.fit(both, PRIOR, judged="source")
-    lacks = dict(zip(wild.causes, wild.lacks.T, strict=True))
-    inside = [
-        float(((low <= wild.residual) & (wild.residual <= high)).mean())
-        for low, high in (found.bounds(lacks) for found in (alike, judged))
-    ]
-    assert inside[1] >= inside[0] and 0.86 < inside[1] < 0.97

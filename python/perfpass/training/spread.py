@@ -111,25 +111,20 @@ class Errors:
         return np.asarray((1.0 / (np.sqrt(count) * of_kind[kind] * len(kinds)))[inverse])
 
 
-def fit(
-    errors: Errors, prior: Mapping[str, float], tails: tuple[float, float] = TAILS, *, few: bool = False,
-    judged: str = "",
-) -> Spread:  # fmt: skip
+def fit(errors: Errors, prior: Mapping[str, float], tails: tuple[float, float] = TAILS, *, few: bool = False) -> Spread:
     """The widths that ship: fitted on all errors, and stretched so that a source left out is covered.
 
     ``prior``: log half-widths by cause that a fit is drawn to, weakly; a cause that no error has stays there. ``few``:
     for areas in which a handful of devices or networks vouch for another. On which side of the median these lie says
     nothing of the next, so both sides are one; and in place of the stretch a width that n sources show grows by
-    sqrt(1 + 1 / n), as that of a new draw beside n others does. ``judged``: the kind of sources that the stretch is to
-    cover, since every question comes from one more of them (none: all kinds alike). Raises ArgumentError where no
-    error is given.
+    sqrt(1 + 1 / n), as that of a new draw beside n others does. Raises ArgumentError where no error is given.
     """
     if not len(errors):
         raise ArgumentError("no errors; at least those of one source are needed")
     asked = errors.mirrored() if few else errors
     start = np.log([prior[cause] for cause in errors.causes])
     grown = np.sqrt(1.0 + 1.0 / np.maximum(errors.draws, 1))
-    stretch = (grown, grown) if few else _stretch(errors, start, tails, judged)
+    stretch = (grown, grown) if few else _stretch(errors, start, tails)
     shown = errors.lacks.any(axis=0)
     low, high = (np.where(shown, w * s, w) for w, s in zip(_fitted(asked, start, tails), stretch, strict=True))
     sources = len(np.unique(errors.source.astype(str)))
@@ -212,9 +207,7 @@ def _parts(errors: Errors) -> list[np.ndarray]:
     return [fold[inverse] == i for i in range(count)]
 
 
-def _stretch(
-    errors: Errors, start: np.ndarray, tails: tuple[float, float], judged: str
-) -> tuple[float, float]:  # fmt: skip
+def _stretch(errors: Errors, start: np.ndarray, tails: tuple[float, float]) -> tuple[float, float]:
     """Factors on both half-widths that make nine in ten errors of sources left out lie inside.
 
     No more is added for how few the sources are: it cost interval score on every area that it was tried on.
@@ -227,11 +220,7 @@ def _stretch(
         low, high = (np.sqrt(errors.lacks[inside] @ np.square(w)) for w in _fitted(errors.take(~inside), start, tails))
         below[inside] = -errors.residual[inside] / np.maximum(low, _LEAST)
         above[inside] = errors.residual[inside] / np.maximum(high, _LEAST)
-    asked = np.array([name.startswith(f"{judged}:") for name in errors.source.astype(str)])
-    if not judged or not asked.any():
-        asked = np.ones(len(errors), dtype=bool)
-    of_asked = errors.take(asked)
-    weight, below, above = of_asked.weight, below[asked], above[asked]
+    weight = errors.weight
     return _quantile(below, weight, 1.0 - tails[0]), _quantile(above, weight, 1.0 - tails[1])
 
 

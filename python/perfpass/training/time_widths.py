@@ -59,24 +59,22 @@ def of_devices(residual: np.ndarray, issue: np.ndarray, evidence: np.ndarray, na
     return Errors.of(residual, lacks, f"device:{name}")
 
 
-def fit(parts: Iterable[Errors], judged: str = "") -> Spread:
-    """The widths that ship, from all parts; those of the prior where no part has an error. ``judged`` as in
-    `spread.fit`.
-    """
+def fit(parts: Iterable[Errors]) -> Spread:
+    """The widths that ship, from all parts; those of the prior where no part has an error."""
     kept = [part.thinned(_MOST_ROWS) for part in parts if len(part)]
     if not kept:
         prior = tuple(PRIOR[cause] for cause in CAUSES)
         return Spread(CAUSES, prior, prior, spread.TAILS, 0, 0)
-    return spread.fit(Errors.joined(kept), PRIOR, judged=judged)
+    return spread.fit(Errors.joined(kept), PRIOR)
 
 
-def bounds(parts: Iterable[Errors], asked: Errors, judged: str = "") -> tuple[np.ndarray, np.ndarray]:
+def bounds(parts: Iterable[Errors], asked: Errors) -> tuple[np.ndarray, np.ndarray]:
     """[N] log bounds of what is ``asked``, as those that ship, but from ``parts`` alone.
 
     A question of a user comes from another laboratory than any record.
     """
     lacks = dict(zip(asked.causes, asked.lacks.T, strict=True)) | {"laboratory": 1.0}
-    return fit(parts, judged).bounds(lacks)
+    return fit(parts).bounds(lacks)
 
 
 def _lacks(count: int, **values: np.ndarray | float) -> dict[str, np.ndarray]:

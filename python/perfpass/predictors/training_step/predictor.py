@@ -108,7 +108,7 @@ class StepPredictor(RatioTrees):
         known_rows=1,
         # The host is in the operators' time, with levels of its own.
         host=(1e-9, 1.0),
-        reference="rtx-3090",  # the one board of which a present release was measured
+        reference="rtx-3090",  # the one board of which the newest release with records was measured
         trees_need_evidence=True,
         nothing="no training step was measured",
         where=" in training",

@@ -105,7 +105,7 @@ def _grade(
     for fold in found.folds:
         asked = held.take(np.isin(held.row, fold.test))
         parts = [*evidence.corpus(fold.test), *evidence.others]
-        below, above = time_widths.bounds(parts, time_widths.of_networks(dataset, asked), outside.SOURCES)
+        below, above = time_widths.bounds(parts, time_widths.of_networks(dataset, asked))
         low[asked.row], high[asked.row] = predicted[asked.row] * np.exp(below), predicted[asked.row] * np.exp(above)
     timm = (dataset.rows.source == "timm").to_numpy()
     for name, side in ((ALL, graded), (TIMM, timm & graded), (BOARDS, ~timm & graded)):
@@ -158,7 +158,7 @@ def _devices(dataset: Dataset, section: Section, evidence: _Evidence, graded: np
         rows, predicted = e.rows[kept], e.predicted_s[kept]
         y = dataset.measured_s[rows]
         parts = [*evidence.corpus(np.flatnonzero(device == e.device), e.device), *evidence.others]
-        low, high = (v[kept] for v in time_widths.bounds(parts, e.errors, outside.SOURCES))
+        low, high = (v[kept] for v in time_widths.bounds(parts, e.errors))
         bounds = (1e3 * predicted * np.exp(low), 1e3 * predicted * np.exp(high))
         board = e.device != "rtx-3090"
         section.add(_METRIC, "device", "perfpass, zero-shot", e.device, 1e3 * predicted, 1e3 * y, *bounds)

@@ -38,8 +38,6 @@ _COLUMNS = (
     "operators", "lacks", "shares", "limit_w", "compute_use", "memory_use",
 )  # fmt: skip
 CALIBRATION_SIZE = 10
-# Every question comes from one more source.
-SOURCES = "source"
 # On CPUs no error shows what another machine is (its caches, memory and clock): by hand.
 _CPU_PRIOR = {**time_widths.PRIOR, "device": 0.4}
 
@@ -165,7 +163,7 @@ def bounded(part: Outside, found: list[Outside], parts: list[Errors]) -> Outside
         low, high = spread.left_out(errors, _CPU_PRIOR)
     else:
         others = [*parts, *of_gpus([p for p in found if p.source != part.source])]
-        low, high = time_widths.bounds(others, part.every, SOURCES)
+        low, high = time_widths.bounds(others, part.every)
     at = part.rows.predicted
     return replace(part, rows=_drawn(part.rows.assign(low=at * np.exp(low), high=at * np.exp(high))))
 

@@ -33,8 +33,9 @@ def train(folder: str | None = None, output: str | None = None, *, seed: int = 0
     dataset, others = corpus.dataset, corpus.others
     say(f"{len(dataset)} records of {dataset.rows.model.nunique()} models on {len(dataset.devices)} devices")
     times, everything = corpus.times(), np.arange(len(dataset))
-    steps = model.Rows.of(dataset, corpus.vision.seconds(times.levels["gpu"]), everything)
-    joint = steps.beside(others, np.ones(len(others), dtype=bool))
+    levels = times.levels["gpu"]
+    steps = model.Rows.of(dataset, corpus.vision.seconds(levels), everything)
+    joint = model.portable_rows(corpus, levels, everything, np.ones(len(others), dtype=bool))
     boosters, efficiency = {}, {}
     for name, rows in (("known", steps), ("portable", joint)):
         fitted = [model.fit(rows, portable=name == "portable", seed=seed + i) for i in range(SEEDS)]
@@ -71,7 +72,7 @@ def train(folder: str | None = None, output: str | None = None, *, seed: int = 0
     place, _ = write(time_widths.fit(parts), time_widths.fit([]), StepPower(1.0, 0.5, 2.0))
     apart = outside.outside(corpus, StepPredictor(place))
     say(f"{sum(map(len, apart))} steps of other sources")
-    gpu = time_widths.fit([*parts, *outside.of_gpus(apart)], outside.SOURCES)
+    gpu = time_widths.fit([*parts, *outside.of_gpus(apart)])
     place, size = write(gpu, outside.of_cpus(apart), power.fit(outside.of_power(apart)))
     say(f"wrote {place}: {size / 1e6:.1f} MB")
     return place
