@@ -81,6 +81,19 @@ def test_a_level_is_found_again_where_many_steps_show_it(times, forwards):
     assert np.abs(off).max() < 0.05
 
 
+def test_a_host_is_slow_or_fast_in_all_parts_of_a_step(times, forwards):
+    """Steps show the sum of its parts, which one network's mix does not tell apart."""
+    import pandas
+
+    asked = [(step_of(forward), BATCH, Way(device("h100"), "amp"), 1.0) for forward in forwards * 6]
+    names = pandas.DataFrame({"source": list("ab") * 6, "host": list("ab") * 6, "group": "a"})
+    rows = fitted.of_steps(asked, "gpu", names, np.ones(len(asked)), times.base)
+    rows = replace(rows, device_s=1e-3 * rows.device_s, measured_s=3.0 * (rows.host_s.sum(axis=1) + rows.call_s))
+    found = np.exp(list(fitted.fit(rows)["host"].values()))
+    assert found.min() > 1.5
+    assert found.max() < 1.3 * found.min()
+
+
 def test_no_step_is_faster_at_a_larger_batch_or_in_a_smaller_slice(times, forwards):
     batch, wanted = np.array([BATCH]), np.array([[1, 4, 16, 64, 256, 1024]])
     for forward in forwards:
@@ -113,6 +126,26 @@ def test_gradients_of_weights_are_split_along_the_rows_that_they_sum_over():
     done = Base.load().work(Steps.one(step), np.array([256]), Way(device("h100"), "fp32"))
     of = {GROUPS[g]: float(s) for g, s in zip(done.group, done.device_s, strict=True)}
     assert of["conv, weight"] < 3 * of["conv, forward"]
+
+
+def test_large_depthwise_convolutions_in_halves_run_in_cudnn_where_their_input_is_channels_last():
+    """As present PyTorch dispatches: in channels-last always, else by a generic kernel beyond 5 x 5."""
+    row = convolution(BATCH, area=49, groups=256)
+    norm = {"op": "layer_norm", "bytes_read": 1e6, "bytes_written": 1e6, "flops": 1e6}
+
+    def took(rows, precision, board="l4", layout="nchw", torch=None):
+        step = backward.derive(table(rows), StepOptions("none"), input_elements=1.0, width=2.0)
+        way = Way(device(board), precision, layout=layout, torch_version=torch)
+        done = Base.load().work(Steps.one(step), np.array([BATCH]), way)
+        return sum(s for s, g in zip(done.device_s, done.group, strict=True) if "depthwise" in GROUPS[g])
+
+    plain = took([row], "amp")
+    assert took([row], "amp", layout="nhwc") < 0.5 * plain
+    assert took([row, norm], "amp") < 0.5 * plain
+    assert took([row, {**norm, "op": "batch_norm"}], "amp") == pytest.approx(plain)
+    assert took([row], "amp", layout="nhwc", torch="1.12") == pytest.approx(plain)
+    assert took([row, norm], "fp32") == pytest.approx(took([row], "fp32"))
+    assert took([row, norm], "amp", "mi300x") == pytest.approx(took([row], "amp", "mi300x"))
 
 
 def test_networks_without_convolutions_take_the_time_of_their_operators():

@@ -199,16 +199,16 @@ def _missed(traffic: np.ndarray, device: Device) -> np.ndarray:
     return np.asarray(1.0 - resident * (1.0 - 1.0 / CACHE_SPEED[device.kind]))
 
 
-def smooth_maximum(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def smooth_maximum(a: np.ndarray, b: np.ndarray, smoothness: float = SMOOTHNESS) -> np.ndarray:
     """A little above the larger where both are close: device work and its issue overlap, but not perfectly."""
     larger = np.maximum(a, b)
-    return larger * ((a / larger) ** SMOOTHNESS + (b / larger) ** SMOOTHNESS) ** (1 / SMOOTHNESS)
+    return larger * ((a / larger) ** smoothness + (b / larger) ** smoothness) ** (1 / smoothness)
 
 
-def issue_share(issue: np.ndarray) -> np.ndarray:
-    """The host's part of `smooth_maximum` to the power of SMOOTHNESS; ``issue``: its time over that of the device."""
+def issue_share(issue: np.ndarray, smoothness: float = SMOOTHNESS) -> np.ndarray:
+    """The host's part of `smooth_maximum` to its power; ``issue``: the host's time over that of the device."""
     # Of large ratios the power overflows, and its share is 1.
-    return 1.0 - 1.0 / (1.0 + np.minimum(issue, 1e6) ** SMOOTHNESS)
+    return 1.0 - 1.0 / (1.0 + np.minimum(issue, 1e6) ** smoothness)
 
 
 def issue_seconds(kernels: np.ndarray, way: Way) -> np.ndarray:

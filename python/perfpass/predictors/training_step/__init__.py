@@ -6,5 +6,6 @@ __all__ = [
     "assemble",
     "features",
     "operators",
+    "power",
     "predictor",
 ]

@@ -30,10 +30,11 @@ if TYPE_CHECKING:
     from perfpass.devices import Device
     from perfpass.predictors.way import Way
 
-# Kinds of operators that share a level in each part of a step.
+LARGE_DEPTHWISE = "conv_depthwise_large"
+# Kinds of operators that share a level in each part of a step; those of large depthwise kernels that cuDNN runs, too.
 KINDS: tuple[str, ...] = (
-    "conv", "conv_grouped", "conv_depthwise", "dense", "attention", "batch_norm", "norm", "softmax", "pointwise",
-    "move",
+    "conv", "conv_grouped", "conv_depthwise", LARGE_DEPTHWISE, "dense", "attention", "batch_norm", "norm", "softmax",
+    "pointwise", "move",
 )  # fmt: skip
 _KIND_OF_FAMILY = {
     "conv1d": "conv", "conv3x3": "conv", "conv_transpose": "conv", "matmul": "dense", "recurrent": "dense",
@@ -49,10 +50,15 @@ LEVELS: tuple[str, ...] = ("step", "group", "autocast", "host")
 # The host's time for a kernel, by part of the step, over that of inference: backward runs in C++ without modules, the
 # optimizer's loop without foreach issues plain calls.
 ISSUE_SHARE = np.array([1.0, 0.6, 0.6, 0.4])
+# The host and the device of a step overlap less than those of a forward pass (`roofline.SMOOTHNESS`): it waits for the
+# device at the loss, the scaler and the timer, and the queue is empty when the next one starts.
+SMOOTHNESS = 2.0
 # Of the peak, AMD's boards reach in products 45 % where NVIDIA's reach 93, and 81 % of the bandwidth where those reach
 # 90 (MI300X beside H100 and B200: AMD MI300X GPU Performance Analysis, arXiv 2510.27583).
 _AMD_PRODUCTS, _AMD_BANDWIDTH = 0.45 / 0.93, 0.81 / 0.9
 _BATCH_NORM = OPERATORS.index("batch_norm")
+_LAYER_NORM = OPERATORS.index("layer_norm")
+_OWN_KERNEL = 25  # taps; larger depthwise kernels are generic, or cuDNN's
 _NORMALIZATION = OPERATOR_CLASSES.index("normalization")
 _CUBES = (8, 27, 125)
 # Gradients of weights have few tiles and a long inner dimension, which kernels split so that this many tiles are busy.
@@ -99,10 +105,13 @@ class Base:
 
     def work(self, steps: Steps, batch: np.ndarray, way: Way, byte_scale: float = 1.0) -> Work:
         """What N steps at ``batch`` [N] have to do; ``byte_scale`` corrects tables counted at another width."""
-        table = _as_kernels_run(steps.columns, byte_scale)
+        large = _large_in_cudnn(steps, way)
+        table = _as_kernels_run(steps.columns, large, byte_scale)
         tables = Tables(table, steps.tables.offset)
         on = self._on_cpu if way.device.kind == "cpu" else self._on_gpu
-        return on(tables, table, batch, as_run(way))
+        done = on(tables, table, batch, as_run(way))
+        group = np.minimum(table.part, backward.WEIGHT) * len(KINDS) + KINDS.index(LARGE_DEPTHWISE)
+        return replace(done, group=np.where(large, group, done.group))
 
     def _on_gpu(self, tables: Tables, table: StepColumns, batch: np.ndarray, way: Way) -> Work:
         done = operators.work(table, way)
@@ -148,9 +157,10 @@ def _reached(device: Device) -> Device:
     return replace(device, peak_flops=peaks, memory_bandwidth_bytes_s=bandwidth)
 
 
-def _as_kernels_run(table: StepColumns, byte_scale: float) -> StepColumns:
+def _as_kernels_run(table: StepColumns, large: np.ndarray, byte_scale: float) -> StepColumns:
     """The rows with bytes at their width, products with a weight known as such in every part, kernels of three
-    dimensions as convolutions of two, and gradients of weights split along their inner dimension.
+    dimensions as convolutions of two, depthwise ones that are ``large`` [R] as those of 5 x 5, and gradients of weights
+    split along their inner dimension.
     """  # fmt: skip
     part, source = np.asarray(table.part), np.asarray(table.source)
     forward = (part == backward.FORWARD) & (source >= 0)
@@ -166,10 +176,27 @@ def _as_kernels_run(table: StepColumns, byte_scale: float) -> StepColumns:
         bytes_read=table.bytes_read * scale,
         bytes_written=table.bytes_written * scale,
         weight_bytes=np.where(np.asarray(table.macs) > 0, weights[source], 0.0),
-        kernel_area=np.where(np.isin(area, _CUBES), 4, area),
+        kernel_area=np.where(large, _OWN_KERNEL, np.where(np.isin(area, _CUBES), 4, area)),
         b=table.b * split,
         k=table.k / split,
     )
+
+
+def _large_in_cudnn(steps: Steps, way: Way) -> np.ndarray:
+    """[R] depthwise convolutions beyond 5 x 5 that cuDNN runs: in halves, where their input is channels-last
+    (`use_cudnn_depthwise` of aten/src/ATen/native/Convolution.cpp).
+
+    So it is in networks that normalize the channels of every place (ConvNeXt): permuted for it, they stay so. Of
+    present releases: in the records of torch 1.12 and before such kernels take what the generic ones do.
+    """
+    table, tables = steps.columns, steps.tables
+    present = way.torch_version is None
+    if not present or way.device.vendor != "NVIDIA" or way.precision in ("fp32", "tf32", "fp64"):
+        return np.zeros(len(table.op), dtype=bool)
+    op = np.asarray(table.op)
+    layer = tables.any(op == _LAYER_NORM) & ~tables.any(op == _BATCH_NORM)
+    last = layer[tables.graph] | (way.layout == "nhwc")
+    return np.asarray(last & (np.asarray(table.kernel_area) > _OWN_KERNEL) & (np.asarray(table.groups) > 1))
 
 
 def _groups(table: StepColumns, family: np.ndarray) -> np.ndarray:
@@ -235,8 +262,8 @@ class StepTimes:
         if kind == "cpu":  # it issues to itself
             total, bound = device_s + host_s, host_s / (device_s + host_s)
         else:
-            total = smooth_maximum(device_s, host_s)
-            bound = issue_share(host_s / np.maximum(device_s, 1e-12))
+            total = smooth_maximum(device_s, host_s, SMOOTHNESS)
+            bound = issue_share(host_s / np.maximum(device_s, 1e-12), SMOOTHNESS)
         sums = tables.sums(row), tables.sums(issued)
         parts = [v / np.maximum(of, 1e-300)[tables.graph] for v, of in zip((row, issued), sums, strict=True)]
         share = (1.0 - bound)[tables.graph] * parts[0] + bound[tables.graph] * parts[1]

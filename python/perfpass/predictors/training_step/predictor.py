@@ -33,6 +33,7 @@ from perfpass.predictors.memory import allocation, process
 from perfpass.predictors.roofline import RATES, sustained_flops
 from perfpass.predictors.training_step.features import RATIOS, SCHEMA_VERSION, step_vectors
 from perfpass.predictors.training_step.operators import StepTimes
+from perfpass.predictors.training_step.power import StepPower
 from perfpass.predictors.workload import DEFAULT_OPTIMIZER, PRECISIONS
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ _FOLDED = (
     "network with them takes more time and memory (the upper bounds allow for it)"
 )
 _MEMORY = "planned: what the backward pass of the forward graph holds, a loss (cross entropy) over its results included"
+_POWER = "the root of what the step uses of the board, by four boards of Zeus in training"
 _FROZEN = "a part of the parameters is frozen; only steps that train all of them were measured"
 
 
@@ -106,7 +108,7 @@ class StepPredictor(RatioTrees):
         known_rows=1,
         # The host is in the operators' time, with levels of its own.
         host=(1e-9, 1.0),
-        reference="rtx-3090",  # the one board of which a present release was measured
+        reference="rtx-3090",  # the one board of which the newest release with records was measured
         trees_need_evidence=True,
         nothing="no training step was measured",
         where=" in training",
@@ -167,8 +169,11 @@ class StepPredictor(RatioTrees):
         return found, notes, row_s, derived.steps(forward)
 
     def _log_seconds(self, vectors: Vectors, learned: np.ndarray, way: Way) -> np.ndarray:
-        """As for inference, but trees say nothing of networks of a kind that was not measured."""
-        return super()._log_seconds(vectors, learned * (1.0 - self._unlike), way)
+        """As for inference, but trees say nothing of networks of a kind that was not measured, nor of present releases
+        on boards without records: theirs are of torch 1.12 and before, whose kernels newer boards do not run.
+        """
+        present = way.torch_version is None
+        return super()._log_seconds(vectors, learned * (1.0 - self._unlike) * (not present), way)
 
     def _lacks(
         self, tables: Tables, grown: np.ndarray, sizes: np.ndarray, way: Way, distance: np.ndarray, issue: np.ndarray
@@ -233,8 +238,8 @@ class StepPredictor(RatioTrees):
             level=columns["level"].astype(np.int8),
         )
 
-    def power_w(self, columns: Columns, seconds: Bounds, way: Way) -> Bounds:
-        """[N] watts of N steps that take ``seconds``.
+    def uses(self, columns: Columns, seconds: Bounds, way: Way) -> tuple[np.ndarray, np.ndarray]:
+        """[N] shares of the board's peak and of its bandwidth (0 to 1 each) that N steps of ``seconds`` use.
 
         Where the power limit holds products below the rate of the roofline, they use so much more of the board: time
         and power follow from one rate.
@@ -242,8 +247,14 @@ class StepPredictor(RatioTrees):
         rate = RATES[way.precision]
         held = max(1.0, sustained_flops(way.device, rate) / operators.rate(way.device, rate))
         compute, memory = (columns[part] / seconds.median for part in ("compute_s", "memory_s"))
-        model = PowerModel.from_dict(self.manifest["power"])
-        return model.predict(way.device, np.minimum(compute * held, 1.0), np.minimum(memory, 1.0))
+        return np.minimum(compute * held, 1.0), np.minimum(memory, 1.0)
+
+    def power_w(self, columns: Columns, seconds: Bounds, way: Way) -> Bounds:
+        """[N] watts of N steps that take ``seconds``."""
+        uses = self.uses(columns, seconds, way)
+        if way.device.kind == "cpu":
+            return PowerModel.from_dict(self.manifest["power"]).predict(way.device, *uses)
+        return StepPower.from_dict(self.manifest["step_power"]).predict(way.device, *uses)
 
     def estimate(self, run: Run) -> tuple[Estimate, StepTable]:
         """All metrics of one step, and the step."""
@@ -265,7 +276,7 @@ class StepPredictor(RatioTrees):
                 "nearest_network_distance": float(columns["distance"][0]),
                 "optimizer": _optimizer(way),
                 "step": "derived from the forward graph",
-                "power": self.manifest["power"]["source"],
+                "power": _POWER if way.device.kind == "gpu" else self.manifest["power"]["source"],
                 "memory": _MEMORY,
             },
         )

@@ -122,6 +122,15 @@ class Rows:
         )
 
 
+def portable_rows(corpus: Corpus, levels: operators.Levels, steps: np.ndarray, others: np.ndarray) -> Rows:
+    """What the portable model is fitted on: ``steps`` of the dataset, and the records of inference ``others``.
+
+    It does not see the board, so that what it learns must not be the host of the board's laboratory.
+    """
+    there = corpus.vision.seconds(levels, there=True)
+    return Rows.of(corpus.dataset, there, steps).beside(corpus.others, others)
+
+
 def fit_efficiency(rows: Rows) -> np.ndarray:
     """[len(SOFTWARE), len(STEP_GROUPS)] factors on roofline time, by which features weight groups.
 
@@ -174,10 +183,11 @@ def held_out(
     With a ``device`` that is left out it is the portable one, which learns from inference too, but not there.
     """
     dataset, others = corpus.dataset, corpus.others
-    base_s = corpus.vision.seconds(corpus.levels(test, device))
+    levels = corpus.levels(test, device)
+    base_s = corpus.vision.seconds(levels)
     known = Rows.of(dataset, base_s, train)
     if device:
-        known = known.beside(others, others.device != device)
+        known = portable_rows(corpus, levels, train, others.device != device)
     found = fit(known, portable=bool(device), seed=seed, rounds=rounds)
     x, _ = dataset.features(found.efficiency)
     distance = dataset.distances(train, test)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfpass.graph.step import PARTS, Steps
-from perfpass.predictors.roofline import SMOOTHNESS, smooth_maximum
-from perfpass.predictors.training_step.operators import GROUPS, WIDENED, Base
+from perfpass.predictors.roofline import smooth_maximum
+from perfpass.predictors.training_step.operators import GROUPS, LARGE_DEPTHWISE, SMOOTHNESS, WIDENED, Base
 from perfpass.training.training_step.questions import OTHER_FRAMEWORKS, Question
 
 if TYPE_CHECKING:
@@ -36,12 +36,15 @@ _AT = {level: [i for i, (of, _) in enumerate(PARAMETERS) if of == level] for lev
 _KNOWN = {"batch_norm, forward": 3 / 2, "batch_norm, data": 5 / 3, "norm, data": 5 / 3}
 # Log deviations of levels around that, of laboratories (device and host), and of single measurements. Forward operators
 # are those of inference; the step and its host may be off by as much as a laboratory and its host. Of a CPU's step,
-# inference's constants tell less: caches hold what was just written.
+# inference's constants tell less: caches hold what was just written. What is said of cuDNN's large depthwise kernels is
+# that of others.
 _SPREAD: dict[str, dict[str, float]] = {
-    "gpu": {"step": 0.3, "forward": 0.04, "group": 0.15, "optimizer": 0.3, "autocast": 0.5, "host": 0.5},
-    "cpu": {"step": 0.2, "forward": 0.15, "group": 0.3, "optimizer": 0.5, "autocast": 0.01, "host": 0.5},
+    "gpu": {"step": 0.3, "forward": 0.04, "group": 0.15, "optimizer": 0.3, "autocast": 0.5, "host": 0.5, "large": 0.5},
+    "cpu": {"step": 0.2, "forward": 0.15, "group": 0.3, "optimizer": 0.5, "autocast": 0.01, "host": 0.5, "large": 0.3},
 }
 _LABORATORY, _HOST, _NOISE, _HUBER, _STEPS = 0.3, 0.5, 0.12, 1.5, 20
+# A host is slow or fast in all parts of a step; its parts differ from that by so much.
+_HOST_PART = 0.15
 _EACH = 40  # rows of each laboratory, device and precision
 _WHOLE = 12  # rows of a group that count whole; of more, their root does
 _SEED = 17
@@ -94,13 +97,16 @@ class Rows:
         device = self.device_s * np.exp(level)
         issued = self.host_s * np.exp(theta[_AT["host"]] + np.reshape(host, (-1, 1)))
         busy, issue = device.sum(axis=(1, 2)) + self.fixed_s, issued.sum(axis=1) + self.call_s
-        total = busy + issue if self.kind == "cpu" else smooth_maximum(busy, issue)
+        total = busy + issue if self.kind == "cpu" else smooth_maximum(busy, issue, SMOOTHNESS)
         return _Parts(device, issued, busy, issue, total)
 
-    def seconds(self, levels: Levels) -> np.ndarray:
-        """[N] seconds under the levels of the rows' kind of device."""
+    def seconds(self, levels: Levels, *, there: bool = False) -> np.ndarray:
+        """[N] seconds under the levels of the rows' kind of device; ``there``: with those of their laboratories."""
         theta = np.array([levels.get(level, {}).get(name, 0.0) for level, name in PARAMETERS])
-        return self.parts(theta).total
+        if not there:
+            return self.parts(theta).total
+        own, host = (self.names[of].map(levels[f"of {of}"]).fillna(0.0).to_numpy() for of in ("source", "host"))
+        return self.parts(theta, own, host).total
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,7 +159,7 @@ def of_questions(asked: Sequence[Question], kind: str, base: Base) -> Rows:
             "device": [q.way.device.parent or q.way.device.id for q in kept],
             "precision": [q.way.precision for q in kept],
             "family": [q.model for q in kept],
-            "host": [q.source for q in kept],
+            "host": [f"{q.source}/{q.way.device.parent or q.way.device.id}" for q in kept],
             "domain": [q.domain for q in kept],
             "group": [f"{q.source}/{q.domain}" for q in kept],
         }
@@ -185,7 +191,10 @@ def _arrays(rows: Rows) -> list[np.ndarray]:
 
 
 def fit(rows: Rows) -> dict[str, dict[str, float]]:
-    """The levels that ship, of the rows' kind of device; none where there is no row."""
+    """The levels that ship, of the rows' kind of device; none where there is no row.
+
+    Beside them, as "of source" and "of host", the effects of laboratories and their hosts, which ship nothing.
+    """
     count = len(PARAMETERS)
     laboratories, own = np.unique(rows.names.source.to_numpy(dtype=str), return_inverse=True)
     hosts, host = np.unique(rows.names.host.to_numpy(dtype=str), return_inverse=True)
@@ -202,6 +211,8 @@ def fit(rows: Rows) -> dict[str, dict[str, float]]:
     size = rows.names.groupby("group").group.transform("size").to_numpy(np.float64)
     base = np.sqrt(_WHOLE / np.maximum(size, _WHOLE))
     shipped = np.arange(len(apart)) < count
+    parts = len(PARTS)
+    of_host = np.linalg.inv(spread["host"] ** 2 * np.ones((parts, parts)) + _HOST_PART**2 * np.eye(parts))
     at_own, at_host = count + own, count + len(laboratories) + host
     for _ in range(_STEPS if len(rows) else 0):
         found = rows.parts(theta[:count], theta[at_own], theta[at_host])
@@ -217,20 +228,24 @@ def fit(rows: Rows) -> dict[str, dict[str, float]]:
         weight = base * np.minimum(1.0, _HUBER / np.maximum(np.abs(residual), 1e-9)) / _NOISE**2
         # Laboratories have tails, too.
         tail = np.where(shipped, 1.0, np.minimum(1.0, apart / np.maximum(np.abs(theta), 1e-9)))
-        prior = tail / apart**2
-        left = (jacobian * weight[:, None]).T @ jacobian + np.diag(prior)
-        step = np.linalg.solve(left, jacobian.T @ (weight * residual * _NOISE) - (theta - mean) * prior)
+        prior = np.diag(tail / apart**2)
+        prior[np.ix_(_AT["host"], _AT["host"])] = of_host
+        left = (jacobian * weight[:, None]).T @ jacobian + prior
+        step = np.linalg.solve(left, jacobian.T @ (weight * residual * _NOISE) - prior @ (theta - mean))
         theta = theta + np.clip(step, -0.5, 0.5)
         if np.abs(step).max() < 1e-4:
             break
     levels: dict[str, dict[str, float]] = {level: {} for level in _AT}
     for (level, name), value in zip(PARAMETERS, theta[:count].tolist(), strict=True):
         levels[level][name] = value
+    levels["of source"] = dict(zip(laboratories.tolist(), theta[count:].tolist(), strict=False))
+    levels["of host"] = dict(zip(hosts.tolist(), theta[count + len(laboratories) :].tolist(), strict=True))
     return levels
 
 
 def _deviation(spread: Mapping[str, float], level: str, name: str) -> float:
     special = "optimizer" if name == "optimizer" else "forward" if name.endswith(", forward") else level
+    special = "large" if name.startswith(LARGE_DEPTHWISE) else special
     known = name in _KNOWN or level != "group"
     return spread[level if known else special]
 

@@ -1,7 +1,7 @@
 """Steps that no split contains, as predicted for any caller: zero-shot, and after one factor.
 
 Levels of operators have not seen the laboratory that asks, nor, on our own CPU, the network. Where a source measured
-power, watts and joules are graded too; nothing was learned from them.
+power, watts and joules are graded too, each board's by a constant of the others.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from perfpass.predictors.training_step.predictor import StepPredictor
 from perfpass.training import spread, time_widths
 from perfpass.training.section import Section
 from perfpass.training.spread import Errors
-from perfpass.training.training_step import operators
+from perfpass.training.training_step import operators, power
 from perfpass.training.training_step.model import Corpus
 from perfpass.training.training_step.questions import OTHER_FRAMEWORKS, OWN, Question
 
@@ -35,7 +35,7 @@ METRICS = {
 }
 _COLUMNS = (
     "device", "domain", "model", "batch", *(name for names in METRICS.values() for name in names), "roofline",
-    "operators", "lacks", "shares",
+    "operators", "lacks", "shares", "limit_w", "compute_use", "memory_use",
 )  # fmt: skip
 CALIBRATION_SIZE = 10
 # On CPUs no error shows what another machine is (its caches, memory and clock): by hand.
@@ -58,7 +58,10 @@ class Outside:
     @property
     def every(self) -> Errors:
         """The lacks of every row, whether its time was measured or not."""
-        return Errors(CAUSES, np.zeros(len(self)), np.stack(self.rows.lacks.tolist()), np.full(len(self), self.source))
+        lacks = np.stack(self.rows.lacks.tolist())
+        if self.source in OTHER_FRAMEWORKS:
+            lacks[:, CAUSES.index("unmeasured software")] = 1.0
+        return Errors(CAUSES, np.zeros(len(self)), lacks, np.full(len(self), self.source))
 
     @property
     def errors(self) -> Errors:
@@ -97,6 +100,26 @@ def outside(corpus: Corpus, predictor: StepPredictor | None = None) -> list[Outs
     return found
 
 
+def of_power(found: list[Outside]) -> Any:
+    """Rows whose watts were measured (pandas)."""
+    import pandas
+
+    return pandas.concat([part.rows[part.rows.measured_w.notna()] for part in found if len(part)], ignore_index=True)
+
+
+def _drawn(rows: Any) -> Any:
+    """The rows with watts, and the joules of them, by the other boards of those whose watts were measured."""
+    known = rows.measured_w.notna().to_numpy()
+    if rows.device[known].nunique() < 2:
+        return rows
+    out, watts = rows.copy(), power.held_out(rows[known])
+    out.loc[known, ["predicted_w", "low_w", "high_w"]] = watts
+    ms = Bounds(*(rows[name].to_numpy(np.float64)[known] for name in METRICS[METRIC][1:]))
+    joules = energy_j(ms, Bounds(*watts.T))
+    out.loc[known, ["predicted_j", "low_j", "high_j"]] = np.column_stack([joules.median, joules.low, joules.high])
+    return out
+
+
 def _times(corpus: Corpus, source: str, asked: list[Question]) -> Iterator[tuple[StepTimes, list[Question]]]:
     """The times of operators that have not seen some questions, and these."""
     if source != OWN:
@@ -125,7 +148,8 @@ def _row(q: Question, predictor: StepPredictor) -> tuple[Any, ...]:
     roofline = 1e3 * float(np.maximum(columns["compute_s"], columns["memory_s"])[0])
     return (
         q.way.device.id, q.domain, q.model, q.batch, *values, roofline, 1e3 * float(columns["base_s"][0]),
-        columns["lacks"][0], dict(zip(OPERATOR_CLASSES, by_class.tolist(), strict=True)),
+        columns["lacks"][0], dict(zip(OPERATOR_CLASSES, by_class.tolist(), strict=True)), q.way.device.power_limit_w,
+        *(float(use[0]) for use in predictor.uses(columns, seconds, q.way)),
     )  # fmt: skip
 
 
@@ -138,9 +162,10 @@ def bounded(part: Outside, found: list[Outside], parts: list[Errors]) -> Outside
         errors = part.errors
         low, high = spread.left_out(errors, _CPU_PRIOR)
     else:
-        low, high = time_widths.bounds([*parts, *of_gpus([p for p in found if p.source != part.source])], part.every)
+        others = [*parts, *of_gpus([p for p in found if p.source != part.source])]
+        low, high = time_widths.bounds(others, part.every)
     at = part.rows.predicted
-    return replace(part, rows=part.rows.assign(low=at * np.exp(low), high=at * np.exp(high)))
+    return replace(part, rows=_drawn(part.rows.assign(low=at * np.exp(low), high=at * np.exp(high))))
 
 
 def grade(section: Section, found: list[Outside], parts: list[Errors], seed: int = 0) -> None:

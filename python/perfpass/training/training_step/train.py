@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from perfpass.predictors.learned.spread import Spread
+from perfpass.predictors.training_step.power import StepPower
 from perfpass.predictors.training_step.predictor import StepPredictor
 from perfpass.training import ratio_trees, time_widths
-from perfpass.training.training_step import calibrate, model, outside
+from perfpass.training.training_step import calibrate, model, outside, power
 from perfpass.training.training_step.questions import OWN
 
 SEEDS = 2
@@ -32,8 +33,9 @@ def train(folder: str | None = None, output: str | None = None, *, seed: int = 0
     dataset, others = corpus.dataset, corpus.others
     say(f"{len(dataset)} records of {dataset.rows.model.nunique()} models on {len(dataset.devices)} devices")
     times, everything = corpus.times(), np.arange(len(dataset))
-    steps = model.Rows.of(dataset, corpus.vision.seconds(times.levels["gpu"]), everything)
-    joint = steps.beside(others, np.ones(len(others), dtype=bool))
+    levels = times.levels["gpu"]
+    steps = model.Rows.of(dataset, corpus.vision.seconds(levels), everything)
+    joint = model.portable_rows(corpus, levels, everything, np.ones(len(others), dtype=bool))
     boosters, efficiency = {}, {}
     for name, rows in (("known", steps), ("portable", joint)):
         fitted = [model.fit(rows, portable=name == "portable", seed=seed + i) for i in range(SEEDS)]
@@ -48,13 +50,14 @@ def train(folder: str | None = None, output: str | None = None, *, seed: int = 0
     experiments = calibrate.unseen_devices(corpus, seed=seed, say=say)
     parts = [time_widths.of_networks(dataset, found), *(e.errors for e in experiments)]
 
-    def write(gpu: Spread, cpu: Spread) -> tuple[Path, int]:
+    def write(gpu: Spread, cpu: Spread, watts: StepPower) -> tuple[Path, int]:
         return ratio_trees.write(
             StepPredictor.settings, dataset, boosters, output,
             {
                 "efficiency": efficiency,
                 "operators": times.to_dict(),
                 "spread": {"gpu": gpu.to_dict(), "cpu": cpu.to_dict()},
+                "step_power": watts.to_dict(),
                 "machines": sorted({q.way.device.name for q in corpus.questions if q.source == OWN}),
             },
             support={"newest_torch": _NEWEST_TORCH},
@@ -66,9 +69,10 @@ def train(folder: str | None = None, output: str | None = None, *, seed: int = 0
         )  # fmt: skip
 
     # What is off on other sources is known once there is a predictor to ask.
-    place, _ = write(time_widths.fit(parts), time_widths.fit([]))
+    place, _ = write(time_widths.fit(parts), time_widths.fit([]), StepPower(1.0, 0.5, 2.0))
     apart = outside.outside(corpus, StepPredictor(place))
     say(f"{sum(map(len, apart))} steps of other sources")
-    place, size = write(time_widths.fit([*parts, *outside.of_gpus(apart)]), outside.of_cpus(apart))
+    gpu = time_widths.fit([*parts, *outside.of_gpus(apart)])
+    place, size = write(gpu, outside.of_cpus(apart), power.fit(outside.of_power(apart)))
     say(f"wrote {place}: {size / 1e6:.1f} MB")
     return place

@@ -1,0 +1,48 @@
+"""Power of a training step: the board's limit times the root of what the step uses of it.
+
+Watts grow quickly with the first use of a board and slowly near its limit, in which the clock gives way: in the records
+of Zeus a ShuffleNet that uses a quarter of the bandwidth draws half of the limit, a BERT at two thirds of the peak nine
+tenths. One constant, fitted on training alone (`perfpass.training.training_step.power`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from perfpass.errors import ArtefactError
+from perfpass.predictors.estimate import Bounds
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from perfpass.devices import Device
+
+
+@dataclass(frozen=True)
+class StepPower:
+    """``scale``: of the root of both uses, the share of the limit; ``low``, ``high``: measured over that, 90 %."""
+
+    scale: float
+    low: float
+    high: float
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> StepPower:
+        """The inverse of `to_dict`. Raises ArtefactError for what is none."""
+        try:
+            return cls(*(float(values[name]) for name in ("scale", "low", "high")))
+        except (KeyError, TypeError, ValueError) as error:
+            raise ArtefactError(f"an artefact's power cannot be read ({error}); run `perfpass train` again") from None
+
+    def to_dict(self) -> dict[str, float]:
+        """Strict JSON."""
+        return {name: round(value, 5) for name, value in asdict(self).items()}
+
+    def predict(self, device: Device, compute_use: np.ndarray, memory_use: np.ndarray) -> Bounds:
+        """[N] mean board power in W at the uses of the peak and of the bandwidth (0 to 1 each); idle to the limit."""
+        limit, idle = device.power_limit_w, min(device.idle_power_w, device.power_limit_w)
+        watts = self.scale * np.sqrt(compute_use + memory_use) * limit
+        return Bounds(*(np.clip(watts * of, idle, limit) for of in (1.0, self.low, self.high)))

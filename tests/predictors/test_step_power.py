@@ -1,0 +1,56 @@
+"""Power of training steps: between idle and the limit, more with more use, and a board's bounds come from others."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from perfpass.devices import device
+from perfpass.errors import ArtefactError
+from perfpass.predictors.training_step.power import StepPower
+from perfpass.training.training_step import power
+
+KNOWN = StepPower(0.95, 0.8, 1.3)
+
+
+def rows():
+    """Four boards that draw as the law says, but for a factor of their own."""
+    import pandas
+
+    generator, parts = np.random.default_rng(7), []
+    for name, off in (("a40", 0.9), ("p100-pcie-16gb", 1.0), ("quadro-rtx-6000", 1.05), ("v100-sxm2-16gb", 1.1)):
+        compute, memory = generator.uniform(0.05, 0.5, 20), generator.uniform(0.05, 0.3, 20)
+        watts = off * 0.8 * np.sqrt(compute + memory) * 200.0
+        values = {"limit_w": 200.0, "compute_use": compute, "memory_use": memory, "measured_w": watts}
+        parts.append(pandas.DataFrame({"device": name, "model": "resnet50", **values}))
+    return pandas.concat(parts, ignore_index=True)
+
+
+@pytest.mark.parametrize("name", ["a40", "h100", "t4"])
+def test_watts_lie_between_idle_and_the_limit_and_grow_with_use(name):
+    board, use = device(name), np.linspace(0.0, 1.0, 30)
+    for found in (KNOWN.predict(board, use, 0.0 * use), KNOWN.predict(board, 0.2 + 0.0 * use, use)):
+        assert (np.diff(found.median) >= 0).all()
+        assert (board.idle_power_w <= found.low).all() and (found.high <= board.power_limit_w).all()
+        assert (found.low <= found.median).all() and (found.median <= found.high).all()
+
+
+def test_the_constant_is_the_middle_of_what_the_boards_draw():
+    found = power.fit(rows())
+    assert found.scale == pytest.approx(0.8 * 1.025, rel=0.04)
+    assert found.low < 0.9 < 1.05 < found.high
+
+
+def test_the_watts_of_a_board_come_from_the_others():
+    known = rows()
+    other = known.assign(measured_w=known.measured_w.where(known.device != "a40", 10 * known.measured_w))
+    at = (known.device == "a40").to_numpy()
+    np.testing.assert_allclose(power.held_out(known)[at], power.held_out(other)[at])
+    assert not np.allclose(power.held_out(known)[~at], power.held_out(other)[~at])
+
+
+def test_it_is_kept_in_an_artefact_and_what_is_none_is_refused():
+    assert StepPower.from_dict(KNOWN.to_dict()) == KNOWN
+    for broken in ({}, {"scale": 1.0, "low": "x", "high": 2.0}):
+        with pytest.raises(ArtefactError, match="power"):
+            StepPower.from_dict(broken)
