@@ -151,6 +151,8 @@ def test_a_fleet_is_placed_from_files_and_names(opened, examples):
     shot(page, "ui-fleet-light-1280")
     assert serious_findings(page) == []
     assert json.loads(downloaded(page, "JSON"))["status"] == "optimal"
+    page.locator("#fleet-model-0-model").fill("qwen2.5-7b")  # a name takes the place of a file
+    assert files.first.evaluate("(input) => input.parentElement.className") == "choose"
 
 
 def test_a_bad_file_and_one_that_is_too_large_are_told_in_a_sentence(opened, tmp_path, address):

@@ -67,6 +67,8 @@
       return;
     }
     chosen.set(input, file);
+    const named = input.closest('.row') && input.closest('.row').querySelector('[name=model]');
+    if (named) named.value = '';
     label.classList.add('has');
     said.textContent = `${file.name} (${file.size < 2 ** 20 ? `${Math.max(1, Math.round(file.size / 1024))} KiB` : `${(file.size / 2 ** 20).toFixed(1)} MiB`}) `;
     byId('said').textContent = `${file.name} is chosen`;
@@ -84,6 +86,18 @@
       if (!own && !models.hidden) setWay('file');
       take(own || dropInput, event.dataTransfer.files[0]);
     });
+
+  const forget = (choose) => {
+    const input = choose.querySelector('input');
+    chosen.delete(input);
+    input.value = '';
+    choose.classList.remove('has');
+    choose.firstChild.textContent = 'or an ONNX file ';
+  };
+  form.addEventListener('input', (event) => {  // a name takes the place of a file
+    const row = event.target.name === 'model' && event.target.closest('.row');
+    if (row && event.target.value) forget(row.querySelector('.choose'));
+  });
 
   // Rows of a fleet; a network and a served model have targets of their own.
   const kinds = () => {
@@ -103,7 +117,7 @@
       one.setAttribute('aria-describedby', one.getAttribute('aria-describedby').replace('-0-', `-${next}-`));
     for (const one of controls(row)) one.value = one.tagName === 'SELECT' ? one.options[0].value : '';
     const choose = row.querySelector('.choose');
-    if (choose) { choose.classList.remove('has'); choose.firstChild.textContent = 'or an ONNX file '; choose.querySelector('input').value = ''; }
+    if (choose) forget(choose);
     const remove = button(row, 'Remove', `Remove ${row.querySelector('legend').textContent}`, () => {
       row.remove();
       list.querySelector('.add').hidden = false;
@@ -135,7 +149,7 @@
         let i = 0;
         for (const row of rows(name).querySelectorAll('.row')) {
           const found = pairsOf(row, `${name}.${i}.`), input = row.querySelector('input[type=file]');
-          const file = input && chosen.get(input);
+          const file = input && !input.closest('[hidden]') && chosen.get(input);
           if (file) { found.delete(`model.${i}.model`); found.set(`model.${i}.file`, file.name); parts.push([`model.${i}`, file]); }
           if (![`${name}.${i}.device`, `${name}.${i}.model`, `${name}.${i}.file`].some((key) => found.has(key))) continue;
           for (const [key, value] of found) pairs.append(key, value);

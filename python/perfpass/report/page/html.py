@@ -140,8 +140,8 @@ class _Body:
         searched = " data-search" if len(table.rows) > _FILTERED_ROWS else ""
         return (
             f'<div class="scroll" tabindex="0" role="group" aria-labelledby="t{number}"{searched}><table>'
-            f'<caption id="t{number}"><span>{_t(table.caption)}</span></caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody>'
-            f"</table></div>{more}"
+            f'<caption id="t{number}"><span>{_t(table.caption)}</span></caption>'
+            f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{more}"
         )
 
 
