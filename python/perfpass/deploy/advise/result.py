@@ -112,7 +112,9 @@ class Advice:
     def __str__(self) -> str:
         better = f"P({_BETTER[self.target]})"
         rows = [("", self.target, "change", "90% interval", better)]
-        rows.append(("as it is", _figure(self.target, self.start.new), "", "", ""))
+        w = self.asked.workload
+        asked = f"as it is ({w['runtime']}, {w['precision']}, batch {w['batch']})"
+        rows.append((asked, _figure(self.target, self.start.new), "", "", ""))
         for number, step in enumerate(self.steps, 1):
             assert step.ratio is not None
             marked = f"{number} {step.words}{' *' * step.changes_numbers}"
