@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,8 @@ PRIOR = {
 }  # fmt: skip
 # Of one laboratory and domain; more say no more of how laboratories differ.
 _MOST_ROWS = 60
+# Of one network there: 66 runs of one forecaster are one draw of how far a network may be off.
+_MOST_OF_ONE = 20
 _SEED = 17
 # On CPUs no laboratory timed such an engine: compiled ones may be several times as fast. By hand.
 _CPU_LOW, _CPU_HIGH = float(np.log(6.0)), float(np.log(2.5))
@@ -49,10 +52,11 @@ rows at most of each engine, source and domain. Forms and priors were chosen wit
 
 
 def errors(rows: pandas.DataFrame) -> Errors:
-    """For the fit; a laboratory counts by its domains. All of them were measured, so none shows another engine."""
+    """For `_fitted`, named by laboratory, domain and network. All were measured, so none shows another engine."""
     lacks = np.stack(rows.lacks.tolist()).astype(np.float64)
     lacks[:, [CAUSES.index("engine"), CAUSES.index("precision")]] = 0.0
-    names = ("source:" + rows.source + "/" + rows.domain).to_numpy(dtype=object)
+    network = rows.network.str.replace("/", "-")
+    names = ("source:" + rows.source + "/" + rows.domain + "/" + network).to_numpy(dtype=object)
     residual = np.log(rows.measured_s / rows.median_s).to_numpy(np.float64)
     return Errors(CAUSES, residual, lacks, names)
 
@@ -102,7 +106,10 @@ def train(folder: str | None = None, output: str | None = None, *, seed: int = 0
 
 
 def _fitted(found: Errors) -> Spread:
-    return spread.fit(found.thinned(_MOST_ROWS), PRIOR)
+    """A laboratory counts by its domains, and no network of a domain by more rows than `_MOST_OF_ONE`."""
+    of_networks = found.thinned(_MOST_OF_ONE)
+    domains = np.array([name.rsplit("/", 1)[0] for name in of_networks.source], dtype=object)
+    return spread.fit(replace(of_networks, source=domains).thinned(_MOST_ROWS), PRIOR)
 
 
 def _bounds(found: Errors, apart: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
