@@ -16,8 +16,8 @@ _STEPS = 30
 def read(shared: Path) -> Reading:
     """Records of kind ``network``.
 
-    Steps are the 30 of the repository's Makefile, not the 50 of the script's default: docs/benchmark-update.md has 1.85
-    images a second for 128 on an A100 at 30, which is this table's time. The script divides
+    Steps are the 30 of the repository's Makefile, not the 50 of the script's default: its page on this table has 1.85
+    images a second for 128 on an A100 at 30, which is the table's time. The script divides
     ``torch.cuda.memory_reserved()`` by 10^9 (B10).
     """
     reading = Reading("lambda_diffusers")
