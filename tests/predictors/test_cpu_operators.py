@@ -191,11 +191,11 @@ def test_classes_of_tvm_are_carried_to_gpus_with_both_ends_in_the_interval():
     assert behind["matmul"] > 2 > 0.5 > behind["conv3x3"] and behind["softmax"] == 0
     runs = Runs(tables(["dense"], [1], [512], [512], [512], [0]), *(np.ones(1) for _ in range(8)))
     found = {}
-    for runtime in ("tensorrt", "tvm"):
+    for runtime in ("onnxruntime", "tvm"):  # TensorRT takes TF32
         way = Way(device("a100-80gb"), runtime=runtime)
         columns, notes = AnalyticPredictor.load().columns(runs, way)
         found[runtime] = AnalyticPredictor.load().estimates(columns, way).latency_ms
         said = notes.support(0).reasons
-    library, carried = found["tensorrt"].median[0], found["tvm"]
+    library, carried = found["onnxruntime"].median[0], found["tvm"]
     assert carried.low[0] < library < carried.median[0]
     assert "half as far" in said[0]

@@ -218,7 +218,7 @@ def test_tabs_are_reached_by_keyboard_and_files_by_dropping_them(opened, example
 
 def test_training_says_the_quickest_layout_first(opened):
     page = opened("/?ask=train&model=llama-3.1-8b&device=h100-sxm5-80gb&gpus=8&search=true&tokens=1e10")
-    assert re.search(r"fits \(P = [\d.]+\), the quickest of \d+ layouts", headline(page))
+    assert re.search(r"of \d+ layouts \d+ fit; the quickest, [^;]+ takes", headline(page))
     shot(page, "ui-train-light-1280")
     assert page.locator("article .title").first.inner_text() == "Layouts"
 
