@@ -198,9 +198,23 @@ def test_a_step_has_the_ratio_that_diff_has():
 
 
 def test_more_confidence_gives_no_step_that_is_less_sure():
+    taken = {}
     for confidence in (0.6, 0.9, 0.99):
-        found = perfpass.advise("resnet18", "t4", limits=Limits(confidence=confidence))
-        assert all(step.probability >= confidence for step in found.steps)
+        taken[confidence] = perfpass.advise("resnet18", "t4", limits=Limits(confidence=confidence)).steps
+        assert all(step.probability >= confidence for step in taken[confidence])
+    assert len(taken[0.6]) >= len(taken[0.99]) and taken[0.6]
+
+
+@pytest.mark.parametrize("how", [{"rewrites": False}, {"mode": "training"}])
+def test_a_folder_for_what_is_never_rewritten_is_refused(products, tmp_path, how):
+    with pytest.raises(errors.ArgumentError, match="nothing is rewritten"):
+        perfpass.advise(products, "t4", output=tmp_path / "faster", **how)
+    assert not (tmp_path / "faster").exists()
+
+
+def test_where_a_price_comes_from_stands_beside_a_written_file_too(products, tmp_path):
+    found = perfpass.advise(products, "t4", batch=1, target="price", output=tmp_path / "faster")
+    assert any("USD an hour" in note for note in found.notes)
 
 
 def test_a_limit_holds_back_what_would_break_it():

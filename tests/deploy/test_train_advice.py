@@ -37,6 +37,12 @@ def test_what_is_computed_or_moved_again_takes_longer_and_what_is_not_trained_do
     assert trained["recompute full"] and trained["sharding zero3"] and not trained["LoRA of rank 16"]
 
 
+def test_states_alone_are_offloaded_where_the_framework_does_that():
+    asked = {"gpus": 8, "global_batch": 64, "framework": "torch"}
+    words = {one.words for one in train_advice("llama-3.1-8b", "h100", **asked).changes}
+    assert "offload optimizer" in words and "offload states" not in words
+
+
 def test_what_two_layouts_cannot_be_told_apart_by_is_said(advised):
     bounds = {one.words: (one.time_low, one.time_high) for one in advised.changes}
     assert bounds["recompute full"][0] > 0 > bounds["sharding zero3"][0]

@@ -160,6 +160,18 @@ def test_a_frozen_model_holds_its_quantized_weights_and_small_states():
     assert training_memory(model, Layout(), packed).stages[0].weights == pytest.approx(expected, rel=0.01)
 
 
+def test_a_quantized_head_is_small_where_it_lies_and_unpacked_for_its_product():
+    model = language_model("llama-3.1-8b")
+
+    def stage(head_frozen):
+        adapter = Adapter(16, frozen="nf4", head_frozen=head_frozen)
+        return training_memory(model, Layout(), Recipe(1, 128, adapter=adapter)).stages[0]
+
+    wide, packed = stage(False), stage(True)
+    assert packed.weights < wide.weights
+    assert packed.working - wide.working >= 2 * model.vocabulary * model.hidden * 0.9
+
+
 def test_experts_are_split_over_their_groups_alone():
     model = language_model("mixtral-8x7b")
     recipe = Recipe(1, 4096)

@@ -131,15 +131,14 @@ def test_what_was_not_measured_is_said(predictor):
         "n": 4096,
         "k": 4096,
     }
-    text = predictor.predict(
-        table([dense, {"op": "embedding", "bytes_read": 10**6, "bytes_written": 10**6}]),
-        1,
-        Way(devices.device(GPU), "amp"),
-    )
+    words = table([dense, {"op": "embedding", "bytes_read": 10**6, "bytes_written": 10**6}])
+    text = predictor.predict(words, 1, Way(devices.device(GPU), "amp"))
     assert text.support.level != "in range"
     assert any("its operators are priced one by one" in r for r in text.support.reasons)
     known = predictor.predict(resnet_like, batch, Way(devices.device(GPU), "amp"))
     assert min(text.high_s / text.low_s, unseen.high_s / unseen.low_s) > known.high_s / known.low_s > 1
+    text_unseen = predictor.predict(words, 1, Way(devices.device("h100-sxm5-80gb"), "amp"))
+    assert text_unseen.high_s / text_unseen.low_s > max(text.high_s / text.low_s, unseen.high_s / unseen.low_s)
 
 
 def test_a_device_with_few_records_is_treated_as_unseen(predictor):

@@ -157,6 +157,13 @@ def test_long_depthwise_kernels_of_one_dimension_are_not_the_generic_ones_of_two
     assert in_one < 0.2 * in_two
 
 
+def test_an_engines_large_depthwise_kernels_are_its_own():
+    on = device("a100-80gb")
+    taps = _convolution(49, 512)
+    torch, tensorrt = (operators.work(taps, Way(on, "fp16", runtime=r)).seconds[0] for r in ("torch", "tensorrt"))
+    assert tensorrt < 0.2 * torch
+
+
 def _convolution(area: float, groups: float) -> OperatorColumns:
     op = OPERATORS.index("conv")
     values = dict.fromkeys((f for f in OperatorColumns.__dataclass_fields__), np.zeros(1))

@@ -8,7 +8,10 @@ from importlib import import_module
 import numpy as np
 import pytest
 
+from perfpass.errors import ArgumentError
 from perfpass.llm import megatron
+from perfpass.llm.configuration import language_model
+from perfpass.llm.recipe import Layout
 from perfpass.predictors.llm_training import constants
 from perfpass.training.llm_training.fit import NAMES, fit
 
@@ -97,3 +100,25 @@ def test_what_is_held_out_is_not_known(steps):
 )
 def test_a_pattern_of_expert_layers_is_read(text, count, expected):
     assert megatron._pattern(text, count) == [bool(one) for one in expected]
+
+
+def test_stages_that_count_both_ends_of_the_table_have_a_layer_fewer_there():
+    questions = import_module("perfpass.training.llm_training.questions")
+    model = language_model("llama-3.1-8b")  # 32 layers: with both ends 34
+    stages = [len(stage) for stage in questions._rebalanced(model, Layout(pipeline=2))]
+    assert stages == [16, 16] and sum(stages) == model.layer_count
+    with pytest.raises(ArgumentError, match="does not divide"):
+        questions._rebalanced(model, Layout(pipeline=4))
+
+
+def test_a_laboratory_from_which_nothing_is_learned_is_asked_by_its_own_pages(table):
+    elsewhere = import_module("perfpass.training.llm_training.elsewhere")
+    rows = elsewhere.rows(table)
+    split = rows[rows.variant.str.contains("TP=") & ~rows.variant.str.contains(r"\*\*Table")].iloc[0]
+    found = elsewhere._step(split)
+    shards = int(elsewhere._SPLIT.search(split.variant)[1])
+    assert found.tokens == shards * split.micro_batch * split.sequence
+    assert found.step_s.low < found.step_s.median < found.step_s.high
+    wrong = rows[rows.variant.str.contains(r"\*\*Table")].iloc[0]
+    with pytest.raises(ArgumentError, match="another table"):
+        elsewhere._step(wrong)

@@ -15,10 +15,11 @@ from starlette.testclient import TestClient
 import perfpass
 from perfpass.cli import main
 from perfpass.errors import ArgumentError, PerfPassError
+from perfpass.predictors.workload import RUNTIMES
 from perfpass.serve.settings import Settings
 from perfpass.ui.answers import ANSWERS, Asked, Model, Progress
 from perfpass.ui.app import OnlyHere, Pages
-from perfpass.ui.fields import QUESTIONS
+from perfpass.ui.fields import _RUNTIMES, QUESTIONS
 from perfpass.ui.questions import nested
 
 
@@ -42,6 +43,27 @@ def test_an_answer_is_that_of_the_function(client, examples):
     found = client.get(f"/answers/{last['key']}.json").json()
     expected = perfpass.predict(content, "t4", batch=4, limits=perfpass.Limits(latency_ms=20)).to_dict()
     assert found == expected
+
+
+LLAMA = {
+    "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 2048, "intermediate_size": 5632,
+    "num_attention_heads": 32, "num_key_value_heads": 4, "num_hidden_layers": 22, "vocab_size": 32000,
+    "torch_dtype": "bfloat16", "max_position_embeddings": 2048, "hidden_act": "silu",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("question", "fields"),
+    [("fit", {}), ("serve", {}), ("train", {"gpus": "8"}), ("train", {"gpus": "8", "search": "true"})],
+)
+def test_a_pasted_configuration_is_answered(client, question, fields):
+    link = urlencode({"device": "h100", "file": "config.json", **fields})  # as the page sends it
+    form = {"question": (None, link), "config": (None, json.dumps(LLAMA))}
+    assert "fragment" in json.loads(client.post(f"/ask/{question}", files=form).text.splitlines()[-1])
+
+
+def test_the_page_offers_every_runtime():
+    assert _RUNTIMES == RUNTIMES
 
 
 def test_each_question_of_the_page_is_answered():

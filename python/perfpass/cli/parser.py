@@ -146,8 +146,8 @@ def build_parser(words: Sequence[str] = ()) -> argparse.ArgumentParser:
         help="print a shell completion script (as `perfpass completion SHELL`)",
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    asked = words[0].replace("-", "_") if words else ""
+    asked = {name.replace("_", "-"): name for name in COMMANDS}.get(words[0], "") if words else ""
     # A script of completions names every command.
-    for name in (asked,) if asked in COMMANDS and asked != "completion" else COMMANDS:
+    for name in (asked,) if asked and asked != "completion" else COMMANDS:
         import_module(f"perfpass.cli.{name}").add(commands)
     return parser

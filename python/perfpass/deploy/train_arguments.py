@@ -26,7 +26,7 @@ from perfpass.text import shown_value
 PRODUCTS = {"fp8": "fp8", "nvfp4": "nvfp4"}
 _RANKS = Number(1, 65_536, whole=True)
 _SHARED = Number(0, 65_536, whole=True)
-_SEQUENCES = Number(1, 2**31, whole=True)
+_COUNT = Number(1, 2**31, whole=True)
 _GB_S = Number(0, 10_000, above=True, hint=" GB/s")
 _KINDS: dict[str, Kind] = {
     "gpus": Number(1, 100_000, whole=True),
@@ -35,9 +35,9 @@ _KINDS: dict[str, Kind] = {
     "sharding_group": _SHARED,
     "schedule": Choice(SCHEDULES),
     "sharding": Choice(SHARDINGS),
-    "sequence": Number(1, 2**31, whole=True),
-    "micro_batch": _SEQUENCES,
-    "global_batch": _SEQUENCES,
+    "sequence": _COUNT,
+    "micro_batch": _COUNT,
+    "global_batch": _COUNT,
     "precision": Choice(tuple(dict.fromkeys((*PRECISIONS, *PRODUCTS)))),
     "optimizer": Choice(tuple(OPTIMIZERS)),
     "recompute": Choice(RECOMPUTATIONS),

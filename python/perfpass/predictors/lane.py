@@ -133,11 +133,11 @@ class Lane:
 
     def prepare(self, counted: Counted) -> None:
         """Learns the columns from an example."""
-        from perfpass.predictors.training_step.features import FEATURES as STEP_FEATURES
-
         columns = self.columns(counted, 1)
         self._layout = [(name, 1 if column.ndim == 1 else column.shape[1]) for name, column in columns.items()]
-        features = STEP_FEATURES if self._predictor.name == "training_step" else FEATURES
+        features: tuple[str, ...] = FEATURES
+        if self._predictor.name == "training_step":
+            from perfpass.predictors.training_step.features import FEATURES as features
         wide = {"features": features, "group_s": tuple(f"roofline_s_{g}" for g in GROUPS), "traits": TRAITS}
         causes = {"analytic": analytic.CAUSES, "cpu": cpu.CAUSES}.get(self._predictor.name, CAUSES)
         wide["lacks"] = tuple(f"lack_{name}" for name in causes)

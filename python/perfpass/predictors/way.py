@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Way:
-    """How graphs run on a device, whatever their batch. ``torch_version`` None: the newest release with records.
+    """How graphs run on a device, whatever their batch. ``torch_version`` None: the newest release with records, and
+    where a predictor has none of the device, today's (``present``).
 
     ``optimizer``: of a training step. ``copied_bytes``: input that is copied from host memory within the timed region.
     """
@@ -23,6 +24,11 @@ class Way:
     optimizer: str | None = None
     torch_version: str | None = None
     copied_bytes: float = 0.0
+
+    @property
+    def present(self) -> bool:
+        """Whether no release is asked, nor one filled in that was measured on the device: today's."""
+        return self.torch_version is None
 
     @property
     def software(self) -> str:

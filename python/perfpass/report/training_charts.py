@@ -42,7 +42,7 @@ def stages(found: Mapping[str, Any]) -> Chart:
                 text = f"{name} {size(held)}"
                 marks.append(Box(start, start + held, y - 0.32, y + 0.32, colour, text, name, text, name))
                 start += held
-    in_use = _interval(found["memory_in_use_bytes"])
+    in_use = Interval(**found["memory_in_use_bytes"])
     limit = float(found["device_memory_bytes"])
     bounds = (in_use.low, in_use.median, in_use.high)
     marks.append(Whisker(0.2, *bounds, "ink", f"in use: {said(in_use)}", "as the device shows it, with its interval"))
@@ -81,7 +81,7 @@ def step(found: Mapping[str, Any]) -> Chart:
         tip = f"{name}: {digits(parts[name])} s, {parts[name] / whole:.1%}"
         marks.append(Box(start, start + parts[name], 0.55, 1.45, colour % 8, text, name, tip, name))
         start += parts[name]
-    seconds = _interval(found["step_s"])
+    seconds = Interval(**found["step_s"])
     bounds = (seconds.low, seconds.median, seconds.high)
     marks.append(Whisker(0.2, *bounds, "ink", f"a step: {said(seconds)}", "a step, with its interval"))
     rows = tuple((name, f"{digits(parts[name])} s", f"{parts[name] / whole:.1%}") for name in order)
@@ -96,7 +96,3 @@ def step(found: Mapping[str, Any]) -> Chart:
         rows,
         height=92,
     )
-
-
-def _interval(found: Mapping[str, Any]) -> Interval:
-    return Interval(**found)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
 from perfpass.errors import ArgumentError
 from perfpass.serve import questions
 from perfpass.serve.questions import Question
+
+_Asked = TypeVar("_Asked", bound=Question)
 
 
 @dataclass(frozen=True)
@@ -51,10 +53,15 @@ class Kind:
 
     def read(self, content: Any, *, strict: bool = True) -> Question:
         """The question that ``content`` is; ``strict``: numbers are no texts. Raises ArgumentError."""
-        try:
-            return self.asked.model_validate(content, strict=strict)
-        except ValidationError as error:
-            raise ArgumentError(_wrong(error)) from None
+        return read(self.asked, content, strict=strict)
+
+
+def read(asked: type[_Asked], content: Any, *, strict: bool = True) -> _Asked:
+    """A question of this type. Raises ArgumentError."""
+    try:
+        return asked.model_validate(content, strict=strict)
+    except ValidationError as error:
+        raise ArgumentError(_wrong(error)) from None
 
 
 def _wrong(error: ValidationError) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from perfpass.errors import ArgumentError, shown
 from perfpass.report.page import Page, fragment, html, loads_page, runs_page, stored_page
-from perfpass.serve.kinds import KINDS, Kind, document
+from perfpass.serve.kinds import KINDS, Kind, document, read
 from perfpass.serve.names import known_name
 from perfpass.ui.questions import Fleet, Train, nested
 
@@ -67,7 +67,7 @@ class Asked:
 
     def asked_of(self, kind: Kind, **changed: Any) -> Any:
         """What the function of a kind of question gives."""
-        question = kind.read({name: v for name, v in (self.fields | changed).items() if name != "file"}, strict=False)
+        question = kind.read(self.fields | changed, strict=False)
         return document(kind, question, {"model": self.model.given})
 
 
@@ -137,8 +137,7 @@ def _train(asked: Asked, progress: Progress) -> tuple[Page, Any]:
     from perfpass.deploy.train_cost import search_layouts
 
     progress.begin(f"laying out the training of {asked.model.called}")
-    question = _TRAIN.read(dict(asked.fields), strict=False)
-    assert isinstance(question, Train)
+    question = read(Train, dict(asked.fields), strict=False)
     if not question.search:
         plain = {name: value for name, value in asked.fields.items() if name != "search"}
         found = replace(asked, fields=plain).asked_of(KINDS["train-cost"])
@@ -161,8 +160,7 @@ def _stored(kind: str, document: dict[str, Any], asked: Asked) -> tuple[Page, An
 def _pack(asked: Asked, progress: Progress) -> tuple[Page, Any]:
     from perfpass.deploy.pack import fleet_of, pack
 
-    question = _FLEET.read(nested(dict(asked.fields)), strict=False)
-    assert isinstance(question, Fleet)
+    question = read(Fleet, nested(dict(asked.fields)), strict=False)
     content = question.model_dump(exclude_none=True)
     files: dict[str, Any] = {}
     for i, row in enumerate(content["model"]):
@@ -185,8 +183,6 @@ def _pack(asked: Asked, progress: Progress) -> tuple[Page, Any]:
     return stored_page("fleet", found, "the fleet"), found
 
 
-_TRAIN = Kind("train", Train, lambda: None, {}, ())
-_FLEET = Kind("fleet", Fleet, lambda: None, {}, ())
 ANSWERS: Mapping[str, Callable[[Asked, Progress], tuple[Page, Any]]] = {
     "fit": _fit,
     "predict": _runs,

@@ -122,6 +122,8 @@ async def _asked(question: str, request: Request) -> tuple[Asked, str]:
         if "model" in models:
             raise ArgumentError("two models: a file or a configuration, and a name; give one of them")
         models["model"] = Model(known_name(named), named)
+    if "model" in models:
+        given.pop("file", None)  # what a link calls a model that is here
     asked = Asked(question, given, models)
     size = sum(len(model.given) for model in models.values() if isinstance(model.given, bytes))
     return asked, await aside(size, lambda: _key(asked))

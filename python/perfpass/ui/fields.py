@@ -66,10 +66,10 @@ def _number(name: str, label: str, assumed: str = "", given: str = "", hint: str
     return Field(name, label, "number", assumed, given=given, hint=hint)
 
 
-def _rest(model: type[BaseModel], shown: tuple[Field, ...], left_out: tuple[str, ...] = ()) -> tuple[Field, ...]:
+def _rest(model: type[BaseModel], shown: tuple[Field, ...]) -> tuple[Field, ...]:
     """The other fields of a question, from its schema."""
     properties: Mapping[str, Any] = model.model_json_schema()["properties"]
-    seen = {field.name.partition(".")[0] for field in shown} | {"model", *left_out}
+    seen = {field.name.partition(".")[0] for field in shown} | {"model"}
     return tuple(_of(name, schema) for name, schema in properties.items() if name not in seen)
 
 
@@ -183,9 +183,9 @@ QUESTIONS = (
     Question("fit", "Fit", "Does it fit?", "Whether a model fits, and what would change that.", _FIT,
              _rest(questions.Fit, _FIT)),
     Question("predict", "Predict", "Predict", "One run on a device: time, memory, energy, and where they go.", _PREDICT,
-             _rest(questions.Predict, _PREDICT, ("limits",))),
+             _rest(questions.Predict, _PREDICT)),
     Question("compare", "Compare devices", "Compare", "The same run on several devices, side by side.", _COMPARE,
-             _rest(questions.Predict, _COMPARE, ("limits",))),
+             _rest(questions.Predict, _COMPARE)),
     Question("serve", "Serve an LLM", "Predict serving", "First token, time per token and memory of an engine.",
              _SERVE, _rest(questions.Llm, _SERVE), files=False),
     Question("train", "Train", "Predict training", "A language model on many GPUs: layout, step, memory, money.",

@@ -57,7 +57,6 @@ class Fleet(Question):
     model: list[Placed] = Field(max_length=MOST_ROWS)
     objective: Literal["gpus", "price"] | None = None
     confidence: float | None = None
-    utilisation: float | None = None
 
 
 def nested(flat: dict[str, Any]) -> dict[str, Any]:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
-from functools import cached_property
+from collections.abc import Sequence
+from itertools import permutations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from perfpass.bounded_file import open_regular, reason
 from perfpass.deploy.advise import rewrites
@@ -32,28 +31,19 @@ class Files:
     def __init__(self, path: Path | None, folder: Path, sizes: Sizes | None) -> None:
         """Runs nothing but the file itself, to see that it runs."""
         self.notes: tuple[str, ...] = ()
-        self.usable = path is not None and sizes is not None
+        self.usable = False
         self._made: dict[tuple[str, ...], Path | PerfPassError] = {} if path is None else {(): path}
         self._errors: dict[tuple[str, ...], float] = {}
-        self._folder, self._sizes, self.path = folder, sizes, path
-        if self.usable:
+        self._counts: dict[tuple[str, ...], int] = {}
+        self._folder, self.path = folder, path
+        if path is not None and sizes is not None:
             try:
-                assert path is not None
                 rewrites.check_weights(path)
-                assert self._original
+                self._given = inputs(path, sizes)
+                self._original = outputs(path, self._given)
+                self.usable = True
             except (UnsupportedError, LimitError) as error:
-                self.usable = False
                 self.notes = (f"only settings were tried, no rewrites: {error}",)
-
-    @cached_property
-    def _given(self) -> dict[str, np.ndarray]:
-        assert self.path is not None and self._sizes is not None
-        return inputs(self.path, self._sizes)
-
-    @cached_property
-    def _original(self) -> list[np.ndarray]:
-        assert self.path is not None
-        return outputs(self.path, self._given)
 
     def of(self, names: tuple[str, ...]) -> Path:
         """The file after some rewrites. Raises UnsupportedError where one of them cannot be made."""
@@ -72,7 +62,7 @@ class Files:
 
     def _place(self, *names: str) -> Path:
         assert self.path is not None
-        return self._folder / f"{'.'.join((self.path.stem, *names))}.onnx"
+        return self._folder / _named(self.path, names)
 
     def error(self, names: tuple[str, ...]) -> float:
         """What the outputs are off by (`perfpass.deploy.advise.outputs.error_of`). Raises UnsupportedError."""
@@ -82,10 +72,14 @@ class Files:
 
     def nodes(self, names: tuple[str, ...]) -> tuple[int, int]:
         """Of the original and after the rewrites. Raises UnsupportedError."""
-        with needs(rewrites.EXTRA, "a rewrite of an ONNX file"):
-            import onnx
-        first, last = (len(onnx.load(str(self.of(one)), load_external_data=False).graph.node) for one in ((), names))
-        return first, last
+        return self._count(()), self._count(names)
+
+    def _count(self, names: tuple[str, ...]) -> int:
+        if names not in self._counts:
+            with needs(rewrites.EXTRA, "a rewrite of an ONNX file"):
+                import onnx
+            self._counts[names] = len(onnx.load(str(self.of(names)), load_external_data=False).graph.node)
+        return self._counts[names]
 
     def loaded(self, state: State) -> Path:
         """The file as the state's runtime runs it, where that is known here, else as it is. Raises UnsupportedError."""
@@ -112,23 +106,23 @@ def check_folder(path: Path, folder: Path) -> None:
         raise ArgumentError(f"{shown(folder / there[0])} is there already; name another folder, or remove it")
 
 
+def _named(path: Path, names: Sequence[str]) -> str:
+    return f"{'.'.join((path.stem, *names))}.onnx"
+
+
 def _names(path: Path) -> list[str]:
     """Every file that may be written."""
-    chains: list[tuple[str, ...]] = [()]
-    for rewrite in REWRITES:
-        chains += [(*chain, rewrite.name) for chain in chains]
-    return [f"{'.'.join((path.stem, *chain))}.onnx" for chain in chains if chain]
+    each = [rewrite.name for rewrite in REWRITES]
+    return [_named(path, chain) for count in range(1, len(each) + 1) for chain in permutations(each, count)]
 
 
-def write(files: Files, names: tuple[str, ...], folder: Path) -> dict[str, Any]:
-    """The file after the rewrites ``names`` into ``folder``, whole or not at all; the path as `Advice` has it.
+def write(files: Files, names: tuple[str, ...], folder: Path) -> str:
+    """The file after the rewrites ``names`` into ``folder``, whole or not at all; its path.
 
     Raises FileError.
     """
-    if not names:
-        return {"notes": (*files.notes, "no rewrite brings anything; nothing was written")}
     assert files.path is not None
-    target = folder / f"{'.'.join((files.path.stem, *names))}.onnx"
+    target = folder / _named(files.path, names)
     try:
         folder.mkdir(exist_ok=True)
     except OSError as error:
@@ -138,4 +132,4 @@ def write(files: Files, names: tuple[str, ...], folder: Path) -> dict[str, Any]:
     made = open_regular(files.of(names), "a rewritten model")
     with os.fdopen(made, "rb") as source, replacing(target, "nothing was written") as file:
         shutil.copyfileobj(source, file, 1 << 20)
-    return {"file": str(target)}
+    return str(target)

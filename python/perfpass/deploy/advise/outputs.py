@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from perfpass.deploy.advise.rewrites import session
+from perfpass.deploy.advise.rewrites import session, short
 from perfpass.errors import UnsupportedError
 
 # Largest relative error of a rewrite that is to change rounding alone: sums of fp32 in another order.
@@ -79,7 +79,7 @@ def outputs(path: Path, given: Mapping[str, np.ndarray]) -> list[np.ndarray]:
     except UnsupportedError:
         raise
     except Exception as error:  # of onnxruntime's own kinds
-        raise UnsupportedError(f"onnxruntime does not run the file: {' '.join(str(error).split())[:200]}") from error
+        raise UnsupportedError(f"onnxruntime does not run the file: {short(error)}") from error
 
 
 def error_of(found: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> float:

@@ -51,7 +51,7 @@ def session(path: Path, level: str = "all", *, save: Path | None = None, threads
     except MemoryError:
         raise
     except Exception as error:  # of onnxruntime's own kinds, which have no common root
-        raise UnsupportedError(f"onnxruntime does not run the file: {_short(error)}") from error
+        raise UnsupportedError(f"onnxruntime does not run the file: {short(error)}") from error
 
 
 def as_loaded(path: Path, target: Path, kind: str, runtime: str) -> None:
@@ -92,7 +92,7 @@ _ANY = ("onnxruntime", "tensorrt")
 # In the order in which they are tried: later ones find what earlier ones have cleared.
 REWRITES = (
     Rewrite("tidy", "constants and batch norms folded, idle operators dropped", _tidy, runtimes=_ANY),
-    # Not for CPUs: a session fuses what gains there, and SkipLayerNormalization takes four times as long as its parts.
+    # Not for CPUs: a session fuses what gains there, and SkipLayerNormalization takes some four times its parts' time.
     Rewrite("fused", "norms, GELU and attention as operators of ONNX Runtime", _fused, kinds=("gpu",)),
     Rewrite("fp16", "weights and operators in 16 bits", _half, True, runtimes=_ANY),
     Rewrite("int8", "products in 8 bits, quantized as they come", _products_in_8_bits, True, kinds=("cpu",)),
@@ -107,7 +107,7 @@ def rewritten(rewrite: Rewrite, path: Path, target: Path) -> Path:
         except (UnsupportedError, MemoryError):
             raise
         except Exception as error:  # the tools raise whatever a pattern that they do not know leads to
-            raise UnsupportedError(f"cannot be rewritten: {_short(error)}") from error
+            raise UnsupportedError(f"cannot be rewritten: {short(error)}") from error
     return target
 
 
@@ -132,7 +132,8 @@ def _is_empty(tensor: Any) -> bool:
     return 0 not in tensor.dims and not any(len(getattr(tensor, field)) for field in fields)
 
 
-def _short(error: Exception) -> str:
+def short(error: Exception) -> str:
+    """What a tool said, in a line."""
     return " ".join(str(error).split())[:200]
 
 

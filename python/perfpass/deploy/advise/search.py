@@ -82,13 +82,14 @@ def advise(
         path is not None or isinstance(model, (bytes, bytearray, memoryview)) or hasattr(model, "SerializeToString")
     )
     runtimes = _runtimes(runtime, is_onnx, mode, devices)
-    for each in devices[:1]:  # before a model is read
-        check(
-            each, batch=batch, precision=precision, mode=mode, runtime=runtimes[0], layout=layout, optimizer=optimizer
-        )
-    if output is not None and path is None:
-        raise ArgumentError("only ONNX files are rewritten; leave the folder for rewritten files out")
-    if output is not None and path is not None:
+    check(  # before a model is read
+        devices[0], batch=batch, precision=precision, mode=mode, runtime=runtimes[0], layout=layout, optimizer=optimizer
+    )
+    if output is not None:
+        if path is None:
+            raise ArgumentError("only ONNX files are rewritten; leave the folder for rewritten files out")
+        if not rewrites or mode != "inference":
+            raise ArgumentError("nothing is rewritten for training or without rewrites; leave the folder out")
         check_folder(path, Path(output))
     asked = {"dims": dims, "input_shape": input_shape, "assume": assume}
     graph = load(model, batch=batch, **asked)
@@ -109,24 +110,26 @@ def advise(
         )
         limits = Limits() if limits is None else limits
         rest = {"mode": mode, "optimizer": optimizer}
-        search = _Search(_Runs(model, graph, asked, rest, calibration, files), allowed, limits, tolerance)
+        runs = _Runs(model, {(None, samples): graph}, asked, rest, calibration, files)
+        search = _Search(runs, allowed, limits, tolerance)
         found = search.run(start, _name(model))
-        if output is not None:
-            found = replace(found, **write(files, search.state.rewrites, Path(output)))
-        return found
+        if output is None:
+            return found
+        if not search.state.rewrites:
+            return replace(found, notes=(*found.notes, "no rewrite brings anything; nothing was written"))
+        return replace(found, file=write(files, search.state.rewrites, Path(output)))
 
 
 class _Runs:
     """Predictions of states, each made once."""
 
     def __init__(
-        self, model: Any, graph: OpGraph, asked: Mapping[str, Any], rest: Mapping[str, Any], calibration: bool,
-        files: Files,
+        self, model: Any, graphs: dict[tuple[Path | None, int], OpGraph], asked: Mapping[str, Any],
+        rest: Mapping[str, Any], calibration: bool, files: Files,
     ) -> None:  # fmt: skip
         self._model, self._asked, self._rest = model, asked, rest
-        self._own, self._files = {"calibration": calibration, "processes": None}, files
-        self._first = graph
-        self._graphs: dict[Any, OpGraph] = {}
+        self._own = {"calibration": calibration, "processes": None}
+        self._graphs = graphs
         self._runs: dict[State, Run] = {}
         self.files = files
 
@@ -140,10 +143,10 @@ class _Runs:
 
     def _graph(self, state: State) -> OpGraph:
         """As the runtime runs it, where that is known."""
-        source = self._files.loaded(state) if self._files.usable else self._model
-        key = (str(source), state.batch)
+        path = self.files.loaded(state) if self.files.usable else None
+        key = (path, state.batch)
         if key not in self._graphs:
-            self._graphs[key] = load(source, batch=state.batch, **self._asked)
+            self._graphs[key] = load(self._model if path is None else path, batch=state.batch, **self._asked)
         return self._graphs[key]
 
 
@@ -257,7 +260,10 @@ class _Search:
     def _of_prices(self) -> list[str]:
         if self.allowed.target != "price":
             return []
-        return [f"{device.id}: {money.price(device)}" for device in {self.state.device, self.allowed.devices[0]}]
+        return [
+            f"{device.id}: {money.price(device)}"
+            for device in dict.fromkeys((self.allowed.devices[0], self.state.device))
+        ]
 
 
 def _shortened(declined: list[Change]) -> tuple[Change, ...]:

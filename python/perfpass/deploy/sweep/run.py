@@ -111,7 +111,8 @@ def sweep(
         ]
         _few(len(each) * len(inputs) * len(outputs) * len(in_flight))
         load = served.loads(inputs, outputs, in_flight)
-        groups, points = _alike(each), len(load.concurrency)
+        # What is shared is so within one process; Ray's have a deployment each.
+        groups, points = [[i] for i in range(len(each))] if ray else _alike(each), len(load.concurrency)
         tasks = [
             _Task(_deployments, (read, [each[i] for i in group], load, usd, energy), len(group) * points)
             for group in groups

@@ -182,15 +182,10 @@ def _model(found: dict[str, Any], where: str, notes: list[str]) -> Any:
         raise LimitError(f"{where}: moe-layer-freq is {shown_value(layers)}; no model has such a pattern")
     if not (found.get("vocab-size") or found.get("padded-vocab-size")):
         notes.append("vocab-size is not stated: taken by the tokenizer's name, else GPT-2's")
-    try:
-        with _refused(where):
-            return megatron.architecture(
-                found | {n: v for n, v in sizes.items() if v is not None} | {"moe-layer-freq": layers}
-            )
-    except FormatError:
-        raise
-    except (TypeError, ValueError, OverflowError, ZeroDivisionError) as error:
-        raise FormatError(f"{where}: sizes of the model are not numbers that make one ({error})") from error
+    with _refused(where):
+        return megatron.architecture(
+            found | {n: v for n, v in sizes.items() if v is not None} | {"moe-layer-freq": layers}
+        )
 
 
 @contextlib.contextmanager
@@ -200,6 +195,10 @@ def _refused(where: str) -> Iterator[None]:
         yield
     except ArgumentError as error:
         raise FormatError(f"{where}: {error}") from error
+    except FormatError:
+        raise
+    except (TypeError, ValueError, OverflowError, ZeroDivisionError) as error:
+        raise FormatError(f"{where}: sizes of the model are not numbers that make one ({error})") from error
 
 
 def _chunks(keys: Keys, layers: int | None, pipeline: int | None) -> int | None:

@@ -8,6 +8,7 @@ off on networks that other laboratories ran in TensorRT and ONNX Runtime, each l
 from __future__ import annotations
 
 from copy import copy
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -46,8 +47,8 @@ CAUSES = ("measurement", "host", "eager", "rare", "engine", "precision", "vendor
 # Families whose kernels every engine has and has long tuned; over the others laboratories differ most.
 _USUAL = np.isin(FAMILIES, ("dense", "conv", "conv3x3", "attention"))
 # TVM's default schedules were measured on CPUs alone. On a GPU their classes are taken to stay behind libraries by this
-# share of the logarithm that they stay behind there; the interval holds all of it, and none.
-_COMPILED, _CARRIED = ("tvm", "relax"), 0.5
+# share of the logarithm that they stay behind there; the interval holds all of it, and none (the quickest engine).
+_COMPILED, _CARRIED, _QUICKEST = ("tvm", "relax"), 0.5, "tensorrt"
 _TENSOR_CORE_CLASSES = np.isin(
     np.arange(len(OPERATOR_CLASSES)), [OPERATOR_CLASSES.index(c) for c in ("convolution", "matmul", "attention")]
 )
@@ -92,7 +93,7 @@ class AnalyticPredictor:
     def _columns(self, runs: Runs, way: Way) -> tuple[Columns, Notes, np.ndarray]:
         """The columns, the notes and [R] milliseconds per row."""
         tables, table = runs.tables, runs.tables.table
-        notes, carried = Notes(len(tables)), np.zeros(len(tables))
+        notes, behind = Notes(len(tables)), dict[str, np.ndarray]()
         notes.add(2, True, self._said(way))
         traffic = np.add(table.bytes_read, table.bytes_written, dtype=np.float64)
         if way.device.kind == "gpu":
@@ -100,7 +101,11 @@ class AnalyticPredictor:
             seconds = times.seconds(tables, way)
             row_ms, latency, issue_ms = 1e3 * seconds.row, 1e3 * seconds.total, 1e3 * seconds.host
             if way.runtime in _COMPILED:
-                row_ms, latency, carried = _carried(tables, way, row_ms, latency)
+                engine = (self._engines or EngineTimes.load()).seconds(tables, replace(way, runtime=_QUICKEST))
+                plain = latency
+                row_ms, latency = _carried(tables, way, row_ms, plain)
+                quickest = np.minimum(plain, 1e3 * engine.total)
+                behind = {"behind_engine": np.log(latency / quickest), "behind": np.log(latency / plain)}
         else:
             row_ms = _row_ms(tables, way)
             # A graph of nothing but views still costs its call.
@@ -129,7 +134,7 @@ class AnalyticPredictor:
             "weight_bytes": runs.weight_bytes,
             "activation_bytes": runs.activation_bytes,
             "reserved_bytes": runs.reserved_bytes,
-            **({"carried": carried} if way.runtime in _COMPILED else {}),
+            **behind,
             **learned,
         }
         return found, notes, row_ms
@@ -181,8 +186,8 @@ class AnalyticPredictor:
         """The metrics of N runs."""
         latency = columns["latency_ms"]
         own = self._spread[way.device.kind].bounds(dict(zip(CAUSES, columns["lacks"].T, strict=True)))
-        if "carried" in columns:
-            own = -np.hypot(own[0], columns["carried"]), np.hypot(own[1], columns["carried"])
+        if "behind" in columns:
+            own = -np.hypot(own[0], columns["behind_engine"]), np.hypot(own[1], columns["behind"])
         bounds = tuned.bounds(columns, *own)
         return self.around(Bounds.around(latency, *bounds), columns, way)
 
@@ -215,14 +220,12 @@ class AnalyticPredictor:
         )
 
 
-def _carried(
-    tables: Tables, way: Way, row_ms: np.ndarray, latency: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Milliseconds of rows [R] and runs [N] with TVM's schedules, and [N] the logarithm that was added on the way."""
+def _carried(tables: Tables, way: Way, row_ms: np.ndarray, latency: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Milliseconds of rows [R] and runs [N] with TVM's schedules."""
     behind = _CARRIED * CpuTimes.load().behind_libraries()[families(tables.table, way)]
     slower = row_ms * np.exp(behind)
     total = latency + tables.sums(slower - row_ms)
-    return slower * (total / np.maximum(tables.sums(slower), 1e-300))[tables.graph], total, np.log(total / latency)
+    return slower * (total / np.maximum(tables.sums(slower), 1e-300))[tables.graph], total
 
 
 def _row_ms(tables: Tables, way: Way) -> np.ndarray:

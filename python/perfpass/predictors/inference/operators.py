@@ -257,7 +257,7 @@ def _rates(table: OperatorColumns, way: Way, kind: np.ndarray) -> tuple[np.ndarr
     vector = np.full(len(kind), rate(device, "fp64" if name == "fp64" else "fp32"))
     # Of two dimensions: QuartzNet's of 33 to 87 taps in one take a twentieth of what the generic kernel would.
     generic = (kind == _F["conv_depthwise"]) & (np.asarray(table.kernel_area) > 25) & ~_flat(table)
-    # Engines have kernels of their own: GPUNet-D1's 7 x 7 in TensorRT take what its other convolutions take.
+    # Engines have kernels of their own: at the generic rate GPUNet-D1 and -D2 took twice what TensorRT was measured at.
     libraries = device.kind == "gpu" and ISSUED_AS[way.runtime] != "engine"
     vector = np.where(generic & libraries, vector * GENERIC_DEPTHWISE, vector)
     products = _PRODUCTS[kind] & (kind != _F["conv_depthwise"])

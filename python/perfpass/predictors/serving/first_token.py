@@ -91,7 +91,8 @@ class Prompts:
     ``unstated`` [N], for each rank of all of them; ``width`` [N] layers times hidden size; ``dense_bytes`` and
     ``expert_bytes`` [N] of a weight; ``token_s``, ``step_s`` and ``steps`` [N]: seconds of an output token, without
     others' prompts, and how many;
-    ``beside`` [N]: the chance that a request is not alone.
+    ``beside`` [N]: the chance that a request is not alone; ``kept`` [N] tokens of a step, ``looks`` [N] steps between
+    two looks at the queue, ``balanced`` [N] whether ranks wait for each other.
     """
 
     one: np.ndarray

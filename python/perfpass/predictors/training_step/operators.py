@@ -190,8 +190,7 @@ def _large_in_cudnn(steps: Steps, way: Way) -> np.ndarray:
     present releases: in the records of torch 1.12 and before such kernels take what the generic ones do.
     """
     table, tables = steps.columns, steps.tables
-    present = way.torch_version is None
-    if not present or way.device.vendor != "NVIDIA" or way.precision in ("fp32", "tf32", "fp64"):
+    if not way.present or way.device.vendor != "NVIDIA" or way.precision in ("fp32", "tf32", "fp64"):
         return np.zeros(len(table.op), dtype=bool)
     op = np.asarray(table.op)
     layer = tables.any(op == _LAYER_NORM) & ~tables.any(op == _BATCH_NORM)

@@ -172,8 +172,7 @@ class StepPredictor(RatioTrees):
         """As for inference, but trees say nothing of networks of a kind that was not measured, nor of present releases
         on boards without records: theirs are of torch 1.12 and before, whose kernels newer boards do not run.
         """
-        present = way.torch_version is None
-        return super()._log_seconds(vectors, learned * (1.0 - self._unlike) * (not present), way)
+        return super()._log_seconds(vectors, learned * (1.0 - self._unlike) * (not way.present), way)
 
     def _lacks(
         self, tables: Tables, grown: np.ndarray, sizes: np.ndarray, way: Way, distance: np.ndarray, issue: np.ndarray

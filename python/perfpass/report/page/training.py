@@ -27,13 +27,13 @@ def layouts_page(found: Mapping[str, Any]) -> Page:
     first = (fit or others)[0]
     name = _name(first)
     headline = f"{name}: of {found['tried']} layouts {found['fit']} fit"
-    headline += f"; the quickest, {_layout(first)}, takes {said(_interval(first['step_s']))}" if fit else "; none does"
+    headline += f"; the quickest, {_layout(first)}, takes {said(Interval(**first['step_s']))}" if fit else "; none does"
     rows = [
         (
             _layout(one),
-            interval_cell(_interval(one["step_s"])),
-            interval_cell(_interval(one["tokens_per_s"])),
-            interval_cell(_interval(one["memory_in_use_bytes"])),
+            interval_cell(Interval(**one["step_s"])),
+            interval_cell(Interval(**one["tokens_per_s"])),
+            interval_cell(Interval(**one["memory_in_use_bytes"])),
             _number(one["fits_probability"]),
             _number(one["mfu"]),
         )
@@ -54,9 +54,9 @@ def _headline(found: Mapping[str, Any], name: str) -> str:
     answer = "fits" if chance >= _SURE else "does not fit" if chance <= 1 - _SURE else "may not fit"
     run = ""
     if found["hours"] is not None:
-        run = f"; the run takes {said(_interval(found['hours']))}"
-        run += f" and {said(_interval(found['usd']))}" if found["usd"] is not None else ""
-    return f"{name}: {answer} (P = {chance:.2f}), a step takes {said(_interval(found['step_s']))}{run}"
+        run = f"; the run takes {said(Interval(**found['hours']))}"
+        run += f" and {said(Interval(**found['usd']))}" if found["usd"] is not None else ""
+    return f"{name}: {answer} (P = {chance:.2f}), a step takes {said(Interval(**found['step_s']))}{run}"
 
 
 def _tone(found: Mapping[str, Any]) -> Tone:
@@ -88,7 +88,7 @@ def _layout(found: Mapping[str, Any]) -> str:
 def _keys(found: Mapping[str, Any]) -> tuple[Key, ...]:
     named = {"step": "step_s", "tokens": "tokens_per_s", "memory of each": "memory_in_use_bytes", "time": "hours"}
     named |= {"money": "usd"}
-    return tuple(key(label, _interval(found[name])) for label, name in named.items() if found[name] is not None)
+    return tuple(key(label, Interval(**found[name])) for label, name in named.items() if found[name] is not None)
 
 
 def _sections(found: Mapping[str, Any]) -> tuple[Section, ...]:
@@ -109,13 +109,13 @@ def _sections(found: Mapping[str, Any]) -> tuple[Section, ...]:
 
 
 def _figures(found: Mapping[str, Any]) -> dict[str, Interval]:
-    rate = _interval(found["tokens_per_s"])
+    rate = Interval(**found["tokens_per_s"])
     figures = {
-        "a step": _interval(found["step_s"]),
+        "a step": Interval(**found["step_s"]),
         "tokens, all devices": rate,
         "tokens, of a device": rate.scaled(1 / found["devices"], rate.unit),
-        "power of a device": _interval(found["power_w_of_a_device"]),
-        "memory of the fullest device": _interval(found["memory_in_use_bytes"]),
+        "power of a device": Interval(**found["power_w_of_a_device"]),
+        "memory of the fullest device": Interval(**found["memory_in_use_bytes"]),
     }
     for label, name, factor, unit in (
         ("time of the run", "hours", 1.0, "h"),
@@ -124,7 +124,7 @@ def _figures(found: Mapping[str, Any]) -> dict[str, Interval]:
         ("carbon", "carbon_g", 1e-3, "kgCO2e"),
     ):
         if found[name] is not None:
-            figures[label] = _interval(found[name]).scaled(factor, unit)
+            figures[label] = Interval(**found[name]).scaled(factor, unit)
     return figures
 
 
@@ -159,7 +159,3 @@ def _advice(changes: list[Mapping[str, Any]]) -> Block:
 
 def _number(value: float) -> Cell:
     return Cell(digits(float(value)), float(value))
-
-
-def _interval(found: Mapping[str, Any]) -> Interval:
-    return Interval(**found)

@@ -28,7 +28,7 @@ def decisions(folder: Path | str | None = None) -> Iterator[dict[str, Any]]:
     """The lines of a table. Raises FileError, FormatError."""
     root = Path(folder) if folder else None
     rows, _ = named.residuals(root, operators.left_out(root))
-    kept = (rows["mode"] == "inference") & ~rows.above_peak & (rows.server == "")
+    kept = (rows["mode"] == "inference") & ~rows.above_peak & named.of_the_runtime(rows)
     kept &= (rows.predictor == InferencePredictor.load().name) & rows.runtime.isin(outside.TORCH)
     rows = rows[kept].reset_index(drop=True)
     usd = _usd_per_hour(rows)

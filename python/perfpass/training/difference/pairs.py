@@ -118,7 +118,7 @@ def of_networks(folder: Path | None = None, *, seed: int = 0) -> Pairs:
         if column not in frame:
             frame[column] = raw[column]
     left = (*_NOT_ONE_LABORATORY, *_PIPELINES)
-    frame = frame[(frame.server == "") & ~frame.above_peak & ~frame.source.isin(left)]
+    frame = frame[named.of_the_runtime(frame) & ~frame.above_peak & ~frame.source.isin(left)]
     found = list(_pairs(frame, seed))
     return _of_frame(frame, found, tables.load(data / "graphs", "networks"))
 

@@ -45,20 +45,28 @@ def grade(section: Section, table: pandas.DataFrame) -> list[str]:
     asked, why = questions.each(found, _step)
     stated = np.array([one is not None for one in asked])
     kept, steps = found[stated], [one for one in asked if one]
-    tokens = np.array([_tokens(row) for row in kept.itertuples()])
-    measured = tokens / kept.throughput_per_s.to_numpy()
+    measured = np.array([one.tokens for one in steps]) / kept.throughput_per_s.to_numpy()
     by_row = kept.variant.str.contains("float8 rowwise").to_numpy()
-    middle, low, high = (np.array([getattr(s, end) for s in steps]) for end in ("median", "low", "high"))
+    middle, low, high = (np.array([getattr(one.step_s, end) for one in steps]) for end in ("median", "low", "high"))
     for words, here in ((LABORATORY, np.ones(len(steps), bool)), (f"{LABORATORY}, scales by row", by_row)):
         bounds = (middle[here], measured[here], low[here], high[here])
         section.add("step s", "outside", "perfpass", words, *bounds, aim_pct=20.0)
     return [reason for reason in why if reason]
 
 
-def _step(row: Any) -> Interval:
+@dataclasses.dataclass(frozen=True)
+class _Step:
+    """What a row asks: the predicted ``step_s``, and the ``tokens`` that all devices take in it."""
+
+    step_s: Interval
+    tokens: float
+
+
+def _step(row: Any) -> _Step:
     model, device, layout, recipe = _question(row)
     products = "fp8" if row.precision == "fp8" else ""
-    return run(model, device, layout, recipe, framework="torch", product_precision=products).step_s
+    found = run(model, device, layout, recipe, framework="torch", product_precision=products)
+    return _Step(found.step_s, float(layout.data * recipe.micro_batch * recipe.sequence))
 
 
 def _question(row: Any) -> tuple[Any, Device, Layout, Recipe]:
@@ -83,8 +91,3 @@ def _question(row: Any) -> tuple[Any, Device, Layout, Recipe]:
         gradient_buffers=False,
     )
     return language_model(row.network), device, layout, recipe
-
-
-def _tokens(row: Any) -> float:
-    split = _SPLIT.search(row.variant)
-    return float(row.micro_batch * row.sequence * (int(split[1]) if split else row.n_devices))

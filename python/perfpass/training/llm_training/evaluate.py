@@ -175,11 +175,6 @@ def evaluate(folder: str | None = None, seed: int = 0, *, quiet: bool = False) -
         if split == "laboratory":
             section.add_points(metric, "s", split, by.tolist(), predicted, measured)
     section.tables.append(_not_asked("Peak memory not asked", memory.grade(section, table, _MEMORY_AIM)))
-    asked_memory, counted, stated, _ = memory.rows(table)
-    kept = memory.held(asked_memory[stated].reset_index(drop=True), counted[stated])
-    shown_memory = tuple((n, h.beside_bytes / 2**30, h.share, h.low, h.high) for n, h in kept.items())
-    columns = ("framework", "beside GiB", "share", "5 %", "98 %")
-    section.tables.append(Table("Memory that is held, of what is counted", columns, shown_memory))
     section.tables.append(_not_asked("Steps outside not asked", elsewhere.grade(section, table)))
     section.tables.append(_not_asked("Steps not asked", refused))
     fitted, factors = fit(asked, shares(rows))

@@ -9,13 +9,10 @@ import numpy as np
 from perfpass.predictors.llm_training import constants as shipped
 from perfpass.predictors.llm_training.in_use import Held
 from perfpass.training.llm_training import questions
+from perfpass.training.section import Section, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import pandas
-
-    from perfpass.training.section import Section
 
 FRAMEWORKS = {"megatron_lm": "megatron", "training_pages": "torch", "bigscience": "deepspeed", "internevo": "deepspeed"}
 # Logarithms in which a source's bytes beside may lie from where they start, and its share of what is counted from one;
@@ -91,26 +88,26 @@ def grade(section: Section, table: pandas.DataFrame, aim_pct: float) -> list[str
     measured, source = found.peak_memory_bytes.to_numpy(), found.source.to_numpy(dtype=str)
     layout, framework = found.configuration.to_numpy(dtype=str), found.source.map(FRAMEWORKS).to_numpy(dtype=str)
 
-    def left_out(here: np.ndarray, group: np.ndarray, by: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-        """[n, 3] median and bounds in bytes of the rows ``here``, without those of their part of ``group``."""
+    def left_out(here: np.ndarray, among: np.ndarray, group: np.ndarray, *, alone: bool) -> np.ndarray:
+        """[n, 3] median and bounds in bytes of the rows ``here``, from rows ``among`` without those of their part."""
         names, out = np.unique(group[here]), np.empty((len(here), 3))
         for part in range(min(_FOLDS, len(names))):
             away = np.isin(group[here], names[part::_FOLDS])
-            others = np.setdiff1d(by(here), here[away])
-            ours = fit(counted[others], measured[others], alike[others], alone=split == "laboratory")
+            others = np.setdiff1d(among, here[away])
+            ours = fit(counted[others], measured[others], group[others], alone=alone)
             out[away] = np.column_stack(ours.of(counted[here[away]]))
         return out
 
     for split in ("layout", "laboratory"):
-        alike = layout if split == "layout" else source
         everyone = np.empty((0, 3))
         judged = np.empty(0, dtype=int)
         for name in dict.fromkeys(FRAMEWORKS):
             here = np.flatnonzero((source == name) & known)
             if split == "layout":
-                bounds = left_out(here, layout, lambda h: np.flatnonzero(known & (framework == framework[h[0]])))
+                ran = np.flatnonzero(known & (framework == FRAMEWORKS[name]))
+                bounds = left_out(here, ran, layout, alone=False)
             else:
-                bounds = left_out(here, source, lambda _: np.flatnonzero(known))
+                bounds = left_out(here, np.flatnonzero(known), source, alone=True)
             ours = bounds[:, 1] / 2**30, measured[here] / 2**30, bounds[:, 0] / 2**30, bounds[:, 2] / 2**30
             section.add("memory GiB", split, "perfpass", name, *ours, aim_pct=aim_pct)
             if split == "layout":
@@ -120,8 +117,12 @@ def grade(section: Section, table: pandas.DataFrame, aim_pct: float) -> list[str
         section.add("memory GiB", split, "perfpass", "all", *ours)
         cases = (found.source + ", " + found.model).to_numpy(dtype=str)[judged].tolist()
         section.add_worst_cases("memory GiB", "GiB", split, cases, ours[0], ours[1])
+    kept = held(found[known].reset_index(drop=True), counted[known])
+    shown = tuple((n, h.beside_bytes / 2**30, h.share, h.low, h.high) for n, h in kept.items())
+    columns = ("framework", "beside GiB", "share", "5 %", "98 %")
+    section.tables.append(Table("Memory that is held, of what is counted", columns, shown))
     if vague.any():
         words = "megatron_lm, attention not stated"
-        low, middle, high = (b / 2**30 for b in held(found[known], counted[known])["other"].of(counted[vague]))
+        low, middle, high = (b / 2**30 for b in kept["other"].of(counted[vague]))
         section.add("memory GiB", "layout", "perfpass", words, middle, measured[vague] / 2**30, low, high)
     return refused

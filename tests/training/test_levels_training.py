@@ -1,0 +1,62 @@
+"""What levels and widths of other laboratories' networks are fitted to, and what each row counts for."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas
+import pytest
+
+from perfpass.predictors.inference.analytic import CAUSES
+from perfpass.training.inference import analytic, operator_rows, operators
+from perfpass.training.inference.operator_rows import Rows
+from perfpass.training.spread import Errors
+from perfpass.training.tasks import named
+
+
+def test_a_models_own_time_in_a_server_counts_and_a_clients_does_not():
+    frame = pandas.DataFrame(
+        {
+            "server": ["", "triton", "triton", ""],
+            "timing": ["a script", "the model in the server, without queue and copies", "with the queue", "a request"],
+            "caveats": ["", "", "", "time_of_a_servers_client"],
+        }
+    )
+    assert list(named.of_the_runtime(frame)) == [True, True, False, False]
+
+
+def _rows(slower: float) -> Rows:
+    """Ten networks that take ``slower`` times their operators, and ten operators that take their time."""
+    n, families = 20, len(operators.FAMILIES)
+    network = np.arange(n) < 10
+    device_s = np.zeros((n, families))
+    device_s[:, operators.FAMILIES.index("dense")] = np.linspace(0.01, 0.1, n)
+    runtime = np.where(network, "torch", operator_rows._KERNEL)
+    names = pandas.DataFrame({"runtime": runtime, "precision": "fp32, eager", "generation": "8.0"})
+    names["source"] = names["host"] = [f"s{i}" for i in range(n)]
+    names["group"] = names.source
+    measured = device_s.sum(axis=1) * np.where(network, slower, 1.0)
+    return Rows(names, measured, device_s, np.zeros_like(device_s), np.zeros(n), np.zeros(n), np.zeros(n, dtype=bool))
+
+
+@pytest.mark.parametrize("slower", [0.7, 1.5])
+def test_whole_networks_have_a_level_that_single_operators_do_not_move(slower):
+    levels = operators.fit(_rows(slower)).levels
+    single = operators.fit(_rows(1.0)).levels
+    moved = levels["all"][""] - single["all"][""]
+    assert np.sign(moved) == np.sign(np.log(slower))
+    assert abs(moved) > 5 * abs(levels["class"]["dense"] - single["class"]["dense"])
+
+
+def _errors(runs_of_one: int) -> Errors:
+    """Of eighty networks of four laboratories, and of so many runs of one network of a fifth, far slower."""
+    names = [f"source:s{i}/vision/n{j}" for i in range(4) for j in range(20)]
+    names += ["source:s4/forecasting/tft"] * runs_of_one
+    residual = np.concatenate([np.tile(np.linspace(-0.3, 0.3, 20), 4), np.ones(runs_of_one)])
+    lacks = np.zeros((len(residual), len(CAUSES)))
+    lacks[:, CAUSES.index("measurement")] = 1.0
+    return Errors(CAUSES, residual, lacks, np.array(names, dtype=object))
+
+
+def test_sixty_runs_of_one_network_make_no_interval_wider_than_twenty():
+    assert analytic._fitted(_errors(60)) == analytic._fitted(_errors(20))
+    assert analytic._fitted(_errors(20)).high > analytic._fitted(_errors(5)).high
