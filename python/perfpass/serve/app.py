@@ -39,8 +39,8 @@ WARMED_ON = "t4"
 _CLIENT_GONE = 499  # of nginx, for the log; nobody reads the answer
 _DESCRIPTION = """\
 What a deep-learning model costs on a device, before it runs there. A model is the name of a known network, the \
-content of a Hugging Face config.json, or an ONNX file: as the body, or as a part of a form. Answers are those of the \
-command line's --json. Errors are problem documents (RFC 9457)."""
+content of a Hugging Face config.json, or a model's file: as the body, or as a part of a form. Answers are those of \
+the command line's --json. Errors are problem documents (RFC 9457)."""
 
 
 def written(value: Any) -> bytes:

@@ -51,7 +51,7 @@ class ServerError(PerfPassError):
 class Client:
     """Asks a server of `perfpass serve`. Its methods have the arguments and the answers of the functions of that name.
 
-    A model is a name that the server knows, the path of an ONNX file or of a config.json here, the bytes of an ONNX
+    A model is a name that the server knows, the path of a model's file or of a config.json here, the bytes of such a
     file, an ``onnx.ModelProto``, or the content of a configuration. May be used from many threads.
 
     >>> client = Client("http://127.0.0.1:8000")
@@ -236,7 +236,7 @@ class Client:
 
 
 def _sent(model: Any) -> Any:
-    """A model as it is sent: the bytes of an ONNX file, a configuration, or a name."""
+    """A model as it is sent: the bytes of a file, a configuration, or a name."""
     if isinstance(model, (bytes, bytearray, memoryview)):
         return bytes(model)
     if isinstance(model, Mapping):
@@ -248,14 +248,14 @@ def _sent(model: Any) -> Any:
         if path.suffix.lower() == ".json" and path.is_file():
             return json_text.read_json(path, "a config.json", _LARGEST_CONFIG_BYTES, any_number=True)
         if path.is_file():
-            return read_file(path, "an ONNX file", _LARGEST_MODEL_BYTES)
+            return read_file(path, "a model", _LARGEST_MODEL_BYTES)
         if path.suffix.lower() in (".onnx", ".json"):
             raise FileError(f"{shown(path)}: no such file")
         return os.fspath(model)
     if hasattr(model, "SerializeToString"):
         return bytes(model.SerializeToString())
     raise ArgumentError(
-        f"a {type(model).__name__} cannot be sent to a server; give a name, an ONNX file or its bytes, or a config.json"
+        f"a {type(model).__name__} cannot be sent to a server; give a name, a file or its bytes, or a config.json"
     )
 
 

@@ -220,5 +220,7 @@ def document(kind: Kind, question: Question, models: Mapping[str, Any]) -> Any:
     """
     for name in kind.asked.uploads:
         if models.get(name) is None:
-            raise ArgumentError(f"{name} is missing; give a name, the content of a config.json, or upload an ONNX file")
+            raise ArgumentError(
+                f"{name} is missing; give a name, the content of a config.json, or upload a model's file"
+            )
     return kind.answer(*(models[name] for name in kind.asked.uploads), **question.given())

@@ -33,7 +33,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Model:
-    """What was given as the model: a name, the content of a config.json, or an ONNX file; and what it is called."""
+    """What was given as the model: a name, the content of a config.json, or a model's file; and what it is called."""
 
     given: Any
     called: str
@@ -62,7 +62,7 @@ class Asked:
         """The one model. Raises ArgumentError without one."""
         if "model" not in self.models:
             again = _again(self.fields.get("file"))
-            raise ArgumentError(again or "no model: drop an ONNX file, name a model, or paste a config.json")
+            raise ArgumentError(again or "no model: drop a model's file, name a model, or paste a config.json")
         return self.models["model"]
 
     def asked_of(self, kind: Kind, **changed: Any) -> Any:

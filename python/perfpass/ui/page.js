@@ -92,7 +92,7 @@
     chosen.delete(input);
     input.value = '';
     choose.classList.remove('has');
-    choose.firstChild.textContent = 'or an ONNX file ';
+    choose.firstChild.textContent = 'or a file ';
   };
   form.addEventListener('input', (event) => {  // a name takes the place of a file
     const row = event.target.name === 'model' && event.target.closest('.row');

@@ -60,9 +60,9 @@ def _body(settings: Settings) -> str:
         '<div class="wrong" role="alert" hidden></div><div class="found" hidden><p class="actions">'
         '<a class="button" data-kind="html">Report (HTML)</a><a class="button" data-kind="json">JSON</a>'
         '<button type="button" class="button" id="link">Copy link</button></p><article></article></div>'
-        '<div class="start"><h2 class="headline">Ask about a model</h2><p>Drop an ONNX file, name a model, or paste a '
-        "config.json. Every figure comes with the interval that holds nine of ten measured values, and with what "
-        "stands behind it.</p><p>Weights are not read: an ONNX file with external weights may be dropped without them. "
+        '<div class="start"><h2 class="headline">Ask about a model</h2><p>Drop a file of ONNX or another '
+        "framework, name a model, or paste a config.json. Every figure comes with the interval that holds nine of ten "
+        "measured values, and with what stands behind it.</p><p>Weights are not read: an ONNX file with external weights may be dropped without them. "
         "Files stay in this machine's memory while the question is answered, and are then forgotten.</p>"
         f'<p>Or begin with one of these:</p><ul class="examples">{examples}</ul></div></main></div>'
         f'<p class="hidden" role="status" id="said"></p>{_lists()}'
@@ -76,9 +76,9 @@ def _model(settings: Settings) -> str:
     )
     return (
         f'<fieldset id="model"><legend>Model</legend><div class="ways">{ways}</div>'
-        '<label class="drop" data-way="file"><span>Drop an ONNX file here, or choose one</span>'
+        '<label class="drop" data-way="file"><span>Drop a model file here, or choose one</span>'
         f"<small>up to {settings.body_mib:,} MiB; weights are not read</small>"
-        '<input type="file" accept=".onnx"></label>'
+        '<input type="file"></label>'
         '<label class="field" data-way="name" hidden>Name, as on Hugging Face or in timm'
         '<input name="model" list="names" placeholder="llama-3.1-8b" autocomplete="off" spellcheck="false"></label>'
         '<label class="field" data-way="config" hidden>Content of a config.json'
@@ -141,7 +141,7 @@ def _control(field: Field, same: str) -> str:
 def _file_of(field: Field) -> str:
     if field.kind != "model":
         return ""
-    return '<label class="choose" data-only="graph">or an ONNX file <input type="file" accept=".onnx"></label>'
+    return '<label class="choose" data-only="graph">or a file <input type="file"></label>'
 
 
 def _devices(field: Field, key: str) -> str:
