@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
 from perfpass.errors import LimitError, about
+from perfpass.importers.formats import marks
 
 if TYPE_CHECKING:
     from perfpass.graph import OpGraph
@@ -54,7 +55,10 @@ class Format:
         return cast("_Module", importlib.import_module(f"perfpass.importers.formats.{self.module}"))
 
 
-FORMATS: tuple[Format, ...] = ()
+FORMATS: tuple[Format, ...] = (
+    Format("keras", "a Keras model", "keras", marks.is_keras),
+    Format("tensorflow", "a TensorFlow model", "tensorflow", marks.is_tensorflow),
+)
 
 
 def recognised(content: Content) -> Format | None:

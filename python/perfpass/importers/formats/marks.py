@@ -1,0 +1,68 @@
+"""By which bytes formats are told whose files carry no name of their own."""
+
+from __future__ import annotations
+
+from perfpass.importers.formats.content import Content
+
+_HDF5 = b"\x89HDF\r\n\x1a\n"
+_KERAS_ENTRIES = frozenset({"config.json", "metadata.json"})
+_SAVED_MODEL = "saved_model.pb"
+# saved_model_schema_version 1, then a MetaGraphDef that begins with its MetaInfoDef, whose first field is the list of
+# operators, the tags or the version: a Core ML model of version 1 begins alike, and has a text there.
+_VERSION_AND_GRAPH = b"\x08\x01\x12"
+_META_INFO, _META_INFO_FIELDS = 0x0A, (0x12, 0x1A, 0x22, 0x2A)
+_NAME, _OPERATOR = 0x0A, 0x12
+
+
+def is_keras(content: Content) -> bool:
+    """A ``.keras`` archive, or an HDF5 file (of what else such a file is, the reader says that it is no model)."""
+    return content.head.startswith(_HDF5) or (content.is_archive and content.entries >= _KERAS_ENTRIES)
+
+
+def is_tensorflow(content: Content) -> bool:
+    """A SavedModel's folder or its file, or a GraphDef by itself: a list of nodes that begin with name and operator."""
+    if content.is_folder:
+        return _SAVED_MODEL in content.entries
+    head = content.head
+    if head.startswith(_VERSION_AND_GRAPH):
+        inner = _inside(head, 2)
+        info = _inside(head, inner)
+        return _at(head, inner) == _META_INFO and _at(head, info) in _META_INFO_FIELDS
+    if not head.startswith(b"\x0a"):
+        return False
+    node = _inside(head, 0)
+    name = _inside(head, node)
+    if _at(head, node) != _NAME or name <= 0:
+        return False
+    behind = name + _length(head, node)
+    operator = _inside(head, behind)
+    if _at(head, behind) != _OPERATOR or operator <= 0:
+        return False
+    text = head[operator : operator + _length(head, behind)]
+    return len(text) > 0 and text.replace(b"_", b"").isalnum() and text.isascii()
+
+
+def _at(head: bytes, place: int) -> int:
+    return head[place] if 0 <= place < len(head) else -1
+
+
+def _varint(head: bytes, place: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 35, 7):
+        byte = _at(head, place)
+        place += 1
+        if byte < 0:
+            return -1, -1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, place
+    return -1, -1
+
+
+def _inside(head: bytes, place: int) -> int:
+    """Where the content of the field at ``place`` begins; -1 where there is none."""
+    return _varint(head, place + 1)[1] if place >= 0 else -1
+
+
+def _length(head: bytes, place: int) -> int:
+    return _varint(head, place + 1)[0]
