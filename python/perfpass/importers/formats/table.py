@@ -58,6 +58,25 @@ class Format:
 FORMATS: tuple[Format, ...] = (
     Format("keras", "a Keras model", "keras", marks.is_keras),
     Format("tensorflow", "a TensorFlow model", "tensorflow", marks.is_tensorflow),
+def _is_openvino(content: Content) -> bool:
+    head = content.head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    return head.startswith(b"<") and b"<net" in head and b"version=" in head
+
+
+def _is_coreml(content: Content) -> bool:
+    """A package, or a specification: its version, then a description that begins with an input or a function."""
+    if content.is_folder:
+        return {"Manifest.json", "Data"} <= content.entries
+    head = content.head
+    if len(head) < 8 or head[0] != 0x08 or not 0 < head[1] < 64 or head[2] != 0x12:
+        return False
+    after = next((i for i in range(3, 8) if head[i] < 128), 8) + 1
+    return head[after : after + 1] == b"\x0a" or head[after : after + 2] == b"\xa2\x01"
+
+
+FORMATS: tuple[Format, ...] = (
+    Format("openvino", "an OpenVINO model", "openvino", _is_openvino),
+    Format("coreml", "a Core ML model", "coreml", _is_coreml),
 )
 
 

@@ -1,0 +1,65 @@
+"""Where the specification of a Core ML model is: the file itself, or what the manifest of a package names."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+
+from perfpass.bounded_file import open_regular, read_file
+from perfpass.errors import FormatError, LimitError, shown
+from perfpass.importers.formats.coreml.wire import Budget, Message, Span
+from perfpass.text import shown_value
+
+_LARGEST_MANIFEST = 1 << 20
+_LARGEST_BYTES = 32 * 2**30
+_ROOT = "com.apple.CoreML"
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Message]:
+    """The model at ``path``, a `.mlmodel` file or a `.mlpackage` folder, mapped while it is read.
+
+    Raises FileError, FormatError for a manifest that names no such file or one outside the folder, LimitError.
+    """
+    descriptor = open_regular(specification(path), "a Core ML model")
+    try:
+        size = os.fstat(descriptor).st_size
+        if size > _LARGEST_BYTES:
+            raise LimitError(f"{shown(path)}: {size:,} bytes; at most 32 GiB are read")
+        if not size:
+            raise FormatError(f"{shown(path)}: an empty file, no Core ML model")
+        with mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ) as content:
+            view = memoryview(content)
+            try:
+                yield Message(Span(view, 0, size), Budget())
+            finally:
+                view.release()
+    finally:
+        os.close(descriptor)
+
+
+def specification(path: Path) -> Path:
+    """The file that holds the specification. Raises FileError and FormatError."""
+    if not path.is_dir():
+        return path
+    name = shown(path)
+    content = read_file(path / "Manifest.json", "the manifest of a Core ML package", _LARGEST_MANIFEST)
+    try:
+        manifest = json.loads(content)
+        root = manifest["itemInfoEntries"][manifest["rootModelIdentifier"]]["path"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise FormatError(f"{name}: its Manifest.json names no root model; the package is damaged") from None
+    if not isinstance(root, str) or len(root) > 4096 or "\0" in root:
+        raise FormatError(f"{name}: its Manifest.json names {shown_value(root)} as root model, which is no path")
+    parts = PurePosixPath(root)
+    if parts.is_absolute() or ".." in parts.parts:
+        raise FormatError(f"{name}: its Manifest.json names {shown_value(root)}, which lies outside the package")
+    folder = (path / "Data").resolve()
+    found = (folder / parts).resolve()
+    if not found.is_relative_to(path.resolve()):
+        raise FormatError(f"{name}: {shown_value(root)} is a link that leads out of the package; nothing there is read")
+    return found
