@@ -77,6 +77,28 @@ def _is_coreml(content: Content) -> bool:
 FORMATS: tuple[Format, ...] = (
     Format("openvino", "an OpenVINO model", "openvino", _is_openvino),
     Format("coreml", "a Core ML model", "coreml", _is_coreml),
+# The root block of Paddle's ProgramDesc: its index 0, and -1 for its parent.
+_ROOT_BLOCK = b"\x08\x00\x10\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"
+_NCNN = 7767517
+
+
+def _is_pir(content: Content) -> bool:
+    head = content.head.lstrip()
+    return head.startswith(b"{") and b'"base_code"' in head and b'"pir"' in head
+
+
+def _is_program_desc(content: Content) -> bool:
+    return content.head.startswith(b"\x0a") and _ROOT_BLOCK in content.head[2 : 8 + len(_ROOT_BLOCK)]
+
+
+def _is_ncnn(content: Content) -> bool:
+    first = content.head[:64].split(b"\n", 1)[0].strip()
+    return first == str(_NCNN).encode() or content.head[:4] == _NCNN.to_bytes(4, "little")
+
+
+FORMATS: tuple[Format, ...] = (
+    Format("paddle", "a Paddle program", "paddle", lambda content: _is_pir(content) or _is_program_desc(content)),
+    Format("ncnn", "an ncnn network", "ncnn", _is_ncnn),
 )
 
 

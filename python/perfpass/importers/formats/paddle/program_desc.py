@@ -1,0 +1,356 @@
+"""ProgramDesc of Paddle 1 and 2 (``.pdmodel``, ``__model__``): protobuf, brought to the names of PIR.
+
+Source of the form: paddle/fluid/framework/framework.proto; of the names: paddle/phi/ops/yaml/op_compat.yaml of
+PaddlePaddle 3.x (Apache-2.0).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from perfpass.bounded_file import read_file
+from perfpass.errors import FormatError, LimitError
+from perfpass.importers.formats.paddle.program import MOST_DEPTH, MOST_OPERATORS, Block, Op, Program, Slot, Value
+
+_MOST_BYTES = 1 << 28
+_DTYPES = {
+    0: "bool",
+    1: "int16",
+    2: "int32",
+    3: "int64",
+    4: "float16",
+    5: "float32",
+    6: "float64",
+    19: "int64",
+    20: "uint8",
+    21: "int8",
+    22: "bfloat16",
+    23: "complex64",
+    24: "complex128",
+    32: "float8",
+    33: "float8",
+    36: "uint16",
+    37: "uint32",
+    38: "uint64",
+}
+# An older name -> PIR's.
+_RENAMED = (
+    "matmul_v2=matmul elementwise_add=add elementwise_sub=subtract elementwise_mul=multiply "
+    "elementwise_div=divide elementwise_max=maximum elementwise_min=minimum elementwise_mod=remainder "
+    "elementwise_floordiv=floor_divide elementwise_fmax=fmax elementwise_fmin=fmin grad_add=add reshape2=reshape "
+    "transpose2=transpose squeeze2=squeeze unsqueeze2=unsqueeze flatten2=flatten_to_matrix "
+    "flatten=flatten_to_matrix flatten_contiguous_range=flatten lookup_table_v2=embedding lookup_table=embedding "
+    "fill_constant=full fill_any_like=full_like fill_zeros_like=full_like fill_any=full_like hard_swish=hardswish "
+    "hard_sigmoid=hardsigmoid hard_shrink=hardshrink brelu=hardtanh arg_max=argmax arg_min=argmin reduce_sum=sum "
+    "reduce_mean=mean reduce_max=max reduce_min=min reduce_prod=prod reduce_all=all reduce_any=any "
+    "reduce_amax=amax reduce_amin=amin top_k_v2=topk top_k=topk expand_v2=expand expand_as_v2=expand_as "
+    "expand=tile one_hot_v2=one_hot nearest_interp_v2=nearest_interp bilinear_interp_v2=bilinear_interp "
+    "bicubic_interp_v2=bicubic_interp trilinear_interp_v2=trilinear_interp linear_interp_v2=linear_interp "
+    "mul=matmul_with_flatten range=arange size=numel sum=add_n where_index=nonzero sync_batch_norm=batch_norm "
+    "grid_sampler=grid_sample gaussian_random=gaussian uniform_random=uniform "
+    "softmax_with_cross_entropy=cross_entropy_with_softmax tril_triu=tril lookup_table_dequant=embedding "
+    "logsigmoid=logsigmoid conditional_block=if conditional_block_infer=if crop_tensor=crop pad2d=pad3d "
+    "deformable_conv_v1=deformable_conv quantize=quantize_linear dequantize=dequantize_linear "
+    "fill_constant_batch_size_like=full_batch_size_like bitwise_invert=bitwise_not assign_value=assign_value "
+    "shuffle_channel=channel_shuffle unique_v2=unique linspace=linspace graph_send_recv=send_u_recv "
+    "group_norm_silu=add_group_norm_silu conv2d_fusion=fused_conv2d_add_act "
+    "conv2d_fusion_cutlass=fused_conv2d_add_act fused_conv2d=fused_conv2d_add_act skip_layernorm=skip_layernorm "
+)
+_NAMES = dict(pair.split("=") for pair in _RENAMED.split())
+# Operands in PIR's order, of operators that do not begin with X and Y or Input; "A|B": whichever is there.
+_SLOTS = {
+    name: slots.split()
+    for names, slots in (
+        ("conv2d conv3d depthwise_conv2d", "Input Filter Bias"),
+        ("conv2d_transpose conv3d_transpose depthwise_conv2d_transpose", "Input Filter output_size Bias"),
+        ("fused_conv2d_add_act", "Input Filter Bias ResidualData"),
+        ("deformable_conv", "Input Offset Filter Mask"),
+        ("batch_norm", "X Mean Variance Scale Bias"),
+        ("layer_norm group_norm instance_norm", "X Scale Bias"),
+        ("embedding", "Ids W"),
+        ("full", "ShapeTensor|ShapeTensorList ValueTensor"),
+        ("reshape", "X ShapeTensor|Shape"),
+        ("expand", "X expand_shapes_tensor|Shape"),
+        ("expand_as", "X Y"),
+        ("tile", "X repeat_times_tensor|RepeatTimes|expand_times_tensor|ExpandTimes"),
+        ("slice", "Input StartsTensorList|StartsTensor EndsTensorList|EndsTensor"),
+        (
+            "strided_slice",
+            "Input StartsTensorList|StartsTensor EndsTensorList|EndsTensor StridesTensorList|StridesTensor",
+        ),
+        ("unsqueeze", "X AxesTensorList|AxesTensor"),
+        ("split", "X SectionsTensorList AxisTensor"),
+        ("concat", "X AxisTensor"),
+        ("gather", "X Index Axis"),
+        ("where", "Condition X Y"),
+        ("scatter", "X Ids Updates"),
+        ("topk", "X K"),
+        ("arange", "Start End Step"),
+        ("linspace", "Start Stop Num"),
+        ("one_hot", "X depth_tensor"),
+        (
+            "nearest_interp bilinear_interp bicubic_interp trilinear_interp linear_interp",
+            "X OutSize SizeTensor Scale",
+        ),
+        ("multihead_matmul", "Input W Bias BiasQK"),
+        ("fc", "Input W Bias"),
+        ("prelu", "X Alpha"),
+        ("rnn", "Input PreState WeightList SequenceLength"),
+        ("quantize_linear dequantize_linear", "X|Input Scale ZeroPoint"),
+        ("gaussian uniform randint", "ShapeTensor|ShapeTensorList"),
+        ("pad3d pad", "X Paddings"),
+        ("roi_align roi_pool", "X ROIs RoisNum"),
+        ("grid_sample", "X Grid"),
+        ("index_select index_sample take_along_axis", "X|Input Index"),
+        ("assign", "X"),
+        ("set_value", "Input StartsTensorList EndsTensorList StepsTensorList ValueTensor"),
+        ("while", "Condition X"),
+        ("if", "Cond Input"),
+        ("select_input", "Mask X"),
+        ("argmax argmin softmax cumsum", "X"),
+        ("fused_embedding_eltwise_layernorm", "Ids Embs Bias Scale"),
+        ("skip_layernorm", "X Y Scale Bias"),
+        ("cross_entropy_with_softmax", "Logits Label"),
+        ("addmm", "Input X Y"),
+        ("affine_grid", "Theta OutputShape"),
+    )
+    for name in names.split()
+}
+_FIRST = ("X", "Input", "x", "Y", "y")
+_RESULTS = ("Out", "Output", "Y", "Logits", "Boxes", "out")  # the slot that holds an operator's first result
+_OTHERS = frozenset({"XShape", "MeanOut", "VarianceOut", "SavedMean", "SavedVariance", "ReserveSpace", "Mask"})
+_ATTRIBUTE_FIELDS = {
+    0: 3,
+    1: 4,
+    2: 5,
+    3: 6,
+    4: 7,
+    5: 8,
+    6: 10,
+    7: 11,
+    8: 12,
+    9: 13,
+    11: 15,
+    12: 16,
+    15: 19,
+}  # type -> field
+
+
+def read(path: Path) -> Program:
+    """The program of a file. Raises FileError, FormatError, LimitError."""
+    content = read_file(path, "a Paddle program", _MOST_BYTES)
+    try:
+        return _Reader(content).program()
+    except (KeyError, IndexError, TypeError, ValueError, struct.error) as error:
+        if isinstance(error, FormatError | LimitError):
+            raise
+        raise FormatError(
+            f"a Paddle program with a field that is not as ProgramDesc has it ({type(error).__name__}: {error}); "
+            "export it again with paddle.jit.save"
+        ) from error
+
+
+def fields(content: memoryview) -> Iterator[tuple[int, Any]]:
+    """Number and content of the fields of a protobuf message: an int, or bytes for lengths and fixed widths.
+
+    Source: the encoding of Protocol Buffers. Raises FormatError for what does not end within the message.
+    """
+    at, end = 0, len(content)
+    while at < end:
+        key, at = _varint(content, at)
+        kind = key & 7
+        if kind == 0:
+            value, at = _varint(content, at)
+            yield key >> 3, value
+            continue
+        if kind == 2:
+            length, at = _varint(content, at)
+        elif kind in (1, 5):
+            length = 8 if kind == 1 else 4
+        else:
+            raise FormatError(f"a damaged Paddle program: a field of wire type {kind} at byte {at}; export it again")
+        if length > end - at:
+            raise FormatError(
+                f"a truncated Paddle program: a field of {length} bytes where {end - at} are left; export it again"
+            )
+        yield key >> 3, content[at : at + length]
+        at += length
+
+
+def _varint(content: memoryview, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while at < len(content) and shift < 70:
+        byte = content[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value & (1 << 64) - 1, at
+        shift += 7
+    raise FormatError("a damaged Paddle program: a number without an end; export it again")
+
+
+def _signed(value: int) -> int:
+    return value - (1 << 64) if value >= 1 << 63 else value
+
+
+def _text(content: memoryview) -> str:
+    return bytes(content).decode("utf-8", "replace")
+
+
+def _numbers(message: list[tuple[int, Any]], field: int) -> list[int]:
+    """A repeated number, packed or not."""
+    found: list[int] = []
+    for number, value in message:
+        if number != field:
+            continue
+        if isinstance(value, int):
+            found.append(_signed(value))
+            continue
+        at = 0
+        while at < len(value):
+            one, at = _varint(value, at)
+            found.append(_signed(one))
+    return found
+
+
+class _Reader:
+    def __init__(self, content: bytes) -> None:
+        self.blocks = [value for number, value in fields(memoryview(content)) if number == 1]
+        self.found = Program()
+        self.count = 0
+        self.next = 0
+        self.declared: dict[str, Value] = {}
+        self.parameters: set[str] = set()
+        self.now: dict[str, int] = {}  # variable -> the value that it holds
+
+    def program(self) -> Program:
+        if not self.blocks:
+            raise FormatError("a Paddle program without a block; export it again with paddle.jit.save")
+        self.found.block = self.block(0, 0)
+        return self.found
+
+    def variables(self, messages: list[memoryview]) -> None:
+        for content in messages:
+            name, shape, dtype, kept = "", None, "undefined", False
+            for number, value in fields(content):
+                if number == 1:
+                    name = _text(value)
+                elif number == 2:
+                    shape, dtype = self.type_of(value)
+                elif number in (3, 5):
+                    kept |= bool(value)
+            self.declared[name] = Value(dtype, shape, name)
+            if kept and shape is not None and name not in ("feed", "fetch"):
+                self.parameters.add(name)
+
+    def type_of(self, content: memoryview) -> tuple[tuple[int, ...] | None, str]:
+        for number, value in fields(content):
+            if number == 3:  # DenseTensorDesc -> TensorDesc
+                for _, tensor in ((n, v) for n, v in fields(value) if n == 1):
+                    message = list(fields(tensor))
+                    dims = tuple(_numbers(message, 2))
+                    if len(dims) > 64 or any(not -1 <= size < 1 << 48 for size in dims):
+                        raise FormatError(
+                            f"a Paddle program with a tensor of sizes {str(dims)[:80]}; sizes are -1 or more"
+                        )
+                    types = [v for n, v in message if n == 1]
+                    return dims, _DTYPES.get(types[0] if types else 5, "undefined")
+        return None, "undefined"
+
+    def make(self, name: str) -> int:
+        """A new value of a variable: programs write one several times."""
+        self.next += 1
+        declared = self.declared.get(name, Value("undefined", None, name))
+        self.found.values[self.next] = declared
+        self.now[name] = self.next
+        return self.next
+
+    def holds(self, name: str) -> int:
+        found = self.now.get(name)
+        if found is None:
+            found = self.make(name)
+            if name in self.parameters:
+                self.found.parameters.append(found)
+        return found
+
+    def block(self, index: int, depth: int) -> Block:
+        if depth > MOST_DEPTH:
+            raise LimitError(f"a Paddle program with more than {MOST_DEPTH} blocks within blocks")
+        message = list(fields(self.blocks[index]))
+        self.variables([value for number, value in message if number == 3])
+        block = Block()
+        for number, value in message:
+            if number == 4:
+                self.count += 1
+                if self.count > MOST_OPERATORS:
+                    raise LimitError(f"a Paddle program of more than {MOST_OPERATORS} operators")
+                self.operator(list(fields(value)), block, depth)
+        return block
+
+    def operator(self, message: list[tuple[int, Any]], block: Block, depth: int) -> None:
+        source = next(_text(value) for number, value in message if number == 3)
+        given, made = self.slots(message, 1), self.slots(message, 2)
+        attributes = dict(self.attribute(value) for number, value in message if number == 4)
+        if source == "feed":
+            self.found.inputs += [self.make(name) for name in made.get("Out", ())]
+            return
+        if source == "fetch":
+            self.found.outputs += [self.holds(name) for name in given.get("X", ())]
+            return
+        name = _NAMES.get(source, source)
+        inputs = self.operands(name, given)
+        for slot in ("Scope", "StepScopes"):  # of the executor: no tensors
+            made.pop(slot, None)
+        inner = attributes.get("sub_block")
+        blocks = []
+        if isinstance(inner, int):
+            before = dict(self.now)
+            blocks = [self.block(inner, depth + 1)]
+            results = [self.holds(n) for names in made.values() for n in names]
+            blocks[0].operators.append(Op("yield", "yield", list(results), []))
+            self.now = before
+        wanted = sorted(made, key=lambda s: (_RESULTS.index(s) if s in _RESULTS else len(_RESULTS), s in _OTHERS))
+        outputs = [self.make(n) for slot in wanted for n in made[slot]]
+        block.operators.append(Op(name, source, inputs, outputs, attributes, blocks))
+
+    def operands(self, name: str, given: dict[str, list[str]]) -> list[Slot]:
+        order = _SLOTS.get(name) or [s for s in _FIRST if s in given] + [s for s in given if s not in _FIRST]
+        found: list[Slot] = []
+        for slot in order:
+            names = next((given[s] for s in slot.split("|") if given.get(s)), [])
+            several = len(names) > 1 or slot.endswith("TensorList") or name in ("concat", "stack", "add_n")
+            held = [self.holds(n) for n in names if n != "@EMPTY@"]
+            found.append(held if several and held else held[0] if held else None)
+        return found
+
+    def slots(self, message: list[tuple[int, Any]], field: int) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for content in (value for number, value in message if number == field):
+            parts = [(number, _text(value)) for number, value in fields(content)]
+            name = next(text for number, text in parts if number == 1)
+            found[name] = [text for number, text in parts if number == 2]
+        return found
+
+    def attribute(self, content: memoryview) -> tuple[str, Any]:
+        message = list(fields(content))
+        name = next(_text(value) for number, value in message if number == 1)
+        kind = next((value for number, value in message if number == 2), 0)
+        at = _ATTRIBUTE_FIELDS.get(kind)
+        values = [value for number, value in message if number == at]
+        if at is None or (not values and kind in (0, 1, 2, 6, 8, 9, 15)):
+            return name, None
+        if kind == 2:
+            return name, _text(values[0])
+        if kind == 5:
+            return name, [_text(value) for value in values]
+        if kind in (1, 15):
+            return name, struct.unpack("<f" if kind == 1 else "<d", values[0])[0]
+        if kind in (4, 12):
+            width = 4 if kind == 4 else 8
+            packed = b"".join(bytes(value) for value in values)
+            return name, list(struct.unpack(f"<{len(packed) // width}{'f' if width == 4 else 'd'}", packed))
+        numbers = _numbers(message, at)
+        return name, (numbers if kind in (3, 7, 11) else numbers[0])
