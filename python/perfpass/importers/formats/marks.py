@@ -12,6 +12,50 @@ _SAVED_MODEL = "saved_model.pb"
 _VERSION_AND_GRAPH = b"\x08\x01\x12"
 _META_INFO, _META_INFO_FIELDS = 0x0A, (0x12, 0x1A, 0x22, 0x2A)
 _NAME, _OPERATOR = 0x0A, 0x12
+# The root block of Paddle's ProgramDesc: its index 0, and -1 for its parent.
+_ROOT_BLOCK = b"\x08\x00\x10\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"
+_NCNN = 7767517
+
+
+def is_tflite(content: Content) -> bool:
+    """FlatBuffers have the name of their schema behind the first offset."""
+    return content.head[4:8] == b"TFL3"
+
+
+def is_ort(content: Content) -> bool:
+    """As `is_tflite`."""
+    return content.head[4:8] == b"ORTM"
+
+
+def is_openvino(content: Content) -> bool:
+    """XML whose root is a network with a version."""
+    head = content.head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    return head.startswith(b"<") and b"<net" in head and b"version=" in head
+
+
+def is_coreml(content: Content) -> bool:
+    """A package, or a specification: its version, then a description that begins with an input or a function."""
+    if content.is_folder:
+        return {"Manifest.json", "Data"} <= content.entries
+    head = content.head
+    if len(head) < 8 or head[0] != 0x08 or not 0 < head[1] < 64 or head[2] != 0x12:
+        return False
+    after = next((i for i in range(3, 8) if head[i] < 128), 8) + 1
+    return head[after : after + 1] == b"\x0a" or head[after : after + 2] == b"\xa2\x01"
+
+
+def is_paddle(content: Content) -> bool:
+    """PIR as JSON that says so, or a ProgramDesc, which begins with its root block."""
+    head = content.head.lstrip()
+    if head.startswith(b"{"):
+        return b'"base_code"' in head and b'"pir"' in head
+    return content.head.startswith(b"\x0a") and _ROOT_BLOCK in content.head[2 : 8 + len(_ROOT_BLOCK)]
+
+
+def is_ncnn(content: Content) -> bool:
+    """A text or binary parameter file: both begin with one number."""
+    first = content.head[:64].split(b"\n", 1)[0].strip()
+    return first == str(_NCNN).encode() or content.head[:4] == _NCNN.to_bytes(4, "little")
 
 
 def is_keras(content: Content) -> bool:

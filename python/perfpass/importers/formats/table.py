@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
 from perfpass.errors import LimitError, about
-from perfpass.importers.formats import marks
+from perfpass.importers.formats import marks, mlir_content
 
 if TYPE_CHECKING:
     from perfpass.graph import OpGraph
@@ -56,49 +56,16 @@ class Format:
 
 
 FORMATS: tuple[Format, ...] = (
+    Format("tflite", "a TensorFlow Lite model", "tflite", marks.is_tflite),
+    Format("ort", "a model in ONNX Runtime's format", "ort_format", marks.is_ort),
     Format("keras", "a Keras model", "keras", marks.is_keras),
+    Format("openvino", "an OpenVINO model", "openvino", marks.is_openvino),
+    Format("coreml", "a Core ML model", "coreml", marks.is_coreml),
+    Format("paddle", "a Paddle program", "paddle", marks.is_paddle),
     Format("tensorflow", "a TensorFlow model", "tensorflow", marks.is_tensorflow),
-def _is_openvino(content: Content) -> bool:
-    head = content.head.removeprefix(b"\xef\xbb\xbf").lstrip()
-    return head.startswith(b"<") and b"<net" in head and b"version=" in head
-
-
-def _is_coreml(content: Content) -> bool:
-    """A package, or a specification: its version, then a description that begins with an input or a function."""
-    if content.is_folder:
-        return {"Manifest.json", "Data"} <= content.entries
-    head = content.head
-    if len(head) < 8 or head[0] != 0x08 or not 0 < head[1] < 64 or head[2] != 0x12:
-        return False
-    after = next((i for i in range(3, 8) if head[i] < 128), 8) + 1
-    return head[after : after + 1] == b"\x0a" or head[after : after + 2] == b"\xa2\x01"
-
-
-FORMATS: tuple[Format, ...] = (
-    Format("openvino", "an OpenVINO model", "openvino", _is_openvino),
-    Format("coreml", "a Core ML model", "coreml", _is_coreml),
-# The root block of Paddle's ProgramDesc: its index 0, and -1 for its parent.
-_ROOT_BLOCK = b"\x08\x00\x10\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"
-_NCNN = 7767517
-
-
-def _is_pir(content: Content) -> bool:
-    head = content.head.lstrip()
-    return head.startswith(b"{") and b'"base_code"' in head and b'"pir"' in head
-
-
-def _is_program_desc(content: Content) -> bool:
-    return content.head.startswith(b"\x0a") and _ROOT_BLOCK in content.head[2 : 8 + len(_ROOT_BLOCK)]
-
-
-def _is_ncnn(content: Content) -> bool:
-    first = content.head[:64].split(b"\n", 1)[0].strip()
-    return first == str(_NCNN).encode() or content.head[:4] == _NCNN.to_bytes(4, "little")
-
-
-FORMATS: tuple[Format, ...] = (
-    Format("paddle", "a Paddle program", "paddle", lambda content: _is_pir(content) or _is_program_desc(content)),
-    Format("ncnn", "an ncnn network", "ncnn", _is_ncnn),
+    Format("ncnn", "an ncnn network", "ncnn", marks.is_ncnn),
+    Format("stablehlo", "a StableHLO module", "stablehlo", mlir_content.is_text),
+    Format("mlir_bytecode", "a module of MLIR bytecode", "stablehlo", mlir_content.is_bytecode, own=False),
 )
 
 
