@@ -96,6 +96,7 @@ class Flattener {
   /// jax.export wraps a function of open sizes: the inner one has the names, and its first arguments are the sizes.
   void learn_names(const Region& region) {
     std::unordered_map<ValueId, std::pair<ValueId, std::int64_t>> sizes;  // size -> argument, axis
+    bool asserted = false;
     for (const std::uint32_t id : region.operations) {
       const Operation& op = g_.module.operations[id];
       const ValueId* in = g_.module.operands.data() + op.operand_begin;
@@ -105,6 +106,9 @@ class Flattener {
         sizes[op.result_begin] = {in[0], axis.value_or(0)};
       } else if (op.code == Code::convert && op.operand_count == 1 && sizes.contains(in[0])) {
         sizes[op.result_begin] = sizes[in[0]];
+      } else if (op.code == Code::custom_call && !asserted && target_of(op) == "shape_assertion") {
+        asserted = true;
+        learn_symbols(op);
       } else if (op.code == Code::call) {
         const auto found = g_.module.function_by_name.find(callee(op));
         if (found == g_.module.function_by_name.end()) continue;
@@ -112,6 +116,31 @@ class Flattener {
         for (std::uint32_t i = 0; i < std::min<std::size_t>(op.operand_count, f.arguments.size()); ++i) {
           learn_name(region, in[i], f.arguments[i], sizes);
         }
+      }
+    }
+  }
+
+  /// What jax.export asserts of the shapes: "...specifications: args[1].shape = (b, s),args[2].shape = (b, s). Obtained".
+  void learn_symbols(const Operation& assertion) {
+    std::string_view says = text(assertion, "error_message");
+    const std::size_t begin = says.find("specifications: ");
+    if (begin == std::string_view::npos) return;
+    says = says.substr(begin, says.find(". Obtained", begin) - begin);
+    std::size_t next = 0;
+    for (MainArgument& argument : g_.arguments) {
+      const Type& type = g_.type(argument.value);
+      if (!is_open(type)) continue;
+      const std::size_t open = says.find(" = (", next), close = says.find(')', open);
+      if (open == std::string_view::npos || close == std::string_view::npos) return;
+      next = close;
+      std::string_view list = says.substr(open + 4, close - open - 4);
+      for (std::size_t axis = 0; axis < type.dims.size(); ++axis) {
+        const std::string_view size = list.substr(0, list.find(','));
+        const bool name = !size.empty() && std::isalpha(static_cast<unsigned char>(size[0])) &&
+                          std::all_of(size.begin(), size.end(), [](unsigned char c) { return std::isalnum(c) || c == '_'; });
+        if (name && type.dims[axis] == kOpen) argument.symbols[axis] = std::string(size);
+        list.remove_prefix(std::min(list.size(), size.size() + 1));
+        while (list.starts_with(' ')) list.remove_prefix(1);
       }
     }
   }

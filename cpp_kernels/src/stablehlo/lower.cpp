@@ -314,6 +314,10 @@ class Lowerer {
         return "sigmoid";
       case Code::hard_swish_:
         return "hard_swish";
+      case Code::softplus_:
+        return "softplus";
+      case Code::elu_:
+        return "elu";
       default:
         return op.at->name;
     }

@@ -130,6 +130,10 @@ Meaning meaning_of(Code code) noexcept {
       return each(OpKind::gelu);
     case Code::hard_swish_:
       return each(OpKind::hard_swish);
+    case Code::softplus_:
+      return each(OpKind::softplus);
+    case Code::elu_:
+      return each(OpKind::elu);
     case Code::uniform_quantize:
       return each(OpKind::quantize);
     case Code::uniform_dequantize:
@@ -200,7 +204,6 @@ Meaning meaning_of(Code code) noexcept {
       return plain(OpKind::fill);
     case Code::rng:
     case Code::rng_bit_generator:
-    case Code::random_:
       return plain(OpKind::random);
     case Code::fft:
       return plain(OpKind::dft);

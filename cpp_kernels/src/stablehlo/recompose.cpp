@@ -54,15 +54,20 @@ class Recomposer {
     const FlatOp* op = g_.maker(strip(v));
     return op != nullptr && op->code == code ? op : nullptr;
   }
-  std::optional<double> number(Value v) const {
+  std::optional<double> number(Value v, int hops = 0) const {
     v = strip(v);
     const FlatValue& value = g_.values[v];
     if (const Integers* known = g_.known_of(v)) {
       const bool splat = !known->empty() && std::all_of(known->begin(), known->end(), [&](auto k) { return k == (*known)[0]; });
       return splat ? std::optional(static_cast<double>((*known)[0])) : std::nullopt;
     }
-    if (value.constant == nullptr) return std::nullopt;
-    return constant_number(*value.constant, g_.type(v).dtype);
+    if (value.constant != nullptr) return constant_number(*value.constant, g_.type(v).dtype);
+    const FlatOp* op = g_.maker(v);  // how many elements a mean is of: convert(n), n - 0
+    if (op == nullptr || hops > 2) return std::nullopt;
+    if (op->code == Code::convert && op->in_count == 1) return number(in(*op, 0), hops + 1);
+    if (op->code != Code::subtract || op->in_count != 2) return std::nullopt;
+    const auto first = number(in(*op, 0), hops + 1), second = first ? number(in(*op, 1), hops + 1) : std::nullopt;
+    return second ? std::optional(*first - *second) : std::nullopt;
   }
   bool is_number(Value v, double wanted) const {
     const auto found = number(v);
@@ -154,34 +159,30 @@ class Recomposer {
         const FlatOp* sigmoid = made(other, code);
         if (sigmoid != nullptr && strip(in(*sigmoid, 0)) == strip(x)) return become(op, Code::silu_, x);
       }
-      if (hard_sigmoid_of(other) == strip(x) && g_.maker(strip(other)) != nullptr) return become(op, Code::hard_swish_, x);
+      if (const auto of = hard_sigmoid_of(other); of && *of == strip(x)) return become(op, Code::hard_swish_, x);
       if (const auto by = number(other); by && *by > 0 && *by < 1) {
         if (const FlatOp* sum = reduced(x, Code::add); sum != nullptr && reduces(*sum, 1.0 / *by)) return mean(op, *sum);
       }
     }
   }
 
-  /// x of clip(x + 3, 0, 6) / 6; the value itself where it is none.
-  Value hard_sigmoid_of(Value v) const {
-    v = strip(v);
-    const FlatOp* op = g_.maker(v);
-    if (op == nullptr || op->in_count != 2 || (op->code != Code::divide && op->code != Code::multiply)) return v;
-    if (!is_number(in(*op, 1), op->code == Code::divide ? 6.0 : 1.0 / 6.0)) return v;
+  /// x of clip(x + 3, 0, 6) / 6.
+  std::optional<Value> hard_sigmoid_of(Value v) const {
+    const FlatOp* op = g_.maker(strip(v));
+    if (op == nullptr || op->in_count != 2 || (op->code != Code::divide && op->code != Code::multiply)) return std::nullopt;
+    if (!is_number(in(*op, 1), op->code == Code::divide ? 6.0 : 1.0 / 6.0)) return std::nullopt;
     const FlatOp* clip = g_.maker(strip(in(*op, 0)));
-    Value inner = v;
-    if (clip != nullptr && clip->code == Code::clamp && clip->in_count == 3 && is_number(in(*clip, 2), 6.0)) {
+    if (clip == nullptr) return std::nullopt;
+    std::optional<Value> inner;
+    if (clip->code == Code::clamp && clip->in_count == 3 && is_number(in(*clip, 2), 6.0)) {
       inner = in(*clip, 1);
-    } else if (clip != nullptr && clip->code == Code::minimum) {
+    } else if (clip->code == Code::minimum) {
       const auto low = beside_number(*clip, 6.0);
-      const FlatOp* relu = low ? made(*low, Code::relu_) : nullptr;
-      if (relu == nullptr) return v;
-      inner = in(*relu, 0);
-    } else {
-      return v;
+      if (const FlatOp* relu = low ? made(*low, Code::relu_) : nullptr) inner = in(*relu, 0);
     }
-    const FlatOp* sum = made(inner, Code::add);
+    const FlatOp* sum = inner ? made(*inner, Code::add) : nullptr;
     const auto x = sum != nullptr ? beside_number(*sum, 3.0) : std::nullopt;
-    return x ? strip(*x) : v;
+    return x ? std::optional(strip(*x)) : std::nullopt;
   }
 
   /// Whether a sum is over `count` elements for each result.
@@ -272,9 +273,30 @@ class Recomposer {
         return become(op, Code::leaky_relu_, yes);
       }
     }
+    if (const FlatOp* test = made(in(op, 0), Code::compare); test != nullptr && test->in_count == 2) {
+      // |x| < 1 ? 1 - p(x) : q(x): the polynomials that jax.export writes for erfc.
+      const FlatOp *size = made(in(*test, 0), Code::abs), *centre = made(yes, Code::subtract), *tail = made(no, Code::select);
+      if (size != nullptr && is_number(in(*test, 1), 1.0) && centre != nullptr && is_number(in(*centre, 0), 1.0) &&
+          tail != nullptr && tail->in_count == 3 && made(in(*tail, 1), Code::subtract)) {
+        return become(op, Code::erfc, in(*size, 0));
+      }
+      // log(exp(x) + 1), a NaN kept; and x > 0 ? x : exp(x) - 1.
+      const FlatOp* sum = made(no, Code::add);
+      if (in(*test, 0) == in(*test, 1) && sum != nullptr && sum->in_count == 2) {
+        const FlatOp *positive = made(in(*sum, 0), Code::relu_), *log = made(in(*sum, 1), Code::log_plus_one);
+        if (positive != nullptr && log != nullptr) return become(op, Code::softplus_, in(*positive, 0));
+      }
+      const FlatOp* scaled = made(no, Code::multiply);
+      const FlatOp* power = made(no, Code::exponential_minus_one);
+      for (std::size_t i = 0; scaled != nullptr && power == nullptr && i < 2; ++i) {
+        power = made(in(*scaled, i), Code::exponential_minus_one);
+      }
+      if (power != nullptr && is_number(in(*test, 1), 0.0) && strip(in(*test, 0)) == strip(yes)) return become(op, Code::elu_, yes);
+    }
     // Rows out of bounds are filled with NaN, of which a program that runs has none.
     const auto fill = number(no);
-    if (fill && std::isnan(*fill) && made(yes, Code::gather) != nullptr) become(op, Code::domain, yes);
+    const bool one = elements_of(g_.type(strip(in(op, 0)))) == 1;  // whether a mean is of any element at all
+    if (fill && std::isnan(*fill) && (one || made(yes, Code::gather) != nullptr)) become(op, Code::domain, yes);
   }
 
   // -- groups that begin with one operator ---------------------------------------------------------------------------

@@ -72,6 +72,15 @@ class Roles {
     return g_.type(g_.arguments[static_cast<std::size_t>(of_[v])].value).dims.size();
   }
 
+  /// Whether a value shows an argument behind further dimensions that stand first; a vector anywhere.
+  bool ends(Value v) const {
+    const std::vector<std::int64_t>& shown = g_.type(v).dims;
+    const std::vector<std::int64_t>& own = g_.type(g_.arguments[static_cast<std::size_t>(of_[v])].value).dims;
+    if (own.size() >= shown.size() || own.empty()) return false;
+    return own.size() == 1 || (elements_of(g_.type(v)) > elements_of(g_.type(g_.arguments[static_cast<std::size_t>(of_[v])].value)) &&
+                               std::equal(own.begin(), own.end(), shown.end() - static_cast<std::ptrdiff_t>(own.size())));
+  }
+
   void visit(const FlatOp& op) {
     const auto in = g_.in(op);
     if (in.empty() || op.out_count == 0) return;
@@ -97,6 +106,14 @@ class Roles {
         return;
       case Code::add:  // the variance of a batch normalisation: rsqrt(v + epsilon)
         if (is_argument(in[0]) && rank_of_argument(in[0]) == 1) of_[op.out_begin] = of_[in[0]];
+        [[fallthrough]];
+      case Code::subtract:
+      case Code::multiply:
+      case Code::divide:
+        // A vector, or the last dimensions of a tensor, given further dimensions to meet another tensor.
+        for (std::size_t i = 0; i < in.size(); ++i) {
+          if (is_argument(in[i]) && in.size() == 2 && ends(in[i]) && !g_.values[in[1 - i]].is_constant) mark(in[i]);
+        }
         return;
       case Code::rsqrt:
       case Code::sqrt:
