@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import re
 import struct
 import subprocess
 import sys
@@ -16,27 +15,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perfpass import _core
-from perfpass.bounded_file import read_bounded
+from perfpass.bounded_file import read_file
 from perfpass.errors import FormatError, LimitError, UnsupportedError
 from perfpass.graph import OpGraph
 from perfpass.importers.formats.batch import scaled
+from perfpass.importers.formats.mlir_content import BYTECODE, module_at
 from perfpass.importers.formats.sizes import fixed
 from perfpass.importers.onnx import Input
 
 if TYPE_CHECKING:
-    from perfpass.importers.formats.content import Content
     from perfpass.importers.formats.sizes import Sizes
 
-_BYTECODE = b"ML\xefR"
 _MOST_BYTES = 1 << 30
 _MOST_TEXT_BYTES = 1 << 30
 _SECONDS = 120.0
 _MOST_MEMORY_BYTES = 8 << 30
-_TEXT = re.compile(
-    rb"\s*(//[^\n]*\n\s*)*(\"builtin\.module\"|\"func\.func\"|builtin\.module\b|module(\s+@|\s*\{|\s+attributes\b)|"
-    rb"func\.func\s|#[\w.$]+\s*=\s|![\w.$]+\s*=\s)"
-)
-_MODULE_FIELD = 13  # `mlir_module_serialized` in jax/_src/export/serialization.fbs
 _AS_TEXT = """
 import sys
 from jaxlib.mlir import ir
@@ -52,16 +45,6 @@ with ir.Context() as context:
     out = module.operation.get_asm(binary=True, large_elements_limit=64, enable_debug_info=True)
     sys.stdout.buffer.write(out)
 """
-
-
-def is_text(content: Content) -> bool:
-    """Whether a file begins as MLIR text does."""
-    return _TEXT.match(content.head) is not None
-
-
-def is_bytecode(content: Content) -> bool:
-    """Whether a file is MLIR bytecode, or an export of JAX around it."""
-    return content.head.startswith(_BYTECODE) or _module_at(content.head) is not None
 
 
 def read(path: Path, sizes: Sizes) -> OpGraph:
@@ -92,35 +75,11 @@ def _inputs(text: bytes) -> tuple[Input, ...]:
 
 
 def _text(path: Path) -> bytes:
-    content = read_bounded(path, "a StableHLO module", _MOST_BYTES)
-    if content.startswith(_BYTECODE):
+    content = read_file(path, "a StableHLO module", _MOST_BYTES)
+    if content.startswith(BYTECODE):
         return _as_text(content)
-    at = _module_at(content)
+    at = module_at(content)
     return content if at is None else _as_text(_exported(content, at))
-
-
-def _module_at(content: bytes) -> int | None:
-    """Where the field of the module points in a FlatBuffer of ``jax.export``; None in what is no such buffer.
-
-    The field's offset lies in the first bytes, the vector may lie anywhere.
-    """
-    try:
-        (root,) = struct.unpack_from("<I", content, 0)
-        (back,) = struct.unpack_from("<i", content, root)
-        table = root - back
-        if not 4 <= table < root <= 1024:
-            return None
-        size, _ = struct.unpack_from("<HH", content, table)
-        if not 4 + 2 * _MODULE_FIELD < size <= 256:
-            return None
-        (field,) = struct.unpack_from("<H", content, table + 4 + 2 * _MODULE_FIELD)
-        (version,) = struct.unpack_from("<H", content, table + 4)
-        if not field or not version:
-            return None
-        (offset,) = struct.unpack_from("<I", content, root + field)
-    except struct.error:
-        return None
-    return root + field + offset
 
 
 def _exported(content: bytes, at: int) -> bytes:
@@ -128,7 +87,7 @@ def _exported(content: bytes, at: int) -> bytes:
     if at + 4 <= len(content):
         (size,) = struct.unpack_from("<I", content, at)
         found = content[at + 4 : at + 4 + size]
-        if len(found) == size and found.startswith(_BYTECODE):
+        if len(found) == size and found.startswith(BYTECODE):
             return found
     raise FormatError("an export of JAX whose MLIR module is damaged; export it again (jax.export.export)")
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
 from perfpass.errors import LimitError, about
+from perfpass.importers.formats import mlir_content
 
 if TYPE_CHECKING:
     from perfpass.graph import OpGraph
@@ -54,7 +55,10 @@ class Format:
         return cast("_Module", importlib.import_module(f"perfpass.importers.formats.{self.module}"))
 
 
-FORMATS: tuple[Format, ...] = ()
+FORMATS: tuple[Format, ...] = (
+    Format("stablehlo", "a StableHLO module", "stablehlo", mlir_content.is_text),
+    Format("mlir_bytecode", "a module of MLIR bytecode", "stablehlo", mlir_content.is_bytecode, own=False),
+)
 
 
 def recognised(content: Content) -> Format | None:
