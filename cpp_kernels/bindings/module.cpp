@@ -42,4 +42,5 @@ NB_MODULE(_core, m) {
   perfpass::bindings::register_trees(m);
   perfpass::bindings::register_counting(m);
   perfpass::bindings::register_quotient(m);
+  perfpass::bindings::register_stablehlo(m);
 }

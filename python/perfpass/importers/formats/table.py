@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from perfpass.errors import LimitError, about
 from perfpass.importers.formats import marks, mlir_content
+from perfpass.importers.formats import mlir_content
 
 if TYPE_CHECKING:
     from perfpass.graph import OpGraph
