@@ -37,7 +37,8 @@ def load(
 ) -> OpGraph:
     """The operator graph of a model in any form that perfpass reads.
 
-    ``model``: a path to an ``.onnx`` file, the bytes of a ModelProto, an ``onnx.ModelProto``; a path to a Hugging Face
+    ``model``: a path to an ``.onnx`` file, the bytes of a ModelProto, an ``onnx.ModelProto``; a path to a file of
+    another framework (`perfpass.importers.formats`, recognised by its content); a path to a Hugging Face
     ``config.json`` or its folder (weights are not needed), or its content; the name of a known network, ``timm:NAME``,
     ``torchvision:NAME`` or ``definitions:NAME``, built from the definitions installed here; a ``torch.nn.Module``
     (with ``input_shape``, without the batch) or what ``torch.export`` made of one; a ``tvm.IRModule`` of Relay or
@@ -210,11 +211,11 @@ def _sequence_length(path: Path, input_shape: Any, dims: Mapping[str, int] | Non
 
 
 def named_shapes(input_shape: Any) -> Mapping[str, Any] | None:
-    """``input_shape`` of an ONNX model. Raises ArgumentError where it is not a mapping."""
+    """``input_shape`` of a file. Raises ArgumentError where it is not a mapping."""
     if input_shape is None or isinstance(input_shape, Mapping):
         return input_shape
     raise ArgumentError(
-        f"input_shape of an ONNX model is a mapping from input name to shape, got {input_shape!r}; "
+        f"input_shape of a model's file is a mapping from input name to shape, got {input_shape!r}; "
         "symbolic dimensions are set by name with dims={'batch': 8}"
     )
 
@@ -234,6 +235,11 @@ def _from_path(
         length = _sequence_length(path, input_shape, dims)
         size = 1 if batch is None else batch
         return huggingface.trace_config(path, batch=size, sequence_length=length, assume=assume)
+    if found.kind == "file":
+        from perfpass.importers import formats
+
+        shapes = named_shapes(input_shape)
+        return formats.named(found.format).read(path, formats.Sizes(batch, dims or {}, shapes or {}, assume))
     from perfpass.importers import onnx
 
     return onnx.read(path, **_onnx_sizes(dims, input_shape, batch, assume))
