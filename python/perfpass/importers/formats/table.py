@@ -52,7 +52,10 @@ class Format:
         return cast("_Module", importlib.import_module(f"perfpass.importers.formats.{self.module}"))
 
 
-FORMATS: tuple[Format, ...] = ()
+FORMATS: tuple[Format, ...] = (
+    Format("tflite", "a TensorFlow Lite model", "tflite", lambda content: content.head[4:8] == b"TFL3"),
+    Format("ort", "a model in ONNX Runtime's format", "ort_format", lambda content: content.head[4:8] == b"ORTM"),
+)
 
 
 def recognised(content: Content) -> Format | None:
