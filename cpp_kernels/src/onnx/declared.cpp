@@ -134,6 +134,13 @@ void Lowering::merge_declared(const Node& node, const Slot& slot, Value& value, 
       if (agreement == Agreement::same) return;
     }
   }
+  if (model_.is_typed && agreement == Agreement::other && value.has_shape && info.shape.size() == value.shape.size()) {
+    // A size that the converter fixed is the one that runs.
+    auto* shape = const_cast<std::int64_t*>(keep_shape(value.shape, arena_).data());
+    for (std::size_t i = 0; i < info.shape.size(); ++i) shape[i] = info.shape[i] < 0 ? shape[i] : info.shape[i];
+    value = {value.dtype, true, value.is_constant, {shape, info.shape.size()}, false, {}, {}, true};
+    return;
+  }
   // Names of dimensions are the exporter's word alone: against a shape they do not count.
   const auto declared = shapes_.resolve(info);
   if (!declared || agreement == Agreement::same) return;
