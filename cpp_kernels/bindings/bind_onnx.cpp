@@ -5,6 +5,7 @@
 
 #include "bindings.hpp"
 #include "perfpass/error.hpp"
+#include "perfpass/flatbuffer_readers.hpp"
 #include "perfpass/onnx_reader.hpp"
 
 namespace perfpass::bindings {
@@ -77,6 +78,33 @@ void register_onnx(nb::module_& m) {
         return listing(inputs);
       },
       nb::arg("path"), nb::arg("limits") = OnnxLimits{});
+
+  nb::enum_<FlatBufferFormat>(m, "FlatBufferFormat")
+      .value("TFLITE", FlatBufferFormat::tflite)
+      .value("ORT", FlatBufferFormat::ort);
+  m.def(
+      "read_flatbuffer_file",
+      [](FlatBufferFormat format, const nb::bytes& path, Dims dims, Shapes input_shapes, std::int64_t batch,
+         const OnnxLimits& limits, std::int64_t detections) {
+        const OnnxOptions options = make_options(std::move(dims), std::move(input_shapes), batch, limits, detections);
+        const std::string name(path.c_str(), path.size());
+        const nb::gil_scoped_release released;
+        return read_flatbuffer_file(format, name, options);
+      },
+      nb::arg("format"), nb::arg("path"), nb::arg("dims") = Dims{}, nb::arg("input_shapes") = Shapes{},
+      nb::arg("batch") = 0, nb::arg("limits") = OnnxLimits{}, nb::arg("detections") = 0);
+  m.def(
+      "flatbuffer_inputs_file",
+      [listing](FlatBufferFormat format, const nb::bytes& path, const OnnxLimits& limits) {
+        const std::string name(path.c_str(), path.size());
+        std::vector<OnnxInput> inputs;
+        {
+          const nb::gil_scoped_release released;
+          inputs = flatbuffer_inputs_file(format, name, limits);
+        }
+        return listing(inputs);
+      },
+      nb::arg("format"), nb::arg("path"), nb::arg("limits") = OnnxLimits{});
 }
 
 }  // namespace perfpass::bindings

@@ -120,7 +120,7 @@ void Lowering::merge_declared(const Node& node, const Slot& slot, Value& value, 
                               std::int64_t slack) {
   if (slot.info == nullptr) return;
   const ValueInfo& info = *slot.info;
-  if (value.dtype == DType::undefined) value.dtype = info.dtype;
+  if (value.dtype == DType::undefined || (model_.is_typed && info.dtype != DType::undefined)) value.dtype = info.dtype;
   if (!info.has_shape || shapes_.stale()) return;
   Agreement agreement = Agreement::other;
   if (value.has_shape) {
@@ -133,6 +133,13 @@ void Lowering::merge_declared(const Node& node, const Slot& slot, Value& value, 
       }
       if (agreement == Agreement::same) return;
     }
+  }
+  if (model_.is_typed && agreement == Agreement::other && value.has_shape && info.shape.size() == value.shape.size()) {
+    // A size that the converter fixed is the one that runs.
+    auto* shape = const_cast<std::int64_t*>(keep_shape(value.shape, arena_).data());
+    for (std::size_t i = 0; i < info.shape.size(); ++i) shape[i] = info.shape[i] < 0 ? shape[i] : info.shape[i];
+    value = {value.dtype, true, value.is_constant, {shape, info.shape.size()}, false, {}, {}, true};
+    return;
   }
   // Names of dimensions are the exporter's word alone: against a shape they do not count.
   const auto declared = shapes_.resolve(info);
@@ -178,7 +185,8 @@ void Lowering::infer_shapes(const Scope& scope, InferContext& context, OpKind op
   }
   if (inferred) return;
   context.attributes = {};
-  if (use_declared(context, first_output, op == OpKind::unknown)) {
+  // Of another format's vocabulary some operators have no rule of shapes here, and all values a declared shape.
+  if (use_declared(context, first_output, op == OpKind::unknown || node.entry != nullptr)) {
     // A view of data whose new shape is computed from contents still has all its elements.
     const Value* whole = op == OpKind::reshape && !context.inputs.empty() ? context.inputs[0] : nullptr;
     Value& view = context.outputs[0];

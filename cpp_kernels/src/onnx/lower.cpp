@@ -92,6 +92,7 @@ OpGraph Lowering::run() {
 }
 
 void Lowering::finish_notes() {
+  for (const Text note : model_.notes) builder_.add_note(std::string(note));
   for (const std::string& note : shapes_.notes()) builder_.add_note(note);
   if (assumed_) {
     const std::int64_t count = options_.detections > 0 ? options_.detections : kUsualDetections;
@@ -235,7 +236,7 @@ TensorId Lowering::tensor_of(Slot& slot) {
     const auto& shape = slot.value.shape;
     const bool is_scalar =
         slot.writer != kNone && std::all_of(shape.begin(), shape.end(), [](auto d) { return d == 1; });
-    const bool is_weight = slot.is_weight || (!is_scalar && is_parameter(slot.value));
+    const bool is_weight = slot.is_weight || (!slot.is_literal && !is_scalar && is_parameter(slot.value));
     role = is_weight ? TensorRole::weight : TensorRole::literal;
   }
   slot.tensor = builder_.add_tensor(display_name(slot.prefix, slot.name), slot.value.dtype, slot.value.shape, role);
@@ -275,7 +276,7 @@ void Lowering::emit(OpKind op, const Scope& scope, const Node& node, const NodeA
 }
 
 void Lowering::lower_operator(Scope& scope, const Node& node, std::uint32_t output, Inputs inputs) {
-  const Operator* entry = find_operator(node.domain, node.op_type);
+  const Operator* entry = node.entry != nullptr ? node.entry : find_operator(node.domain, node.op_type);
   const OpKind op = canonical_operator(entry);
   input_values_.clear();
   input_ids_.clear();
@@ -353,7 +354,7 @@ void Lowering::lower_call(Scope& scope, const Node& node, const Function& functi
                                       " outputs; its function takes " + std::to_string(function.inputs.size()) +
                                       " and gives " + std::to_string(function.outputs.size()));
   }
-  std::size_t names = function.inputs.size();
+  std::size_t names = function.inputs.size() + function.initializers.size();
   for (const Node& inner : function.nodes) names += inner.outputs.size();
   const Call call{&node, &function};
   Scope body(nullptr, names, *std::pmr::get_default_resource());
@@ -370,7 +371,9 @@ void Lowering::lower_call(Scope& scope, const Node& node, const Function& functi
     slot.value = inputs[i]->value;
     slot.tensor = tensor_of(*inputs[i]);
   }
+  declare_constants(body, function.initializers);
   declare_nodes(body, function.nodes);
+  if (model_.is_typed) declare_infos(body, function.value_info);
   lower_nodes(body);
   Slot* given = scope.slots.data() + output;
   for (std::size_t i = 0; i < node.outputs.size(); ++i) {
@@ -385,6 +388,25 @@ void Lowering::lower_call(Scope& scope, const Node& node, const Function& functi
     given->ready = true;
     ++given;
   }
+}
+
+std::vector<OnnxInput> declared_inputs(const Model& model) {
+  std::unordered_set<std::string_view> constants;
+  for (const Constant& constant : model.graph->initializers) constants.insert(constant.name);
+  std::vector<OnnxInput> inputs;
+  for (const ValueInfo& info : model.graph->inputs) {
+    if (constants.contains(info.name)) continue;
+    OnnxInput& input = inputs.emplace_back();
+    input.name = escaped(info.name);
+    input.dtype = info.dtype;
+    input.has_shape = info.has_shape;
+    input.shape.assign(info.shape.begin(), info.shape.end());
+    input.symbols.resize(info.shape.size());
+    for (std::size_t axis = 0; axis < info.symbols.size(); ++axis) {
+      input.symbols[axis] = escaped(info.symbols[axis]);
+    }
+  }
+  return inputs;
 }
 
 namespace {
@@ -418,23 +440,7 @@ std::vector<OnnxInput> onnx_inputs_file(const std::string& path, const OnnxLimit
   const onnx::ModelFile file(path, limits);
   const onnx::Excerpt excerpt = file.excerpt();
   ReadingArena arena(file.spare());
-  const onnx::Model model = onnx::read_model(excerpt, limits, arena.resource());
-  std::unordered_set<std::string_view> constants;
-  for (const onnx::Constant& constant : model.graph->initializers) constants.insert(constant.name);
-  std::vector<OnnxInput> inputs;
-  for (const onnx::ValueInfo& info : model.graph->inputs) {
-    if (constants.contains(info.name)) continue;
-    OnnxInput& input = inputs.emplace_back();
-    input.name = escaped(info.name);
-    input.dtype = info.dtype;
-    input.has_shape = info.has_shape;
-    input.shape.assign(info.shape.begin(), info.shape.end());
-    input.symbols.resize(info.shape.size());
-    for (std::size_t axis = 0; axis < info.symbols.size(); ++axis) {
-      input.symbols[axis] = escaped(info.symbols[axis]);
-    }
-  }
-  return inputs;
+  return onnx::declared_inputs(onnx::read_model(excerpt, limits, arena.resource()));
 }
 
 }  // namespace perfpass

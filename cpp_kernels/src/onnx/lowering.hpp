@@ -27,9 +27,10 @@ struct Slot {
   std::int32_t writer = kNone;  // index of the node in its graph that writes it
   bool ready = false;           // false: its writer was not lowered yet
   bool is_input = false;
-  bool is_weight = false;  // integers that are parameters: an operand of a quantized operator
-  bool is_absent = false;  // an optional input of a function that its caller does not give
-  Text prefix;             // of the scope it belongs to
+  bool is_weight = false;   // integers that are parameters: an operand of a quantized operator
+  bool is_literal = false;  // floating numbers that are none
+  bool is_absent = false;   // an optional input of a function that its caller does not give
+  Text prefix;              // of the scope it belongs to
 };
 
 /// A call of a model-local function: where references in its body find the caller's attributes.
@@ -166,6 +167,9 @@ class Lowering {
   std::size_t contradicted_ = 0;  // nodes of uncertain rules that kept their declared shapes against inference
   std::string first_contradiction_;
 };
+
+/// The inputs of a model, initializers excluded.
+std::vector<OnnxInput> declared_inputs(const Model& model);
 
 inline std::span<const std::int64_t> keep_shape(std::span<const std::int64_t> shape, std::pmr::memory_resource& arena) {
   if (shape.empty()) return {};

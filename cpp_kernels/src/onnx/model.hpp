@@ -1,5 +1,5 @@
-// The parsed form of an ONNX file, between the wire reader (wire.cpp) and the lowering to an OpGraph
-// (lower.cpp), and the interface of shape inference (operators/). Internal to the core.
+// The parsed form of a model, between the reader of a file's format (wire.cpp; ort/, tflite/ for FlatBuffers) and the
+// lowering to an OpGraph (lower.cpp), and the interface of shape inference (operators/). Internal to the core.
 //
 // Text is a view into the file's bytes. Lists live in the model's arena: a 10,000-node file must not cost 100,000
 // allocations.
@@ -27,9 +27,12 @@ struct Constant {
   bool has_values = false;                 // exactly one of the two lists below is then filled
   std::span<const std::int64_t> integers;  // integer and boolean types
   std::span<const double> reals;           // floating types
+  // What the constant is, where its type does not tell: integers that are parameters, a state that is none.
+  bool is_weight = false, is_literal = false;
 };
 
 struct Graph;
+struct Operator;  // operators/operators.hpp
 
 struct Attribute {
   enum class Kind : std::uint8_t { none, real, integer, text, tensor, graph, reals, integers, texts, other };
@@ -50,7 +53,8 @@ struct Node {
   Text op_type, domain, name;
   std::span<const Text> inputs, outputs;  // empty text: optional and absent
   std::span<const Attribute> attributes;
-  Text overload;  // which of several functions of one name
+  Text overload;                    // which of several functions of one name
+  const Operator* entry = nullptr;  // of another vocabulary than ONNX's, where the file is of another format
 };
 
 struct ValueInfo {
@@ -82,6 +86,7 @@ struct Function {
   std::span<const ValueInfo> value_info;
   std::span<const Opset> opsets;
   Text overload;
+  std::span<const Constant> initializers;  // not in ONNX, whose functions hold Constant nodes
 };
 
 struct Model {
@@ -89,6 +94,8 @@ struct Model {
   std::span<const Opset> opsets;
   const Graph* graph = nullptr;
   std::span<const Function> functions;
+  bool is_typed = false;  // every value declares its type, and that counts
+  std::span<const Text> notes;
 };
 
 /// What is known of contents that decide how much a selection leaves (selection.hpp): an extent of boxes, scores, a
@@ -107,8 +114,6 @@ struct Value {
   bool is_estimate = false;  // the shape is a bound, or that of a first iteration: a declared shape may differ from it
   Selects selects = Selects::unknown;
 };
-
-struct Operator;  // operators/operators.hpp
 
 /// The vocabulary's entry for an ONNX operator; nullptr where there is none.
 const Operator* find_operator(Text domain, Text op_type) noexcept;

@@ -213,6 +213,8 @@ void Lowering::declare_constants(Scope& scope, std::span<const Constant> constan
     Slot& slot = declare(scope, constant.name, "initializer");
     slot.value = {constant.dtype, true, true, constant.shape, constant.has_values, constant.integers, constant.reals};
     slot.ready = true;
+    slot.is_weight = constant.is_weight;
+    slot.is_literal = constant.is_literal;
     has_bytes_ = has_bytes_ || is_byte_type(constant.dtype);
   }
 }

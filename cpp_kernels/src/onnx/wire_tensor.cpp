@@ -5,15 +5,13 @@
 #include <cmath>
 #include <limits>
 
+#include "onnx/contents.hpp"
 #include "perfpass/error.hpp"
 #include "support/text.hpp"
 #include "support/text_hash.hpp"
 
 namespace perfpass::onnx {
 namespace {
-
-// Floating and 8-bit constants decide shapes only as scales of Resize or bounds of Range; larger ones are weights.
-constexpr std::int64_t kMaxRealConstant = 64;
 
 /// TensorProto.DataType by number. Two- and six-bit types count as the next wider type of the core.
 constexpr std::array kDataTypes = {DType::undefined,  DType::float32,  DType::uint8,  DType::int8,   DType::uint16,
@@ -22,22 +20,6 @@ constexpr std::array kDataTypes = {DType::undefined,  DType::float32,  DType::ui
                                    DType::complex128, DType::bfloat16, DType::float8, DType::float8, DType::float8,
                                    DType::float8,     DType::uint4,    DType::int4,   DType::float4, DType::float8,
                                    DType::uint4,      DType::int4,     DType::float8, DType::float8};
-
-double half_to_double(std::uint16_t bits) {
-  const int exponent = (bits >> 10) & 31;
-  const int fraction = bits & 1023;
-  double value = 0.0;
-  if (exponent == 31) {
-    value = fraction == 0 ? std::numeric_limits<double>::infinity() : std::numeric_limits<double>::quiet_NaN();
-  } else if (exponent == 0) {
-    value = std::ldexp(fraction, -24);
-  } else {
-    value = std::ldexp(1024 + fraction, exponent - 25);
-  }
-  return (bits & 0x8000) != 0 ? -value : value;
-}
-
-double bfloat_to_double(std::uint16_t bits) { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
 
 std::int64_t as_signed(std::uint64_t value) { return static_cast<std::int64_t>(value); }
 
@@ -66,30 +48,8 @@ void check_raw_size(const Constant& constant, std::int64_t elements, std::uint64
                                      "; the file is damaged");
 }
 
-std::uint64_t raw_bits(DType dtype, Bytes element) {
-  std::uint64_t bits = 0;
-  std::memcpy(&bits, element.data(), element.size());
-  const auto extend = [&](int width) {
-    return static_cast<std::uint64_t>(static_cast<std::int64_t>(bits << (64 - width)) >> (64 - width));
-  };
-  if (dtype == DType::int32) return extend(32);
-  if (dtype == DType::int16) return extend(16);
-  if (dtype == DType::int8) return extend(8);
-  return bits;
-}
-
 double real_value(DType dtype, std::uint64_t bits, Wire wire) {
-  if (wire == Wire::fixed32) return std::bit_cast<float>(static_cast<std::uint32_t>(bits));
-  switch (dtype) {
-    case DType::float64:
-      return std::bit_cast<double>(bits);
-    case DType::float16:
-      return half_to_double(static_cast<std::uint16_t>(bits));
-    case DType::bfloat16:
-      return bfloat_to_double(static_cast<std::uint16_t>(bits));
-    default:
-      return std::bit_cast<float>(static_cast<std::uint32_t>(bits));
-  }
+  return wire == Wire::fixed32 ? real_element(DType::float32, bits) : real_element(dtype, bits);
 }
 
 }  // namespace
@@ -171,31 +131,8 @@ void TensorReader::constant(Bytes message, Constant& result) {
   const std::int64_t elements = checked(result);
   if (external) return;  // where the data lies is nobody's business here
   if (raw.value > 0) check_raw_size(result, elements, type, raw.value);
-  if (typed + raw.value == 0 || elements > value_limit(result.dtype)) return;
+  if (typed + raw.value == 0 || elements > most_contents(result.dtype, limits_)) return;
   read_values(message, result, elements, type, raw);
-}
-
-std::int64_t TensorReader::value_limit(DType dtype) const {
-  const auto most = static_cast<std::int64_t>(limits_.shape_constant);
-  switch (dtype) {
-    case DType::int64:
-    case DType::int32:
-    case DType::uint32:
-    case DType::uint64:
-    case DType::boolean:
-      return most;
-    case DType::float32:
-    case DType::float64:
-    case DType::float16:
-    case DType::bfloat16:
-    case DType::int16:
-    case DType::uint16:
-    case DType::int8:
-    case DType::uint8:
-      return std::min(most, kMaxRealConstant);
-    default:
-      return -1;
-  }
 }
 
 void TensorReader::read_values(Bytes message, Constant& constant, std::int64_t elements, std::uint64_t type,
@@ -219,7 +156,7 @@ void TensorReader::read_values(Bytes message, Constant& constant, std::int64_t e
     // Only where a second type follows the data: what is kept of a payload is decided by the first.
     if (raw.is_missing()) fail_missing(FieldReader(message, file_), raw, "data of a constant");
     const std::size_t width = static_cast<std::size_t>(bits_of(constant.dtype)) / 8;
-    for (; found < n;) put_bits(raw_bits(constant.dtype, raw.payload.subspan(found * width, width)), Wire::bytes);
+    for (; found < n;) put_bits(element_bits(constant.dtype, raw.payload.subspan(found * width, width)), Wire::bytes);
   } else {
     FieldReader reader(message, file_);
     for (Field f; reader.next(f);) {
@@ -332,9 +269,6 @@ void TensorReader::tensor_type(Bytes message, ValueInfo& result) {
     }
   }
 }
-
-/// What exporters write for "unknown" where a name belongs: two such dimensions are not one.
-static bool is_placeholder(Text name) { return name == "-1" || name.find_first_not_of("? ") == Text::npos; }
 
 void TensorReader::shape(Bytes message, ValueInfo& result) {
   std::array<std::int64_t, kMaxRank> found{};

@@ -20,7 +20,6 @@ class TensorReader : protected WireReader {
 
  private:
   std::span<const std::int64_t> dims(Bytes message, std::uint32_t number, const char* name);
-  std::int64_t value_limit(DType dtype) const;
   void read_values(Bytes message, Constant& constant, std::int64_t elements, std::uint64_t type, const Field& raw);
   void declared_type(Bytes message, ValueInfo& result);
   void type(Bytes message, ValueInfo& result, int depth);

@@ -37,7 +37,6 @@ _OTHER_FRAMEWORKS = {
     ".hdf5": "Keras",
     ".keras": "Keras",
     ".pb": "TensorFlow",
-    ".tflite": "TensorFlow Lite",
     ".pdmodel": "Paddle",
     ".mlmodel": "Core ML",
     ".engine": "TensorRT",

@@ -7,7 +7,7 @@ from the file where it has them all, else from shape inference in the core.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -59,18 +59,18 @@ def read(
     arguments = reading(dims, input_shapes, batch) | {"detections": stated.get(DETECTIONS, 0)}
     if isinstance(model, (str, os.PathLike)):
         with about(model):
-            return _with_load(OpGraph(_core.read_onnx_file(os.fsencode(model), **arguments)), stated)
+            return with_load(OpGraph(_core.read_onnx_file(os.fsencode(model), **arguments)), stated)
     if isinstance(model, (bytes, bytearray, memoryview)):
-        return _with_load(OpGraph(_core.read_onnx_bytes(model, **arguments)), stated)
+        return with_load(OpGraph(_core.read_onnx_bytes(model, **arguments)), stated)
     serialize = getattr(model, "SerializeToString", None)
     if serialize is None:
         raise ArgumentError(
             f"cannot read a model from {type(model).__name__}; give a path, bytes or an onnx.ModelProto"
         )
-    return _with_load(OpGraph(_core.read_onnx_bytes(serialize(), **arguments)), stated)
+    return with_load(OpGraph(_core.read_onnx_bytes(serialize(), **arguments)), stated)
 
 
-def _with_load(graph: OpGraph, stated: Mapping[str, int]) -> OpGraph:
+def with_load(graph: OpGraph, stated: Mapping[str, int]) -> OpGraph:
     """``graph``, which says what the reader had to assume."""
     if not any(note.startswith(_core.ASSUMED_DETECTIONS) for note in graph.notes):
         return graph
@@ -96,16 +96,20 @@ def reading(
 
 def inputs(path: str | os.PathLike[str]) -> tuple[Input, ...]:
     """The inputs of a model file, initializers excluded, in the file's order. Raises as ``read`` does."""
-    listed = []
     with about(path):
-        declared = _core.onnx_inputs_file(os.fsencode(path))
+        return listed(_core.onnx_inputs_file(os.fsencode(path)))
+
+
+def listed(declared: Iterable[tuple[str, str, bool, Sequence[int], Sequence[str]]]) -> tuple[Input, ...]:
+    """Inputs as the core lists them: name, type, whether there is a shape, its sizes and the names of its open axes."""
+    found = []
     for name, dtype, has_shape, shape, symbols in declared:
         axes = tuple(
             size if size >= 0 else symbol or f"{name}:{axis}"
             for axis, (size, symbol) in enumerate(zip(shape, symbols, strict=True))
         )
-        listed.append(Input(name, dtype, axes if has_shape else None))
-    return tuple(listed)
+        found.append(Input(name, dtype, axes if has_shape else None))
+    return tuple(found)
 
 
 def _text(name: Any) -> str:

@@ -20,6 +20,7 @@ enum class Variant : std::uint8_t {
   ceil,
   round,
   equal,
+  not_equal,
   less,
   greater,
   less_or_equal,

@@ -270,6 +270,8 @@ bool compared(Variant v, T a, T b) {
   switch (v) {
     case Variant::equal:
       return a == b;
+    case Variant::not_equal:
+      return a != b;
     case Variant::less:
       return a < b;
     case Variant::greater:

@@ -1,0 +1,26 @@
+// Models in FlatBuffers to OpGraphs: TensorFlow Lite (LiteRT) and ONNX Runtime's own format.
+//
+// A file's structure alone is read, block by block, with every offset checked; weights are never touched, and of
+// constants only small ones that decide shapes. Options and limits are those of the ONNX reader.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "perfpass/graph.hpp"
+#include "perfpass/onnx_reader.hpp"
+
+namespace perfpass {
+
+enum class FlatBufferFormat : std::uint8_t { tflite, ort };
+
+OpGraph read_flatbuffer_file(FlatBufferFormat format, const std::string& path, const OnnxOptions& options = {});
+OpGraph read_flatbuffer_bytes(FlatBufferFormat format, std::span<const std::uint8_t> bytes,
+                              const OnnxOptions& options = {});
+/// The inputs as the file declares them.
+std::vector<OnnxInput> flatbuffer_inputs_file(FlatBufferFormat format, const std::string& path,
+                                              const OnnxLimits& limits = {});
+
+}  // namespace perfpass
