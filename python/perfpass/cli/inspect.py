@@ -74,10 +74,14 @@ def _decisions(model: str) -> tuple[Mapping[str, Decision], str]:
 
 
 def _declared_inputs(model: str) -> tuple[Input, ...]:
-    """The inputs an ONNX file declares, before any dimension is set; none for other kinds of model."""
+    """The inputs a file declares, before any dimension is set; none for other kinds of model."""
     from perfpass.importers.model_argument import understood
 
     found = understood(model)
+    if found.kind == "file":
+        from perfpass.importers import formats
+
+        return formats.named(found.format).inputs(Path(found.name))
     if found.kind != "onnx":
         return ()
     from perfpass.importers import onnx

@@ -8,6 +8,7 @@ __all__ = [
     "configuration_names",
     "configuration_ranges",
     "definitions",
+    "formats",
     "gguf",
     "hub",
     "huggingface",

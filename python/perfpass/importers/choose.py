@@ -19,6 +19,7 @@ from perfpass.text import shown_value
 
 if TYPE_CHECKING:
     from perfpass.graph import OpGraph
+    from perfpass.importers.formats import Sizes
 
 _SEQUENCE_NAMES = ("sequence_length", "sequence")
 _OF_TORCH = "a torch module, whose sizes are set by input_shape and batch"
@@ -37,8 +38,9 @@ def load(
 ) -> OpGraph:
     """The operator graph of a model in any form that perfpass reads.
 
-    ``model``: a path to an ``.onnx`` file, the bytes of a ModelProto, an ``onnx.ModelProto``; a path to a Hugging Face
-    ``config.json`` or its folder (weights are not needed), or its content; the name of a known network, ``timm:NAME``,
+    ``model``: a path to an ``.onnx`` file or one of another framework (`perfpass.importers.formats`, told by its
+    content), the bytes of one, an ``onnx.ModelProto``; a path to a Hugging Face ``config.json`` or its folder (weights
+    are not needed), or its content; the name of a known network, ``timm:NAME``,
     ``torchvision:NAME`` or ``definitions:NAME``, built from the definitions installed here; a ``torch.nn.Module``
     (with ``input_shape``, without the batch) or what ``torch.export`` made of one; a ``tvm.IRModule`` of Relay or
     Relax, which tvm_perfpass reads; or an OpGraph, given back as it is.
@@ -113,9 +115,12 @@ def _forward(
         with about(model):
             return _from_path(model, batch, input_shape, dims, assume)
     if isinstance(model, (bytes, bytearray, memoryview)):
-        from perfpass.importers import onnx
+        from perfpass.importers import formats, onnx
 
-        return onnx.read(bytes(model), **_onnx_sizes(dims, input_shape, batch, assume))
+        content = bytes(model)
+        if (found := formats.read_bytes(content, _sizes(dims, input_shape, batch, assume))) is not None:
+            return found
+        return onnx.read(content, **_onnx_sizes(dims, input_shape, batch, assume))
     origins = {base.__module__.partition(".")[0] for base in type(model).__mro__}
     if "torch" in origins:
         from perfpass.importers import torch
@@ -210,11 +215,11 @@ def _sequence_length(path: Path, input_shape: Any, dims: Mapping[str, int] | Non
 
 
 def named_shapes(input_shape: Any) -> Mapping[str, Any] | None:
-    """``input_shape`` of an ONNX model. Raises ArgumentError where it is not a mapping."""
+    """``input_shape`` of a file. Raises ArgumentError where it is not a mapping."""
     if input_shape is None or isinstance(input_shape, Mapping):
         return input_shape
     raise ArgumentError(
-        f"input_shape of an ONNX model is a mapping from input name to shape, got {input_shape!r}; "
+        f"input_shape of a model's file is a mapping from input name to shape, got {input_shape!r}; "
         "symbolic dimensions are set by name with dims={'batch': 8}"
     )
 
@@ -234,6 +239,10 @@ def _from_path(
         length = _sequence_length(path, input_shape, dims)
         size = 1 if batch is None else batch
         return huggingface.trace_config(path, batch=size, sequence_length=length, assume=assume)
+    if found.kind == "file":
+        from perfpass.importers import formats
+
+        return formats.named(found.format).read(path, _sizes(dims, input_shape, batch, assume))
     from perfpass.importers import onnx
 
     return onnx.read(path, **_onnx_sizes(dims, input_shape, batch, assume))
@@ -243,3 +252,9 @@ def _onnx_sizes(
     dims: Mapping[str, int] | None, input_shape: Any, batch: int | None, assume: Mapping[str, int]
 ) -> dict[str, Any]:
     return {"dims": dims, "input_shapes": named_shapes(input_shape), "batch": batch, "assume": assume}
+
+
+def _sizes(dims: Mapping[str, int] | None, input_shape: Any, batch: int | None, assume: Mapping[str, int]) -> Sizes:
+    from perfpass.importers.formats import Sizes
+
+    return Sizes(batch, dims or {}, named_shapes(input_shape) or {}, assume)

@@ -7,6 +7,7 @@ writes it. A name alone is looked up in all of them; what stands at a path of th
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,17 +16,19 @@ from typing import Any, Literal
 
 from perfpass.bounded_file import exists
 from perfpass.errors import ArgumentError, FileError, FormatError, UnsupportedError, shown
-from perfpass.importers import configuration_names, definitions, library_names, model_names
+from perfpass.importers import configuration_names, definitions, formats, library_names, model_names
 from perfpass.text import nearest
 
-Kind = Literal["onnx", "hf", "timm", "torchvision", "definitions"]
+Kind = Literal["onnx", "hf", "file", "timm", "torchvision", "definitions"]
 KINDS: dict[Kind, str] = {
     "onnx": "an ONNX file",
+    "file": "a file of another framework",
     "hf": "a Hugging Face configuration",
     "timm": "a model of timm",
     "torchvision": "a model of torchvision",
     "definitions": "a network that is defined here",
 }
+_FILE_KINDS: tuple[Kind, ...] = ("onnx", "file")
 _BUILT: tuple[Kind, ...] = ("timm", "torchvision", "definitions")
 _PICKLES = frozenset({".pt", ".pth", ".pkl", ".pickle", ".bin", ".ckpt", ".joblib", ".pt2"})
 _WEIGHTS = frozenset({".safetensors", ".npz", ".npy", ".msgpack"})
@@ -53,7 +56,8 @@ class ModelArgument:
     in its library.
 
     ``stored``: the precision of the weights where the name said one, else "". ``notes``: what was made of the name, a
-    sentence each. ``repository``: where on the hub it was found, else "".
+    sentence each. ``repository``: where on the hub it was found, else "". ``format``: of a file of another framework
+    its name in `perfpass.importers.formats`, else "".
     """
 
     kind: Kind
@@ -61,6 +65,12 @@ class ModelArgument:
     stored: str = ""
     notes: tuple[str, ...] = ()
     repository: str = ""
+    format: str = ""
+
+    @property
+    def described(self) -> str:
+        """What it is, for a sentence: "an ONNX file"."""
+        return formats.named(self.format).title if self.format else KINDS[self.kind]
 
     @property
     def source(self) -> str:
@@ -70,23 +80,24 @@ class ModelArgument:
     def file(self, what: str, instead: str) -> str:
         """The path of an ONNX file; ``what`` needs one. Raises UnsupportedError for another kind."""
         if self.kind != "onnx":
-            raise UnsupportedError(f"{what} needs an ONNX file, and {self.name} is {KINDS[self.kind]}; {instead}")
+            raise UnsupportedError(f"{what} needs an ONNX file, and {self.name} is {self.described}; {instead}")
         return self.name
 
     def configuration(self, what: str) -> str:
         """The config.json, its folder or the name of a shipped one. Raises UnsupportedError for another kind."""
         if self.kind != "hf":
             raise UnsupportedError(
-                f"{what} reads a language model's config.json, and {self.name} is {KINDS[self.kind]}; "
-                f"`perfpass predict {self.source if self.kind != 'onnx' else self.name}` answers it"
+                f"{what} reads a language model's config.json, and {self.name} is {self.described}; "
+                f"`perfpass predict {self.name if self.kind in _FILE_KINDS else self.source}` answers it"
             )
         return self.name
 
 
 def understood(model: str | os.PathLike[str]) -> ModelArgument:
-    """What ``model`` means, by its form and by what stands at its path; files are not read.
+    """What ``model`` means, by its form and by what stands at its path; of a file its first bytes are looked at.
 
-    A folder is that of a Hugging Face checkpoint (config.json) or holds one ONNX or GGUF file. A name is one of
+    A folder is that of a Hugging Face checkpoint (config.json), of a format (`perfpass.importers.formats`), or holds
+    one ONNX or GGUF file. A name is one of
     torchvision or timm (`perfpass.importers.library_names`), of our own definitions
     (`perfpass.importers.definitions`), one that ships (`perfpass.importers.model_names`), ``timm/NAME``, or OWNER/NAME
     of a hub (`perfpass.importers.hub`), with the type of a GGUF file behind a colon where it has several. Raises
@@ -107,12 +118,25 @@ def understood(model: str | os.PathLike[str]) -> ModelArgument:
         return found
     path = Path(text)
     suffix = path.suffix.lower()
+    there = exists(path)
+    if there and (format_of := _format(path)):
+        return ModelArgument("file", text, format=format_of)
     _refuse_unread(path, suffix)
-    if not exists(path):
+    if not there:
         return _named(text, path)
     if path.is_dir():
         return _in_folder(path)
     return ModelArgument("hf" if suffix in _CONFIGURATIONS else "onnx", text)
+
+
+def _format(path: Path) -> str:
+    """The format of another framework that stands at ``path``, "" for none. What cannot be opened is refused later."""
+    if not path.is_dir() and not path.is_file():
+        return ""
+    with contextlib.suppress(FileError):
+        if found := formats.recognised(formats.Content.of(path)):
+            return found.name
+    return ""
 
 
 def _refuse_unread(path: Path, suffix: str) -> None:

@@ -1,0 +1,63 @@
+"""What a file or folder shows of itself without being read: its first bytes, the names within it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from perfpass.bounded_file import open_regular, reason
+from perfpass.errors import FileError, shown
+from perfpass.importers.formats import archive
+
+HEAD_BYTES = 4096
+_ZIP = b"PK\x03\x04"
+
+
+@dataclass(frozen=True)
+class Content:
+    """A model as it lies on the disk. ``head``: the first `HEAD_BYTES` of a file, empty of a folder."""
+
+    path: Path
+    head: bytes
+
+    @classmethod
+    def of(cls, path: Path) -> Content:
+        """Raises FileError for what cannot be opened or is neither a regular file nor a folder."""
+        if path.is_dir():
+            return cls(path, b"")
+        file = open_regular(path, "a model")
+        try:
+            return cls(path, os.read(file, HEAD_BYTES))
+        except OSError as error:
+            raise FileError(f"{shown(path)}: cannot be read as a model: {reason(error)}") from error
+        finally:
+            os.close(file)
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether the model is a folder."""
+        return not self.head and self.path.is_dir()
+
+    @property
+    def is_archive(self) -> bool:
+        """Whether the model is a zip archive."""
+        return self.head.startswith(_ZIP)
+
+    @cached_property
+    def entries(self) -> frozenset[str]:
+        """Names of a folder's files and folders, or of a zip archive's entries (with their folders); else none.
+
+        Raises FormatError for a damaged archive and LimitError for one of over 65,536 entries.
+        """
+        if self.is_folder:
+            try:
+                return frozenset(entry.name for entry in os.scandir(self.path))
+            except OSError as error:
+                raise FileError(f"{shown(self.path)}: cannot be listed: {reason(error)}") from error
+        return frozenset(archive.entries(self.path)) if self.is_archive else frozenset()
+
+    def any_entry(self, end: str) -> bool:
+        """Whether an entry's path ends so: archives of PyTorch put all into a folder of any name."""
+        return any(name == end or name.endswith(f"/{end}") for name in self.entries)

@@ -1,0 +1,70 @@
+"""Every format that is read beside ONNX and configurations: how its content shows it, and its module."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, cast
+
+from perfpass.errors import LimitError, about
+
+if TYPE_CHECKING:
+    from perfpass.graph import OpGraph
+    from perfpass.importers.formats.content import Content
+    from perfpass.importers.formats.sizes import Sizes
+    from perfpass.importers.onnx import Input
+
+
+class _Module(Protocol):
+    def read(self, path: Path, sizes: Sizes) -> OpGraph: ...
+
+    def inputs(self, path: Path) -> tuple[Input, ...]: ...
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format. ``title`` stands in sentences ("a TensorFlow Lite file"); ``module`` is one of this package.
+
+    ``matches`` is asked of every file that a user names, in the table's order: it looks at `Content` alone. ``own``:
+    read by perfpass itself, within bounds; else a library of the framework opens the file.
+    """
+
+    name: str
+    title: str
+    module: str
+    matches: Callable[[Content], bool]
+    own: bool = True
+
+    def read(self, path: Path, sizes: Sizes) -> OpGraph:
+        """The graph at these sizes. Raises as `perfpass.load` does."""
+        with about(path):
+            try:
+                return self._of().read(path, sizes)
+            except RecursionError as error:
+                raise LimitError(f"{self.title} nested deeper than can be read") from error
+
+    def inputs(self, path: Path) -> tuple[Input, ...]:
+        """What the file says of its inputs, before any size is set."""
+        with about(path):
+            return self._of().inputs(path)
+
+    def _of(self) -> _Module:
+        return cast("_Module", importlib.import_module(f"perfpass.importers.formats.{self.module}"))
+
+
+FORMATS: tuple[Format, ...] = ()
+
+
+def recognised(content: Content) -> Format | None:
+    """The format of a file or folder, or None: then it is ONNX, a configuration or GGUF, or nothing that is read.
+
+    Raises FormatError and LimitError for an archive whose list of entries is damaged or too long.
+    """
+    return next((one for one in FORMATS if one.matches(content)), None)
+
+
+def named(name: str) -> Format:
+    """A format of the table by its name. Raises KeyError."""
+    return {one.name: one for one in FORMATS}[name]
