@@ -17,6 +17,7 @@ usage: bash bootstrap.sh COMMAND
 
   build       install what a prediction needs and build; no more
   sanitize    C++ tests under AddressSanitizer and UndefinedBehaviorSanitizer
+  library     libperfpass_core for C and C++, installed into build/library/prefix, or `library PREFIX`
   lint        ruff check, ruff format and clang-format, nothing changed
   format      the same, changing the files
   typecheck   mypy
@@ -219,6 +220,15 @@ sanitize() {
   ./build/sanitize/fuzz_flatbuffer tests/importers/files --mutate 10
 }
 
+# library [PREFIX]: the core without Python, as docs/guides/cpp.md has it.
+library() {
+  say "libperfpass_core"
+  system_packages
+  configure build/library -DPERFPASS_TESTS=OFF -DPERFPASS_LIBRARY=ON -DCMAKE_INSTALL_LIBDIR=lib
+  PATH="$PWD/.venv/bin:$PATH" cmake --build build/library
+  PATH="$PWD/.venv/bin:$PATH" cmake --install build/library --prefix "${1:-build/library/prefix}" >/dev/null
+}
+
 LARGEST_WHEEL_BYTES=30000000
 
 # wheel [PYTHON]: dist/ gets the source archive and a wheel made from it, repaired to the manylinux tag that its symbols allow.
@@ -295,6 +305,7 @@ run_tests() {
   onnxruntime_releases
   browser
   sanitize
+  library
   say "Python tests"
   quiet_libraries
   # Not python -m pytest: that puts this folder first, and tvm_perfpass here has no compiled module.
@@ -313,6 +324,7 @@ case "$command" in
   check) check ;;
   build) prediction_environment ;;
   sanitize) virtual_environment .venv; requirements .venv runtime constraints.txt requirements.txt requirements-build.txt; sanitize ;;
+  library) virtual_environment .venv; requirements .venv runtime constraints.txt requirements.txt requirements-build.txt; library "$@" ;;
   lint)
     full_environment
     .venv/bin/ruff check .

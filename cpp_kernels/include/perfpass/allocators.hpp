@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "perfpass/export.hpp"
 #include "perfpass/graph.hpp"
 
 namespace perfpass {
@@ -52,7 +53,7 @@ struct CachingOptions {
   double garbage_collection_threshold = 0.0;  // 0: never before an allocation fails
   bool expandable_segments = false;
 };
-AllocatorReport simulate_caching(const MemoryEventView& events, const CachingOptions& options = {});
+PERFPASS_API AllocatorReport simulate_caching(const MemoryEventView& events, const CachingOptions& options = {});
 
 /// onnxruntime's BFCArena (core/framework/bfc_arena.cc) with its defaults; kSameAsRequested where `power_of_two` is
 /// off.
@@ -62,21 +63,22 @@ struct ArenaOptions {
   std::int64_t limit_bytes = std::numeric_limits<std::int64_t>::max();
   bool power_of_two = true;
 };
-AllocatorReport simulate_arena(const MemoryEventView& events, const ArenaOptions& options = {});
+PERFPASS_API AllocatorReport simulate_arena(const MemoryEventView& events, const ArenaOptions& options = {});
 
 /// onnxruntime's memory pattern (core/framework/mem_pattern_planner.h): the offsets of all events in one buffer by best
 /// fit over gaps. peak_reserved is the size of that buffer.
-AllocatorReport simulate_pattern(const MemoryEventView& events);
+PERFPASS_API AllocatorReport simulate_pattern(const MemoryEventView& events);
 
 /// TVM's GraphPlanMemory (src/relay/backend/token_allocator.cc, TokenAllocator1D): freed storage of up to 16 times or a
 /// 16th of the size is used again, and grows to the largest of its tensors. Blocks of other uses than activations get
 /// storage of their own. peak_reserved is the sum of all storage. `storage` [blocks], where asked for, is the storage
 /// id of each block.
-AllocatorReport simulate_storage_sharing(const MemoryEventView& events, std::vector<std::int32_t>* storage = nullptr);
+PERFPASS_API AllocatorReport simulate_storage_sharing(const MemoryEventView& events,
+                                                      std::vector<std::int32_t>* storage = nullptr);
 
 /// The events of one forward run of a graph: weights, then inputs, then every buffer from its producer to its last
 /// reader, as `plan_memory` has them (views and in-place outputs share). A block's number is its tensor's. Sizes are
 /// exact; rounding is the allocator's. `float_as` as in CostOptions.
-MemoryEvents memory_events(const OpGraph& graph, DType float_as = DType::undefined);
+PERFPASS_API MemoryEvents memory_events(const OpGraph& graph, DType float_as = DType::undefined);
 
 }  // namespace perfpass

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "perfpass/export.hpp"
 #include "perfpass/graph.hpp"
 
 namespace perfpass {
@@ -32,7 +33,7 @@ struct CostTotals {
 };
 
 /// Error(limit) if a count passes 2^62.
-Costs count_costs(const OpGraph& graph, const CostOptions& options = {});
-CostTotals totals(const Costs& costs);
+PERFPASS_API Costs count_costs(const OpGraph& graph, const CostOptions& options = {});
+PERFPASS_API CostTotals totals(const Costs& costs);
 
 }  // namespace perfpass

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "perfpass/error.hpp"
+#include "perfpass/export.hpp"
 #include "perfpass/features.hpp"
 #include "perfpass/graph.hpp"
 #include "perfpass/onnx_reader.hpp"
@@ -22,13 +23,13 @@ enum class Allocator : std::uint8_t {
   storage_sharing,  // TVM's plan
 };
 /// Error(argument) for an unknown name: "none", "caching", "arena", "storage_sharing".
-Allocator allocator_from_name(std::string_view name);
+PERFPASS_API Allocator allocator_from_name(std::string_view name);
 
 /// Bytes that the allocator takes from the device for one forward run, weights included; 0 for none. `weight_copies`:
 /// copies of the weights that are kept (autocast); `planned_weight_bytes`: MemoryPlan::weight_bytes. Error(limit) where
 /// the copies pass 2^62 bytes.
-std::int64_t reserved_bytes(const OpGraph& graph, Allocator allocator, int weight_copies, DType float_as,
-                            std::int64_t planned_weight_bytes);
+PERFPASS_API std::int64_t reserved_bytes(const OpGraph& graph, Allocator allocator, int weight_copies, DType float_as,
+                                         std::int64_t planned_weight_bytes);
 
 /// How graphs are counted; what depends on the runtime, its precision and the kind of device.
 struct CountingOptions {
@@ -70,6 +71,7 @@ struct CountedGraphs {
 };
 
 /// Reads and counts all items on `threads` threads (at least 1); the result does not depend on their number.
-CountedGraphs count_graphs(std::span<const CountingItem> items, const CountingOptions& options, unsigned threads);
+PERFPASS_API CountedGraphs count_graphs(std::span<const CountingItem> items, const CountingOptions& options,
+                                        unsigned threads);
 
 }  // namespace perfpass

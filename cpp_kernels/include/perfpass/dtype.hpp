@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "perfpass/export.hpp"
+
 namespace perfpass {
 
 enum class DType : std::uint8_t {
@@ -32,12 +34,12 @@ enum class DType : std::uint8_t {
 };
 
 /// Width of one element in bits; 0 for undefined, 64 for string (a pointer: the text itself is not counted).
-int bits_of(DType dtype) noexcept;
-bool is_floating(DType dtype) noexcept;
+PERFPASS_API int bits_of(DType dtype) noexcept;
+PERFPASS_API bool is_floating(DType dtype) noexcept;
 /// Names as NumPy writes them where NumPy has the type ("float32", "int64", "bool").
-std::string_view dtype_name(DType dtype) noexcept;
+PERFPASS_API std::string_view dtype_name(DType dtype) noexcept;
 /// The reverse of dtype_name; undefined for an unknown name.
-DType dtype_from_name(std::string_view name) noexcept;
+PERFPASS_API DType dtype_from_name(std::string_view name) noexcept;
 
 /// Bytes that `elements` elements occupy, sub-byte types packed and rounded up.
 constexpr std::int64_t bytes_for(std::int64_t elements, int bits) noexcept {

@@ -5,6 +5,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "perfpass/export.hpp"
+
 namespace perfpass {
 
 enum class ErrorCode {
@@ -17,7 +19,7 @@ enum class ErrorCode {
   unsupported,  // understood, but not handled; the message names it
 };
 
-class Error : public std::runtime_error {
+class PERFPASS_API Error : public std::runtime_error {
  public:
   Error(ErrorCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
   ErrorCode code() const noexcept { return code_; }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "perfpass/cost.hpp"
+#include "perfpass/export.hpp"
 #include "perfpass/graph.hpp"
 
 namespace perfpass {
@@ -21,12 +22,12 @@ struct FeatureMatrix {
 };
 
 /// Error(argument) for an unknown name. Names: "operator", "dippm", "trappm", "nnlqp".
-Schema schema_from_name(std::string_view name);
-int schema_version(Schema schema) noexcept;
-std::span<const std::string_view> node_feature_names(Schema schema) noexcept;    // [F]
-std::span<const std::string_view> static_feature_names(Schema schema) noexcept;  // [S]
+PERFPASS_API Schema schema_from_name(std::string_view name);
+PERFPASS_API int schema_version(Schema schema) noexcept;
+PERFPASS_API std::span<const std::string_view> node_feature_names(Schema schema) noexcept;    // [F]
+PERFPASS_API std::span<const std::string_view> static_feature_names(Schema schema) noexcept;  // [S]
 
-FeatureMatrix node_features(const OpGraph& graph, const Costs& costs, Schema schema);
+PERFPASS_API FeatureMatrix node_features(const OpGraph& graph, const Costs& costs, Schema schema);
 
 /// The graph as a multiset of operators: nodes with equal kind, types, sizes and per-execution costs share one row, in
 /// order of first appearance. This is what the tree and roofline predictors read: some hundred rows even for an LLM.
@@ -47,7 +48,8 @@ struct OperatorTable {
 };
 
 /// `row_of`, where asked for: [N] the row of each node, kNone for nodes that never run.
-OperatorTable operator_table(const OpGraph& graph, const Costs& costs, std::vector<std::int32_t>* row_of = nullptr);
+PERFPASS_API OperatorTable operator_table(const OpGraph& graph, const Costs& costs,
+                                          std::vector<std::int32_t>* row_of = nullptr);
 
 /// Calls `visit` with every column of the table, in the order of their declaration.
 template <typename Table, typename Visit>

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "perfpass/cost.hpp"
+#include "perfpass/export.hpp"
 #include "perfpass/features.hpp"
 #include "perfpass/graph.hpp"
 
@@ -20,7 +21,7 @@ namespace perfpass {
 /// transposes whose result is reshaped. `runs_in`, where asked for: [N] the row that holds a node's executions, kNone
 /// for nodes that never run and for those that another one's row is put together from. Error(argument) if the costs
 /// belong to another graph.
-OperatorTable table_as_run(const OpGraph& graph, const Costs& costs, bool strided,
-                           std::vector<std::int32_t>* runs_in = nullptr);
+PERFPASS_API OperatorTable table_as_run(const OpGraph& graph, const Costs& costs, bool strided,
+                                        std::vector<std::int32_t>* runs_in = nullptr);
 
 }  // namespace perfpass

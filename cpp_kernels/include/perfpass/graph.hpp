@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "perfpass/dtype.hpp"
+#include "perfpass/export.hpp"
 #include "perfpass/operators.hpp"
 
 namespace perfpass {
@@ -61,11 +62,11 @@ struct NodeAttributes {
 };
 constexpr std::int32_t kNoAxis = std::numeric_limits<std::int32_t>::min();
 /// Names of NodeAttributes' int32 columns in memory order ("kernel_0", "kernel_1", ... "in_place").
-std::span<const std::string_view> attribute_names() noexcept;
+PERFPASS_API std::span<const std::string_view> attribute_names() noexcept;
 
 /// Strings by id; id 0 is the empty string. Operator names repeat and are interned; names of nodes and tensors are as
 /// good as unique and only appended, because a hash look-up per name is the dearest part of reading a large file.
-class StringPool {
+class PERFPASS_API StringPool {
  public:
   StringPool();
   /// The id of a string equal to `text`, a new one where there is none among the interned.
@@ -89,7 +90,7 @@ class StringPool {
   std::size_t interned_ = 0;
 };
 
-struct OpGraph {
+struct PERFPASS_API OpGraph {
   // Per node, [N]
   std::vector<OpKind> op;
   std::vector<std::int32_t> source_op;  // string id of the operator's name in its source ("Conv", "nn.conv2d")
@@ -138,11 +139,11 @@ struct OpGraph {
 };
 
 /// Product of non-negative dimensions; Error(limit) on a negative one, rank > kMaxRank or more than kMaxElements.
-std::int64_t checked_elements(std::span<const std::int64_t> shape);
+PERFPASS_API std::int64_t checked_elements(std::span<const std::int64_t> shape);
 
 /// Collects tensors and nodes in any order; finish() checks, sorts topologically (stable: the given order is kept where
 /// it is valid), derives the edges and gives the graph away.
-class GraphBuilder {
+class PERFPASS_API GraphBuilder {
  public:
   /// Error(limit) for a rank or size past the bounds above.
   TensorId add_tensor(std::string_view name, DType dtype, std::span<const std::int64_t> shape, TensorRole role);

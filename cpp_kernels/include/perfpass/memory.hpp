@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "perfpass/cost.hpp"
+#include "perfpass/export.hpp"
 #include "perfpass/graph.hpp"
 
 namespace perfpass {
@@ -33,7 +34,7 @@ struct MemoryPlan {
 };
 
 /// Error(argument) for an alignment below 1 or a float_as that is not floating, Error(limit) past 2^62 bytes in all.
-MemoryPlan plan_memory(const OpGraph& graph, const MemoryOptions& options = {});
+PERFPASS_API MemoryPlan plan_memory(const OpGraph& graph, const MemoryOptions& options = {});
 
 /// A training step of a forward graph: what autograd keeps of it (the tensors that the gradients of its operators read
 /// again), and the most that is alive in the backward pass.
@@ -44,9 +45,9 @@ struct SavedActivations {
   std::int64_t gradient_bytes = 0;  // of weights, at the same moment
   std::vector<TensorId> tensors;    // owners of the saved buffers, largest first, then by id
 };
-/// Each buffer counts once (views and in-place results share that of their source); weights do not count, inputs do. The
-/// loss is cross entropy of every floating result but caches ("present..."): log-probabilities, and one gradient of them
-/// at a time, in fp32 or wider. Gradients of weights did not exist before. Errors as plan_memory.
-SavedActivations saved_activations(const OpGraph& graph, const MemoryOptions& options = {});
+/// Each buffer counts once (views and in-place results share that of their source); weights do not count, inputs do.
+/// The loss is cross entropy of every floating result but caches ("present..."): log-probabilities, and one gradient of
+/// them at a time, in fp32 or wider. Gradients of weights did not exist before. Errors as plan_memory.
+PERFPASS_API SavedActivations saved_activations(const OpGraph& graph, const MemoryOptions& options = {});
 
 }  // namespace perfpass

@@ -5,9 +5,11 @@
 #include <span>
 #include <vector>
 
+#include "perfpass/export.hpp"
+
 namespace perfpass {
 
-class Neighbours {
+class PERFPASS_API Neighbours {
  public:
   /// `points`: [count, columns] row major. Error(argument) where there is none, or a size does not fit.
   Neighbours(std::span<const float> points, std::size_t count, std::size_t columns);

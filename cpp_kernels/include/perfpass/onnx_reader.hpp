@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "perfpass/export.hpp"
 #include "perfpass/graph.hpp"
 
 namespace perfpass {
@@ -51,9 +52,9 @@ struct OnnxInput {
 };
 constexpr std::int64_t kUnknownDim = -1;
 
-OpGraph read_onnx_file(const std::string& path, const OnnxOptions& options = {});
-OpGraph read_onnx_bytes(std::span<const std::uint8_t> bytes, const OnnxOptions& options = {});
+PERFPASS_API OpGraph read_onnx_file(const std::string& path, const OnnxOptions& options = {});
+PERFPASS_API OpGraph read_onnx_bytes(std::span<const std::uint8_t> bytes, const OnnxOptions& options = {});
 /// The inputs (initializers excluded) without reading the nodes' shapes: for messages and command-line help.
-std::vector<OnnxInput> onnx_inputs_file(const std::string& path, const OnnxLimits& limits = {});
+PERFPASS_API std::vector<OnnxInput> onnx_inputs_file(const std::string& path, const OnnxLimits& limits = {});
 
 }  // namespace perfpass

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "perfpass/export.hpp"
+
 #define PERFPASS_OP_CLASSES(X) \
   X(unknown)                   \
   X(convolution)               \
@@ -183,10 +185,10 @@ enum class OpKind : std::uint16_t {
       count_,
 };
 
-std::string_view op_name(OpKind op) noexcept;
+PERFPASS_API std::string_view op_name(OpKind op) noexcept;
 /// unknown for a name that is not canonical.
-OpKind op_from_name(std::string_view name) noexcept;
-OpClass op_class(OpKind op) noexcept;
-std::string_view op_class_name(OpClass cls) noexcept;
+PERFPASS_API OpKind op_from_name(std::string_view name) noexcept;
+PERFPASS_API OpClass op_class(OpKind op) noexcept;
+PERFPASS_API std::string_view op_class_name(OpClass cls) noexcept;
 
 }  // namespace perfpass

@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "perfpass/export.hpp"
 #include "perfpass/graph.hpp"
 
 namespace perfpass {
@@ -42,8 +43,8 @@ struct QuotientRound {
 /// Rounds 0 to options.rounds. `features`: `width` bytes per node, equal where all bytes are. Edge e leads from
 /// producer[e] to consumer[e]; equal edges count as often as they occur, and a node may be its own neighbour.
 /// Error(argument) for sizes that do not fit, nodes out of range and rounds out of range.
-std::vector<QuotientRound> quotient(std::span<const NodeId> producer, std::span<const NodeId> consumer,
-                                    std::span<const std::uint8_t> features, std::size_t nodes,
-                                    const QuotientOptions& options = {});
+PERFPASS_API std::vector<QuotientRound> quotient(std::span<const NodeId> producer, std::span<const NodeId> consumer,
+                                                 std::span<const std::uint8_t> features, std::size_t nodes,
+                                                 const QuotientOptions& options = {});
 
 }  // namespace perfpass

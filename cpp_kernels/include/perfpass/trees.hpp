@@ -6,10 +6,12 @@
 #include <string>
 #include <vector>
 
+#include "perfpass/export.hpp"
+
 namespace perfpass {
 
 /// An ensemble of regression trees whose values add up; all nodes of all trees lie in one array.
-class TreeEnsemble {
+class PERFPASS_API TreeEnsemble {
  public:
   /// XGBoost's JSON or UBJSON model bytes (gbtree, one target, numerical splits). Error(format) if malformed or cyclic,
   /// Error(unsupported) for other boosters, categorical splits or multi-target leaves.

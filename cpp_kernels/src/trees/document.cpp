@@ -12,12 +12,12 @@ namespace perfpass::document {
 namespace {
 
 [[noreturn]] void malformed(std::size_t position, const std::string& found) {
-  throw Error(ErrorCode::format, "tree model: at byte " + std::to_string(position) + ": " + found);
+  throw Error(ErrorCode::format, "at byte " + std::to_string(position) + ": " + found);
 }
 
 void check_depth(int depth) {
   if (depth > kMaxDepth) {
-    throw Error(ErrorCode::limit, "tree model: nested deeper than " + std::to_string(kMaxDepth) + " levels");
+    throw Error(ErrorCode::limit, "nested deeper than " + std::to_string(kMaxDepth) + " levels");
   }
 }
 
@@ -425,7 +425,7 @@ Value parse_ubjson(std::span<const std::uint8_t> bytes) { return UbjsonParser(by
 
 Value parse(std::span<const std::uint8_t> bytes) {
   if (bytes.size() < 2 || bytes[0] != '{') {
-    throw Error(ErrorCode::format, "tree model: neither a JSON nor a UBJSON object (" + std::to_string(bytes.size()) +
+    throw Error(ErrorCode::format, "neither a JSON nor a UBJSON object (" + std::to_string(bytes.size()) +
                                        " bytes); expected a model saved by XGBoost as .json or .ubj");
   }
   const std::uint8_t second = bytes[1];

@@ -1,4 +1,5 @@
-// A small document tree for JSON and UBJSON, bounded in size and depth: what a tree ensemble is stored in.
+// A small document tree for JSON and UBJSON, bounded in size and depth: what tree ensembles and
+// predictor bundles are stored in.
 #pragma once
 
 #include <cstddef>
@@ -8,6 +9,8 @@
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "perfpass/error.hpp"
 
 namespace perfpass::document {
 
@@ -42,5 +45,15 @@ Value parse_ubjson(std::span<const std::uint8_t> bytes);
 
 /// UBJSON when the second byte cannot follow `{` in JSON text.
 Value parse(std::span<const std::uint8_t> bytes);
+
+/// What `read` gives; its errors begin with what the document is.
+template <typename Read>
+Value named(const std::string& what, const Read& read) {
+  try {
+    return read();
+  } catch (const Error& error) {
+    throw Error(error.code(), what + ": " + error.what());
+  }
+}
 
 }  // namespace perfpass::document

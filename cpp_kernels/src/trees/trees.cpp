@@ -102,7 +102,7 @@ TreeEnsemble TreeEnsemble::from_xgboost(std::span<const std::uint8_t> bytes) {
     throw Error(ErrorCode::limit,
                 "tree model: " + std::to_string(bytes.size()) + " bytes; allowed are " + std::to_string(kMaxBytes));
   }
-  const Value root = document::parse(bytes);
+  const Value root = document::named("tree model", [&] { return document::parse(bytes); });
   const Value& learner = member(root, "learner");
   check_supported(learner);
   const Value& parameters = member(learner, "learner_model_param");

@@ -26,6 +26,7 @@ COMMANDS = (
     "partition",
     "inspect",
     "features",
+    "export_core",
     "devices",
     "pack",
     "measure",

@@ -11,7 +11,7 @@ from copy import copy
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from perfpass.predictors.calibration import schedules as tuned
 from perfpass.predictors.estimate import Bounds, Columns, Estimate, Estimates, Notes, Runs
 from perfpass.predictors.inference.cpu_operators import CpuTimes
 from perfpass.predictors.inference.engines import ENGINES, EngineTimes
-from perfpass.predictors.inference.operators import FAMILIES, OperatorTimes, families, work
+from perfpass.predictors.inference.operators import FAMILIES, OperatorTimes, families, families_for_core, work
 from perfpass.predictors.learned import artefacts
 from perfpass.predictors.learned.spread import Spread
 from perfpass.predictors.memory import allocation, process
@@ -182,6 +182,22 @@ class AnalyticPredictor:
         }
         return np.column_stack([np.broadcast_to(np.asarray(lacks[c], dtype=np.float64), host.shape) for c in CAUSES])
 
+    def for_core(self, way: Way) -> dict[str, Any] | None:
+        """Time, widths and words of ``way`` as numbers and texts (cpp_kernels/src/prediction); None where the core has
+        not the formulas: of other runtimes than engines, and of CPUs.
+        """
+        times = self._engine(way)
+        if times is None or way.device.kind != "gpu":
+            return None
+        # Attention counts as usual where it runs on matrix units, as asked and not as the engine runs it.
+        usual = _USUAL | (np.isin(FAMILIES, "attention_vector") & ~families_for_core(way)[1])
+        lacks = self._lacks(way, np.zeros(1), np.zeros(1))[0]
+        return {
+            "time": {"kind": "engine", "usual": usual, **times.for_core(way)},
+            "spread": self._spread[way.device.kind].for_core(dict(zip(CAUSES, lacks.tolist(), strict=True))),
+            "support": {"level": 2, "said": self._said(way)},
+        }
+
     def estimates(self, columns: Columns, way: Way, threads: int = 1) -> Estimates:
         """The metrics of N runs."""
         latency = columns["latency_ms"]
@@ -258,3 +274,16 @@ def power_w(way: Way, flops: np.ndarray, traffic: np.ndarray, seconds: np.ndarra
     span = device.power_limit_w - device.idle_power_w
     one = np.ones_like(busy)
     return Bounds(device.idle_power_w + span * busy, device.idle_power_w * one, device.power_limit_w * one)
+
+
+def power_for_core(way: Way) -> dict[str, float]:
+    """What `power_w` reads of ``way`` (cpp_kernels/src/prediction/predictor.cpp)."""
+    device = way.device
+    return {
+        "peak_flops": device.peak(PRECISIONS[way.precision][1]),
+        "bandwidth": device.memory_bandwidth_bytes_s,
+        "compute_share": COMPUTE_EFFICIENCY[device.kind],
+        "memory_share": MEMORY_EFFICIENCY[device.kind],
+        "idle_w": device.idle_power_w,
+        "limit_w": device.power_limit_w,
+    }

@@ -8,7 +8,7 @@ from __future__ import annotations
 from copy import copy
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -111,6 +111,16 @@ class CpuPredictor:
     def _said(self, way: Way) -> str:
         rest = "one machine of 2 cores" if way.device.name in self._machines else "another CPU alone"
         return f"{way.runtime} on a CPU: time by its operators, as {self._corpus['networks']} networks took on {rest}"
+
+    def for_core(self, way: Way) -> dict[str, Any]:
+        """Time, widths and words of ``way`` as numbers and texts (cpp_kernels/src/prediction)."""
+        nothing = np.zeros(1)
+        lacks = self.lacks(Seconds(np.ones(1), nothing, nothing, nothing), way, self._machines)[0]
+        return {
+            "time": {"kind": "cpu", **self.times.for_core(way)},
+            "spread": self._spread[way.runtime].for_core(dict(zip(CAUSES, lacks.tolist(), strict=True))),
+            "support": {"level": 1, "said": self._said(way)},
+        }
 
     @staticmethod
     def lacks(found: Seconds, way: Way, machines: list[str] | tuple[str, ...]) -> np.ndarray:

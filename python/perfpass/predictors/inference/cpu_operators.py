@@ -20,7 +20,7 @@ from perfpass.graph import OPERATORS
 from perfpass.predictors.inference import operators
 from perfpass.predictors.inference.operators import FUSING
 from perfpass.predictors.learned import artefacts
-from perfpass.predictors.roofline import smooth_maximum
+from perfpass.predictors.roofline import SMOOTHNESS, smooth_maximum
 
 if TYPE_CHECKING:
     from perfpass.graph.table import OperatorColumns, Tables
@@ -142,12 +142,9 @@ def work(tables: Tables, batch: np.ndarray, way: Way) -> Work:
     """What every row of ``tables`` (counted with fp32) has to do on the CPU of ``way``."""
     table, device, family = tables.table, way.device, families(tables, batch, way)
     every = max(device.sm_count, 1)
-    cores = 1 if way.runtime in ON_ONE_CORE else every
-    clock = device.base_clock_hz or device.clock_hz or _UNSTATED_CLOCK_HZ
-    memory = min(device.memory_bandwidth_bytes_s, cores * _CORE_BYTES_PER_CYCLE * clock)
-    cache = float(max(device.l3_bytes, device.l2_bytes, 1 << 20))
+    cores, clock, memory, cache = _figures(way)
     times = np.where(np.asarray(table.view) == 0, tables.count, 0.0)
-    if way.runtime in FUSING and way.runtime != "relax":
+    if _folds(way):
         times = np.where(np.isin(table.op, _FOLDED), 0.0, times)
     weights = np.where(_STREAMED[family], np.minimum(table.weight_bytes, table.bytes_read), 0).astype(np.float64)
     moved = np.add(table.bytes_read, table.bytes_written, dtype=np.float64) - weights
@@ -177,6 +174,20 @@ def work(tables: Tables, batch: np.ndarray, way: Way) -> Work:
         ragged=np.where(_TILED[family] & tiled, ragged, 0.0),
         lost=float(np.log(cores)),
     )
+
+
+def _figures(way: Way) -> tuple[int, float, float, float]:
+    """Cores in use, their clock in Hz, byte/s of memory that they can ask for, and bytes of the last cache."""
+    device = way.device
+    cores = 1 if way.runtime in ON_ONE_CORE else max(device.sm_count, 1)
+    clock = device.base_clock_hz or device.clock_hz or _UNSTATED_CLOCK_HZ
+    memory = min(device.memory_bandwidth_bytes_s, cores * _CORE_BYTES_PER_CYCLE * clock)
+    return cores, clock, memory, float(max(device.l3_bytes, device.l2_bytes, 1 << 20))
+
+
+def _folds(way: Way) -> bool:
+    """Whether the runtime folds what `_FOLDED` names into the products before."""
+    return way.runtime in FUSING and way.runtime != "relax"
 
 
 def _strided(
@@ -264,6 +275,38 @@ class CpuTimes:
         done = work(tables, batch, way)
         found = parts(done, self.constants[way.runtime])
         return found.row + found.packing + found.issue, done.family
+
+    def for_core(self, way: Way) -> dict[str, Any]:
+        """What `seconds` reads of ``way``, as numbers (cpp_kernels/src/prediction/cpu.cpp)."""
+        constants, cores, clock, memory, cache_bytes = self.constants[way.runtime], *_figures(way)
+        unscheduled = {"tvm": UNSCHEDULED, "relax": _PLAIN}.get(way.runtime, ())
+        every, operators_of = max(way.device.sm_count, 1), np.arange(len(OPERATORS))
+        return {
+            "rate": constants[: len(FAMILIES)],
+            "constants": {name: constants[TERM[name]] for name in TERMS},
+            "streamed": _STREAMED,
+            "convolution": _CONVOLUTION,
+            "pointwise": _POINTWISE,
+            "tiled": _TILED & (way.runtime == "tvm"),
+            "strided": np.isin(FAMILIES, _STRIDED) & (way.runtime in ON_ONE_CORE),
+            "unscheduled": np.isin(FAMILIES, unscheduled),
+            "functions": np.isin(operators_of, _FUNCTIONS),
+            "folded": np.isin(operators_of, _FOLDED if _folds(way) else []),
+            "ragged_rows": way.runtime == "tvm",
+            "pixels": way.runtime == "relax",
+            "flops": way.device.peak_flops["fp32"] * cores / every,
+            "per_cycle": cores * clock,
+            "memory_bytes_s": memory,
+            "cache_bytes": cache_bytes,
+            "lost": np.log(cores),
+            "least_s": _LEAST_S,
+            "smoothness": SMOOTHNESS,
+            "function_flops": _FUNCTION_FLOPS,
+            "sets_bytes": _SETS_BYTES,
+            "line_bytes": _LINE_BYTES,
+            "ways": _WAYS,
+            "lanes": _LANES,
+        }
 
     def seconds(self, tables: Tables, batch: np.ndarray, way: Way) -> Seconds:
         """The time of N graphs at ``batch`` [N]."""

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from perfpass.predictors.inference import operators
 from perfpass.predictors.inference.levels import Levels
 from perfpass.predictors.inference.operators import (
     CALL_S,
@@ -104,6 +105,18 @@ class EngineTimes(Levels):
             share = LAUNCHED[way.runtime][kind] * np.exp(self._of("launched", f"{way.runtime} {kind}"))
             found[np.isin(FAMILIES, names)] = min(1.0, share)
         return found
+
+    def for_core(self, way: Way) -> dict[str, Any]:
+        """What `seconds` reads of ``way``, as numbers (cpp_kernels/src/prediction/engine.cpp)."""
+        ran = ran_as(way)
+        return {
+            **operators.for_core(ran),
+            "factor": self.factors(ran),
+            "launched": self.launched(ran),
+            "launch_s": launch_s(ran) * np.exp(self._of("gap", "")),
+            "issue_s": ISSUE_S[_HOST] * np.exp(self._of("issue", "")),
+            "call_s": CALL_S[_HOST] * np.exp(self._of("call", "")),
+        }
 
     def seconds(self, tables: Tables, way: Way) -> Seconds:
         """The time of N graphs in ``way``, an engine on a GPU."""

@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from perfpass.predictors.learned import artefacts
 from perfpass.predictors.roofline import (
     GENERIC_DEPTHWISE,
     PAGEABLE_COPY_BYTES_S,
+    SMOOTHNESS,
     issue_share,
     smooth_maximum,
     sustained_bandwidth,
@@ -77,6 +79,8 @@ _WATTS_PER_SM, _VOLTAGE_EXPONENT = 2.4, 0.45
 # Tiles that libraries choose from, and the share of the rate that a tile of this area reaches.
 _TILES = ((256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64), (64, 32), (32, 64), (32, 32))
 _SPLITS = (1, 2, 4, 8)  # along k, where the tiles are fewer than the SMs
+_CONVOLUTION_SPLITS = 2  # the most of convolutions, which are rarely split
+_FULL_TILE = 128 * 128
 _AREA_EXPONENT = {"vector": 0.2, "matrix": 0.3}
 _PROLOGUE_K = 32  # of the inner dimension, that filling a tile's pipeline costs
 # A fused attention's rate grows with the keys that a block of queries shares its start and its softmax over.
@@ -86,6 +90,7 @@ _CACHE_SPEED = 2.5  # of the last-level cache over memory's bandwidth
 _CACHED_SHARE = 0.5  # of the cache that an operator finds its inputs and outputs in
 _GDDR_SHARE = 0.88  # of what HBM boards reach of their bandwidth (NeuSight's T4, P4 and L4)
 _LEAST_S = 1e-12  # of an operator without work
+_GENERIC_AREA = 25  # depthwise kernels beyond it take the libraries' generic one
 GAP_S = 3e-6  # ramps of one kernel on the queue
 # The host, for one operator: dispatch of eager PyTorch and of graphs that are compiled or built.
 ISSUE_S = {"eager": 12e-6, "compiled": 4e-6, "engine": 2.5e-6}
@@ -251,12 +256,12 @@ def work(table: OperatorColumns, way: Way) -> Work:
     return Work(seconds * issued, kind, issued)
 
 
-def _rates(table: OperatorColumns, way: Way, kind: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _rates(table: Any, way: Way, kind: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """[R] FLOP/s of vector units, and of matrix units where a row runs there, else 0."""
     device, name = way.device, PRECISIONS[way.precision][1]
     vector = np.full(len(kind), rate(device, "fp64" if name == "fp64" else "fp32"))
     # Of two dimensions: QuartzNet's of 33 to 87 taps in one take a twentieth of what the generic kernel would.
-    generic = (kind == _F["conv_depthwise"]) & (np.asarray(table.kernel_area) > 25) & ~_flat(table)
+    generic = (kind == _F["conv_depthwise"]) & (np.asarray(table.kernel_area) > _GENERIC_AREA) & ~_flat(table)
     # Engines have kernels of their own: at the generic rate GPUNet-D1 and -D2 took twice what TensorRT was measured at.
     libraries = device.kind == "gpu" and ISSUED_AS[way.runtime] != "engine"
     vector = np.where(generic & libraries, vector * GENERIC_DEPTHWISE, vector)
@@ -280,17 +285,58 @@ def _tiled(table: OperatorColumns, product: np.ndarray, device: Device, on_matri
     )
     sms = max(device.sm_count, 1)
     exponent = np.where(on_matrix[product], _AREA_EXPONENT["matrix"], _AREA_EXPONENT["vector"])
-    # Convolutions are rarely split.
-    splits = np.where(np.asarray(table.op_class)[product] == _CONVOLUTION, 2, _SPLITS[-1])
+    splits = np.where(np.asarray(table.op_class)[product] == _CONVOLUTION, _CONVOLUTION_SPLITS, _SPLITS[-1])
     best = np.full(len(m), np.inf)
     for rows, columns in _TILES:
         tiles = b * np.ceil(m / rows) * np.ceil(n / columns)
-        share = np.minimum(1.0, (rows * columns / 16384) ** exponent)
+        share = np.minimum(1.0, (rows * columns / _FULL_TILE) ** exponent)
         for split in _SPLITS:
             depth = k / split + _PROLOGUE_K
             cost = np.ceil(tiles * split / sms) * sms * rows * columns * depth / share
             best = np.minimum(best, np.where(split <= splits, cost, np.inf))
     return np.asarray(best / (b * m * n * k))
+
+
+def for_core(way: Way) -> dict[str, Any]:
+    """What `work` reads of ``way``, by family and as numbers, for the core (cpp_kernels/src/prediction/engine.cpp)."""
+    kind = np.arange(len(FAMILIES))
+    # A row of each family, none of them larger than what libraries have depthwise kernels for.
+    rows = SimpleNamespace(op_class=np.where(_CONVOLUTIONS, _CONVOLUTION, 0), kernel_area=np.full(len(kind), 9))
+    vector, matrix = _rates(rows, way, kind)
+    libraries = way.device.kind == "gpu" and ISSUED_AS[way.runtime] != "engine"
+    winograd = np.minimum(way.device.peak_flops["fp32"], vector * _WINOGRAD_JOULES)
+    vector = np.where(kind == _F["conv3x3"], winograd, vector)
+    reached = sustained_bandwidth(way.device)
+    reached *= 1.0 if way.device.memory_type.upper().startswith("HBM") else _GDDR_SHARE
+    return {
+        "speed": np.where(matrix > 0, matrix * _SHARES[:, 1], vector * _SHARES[:, 0]),
+        "on_matrix": matrix > 0,
+        "product": _PRODUCTS,
+        "bandwidth": reached * _SHARES[:, 2],
+        "kept": np.where(np.isin(kind, _KEPT), _FUSED_KEPT if way.runtime in FUSING else 1.0, 1.0),
+        "folded": np.arange(len(OPERATORS)) == (_BATCH_NORM if way.runtime in FUSING else -1),
+        "tile_rows": [rows for rows, _ in _TILES],
+        "tile_columns": [columns for _, columns in _TILES],
+        "splits": _SPLITS,
+        "convolution_splits": _CONVOLUTION_SPLITS,
+        "full_tile": _FULL_TILE,
+        "vector_exponent": _AREA_EXPONENT["vector"],
+        "matrix_exponent": _AREA_EXPONENT["matrix"],
+        "prologue": _PROLOGUE_K,
+        "attention_keys": _ATTENTION_KEYS,
+        "generic_depthwise": GENERIC_DEPTHWISE if libraries else 1.0,
+        "generic_area": _GENERIC_AREA,
+        "cache_bytes": _CACHED_SHARE * way.device.l2_bytes,
+        "cache_speed": _CACHE_SPEED,
+        "least_s": _LEAST_S,
+        "sms": max(way.device.sm_count, 1),
+        "smoothness": SMOOTHNESS,
+    }
+
+
+def families_for_core(way: Way) -> tuple[np.ndarray, bool]:
+    """[OPERATORS] the family of each but convolutions, and whether attention in ``way`` is that of vector units."""
+    return _FAMILY_OF_OPERATOR, precision_class(way) in ("fp32", "tf32", "fp64")
 
 
 @dataclass(frozen=True, eq=False)

@@ -74,6 +74,11 @@ class Spread:
         columns = np.broadcast_arrays(*(np.atleast_1d(np.asarray(lacks[c], dtype=np.float64)) for c in self.causes))
         return np.maximum(np.column_stack(columns), 0.0)
 
+    def for_core(self, lacks: Mapping[str, float]) -> dict[str, Any]:
+        """Causes, their half-widths, and what is lacking whatever the network (cpp_kernels/src/prediction)."""
+        every = {"causes": self.causes, "low": self.low, "high": self.high}
+        return {**{name: list(values) for name, values in every.items()}, "lack": [lacks[c] for c in self.causes]}
+
     def to_dict(self) -> dict[str, Any]:
         """Strict JSON."""
         return {

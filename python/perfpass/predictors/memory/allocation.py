@@ -68,6 +68,16 @@ def autocasts(precision: str) -> bool:
     return precision in ("amp", "amp_bf16")
 
 
+def packs(way: Way) -> bool:
+    """Whether the runtime packs convolutions when it opens a model (`opened_bytes`)."""
+    return (way.device.kind, way.runtime) == _PACKS
+
+
+def searches(way: Way) -> bool:
+    """Whether the runtime tries the workspaces of convolutions (`searched_bytes`)."""
+    return (way.device.kind, way.runtime) == _SEARCHES
+
+
 def _copies(way: Way) -> int:
     return weight_copies(way.precision, way.runtime)
 
@@ -90,7 +100,7 @@ def opened_bytes(tables: Tables, way: Way, arena: np.ndarray) -> np.ndarray:
     when the model is opened, and kept beside the block that it was made in. The largest while it opens: of one
     convolution the weights in both layouts once more, before there is an arena.
     """
-    if (way.device.kind, way.runtime) != _PACKS:
+    if not packs(way):
         return np.zeros(len(tables))
     table = tables.table
     weights = np.where(
@@ -110,7 +120,7 @@ def searched_bytes(tables: Tables, way: Way) -> np.ndarray:
     EXHAUSTIVE, and since 1.14 cudnn_conv_use_max_workspace). Counted is Winograd's: inputs, outputs and filters
     transformed. FFT's, which some boards take, may be up to 2 GiB larger.
     """
-    return winograd_bytes(tables) if (way.device.kind, way.runtime) == _SEARCHES else np.zeros(len(tables))
+    return winograd_bytes(tables) if searches(way) else np.zeros(len(tables))
 
 
 def winograd_bytes(tables: Tables) -> np.ndarray:
@@ -133,7 +143,7 @@ def grown_bytes(wanted: np.ndarray) -> np.ndarray:
 def beside_plan(tables: Tables, way: Way, columns: Columns) -> np.ndarray:
     """[N] what the runtime holds beyond the "reserved_bytes" of ``columns``: opening's copies, a search's workspace."""
     held = columns["reserved_bytes"] - float(_copies(way)) * columns["weight_bytes"]
-    if (way.device.kind, way.runtime) == _PACKS:
+    if packs(way):
         return opened_bytes(tables, way, held)
     searched = searched_bytes(tables, way)
     grown = grown_bytes(columns["activation_bytes"] + searched)

@@ -79,6 +79,10 @@ class HostMemory:
         """Whether measurements of the runtime stand behind it."""
         return runtime in self.constants
 
+    def for_core(self, way: Way) -> dict[str, float]:
+        """What `inference` reads of ``way`` (cpp_kernels/src/prediction/predictor.cpp)."""
+        return {**vars(self.constants[way.runtime]), "floor": FLOOR_BYTES}
+
     def inference(self, columns: Columns, way: Way) -> tuple[dict[str, Any], Bounds]:
         """Bytes of N runs by what holds them, as `process.inference` gives them, and the peak of the process.
 

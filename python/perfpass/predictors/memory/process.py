@@ -16,7 +16,7 @@ import numpy as np
 from perfpass.predictors.estimate import Bounds, MemoryBounds
 from perfpass.predictors.learned.spread import Spread
 from perfpass.predictors.memory import step as steps
-from perfpass.predictors.memory.allocation import weight_copies
+from perfpass.predictors.memory.allocation import packs, searches, weight_copies
 from perfpass.predictors.memory.allowance import Allowance, allowance
 from perfpass.predictors.memory.host import HostMemory
 from perfpass.predictors.memory.predictor import MemoryPredictor
@@ -71,6 +71,20 @@ def inference(columns: Columns, way: Way) -> tuple[dict[str, Any], MemoryBounds]
     if way.runtime == "torch.compile":
         reserved = replace(reserved, low=alive.low)
     return _figures(way.device, {"weights": weights, "activations": activations}, alive, reserved, allowed.beside)
+
+
+def for_core(way: Way) -> dict[str, Any]:
+    """What `inference` reads of ``way``, as numbers (cpp_kernels/src/prediction/predictor.cpp)."""
+    if way.device.kind == "cpu" and HostMemory.load().knows(way.runtime):
+        return {"kind": "process", "least_alive": _ALIVE_LOW, "packs": packs(way), **HostMemory.load().for_core(way)}
+    allowed = inference_allowance(way)
+    return {
+        "kind": "device",
+        "share": allowed.share,
+        "beside": allowed.beside,
+        "least_alive": _ALIVE_LOW,
+        "searches": searches(way),
+    }
 
 
 def step(columns: Columns, way: Way) -> tuple[dict[str, Any], MemoryBounds]:

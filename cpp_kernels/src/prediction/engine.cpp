@@ -1,0 +1,94 @@
+// Time in an engine on a GPU: the formulas of perfpass.predictors.inference.operators and .engines, for one table.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "prediction/bundle.hpp"
+
+namespace perfpass::detail {
+namespace {
+
+std::size_t family_of(const EngineTime& t, const Families& families, const OperatorTable& table, std::size_t r) {
+  std::size_t found = families.of_operator[table.op[r]];
+  if (table.op_class[r] == static_cast<std::uint8_t>(OpClass::convolution)) {
+    if (table.groups[r] > 1) return table.n[r] <= 2 ? t.conv_depthwise : t.conv_grouped;
+    if (is_flat(table.kernel_area[r])) return t.conv1d;
+    return table.kernel_area[r] == 9 ? t.conv3x3 : t.conv;
+  }
+  if (found == t.matmul && table.weight_bytes[r] > 0) found = t.dense;
+  return found == t.attention && families.vector_attention ? t.attention_vector : found;
+}
+
+/// FLOPs in whole waves of tiles over FLOPs.
+double tiled(const EngineTime& t, const OperatorTable& table, std::size_t r, bool on_matrix) {
+  const auto at_least_1 = [](std::int64_t v) { return std::max(static_cast<double>(v), 1.0); };
+  const double b = at_least_1(table.b[r]), m = at_least_1(table.m[r]), n = at_least_1(table.n[r]),
+               k = at_least_1(table.k[r]);
+  const double exponent = on_matrix ? t.matrix_exponent : t.vector_exponent;
+  const bool convolution = table.op_class[r] == static_cast<std::uint8_t>(OpClass::convolution);
+  const double most = convolution ? t.convolution_splits : t.splits.back();
+  double best = std::numeric_limits<double>::infinity();
+  for (const auto& [rows, columns] : t.tiles) {
+    const double tiles = b * std::ceil(m / rows) * std::ceil(n / columns);
+    const double share = std::min(1.0, std::pow(rows * columns / t.full_tile, exponent));
+    for (const double split : t.splits) {
+      if (split > most) continue;
+      const double depth = k / split + t.prologue;
+      best = std::min(best, std::ceil(tiles * split / t.sms) * t.sms * rows * columns * depth / share);
+    }
+  }
+  return best / (b * m * n * k);
+}
+
+}  // namespace
+
+double smooth_maximum(double a, double b, double smoothness) noexcept {
+  const double larger = std::max(a, b);
+  return larger * std::pow(std::pow(a / larger, smoothness) + std::pow(b / larger, smoothness), 1.0 / smoothness);
+}
+
+bool is_flat(std::int32_t kernel_area) noexcept {
+  const double area = kernel_area, side = std::sqrt(area), edge = std::cbrt(area);
+  const bool square = std::abs(side - std::nearbyint(side)) < 1e-6 && side <= 7;
+  return !square && (std::abs(edge - std::nearbyint(edge)) > 1e-6 || edge > 7);
+}
+
+PricedRun priced(const EngineTime& t, const Families& families, const OperatorTable& table) {
+  const std::size_t size = table.op.size();
+  std::vector<double> row(size), issued(size);
+  std::vector<std::size_t> family(size);
+  double device_s = 0.0, issued_s = 0.0;
+  for (std::size_t r = 0; r < size; ++r) {
+    const std::size_t f = family[r] = family_of(t, families, table, r);
+    const bool on_matrix = t.on_matrix[f] != 0;
+    const bool generic =
+        f == t.conv_depthwise && table.kernel_area[r] > t.generic_area && !is_flat(table.kernel_area[r]);
+    double compute = static_cast<double>(table.flops[r]) / (t.speed[f] * (generic ? t.generic_depthwise : 1.0));
+    if (t.product[f] && table.m[r] > 0 && f != t.conv_depthwise) compute *= tiled(t, table, r, on_matrix);
+    if (f == t.attention || f == t.attention_vector) {
+      compute *= 1.0 + t.attention_keys / std::max(static_cast<double>(table.n[r]), 16.0);
+    }
+    const double moved =
+        (static_cast<double>(table.bytes_read[r]) + static_cast<double>(table.bytes_written[r])) * t.kept[f];
+    const double launches = table.view[r] != 0 || t.folded[table.op[r]] ? 0.0 : 1.0;
+    const double resident = std::min(1.0, t.cache_bytes / std::max(moved, 1.0));
+    const double memory = moved * (1.0 - resident * (1.0 - 1.0 / t.cache_speed)) / t.bandwidth[f];
+    const double seconds = smooth_maximum(compute, std::max(memory, t.least_s), t.smoothness) * launches;
+    const double times = launches * table.count[r] * t.launched[f];
+    row[r] = seconds * table.count[r] * t.factor[f] + times * t.launch_s;
+    issued[r] = times * t.issue_s;
+    device_s += row[r], issued_s += issued[r];
+  }
+  const double host_s = issued_s + t.call_s;
+  const double total = smooth_maximum(device_s, host_s, t.smoothness);
+  const double bound = 1.0 - 1.0 / (1.0 + std::pow(std::min(host_s / std::max(device_s, 1e-12), 1e6), t.smoothness));
+  double rare = 0.0;
+  for (std::size_t r = 0; r < size; ++r) {
+    if (t.usual[family[r]]) continue;
+    rare += ((1.0 - bound) * (row[r] / std::max(device_s, 1e-300)) + bound * (issued[r] / std::max(issued_s, 1e-300))) *
+            total;
+  }
+  return {total, {{"host", std::min(host_s / total, 1.0)}, {"rare", std::min(rare / total, 1.0)}}, false};
+}
+
+}  // namespace perfpass::detail
