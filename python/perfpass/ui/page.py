@@ -62,9 +62,9 @@ def _body(settings: Settings) -> str:
         '<button type="button" class="button" id="link">Copy link</button></p><article></article></div>'
         '<div class="start"><h2 class="headline">Ask about a model</h2><p>Drop a file of ONNX or another '
         "framework, name a model, or paste a config.json. Every figure comes with the interval that holds nine of "
-        "ten measured values, and with what stands behind it.</p><p>Weights are not read: an ONNX file with external weights "
-        "may be dropped without them. Files stay in this machine's memory while the question is answered, and are then "
-        "forgotten.</p>"
+        "ten measured values, and with what stands behind it.</p><p>Weights are not read: an ONNX file with external "
+        "weights may be dropped without them. Files stay in this machine's memory while the question is answered, and "
+        "are then forgotten.</p>"
         f'<p>Or begin with one of these:</p><ul class="examples">{examples}</ul></div></main></div>'
         f'<p class="hidden" role="status" id="said"></p>{_lists()}'
     )

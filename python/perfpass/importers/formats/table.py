@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from perfpass.errors import LimitError, about
 from perfpass.importers.formats import marks, mlir_content
-from perfpass.importers.formats import mlir_content
 
 if TYPE_CHECKING:
     from perfpass.graph import OpGraph
@@ -67,8 +66,6 @@ FORMATS: tuple[Format, ...] = (
     Format("ncnn", "an ncnn network", "ncnn", marks.is_ncnn),
     Format("stablehlo", "a StableHLO module", "stablehlo", mlir_content.is_text),
     Format("mlir_bytecode", "a module of MLIR bytecode", "stablehlo", mlir_content.is_bytecode, own=False),
-    Format("tflite", "a TensorFlow Lite model", "tflite", lambda content: content.head[4:8] == b"TFL3"),
-    Format("ort", "a model in ONNX Runtime's format", "ort_format", lambda content: content.head[4:8] == b"ORTM"),
 )
 
 
