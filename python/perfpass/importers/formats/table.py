@@ -57,6 +57,7 @@ class Format:
 FORMATS: tuple[Format, ...] = (
     Format("tflite", "a TensorFlow Lite model", "tflite", lambda content: content.head[4:8] == b"TFL3"),
     Format("ort", "a model in ONNX Runtime's format", "ort_format", lambda content: content.head[4:8] == b"ORTM"),
+    Format("executorch", "an ExecuTorch program", "executorch", lambda content: content.head[4:8] == b"ET12"),
 )
 
 
