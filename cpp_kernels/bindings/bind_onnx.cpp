@@ -81,7 +81,8 @@ void register_onnx(nb::module_& m) {
 
   nb::enum_<FlatBufferFormat>(m, "FlatBufferFormat")
       .value("TFLITE", FlatBufferFormat::tflite)
-      .value("ORT", FlatBufferFormat::ort);
+      .value("ORT", FlatBufferFormat::ort)
+      .value("EXECUTORCH", FlatBufferFormat::executorch);
   m.def(
       "read_flatbuffer_file",
       [](FlatBufferFormat format, const nb::bytes& path, Dims dims, Shapes input_shapes, std::int64_t batch,

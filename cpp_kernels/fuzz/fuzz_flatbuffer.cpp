@@ -9,7 +9,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   perfpass::OnnxOptions options;
   options.limits.nodes = 100'000;
   const std::string path = perfpass::fuzzing::file_of(data, size);
-  for (const perfpass::FlatBufferFormat format : {tflite, ort}) {
+  for (const perfpass::FlatBufferFormat format : {tflite, ort, executorch}) {
     for (const std::int64_t batch : {0, 3}) {
       options.batch = batch;
       perfpass::fuzzing::compare([&] { return perfpass::read_flatbuffer_bytes(format, {data, size}, options); },

@@ -1,4 +1,4 @@
-// Models in FlatBuffers to OpGraphs: TensorFlow Lite (LiteRT) and ONNX Runtime's own format.
+// Models in FlatBuffers to OpGraphs: TensorFlow Lite (LiteRT), ONNX Runtime's own format and ExecuTorch.
 //
 // A file's structure alone is read, block by block, with every offset checked; weights are never touched, and of
 // constants only small ones that decide shapes. Options and limits are those of the ONNX reader.
@@ -14,7 +14,7 @@
 
 namespace perfpass {
 
-enum class FlatBufferFormat : std::uint8_t { tflite, ort };
+enum class FlatBufferFormat : std::uint8_t { tflite, ort, executorch };
 
 OpGraph read_flatbuffer_file(FlatBufferFormat format, const std::string& path, const OnnxOptions& options = {});
 OpGraph read_flatbuffer_bytes(FlatBufferFormat format, std::span<const std::uint8_t> bytes,

@@ -2,6 +2,7 @@
 // lowered as they are.
 #include <algorithm>
 
+#include "executorch/read.hpp"
 #include "flatbuffer/source.hpp"
 #include "onnx/lowering.hpp"
 #include "ort/read.hpp"
@@ -20,6 +21,8 @@ onnx::Model parsed(FlatBufferFormat format, const flatbuffer::Source& file, cons
       return tflite::read_model(file, limits, arena);
     case FlatBufferFormat::ort:
       return ort::read_model(file, limits, arena);
+    case FlatBufferFormat::executorch:
+      return executorch::read_model(file, limits, arena);
   }
   throw Error(ErrorCode::argument, "no such format of FlatBuffers");
 }

@@ -1,0 +1,58 @@
+// What the plan and its delegates are made of: tensors that are declared, and nodes that read and write them.
+#pragma once
+
+#include <array>
+#include <memory_resource>
+#include <string>
+#include <vector>
+
+#include "flatbuffer/table.hpp"
+#include "onnx/model.hpp"
+#include "onnx/operators/operators.hpp"
+
+namespace perfpass::executorch {
+
+using flatbuffer::Numbers;
+using flatbuffer::References;
+using flatbuffer::Table;
+using onnx::Operator;
+using onnx::Text;
+
+constexpr Text kDomain = "executorch";
+
+/// Attributes of a node, as many as a convolution has.
+class Options {
+ public:
+  void integer(Text name, std::int64_t value);
+  void integers(Text name, std::span<const std::int64_t> values);
+  std::span<const onnx::Attribute> list() const noexcept { return {list_.data(), size_}; }
+
+ private:
+  std::array<onnx::Attribute, 8> list_{};
+  std::size_t size_ = 0;
+};
+
+struct Nodes {
+  std::pmr::memory_resource& arena;
+  std::vector<onnx::Node> nodes;
+  std::vector<onnx::Constant> constants;
+  std::vector<onnx::ValueInfo> infos;
+  std::vector<std::string> notes;
+
+  void add(const Operator* op, Text name, const std::vector<Text>& inputs, const std::vector<Text>& outputs,
+           const Options& options);
+  void declare(Text name, DType dtype, std::span<const std::int64_t> shape);
+  void constant(Text name, DType dtype, std::span<const std::int64_t> shape, bool is_weight, bool is_literal);
+};
+
+/// The entry of an ATen operator by its name without namespace and overload; of kind unknown where there is none.
+const Operator& aten_operator(Text name);
+/// An entry of a kind, whose shapes are the declared ones.
+const Operator& entry_of(OpKind kind);
+
+/// One graph that XNNPACK runs: `header` is where it lies in the file, `externals` the tensors that it is called with.
+/// False where the bytes are of another version.
+bool read_xnnpack(const flatbuffer::Source& file, std::uint64_t header, Text prefix, std::span<const Text> externals,
+                  Nodes& nodes);
+
+}  // namespace perfpass::executorch
