@@ -25,6 +25,7 @@ AXIS = "axis"  # along attribute `axis`; results of the same rank keep the layou
 FREE = "free"  # a new shape for the same elements
 ROWS = "rows"  # takes the last axis as it is: products, norms over it
 
+FOLDED = "folded"  # the role of what is computed from weights alone, until it is known who reads it
 MOST_NODES = 400_000
 _WIDEST = 2**48
 _HIGHEST_RANK = 16

@@ -12,7 +12,8 @@ from perfpass.importers.formats.keras.nested import model
 
 _IDENTITIES = """Dropout SpatialDropout1D SpatialDropout2D SpatialDropout3D GaussianDropout AlphaDropout GaussianNoise
 ActivityRegularization Identity Masking StochasticDepth InputLayer RandomFlip RandomRotation RandomTranslation
-RandomZoom RandomContrast RandomBrightness RandomHeight RandomWidth RandomShear RandomHue RandomSaturation RandomSharpness
+RandomZoom RandomContrast RandomBrightness RandomHeight RandomWidth RandomShear RandomHue RandomSaturation
+RandomSharpness
 RandomGaussianBlur RandomGrayscale RandomInvert RandomPosterization RandomColorDegeneration RandomColorJitter
 RandomErasing RandomPerspective RandomElasticTransform RandAugment AugMix AutoContrast Equalization Solarization MixUp
 CutMix MaxNumBoundingBoxes"""
