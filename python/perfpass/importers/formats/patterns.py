@@ -1,8 +1,8 @@
 """Functions that a program writes as several element-wise operators, as the one operator that they are.
 
 Keras 3 exports a layer norm, a GELU or a SiLU to TensorFlow as its arithmetic; a ``.keras`` archive, ONNX exporters and
-runtimes know them by name. A pattern is a set of operators with one tensor in and one out, whose results nothing else reads; which
-function it is follows from its operators.
+runtimes know them by name. A pattern is a set of operators with one tensor in and one out, whose results nothing else
+reads; which function it is follows from its operators.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ class Layer:
 
     @property
     def is_operation(self) -> bool:
-        """Whether it is of keras.ops. HDF5 files do not say the module: a layer has a setting that an operation lacks."""
+        """Whether it is of keras.ops. HDF5 files do not say so: a layer has a setting that an operation lacks."""
         if self.spec.get("module") is None:
             return "trainable" not in self.settings.config
         return ".ops." in f"{self.module}."

@@ -236,7 +236,7 @@ def node(span: Span) -> NodeDef:
 
 
 class Nodes:
-    """The nodes of a graph or a function by name, each read when it is asked for: of most, training alone needs them."""
+    """The nodes of a graph or a function by name, each read when it is asked for: most are of training alone."""
 
     __slots__ = ("_read", "_spans")
 

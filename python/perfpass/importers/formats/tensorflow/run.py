@@ -19,7 +19,7 @@ from perfpass.importers.formats.tensorflow.graph_def import Function, Graph, Nod
 from perfpass.text import shown_value
 
 _DEEPEST = 60
-_MOST_CALLS = 20_000
+_MOST_CALLS = 5_000
 
 # Results by name, for operators with several (in functions a result is node:name:number).
 _RESULTS = {
