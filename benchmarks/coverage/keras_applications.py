@@ -1,4 +1,4 @@
-"""All of keras.applications, each as a .keras archive, an HDF5 file and a SavedModel folder, made here without weights."""
+"""All of keras.applications, each as a .keras archive, an HDF5 file and a SavedModel folder that are made here."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def _declared(config: Mapping[str, Any], spec: Mapping[str, Any]) -> tuple[Input
     for layer in config["layers"]:
         if not isinstance(layer, dict) or not isinstance(layer.get("config"), dict):
             raise FormatError(f"a Keras model has the layer {shown_value(layer)}")
-        layers[layer.get("name") or layer["config"].get("name")] = layer
+        layers[str(layer.get("name") or layer["config"].get("name"))] = layer
     if "input_layers" in config:
         names = input_names(config)
         if not names:

@@ -116,7 +116,7 @@ def matmul(run: Run, node: NodeDef, inputs: list[Value]) -> list[Value]:
     dense = b.constant and len(b.shape) == 2 and not first
     attributes = {key: 1 for key, there in (("transpose_a", first), ("transpose_b", second)) if there}
     dtype = node.attributes.dtype("Tout", a.dtype)
-    return [run.program.one("dense" if dense else "matmul", node.op, [a, b], shape, dtype, **attributes)]
+    return [run.program.one("dense" if dense else "matmul", node.op, [a, b], shape, dtype, columns=attributes)]
 
 
 def einsum(run: Run, node: NodeDef, inputs: list[Value]) -> list[Value]:

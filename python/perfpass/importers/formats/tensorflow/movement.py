@@ -385,7 +385,7 @@ def patches(run: Run, node: NodeDef, inputs: list[Value]) -> list[Value]:
     columns = {f"kernel_{i}": k for i, k in enumerate(kernel[1:3])} | {
         f"stride_{i}": s for i, s in enumerate(strides[1:3])
     }
-    return [run.program.one("unfold", node.op, [x], shape, layout=IMAGE, spatial_rank=2, **columns)]
+    return [run.program.one("unfold", node.op, [x], shape, layout=IMAGE, spatial_rank=2, columns=columns)]
 
 
 _SAME = """Identity IdentityN StopGradient PreventGradient Snapshot CheckNumerics Enter RefEnter Exit RefExit LoopCond
