@@ -381,8 +381,8 @@ def test_load_chooses_by_type_and_names_what_it_cannot_read(tmp_path):
         load(7)
     with pytest.raises(UnsupportedError, match="weights without the operators"):
         load(tmp_path / "model.safetensors")
-    with pytest.raises(UnsupportedError, match="Keras"):
-        load(tmp_path / "model.h5")
+    with pytest.raises(UnsupportedError, match="TensorRT"):
+        load(tmp_path / "model.engine")
     with pytest.raises(FormatError, match=r"config\.json"):
         load(tmp_path)
 

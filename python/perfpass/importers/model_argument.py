@@ -32,17 +32,8 @@ _FILE_KINDS: tuple[Kind, ...] = ("onnx", "file")
 _BUILT: tuple[Kind, ...] = ("timm", "torchvision", "definitions")
 _PICKLES = frozenset({".pt", ".pth", ".pkl", ".pickle", ".bin", ".ckpt", ".joblib", ".pt2"})
 _WEIGHTS = frozenset({".safetensors", ".npz", ".npy", ".msgpack"})
-_OTHER_FRAMEWORKS = {
-    ".h5": "Keras",
-    ".hdf5": "Keras",
-    ".keras": "Keras",
-    ".pb": "TensorFlow",
-    ".pdmodel": "Paddle",
-    ".mlmodel": "Core ML",
-    ".engine": "TensorRT",
-    ".plan": "TensorRT",
-}
-_FILES = (".onnx", ".json", ".gguf")
+_OTHER_FRAMEWORKS = {".engine": "TensorRT", ".plan": "TensorRT"}
+_FILES = (".onnx", ".json", ".gguf", ".keras", ".h5", ".pb")
 _CONFIGURATIONS = (".json", ".gguf")
 _TIMM = "timm/"  # the owner of timm's own checkpoints on the hub
 _MOST_SHOWN = 5

@@ -9,7 +9,7 @@ layer, a layer norm), a transposed view that moves nothing stands between, as to
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -25,6 +25,7 @@ AXIS = "axis"  # along attribute `axis`; results of the same rank keep the layou
 FREE = "free"  # a new shape for the same elements
 ROWS = "rows"  # takes the last axis as it is: products, norms over it
 
+FOLDED = "folded"  # the role of what is computed from weights alone, until it is known who reads it
 MOST_NODES = 400_000
 _WIDEST = 2**48
 _HIGHEST_RANK = 16
@@ -137,12 +138,15 @@ class Program:
         shape: Sequence[int],
         dtype: str | None = None,
         layout: str = ROWS,
+        columns: Mapping[str, int] | None = None,
         **attributes: int,
     ) -> Tensor:
-        """Records a node of one result, by default of the type of its first operand."""
+        """Records a node of one result, by default of the type of its first operand; ``columns`` are attributes too."""
         if dtype is None:
             dtype = next((t.dtype for t in inputs if t is not None), "float32")
-        return self.add(kind, source, inputs, [shape], dtype, layout, **attributes)[0]
+        made = self.add(kind, source, inputs, [shape], dtype, layout)
+        self.nodes[-1].attributes |= {**(columns or {}), **attributes}
+        return made[0]
 
     def each(self, kind: str, source: str, *inputs: Tensor, dtype: str | None = None) -> Tensor:
         """An element-wise operator with NumPy's broadcasting."""

@@ -27,6 +27,11 @@ def is_ort(content: Content) -> bool:
     return content.head[4:8] == b"ORTM"
 
 
+def is_executorch(content: Content) -> bool:
+    """As `is_tflite`."""
+    return content.head[4:8] == b"ET12"
+
+
 def is_openvino(content: Content) -> bool:
     """XML whose root is a network with a version."""
     head = content.head.removeprefix(b"\xef\xbb\xbf").lstrip()

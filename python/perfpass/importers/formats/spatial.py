@@ -89,7 +89,7 @@ def convolution(
     if bias is not None:
         inputs.append(bias)
     shape = _image(x, out, [s[0] for s in steps], last)
-    return program.one("conv", source, inputs, shape, x.dtype, IMAGE if last else ROWS, **attributes)
+    return program.one("conv", source, inputs, shape, x.dtype, IMAGE if last else ROWS, columns=attributes)
 
 
 def transposed(
@@ -116,7 +116,7 @@ def transposed(
     if bias is not None:
         inputs.append(bias)
     shape = _image(x, out, sizes, last)
-    return program.one("conv_transpose", source, inputs, shape, x.dtype, IMAGE if last else ROWS, **attributes)
+    return program.one("conv_transpose", source, inputs, shape, x.dtype, IMAGE if last else ROWS, columns=attributes)
 
 
 def _kernel(program: Program, weight: Tensor, order: Sequence[int], groups: int) -> Tensor:
@@ -153,7 +153,7 @@ def pool(
         pad_end=[s[2] for s in steps],
     )
     shape = _image(x, x.shape[-1 if last else 1], [s[0] for s in steps], last)
-    return program.one(kind, source, [x], shape, layout=IMAGE if last else ROWS, **attributes)
+    return program.one(kind, source, [x], shape, layout=IMAGE if last else ROWS, columns=attributes)
 
 
 def global_pool(program: Program, kind: str, source: str, x: Tensor, keep: bool, last: bool = True) -> Tensor:
@@ -164,7 +164,7 @@ def global_pool(program: Program, kind: str, source: str, x: Tensor, keep: bool,
     channels = x.shape[-1] if last else x.shape[1]
     attributes = {"spatial_rank": min(len(sizes), _HIGHEST_RANK)} | _columns(kernel=sizes)
     shape = _image(x, channels, [1] * len(sizes), last)
-    pooled = program.one(kind, source, [x], shape, layout=IMAGE if last else ROWS, **attributes)
+    pooled = program.one(kind, source, [x], shape, layout=IMAGE if last else ROWS, columns=attributes)
     return pooled if keep else program.reshape(pooled, (x.shape[0], channels))
 
 
@@ -180,7 +180,7 @@ def reduced(
         return global_pool(program, "global_avg_pool" if kind == "reduce_mean" else "global_max_pool", source, x, keep)
     shape = [1 if a in over else s for a, s in enumerate(x.shape) if keep or a not in over]
     attributes = {"axis": over[-1]} if over else {}
-    return program.one(kind, source, [x], shape, dtype, AXIS, **attributes)
+    return program.one(kind, source, [x], shape, dtype, AXIS, columns=attributes)
 
 
 def contraction(program: Program, source: str, equation: str, a: Tensor, b: Tensor) -> Tensor:

@@ -58,6 +58,7 @@ class Format:
 FORMATS: tuple[Format, ...] = (
     Format("tflite", "a TensorFlow Lite model", "tflite", marks.is_tflite),
     Format("ort", "a model in ONNX Runtime's format", "ort_format", marks.is_ort),
+    Format("executorch", "an ExecuTorch program", "executorch", marks.is_executorch),
     Format("keras", "a Keras model", "keras", marks.is_keras),
     Format("openvino", "an OpenVINO model", "openvino", marks.is_openvino),
     Format("coreml", "a Core ML model", "coreml", marks.is_coreml),
@@ -66,9 +67,6 @@ FORMATS: tuple[Format, ...] = (
     Format("ncnn", "an ncnn network", "ncnn", marks.is_ncnn),
     Format("stablehlo", "a StableHLO module", "stablehlo", mlir_content.is_text),
     Format("mlir_bytecode", "a module of MLIR bytecode", "stablehlo", mlir_content.is_bytecode, own=False),
-    Format("tflite", "a TensorFlow Lite model", "tflite", lambda content: content.head[4:8] == b"TFL3"),
-    Format("ort", "a model in ONNX Runtime's format", "ort_format", lambda content: content.head[4:8] == b"ORTM"),
-    Format("executorch", "an ExecuTorch program", "executorch", lambda content: content.head[4:8] == b"ET12"),
 )
 
 

@@ -127,7 +127,7 @@ def adaptive(kind: str) -> Callable[..., Tensor]:
         shape = (x.shape[0], *out, x.shape[-1]) if settings.last else (*x.shape[:2], *out)
         columns = {f"kernel_{i}": k for i, k in enumerate(kernel)} | {f"stride_{i}": s for i, s in enumerate(strides)}
         layout = IMAGE if settings.last else ROWS
-        return layer.program.one(kind, layer.class_name, [x], shape, layout=layout, spatial_rank=rank, **columns)
+        return layer.program.one(kind, layer.class_name, [x], shape, layout=layout, spatial_rank=rank, columns=columns)
 
     return compute
 

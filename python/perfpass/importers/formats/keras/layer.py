@@ -87,6 +87,13 @@ class Layer:
             return False
         return self.module.partition(".")[0] in _KERAS and ">" not in self.class_name
 
+    @property
+    def is_operation(self) -> bool:
+        """Whether it is of keras.ops. HDF5 files do not say so: a layer has a setting that an operation lacks."""
+        if self.spec.get("module") is None:
+            return "trainable" not in self.settings.config
+        return ".ops." in f"{self.module}."
+
     def weight(self, key: str, shape: Sequence[int], dtype: str = "") -> Tensor:
         """The weight ``key`` of ``shape``. Raises ShapeError where a shared layer would need two."""
         found = self.weights.get(key)
@@ -118,7 +125,7 @@ class Layer:
         from perfpass.importers.formats.keras.operations import OPERATIONS
         from perfpass.importers.formats.keras.table import LAYERS
 
-        known = OPERATIONS if ".ops." in f"{self.module}." else LAYERS
+        known = OPERATIONS if self.is_operation and self.class_name in OPERATIONS else LAYERS
         compute = known.get(self.class_name) if self.built_in else None
         with self.program.scope(self.name):
             if compute is None:

@@ -120,8 +120,8 @@ def _packed(layer: Layer, key: str, x: Tensor, units: int, bias: Tensor | None) 
 def einsum_dense(layer: Layer, x: Tensor, **_: Any) -> Tensor:
     """keras.layers.EinsumDense: a product whose axes an equation names."""
     equation = layer.settings.text("equation", "")
-    sides, _, out = equation.replace(" ", "").partition("->")
-    left, _, right = sides.partition(",")
+    sides, _arrow, out = equation.replace(" ", "").partition("->")
+    left, _comma, right = sides.partition(",")
     shape = layer.settings.shape("output_shape")
     if not out or not right:
         raise layer.settings.wrong("equation", "an einsum of two operands, such as 'abc,cd->abd'")

@@ -193,7 +193,8 @@ class _Graph:
                 raise FormatError("a slice of step 0; the file is damaged")
             return slice(*parts)
         if kind in ("__numpy__", "__tensor__") and isinstance(config, dict):
-            shape, inner = [], config.get("value")
+            shape: list[int] = []
+            inner = config.get("value")
             while isinstance(inner, list) and len(shape) <= _DEEPEST:
                 shape.append(len(inner))
                 inner = inner[0] if inner else None

@@ -9,11 +9,12 @@ from typing import Any
 from perfpass.errors import FormatError, UnsupportedError
 from perfpass.graph import OpGraph
 from perfpass.importers.formats.batch import scaled
-from perfpass.importers.formats.channels_last import Program, shown
+from perfpass.importers.formats.channels_last import Program, needed, shown
 from perfpass.importers.formats.keras.configuration import configuration
 from perfpass.importers.formats.keras.layer import Layer, tensors_in
 from perfpass.importers.formats.keras.nested import input_names, model
 from perfpass.importers.formats.keras.settings import policy
+from perfpass.importers.formats.patterns import recognise
 from perfpass.importers.formats.sizes import Sizes, fixed
 from perfpass.importers.onnx import Input
 from perfpass.text import shown_value
@@ -39,6 +40,8 @@ def read(path: Path, sizes: Sizes) -> OpGraph:
     outputs = tensors_in(model(root, fed))
     if not program.nodes or not outputs:
         raise UnsupportedError(f"model {shown_value(root.name)} computes nothing from its inputs")
+    program.nodes = needed(program.nodes, outputs)
+    recognise(program, outputs)
     return scaled(shown(program, outputs), at.declared_batch, at.batch)
 
 
@@ -66,7 +69,7 @@ def _declared(config: Mapping[str, Any], spec: Mapping[str, Any]) -> tuple[Input
     for layer in config["layers"]:
         if not isinstance(layer, dict) or not isinstance(layer.get("config"), dict):
             raise FormatError(f"a Keras model has the layer {shown_value(layer)}")
-        layers[layer.get("name") or layer["config"].get("name")] = layer
+        layers[str(layer.get("name") or layer["config"].get("name"))] = layer
     if "input_layers" in config:
         names = input_names(config)
         if not names:

@@ -88,7 +88,7 @@ def _operand(layer: Layer, value: Any, like: str) -> Tensor:
     """A tensor, or a number as a constant of the type ``like``."""
     if isinstance(value, Tensor):
         return value
-    shape = []
+    shape: list[int] = []
     while isinstance(value, list) and len(shape) < 16:
         shape.append(len(value))
         value = value[0] if value else None
@@ -330,7 +330,7 @@ def dot_product_attention(layer: Layer, *args: Any, **kwargs: Any) -> Tensor:
     q, k, v = (p.transpose(t, [0, 2, 1, 3], view=1) for t in tensors_in([*args, *kwargs.values()])[:3])
     shape = (*q.shape[:-1], v.shape[-1])
     heads = {"num_heads": q.shape[1], "num_kv_heads": k.shape[1], "causal": int(layer.settings.flag("is_causal"))}
-    found = p.one("attention", layer.class_name, [q, k, v], shape, q.dtype, **heads)
+    found = p.one("attention", layer.class_name, [q, k, v], shape, q.dtype, columns=heads)
     return p.transpose(found, [0, 2, 1, 3], view=1)
 
 

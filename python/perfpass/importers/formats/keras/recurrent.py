@@ -105,14 +105,14 @@ def convolutional_lstm(layer: Layer, x: Any, initial_state: Any = None, **_: Any
     length = x.shape[1]
     with p.repeated(length):
         step = p.one("slice", "step", [x], (x.shape[0], *x.shape[2:]))
-        given = {
+        given: dict[str, Any] = {
             "strides": settings.integers("strides", rank, 1),
             "dilations": settings.integers("dilation_rate", rank, 1),
             "padding": settings.text("padding", "valid", ("valid", "same")),
         }
         new = convolution(p, layer.class_name, step, weight, bias, **given)
         state = p.one("fill", "state", [], (*new.shape[:-1], filters), x.dtype)
-        plain = {"strides": [1] * rank, "dilations": [1] * rank, "padding": "same"}
+        plain: dict[str, Any] = {"strides": [1] * rank, "dilations": [1] * rank, "padding": "same"}
         old = convolution(p, layer.class_name, state, back, None, **plain)
         total = p.each("add", "add", new, old)
         parts = p.add("split", "split", [total], [state.shape] * 4, x.dtype, AXIS, axis=len(total.shape) - 1)

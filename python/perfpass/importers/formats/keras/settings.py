@@ -40,7 +40,7 @@ class Settings:
 
     def integers(self, key: str, rank: int, default: int | None = None, least: int = 1) -> list[int]:
         """``rank`` whole numbers, or one for all axes."""
-        value = self.config.get(key)
+        value: Any = self.config.get(key)
         value = default if value is None else value
         if isinstance(value, int) and not isinstance(value, bool):
             value = [value] * rank
@@ -50,7 +50,7 @@ class Settings:
 
     def shape(self, key: str) -> list[int]:
         """Whole numbers, as many as there are; -1 where a size is left open."""
-        value = self.config.get(key)
+        value: Any = self.config.get(key)
         value = [-1 if v is None else v for v in value] if isinstance(value, list | tuple) else [value]
         if not _whole(value) or any(not -1 <= v <= _LARGEST for v in value):
             raise self.wrong(key, "a list of sizes")
@@ -58,7 +58,7 @@ class Settings:
 
     def pairs(self, key: str, rank: int) -> list[tuple[int, int]]:
         """A pair of cells before and behind for each axis: padding, cropping."""
-        value = self.config.get(key)
+        value: Any = self.config.get(key)
         if isinstance(value, int):
             value = [value] * rank
         if rank == 1 and _whole(value) and len(value) == 2:
@@ -88,7 +88,7 @@ class Settings:
 
     def axes(self, key: str, rank: int, default: int = -1) -> list[int]:
         """One axis or several of a tensor of ``rank``, from 0."""
-        value = self.config.get(key)
+        value: Any = self.config.get(key)
         value = default if value is None else value
         found = [value] if isinstance(value, int) else value
         if not _whole(found) or any(not -rank <= a < rank for a in found):

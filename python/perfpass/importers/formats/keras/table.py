@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from perfpass.importers.formats.keras import attention, images
+from perfpass.importers.formats.keras import attention, images, signals
 from perfpass.importers.formats.keras import layers as one
 from perfpass.importers.formats.keras import recurrent as time
 from perfpass.importers.formats.keras.nested import model
 
 _IDENTITIES = """Dropout SpatialDropout1D SpatialDropout2D SpatialDropout3D GaussianDropout AlphaDropout GaussianNoise
 ActivityRegularization Identity Masking StochasticDepth InputLayer RandomFlip RandomRotation RandomTranslation
-RandomZoom RandomContrast RandomBrightness RandomHeight RandomWidth RandomShear RandomHue RandomSaturation RandomSharpness
+RandomZoom RandomContrast RandomBrightness RandomHeight RandomWidth RandomShear RandomHue RandomSaturation
+RandomSharpness
 RandomGaussianBlur RandomGrayscale RandomInvert RandomPosterization RandomColorDegeneration RandomColorJitter
 RandomErasing RandomPerspective RandomElasticTransform RandAugment AugMix AutoContrast Equalization Solarization MixUp
-CutMix MaxNumBoundingBoxes"""
+CutMix MaxNumBoundingBoxes ContrastLimitedAdaptiveHistogramEqualization"""
 _DIMENSIONS = ("1D", "2D", "3D")
 
 
@@ -64,6 +65,10 @@ LAYERS: dict[str, Callable[..., Any]] = {
     "RandomCrop": images.resizing,
     "CategoryEncoding": one.category_encoding,
     "Discretization": one.discretization,
+    **dict.fromkeys(["Hashing", "HashedCrossing", "IntegerLookup", "StringLookup"], signals.lookup),
+    "TextVectorization": signals.text_vectorization,
+    "STFTSpectrogram": signals.spectrogram,
+    "MelSpectrogram": signals.mel_spectrogram,
     "LayerScale": one.layer_scale,
     "CustomScaleLayer": one.custom_scale,
     "Flatten": one.flatten,

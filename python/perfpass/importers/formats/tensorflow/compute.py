@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perfpass.errors import ShapeError, UnsupportedError
-from perfpass.importers.formats.channels_last import AXIS, IMAGE, ROWS, Tensor, broadcast
+from perfpass.importers.formats.channels_last import AXIS, FOLDED, IMAGE, ROWS, Tensor, broadcast
 from perfpass.importers.formats.spatial import Pads, contraction, convolution, pool, reduced, transposed
 from perfpass.importers.formats.tensorflow.graph_def import NodeDef
-from perfpass.importers.formats.tensorflow.run import FOLDED, Operator, Run, Value
+from perfpass.importers.formats.tensorflow.run import Operator, Run, Value
 from perfpass.text import shown_value
 
 _ELEMENTWISE = {
@@ -116,7 +116,7 @@ def matmul(run: Run, node: NodeDef, inputs: list[Value]) -> list[Value]:
     dense = b.constant and len(b.shape) == 2 and not first
     attributes = {key: 1 for key, there in (("transpose_a", first), ("transpose_b", second)) if there}
     dtype = node.attributes.dtype("Tout", a.dtype)
-    return [run.program.one("dense" if dense else "matmul", node.op, [a, b], shape, dtype, **attributes)]
+    return [run.program.one("dense" if dense else "matmul", node.op, [a, b], shape, dtype, columns=attributes)]
 
 
 def einsum(run: Run, node: NodeDef, inputs: list[Value]) -> list[Value]:

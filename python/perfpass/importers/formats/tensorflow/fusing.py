@@ -6,12 +6,14 @@ batch norm again. What else is computed from weights alone is written out as it 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Sequence
 
-from perfpass.importers.formats.channels_last import EACH, FREE, IMAGE, ROWS, Node, Tensor, needed
-from perfpass.importers.formats.tensorflow.run import FOLDED, Run
+from perfpass.importers.formats.channels_last import EACH, FOLDED, FREE, IMAGE, ROWS, Node, Tensor, needed
+from perfpass.importers.formats.patterns import recognise
+from perfpass.importers.formats.tensorflow.run import Run
 
 _FACTORS = range(2, 5)  # mean and variance, with or without a scale and a shift
 _PRODUCTS = ("conv", "conv_transpose", "dense")
@@ -22,6 +24,7 @@ def fused(run: Run, outputs: Sequence[Tensor]) -> None:
     program = run.program
     program.nodes = needed(program.nodes, outputs)
     _batch_norms(run, outputs)
+    recognise(program, outputs, run.weight)
     _biases(run, outputs)
     nodes: list[Node] = []
     for node in program.nodes:
@@ -117,12 +120,13 @@ def _joined(
     product = makers.get(data)
     if product is not None and product.layout == FREE and product.kind == "reshape" and node.layout == EACH:
         before = product.inputs[0]
-        if before is not None and readers[before] == 1 and before.shape[-1:] == data.shape[-1:]:
+        if before is not None and readers[before] == 1:
             product = makers.get(before)
     if product is None or product.kind not in _PRODUCTS or len(product.inputs) != 2:
         return None
     first = product.layout == ROWS and product.kind != "dense"  # channels-first
     channels = product.outputs[0].shape[1 if first else -1]
-    if math.prod(bias.shape) != channels or (bias.shape[-1] != channels and not first):
+    held = tuple(itertools.dropwhile(lambda size: size == 1, bias.shape))
+    if math.prod(held) != channels or (not first and held != data.shape[len(data.shape) - len(held) :]):
         return None
     return product, run.weight(bias), data

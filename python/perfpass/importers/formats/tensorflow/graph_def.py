@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from perfpass.errors import FormatError, LimitError
-from perfpass.importers.formats.tensorflow.wire import Span, entry, fields, inside, packed, signed, text
+from perfpass.importers.formats.tensorflow.wire import Span, entry, fields, inside, name_first, packed, signed, text
 from perfpass.text import shown_value
 
 MOST_NODES = 400_000
@@ -123,15 +123,15 @@ def _values(
 class Attributes:
     """The attributes of a node; one that is not there has the default that is asked with."""
 
-    __slots__ = ("_spans",)
+    __slots__ = ("_entries", "_spans")
 
-    def __init__(self, spans: dict[str, Span]) -> None:
-        self._spans = spans
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._spans
+    def __init__(self, entries: list[Span | None]) -> None:
+        self._entries = entries
+        self._spans: dict[str, Span] | None = None
 
     def _value(self, name: str, kind: int) -> tuple[int, Span | None] | None:
+        if self._spans is None:
+            self._spans = dict(map(entry, self._entries))
         span = self._spans.get(name)
         if span is None:
             return None
@@ -218,22 +218,59 @@ def node(span: Span) -> NodeDef:
     """A NodeDef. Raises FormatError."""
     name = op = ""
     inputs: list[str] = []
-    spans: dict[str, Span] = {}
+    entries: list[Span | None] = []
     for number, _, part in fields(span):
         if number == 3:
             given = text(part)
             if not given.startswith("^"):
                 inputs.append(given)
         elif number == 5:
-            key, value = entry(part)
-            spans[key] = value
+            entries.append(part)
         elif number == 1:
             name = text(part)
         elif number == 2:
             op = text(part)
     if not name or not op:
         raise FormatError("a node without a name or an operator; the file is damaged or no TensorFlow graph")
-    return NodeDef(name, op, inputs, Attributes(spans))
+    return NodeDef(name, op, inputs, Attributes(entries))
+
+
+class Nodes:
+    """The nodes of a graph or a function by name, each read when it is asked for: most are of training alone."""
+
+    __slots__ = ("_read", "_spans")
+
+    def __init__(self) -> None:
+        self._spans: dict[str, Span] = {}
+        self._read: dict[str, NodeDef] = {}
+
+    def add(self, span: Span) -> None:
+        """Takes a node. Raises FormatError where there is one of its name."""
+        name = name_first(span)
+        if name in self._spans:
+            raise FormatError(f"two nodes of the name {shown_value(name)}; the file is damaged")
+        self._spans[name] = span
+
+    def get(self, name: str) -> NodeDef | None:
+        """The node of that name; None where there is none. Raises FormatError."""
+        if name not in self._read:
+            span = self._spans.get(name)
+            if span is None:
+                return None
+            self._read[name] = node(span)
+        return self._read[name]
+
+    def op(self, name: str) -> str:
+        """Its operator, "" where there is none of that name."""
+        found = self.get(name)
+        return found.op if found is not None else ""
+
+    def all(self) -> list[NodeDef]:
+        """Every node, in the file's order."""
+        return [found for name in self._spans if (found := self.get(name)) is not None]
+
+    def __len__(self) -> int:
+        return len(self._spans)
 
 
 @dataclass(eq=False)
@@ -243,14 +280,14 @@ class Function:
     name: str
     arguments: list[str]
     results: list[str]
-    nodes: dict[str, NodeDef]
+    nodes: Nodes
 
 
 @dataclass
 class Graph:
     """A GraphDef; functions are read when they are called."""
 
-    nodes: dict[str, NodeDef] = field(default_factory=dict)
+    nodes: Nodes = field(default_factory=Nodes)
     library: dict[str, Span] = field(default_factory=dict)
     _functions: dict[str, Function] = field(default_factory=dict)
     read_nodes: int = 0
@@ -267,7 +304,7 @@ class Graph:
     def _function(self, name: str, span: Span) -> Function:
         arguments: list[str] = []
         results: list[str] = []
-        nodes, returned = {}, {}
+        nodes, returned = Nodes(), {}
         for number, _, part in fields(span):
             if number == 1:
                 for kind, _, argument in fields(inside(part)):
@@ -275,8 +312,7 @@ class Graph:
                         own = next((text(p) for n, _, p in fields(inside(argument)) if n == 1), "")
                         (arguments if kind == 2 else results).append(own)
             elif number == 3:
-                found = node(self.counted(part))
-                nodes[found.name] = found
+                nodes.add(self.counted(part))
             elif number == 4:
                 key, value = entry(part)
                 returned[key] = text(value)
@@ -298,10 +334,7 @@ def graph(span: Span) -> Graph:
     found = Graph()
     for number, _, part in fields(span):
         if number == 1:
-            own = node(found.counted(part))
-            if own.name in found.nodes:
-                raise FormatError(f"two nodes of the name {shown_value(own.name)}; the file is damaged")
-            found.nodes[own.name] = own
+            found.nodes.add(found.counted(part))
         elif number == 2:
             for kind, _, function in fields(inside(part)):
                 if kind == 1:
@@ -314,7 +347,7 @@ def graph(span: Span) -> Graph:
 def _function_name(span: Span) -> str:
     for number, _, part in fields(span):
         if number == 1:
-            return next((text(p) for n, _, p in fields(inside(part)) if n == 1), "")
+            return name_first(inside(part))
     return ""
 
 

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from perfpass.errors import FormatError, ShapeError
-from perfpass.importers.formats.channels_last import AXIS, FREE, IMAGE, ROWS, Tensor
+from perfpass.importers.formats.channels_last import AXIS, FOLDED, FREE, IMAGE, ROWS, Tensor
 from perfpass.importers.formats.tensorflow import folding
 from perfpass.importers.formats.tensorflow.compute import tensors
 from perfpass.importers.formats.tensorflow.graph_def import NodeDef
-from perfpass.importers.formats.tensorflow.run import FOLDED, Operator, Resource, Run, Value
+from perfpass.importers.formats.tensorflow.run import Operator, Resource, Run, Value
 from perfpass.text import shown_value
 
 
@@ -117,6 +117,8 @@ def transpose(run: Run, node: NodeDef, inputs: list[Value]) -> list[Value]:
     """Transpose."""
     x = tensors(node, inputs[:1])[0]
     order = run.integers(inputs[1], f"the axes of node {shown_value(node.name)}")
+    if order == list(range(len(x.shape))):
+        return [x]
     if x.role == FOLDED or x.constant:
         found = run.constant_expression("transpose", node.op, [x], [x.shape[a] for a in order])
         if found is not None:
@@ -383,7 +385,7 @@ def patches(run: Run, node: NodeDef, inputs: list[Value]) -> list[Value]:
     columns = {f"kernel_{i}": k for i, k in enumerate(kernel[1:3])} | {
         f"stride_{i}": s for i, s in enumerate(strides[1:3])
     }
-    return [run.program.one("unfold", node.op, [x], shape, layout=IMAGE, spatial_rank=2, **columns)]
+    return [run.program.one("unfold", node.op, [x], shape, layout=IMAGE, spatial_rank=2, columns=columns)]
 
 
 _SAME = """Identity IdentityN StopGradient PreventGradient Snapshot CheckNumerics Enter RefEnter Exit RefExit LoopCond

@@ -13,14 +13,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from perfpass.errors import FormatError, GraphError, LimitError, ShapeError, UnsupportedError
-from perfpass.importers.formats.channels_last import Node, Program, Tensor
+from perfpass.importers.formats.channels_last import FOLDED, Node, Program, Tensor
 from perfpass.importers.formats.tensorflow import folding
-from perfpass.importers.formats.tensorflow.graph_def import Function, Graph, NodeDef, Shape
+from perfpass.importers.formats.tensorflow.graph_def import Function, Graph, NodeDef, Nodes, Shape
 from perfpass.text import shown_value
 
 _DEEPEST = 60
-_MOST_CALLS = 20_000
-FOLDED = "folded"  # the role of what is computed from weights alone, until it is known who reads it
+_MOST_CALLS = 5_000
 
 # Results by name, for operators with several (in functions a result is node:name:number).
 _RESULTS = {
@@ -84,15 +83,13 @@ class Run:
 
     # -- walking ---------------------------------------------------------------------------------------------------
 
-    def results(
-        self, nodes: Mapping[str, NodeDef], made: dict[str, Sequence[Value]], wanted: Sequence[str]
-    ) -> list[Value]:
+    def results(self, nodes: Nodes, made: dict[str, Sequence[Value]], wanted: Sequence[str]) -> list[Value]:
         """The values of references ``wanted``; ``made`` has what is given and takes what is made, by node."""
         for reference in wanted:
             self._make(nodes, made, reference.partition(":")[0])
         return [self._value(nodes, made, reference) for reference in wanted]
 
-    def _make(self, nodes: Mapping[str, NodeDef], made: dict[str, Sequence[Value]], target: str) -> None:
+    def _make(self, nodes: Nodes, made: dict[str, Sequence[Value]], target: str) -> None:
         waiting = [target]
         entered: set[str] = set()
         while waiting:
@@ -116,7 +113,7 @@ class Run:
             waiting.pop()
 
     @staticmethod
-    def _read(node: NodeDef, nodes: Mapping[str, NodeDef]) -> list[str]:
+    def _read(node: NodeDef, nodes: Nodes) -> list[str]:
         """What a node reads; of a merge not what comes round a loop."""
         if node.op not in ("Merge", "RefMerge"):
             return node.inputs
@@ -124,7 +121,7 @@ class Run:
         return [r for r, source in sources if source is None or source.op not in ("NextIteration", "RefNextIteration")]
 
     @staticmethod
-    def _value(nodes: Mapping[str, NodeDef], made: Mapping[str, Sequence[Value]], reference: str) -> Value:
+    def _value(nodes: Nodes, made: Mapping[str, Sequence[Value]], reference: str) -> Value:
         parts = reference.split(":")
         found = made[parts[0]]
         number = 0
@@ -132,13 +129,13 @@ class Run:
             number = int(parts[1]) if parts[1].isdigit() else 0
         elif len(parts) == 3 and parts[2].isdigit():
             number = int(parts[2])
-            op = nodes[parts[0]].op if parts[0] in nodes else ""
+            op = nodes.op(parts[0])
             names = _RESULTS.get(op) or _RESULTS.get(op[:-2] if op.endswith(_VERSIONS) else op)
             if names is not None and parts[1] in names:
                 number += names.index(parts[1])
         if number >= len(found):
             raise UnsupportedError(
-                f"node {shown_value(parts[0])} ({nodes[parts[0]].op if parts[0] in nodes else 'an argument'}) has "
+                f"node {shown_value(parts[0])} ({nodes.op(parts[0]) or 'an argument'}) has "
                 f"{len(found)} results here, and {shown_value(reference)} is read"
             )
         return found[number]

@@ -146,10 +146,11 @@ def _frozen(whole: Span) -> _Model:
     """A GraphDef by itself: its placeholders are the inputs, what nothing reads are the outputs."""
     body = graph(whole)
     read_: set[str] = set()
-    for node in body.nodes.values():
+    nodes = body.nodes.all()
+    for node in nodes:
         read_.update(reference.partition(":")[0] for reference in node.inputs)
-    given = [node for node in body.nodes.values() if node.op in _PLACEHOLDERS]
-    results = [node for node in body.nodes.values() if node.name not in read_ and node.op not in _NO_RESULT]
+    given = [node for node in nodes if node.op in _PLACEHOLDERS]
+    results = [node for node in nodes if node.name not in read_ and node.op not in _NO_RESULT]
     if not given or not results:
         raise FormatError(
             f"a TensorFlow graph of {len(body.nodes)} nodes with {len(given)} placeholders and {len(results)} results; "

@@ -40,10 +40,17 @@ def fields(span: Span) -> Iterator[tuple[int, int, Span | None]]:
     elif end - place <= _FLAT:
         data, place, end = bytes(data[place:end]), 0, end - place
     while place < end:
-        tag, place = varint(data, place, end)
+        tag = data[place]
+        if tag < 128:
+            place += 1
+        else:
+            tag, place = varint(data, place, end)
         kind = tag & 7
         if kind == _BYTES:
-            length, place = varint(data, place, end)
+            if place < end and (length := data[place]) < 128:
+                place += 1
+            else:
+                length, place = varint(data, place, end)
             if length > end - place:
                 raise FormatError(f"a field of {length} bytes where {end - place} are left; the file is cut short")
             yield tag >> 3, 0, Span(data, place, place + length)
@@ -111,6 +118,16 @@ def entry(span: Span | None) -> tuple[str, Span]:
         elif number == 2:
             value = part
     return key, value if value is not None else Span(b"", 0, 0)
+
+
+def name_first(span: Span) -> str:
+    """The text of field 1 where the message begins with it, as writers of protobuf do; else wherever it is."""
+    data, place, end = span
+    if place < end and data[place] == (1 << 3 | _BYTES):
+        length, place = varint(data, place + 1, end)
+        if length <= min(end - place, _LONGEST_TEXT):
+            return bytes(data[place : place + length]).decode("utf-8", "replace")
+    return next((text(part) for number, _, part in fields(span) if number == 1), "")
 
 
 def inside(span: Span | None) -> Span:
