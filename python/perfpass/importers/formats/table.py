@@ -71,8 +71,24 @@ def _is_ncnn(content: Content) -> bool:
     return first == str(_NCNN).encode() or content.head[:4] == _NCNN.to_bytes(4, "little")
 
 
+def _is_pipeline(content: Content) -> bool:
+    if content.is_folder:
+        return "model_index.json" in content.entries
+    head = content.head.lstrip()
+    return (
+        head.startswith(b"{") and b'"_class_name"' in head and b'"_diffusers_version"' in head and b"Pipeline" in head
+    )
+
+
+def _is_engine(content: Content) -> bool:
+    head = content.head.lstrip()
+    return head.startswith(b"{") and head[1:64].lstrip().startswith(b'"Layers"')
+
+
 FORMATS: tuple[Format, ...] = (
     Format("paddle", "a Paddle program", "paddle", lambda content: _is_pir(content) or _is_program_desc(content)),
+    Format("diffusers", "a diffusers pipeline", "diffusers", _is_pipeline),
+    Format("tensorrt", "the layers of a TensorRT engine", "tensorrt", _is_engine),
     Format("ncnn", "an ncnn network", "ncnn", _is_ncnn),
 )
 
