@@ -19,6 +19,7 @@ from perfpass.text import shown_value
 
 if TYPE_CHECKING:
     from perfpass.graph import OpGraph
+    from perfpass.importers.formats import Sizes
 
 _SEQUENCE_NAMES = ("sequence_length", "sequence")
 _OF_TORCH = "a torch module, whose sizes are set by input_shape and batch"
@@ -37,9 +38,9 @@ def load(
 ) -> OpGraph:
     """The operator graph of a model in any form that perfpass reads.
 
-    ``model``: a path to an ``.onnx`` file, the bytes of a ModelProto, an ``onnx.ModelProto``; a path to a file of
-    another framework (`perfpass.importers.formats`, recognised by its content); a path to a Hugging Face
-    ``config.json`` or its folder (weights are not needed), or its content; the name of a known network, ``timm:NAME``,
+    ``model``: a path to an ``.onnx`` file or one of another framework (`perfpass.importers.formats`, told by its
+    content), the bytes of one, an ``onnx.ModelProto``; a path to a Hugging Face ``config.json`` or its folder (weights
+    are not needed), or its content; the name of a known network, ``timm:NAME``,
     ``torchvision:NAME`` or ``definitions:NAME``, built from the definitions installed here; a ``torch.nn.Module``
     (with ``input_shape``, without the batch) or what ``torch.export`` made of one; a ``tvm.IRModule`` of Relay or
     Relax, which tvm_perfpass reads; or an OpGraph, given back as it is.
@@ -114,9 +115,12 @@ def _forward(
         with about(model):
             return _from_path(model, batch, input_shape, dims, assume)
     if isinstance(model, (bytes, bytearray, memoryview)):
-        from perfpass.importers import onnx
+        from perfpass.importers import formats, onnx
 
-        return onnx.read(bytes(model), **_onnx_sizes(dims, input_shape, batch, assume))
+        content = bytes(model)
+        if (found := formats.read_bytes(content, _sizes(dims, input_shape, batch, assume))) is not None:
+            return found
+        return onnx.read(content, **_onnx_sizes(dims, input_shape, batch, assume))
     origins = {base.__module__.partition(".")[0] for base in type(model).__mro__}
     if "torch" in origins:
         from perfpass.importers import torch
@@ -238,8 +242,7 @@ def _from_path(
     if found.kind == "file":
         from perfpass.importers import formats
 
-        shapes = named_shapes(input_shape)
-        return formats.named(found.format).read(path, formats.Sizes(batch, dims or {}, shapes or {}, assume))
+        return formats.named(found.format).read(path, _sizes(dims, input_shape, batch, assume))
     from perfpass.importers import onnx
 
     return onnx.read(path, **_onnx_sizes(dims, input_shape, batch, assume))
@@ -249,3 +252,9 @@ def _onnx_sizes(
     dims: Mapping[str, int] | None, input_shape: Any, batch: int | None, assume: Mapping[str, int]
 ) -> dict[str, Any]:
     return {"dims": dims, "input_shapes": named_shapes(input_shape), "batch": batch, "assume": assume}
+
+
+def _sizes(dims: Mapping[str, int] | None, input_shape: Any, batch: int | None, assume: Mapping[str, int]) -> Sizes:
+    from perfpass.importers.formats import Sizes
+
+    return Sizes(batch, dims or {}, named_shapes(input_shape) or {}, assume)

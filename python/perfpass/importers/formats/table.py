@@ -27,13 +27,15 @@ class _Module(Protocol):
 class Format:
     """A format. ``title`` stands in sentences ("a TensorFlow Lite file"); ``module`` is one of this package.
 
-    ``matches`` is asked of every file that a user names, in the table's order: it looks at `Content` alone.
+    ``matches`` is asked of every file that a user names, in the table's order: it looks at `Content` alone. ``own``:
+    read by perfpass itself, within bounds; else a library of the framework opens the file.
     """
 
     name: str
     title: str
     module: str
     matches: Callable[[Content], bool]
+    own: bool = True
 
     def read(self, path: Path, sizes: Sizes) -> OpGraph:
         """The graph at these sizes. Raises as `perfpass.load` does."""
