@@ -89,8 +89,8 @@ def _is_engine(content: Content) -> bool:
 
 FORMATS: tuple[Format, ...] = (
     Format("paddle", "a Paddle program", "paddle", lambda content: _is_pir(content) or _is_program_desc(content)),
-    Format("diffusers", "a diffusers pipeline", "diffusers", _is_pipeline),
-    Format("tensorrt", "the layers of a TensorRT engine", "tensorrt", _is_engine),
+    Format("diffusers", "a diffusers pipeline", "diffusers", _is_pipeline, own=False),
+    Format("tensorrt", "a TensorRT engine's list of layers", "tensorrt", _is_engine),
     Format("ncnn", "an ncnn network", "ncnn", _is_ncnn),
 )
 
