@@ -19,8 +19,8 @@ TITLE = "ncnn"
 PACKAGES = ("pnnx", "ncnn", "torch", "torchvision")
 _VISION = (
     "alexnet convnext_tiny densenet121 efficientnet_b0 googlenet inception_v3 mnasnet1_0 mobilenet_v2 "
-    "mobilenet_v3_large mobilenet_v3_small regnet_y_400mf resnet18 resnet50 resnext50_32x4d shufflenet_v2_x1_0 squeezenet1_1 swin_t "
-    "vgg11 vit_b_16 wide_resnet50_2"
+    "mobilenet_v3_large mobilenet_v3_small regnet_y_400mf resnet18 resnet50 resnext50_32x4d "
+    "shufflenet_v2_x1_0 squeezenet1_1 swin_t vgg11 vit_b_16 wide_resnet50_2 "
 )
 
 

@@ -312,7 +312,7 @@ def explanation(prediction: Prediction) -> str:
     total = sum(p.breakdown["latency_ms"].values()) or 1.0
     classes = [("operator class", "ms", "share")]
     classes += [(name, digits(ms), f"{ms / total:.1%}") for name, ms in p.breakdown["latency_ms"].items()]
-    phases = p.breakdown.get("phase_ms", {})
+    phases = p.breakdown.get("phase_ms", {}) | p.breakdown.get("component_ms", {})
     classes += [(f"({name})", digits(ms), f"{ms / total:.1%}") for name, ms in phases.items()]
     memory = [("part", "size")] + [(name, size(value)) for name, value in p.breakdown["memory_bytes"].items()]
     operators = [("operator", "runs", "ms", "share", "output", "example")]

@@ -91,6 +91,11 @@ def onnxruntime_session() -> Any:
     return ort_extension.InferenceSession
 
 
+def pipeline(tmp_path: Path) -> Any:
+    (tmp_path / "model_index.json").write_text('{"_class_name": "FluxPipeline", "_diffusers_version": "0.42.1"}')
+    return load(tmp_path)
+
+
 DOORS = {
     "Features.adjacency": ("scipy", "graphs", lambda path: features().adjacency()),
     "Features.to_pyg": ("torch_geometric", "pyg", lambda path: features().to_pyg()),
@@ -99,6 +104,7 @@ DOORS = {
     "torchvision": ("torchvision", "timm", lambda path: named("torchvision", "resnet18")),
     "config.json": ("transformers", "transformers", configuration),
     "config.json without torch": ("torch", "transformers", configuration),
+    "pipeline": ("diffusers", "diffusers", pipeline),
     "measured table": ("pyarrow", "records", parquet),
     "evidence": ("pyarrow", "evidence", shipped_records),
     "roofline": ("matplotlib", "measure", picture),

@@ -11,6 +11,7 @@ import pytest
 import perfpass
 from perfpass.errors import FileError, FormatError, LimitError, UnsupportedError
 from perfpass.importers import gguf
+from perfpass.importers.gguf_architectures import REFUSED, TYPES
 from perfpass.importers.gguf_types import BLOCKS
 from perfpass.llm import Parallelism, Quantization, language_model, weight_bytes
 
@@ -124,8 +125,32 @@ def test_other_architectures_have_their_own_layers(written):
     assert of("qwen3").model_type == "qwen3"
     routed = of("llama", **{"llama.expert_count": 4, "llama.expert_used_count": 2})
     assert routed.model_type == "mixtral" and routed.is_mixture
-    with pytest.raises(UnsupportedError, match="'clip' is not known here; known are"):
+    with pytest.raises(UnsupportedError, match="'clip' is not read: it holds a projector"):
         of("clip")
+    with pytest.raises(UnsupportedError, match="'tomorrow' is not known here; known are"):
+        of("tomorrow")
+
+
+def test_every_architecture_of_llama_cpp_is_read_or_refused_with_a_reason():
+    from gguf.constants import MODEL_ARCH_NAMES
+
+    names = set(MODEL_ARCH_NAMES.values())
+    assert names == set(TYPES) | set(REFUSED) and not set(TYPES) & set(REFUSED)
+
+
+@pytest.mark.parametrize(
+    ("kind", "parameters"),
+    [
+        ("refact", 2 * (2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 128 + 2 * 64) + 100 * 64 + 64),
+        ("codeshell", 2 * (2 * 64 * 64 + 2 * 64 * 32 + 2 * 64 * 128 + 4 * 64) + 100 * 64 + 2 * 64),
+        ("apertus", 2 * (2 * 64 * 64 + 2 * 64 * 32 + 2 * 64 * 128 + 2 * 64 + 2 * 16) + 100 * 64 + 64),
+    ],
+)
+def test_an_architecture_of_known_layers_has_their_parameters(written, kind, parameters):
+    keys = {name.replace("llama.", f"{kind}."): value for name, value in KEYS.items()} | {"general.architecture": kind}
+    graph = perfpass.load(written(packed(keys)), dims={"sequence": 8})
+    counted = perfpass.graph.costs.count(graph).totals["parameters"]
+    assert counted == pytest.approx(parameters, rel=0.02)  # biases and frequencies beside them
 
 
 HOSTILE = {

@@ -169,6 +169,34 @@ def test_damage_is_one_of_our_errors(
             assert str(error)
 
 
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_attributes_of_any_kind_are_taken_or_refused(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    name = data.draw(st.sampled_from(["unet.json", "gru.json", "channels_last.json", "video.json"]))
+    content = json.loads((folder / name).read_text())
+    operators = [o for o in content["program"]["regions"][0]["blocks"][0]["ops"] if o["A"] and o["#"] != "p"]
+    attribute = data.draw(st.sampled_from(data.draw(st.sampled_from(operators))["A"]))
+    values = st.one_of(st.none(), st.integers(-(2**70), 2**70), st.text(max_size=4), st.just(1e400), st.just([]))
+    attribute["AT"]["D"] = data.draw(st.one_of(values, st.lists(values, max_size=4)))
+    path = tmp_path_factory.mktemp("attributes") / "m.json"
+    path.write_text(json.dumps(content))
+    try:
+        perfpass.load(path, input_shape=COUNTED[name][0])
+    except PerfPassError as error:
+        assert str(error)
+
+
+def test_an_operator_or_attribute_without_a_name_is_refused(tmp_path: Path) -> None:
+    root = b"\x08\x00\x10\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"
+    for operator in (b"", b"\x1a\x04relu\x22\x02\x10\x01"):
+        block = root + b"\x22" + bytes([len(operator)]) + operator
+        (tmp_path / "m").write_bytes(b"\x0a" + bytes([len(block)]) + block)
+        with pytest.raises(FormatError, match="without a name"):
+            perfpass.load(tmp_path / "m")
+
+
 def test_a_field_longer_than_its_message_is_refused() -> None:
     with pytest.raises(FormatError, match="truncated"):
         list(program_desc.fields(memoryview(b"\x0a\xff\xff\xff\xff\x0f\x00")))

@@ -28,6 +28,7 @@ __all__ = [
     "costs",
     "difference",
     "frozen",
+    "joined",
     "kept_outputs",
     "liveness",
     "quotient",

@@ -1,8 +1,9 @@
 """What a model's own values decide and a graph without values has to assume: its load.
 
 ``experts``: over how many of a router's experts the tokens of a layer are shared, evenly. ``detections``: how many
-boxes of an image pass a score's threshold, and non-maximum suppression behind it. Both can be stated (``assume``); what
-is not is named in the support of a prediction, whose interval then holds the loads that are usual.
+boxes of an image pass a score's threshold, and non-maximum suppression behind it. ``steps``: how often a pipeline of
+diffusion runs its network. All can be stated (``assume``); what is not is named in the support of a prediction, whose
+interval then holds the loads that are usual.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from typing import Any
 from perfpass.errors import ArgumentError
 from perfpass.text import shown_value, unknown
 
-EXPERTS, DETECTIONS = "experts", "detections"
-NAMES = (EXPERTS, DETECTIONS)
+EXPERTS, DETECTIONS, STEPS = "experts", "detections", "steps"
+NAMES = (EXPERTS, DETECTIONS, STEPS)
 # COCO's evaluation counts 100 boxes an image, and detectors are cut there; its images hold 7 objects on average.
 USUAL_DETECTIONS = 100
 FEWEST_DETECTIONS = 10
@@ -43,6 +44,12 @@ class Assumed:
         value = min(most, USUAL_DETECTIONS if stated is None else stated)
         return cls(DETECTIONS, value, most, min(FEWEST_DETECTIONS, value), value, stated is not None)
 
+    @classmethod
+    def steps(cls, usual: int, stated: int | None) -> Assumed:
+        """So many steps, or those that the pipeline takes where nobody says."""
+        value = usual if stated is None else stated
+        return cls(STEPS, value, value, value, value, stated is not None)
+
     @property
     def exact(self) -> bool:
         """Whether no value could change it: one token reads as many experts as it chooses."""
@@ -52,6 +59,8 @@ class Assumed:
         """What is assumed, for the support of a prediction."""
         if self.name == EXPERTS:
             said = f"each layer's tokens are shared evenly over {self.value} of {self.of} experts"
+        elif self.name == STEPS:
+            said = f"{self.value} steps" + ("" if self.stated else ", those of the pipeline where nobody states them")
         else:
             said = f"{self.value} boxes of an image pass each threshold of a detector and its non-maximum suppression"
         if self.stated:

@@ -18,6 +18,7 @@ from typing import Any
 
 from perfpass.bounded_file import exists, open_regular, reason
 from perfpass.errors import FileError, FormatError, LimitError, UnsupportedError, shown
+from perfpass.importers.gguf_architectures import REFUSED, TYPES
 from perfpass.importers.gguf_types import FILE_TYPES, Tensor, bytes_of, check_layout
 from perfpass.text import shown_value
 
@@ -30,42 +31,6 @@ _WIDEST = 2**48  # of a dimension
 _NUMBERS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
 _TEXT, _ARRAY = 8, 9
 _LENGTH = struct.Struct("<Q")
-# Architecture in the file: model_type of a config.json with the same layers.
-_TYPES: dict[str, str] = {
-    **{name: name for name in ("gemma", "gemma2", "falcon", "starcoder2", "gpt2", "bloom", "mpt", "stablelm", "olmo")},
-    **{name: name for name in ("llama", "qwen2", "qwen3", "phi3", "olmo2", "olmoe", "nemotron", "granite", "baichuan")},
-    **{name: name for name in ("internlm2", "exaone", "exaone4", "smollm3", "glm4", "cohere2", "gptj")},
-    "qwen2moe": "qwen2_moe",
-    "qwen3moe": "qwen3_moe",
-    "qwen2vl": "qwen2",
-    "qwen3vl": "qwen3",
-    "qwen": "qwen",
-    "qwen3vlmoe": "qwen3_moe",
-    "gemma3": "gemma3_text",
-    "phi2": "phi",
-    "starcoder": "gpt_bigcode",
-    "gptneox": "gpt_neox",
-    "command-r": "cohere",
-    "deepseek2": "deepseek_v3",
-    "chatglm": "glm",
-    "arcee": "arcee",
-    "glm4moe": "glm4_moe",
-    "hunyuan-moe": "hunyuan_v1_moe",
-    "hunyuan-dense": "hunyuan_v1_dense",
-    "gpt-oss": "gpt_oss",
-    "seed_oss": "seed_oss",
-    "minicpm": "llama",
-    "orion": "llama",
-    "xverse": "llama",
-    "granitemoe": "granitemoe",
-    "phimoe": "phimoe",
-    "minimax-m2": "minimax_m2",
-    "mistral3": "llama",
-    "ernie4_5": "ernie4_5",
-    "mamba": "mamba",
-    "deepseek": "deepseek",
-    "llama4": "llama4_text",
-}
 # Field of a config.json: the keys that may hold it, without the architecture.
 _FIELDS: dict[str, str] = {
     "hidden_size": "embedding_length",
@@ -293,13 +258,14 @@ def _configuration(keys: Mapping[str, Any], tensors: list[Tensor], where: str) -
     kind = keys.get("general.architecture")
     if not isinstance(kind, str):
         raise FormatError(f"{where}: has no general.architecture, so it is no model of llama.cpp")
-    if kind not in _TYPES:
-        known = ", ".join(sorted(_TYPES))
+    if kind not in TYPES:
+        known = ", ".join(sorted(TYPES))
+        why = f"is not read: {REFUSED[kind]}" if kind in REFUSED else f"is not known here; known are {known}"
         raise UnsupportedError(
-            f"{where}: architecture {shown_value(kind)} is not known here; known are {known}. Pass the config.json of "
-            "the model that the file was made from, and its file type as --precision"
+            f"{where}: architecture {shown_value(kind)} {why}. Pass the config.json of the model it was made "
+            "from, and its file type as --precision"
         )
-    found: dict[str, Any] = {"model_type": _TYPES[kind]}
+    found: dict[str, Any] = {"model_type": TYPES[kind]}
     for name, key in _FIELDS.items():
         value = keys.get(f"{kind}.{key}")
         if isinstance(value, list):

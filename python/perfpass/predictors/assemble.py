@@ -16,6 +16,7 @@ from perfpass.devices import Device
 from perfpass.devices import device as find_device
 from perfpass.errors import ArgumentError, ShapeError
 from perfpass.graph import DTYPES, OPERATOR_CLASSES, OPERATORS, OpGraph
+from perfpass.graph.assumed import STEPS
 from perfpass.graph.step import saved_activations
 from perfpass.prediction import SUPPORT_LEVELS, Interval, MigHint, Prediction, Support, SupportLevel
 from perfpass.predictors import loads, registry
@@ -431,10 +432,20 @@ def _breakdown(run: Run, estimate: Estimate) -> dict[str, Any]:
     rows = np.argsort(-estimate.row_ms, kind="stable")[:TOP_OPERATORS]
     return {
         "latency_ms": {OPERATOR_CLASSES[c]: float(per_class[c]) for c in order},
+        **_of_networks(run, estimate),
         "memory_bytes": _memory(run, estimate),
         "operators": [_operator(graph, table, int(row), float(estimate.row_ms[row])) for row in rows],
         "peak": _peak(graph, run.plan),
     }
+
+
+def _of_networks(run: Run, estimate: Estimate) -> dict[str, Any]:
+    """The time of each network of a pipeline; of a single network nothing."""
+    if not any(one.name == STEPS for one in run.graph.assumed):
+        return {}
+    from perfpass.predictors.by_node import component_ms
+
+    return {"component_ms": component_ms(run, estimate.row_ms)}
 
 
 def _memory(run: Run, estimate: Estimate) -> dict[str, float]:

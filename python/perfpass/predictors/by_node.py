@@ -59,6 +59,17 @@ def node_times(run: Run, training: bool, total_ms: float) -> NodeTimes:
     return NodeTimes(phases, ms, rest, row)
 
 
+def component_ms(run: Run, row_ms: np.ndarray) -> dict[str, float]:
+    """Milliseconds of each network of a pipeline (`perfpass.graph.joined`), whose nodes are named NETWORK.NODE."""
+    graph, row = run.graph, _rows(run, training=False)
+    ms = _shared(np.asarray(row_ms), row, np.asarray(graph.repeat), np.asarray(run.table.first_node))
+    names = [graph.string(int(graph.node_name[node])).partition(".")[0] for node in range(graph.node_count)]
+    found = dict.fromkeys(names, 0.0)
+    for name, value in zip(names, ms.tolist(), strict=True):
+        found[name] += value
+    return found
+
+
 def _shared(of_row: np.ndarray, row: np.ndarray, repeat: np.ndarray, first: np.ndarray) -> np.ndarray:
     """[N] the time of each row over its nodes, by their executions; of a row without nodes on its first one."""
     weight = np.where(row >= 0, repeat, 0.0)

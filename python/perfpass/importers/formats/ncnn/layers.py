@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from perfpass.errors import ShapeError
+from perfpass.errors import PerfPassError, ShapeError
 from perfpass.importers.formats.ncnn.param import Layer
 
 Shape = tuple[int, ...]
@@ -33,6 +33,8 @@ def results(layer: Layer, given: Sequence[Shape]) -> list[Shape] | None:
         return None
     try:
         found = rule(layer, given)
+    except PerfPassError:
+        raise
     except (IndexError, ValueError, ZeroDivisionError) as error:
         raise ShapeError(f"{layer}: its parameters do not fit inputs of {list(given)}; check input_shapes") from error
     if any(size < 0 or size >= 1 << 48 for shape in found for size in shape):

@@ -53,6 +53,8 @@ class Layer:
         value = self.parameters.get(number, otherwise)
         if isinstance(value, str | list):
             raise FormatError(f"{self}: parameter {number} is {str(value)[:40]!r}, a whole number is needed")
+        if not -(1 << 31) <= value < 1 << 31:  # infinities and NaN too
+            raise FormatError(f"{self}: parameter {number} is {value}; ncnn has whole numbers of 32 bits")
         return int(value)
 
     def real(self, number: int, otherwise: float) -> float:
@@ -65,7 +67,7 @@ class Layer:
 
     def list_of(self, number: int) -> list[int]:
         value = self.parameters.get(number, [])
-        return [int(v) for v in value] if isinstance(value, list) else []
+        return [int(v) for v in value if -(1 << 31) <= v < 1 << 31] if isinstance(value, list) else []
 
     def text(self, number: int) -> str:
         """Texts are arrays of characters in the binary form."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from perfpass import _core
-from perfpass.errors import FormatError, ShapeError
+from perfpass.errors import FormatError, LimitError, PerfPassError, ShapeError
 from perfpass.graph import OpGraph, costs
 from perfpass.importers.formats.paddle import shapes
 from perfpass.importers.formats.paddle.call import Call, Tensor, value_of
@@ -202,7 +202,14 @@ class _Lowering:
             name, dtype, shape, _ = self.tensors[made[0].index]
             self.tensors[made[0].index] = (name, dtype, shape, "literal")
             return
-        kind, attributes, given = self._described(call)
+        try:
+            kind, attributes, given = self._described(call)
+        except PerfPassError:
+            raise
+        except (IndexError, ValueError, KeyError, TypeError, OverflowError) as error:
+            raise _unfit(op) from error
+        if any(not -(1 << 31) <= value < 1 << 31 for value in attributes.values()):
+            raise LimitError(f"{op.source} of a Paddle program has an attribute of over 32 bits: {attributes}")
         kept = [t.index for n, t in zip(op.outputs, made, strict=True) if n in self.read or n == op.outputs[0]]
         self.nodes.append((kind, op.source, attributes, [-1 if t is None else t.index for t in given], kept))
 
@@ -226,12 +233,10 @@ class _Lowering:
             return [shape or () for shape in declared]
         try:
             found = shapes.results(call)
-        except (IndexError, ValueError, KeyError, TypeError) as error:
-            if isinstance(error, ShapeError):
-                raise
-            raise FormatError(
-                f"{op.source} of a Paddle program has operands or attributes that do not fit it; export it again"
-            ) from error
+        except PerfPassError:
+            raise
+        except (IndexError, ValueError, KeyError, TypeError, OverflowError, ZeroDivisionError) as error:
+            raise _unfit(op) from error
         sizes = []
         for i, shape in enumerate(declared):
             rule = found[i] if found is not None and i < len(found) else None
@@ -389,6 +394,12 @@ class _Lowering:
             heads = q[2]
         attributes["num_heads"] = int(heads or 1)
         attributes["num_kv_heads"] = k[0].shape[2] if k and len(k[0].shape) == 4 else int(heads or 1)
+
+
+def _unfit(op: Op) -> FormatError:
+    return FormatError(
+        f"{op.source} of a Paddle program has operands or attributes that do not fit it; export it again"
+    )
 
 
 def _contraction(call: Call) -> int:

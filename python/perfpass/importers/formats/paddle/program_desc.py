@@ -200,6 +200,13 @@ def _text(content: memoryview) -> str:
     return bytes(content).decode("utf-8", "replace")
 
 
+def _name(message: list[tuple[int, Any]], field: int) -> str:
+    found = next((value for number, value in message if number == field), None)
+    if not isinstance(found, memoryview):
+        raise FormatError("a damaged Paddle program: an operator or an attribute without a name; export it again")
+    return _text(found)
+
+
 def _numbers(message: list[tuple[int, Any]], field: int) -> list[int]:
     """A repeated number, packed or not."""
     found: list[int] = []
@@ -291,7 +298,7 @@ class _Reader:
         return block
 
     def operator(self, message: list[tuple[int, Any]], block: Block, depth: int) -> None:
-        source = next(_text(value) for number, value in message if number == 3)
+        source = _name(message, 3)
         given, made = self.slots(message, 1), self.slots(message, 2)
         attributes = dict(self.attribute(value) for number, value in message if number == 4)
         if source == "feed":
@@ -330,13 +337,13 @@ class _Reader:
         found: dict[str, list[str]] = {}
         for content in (value for number, value in message if number == field):
             parts = [(number, _text(value)) for number, value in fields(content)]
-            name = next(text for number, text in parts if number == 1)
+            name = next((text for number, text in parts if number == 1), "")
             found[name] = [text for number, text in parts if number == 2]
         return found
 
     def attribute(self, content: memoryview) -> tuple[str, Any]:
         message = list(fields(content))
-        name = next(_text(value) for number, value in message if number == 1)
+        name = _name(message, 1)
         kind = next((value for number, value in message if number == 2), 0)
         at = _ATTRIBUTE_FIELDS.get(kind)
         values = [value for number, value in message if number == at]

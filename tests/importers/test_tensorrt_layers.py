@@ -1,0 +1,144 @@
+"""The layers of a TensorRT engine, by the form of NVIDIA's documentation (IEngineInspector, detailed verbosity)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import perfpass
+from perfpass.errors import FormatError, PerfPassError, ShapeError, UnsupportedError
+from perfpass.graph import costs
+
+
+def tensor(name: str, *dims: int, form: str = "Channel major FP16 format where channel % 8 == 0") -> dict[str, Any]:
+    return {"Name": name, "Location": "Device", "Dimensions": list(dims), "Format/Datatype": form}
+
+
+def convolution(name: str, given: list[dict], made: dict, maps: int, each: int, kind: str = "Half") -> dict[str, Any]:
+    return {
+        "Name": name,
+        "LayerType": "CaskConvolution",
+        "Inputs": given,
+        "Outputs": [made],
+        "ParameterType": "Convolution",
+        "Kernel": [3, 3],
+        "PaddingMode": "kEXPLICIT_ROUND_DOWN",
+        "PrePadding": [1, 1],
+        "PostPadding": [1, 1],
+        "Stride": [1, 1],
+        "Dilation": [1, 1],
+        "OutMaps": maps,
+        "Groups": 1,
+        "Weights": {"Type": kind, "Count": maps * each * 9},
+        "Bias": {"Type": "Half", "Count": maps},
+        "HasSparseWeights": 0,
+        "Activation": "RELU",
+        "TacticName": "sm80_xmma_fprop_implicit_gemm_f16f16_f16f16_f16_nhwckrsc_nhwc_tilesize128x64x32_stage3",
+        "TacticValue": "0x5aae75044fb5e39d",
+    }
+
+
+def layer(name: str, kind: str, given: list[dict], made: dict, **more: Any) -> dict[str, Any]:
+    return {"Name": name, "LayerType": kind, "Inputs": given, "Outputs": [made], "ParameterType": kind} | more
+
+
+IMAGE, LAST = (
+    tensor("image", 2, 3, 32, 32, form="Row major linear FP32"),
+    tensor("scores", 2, 10, form="Row major linear FP32"),
+)
+HALF, A = tensor("image_half", 2, 3, 32, 32), tensor("a", 2, 16, 32, 32)
+BOTH = tensor("both", 2, 32, 32, 32)
+LAYERS = [
+    layer("Reformatting CopyNode for Input Tensor 0", "Reformat", [IMAGE], HALF, Origin="REFORMAT"),
+    convolution("/conv1/Conv + /relu/Relu", [HALF], A, 16, 3),
+    convolution("/left/Conv", [A], tensor("both", 2, 16, 32, 32), 16, 16),
+    convolution("/right/Conv + /right/Relu", [A], tensor("both", 2, 16, 32, 32), 16, 16, "Int8"),
+    layer(
+        "/pool/MaxPool",
+        "CaskPooling",
+        [BOTH],
+        tensor("pooled", 2, 32, 1, 1),
+        ParameterType="Pooling",
+        PoolingType="AVERAGE",
+        WindowSize=[32, 32],
+        Stride=[1, 1],
+    ),
+    layer("/my/Plugin", "PluginV2", [tensor("pooled", 2, 32, 1, 1)], tensor("own", 2, 32), PluginType="Own"),
+    layer(
+        "/head/MatMul",
+        "MatrixMultiply",
+        [tensor("own", 2, 32), tensor("weight", 32, 10)],
+        LAST,
+        OpA="NONE",
+        OpB="NONE",
+    ),
+]
+
+
+def written(tmp_path: Path, layers: list[Any]) -> Path:
+    path = tmp_path / "layers.json"
+    path.write_text(json.dumps({"Layers": layers, "Bindings": ["image", "scores"]}))
+    return path
+
+
+def test_fused_layers_are_one_operator_each_with_the_weights_that_the_engine_counts(tmp_path: Path) -> None:
+    graph = perfpass.load(written(tmp_path, LAYERS))
+    kinds = [graph.op_name(n) for n in range(graph.node_count)]
+    assert kinds == ["cast", "conv", "conv", "quantized_conv", "concat", "avg_pool", "unknown", "matmul"]
+    counted = costs.count(graph)
+    places = 2 * 32 * 32
+    assert counted.totals["macs"] == places * 9 * (16 * 3 + 2 * 16 * 16) + 2 * 32 * 10
+    assert counted.totals["parameters"] == 9 * (16 * 3 + 2 * 16 * 16) + 3 * 16
+    assert graph.unknown_operators == {"PluginV2": 1}
+    assert [i.name for i in perfpass.importers.formats.named("tensorrt").inputs(tmp_path / "layers.json")] == [
+        "image",
+        "weight",
+    ]
+
+
+def test_an_engine_predicts(tmp_path: Path) -> None:
+    found = perfpass.predict(written(tmp_path, LAYERS), device="A100", runtime="tensorrt", precision="fp16")
+    assert 0 < found.latency_ms.low <= found.latency_ms.median <= found.latency_ms.high
+
+
+def test_names_alone_are_refused_with_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedError, match="profilingVerbosity=detailed"):
+        perfpass.load(written(tmp_path, ["/conv1/Conv + /relu/Relu", "/head/MatMul"]))
+
+
+def test_sizes_of_a_range_are_asked_for_when_the_file_is_written(tmp_path: Path) -> None:
+    open_image = {**IMAGE, "Dimensions": [-1, 3, 32, 32], "Format/Datatype": "N/A due to dynamic shapes"}
+    with pytest.raises(ShapeError, match="trtexec --shapes"):
+        perfpass.load(written(tmp_path, [{**LAYERS[0], "Inputs": [open_image]}, *LAYERS[1:]]))
+
+
+def test_weights_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    wrong = {**LAYERS[1], "Weights": {"Type": "Half", "Count": 431}}
+    with pytest.raises(FormatError, match="431 weights"):
+        perfpass.load(written(tmp_path, [LAYERS[0], wrong, *LAYERS[2:]]))
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_damage_is_one_of_our_errors(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    layers = json.loads(json.dumps(LAYERS))
+    values = st.one_of(
+        st.none(), st.integers(-(2**70), 2**70), st.text(max_size=5), st.just([]), st.just({}), st.just([-1])
+    )
+    one = data.draw(st.sampled_from(layers))
+    key = data.draw(st.sampled_from(sorted(one)))
+    if key in ("Inputs", "Outputs") and data.draw(st.booleans()):
+        one = one[key][0]
+        key = data.draw(st.sampled_from(sorted(one)))
+    one[key] = data.draw(values)
+    path = written(tmp_path_factory.mktemp("damaged"), layers)
+    for batch in (None, 4):
+        try:
+            perfpass.load(path, batch=batch)
+        except PerfPassError as error:
+            assert str(error)
