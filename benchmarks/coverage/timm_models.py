@@ -5,9 +5,9 @@ from __future__ import annotations
 from counted import by_torch, compared
 from row import Reading
 
-import perfpass
 from perfpass.importers import torchvision_schemas
 from perfpass.importers.model_sources import timm_image_model
+from perfpass.importers.torch import trace_owned
 
 TITLE = "timm"
 PACKAGES = ("torch", "timm")
@@ -23,6 +23,5 @@ def models() -> list[str]:
 
 def read(model: str) -> Reading:
     """The network at its own input, and torch's counter beside it."""
-    graph = perfpass.load(f"timm:{model}")
     module, shape = timm_image_model(model)
-    return compared(graph, module, by_torch(module, shape))
+    return compared(trace_owned(module, shape), module, by_torch(module, shape))

@@ -226,7 +226,7 @@ Text Lowering::join(Text prefix, Text name, std::string_view part) {
   return {copy, text.size()};
 }
 
-TensorId Lowering::tensor_of(Slot& slot) {
+TensorId Lowering::tensor_of(Slot& slot, bool may_be_weight) {
   if (slot.tensor != kNone) return slot.tensor;
   TensorRole role = TensorRole::activation;
   if (slot.is_input) {
@@ -236,7 +236,8 @@ TensorId Lowering::tensor_of(Slot& slot) {
     const auto& shape = slot.value.shape;
     const bool is_scalar =
         slot.writer != kNone && std::all_of(shape.begin(), shape.end(), [](auto d) { return d == 1; });
-    const bool is_weight = slot.is_weight || (!slot.is_literal && !is_scalar && is_parameter(slot.value));
+    const bool is_weight =
+        slot.is_weight || (!slot.is_literal && may_be_weight && !is_scalar && is_parameter(slot.value));
     role = is_weight ? TensorRole::weight : TensorRole::literal;
   }
   slot.tensor = builder_.add_tensor(display_name(slot.prefix, slot.name), slot.value.dtype, slot.value.shape, role);
@@ -286,7 +287,9 @@ void Lowering::lower_operator(Scope& scope, const Node& node, std::uint32_t outp
   bool estimate = false;
   for (Slot* slot : inputs) {
     input_values_.push_back(slot == nullptr ? nullptr : &slot->value);
-    input_ids_.push_back(slot == nullptr ? kNone : tensor_of(*slot));
+    // Floats behind the data of a resizing are its scales and region, no parameters.
+    const bool may_be_weight = op != OpKind::resize || input_ids_.empty();
+    input_ids_.push_back(slot == nullptr ? kNone : tensor_of(*slot, may_be_weight));
     constant = constant && (slot == nullptr || slot->value.is_constant);
     estimate = estimate || (slot != nullptr && slot->value.is_estimate);
   }

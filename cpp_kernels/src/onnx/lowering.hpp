@@ -119,7 +119,7 @@ class Lowering {
   void lower_call(Scope& scope, const Node& node, const Function& function, std::uint32_t output, Inputs inputs);
   const Node& resolved(const Scope& scope, const Node& node);
   std::int64_t opset_of(const Scope& scope, Text domain) const;
-  TensorId tensor_of(Slot& slot);
+  TensorId tensor_of(Slot& slot, bool may_be_weight = true);
   TensorId new_tensor(const Slot& slot);
   std::string_view display_name(Text prefix, Text name);
   Text join(Text prefix, Text name, std::string_view part);

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from perfpass.graph.traced_step import TrainingGraph
 
 DEFAULT_SEQUENCE_LENGTH = 128
+_CODECS = ("encodec", "mimi", "dac")  # read waveforms by channel: (channels, samples)
+_MOONSHINE_STRIDE = 64 * 3 * 2  # samples of a frame, which its configuration does not state
+_CLAP_FRAMES = 1001  # 10 s of sound at hops of 480 samples of 48 kHz
 _VIDEO = ("videomae", "timesformer", "vivit")  # read frames: (frames, channels, height, width)
 MODES = ("prefill", "decode", "encoder")
 
@@ -70,7 +73,7 @@ def trace_config(
         how: dict[str, Any] = {"given": given, "given_tensors": state, "assume": assume}
         return trace_owned(model, token, batch=batch, dtype=dtype, **how)
     given = {"use_cache": mode == "prefill"} if decoder else {}
-    return trace_owned(model, _inputs(model, length), batch=batch, dtype=dtype, given=given, assume=assume)
+    return trace_owned(model, inputs(model, length), batch=batch, dtype=dtype, given=given, assume=assume)
 
 
 def trace_training(
@@ -100,7 +103,7 @@ def trace_training(
     given = {"use_cache": False} if is_decoder(model) else {}
     held = named((name for name, _ in model.named_parameters()), frozen)
     how: dict[str, Any] = {"given": given, "frozen": held, "assume": assume}
-    return trace_training_owned(model, _inputs(model, length), batch=batch, dtype=dtype, optimizer=optimizer, **how)
+    return trace_training_owned(model, inputs(model, length), batch=batch, dtype=dtype, optimizer=optimizer, **how)
 
 
 def _length(batch: int, sequence_length: int | None) -> int:
@@ -112,7 +115,7 @@ def _length(batch: int, sequence_length: int | None) -> int:
 
 def _refuse_unread(model: Any, sequence_length: int | None) -> None:
     """Raises ArgumentError where a length was asked for and no input of the model has one."""
-    if sequence_length is not None and _inputs(model, sequence_length) == _inputs(model, sequence_length + 1):
+    if sequence_length is not None and inputs(model, sequence_length) == inputs(model, sequence_length + 1):
         raise ArgumentError(f"{model.config.model_type} has no sequence_length: its inputs are of fixed shapes")
 
 
@@ -123,12 +126,12 @@ def _image_shape(configuration: Any) -> tuple[int, ...]:
     return (int(getattr(vision, "num_channels", 3) or 3), int(height), int(width))
 
 
-def _inputs(model: Any, sequence_length: int) -> dict[str, tuple[tuple[int, ...], str]]:
-    """Input shapes without the batch, by the name of the model's main input."""
+def inputs(model: Any, sequence_length: int) -> dict[str, tuple[tuple[int, ...], str]]:
+    """Shapes (without the batch) and types of what a model of `transformers` reads, by name."""
     configuration, main = model.config, model.main_input_name
     shapes: dict[str, tuple[tuple[int, ...], str]] = {}
-    # A text encoder beside one of images may read few tokens (CLIP: 77).
-    text = getattr(configuration, "text_config", None)
+    # A text encoder of images may read few tokens (CLIP: 77).
+    text = configuration if "text" in configuration.model_type else getattr(configuration, "text_config", None)
     sequence_length = min(sequence_length, getattr(text, "max_position_embeddings", None) or sequence_length)
     if main == "pixel_values":
         frames = getattr(configuration, "num_frames", None)
@@ -136,12 +139,20 @@ def _inputs(model: Any, sequence_length: int) -> dict[str, tuple[tuple[int, ...]
         shapes[main] = ((*video, *_image_shape(configuration)), "float32")
         if hasattr(configuration, "text_config"):
             shapes["input_ids"] = ((sequence_length,), "int64")
+    elif main == "input_features" and configuration.model_type in ("speech_to_text", "wav2vec2-bert"):
+        bands = getattr(configuration, "input_feat_per_channel", None) or configuration.feature_projection_input_dim
+        shapes[main] = ((sequence_length, bands), "float32")
     elif main == "input_features":
         mel = getattr(configuration, "num_mel_bins", 80)
         positions = getattr(configuration, "max_source_positions", None)
         shapes[main] = ((mel, 2 * positions), "float32") if positions else ((sequence_length, mel), "float32")
     elif main == "input_values" and configuration.model_type == "audio-spectrogram-transformer":
         shapes[main] = ((configuration.max_length, configuration.num_mel_bins), "float32")
+    elif main == "input_values" and configuration.model_type in _CODECS:
+        samples = math.prod(getattr(configuration, "upsampling_ratios", None) or configuration.upsampling_rates)
+        shapes[main] = ((getattr(configuration, "audio_channels", 1), samples * sequence_length), "float32")
+    elif main == "input_values" and configuration.model_type.startswith("moonshine"):
+        shapes[main] = ((_MOONSHINE_STRIDE * (sequence_length + 1),), "float32")
     elif main == "input_values":
         # One frame of the feature extractor's output per step, and the rest of its first window.
         samples = math.prod(getattr(configuration, "conv_stride", None) or [1])
@@ -151,6 +162,8 @@ def _inputs(model: Any, sequence_length: int) -> dict[str, tuple[tuple[int, ...]
         vision = getattr(configuration, "vision_config", None)
         if vision is not None and not model.can_generate():
             shapes["pixel_values"] = (_image_shape(configuration), "float32")
+    if configuration.model_type == "clap":
+        shapes["input_features"] = ((1, _CLAP_FRAMES, configuration.audio_config.num_mel_bins), "float32")
     if getattr(configuration, "is_encoder_decoder", False):
         shapes["decoder_input_ids"] = ((sequence_length,), "int64")
     return shapes

@@ -114,6 +114,7 @@ def huggingface(content: Mapping[str, Any], *, dtype: str, causal: bool, device:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             configuration = transformers.CONFIG_MAPPING[kind](**settings)
+            configuration.architectures = configuration.architectures or []  # of None transformers cannot choose
             names = content.get("architectures") or [] if kind == content["model_type"] else []
             named = getattr(transformers, names[0], None) if names else None
             with torch.device(device), _default_dtype(dtype if device != "meta" else "float32"):
@@ -122,7 +123,7 @@ def huggingface(content: Mapping[str, Any], *, dtype: str, causal: bool, device:
                 elif causal and type(configuration) in transformers.AutoModelForCausalLM._model_mapping:
                     model = transformers.AutoModelForCausalLM.from_config(configuration, trust_remote_code=False)
                 else:
-                    model = transformers.AutoModel.from_config(configuration, trust_remote_code=False)
+                    model = _auto_class(configuration).from_config(configuration, trust_remote_code=False)
     except (PerfPassError, MemoryError):
         raise
     except Exception as error:
@@ -130,6 +131,16 @@ def huggingface(content: Mapping[str, Any], *, dtype: str, causal: bool, device:
             raise
         raise UnsupportedError(f"{kind}: transformers cannot build this configuration: {error}") from error
     return model.to(getattr(torch, dtype)).eval()
+
+
+def _auto_class(configuration: Any) -> Any:
+    """The class of transformers that makes a model of the configuration; AutoModel where it can, or where none does."""
+    import transformers
+
+    plain = transformers.AutoModel
+    others = (value for value in vars(transformers.models.auto.modeling_auto).values() if isinstance(value, type))
+    able = [one for one in (plain, *others) if type(configuration) in (getattr(one, "_model_mapping", None) or ())]
+    return next((one for one in able if one.__name__.startswith("AutoModel")), plain)
 
 
 def is_decoder(model: Any) -> bool:

@@ -1,6 +1,6 @@
 """Calls that the meta device would take apart and a GPU runs as one kernel: kept whole in a recorded forward pass.
 
-These are scaled dot-product attention and the recurrent layers (cuDNN).
+These are scaled dot-product attention and the recurrent layers (cuDNN). And what asks for values without an operator.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ class FusedCalls(TorchFunctionMode):
         name = getattr(func, "__name__", "")
         if name == "scaled_dot_product_attention":
             return self._attention(*args, **kwargs)
+        if func is torch.Tensor.tolist and args[0].device.type == "meta":
+            return self._list(args[0])
         if (
             name in _GATES
             and func is getattr(torch, name, None)
@@ -38,6 +40,13 @@ class FusedCalls(TorchFunctionMode):
         ):
             return self._recurrent(name, *args)
         return func(*args, **kwargs)
+
+    def _list(self, tensor: torch.Tensor) -> Any:
+        """The values of a tensor, which `tolist` asks for without an operator. Raises UnsupportedError."""
+        value = self.recorder.values.of(tensor)
+        if value is None:
+            raise self.recorder.needs_values("tolist")
+        return value.tolist()
 
     def _attention(
         self,

@@ -26,6 +26,7 @@ _SAME_TENSOR = frozenset({"detach", "alias", "lift", "lift_fresh", "positive"})
 _NO_KERNEL = frozenset(
     {"_assert_async", "_assert_tensor_metadata", "sym_size", "sym_numel", "sym_stride", "is_same_size"}
 )
+_FILLS = frozenset({"masked_fill", "masked_fill_"})
 _INDEXED = frozenset({"index", "index_put", "index_put_", "_unsafe_index", "_unsafe_index_put"})
 _ALLOCATIONS = frozenset({"empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "empty_permuted"})
 
@@ -91,6 +92,8 @@ class Recorder(TorchDispatchMode):
         """Put a tensor that no operator produced on the tape."""
         index = self.tape.add(tensor, role, name)
         self._remember(tensor, index)
+        if role == "input" and not tensor.is_floating_point():
+            self.values.tokens.add(id(tensor))
         return index
 
     def _remember(self, tensor: torch.Tensor, index: int) -> None:
@@ -150,6 +153,9 @@ class Recorder(TorchDispatchMode):
             return value
         if name == "_grouped_mm" and on_meta and len(args) > 2:
             args = (args[0], self._experts_hit(*args[1:3]), *args[2:])
+        if name in _FILLS and on_meta and isinstance(args[2], torch.Tensor) and args[2].device.type != "meta":
+            # The shape rule takes no value of the host.
+            func, args = getattr(torch.ops.aten, name).Scalar, (*args[:2], args[2].item())
         try:
             out = self._selection(name, args) if on_meta else None
             if out is None:
@@ -163,10 +169,7 @@ class Recorder(TorchDispatchMode):
                 raise
             found = self.values.result(func, *asked)
             if found is None:
-                raise UnsupportedError(
-                    f"{name} in {self.place()} needs the values of tensors, and a trace has only shapes; "
-                    "trace the part of the model before it, or export the model to ONNX and pass that file"
-                ) from error
+                raise self.needs_values(name) from error
             if not tensors_in(found):
                 return found
             out = pytree.tree_map(self._on_meta, found)
@@ -311,6 +314,13 @@ class Recorder(TorchDispatchMode):
         elif plain == "eq" and id(arguments["self"]) in self._mask_sums:
             self._assumed[id(results[0])] = True  # mask.sum() == mask.numel() is all() in other words
         self._node(description.kind, source_name(func), attributes, inputs, outputs)
+
+    def needs_values(self, name: str) -> UnsupportedError:
+        """The error of an operator that asks for values that are not known."""
+        return UnsupportedError(
+            f"{name} in {self.place()} needs the values of tensors, and a trace has only shapes; "
+            "trace the part of the model before it, or export the model to ONNX and pass that file"
+        )
 
     def place(self) -> str:
         return f"module '{self.modules[-1]}'" if self.modules and self.modules[-1] else "the model's own forward"

@@ -47,6 +47,7 @@ class Values:
         self._of: dict[int, Value] = {}
         self._sharing: dict[int, set[int]] = {}  # storage -> ids of the tensors over it that have a value
         self._by_score: dict[int, bool] = {}  # id(mask made by comparing floats) -> whether it leaves all in
+        self.tokens: set[int] = set()  # ids of whole-numbered inputs
         self._probabilities: set[int] = set()
         self._sides: set[int] = set()
         self._rounded: set[int] = set()
@@ -135,6 +136,9 @@ class Values:
             self._choice(name, source, args, kwargs, results[_CHOSEN[name]])
         elif name in _COMPARED and id(source) in self._probabilities:
             self._by_score[id(result)] = name == "ge" and isinstance(args[1], int | float) and args[1] <= 0
+        elif name == "ne" and id(source) in self.tokens and isinstance(args[1], int):
+            self._say("nothing of the input is assumed to be padded")
+            self._set(result, lambda: torch.ones(result.shape, dtype=torch.bool))
         elif name in ("ne", "eq") and _are_edges(source, args[1]):
             self._say("a graph's edges are assumed to hold no self loop")
             self._set(result, lambda: torch.full(result.shape, name == "ne"))

@@ -57,6 +57,20 @@ def is_paddle(content: Content) -> bool:
     return content.head.startswith(b"\x0a") and _ROOT_BLOCK in content.head[2 : 8 + len(_ROOT_BLOCK)]
 
 
+def is_pipeline(content: Content) -> bool:
+    """A pipeline of diffusers: its folder, or the index within it."""
+    if content.is_folder:
+        return "model_index.json" in content.entries
+    head = content.head.lstrip()
+    return all(mark in head for mark in (b'"_class_name"', b'"_diffusers_version"', b"Pipeline")) and head[:1] == b"{"
+
+
+def is_engine(content: Content) -> bool:
+    """What TensorRT's inspector writes of an engine."""
+    head = content.head.lstrip()
+    return head.startswith(b"{") and head[1:64].lstrip().startswith(b'"Layers"')
+
+
 def is_ncnn(content: Content) -> bool:
     """A text or binary parameter file: both begin with one number."""
     first = content.head[:64].split(b"\n", 1)[0].strip()

@@ -63,48 +63,12 @@ FORMATS: tuple[Format, ...] = (
     Format("openvino", "an OpenVINO model", "openvino", marks.is_openvino),
     Format("coreml", "a Core ML model", "coreml", marks.is_coreml),
     Format("paddle", "a Paddle program", "paddle", marks.is_paddle),
+    Format("diffusers", "a diffusers pipeline", "diffusers", marks.is_pipeline, own=False),
+    Format("tensorrt", "a TensorRT engine's list of layers", "tensorrt", marks.is_engine),
     Format("tensorflow", "a TensorFlow model", "tensorflow", marks.is_tensorflow),
     Format("ncnn", "an ncnn network", "ncnn", marks.is_ncnn),
     Format("stablehlo", "a StableHLO module", "stablehlo", mlir_content.is_text),
     Format("mlir_bytecode", "a module of MLIR bytecode", "stablehlo", mlir_content.is_bytecode, own=False),
-# The root block of Paddle's ProgramDesc: its index 0, and -1 for its parent.
-_ROOT_BLOCK = b"\x08\x00\x10\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"
-_NCNN = 7767517
-
-
-def _is_pir(content: Content) -> bool:
-    head = content.head.lstrip()
-    return head.startswith(b"{") and b'"base_code"' in head and b'"pir"' in head
-
-
-def _is_program_desc(content: Content) -> bool:
-    return content.head.startswith(b"\x0a") and _ROOT_BLOCK in content.head[2 : 8 + len(_ROOT_BLOCK)]
-
-
-def _is_ncnn(content: Content) -> bool:
-    first = content.head[:64].split(b"\n", 1)[0].strip()
-    return first == str(_NCNN).encode() or content.head[:4] == _NCNN.to_bytes(4, "little")
-
-
-def _is_pipeline(content: Content) -> bool:
-    if content.is_folder:
-        return "model_index.json" in content.entries
-    head = content.head.lstrip()
-    return (
-        head.startswith(b"{") and b'"_class_name"' in head and b'"_diffusers_version"' in head and b"Pipeline" in head
-    )
-
-
-def _is_engine(content: Content) -> bool:
-    head = content.head.lstrip()
-    return head.startswith(b"{") and head[1:64].lstrip().startswith(b'"Layers"')
-
-
-FORMATS: tuple[Format, ...] = (
-    Format("paddle", "a Paddle program", "paddle", lambda content: _is_pir(content) or _is_program_desc(content)),
-    Format("diffusers", "a diffusers pipeline", "diffusers", _is_pipeline, own=False),
-    Format("tensorrt", "a TensorRT engine's list of layers", "tensorrt", _is_engine),
-    Format("ncnn", "an ncnn network", "ncnn", _is_ncnn),
 )
 
 
