@@ -8,10 +8,11 @@ is not is named in the support of a prediction, whose interval then holds the lo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from perfpass.errors import ArgumentError
+from perfpass.late_dataclass import dataclass
 from perfpass.text import shown_value, unknown
 
 EXPERTS, DETECTIONS = "experts", "detections"
