@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = [str(page.relative_to(ROOT)) for page in figures.pages()]
 ALL = sorted({*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "examples" / "README.md"})
 COLUMNS, README_LINES = 140, 150
-LANGUAGES = {"console", "bash", "python", "text", "toml", "yaml"}
+LANGUAGES = {"console", "bash", "python", "text", "toml", "yaml", "c", "cpp"}
 FENCED = re.compile(r"^ *```.*?^ *```", re.DOTALL | re.MULTILINE)
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 
 from perfpass.errors import ArgumentError, DeviceError
+from perfpass.late_dataclass import dataclass
 from perfpass.toml_table import parse
 
 
@@ -147,31 +148,30 @@ def _search(wanted: Sequence[MigProfile], taken: int) -> list[int] | None:
 
 
 @cache
-def _geometries() -> dict[str, MigGeometry]:
-    document = parse(Path(__file__).with_name("mig.toml").read_text(encoding="utf-8"))
-    return {
-        key: MigGeometry(
-            id=key,
-            compute_slices=row["compute_slices"],
-            memory_slices=row["memory_slices"],
-            listing=row["listing"],
-            profiles=tuple(
-                MigProfile(name, compute, memory, sms, mib << 20, instances, tuple(starts), Engines(*engines))
-                for name, compute, memory, sms, mib, instances, starts, engines in row["profiles"]
-            ),
-        )
-        for key, row in document["geometry"].items()
-    }
+def _texts() -> dict[str, str]:
+    """The TOML text of each geometry by its key: of mig.toml only what is asked for is parsed."""
+    _, *blocks = f"\n{Path(__file__).with_name('mig.toml').read_text(encoding='utf-8')}".split("\n[geometry.")
+    return dict(block.split("]\n", 1) for block in blocks)
 
 
+@cache
 def geometry(name: str) -> MigGeometry:
     """A geometry by its key in mig.toml. Raises DeviceError."""
-    try:
-        return _geometries()[name]
-    except KeyError:
-        raise DeviceError(f"unknown MIG geometry {name!r}; known are {', '.join(geometry_names())}") from None
+    if name not in _texts():
+        raise DeviceError(f"unknown MIG geometry {name!r}; known are {', '.join(geometry_names())}")
+    row = parse(_texts()[name])
+    return MigGeometry(
+        id=name,
+        compute_slices=row["compute_slices"],
+        memory_slices=row["memory_slices"],
+        listing=row["listing"],
+        profiles=tuple(
+            MigProfile(profile, compute, memory, sms, mib << 20, instances, tuple(starts), Engines(*engines))
+            for profile, compute, memory, sms, mib, instances, starts, engines in row["profiles"]
+        ),
+    )
 
 
 def geometry_names() -> tuple[str, ...]:
     """The keys of all known geometries."""
-    return tuple(_geometries())
+    return tuple(_texts())

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
+from perfpass.late_dataclass import dataclass
 from perfpass.toml_table import parse
 
 _SHIPPED = Path(__file__).with_name("names.toml")
@@ -26,34 +27,31 @@ _SAME = (
 _CPU_TAIL = re.compile(r"\s*(?:CPU\s*)?@\s*[\d.]+\s*GHz|\s+\d+-Core Processor|\s+Processor$", re.IGNORECASE)
 _FILLERS = re.compile(rf"(?<![a-z0-9])(?:{'|'.join(sorted(_FILLER))})(?![a-z0-9])")
 
-# How names are dressed. Each takes off one layer and keeps the groups: name, count (devices), memory (GiB), rest.
-_PEELS = tuple(
-    re.compile(pattern, re.IGNORECASE)
-    for pattern in (
-        # torch, as system-information pages print it: NAME (1) (sm_86) (8, 6) cuda:11.7 cudnn:8500 24GB
-        r"(?P<name>.+?) \((?P<count>\d+)\) (?P<rest>(?:\((?:sm|compute)_\d+\) )?(?:\(\d+, \d+\) )?(?:cuda|hip):.*?)"
-        r"(?: (?P<driver_memory>\d+)GB)?$",
-        r"\['(?P<name>[^']+)'(?:, '(?P=name)')*\]$",  # a Python list of one name
-        r"GPU \d+: (?P<name>.+?)(?P<rest> \(UUID.*)?$",  # nvidia-smi -L
-        r"(?P<rest>.*)\[(?P<name>[^\[\]']+)\](?: \(rev \w+\))?$",  # lspci
-        r"(?P<rest>.+?)\((?P<count>\d+)\s*x\s*(?P<name>[^(),]+)(?:,[^)]*)?\)?$",  # SYSTEM (8x NAME, SOFTWARE)
-        r"(?P<name>[^()]+?)\s*\(x(?P<count>\d+)\)(?P<rest>.*)$",
-        r"(?P<name>[^()]+?)\s*\((?P<memory>\d+) ?Gi?B?\)(?P<rest>.*)$",
-        r"(?P<name>[^()]+?)\s*(?P<rest>\([^()]*\)(?:,.*)?)$",
-        r"\(?(?P<count>\d{1,5}|\d~\d)\)?\s?x[\s-]?(?P<name>(?:[a-z]|\d{3,4}D?(?![a-z0-9])).*)$",
-        r"(?P<count>\d{1,5}) (?P<name>(?:NVIDIA|AMD|Intel|Google) .+?)(?P<rest>,.*)?$",
-        r"(?P<name>.+(?:[\db]|\s))[x*]\s?(?P<count>\d{1,3})$",
-        r"(?P<name>.+?)(?P<rest>(?:, .*)?\swith\s(?:FP|TF|BF|INT)\d+)$",
-        r"(?P<name>.+?)(?P<rest>\sand\s(?:PyTorch|TensorFlow)|\sLatency|(?<=[a-z])_\d{1,3}|_[a-z]+oci[-a-z]*|_dgxc)$",
-        r"(?P<rest>[^:\[\]]*\b(?:performance|inference|training|tuning|leaderboard|offline|online|accuracy|section)\b"
-        r"[^:]*(?::(?:.+\son)?|\son))\s+(?P<name>[^:]+)$",
-        r"(?P<name>(?:nvidia )?dgx-\d)\swith\s(?P<memory>\d+)G$",
-        r"(?P<rest>virtualized|nvidia corporation|dual|cpu:|an|a|single)\s+(?P<name>.+)$",
-        r"(?P<name>.+?)(?P<rest>[\s-]CTS|\sGPUs|\sgraphics|\sseries|\sinstances?|\saccelerators?|/PCIe/SSE2)$",
-        r"(?P<name>.+?)(?P<rest>\sOAM|\sVF|\sLite Hash Rate|\s/ Max-Q)$",
-        r"(?P<name>.+?)(?P<rest>\s(?:HBM\d?e?|GDDR\dX?|\d+ ?W))$",
-        r"(?P<name>.+?)[\s-]*\b(?P<memory>\d{1,3}) ?Gi?B?$",
-    )
+# How names are dressed (`_peels`). Each takes off one layer and keeps the groups: name, count (devices), memory (GiB), rest.
+_PEELS = (
+    # torch, as system-information pages print it: NAME (1) (sm_86) (8, 6) cuda:11.7 cudnn:8500 24GB
+    r"(?P<name>.+?) \((?P<count>\d+)\) (?P<rest>(?:\((?:sm|compute)_\d+\) )?(?:\(\d+, \d+\) )?(?:cuda|hip):.*?)"
+    r"(?: (?P<driver_memory>\d+)GB)?$",
+    r"\['(?P<name>[^']+)'(?:, '(?P=name)')*\]$",  # a Python list of one name
+    r"GPU \d+: (?P<name>.+?)(?P<rest> \(UUID.*)?$",  # nvidia-smi -L
+    r"(?P<rest>.*)\[(?P<name>[^\[\]']+)\](?: \(rev \w+\))?$",  # lspci
+    r"(?P<rest>.+?)\((?P<count>\d+)\s*x\s*(?P<name>[^(),]+)(?:,[^)]*)?\)?$",  # SYSTEM (8x NAME, SOFTWARE)
+    r"(?P<name>[^()]+?)\s*\(x(?P<count>\d+)\)(?P<rest>.*)$",
+    r"(?P<name>[^()]+?)\s*\((?P<memory>\d+) ?Gi?B?\)(?P<rest>.*)$",
+    r"(?P<name>[^()]+?)\s*(?P<rest>\([^()]*\)(?:,.*)?)$",
+    r"\(?(?P<count>\d{1,5}|\d~\d)\)?\s?x[\s-]?(?P<name>(?:[a-z]|\d{3,4}D?(?![a-z0-9])).*)$",
+    r"(?P<count>\d{1,5}) (?P<name>(?:NVIDIA|AMD|Intel|Google) .+?)(?P<rest>,.*)?$",
+    r"(?P<name>.+(?:[\db]|\s))[x*]\s?(?P<count>\d{1,3})$",
+    r"(?P<name>.+?)(?P<rest>(?:, .*)?\swith\s(?:FP|TF|BF|INT)\d+)$",
+    r"(?P<name>.+?)(?P<rest>\sand\s(?:PyTorch|TensorFlow)|\sLatency|(?<=[a-z])_\d{1,3}|_[a-z]+oci[-a-z]*|_dgxc)$",
+    r"(?P<rest>[^:\[\]]*\b(?:performance|inference|training|tuning|leaderboard|offline|online|accuracy|section)\b"
+    r"[^:]*(?::(?:.+\son)?|\son))\s+(?P<name>[^:]+)$",
+    r"(?P<name>(?:nvidia )?dgx-\d)\swith\s(?P<memory>\d+)G$",
+    r"(?P<rest>virtualized|nvidia corporation|dual|cpu:|an|a|single)\s+(?P<name>.+)$",
+    r"(?P<name>.+?)(?P<rest>[\s-]CTS|\sGPUs|\sgraphics|\sseries|\sinstances?|\saccelerators?|/PCIe/SSE2)$",
+    r"(?P<name>.+?)(?P<rest>\sOAM|\sVF|\sLite Hash Rate|\s/ Max-Q)$",
+    r"(?P<name>.+?)(?P<rest>\s(?:HBM\d?e?|GDDR\dX?|\d+ ?W))$",
+    r"(?P<name>.+?)[\s-]*\b(?P<memory>\d{1,3}) ?Gi?B?$",
 )
 _MOST_LAYERS = 8
 # A memory beside other remarks in brackets: "(80GB, SXM)". Not one of several: "(40 or 80 GB not stated)".
@@ -84,7 +82,7 @@ def readings(name: str) -> Iterator[Reading]:
     for _ in range(_MOST_LAYERS):
         if "(" in read.name:
             yield replace(read, name=" ".join(re.sub(r"[(),]", " ", read.name).split()))
-        match = next(filter(None, (peel.match(read.name) for peel in _PEELS)), None)
+        match = next(filter(None, (peel.match(read.name) for peel in _peels())), None)
         if match is None:
             return
         groups = match.groupdict()
@@ -100,6 +98,12 @@ def readings(name: str) -> Iterator[Reading]:
         if not read.name:
             return
         yield read
+
+
+@cache
+def _peels() -> tuple[re.Pattern[str], ...]:
+    # Compiled where a name is dressed: most are not, and twenty patterns take as long as a small prediction.
+    return tuple(re.compile(pattern, re.IGNORECASE) for pattern in _PEELS)
 
 
 def _remarked_memory(rest: str) -> str | None:
