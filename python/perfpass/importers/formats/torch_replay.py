@@ -1,0 +1,196 @@
+"""Programs of ATen operators that a file holds, run once on the meta device under our recorder.
+
+Nothing of the file is Python code: it names operators of PyTorch, their arguments and the order. Only operators of the
+namespaces below are called, and only on tensors without memory.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from perfpass.errors import FormatError, LimitError, PerfPassError, ShapeError, UnsupportedError, shown
+from perfpass.graph import OpGraph
+from perfpass.graph.assumed import checked
+from perfpass.importers import torchvision_schemas
+from perfpass.importers.torch_fused import FusedCalls
+from perfpass.importers.torch_recorder import Recorder, build
+
+_NAMESPACES = frozenset({"aten", "prims", "torchvision", "quantized_decomposed"})
+# It reads a file.
+_NEVER = frozenset({"from_file"})
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
+_FUSED = frozenset({"scaled_dot_product_attention", "lstm", "gru", "rnn_tanh", "rnn_relu"})
+_CHECKS = frozenset(
+    {
+        "_assert_async",
+        "_assert_scalar",
+        "_assert_tensor_metadata",
+        "sym_constrain_range",
+        "sym_constrain_range_for_size",
+        "warn",
+    }
+)
+_MOST_CALLS = 1_000_000
+_MOST_ELEMENTS = 1 << 48
+_META = torch.device("meta")
+
+DTYPE_OF_SCALAR_TYPE = {
+    0: torch.uint8,
+    1: torch.int8,
+    2: torch.int16,
+    3: torch.int32,
+    4: torch.int64,
+    5: torch.float16,
+    6: torch.float32,
+    7: torch.float64,
+    8: torch.complex32,
+    9: torch.complex64,
+    10: torch.complex128,
+    11: torch.bool,
+    15: torch.bfloat16,
+    23: torch.float8_e5m2,
+    24: torch.float8_e4m3fn,
+    25: torch.float8_e5m2fnuz,
+    26: torch.float8_e4m3fnuz,
+    27: torch.uint16,
+    28: torch.uint32,
+    29: torch.uint64,
+}  # c10/core/ScalarType.h; quantised types (12 to 14) have no meta tensor
+
+
+class Replay:
+    """A recording of a program that a file holds; tensors are declared first, then operators called in order."""
+
+    def __init__(self, assume: Mapping[str, int]) -> None:
+        torchvision_schemas.define()
+        self.recorder = Recorder(checked(assume))
+        self._calls = 0
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Within it, calls are recorded."""
+        with torch.no_grad(), FusedCalls(self.recorder), self.recorder:
+            yield
+
+    def tensor(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+        """A tensor without memory. Raises LimitError over 2^48 elements, FormatError for a negative size."""
+        elements = 1
+        for size in shape:
+            if not isinstance(size, int) or isinstance(size, bool) or size < 0:
+                raise FormatError(f"a tensor of the file has a dimension of size {size!r}")
+            elements *= size
+        if elements > _MOST_ELEMENTS or len(shape) > 16:
+            raise LimitError(f"a tensor of the file has {len(shape)} dimensions and {elements} elements; over 2^48")
+        self.recorder.paused = True
+        try:
+            return torch.empty(tuple(shape), dtype=dtype, device=_META)
+        finally:
+            self.recorder.paused = False
+
+    def parameter(self, tensor: torch.Tensor, name: str) -> None:
+        """Declares a tensor that the file stores."""
+        role = "weight" if tensor.is_floating_point() and tensor.dim() > 0 else "literal"
+        self.recorder.declare(tensor, role, name)
+
+    def input(self, tensor: torch.Tensor, name: str) -> int:
+        """Declares a tensor that the caller feeds; its index for `graph`."""
+        return self.recorder.declare(tensor, "input", name)
+
+    def call(self, target: str, args: Sequence[Any], kwargs: Mapping[str, Any], module: str) -> Any:
+        """Runs ``aten.add.Tensor`` or, by the types of its arguments, ``aten.add``; ``module`` is where it stands.
+
+        Raises UnsupportedError where it depends on values, ShapeError where it refuses its arguments.
+        """
+        self._calls += 1
+        if self._calls > _MOST_CALLS:
+            raise LimitError(f"a program of over {_MOST_CALLS} operators; predict a part of the model")
+        function, name = operator(target)
+        if name in _CHECKS:
+            return None
+        args, given = self._on_meta(function, tuple(args), dict(kwargs))
+        self.recorder.modules = [module] if module else []
+        if name in _FUSED:
+            function = _fused(function, name)
+        try:
+            return function(*args, **given)
+        except PerfPassError:
+            raise
+        except Exception as error:
+            shapes = ", ".join(str(tuple(t.shape)) for t in pytree.tree_leaves((args, given)) if _is_tensor(t))
+            raise ShapeError(
+                f"{target} in module {module!r} refuses tensors of shape {shapes}: {' '.join(str(error).split())[:300]}"
+            ) from error
+
+    def unknown(self, target: str, args: Any, outputs: Sequence[torch.Tensor], module: str) -> None:
+        """Records an operator that PyTorch does not have, with the shapes that the file gives its results."""
+        self.recorder.modules = [module] if module else []
+        given = [t for t in pytree.tree_leaves(args) if _is_tensor(t)]
+        self.recorder.record("unknown", target, {}, given, list(outputs))
+
+    def graph(self, inputs: list[int], outputs: Any) -> OpGraph:
+        """What was recorded."""
+        found = [t for t in pytree.tree_leaves(outputs) if _is_tensor(t)]
+        if not self.recorder.tape.nodes:
+            raise FormatError("the file's program runs no operator; there is nothing to predict")
+        return build(self.recorder, inputs, found)
+
+    @staticmethod
+    def _on_meta(function: Any, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+        """Devices become meta, also where a tensor is made without one: no memory is ever taken."""
+        args, kwargs = pytree.tree_map(lambda v: _META if isinstance(v, torch.device) else v, (args, kwargs))
+        if isinstance(function, torch._ops.OpOverload):
+            schemas = [function._schema]
+        else:
+            schemas = [getattr(function, overload)._schema for overload in function.overloads()]
+        for schema in schemas:
+            for place, argument in enumerate(schema.arguments):
+                if argument.name == "device" and place >= len(args) and kwargs.get("device") is None:
+                    makes = not any(_is_tensor(t) for t in pytree.tree_leaves((args, kwargs)))
+                    if makes or schema.name.endswith("_to_copy"):
+                        kwargs["device"] = _META
+        return args, kwargs
+
+
+def operator(target: str) -> tuple[Any, str]:
+    """An operator of PyTorch by its name. Raises UnsupportedError for one that is not there or is never called."""
+    parts = target.split(".")
+    if not 2 <= len(parts) <= 3 or not all(_NAME.fullmatch(part) for part in parts):
+        raise UnsupportedError(f"the program calls {shown(target[:80])}, which is no operator of PyTorch")
+    namespace, name = parts[:2]
+    if namespace not in _NAMESPACES or name in _NEVER or name.startswith("__") and not name.endswith("__"):
+        raise UnsupportedError(f"the program calls {shown(target[:80])}, which is not called here")
+    packet = getattr(getattr(torch.ops, namespace), name, None)
+    if not isinstance(packet, torch._ops.OpOverloadPacket):
+        raise UnsupportedError(f"the installed PyTorch {torch.__version__} has no operator {shown(target[:80])}")
+    if len(parts) == 2:
+        return packet, name
+    if parts[2] not in packet.overloads():
+        raise UnsupportedError(f"the installed PyTorch {torch.__version__} has no operator {shown(target[:80])}")
+    return getattr(packet, parts[2]), name
+
+
+def is_known(target: str) -> bool:
+    """Whether `Replay.call` takes it."""
+    try:
+        operator(target)
+    except UnsupportedError:
+        return False
+    return True
+
+
+def _fused(function: Any, name: str) -> Callable[..., Any]:
+    """The public function that `FusedCalls` keeps whole; the operator itself where it has another form."""
+    if name == "scaled_dot_product_attention":
+        return torch.nn.functional.scaled_dot_product_attention
+    overload = function._overloadname if isinstance(function, torch._ops.OpOverload) else "input"
+    return getattr(torch, name) if overload == "input" else function
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, torch.Tensor)
