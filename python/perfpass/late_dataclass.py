@@ -1,10 +1,10 @@
-"""Dataclasses that are made as they are used: a question must not pay for classes, nor for methods, that it leaves alone.
+"""Dataclasses that are made as they are used: a question must not pay for classes and methods that it leaves alone.
 
 `dataclasses.dataclass` writes and compiles up to six methods a class, half a millisecond before Python 3.13; a cold
-prediction imports a hundred classes and makes objects of half of them. Here the fields are collected and ``__init__`` is
-written at the first instance, and the very call of the standard library waits until something is compared, hashed or
-shown. Until then methods of the same names stand there, which make what is missing and go on. To a type checker it is
-`dataclasses.dataclass`.
+prediction imports a hundred classes and makes objects of half of them. Here the fields are collected and ``__init__``
+is written at the first instance, and the very call of the standard library waits until something is compared, hashed
+or shown. Until then methods of the same names stand there, which make what is missing and go on. To a type checker it
+is `dataclasses.dataclass`.
 """
 
 from __future__ import annotations
@@ -37,8 +37,7 @@ class _Late:
             methods += ["__eq__", "__hash__"] if options.get("frozen") else ["__eq__"]
         self._waiting = [name for name in methods if name not in cls.__dict__]
         self._frozen = [name for name in ("__setattr__", "__delattr__") if options.get("frozen")]
-        names = cls.__dict__.get("__annotations__", {})
-        self._defaults = {name: cls.__dict__[name] for name in names if name in cls.__dict__}
+        self._defaults = {name: cls.__dict__[name] for name in cls.__annotations__ if name in cls.__dict__}
         self._step = 0
         for name in self._waiting:
             setattr(cls, name, self._method(name))
@@ -62,7 +61,7 @@ class _Late:
             plain = {name: value for name, value in self._options.items() if name == "kw_only"}
             bases = [vars(base)[_PARAMETERS] for base in self.cls.__mro__ if _PARAMETERS in vars(base)]
             frozen = [parameters.frozen for parameters in bases]
-            _mark(bases, [False] * len(bases))  # a class that refuses by itself would not be let inherit from frozen ones
+            _mark(bases, [False] * len(bases))  # or a class with methods of its own could not inherit from frozen ones
             dataclasses.dataclass(init=False, repr=False, eq=False, **plain)(self.cls)
             _mark([*bases, vars(self.cls)[_PARAMETERS]], [*frozen, bool(self._frozen)])
             if "__init__" in self._waiting:
@@ -115,18 +114,16 @@ def _init(cls: type, frozen: bool) -> Any:
     given: dict[str, Any] = {"_made_": object(), "_put_": object.__setattr__}
     plain, named, lines = [], [], []
     for i, field in enumerate(dataclasses.fields(cls)):
-        value = name = field.name
-        parameter = name
-        if field.default is not dataclasses.MISSING:
-            given[f"_default_{i}"] = field.default
-            parameter = f"{name}=_default_{i}"
-            value = name if field.init else f"_default_{i}"
-        elif field.default_factory is not dataclasses.MISSING:
+        value = parameter = name = field.name
+        if field.default_factory is not dataclasses.MISSING:
             given[f"_factory_{i}"] = field.default_factory
             parameter = f"{name}=_made_"
             value = f"_factory_{i}() if {name} is _made_ else {name}" if field.init else f"_factory_{i}()"
         elif not field.init:
-            continue
+            continue  # the class has its value
+        elif field.default is not dataclasses.MISSING:
+            given[f"_default_{i}"] = field.default
+            parameter = f"{name}=_default_{i}"
         if field.init:
             (named if field.kw_only else plain).append(parameter)
         lines.append(f"_put_(self, {name!r}, {value})" if frozen else f"self.{name} = {value}")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import math
-import zipfile
 from collections.abc import Mapping
 from typing import IO
 
@@ -53,6 +52,9 @@ def arrays(file: IO[bytes], most_bytes: int, kinds: Mapping[str, str]) -> dict[s
     ``most_bytes`` unpacked.
     """
     try:
+        # Not at the top: artefacts' arrays are no archives, and it brings three compressors.
+        import zipfile
+
         with zipfile.ZipFile(file) as archive:
             members = archive.infolist()
             if len(members) > _MOST_MEMBERS:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TextIO, cast
 
 from perfpass.bounded_file import reason
+from perfpass.cli.asking import ask
 from perfpass.errors import FileError, InputWarning, PerfPassError, shown
 
 EXIT_INTERNAL = 70  # EX_SOFTWARE of sysexits.h
@@ -56,6 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if sys.stdout is None:
         _say("error: the output is closed; give it a place (a file, or /dev/null)")
         return EXIT_OUTPUT
+    if arguments is None and (answered := ask(sys.argv[1:])) is not None:
+        return answered
     output = _Output(sys.stdout)
     left: SystemExit | None = None
     code = EXIT_INTERNAL

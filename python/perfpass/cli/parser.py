@@ -146,7 +146,7 @@ def build_parser(words: Sequence[str] = ()) -> argparse.ArgumentParser:
         choices=SHELLS,
         help="print a shell completion script (as `perfpass completion SHELL`)",
     )
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(prog="perfpass", dest="command", metavar="COMMAND", required=True)
     asked = {name.replace("_", "-"): name for name in COMMANDS}.get(words[0], "") if words else ""
     # A script of completions names every command.
     for name in (asked,) if asked and asked != "completion" else COMMANDS:

@@ -16,6 +16,7 @@ Kubernetes.
 
 examples:
   perfpass serve                                                on http://127.0.0.1:8000
+  perfpass serve --socket                                       a resident process: commands of this user answer at once
   perfpass serve --port 9000 --workers 4 --token-file token     who asks sends Authorization: Bearer
   curl -T net.onnx -H 'Content-Type: application/octet-stream' -X POST 'http://127.0.0.1:8000/predict?device=t4&batch=8'
   curl -H 'Content-Type: application/json' -d '{"model": "llama-3.1-8b", "device": "h100"}' http://127.0.0.1:8000/llm"""
@@ -59,11 +60,32 @@ def add(commands: Any) -> None:
             limits.add_argument(
                 f"--{field.name.replace('_', '-')}", type=kind, default=field.default, metavar="N", help=said
             )
+    command.add_argument(
+        "--socket",
+        nargs="?",
+        const="",
+        metavar="PATH",
+        help="no HTTP: answer this user's own commands on a socket of this path, where they find it by themselves "
+        "(default: PERFPASS_SOCKET, else perfpass.sock in XDG_RUNTIME_DIR)",
+    )
     add_device_file(command)
+
+
+def _resident(path: str) -> None:
+    from perfpass.cli import asking, resident
+    from perfpass.errors import ArgumentError
+
+    where = path or asking.place()
+    if where is None:
+        raise ArgumentError(f"--socket needs a path here: neither {asking.PLACE} nor XDG_RUNTIME_DIR is set")
+    resident.serve(where)
 
 
 def run(options: Any) -> int:
     """Serves until it is told to stop."""
+    if options.socket is not None:
+        _resident(options.socket)
+        return 0
     from perfpass.serve.process import serve, token_of
     from perfpass.serve.settings import Settings
 

@@ -126,19 +126,30 @@ def _read_once(path: Path, stamp: int) -> tuple[Device, ...]:
     return tuple(read(path))
 
 
+def read_beforehand() -> None:
+    """What finding a shipped device reads, whichever it is: for a process that answers many questions."""
+    for table in (_shipped_by_joined, _shipped_spellings, _shipped_by_words, shared, alike):
+        table()
+
+
+@cache
+def _shipped_joined() -> list[tuple[str, str, str]]:
+    """Every shipped spelling as `joined` has it, the device's id, and the spelling; all are split in one pass."""
+    every = [(key, spelling) for key, spellings in shipped().names.items() for spelling in spellings]
+    found = all_joined([spelling for _, spelling in every])
+    return [(short, key, spelling) for short, (key, spelling) in zip(found, every, strict=True)]
+
+
 @cache
 def _shipped_by_joined() -> dict[str, str]:
-    """The id of every shipped spelling, as ``_joined`` has it; all spellings are split in one pass, not one by one."""
-    keys = [key for key, spellings in shipped().names.items() for _ in spellings]
-    spellings = [spelling for names in shipped().names.values() for spelling in names]
-    return dict(zip(all_joined(spellings), keys, strict=True))
+    """The id of every shipped spelling, as ``_joined`` has it."""
+    return {short: key for short, key, _ in _shipped_joined()}
 
 
 @cache
 def _shipped_spellings() -> dict[str, str]:
     """The spelling in full of every shipped one, as ``joined`` has it: "rtx3080" is "RTX 3080"."""
-    spellings = [spelling for names in shipped().names.values() for spelling in names]
-    return dict(zip(all_joined(spellings), spellings, strict=True))
+    return {short: spelling for short, _, spelling in _shipped_joined()}
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import cache
@@ -150,8 +151,9 @@ def _search(wanted: Sequence[MigProfile], taken: int) -> list[int] | None:
 @cache
 def _texts() -> dict[str, str]:
     """The TOML text of each geometry by its key: of mig.toml only what is asked for is parsed."""
-    _, *blocks = f"\n{Path(__file__).with_name('mig.toml').read_text(encoding='utf-8')}".split("\n[geometry.")
-    return dict(block.split("]\n", 1) for block in blocks)
+    text = Path(__file__).with_name("mig.toml").read_text(encoding="utf-8")
+    _, *found = re.split(r"^\[geometry\.(.+?)\].*$", text, flags=re.MULTILINE)
+    return dict(zip(found[::2], found[1::2], strict=True))
 
 
 @cache

@@ -5,12 +5,10 @@ Format in docs/reference/artefacts.md. Reading needs no library but NumPy and ne
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import io
 import json
 import os
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +40,8 @@ def write(folder: Path, manifest: dict[str, Any], files: dict[str, bytes]) -> No
     An artefact that is there already stays whole until the new one is: both are written beside each other and change
     places at the end, in one step where the system has one. Raises FileError where the disk refuses.
     """
+    import shutil
+
     hashes = {name: hashlib.sha256(content).hexdigest() for name, content in sorted(files.items())}
     text = json.dumps({"schema_version": SCHEMA_VERSION, **manifest, "files": hashes}, indent=1, allow_nan=False)
     fresh, former = (folder.with_name(f".{folder.name}.{part}") for part in ("new", "old"))
@@ -72,6 +72,8 @@ def write(folder: Path, manifest: dict[str, Any], files: dict[str, bytes]) -> No
 
 def _exchanged(one: Path, other: Path) -> bool:
     """Lets two names change places in one step (renameat2(2), Linux); False where the system cannot."""
+    import ctypes
+
     here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
     try:
         rename = ctypes.CDLL(None).renameat2
@@ -83,6 +85,8 @@ def _exchanged(one: Path, other: Path) -> bool:
 
 def check_writable(folder: Path) -> None:
     """Whether `write` could begin: asked before hours of work. Raises FileError."""
+    import shutil
+
     fresh = folder.with_name(f".{folder.name}.new")
     try:
         shutil.rmtree(fresh, ignore_errors=True)

@@ -420,6 +420,11 @@ class RatioTrees(ABC):
             self._trees[name] = self._artefact.trees(name)
         return self._trees[name]
 
+    def read_beforehand(self) -> None:
+        """Both ensembles: for a process that answers many questions."""
+        for name in self._columns_of:
+            self._trees_of(name)
+
     def _rows(self, device: Device) -> int:
         """Number of records on the device."""
         return sum(entry["rows"] for entry in self.manifest["measured"].get(device.id, ()))

@@ -1,0 +1,87 @@
+"""What a cold prediction imports, opens and compiles, counted: no clock, so that it holds on a busy machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+# Modules that no prediction from an ONNX file needs.
+HEAVY = {
+    "asyncio", "concurrent", "ctypes.util", "email", "fastapi", "http", "logging", "multiprocessing",
+    "numba", "onnx", "pandas", "scipy", "socket", "ssl", "subprocess", "tempfile", "torch", "unittest",
+    "urllib.request", "uvicorn", "xml", "zipfile",
+}  # fmt: skip
+# What one takes today, and no more: raise it for what a prediction needs, not for what is imported beside it.
+MODULES, MADE = 111, 51
+PROGRAM = """
+import dataclasses, json, sys
+opened, made = [], []
+sys.addaudithook(lambda event, given: opened.append(str(given[0])) if event == "open" else None)
+import numpy
+before = set(sys.modules)
+process = dataclasses._process_class
+dataclasses._process_class = lambda cls, *rest: made.append(cls.__module__) or process(cls, *rest)
+from perfpass.cli.entry import main
+code = main(sys.argv[1:])
+new = sorted(set(sys.modules) - before)
+print(json.dumps([code, new, [p for p in opened if "/artefacts/" in p], made]), file=sys.stderr)
+"""
+
+
+def cold(*words: str) -> tuple[list[str], list[str], list[str]]:
+    """Modules that a command imports beside NumPy's, artefacts and catalogues that it opens, dataclasses it makes."""
+    here = {**os.environ, "PERFPASS_SOCKET": "", "PERFPASS_DEVICES": "", "XDG_CONFIG_HOME": "/nowhere"}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *words], capture_output=True, text=True, cwd=EXAMPLES, env=here
+    )
+    assert done.returncode == 0, done.stderr
+    code, modules, opened, made = json.loads(done.stderr.splitlines()[-1])
+    assert code == 0, done.stderr
+    return modules, opened, made
+
+
+@pytest.fixture(scope="module")
+def torch_on_gpu():
+    return cold("predict", "resnet50.onnx", "--device", "a100-sxm4-80gb")
+
+
+def test_a_prediction_imports_nothing_heavy(torch_on_gpu):
+    modules = torch_on_gpu[0]
+    assert not HEAVY & {part for name in modules for part in (name, name.partition(".")[0])}
+
+
+def test_a_prediction_imports_no_more_modules_than_it_did(torch_on_gpu):
+    ours = [name for name in torch_on_gpu[0] if name.startswith("perfpass")]
+    assert len(ours) <= MODULES, f"{len(ours)} modules of perfpass; at most {MODULES}: {' '.join(ours)}"
+
+
+def test_a_prediction_opens_the_artefacts_of_its_own_area_alone(torch_on_gpu):
+    areas = {Path(path).parent.name for path in torch_on_gpu[1]}
+    assert areas == {"inference", "memory"}
+    read = [Path(path).name for path in torch_on_gpu[1] if path.endswith(".trees")]
+    assert len(read) == 1
+
+
+def test_a_prediction_makes_the_dataclasses_that_it_uses(torch_on_gpu):
+    made = [name for name in torch_on_gpu[2] if name.startswith("perfpass")]
+    assert len(made) <= MADE, f"{len(made)} dataclasses; at most {MADE}: {' '.join(made)}"
+
+
+def test_a_prediction_for_an_engine_opens_no_trees():
+    modules, opened, _ = cold("predict", "resnet50.onnx", "--device", "a100-sxm4-80gb", "--runtime", "tensorrt")
+    assert not [path for path in opened if path.endswith((".trees", ".npy"))]
+    assert not HEAVY & set(modules)
+
+
+def test_help_and_version_need_no_numpy():
+    program = (
+        "import sys\nfrom perfpass.cli.entry import main\n"
+        "try: main(['--help'])\nfinally: assert 'numpy' not in sys.modules\n"
+    )
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True).returncode == 0
