@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
 from perfpass.errors import ArgumentError, DeviceError
-from perfpass.late_dataclass import dataclass
 from perfpass.toml_table import parse
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
-from perfpass.late_dataclass import dataclass
 from perfpass.toml_table import parse
 
 _SHIPPED = Path(__file__).with_name("names.toml")

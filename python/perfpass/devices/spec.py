@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from perfpass.errors import DeviceError
-from perfpass.late_dataclass import dataclass
 
 if TYPE_CHECKING:
     from perfpass.devices.mig import MigGeometry

@@ -5,6 +5,7 @@ The schemas: docs/reference/schemas.md.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,7 +13,6 @@ import numpy as np
 from perfpass import _core
 from perfpass.errors import ArgumentError, needs
 from perfpass.graph import costs as _costs
-from perfpass.late_dataclass import dataclass
 
 if TYPE_CHECKING:
     import scipy.sparse

@@ -9,11 +9,10 @@ interval then holds the loads that are usual.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from perfpass.errors import ArgumentError
-from perfpass.late_dataclass import dataclass
 from perfpass.text import shown_value, unknown
 
 EXPERTS, DETECTIONS, STEPS = "experts", "detections", "steps"

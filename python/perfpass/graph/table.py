@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,6 @@ import numpy as np
 
 from perfpass import _core
 from perfpass.graph import costs as _costs
-from perfpass.late_dataclass import dataclass
 
 if TYPE_CHECKING:
     from perfpass.graph.costs import Costs

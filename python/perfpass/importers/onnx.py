@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from perfpass import _core
 from perfpass.errors import ArgumentError, about
 from perfpass.graph import OpGraph
 from perfpass.graph.assumed import DETECTIONS, Assumed, checked
-from perfpass.late_dataclass import dataclass
 from perfpass.text import shown_value
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +11,6 @@ import numpy as np
 from perfpass.errors import ArgumentError, DeviceError, UnsupportedError
 from perfpass.graph import DTYPES
 from perfpass.graph.step import OPTIMIZERS
-from perfpass.late_dataclass import dataclass
 from perfpass.predictors import sparsity as sparse
 from perfpass.predictors.roofline import ISSUE_S, RATES
 from perfpass.predictors.way import Way

@@ -359,7 +359,18 @@ class ScriptProgram:
         match name:
             case "NumToTensor" | "data" | "detach_number" | "rethrow":
                 return arguments[0]
-            case "int" | "Int" | "IntImplicit" | "Float" | "FloatImplicit" | "ScalarImplicit" | "item" | "float" | "bool" | "Bool":
+            case (
+                "int"
+                | "Int"
+                | "IntImplicit"
+                | "Float"
+                | "FloatImplicit"
+                | "ScalarImplicit"
+                | "item"
+                | "float"
+                | "bool"
+                | "Bool"
+            ):
                 found = self._number(arguments[0])
                 kind = {"i": int, "f": float, "b": bool}.get(name[0].lower() if name[0] != "S" else "")
                 return self._plain(kind, [found]) if kind is not None and name != "item" else found
@@ -515,9 +526,40 @@ _OF_NUMBERS: dict[str, Callable[..., Any]] = {
     "_assert": lambda *_: None,
 }
 _PRIM = frozenset(
-    "NumToTensor data rethrow int Int IntImplicit Float FloatImplicit ScalarImplicit item float bool Bool RaiseException "
-    "dtype layout shape is_cuda requires_grad __is__ __isnot__ __not__ format str warn print percentFormat fork wait "
-    "manual_seed save load".split()
+    [
+        "NumToTensor",
+        "data",
+        "rethrow",
+        "int",
+        "Int",
+        "IntImplicit",
+        "Float",
+        "FloatImplicit",
+        "ScalarImplicit",
+        "item",
+        "float",
+        "bool",
+        "Bool",
+        "RaiseException",
+        "dtype",
+        "layout",
+        "shape",
+        "is_cuda",
+        "requires_grad",
+        "__is__",
+        "__isnot__",
+        "__not__",
+        "format",
+        "str",
+        "warn",
+        "print",
+        "percentFormat",
+        "fork",
+        "wait",
+        "manual_seed",
+        "save",
+        "load",
+    ]
 )
 _NUMBERS: dict[str, Any] = {"inf": math.inf, "nan": math.nan, "pi": math.pi}
 _UNARY: dict[type, tuple[str, Callable[..., Any]]] = {

@@ -7,11 +7,10 @@ batch, which is the first axis of the first input that has axes and of those tha
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from perfpass.errors import ArgumentError, ShapeError
-from perfpass.late_dataclass import dataclass
 from perfpass.text import shown_value
 
 if TYPE_CHECKING:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
 from perfpass.errors import LimitError, about
-from perfpass.importers.formats import marks, mlir_content
-from perfpass.late_dataclass import dataclass
-from perfpass.importers.formats import mlir_content, torch_content
+from perfpass.importers.formats import marks, mlir_content, torch_content
 
 if TYPE_CHECKING:
     from perfpass.graph import OpGraph

@@ -9,13 +9,12 @@ level depends on a size, so the time never falls with the batch, the sequence or
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfpass.late_dataclass import dataclass
 from perfpass.predictors.inference import operators
 from perfpass.predictors.inference.levels import Levels
 from perfpass.predictors.inference.operators import (

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -22,7 +22,6 @@ from perfpass.devices import device as find_device
 from perfpass.errors import ArtefactError
 from perfpass.graph import OPERATORS
 from perfpass.graph.table import Tables
-from perfpass.late_dataclass import dataclass
 from perfpass.prediction import SUPPORT_LEVELS, Support
 from perfpass.predictors import roofline
 from perfpass.predictors.estimate import Bounds, Columns, Notes, shares

@@ -9,6 +9,7 @@ ONNX Runtime the file's, and packed copies; TVM the library's file and its own c
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfpass.errors import ArtefactError
-from perfpass.late_dataclass import dataclass
 from perfpass.predictors.estimate import Bounds
 from perfpass.predictors.learned import artefacts
 from perfpass.predictors.memory.allocation import weight_copies

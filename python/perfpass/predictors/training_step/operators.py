@@ -10,7 +10,7 @@ the sequence or a smaller slice. NumPy alone.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +20,6 @@ from perfpass.graph import OPERATOR_CLASSES, OPERATORS
 from perfpass.graph import step as backward
 from perfpass.graph.step import PARTS, StepColumns, Steps
 from perfpass.graph.table import Tables
-from perfpass.late_dataclass import dataclass
 from perfpass.predictors.inference import cpu_operators, operators
 from perfpass.predictors.inference.cpu import CpuPredictor
 from perfpass.predictors.inference.cpu_operators import CpuTimes

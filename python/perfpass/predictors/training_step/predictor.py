@@ -7,7 +7,7 @@ The portable ensemble has learned from records of inference too, because what ot
 from __future__ import annotations
 
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -19,7 +19,6 @@ from perfpass.graph import step as backward
 from perfpass.graph.frozen import whole_tables
 from perfpass.graph.step import StepOptions, Steps, StepTable
 from perfpass.graph.table import Tables
-from perfpass.late_dataclass import dataclass
 from perfpass.predictors.energy.power import PowerModel
 from perfpass.predictors.estimate import Bounds, Columns, Estimate, Estimates, Notes, Run, Runs, shares
 from perfpass.predictors.inference import operators
