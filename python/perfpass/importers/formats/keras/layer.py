@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from perfpass.errors import FormatError, LimitError, ShapeError, UnsupportedError
@@ -49,13 +50,21 @@ ACTIVATIONS = {
 }
 
 
+@dataclass(frozen=True)
+class Known:
+    """What each class of Keras computes: the layers and the operations that a model may be made of."""
+
+    layers: Mapping[str, Callable[..., Any]]
+    operations: Mapping[str, Callable[..., Any]]
+
+
 class Layer:
     """A layer as serialized in ``spec``. Shared layers are one object, whose weights count once.
 
     Raises FormatError for a damaged one and UnsupportedError for one whose code is the user's.
     """
 
-    def __init__(self, program: Program, spec: Any, depth: int = 0) -> None:
+    def __init__(self, program: Program, spec: Any, known: Known, depth: int = 0) -> None:
         if depth > _DEEPEST:
             raise LimitError(f"a Keras model whose layers are nested more than {_DEEPEST} deep")
         if not isinstance(spec, dict) or not isinstance(spec.get("class_name"), str):
@@ -64,6 +73,7 @@ class Layer:
         name = spec.get("name") or (config.get("name") if isinstance(config, dict) else None) or spec["class_name"]
         self.program = program
         self.spec: Mapping[str, Any] = spec
+        self.known = known
         self.depth = depth
         self.class_name: str = spec["class_name"]
         self.name = str(name)[:500]
@@ -110,9 +120,8 @@ class Layer:
     def part(self, key: str, spec: Any = None) -> Layer:
         """The layer inside this one that ``spec`` (by default the setting ``key``) describes."""
         if key not in self.parts:
-            self.parts[key] = Layer(
-                self.program, self.settings.config.get(key) if spec is None else spec, self.depth + 1
-            )
+            own = self.settings.config.get(key) if spec is None else spec
+            self.parts[key] = Layer(self.program, own, self.known, self.depth + 1)
         return self.parts[key]
 
     def own(self, key: str, class_name: str, config: dict[str, Any]) -> Layer:
@@ -122,10 +131,8 @@ class Layer:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """What the layer makes of tensors. Raises UnsupportedError for a class that is not known."""
-        from perfpass.importers.formats.keras.operations import OPERATIONS
-        from perfpass.importers.formats.keras.table import LAYERS
-
-        known = OPERATIONS if self.is_operation and self.class_name in OPERATIONS else LAYERS
+        operation = self.is_operation and self.class_name in self.known.operations
+        known = self.known.operations if operation else self.known.layers
         compute = known.get(self.class_name) if self.built_in else None
         with self.program.scope(self.name):
             if compute is None:

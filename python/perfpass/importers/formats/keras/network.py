@@ -11,9 +11,11 @@ from perfpass.graph import OpGraph
 from perfpass.importers.formats.batch import scaled
 from perfpass.importers.formats.channels_last import Program, needed, shown
 from perfpass.importers.formats.keras.configuration import configuration
-from perfpass.importers.formats.keras.layer import Layer, tensors_in
+from perfpass.importers.formats.keras.layer import Known, Layer, tensors_in
 from perfpass.importers.formats.keras.nested import input_names, model
+from perfpass.importers.formats.keras.operations import OPERATIONS
 from perfpass.importers.formats.keras.settings import policy
+from perfpass.importers.formats.keras.table import LAYERS
 from perfpass.importers.formats.patterns import recognise
 from perfpass.importers.formats.sizes import Sizes, fixed
 from perfpass.importers.onnx import Input
@@ -29,7 +31,7 @@ def read(path: Path, sizes: Sizes) -> OpGraph:
     config = _model(spec)
     declared = _declared(config, spec)
     program = Program()
-    root = Layer(program, spec)
+    root = Layer(program, spec, Known(LAYERS, OPERATIONS))
     at = fixed(declared, sizes)
     given = {i.name: program.input(i.name, at.shapes[i.name], i.dtype) for i in declared}
     asked = config.get("input_layers")
