@@ -20,6 +20,7 @@ from perfpass.graph import step as backward
 from perfpass.graph.costs import count as counted_costs
 from perfpass.graph.table import operator_table
 from perfpass.predictors.estimate import PlannedRun, Run, Runs
+from perfpass.predictors.way import STANDING_IN
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
@@ -48,6 +49,7 @@ _TILE, _FILTER, _TRANSFORMED = 16.0, 9.0, 36.0
 
 def allocator(device: Device, runtime: str) -> str:
     """The allocator between a runtime's tensors and a device, by the core's names."""
+    runtime = STANDING_IN.get(runtime, runtime)
     if runtime in _ALLOCATORS:
         return _ALLOCATORS[runtime]
     return "none" if runtime in ("torch", "torch.compile") and device.kind == "cpu" else "caching"
@@ -90,7 +92,7 @@ def opened_bytes(tables: Tables, way: Way, arena: np.ndarray) -> np.ndarray:
     when the model is opened, and kept beside the block that it was made in. The largest while it opens: of one
     convolution the weights in both layouts once more, before there is an arena.
     """
-    if (way.device.kind, way.runtime) != _PACKS:
+    if (way.device.kind, way.as_measured.runtime) != _PACKS:
         return np.zeros(len(tables))
     table = tables.table
     weights = np.where(
@@ -133,7 +135,7 @@ def grown_bytes(wanted: np.ndarray) -> np.ndarray:
 def beside_plan(tables: Tables, way: Way, columns: Columns) -> np.ndarray:
     """[N] what the runtime holds beyond the "reserved_bytes" of ``columns``: opening's copies, a search's workspace."""
     held = columns["reserved_bytes"] - float(_copies(way)) * columns["weight_bytes"]
-    if (way.device.kind, way.runtime) == _PACKS:
+    if (way.device.kind, way.as_measured.runtime) == _PACKS:
         return opened_bytes(tables, way, held)
     searched = searched_bytes(tables, way)
     grown = grown_bytes(columns["activation_bytes"] + searched)
@@ -146,7 +148,7 @@ def columns_of(planned: PlannedRun) -> dict[str, np.ndarray]:
     facts = (plan.weight_bytes, plan.peak_activation_bytes, reserved_bytes(planned))
     names = ("weight_bytes", "activation_bytes", "reserved_bytes")
     found = {name: np.array([value], dtype=np.float64) for name, value in zip(names, facts, strict=True)}
-    if planned.way.runtime == "onnxruntime":
+    if planned.way.as_measured.runtime == "onnxruntime":
         table = operator_table(planned.graph, counted_costs(planned.graph, float_as=planned.float_as))
         found["reserved_bytes"] += beside_plan(Tables.one(table), planned.way, found)
     return found
@@ -173,7 +175,7 @@ def runs_of(run: Run, *, training: bool = False) -> Runs:
 
 def with_beside_plan(runs: Runs, way: Way) -> Runs:
     """``runs`` of inference whose reserved bytes hold what `beside_plan` counts."""
-    if way.runtime != "onnxruntime":
+    if way.as_measured.runtime != "onnxruntime":
         return runs
     beside = beside_plan(runs.tables, way, vars(runs))
     return replace(runs, reserved_bytes=runs.reserved_bytes + beside) if beside.any() else runs
