@@ -33,7 +33,7 @@ from row import OUTCOMES, Group, NotMadeError, Row  # noqa: E402
 
 JOURNALS = ROOT / "build" / "coverage"
 RESULTS = HERE.parent / "results" / "coverage"
-_NO_GROUPS = ("run", "row", "routes", "counted", "paddle_networks", "diffusers_pipelines")
+_NO_GROUPS = ("run", "row", "routes", "counted", "converted", "paddle_networks", "diffusers_pipelines")
 _REASON_CHARACTERS = 300
 _MODELS_A_WORKER = 100  # then a fresh one: libraries keep what they made
 

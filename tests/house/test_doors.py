@@ -54,11 +54,11 @@ def picture(tmp_path: Path) -> Any:
     return save_figure({}, tmp_path / "roofline.svg")
 
 
-def runtime(name: str) -> Any:
+def runtime(name: str, model: str = "onnx:x") -> Any:
     from perfpass.measure.configuration import Configuration
     from perfpass.measure.runners import open_session
 
-    return open_session(Configuration(model="onnx:x", device="cpu", runtime=name), None)
+    return open_session(Configuration(model=model, device="cpu", runtime=name), None)
 
 
 def cluster() -> Any:
@@ -109,6 +109,8 @@ DOORS = {
     "evidence": ("pyarrow", "evidence", shipped_records),
     "roofline": ("matplotlib", "measure", picture),
     "onnxruntime measured": ("onnxruntime", "onnxruntime", lambda path: runtime("onnxruntime")),
+    "openvino measured": ("openvino", "openvino", lambda path: runtime("openvino")),
+    "litert measured": ("ai_edge_litert", "litert", lambda path: runtime("litert", "file:x")),
     "ray": ("ray", "ray", lambda path: cluster()),
     "metrics": ("prometheus_client", "metrics", lambda path: exporter()),
     "Relay": ("tvm", "tvm", lambda path: relay()),

@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from perfpass.measure.configuration import Configuration
 
 _EPILOG = """\
-MODEL is what `perfpass predict` takes, an ONNX file with its weights, or unet:temperature-downscaling. Records name it
-SOURCE:NAME (timm:resnet50, hf:bert-base, onnx:PATH). Weights are random, nothing is downloaded. Every combination of
-the lists is measured; what DIR/records.jsonl already holds is not measured again.
+MODEL is what `perfpass predict` takes, an ONNX, OpenVINO or LiteRT file with its weights, or
+unet:temperature-downscaling. Records name it SOURCE:NAME (timm:resnet50, hf:bert-base, onnx:PATH, file:PATH). Weights
+are random, nothing is downloaded. Every combination of the lists is measured; what DIR/records.jsonl already holds is
+not measured again.
 
 examples:
   perfpass measure timm:resnet50 --batch 1,8,32 --runtime torch,onnxruntime
@@ -56,7 +57,9 @@ def add(commands: Any) -> None:
     command.add_argument("--batch", type=wholes, metavar="N,..", help="batch sizes (default: 1)")
     command.add_argument("--precision", type=texts, metavar="P,..", help="fp32, tf32, fp16, bf16, amp, amp_bf16")
     command.add_argument("--layout", type=texts, metavar="L,..", help="nchw, nhwc")
-    command.add_argument("--runtime", type=texts, metavar="R,..", help="torch, torch.compile, onnxruntime, tvm")
+    command.add_argument(
+        "--runtime", type=texts, metavar="R,..", help="torch, torch.compile, onnxruntime, openvino, litert, tvm"
+    )
     command.add_argument("--image-size", type=wholes, metavar="N,..", help="pixels (default: the model's own)")
     command.add_argument("--sequence-length", type=wholes, metavar="N,..", help="tokens read, or in the cache (decode)")
     command.add_argument("--optimizer", type=texts, metavar="O,..", help="sgd, adamw (training; default: sgd)")

@@ -20,7 +20,7 @@ _PRECISIONS = ("fp64", "fp32", "tf32", "fp16", "bf16", "amp", "amp_bf16", "int8"
 MODEL_FORMS = (
     "ONNX file, Hugging Face config.json or folder, name of a network (bert-base, resnet50, yolov8n), timm:NAME"
 )
-_RUNTIMES = ("torch", "torch.compile", "onnxruntime", "tensorrt", "tvm", "relax")
+_RUNTIMES = ("torch", "torch.compile", "onnxruntime", "tensorrt", "tvm", "relax", "openvino", "litert")
 
 
 def new_command(commands: Any, name: str, run: Callable[[Any], int], summary: str, epilog: str | None = None) -> Any:

@@ -166,7 +166,7 @@ class Collector:
             import torch
 
             torch.set_num_threads(configuration.threads or len(os.sched_getaffinity(0)))
-        if configuration.source == "onnx":
+        if configuration.is_file:
             return open_session(configuration, None)
         on = self.device if configuration.runtime.startswith("torch") else "cpu"
         causal = configuration.mode in ("prefill", "decode", "training")

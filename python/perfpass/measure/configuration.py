@@ -13,10 +13,13 @@ from perfpass.errors import ArgumentError
 
 MODES = ("inference", "training", "prefill", "decode")
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "amp", "amp_bf16")
-RUNTIMES = ("torch", "torch.compile", "onnxruntime", "tvm")
+RUNTIMES = ("torch", "torch.compile", "onnxruntime", "tvm", "openvino", "litert")
 LAYOUTS = ("nchw", "nhwc")
 OPTIMIZERS = ("sgd", "adamw")
-SOURCES = ("timm", "torchvision", "definitions", "hf", "onnx", "unet", "net")
+SOURCES = ("timm", "torchvision", "definitions", "hf", "onnx", "file", "unet", "net")
+# Runtimes of models that are files already: "file" is one of another framework (`perfpass.importers.formats`).
+_OF_FILES = {"onnx": ("onnxruntime", "openvino"), "file": ("openvino", "litert")}
+_ON_CPUS = ("openvino", "litert")
 DEFAULT_SEQUENCE_LENGTH = 128
 _LARGEST = 2**31 - 1
 
@@ -27,8 +30,8 @@ class Configuration:
 
     ``model`` is ``SOURCE:NAME``: ``timm:resnet50``, ``torchvision:resnet50``, ``definitions:yolov8n``
     (`perfpass.importers.definitions`; networks of one image), ``hf:NAME`` (a configuration shipped with perfpass) or
-    ``hf:PATH`` (a config.json or its folder; weights are random), ``onnx:PATH``, ``unet:NAME``, ``net:NAME``
-    (`perfpass.measure.networks`).
+    ``hf:PATH`` (a config.json or its folder; weights are random), ``onnx:PATH``, ``file:PATH`` (an OpenVINO or LiteRT
+    file), ``unet:NAME``, ``net:NAME`` (`perfpass.measure.networks`).
     ``sequence_length`` counts tokens read by each sample (inference, training, prefill) or already in its cache
     (decode). ``image_size`` is in pixels, None for the model's own. ``threads`` (CPU only): None for all. ``repeat``
     tells repetitions of the same configuration apart. ``input_shapes`` (``onnx:`` only): shapes by input name, for a
@@ -69,8 +72,16 @@ class Configuration:
             raise ArgumentError(f"{self.runtime} runs no training step; use torch or torch.compile")
         if self.mode in ("prefill", "decode") and self.source != "hf":
             raise ArgumentError(f"{self.mode} needs a language model (hf:NAME), got {self.model!r}")
-        if self.source == "onnx" and self.runtime != "onnxruntime":
-            raise ArgumentError(f"{self.model!r} is an ONNX file; it runs in onnxruntime only, not in {self.runtime}")
+        if self.is_file and self.runtime not in _OF_FILES[self.source]:
+            runs = " or ".join(_OF_FILES[self.source])
+            raise ArgumentError(f"{self.model!r} is a file, which runs in {runs}, not in {self.runtime}")
+        if self.runtime == "litert" and not self.is_file:
+            raise ArgumentError(
+                f"{self.model!r} in litert: only files are measured there; convert the model with litert-torch and "
+                "pass the .tflite file"
+            )
+        if self.runtime in _ON_CPUS and self.device != "cpu":
+            raise ArgumentError(f"{self.runtime} on {self.device}; it is measured on the CPU only")
         if self.mode in ("prefill", "decode") and not self.runtime.startswith("torch"):
             raise ArgumentError(f"{self.mode} is measured in torch only, not in {self.runtime}")
         if self.optimizer is not None and self.mode != "training":
@@ -78,17 +89,24 @@ class Configuration:
         if self.threads is not None and self.device != "cpu":
             raise ArgumentError(f"threads {self.threads} on {self.device}; only the CPU has them")
         if self.own_process and (self.device != "cpu" or self.mode != "inference" or self.runtime == "torch.compile"):
-            raise ArgumentError("own_process is for inference on the CPU in torch, onnxruntime or tvm")
+            raise ArgumentError(
+                "own_process is for inference on the CPU in torch, onnxruntime, openvino, litert or tvm"
+            )
         if self.input_shapes is not None and self.source != "onnx":
             raise ArgumentError(f"input_shapes of {self.model!r}; only ONNX files have them")
         # An ONNX file has the precision that it was written in; models that are exported here are exported in fp32.
-        if self.precision != "fp32" and not self.runtime.startswith("torch") and self.source != "onnx":
+        if self.precision != "fp32" and not self.runtime.startswith("torch") and not self.is_file:
             raise ArgumentError(f"precision {self.precision!r} in {self.runtime}; only fp32 is measured there")
 
     @property
     def source(self) -> str:
         """Where the model comes from, the part before the colon."""
         return self.model.partition(":")[0]
+
+    @property
+    def is_file(self) -> bool:
+        """Whether the model is a file that its runtime opens as it is."""
+        return self.source in _OF_FILES
 
     @property
     def name(self) -> str:

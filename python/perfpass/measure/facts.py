@@ -23,6 +23,8 @@ _PACKAGES = (
     ("timm", ("timm",)),
     ("transformers", ("transformers",)),
     ("onnxruntime", ("onnxruntime", "onnxruntime-gpu")),
+    ("openvino", ("openvino",)),
+    ("litert", ("ai-edge-litert",)),
     ("tvm", ("apache-tvm", "xtc-tvm-python-bindings")),
     ("triton", ("triton",)),
     ("numpy", ("numpy",)),

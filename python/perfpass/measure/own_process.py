@@ -37,6 +37,10 @@ _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "TVM_N
 # What is imported beside torch to build a model of a source.
 _DEFINITIONS = {"timm": "timm", "torchvision": "torchvision", "hf": "transformers"}
 
+_EXPORTED = ("onnxruntime", "openvino")  # models by name are written as ONNX files first
+# What a runtime is imported as; the rest of it comes as it opens a model.
+_IMPORTED = {"litert": "ai_edge_litert.interpreter"}
+
 Reference = Callable[[], dict[str, float] | None]
 
 
@@ -53,7 +57,7 @@ def measured(
             prepared = _prepared(configuration, built, folder)
         with _turn_on(protocol.core):
             scheduling = _first_in_turn() if protocol.core is not None else "as it was"
-            if configuration.runtime == "onnxruntime" and configuration.source != "onnx":
+            if configuration.runtime in _EXPORTED and not configuration.is_file:
                 prepared = _prepared(configuration, built, folder)
             load = os.getloadavg()[0]
             before = reference()
@@ -206,7 +210,7 @@ def _import(configuration: Configuration, stages: dict[str, dict[str, int]]) -> 
             stages["definitions"] = host.resident_bytes()
         return
     with contextlib.suppress(ImportError):  # the session says what is missing
-        importlib.import_module(configuration.runtime)
+        importlib.import_module(_IMPORTED.get(configuration.runtime, configuration.runtime))
         if configuration.runtime == "tvm":
             importlib.import_module("tvm.contrib.graph_executor")
     stages["runtime"] = host.resident_bytes()

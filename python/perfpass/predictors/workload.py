@@ -13,7 +13,7 @@ from perfpass.graph import DTYPES
 from perfpass.graph.step import OPTIMIZERS
 from perfpass.predictors import sparsity as sparse
 from perfpass.predictors.roofline import ISSUE_S, RATES
-from perfpass.predictors.way import Way
+from perfpass.predictors.way import STANDING_IN, Way
 from perfpass.text import shown_value, unknown
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ PRECISIONS: dict[str, tuple[str, str]] = {
 }
 _PRECISION_ALIASES = {"amp_fp16": "amp", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float64": "fp64"}
 _FLOATING = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "fp64": "float64"}
-RUNTIMES = ("torch", "torch.compile", "onnxruntime", "tensorrt", "tvm", "relax")
+RUNTIMES = ("torch", "torch.compile", "onnxruntime", "tensorrt", "tvm", "relax", *STANDING_IN)
 LAYOUTS = ("nchw", "nhwc")
 MAX_BATCH = 1 << 20
 DEFAULT_OPTIMIZER = "momentum"  # what the training records ran
@@ -92,6 +92,11 @@ def check(
         raise DeviceError(
             f"{device.name} has no {rate} arithmetic, which precision {precision!r} needs; "
             f"it can run {', '.join(usable)}"
+        )
+    if runtime in STANDING_IN and (device.kind != "cpu" or precision != "fp32"):
+        raise UnsupportedError(
+            f"{runtime} is predicted on CPUs in fp32, not on {device.name} in {precision}; quantised files keep their "
+            "types, and other runtimes answer elsewhere (--runtime onnxruntime)"
         )
     if mode == "training":
         optimizer = DEFAULT_OPTIMIZER if optimizer is None else optimizer

@@ -209,7 +209,7 @@ def graph_of(configuration: Configuration) -> OpGraph:
     """
     from perfpass.importers import load
 
-    if configuration.source == "onnx":
+    if configuration.is_file:
         if configuration.input_shapes is not None:
             return load(configuration.name, input_shape=dict(configuration.input_shapes))
         return load(configuration.name, batch=configuration.batch)

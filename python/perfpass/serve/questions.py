@@ -57,7 +57,9 @@ class Predict(Question):
     batch: _Whole = Field(None, description="The model's own if left out.")
     precision: _Text = Field(None, description="fp64, fp32 (default), tf32, fp16, bf16, amp, amp_bf16, int8, fp8.")
     mode: _Text = Field(None, description="inference (default) or training: one step.")
-    runtime: _Text = Field(None, description="torch (default), torch.compile, onnxruntime, tensorrt, tvm, relax.")
+    runtime: _Text = Field(
+        None, description="torch (default), torch.compile, onnxruntime, tensorrt, tvm, relax, openvino, litert."
+    )
     layout: _Text = Field(None, description="nchw (default) or nhwc.")
     dims: _Sizes = None
     input_shape: _Shapes = None

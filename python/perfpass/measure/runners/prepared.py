@@ -7,6 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from perfpass.errors import ArgumentError
+from perfpass.measure.configuration import DEFAULT_SEQUENCE_LENGTH, Configuration
+
 
 @dataclass(frozen=True)
 class Prepared:
@@ -24,3 +27,16 @@ def random_input(shape: list[int], dtype: str) -> np.ndarray:
     if np.dtype(dtype).kind == "f":
         return generator.standard_normal(shape, np.float32).astype(dtype)
     return generator.integers(0, 2, shape).astype(dtype)
+
+
+def input_sizes(name: str, declared: list[int | None], configuration: Configuration) -> list[int]:
+    """The sizes of a file's input, open ones filled in: the first is the batch. Raises ArgumentError for another."""
+    if declared and declared[0] is not None and declared[0] != configuration.batch:
+        raise ArgumentError(f"input {name} has a fixed batch of {declared[0]}, not {configuration.batch}")
+    given = dict(configuration.input_shapes or ()).get(name)
+    if given is not None:
+        return list(given)
+    other = configuration.image_size or configuration.sequence_length or DEFAULT_SEQUENCE_LENGTH
+    return [
+        (configuration.batch if axis == 0 else other) if size is None else size for axis, size in enumerate(declared)
+    ]

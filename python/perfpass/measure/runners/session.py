@@ -50,11 +50,10 @@ def prepare(configuration: Configuration, built: Built, folder: str) -> Prepared
 
     Raises UnsupportedError where that cannot be done here.
     """
-    if configuration.runtime == "onnxruntime":
-        with needs("onnxruntime", "runtime onnxruntime"):
-            from perfpass.measure.runners import onnxruntime
+    if configuration.runtime in ("onnxruntime", "openvino"):
+        from perfpass.measure.runners import exported
 
-        return onnxruntime.prepare(configuration, built, folder)
+        return exported.prepare(configuration, built, folder)
     if has_relay():
         from perfpass.measure.runners import tvm
 
@@ -74,6 +73,16 @@ def open_session(configuration: Configuration, built: Built | None, prepared: Pr
             from perfpass.measure.runners.onnxruntime import OnnxRuntimeSession
 
         return OnnxRuntimeSession(configuration, built, prepared)
+    if configuration.runtime == "openvino":
+        with needs("openvino", "runtime openvino"):
+            from perfpass.measure.runners.openvino import OpenVinoSession
+
+        return OpenVinoSession(configuration, built, prepared)
+    if configuration.runtime == "litert":
+        with needs("litert", "runtime litert"):
+            from perfpass.measure.runners.litert import LiteRtSession
+
+        return LiteRtSession(configuration)
     if configuration.runtime == "tvm" and has_relay():
         from perfpass.measure.runners.tvm import TvmSession
 

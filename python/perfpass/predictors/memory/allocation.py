@@ -20,6 +20,7 @@ from perfpass.graph import step as backward
 from perfpass.graph.costs import count as counted_costs
 from perfpass.graph.table import operator_table
 from perfpass.predictors.estimate import PlannedRun, Run, Runs
+from perfpass.predictors.way import STANDING_IN
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
@@ -48,6 +49,7 @@ _TILE, _FILTER, _TRANSFORMED = 16.0, 9.0, 36.0
 
 def allocator(device: Device, runtime: str) -> str:
     """The allocator between a runtime's tensors and a device, by the core's names."""
+    runtime = STANDING_IN.get(runtime, runtime)
     if runtime in _ALLOCATORS:
         return _ALLOCATORS[runtime]
     return "none" if runtime in ("torch", "torch.compile") and device.kind == "cpu" else "caching"
@@ -70,7 +72,7 @@ def autocasts(precision: str) -> bool:
 
 def packs(way: Way) -> bool:
     """Whether the runtime packs convolutions when it opens a model (`opened_bytes`)."""
-    return (way.device.kind, way.runtime) == _PACKS
+    return (way.device.kind, way.as_measured.runtime) == _PACKS
 
 
 def searches(way: Way) -> bool:
@@ -156,7 +158,7 @@ def columns_of(planned: PlannedRun) -> dict[str, np.ndarray]:
     facts = (plan.weight_bytes, plan.peak_activation_bytes, reserved_bytes(planned))
     names = ("weight_bytes", "activation_bytes", "reserved_bytes")
     found = {name: np.array([value], dtype=np.float64) for name, value in zip(names, facts, strict=True)}
-    if planned.way.runtime == "onnxruntime":
+    if planned.way.as_measured.runtime == "onnxruntime":
         table = operator_table(planned.graph, counted_costs(planned.graph, float_as=planned.float_as))
         found["reserved_bytes"] += beside_plan(Tables.one(table), planned.way, found)
     return found
@@ -183,7 +185,7 @@ def runs_of(run: Run, *, training: bool = False) -> Runs:
 
 def with_beside_plan(runs: Runs, way: Way) -> Runs:
     """``runs`` of inference whose reserved bytes hold what `beside_plan` counts."""
-    if way.runtime != "onnxruntime":
+    if way.as_measured.runtime != "onnxruntime":
         return runs
     beside = beside_plan(runs.tables, way, vars(runs))
     return replace(runs, reserved_bytes=runs.reserved_bytes + beside) if beside.any() else runs

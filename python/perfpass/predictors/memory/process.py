@@ -53,6 +53,7 @@ def inference(columns: Columns, way: Way) -> tuple[dict[str, Any], MemoryBounds]
     ``columns``: "weight_bytes" and "activation_bytes" at the width of the precision, "reserved_bytes" of the allocator.
     The parts sum to the median of what is in use. Gradients are not kept (`torch.no_grad`).
     """
+    way = way.as_measured
     weights = columns["weight_bytes"] * float(weight_copies(way.precision, way.runtime))
     activations = columns["activation_bytes"]
     if way.device.kind == "cpu" and HostMemory.load().knows(way.runtime):

@@ -109,6 +109,7 @@ UNKNOWN = ("classify",)  # the look-up of a class's name: text by its score
 # The order of arguments of a definition, for those whose tensors come by name; protobuf maps have none.
 ORDER = (
     "x", "data", "input", "cond", "query", "key", "value", "initial_h", "initial_c", "mean", "variance", "gamma",
-    "beta", "y", "weight", "weight_ih", "weight_hh", "weight_ih_back", "weight_hh_back", "bias", "indices", "a", "b", "updates",
+    "beta", "y", "weight", "weight_ih", "weight_hh", "weight_ih_back", "weight_hh_back", "bias", "indices", "a", "b",
+    "updates",
     "values", "attn_mask",
 )  # fmt: skip

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import mmap
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
-from perfpass.bounded_file import open_regular, read_file
+from perfpass.bounded_file import open_regular
 from perfpass.errors import FormatError, LimitError, shown
 from perfpass.importers.formats.coreml.wire import Budget, Message, Span
+from perfpass.json_text import read_json
 from perfpass.text import shown_value
 
 _LARGEST_MANIFEST = 1 << 20
@@ -47,11 +47,10 @@ def specification(path: Path) -> Path:
     if not path.is_dir():
         return path
     name = shown(path)
-    content = read_file(path / "Manifest.json", "the manifest of a Core ML package", _LARGEST_MANIFEST)
+    manifest = read_json(path / "Manifest.json", "the manifest of a Core ML package", _LARGEST_MANIFEST)
     try:
-        manifest = json.loads(content)
         root = manifest["itemInfoEntries"][manifest["rootModelIdentifier"]]["path"]
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (KeyError, TypeError):
         raise FormatError(f"{name}: its Manifest.json names no root model; the package is damaged") from None
     if not isinstance(root, str) or len(root) > 4096 or "\0" in root:
         raise FormatError(f"{name}: its Manifest.json names {shown_value(root)} as root model, which is no path")

@@ -77,7 +77,7 @@ def read(path: Path) -> Body:
     version = _integer(root.get("version"), name, "its version")
     if version not in _VERSIONS:
         raise UnsupportedError(
-            f"{name}: OpenVINO IR of version {version}; versions 10 and 11 are read: save the model anew with a release "
+            f"{name}: OpenVINO IR of version {version}; versions 10 and 11 are read: save it anew with a release "
             "of OpenVINO from 2020.1 on (`openvino.save_model`)"
         )
     return _body(root, name, 0)
