@@ -252,3 +252,16 @@ def test_what_is_no_name_of_a_repository_is_never_asked_for(name):
     assert not hub.may_be_repository(name)
     with pytest.raises(ArgumentError):
         hub.configuration(name)
+
+
+def test_a_pipeline_of_diffusers_is_read_from_the_cache_alone(ask, tmp_path):
+    folder = tmp_path / "home" / "hub" / "models--lab--picture"
+    snapshot = folder / "snapshots" / ("a" * 40)
+    snapshot.mkdir(parents=True)
+    (folder / "refs").mkdir()
+    (folder / "refs" / "main").write_text("a" * 40)
+    (snapshot / "model_index.json").write_text('{"_class_name": "FluxPipeline", "_diffusers_version": "0.42.1"}')
+    lines = "from perfpass.importers.model_argument import understood; print(understood('lab/picture'))"
+    found = ask(lines, HF_HUB_CACHE=str(tmp_path / "home" / "hub"))
+    assert "format='diffusers'" in found and "repository='lab/picture'" in found and str(snapshot) in found
+    assert not Hub.asked

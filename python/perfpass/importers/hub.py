@@ -75,6 +75,18 @@ def configuration(repository: str) -> Path:
         raise _refused(library, repository, error) from error
 
 
+def pipeline(repository: str) -> Path | None:
+    """The folder of a pipeline of diffusers in the library's cache; None where there is none. Nothing is fetched."""
+    if not may_be_repository(repository):
+        return None
+    try:
+        import huggingface_hub as library
+    except ImportError:
+        return None
+    cached = library.try_to_load_from_cache(repository, "model_index.json")
+    return Path(cached).parent if isinstance(cached, str) else None
+
+
 def model(repository: str, kind: str = "") -> Path:
     """What says what a repository's model is: its config.json, or the header of its GGUF file where it has none, or
     where a ``kind`` of file is asked for. Raises as `configuration` and `packed`.

@@ -161,15 +161,18 @@ def _named(text: str, path: Path) -> ModelArgument:
         return ModelArgument("hf", found.configuration, found.stored, found.notes)
     if text.startswith(_TIMM):
         return ModelArgument("timm", text.removeprefix(_TIMM))
+    from perfpass.importers import hub
+
+    if pipeline := hub.pipeline(text):
+        return ModelArgument("file", str(pipeline), repository=text, format="diffusers")
     if what := configuration_names.several(text):
         raise UnsupportedError(
             f"{shown(text)} is no single network: {what}. Ask for its networks one by one: a text encoder by its own "
             "name (as openai/clip-vit-large-patch14), those of Stable Diffusion as stable-diffusion-1.5-unet, -2-unet, "
             "-xl-unet and -vae-decoder, any other exported to ONNX (torch.onnx.export), or as a torch module in "
-            "perfpass.predict"
+            "perfpass.predict; a pipeline of diffusers whole, as its folder with model_index.json and the config.json "
+            "of each network (hf download NAME --include '*.json')"
         )
-    from perfpass.importers import hub
-
     why = ""
     repository, _, kind = text.partition(":")
     if hub.may_be_repository(repository):

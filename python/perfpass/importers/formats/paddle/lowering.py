@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 from perfpass import _core
@@ -33,6 +34,7 @@ _WITH_AXIS_NAMES = (
 )
 _WITH_AXIS = frozenset(_WITH_AXIS_NAMES.split())
 _VIEWS = frozenset({"reshape", "squeeze", "unsqueeze", "flatten", "flatten_to_matrix", "legacy_reshape"})
+_WITH_BIAS = frozenset({"dense", "conv", "conv_transpose"})
 _INTEGER_BITS = {"int8": 8, "uint8": 8, "int4": 4}
 
 
@@ -49,7 +51,8 @@ class _Lowering:
         self.branches: list[tuple[int, int, int]] = []  # begin, middle and end of both sides of a choice
         self.notes: dict[str, None] = {}
         self.now: dict[int, Tensor] = {}
-        self.read: set[int] = set(program.outputs)
+        self.read = Counter(program.outputs)  # value -> how often it is read
+        self.maker: dict[int, int] = {}  # tensor -> the node that makes it
         self.pending: tuple[int, int, int] | None = None  # of a conditional block: its condition, begin, end
         self.negated: dict[int, int] = {}  # value -> the value that it negates
 
@@ -191,6 +194,9 @@ class _Lowering:
         if self._idle(call):
             self.now[op.outputs[0]] = call.members(0)[0]
             return
+        if op.name == "add" and self._is_bias(call):
+            self.now[op.outputs[0]] = call.members(0)[0]
+            return
         value = value_of(call) if op.outputs else None
         made = [
             self.tensor(v.dtype, s, "activation", v.name) for v, s in zip(call.results, self._sizes(call), strict=True)
@@ -211,7 +217,29 @@ class _Lowering:
         if any(not -(1 << 31) <= value < 1 << 31 for value in attributes.values()):
             raise LimitError(f"{op.source} of a Paddle program has an attribute of over 32 bits: {attributes}")
         kept = [t.index for n, t in zip(op.outputs, made, strict=True) if n in self.read or n == op.outputs[0]]
+        self.maker[made[0].index] = len(self.nodes)
         self.nodes.append((kind, op.source, attributes, [-1 if t is None else t.index for t in given], kept))
+
+    def _is_bias(self, call: Call) -> bool:
+        """Whether an addition is the bias of the layer before it, which takes it then, as runtimes run it."""
+        (x, b), slots = call.flat(), call.op.inputs
+        place = self.maker.get(x.index, -1)
+        if place < 0 or not isinstance(slots[0], int) or self.read[slots[0]] != 1 or not isinstance(slots[1], int):
+            return False
+        kind, _, attributes, given, _ = self.nodes[place]
+        shown, last = b, len(self.nodes) - 1
+        if self.maker.get(b.index) == last and self.nodes[last][2].get("view") and self.read[slots[1]] == 1:
+            shown = Tensor(self.nodes[last][3][0], b.dtype, b.shape, self.tensors[self.nodes[last][3][0]][3])
+        if kind not in _WITH_BIAS or len(given) != 2 or shown.role != "weight":
+            return False
+        axis = len(x.shape) - 1 if kind == "dense" or attributes.get("channels_last") else 1
+        wide = b.shape if len(b.shape) == len(x.shape) else (1,) * (len(x.shape) - len(b.shape)) + b.shape
+        if any(size != (x.shape[i] if i == axis else 1) for i, size in enumerate(wide)):
+            return False
+        if shown is not b:
+            self.nodes.pop()
+        given.append(shown.index)
+        return True
 
     def _idle(self, call: Call) -> bool:
         """What gives its operand back at inference."""
