@@ -1,24 +1,13 @@
 // Fuzz target of the ONNX reader: any bytes give a graph or one perfpass::Error, never anything else, and the same
-// whether they are read from memory or from a file without its tensor data.
-//
-// With clang: -fsanitize=fuzzer,address,undefined and PERFPASS_LIBFUZZER. With any compiler: a main that reads the
-// files and folders it is given and, with --mutate SECONDS, damages them at random (splices, flips, insertions) from a
-// fixed seed.
+// whether they are read from memory or from a file without its tensor data
+// (damaging_main.hpp says how it runs).
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <cstdlib>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <iostream>
-#include <iterator>
-#include <random>
 #include <string>
-#include <vector>
 
 #include "perfpass/cost.hpp"
 #include "perfpass/error.hpp"
@@ -73,94 +62,4 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   return 0;
 }
 
-#ifndef PERFPASS_LIBFUZZER
-
-namespace {
-
-using Bytes = std::vector<std::uint8_t>;
-
-Bytes read_file(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-}
-
-/// One to eight random edits: bits, bytes, runs removed or repeated, and pieces of another seed.
-Bytes mutate(Bytes bytes, const Bytes& other, std::mt19937_64& random) {
-  static constexpr std::uint64_t kInteresting[] = {0, 1, 0x7f, 0x80, 0xff, 0x0a, 0x12, 0x2a, 0x3a};
-  const auto below = [&](std::size_t n) { return n == 0 ? 0 : static_cast<std::size_t>(random() % n); };
-  for (std::size_t edit = 1 + below(8); edit > 0 && !bytes.empty(); --edit) {
-    const std::size_t at = below(bytes.size());
-    const std::size_t length = std::min(bytes.size() - at, 1 + below(24));
-    const auto from = bytes.begin() + static_cast<std::ptrdiff_t>(at);
-    switch (below(6)) {
-      case 0:
-        bytes[at] ^= static_cast<std::uint8_t>(1u << below(8));
-        break;
-      case 1:
-        bytes[at] = static_cast<std::uint8_t>(kInteresting[below(std::size(kInteresting))]);
-        break;
-      case 2:
-        bytes[at] = static_cast<std::uint8_t>(random());
-        break;
-      case 3:
-        bytes.erase(from, from + static_cast<std::ptrdiff_t>(length));
-        break;
-      case 4: {
-        const Bytes copy(from, from + static_cast<std::ptrdiff_t>(length));
-        bytes.insert(from, copy.begin(), copy.end());
-        break;
-      }
-      default: {
-        if (other.empty()) break;
-        const std::size_t start = below(other.size());
-        const std::size_t size = std::min({other.size() - start, length, bytes.size() - at});
-        std::memcpy(bytes.data() + at, other.data() + start, size);
-      }
-    }
-  }
-  return bytes;
-}
-
-}  // namespace
-
-int main(int argc, char** argv) {
-  std::vector<Bytes> seeds;
-  double seconds = 0.0;
-  std::uint64_t seed = 1;
-  for (int i = 1; i < argc; ++i) {
-    const std::string argument = argv[i];
-    if (argument == "--mutate" && i + 1 < argc) {
-      seconds = std::stod(argv[++i]);
-    } else if (argument == "--seed" && i + 1 < argc) {
-      seed = std::stoull(argv[++i]);
-    } else if (std::filesystem::is_directory(argument)) {
-      for (const auto& entry : std::filesystem::directory_iterator(argument)) seeds.push_back(read_file(entry.path()));
-    } else {
-      seeds.push_back(read_file(argument));
-    }
-  }
-  for (const Bytes& bytes : seeds) LLVMFuzzerTestOneInput(bytes.data(), bytes.size());
-  std::cout << seeds.size() << " files replayed\n";
-
-  // Mutating large seeds finds little and takes long.
-  std::erase_if(seeds, [](const Bytes& bytes) { return bytes.empty() || bytes.size() > 200'000; });
-  if (seeds.empty()) return 0;
-  std::mt19937_64 random(seed);
-  std::size_t runs = 0;
-  const auto start = std::chrono::steady_clock::now();
-  const auto elapsed = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
-  while (elapsed() < seconds) {
-    const Bytes bytes = mutate(seeds[random() % seeds.size()], seeds[random() % seeds.size()], random);
-    // The input that brings the process down stays behind for whoever looks into it.
-    if (const char* keep = std::getenv("PERFPASS_FUZZ_KEEP")) {
-      std::ofstream(keep, std::ios::binary)
-          .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
-    }
-    LLVMFuzzerTestOneInput(bytes.data(), bytes.size());
-    ++runs;
-  }
-  if (seconds > 0) std::cout << runs << " mutations in " << elapsed() << " s\n";
-  return 0;
-}
-
-#endif
+#include "damaging_main.hpp"

@@ -21,7 +21,7 @@ from perfpass.importers.formats.script_pickle import Record
 if TYPE_CHECKING:
     from perfpass.importers.formats.torch_replay import Replay
 
-_MOST_STEPS = 2_000_000
+_MOST_STEPS = 1_000_000
 _DEEPEST = 120  # calls within one another
 _MOST_NESTED = 200  # brackets of the text
 _LONGEST_LINE = 1 << 20
@@ -254,9 +254,10 @@ class ScriptProgram:
                 return owner.fields[name]
             found = self._definition(owner.kind)
             for statement in found.body if isinstance(found, ast.ClassDef) else ():
-                if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
-                    if statement.target.id == name and statement.value is not None:
-                        return self._value(statement.value, {})
+                if not isinstance(statement, ast.AnnAssign) or not isinstance(statement.target, ast.Name):
+                    continue
+                if statement.target.id == name and statement.value is not None:
+                    return self._value(statement.value, {})
             raise FormatError(f"{shown(owner.kind[:80])} of the program has no {shown(name[:80])}")
         if isinstance(owner, torch.Tensor):
             known: dict[str, Callable[[torch.Tensor], Any]] = {
@@ -310,8 +311,8 @@ class ScriptProgram:
         method = self.method(owner.kind, tree.func.attr)
         if method is None:
             raise UnsupportedError(
-                f"the program calls {shown(tree.func.attr[:60])} of {shown(owner.kind[:80])}, which the archive does not "
-                "define: an object of a C++ extension"
+                f"the program calls {shown(tree.func.attr[:60])} of {shown(owner.kind[:80])}, which the archive does "
+                "not define: an object of a C++ extension"
             )
         self._modules.append(str(owner.fields.get("", "")) or self._module())
         try:
@@ -336,8 +337,8 @@ class ScriptProgram:
             return self._operator(name, arguments, given)
         if namespace != "torchvision":
             raise UnsupportedError(
-                f"the program calls the operator {shown(path[:80])} of an extension, whose work is not known; export the "
-                "model to ONNX (torch.onnx.export), or save it without that extension"
+                f"the program calls the operator {shown(path[:80])} of an extension, whose work is not known; export "
+                "the model to ONNX (torch.onnx.export), or save it without that extension"
             )
         return self._replay.call(path, arguments, given, self._module())
 
@@ -359,7 +360,18 @@ class ScriptProgram:
         match name:
             case "NumToTensor" | "data" | "detach_number" | "rethrow":
                 return arguments[0]
-            case "int" | "Int" | "IntImplicit" | "Float" | "FloatImplicit" | "ScalarImplicit" | "item" | "float" | "bool" | "Bool":
+            case (
+                "int"
+                | "Int"
+                | "IntImplicit"
+                | "Float"
+                | "FloatImplicit"
+                | "ScalarImplicit"
+                | "item"
+                | "float"
+                | "bool"
+                | "Bool"
+            ):
                 found = self._number(arguments[0])
                 kind = {"i": int, "f": float, "b": bool}.get(name[0].lower() if name[0] != "S" else "")
                 return self._plain(kind, [found]) if kind is not None and name != "item" else found
@@ -515,9 +527,40 @@ _OF_NUMBERS: dict[str, Callable[..., Any]] = {
     "_assert": lambda *_: None,
 }
 _PRIM = frozenset(
-    "NumToTensor data rethrow int Int IntImplicit Float FloatImplicit ScalarImplicit item float bool Bool RaiseException "
-    "dtype layout shape is_cuda requires_grad __is__ __isnot__ __not__ format str warn print percentFormat fork wait "
-    "manual_seed save load".split()
+    [
+        "NumToTensor",
+        "data",
+        "rethrow",
+        "int",
+        "Int",
+        "IntImplicit",
+        "Float",
+        "FloatImplicit",
+        "ScalarImplicit",
+        "item",
+        "float",
+        "bool",
+        "Bool",
+        "RaiseException",
+        "dtype",
+        "layout",
+        "shape",
+        "is_cuda",
+        "requires_grad",
+        "__is__",
+        "__isnot__",
+        "__not__",
+        "format",
+        "str",
+        "warn",
+        "print",
+        "percentFormat",
+        "fork",
+        "wait",
+        "manual_seed",
+        "save",
+        "load",
+    ]
 )
 _NUMBERS: dict[str, Any] = {"inf": math.inf, "nan": math.nan, "pi": math.pi}
 _UNARY: dict[type, tuple[str, Callable[..., Any]]] = {

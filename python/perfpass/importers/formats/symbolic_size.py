@@ -65,7 +65,9 @@ def bind(expression: str, size: int, symbols: dict[str, int], where: str) -> Non
     found = value(expression, symbols)
     if found is not None and found != size:
         shown_expression = _shown(_tree(expression))
-        raise ShapeError(f"{where} is {shown_expression} in the program and cannot be {size}; it is {found} by the others")
+        raise ShapeError(
+            f"{where} is {shown_expression} in the program and cannot be {size}; it is {found} by the others"
+        )
 
 
 @lru_cache(maxsize=4096)

@@ -60,7 +60,26 @@ _INLINED = frozenset({"wrap_with_set_grad_enabled", "wrap_with_autocast", "wrap"
 _ARITHMETIC: dict[str, Callable[..., Any]] = {
     **{
         f"_operator.{name}": getattr(python_operator, name)
-        for name in "add sub mul floordiv truediv mod neg pos eq ne lt le gt ge and_ or_ not_ getitem".split()
+        for name in [
+            "add",
+            "sub",
+            "mul",
+            "floordiv",
+            "truediv",
+            "mod",
+            "neg",
+            "pos",
+            "eq",
+            "ne",
+            "lt",
+            "le",
+            "gt",
+            "ge",
+            "and_",
+            "or_",
+            "not_",
+            "getitem",
+        ]
     },
     "_operator.pow": lambda a, b: a**b if abs(a) < 1 << 31 and 0 <= b <= 4 else _too_large(),
     "math.ceil": math.ceil,

@@ -36,7 +36,7 @@ _CHECKS = frozenset(
         "warn",
     }
 )
-_MOST_CALLS = 1_000_000
+_MOST_CALLS = 200_000
 _MOST_ELEMENTS = 1 << 48
 _META = torch.device("meta")
 
@@ -163,7 +163,7 @@ def operator(target: str) -> tuple[Any, str]:
     if not 2 <= len(parts) <= 3 or not all(_NAME.fullmatch(part) for part in parts):
         raise UnsupportedError(f"the program calls {shown(target[:80])}, which is no operator of PyTorch")
     namespace, name = parts[:2]
-    if namespace not in _NAMESPACES or name in _NEVER or name.startswith("__") and not name.endswith("__"):
+    if namespace not in _NAMESPACES or name in _NEVER or (name.startswith("__") and not name.endswith("__")):
         raise UnsupportedError(f"the program calls {shown(target[:80])}, which is not called here")
     packet = getattr(getattr(torch.ops, namespace), name, None)
     if not isinstance(packet, torch._ops.OpOverloadPacket):

@@ -20,8 +20,6 @@ from perfpass.importers.formats.sizes import fixed
 from perfpass.importers.onnx import Input
 
 if TYPE_CHECKING:
-    import torch
-
     from perfpass.graph import OpGraph
     from perfpass.importers.formats.sizes import Sizes
 
@@ -130,7 +128,9 @@ class _Archive:
         tensors = _Tensors(self, replay)
         # Each run has a module of its own: a program may write its buffers.
         module = tensors.declared(self._pickle("data.pkl"), "", 0)
-        constants = tensors.declared(self._pickle("constants.pkl"), "CONSTANTS", 0) if "constants.pkl" in self.names else ()
+        constants = (
+            tensors.declared(self._pickle("constants.pkl"), "CONSTANTS", 0) if "constants.pkl" in self.names else ()
+        )
         program = ScriptProgram(self.source, tuple(constants), replay)
         forward = program.method(self.module.kind, "forward")
         assert forward is not None
@@ -145,8 +145,8 @@ class _Archive:
                 given.append(replay.input(tensor, parameter.arg))
             elif place < without:
                 raise UnsupportedError(
-                    f"forward takes {parameter.arg!r}, which is no tensor; wrap the model in a module that takes tensors "
-                    "alone, and save that"
+                    f"forward takes {parameter.arg!r}, which is no tensor; wrap the model in a module that takes "
+                    "tensors alone, and save that"
                 )
         with replay.recording():
             outputs = program.call(forward, [module], arguments)
