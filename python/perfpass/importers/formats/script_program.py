@@ -11,6 +11,7 @@ import ast
 import math
 import operator
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -34,6 +35,13 @@ class _Returned(Exception):
     def __init__(self, value: Any) -> None:
         super().__init__()
         self.value = value
+
+
+@dataclass(frozen=True)
+class _Reference:
+    """A function or class of the archive as a value."""
+
+    path: str
 
 
 class ScriptProgram:
@@ -235,6 +243,8 @@ class ScriptProgram:
         return self._plain(operator.getitem, [owner, key])
 
     def _attribute(self, tree: ast.Attribute, scope: dict[str, Any]) -> Any:
+        if (path := _dotted(tree, scope)).startswith("__torch__."):
+            return _Reference(path)
         if isinstance(tree.value, ast.Name) and tree.value.id not in scope:
             if tree.value.id == "CONSTANTS":
                 return self._constant(tree.attr)
@@ -303,6 +313,8 @@ class ScriptProgram:
             return self._of_namespace(path.removeprefix("ops."), arguments, given)
         if path:
             return self._operator(path, arguments, given)
+        if isinstance(tree.func, ast.Name) and isinstance(own := scope[tree.func.id], _Reference):
+            return self._own(own.path, arguments, given)
         if not isinstance(tree.func, ast.Attribute):
             raise _unread(tree)
         owner = self._value(tree.func.value, scope)
