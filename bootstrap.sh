@@ -216,6 +216,7 @@ sanitize() {
   # The hostile files of tests/, then ten seconds of damage done to them at random.
   PATH="$PWD/.venv/bin:$PATH" python tests/hostile_files.py build/sanitize/hostile
   ./build/sanitize/fuzz_onnx build/sanitize/hostile --mutate 10
+  ./build/sanitize/fuzz_stablehlo tests/importers/files/*.mlir --mutate 10
 }
 
 LARGEST_WHEEL_BYTES=30000000
