@@ -218,6 +218,7 @@ sanitize() {
   PATH="$PWD/.venv/bin:$PATH" python tests/hostile_files.py build/sanitize/hostile
   ./build/sanitize/fuzz_onnx build/sanitize/hostile --mutate 10
   ./build/sanitize/fuzz_flatbuffer tests/importers/files --mutate 10
+  ./build/sanitize/fuzz_stablehlo tests/importers/files/*.mlir --mutate 10
 }
 
 # library [PREFIX]: the core without Python, as docs/guides/cpp.md has it.

@@ -16,8 +16,8 @@ namespace perfpass {
 
 struct StablehloLimits {
   std::size_t text_bytes = std::size_t{1} << 30;
-  int nesting = 64;                // regions within one another, calls within one another
-  std::size_t nodes = 1'000'000;   // after inlining calls
+  int nesting = 64;                 // regions within one another, calls within one another
+  std::size_t nodes = 1'000'000;    // after inlining calls
   std::size_t known_elements = 64;  // of an integer tensor whose values are followed
 };
 

@@ -56,7 +56,8 @@ Integers listed(std::string_view text, std::size_t most) {
       const std::int64_t value = read_integer(text.substr(p), used);
       if (used > 0) {
         if (values.size() >= most) {
-          throw Error(ErrorCode::limit, "an attribute of the module lists more than " + std::to_string(most) + " numbers");
+          throw Error(ErrorCode::limit,
+                      "an attribute of the module lists more than " + std::to_string(most) + " numbers");
         }
         values.push_back(value);
         p += used;
@@ -100,7 +101,8 @@ double from_bits(std::uint64_t bits, DType dtype) {
       const std::uint32_t exponent = (bits >> 10) & 31, fraction = bits & 1023;
       const double sign = (bits & 0x8000) != 0 ? -1.0 : 1.0;
       if (exponent == 31) return fraction == 0 ? sign * HUGE_VAL : NAN;
-      return sign * std::ldexp(exponent == 0 ? fraction : 1024.0 + fraction, static_cast<int>(exponent == 0 ? 1 : exponent) - 25);
+      return sign * std::ldexp(exponent == 0 ? fraction : 1024.0 + fraction,
+                               static_cast<int>(exponent == 0 ? 1 : exponent) - 25);
     }
     default:
       return static_cast<double>(bits);

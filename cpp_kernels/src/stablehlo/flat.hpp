@@ -19,10 +19,10 @@ constexpr std::int32_t kNobody = -1;
 
 struct FlatValue {
   std::uint32_t type = 0;
-  std::int32_t maker = kNobody;           // the operator; nobody makes arguments and constants
-  std::int32_t argument = kNobody;        // of main
-  std::int32_t known = kNobody;           // its integers
-  const Operation* constant = nullptr;    // where it stands in the text
+  std::int32_t maker = kNobody;         // the operator; nobody makes arguments and constants
+  std::int32_t argument = kNobody;      // of main
+  std::int32_t known = kNobody;         // its integers
+  const Operation* constant = nullptr;  // where it stands in the text
   bool is_constant = false;
 };
 
@@ -33,7 +33,7 @@ struct FlatOp {
   Value out_begin = 0;
   std::uint32_t out_count = 0;
   double repeat = 1.0;
-  std::int32_t axis = 0;    // of what recompose.cpp recognises
+  std::int32_t axis = 0;  // of what recompose.cpp recognises
   std::int32_t groups = 0;
 };
 

@@ -29,9 +29,7 @@ namespace {
 constexpr std::int32_t kUnbound = -1;
 constexpr double kMostPasses = 1e12;  // of nested loops
 
-bool is_open(const Type& type) {
-  return std::find(type.dims.begin(), type.dims.end(), kOpen) != type.dims.end();
-}
+bool is_open(const Type& type) { return std::find(type.dims.begin(), type.dims.end(), kOpen) != type.dims.end(); }
 
 bool is_integer(DType dtype) { return dtype >= DType::int8 && dtype <= DType::boolean; }
 
@@ -120,7 +118,8 @@ class Flattener {
     }
   }
 
-  /// What jax.export asserts of the shapes: "...specifications: args[1].shape = (b, s),args[2].shape = (b, s). Obtained".
+  /// What jax.export asserts of the shapes: "...specifications: args[1].shape = (b, s),args[2].shape = (b, s).
+  /// Obtained".
   void learn_symbols(const Operation& assertion) {
     std::string_view says = text(assertion, "error_message");
     const std::size_t begin = says.find("specifications: ");
@@ -136,8 +135,9 @@ class Flattener {
       std::string_view list = says.substr(open + 4, close - open - 4);
       for (std::size_t axis = 0; axis < type.dims.size(); ++axis) {
         const std::string_view size = list.substr(0, list.find(','));
-        const bool name = !size.empty() && std::isalpha(static_cast<unsigned char>(size[0])) &&
-                          std::all_of(size.begin(), size.end(), [](unsigned char c) { return std::isalnum(c) || c == '_'; });
+        const bool name =
+            !size.empty() && std::isalpha(static_cast<unsigned char>(size[0])) &&
+            std::all_of(size.begin(), size.end(), [](unsigned char c) { return std::isalnum(c) || c == '_'; });
         if (name && type.dims[axis] == kOpen) argument.symbols[axis] = std::string(size);
         list.remove_prefix(std::min(list.size(), size.size() + 1));
         while (list.starts_with(' ')) list.remove_prefix(1);
@@ -199,7 +199,8 @@ class Flattener {
       throw Error(ErrorCode::format, std::string(op.name) + " names " + std::to_string(op.result_count) +
                                          " results, and " + std::to_string(results.size()) + " are made");
     }
-    for (std::uint32_t i = 0; i < op.result_count; ++i) env_[op.result_begin + i] = static_cast<std::int32_t>(results[i]);
+    for (std::uint32_t i = 0; i < op.result_count; ++i)
+      env_[op.result_begin + i] = static_cast<std::int32_t>(results[i]);
   }
 
   std::vector<Value> flatten_region(const Region& region, double repeat) {
@@ -281,7 +282,8 @@ class Flattener {
           const std::size_t open = op.attributes.rfind('[');
           if (open != std::string_view::npos) index = std::atoi(std::string(op.attributes.substr(open + 1, 6)).c_str());
         }
-        if (found == tuples_.end() || !index || *index < 0 || *index >= static_cast<std::int64_t>(found->second.size())) {
+        if (found == tuples_.end() || !index || *index < 0 ||
+            *index >= static_cast<std::int64_t>(found->second.size())) {
           break;
         }
         bind(op, std::array{found->second[static_cast<std::size_t>(*index)]});
@@ -326,8 +328,9 @@ class Flattener {
     std::vector<Value> results(op.result_count);
     for (std::uint32_t i = 0; i < op.result_count; ++i) {
       if (!lenient_ && is_open(types[i])) {
-        throw Error(ErrorCode::shape, "the size of a result of " + std::string(op.name) +
-                                          " does not follow from the inputs' shapes; export the model with fixed sizes");
+        throw Error(ErrorCode::shape,
+                    "the size of a result of " + std::string(op.name) +
+                        " does not follow from the inputs' shapes; export the model with fixed sizes");
       }
       results[i] = g_.add_value(open ? g_.add_type(types[i]) : result_type(op, i));
     }
@@ -392,11 +395,16 @@ class Flattener {
       std::string_view name;
       Code code;
     };
-    static constexpr Known kKnown[] = {{"gelu", Code::gelu_},       {"softmax", Code::softmax_},
-                                       {"erf", Code::erf},          {"erf_inv", Code::erf_inv},
-                                       {"erfc", Code::erfc},        {"top_k", Code::top_k},
-                                       {"tan", Code::tan},          {"acos", Code::acos},
-                                       {"square", Code::square},    {"silu", Code::silu_},
+    static constexpr Known kKnown[] = {{"gelu", Code::gelu_},
+                                       {"softmax", Code::softmax_},
+                                       {"erf", Code::erf},
+                                       {"erf_inv", Code::erf_inv},
+                                       {"erfc", Code::erfc},
+                                       {"top_k", Code::top_k},
+                                       {"tan", Code::tan},
+                                       {"acos", Code::acos},
+                                       {"square", Code::square},
+                                       {"silu", Code::silu_},
                                        {"hardswish", Code::hard_swish_},
                                        {"scaled_dot_product_attention", Code::attention_}};
     for (const Known& known : kKnown) {
@@ -410,7 +418,8 @@ class Flattener {
     std::string_view inner = attribute(op, "decomposition");
     if (inner.starts_with('@')) inner.remove_prefix(1);
     std::size_t size = 0;
-    while (size < inner.size() && inner[size] != ',' && inner[size] != '}' && inner[size] != ' ' && inner[size] != ':') {
+    while (size < inner.size() && inner[size] != ',' && inner[size] != '}' && inner[size] != ' ' &&
+           inner[size] != ':') {
       ++size;
     }
     call(op, inner.substr(0, size), repeat);
@@ -462,7 +471,7 @@ class Flattener {
       return same[i] ? known_scalar(inits[i]) : std::nullopt;
     }
     if (const Operation* op = maker_in(region, v)) {
-      if (op->code != Code::constant) return std::nullopt;
+      if (op->code != Code::constant || !is_integer(g_.types[result_type(*op, 0)].dtype)) return std::nullopt;
       const auto values = constant_integers(*op, 1, 1);
       return values ? std::optional((*values)[0]) : std::nullopt;
     }
@@ -489,7 +498,8 @@ class Flattener {
              (at + 2 >= how.size() || !std::isalnum(static_cast<unsigned char>(how[at + 2])));
     };
     const auto counts = [&](ValueId v) {
-      return v >= condition.arg_begin && v < condition.arg_begin + condition.arg_count && !same[v - condition.arg_begin];
+      return v >= condition.arg_begin && v < condition.arg_begin + condition.arg_count &&
+             !same[v - condition.arg_begin];
     };
     bool less = says("LT") || says("LE");
     const bool equal = says("LE") || says("GE"), other = says("NE");
@@ -565,7 +575,8 @@ class Flattener {
       if (op.in_count < 2) continue;
       const Type &left = g_.type(g_.in(op)[0]), &right = g_.type(g_.in(op)[1]);
       if (op.code == Code::dot_general || op.code == Code::dot) {
-        macs += op.repeat * std::sqrt(out * static_cast<double>(elements_of(left)) * static_cast<double>(elements_of(right)));
+        macs += op.repeat *
+                std::sqrt(out * static_cast<double>(elements_of(left)) * static_cast<double>(elements_of(right)));
       } else if (op.code == Code::convolution) {
         macs += op.repeat * out * static_cast<double>(elements_of(right));
       }
@@ -578,8 +589,11 @@ class Flattener {
     if (in.empty() || op.region_count == 0) throw Error(ErrorCode::format, std::string(op.name) + " has no branches");
     if (const auto index = known_scalar(in[0])) {
       const std::int64_t last = op.region_count - 1;
-      const std::int64_t taken = op.code == Code::if_ ? (*index != 0 ? 0 : 1) : *index < 0 || *index > last ? last : *index;
-      bind(op, flatten_region(g_.module.regions[op.region_begin + static_cast<std::uint32_t>(std::min(taken, last))], repeat));
+      const std::int64_t taken = op.code == Code::if_          ? (*index != 0 ? 0 : 1)
+                                 : *index < 0 || *index > last ? last
+                                                               : *index;
+      bind(op, flatten_region(g_.module.regions[op.region_begin + static_cast<std::uint32_t>(std::min(taken, last))],
+                              repeat));
       return;
     }
     std::vector<std::pair<std::size_t, std::size_t>> parts;

@@ -15,16 +15,18 @@ namespace {
 using Dims = std::vector<std::int64_t>;
 
 constexpr int kMostHops = 64;
-constexpr std::size_t kMostNamed = 5;
 
 std::int32_t small(std::int64_t value) {
   if (value > std::numeric_limits<std::int32_t>::max() || value < std::numeric_limits<std::int32_t>::min()) {
-    throw Error(ErrorCode::limit, "an attribute of the module is " + std::to_string(value) + "; it must fit in 32 bits");
+    throw Error(ErrorCode::limit,
+                "an attribute of the module is " + std::to_string(value) + "; it must fit in 32 bits");
   }
   return static_cast<std::int32_t>(value);
 }
 
-std::int64_t at(const Integers& list, std::size_t i, std::int64_t otherwise) { return i < list.size() ? list[i] : otherwise; }
+std::int64_t at(const Integers& list, std::size_t i, std::int64_t otherwise) {
+  return i < list.size() ? list[i] : otherwise;
+}
 
 std::int64_t product(const Dims& dims, const Integers& of) {
   std::int64_t result = 1;
@@ -73,7 +75,6 @@ class Lowerer {
       if (std::find(outputs.begin(), outputs.end(), t) == outputs.end()) outputs.push_back(t);
     }
     for (const std::string& note : g_.notes) b_.add_note(note);
-    if (!unknown_.empty()) note_unknown();
     return std::move(b_).finish(inputs_, outputs);
   }
 
@@ -112,10 +113,7 @@ class Lowerer {
   }
   Value read(const FlatOp& op, std::size_t i) const {
     const Value v = g_.in(op)[i];
-    const bool widened = meaning_of(op.code).elementwise || (op.code == Code::batch_norm_ && i > 0);
-    if (!widened) return plain(v);
-    const Value small_one = before_broadcast(v);
-    return small_one;
+    return meaning_of(op.code).elementwise ? before_broadcast(v) : plain(v);
   }
   /// How many operands count: initial values of reductions and indices that only say where a slice is do not.
   std::size_t operands_read(const FlatOp& op) const {
@@ -167,8 +165,9 @@ class Lowerer {
     if (value.argument != kNobody) return g_.arguments[static_cast<std::size_t>(value.argument)].is_weight;
     if (value.constant == nullptr || value.known != kNobody) return false;
     const Type& type = g_.type(v);
-    const bool counts = is_floating(type.dtype) ? !type.dims.empty()
-                                                : bits_of(type.dtype) <= 8 && type.dtype != DType::boolean && type.dims.size() >= 2;
+    const bool counts = is_floating(type.dtype)
+                            ? !type.dims.empty()
+                            : bits_of(type.dtype) <= 8 && type.dtype != DType::boolean && type.dims.size() >= 2;
     return counts && !constant_number(*value.constant, type.dtype);
   }
 
@@ -181,7 +180,8 @@ class Lowerer {
       const MainArgument& argument = g_.arguments[static_cast<std::size_t>(value.argument)];
       const Value whole = argument.value;
       if (tensor_[whole] == kNone) {
-        tensor_[whole] = b_.add_tensor(argument.name, type.dtype, type.dims, argument.is_weight ? TensorRole::weight : TensorRole::input);
+        tensor_[whole] = b_.add_tensor(argument.name, type.dtype, type.dims,
+                                       argument.is_weight ? TensorRole::weight : TensorRole::input);
       }
       return tensor_[v] = tensor_[whole];
     }
@@ -266,25 +266,12 @@ class Lowerer {
     if (arithmetic && op.out_count > 0 && g_.type(op.out_begin).quantized) kind = OpKind::quantized_elementwise;
     NodeAttributes attributes;
     attributes.axis = axis_of(op);
-    if (kind == OpKind::reshape || kind == OpKind::expand || op.code == Code::real || op.code == Code::imag) attributes.view = 1;
+    if (kind == OpKind::reshape || kind == OpKind::expand || op.code == Code::real || op.code == Code::imag)
+      attributes.view = 1;
     if (op.code == Code::dynamic_update_slice) attributes.in_place = 1;
     if (op.code == Code::group_norm_) attributes.groups = op.groups;
     if (op.code == Code::batch_norm_) attributes.channels_last = 1;
-    if (kind == OpKind::unknown) unknown(op.at->name);
     node(op, kind, attributes, reads(op), out, source_of(op));
-  }
-
-  void unknown(std::string_view name) { ++unknown_[std::string(name)]; }
-
-  void note_unknown() {
-    std::string names;
-    std::size_t shown = 0;
-    for (const auto& [name, count] : unknown_) {
-      if (++shown > kMostNamed) break;
-      names += (names.empty() ? "" : ", ") + escaped(name.substr(0, 60)) + (count > 1 ? " x " + std::to_string(count) : "");
-    }
-    b_.add_note("operators without a meaning here, with their shapes but no work of their own: " + names +
-                (unknown_.size() > kMostNamed ? " and others" : ""));
   }
 
   /// Groups are called by what they are.
@@ -354,9 +341,11 @@ class Lowerer {
   };
 
   Side side(const FlatOp& op, const DotSides& sides, int i) const {
-    Side s{plain(g_.in(op)[static_cast<std::size_t>(i)]), {}, sides.batch[i], sides.free[i], sides.contracted[i], false};
+    Side s{
+        plain(g_.in(op)[static_cast<std::size_t>(i)]), {}, sides.batch[i], sides.free[i], sides.contracted[i], false};
     // A transposed weight is the weight, read in another order.
-    if (const FlatOp* maker = g_.maker(s.value); maker != nullptr && maker->code == Code::transpose && maker->in_count == 1) {
+    if (const FlatOp* maker = g_.maker(s.value);
+        maker != nullptr && maker->code == Code::transpose && maker->in_count == 1) {
       const Value before = plain(g_.in(*maker)[0]);
       const Integers order = integers(*maker->at, "dims", "permutation");
       if (is_weight(before) && order.size() == g_.type(before).dims.size()) {
@@ -416,7 +405,8 @@ class Lowerer {
     Dims dims = pick(left.dims, left.batch);
     bool turned = false;
     const Integers contracted_last = joined({&left.batch, &left.free, &left.contracted});
-    const bool as_is = left.batch.empty() && left.contracted.size() == 1 && in_order(contracted_last) && !left.free.empty();
+    const bool as_is =
+        left.batch.empty() && left.contracted.size() == 1 && in_order(contracted_last) && !left.free.empty();
     if (as_is && right.batch.empty()) {  // [.., K] by a matrix, whatever stands before K
       in.push_back(tensor_of(left.value));
       for (const std::int64_t d : left.free) dims.push_back(left.dims[static_cast<std::size_t>(d)]);
@@ -425,13 +415,15 @@ class Lowerer {
       attributes.transpose_a = turned;
       dims.push_back(product(left.dims, left.free));
     }
-    in.push_back(right.weight ? weight_matrix(op, right, turned) : matrix(op, right, right.contracted, right.free, turned));
+    in.push_back(right.weight ? weight_matrix(op, right, turned)
+                              : matrix(op, right, right.contracted, right.free, turned));
     attributes.transpose_b = turned;
     dims.push_back(product(right.dims, right.free));
     if (op.in_count > 2) in.push_back(tensor_of(plain(g_.in(op)[2])));
-    const OpKind kind = quantized ? OpKind::quantized_matmul : right.weight && right.batch.empty() ? OpKind::dense : OpKind::matmul;
-    Dims whole = joined({&left.batch});
-    whole = pick(left.dims, left.batch);
+    const OpKind kind = quantized                             ? OpKind::quantized_matmul
+                        : right.weight && right.batch.empty() ? OpKind::dense
+                                                              : OpKind::matmul;
+    Dims whole = pick(left.dims, left.batch);
     for (const std::int64_t d : left.free) whole.push_back(left.dims[static_cast<std::size_t>(d)]);
     for (const std::int64_t d : right.free) whole.push_back(right.dims[static_cast<std::size_t>(d)]);
     // Sides that changed places: [batch, right, left] is turned back.
@@ -462,14 +454,18 @@ class Lowerer {
 
   /// A weight as [K, N], or [N, K] where `turned`; a weight of more dimensions is declared by its matrix.
   TensorId weight_matrix(const FlatOp& op, const Side& s, bool& turned) {
-    const Integers straight = joined({&s.batch, &s.contracted, &s.free}), other = joined({&s.batch, &s.free, &s.contracted});
+    const Integers straight = joined({&s.batch, &s.contracted, &s.free}),
+                   other = joined({&s.batch, &s.free, &s.contracted});
     const bool plain_order = in_order(straight);
     if (tensor_[s.value] == kNone && s.batch.empty() && (plain_order || in_order(other)) && s.dims.size() > 2) {
       turned = !plain_order;
       const std::int64_t k = product(s.dims, s.contracted), n = product(s.dims, s.free);
       const FlatValue& value = g_.values[s.value];
-      const std::string_view name = value.argument == kNobody ? std::string_view() : std::string_view(g_.arguments[static_cast<std::size_t>(value.argument)].name);
-      const TensorId t = b_.add_tensor(name, g_.type(s.value).dtype, turned ? Dims{n, k} : Dims{k, n}, TensorRole::weight);
+      const std::string_view name = value.argument == kNobody
+                                        ? std::string_view()
+                                        : std::string_view(g_.arguments[static_cast<std::size_t>(value.argument)].name);
+      const TensorId t =
+          b_.add_tensor(name, g_.type(s.value).dtype, turned ? Dims{n, k} : Dims{k, n}, TensorRole::weight);
       matrices_[s.value] = t;
       tensor_[s.value] = t;
       if (value.argument != kNobody) tensor_[g_.arguments[static_cast<std::size_t>(value.argument)].value] = t;
@@ -491,7 +487,8 @@ class Lowerer {
     TensorId from = kNone;
     if (const auto found = turned_.find(before); found != turned_.end()) {
       from = found->second.first;
-      for (std::int64_t& d : order) d = at(found->second.second, static_cast<std::size_t>(std::max<std::int64_t>(d, 0)), 0);
+      for (std::int64_t& d : order)
+        d = at(found->second.second, static_cast<std::size_t>(std::max<std::int64_t>(d, 0)), 0);
       if (in_order(order)) {
         tensor_[op.out_begin] = from;
         return;
@@ -502,7 +499,8 @@ class Lowerer {
     }
     // Layout assignment gives a product its operands in the order that they have.
     const auto is_product = [](const FlatOp* other) {
-      return other != nullptr && (other->code == Code::dot_general || other->code == Code::dot || other->code == Code::convolution);
+      return other != nullptr &&
+             (other->code == Code::dot_general || other->code == Code::dot || other->code == Code::convolution);
     };
     if (is_product(g_.maker(before)) || feeds_product(op)) attributes.view = 1;
     node(op, OpKind::transpose, attributes, std::array{from}, std::array{tensor_of(op.out_begin)});
@@ -549,7 +547,8 @@ class Lowerer {
     }
     std::int64_t result = 1;
     for (const auto& [label, size] : sizes) {
-      if (equation.find(label, arrow) == std::string_view::npos && __builtin_mul_overflow(result, size, &result)) return kMaxElements;
+      if (equation.find(label, arrow) == std::string_view::npos && __builtin_mul_overflow(result, size, &result))
+        return kMaxElements;
     }
     return result;
   }
@@ -575,8 +574,8 @@ class Lowerer {
     const auto input = letters(numbers.input), kernel = letters(numbers.kernel), output = letters(numbers.output);
     const Value x = plain(g_.in(op)[0]), w = plain(g_.in(op)[1]);
     const Dims &x_dims = g_.type(x).dims, &w_dims = g_.type(w).dims, &y_dims = g_.type(op.out_begin).dims;
-    if (x_dims.size() < 2 || input.size() != x_dims.size() || kernel.size() != w_dims.size() || output.size() != y_dims.size() ||
-        input.size() != kernel.size() || input.size() != output.size()) {
+    if (x_dims.size() < 2 || input.size() != x_dims.size() || kernel.size() != w_dims.size() ||
+        output.size() != y_dims.size() || input.size() != kernel.size() || input.size() != output.size()) {
       throw Error(ErrorCode::format, "the dimension numbers of a convolution do not fit its operands");
     }
     const std::size_t rank = x_dims.size() - 2;
@@ -593,7 +592,8 @@ class Lowerer {
       a.weight_layout = 2;
       std::iota(kernel_order.begin(), kernel_order.end(), 0);
     }
-    const Integers stride = integers(*op.at, "stride", "window_strides", rank), pad = integers(*op.at, "pad", "padding", 2 * rank),
+    const Integers stride = integers(*op.at, "stride", "window_strides", rank),
+                   pad = integers(*op.at, "pad", "padding", 2 * rank),
                    base = integers(*op.at, "lhs_dilate", "lhs_dilation", rank),
                    dilation = integers(*op.at, "rhs_dilate", "rhs_dilation", rank);
     const bool transposed = std::any_of(base.begin(), base.end(), [](std::int64_t d) { return d > 1; });
@@ -641,10 +641,13 @@ class Lowerer {
     if (op.in_count == 0 || op.out_count == 0) throw Error(ErrorCode::format, "a reduce_window without operands");
     const Dims& dims = g_.type(plain(g_.in(op)[0])).dims;
     const std::size_t rank = dims.size();
-    const Integers window = integers(*op.at, "window_dimensions", rank), stride = integers(*op.at, "window_strides", rank),
-                   pad = integers(*op.at, "padding", 2 * rank), dilation = integers(*op.at, "window_dilations", rank);
+    const Integers window = integers(*op.at, "window_dimensions", rank),
+                   stride = integers(*op.at, "window_strides", rank), pad = integers(*op.at, "padding", 2 * rank),
+                   dilation = integers(*op.at, "window_dilations", rank);
     const Code how = op.code == Code::average_pool_ ? Code::add : joins(*op.at);
-    OpKind kind = how == Code::maximum || how == Code::minimum ? OpKind::max_pool : how == Code::add ? OpKind::avg_pool : OpKind::unknown;
+    OpKind kind = how == Code::maximum || how == Code::minimum ? OpKind::max_pool
+                  : how == Code::add                           ? OpKind::avg_pool
+                                                               : OpKind::unknown;
     NodeAttributes a;
     Integers axes;
     for (std::size_t i = 0; i < rank; ++i) {
@@ -658,9 +661,9 @@ class Lowerer {
         a.axis = static_cast<std::int32_t>(d);
       }
     }
-    if (kind == OpKind::unknown) unknown(op.at->name);
     if (kind != OpKind::cumulative && rank >= 3) {
-      a.channels_last = at(window, rank - 1, 1) == 1 && at(stride, rank - 1, 1) == 1 && (at(window, 1, 1) != 1 || at(stride, 1, 1) != 1);
+      a.channels_last = at(window, rank - 1, 1) == 1 && at(stride, rank - 1, 1) == 1 &&
+                        (at(window, 1, 1) != 1 || at(stride, 1, 1) != 1);
       const std::size_t first = a.channels_last ? 1 : 2;
       a.spatial_rank = static_cast<std::int32_t>(std::min<std::size_t>(rank - 2, 3));
       for (std::size_t i = 0; i < static_cast<std::size_t>(a.spatial_rank); ++i) {
@@ -704,7 +707,7 @@ class Lowerer {
           kind = OpKind::reduce_any;
           break;
         default:
-          unknown(op.at->name);
+          break;
       }
     }
     node(op, kind, a, reads(op), results(op));
@@ -718,7 +721,8 @@ class Lowerer {
     NodeAttributes a;
     const std::size_t rank = dims.size();
     const bool whole = rank >= 4 && rank <= 5 && axes.size() == rank - 2 && (axes[0] == 1 || axes[0] == 2) &&
-                       axes.back() - axes[0] == static_cast<std::int64_t>(rank) - 3 && axes.back() < static_cast<std::int64_t>(rank);
+                       axes.back() - axes[0] == static_cast<std::int64_t>(rank) - 3 &&
+                       axes.back() < static_cast<std::int64_t>(rank);
     if (!whole) {
       if (!axes.empty()) a.axis = small(axes.back());
       node(op, OpKind::reduce_mean, a, std::array{tensor_of(x)}, results(op), "mean");
@@ -764,8 +768,6 @@ class Lowerer {
       kind = OpKind::random;
     } else if (has("mhlo.erf")) {
       kind = OpKind::erf;
-    } else {
-      unknown(target);
     }
     node(op, kind, a, in, results(op), target);
   }
@@ -782,7 +784,8 @@ class Lowerer {
       in.push_back(ordered(op, tensor_of(v), dims, length_first ? Integers{0, 2, 1, 3} : Integers{}, g_.type(v).dtype));
     }
     if (out.size() == 4) a.num_heads = a.num_kv_heads = small(out[1]);
-    a.causal = op.at->attributes.find("CAUSAL") != std::string_view::npos && op.at->attributes.find("NO_MASK") == std::string_view::npos;
+    a.causal = op.at->attributes.find("CAUSAL") != std::string_view::npos &&
+               op.at->attributes.find("NO_MASK") == std::string_view::npos;
     node(op, OpKind::attention, a, in, results(op), target);
   }
 
@@ -794,7 +797,6 @@ class Lowerer {
   std::vector<TensorId> inputs_;
   std::unordered_map<Value, TensorId> matrices_;
   std::unordered_map<Value, std::pair<TensorId, Integers>> turned_;
-  std::map<std::string, int> unknown_;
 };
 
 }  // namespace

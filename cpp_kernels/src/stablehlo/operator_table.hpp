@@ -1,4 +1,5 @@
-// What each operator of StableHLO is called here, and whether it works element by element (its broadcasts cost nothing).
+// What each operator of StableHLO is called here, and whether it works element by element (its broadcasts cost
+// nothing).
 #pragma once
 
 #include "perfpass/operators.hpp"

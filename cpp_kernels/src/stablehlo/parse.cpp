@@ -18,14 +18,30 @@ DType element_type(std::string_view text) noexcept {
     std::string_view name;
     DType dtype;
   };
-  static constexpr Entry kElements[] = {
-      {"f32", DType::float32},  {"bf16", DType::bfloat16}, {"f16", DType::float16},  {"f64", DType::float64},
-      {"i1", DType::boolean},   {"i4", DType::int4},       {"ui4", DType::uint4},    {"i8", DType::int8},
-      {"ui8", DType::uint8},    {"i16", DType::int16},     {"ui16", DType::uint16},  {"i32", DType::int32},
-      {"ui32", DType::uint32},  {"i64", DType::int64},     {"ui64", DType::uint64},  {"index", DType::int64},
-      {"si4", DType::int4},     {"si8", DType::int8},      {"si16", DType::int16},   {"si32", DType::int32},
-      {"si64", DType::int64},   {"u8", DType::uint8},      {"complex<f32>", DType::complex64},
-      {"complex<f64>", DType::complex128}};
+  static constexpr Entry kElements[] = {{"f32", DType::float32},
+                                        {"bf16", DType::bfloat16},
+                                        {"f16", DType::float16},
+                                        {"f64", DType::float64},
+                                        {"i1", DType::boolean},
+                                        {"i4", DType::int4},
+                                        {"ui4", DType::uint4},
+                                        {"i8", DType::int8},
+                                        {"ui8", DType::uint8},
+                                        {"i16", DType::int16},
+                                        {"ui16", DType::uint16},
+                                        {"i32", DType::int32},
+                                        {"ui32", DType::uint32},
+                                        {"i64", DType::int64},
+                                        {"ui64", DType::uint64},
+                                        {"index", DType::int64},
+                                        {"si4", DType::int4},
+                                        {"si8", DType::int8},
+                                        {"si16", DType::int16},
+                                        {"si32", DType::int32},
+                                        {"si64", DType::int64},
+                                        {"u8", DType::uint8},
+                                        {"complex<f32>", DType::complex64},
+                                        {"complex<f64>", DType::complex128}};
   for (const Entry& entry : kElements) {
     if (entry.name == text) return entry.dtype;
   }
@@ -438,8 +454,8 @@ class Parser {
       result.dims.push_back(size);
       rest.remove_prefix(used + 1);
       if (result.dims.size() > kMaxRank) {
-        throw Error(ErrorCode::limit, "a tensor type " + quoted(text) + " of more than " + std::to_string(kMaxRank) +
-                                          " dimensions");
+        throw Error(ErrorCode::limit,
+                    "a tensor type " + quoted(text) + " of more than " + std::to_string(kMaxRank) + " dimensions");
       }
     }
     if (rest.starts_with("!quant.uniform<")) {

@@ -1,5 +1,4 @@
 #include "perfpass/stablehlo_reader.hpp"
-
 #include "stablehlo/flat.hpp"
 
 namespace perfpass {

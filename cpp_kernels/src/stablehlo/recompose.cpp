@@ -1,6 +1,6 @@
 // StableHLO writes a softmax as five operators and a layer norm as a dozen; its compilers run each as one kernel or
-// fuse it into a neighbour. Groups that exporters are known to write become one operator again here. Nothing is removed:
-// what nobody reads any more is left out when the graph is lowered.
+// fuse it into a neighbour. Groups that exporters are known to write become one operator again here. Nothing is
+// removed: what nobody reads any more is left out when the graph is lowered.
 #include <algorithm>
 #include <cmath>
 
@@ -25,7 +25,7 @@ class Recomposer {
     for (std::size_t n = 0; n < g_.ops.size(); ++n) backward(g_.ops[n]);
     for (std::size_t n = 0; n < g_.ops.size(); ++n) forward(g_.ops[n]);
     for (std::size_t n = 0; n < g_.ops.size(); ++n) {
-      if (g_.ops[n].code == Code::add) bias(g_.ops[n]);
+      if (g_.ops[n].code == Code::add && !batch_norm(g_.ops[n])) bias(g_.ops[n]);
     }
   }
 
@@ -44,7 +44,8 @@ class Recomposer {
       const FlatOp* op = g_.maker(v);
       if (op == nullptr || op->in_count == 0) return v;
       const Value before = g_.in(*op)[0];
-      const bool cast = op->code == Code::convert && is_floating(g_.type(before).dtype) && is_floating(g_.type(v).dtype);
+      const bool cast =
+          op->code == Code::convert && is_floating(g_.type(before).dtype) && is_floating(g_.type(v).dtype);
       if (!cast && !is_view(op->code)) return v;
       v = before;
     }
@@ -58,7 +59,8 @@ class Recomposer {
     v = strip(v);
     const FlatValue& value = g_.values[v];
     if (const Integers* known = g_.known_of(v)) {
-      const bool splat = !known->empty() && std::all_of(known->begin(), known->end(), [&](auto k) { return k == (*known)[0]; });
+      const bool splat =
+          !known->empty() && std::all_of(known->begin(), known->end(), [&](auto k) { return k == (*known)[0]; });
       return splat ? std::optional(static_cast<double>((*known)[0])) : std::nullopt;
     }
     if (value.constant != nullptr) return constant_number(*value.constant, g_.type(v).dtype);
@@ -161,7 +163,8 @@ class Recomposer {
       }
       if (const auto of = hard_sigmoid_of(other); of && *of == strip(x)) return become(op, Code::hard_swish_, x);
       if (const auto by = number(other); by && *by > 0 && *by < 1) {
-        if (const FlatOp* sum = reduced(x, Code::add); sum != nullptr && reduces(*sum, 1.0 / *by)) return mean(op, *sum);
+        if (const FlatOp* sum = reduced(x, Code::add); sum != nullptr && reduces(*sum, 1.0 / *by))
+          return mean(op, *sum);
       }
     }
   }
@@ -169,7 +172,8 @@ class Recomposer {
   /// x of clip(x + 3, 0, 6) / 6.
   std::optional<Value> hard_sigmoid_of(Value v) const {
     const FlatOp* op = g_.maker(strip(v));
-    if (op == nullptr || op->in_count != 2 || (op->code != Code::divide && op->code != Code::multiply)) return std::nullopt;
+    if (op == nullptr || op->in_count != 2 || (op->code != Code::divide && op->code != Code::multiply))
+      return std::nullopt;
     if (!is_number(in(*op, 1), op->code == Code::divide ? 6.0 : 1.0 / 6.0)) return std::nullopt;
     const FlatOp* clip = g_.maker(strip(in(*op, 0)));
     if (clip == nullptr) return std::nullopt;
@@ -233,7 +237,8 @@ class Recomposer {
 
   void softmax(FlatOp& op, Code code, Value shifted, const FlatOp& sum) {
     Value x = shifted;
-    if (const FlatOp* shift = made(shifted, Code::subtract); shift != nullptr && is_maximum(in(*shift, 1))) x = in(*shift, 0);
+    if (const FlatOp* shift = made(shifted, Code::subtract); shift != nullptr && is_maximum(in(*shift, 1)))
+      x = in(*shift, 0);
     const Integers axes = integers(*sum.at, "dimensions");
     op.axis = axes.empty() ? -1 : static_cast<std::int32_t>(std::clamp<std::int64_t>(axes[0], 0, kMaxRank));
     become(op, code, x);
@@ -260,7 +265,8 @@ class Recomposer {
   void selected(FlatOp& op) {
     if (op.in_count != 3) return;
     const Value yes = in(op, 1), no = in(op, 2);
-    if (const FlatOp* test = made(in(op, 0), Code::compare); test != nullptr && test->in_count == 2 && is_number(in(*test, 1), 0.0)) {
+    if (const FlatOp* test = made(in(op, 0), Code::compare);
+        test != nullptr && test->in_count == 2 && is_number(in(*test, 1), 0.0)) {
       const Value x = strip(in(*test, 0));
       // index < 0 ? index + size : index, which jax.numpy writes before every gather.
       const FlatOp* wrapped = made(yes, Code::add);
@@ -275,7 +281,8 @@ class Recomposer {
     }
     if (const FlatOp* test = made(in(op, 0), Code::compare); test != nullptr && test->in_count == 2) {
       // |x| < 1 ? 1 - p(x) : q(x): the polynomials that jax.export writes for erfc.
-      const FlatOp *size = made(in(*test, 0), Code::abs), *centre = made(yes, Code::subtract), *tail = made(no, Code::select);
+      const FlatOp *size = made(in(*test, 0), Code::abs), *centre = made(yes, Code::subtract),
+                   *tail = made(no, Code::select);
       if (size != nullptr && is_number(in(*test, 1), 1.0) && centre != nullptr && is_number(in(*centre, 0), 1.0) &&
           tail != nullptr && tail->in_count == 3 && made(in(*tail, 1), Code::subtract)) {
         return become(op, Code::erfc, in(*size, 0));
@@ -291,7 +298,8 @@ class Recomposer {
       for (std::size_t i = 0; scaled != nullptr && power == nullptr && i < 2; ++i) {
         power = made(in(*scaled, i), Code::exponential_minus_one);
       }
-      if (power != nullptr && is_number(in(*test, 1), 0.0) && strip(in(*test, 0)) == strip(yes)) return become(op, Code::elu_, yes);
+      if (power != nullptr && is_number(in(*test, 1), 0.0) && strip(in(*test, 0)) == strip(yes))
+        return become(op, Code::elu_, yes);
     }
     // Rows out of bounds are filled with NaN, of which a program that runs has none.
     const auto fill = number(no);
@@ -330,7 +338,8 @@ class Recomposer {
       const FlatOp* cube = made(in(*sum, 1), Code::multiply);
       x = cube != nullptr && beside_number(*cube, 0.044715) ? in(*sum, 0) : in(*sum, 1);
     } else {
-      x = scaled->code == Code::divide ? beside_number(*scaled, std::sqrt(2.0)) : beside_number(*scaled, std::sqrt(0.5));
+      x = scaled->code == Code::divide ? beside_number(*scaled, std::sqrt(2.0))
+                                       : beside_number(*scaled, std::sqrt(0.5));
       if (!x && op.code == Code::erfc) x = beside_number(*scaled, -std::sqrt(0.5));
       if (!x) return;
       if (const FlatOp* negated = made(*x, Code::negate)) x = in(*negated, 0);
@@ -347,9 +356,9 @@ class Recomposer {
         half = true;
       } else if (next->code == Code::multiply && strip(other) == strip(*x)) {
         times_x = true;
-      } else if (const FlatOp* part = made(other, Code::multiply);
-                 next->code == Code::multiply && part != nullptr && beside_number(*part, 0.5) &&
-                 strip(*beside_number(*part, 0.5)) == strip(*x)) {
+      } else if (const FlatOp* part = made(other, Code::multiply); next->code == Code::multiply && part != nullptr &&
+                                                                   beside_number(*part, 0.5) &&
+                                                                   strip(*beside_number(*part, 0.5)) == strip(*x)) {
         half = times_x = true;
       } else {
         return;
@@ -370,7 +379,8 @@ class Recomposer {
     const FlatOp* op = g_.maker(strip(v));
     if (op == nullptr) return std::nullopt;
     if (op->code == Code::square && op->in_count == 1) return strip(in(*op, 0));
-    if (op->code == Code::multiply && op->in_count == 2 && strip(in(*op, 0)) == strip(in(*op, 1))) return strip(in(*op, 0));
+    if (op->code == Code::multiply && op->in_count == 2 && strip(in(*op, 0)) == strip(in(*op, 1)))
+      return strip(in(*op, 0));
     return std::nullopt;
   }
 
@@ -416,7 +426,8 @@ class Recomposer {
       if (next == nullptr || next->in_count != 2) break;
       const bool second = in(*next, 1) == read;
       const Value other = in(*next, second ? 0 : 1);
-      const bool product = next->code == Code::multiply || (next->code == Code::divide && second && root.code == Code::sqrt);
+      const bool product =
+          next->code == Code::multiply || (next->code == Code::divide && second && root.code == Code::sqrt);
       if (product && !x) {
         const FlatOp* centred = made(other, Code::subtract);
         if (found.kind != Statistic::root && centred != nullptr && centred->in_count == 2 &&
@@ -467,10 +478,53 @@ class Recomposer {
     }
     std::int64_t groups = 1;
     for (std::int64_t d = 1; d < rank; ++d) {
-      if (std::find(axes.begin(), axes.end(), d) == axes.end()) groups = std::min<std::int64_t>(groups * of[d], 1 << 24);
+      if (std::find(axes.begin(), axes.end(), d) == axes.end())
+        groups = std::min<std::int64_t>(groups * of[d], 1 << 24);
     }
     op.groups = static_cast<std::int32_t>(groups);
     become(op, Code::group_norm_, operands);
+  }
+
+  /// x s + (shift - mean s) with s = scale / sqrt(variance + epsilon), as Keras writes it.
+  bool batch_norm(FlatOp& op) {
+    if (op.in_count != 2) return false;
+    for (const std::size_t i : {0U, 1U}) {
+      const FlatOp* scaled = made(in(op, i), Code::multiply);
+      for (const std::size_t k : {0U, 1U}) {
+        if (scaled == nullptr || scaled->in_count != 2) continue;
+        const Value s = strip(in(*scaled, k));
+        std::optional<Value> scale, shift;
+        const FlatOp* root = made(s, Code::rsqrt);
+        if (const FlatOp* both = made(s, Code::multiply); root == nullptr && both != nullptr && both->in_count == 2) {
+          const std::size_t at = made(in(*both, 0), Code::rsqrt) != nullptr ? 0 : 1;
+          root = made(in(*both, at), Code::rsqrt);
+          scale = strip(in(*both, 1 - at));
+        }
+        const FlatOp* epsilon = root != nullptr ? made(in(*root, 0), Code::add) : nullptr;
+        if (epsilon == nullptr || epsilon->in_count != 2) continue;
+        const Value variance = strip(in(*epsilon, number(in(*epsilon, 0)) ? 1 : 0));
+        Value rest = in(op, 1 - i);
+        if (const FlatOp* sum = made(rest, Code::add); sum != nullptr && sum->in_count == 2) {
+          const std::size_t at = is_weight(strip(in(*sum, 0))) ? 0 : 1;
+          shift = strip(in(*sum, at));
+          rest = in(*sum, 1 - at);
+        }
+        const FlatOp* centre = made(rest, Code::multiply);
+        if (centre == nullptr || centre->in_count != 2) continue;
+        const std::size_t at = strip(in(*centre, 0)) == s ? 1 : 0;
+        const FlatOp* negated = made(in(*centre, at), Code::negate);
+        if (negated == nullptr || strip(in(*centre, 1 - at)) != s) continue;
+        const Value mean = strip(in(*negated, 0));
+        std::vector<Value> operands{in(*scaled, 1 - k)};
+        for (const std::optional<Value>& one : {scale, shift, std::optional(mean), std::optional(variance)}) {
+          if (one && !is_weight(*one)) return false;
+          if (one) operands.push_back(*one);
+        }
+        become(op, Code::batch_norm_, operands);
+        return true;
+      }
+    }
+    return false;
   }
 
   /// The addition of a parameter right after a product or a convolution.

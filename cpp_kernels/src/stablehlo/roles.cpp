@@ -29,7 +29,11 @@ std::string pytree(const std::string& name) {
 
 class Roles {
  public:
-  explicit Roles(FlatGraph& graph) : g_(graph), of_(graph.values.size(), kNobody), found_(graph.arguments.size(), false) {
+  explicit Roles(FlatGraph& graph)
+      : g_(graph),
+        of_(graph.values.size(), kNobody),
+        of_weights_(graph.values.size(), false),
+        found_(graph.arguments.size(), false) {
     for (std::size_t i = 0; i < g_.arguments.size(); ++i) of_[g_.arguments[i].value] = static_cast<std::int32_t>(i);
     for (std::size_t v = 0; v < g_.values.size(); ++v) {
       if (g_.values[v].argument != kNobody) of_[v] = g_.values[v].argument;
@@ -67,6 +71,9 @@ class Roles {
       found_[static_cast<std::size_t>(i)] = true;
     }
   }
+  bool is_fixed(Value v) const {
+    return g_.values[v].is_constant || of_weights_[v] || (is_argument(v) && found_[static_cast<std::size_t>(of_[v])]);
+  }
   bool is_argument(Value v) const { return of_[v] != kNobody; }
   std::size_t rank_of_argument(Value v) const {
     return g_.type(g_.arguments[static_cast<std::size_t>(of_[v])].value).dims.size();
@@ -77,8 +84,9 @@ class Roles {
     const std::vector<std::int64_t>& shown = g_.type(v).dims;
     const std::vector<std::int64_t>& own = g_.type(g_.arguments[static_cast<std::size_t>(of_[v])].value).dims;
     if (own.size() >= shown.size() || own.empty()) return false;
-    return own.size() == 1 || (elements_of(g_.type(v)) > elements_of(g_.type(g_.arguments[static_cast<std::size_t>(of_[v])].value)) &&
-                               std::equal(own.begin(), own.end(), shown.end() - static_cast<std::ptrdiff_t>(own.size())));
+    return own.size() == 1 ||
+           (elements_of(g_.type(v)) > elements_of(g_.type(g_.arguments[static_cast<std::size_t>(of_[v])].value)) &&
+            std::equal(own.begin(), own.end(), shown.end() - static_cast<std::ptrdiff_t>(own.size())));
   }
 
   void visit(const FlatOp& op) {
@@ -103,6 +111,7 @@ class Roles {
       case Code::uniform_dequantize:
       case Code::uniform_quantize:
         of_[op.out_begin] = of_[in[0]];
+        of_weights_[op.out_begin] = of_weights_[in[0]];
         return;
       case Code::add:  // the variance of a batch normalisation: rsqrt(v + epsilon)
         if (is_argument(in[0]) && rank_of_argument(in[0]) == 1) of_[op.out_begin] = of_[in[0]];
@@ -110,6 +119,12 @@ class Roles {
       case Code::subtract:
       case Code::multiply:
       case Code::divide:
+        for (std::size_t i = 0; i < in.size() && in.size() == 2; ++i) {
+          if (of_weights_[in[1 - i]] && is_argument(in[i]) && rank_of_argument(in[i]) == 1) mark(in[i]);
+        }
+        if (std::all_of(in.begin(), in.end(), [&](Value v) { return is_fixed(v); }) && !g_.values[in[0]].is_constant) {
+          of_weights_[op.out_begin] = true;
+        }
         // A vector, or the last dimensions of a tensor, given further dimensions to meet another tensor.
         for (std::size_t i = 0; i < in.size(); ++i) {
           if (is_argument(in[i]) && in.size() == 2 && ends(in[i]) && !g_.values[in[1 - i]].is_constant) mark(in[i]);
@@ -118,6 +133,10 @@ class Roles {
       case Code::rsqrt:
       case Code::sqrt:
         mark(in[0]);
+        of_weights_[op.out_begin] = is_fixed(in[0]);
+        return;
+      case Code::negate:
+        if (is_argument(in[0]) && rank_of_argument(in[0]) == 1) of_[op.out_begin] = of_[in[0]];
         return;
       case Code::convolution:
       case Code::dynamic_conv:
@@ -130,7 +149,8 @@ class Roles {
       case Code::gather:
       case Code::dynamic_gather:
       case Code::torch_index_select:
-        if (is_argument(in[0]) && rank_of_argument(in[0]) >= 2 && in.size() > 1 && g_.known_of(in[1]) == nullptr) mark(in[0]);
+        if (is_argument(in[0]) && rank_of_argument(in[0]) >= 2 && in.size() > 1 && g_.known_of(in[1]) == nullptr)
+          mark(in[0]);
         return;
       case Code::batch_norm_inference:
       case Code::batch_norm_training:
@@ -154,6 +174,7 @@ class Roles {
 
   FlatGraph& g_;
   std::vector<std::int32_t> of_;  // the argument that a value shows, through views
+  std::vector<bool> of_weights_;  // values made of parameters and constants alone
   std::vector<bool> found_;
 };
 

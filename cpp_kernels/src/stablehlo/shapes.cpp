@@ -24,7 +24,9 @@ void fill_known(const FlatGraph& g, Type& result, Value shape) {
   if (const Integers* sizes = g.known_of(shape)) fill(result, *sizes);
 }
 
-std::int64_t at(const Integers& list, std::size_t i, std::int64_t otherwise) { return i < list.size() ? list[i] : otherwise; }
+std::int64_t at(const Integers& list, std::size_t i, std::int64_t otherwise) {
+  return i < list.size() ? list[i] : otherwise;
+}
 
 /// One axis under a window: the positions of a kernel, both dilated.
 std::int64_t window_positions(std::int64_t size, std::int64_t kernel, std::int64_t stride, std::int64_t low,
@@ -54,7 +56,8 @@ void infer_convolution(const FlatGraph& g, const Operation& op, std::span<const 
   const Dims &x = g.type(in[0]).dims, &w = g.type(in[1]).dims;
   if (input.size() != x.size() || kernel.size() != w.size() || output.size() != result.dims.size()) return;
   const std::size_t rank = x.size() - 2;
-  const Integers stride = integers(op, "stride", "window_strides", rank), pad = integers(op, "pad", "padding", 2 * rank),
+  const Integers stride = integers(op, "stride", "window_strides", rank),
+                 pad = integers(op, "pad", "padding", 2 * rank),
                  base = integers(op, "lhs_dilate", "lhs_dilation", rank),
                  dilation = integers(op, "rhs_dilate", "rhs_dilation", rank);
   const auto size_of = [](const std::vector<char>& names, const Dims& dims, char name) {
@@ -65,7 +68,8 @@ void infer_convolution(const FlatGraph& g, const Operation& op, std::span<const 
   for (const char name : output) {
     if (name == 'b') {
       const std::int64_t batch = size_of(input, x, 'b');
-      dims.push_back(batch == kOpen ? kOpen : batch / std::max<std::int64_t>(1, integer(op, "batch_group_count").value_or(1)));
+      dims.push_back(batch == kOpen ? kOpen
+                                    : batch / std::max<std::int64_t>(1, integer(op, "batch_group_count").value_or(1)));
     } else if (name == 'f') {
       dims.push_back(size_of(kernel, w, 'o'));
     } else {
@@ -140,7 +144,7 @@ DotSides dot_sides(const FlatGraph& g, const Operation& op, std::span<const Valu
       sides.batch[side] = integers(op, names[side][0]);
       sides.contracted[side] = integers(op, names[side][1]);
     }
-    const auto pair = [&](std::string_view key, Integers (&into)[2]) {  // contracting_dims = [1] x [0]
+    const auto pair = [&](std::string_view key, Integers(&into)[2]) {  // contracting_dims = [1] x [0]
       const std::string_view value = attribute(op, key);
       const std::size_t close = value.find(']');
       if (!value.starts_with('[') || close == std::string_view::npos) return;
@@ -313,7 +317,8 @@ std::optional<Integers> evaluate(const FlatGraph& g, Code code, const Operation&
     const auto axis = integer(op, "dim") ? integer(op, "dim") : integer(op, "dimension");
     if (in.size() != 1 || !axis || *axis < 0) return std::nullopt;
     const Dims& dims = g.type(in[0]).dims;
-    if (*axis >= static_cast<std::int64_t>(dims.size()) || dims[static_cast<std::size_t>(*axis)] == kOpen) return std::nullopt;
+    if (*axis >= static_cast<std::int64_t>(dims.size()) || dims[static_cast<std::size_t>(*axis)] == kOpen)
+      return std::nullopt;
     return Integers{dims[static_cast<std::size_t>(*axis)]};
   }
   const Integers* given[3] = {nullptr, nullptr, nullptr};
@@ -407,7 +412,8 @@ std::optional<Integers> evaluate(const FlatGraph& g, Code code, const Operation&
       Integers values;
       for (std::size_t i = 0; i < count; ++i) {
         const std::int64_t k = from + static_cast<std::int64_t>(i) * by;
-        if (from < 0 || from > 4096 || by < 1 || by > 4096 || k >= static_cast<std::int64_t>(given[0]->size())) return std::nullopt;
+        if (from < 0 || from > 4096 || by < 1 || by > 4096 || k >= static_cast<std::int64_t>(given[0]->size()))
+          return std::nullopt;
         values.push_back((*given[0])[static_cast<std::size_t>(k)]);
       }
       return values;

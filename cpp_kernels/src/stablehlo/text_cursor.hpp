@@ -19,7 +19,8 @@ class TextCursor {
   explicit TextCursor(std::string_view text, std::size_t at = 0) : s_(text), p_(at) {}
 
   [[noreturn]] void fail(const std::string& expected) const {
-    const auto line = 1 + std::count(s_.begin(), s_.begin() + static_cast<std::ptrdiff_t>(std::min(p_, s_.size())), '\n');
+    const auto line =
+        1 + std::count(s_.begin(), s_.begin() + static_cast<std::ptrdiff_t>(std::min(p_, s_.size())), '\n');
     throw Error(ErrorCode::format, "line " + std::to_string(line) + " of the MLIR text: expected " + expected +
                                        ", found " + (p_ < s_.size() ? quoted(s_.substr(p_, 40)) : "the end") +
                                        "; the file is damaged or no MLIR text");

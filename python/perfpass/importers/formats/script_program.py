@@ -11,6 +11,7 @@ import ast
 import math
 import operator
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,7 +22,7 @@ from perfpass.importers.formats.script_pickle import Record
 if TYPE_CHECKING:
     from perfpass.importers.formats.torch_replay import Replay
 
-_MOST_STEPS = 2_000_000
+_MOST_STEPS = 1_000_000
 _DEEPEST = 120  # calls within one another
 _MOST_NESTED = 200  # brackets of the text
 _LONGEST_LINE = 1 << 20
@@ -34,6 +35,13 @@ class _Returned(Exception):
     def __init__(self, value: Any) -> None:
         super().__init__()
         self.value = value
+
+
+@dataclass(frozen=True)
+class _Reference:
+    """A function or class of the archive as a value."""
+
+    path: str
 
 
 class ScriptProgram:
@@ -235,6 +243,8 @@ class ScriptProgram:
         return self._plain(operator.getitem, [owner, key])
 
     def _attribute(self, tree: ast.Attribute, scope: dict[str, Any]) -> Any:
+        if (path := _dotted(tree, scope)).startswith("__torch__."):
+            return _Reference(path)
         if isinstance(tree.value, ast.Name) and tree.value.id not in scope:
             if tree.value.id == "CONSTANTS":
                 return self._constant(tree.attr)
@@ -254,9 +264,10 @@ class ScriptProgram:
                 return owner.fields[name]
             found = self._definition(owner.kind)
             for statement in found.body if isinstance(found, ast.ClassDef) else ():
-                if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
-                    if statement.target.id == name and statement.value is not None:
-                        return self._value(statement.value, {})
+                if not isinstance(statement, ast.AnnAssign) or not isinstance(statement.target, ast.Name):
+                    continue
+                if statement.target.id == name and statement.value is not None:
+                    return self._value(statement.value, {})
             raise FormatError(f"{shown(owner.kind[:80])} of the program has no {shown(name[:80])}")
         if isinstance(owner, torch.Tensor):
             known: dict[str, Callable[[torch.Tensor], Any]] = {
@@ -302,6 +313,8 @@ class ScriptProgram:
             return self._of_namespace(path.removeprefix("ops."), arguments, given)
         if path:
             return self._operator(path, arguments, given)
+        if isinstance(tree.func, ast.Name) and isinstance(own := scope[tree.func.id], _Reference):
+            return self._own(own.path, arguments, given)
         if not isinstance(tree.func, ast.Attribute):
             raise _unread(tree)
         owner = self._value(tree.func.value, scope)
@@ -310,8 +323,8 @@ class ScriptProgram:
         method = self.method(owner.kind, tree.func.attr)
         if method is None:
             raise UnsupportedError(
-                f"the program calls {shown(tree.func.attr[:60])} of {shown(owner.kind[:80])}, which the archive does not "
-                "define: an object of a C++ extension"
+                f"the program calls {shown(tree.func.attr[:60])} of {shown(owner.kind[:80])}, which the archive does "
+                "not define: an object of a C++ extension"
             )
         self._modules.append(str(owner.fields.get("", "")) or self._module())
         try:
@@ -336,8 +349,8 @@ class ScriptProgram:
             return self._operator(name, arguments, given)
         if namespace != "torchvision":
             raise UnsupportedError(
-                f"the program calls the operator {shown(path[:80])} of an extension, whose work is not known; export the "
-                "model to ONNX (torch.onnx.export), or save it without that extension"
+                f"the program calls the operator {shown(path[:80])} of an extension, whose work is not known; export "
+                "the model to ONNX (torch.onnx.export), or save it without that extension"
             )
         return self._replay.call(path, arguments, given, self._module())
 

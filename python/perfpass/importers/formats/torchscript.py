@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfpass.errors import FormatError, ShapeError, UnsupportedError
+from perfpass.errors import FormatError, PerfPassError, ShapeError, UnsupportedError
 from perfpass.importers.formats import archive
 from perfpass.importers.formats.batch import scaled
 from perfpass.importers.formats.script_pickle import Record, ScriptPickle, StoredTensor
@@ -37,11 +37,14 @@ def read(path: Path, sizes: Sizes) -> OpGraph:
     wanted = fixed(declared, sizes)
     try:
         graph = found.graph(wanted.shapes, {item.name: item.dtype for item in declared}, sizes.assume)
-    except ShapeError:
+    except ShapeError as refused:
         # A scripted program does not say of which type its inputs are: an embedding takes whole numbers.
         if found.example is not None:
             raise
-        graph = found.graph(wanted.shapes, dict.fromkeys(wanted.shapes, "int64"), sizes.assume)
+        try:
+            graph = found.graph(wanted.shapes, dict.fromkeys(wanted.shapes, "int64"), sizes.assume)
+        except PerfPassError:
+            raise refused from None
     return scaled(graph, wanted.declared_batch, wanted.batch)
 
 
@@ -145,8 +148,8 @@ class _Archive:
                 given.append(replay.input(tensor, parameter.arg))
             elif place < without:
                 raise UnsupportedError(
-                    f"forward takes {parameter.arg!r}, which is no tensor; wrap the model in a module that takes tensors "
-                    "alone, and save that"
+                    f"forward takes {parameter.arg!r}, which is no tensor; wrap the model in a module that takes "
+                    "tensors alone, and save that"
                 )
         with replay.recording():
             outputs = program.call(forward, [module], arguments)

@@ -1,0 +1,210 @@
+"""StableHLO: text of both forms, exports of JAX; parameters told from inputs; hostile and damaged text refused."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import perfpass
+from perfpass import _core
+from perfpass.errors import ArgumentError, FormatError, LimitError, PerfPassError, ShapeError, UnsupportedError
+from perfpass.graph import OpGraph, costs
+from perfpass.importers.formats import Content, recognised, stablehlo
+
+FILES = Path(__file__).parent / "files"
+CONVOLUTIONAL = FILES / "convolutional.mlir"
+# Flax's own parameters: 432 + 4 x 16, 144 + 16, 128 + 8, 2 x 8.
+PARAMETERS = 808
+
+
+def names(graph: OpGraph) -> list[str]:
+    return [graph.op_name(node) for node in range(graph.node_count)]
+
+
+def module(body: str, arguments: str = "%x: tensor<4x8xf32>", result: str = "tensor<4x8xf32>") -> bytes:
+    return f"module @m {{\nfunc.func public @main({arguments}) -> {result} {{\n{body}\n}}\n}}".encode()
+
+
+def read(text: bytes) -> OpGraph:
+    return OpGraph(_core.read_stablehlo(text))
+
+
+@pytest.mark.parametrize("name", ["convolutional.mlir", "convolutional.generic.mlir"])
+def test_both_forms_of_a_network_give_its_layers(name: str) -> None:
+    graph = perfpass.load(str(FILES / name))
+    assert names(graph) == (
+        [
+            "conv",
+            "batch_norm",
+            "relu",
+            "conv",
+            "max_pool",
+            "avg_pool",
+            "global_avg_pool",
+            "dense",
+            "layer_norm",
+            "gelu",
+            "softmax",
+        ]
+    )
+    counted = costs.count(graph)
+    assert counted.totals["parameters"] == PARAMETERS
+    # 2 x 16 x 16 x 16 x 27, 2 x 16 x 16 x 16 x 9 and 2 x 16 x 8.
+    assert counted.totals["macs"] == 221_184 + 73_728 + 256 and not graph.unknown_operators
+
+
+def test_open_sizes_have_the_names_that_jax_gave_them_and_are_set_by_batch_or_dims() -> None:
+    path = str(FILES / "convolutional.open.mlir")
+    (only,) = stablehlo.inputs(Path(path))
+    assert only.shape == ("b", 32, 32, 3)
+    whole = costs.count(perfpass.load(path, batch=2)).totals
+    assert whole["macs"] == costs.count(perfpass.load(path, dims={"b": 2})).totals["macs"]
+    fixed = costs.count(perfpass.load(str(CONVOLUTIONAL))).totals
+    assert whole["macs"] == fixed["macs"] and whole["parameters"] == fixed["parameters"]
+    with pytest.raises(ShapeError, match="--dim b=N"):
+        perfpass.load(path)
+    with pytest.raises(ArgumentError, match="'b'"):
+        perfpass.load(path, dims={"c": 2})
+
+
+def test_a_batch_that_the_text_fixes_can_be_another() -> None:
+    at_two, at_six = (costs.count(perfpass.load(str(CONVOLUTIONAL), batch=b)).totals for b in (2, 6))
+    assert at_six["macs"] == 3 * at_two["macs"] and at_six["parameters"] == at_two["parameters"]
+
+
+def test_an_encoder_has_its_attention_normalisations_and_gelus_again() -> None:
+    graph = perfpass.load(str(FILES / "encoder.mlir"))
+    found = names(graph)
+    assert [found.count(n) for n in ("layer_norm", "gelu", "softmax", "embedding", "dense")] == [5, 2, 2, 2, 13]
+    torch = pytest.importorskip("torch")
+    layer = torch.nn.TransformerEncoderLayer(32, 4, 64, batch_first=True, activation="gelu")
+    two = costs.count(perfpass.load(torch.nn.Sequential(layer, layer), input_shape=(16, 32), batch=2)).totals
+    counted = costs.count(graph).totals
+    assert counted["macs"] == two["macs"] + 2 * 32 * 32
+    # Per layer 4 (32 x 32 + 32), 32 x 64 + 64, 64 x 32 + 32 and 2 x 64; two tables, their norm, the pooler.
+    assert counted["parameters"] == 2 * (4 * 1056 + 2112 + 2080 + 128) + 164 * 32 + 64 + 1056
+
+
+def test_loops_count_their_passes_and_branches_their_heavier_part() -> None:
+    graph = perfpass.load(str(FILES / "control.mlir"))
+    products = [n for n, op in enumerate(names(graph)) if op == "dense"]
+    assert sorted(graph.repeat[n] for n in products) == [1.0, 5.0]
+    assert any("passes only values decide" in note for note in graph.notes)
+    assert any("of a branch" in note for note in graph.notes)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("jaxlib") is None, reason="jaxlib reads MLIR bytecode")
+def test_an_export_of_jax_is_read_as_its_text() -> None:
+    graph = perfpass.load(str(FILES / "convolutional.jax"), batch=2)
+    assert costs.count(graph).totals == costs.count(perfpass.load(str(CONVOLUTIONAL))).totals
+
+
+def test_without_jaxlib_bytecode_names_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = FILES / "convolutional.jax"
+    found = recognised(Content.of(path))
+    assert found is not None and found.name == "mlir_bytecode"
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(UnsupportedError, match=r"perfpass\[jax\]"):
+        perfpass.load(str(path))
+    with pytest.raises(UnsupportedError, match="from a path alone"):
+        perfpass.load(path.read_bytes())
+
+
+def test_bytes_of_text_are_read_like_the_file() -> None:
+    graph = perfpass.load(CONVOLUTIONAL.read_bytes())
+    assert names(graph) == names(perfpass.load(str(CONVOLUTIONAL)))
+
+
+def test_products_of_any_order_have_their_multiply_accumulates() -> None:
+    text = module(
+        "%0 = stablehlo.dot_general %x, %y, batching_dims = [2] x [0], contracting_dims = [0, 3] x [3, 1] : "
+        "(tensor<3x4x5x6xf32>, tensor<5x6x7x3xf32>) -> tensor<5x4x7xf32>\nreturn %0 : tensor<5x4x7xf32>",
+        "%x: tensor<3x4x5x6xf32>, %y: tensor<5x6x7x3xf32>",
+        "tensor<5x4x7xf32>",
+    )
+    assert costs.count(read(text)).totals["macs"] == 5 * 4 * 7 * 3 * 6
+
+
+def test_unknown_operators_stay_and_are_named() -> None:
+    line = "%0 = stablehlo.custom_call @secret(%x) : (tensor<4x8xf32>) -> tensor<4x8xf32>"
+    text = module(line + "\nreturn %0 : tensor<4x8xf32>")
+    graph = read(text)
+    assert names(graph) == ["unknown"] and list(graph.unknown_operators) == ["secret"]
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("%0 = linalg.matmul ins(%x) : tensor<4x8xf32>", "dialect linalg"),
+        ("%0 = torch.aten.relu %x : !torch.vtensor -> !torch.vtensor", "dialect torch"),
+        ("%0 = tosa.add %x, %x : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>", "dialect tosa"),
+        ("%0 = vhlo.add_v1 %x, %x : tensor<4x8xf32>", "dialect vhlo"),
+    ],
+)
+def test_other_dialects_are_refused_by_their_name(line: str, says: str) -> None:
+    with pytest.raises(UnsupportedError, match=says):
+        read(module(line + "\nreturn %0 : tensor<4x8xf32>"))
+
+
+def test_nesting_without_end_is_refused() -> None:
+    inner = '%0 = "stablehlo.case"(%x) ({\n' * 5000
+    with pytest.raises(LimitError, match="deep"):
+        read(module(inner))
+    with pytest.raises(PerfPassError):
+        read(module("%0 = stablehlo.add " + "(" * 200_000))
+    with pytest.raises(PerfPassError):
+        read(b"module { " * 100_000)
+
+
+def test_calls_that_multiply_without_end_are_refused() -> None:
+    """Each function calls the next one twice: 2^40 calls without one operator."""
+    functions = [
+        f"func.func private @f{i}(%a: tensor<f32>) -> tensor<f32> {{\n%0 = call @f{i + 1}(%a) : (tensor<f32>) -> "
+        f"tensor<f32>\n%1 = call @f{i + 1}(%0) : (tensor<f32>) -> tensor<f32>\nreturn %1 : tensor<f32>\n}}"
+        for i in range(40)
+    ]
+    last = "func.func private @f40(%a: tensor<f32>) -> tensor<f32> {\nreturn %a : tensor<f32>\n}"
+    main = (
+        "func.func public @main(%a: tensor<f32>) -> tensor<f32> {\n%0 = call @f0(%a) : (tensor<f32>) -> tensor<f32>\n"
+        "return %0 : tensor<f32>\n}"
+    )
+    with pytest.raises(LimitError, match="inlined"):
+        read("\n".join(["module {", *functions, last, main, "}"]).encode())
+
+
+def test_a_function_that_calls_itself_is_refused() -> None:
+    text = module("%0 = call @main(%x) : (tensor<4x8xf32>) -> tensor<4x8xf32>\nreturn %0 : tensor<4x8xf32>")
+    with pytest.raises(UnsupportedError, match="calls itself"):
+        read(text)
+
+
+@pytest.mark.parametrize("type_", ["tensor<281474976710657xf32>", "tensor<" + "1x" * 40 + "f32>", "tensor<*xf32>"])
+def test_tensors_past_the_bounds_are_refused(type_: str) -> None:
+    text = module(f"%0 = stablehlo.abs %x : {type_}\nreturn %0 : {type_}", f"%x: {type_}", type_)
+    with pytest.raises((LimitError, UnsupportedError)):
+        read(text)
+
+
+def test_a_value_that_is_not_there_is_one_error() -> None:
+    with pytest.raises(FormatError, match="before it is defined"):
+        read(module("return %y : tensor<4x8xf32>"))
+
+
+@given(st.data())
+@settings(max_examples=150, deadline=None)
+def test_damaged_text_is_a_graph_or_one_error(data: st.DataObject) -> None:
+    text = bytearray((FILES / data.draw(st.sampled_from(["control.mlir", "convolutional.mlir"]))).read_bytes())
+    for _ in range(data.draw(st.integers(1, 6))):
+        at = data.draw(st.integers(0, len(text) - 1))
+        size = data.draw(st.integers(0, 40))
+        text[at : at + size] = data.draw(
+            st.binary(max_size=12) | st.sampled_from([b"", b"(", b"%0", b"9" * 30, b'"', b"?"])
+        )
+    try:
+        costs.count(read(bytes(text)))
+    except PerfPassError as error:
+        assert str(error)

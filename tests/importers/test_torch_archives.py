@@ -1,0 +1,316 @@
+"""Archives of torch.export and TorchScript: the module's own parameters and MACs by each way, nothing unpickled."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+torch = pytest.importorskip("torch")
+
+import perfpass
+from perfpass.errors import FormatError, LimitError, PerfPassError, ShapeError, UnsupportedError
+from perfpass.graph import OpGraph, costs
+from perfpass.importers.formats import Content, recognised, script_program, torch_export, torchscript
+from perfpass.importers.formats.script_pickle import Record, ScriptPickle, StoredTensor
+
+IMAGE = (3, 16, 16)
+
+
+class Network(torch.nn.Module):
+    """Convolution, normalisation, pooling, attention, a loop and a choice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution = torch.nn.Conv2d(3, 8, 3, padding=1)
+        self.norm = torch.nn.BatchNorm2d(8)
+        self.layers = torch.nn.ModuleList([torch.nn.Linear(8, 8) for _ in range(3)])
+        self.register_buffer("shift", torch.ones(8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.relu(self.norm(self.convolution(x)))
+        x = torch.nn.functional.max_pool2d(x, 2).flatten(2).transpose(1, 2)
+        x = torch.nn.functional.scaled_dot_product_attention(x, x, x)
+        for layer in self.layers:
+            x = layer(x)
+        if x.shape[0] > 0:
+            x = torch.nn.functional.gelu(x)
+        for i in range(2):
+            x = x + self.shift * i
+        return x.mean(1)
+
+
+def exported(dynamic: bool = False) -> bytes:
+    shapes = {"x": {0: torch.export.Dim("batch", min=2, max=64)}} if dynamic else None
+    stream = io.BytesIO()
+    program = torch.export.export(Network().eval(), (torch.zeros(2, *IMAGE),), dynamic_shapes=shapes)
+    torch.export.save(program, stream)
+    return stream.getvalue()
+
+
+def scripted() -> bytes:
+    stream = io.BytesIO()
+    torch.jit.save(torch.jit.script(Network().eval()), stream)
+    return stream.getvalue()
+
+
+def traced() -> bytes:
+    stream = io.BytesIO()
+    torch.jit.save(torch.jit.trace(Network().eval(), torch.zeros(2, *IMAGE)), stream)
+    return stream.getvalue()
+
+
+def frozen() -> bytes:
+    stream = io.BytesIO()
+    torch.jit.save(torch.jit.freeze(torch.jit.script(Network().eval())), stream)
+    return stream.getvalue()
+
+
+@pytest.fixture(scope="module")
+def archives() -> dict[str, bytes]:
+    return {"exported": exported(), "scripted": scripted(), "traced": traced()}
+
+
+def written(content: bytes, folder: Path) -> str:
+    path = folder / "model.bin"  # content decides, not the suffix
+    path.write_bytes(content)
+    return str(path)
+
+
+def rezipped(content: bytes, change: Callable[[str, bytes], bytes | None]) -> bytes:
+    """The archive with other entries; None drops one."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(content)) as before, zipfile.ZipFile(stream, "w") as after:
+        for name in before.namelist():
+            entry = change(name, before.read(name))
+            if entry is not None:
+                after.writestr(name, entry)
+    return stream.getvalue()
+
+
+def totals(graph: OpGraph) -> tuple[int, int]:
+    counted = costs.count(graph).totals
+    return counted["macs"], counted["parameters"]
+
+
+def kinds(graph: OpGraph) -> list[str]:
+    return sorted(graph.op_name(n) for n in range(graph.node_count) if graph.op_name(n) not in ("slice", "reshape"))
+
+
+@pytest.mark.parametrize("way", [exported, scripted, traced, frozen])
+def test_the_same_network_by_each_way_is_the_module_itself(way: Callable[[], bytes], tmp_path: Path) -> None:
+    whole = perfpass.load(Network(), input_shape=IMAGE, batch=2)
+    path = written(way(), tmp_path)
+    given_shapes = {} if way in (exported, traced) else {"input_shape": {"x": (2, *IMAGE)}}
+    graph = perfpass.load(path, **given_shapes)
+    if way is frozen:
+        # Freezing folds the normalisation's four vectors into the convolution, and shift x i into one for each pass.
+        macs, parameters = totals(graph)
+        assert macs == totals(whole)[0] and parameters == totals(whole)[1] - 4 * 8 + 8
+    else:
+        assert totals(graph) == totals(whole)
+        assert kinds(graph) == kinds(whole)
+    assert not graph.unknown_operators
+
+
+def test_the_latency_of_an_archive_is_that_of_its_module(archives: dict[str, bytes], tmp_path: Path) -> None:
+    whole = perfpass.predict(Network(), input_shape=IMAGE, batch=2, device="A100")
+    for name in ("exported", "traced"):
+        found = perfpass.predict(written(archives[name], tmp_path), device="A100")
+        assert found.latency_ms.median == pytest.approx(whole.latency_ms.median, rel=0.05)
+
+
+def test_an_open_batch_is_set_and_a_fixed_one_scaled(archives: dict[str, bytes], tmp_path: Path) -> None:
+    at_two, parameters = totals(perfpass.load(Network(), input_shape=IMAGE, batch=2))
+    opened = written(exported(dynamic=True), tmp_path)
+    (only,) = torch_export.inputs(Path(opened))
+    assert isinstance(only.shape[0], str) and only.shape[1:] == IMAGE
+    assert totals(perfpass.load(opened, batch=6)) == (3 * at_two, parameters)
+    with pytest.raises(ShapeError, match="--batch"):
+        perfpass.load(opened)
+    assert totals(perfpass.load(written(archives["exported"], tmp_path), batch=6)) == (3 * at_two, parameters)
+
+
+def test_nodes_have_the_paths_of_their_modules(archives: dict[str, bytes], tmp_path: Path) -> None:
+    for name in ("exported", "traced"):
+        graph = perfpass.load(written(archives[name], tmp_path))
+        found = {graph.string(int(graph.node_name[n])) for n in range(graph.node_count)}
+        assert {"layers.0.aten.addmm", "layers.2.aten.addmm"} <= found
+
+
+def test_a_program_of_the_older_form_is_read(archives: dict[str, bytes], tmp_path: Path) -> None:
+    with zipfile.ZipFile(io.BytesIO(archives["exported"])) as archive:
+        program = archive.read(next(n for n in archive.namelist() if n.endswith("models/model.json")))
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as older:
+        older.writestr("serialized_exported_program.json", program)
+        older.writestr("version", "6")
+    graph = perfpass.load(written(stream.getvalue(), tmp_path))
+    assert totals(graph) == totals(perfpass.load(Network(), input_shape=IMAGE, batch=2))
+
+
+def test_a_custom_operator_is_unknown_with_its_shapes_and_named(archives: dict[str, bytes], tmp_path: Path) -> None:
+    def other(name: str, entry: bytes) -> bytes:
+        return entry.replace(b"torch.ops.aten.gelu.default", b"torch.ops.mine.gelu.default")
+
+    graph = perfpass.load(written(rezipped(archives["exported"], other), tmp_path))
+    assert list(graph.unknown_operators) == ["mine.gelu.default"]
+
+
+def test_a_scripted_program_asks_for_its_shape(archives: dict[str, bytes], tmp_path: Path) -> None:
+    path = written(archives["scripted"], tmp_path)
+    assert [i.name for i in torchscript.inputs(Path(path))] == ["x"]
+    with pytest.raises(ShapeError, match="no shape in the file"):
+        perfpass.load(path)
+
+
+def test_whole_numbers_are_found_where_an_embedding_takes_them(tmp_path: Path) -> None:
+    stream = io.BytesIO()
+    torch.jit.save(torch.jit.script(torch.nn.Sequential(torch.nn.Embedding(50, 8), torch.nn.Linear(8, 4))), stream)
+    (name,) = [i.name for i in torchscript.inputs(Path(written(stream.getvalue(), tmp_path)))]
+    graph = perfpass.load(written(stream.getvalue(), tmp_path), input_shape={name: (2, 7)})
+    assert totals(graph) == (2 * 7 * 8 * 4, 50 * 8 + 8 * 4 + 4)
+
+
+class Runs:
+    """A pickle that would run code."""
+
+    def __reduce__(self) -> Any:
+        return (print, ("this must never run",))
+
+
+def test_pickles_stay_refused_and_nothing_of_them_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "weights.pt"
+    torch.save({"w": torch.ones(2)}, path)
+    with pytest.raises(UnsupportedError, match="never unpickled"):
+        perfpass.load(str(path))
+    with pytest.raises(UnsupportedError, match="none of TorchScript's own"):
+        ScriptPickle(pickle.dumps(Runs(), protocol=2), "data.pkl")
+    hostile = rezipped(scripted(), lambda n, e: pickle.dumps(Runs(), protocol=2) if n.endswith("data.pkl") else e)
+    with pytest.raises(UnsupportedError, match="none of TorchScript's own"):
+        perfpass.load(written(hostile, tmp_path), input_shape={"x": (1, *IMAGE)})
+    assert "must never run" not in capsys.readouterr().out
+
+
+def test_a_compiled_package_is_refused_with_its_reason(tmp_path: Path) -> None:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        archive.writestr("m/archive_format", "pt2")
+        archive.writestr("m/data/aotinductor/model/model.so", b"\x7fELF")
+    with pytest.raises(UnsupportedError, match="AOTInductor"):
+        perfpass.load(written(stream.getvalue(), tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "says"),
+    [
+        ("torch.ops.aten.relu.default", "torch.ops.aten.from_file.default", "from_file"),
+        ("torch.ops.aten.relu.default", "os.system", "not called here"),
+        ("torch.ops.aten.relu.default", "_operator.attrgetter", "not called here"),
+    ],
+)
+def test_a_program_calls_operators_of_pytorch_alone(before: str, after: str, says: str, tmp_path: Path) -> None:
+    hostile = rezipped(exported(), lambda _, entry: entry.replace(before.encode(), after.encode()))
+    if "from_file" in after:  # an operator that is not called is one without a meaning
+        assert "aten.from_file.default" in perfpass.load(written(hostile, tmp_path)).unknown_operators
+        return
+    with pytest.raises(UnsupportedError, match=says):
+        perfpass.load(written(hostile, tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        ("    while True:\n      y = 1\n    return x", LimitError),
+        ("    return " + "(" * 400 + "x" + ")" * 400, LimitError),
+        ("    return (self).forward(x, )", LimitError),
+        ("    return open('/etc/passwd')", UnsupportedError),
+        ("    return x.__class__.__base__", FormatError),
+        ("    return __import__('os').system('true')", UnsupportedError),
+        ("    return [y for y in x]", UnsupportedError),
+        ("    y = torch.zeros([1099511627776, 1099511627776])\n    return y", PerfPassError),
+    ],
+)
+def test_a_hostile_program_is_refused(
+    body: str, kind: type[PerfPassError], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(script_program, "_MOST_STEPS", 5000)
+    text = f"class Network(Module):\n  def forward(self: __torch__.Network,\n    x: Tensor) -> Tensor:\n{body}\n"
+
+    def other(name: str, entry: bytes) -> bytes:
+        if not name.endswith(".py"):
+            return entry
+        return text.encode() if b"def forward" in entry and b"scaled_dot" in entry else entry
+
+    with pytest.raises(kind):
+        perfpass.load(written(rezipped(scripted(), other), tmp_path), input_shape={"x": (1, *IMAGE)})
+
+
+def test_a_program_that_unpacks_to_more_than_its_limit_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch_export, "_MOST_PROGRAM_BYTES", 1000)
+    with pytest.raises(LimitError, match="larger than 1000 bytes"):
+        perfpass.load(written(exported(), tmp_path))
+
+
+def test_sizes_of_a_pickle_are_read_as_data() -> None:
+    with zipfile.ZipFile(io.BytesIO(scripted())) as archive:
+        found = ScriptPickle(
+            archive.read(next(n for n in archive.namelist() if n.endswith("data.pkl"))), "data.pkl"
+        ).value
+    assert isinstance(found, Record)
+    stored = found.fields["convolution"].fields["weight"]
+    assert isinstance(stored, StoredTensor) and stored.shape == (8, 3, 3, 3) and stored.dtype == "float32"
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_damaged_pickles_are_data_or_one_error(data: st.DataObject) -> None:
+    with zipfile.ZipFile(io.BytesIO(_SCRIPTED)) as archive:
+        content = bytearray(archive.read(next(n for n in archive.namelist() if n.endswith("data.pkl"))))
+    for _ in range(data.draw(st.integers(1, 5))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        ScriptPickle(bytes(content), "data.pkl")
+    except PerfPassError as error:
+        assert str(error)
+
+
+@given(st.data())
+@settings(max_examples=15, deadline=None)
+def test_damaged_programs_are_a_graph_or_one_error(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Values of the program's JSON replaced at random."""
+    with zipfile.ZipFile(io.BytesIO(_EXPORTED)) as archive:
+        name = next(n for n in archive.namelist() if n.endswith("models/model.json"))
+        program = json.loads(archive.read(name))
+    for _ in range(data.draw(st.integers(1, 3))):
+        place: Any = program["graph_module"]
+        while isinstance(place, (dict, list)) and place:
+            keys = sorted(place) if isinstance(place, dict) else range(len(place))
+            key = data.draw(st.sampled_from(list(keys)))
+            if not isinstance(place[key], (dict, list)) or not place[key] or data.draw(st.integers(0, 9)) == 0:
+                place[key] = data.draw(st.sampled_from([None, -1, 1 << 70, "x", [], {}, {"as_int": 3}, True, 0.5]))
+                break
+            place = place[key]
+    content = rezipped(_EXPORTED, lambda n, entry: json.dumps(program).encode() if n == name else entry)
+    path = written(content, tmp_path_factory.mktemp("damaged"))
+    try:
+        found = recognised(Content.of(Path(path)))
+        assert found is not None and found.name == "torch_export"
+        costs.count(perfpass.load(path))
+    except PerfPassError as error:
+        assert str(error)
+
+
+_EXPORTED, _SCRIPTED = exported(), scripted()
