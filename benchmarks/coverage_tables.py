@@ -36,7 +36,7 @@ def coverage() -> str:
         count = Counter(row["outcome"] for row in rows)
         count["unknown"] = sum(bool(row.get("unknown")) for row in rows)
         count.update(kind for row in rows if (kind := _agrees(row)))
-        count["models"] = len(rows)
+        count["models"], count["listed"] = len(rows), document.get("models", len(rows))
         seconds = sorted(row["seconds"] for row in rows)
         total += count
         lines.append([document["title"], *_cells(count), figure(seconds[len(seconds) // 2])])
@@ -55,7 +55,8 @@ def coverage() -> str:
 def _cells(count: Counter[str]) -> list[str]:
     share = f"{100 * count['imported'] / count['models']:.1f}" if count["models"] else ""
     names = ("refused", "failed", "unknown", "equal", "explained", "different")
-    return [f"{count['models']:,}", f"{count['imported']:,}", share, *(f"{count[name]:,}" for name in names)]
+    listed = f" of {count['listed']:,}" if count["listed"] > count["models"] else ""
+    return [f"{count['models']:,}{listed}", f"{count['imported']:,}", share, *(f"{count[name]:,}" for name in names)]
 
 
 def not_imported() -> str:
