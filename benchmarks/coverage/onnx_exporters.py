@@ -195,7 +195,7 @@ def _opset(number: int) -> Callable[[Path, Path, str], None]:
 
 _TRANSFORMERS = "ONNX Runtime's transformer optimiser"
 WAYS: dict[str, tuple[Callable[[str, Path], None], str]] = {
-    "torch, legacy, as it is": (_unfolded, ""),
+    "torch, legacy, as it is": (_unfolded, "constants that the forward pass makes are initializers"),
     "torch, legacy, folded": (_legacy, _FOLDED),
     "torch, legacy, open batch": (_open_batch, _FOLDED),
     "torch, dynamo": (_dynamo, "constants of the graph are initializers, and unused statistics are left out"),

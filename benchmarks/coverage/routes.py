@@ -233,6 +233,8 @@ def main() -> None:
     options = parser.parse_args()
     before = json.loads(RESULT.read_text()) if RESULT.exists() else {"versions": {}, "rows": []}
     rows = {(r["model"], r["route"]): r for r in before["rows"]}
+    head = {"benchmark": "coverage_routes", "gpu": GPU, "processor": PROCESSOR, "runtime": RUNTIME}
+    head |= {"machine": machine(), "versions": before["versions"] | versions("perfpass", *PACKAGES)}
     for model in options.models or MODELS:
         for route in options.routes or ROUTES:
             made = row(model, route)
@@ -240,10 +242,8 @@ def main() -> None:
                 rows[model, route] = made
             print(json.dumps(made), flush=True)
         module_of.cache_clear()
-    head = {"benchmark": "coverage_routes", "gpu": GPU, "processor": PROCESSOR, "runtime": RUNTIME}
-    head |= {"machine": machine(), "versions": before["versions"] | versions("perfpass", *PACKAGES)}
-    ordered = [rows[model, route] for model in MODELS for route in ROUTES if (model, route) in rows]
-    RESULT.write_text(json.dumps(head | {"rows": ordered}, indent=1) + "\n")
+        ordered = [rows[m, r] for m in MODELS for r in ROUTES if (m, r) in rows]
+        RESULT.write_text(json.dumps(head | {"rows": ordered}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

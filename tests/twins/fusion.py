@@ -195,7 +195,7 @@ def _silus(links: _Links) -> _Fused:
 
 
 def _hard_swishes(links: _Links) -> _Fused:
-    """Hard swish: x * clip(x + 3, 0, 6) / 6, the sixth also before the addition or of the product; x * hard_sigmoid(x)."""
+    """Hard swish: x * clip(x + 3, 0, 6) / 6, the sixth before the addition or of the product too."""
     clip = links.of("clip")
     shifted = links.maker(clip, 0)
     shifts = links.is_op(shifted, "add") & links.has_constant(shifted) & (links.next[shifted] == clip)
