@@ -28,23 +28,28 @@ def _agrees(row: dict[str, Any]) -> str | None:
     return "equal" if all(known) else "explained" if row.get("explained") else "different"
 
 
+def _outcome(row: dict[str, Any]) -> str:
+    return "not made" if row.get("reason", "").startswith("NotMadeError") else row["outcome"]
+
+
 def coverage() -> str:
     """A line a group: outcomes, agreement with the public counter, seconds."""
     lines, total = [], Counter[str]()
     for document in _documents():
         rows = document["rows"]
-        count = Counter(row["outcome"] for row in rows)
+        count = Counter(_outcome(row) for row in rows)
         count["unknown"] = sum(bool(row.get("unknown")) for row in rows)
         count.update(kind for row in rows if (kind := _agrees(row)))
-        count["models"] = len(rows)
+        count["models"], count["listed"] = len(rows), document.get("models", len(rows))
         seconds = sorted(row["seconds"] for row in rows)
         total += count
         lines.append([document["title"], *_cells(count), figure(seconds[len(seconds) // 2])])
     lines.append(["all", *_cells(total), ""])
-    head = ["models of", "models", "imported", "%", "refused", "failed", "unknown"]
+    head = ["models of", "models", "not made", "imported", "%", "refused", "failed", "unknown"]
     head += ["equal", "explained", "different", "median s"]
     return (
-        f"{table(head, lines)}\n\nRefused: by an error of ours that gives the reason, or not made by its own library. "
+        f"{table(head, lines)}\n\nNot made: its own library or exporter could not make it; no part of the share. "
+        "Refused: by an error of ours that gives the reason. "
         "Failed: anything else. Unknown: imported with operators that have no rule, which are named. Equal: MACs and "
         "parameters are those of the public counter or of the model's own library; explained: they differ, for the "
         "reason below; the rest has no such counter. Seconds: from the model's definition or file to its graph, with "
@@ -53,9 +58,12 @@ def coverage() -> str:
 
 
 def _cells(count: Counter[str]) -> list[str]:
-    share = f"{100 * count['imported'] / count['models']:.1f}" if count["models"] else ""
+    made = count["models"] - count["not made"]
+    share = f"{100 * count['imported'] / made:.1f}" if made else ""
     names = ("refused", "failed", "unknown", "equal", "explained", "different")
-    return [f"{count['models']:,}", f"{count['imported']:,}", share, *(f"{count[name]:,}" for name in names)]
+    listed = f" of {count['listed']:,}" if count["listed"] > count["models"] else ""
+    first = [f"{count['models']:,}{listed}", f"{count['not made']:,}", f"{count['imported']:,}", share]
+    return [*first, *(f"{count[name]:,}" for name in names)]
 
 
 def not_imported() -> str:
@@ -65,7 +73,7 @@ def not_imported() -> str:
         reasons: dict[str, list[str]] = {}
         for row in document["rows"]:
             if row["outcome"] != "imported":
-                reasons.setdefault(f"{row['outcome']}, {row['reason']}", []).append(row["model"])
+                reasons.setdefault(f"{_outcome(row)}, {row['reason']}", []).append(row["model"])
             for name in row.get("unknown", ()):
                 reasons.setdefault(f"imported, {name} unknown", []).append(row["model"])
         if reasons:
@@ -110,7 +118,38 @@ def settings() -> str:
     return table(["models of", "versions", "processor"], lines)
 
 
+def routes() -> str:
+    """The same network by every route, beside torch's own trace."""
+    document = json.loads((RESULTS.parent / "coverage_routes.json").read_text())
+    rows: dict[str, list[dict[str, Any]]] = {}
+    for row in document["rows"]:
+        rows.setdefault(row["model"], []).append(row)
+    lines = []
+    for model, found in rows.items():
+        whole = [row for row in found if "macs" in row]
+        first = next((row for row in whole if row["route"] == "torch"), None)
+        for row in whole if first else []:
+            counts = [
+                f"{row[n]:,}" if row is first else "equal" if row[n] == first[n] else f"{row[n] - first[n]:+,}"
+                for n in ("parameters", "macs")
+            ]
+            megabytes = f"{row['bytes_written'] / 1e6:,.0f}"
+            times = [f"{figure(row[n])} ({row[n] / first[n] - 1:+.0%})" for n in ("gpu_ms", "processor_ms")]
+            lines.append(
+                [model if row is first else "", row["route"], *counts, str(row["operators"]), megabytes, *times]
+            )
+    head = ["network", "route", "parameters", "MACs", "operators", "MB written", document["gpu"], document["processor"]]
+    missing = [row for row in document["rows"] if "macs" not in row]
+    said = "; ".join(f"{row['model']} by {row['route']}, {row.get('refused') or row['not_made']}" for row in missing)
+    versions = ", ".join(f"{name} {version}" for name, version in document["versions"].items())
+    return (
+        f"{table(head, lines)}\n\nMilliseconds at batch 1 and fp32 with {document['runtime']}, beside torch's. "
+        f"{f'Not there: {said}. ' if said else ''}{versions}."
+    )
+
+
 TABLES = {
+    "coverage_routes": routes,
     "coverage": coverage,
     "coverage_reasons": not_imported,
     "coverage_differences": differences,

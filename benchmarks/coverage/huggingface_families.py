@@ -28,10 +28,17 @@ _STATED: dict[str, dict[str, Any]] = {
     "hunyuan_v1_dense": {"head_dim": 128},
     "ministral": {"head_dim": 128},
     "nemotron": {"num_key_value_heads": 8},
+    # Of models of images and text that write, the part that writes.
+    "idefics": {"architectures": ["IdeficsForVisionText2Text"]},
+    "llava": {"architectures": ["LlavaForConditionalGeneration"]},
+    "paligemma": {"architectures": ["PaliGemmaForConditionalGeneration"]},
+    "qwen2_vl": {"architectures": ["Qwen2VLForConditionalGeneration"]},
+    "musicgen_decoder": {"architectures": ["MusicgenForCausalLM"]},
     "xmod": {"default_language": "en_XX"},
 }
 # Layers that a hybrid has before each kind of layer has come.
-_PERIOD = {"jamba": 8, "qwen3_next": 4, "recurrent_gemma": 3, "zamba": 6, "zamba2": 7, "lfm2": 3, "funnel": 99}
+_PERIOD = {"jamba": 8, "qwen3_next": 4, "recurrent_gemma": 3, "zamba": 6, "zamba2": 7, "lfm2": 3}
+_PERIOD |= dict.fromkeys(("clap", "depth_anything", "funnel", "mask2former", "maskformer", "zamba", "zoedepth"), 99)
 
 
 def models() -> list[str]:

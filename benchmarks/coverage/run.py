@@ -4,8 +4,8 @@
 
 A group is a module of this folder, named unlike any package: TITLE, PACKAGES (whose versions are stored), models() ->
 names in their order, quickly and without reading them, and read(model) -> Reading. Rows are kept in
-build/coverage/GROUP.jsonl as they come, so a run goes on where the last one ended; with the last row
-benchmarks/results/coverage/GROUP.json is written, and benchmarks/figures.py makes the pages of it. A group whose
+build/coverage/GROUP.jsonl as they come, so a run goes on where the last one ended; at its
+end benchmarks/results/coverage/GROUP.json is written, and benchmarks/figures.py makes the pages of it. A group whose
 packages are in another environment is run by that environment's Python.
 """
 
@@ -140,9 +140,10 @@ class Worker:
 
 def journal(group: str) -> dict[str, dict[str, Any]]:
     """Rows that are there already, by model; of several the last."""
-    path = JOURNALS / f"{group}.jsonl"
+    stored, path = RESULTS / f"{group}.json", JOURNALS / f"{group}.jsonl"
+    before = json.loads(stored.read_text())["rows"] if stored.exists() else []
     lines = path.read_text().splitlines() if path.exists() else []
-    return {row["model"]: row for row in map(json.loads, lines)}
+    return {row["model"]: row for row in [*before, *map(json.loads, lines)]}
 
 
 def rows(group: Group, worker: Worker, wanted: list[str]) -> Iterator[Row]:
@@ -158,11 +159,12 @@ def rows(group: Group, worker: Worker, wanted: list[str]) -> Iterator[Row]:
 
 def publish(group: Group, models: list[str], made: dict[str, dict[str, Any]]) -> None:
     """The group's results, a row a line, in the order of its models."""
-    head = {"group": group.name, "title": group.title, "machine": machine()}
+    head: dict[str, Any] = {"group": group.name, "title": group.title, "models": len(models), "machine": machine()}
     head["versions"] = versions("perfpass", *group.packages)
     lines = [
         json.dumps({k: v for k, v in made[model].items() if k != "group" and v not in (None, "", [])})
         for model in models
+        if model in made
     ]
     RESULTS.mkdir(parents=True, exist_ok=True)
     text = json.dumps(head, indent=1)[:-2] + ',\n "rows": [\n' + ",\n".join(f"  {line}" for line in lines) + "\n ]\n}\n"
@@ -191,8 +193,7 @@ def main() -> None:
                     print(name, new.model, new.outcome, new.reason or new.unknown or counted, flush=True)
         outcomes = [made[model]["outcome"] for model in models if model in made]
         print(f"{name}: {len(models)} models, " + ", ".join(f"{outcomes.count(o)} {o}" for o in OUTCOMES), flush=True)
-        if len(outcomes) == len(models):
-            publish(group, models, made)
+        publish(group, models, made)
 
 
 if __name__ == "__main__":

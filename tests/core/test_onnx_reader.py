@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import hostile_files as wire
 from perfpass import errors
-from perfpass.graph import OpGraph
+from perfpass.graph import OpGraph, costs
 from perfpass.importers import onnx as importer
 
 OUTPUT = wire.field(1, "y")  # a graph output without a type
@@ -263,6 +263,15 @@ def test_floating_constants_with_dimensions_are_weights_and_integers_are_not() -
     graph = importer.read(make(nodes, [floats("x", [2, 4])], [floats("y", None)], [weight, scale, target]))
     assert [role_of(graph, n) for n in "wstk"] == [ROLES[r] for r in ("weight", "literal", "literal", "weight")]
     assert "Constant" not in {graph.source_op_name(n) for n in range(graph.node_count)}
+
+
+def test_scales_of_a_resizing_are_no_parameters() -> None:
+    nodes = [helper.make_node("Resize", ["x", "", "scales"], ["y"], mode="nearest")]
+    info = helper.make_tensor_value_info
+    given, made = info("x", TensorProto.FLOAT, [1, 2, 4, 4]), info("y", TensorProto.FLOAT, [1, 2, 8, 8])
+    scales = numpy_helper.from_array(np.array([1, 1, 2, 2], "float32"), "scales")
+    model = helper.make_model(helper.make_graph(nodes, "g", [given], [made], [scales]))
+    assert costs.count(importer.read(model)).totals["parameters"] == 0
 
 
 def test_quantized_operands_are_weights_although_they_are_integers() -> None:

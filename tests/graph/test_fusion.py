@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graph_strategies import graphs, written_out
-from perfpass import features
+from perfpass import _core, features
 from perfpass.features import OperatorTable
 from perfpass.graph import OPERATORS, OpGraph, costs
 from perfpass.importers import load
@@ -83,6 +83,31 @@ def test_a_convolutional_network_keeps_its_table(examples):
     before, after = tables(load(examples / "resnet50.onnx"))
     assert kernels(after) == kernels(before)
     assert np.array_equal(after.count, before.count)
+
+
+@pytest.mark.parametrize("written", ["sixth first", "divided", "of the product", "hard sigmoid"])
+def test_every_spelling_of_a_hard_swish_is_one_kernel(written):
+    builder = _core.GraphBuilder()
+    shape = (1, 8, 4, 4)
+    x = builder.add_tensor("x", "float32", shape, "input")
+    number = builder.add_tensor("number", "float32", (), "literal")
+
+    def step(operator: str, *read: int) -> int:
+        made = builder.add_tensor("", "float32", shape, "activation")
+        builder.add_node(operator, operator, "", {}, list(read), [made])
+        return made
+
+    if written == "sixth first":
+        out = step("mul", x, step("clip", step("add", step("mul", x, number), number)))
+    elif written == "divided":
+        out = step("mul", step("div", step("clip", step("add", x, number)), number), x)
+    elif written == "of the product":
+        out = step("div", step("mul", step("clip", step("add", x, number)), x), number)
+    else:
+        out = step("mul", x, step("hard_sigmoid", x))
+    graph = OpGraph(builder.finish([x], [out]))
+    assert kernels(tables(graph, "onnxruntime")[1]) == {"hard_swish": 1}
+    assert_as_the_twin(graph, "onnxruntime")
 
 
 @pytest.mark.parametrize("runtime", ["torch", "onnxruntime"])

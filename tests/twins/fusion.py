@@ -61,7 +61,7 @@ def as_run(graph: OpGraph, costs: dict[str, list[int]], table: OperatorTable, ru
         strided[copied[copied >= 0]] = False
         view |= strided
     result = _Rows(replace(table, view=view.astype(np.uint8)), rows, np.asarray(graph.core.repeat))
-    for fused in (_layer_norms(links), _gelus(links), _silus(links), _linears(links)):
+    for fused in (_layer_norms(links), _gelus(links), _silus(links), _hard_swishes(links), _linears(links)):
         result.merge(fused)
     attention = _attention(links)
     if len(attention.anchor):
@@ -192,6 +192,32 @@ def _silus(links: _Links) -> _Fused:
     x = links.tensor(sigmoid, 0)
     whole = (product >= 0) & ((links.tensor(product, 0) == x) | (links.tensor(product, 1) == x))
     return _Fused("silu", sigmoid[whole], product[whole])
+
+
+def _hard_swishes(links: _Links) -> _Fused:
+    """Hard swish: x * clip(x + 3, 0, 6) / 6, the sixth before the addition or of the product too."""
+    clip = links.of("clip")
+    shifted = links.maker(clip, 0)
+    shifts = links.is_op(shifted, "add") & links.has_constant(shifted) & (links.next[shifted] == clip)
+    scaled = np.where(shifts, links.maker(shifted, 0), -1)
+    scales = links.is_op(scaled, "mul", "div") & links.has_constant(scaled) & (links.next[scaled] == shifted)
+    scaled = np.where(scales, scaled, -1)
+    x = np.where(scales, links.tensor(scaled, 0), links.tensor(shifted, 0))
+    before = links.after(clip, "mul", "div", constant=True)
+    product = _product_with(links, np.where(before >= 0, before, clip), x)
+    whole = shifts & (product >= 0)
+    behind = links.after(product, "mul", "div", constant=True)
+    parts = np.stack([scaled, shifted, np.where(before >= 0, before, behind), product])[:, whole]
+    sigmoid = links.of("hard_sigmoid")
+    times = _product_with(links, sigmoid, links.tensor(sigmoid, 0))
+    anchor = np.concatenate([clip[whole], sigmoid[times >= 0]])
+    return _Fused("hard_swish", anchor, np.unique(np.concatenate([parts[parts >= 0], times[times >= 0]])))
+
+
+def _product_with(links: _Links, nodes: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """The only reader of each node where it is a product with ``x``, else -1."""
+    product = links.after(nodes, "mul")
+    return np.where((links.tensor(product, 0) == x) | (links.tensor(product, 1) == x), product, -1)
 
 
 def _for_all_samples(graph: OpGraph, node: int, tensor: int) -> bool:

@@ -171,6 +171,36 @@ Fused silus(const Links& links) {
   return found;
 }
 
+/// Hard swish: x * clip(x + 3, 0, 6) / 6, also with the sixth taken before the addition, or of the product.
+Fused hard_swishes(const Links& links) {
+  Fused found{hard_swish, {}, {}};
+  const auto product_with = [&](NodeId n, TensorId x) {
+    const NodeId product = links.after(n, mul);
+    return product != kNone && (links.tensor(product, 0) == x || links.tensor(product, 1) == x) ? product : kNone;
+  };
+  links.each(clip, [&](NodeId node) {
+    const NodeId shifted = links.maker(node, 0);
+    if (!links.is(shifted, add) || !links.has_constant(shifted) || links.next(shifted) != node) return;
+    NodeId scaled = links.maker(shifted, 0);
+    const bool scales = links.is(scaled, kScaling) && links.has_constant(scaled) && links.next(scaled) == shifted;
+    if (!scales) scaled = kNone;
+    const TensorId x = links.tensor(scales ? scaled : shifted, 0);
+    NodeId divided = links.after_with_constant(node, kScaling);
+    const NodeId product = product_with(divided != kNone ? divided : node, x);
+    if (product == kNone) return;
+    if (divided == kNone) divided = links.after_with_constant(product, kScaling);
+    found.anchor.push_back(node);
+    for (const NodeId n : {scaled, shifted, divided, product}) found.part(n);
+  });
+  links.each(hard_sigmoid, [&](NodeId node) {
+    const NodeId product = product_with(node, links.tensor(node, 0));
+    if (product == kNone) return;
+    found.anchor.push_back(node);
+    found.part(product);
+  });
+  return std::move(found).once();
+}
+
 /// Whether a tensor is a weight matrix seen through views, the same one for every sample.
 bool for_all_samples(const OpGraph& graph, TensorId t) {
   const TensorId weight = detail::weight_behind(graph, t);
@@ -376,7 +406,8 @@ OperatorTable table_as_run(const OpGraph& graph, const Costs& costs, bool stride
   const Links links(graph);
   Edited edited(graph, std::move(table), std::move(row_of));
   if (strided) edited.by_strides(links);
-  for (const Fused& fused : {layer_norms(links), gelus(links), silus(links), linears(graph, links)}) {
+  for (const Fused& fused :
+       {layer_norms(links), gelus(links), silus(links), hard_swishes(links), linears(graph, links)}) {
     edited.merge(fused);
   }
   edited.merge(attentions(links));

@@ -27,7 +27,7 @@ DEFAULT_SEQUENCE_LENGTH = 128
 _CODECS = ("encodec", "mimi", "dac")  # read waveforms by channel: (channels, samples)
 _MOONSHINE_STRIDE = 64 * 3 * 2  # samples of a frame, which its configuration does not state
 _CLAP_FRAMES = 1001  # 10 s of sound at hops of 480 samples of 48 kHz
-_VIDEO = ("videomae", "timesformer", "vivit")  # read frames: (frames, channels, height, width)
+_VIDEO = ("videomae", "timesformer", "vivit", "xclip")  # read frames: (frames, channels, height, width)
 MODES = ("prefill", "decode", "encoder")
 
 
@@ -135,6 +135,7 @@ def inputs(model: Any, sequence_length: int) -> dict[str, tuple[tuple[int, ...],
     sequence_length = min(sequence_length, getattr(text, "max_position_embeddings", None) or sequence_length)
     if main == "pixel_values":
         frames = getattr(configuration, "num_frames", None)
+        frames = frames or getattr(getattr(configuration, "vision_config", None), "num_frames", None)
         video = (int(frames),) if frames and configuration.model_type in _VIDEO else ()
         shapes[main] = ((*video, *_image_shape(configuration)), "float32")
         if hasattr(configuration, "text_config"):
@@ -162,6 +163,8 @@ def inputs(model: Any, sequence_length: int) -> dict[str, tuple[tuple[int, ...],
         vision = getattr(configuration, "vision_config", None)
         if vision is not None and not model.can_generate():
             shapes["pixel_values"] = (_image_shape(configuration), "float32")
+    if configuration.model_type == "vilt":
+        shapes["pixel_values"] = (_image_shape(configuration), "float32")
     if configuration.model_type == "clap":
         shapes["input_features"] = ((1, _CLAP_FRAMES, configuration.audio_config.num_mel_bins), "float32")
     if getattr(configuration, "is_encoder_decoder", False):

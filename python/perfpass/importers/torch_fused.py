@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from perfpass.errors import ShapeError
@@ -30,6 +31,8 @@ class FusedCalls(TorchFunctionMode):
         name = getattr(func, "__name__", "")
         if name == "scaled_dot_product_attention":
             return self._attention(*args, **kwargs)
+        if func is functional.multi_head_attention_forward:
+            return self._of_heads(*args, **kwargs)
         if func is torch.Tensor.tolist and args[0].device.type == "meta":
             return self._list(args[0])
         if (
@@ -40,6 +43,15 @@ class FusedCalls(TorchFunctionMode):
         ):
             return self._recurrent(name, *args)
         return func(*args, **kwargs)
+
+    def _of_heads(self, *args: Any, **kwargs: Any) -> Any:
+        """torch.nn.MultiheadAttention: a mode does not see what a function of torch calls, here the attention."""
+        plain = functional.scaled_dot_product_attention
+        functional.scaled_dot_product_attention = self._attention
+        try:
+            return functional.multi_head_attention_forward(*args, **kwargs)
+        finally:
+            functional.scaled_dot_product_attention = plain
 
     def _list(self, tensor: torch.Tensor) -> Any:
         """The values of a tensor, which `tolist` asks for without an operator. Raises UnsupportedError."""
