@@ -20,7 +20,7 @@ import numpy as np
 
 from perfpass import extensions
 from perfpass.declared import Choice, Items, Kind, Named, Table, Text
-from perfpass.errors import ArgumentError, ShapeError, about
+from perfpass.errors import ArgumentError, ShapeError, UnsupportedError, about
 from perfpass.graph import ATTRIBUTES, DTYPES, OPERATOR_CLASS_OF, OPERATOR_CLASSES, OPERATORS, OpGraph
 from perfpass.graph.formula import LONGEST, Formula, Tensors, TensorType
 from perfpass.text import shown_value, unknown
@@ -206,13 +206,21 @@ def _of_environment(files: str) -> None:
         add_file(Path(path).expanduser())
 
 
+def _find(name: str) -> Operator | None:
+    _of_environment(os.environ.get(FILES, ""))
+    found = extensions.find(GROUP, name)
+    if found is not None and not isinstance(found, Operator):
+        raise UnsupportedError(f"operator {name}: what another package declares for it is no description (`Operator`)")
+    return found
+
+
 class _Asked:
     """What the core asks of operators that it does not know (cpp_kernels/include/perfpass/onnx_reader.hpp)."""
 
     def outputs(
         self, name: str, inputs: Sequence[Any], attributes: Mapping[str, Any], count: int
     ) -> list[tuple[str, list[int]]] | None:
-        found: Operator | None = extensions.find(GROUP, name)
+        found = _find(name)
         if found is None or not found.outputs:
             return None
         if len(found.outputs) != count:
@@ -222,7 +230,7 @@ class _Asked:
     def lowered(
         self, name: str, inputs: Sequence[Any], outputs: Sequence[Any], attributes: Mapping[str, Any]
     ) -> tuple[str, dict[str, int], tuple[int, ...]] | None:
-        found: Operator | None = extensions.find(GROUP, name)
+        found = _find(name)
         if found is None:
             return None
         return (found.resembles, *found.stated(_types(inputs), _types(outputs), attributes))
@@ -232,9 +240,9 @@ def _types(tensors: Sequence[Any]) -> list[TensorType | None]:
     return [None if t is None else TensorType(t[0], tuple(t[1])) for t in tensors]
 
 
-def asked() -> _Asked | None:
-    """For a reader in the core; None where nothing is described."""
-    return _Asked() if described() else None
+def asked() -> _Asked:
+    """For a reader in the core. Nothing is looked for before it meets an operator that it does not know."""
+    return _Asked()
 
 
 def outputs_of(
@@ -251,11 +259,9 @@ def applied(graph: OpGraph) -> OpGraph:
 
     Attributes of the source are not known any more here. Raises as `Formula.value`.
     """
-    if not described():
-        return graph
     found = []
     for node in np.flatnonzero(graph.op == 0).tolist():
-        operator: Operator | None = extensions.find(GROUP, graph.source_op_name(node))
+        operator = _find(graph.source_op_name(node))
         if operator is not None:
             reads, writes = (_tensors(graph, ids) for ids in (graph.node_inputs(node), graph.node_outputs(node)))
             found.append((node, operator.resembles, *operator.stated(reads, writes, {})))
