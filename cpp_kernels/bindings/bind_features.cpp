@@ -55,9 +55,9 @@ void register_features(nb::module_& m) {
   m.def(
       "rows_as_run",
       [](const OpGraph& graph, const Costs& costs, bool strided) {
-        std::vector<std::int32_t> runs_in;
-        table_as_run(graph, costs, strided, &runs_in);
-        return own(std::move(runs_in));
+        Placement places;
+        table_as_run(graph, costs, strided, &places);
+        return nb::make_tuple(own(std::move(places.row)), own(std::move(places.into)));
       },
       nb::arg("graph"), nb::arg("costs"), nb::arg("strided"));
   m.def(

@@ -1,5 +1,6 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <cstring>
@@ -34,20 +35,6 @@ TensorRole role_from_name(std::string_view name) {
               "tensor role '" + std::string(name) + "'; allowed are activation, input, weight and literal");
 }
 
-NodeAttributes attributes_from_dict(const nb::dict& values) {
-  NodeAttributes attributes;
-  auto* columns = reinterpret_cast<std::int32_t*>(&attributes);
-  const auto names = attribute_names();
-  for (auto [key, value] : values) {
-    const auto name = nb::cast<std::string_view>(key);
-    std::size_t i = 0;
-    while (i < names.size() && names[i] != name) ++i;
-    if (i == names.size()) throw Error(ErrorCode::argument, "no node attribute named '" + std::string(name) + "'");
-    columns[i] = nb::cast<std::int32_t>(value);
-  }
-  return attributes;
-}
-
 using Array64 = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig>;
 
 /// The same graph with other sizes: `dims` replaces the concatenated dimensions, all else stays.
@@ -62,7 +49,46 @@ OpGraph with_dims(const OpGraph& graph, const Array64& dims) {
   return copy;
 }
 
+/// The same graph, some of its nodes told anew: (node, operator, attributes, costs) each.
+OpGraph with_stated(const OpGraph& graph, const nb::list& nodes) {
+  OpGraph copy = graph;
+  for (const nb::handle each : nodes) {
+    const auto [node, op, attributes, costs] = nb::cast<std::tuple<NodeId, std::string, nb::dict, nb::tuple>>(each);
+    if (node < 0 || node >= static_cast<NodeId>(copy.node_count())) {
+      throw Error(ErrorCode::argument,
+                  "with_stated names node " + std::to_string(node) + " of " + std::to_string(copy.node_count()));
+    }
+    copy.op[node] = op_from_name(op);
+    copy.attributes[node] = attributes_from_dict(attributes);
+    copy.stated[node] = costs_from_tuple(costs);
+  }
+  return copy;
+}
+
 }  // namespace
+
+NodeAttributes attributes_from_dict(const nb::dict& values) {
+  NodeAttributes attributes;
+  auto* columns = reinterpret_cast<std::int32_t*>(&attributes);
+  const auto names = attribute_names();
+  for (auto [key, value] : values) {
+    const auto name = nb::cast<std::string_view>(key);
+    std::size_t i = 0;
+    while (i < names.size() && names[i] != name) ++i;
+    if (i == names.size()) throw Error(ErrorCode::argument, "no node attribute named '" + std::string(name) + "'");
+    columns[i] = nb::cast<std::int32_t>(value);
+  }
+  return attributes;
+}
+
+StatedCosts costs_from_tuple(const nb::tuple& values) {
+  const auto [macs, flops, read, written] =
+      nb::cast<std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t>>(values);
+  for (const std::int64_t each : {macs, flops, read, written}) {
+    if (each < kUnstated) throw Error(ErrorCode::argument, "stated costs are 0 or more, or -1 where nothing is stated");
+  }
+  return {macs, flops, read, written};
+}
 
 void register_graph(nb::module_& m) {
   nb::class_<OpGraph>(m, "Graph")
@@ -97,6 +123,15 @@ void register_graph(nb::module_& m) {
       .def_prop_ro("notes", [](const OpGraph& g) { return g.notes; })
       .def_prop_ro("string_count", [](const OpGraph& g) { return g.strings.size(); })
       .def("string", [](const OpGraph& g, std::int32_t id) { return std::string(g.strings.at(id)); })
+      .def_prop_ro("stated",
+                   [](const OpGraph& g) {
+                     nb::dict found;
+                     for (const auto& [node, c] : g.stated) {
+                       found[nb::int_(node)] = nb::make_tuple(c.macs, c.flops, c.bytes_read, c.bytes_written);
+                     }
+                     return found;
+                   })
+      .def("with_stated", &with_stated, nb::arg("nodes"))
       .def("with_dims", &with_dims, nb::arg("dims"));
 
   nb::class_<GraphBuilder>(m, "GraphBuilder")
@@ -116,6 +151,9 @@ void register_graph(nb::module_& m) {
           },
           nb::arg("op"), nb::arg("source_op"), nb::arg("name"), nb::arg("attributes"), nb::arg("inputs"),
           nb::arg("outputs"), nb::arg("repeat") = 1.0)
+      .def(
+          "state", [](GraphBuilder& b, NodeId node, const nb::tuple& costs) { b.state(node, costs_from_tuple(costs)); },
+          nb::arg("node"), nb::arg("costs"))
       .def("add_note", &GraphBuilder::add_note, nb::arg("note"))
       .def(
           "finish",

@@ -1,6 +1,8 @@
 #include <nanobind/stl/map.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include "bindings.hpp"
@@ -13,6 +15,51 @@ namespace {
 
 using Dims = std::map<std::string, std::int64_t>;
 using Shapes = std::map<std::string, std::vector<std::int64_t>>;
+
+/// What a Python object says of unknown operators: ``outputs(name, inputs, attributes, count)``, a list of (dtype,
+/// shape) or None, and ``lowered(name, inputs, outputs, attributes)``, (operator, attributes, costs) or None.
+class PythonOperators : public StatedOperators {
+ public:
+  explicit PythonOperators(nb::object operators) : operators_(std::move(operators)) {}
+
+  std::vector<TensorType> outputs(const SourceNode& node) override {
+    const nb::gil_scoped_acquire held;
+    const nb::object said = operators_.attr("outputs")(node.name, tensors(node.inputs), attributes(node), node.outputs);
+    std::vector<TensorType> found;
+    if (said.is_none()) return found;
+    for (const auto& [dtype, shape] : nb::cast<std::vector<std::pair<std::string, std::vector<std::int64_t>>>>(said)) {
+      found.push_back({dtype_from_name(dtype), shape, true});
+    }
+    return found;
+  }
+
+  std::optional<Lowered> lowered(const SourceNode& node, const std::vector<TensorType>& outputs) override {
+    const nb::gil_scoped_acquire held;
+    const nb::object said =
+        operators_.attr("lowered")(node.name, tensors(node.inputs), tensors(outputs), attributes(node));
+    if (said.is_none()) return std::nullopt;
+    const auto [op, columns, costs] = nb::cast<std::tuple<std::string, nb::dict, nb::tuple>>(said);
+    return Lowered{op_from_name(op), attributes_from_dict(columns), costs_from_tuple(costs)};
+  }
+
+ private:
+  static nb::list tensors(const std::vector<TensorType>& types) {
+    nb::list found;
+    for (const TensorType& type : types) {
+      found.append(type.present ? nb::object(nb::make_tuple(dtype_name(type.dtype), type.shape)) : nb::none());
+    }
+    return found;
+  }
+  static nb::dict attributes(const SourceNode& node) {
+    nb::dict found;
+    for (const auto& [name, value] : node.attributes) {
+      std::visit([&](const auto& v) { found[name.c_str()] = nb::cast(v); }, value);
+    }
+    return found;
+  }
+
+  nb::object operators_;
+};
 
 OnnxOptions make_options(Dims dims, Shapes input_shapes, std::int64_t batch, const OnnxLimits& limits,
                          std::int64_t detections) {
@@ -38,25 +85,29 @@ void register_onnx(nb::module_& m) {
   m.def(
       "read_onnx_file",
       [](const nb::bytes& path, Dims dims, Shapes input_shapes, std::int64_t batch, const OnnxLimits& limits,
-         std::int64_t detections) {
-        const OnnxOptions options = make_options(std::move(dims), std::move(input_shapes), batch, limits, detections);
+         std::int64_t detections, const nb::object& operators) {
+        OnnxOptions options = make_options(std::move(dims), std::move(input_shapes), batch, limits, detections);
+        PythonOperators stated(operators);
+        if (!operators.is_none()) options.stated = &stated;
         const std::string name(path.c_str(), path.size());  // as the file system has it, not always UTF-8
         const nb::gil_scoped_release released;
         return read_onnx_file(name, options);
       },
       nb::arg("path"), nb::arg("dims") = Dims{}, nb::arg("input_shapes") = Shapes{}, nb::arg("batch") = 0,
-      nb::arg("limits") = OnnxLimits{}, nb::arg("detections") = 0);
+      nb::arg("limits") = OnnxLimits{}, nb::arg("detections") = 0, nb::arg("operators") = nb::none());
   m.def(
       "read_onnx_bytes",
       [](nb::handle buffer, Dims dims, Shapes input_shapes, std::int64_t batch, const OnnxLimits& limits,
-         std::int64_t detections) {
+         std::int64_t detections, const nb::object& operators) {
         const Buffer borrowed(buffer);
-        const OnnxOptions options = make_options(std::move(dims), std::move(input_shapes), batch, limits, detections);
+        OnnxOptions options = make_options(std::move(dims), std::move(input_shapes), batch, limits, detections);
+        PythonOperators stated(operators);
+        if (!operators.is_none()) options.stated = &stated;
         const nb::gil_scoped_release released;
         return read_onnx_bytes(borrowed.bytes(), options);
       },
       nb::arg("buffer"), nb::arg("dims") = Dims{}, nb::arg("input_shapes") = Shapes{}, nb::arg("batch") = 0,
-      nb::arg("limits") = OnnxLimits{}, nb::arg("detections") = 0);
+      nb::arg("limits") = OnnxLimits{}, nb::arg("detections") = 0, nb::arg("operators") = nb::none());
   m.attr("ASSUMED_DETECTIONS") = kAssumedDetections;
 
   const auto listing = [](const std::vector<OnnxInput>& inputs) {

@@ -13,6 +13,7 @@
 
 #include "perfpass/dtype.hpp"
 #include "perfpass/error.hpp"
+#include "perfpass/graph.hpp"
 
 namespace perfpass::bindings {
 
@@ -34,6 +35,12 @@ const char* python_class(ErrorCode code);
 
 /// The floating type of that name, undefined for the empty one. Error(argument) for any other.
 DType floating_dtype(std::string_view name);
+
+/// Attribute columns by name, the others unset. Error(argument) for a name that is none.
+NodeAttributes attributes_from_dict(const nb::dict& values);
+
+/// (macs, flops, bytes read, bytes written) of one execution; kUnstated where nothing is stated.
+StatedCosts costs_from_tuple(const nb::tuple& values);
 
 /// Any object with a contiguous buffer, borrowed for a call.
 class Buffer {

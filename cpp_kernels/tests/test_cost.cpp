@@ -53,6 +53,18 @@ TEST(counts_past_the_bound_are_errors_and_not_wraps) {
   CHECK_ERROR(count_costs(t.finish()), ErrorCode::limit, "2^62");
 }
 
+TEST(stated_costs_take_the_place_of_counted_ones) {
+  Sketch s;
+  s.node(OpKind::gelu, {s.tensor({4, 8})}, {4, 8}, {}, 2.0);
+  s.builder().state(0, {.macs = kUnstated, .flops = 7, .bytes_read = 1000, .bytes_written = kUnstated});
+  const OpGraph graph = s.finish();
+  const Costs own = count_costs(graph), half = count_costs(graph, {DType::float16});
+  CHECK_EQUAL(own.flops[0], std::int64_t{14});
+  CHECK_EQUAL(own.bytes_read[0], std::int64_t{2000});
+  CHECK_EQUAL(own.bytes_written[0], std::int64_t{2 * 4 * 4 * 8});
+  CHECK_EQUAL(half.bytes_read[0], std::int64_t{1000});
+}
+
 TEST(precision_must_be_floating) {
   Sketch s;
   s.node(OpKind::relu, {s.tensor({4})}, {4});

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from perfpass.errors import PerfPassError
     from perfpass.graph import OpGraph
     from perfpass.importers import load
+    from perfpass.importers.operators import declare_operator
+    from perfpass.importers.symbolic import symbolic
     from perfpass.prediction import Interval, Prediction
     from perfpass.predictors import predict
     from perfpass.predictors.engine.simulate import simulate_llm
@@ -44,6 +46,8 @@ _HOME = {
     "PerfPassError": "perfpass.errors",
     "OpGraph": "perfpass.graph",
     "load": "perfpass.importers",
+    "declare_operator": "perfpass.importers.operators",
+    "symbolic": "perfpass.importers.symbolic",
     "pack": "perfpass.deploy.pack",
     "Interval": "perfpass.prediction",
     "Prediction": "perfpass.prediction",
@@ -66,6 +70,7 @@ __all__ = [
     "advise",
     "annotate",
     "choose",
+    "declare_operator",
     "device",
     "diff",
     "fit",
@@ -75,6 +80,7 @@ __all__ = [
     "predict_llm",
     "simulate_llm",
     "sweep",
+    "symbolic",
     "train_cost",
 ]
 

@@ -16,12 +16,18 @@
 
 namespace perfpass {
 
+/// Where the nodes of a graph went: `row` [N] that holds a node's executions, kNone for nodes that never run and for
+/// those that another one's row is put together from, which is then `into` [N], else kNone.
+struct Placement {
+  std::vector<std::int32_t> row;
+  std::vector<NodeId> into;
+};
+
 /// The table with written-out operators put together, without shape arithmetic and operators that do nothing.
 /// `strided`: transposes, splits, slices and expansions change strides and move nothing, as in torch, but for
-/// transposes whose result is reshaped. `runs_in`, where asked for: [N] the row that holds a node's executions, kNone
-/// for nodes that never run and for those that another one's row is put together from. Error(argument) if the costs
+/// transposes whose result is reshaped. `places`, where asked for: where each node went. Error(argument) if the costs
 /// belong to another graph.
 PERFPASS_API OperatorTable table_as_run(const OpGraph& graph, const Costs& costs, bool strided,
-                                        std::vector<std::int32_t>* runs_in = nullptr);
+                                        Placement* places = nullptr);
 
 }  // namespace perfpass

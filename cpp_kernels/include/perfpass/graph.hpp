@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -64,6 +65,16 @@ constexpr std::int32_t kNoAxis = std::numeric_limits<std::int32_t>::min();
 /// Names of NodeAttributes' int32 columns in memory order ("kernel_0", "kernel_1", ... "in_place").
 PERFPASS_API std::span<const std::string_view> attribute_names() noexcept;
 
+/// What the user states that one execution of a node costs, in the types that its own tensors have; kUnstated: what the
+/// canonical operator counts.
+struct StatedCosts {
+  std::int64_t macs = -1;
+  std::int64_t flops = -1;
+  std::int64_t bytes_read = -1;
+  std::int64_t bytes_written = -1;
+};
+constexpr std::int64_t kUnstated = -1;
+
 /// Strings by id; id 0 is the empty string. Operator names repeat and are interned; names of nodes and tensors are as
 /// good as unique and only appended, because a hash look-up per name is the dearest part of reading a large file.
 class PERFPASS_API StringPool {
@@ -101,6 +112,7 @@ struct PERFPASS_API OpGraph {
   std::vector<TensorId> inputs;            // kNone where an optional input is absent
   std::vector<std::int32_t> output_offset;  // [N + 1] into outputs
   std::vector<TensorId> outputs;            // kNone where an optional output is absent
+  std::map<NodeId, StatedCosts> stated;     // of operators that the user describes; most graphs have none
 
   // Per tensor, [T]
   std::vector<DType> tensor_dtype;
@@ -150,6 +162,8 @@ class PERFPASS_API GraphBuilder {
   /// `inputs` and `outputs` may hold kNone. Error(graph) if an output already has a producer or is not an activation.
   NodeId add_node(OpKind op, std::string_view source_op, std::string_view name, const NodeAttributes& attributes,
                   std::span<const TensorId> inputs, std::span<const TensorId> outputs, double repeat = 1.0);
+  /// The node's costs are what its user states.
+  void state(NodeId node, const StatedCosts& costs) { g_.stated[node] = costs; }
   void add_note(std::string note);
   void reserve(std::size_t nodes, std::size_t tensors);
   /// Error(graph) on a cycle (named), on an activation without producer that a node or an output reads, and on an empty

@@ -6,8 +6,10 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "perfpass/export.hpp"
@@ -24,6 +26,36 @@ struct OnnxLimits {
   std::uint64_t whole_file = std::uint64_t{4} << 20;  // larger files are read without their tensor data
 };
 
+/// A tensor that a node reads or writes; absent where it is optional and left out.
+struct TensorType {
+  DType dtype = DType::undefined;
+  std::vector<std::int64_t> shape;
+  bool present = true;
+};
+
+/// A node whose operator the vocabulary does not know, as its file has it; `name` is "domain::operator".
+struct SourceNode {
+  std::string name;
+  std::vector<TensorType> inputs;
+  std::size_t outputs = 0;
+  std::map<std::string, std::variant<std::int64_t, double, std::string, std::vector<std::int64_t>>> attributes;
+};
+
+/// What the user says of operators that the vocabulary does not know.
+class StatedOperators {
+ public:
+  struct Lowered {
+    OpKind op = OpKind::unknown;
+    NodeAttributes attributes;
+    StatedCosts costs;
+  };
+  virtual ~StatedOperators() = default;
+  /// The node's outputs; none where nothing is stated of them.
+  virtual std::vector<TensorType> outputs(const SourceNode& node) = 0;
+  /// What the node is counted as, its outputs known.
+  virtual std::optional<Lowered> lowered(const SourceNode& node, const std::vector<TensorType>& outputs) = 0;
+};
+
 struct OnnxOptions {
   /// Values of symbolic dimensions by name ("batch" -> 8).
   std::map<std::string, std::int64_t> dims;
@@ -37,6 +69,7 @@ struct OnnxOptions {
   /// many behind a NonMaxSuppression as the node itself limits. The graph's notes begin with kAssumedDetections then.
   std::int64_t detections = 0;
   OnnxLimits limits;
+  StatedOperators* stated = nullptr;  // asked for every operator that is unknown otherwise
 };
 /// COCO's evaluation counts so many boxes of an image, and detectors are cut there.
 constexpr std::int64_t kUsualDetections = 100;

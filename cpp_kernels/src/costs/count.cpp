@@ -87,11 +87,18 @@ class Counter {
       const NodeView node{g_, elements_, id};
       count_parameters(node, costs);
       const bool view = node.attributes().view != 0;
-      const Count macs = view ? Count(0) : detail::node_macs(node);
+      const StatedCosts stated = stated_of(id);
+      const auto counted = [&](std::int64_t said, const auto& count) {
+        return view ? Count(0) : said == kUnstated ? count() : Count(said);
+      };
+      const Count macs = counted(stated.macs, [&] { return detail::node_macs(node); });
+      const Count flops = counted(stated.flops, [&] { return detail::node_flops(node, macs); });
+      const Count reads = counted(in_width(node, stated.bytes_read), [&] { return read(node); });
+      const Count writes = counted(in_width(node, stated.bytes_written), [&] { return written(node); });
       costs.macs[id] = repeated(node, macs, "MACs");
-      costs.flops[id] = repeated(node, view ? Count(0) : detail::node_flops(node, macs), "FLOPs");
-      costs.bytes_read[id] = repeated(node, view ? Count(0) : read(node), "bytes read");
-      costs.bytes_written[id] = repeated(node, view ? Count(0) : written(node), "bytes written");
+      costs.flops[id] = repeated(node, flops, "FLOPs");
+      costs.bytes_read[id] = repeated(node, reads, "bytes read");
+      costs.bytes_written[id] = repeated(node, writes, "bytes written");
     }
     return costs;
   }
@@ -114,6 +121,26 @@ class Counter {
     return whole ? count.value() : std::llrint(estimate);
   }
 
+  StatedCosts stated_of(NodeId id) const {
+    if (g_.stated.empty()) return {};
+    const auto it = g_.stated.find(id);
+    return it == g_.stated.end() ? StatedCosts{} : it->second;
+  }
+
+  /// Bytes that were stated for the node's own types, in the types that are counted: as its tensors grow or shrink.
+  std::int64_t in_width(const NodeView& node, std::int64_t bytes) const {
+    if (bytes == kUnstated || float_as_ == DType::undefined) return bytes;
+    double own = 0.0, counted = 0.0;
+    for (const auto& tensors : {node.inputs(), node.outputs()}) {
+      for (const TensorId t : tensors) {
+        if (t == kNone) continue;
+        own += static_cast<double>(bytes_for(elements_[t], bits_of(g_.tensor_dtype[t])));
+        counted += static_cast<double>(bytes_[t]);
+      }
+    }
+    return own > 0.0 ? std::llrint(static_cast<double>(bytes) * counted / own) : bytes;
+  }
+
   static bool is_product(const NodeView& node) noexcept {
     return node.attributes().view == 0 && (node.op() == OpKind::matmul || node.op() == OpKind::dense);
   }
@@ -127,7 +154,8 @@ class Counter {
     }
   }
 
-  /// Bytes of the inputs from slot `first` on, each tensor once. A product reads a weight once, however often it is shown.
+  /// Bytes of the inputs from slot `first` on, each tensor once. A product reads a weight once, however often it is
+  /// shown.
   Count read_from(const NodeView& node, std::size_t first) {
     Count bytes = 0;
     for (std::size_t i = first; i < node.inputs().size(); ++i) {

@@ -44,7 +44,8 @@ Counted count(const OpGraph& graph, std::int64_t batch, const CountingOptions& o
     if (t == graph.graph_inputs.front()) found.first_input_elements = elements;
     found.input_elements += elements;
   }
-  found.unknown = std::find(graph.op.begin(), graph.op.end(), OpKind::unknown) != graph.op.end();
+  found.unknown =
+      !graph.stated.empty() || std::find(graph.op.begin(), graph.op.end(), OpKind::unknown) != graph.op.end();
   if (options.training) {
     const SavedActivations step =
         saved_activations(graph, {options.float_as, options.saved_alignment_bytes, options.autocast});

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <iterator>
 #include <map>
 #include <span>
 #include <string_view>
@@ -92,19 +91,26 @@ class Links {
   std::vector<NodeId> next_;
 };
 
+/// A node that vanishes into another.
+struct Part {
+  NodeId node, into;
+};
+
 /// Nodes that become one: each of `anchor` stays, as operator `op`; `parts` vanish.
 struct Fused {
   OpKind op;
   std::vector<NodeId> anchor;
-  std::vector<NodeId> parts;
+  std::vector<Part> parts;
 
+  /// Of the last anchor.
   void part(NodeId n) {
-    if (n != kNone) parts.push_back(n);
+    if (n != kNone) parts.push_back({n, anchor.back()});
   }
   /// A part of two patterns vanishes once.
   Fused once() && {
-    std::sort(parts.begin(), parts.end());
-    parts.erase(std::unique(parts.begin(), parts.end()), parts.end());
+    std::stable_sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.node < b.node; });
+    const auto same = [](const Part& a, const Part& b) { return a.node == b.node; };
+    parts.erase(std::unique(parts.begin(), parts.end(), same), parts.end());
     return std::move(*this);
   }
 };
@@ -223,7 +229,8 @@ Fused linears(const OpGraph& graph, const Links& links) {
 
 /// softmax(scale * q k + mask) v: both products, which become one, and what stands around them.
 struct Attentions {
-  std::vector<NodeId> first, second, parts;
+  std::vector<NodeId> first, second;
+  std::vector<Part> parts;
 };
 
 /// The multiplication by a constant that makes an operand of a product (through a transpose), else kNone.
@@ -269,7 +276,9 @@ Attentions attentions(const Links& links) {
                             transposed(links, product, 1),
                             links.after(product, transpose)};
     for (const auto& some : {std::span<const NodeId>(around), std::span<const NodeId>(between)}) {
-      std::copy_if(some.begin(), some.end(), std::back_inserter(found.parts), [](NodeId n) { return n != kNone; });
+      for (const NodeId n : some) {
+        if (n != kNone) found.parts.push_back({n, product});
+      }
     }
   });
   return found;
@@ -279,7 +288,12 @@ Attentions attentions(const Links& links) {
 class Edited {
  public:
   Edited(const OpGraph& graph, OperatorTable table, std::vector<std::int32_t> row_of)
-      : g_(graph), t_(std::move(table)), row_of_(std::move(row_of)), runs_in_(row_of_), rows_(t_.op.size()) {}
+      : g_(graph),
+        t_(std::move(table)),
+        row_of_(std::move(row_of)),
+        runs_in_(row_of_),
+        into_(row_of_.size(), kNone),
+        rows_(t_.op.size()) {}
 
   /// Transposes, splits, slices and expansions become views, but for transposes whose result is reshaped: there even
   /// torch has to copy.
@@ -300,7 +314,7 @@ class Edited {
     for (const NodeId n : fused.anchor) counts[row_of_[n]] += g_.repeat[n];
     std::map<std::int32_t, std::int32_t> merged;
     for (const auto& [row, count] : counts) merged[row] = append(row, fused.op, count);
-    for (const NodeId n : fused.parts) runs_in_[n] = kNone;
+    vanish(fused.parts);
     for (const NodeId n : fused.anchor) runs_in_[n] = merged[row_of_[n]];
   }
 
@@ -311,9 +325,8 @@ class Edited {
     for (std::size_t i = 0; i < fused.first.size(); ++i) {
       counts[{row_of_[fused.first[i]], row_of_[fused.second[i]]}] += g_.repeat[fused.second[i]];
     }
-    for (const auto* nodes : {&fused.first, &fused.parts}) {
-      for (const NodeId n : *nodes) runs_in_[n] = kNone;
-    }
+    for (const NodeId n : fused.first) runs_in_[n] = kNone;
+    vanish(fused.parts);
     std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> merged;
     for (const auto& [pair, count] : counts) {
       const auto [first, second] = pair;
@@ -341,17 +354,17 @@ class Edited {
     }
   }
 
-  /// `runs_in`, where asked for: [N] as of table_as_run.
-  OperatorTable finish(std::vector<std::int32_t>* runs_in) && {
+  /// `places`, where asked for: as of table_as_run.
+  OperatorTable finish(Placement* places) && {
     std::vector<bool> kept(t_.op.size());
     for (std::size_t r = 0; r < kept.size(); ++r) kept[r] = r >= rows_ || t_.count[r] > kNothingLeft;
-    if (runs_in != nullptr) {
+    if (places != nullptr) {
       std::vector<std::int32_t> place(kept.size(), kNone);
       for (std::size_t r = 0, size = 0; r < kept.size(); ++r) {
         if (kept[r]) place[r] = static_cast<std::int32_t>(size++);
       }
       for (std::int32_t& row : runs_in_) row = row == kNone ? kNone : place[row];
-      *runs_in = std::move(runs_in_);
+      *places = {std::move(runs_in_), std::move(into_)};
     }
     for_each_column(t_, [&](auto& column) {
       std::size_t size = 0;
@@ -365,15 +378,22 @@ class Edited {
 
  private:
   /// Takes the executions of nodes from their rows; false, and nothing taken, if one of them never runs.
-  bool remove(const std::vector<NodeId>& anchors, const std::vector<NodeId>& parts) {
+  bool remove(const std::vector<NodeId>& anchors, const std::vector<Part>& parts) {
     const auto runs = [&](NodeId n) { return row_of_[n] != kNone; };
-    if (!std::all_of(anchors.begin(), anchors.end(), runs) || !std::all_of(parts.begin(), parts.end(), runs)) {
+    const auto part_runs = [&](const Part& part) { return runs(part.node); };
+    if (!std::all_of(anchors.begin(), anchors.end(), runs) || !std::all_of(parts.begin(), parts.end(), part_runs)) {
       return false;
     }
-    for (const auto* nodes : {&anchors, &parts}) {
-      for (const NodeId n : *nodes) t_.count[row_of_[n]] -= g_.repeat[n];
-    }
+    for (const NodeId n : anchors) t_.count[row_of_[n]] -= g_.repeat[n];
+    for (const Part& part : parts) t_.count[row_of_[part.node]] -= g_.repeat[part.node];
     return true;
+  }
+
+  void vanish(const std::vector<Part>& parts) {
+    for (const Part& part : parts) {
+      runs_in_[part.node] = kNone;
+      into_[part.node] = part.into;
+    }
   }
 
   /// Counts are at most 2^62, so that two of them may pass what the type holds.
@@ -395,12 +415,13 @@ class Edited {
   OperatorTable t_;
   std::vector<std::int32_t> row_of_;   // [N] as counted
   std::vector<std::int32_t> runs_in_;  // [N] as merged
+  std::vector<NodeId> into_;           // [N] what a node vanished into
   std::size_t rows_;                   // of the table as counted; what follows was merged
 };
 
 }  // namespace
 
-OperatorTable table_as_run(const OpGraph& graph, const Costs& costs, bool strided, std::vector<std::int32_t>* runs_in) {
+OperatorTable table_as_run(const OpGraph& graph, const Costs& costs, bool strided, Placement* places) {
   std::vector<std::int32_t> row_of;
   OperatorTable table = operator_table(graph, costs, &row_of);
   const Links links(graph);
@@ -412,7 +433,7 @@ OperatorTable table_as_run(const OpGraph& graph, const Costs& costs, bool stride
   }
   edited.merge(attentions(links));
   edited.drop_idle();
-  return std::move(edited).finish(runs_in);
+  return std::move(edited).finish(places);
 }
 
 }  // namespace perfpass

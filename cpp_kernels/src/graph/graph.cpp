@@ -266,6 +266,13 @@ void reorder(OpGraph& g, const std::vector<NodeId>& order) {
   permute(g.repeat);
   permute_lists(g.input_offset, g.inputs);
   permute_lists(g.output_offset, g.outputs);
+  if (!g.stated.empty()) {
+    const auto old = std::move(g.stated);
+    g.stated = {};
+    for (NodeId n = 0; n < static_cast<NodeId>(order.size()); ++n) {
+      if (const auto it = old.find(order[n]); it != old.end()) g.stated.insert({n, it->second});
+    }
+  }
   for (NodeId n = 0; n < static_cast<NodeId>(order.size()); ++n) {
     for (const TensorId t : g.node_outputs(n)) {
       if (t != kNone) g.producer[t] = n;

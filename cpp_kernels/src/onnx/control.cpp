@@ -199,7 +199,9 @@ void Lowering::lower_if(Scope& scope, const Node& node, std::uint32_t output, In
       if (held_ != nullptr) {
         held_->push_back(std::move(held));
       } else {
-        builder_.add_node(held.op, held.source, held.name, held.attributes, held.inputs, held.outputs, held.repeat);
+        const NodeId id =
+            builder_.add_node(held.op, held.source, held.name, held.attributes, held.inputs, held.outputs, held.repeat);
+        if (held.stated) builder_.state(id, *held.stated);
       }
     }
   }

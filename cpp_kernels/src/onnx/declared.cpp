@@ -152,6 +152,21 @@ void Lowering::merge_declared(const Node& node, const Slot& slot, Value& value, 
   value.reals = {};
 }
 
+/// Outputs of an unknown operator as the user states them; false where nothing is.
+bool Lowering::infer_stated(InferContext& context, OpKind op) {
+  if (op != OpKind::unknown || options_.stated == nullptr) return false;
+  const std::vector<TensorType> outputs = options_.stated->outputs(source_of(context.node, context.inputs));
+  if (outputs.empty()) return false;
+  for (std::size_t i = 0; i < std::min(outputs.size(), context.outputs.size()); ++i) {
+    Value& value = context.outputs[i];
+    value = {};
+    value.dtype = outputs[i].dtype;
+    value.has_shape = true;
+    value.shape = keep_shape(outputs[i].shape, arena_);
+  }
+  return true;
+}
+
 /// Fills context.outputs and context.attributes, or throws: every tensor of a graph has a shape. `estimate`: the shape
 /// of an input is one.
 void Lowering::infer_shapes(const Scope& scope, InferContext& context, OpKind op, const Slot* first_output,
@@ -160,7 +175,7 @@ void Lowering::infer_shapes(const Scope& scope, InferContext& context, OpKind op
   bool certain = is_certain(context.entry) && !estimate;
   bool inferred = false;
   try {
-    inferred = infer(context);
+    inferred = infer_stated(context, op) || infer(context);
   } catch (const Error& e) {
     if (e.code() == ErrorCode::shape && certain) throw Misfit(e.what());
     if (e.code() != ErrorCode::shape || !use_declared(context, first_output, false)) throw;

@@ -250,10 +250,11 @@ TensorId Lowering::new_tensor(const Slot& slot) {
 }
 
 void Lowering::emit(OpKind op, const Scope& scope, const Node& node, const NodeAttributes& attributes,
-                    std::span<const TensorId> inputs, std::span<const TensorId> outputs, std::string_view suffix) {
+                    std::span<const TensorId> inputs, std::span<const TensorId> outputs, std::string_view suffix,
+                    const std::optional<StatedCosts>& stated) {
   std::string unknown;
   std::string_view source = node.op_type;
-  if (op == OpKind::unknown || !is_plain(source)) {
+  if (op == OpKind::unknown || stated || !is_plain(source)) {
     unknown = source_label(node);
     source = unknown;
     if (op == OpKind::unknown) ++unknown_[unknown];
@@ -264,7 +265,8 @@ void Lowering::emit(OpKind op, const Scope& scope, const Node& node, const NodeA
     name = text_;
   }
   if (held_ == nullptr) {
-    builder_.add_node(op, source, name, attributes, inputs, outputs, scope.repeat);
+    const NodeId id = builder_.add_node(op, source, name, attributes, inputs, outputs, scope.repeat);
+    if (stated) builder_.state(id, *stated);
     return;
   }
   held_->push_back({op,
@@ -273,12 +275,13 @@ void Lowering::emit(OpKind op, const Scope& scope, const Node& node, const NodeA
                     attributes,
                     {inputs.begin(), inputs.end()},
                     {outputs.begin(), outputs.end()},
-                    scope.repeat});
+                    scope.repeat,
+                    stated});
 }
 
 void Lowering::lower_operator(Scope& scope, const Node& node, std::uint32_t output, Inputs inputs) {
   const Operator* entry = node.entry != nullptr ? node.entry : find_operator(node.domain, node.op_type);
-  const OpKind op = canonical_operator(entry);
+  OpKind op = canonical_operator(entry);
   input_values_.clear();
   input_ids_.clear();
   output_ids_.clear();
@@ -307,6 +310,18 @@ void Lowering::lower_operator(Scope& scope, const Node& node, std::uint32_t outp
                        .entry = entry,
                        .detections = options_.detections};
   infer_shapes(scope, context, op, scope.slots.data() + output, estimate);
+  std::optional<StatedCosts> stated;
+  if (op == OpKind::unknown && options_.stated != nullptr) {
+    std::vector<TensorType> outputs;
+    for (const Value& value : output_values_) {
+      outputs.push_back({value.dtype, {value.shape.begin(), value.shape.end()}, value.has_shape});
+    }
+    if (const auto lowered = options_.stated->lowered(source_of(node, input_values_), outputs)) {
+      op = lowered->op;
+      attributes = lowered->attributes;
+      stated = lowered->costs;
+    }
+  }
   const Selects selected = selects(op, context);
   for (Value& value : output_values_) value.selects = selected;
   Slot* slot = scope.slots.data() + output;
@@ -325,7 +340,31 @@ void Lowering::lower_operator(Scope& scope, const Node& node, std::uint32_t outp
     ++slot;
   }
   if (held_ != nullptr) count_work(op, scope.repeat, input_values_, output_values_);
-  emit(op, scope, node, attributes, input_ids_, output_ids_);
+  emit(op, scope, node, attributes, input_ids_, output_ids_, {}, stated);
+}
+
+/// An unknown operator's node for the user's description of it; attributes that hold tensors or graphs are left out.
+SourceNode Lowering::source_of(const Node& node, std::span<const Value* const> inputs) const {
+  SourceNode found;
+  found.name = source_label(node);
+  for (const Value* value : inputs) {
+    TensorType type;
+    type.present = value != nullptr;
+    if (value != nullptr) type = {value->dtype, {value->shape.begin(), value->shape.end()}, true};
+    found.inputs.push_back(std::move(type));
+  }
+  found.outputs = node.outputs.size();
+  for (const Attribute& attribute : node.attributes) {
+    using Kind = Attribute::Kind;
+    const std::string name = escaped(attribute.name);
+    if (attribute.kind == Kind::integer) found.attributes[name] = attribute.integer;
+    if (attribute.kind == Kind::real) found.attributes[name] = attribute.real;
+    if (attribute.kind == Kind::text) found.attributes[name] = escaped(attribute.text);
+    if (attribute.kind == Kind::integers) {
+      found.attributes[name] = std::vector<std::int64_t>(attribute.integers.begin(), attribute.integers.end());
+    }
+  }
+  return found;
 }
 
 /// A rough measure to tell the heavier branch of an If: multiplications of matrix products and convolutions, else

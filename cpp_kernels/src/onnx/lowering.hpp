@@ -81,6 +81,7 @@ class Lowering {
     NodeAttributes attributes;
     std::vector<TensorId> inputs, outputs;
     double repeat;
+    std::optional<StatedCosts> stated;
   };
   struct Work {
     double multiplications = 0.0;
@@ -124,7 +125,10 @@ class Lowering {
   std::string_view display_name(Text prefix, Text name);
   Text join(Text prefix, Text name, std::string_view part);
   void emit(OpKind op, const Scope& scope, const Node& node, const NodeAttributes& attributes,
-            std::span<const TensorId> inputs, std::span<const TensorId> outputs, std::string_view suffix = {});
+            std::span<const TensorId> inputs, std::span<const TensorId> outputs, std::string_view suffix = {},
+            const std::optional<StatedCosts>& stated = {});
+  SourceNode source_of(const Node& node, std::span<const Value* const> inputs) const;
+  bool infer_stated(InferContext& context, OpKind op);
   void count_work(OpKind op, double repeat, std::span<const Value* const> inputs, std::span<const Value> outputs);
   void finish_notes();
 

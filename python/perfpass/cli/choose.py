@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from perfpass.cli.options import add_cost_options, add_json, add_model, new_command, print_json, whole, wholes
+from perfpass.cli.options import (
+    add_cost_options,
+    add_json,
+    add_model,
+    model_sizes,
+    new_command,
+    print_json,
+    whole,
+    wholes,
+)
 from perfpass.cli.sweep import add_devices, varied
 
 _EPILOG = """\
@@ -63,7 +72,7 @@ def run(options: Any) -> int:
     )
     found = choose(
         options.model,
-        **varied(options),
+        **varied(options) | {"dims": model_sizes(options)["dims"]},
         batches=options.batches or (None if options.batch is None else [options.batch]),
         rate=options.rate,
         concurrency=options.concurrency,

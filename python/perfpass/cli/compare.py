@@ -127,7 +127,7 @@ def _elsewhere(options: Any, reader: Reader, python: str) -> Summary:
     module, folder = readers.home(reader)
     folders = dict.fromkeys((str(Path(perfpass.__file__).resolve().parent.parent), str(folder)))
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(folders)}
-    given = [f"--dim={name}={size}" for name, size in options.dim]
+    given = [f"--dim={name}={size}" for name, size in (model_sizes(options)["dims"] or {}).items()]
     given += [f"--input-shape={name}={'x'.join(map(str, shape))}" for name, shape in options.input_shape]
     given += [] if options.batch is None else [f"--batch={options.batch}"]
     program = f"import sys, {module}; from perfpass.cli import main; sys.exit(main())"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from perfpass.cli.options import (
     add_device_files,
     add_json,
+    add_quantize,
     add_sizes,
     add_workload,
     find_device,
@@ -59,6 +60,7 @@ def add(commands: Any) -> None:
         "--change", action="append", default=[], type=_pair, metavar="WHAT=VALUE",
         help="what is otherwise for NEW: batch, precision, runtime, layout, version (of the runtime); may be repeated",
     )  # fmt: skip
+    add_quantize(command)
     command.add_argument(
         "--fail", action="append", default=[], type=_pair, metavar="FIGURE=N%",
         help="how much worse a figure may get: latency, throughput, memory, energy, parameters, flops; may be repeated",
@@ -133,6 +135,10 @@ def _comparison(options: Any) -> Callable[[str, str], Difference]:
     if how.pop("predictor") != "perfpass":
         raise ArgumentError("diff has the ratios of perfpass's own predictor alone; leave out --predictor")
     change: dict[str, Any] = once(options.change, "--change") or {}
+    if options.quantize is not None:
+        if "precision" in change:
+            raise ArgumentError("--quantize changes the precision of NEW; leave out --change precision")
+        change["precision"] = options.quantize
     if "batch" in change:
         change["batch"] = int(change["batch"]) if change["batch"].isdecimal() else change["batch"]
     add_device_files(options)

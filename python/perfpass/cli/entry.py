@@ -90,6 +90,11 @@ def _run(arguments: Sequence[str] | None) -> int:
     try:
         words = sys.argv[1:] if arguments is None else arguments
         options = build_parser(words).parse_args(words)
+        if getattr(options, "operators", None):
+            from perfpass.importers.operators import add_file
+
+            for path in options.operators:
+                add_file(path)
         code: int = options.run(options)
         return code
     except PerfPassError as error:

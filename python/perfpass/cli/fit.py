@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from perfpass.cli.options import add_device_file, add_json, add_sizes, model_sizes, new_command, print_json, whole
+from perfpass.cli.options import (
+    add_device_file,
+    add_json,
+    add_quantize,
+    add_sizes,
+    model_sizes,
+    new_command,
+    print_json,
+    whole,
+)
+from perfpass.errors import ArgumentError
 
 _EPILOG = """\
 MODEL is a name of the Hugging Face hub or of a model whose configuration ships, a folder, a config.json, a safetensors
@@ -52,6 +62,7 @@ def add(commands: Any) -> None:
         help=f"{', '.join(_RUNTIMES)} (default: vllm; of a GGUF file llama.cpp); of other networks torch, "
         "torch.compile, onnxruntime, tensorrt, tvm",
     )
+    add_quantize(command)
     _language(command.add_argument_group("language models"))
     network = command.add_argument_group("other networks")
     add_sizes(network, assumes=False)
@@ -87,6 +98,14 @@ def _language(group: Any) -> None:
     group.add_argument("--ubatch", type=whole, metavar="N", help="llama.cpp's -ub: tokens of a step (default: 512)")
 
 
+def _precision(options: Any) -> str | None:
+    if options.quantize is None:
+        return options.precision
+    if options.precision not in (None, options.quantize):
+        raise ArgumentError(f"--quantize {options.quantize} is the precision of the weights; leave out --precision")
+    return options.quantize
+
+
 def run(options: Any) -> int:
     """Prints the decision; the exit status is it."""
     from perfpass.deploy.fit import fit
@@ -99,7 +118,7 @@ def run(options: Any) -> int:
         options.model,
         options.device,
         runtime=options.runtime,
-        precision=options.precision,
+        precision=_precision(options),
         confidence=options.confidence,
         context=options.context,
         concurrency=options.concurrency,

@@ -6,7 +6,16 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfpass.cli.options import add_json, add_model, model_sizes, new_command, print_json
+from perfpass.cli.options import (
+    RUNTIMES,
+    add_json,
+    add_model,
+    model_sizes,
+    new_command,
+    print_json,
+    ranged_dims,
+    refuse,
+)
 from perfpass.errors import FormatError, ShapeError, UnsupportedError, about
 from perfpass.text import columns, count, paragraph, printable, size
 
@@ -18,6 +27,15 @@ if TYPE_CHECKING:
     from perfpass.importers.onnx import Input
 
 
+_EPILOG = """\
+examples:
+  perfpass inspect model.onnx
+  perfpass inspect model.onnx --dim batch=8 --json
+  perfpass inspect encoder.onnx --symbolic                     FLOPs and memory as formulas of batch and sequence
+  perfpass inspect encoder.onnx --batch 1 --dim sequence=128..4096
+  perfpass inspect resnet50.onnx --as-run tensorrt --device t4 --precision fp16"""
+
+
 def add(commands: Any) -> None:
     """The command's options."""
     command = new_command(
@@ -25,14 +43,35 @@ def add(commands: Any) -> None:
         "inspect",
         run,
         "show a model's inputs, symbolic dimensions, operators and exact totals",
-        "examples:\n  perfpass inspect model.onnx\n  perfpass inspect model.onnx --dim batch=8 --json",
+        _EPILOG,
     )
     add_model(command)
+    command.add_argument(
+        "--symbolic", action="store_true", help="exact formulas of the sizes that --dim and --batch leave open"
+    )
+    command.add_argument(
+        "--as-run", metavar="RUNTIME", help=f"the kernels that a runtime makes of it: {', '.join(RUNTIMES)}"
+    )
+    command.add_argument("--device", metavar="NAME", help="of --as-run: where (default: a100)")
+    command.add_argument("--precision", default="fp32", metavar="P", help="of --as-run (default: fp32)")
     add_json(command, "tables")
 
 
 def run(options: Any) -> int:
     """Prints the inspection: inputs first, so that the symbolic dimensions to set can be seen."""
+    if options.as_run:
+        from perfpass.cli.inspect_kernels import kernels
+
+        return kernels(options)
+    refuse(options, ("device", "precision"), "`perfpass inspect` without --as-run")
+    if options.symbolic:
+        from perfpass.cli.inspect_symbolic import formulas
+
+        return formulas(options)
+    if any(len(sizes) > 1 for sizes in ranged_dims(options).values()):
+        from perfpass.cli.inspect_symbolic import at_sizes
+
+        return at_sizes(options)
     from perfpass.importers import load
 
     inputs = _declared_inputs(options.model)
@@ -141,6 +180,7 @@ def _inspection(graph: OpGraph, inputs: tuple[Input, ...]) -> dict[str, Any]:
         },
         "operators": operators,
         "unknown_operators": dict(graph.unknown_operators),
+        "stated_operators": dict(graph.stated_operators),
         "notes": list(graph.notes),
     }
 
@@ -194,6 +234,9 @@ def _table(name: str, found: dict[str, Any]) -> str:
     if found["unknown_operators"]:
         names = ", ".join(f"{printable(n)} ({c})" for n, c in found["unknown_operators"].items())
         lines += ["", paragraph("no cost model", names)]
+    if found["stated_operators"]:
+        names = ", ".join(f"{printable(n)} ({c})" for n, c in found["stated_operators"].items())
+        lines += ["", paragraph("as stated", names)]
     lines += [paragraph("note", note) for note in found["notes"]]
     return "\n".join(lines)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from perfpass.cli.options import add_device_file, add_device_files, new_command
+from perfpass.cli.options import add_device_file, add_device_files, add_operators, new_command
 from perfpass.errors import needs
 
 _EPILOG = """\
@@ -31,6 +31,7 @@ def add(commands: Any) -> None:
         "--question-seconds", type=float, default=120.0, metavar="N", help="until an answer is there (default: 120)"
     )
     add_device_file(command)
+    add_operators(command)
 
 
 def run(options: Any) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -16,11 +17,11 @@ if TYPE_CHECKING:
     from perfpass.deploy.cost import Options
     from perfpass.devices import Device
 
-_PRECISIONS = ("fp64", "fp32", "tf32", "fp16", "bf16", "amp", "amp_bf16", "int8", "fp8")
+_PRECISIONS = ("fp64", "fp32", "tf32", "fp16", "bf16", "amp", "amp_bf16", "int8", "fp8", "w8a8", "w4a16")
 MODEL_FORMS = (
     "ONNX file, Hugging Face config.json or folder, name of a network (bert-base, resnet50, yolov8n), timm:NAME"
 )
-_RUNTIMES = ("torch", "torch.compile", "onnxruntime", "tensorrt", "tvm", "relax", "openvino", "litert")
+RUNTIMES = ("torch", "torch.compile", "onnxruntime", "tensorrt", "tvm", "relax", "openvino", "litert")
 
 
 def new_command(commands: Any, name: str, run: Callable[[Any], int], summary: str, epilog: str | None = None) -> Any:
@@ -50,9 +51,10 @@ def add_sizes(command: Any, *, assumes: bool = True) -> None:
         "--dim",
         action="append",
         default=[],
-        type=dim,
+        type=sizes_of_dim,
         metavar="NAME=N",
-        help="value of a symbolic dimension; may be given more than once",
+        help="value of a symbolic dimension; may be given more than once; predict, inspect and sweep also take "
+        "NAME=A..B (doubling), A..B:STEP, A..B:xFACTOR and N,N",
     )
     command.add_argument(
         "--input-shape",
@@ -62,6 +64,7 @@ def add_sizes(command: Any, *, assumes: bool = True) -> None:
         metavar="NAME=1x3x224x224",
         help="whole shape of one input; may be given more than once",
     )
+    add_operators(command)
     if assumes:
         command.add_argument(
             "--assume",
@@ -73,6 +76,13 @@ def add_sizes(command: Any, *, assumes: bool = True) -> None:
         )
 
 
+def add_operators(command: Any) -> None:
+    """--operators, which is read before a command runs."""
+    command.add_argument(
+        "--operators", action="append", default=[], metavar="FILE", help="TOML of operators that no reader knows"
+    )
+
+
 def onnx_file(options: Any, what: str, instead: str) -> str:
     """The ONNX file of MODEL, for a command that needs one. Raises UnsupportedError for another kind."""
     from perfpass.importers.model_argument import understood
@@ -80,20 +90,48 @@ def onnx_file(options: Any, what: str, instead: str) -> str:
     return understood(options.model).file(what, instead)
 
 
+def ranged_dims(options: Any) -> dict[str, list[int]]:
+    """The sizes of every --dim, one or several. Raises ArgumentError on a name given twice."""
+    return once(options.dim, "--dim") or {}
+
+
+def swept_dims(options: Any) -> dict[str, int | list[int]] | None:
+    """The same as `perfpass.sweep` takes them."""
+    return {name: sizes if len(sizes) > 1 else sizes[0] for name, sizes in ranged_dims(options).items()} or None
+
+
 def model_sizes(options: Any) -> dict[str, Any]:
     """The values of `add_model` as `perfpass.load` takes them. Raises ArgumentError on a name given twice."""
+    dims = ranged_dims(options)
+    if ranged := [name for name, sizes in dims.items() if len(sizes) > 1]:
+        raise ArgumentError(
+            f"--dim {ranged[0]} has several sizes, which predict, inspect and sweep take; give one size here"
+        )
     found = {
         "batch": options.batch,
         "input_shape": once(options.input_shape, "--input-shape"),
-        "dims": once(options.dim, "--dim"),
+        "dims": {name: sizes[0] for name, sizes in dims.items()} or None,
     }
     return found | ({"assume": once(options.assume, "--assume")} if "assume" in options else {})
+
+
+SCHEMES = ("int8", "fp8", "w8a8", "w4a16")
+
+
+def add_quantize(command: Any) -> None:
+    """--quantize: what quantisation of the model as it is would change."""
+    command.add_argument(
+        "--quantize",
+        choices=SCHEMES,
+        metavar="S",
+        help="what if: int8 or fp8 (an engine in 8 bits), w8a8 (products in 8 bits), w4a16 (weights in 4 bits)",
+    )
 
 
 def add_workload(command: Any) -> None:
     """How the model runs, and on what devices beyond the catalogue."""
     command.add_argument("--precision", default="fp32", metavar="P", help=f"{', '.join(_PRECISIONS)} (default: fp32)")
-    command.add_argument("--runtime", default=None, metavar="R", help=f"{', '.join(_RUNTIMES)} (default: torch)")
+    command.add_argument("--runtime", default=None, metavar="R", help=f"{', '.join(RUNTIMES)} (default: torch)")
     command.add_argument("--compiled", action="store_true", help="short for --runtime torch.compile")
     command.add_argument("--layout", default="nchw", metavar="L", help="nchw or nhwc (default: nchw)")
     command.add_argument("--mode", default="inference", metavar="M", help="inference, or training: one whole step")
@@ -313,6 +351,39 @@ def dim(text: str) -> tuple[str, int]:
     if not equals or not name or not value.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=N (for example batch=8)")
     return name, int(value)
+
+
+_RANGE = re.compile(r"(\d{1,15})\.\.(\d{1,15})(?::(x?)(\d{1,15}))?")
+_MOST_SIZES = 1000
+
+
+def sizes_of_dim(text: str) -> tuple[str, list[int]]:
+    """NAME=N, or several sizes: N,N; A..B, which doubles; A..B:STEP; A..B:xFACTOR. B is among them where it is met."""
+    name, equals, value = text.rpartition("=")
+    found = [size for part in value.split(",") for size in _sizes(part)] if equals and name else []
+    if not found or len(found) > _MOST_SIZES:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not NAME=N, NAME=N,N, NAME=A..B, NAME=A..B:STEP or NAME=A..B:xFACTOR of up to {_MOST_SIZES} "
+            "sizes (for example batch=8, sequence=128..4096, sequence=128..1024:128)"
+        )
+    return name, list(dict.fromkeys(found))
+
+
+def _sizes(text: str) -> list[int]:
+    """The sizes of one part, none where it is no part."""
+    if text.isdecimal():
+        return [int(text)]
+    found = _RANGE.fullmatch(text.strip())
+    if found is None:
+        return []
+    first, last, by = int(found[1]), int(found[2]), int(found[4] or 2)
+    times = found[3] == "x" or found[4] is None
+    if not 1 <= first <= last or by < (2 if times else 1):
+        return []
+    sizes = [first]
+    while len(sizes) <= _MOST_SIZES and (after := sizes[-1] * by if times else sizes[-1] + by) <= last:
+        sizes.append(after)
+    return sizes
 
 
 def shape(text: str) -> tuple[str, tuple[int, ...]]:

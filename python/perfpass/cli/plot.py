@@ -19,6 +19,7 @@ from perfpass.cli.options import (
     numbers,
     refuse,
     refuse_to_replace,
+    swept_dims,
     texts,
     wholes,
     workload,
@@ -163,7 +164,7 @@ def _sweep(options: Any) -> Any:
         batches = options.batches or ([options.batch] if options.batch else _BATCHES)
         runtime = "torch.compile" if options.compiled else options.runtime
         how |= {"batches": batches, "layouts": texts(options.layout), "runtimes": texts(runtime) if runtime else None}
-        how |= {"dims": once(options.dim, "--dim"), "input_shape": once(options.input_shape, "--input-shape")}
+        how |= {"dims": swept_dims(options), "input_shape": once(options.input_shape, "--input-shape")}
     else:
         how |= {"concurrencies": options.concurrency or _LOADS, "tensor_parallel": options.tp}
         how |= {"input_lengths": options.input_length, "output_lengths": options.output_length}

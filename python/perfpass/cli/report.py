@@ -24,6 +24,7 @@ from perfpass.cli.options import (
     numbers,
     refuse,
     refuse_to_replace,
+    swept_dims,
     texts,
     whole,
     wholes,
@@ -214,7 +215,7 @@ def _sweep(options: Any, model: str, **varied: Any) -> Any:
 
     runtime = workload(options)["runtime"]
     sizes: dict[str, Any] = {
-        "dims": once(options.dim, "--dim"),
+        "dims": swept_dims(options),
         "input_shape": once(options.input_shape, "--input-shape"),
     }
     how: dict[str, Any] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from perfpass.cli.options import add_device_file, add_device_files, new_command, whole
+from perfpass.cli.options import add_device_file, add_device_files, add_operators, new_command, whole
 
 _EPILOG = """\
 POST /predict, /explain, /fit, /choose, /llm, /diff, /train-cost; GET /devices, /health, /ready, /metrics,
@@ -69,6 +69,7 @@ def add(commands: Any) -> None:
         "(default: PERFPASS_SOCKET, else perfpass.sock in XDG_RUNTIME_DIR)",
     )
     add_device_file(command)
+    add_operators(command)
 
 
 def _resident(path: str) -> None:
@@ -91,5 +92,6 @@ def run(options: Any) -> int:
 
     add_device_files(options)
     settings = Settings(**{name: getattr(options, name) for name in _HELP}, token=token_of(options.token_file))
-    serve(settings, options.host, options.port, options.workers, options.log_level, options.device_file)
+    files = options.device_file, options.operators
+    serve(settings, options.host, options.port, options.workers, options.log_level, *files)
     return 0

@@ -12,6 +12,7 @@ from perfpass.cli.options import (
     numbers,
     once,
     print_json,
+    swept_dims,
     texts,
     wholes,
 )
@@ -23,6 +24,7 @@ be asked is a row with its reason. Columns and limits: docs/guides/deployer.md.
 
 examples:
   perfpass sweep resnet50.onnx --device a100,l4,t4 --batches 1,8,64 --precision fp32,fp16 --pareto latency_ms,energy_j
+  perfpass sweep encoder.onnx --device a100,l4 --batches 1,8 --dim sequence=128..4096       128, 256, 512, ... 4096
   perfpass sweep llama-3.1-8b --tp 1,2,4 --precision bf16,fp8 --concurrency 1,8,64 -o points.parquet
   perfpass sweep llama-3.1-8b --device h100 --slices --pareto usd_per_million_tokens,tpot_ms --json"""
 
@@ -78,7 +80,7 @@ def varied(options: Any) -> dict[str, Any]:
         "pipeline_parallel": options.pp,
         "data_parallel": options.dp,
         "expert_parallel": options.ep,
-        "dims": once(options.dim, "--dim"),
+        "dims": swept_dims(options),
         "input_shape": once(options.input_shape, "--input-shape"),
     }
 

@@ -171,7 +171,7 @@ def _rebuilt(
     read = {int(t) for node in order for t in graph.node_inputs(node) if t >= 0}
     inputs = [int(t) for t in graph.graph_inputs if nodes is None or int(t) in read]
     outputs = [int(t) for t in graph.graph_outputs if int(t) in made | read]
-    builder, number = _core.GraphBuilder(), {-1: -1}
+    builder, number, stated = _core.GraphBuilder(), {-1: -1}, graph.stated
     for t in sorted(made | read | set(inputs) | set(outputs)):
         role = ROLES[int(graph.tensor_role[t])]
         if role == "activation" and t not in made:
@@ -182,7 +182,7 @@ def _rebuilt(
     for node in order.tolist():
         attributes = {name: int(v) for name, v in zip(ATTRIBUTES, graph.attributes[node], strict=True)}
         copy = copies is not None and bool(copies[node])
-        builder.add_node(
+        added = builder.add_node(
             "copy" if copy else OPERATORS[int(graph.op[node])],
             graph.source_op_name(node),
             graph.string(int(graph.node_name[node])),
@@ -191,4 +191,6 @@ def _rebuilt(
             [number[int(t)] for t in graph.node_outputs(node)],
             float((graph.repeat if repeat is None else repeat)[node]),
         )
+        if not copy and node in stated:
+            builder.state(added, stated[node])
     return OpGraph(builder.finish([number[t] for t in inputs], [number[t] for t in outputs]))

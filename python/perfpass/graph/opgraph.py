@@ -92,6 +92,15 @@ class OpGraph:
             names[name] = names.get(name, 0) + 1
         return names
 
+    @property
+    def stated_operators(self) -> dict[str, int]:
+        """Source names of operators whose costs a user states (`perfpass.importers.operators`), with their number."""
+        names: dict[str, int] = {}
+        for node in self.core.stated:
+            name = self.source_op_name(node)
+            names[name] = names.get(name, 0) + 1
+        return names
+
     def to_networkx(self) -> networkx.MultiDiGraph:
         """A networkx MultiDiGraph: node data ``op``, ``source_op``, ``name``; edge data ``tensor``, ``shape``."""
         with needs("graphs", "OpGraph.to_networkx"):

@@ -15,6 +15,7 @@ from perfpass import _core
 from perfpass.errors import ArgumentError, about
 from perfpass.graph import OpGraph
 from perfpass.graph.assumed import DETECTIONS, Assumed, checked
+from perfpass.importers import operators
 from perfpass.text import shown_value
 
 if TYPE_CHECKING:
@@ -56,7 +57,8 @@ def read(
     contradict each other), ArgumentError (a name that the model does not have, a size below 1) and UnsupportedError.
     """
     stated = checked(assume)
-    arguments = reading(dims, input_shapes, batch) | {"detections": stated.get(DETECTIONS, 0)}
+    arguments = reading(dims, input_shapes, batch)
+    arguments |= {"detections": stated.get(DETECTIONS, 0), "operators": operators.asked()}
     if isinstance(model, (str, os.PathLike)):
         with about(model):
             return with_load(OpGraph(_core.read_onnx_file(os.fsencode(model), **arguments)), stated)

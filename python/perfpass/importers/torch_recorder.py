@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from perfpass import _core
 from perfpass.errors import PerfPassError, UnsupportedError
 from perfpass.graph import OpGraph
+from perfpass.importers import operators
 from perfpass.importers.torch_operators import Call, describe, tensors_in
 from perfpass.importers.torch_values import Values
 
@@ -165,6 +166,9 @@ class Recorder(TorchDispatchMode):
         except PerfPassError:
             raise
         except (RuntimeError, NotImplementedError, TypeError) as error:
+            if on_meta and (described := self._described(func, given, args, kwargs)) is not None:
+                self._record_call(func, name, args, kwargs, tensors_in(described))
+                return described
             if not on_meta or not _depends_on_data(error, name):
                 raise
             found = self.values.result(func, *asked)
@@ -184,6 +188,18 @@ class Recorder(TorchDispatchMode):
             return out
         self._record_call(func, name, args, kwargs, results)
         return self._named_by(args[0], out) if name == "nonzero" else out
+
+    @staticmethod
+    def _described(func: Any, given: list[torch.Tensor], args: tuple, kwargs: dict) -> Any:
+        """The outputs of an operator without a kernel for shapes, where its user describes them; else None."""
+        named = dict(zip((a.name for a in func._schema.arguments), args, strict=False)) | kwargs
+        attributes = {n: v for n, v in named.items() if isinstance(v, (int, float, str, list)) and not tensors_in([v])}
+        reads = [(_DTYPES.get(t.dtype, "undefined"), tuple(t.shape)) for t in given]
+        found = operators.outputs_of(source_name(func), reads, attributes, len(func._schema.returns))
+        if found is None:
+            return None
+        made = [torch.empty(shape, dtype=getattr(torch, dtype), device="meta") for dtype, shape in found]
+        return made[0] if len(made) == 1 else tuple(made)
 
     # -- what depends on values ------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from perfpass.predictors.assemble import predict, predict_graph
 
 __all__ = [
+    "as_run",
     "assemble",
     "by_node",
     "core_bundle",
@@ -15,6 +16,7 @@ __all__ = [
     "loads",
     "predict",
     "predict_graph",
+    "quantisation",
     "registry",
     "remedies",
     "roofline",

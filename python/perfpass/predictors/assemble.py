@@ -19,7 +19,7 @@ from perfpass.graph import DTYPES, OPERATOR_CLASSES, OPERATORS, OpGraph
 from perfpass.graph.assumed import STEPS
 from perfpass.graph.step import saved_activations
 from perfpass.prediction import SUPPORT_LEVELS, Interval, MigHint, Prediction, Support, SupportLevel
-from perfpass.predictors import loads, registry
+from perfpass.predictors import loads, quantisation, registry
 from perfpass.predictors import sparsity as sparse
 from perfpass.predictors.decided import decided
 from perfpass.predictors.estimate import Bounds, Estimate, PlannedRun, Run
@@ -72,7 +72,7 @@ def predict(
     any device (with ``input_shape``, without the batch), a Relay ``tvm.IRModule`` or an OpGraph.
     ``device``: a name, id or alias (``perfpass.device``), with a MIG profile after a colon if only a slice is meant, or
     "cpu" for this machine. ``batch``: the model's own if None. ``precision``: fp64, fp32, tf32, fp16, bf16, amp (fp16
-    autocast), amp_bf16, int8 or fp8. ``runtime``: torch, torch.compile, onnxruntime, tensorrt, tvm (Relay)
+    autocast), amp_bf16, int8, fp8, w8a8 or w4a16. ``runtime``: torch, torch.compile, onnxruntime, tensorrt, tvm (Relay)
     or relax. ``layout``: nchw or nhwc. ``dims``: values of symbolic dimensions by name. ``mode``: inference, or
     training: one step (forward, backward, optimizer), derived from the forward graph; ``optimizer``: none, sgd,
     momentum (the default), adam or adamw, for training alone. ``frozen``, for training alone: parameters that are
@@ -249,6 +249,8 @@ def _predicted(
     """As `predict_graph`, before it is judged whether it fits."""
     if how.get("sparsity") is not None:
         return _sparse(graph, device, calibration=calibration, processes=processes, **how)
+    if how.get("precision") in quantisation.BITS:
+        return _quantised_run(graph, device, calibration=calibration, processes=processes, **how)
     return _answered(run_of(graph, device, **how), how["mode"], calibration, processes)
 
 
@@ -262,6 +264,21 @@ def _sparse(graph: OpGraph, device: Device, *, sparsity: str, **how: Any) -> Pre
         loads.stretched(found, dense),
         support=found.support.at_most("near", said),
         workload={**found.workload, "sparsity": sparsity},
+    )
+
+
+def _quantised_run(graph: OpGraph, device: Device, *, precision: str, **how: Any) -> Prediction:
+    """With quantised weights: unless that was measured, the interval of the time holds the run without them too."""
+    rest = {key: how.pop(key) for key in ("calibration", "processes")}
+    mode = how.get("mode", "inference")
+    run = run_of(graph, device, precision=precision, **how)
+    found = _answered(run, mode, **rest)
+    if not quantisation.measured(precision, run.way):
+        plain = _answered(run_of(graph, device, precision=run.way.precision, **how), mode, **rest)
+        found = replace(loads.stretched(found, plain), memory=found.memory)
+    said = quantisation.sentence(precision, quantisation.rewritten(graph, precision), run.way)
+    return replace(
+        found, support=found.support.at_most("near", said), workload={**found.workload, "precision": precision}
     )
 
 
@@ -280,7 +297,7 @@ def _answered(run: Run, mode: str, calibration: bool | Calibration | Schedules, 
         breakdown = _breakdown(run, estimate)
     found = estimate.arrays()
     metrics = lane.metrics(found, np.array([run.batch]))
-    level = lane.level(found, np.array([bool(graph.unknown_operators)]))
+    level = lane.level(found, np.array([bool(graph.unknown_operators or graph.stated)]))
     del metrics["peak_memory_bytes"]
     intervals: dict[str, Any] = {name: bounds.interval(0, UNITS[name]) for name, bounds in metrics.items()}
     return Prediction(
@@ -356,6 +373,7 @@ def run_of(
         optimizer=optimizer,
         sparsity=sparsity,
     )
+    graph = planned.graph
     counted = costs.count(graph, float_as=planned.float_as)
     if mode == "training" and graph.frozen:
         marks = frozen.flags(graph, graph.frozen)
@@ -364,6 +382,8 @@ def run_of(
         table = as_run(graph, counted, runtime)
     if sparsity is not None:
         table = sparse.as_run(table, PRECISIONS[planned.way.precision][1], runtime)
+    if precision in quantisation.BITS:
+        table = quantisation.as_run(table, planned.way)
     return Run(**vars(planned), costs=counted, table=table)
 
 
@@ -381,6 +401,8 @@ def _planned(graph: OpGraph, device: str | Device, *, runtime: str, **how: Any) 
         )
     target = find_device(device)
     workload = check(target, runtime=runtime, **how)
+    if workload.quantised is not None:
+        graph = quantisation.rewritten(graph, workload.quantised).graph
     plan = memory.plan(graph, float_as=workload.float_as, alignment_bytes=allocation.alignment_bytes(runtime))
     return PlannedRun(
         graph=graph,
@@ -409,9 +431,14 @@ def _reasons(estimate: Estimate, graph: OpGraph) -> tuple[str, ...]:
     """Those of the predictor, and what the graph adds to them."""
     reasons = list(estimate.support.reasons)
     if unknown := graph.unknown_operators:
-        names = ", ".join(f"{name} ({count})" for name, count in sorted(unknown.items(), key=lambda i: -i[1])[:5])
-        reasons.append(f"operators without a cost model, counted as moving their inputs and outputs: {names}")
+        reasons.append(f"operators without a cost model, counted as moving their inputs and outputs: {_few(unknown)}")
+    if stated := graph.stated_operators:
+        reasons.append(f"operators as their user states them, not as measured: {_few(stated)}")
     return tuple(reasons)
+
+
+def _few(names: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} ({count})" for name, count in sorted(names.items(), key=lambda i: -i[1])[:5])
 
 
 def _support(level: SupportLevel, estimate: Estimate, graph: OpGraph) -> Support:
@@ -515,6 +542,7 @@ def _provenance(graph: OpGraph, counted: Costs, device: Device, estimate: Estima
             "edges": int(graph.edge_count),
             **{key: int(value) for key, value in counted.totals.items()},
             "unknown_operators": dict(graph.unknown_operators),
+            "stated_operators": dict(graph.stated_operators),
             "notes": list(graph.notes),
         },
     }

@@ -83,7 +83,7 @@ def _rows(run: Run, training: bool) -> np.ndarray:
     strided, runtime = moves_nothing(run.way.runtime), run.way.runtime
 
     def place(graph: OpGraph) -> np.ndarray:
-        return np.asarray(_core.rows_as_run(graph.core, count(graph, float_as=run.float_as).core, strided))
+        return np.asarray(_core.rows_as_run(graph.core, count(graph, float_as=run.float_as).core, strided)[0])
 
     if not (training and run.graph.frozen):
         return place(run.graph)

@@ -11,6 +11,7 @@ import numpy as np
 from perfpass.errors import ArgumentError, DeviceError, UnsupportedError
 from perfpass.graph import DTYPES
 from perfpass.graph.step import OPTIMIZERS
+from perfpass.predictors import quantisation
 from perfpass.predictors import sparsity as sparse
 from perfpass.predictors.roofline import ISSUE_S, RATES
 from perfpass.predictors.way import STANDING_IN, Way
@@ -32,6 +33,8 @@ PRECISIONS: dict[str, tuple[str, str]] = {
     "amp_bf16": ("bfloat16", "bf16"),
     "int8": ("float8", "int8"),
     "fp8": ("float8", "fp8"),
+    "w8a8": ("float16", "fp16"),  # on a GPU; see perfpass.predictors.quantisation
+    "w4a16": ("float16", "fp16"),
 }
 _PRECISION_ALIASES = {"amp_fp16": "amp", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float64": "fp64"}
 _FLOATING = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "fp64": "float64"}
@@ -52,6 +55,7 @@ class Workload:
     layout: str
     optimizer: str | None = None  # of a training step, else None
     sparsity: str | None = None  # of the weights (perfpass.predictors.sparsity)
+    quantised: str | None = None  # as (perfpass.predictors.quantisation); ``precision`` is that of all else
 
     @property
     def float_as(self) -> str:
@@ -86,6 +90,10 @@ def check(
     _one_of("precision", precision, tuple(PRECISIONS))
     _one_of("runtime", runtime, RUNTIMES)
     _one_of("layout", layout, LAYOUTS)
+    scheme = precision if precision in quantisation.BITS else None
+    if scheme is not None and mode == "training":
+        raise UnsupportedError(f"training in {scheme} is not predicted; {', '.join(RATES)} are")
+    precision = precision if scheme is None else quantisation.beside(scheme, device)
     rate = PRECISIONS[precision][1]
     if rate not in device.peak_flops:
         usable = [name for name, (_, needed) in PRECISIONS.items() if needed in device.peak_flops]
@@ -108,7 +116,7 @@ def check(
     if sparsity is not None:
         sparse.check(sparsity, device, rate, precision, runtime, mode)
     size = None if batch is None else check_batch(batch)
-    return Workload(size, precision, mode, runtime, layout, optimizer, sparsity)
+    return Workload(size, precision, mode, runtime, layout, optimizer, sparsity, scheme)
 
 
 def check_batch(batch: Any) -> int:

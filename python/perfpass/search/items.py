@@ -111,7 +111,7 @@ def _keep_float_logits(sources: Sequence[Any], sizes: dict[str, np.ndarray], cou
 def _item(model: Any, defaults: Candidate) -> tuple[Any, int, dict[str, int], dict[str, list[int]]]:
     """What the core takes: a graph, a path or bytes, with the batch (0: its own) and what is set by name."""
     from perfpass.graph.traced_step import TrainingGraph
-    from perfpass.importers import formats, load, named_shapes, onnx
+    from perfpass.importers import formats, load, named_shapes, onnx, operators
     from perfpass.predictors.workload import check_batch
 
     given = model if isinstance(model, Candidate) else Candidate(model)
@@ -120,7 +120,8 @@ def _item(model: Any, defaults: Candidate) -> tuple[Any, int, dict[str, int], di
     dims = defaults.dims if given.dims is None else given.dims
     shape = defaults.input_shape if given.input_shape is None else given.input_shape
     batch = None if batch is None else check_batch(batch)
-    if _is_onnx_path(source) or (isinstance(source, (bytes, bytearray, memoryview)) and not formats.owns(source)):
+    in_core = _is_onnx_path(source) or (isinstance(source, (bytes, bytearray, memoryview)) and not formats.owns(source))
+    if in_core and not operators.described():
         read = onnx.reading(dims, named_shapes(shape), batch)
         path = isinstance(source, (str, os.PathLike))
         return os.fsencode(source) if path else (bytes(source),), read["batch"], read["dims"], read["input_shapes"]

@@ -13,7 +13,7 @@ import numpy as np
 from perfpass import _core
 from perfpass.devices import Device
 from perfpass.devices import device as find_device
-from perfpass.errors import ArgumentError, PerfPassError
+from perfpass.errors import ArgumentError, PerfPassError, UnsupportedError
 from perfpass.graph import OpGraph
 from perfpass.predictors.calibration.posterior import Calibration
 from perfpass.predictors.calibration.schedules import Schedules
@@ -118,6 +118,8 @@ class Scorer:
         targets = [find_device(d) for d in asked]
         how: dict[str, Any] = {"precision": precision, "mode": mode, "runtime": runtime, "layout": layout}
         checked = [check(target, batch=None, optimizer=optimizer, **how) for target in targets]
+        if checked[0].quantised is not None:
+            raise UnsupportedError(f"{precision} is predicted for one model at a time (perfpass.predict), not scored")
         ways = [workload.on(target) for target, workload in zip(targets, checked, strict=True)]
         kinds = {allocation.allocator(way.device, runtime) for way in ways}
         self._counting = Counting(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from perfpass.graph import OpGraph, at_batch
@@ -25,9 +26,12 @@ class Template:
 
         Raises ArgumentError where the model is not the same network at every batch size.
         """
-        self._low, self._high = (load(model, batch=b, dims=dims, input_shape=input_shape) for b in _BATCHES)
+        self._read = partial(load, model, dims=dims, input_shape=input_shape)
+        self._low, self._high = (self._read(batch=b) for b in _BATCHES)
         self.at(1)
 
     def at(self, batch: int) -> OpGraph:
         """The graph at a batch size. Raises ArgumentError for one that is not 1 to 2^20."""
+        if self._low.stated:  # formulas of a user's own need not be affine
+            return self._read(batch=check_batch(batch))
         return at_batch(self._low, self._high, _BATCHES, check_batch(batch))

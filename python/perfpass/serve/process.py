@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfpass.bounded_file import reason
 from perfpass.errors import ArgumentError, needs
+from perfpass.importers.operators import FILES
 from perfpass.serve.settings import Settings
 
 if TYPE_CHECKING:
@@ -33,13 +34,14 @@ def serve(
     workers: int = 1,
     log_level: str = "info",
     device_files: Sequence[str] = (),
+    operator_files: Sequence[str] = (),
     make: Callable[[Settings, str], Any] | None = None,
     tell: Callable[[str], None] | None = None,
 ) -> None:
     """Answers on ``host``:``port`` (0: any free one) until SIGTERM or SIGINT; then ends what was accepted.
 
-    ``device_files``: TOML of more devices. ``make``: what answers in place of `application`, from the settings and an
-    empty folder; ``tell`` is told the address.
+    ``device_files``, ``operator_files``: TOML of more devices, and of operators that no reader knows. ``make``: what
+    answers in place of `application`, from the settings and an empty folder; ``tell`` is told the address.
 
     Raises UnsupportedError without the packages of the extra, ArgumentError for an address that cannot be had.
     """
@@ -51,9 +53,10 @@ def serve(
         from perfpass.serve.protocol import BoundedProtocol
     if isinstance(workers, bool) or not isinstance(workers, int) or not 1 <= workers <= MOST_WORKERS:
         raise ArgumentError(f"workers must be a whole number from 1 to {MOST_WORKERS}, got {workers!r}")
-    files = (*filter(None, os.environ.get(_DEVICES, "").split(os.pathsep)), *device_files)
     # Workers stand in another folder, and know what their environment says.
-    os.environ[_DEVICES] = os.pathsep.join(os.path.abspath(os.path.expanduser(path)) for path in files)
+    for variable, more in ((_DEVICES, device_files), (FILES, operator_files)):
+        files = (*filter(None, os.environ.get(variable, "").split(os.pathsep)), *more)
+        os.environ[variable] = os.pathsep.join(os.path.abspath(os.path.expanduser(path)) for path in files)
     listening = bound(host, port)
     with _folder(workers > 1) as folder:
         config = uvicorn.Config(

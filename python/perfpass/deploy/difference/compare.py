@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from perfpass.deploy.difference.found import OnDevice
@@ -20,7 +20,7 @@ from perfpass.graph import costs
 from perfpass.graph.changes import changes
 from perfpass.importers import load
 from perfpass.prediction import SUPPORT_LEVELS, WIDEST_FACTOR, Interval, Prediction, Support
-from perfpass.predictors import predict_graph
+from perfpass.predictors import predict_graph, quantisation
 from perfpass.predictors.assemble import run_of
 from perfpass.predictors.difference.unlike import Question, lacks, memory_lacks
 from perfpass.predictors.difference.widths import Widths
@@ -132,7 +132,8 @@ class Run:
         """
         found = predict_graph(graph, target, **how, **own)
         run = run_of(graph, target, **how)
-        return cls(found, Question(run.table, run.batch, run.way, _half_width(found.latency_ms), version))
+        way = replace(run.way, precision=quantisation.told_apart(how.get("precision"), run.way.precision))
+        return cls(found, Question(run.table, run.batch, way, _half_width(found.latency_ms), version))
 
 
 def ratios(old: Run, new: Run) -> tuple[Ratio, ...]:

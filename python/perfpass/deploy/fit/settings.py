@@ -23,6 +23,8 @@ SERVERS = ("vllm", "sglang", "trtllm")
 FORMATS: dict[str, tuple[str, float]] = {
     "awq": ("int4_wo", GROUPS_OF_128_BYTES),
     "gptq": ("int4_wo", GROUPS_OF_128_BYTES),
+    "w4a16": ("int4_wo", GROUPS_OF_128_BYTES),
+    "w8a8": ("int8", ELEMENT_BYTES["int8"]),
     "nf4": ("int4_wo", NF4_BYTES),
     "nf4_double": ("int4_wo", NF4_TWICE_BYTES),
 }

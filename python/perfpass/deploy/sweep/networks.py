@@ -18,7 +18,8 @@ from perfpass.predictors.workload import check
 from perfpass.search import Scorer, Scores, Template
 from perfpass.text import size
 
-SETTINGS = ("device", "precision", "runtime", "layout", "batch")
+BATCH = "batch"
+SETTINGS = ("device", "precision", "runtime", "layout", BATCH)
 FIGURES = ("latency_ms", "throughput_per_s", "peak_memory_bytes", "energy_j", "power_w", "fits")
 PRICED = "usd_per_thousand_samples"
 _BOUNDED = FIGURES[:-1]

@@ -15,7 +15,8 @@ from perfpass.deploy.sweep import networks, served
 from perfpass.deploy.sweep.result import Sweep, joined
 from perfpass.devices import Device
 from perfpass.devices import device as find_device
-from perfpass.errors import ArgumentError, DeviceError, LimitError, UnsupportedError, missing_package
+from perfpass.errors import ArgumentError, DeviceError, LimitError, PerfPassError, UnsupportedError, missing_package
+from perfpass.graph import OpGraph
 from perfpass.llm import LanguageModel, assumed, language_model
 from perfpass.text import shown_value
 
@@ -44,7 +45,7 @@ def sweep(
     runtimes: Sequence[str] | None = None,
     batches: Sequence[int] | None = None,
     layouts: Sequence[str] | None = None,
-    dims: Mapping[str, int] | None = None,
+    dims: Mapping[str, int | Sequence[int]] | None = None,
     input_shape: Any = None,
     input_lengths: Sequence[int] | None = None,
     output_lengths: Sequence[int] | None = None,
@@ -64,12 +65,13 @@ def sweep(
     ``model``: as `perfpass.predict` takes it, or a language model that writes text as `perfpass.predict_llm` takes it,
     which is served (a sequence, one run of it, is a network's question: give ``batches``). ``devices`` None: those that
     the price table has. ``slices``: also every MIG profile of each. Of a network: ``precisions`` (fp32), ``runtimes``
-    (torch), ``layouts`` (nchw), ``batches`` (1). Served: ``precisions`` (what is stored), ``runtimes`` (vllm),
-    ``tensor_parallel`` (1, 2, 4, 8 where the device works with others), ``pipeline_parallel``, ``data_parallel`` (ranks
-    of attention) and ``expert_parallel`` (1 each), ``input_lengths`` (1,024), ``output_lengths`` (128),
-    ``concurrencies`` (1) of a replica; ``every_split``: where no split is given, all that are worth asking of a device
-    (`perfpass.deploy.sweep.splits`); ``energy`` adds joules and watts, which a network always has.
-    ``progress``: a bar on stderr where that is a terminal and tqdm is installed; ``ray``: parts run as tasks of Ray.
+    (torch), ``layouts`` (nchw), ``batches`` (1), and ``dims``, one size of a dimension or several. Served:
+    ``precisions`` (what is stored), ``runtimes`` (vllm), ``tensor_parallel`` (1, 2, 4, 8 where the device works with
+    others), ``pipeline_parallel``, ``data_parallel`` (ranks of attention) and ``expert_parallel`` (1 each),
+    ``input_lengths`` (1,024), ``output_lengths`` (128), ``concurrencies`` (1) of a replica; ``every_split``: where no
+    split is given, all that are worth asking of a device (`perfpass.deploy.sweep.splits`); ``energy`` adds joules and
+    watts, which a network always has. ``progress``: a bar on stderr where that is a terminal and tqdm is installed;
+    ``ray``: parts run as tasks of Ray.
 
     A combination that cannot be asked is a point with its ``problem``. Raises ArgumentError, DeviceError for an unknown
     device, LimitError over 5,000,000 points, UnsupportedError without Ray, and what reading the model raises.
@@ -90,12 +92,22 @@ def sweep(
             for r in runtimes or ("torch",)
             for layout in layouts or ("nchw",)
         ]
+        dims, swept = _swept(dims)
+        if batches is None and networks.BATCH in swept:
+            batches = swept.pop(networks.BATCH)
+        if clash := set(swept) & {*networks.SETTINGS, *networks.FIGURES, networks.PRICED, "support", "problem"}:
+            raise ArgumentError(f"dims {min(clash)}: a column of the sweep has this name; give it one size")
         sizes = _wholes("batches", batches or (1,))
-        _few(len(ways) * len(sizes) * len(targets))
-        run = (model, sizes, dims, input_shape)
-        graphs = None if ray else networks.graphs(*run)
-        tasks = [_Task(_network, (run, graphs, targets, way, usd), len(targets) * len(sizes)) for way in ways]
-        settings, figures = networks.SETTINGS, (*networks.FIGURES, networks.PRICED)
+        at = [dict(zip(swept, each, strict=True)) for each in product(*swept.values())]
+        _few(len(ways) * len(at) * len(sizes) * len(targets))
+        tasks = []
+        for point in at:
+            run = (model, sizes, {**dims, **point} or None, input_shape)
+            graphs = None if ray else _read(run, point)
+            tasks += [
+                _Task(_network, (run, graphs, targets, way, usd, point), len(targets) * len(sizes)) for way in ways
+            ]
+        settings, figures = (*networks.SETTINGS, *swept), (*networks.FIGURES, networks.PRICED)
     else:
         lengths = assumed.lengths(read, None, None)
         inputs = _wholes("input_lengths", input_lengths or lengths[:1])
@@ -192,6 +204,14 @@ def _named(model: Any) -> str:
     return os.path.basename(os.fspath(model)) if isinstance(model, (str, os.PathLike)) else type(model).__name__
 
 
+def _swept(dims: Mapping[str, Any] | None) -> tuple[dict[str, int], dict[str, list[int]]]:
+    """Those of one size, and those of several."""
+    several = {
+        name: _wholes(name, sizes) for name, sizes in (dims or {}).items() if isinstance(sizes, (list, tuple, range))
+    }
+    return {name: size for name, size in (dims or {}).items() if name not in several}, several
+
+
 def _wholes(name: str, values: Iterable[Any]) -> list[int]:
     out = list(dict.fromkeys(values))
     for value in out:
@@ -213,10 +233,26 @@ def _few(points: int) -> None:
         raise LimitError(f"{points:,} points; a sweep has at most {MOST_POINTS:,}: ask it in parts")
 
 
+def _read(run: tuple[Any, ...], point: Mapping[str, int]) -> Sequence[OpGraph | PerfPassError]:
+    """The model at every batch; at a size that it does not have, why."""
+    try:
+        return networks.graphs(*run)
+    except PerfPassError as error:
+        if not point:
+            raise
+        return [error] * len(run[1])
+
+
 def _network(
-    run: tuple[Any, ...], graphs: Any, targets: Sequence[Device], way: networks.Way, usd: Mapping[str, float]
+    run: tuple[Any, ...],
+    graphs: Any,
+    targets: Sequence[Device],
+    way: networks.Way,
+    usd: Mapping[str, float],
+    point: Mapping[str, int],
 ) -> Column:
-    return networks.answered(graphs or networks.graphs(*run), run[1], targets, way, usd)
+    found = networks.answered(graphs or _read(run, point), run[1], targets, way, usd)
+    return found | {name: np.full(len(found["problem"]), size, dtype=np.int64) for name, size in point.items()}
 
 
 def _alike(each: Sequence[served.Deployment]) -> list[list[int]]:

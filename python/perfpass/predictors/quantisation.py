@@ -1,0 +1,78 @@
+"""Weights in fewer bits than the arithmetic beside them, as a what-if on any graph: precisions "w8a8" and "w4a16".
+
+"int8" and "fp8" count everything in 8 bits, as an engine that was built so runs it. These two quantise the products
+alone (`perfpass.graph.quantised`): w8a8 gives products and convolutions weights of 8 bits and quantises their inputs as
+they come, at the device's rate of int8; w4a16 stores the weights of products in 4 bits, in blocks of 128 with a scale
+each, and computes in 16 bits. On a CPU, whose kernels compute in fp32, so does what stands between. Time is that of the
+other precision with the bytes and the rate of these products; the interval holds the run without quantisation too,
+since few kernels reach what they promise, but where products in 8 bits were measured (ONNX Runtime on a CPU).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from perfpass.errors import DeviceError
+from perfpass.graph import OPERATORS
+from perfpass.graph.quantised import Quantised, quantised
+
+if TYPE_CHECKING:
+    from perfpass.devices import Device
+    from perfpass.features import OperatorTable
+    from perfpass.graph import OpGraph
+    from perfpass.predictors.way import Way
+
+BITS = {"w8a8": 8, "w4a16": 4}
+_EIGHT_BITS = [OPERATORS.index(name) for name in ("quantized_matmul", "quantized_conv")]
+
+
+def beside(scheme: str, device: Device) -> str:
+    """The precision of everything else. Raises DeviceError for a GPU without the scheme's arithmetic."""
+    if device.kind == "cpu":
+        return "fp32"
+    needed = ("fp16", "int8") if scheme == "w8a8" else ("fp16",)
+    if lacking := [rate for rate in needed if rate not in device.peak_flops]:
+        raise DeviceError(f"{device.name} has no {lacking[0]} arithmetic, which {scheme} needs; give another precision")
+    return "fp16"
+
+
+def rewritten(graph: OpGraph, scheme: str) -> Quantised:
+    """The graph as it is stored."""
+    return quantised(graph, BITS[scheme])
+
+
+def as_run(table: OperatorTable, way: Way) -> OperatorTable:
+    """``table``, products of 8 bits as the work that they are at the rate of ``way``'s precision."""
+    peaks = way.device.peak_flops
+    if way.device.kind == "cpu" or peaks.get("int8", 0.0) <= peaks["fp16"]:
+        return table
+    faster = np.where(np.isin(table.op, _EIGHT_BITS), peaks["fp16"] / peaks["int8"], 1.0)
+    return replace(
+        table, flops=(np.asarray(table.flops, dtype=np.float64) * faster).astype(np.asarray(table.flops).dtype)
+    )
+
+
+def told_apart(asked: str | None, beside: str) -> str:
+    """The precision by which a ratio's interval tells a quantised run from others; that of any other run is its own."""
+    if asked not in BITS:
+        return beside
+    return "int8" if asked == "w8a8" else asked
+
+
+def measured(scheme: str, way: Way) -> bool:
+    """Whether products in the scheme were measured where it runs."""
+    return scheme == "w8a8" and way.device.kind == "cpu" and way.runtime == "onnxruntime"
+
+
+def sentence(scheme: str, found: Quantised, way: Way) -> str:
+    """What was assumed, for the support."""
+    bits = f"weights of {found.products} products in {BITS[scheme]} bits"
+    if scheme == "w8a8":
+        bits += ", their inputs in 8 bits as they come"
+    left = ", ".join(f"{name} ({count})" for name, count in sorted(found.left.items(), key=lambda i: -i[1])[:4])
+    kept = f"; with their weights as they are: {left}" if left else ""
+    held = "" if measured(scheme, way) else "; not measured so: the interval holds the run without it"
+    return f"{scheme}: {bits}, all else in {way.precision}{kept}{held}"

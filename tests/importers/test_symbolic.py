@@ -1,0 +1,78 @@
+"""Formulas of a model's sizes: the same as counting at any of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import perfpass
+from perfpass.errors import ArgumentError, UnsupportedError
+from perfpass.graph import costs, liveness
+from perfpass.importers.symbolic import COUNTS, PEAK
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+def _counted(model, batch, **dims):
+    graph = perfpass.load(model, batch=batch, dims=dims or None)
+    totals = costs.count(graph).totals
+    return {name: totals[name] for name in COUNTS} | {PEAK: liveness.plan(graph).peak_activation_bytes}
+
+
+def test_formulas_of_a_file_are_its_counts_at_any_batch_and_length():
+    path = str(EXAMPLES / "deberta_v3_large_dynamic.onnx")
+    found = perfpass.symbolic(path)
+    assert {axis.symbol: (axis.first, axis.step) for axis in found.axes} == {"batch": (1, 1), "sequence": (1, 1)}
+    assert found.formulas["macs"].degrees == {"batch": 1, "sequence": 2}
+    for batch, sequence in ((1, 1), (3, 77), (8, 384), (64, 512)):
+        graph = perfpass.load(path, dims={"batch": batch, "sequence": sequence})
+        totals = costs.count(graph).totals
+        expected = {name: totals[name] for name in COUNTS} | {PEAK: liveness.plan(graph).peak_activation_bytes}
+        assert found.at({"batch": batch, "sequence": sequence}) == expected
+
+
+def test_a_fixed_size_is_no_symbol():
+    found = perfpass.symbolic(str(EXAMPLES / "deberta_v3_large_dynamic.onnx"), dims={"sequence": 128})
+    assert [axis.symbol for axis in found.axes] == ["batch"]
+    assert found.fixed == {"sequence": 128}
+    with pytest.raises(ArgumentError, match="nothing"):
+        perfpass.symbolic(str(EXAMPLES / "deberta_v3_large_dynamic.onnx"), dims={"sequence": 128, "batch": 2})
+
+
+def test_an_image_size_holds_where_strides_divide_it():
+    pytest.importorskip("torch")
+    found = perfpass.symbolic("yolov8n", batch=2)
+    (axis,) = found.axes
+    assert (axis.symbol, axis.first, axis.step) == ("image_size", 32, 32)
+    assert found.at({"image_size": 416}) == _counted("yolov8n", 2, image_size=416)
+    with pytest.raises(ArgumentError, match="32"):
+        found.at({"image_size": 400})
+    assert str(found.formulas["macs"]).count("image_size^2")
+
+
+def test_pieces_of_the_peak_are_the_largest_polynomial_at_every_size():
+    found = perfpass.symbolic(str(EXAMPLES / "deberta_v3_large_dynamic.onnx"), batch=1)
+    for piece in found.pieces:
+        for size in (piece.first, piece.last):
+            values = [p.at({"sequence": size}) for p in found.peak]
+            assert values[piece.formula] == max(values)
+    assert [p.first for p in found.pieces][1:] == [p.last + 1 for p in found.pieces][:-1]
+
+
+def test_the_command_prints_formulas_and_strict_json(capsys):
+    import json
+
+    from perfpass.cli import main
+
+    assert main(["inspect", str(EXAMPLES / "resnet50.onnx"), "--symbolic"]) == 0
+    assert "4089184256*batch" in capsys.readouterr().out
+    assert main(["inspect", str(EXAMPLES / "resnet50.onnx"), "--symbolic", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["formulas"]["macs"]["terms"] == [{"coefficient": "4089184256", "powers": {"batch": 1}}]
+
+
+def test_an_operator_graph_has_no_open_size():
+    graph = perfpass.load(str(EXAMPLES / "resnet50.onnx"))
+    with pytest.raises((ArgumentError, UnsupportedError), match="fixed"):
+        perfpass.symbolic(graph)

@@ -1,0 +1,83 @@
+"""Quantised weights as a what-if: less memory, work at the rate of 8 bits, and an interval that does not promise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import perfpass
+from perfpass.devices import catalogue
+from perfpass.errors import DeviceError, UnsupportedError
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+LLAMA = str(EXAMPLES / "llama_1b_prefill.onnx")
+
+
+@pytest.fixture(scope="module")
+def found():
+    how = {"device": "a100", "runtime": "torch"}
+    return {p: perfpass.predict(LLAMA, precision=p, **how) for p in ("fp16", "w8a8", "w4a16")}
+
+
+def test_weights_take_the_memory_of_their_bits(found):
+    held = {p: one.breakdown["memory_bytes"]["weights"] for p, one in found.items()}
+    assert held["w8a8"] < 0.65 * held["fp16"]
+    assert held["w4a16"] < 0.45 * held["fp16"]
+
+
+def test_8_bits_run_faster_and_4_bits_no_slower(found):
+    times = {p: one.latency_ms for p, one in found.items()}
+    assert times["w8a8"].median < times["fp16"].median
+    assert times["w4a16"].median <= times["fp16"].median * 1.001
+
+
+def test_what_was_not_measured_so_is_said_and_the_interval_holds_the_run_without(found):
+    for name in ("w8a8", "w4a16"):
+        one = found[name]
+        assert any(reason.startswith(f"{name}:") for reason in one.support.reasons)
+        assert one.support.level != "in range"
+        assert one.workload["precision"] == name
+        assert one.latency_ms.high >= found["fp16"].latency_ms.median
+
+
+def test_products_in_8_bits_on_a_cpu_are_as_they_were_measured():
+    how = {"device": "xeon-platinum-8380", "runtime": "onnxruntime", "batch": 1}
+    model = str(EXAMPLES / "vit_base_patch16_224.onnx")
+    plain, eight = (perfpass.predict(model, precision=p, **how) for p in ("fp32", "w8a8"))
+    assert eight.latency_ms.median < plain.latency_ms.median
+    assert not any("not measured so" in reason for reason in eight.support.reasons)
+
+
+def test_training_and_scoring_in_quantised_weights_are_refused():
+    from perfpass.search import Scorer
+
+    with pytest.raises(UnsupportedError, match="w4a16"):
+        perfpass.predict(LLAMA, "a100", precision="w4a16", mode="training")
+    with pytest.raises(UnsupportedError, match="w8a8"):
+        Scorer("a100", precision="w8a8")
+    without = next(d for d in catalogue() if d.is_gpu and "fp16" in d.peak_flops and "int8" not in d.peak_flops)
+    with pytest.raises(DeviceError, match="int8"):
+        perfpass.predict(LLAMA, without, precision="w8a8")
+
+
+def test_a_difference_says_what_a_scheme_changes():
+    found = perfpass.diff(LLAMA, LLAMA, "a100", precision="fp16", change={"precision": "w4a16"})
+    ratios = {r.metric: r.interval.median for r in found.devices[0].ratios}
+    assert ratios["memory"] < 0.9
+    assert ratios["latency"] <= 1.001
+
+
+def test_the_command_line_shows_the_change_against_the_model_as_it_is(capsys):
+    import json
+
+    from perfpass.cli import main
+
+    assert main(["predict", LLAMA, "--device", "a100", "--precision", "fp16", "--quantize", "w4a16"]) == 0
+    shown = capsys.readouterr().out
+    assert "w4a16" in shown
+    assert "over fp16" in shown
+    assert main(["predict", LLAMA, "--device", "a100", "--precision", "fp16", "--quantize", "w4a16", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["quantized"]["from"] == "fp16"
+    assert found["quantized"]["ratios"]["memory"]["ratio"] < 0.9
