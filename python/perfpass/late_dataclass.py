@@ -41,8 +41,8 @@ class _Late:
         self._step = 0
         for name in self._waiting:
             setattr(cls, name, self._method(name))
-        if self._frozen:
-            cls.__setattr__, cls.__delattr__ = self._refusing("assign to"), self._refusing("delete")
+        for name, doing in zip(self._frozen, ("assign to", "delete"), strict=False):
+            setattr(cls, name, self._refusing(doing))
         setattr(cls, _FIELDS, self)
 
     def __get__(self, instance: object, owner: type) -> Any:
@@ -112,7 +112,9 @@ def _mark(parameters: list[Any], frozen: list[bool]) -> None:
 def _init(cls: type, frozen: bool) -> Any:
     """``__init__`` of the fields of ``cls``, as dataclasses write it."""
     given: dict[str, Any] = {"_made_": object(), "_put_": object.__setattr__}
-    plain, named, lines = [], [], []
+    plain: list[str] = []
+    named: list[str] = []
+    lines: list[str] = []
     for i, field in enumerate(dataclasses.fields(cls)):
         value = parameter = name = field.name
         if field.default_factory is not dataclasses.MISSING:
