@@ -26,7 +26,7 @@ _SAME = (
 _CPU_TAIL = re.compile(r"\s*(?:CPU\s*)?@\s*[\d.]+\s*GHz|\s+\d+-Core Processor|\s+Processor$", re.IGNORECASE)
 _FILLERS = re.compile(rf"(?<![a-z0-9])(?:{'|'.join(sorted(_FILLER))})(?![a-z0-9])")
 
-# How names are dressed (`_peels`). Each takes off one layer and keeps groups: name, count (devices), memory (GiB), rest.
+# How names are dressed (`_peels`). Each takes off a layer and keeps groups: name, count (devices), memory (GiB), rest.
 _PEELS = (
     # torch, as system-information pages print it: NAME (1) (sm_86) (8, 6) cuda:11.7 cudnn:8500 24GB
     r"(?P<name>.+?) \((?P<count>\d+)\) (?P<rest>(?:\((?:sm|compute)_\d+\) )?(?:\(\d+, \d+\) )?(?:cuda|hip):.*?)"
