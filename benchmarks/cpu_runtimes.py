@@ -11,6 +11,7 @@ calibrate each runtime; errors, coverage and widths before and after are of the 
 from __future__ import annotations
 
 import argparse
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,16 @@ def measure(models: Path, records: Path, runtime: str, names: list[str], threads
     print(run(wanted, records, lambda log: LocalPool(["cpu"], log)), flush=True)
 
 
+def part(journal: Path, names: list[str]) -> list[str]:
+    """The lines of a journal without the records of other networks."""
+    lines = journal.read_text().splitlines(keepends=True)
+    return [
+        line
+        for line in lines
+        if (model := json.loads(line).get("configuration", {}).get("model")) is None or Path(model).stem in names
+    ]
+
+
 def graph_of(models: Path, name: str, suffix: str) -> Any:
     """The graph of a network's own file, or of its ONNX file where that format is not read."""
     try:
@@ -62,15 +73,17 @@ def graph_of(models: Path, name: str, suffix: str) -> Any:
         return load(models / f"{name}.onnx", batch=1)
 
 
-def beside(models: Path, records: Path, runtime: str, device: Any, learned: Any) -> list[Beside]:
-    """Every usable record of a folder with its predictions."""
+def beside(models: Path, records: Path, runtime: str, device: Any, learned: Any, without: list[str]) -> list[Beside]:
+    """Every usable record of a folder with its predictions, those of the networks ``without`` left out."""
     found = []
     for record in read(records / "records.jsonl").records:
         configuration, latency = record["configuration"], record.get("latency_ms")
+        path = Path(configuration["model"].partition(":")[2])
+        if path.stem in without:
+            continue
         if record["status"] != "ok" or latency["p90"] > _LARGEST_SPREAD * latency["median"]:
             print(f"left out: {configuration['model']} ({record['status']})")
             continue
-        path = Path(configuration["model"].partition(":")[2])
         graph = graph_of(models, path.stem, path.suffix)
         how: dict[str, Any] = {"batch": 1, "runtime": runtime}
         before = predict_graph(graph, device, calibration=False, **how).latency_ms
@@ -103,18 +116,18 @@ def main() -> None:
     options = parser.parse_args()
     names = sorted(path.stem for path in options.models.glob("*.onnx"))
     first = names[::3][:LEARNED]
-    sides = {"calibrating": first, "others": [name for name in names if name not in first]}
     device, lines, kept = find_device("host-cpu"), [], {}
     for runtime in RUNTIMES:
-        for side, listed in sides.items():
-            measure(options.models, options.records / runtime / side, runtime, listed, options.threads)
         folder = options.records / runtime
+        measure(options.models, folder, runtime, names, options.threads)
+        learning = folder / "calibrating.jsonl"
+        learning.write_text("".join(part(folder / "records.jsonl", first)))
         try:
-            outcome = calibration.calibrate(device, folder / "calibrating" / "records.jsonl", folder / "learned")
+            outcome = calibration.calibrate(device, learning, folder / "learned")
         except PerfPassError as error:
             print(f"{runtime} is not calibrated: {error}")
             continue
-        rows = beside(options.models, folder / "others", runtime, device, outcome.calibration)
+        rows = beside(options.models, folder, runtime, device, outcome.calibration, first)
         kept[runtime] = {which: figures(rows, which) for which in ("before", "after")} | {
             "networks": len(rows),
             "calibrating": outcome.points,

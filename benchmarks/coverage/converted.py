@@ -22,7 +22,7 @@ TIMM = (
 TRANSFORMERS = "albert bert deberta-v2 distilbert electra gpt2 gpt_neox llama opt qwen2 roberta t5-encoder"
 _LENGTH = 64
 _SIZES = {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 256}
-FOLDED = "the converter folds batch normalisations into convolutions and drops what it proves constant"
+FOLDED = "the converter folds batch normalisations, and drops constants and what no output needs (a BERT's pooler)"
 
 
 def names() -> list[str]:
@@ -39,7 +39,7 @@ class Hidden(torch.nn.Module):
         self.model = model
 
     def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
-        return self.model(input_ids=input_ids, attention_mask=torch.ones_like(input_ids))[0]
+        return self.model(input_ids=input_ids)[0]
 
 
 class Out(torch.nn.Module):
