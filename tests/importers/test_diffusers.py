@@ -130,7 +130,7 @@ def test_code_of_a_repository_is_never_run(tmp_path: Path) -> None:
     perfpass.load(index, assume={"steps": 1})  # the class of diffusers of that name, not the repository's
     parts["unet"] = ("my_unet", "MyUNet", UNET)
     (tmp_path / "two").mkdir()
-    with pytest.raises(UnsupportedError, match="runs once a step"):
+    with pytest.raises(UnsupportedError, match="run once a step"):
         perfpass.load(pipeline(tmp_path / "two", parts))
 
 
