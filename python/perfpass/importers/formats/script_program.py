@@ -492,6 +492,7 @@ _OF_TENSORS: dict[str, Callable[..., Any]] = {
     "element_size": lambda t: t.element_size(),
     "storage_offset": lambda t: t.storage_offset(),
     "get_device": lambda _: 0,
+    "device": lambda _: torch.device("meta"),
 }
 _OF_NUMBERS: dict[str, Callable[..., Any]] = {
     "add": operator.add,
