@@ -213,6 +213,13 @@ def test_maps_of_classical_models_are_named_as_the_reason() -> None:
         importer.read(model)
 
 
+def test_trees_that_say_their_classes_are_kept_and_named_as_unknown() -> None:
+    node = classifier("TreeEnsembleClassifier", classlabels_int64s=[0, 1, 2])
+    model = make([node], [value("x", ["n", 4])], [value("label", [None], INT64), value("scores", [None, 3])])
+    assert shape(model, "scores", batch=7) == (7, 3)
+    assert set(importer.read(model, batch=7).unknown_operators) == {"ai.onnx.ml::TreeEnsembleClassifier"}
+
+
 def test_trees_with_open_outputs_are_named_as_the_reason() -> None:
     node = classifier("TreeEnsembleClassifier")
     model = make([node], [value("x", [1, 4])], [value("label", [None], INT64), value("scores", [None, 3])])

@@ -108,7 +108,8 @@ bool infer_array_features(InferContext& c, const Operator&) {
 }
 
 bool infer_linear_classifier(InferContext& c, const Operator&) {
-  const Dims numbers = integers_attribute(c, "classlabels_ints");
+  Dims numbers = integers_attribute(c, "classlabels_ints");
+  if (numbers.empty()) numbers = integers_attribute(c, "classlabels_int64s");  // of trees
   const Attribute* texts = c.find("classlabels_strings");
   set_dtype(c, 0, numbers.empty() ? DType::string : DType::int64);
   set_dtype(c, 1, DType::float32);
@@ -126,7 +127,8 @@ bool infer_linear_regressor(InferContext& c, const Operator&) {
   set_dtype(c, 0, DType::float32);
   if (!ready(c, {0})) return false;
   const Dims x = shape_of(c, 0);
-  set(c, 0, DType::float32, Shape{x.empty() ? 1 : x[0], integer_attribute(c, "targets", 1)});
+  set(c, 0, DType::float32,
+      Shape{x.empty() ? 1 : x[0], integer_attribute(c, "targets", integer_attribute(c, "n_targets", 1))});
   return true;
 }
 

@@ -364,7 +364,11 @@ constexpr Operator kOperators[] = {
     {"LinearClassifier", Domain::ml, OpKind::dense, infer_linear_classifier},
     {"LinearRegressor", Domain::ml, OpKind::dense, infer_linear_regressor},
     {"Normalizer", Domain::ml, OpKind::l2_norm, infer_same},
+    {"SVMClassifier", Domain::ml, OpKind::unknown, infer_linear_classifier},
+    {"SVMRegressor", Domain::ml, OpKind::unknown, infer_linear_regressor},
     {"Scaler", Domain::ml, OpKind::mul, infer_same},
+    {"TreeEnsembleClassifier", Domain::ml, OpKind::unknown, infer_linear_classifier},
+    {"TreeEnsembleRegressor", Domain::ml, OpKind::unknown, infer_linear_regressor},
     // ai.onnx.preview
     {"FlexAttention", Domain::preview, OpKind::attention, infer_flex_attention, lower_attention},
 };
