@@ -119,7 +119,7 @@ def _forward(
         from perfpass.importers import formats, onnx
 
         content = bytes(model)
-        if (found := formats.read_bytes(content, _sizes(dims, input_shape, batch, assume))) is not None:
+        if (found := formats.of_bytes(content, _sizes(dims, input_shape, batch, assume))) is not None:
             return found
         return onnx.read(content, **_onnx_sizes(dims, input_shape, batch, assume))
     origins = {base.__module__.partition(".")[0] for base in type(model).__mro__}

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _UNNAMED = "the bytes"
 
 
-def read_bytes(content: bytes, sizes: Sizes) -> OpGraph | None:
+def of_bytes(content: bytes, sizes: Sizes) -> OpGraph | None:
     """The graph of a file that came as bytes; None where they are of no format of the table.
 
     Raises UnsupportedError for a format that its own library reads: bytes may come from anyone.
@@ -40,7 +40,7 @@ def read_bytes(content: bytes, sizes: Sizes) -> OpGraph | None:
 
 
 def owns(content: bytes | bytearray | memoryview) -> bool:
-    """Whether bytes may be of a format of the table; ONNX's are not. Of archives `read_bytes` finds out."""
+    """Whether bytes may be of a format of the table; ONNX's are not. Of archives `of_bytes` finds out."""
     seen = Content(Path(_UNNAMED), bytes(content[:HEAD_BYTES]))
     return seen.is_archive or recognised(seen) is not None
 
