@@ -45,8 +45,7 @@ def serve(path: str) -> None:
 def _read_beforehand() -> None:
     """What questions need whatever they ask, and no file of the user or variable of the environment decides."""
     from perfpass.cli import parser
-    from perfpass.devices import lookup
-    from perfpass.devices.shipped import shipped
+    from perfpass.devices import device, lookup
     from perfpass.prediction import prediction_table
     from perfpass.predictors.assemble import predict
     from perfpass.predictors.inference.analytic import AnalyticPredictor
@@ -68,7 +67,7 @@ def _read_beforehand() -> None:
         each.load()
     # What is made at first use is made here: classes, patterns, modules imported inside functions.
     for mode, runtime in (("inference", "torch"), ("inference", "tensorrt"), ("training", "torch")):
-        found = predict(_MODEL, shipped().parse(_BOARD), mode=mode, runtime=runtime, calibration=False)
+        found = predict(_MODEL, device(_BOARD), mode=mode, runtime=runtime, calibration=False)
         prediction_table(found)
         json.dumps(found.to_dict())
     parser.build_parser(["predict"]).parse_args(["predict", "model", "--device", _BOARD])
