@@ -20,6 +20,7 @@ import textwrap
 from pathlib import Path
 
 import accuracy_tables
+import coverage_tables
 import documents
 import weak_points
 from result_tables import SHARED, TABLES
@@ -27,7 +28,15 @@ from result_tables import SHARED, TABLES
 ROOT = documents.ROOT
 RESULTS = ROOT / "benchmarks" / "results"
 # Pages that are made or run; the other documents show no output.
-PAGES = ("README.md", "docs/index.md", "docs/quickstart.md", "docs/benchmarks.md", "docs/weak-points.md", "docs/guides")
+PAGES = (
+    "README.md",
+    "docs/index.md",
+    "docs/quickstart.md",
+    "docs/benchmarks.md",
+    "docs/coverage.md",
+    "docs/weak-points.md",
+    "docs/guides",
+)
 _TABLE = re.compile(r"(<!-- table (?P<name>\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _COLUMNS = 120  # of the notes under a table
 
@@ -51,12 +60,13 @@ def filled(text: str, page: Path) -> str:
             made = accuracy_tables.predictors()
         elif name == "weak":
             made = weak_points.weak_points()
+        elif name in coverage_tables.TABLES:
+            made = coverage_tables.TABLES[name]()
         elif name in TABLES:
             made = TABLES[name](json.loads((RESULTS / f"{SHARED.get(name, name)}.json").read_text()))
         else:
-            raise SystemExit(
-                f"the table {name!r} is asked for; known are errors, accuracy, predictors, weak, {', '.join(TABLES)}"
-            )
+            known = ", ".join(["errors", "accuracy", "predictors", "weak", *coverage_tables.TABLES, *TABLES])
+            raise SystemExit(f"the table {name!r} is asked for; known are {known}")
         return f"{match[1]}\n{_wrapped(made)}\n\n{match[3]}"
 
     return _TABLE.sub(replace, text)

@@ -27,6 +27,12 @@ CONFIGURATIONS = Path(__file__).resolve().parent.parent / "configurations"
 # Model types of code in repositories, which is never run, and those of transformers that build the same layers.
 _SAME_LAYERS = {"kimi_k2": "deepseek_v3", "internlm2": "llama", "baichuan": "llama"}
 _LONGEST_CHAIN = 4  # of configurations that each change another
+_FRAMES = 16  # of a film: the clip that torchvision's video models were trained on
+_TORCHVISION_FILMS = {  # edge of a frame, in pixels
+    **dict.fromkeys(("r3d_18", "mc3_18", "r2plus1d_18"), 112),
+    **dict.fromkeys(("s3d", "mvit_v1_b", "mvit_v2_s", "swin3d_t", "swin3d_s", "swin3d_b"), 224),
+}
+_RAFT_IMAGE = (3, 520, 960)  # torchvision's example of optical flow
 LARGEST_CONFIG_BYTES = 16 * 2**20  # the largest public configurations (label lists) stay below 2 MiB
 
 
@@ -226,7 +232,17 @@ def timm_image_model(
 
 def torchvision_image_model(
     name: str, image_size: int | None = None, device: str = "meta"
-) -> tuple[torch.nn.Module, tuple[int, int, int]]:
-    """`torchvision`, and the shape [C, H, W] of its images: ``image_size``, or what the model was made for."""
-    size = image_size or (299 if name == "inception_v3" else 224)
-    return torchvision(name, device), (3, size, size)
+) -> tuple[torch.nn.Module, tuple[int, ...] | tuple[tuple[int, ...], ...]]:
+    """`torchvision`, and the shape of what it reads, of ``image_size`` or of the size that it was made for.
+
+    [C, H, W] of an image, [C, T, H, W] of a film, and two images where the flow between them is asked for.
+    """
+    module = torchvision(name, device)
+    if name in _TORCHVISION_FILMS:
+        size = image_size or _TORCHVISION_FILMS[name]
+        return module, (3, _FRAMES, size, size)
+    if name.startswith("raft_"):
+        image = (3, image_size, image_size) if image_size else _RAFT_IMAGE
+        return module, (image, image)
+    size = image_size or (299 if name in ("inception_v3", "quantized_inception_v3") else 224)
+    return module, (3, size, size)

@@ -14,13 +14,6 @@ if TYPE_CHECKING:
     import torch
 
 
-_VIDEO_FRAMES = 16
-_VIDEO = {  # edge of a frame, in pixels
-    **dict.fromkeys(("r3d_18", "mc3_18", "r2plus1d_18"), 112),
-    **dict.fromkeys(("s3d", "mvit_v1_b", "mvit_v2_s", "swin3d_t", "swin3d_s", "swin3d_b"), 224),
-}
-
-
 @dataclass
 class Built:
     """A model ready to be measured, with what its inputs look like."""
@@ -170,10 +163,13 @@ def _torchvision(name: str, image_size: int | None, device: str) -> Built:
     """A classifier, a segmenter, or a detector up to its heads (boxes are neither decoded nor sorted)."""
     import torch
 
-    module, shape = model_sources.torchvision_image_model(name, image_size, device)
-    if name in _VIDEO:
-        clip = ("x", (shape[0], _VIDEO_FRAMES, image_size or _VIDEO[name], image_size or _VIDEO[name]), None)
-        return Built(module, "image", None, None, False, *_sizes(module), None, (clip,))
+    module, shapes = model_sources.torchvision_image_model(name, image_size, device)
+    shape: Any = shapes
+    if isinstance(shape[0], tuple):
+        images = tuple((f"image{i}", image, None) for i, image in enumerate(shape, 1))
+        return Built(module, "image", None, None, False, *_sizes(module), None, images)
+    if len(shape) == 4:
+        return Built(module, "image", None, None, False, *_sizes(module), None, (("x", shape, None),))
     whole: Any = module
     if not hasattr(whole, "backbone") or not (hasattr(whole, "head") or hasattr(whole, "rpn")):
         return Built(module, "image", shape, None, False, *_sizes(module), None)
