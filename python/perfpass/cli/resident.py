@@ -93,7 +93,8 @@ class _Resident:
         try:
             print(f"perfpass answers on {self._path}", file=sys.stderr, flush=True)
             while not self._ending:
-                ready, _, _ = select.select([door, woken, *self._asking.values()], [], [])
+                watched: list[Any] = [door, woken, *self._asking.values()]
+                ready, _, _ = select.select(watched, [], [])
                 if woken in ready:
                     os.read(woken, 4096)
                 self._bury()
@@ -184,18 +185,18 @@ def _run(question: dict[str, Any], files: list[int], inherited: list[socket.sock
             signal.signal(number, signal.SIG_DFL)
         for line in inherited:
             line.close()
-        for number, file in enumerate(files):
-            os.dup2(file, number)
+        for place, file in enumerate(files):
+            os.dup2(file, place)
             os.close(file)
         os.environ.clear()
         os.environ.update(question["environment"])
         os.umask(question["umask"])
         os.chdir(question["folder"])
         modes = ("r", "w", "w")
-        for name, number, mode, (encoding, errors, lines) in zip(
+        for name, place, mode, (encoding, errors, lines) in zip(
             ("stdin", "stdout", "stderr"), range(3), modes, question["streams"], strict=True
         ):
-            stream = open(number, mode, -1, encoding, errors)  # noqa: SIM115 - it stays open
+            stream: Any = open(place, mode, -1, encoding, errors)  # noqa: SIM115 - it stays open
             stream.reconfigure(line_buffering=lines)
             setattr(sys, name, stream)
             setattr(sys, f"__{name}__", stream)
