@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import documents
@@ -67,8 +68,11 @@ def test_a_command_that_is_not_run_here_could_be(page, line):
     elif words[0] == "bash":
         help_text = subprocess.run(["bash", "bootstrap.sh"], cwd=ROOT, capture_output=True, text=True, check=True)
         assert words[1] == "bootstrap.sh" and re.search(rf"^  {words[2]} ", help_text.stdout, re.MULTILINE), words
+    elif words[0] == "cmake":
+        folders = [Path(after) for before, after in pairwise(words) if before == "-S"]
+        assert all((ROOT / folder / "CMakeLists.txt").is_file() for folder in folders), words
     else:
-        assert words[0] == "python" and (ROOT / words[1]).is_file(), words
+        assert words[0] in ("python", "build/example/predict_c") and (ROOT / words[1]).is_file(), words
 
 
 def test_every_block_is_run_or_says_why_not():

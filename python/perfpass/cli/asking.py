@@ -30,11 +30,11 @@ def place() -> str | None:
 
 def identity() -> list[str]:
     """What has to be the same for the same answer: the interpreter, its flags, and the code."""
-    from perfpass import __file__ as home
     from perfpass import __version__
 
-    changed = str(os.stat(home).st_mtime_ns)
-    return [__version__, os.path.realpath(home), changed, sys.version, sys.prefix, str(tuple(sys.flags))]
+    home = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
+    changed = str(os.stat(os.path.join(home, "__init__.py")).st_mtime_ns)
+    return [__version__, home, changed, sys.version, sys.prefix, str(tuple(sys.flags))]
 
 
 def owned(path: str) -> bool:

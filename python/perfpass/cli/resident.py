@@ -45,8 +45,7 @@ def serve(path: str) -> None:
 def _read_beforehand() -> None:
     """What questions need whatever they ask, and no file of the user or variable of the environment decides."""
     from perfpass.cli import parser
-    from perfpass.devices import lookup
-    from perfpass.devices.shipped import shipped
+    from perfpass.devices import device, lookup
     from perfpass.prediction import prediction_table
     from perfpass.predictors.assemble import predict
     from perfpass.predictors.inference.analytic import AnalyticPredictor
@@ -68,7 +67,7 @@ def _read_beforehand() -> None:
         each.load()
     # What is made at first use is made here: classes, patterns, modules imported inside functions.
     for mode, runtime in (("inference", "torch"), ("inference", "tensorrt"), ("training", "torch")):
-        found = predict(_MODEL, shipped().parse(_BOARD), mode=mode, runtime=runtime, calibration=False)
+        found = predict(_MODEL, device(_BOARD), mode=mode, runtime=runtime, calibration=False)
         prediction_table(found)
         json.dumps(found.to_dict())
     parser.build_parser(["predict"]).parse_args(["predict", "model", "--device", _BOARD])
@@ -94,7 +93,8 @@ class _Resident:
         try:
             print(f"perfpass answers on {self._path}", file=sys.stderr, flush=True)
             while not self._ending:
-                ready, _, _ = select.select([door, woken, *self._asking.values()], [], [])
+                watched: list[Any] = [door, woken, *self._asking.values()]
+                ready, _, _ = select.select(watched, [], [])
                 if woken in ready:
                     os.read(woken, 4096)
                 self._bury()
@@ -185,18 +185,18 @@ def _run(question: dict[str, Any], files: list[int], inherited: list[socket.sock
             signal.signal(number, signal.SIG_DFL)
         for line in inherited:
             line.close()
-        for number, file in enumerate(files):
-            os.dup2(file, number)
+        for place, file in enumerate(files):
+            os.dup2(file, place)
             os.close(file)
         os.environ.clear()
         os.environ.update(question["environment"])
         os.umask(question["umask"])
         os.chdir(question["folder"])
         modes = ("r", "w", "w")
-        for name, number, mode, (encoding, errors, lines) in zip(
+        for name, place, mode, (encoding, errors, lines) in zip(
             ("stdin", "stdout", "stderr"), range(3), modes, question["streams"], strict=True
         ):
-            stream = open(number, mode, -1, encoding, errors)  # noqa: SIM115 - it stays open
+            stream: Any = open(place, mode, -1, encoding, errors)  # noqa: SIM115 - it stays open
             stream.reconfigure(line_buffering=lines)
             setattr(sys, name, stream)
             setattr(sys, f"__{name}__", stream)
