@@ -285,7 +285,7 @@ def test_damaged_pickles_are_data_or_one_error(data: st.DataObject) -> None:
         assert str(error)
 
 
-@given(st.data())
+@given(data=st.data())
 @settings(max_examples=15, deadline=None)
 def test_damaged_programs_are_a_graph_or_one_error(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
