@@ -1,4 +1,4 @@
-"""What a cold prediction imports, opens and compiles, counted: no clock, so that it holds on a busy machine."""
+"""What a cold prediction imports and opens, counted: no clock, so that it holds on a busy machine."""
 
 from __future__ import annotations
 
@@ -18,32 +18,30 @@ HEAVY = {
     "urllib.request", "uvicorn", "xml", "zipfile",
 }  # fmt: skip
 # What one takes today, and no more: raise it for what a prediction needs, not for what is imported beside it.
-MODULES, MADE = 111, 51
+MODULES = 111
 PROGRAM = """
-import dataclasses, json, sys
-opened, made = [], []
+import json, sys
+opened = []
 sys.addaudithook(lambda event, given: opened.append(str(given[0])) if event == "open" else None)
 import numpy
 before = set(sys.modules)
-process = dataclasses._process_class
-dataclasses._process_class = lambda cls, *rest: made.append(cls.__module__) or process(cls, *rest)
 from perfpass.cli.entry import main
 code = main(sys.argv[1:])
 new = sorted(set(sys.modules) - before)
-print(json.dumps([code, new, [p for p in opened if "/artefacts/" in p], made]), file=sys.stderr)
+print(json.dumps([code, new, [p for p in opened if "/artefacts/" in p]]), file=sys.stderr)
 """
 
 
-def cold(*words: str) -> tuple[list[str], list[str], list[str]]:
-    """Modules that a command imports beside NumPy's, artefacts and catalogues that it opens, dataclasses it makes."""
+def cold(*words: str) -> tuple[list[str], list[str]]:
+    """Modules that a command imports beside NumPy's, and the artefacts that it opens."""
     here = {**os.environ, "PERFPASS_SOCKET": "", "PERFPASS_DEVICES": "", "XDG_CONFIG_HOME": "/nowhere"}
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, *words], capture_output=True, text=True, cwd=EXAMPLES, env=here
     )
     assert done.returncode == 0, done.stderr
-    code, modules, opened, made = json.loads(done.stderr.splitlines()[-1])
+    code, modules, opened = json.loads(done.stderr.splitlines()[-1])
     assert code == 0, done.stderr
-    return modules, opened, made
+    return modules, opened
 
 
 @pytest.fixture(scope="module")
@@ -68,13 +66,8 @@ def test_a_prediction_opens_the_artefacts_of_its_own_area_alone(torch_on_gpu):
     assert len(read) == 1
 
 
-def test_a_prediction_makes_the_dataclasses_that_it_uses(torch_on_gpu):
-    made = [name for name in torch_on_gpu[2] if name.startswith("perfpass")]
-    assert len(made) <= MADE, f"{len(made)} dataclasses; at most {MADE}: {' '.join(made)}"
-
-
 def test_a_prediction_for_an_engine_opens_no_trees():
-    modules, opened, _ = cold("predict", "resnet50.onnx", "--device", "a100-sxm4-80gb", "--runtime", "tensorrt")
+    modules, opened = cold("predict", "resnet50.onnx", "--device", "a100-sxm4-80gb", "--runtime", "tensorrt")
     assert not [path for path in opened if path.endswith((".trees", ".npy"))]
     assert not HEAVY & set(modules)
 
