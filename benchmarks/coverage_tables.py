@@ -41,19 +41,17 @@ def coverage() -> str:
         count["unknown"] = sum(bool(row.get("unknown")) for row in rows)
         count.update(kind for row in rows if (kind := _agrees(row)))
         count["models"], count["listed"] = len(rows), document.get("models", len(rows))
-        seconds = sorted(row["seconds"] for row in rows)
         total += count
-        lines.append([document["title"], *_cells(count), figure(seconds[len(seconds) // 2])])
-    lines.append(["all", *_cells(total), ""])
-    head = ["models of", "models", "not made", "imported", "%", "refused", "failed", "unknown"]
-    head += ["equal", "explained", "different", "median s"]
+        lines.append([document["title"], *_cells(count)])
+    lines.append(["all", *_cells(total)])
+    head = ["models of", "models", "unmade", "imported", "%", "refused", "failed", "unknown"]
+    head += ["equal", "explained", "differ"]
     return (
-        f"{table(head, lines)}\n\nNot made: its own library or exporter could not make it; no part of the share. "
+        f"{table(head, lines)}\n\nUnmade: its own library or exporter could not make it; no part of the share. "
         "Refused: by an error of ours that gives the reason. "
         "Failed: anything else. Unknown: imported with operators that have no rule, which are named. Equal: MACs and "
         "parameters are those of the public counter or of the model's own library; explained: they differ, for the "
-        "reason below; the rest has no such counter. Seconds: from the model's definition or file to its graph, with "
-        "the counters."
+        "reason below; the rest has no such counter."
     )
 
 
@@ -114,8 +112,8 @@ def settings() -> str:
     lines = []
     for document in _documents():
         versions = ", ".join(f"{name} {version}" for name, version in document["versions"].items())
-        lines.append([document["title"], versions, document["machine"]["processor"]])
-    return table(["models of", "versions", "processor"], lines)
+        lines.append(f"- {document['title']}: {versions}; {document['machine']['processor']}")
+    return "\n".join(lines)
 
 
 def routes() -> str:
@@ -130,7 +128,7 @@ def routes() -> str:
         first = next((row for row in whole if row["route"] == "torch"), None)
         for row in whole if first else []:
             counts = [
-                f"{row[n]:,}" if row is first else "equal" if row[n] == first[n] else f"{row[n] - first[n]:+,}"
+                f"{row[n]:,}" if row is first else "=" if row[n] == first[n] else f"{row[n] - first[n]:+,}"
                 for n in ("parameters", "macs")
             ]
             megabytes = f"{row['bytes_written'] / 1e6:,.0f}"
