@@ -12,7 +12,7 @@ from house.imports import COMPILED, Import, Sources, circles, room_of
 ROOT = Path(__file__).resolve().parents[2]
 
 # What a room may import beside itself and the compiled core, from the ground up.
-_TEXT = {"errors", "text", "extensions", "late_dataclass"}
+_TEXT = {"errors", "text", "extensions"}
 _FILES = {*_TEXT, "bounded_file", "whole_file", "declared", "toml_table", "json_text", "safetensors", "npz"}
 _FIGURES = {"interval", "decision", "prediction"}
 _DEVICES = {*_FILES, "devices", *_FIGURES}
@@ -24,18 +24,17 @@ _RECORDS = {*_MODELS, "measure", "records"}
 _DECIDING = {*_PREDICTING, "search", "annotation", "deploy"}
 _LEARNING = {*_DECIDING, *_RECORDS, "calibrate", "evidence", "training"}
 MAY_KNOW: dict[str, set[str]] = {
-    "late_dataclass": set(),
     "errors": set(),
     "text": {"errors"},
     "extensions": {"errors"},
     "bounded_file": {"errors"},
     "whole_file": {"errors", "bounded_file"},
-    "declared": {"errors", "text", "late_dataclass"},
+    "declared": {"errors", "text"},
     "toml_table": {"errors", "bounded_file", "declared"},
     "json_text": {"errors", "text", "bounded_file", "declared"},
     "npz": {"errors", "text", "declared"},
     "safetensors": {"errors", "text", "declared", "json_text"},
-    "interval": {"errors", "late_dataclass"},
+    "interval": {"errors"},
     "decision": {*_TEXT, "interval", "declared"},
     "prediction": {*_TEXT, "interval", "decision"},
     "stored_prediction": {"errors", "declared", *_FIGURES},
