@@ -1,6 +1,6 @@
 """Shape rules of ncnn's layers. A blob is (w), (h, w), (c, h, w) or (c, d, h, w): there is no batch in a file.
 
-Source: docs/developer-guide/operators.md and src/layer of ncnn (BSD-3-Clause).
+Source: ncnn's guide to its operators and its folder src/layer (BSD-3-Clause).
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from perfpass.errors import FormatError
 from perfpass.importers.formats.batch import scaled
+from perfpass.importers.formats.content import Content
 from perfpass.importers.formats.paddle import pir, program_desc
 from perfpass.importers.formats.paddle.lowering import lowered
 from perfpass.importers.formats.paddle.program import Program
@@ -31,8 +32,7 @@ def read(path: Path, sizes: Sizes) -> OpGraph:
 
 
 def _program(path: Path) -> Program:
-    with path.open("rb") as file:
-        is_json = file.read(64).lstrip().startswith(b"{")
+    is_json = Content.of(path).head.lstrip().startswith(b"{")
     program = (pir if is_json else program_desc).read(path)
     if not program.outputs:
         raise FormatError(
