@@ -131,7 +131,8 @@ TEST(onnx_operator_names_lead_to_canonical_operators) {
   CHECK_EQUAL(canonical_operator(find_operator("my.domain", "Conv")), OpKind::unknown);
   CHECK_EQUAL(canonical_operator(find_operator("", "")), OpKind::unknown);
   for (const Operator& op : operator_table()) {
-    CHECK(op.kind != OpKind::unknown || op.infer == nullptr);
+    // Trees and support vector machines have shapes, and no work that the shapes tell.
+    CHECK(op.kind != OpKind::unknown || op.infer == nullptr || op.domain == Domain::ml);
     const Text domain = op.domain == Domain::standard    ? ""
                         : op.domain == Domain::microsoft ? "com.microsoft"
                         : op.domain == Domain::nchwc     ? "com.microsoft.nchwc"
