@@ -217,7 +217,7 @@ sanitize() {
   # The hostile files of tests/, then ten seconds of damage done to them at random.
   PATH="$PWD/.venv/bin:$PATH" python tests/hostile_files.py build/sanitize/hostile
   ./build/sanitize/fuzz_onnx build/sanitize/hostile --mutate 10
-  ./build/sanitize/fuzz_flatbuffer tests/importers/files --mutate 10
+  ./build/sanitize/fuzz_flatbuffer tests/importers/files/*.tflite tests/importers/files/*.pte --mutate 10
   ./build/sanitize/fuzz_stablehlo tests/importers/files/*.mlir --mutate 10
 }
 

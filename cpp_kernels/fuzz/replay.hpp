@@ -129,7 +129,9 @@ int main(int argc, char** argv) {
     } else if (argument == "--seed" && i + 1 < argc) {
       seed = std::stoull(argv[++i]);
     } else if (std::filesystem::is_directory(argument)) {
-      for (const auto& entry : std::filesystem::directory_iterator(argument)) seeds.push_back(read_file(entry.path()));
+      for (const auto& entry : std::filesystem::directory_iterator(argument)) {
+        if (entry.is_regular_file()) seeds.push_back(read_file(entry.path()));
+      }
     } else {
       seeds.push_back(read_file(argument));
     }
