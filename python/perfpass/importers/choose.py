@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from perfpass.errors import ArgumentError, UnsupportedError, about
 from perfpass.importers.model_argument import opened, understood
-from perfpass.importers.operators import applied
 from perfpass.text import shown_value
 
 if TYPE_CHECKING:
@@ -69,6 +68,8 @@ def load(
         model, input_shape, dims = opened(model, input_shape, dims)
     if mode == "training":
         return _known(_training(model, batch, input_shape, dims, optimizer, frozen, stated), stated)
+    from perfpass.importers.operators import applied
+
     graph = applied(_known(_forward(model, batch, input_shape, dims, stated), stated))
     if not len(frozen):
         return graph

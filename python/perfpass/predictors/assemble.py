@@ -249,7 +249,7 @@ def _predicted(
     """As `predict_graph`, before it is judged whether it fits."""
     if how.get("sparsity") is not None:
         return _sparse(graph, device, calibration=calibration, processes=processes, **how)
-    if how.get("precision") in quantisation.BITS:
+    if how.get("precision") in tuple(quantisation.BITS):  # compared, not hashed: a mistaken list is refused below
         return _quantised_run(graph, device, calibration=calibration, processes=processes, **how)
     return _answered(run_of(graph, device, **how), how["mode"], calibration, processes)
 
