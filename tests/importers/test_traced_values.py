@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 import perfpass
-from perfpass.errors import UnsupportedError
+from perfpass.errors import ArgumentError, UnsupportedError
 from perfpass.graph import costs
 from perfpass.importers import huggingface, torchvision_schemas
 from perfpass.importers.model_sources import torchvision_image_model
@@ -141,3 +141,13 @@ def test_a_film_by_name_is_read():
 def test_families_are_read_at_inputs_of_their_own_form(content: dict[str, Any], main: tuple[int, ...]):
     graph = huggingface.trace_config(content)
     assert graph.shape(int(graph.graph_inputs[0])) == main
+
+
+@pytest.mark.parametrize("kind", ["clip_text_model", "clip"])
+def test_a_text_encoder_is_read_up_to_its_longest_text(kind: str):
+    few = {"num_hidden_layers": 1}
+    content: dict[str, Any] = {"model_type": kind, **(few if kind != "clip" else {"text_config": few})}
+    graph = huggingface.trace_config(content, sequence_length=77)
+    assert (1, 77) in [graph.shape(int(t)) for t in graph.graph_inputs]
+    with pytest.raises(ArgumentError, match=f"{kind} reads at most 77 tokens; sequence_length = 78"):
+        huggingface.trace_config(content, sequence_length=78)
