@@ -20,14 +20,15 @@ if TYPE_CHECKING:
     from perfpass.graph.costs import Costs
 
 
-def moves_nothing(runtime: str) -> bool:
-    """Whether a runtime transposes, splits, slices and expands by strides alone, as torch does."""
-    return runtime in ("torch", "torch.compile")
+def folds(runtime: str) -> bool:
+    """Whether a runtime computes what constants and shapes alone decide when it loads a model. PyTorch does it in every
+    pass, and compiled as well, because it may be trained."""
+    return runtime not in ("torch", "torch.compile")
 
 
 def as_run(graph: OpGraph, costs: Costs, runtime: str) -> OperatorTable:
     """The operator table of ``graph`` with written-out operators put together, without shape arithmetic and operators
     that do nothing. Raises ArgumentError when ``costs`` belong to another graph.
     """  # fmt: skip
-    core = _core.table_as_run(graph.core, costs.core, moves_nothing(runtime))
+    core = _core.table_as_run(graph.core, costs.core, folds(runtime))
     return OperatorTable(**{field.name: getattr(core, field.name) for field in fields(OperatorTable)})
