@@ -1,3 +1,6 @@
+#include <filesystem>
+#include <fstream>
+
 #include "check.hpp"
 #include "flatbuffer/table.hpp"
 #include "flatbuffer_message.hpp"
@@ -220,6 +223,18 @@ TEST(offsets_that_lead_nowhere_are_refused) {
   std::memcpy(back.data() + root, &before, 4);
   CHECK_ERROR(read(back), ErrorCode::format, "before the file");
   CHECK_ERROR(read(std::string(4, '\0') + "TFL3"), ErrorCode::format, "offset of 0");
+}
+
+TEST(an_empty_list_at_the_very_end_of_a_file_is_within_it) {
+  // Files are read by blocks of 16 KiB: behind 24 whole ones there is no further.
+  const std::string path = (std::filesystem::temp_directory_path() / "perfpass_empty_list.tflite").string();
+  std::ofstream(path, std::ios::binary) << std::string(24 << 14, '\0');
+  {
+    const flatbuffer::Source source(path, 1 << 20);
+    CHECK_EQUAL(flatbuffer::Numbers<float>(source, (24 << 14) - 4).size(), 0U);
+    CHECK_ERROR(source.at((24 << 14) + 1, 0), ErrorCode::format, "damaged or cut short");
+  }
+  std::filesystem::remove(path);
 }
 
 TEST(lists_that_are_shared_a_thousandfold_are_refused) {
