@@ -77,9 +77,21 @@ def test_an_error_says_what_python_says(library: Library) -> None:
         library.graph((ROOT / "examples/deberta_v3_large_dynamic.onnx").read_bytes(), None)
 
 
+@needs_library
+@pytest.mark.parametrize(("name", "value"), [("lanes", 0.5), ("lanes", 4096), ("sets_bytes", 0.5), ("sets_bytes", 1e30)])
+def test_a_bundle_with_no_such_processor_is_refused(library: Library, name: str, value: float) -> None:
+    bundle = core_bundle(device("cpu"), runtime="tvm")
+    bundle["time"][name] = value
+    with pytest.raises(Refused, match=f"time.{name}: not from 1 to"):
+        library.predict(json.dumps(bundle).encode(), b"")
+
+
 def test_what_only_python_predicts_is_refused() -> None:
     with pytest.raises(UnsupportedError, match="in Python alone"):
         core_bundle(device("a100-80gb"), runtime="torch", precision="fp32")
+    for precision in ("w8a8", "w4a16"):
+        with pytest.raises(UnsupportedError, match=f"{precision} is predicted in Python alone"):
+            core_bundle(device("a100-80gb"), runtime="tensorrt", precision=precision)
 
 
 @needs_library

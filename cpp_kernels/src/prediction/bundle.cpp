@@ -173,7 +173,9 @@ CpuTime cpu_of(const Object& o, const Families& families) {
   t.lost = o.number("lost"), t.least_s = o.positive("least_s"), t.smoothness = o.positive("smoothness");
   t.function_flops = o.number("function_flops"), t.sets_bytes = o.positive("sets_bytes");
   t.line_bytes = o.positive("line_bytes"), t.ways = o.positive("ways"), t.lanes = o.positive("lanes");
-  if (t.lanes > 1024) refuse("time.lanes", "more than 1024");
+  // They divide whole numbers.
+  if (t.lanes < 1 || t.lanes > 1024) refuse(o.path("lanes"), "not from 1 to 1024");
+  if (t.sets_bytes < 1 || t.sets_bytes > 1 << 30) refuse(o.path("sets_bytes"), "not from 1 to 2^30");
   return t;
 }
 
