@@ -9,6 +9,7 @@
 
 #include "flatbuffer/table.hpp"
 #include "onnx/model.hpp"
+#include "onnx/name_table.hpp"
 #include "tflite/operators.hpp"
 
 namespace perfpass::tflite {
@@ -136,6 +137,9 @@ class Subgraph {
   const File& file_;
   Table table_;
   std::vector<Tensor> tensors_;
+  onnx::NameTable names_{0};         // of the tensors, those that they had before included
+  std::vector<std::int32_t> named_;  // the tensor that had a name last
+  onnx::NameTable declared_{0};      // of the constants that the file has
   std::vector<std::int32_t> inputs_, outputs_;
   std::vector<onnx::Node> nodes_;
   std::vector<onnx::Constant> constants_;
