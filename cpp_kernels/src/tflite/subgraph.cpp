@@ -93,6 +93,7 @@ Subgraph::Subgraph(const File& file, std::int64_t index) : file_(file), table_(s
   list(subgraph::kInputs, inputs_);
   list(subgraph::kOutputs, outputs_);
   for (const std::int32_t input : inputs_) tensors_[input].is_fed = true;
+  for (const std::int32_t output : outputs_) tensors_[output].is_output = true;
   const References operators = table_.references(subgraph::kOperators);
   for (std::size_t i = 0; i < operators.size(); ++i) {
     const auto written = operators.table(i).numbers<std::int32_t>(node::kOutputs);
@@ -305,27 +306,6 @@ std::optional<std::span<const std::int64_t>> Subgraph::contents(std::int32_t num
 
 std::span<const std::uint8_t> Subgraph::bytes_of(const Tensor& tensor) const {
   return {file_.source.at(tensor.data.at, tensor.data.length), static_cast<std::size_t>(tensor.data.length)};
-}
-
-void Subgraph::Options::integer(Text name, std::int64_t value) {
-  onnx::Attribute& attribute = list_[size_++];
-  attribute.name = name;
-  attribute.kind = onnx::Attribute::Kind::integer;
-  attribute.integer = value;
-}
-
-void Subgraph::Options::integers(Text name, std::span<const std::int64_t> values) {
-  onnx::Attribute& attribute = list_[size_++];
-  attribute.name = name;
-  attribute.kind = onnx::Attribute::Kind::integers;
-  attribute.integers = values;
-}
-
-void Subgraph::Options::text(Text name, Text value) {
-  onnx::Attribute& attribute = list_[size_++];
-  attribute.name = name;
-  attribute.kind = onnx::Attribute::Kind::text;
-  attribute.text = value;
 }
 
 void Subgraph::emit(const Operator* op, const Names& inputs, const Names& outputs, const Options& options) {
