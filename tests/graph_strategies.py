@@ -307,6 +307,17 @@ class Writer(Maker):
     def silu(self, x: int) -> int:
         return self.step("mul", x, self.step("sigmoid", x))
 
+    def hard_swish(self, x: int) -> int:
+        if self.random.random() < 0.2:
+            return self.step("mul", x, self.step("hard_sigmoid", x))
+        sixth = self.random.choice(("first", "before", "behind", "nowhere"))
+        scaled = self.step("mul", x, self.constant()) if sixth == "first" else x
+        clipped = self.step("clip", self.step("add", scaled, self.constant()))
+        if sixth == "before":
+            clipped = self.step("div", clipped, self.constant())
+        out = self.step("mul", x, clipped)
+        return self.step("mul", out, self.constant()) if sixth == "behind" else out
+
     def linear(self, x: int) -> int:
         out = self.step("matmul", x, self.tensor((8, 8), "weight"))
         return self.step("add", out, self.constant()) if self.random.random() < 0.7 else out
@@ -336,7 +347,10 @@ def written_out(draw: st.DrawFn, max_patterns: int = 6) -> OpGraph:
     x = maker.data((2, 4, 8))
     for _ in range(draw(st.integers(1, max_patterns))):
         pattern = maker.random.choice(
-            [maker.layer_norm, maker.gelu, maker.silu, maker.linear, maker.softmax_attention, maker.softmax_attention]
+            [
+                *(maker.layer_norm, maker.gelu, maker.silu, maker.hard_swish, maker.linear),
+                *(maker.softmax_attention, maker.softmax_attention),
+            ]
         )
         x = pattern(x)
         if maker.random.random() < 0.2:
