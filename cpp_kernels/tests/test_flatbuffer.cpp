@@ -193,6 +193,12 @@ TEST(a_session_of_onnx_runtime_is_read_as_its_model) {
   CHECK_EQUAL(read_graph.shape(read_graph.node_outputs(0)[0])[1], 3);
   CHECK_ERROR(read(ort_model(table({{2, list({ort_node("", {}, {text("y")}, {})})}})), FlatBufferFormat::ort),
               ErrorCode::format, "names no operator");
+  OnnxOptions one_node;
+  one_node.limits.nodes = 1;
+  const Item relu = ort_node("Relu", {text("x")}, {text("y")}, {});
+  const std::string two = ort_model(table({{2, list({relu, relu})}}));
+  CHECK_ERROR(read_flatbuffer_bytes(FlatBufferFormat::ort, span_of(two), one_node), ErrorCode::limit,
+              "2 nodes or more");
 }
 
 TEST(subgraphs_within_subgraphs_end_at_a_bound) {
