@@ -79,7 +79,9 @@ def test_an_error_says_what_python_says(library: Library) -> None:
 
 
 @needs_library
-@pytest.mark.parametrize(("name", "value"), [("lanes", 0.5), ("lanes", 4096), ("sets_bytes", 0.5), ("sets_bytes", 1e30)])
+@pytest.mark.parametrize(
+    ("name", "value"), [("lanes", 0.5), ("lanes", 4096), ("sets_bytes", 0.5), ("sets_bytes", 1e30)]
+)
 def test_a_bundle_with_no_such_processor_is_refused(library: Library, name: str, value: float) -> None:
     bundle = core_bundle(device("cpu"), runtime="tvm")
     bundle["time"][name] = value
