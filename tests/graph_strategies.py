@@ -310,13 +310,15 @@ class Writer(Maker):
     def hard_swish(self, x: int) -> int:
         if self.random.random() < 0.2:
             return self.step("mul", x, self.step("hard_sigmoid", x))
-        sixth = self.random.choice(("first", "before", "behind", "nowhere"))
-        scaled = self.step("mul", x, self.constant()) if sixth == "first" else x
+        sixth = self.random.choice(
+            ((), ("first",), ("before",), ("behind",), ("first", "behind"), ("before", "behind"))
+        )
+        scaled = self.step("mul", x, self.constant()) if "first" in sixth else x
         clipped = self.step("clip", self.step("add", scaled, self.constant()))
-        if sixth == "before":
+        if "before" in sixth:
             clipped = self.step("div", clipped, self.constant())
         out = self.step("mul", x, clipped)
-        return self.step("mul", out, self.constant()) if sixth == "behind" else out
+        return self.step("mul", out, self.constant()) if "behind" in sixth else out
 
     def linear(self, x: int) -> int:
         out = self.step("matmul", x, self.tensor((8, 8), "weight"))
