@@ -250,9 +250,8 @@ class Reader {
     const std::unordered_set<const Value*> among(results.begin(), results.end());
     const auto is_result = [&](std::int32_t argument) {
       const auto parts = tensors_of(argument);
-      return argument == arguments.back() || (!parts.empty() && std::all_of(parts.begin(), parts.end(), [&](Value* v) {
-               return among.contains(v);
-             }));
+      return argument == arguments.back() ||
+             (!parts.empty() && std::all_of(parts.begin(), parts.end(), [&](Value* v) { return among.contains(v); }));
     };
     std::size_t given = arguments.size() - 1;
     while (given > 0 && is_result(arguments[given - 1])) --given;
