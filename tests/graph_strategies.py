@@ -329,6 +329,19 @@ class Writer(Maker):
     def silu(self, x: int) -> int:
         return self.step("mul", x, self.step("sigmoid", x))
 
+    def hard_swish(self, x: int) -> int:
+        if self.random.random() < 0.2:
+            return self.step("mul", x, self.step("hard_sigmoid", x))
+        sixth = self.random.choice(
+            ((), ("first",), ("before",), ("behind",), ("first", "behind"), ("before", "behind"))
+        )
+        scaled = self.step("mul", x, self.constant()) if "first" in sixth else x
+        clipped = self.step("clip", self.step("add", scaled, self.constant()))
+        if "before" in sixth:
+            clipped = self.step("div", clipped, self.constant())
+        out = self.step("mul", x, clipped)
+        return self.step("mul", out, self.constant()) if "behind" in sixth else out
+
     def linear(self, x: int) -> int:
         weight = self.tensor((8, 8), "weight")
         if self.random.random() < 0.4:
@@ -366,7 +379,10 @@ def written_out(draw: st.DrawFn, max_patterns: int = 6) -> OpGraph:
     x = maker.data((2, 4, 8))
     for _ in range(draw(st.integers(1, max_patterns))):
         pattern = maker.random.choice(
-            [maker.layer_norm, maker.gelu, maker.silu, maker.linear, maker.turned, *[maker.softmax_attention] * 2]
+            [
+                *(maker.layer_norm, maker.gelu, maker.silu, maker.hard_swish, maker.linear, maker.turned),
+                *(maker.softmax_attention, maker.softmax_attention),
+            ]
         )
         x = pattern(x)
         if maker.random.random() < 0.2:

@@ -118,6 +118,19 @@ def test_what_moves_nothing_in_a_traced_module_moves_nothing_in_its_file(example
     assert found["split"] == found["transpose"] == 0
 
 
+def test_a_constant_that_is_read_twice_is_not_what_a_hard_swish_is_of():
+    builder = _core.GraphBuilder()
+    shape = (1, 8, 4, 4)
+    x = builder.add_tensor("x", "float32", shape, "input")
+    number = builder.add_tensor("number", "float32", (), "literal")
+    made = [builder.add_tensor("", "float32", shape, "activation") for _ in range(3)]
+    for op, read, out in (("add", [number, x], 0), ("clip", [made[0]], 1), ("mul", [number, made[1]], 2)):
+        builder.add_node(op, op, "", {}, read, [made[out]])
+    graph = OpGraph(builder.finish([x], [made[2]]))
+    assert kernels(tables(graph, "onnxruntime")[1]) == {"add": 1, "clip": 1, "mul": 1}
+    assert_as_the_twin(graph, "onnxruntime")
+
+
 def _file(*steps: tuple[str, tuple[int, ...]], index: bool = False) -> OpGraph:
     """A chain of operators by their results' shapes."""
     builder = _core.GraphBuilder()

@@ -117,6 +117,21 @@ class _Links:
     def _last(self) -> int:
         return len(self._inputs) - 1
 
+    def data(self, nodes: np.ndarray) -> np.ndarray:
+        """The first of two input tensors that is computed from data, else the first."""
+        first, second = self.tensor(nodes, 0), self.tensor(nodes, 1)
+        return np.where(~self.varies(first) & self.varies(second), second, first)
+
+    def varies(self, tensors: np.ndarray) -> np.ndarray:
+        """Whether tensors exist and are neither constants nor made of them and shapes alone."""
+        constant = (self.role[tensors] == _LITERAL) | (self.role[tensors] == _WEIGHT)
+        made = self.producer_of(tensors)
+        return (tensors >= 0) & ~constant & ~((made >= 0) & self.fixed[made])
+
+    def producer_of(self, tensors: np.ndarray) -> np.ndarray:
+        """The node that makes each tensor, else -1."""
+        return np.where(tensors >= 0, self.producer[tensors], -1)
+
     def maker(self, nodes: np.ndarray, slot: int) -> np.ndarray:
         """The node that makes input ``slot``."""
         tensor = self.tensor(nodes, slot)
@@ -209,10 +224,11 @@ def _hard_swishes(links: _Links) -> _Fused:
     clip = links.of("clip")
     shifted = links.maker(clip, 0)
     shifts = links.is_op(shifted, "add") & links.has_constant(shifted) & (links.next[shifted] == clip)
-    scaled = np.where(shifts, links.maker(shifted, 0), -1)
+    scaled = np.where(shifts, links.producer_of(links.data(shifted)), -1)
     scales = links.is_op(scaled, "mul", "div") & links.has_constant(scaled) & (links.next[scaled] == shifted)
+    scales &= ~links.is_op(scaled, "div") | (links.data(scaled) == links.tensor(scaled, 0))  # not a constant by x
     scaled = np.where(scales, scaled, -1)
-    x = np.where(scales, links.tensor(scaled, 0), links.tensor(shifted, 0))
+    x = np.where(scales, links.data(scaled), links.data(shifted))
     before = links.after(clip, "mul", "div", constant=True)
     product = _product_with(links, np.where(before >= 0, before, clip), x)
     whole = shifts & (product >= 0)

@@ -74,6 +74,11 @@ class Links {
     }
     return false;
   }
+  /// The first of two inputs that is computed from data, else the first.
+  std::size_t data_slot(NodeId n) const noexcept {
+    const auto varies = [&](TensorId t) { return t != kNone && !g_.is_constant(t) && !fixed(g_.producer[t]); };
+    return !varies(tensor(n, 0)) && varies(tensor(n, 1)) ? 1 : 0;
+  }
   /// The only reader of a node if it is one of the operators, else kNone.
   template <typename Some>
   NodeId after(NodeId n, const Some& some) const noexcept {

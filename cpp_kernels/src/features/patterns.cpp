@@ -107,10 +107,13 @@ Fused hard_swishes(const Links& links) {
   links.each(clip, [&](NodeId node) {
     const NodeId shifted = links.maker(node, 0);
     if (!links.is(shifted, add) || !links.has_constant(shifted) || links.next(shifted) != node) return;
-    NodeId scaled = links.maker(shifted, 0);
-    const bool scales = links.is(scaled, kScaling) && links.has_constant(scaled) && links.next(scaled) == shifted;
+    NodeId scaled = links.maker(shifted, links.data_slot(shifted));
+    const bool divides = links.is(scaled, div) && links.data_slot(scaled) == 1;  // a constant by x
+    const bool scales =
+        links.is(scaled, kScaling) && links.has_constant(scaled) && links.next(scaled) == shifted && !divides;
     if (!scales) scaled = kNone;
-    const TensorId x = links.tensor(scales ? scaled : shifted, 0);
+    const NodeId first = scales ? scaled : shifted;
+    const TensorId x = links.tensor(first, links.data_slot(first));
     NodeId divided = links.after_with_constant(node, kScaling);
     const NodeId product = product_with(divided != kNone ? divided : node, x);
     if (product == kNone) return;

@@ -15,7 +15,6 @@ from perfpass import _core
 from perfpass.errors import ArgumentError, about
 from perfpass.graph import OpGraph
 from perfpass.graph.assumed import DETECTIONS, Assumed, checked
-from perfpass.importers import operators
 from perfpass.text import shown_value
 
 if TYPE_CHECKING:
@@ -35,6 +34,15 @@ class Input:
     name: str
     dtype: str
     shape: tuple[int | str, ...] | None
+
+
+class _Described:
+    """What the core asks of operators that it does not know: `outputs` and `lowered`, imported when it meets one."""
+
+    def __getattr__(self, name: str) -> Any:
+        from perfpass.importers import operators
+
+        return getattr(operators, name)
 
 
 def read(
@@ -58,7 +66,7 @@ def read(
     """
     stated = checked(assume)
     arguments = reading(dims, input_shapes, batch)
-    arguments |= {"detections": stated.get(DETECTIONS, 0), "operators": operators.asked()}
+    arguments |= {"detections": stated.get(DETECTIONS, 0), "operators": _Described()}
     if isinstance(model, (str, os.PathLike)):
         with about(model):
             return with_load(OpGraph(_core.read_onnx_file(os.fsencode(model), **arguments)), stated)

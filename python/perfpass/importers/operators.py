@@ -214,44 +214,34 @@ def _find(name: str) -> Operator | None:
     return found
 
 
-class _Asked:
-    """What the core asks of operators that it does not know (cpp_kernels/include/perfpass/onnx_reader.hpp)."""
-
-    def outputs(
-        self, name: str, inputs: Sequence[Any], attributes: Mapping[str, Any], count: int
-    ) -> list[tuple[str, list[int]]] | None:
-        found = _find(name)
-        if found is None or not found.outputs:
-            return None
-        if len(found.outputs) != count:
-            raise ShapeError(f"operator {name}: {len(found.outputs)} outputs are described; a node of it has {count}")
-        return found.types(_types(inputs), attributes)
-
-    def lowered(
-        self, name: str, inputs: Sequence[Any], outputs: Sequence[Any], attributes: Mapping[str, Any]
-    ) -> tuple[str, dict[str, int], tuple[int, ...]] | None:
-        found = _find(name)
-        if found is None:
-            return None
-        return (found.resembles, *found.stated(_types(inputs), _types(outputs), attributes))
-
-
-def _types(tensors: Sequence[Any]) -> list[TensorType | None]:
-    return [None if t is None else TensorType(t[0], tuple(t[1])) for t in tensors]
-
-
-def asked() -> _Asked:
-    """For a reader in the core. Nothing is looked for before it meets an operator that it does not know."""
-    return _Asked()
-
-
-def outputs_of(
-    name: str, inputs: Sequence[tuple[str, Sequence[int]] | None], attributes: Mapping[str, Any], count: int
+def outputs(
+    name: str, inputs: Sequence[Any], attributes: Mapping[str, Any], count: int
 ) -> list[tuple[str, list[int]]] | None:
     """Types and shapes of the ``count`` outputs of an operator that a reader does not know; None where none are
     described. Raises as `Formula.value`, and ShapeError for another number of outputs.
     """
-    return _Asked().outputs(name, inputs, attributes, count)
+    found = _find(name)
+    if found is None or not found.outputs:
+        return None
+    if len(found.outputs) != count:
+        raise ShapeError(f"operator {name}: {len(found.outputs)} outputs are described; a node of it has {count}")
+    return found.types(_types(inputs), attributes)
+
+
+def lowered(
+    name: str, inputs: Sequence[Any], outputs: Sequence[Any], attributes: Mapping[str, Any]
+) -> tuple[str, dict[str, int], tuple[int, ...]] | None:
+    """The canonical operator, its attributes and `COSTS` of a node of such an operator; None where nothing describes
+    it. Raises as `Formula.value`.
+    """
+    found = _find(name)
+    if found is None:
+        return None
+    return (found.resembles, *found.stated(_types(inputs), _types(outputs), attributes))
+
+
+def _types(tensors: Sequence[Any]) -> list[TensorType | None]:
+    return [None if t is None else TensorType(t[0], tuple(t[1])) for t in tensors]
 
 
 def applied(graph: OpGraph) -> OpGraph:

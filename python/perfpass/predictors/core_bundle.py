@@ -31,11 +31,16 @@ def core_bundle(device: Device, *, runtime: str, precision: str = "fp32") -> dic
     """What the core predicts inference from, on ``device`` as nobody has calibrated it.
 
     Raises ArgumentError and DeviceError as `perfpass.predict`, and UnsupportedError where the formulas are in Python
-    alone: the trees of PyTorch on GPUs, other CPUs' rooflines, TVM on GPUs.
+    alone: the trees of PyTorch on GPUs, other CPUs' rooflines, TVM on GPUs, weights in fewer bits.
     """
     from perfpass import __version__
 
     work = check(device, batch=None, precision=precision, mode="inference", runtime=runtime, layout="nchw")
+    if work.quantised is not None:
+        raise UnsupportedError(
+            f"{precision} is predicted in Python alone (perfpass.predict); give the precision of what stands between "
+            f"the products, here {work.precision}"
+        )
     way = work.on(device)
     predictor = predictor_of(way)
     found: dict[str, Any] | None = None

@@ -17,8 +17,8 @@ from perfpass import json_text
 from perfpass.errors import FormatError, LimitError, PerfPassError, ShapeError, UnsupportedError, shown
 from perfpass.importers.formats import archive, symbolic_size
 from perfpass.importers.formats.batch import scaled
+from perfpass.importers.formats.marks import OLD_PROGRAM
 from perfpass.importers.formats.sizes import fixed
-from perfpass.importers.formats.torch_content import OLD_PROGRAM
 from perfpass.importers.onnx import Input
 
 if TYPE_CHECKING:
