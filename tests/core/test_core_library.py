@@ -77,9 +77,18 @@ def test_an_error_says_what_python_says(library: Library) -> None:
         library.graph((ROOT / "examples/deberta_v3_large_dynamic.onnx").read_bytes(), None)
 
 
-def test_what_only_python_predicts_is_refused() -> None:
-    with pytest.raises(UnsupportedError, match="in Python alone"):
-        core_bundle(device("a100-80gb"), runtime="torch", precision="fp32")
+@pytest.mark.parametrize(
+    ("where", "runtime", "precision"),
+    [
+        ("a100-80gb", "torch", "fp32"),
+        ("a100-80gb", "tensorrt", "w8a8"),
+        ("xeon-platinum-8380", "onnxruntime", "w4a16"),
+        ("xeon-platinum-8380", "openvino", "fp32"),
+    ],
+)
+def test_what_only_python_predicts_is_refused(where: str, runtime: str, precision: str) -> None:
+    with pytest.raises(UnsupportedError, match=f"{runtime} in {precision} .* in Python alone"):
+        core_bundle(device(where), runtime=runtime, precision=precision)
 
 
 @needs_library
