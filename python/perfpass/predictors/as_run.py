@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfpass import _core
+from perfpass.errors import ArgumentError, UnsupportedError
 from perfpass.graph import OPERATOR_CLASS_OF, OPERATOR_CLASSES, OPERATORS
-from perfpass.graph.costs import count
 from perfpass.predictors.inference.engines import ENGINES, EngineTimes, ran_as
 from perfpass.predictors.inference.fusion import moves_nothing
 from perfpass.predictors.inference.operators import work
+from perfpass.predictors.way import STANDING_IN
+from perfpass.text import unknown
 
 if TYPE_CHECKING:
     from perfpass.graph import OpGraph
@@ -148,16 +150,25 @@ class _Group:
     last: int = -1  # the node whose output leaves the group
     row: int = -1
 
-    @property
-    def kind(self) -> str:
-        return OPERATOR_CLASSES[int(OPERATOR_CLASS_OF[OPERATORS.index(self.operator)])]
+
+def check(runtime: str) -> None:
+    """Raises UnsupportedError for a runtime whose kernels are not known, ArgumentError for a name that is none."""
+    if runtime in STANDING_IN:
+        raise UnsupportedError(
+            f"which kernels {runtime} makes of a graph was not measured; known are those of {', '.join(REWRITES)}"
+        )
+    if runtime not in REWRITES:
+        raise ArgumentError(unknown("runtime", runtime, tuple(REWRITES)))
 
 
 def as_run(run: Run, ms: Sequence[float]) -> AsRun:
-    """What `run`'s runtime makes of its graph; ``ms`` [N]: milliseconds by node (`perfpass.predictors.by_node`)."""
+    """What `run`'s runtime makes of its graph; ``ms`` [N]: milliseconds by node (`perfpass.predictors.by_node`).
+
+    Raises what `check` does.
+    """
     graph, way = run.graph, run.way
-    costs = count(graph, float_as=run.float_as)
-    row, into = (np.asarray(a) for a in _core.rows_as_run(graph.core, costs.core, moves_nothing(way.runtime)))
+    check(way.runtime)
+    row, into = (np.asarray(a) for a in _core.rows_as_run(graph.core, run.costs.core, moves_nothing(way.runtime)))
     moved = np.asarray(run.table.view) == 0
     groups, views = _first(graph, row, into, moved, np.asarray(run.table.op))
     if REWRITES[way.runtime].constants:
