@@ -78,6 +78,20 @@ def test_an_error_says_what_python_says(library: Library) -> None:
         library.graph((ROOT / "examples/deberta_v3_large_dynamic.onnx").read_bytes(), None)
 
 
+@pytest.mark.parametrize(
+    ("where", "runtime", "precision"),
+    [
+        ("a100-80gb", "torch", "fp32"),
+        ("a100-80gb", "tensorrt", "w8a8"),
+        ("xeon-platinum-8380", "onnxruntime", "w4a16"),
+        ("xeon-platinum-8380", "openvino", "fp32"),
+    ],
+)
+def test_what_only_python_predicts_is_refused(where: str, runtime: str, precision: str) -> None:
+    with pytest.raises(UnsupportedError, match=f"{runtime} in {precision} .* in Python alone"):
+        core_bundle(device(where), runtime=runtime, precision=precision)
+
+
 @needs_library
 @pytest.mark.parametrize(
     ("name", "value"), [("lanes", 0.5), ("lanes", 4096), ("sets_bytes", 0.5), ("sets_bytes", 1e30)]
@@ -87,14 +101,6 @@ def test_a_bundle_with_no_such_processor_is_refused(library: Library, name: str,
     bundle["time"][name] = value
     with pytest.raises(Refused, match=f"time.{name}: not from 1 to"):
         library.predict(json.dumps(bundle).encode(), b"")
-
-
-def test_what_only_python_predicts_is_refused() -> None:
-    with pytest.raises(UnsupportedError, match="in Python alone"):
-        core_bundle(device("a100-80gb"), runtime="torch", precision="fp32")
-    for precision in ("w8a8", "w4a16"):
-        with pytest.raises(UnsupportedError, match=f"{precision} is predicted in Python alone"):
-            core_bundle(device("a100-80gb"), runtime="tensorrt", precision=precision)
 
 
 # Of a header: members are indented, and a template, whose line stands before, is written out there.

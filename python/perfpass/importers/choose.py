@@ -69,7 +69,7 @@ def load(
     if mode == "training":
         return _known(_training(model, batch, input_shape, dims, optimizer, frozen, stated), stated)
     graph = _known(_forward(model, batch, input_shape, dims, stated), stated)
-    if graph.unknown_operators:
+    if not graph.op.all():  # what no reader knows
         from perfpass.importers.operators import applied
 
         graph = applied(graph)

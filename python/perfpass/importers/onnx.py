@@ -80,6 +80,22 @@ def read(
     return with_load(OpGraph(_core.read_onnx_bytes(serialize(), **arguments)), stated)
 
 
+class _Described:
+    """What the core asks of operators that it does not know (cpp_kernels/include/perfpass/onnx_reader.hpp): nothing of
+    descriptions is imported before it meets one.
+    """
+
+    def outputs(self, *node: Any) -> Any:
+        from perfpass.importers import operators
+
+        return operators.outputs_of(*node)
+
+    def lowered(self, *node: Any) -> Any:
+        from perfpass.importers import operators
+
+        return operators.lowered(*node)
+
+
 def with_load(graph: OpGraph, stated: Mapping[str, int]) -> OpGraph:
     """``graph``, which says what the reader had to assume."""
     if not any(note.startswith(_core.ASSUMED_DETECTIONS) for note in graph.notes):

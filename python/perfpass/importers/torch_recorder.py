@@ -195,7 +195,7 @@ class Recorder(TorchDispatchMode):
         named = dict(zip((a.name for a in func._schema.arguments), args, strict=False)) | kwargs
         attributes = {n: v for n, v in named.items() if isinstance(v, (int, float, str, list)) and not tensors_in([v])}
         reads = [(_DTYPES.get(t.dtype, "undefined"), tuple(t.shape)) for t in given]
-        found = operators.outputs(source_name(func), reads, attributes, len(func._schema.returns))
+        found = operators.outputs_of(source_name(func), reads, attributes, len(func._schema.returns))
         if found is None:
             return None
         made = [torch.empty(shape, dtype=getattr(torch, dtype), device="meta") for dtype, shape in found]

@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfpass import _core
+from perfpass.errors import ArgumentError, UnsupportedError
 from perfpass.graph import ATTRIBUTES, OPERATOR_CLASS_OF, OPERATOR_CLASSES, OPERATORS
-from perfpass.graph.costs import count
 from perfpass.predictors.inference.engines import ENGINES, EngineTimes, ran_as
 from perfpass.predictors.inference.fusion import folds
 from perfpass.predictors.inference.operators import work
+from perfpass.predictors.way import STANDING_IN
+from perfpass.text import unknown
 
 if TYPE_CHECKING:
     from perfpass.graph import OpGraph
@@ -145,19 +147,28 @@ class _Group:
     last: int = -1  # the node whose output leaves the group
     row: int = -1
 
-    @property
-    def kind(self) -> str:
-        return OPERATOR_CLASSES[int(OPERATOR_CLASS_OF[OPERATORS.index(self.operator)])]
+
+def check(runtime: str) -> None:
+    """Raises UnsupportedError for a runtime whose kernels are not known, ArgumentError for a name that is none."""
+    if runtime in STANDING_IN:
+        raise UnsupportedError(
+            f"which kernels {runtime} makes of a graph was not measured; known are those of {', '.join(REWRITES)}"
+        )
+    if runtime not in REWRITES:
+        raise ArgumentError(unknown("runtime", runtime, tuple(REWRITES)))
 
 
 def as_run(run: Run, ms: Sequence[float]) -> AsRun:
-    """What `run`'s runtime makes of its graph; ``ms`` [N]: milliseconds by node (`perfpass.predictors.by_node`)."""
+    """What `run`'s runtime makes of its graph; ``ms`` [N]: milliseconds by node (`perfpass.predictors.by_node`).
+
+    Raises what `check` does.
+    """
     graph, way = run.graph, run.way
-    costs = count(graph, float_as=run.float_as)
-    row, into = (np.asarray(a) for a in _core.rows_as_run(graph.core, costs.core, folds(way.runtime)))
+    check(way.runtime)
+    row, into = (np.asarray(a) for a in _core.rows_as_run(graph.core, run.costs.core, folds(way.runtime)))
     moved = (np.asarray(run.table.view) == 0)[row]
-    if folds(way.runtime):  # they run operators of a file that PyTorch does by strides; their time is in their neighbours'
-        moved |= np.asarray(graph.attributes[:, ATTRIBUTES.index("view")]) == 0
+    if folds(way.runtime):  # they run operators of a file that PyTorch does by strides; their time is in others'
+        moved |= graph.attributes[:, ATTRIBUTES.index("view")] == 0
     groups, views = _first(graph, row, into, moved, np.asarray(run.table.op))
     for rule in _passes(REWRITES[way.runtime]):
         _put_together(graph, groups, rule)

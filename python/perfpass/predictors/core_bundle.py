@@ -42,7 +42,8 @@ def core_bundle(device: Device, *, runtime: str, precision: str = "fp32") -> dic
             f"the products, here {work.precision}"
         )
     way = work.on(device)
-    predictor = predictor_of(way)
+    # A bundle has no words for what stands in for another runtime, nor for quantised weights.
+    predictor = predictor_of(way) if work.quantised is None and way.as_measured is way else None
     found: dict[str, Any] | None = None
     ran, names = way, cpu_operators.FAMILIES
     if isinstance(predictor, CpuPredictor):
@@ -51,7 +52,7 @@ def core_bundle(device: Device, *, runtime: str, precision: str = "fp32") -> dic
         found, ran, names = predictor.for_core(way), ran_as(way), operators.FAMILIES
     if found is None:
         raise UnsupportedError(
-            f"{runtime} in {way.precision} on {device.name} is predicted in Python alone; the core predicts tensorrt "
+            f"{runtime} in {precision} on {device.name} is predicted in Python alone; the core predicts tensorrt "
             "and onnxruntime on GPUs, and onnxruntime, tvm, relax and torch (of CPUs without records) in fp32 on CPUs"
         )
     of_operator, vector_attention = operators.families_for_core(ran)
