@@ -1,4 +1,8 @@
-"""Public pipelines of diffusers: what differs from the defaults of its classes, as the published config.json say."""
+"""Public pipelines of diffusers: what differs from the defaults of its classes.
+
+Written down here, not downloaded: they show that networks of these classes are read at about their public size. A
+pipeline's own folder may say other sizes.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +34,7 @@ def clip(
 def t5(width: int, ff: int, layers: int, heads: int, vocabulary: int = 32128, kind: str = "T5") -> Component:
     """An encoder of T5 1.1, mT5 or UMT5."""
     content = {
-        "model_type": kind.lower().replace("umt5", "umt5"),
+        "model_type": kind.lower(),
         "d_model": width,
         "d_ff": ff,
         "d_kv": 64,
@@ -143,6 +147,18 @@ def _d(name: str, **content: Any) -> Component:
 def _unet(**content: Any) -> Component:
     return _d("UNet2DConditionModel", **content)
 
+
+_MOVQ = _d(
+    "VQModel",
+    block_out_channels=[128, 256, 256, 512],
+    down_block_types=["DownEncoderBlock2D"] * 3 + ["AttnDownEncoderBlock2D"],
+    up_block_types=["AttnUpDecoderBlock2D"] + ["UpDecoderBlock2D"] * 3,
+    latent_channels=4,
+    layers_per_block=2,
+    norm_type="spatial",
+    num_vq_embeddings=16384,
+    vq_embed_dim=4,
+)
 
 PIPELINES: dict[str, tuple[str, dict[str, Component]]] = {
     "stable-diffusion-1.5": (
@@ -267,35 +283,15 @@ PIPELINES: dict[str, tuple[str, dict[str, Component]]] = {
                 resnet_time_scale_shift="scale_shift",
                 out_channels=8,
             ),
-            "movq": _d(
-                "VQModel",
-                block_out_channels=[128, 256, 256, 512],
-                down_block_types=["DownEncoderBlock2D"] * 3 + ["AttnDownEncoderBlock2D"],
-                up_block_types=["AttnUpDecoderBlock2D"] + ["UpDecoderBlock2D"] * 3,
-                latent_channels=4,
-                layers_per_block=2,
-                norm_type="spatial",
-                num_vq_embeddings=16384,
-                vq_embed_dim=4,
-            ),
+            "movq": _MOVQ,
         },
     ),
     "kandinsky-3": (
         "Kandinsky3Pipeline",
         {
-            "text_encoder": t5(4096, 10240, 24, 64),
+            "text_encoder": T5_XXL,
             "unet": _d("Kandinsky3UNet"),
-            "movq": _d(
-                "VQModel",
-                block_out_channels=[128, 256, 256, 512],
-                down_block_types=["DownEncoderBlock2D"] * 3 + ["AttnDownEncoderBlock2D"],
-                up_block_types=["AttnUpDecoderBlock2D"] + ["UpDecoderBlock2D"] * 3,
-                latent_channels=4,
-                layers_per_block=2,
-                norm_type="spatial",
-                num_vq_embeddings=16384,
-                vq_embed_dim=4,
-            ),
+            "movq": _MOVQ,
         },
     ),
     "stable-cascade-prior": (

@@ -141,6 +141,13 @@ def test_code_of_a_repository_is_never_run(tmp_path: Path) -> None:
         ("unet", {"block_out_channels": "wide"}, UnsupportedError),
         ("vae", {"up_block_types": ["Nothing"] * 2}, UnsupportedError),
         ("unet", {"block_out_channels": [1] * 5000}, LimitError),
+        ("unet", {"sample_size": [16]}, UnsupportedError),
+        (
+            "unet",
+            {"addition_embed_type": "text_time", "projection_class_embeddings_input_dim": 10}
+            | {"addition_time_embed_dim": 256},
+            UnsupportedError,
+        ),
     ],
 )
 def test_configurations_that_cannot_be_built_are_refused(

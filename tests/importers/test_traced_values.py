@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -10,11 +13,12 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 import perfpass
-from perfpass.errors import UnsupportedError
+from perfpass.errors import ArgumentError, UnsupportedError
 from perfpass.graph import costs
 from perfpass.importers import huggingface, torchvision_schemas
 from perfpass.importers.model_sources import torchvision_image_model
 from perfpass.importers.torch import trace
+from perfpass.importers.torch_fused import FusedCalls
 
 torchvision_schemas.define()
 nn = torch.nn
@@ -72,19 +76,44 @@ def test_a_fill_by_a_scalar_of_the_host_is_traced():
     assert trace(Filled(), (3,)).node_count == 2
 
 
-def test_heads_of_torchs_own_layer_are_one_attention():
-    class Itself(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.MultiheadAttention(16, 4, batch_first=True)
+class Heads(nn.Module):
+    """Attention of torch's own layer, of an input to itself."""
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.layer(x, x, x, need_weights=False)[0]
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.MultiheadAttention(16, 4, batch_first=True)
 
-    graph = trace(Itself(), (10, 16))
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x, x, x, need_weights=False)[0]
+
+
+@pytest.mark.parametrize("default", [None, "meta"], ids=["no default device", "default device"])
+def test_heads_of_torchs_own_layer_are_one_attention(default: str | None):
+    module = Heads()
+    with torch.device(default) if default else nullcontext():
+        graph = trace(module, (10, 16))
     assert kinds(graph).count("attention") == 1 and "softmax" not in kinds(graph)
     assert costs.count(graph).totals["macs"] == 10 * 4 * 16 * 16 + 2 * 10 * 10 * 16
-    assert nn.functional.scaled_dot_product_attention is torch._C._nn.scaled_dot_product_attention
+
+
+def test_torchs_functions_are_its_own_while_two_threads_trace(monkeypatch):
+    def now() -> Any:
+        return nn.functional.scaled_dot_product_attention
+
+    seen: list[Any] = []
+    both = Barrier(2, action=lambda: seen.append(now()), timeout=60)
+    attention = FusedCalls._attention
+
+    def waiting(self: FusedCalls, *args: Any, **kwargs: Any) -> Any:
+        both.wait()
+        return attention(self, *args, **kwargs)
+
+    monkeypatch.setattr(FusedCalls, "_attention", waiting)
+    with ThreadPoolExecutor(2) as pool:
+        graphs = list(pool.map(lambda length: trace(Heads(), (length, 16)), (10, 12)))
+    assert [*seen, now()] == [torch._C._nn.scaled_dot_product_attention] * 2
+    assert [kinds(graph).count("attention") for graph in graphs] == [1, 1]
+    assert [graph.shape(int(graph.graph_inputs[0])) for graph in graphs] == [(1, 10, 16), (1, 12, 16)]
 
 
 @pytest.mark.parametrize(
@@ -112,3 +141,13 @@ def test_a_film_by_name_is_read():
 def test_families_are_read_at_inputs_of_their_own_form(content: dict[str, Any], main: tuple[int, ...]):
     graph = huggingface.trace_config(content)
     assert graph.shape(int(graph.graph_inputs[0])) == main
+
+
+@pytest.mark.parametrize("kind", ["clip_text_model", "clip"])
+def test_a_text_encoder_is_read_up_to_its_longest_text(kind: str):
+    few = {"num_hidden_layers": 1}
+    content: dict[str, Any] = {"model_type": kind, **(few if kind != "clip" else {"text_config": few})}
+    graph = huggingface.trace_config(content, sequence_length=77)
+    assert (1, 77) in [graph.shape(int(t)) for t in graph.graph_inputs]
+    with pytest.raises(ArgumentError, match=f"{kind} reads at most 77 tokens; sequence_length = 78"):
+        huggingface.trace_config(content, sequence_length=78)

@@ -206,7 +206,7 @@ def _hard_swishes(links: _Links) -> _Fused:
     before = links.after(clip, "mul", "div", constant=True)
     product = _product_with(links, np.where(before >= 0, before, clip), x)
     whole = shifts & (product >= 0)
-    behind = links.after(product, "mul", "div", constant=True)
+    behind = np.where(scales, -1, links.after(product, "mul", "div", constant=True))
     parts = np.stack([scaled, shifted, np.where(before >= 0, before, behind), product])[:, whole]
     sigmoid = links.of("hard_sigmoid")
     times = _product_with(links, sigmoid, links.tensor(sigmoid, 0))

@@ -194,7 +194,7 @@ Fused hard_swishes(const Links& links) {
     NodeId divided = links.after_with_constant(node, kScaling);
     const NodeId product = product_with(divided != kNone ? divided : node, x);
     if (product == kNone) return;
-    if (divided == kNone) divided = links.after_with_constant(product, kScaling);
+    if (divided == kNone && !scales) divided = links.after_with_constant(product, kScaling);
     found.anchor.push_back(node);
     for (const NodeId n : {scaled, shifted, divided, product}) found.part(n);
   });

@@ -114,9 +114,20 @@ def _length(batch: int, sequence_length: int | None) -> int:
 
 
 def _refuse_unread(model: Any, sequence_length: int | None) -> None:
-    """Raises ArgumentError where a length was asked for and no input of the model has one."""
-    if sequence_length is not None and inputs(model, sequence_length) == inputs(model, sequence_length + 1):
-        raise ArgumentError(f"{model.config.model_type} has no sequence_length: its inputs are of fixed shapes")
+    """Raises ArgumentError where a length was asked for that no input of the model has."""
+    if sequence_length is None:
+        return
+    kind, most = model.config.model_type, _most_tokens(model.config)
+    if inputs(model, 1) == inputs(model, 2):
+        raise ArgumentError(f"{kind} has no sequence_length: its inputs are of fixed shapes")
+    if most and sequence_length > most:
+        raise ArgumentError(f"{kind} reads at most {most} tokens; sequence_length = {sequence_length}")
+
+
+def _most_tokens(configuration: Any) -> int | None:
+    """Of a text encoder of images, which may read few (CLIP: 77)."""
+    text = configuration if "text" in configuration.model_type else getattr(configuration, "text_config", None)
+    return getattr(text, "max_position_embeddings", None)
 
 
 def _image_shape(configuration: Any) -> tuple[int, ...]:
@@ -130,9 +141,7 @@ def inputs(model: Any, sequence_length: int) -> dict[str, tuple[tuple[int, ...],
     """Shapes (without the batch) and types of what a model of `transformers` reads, by name."""
     configuration, main = model.config, model.main_input_name
     shapes: dict[str, tuple[tuple[int, ...], str]] = {}
-    # A text encoder of images may read few tokens (CLIP: 77).
-    text = configuration if "text" in configuration.model_type else getattr(configuration, "text_config", None)
-    sequence_length = min(sequence_length, getattr(text, "max_position_embeddings", None) or sequence_length)
+    sequence_length = min(sequence_length, _most_tokens(configuration) or sequence_length)
     if main == "pixel_values":
         frames = getattr(configuration, "num_frames", None)
         frames = frames or getattr(getattr(configuration, "vision_config", None), "num_frames", None)

@@ -6,6 +6,7 @@ These are scaled dot-product attention and the recurrent layers (cuDNN). And wha
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -45,13 +46,16 @@ class FusedCalls(TorchFunctionMode):
         return func(*args, **kwargs)
 
     def _of_heads(self, *args: Any, **kwargs: Any) -> Any:
-        """torch.nn.MultiheadAttention: a mode does not see what a function of torch calls, here the attention."""
-        plain = functional.scaled_dot_product_attention
-        functional.scaled_dot_product_attention = self._attention
-        try:
-            return functional.multi_head_attention_forward(*args, **kwargs)
-        finally:
-            functional.scaled_dot_product_attention = plain
+        """torch.nn.MultiheadAttention: a mode does not see what a function of torch calls, here the attention.
+
+        So a copy of the function runs that has globals of its own; torch's module, which other threads use, stays as
+        it is.
+        """
+        plain = functional.multi_head_attention_forward
+        own = {"scaled_dot_product_attention": self._attention, "has_torch_function": lambda tensors: False}
+        copied = FunctionType(plain.__code__, vars(functional) | own, plain.__name__, plain.__defaults__)
+        copied.__kwdefaults__ = plain.__kwdefaults__
+        return copied(*args, **kwargs)
 
     def _list(self, tensor: torch.Tensor) -> Any:
         """The values of a tensor, which `tolist` asks for without an operator. Raises UnsupportedError."""

@@ -99,8 +99,7 @@ def _pixart(c: Any, at: Latent) -> Given:
     }
 
 
-def _captioned(c: Any, at: Latent) -> Given:
-    """Sana: words by ``caption_channels``."""
+def _sana(c: Any, at: Latent) -> Given:
     given = {
         "hidden_states": _image(c, at),
         "encoder_hidden_states": _words(at, c.caption_channels),
@@ -225,12 +224,11 @@ def _qwen_image(c: Any, at: Latent) -> Given:
 
 
 def _cog_view(c: Any, at: Latent) -> Given:
-    pair = _tensor(at.batch, 2)
     return {
         "hidden_states": _image(c, at),
         "encoder_hidden_states": _words(at, c.text_embed_dim),
         "timestep": _times(at),
-        "original_size": pair,
+        "original_size": _tensor(at.batch, 2),
         "target_size": _tensor(at.batch, 2),
         "crop_coords": _tensor(at.batch, 2),
     }
@@ -311,10 +309,6 @@ def _unet_3d(c: Any, at: Latent) -> Given:
     }
 
 
-def _motion(c: Any, at: Latent) -> Given:
-    return {**_unet_3d(c, at), "encoder_hidden_states": _words(at, c.cross_attention_dim)}
-
-
 def _stable_video(c: Any, at: Latent) -> Given:
     return {
         "sample": _tensor(at.batch, at.frames, c.in_channels, at.height, at.width),
@@ -370,7 +364,7 @@ DENOISERS: dict[str, Callable[[Any, Latent], Given]] = {
     "SD3Transformer2DModel": _stable_diffusion_3,
     "PixArtTransformer2DModel": _pixart,
     "Transformer2DModel": _pixart,
-    "SanaTransformer2DModel": _captioned,
+    "SanaTransformer2DModel": _sana,
     "AuraFlowTransformer2DModel": _aura_flow,
     "CogVideoXTransformer3DModel": _cog_video,
     "LTXVideoTransformer3DModel": _ltx,
@@ -395,7 +389,7 @@ DENOISERS: dict[str, Callable[[Any, Latent], Given]] = {
     "UNet2DConditionModel": _unet,
     "AudioLDM2UNet2DConditionModel": _audio_unet,
     "UNet3DConditionModel": _unet_3d,
-    "UNetMotionModel": _motion,
+    "UNetMotionModel": _unet_3d,
     "UNetSpatioTemporalConditionModel": _stable_video,
     "UNet2DModel": _unconditional,
     "PriorTransformer": _prior,

@@ -93,8 +93,15 @@ def read_index(path: Path) -> Pipeline:
 
 def networks(pipeline: Pipeline, batch: int, dims: Mapping[str, int], assume: Mapping[str, int]) -> Found:
     """Every network of the pipeline that a prompt runs, traced at these sizes."""
-    with needs("diffusers", _EXTRA):
-        return _Reading(pipeline, batch, dims, assume).found()
+    try:
+        with needs("diffusers", _EXTRA):
+            return _Reading(pipeline, batch, dims, assume).found()
+    except PerfPassError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        raise UnsupportedError(
+            f"{pipeline.name}: no input of its networks follows from their config.json ({error}); check the sizes there"
+        ) from error
 
 
 class _Reading:
