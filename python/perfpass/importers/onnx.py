@@ -36,15 +36,6 @@ class Input:
     shape: tuple[int | str, ...] | None
 
 
-class _Described:
-    """What the core asks of operators that it does not know: `outputs` and `lowered`, imported when it meets one."""
-
-    def __getattr__(self, name: str) -> Any:
-        from perfpass.importers import operators
-
-        return getattr(operators, name)
-
-
 def read(
     model: Model,
     *,
