@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from perfpass.errors import FormatError, ShapeError, UnsupportedError
 from perfpass.importers.formats.coreml.layer_kinds import BINARY, LAYERS, REDUCTIONS, UNARY
 from perfpass.importers.formats.coreml.program import Value
-from perfpass.importers.formats.coreml.wire import Message
 from perfpass.importers.formats.draft import Draft, Shape, broadcast
+from perfpass.importers.formats.protobuf import EMPTY, Message
 
 _ACTIVATIONS = {
     5: "mul", 10: "relu", 15: "leaky_relu", 20: "clip", 25: "prelu", 30: "tanh", 31: "tanh", 40: "sigmoid",
@@ -402,8 +402,8 @@ def _recurrent(layer: Layer) -> Lowered:
     gates = {"gru": 3, "simpleRecurrent": 1}.get(layer.kind, 4)
     kind = {4: "lstm", 3: "gru", 1: "rnn"}[gates]
     rows = gates * hidden
-    weights = [((rows, inputs), Message(params.span(9999), params.budget))] * directions
-    weights += [((rows, hidden), Message(params.span(9999), params.budget))] * directions
+    weights = [((rows, inputs), Message(EMPTY, params.budget))] * directions
+    weights += [((rows, hidden), Message(EMPTY, params.budget))] * directions
     out = (*x[:2], hidden * directions, *x[3:])
     return Lowered(kind, [out], weights, {"hidden_size": hidden, "directions": directions})
 

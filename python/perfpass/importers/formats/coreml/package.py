@@ -1,4 +1,8 @@
-"""Where the specification of a Core ML model is: the file itself, or what the manifest of a package names."""
+"""Where the specification of a Core ML model is: the file itself, or what the manifest of a package names.
+
+Fields by number: Model.proto, MIL.proto, NeuralNetwork.proto and FeatureTypes.proto of Core ML's specification
+(coremltools 9.0).
+"""
 
 from __future__ import annotations
 
@@ -10,12 +14,13 @@ from pathlib import Path, PurePosixPath
 
 from perfpass.bounded_file import open_regular
 from perfpass.errors import FormatError, LimitError, shown
-from perfpass.importers.formats.coreml.wire import Budget, Message, Span
+from perfpass.importers.formats.protobuf import Budget, Message, Span
 from perfpass.json_text import read_json
 from perfpass.text import shown_value
 
 _LARGEST_MANIFEST = 1 << 20
 _LARGEST_BYTES = 32 * 2**30
+_MOST_FIELDS = 8_000_000
 _ROOT = "com.apple.CoreML"
 
 
@@ -35,7 +40,7 @@ def opened(path: Path) -> Iterator[Message]:
         with mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ) as content:
             view = memoryview(content)
             try:
-                yield Message(Span(view, 0, size), Budget())
+                yield Message(Span(view, 0, size), Budget(_MOST_FIELDS, "Core ML model"))
             finally:
                 view.release()
     finally:

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from perfpass.errors import FormatError, LimitError, ShapeError, UnsupportedError
 from perfpass.importers.formats.coreml.operators import KIND_OF, ORDER
 from perfpass.importers.formats.coreml.weights import Compressed, Weights, bits_of_table
-from perfpass.importers.formats.coreml.wire import Message, Span
 from perfpass.importers.formats.draft import Draft, Shape
+from perfpass.importers.formats.protobuf import Message, Span
 
 DTYPES = {
     1: "bool", 2: "string", 10: "float16", 11: "float32", 12: "float64", 13: "bfloat16", 21: "int8", 22: "int16",

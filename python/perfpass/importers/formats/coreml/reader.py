@@ -12,8 +12,8 @@ from perfpass.graph import OpGraph
 from perfpass.importers.formats.batch import scaled
 from perfpass.importers.formats.coreml import network, package
 from perfpass.importers.formats.coreml.program import DTYPES, Program, Value
-from perfpass.importers.formats.coreml.wire import Message
 from perfpass.importers.formats.draft import Draft
+from perfpass.importers.formats.protobuf import Message
 from perfpass.importers.formats.sizes import Sizes, fixed
 from perfpass.importers.onnx import Input
 

@@ -15,6 +15,7 @@ from perfpass.errors import FormatError, UnsupportedError
 from perfpass.graph import OpGraph
 from perfpass.importers.formats.batch import scaled
 from perfpass.importers.formats.channels_last import Program, Tensor, shown
+from perfpass.importers.formats.protobuf import Span, entry, fields, inside, text
 from perfpass.importers.formats.sizes import Sizes, fixed
 from perfpass.importers.formats.tensorflow.compute import COMPUTE
 from perfpass.importers.formats.tensorflow.control import CONTROL
@@ -22,7 +23,6 @@ from perfpass.importers.formats.tensorflow.fusing import fused
 from perfpass.importers.formats.tensorflow.graph_def import Declared, Graph, Signature, graph, signature
 from perfpass.importers.formats.tensorflow.movement import MOVEMENT
 from perfpass.importers.formats.tensorflow.run import Run, Value
-from perfpass.importers.formats.tensorflow.wire import Span, entry, fields, inside, text
 from perfpass.importers.onnx import Input
 from perfpass.text import shown_value
 
