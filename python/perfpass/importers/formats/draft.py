@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from perfpass import _core
-from perfpass.errors import LimitError, ShapeError
+from perfpass.errors import LimitError
 from perfpass.graph import OpGraph, costs
+from perfpass.importers.formats.shapes import Shape
 
-Shape = tuple[int, ...]
 MOST_NODES = 1_000_000
 _BIASED = ("conv", "conv_transpose", "dense")
 
@@ -189,15 +189,3 @@ class Draft:
         if not sizes or axis < 1 or shape[axis:] != sizes:
             return False
         return len(maker.inputs) == 1 or self.tensors[maker.inputs[1]].shape[-len(sizes) :] == sizes
-
-
-def broadcast(*shapes: Shape) -> Shape:
-    """NumPy's rule. Raises ShapeError."""
-    rank = max((len(shape) for shape in shapes), default=0)
-    found = [1] * rank
-    for shape in shapes:
-        for i, size in enumerate(shape, rank - len(shape)):
-            if size != 1 and found[i] not in (1, size):
-                raise ShapeError(f"shapes {' and '.join(map(str, shapes))} do not go together")
-            found[i] = size if size != 1 else found[i]
-    return tuple(found)

@@ -8,10 +8,11 @@ from typing import Any
 
 from perfpass import _core
 from perfpass.errors import FormatError, ShapeError, UnsupportedError
-from perfpass.importers.formats.channels_last import AXIS, FREE, ROWS, Tensor, broadcast
+from perfpass.importers.formats.channels_last import AXIS, FREE, ROWS, Tensor
 from perfpass.importers.formats.keras.images import adaptive, pooled
 from perfpass.importers.formats.keras.layer import ACTIVATIONS, Layer, tensors_in
 from perfpass.importers.formats.keras.layers import filled, joined
+from perfpass.importers.formats.shapes import broadcast
 from perfpass.importers.formats.spatial import contraction, convolution, reduced
 from perfpass.text import shown_value
 

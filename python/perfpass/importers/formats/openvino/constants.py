@@ -13,8 +13,8 @@ import numpy as np
 
 from perfpass.bounded_file import open_regular
 from perfpass.errors import FormatError, shown
-from perfpass.importers.formats.draft import Shape
 from perfpass.importers.formats.openvino.shapes import MOST_VALUES
+from perfpass.importers.formats.shapes import Shape
 
 _TYPES = {"i64": "<i8", "i32": "<i4", "i16": "<i2", "i8": "i1", "u64": "<u8", "u32": "<u4", "u8": "u1", "boolean": "?"}
 _FLOATS = {"f32": "<f4", "f16": "<f2", "f64": "<f8"}

@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from perfpass.importers.formats.draft import Shape
 from perfpass.importers.formats.openvino.document import Layer
 from perfpass.importers.formats.openvino.shapes import (
     MOST_VALUES,
@@ -18,6 +17,7 @@ from perfpass.importers.formats.openvino.shapes import (
     numbers,
     split_shapes,
 )
+from perfpass.importers.formats.shapes import Shape
 
 
 def follow(layer: Layer, inputs: list[Known | None], outputs: list[Known]) -> None:

@@ -6,13 +6,14 @@ import math
 from dataclasses import dataclass, field
 
 from perfpass.errors import FormatError, ShapeError
-from perfpass.importers.formats.draft import Draft, Shape
+from perfpass.importers.formats.draft import Draft
 from perfpass.importers.formats.openvino import contents, shapes
 from perfpass.importers.formats.openvino.constants import Constants
 from perfpass.importers.formats.openvino.document import Body, Layer, Port
 from perfpass.importers.formats.openvino.lowering import Lowering, Operand, decompression
 from perfpass.importers.formats.openvino.operators import DTYPES, KIND_OF
 from perfpass.importers.formats.openvino.shapes import Known, Unresolved
+from perfpass.importers.formats.shapes import Shape
 
 _MOST_TRIPS = 10**9
 
@@ -233,13 +234,6 @@ class Walk:
                 if extent >= 0:
                     return min(extent // max(abs(_numbered(layer, line, "part_size", 1)), 1), _MOST_TRIPS), ""
         return 1, f"{layer.label}: the file does not say how often it runs; its body is counted once"
-
-    @staticmethod
-    def ends(
-        layer: Layer, line: dict[str, str], among: dict[int, Operand], outer: str = "external_port_id"
-    ) -> tuple[Operand | None, int]:
-        """What a line of a port map names among ``among``, and the layer of the body that it stands for."""
-        return among.get(_numbered(layer, line, outer)), _numbered(layer, line, "internal_layer_id")
 
     def branches(
         self, scope: Scope, layer: Layer, operands: list[Operand], by_port: dict[int, Operand]

@@ -11,6 +11,7 @@ from perfpass.graph import OpGraph, costs
 from perfpass.importers.formats.paddle import shapes
 from perfpass.importers.formats.paddle.call import Call, Tensor, value_of
 from perfpass.importers.formats.paddle.program import Block, Op, Program, Slot
+from perfpass.importers.formats.shapes import einsum
 
 # Operands in the canonical order (docs/internals/costs.md), where Paddle has another.
 _ORDER = {"batch_norm": (0, 3, 4, 1, 2), "deform_conv": (0, 2, 1, 3), "embedding": (1, 0)}
@@ -325,7 +326,8 @@ class _Lowering:
             attributes["hidden_size"] = int(call.attribute("hidden_size") or 0)
             attributes["directions"] = 2 if call.attribute("is_bidirec") else 1
         elif kind == "einsum":
-            attributes["contraction"] = _contraction(call)
+            equation = str(call.attribute("equation") or "")
+            attributes["contraction"] = einsum(equation, [t.shape for t in call.members(0)], strict=False)[2]
         elif kind == "group_norm":
             attributes["groups"] = int(call.attribute("groups") or 1)
         elif kind == "layer_norm":
@@ -428,17 +430,6 @@ def _unfit(op: Op) -> FormatError:
     return FormatError(
         f"{op.source} of a Paddle program has operands or attributes that do not fit it; export it again"
     )
-
-
-def _contraction(call: Call) -> int:
-    left, _, kept = str(call.attribute("equation") or "").replace(" ", "").partition("->")
-    found: dict[str, int] = {}
-    for term, tensor in zip(left.split(","), call.members(0), strict=False):
-        found |= dict(zip(term, tensor.shape, strict=False))
-    size = 1
-    for letter, length in found.items():
-        size *= 1 if letter in kept else length
-    return size
 
 
 def _flat(slot: Tensor | list[Tensor] | None) -> list[Tensor]:
