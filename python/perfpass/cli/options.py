@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 _PRECISIONS = ("fp64", "fp32", "tf32", "fp16", "bf16", "amp", "amp_bf16", "int8", "fp8", "w8a8", "w4a16")
 MODEL_FORMS = (
-    "ONNX file, Hugging Face config.json or folder, name of a network (bert-base, resnet50, yolov8n), timm:NAME"
+    "ONNX file or one of another framework, Hugging Face config.json or folder, name of a network (bert-base, resnet50,"
+    " yolov8n), timm:NAME"
 )
 RUNTIMES = ("torch", "torch.compile", "onnxruntime", "tensorrt", "tvm", "relax", "openvino", "litert")
 
