@@ -143,9 +143,11 @@ class Draft:
                 [sum(work[id(node)][i] * node.repeat for node in branch if id(node) in work) for i in range(2)]
                 for branch in branches
             ]
-            for node in branches[int(done[0] >= done[1])]:
+            then_counts = done[0] >= done[1]
+            for node in branches[int(then_counts)]:
                 node.repeat = 0.0
-            self.notes["an If: the branch with more to do is counted, the other counts 0 times"] = None
+            which = "then" if then_counts else "else"
+            self.notes[f"an If: the {which} branch is counted, the other has less to do and counts 0 times"] = None
         return self._built()
 
     def _built(self) -> OpGraph:
