@@ -1,4 +1,4 @@
-"""A graph while a file is read: tensors and nodes as lists, folded where runtimes always fold, then the core's."""
+"""A graph while it is read or traced: tensors and nodes as lists, joined where runtimes always join them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Node:
 
 @dataclass
 class Draft:
-    """What a reader has collected. Nodes may stand in any order.
+    """What a reader or a tracer has collected. Nodes may stand in any order.
 
     ``branches``: the nodes of either branch of every If, inner ones first.
     """
