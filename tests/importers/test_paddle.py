@@ -114,6 +114,18 @@ def test_an_operator_that_nobody_knows_is_kept_and_named(folder: Path, tmp_path:
     assert graph.unknown_operators == {"custom_op.my_own": 1}
 
 
+@pytest.mark.parametrize("side", ["I", "O"])
+def test_an_operator_without_its_operands_or_results_is_refused_by_name(
+    folder: Path, tmp_path: Path, side: str
+) -> None:
+    content = json.loads((folder / "channels_last.json").read_text())
+    operators = content["program"]["regions"][0]["blocks"][0]["ops"]
+    next(o for o in operators if o["#"] == "1.add")[side][1 if side == "I" else 0 :] = []
+    (tmp_path / "m.json").write_text(json.dumps(content))
+    with pytest.raises(FormatError, match=r"pd_op\.add .* do not fit"):
+        perfpass.load(tmp_path / "m.json", batch=1)
+
+
 def test_a_result_of_open_size_without_a_rule_is_refused_by_name(folder: Path, tmp_path: Path) -> None:
     content = (folder / "channels_last.json").read_text().replace('"1.relu"', '"3.my_own"')
     (tmp_path / "m.json").write_text(content)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfpass.errors import ShapeError
-from perfpass.importers.formats.shapes import broadcast, columns, einsum, places, same_padding, spread
+from perfpass.errors import LimitError, ShapeError
+from perfpass.importers.formats.paddle.call import Call, Tensor, value_of
+from perfpass.importers.formats.paddle.program import Op, Value
+from perfpass.importers.formats.shapes import Followed, broadcast, columns, einsum, places, same_padding, spread
+from perfpass.importers.formats.tensorflow.folding import fold
+from perfpass.importers.formats.tensorflow.graph_def import Attributes, NodeDef
 
 SHAPES = st.lists(st.lists(st.integers(0, 4), max_size=4).map(tuple), max_size=4)
 WINDOW = (st.integers(1, 40), st.integers(1, 7), st.integers(1, 5), st.integers(1, 3))
@@ -66,3 +72,25 @@ def test_columns_keep_three_axes_within_32_bits() -> None:
     assert columns(kernel=(3, 2**40, -(2**40), 9), stride=[1]) == {
         "kernel_0": 3, "kernel_1": 2**31 - 1, "kernel_2": -(2**31), "stride_0": 1,
     }  # fmt: skip
+
+
+def test_numbers_that_are_followed_have_an_end() -> None:
+    followed = Followed()
+    followed.take(1 << 22)
+    with pytest.raises(LimitError, match="shape arithmetic"):
+        followed.take(1)
+
+
+@pytest.mark.parametrize(
+    ("name", "op", "count"), [("AddV2", "add", 2), ("GatherV2", "gather", 2), ("Pack", "stack", 500)]
+)
+def test_arithmetic_that_would_make_much_of_little_is_not_followed(name: str, op: str, count: int) -> None:
+    wide, tall = np.zeros((1, 1000), np.int32), np.zeros((1000, 1), np.int32)
+    values = [wide, tall] if count == 2 else [wide] * count
+    given = [Tensor(0, "int32", value.shape, value=value) for value in values]
+    slots: list[Tensor | list[Tensor] | None] = [*given] if count == 2 else [given]
+    tracemalloc.start()
+    assert fold(NodeDef("n", name, [], Attributes([])), values) is None
+    assert value_of(Call(Op(op, op, [], []), slots, [Value("int32", None)])) is None
+    assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    tracemalloc.stop()

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from perfpass.errors import ShapeError
+from perfpass.errors import LimitError, ShapeError
 
 Shape = tuple[int, ...]
+_MOST_FOLLOWED = 1 << 22  # 32 MiB; a model's shapes are some thousand numbers
 
 
 def broadcast(shapes: Sequence[Shape], what: str) -> Shape:
@@ -61,3 +62,16 @@ def einsum(equation: str, shapes: Sequence[Shape], strict: bool = True) -> tuple
     for term, shape in zip(left.split(","), shapes, strict=strict):
         sizes |= dict(zip(term, shape, strict=strict))
     return sizes, kept, math.prod(size for label, size in sizes.items() if label not in kept)
+
+
+class Followed:
+    """How many numbers are held of those that shape arithmetic of one file makes."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def take(self, count: int) -> None:
+        """Raises LimitError over 4 million in all."""
+        self.count += count
+        if self.count > _MOST_FOLLOWED:
+            raise LimitError(f"shape arithmetic over more than {_MOST_FOLLOWED:,} numbers; no more are followed")

@@ -20,11 +20,16 @@ MOST_VALUES = 4096
 
 @dataclass
 class Known:
-    """A tensor: its type, sizes, and contents where they are followed."""
+    """A tensor: its type, sizes, and contents where they are followed; ``held``: themselves, or what reads them."""
 
     dtype: str
     shape: Shape
-    values: np.ndarray | None = None
+    held: np.ndarray | Callable[[], np.ndarray | None] | None = None
+
+    @property
+    def values(self) -> np.ndarray | None:
+        """The contents. A constant's are read when a rule asks for them, and not kept."""
+        return self.held() if callable(self.held) else self.held
 
 
 class Unresolved(Exception):
@@ -88,10 +93,16 @@ def window(layer: Layer, extents: Shape, kernel: Shape) -> tuple[list[list[int]]
     return [stride, begin, end, dilation, list(kernel)], tuple(out)
 
 
-def given(known: Known) -> list[int]:
-    if known.values is None:
+def contents(known: Known) -> np.ndarray:
+    """What a tensor holds. Raises Unresolved where it is not known."""
+    values = known.values
+    if values is None:
         raise Unresolved("it depends on numbers that are not known")
-    return [int(v) for v in known.values.reshape(-1)]
+    return values
+
+
+def given(known: Known) -> list[int]:
+    return [int(v) for v in contents(known).reshape(-1)]
 
 
 def _axes(known: Known, rank: int) -> list[int]:
@@ -309,10 +320,7 @@ def _interpolate(layer: Layer, ins: list[Known]) -> list[Shape]:
         for axis, size in zip(axes, given(ins[1]), strict=False):
             padded[axis] = size
     else:
-        scales = ins[1 if newest else 2].values
-        if scales is None:
-            raise Unresolved("its scales are not known")
-        for axis, scale in zip(axes, scales.reshape(-1), strict=False):
+        for axis, scale in zip(axes, contents(ins[1 if newest else 2]).reshape(-1), strict=False):
             padded[axis] = math.floor(padded[axis] * float(scale) + 1e-6)
     return [tuple(padded)]
 

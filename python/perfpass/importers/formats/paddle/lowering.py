@@ -11,7 +11,7 @@ from perfpass.importers.formats.draft import Draft, Node
 from perfpass.importers.formats.paddle import shapes
 from perfpass.importers.formats.paddle.call import Call, Tensor, value_of
 from perfpass.importers.formats.paddle.program import Block, Op, Program, Slot
-from perfpass.importers.formats.shapes import einsum
+from perfpass.importers.formats.shapes import Followed, einsum
 
 # Operands in the canonical order (docs/internals/costs.md), where Paddle has another.
 _ORDER = {"batch_norm": (0, 3, 4, 1, 2), "deform_conv": (0, 2, 1, 3), "embedding": (1, 0)}
@@ -52,6 +52,7 @@ class _Lowering:
         self.read = Counter(program.outputs)  # value -> how often it is read
         self.maker: dict[int, Node] = {}  # tensor -> the node that makes it
         self.pending: tuple[int, list[Node]] | None = None  # of a conditional block: its condition and its nodes
+        self.followed = Followed()
         self.negated: dict[int, int] = {}  # value -> the value that it negates
 
     # -- tensors ---------------------------------------------------------------------------------------------------
@@ -104,10 +105,17 @@ class _Lowering:
         for op in block.operators:
             if op.name == "yield":
                 return [t for slot in op.inputs for t in _flat(self.slot(slot))]
-            if op.blocks:
-                self.control(op)
-            else:
-                self.operator(op)
+            try:
+                if op.blocks:
+                    self.control(op)
+                else:
+                    self.operator(op)
+            except PerfPassError:
+                raise
+            except (IndexError, ValueError, KeyError, TypeError, OverflowError, ZeroDivisionError) as error:
+                raise FormatError(
+                    f"{op.source} of a Paddle program has operands or attributes that do not fit it; export it again"
+                ) from error
         return []
 
     # -- control flow ----------------------------------------------------------------------------------------------
@@ -172,16 +180,12 @@ class _Lowering:
         ]
         self.now |= zip(op.outputs, made, strict=True)
         if value is not None and value.shape == made[0].shape:  # folded: it only says sizes
+            self.followed.take(value.size)
             made[0].value = value
             made[0].role = "literal"
             self.draft.tensors[made[0].index].role = "literal"
             return
-        try:
-            kind, attributes, given = self._described(call)
-        except PerfPassError:
-            raise
-        except (IndexError, ValueError, KeyError, TypeError, OverflowError) as error:
-            raise _unfit(op) from error
+        kind, attributes, given = self._described(call)
         if any(not -(1 << 31) <= value < 1 << 31 for value in attributes.values()):
             raise LimitError(f"{op.source} of a Paddle program has an attribute of over 32 bits: {attributes}")
         kept = [t.index for n, t in zip(op.outputs, made, strict=True) if n in self.read or n == op.outputs[0]]
@@ -228,12 +232,7 @@ class _Lowering:
         declared, op = call.declared(), call.op
         if all(shape is not None and -1 not in shape for shape in declared[:1]) and not self._open(op, declared):
             return [shape or () for shape in declared]
-        try:
-            found = shapes.results(call)
-        except PerfPassError:
-            raise
-        except (IndexError, ValueError, KeyError, TypeError, OverflowError, ZeroDivisionError) as error:
-            raise _unfit(op) from error
+        found = shapes.results(call)
         sizes = []
         for i, shape in enumerate(declared):
             rule = found[i] if found is not None and i < len(found) else None
@@ -392,12 +391,6 @@ class _Lowering:
             heads = q[2]
         attributes["num_heads"] = int(heads or 1)
         attributes["num_kv_heads"] = k[0].shape[2] if k and len(k[0].shape) == 4 else int(heads or 1)
-
-
-def _unfit(op: Op) -> FormatError:
-    return FormatError(
-        f"{op.source} of a Paddle program has operands or attributes that do not fit it; export it again"
-    )
 
 
 def _flat(slot: Tensor | list[Tensor] | None) -> list[Tensor]:

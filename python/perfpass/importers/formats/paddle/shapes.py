@@ -117,7 +117,7 @@ def _pooled(call: Call) -> list[Shape]:
     else:
         axes = zip(sizes, windows(call, sizes, _each(kernel, len(sizes), 1)), strict=True)
         ceil = bool(call.attribute("ceil_mode"))
-        out = [places(size, width, stride, 1, *pads, ceil) for size, (width, stride, _, *pads) in axes]
+        out = [places(size, width, stride, 1, before, after, ceil) for size, (width, stride, _, before, after) in axes]
     return [_placed(call, data[0], channels, out)] * 2
 
 

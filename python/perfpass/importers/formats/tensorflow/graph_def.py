@@ -29,6 +29,7 @@ from perfpass.text import shown_value
 MOST_NODES = 400_000
 _MOST_ITEMS = 65_536  # of a list in an attribute
 _KNOWN_ELEMENTS = 4_096  # constants up to this size may decide shapes and are read
+MOST_FLOATING = 2  # of floating ones: the scales of an image's axes are no parameters
 # tensorflow/core/framework/types.proto
 DTYPES = {
     1: "float32", 2: "float64", 3: "int32", 4: "uint8", 5: "int16", 6: "int8", 7: "string", 8: "complex64", 9: "int64",
@@ -97,7 +98,7 @@ def constant(span: Span | None) -> Constant:
             listed.append((number, value, part))
     known = None
     count = math.prod(sizes)
-    if count <= _KNOWN_ELEMENTS and kind in _NUMPY:
+    if count <= (MOST_FLOATING if kind.startswith("float") else _KNOWN_ELEMENTS) and kind in _NUMPY:
         known = _values(kind, count, content, listed)
     return Constant(kind, sizes, None if known is None else known.reshape(sizes))
 
