@@ -72,9 +72,11 @@ def _layer(message: Message, draft: Draft, names: dict[str, Value]) -> list[int]
             raise FormatError(f"layer '{name[:200]}' ({kind}) reads '{source[:200]}', which nothing writes before it")
         inputs.append(names[source])
     layer = Layer(kind, name, message.one(number), inputs, message.texts(3))
+    if not layer.outputs:
+        raise FormatError(f"layer '{name[:200]}' ({kind}) writes nothing; the file is damaged")
     try:
         found = _lowered(layer)
-    except (IndexError, ValueError, ZeroDivisionError):
+    except (IndexError, ValueError, OverflowError, ZeroDivisionError):
         shapes = ", ".join(str(v.shape) for v in inputs)
         raise ShapeError(f"layer '{name[:200]}' ({kind}) does not fit its inputs of shape {shapes or 'none'}") from None
     if len(found.shapes) < len(layer.outputs):

@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from perfpass.errors import FormatError, LimitError, ShapeError, UnsupportedError
+from perfpass.errors import FormatError, LimitError, PerfPassError, ShapeError, UnsupportedError
 from perfpass.importers.formats.coreml.operators import KIND_OF, ORDER
 from perfpass.importers.formats.coreml.weights import Compressed, Weights, bits_of_table
 from perfpass.importers.formats.draft import Draft
 from perfpass.importers.formats.protobuf import Message, Span
 from perfpass.importers.formats.shapes import Shape, columns, einsum, same_padding
+from perfpass.text import shown_value
 
 DTYPES = {
     1: "bool", 2: "string", 10: "float16", 11: "float32", 12: "float64", 13: "bfloat16", 21: "int8", 22: "int16",
@@ -38,10 +39,6 @@ class Value:
     text: str = ""
     compressed: Compressed | None = None
     bits: int = 0
-
-    @property
-    def is_constant(self) -> bool:
-        return self.numbers is not None or self.tensor == -1
 
 
 @dataclass
@@ -101,7 +98,15 @@ class Program:
         if depth > _DEEPEST:
             raise LimitError(f"blocks more than {_DEEPEST} deep")
         for message in block.all(3):
-            self.operation(message, prefix, repeat, depth)
+            try:
+                self.operation(message, prefix, repeat, depth)
+            except PerfPassError:
+                raise
+            except (IndexError, ValueError, OverflowError, ZeroDivisionError) as error:
+                raise FormatError(
+                    f"an operation {shown_value(message.text(1))} has arguments or outputs that do not fit it; the "
+                    "file is damaged"
+                ) from error
         return block.texts(2)
 
     def operation(self, message: Message, prefix: str, repeat: float, depth: int) -> None:

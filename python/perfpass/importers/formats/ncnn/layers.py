@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from perfpass.errors import PerfPassError, ShapeError
+from perfpass.errors import ShapeError
 from perfpass.importers.formats.ncnn.param import Layer
 from perfpass.importers.formats.shapes import Shape, einsum, places, same_padding, spread
 
@@ -27,16 +27,14 @@ _ORDERS = {
 
 
 def results(layer: Layer, given: Sequence[Shape]) -> list[Shape] | None:
-    """Shapes of a layer's outputs in order; None where there is no rule for the layer. Raises ShapeError."""
+    """Shapes of a layer's outputs in order; None where there is no rule for the layer.
+
+    Raises ShapeError, and what Python raises where parameters and inputs do not fit one another.
+    """
     rule = _RULES.get(layer.type)
     if rule is None:
         return None
-    try:
-        found = rule(layer, given)
-    except PerfPassError:
-        raise
-    except (IndexError, ValueError, ZeroDivisionError) as error:
-        raise ShapeError(f"{layer}: its parameters do not fit inputs of {list(given)}; check input_shape") from error
+    found = rule(layer, given)
     if any(size < 0 or size >= 1 << 48 for shape in found for size in shape):
         raise ShapeError(f"{layer}: inputs of {list(given)} leave {found} of its output; check input_shape")
     return found * len(layer.tops) if len(found) == 1 else found

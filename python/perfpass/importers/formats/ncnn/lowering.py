@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 
 from perfpass import _core
-from perfpass.errors import FormatError, ShapeError, UnsupportedError
+from perfpass.errors import FormatError, PerfPassError, ShapeError, UnsupportedError
 from perfpass.graph import OpGraph
 from perfpass.importers.formats.ncnn.layers import gemm_sizes, results, window
 from perfpass.importers.formats.ncnn.param import Layer
@@ -122,7 +122,13 @@ class _Lowering:
     def graph(self, layers: list[Layer]) -> OpGraph:
         read = {blob for layer in layers for blob in layer.bottoms}
         for layer in layers:
-            self.layer(layer)
+            try:
+                self.layer(layer)
+            except PerfPassError:
+                raise
+            except (IndexError, ValueError, OverflowError, ZeroDivisionError) as error:
+                given = [self.shape[blob] for blob in layer.bottoms]
+                raise ShapeError(f"{layer}: its parameters do not fit inputs of {given}; check input_shape") from error
         outputs = [
             self.tensor[top] for layer in layers for top in layer.tops if top not in read and layer.type != "Input"
         ]
