@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -112,6 +113,14 @@ def test_an_operator_that_nobody_knows_is_kept_and_named(folder: Path, tmp_path:
     (tmp_path / "m.json").write_text(json.dumps(content))
     graph = perfpass.load(tmp_path / "m.json", batch=1)
     assert graph.unknown_operators == {"custom_op.my_own": 1}
+
+
+def test_an_infinite_number_of_a_value_is_refused(folder: Path, tmp_path: Path) -> None:
+    content = json.loads((folder / "channels_last.json").read_text())
+    next(o for o in content["program"]["regions"][0]["blocks"][0]["ops"] if o["#"] == "1.add")["I"][0]["%"] = math.inf
+    (tmp_path / "m.json").write_text(json.dumps(content))
+    with pytest.raises(FormatError, match="not as PIR writes it"):
+        perfpass.load(tmp_path / "m.json", batch=1)
 
 
 @pytest.mark.parametrize("side", ["I", "O"])

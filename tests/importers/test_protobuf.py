@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import perfpass
 from perfpass.errors import FormatError, LimitError
-from perfpass.importers.formats.protobuf import Budget, Message, Span, fields, signed
+from perfpass.importers.formats.protobuf import Budget, Message, Span, fields, mapped, signed
 
 DAMAGED = {
     "longer than the file": (b"\x0a\xff\xff\xff\xff\x0f\x00", "cut short"),
@@ -64,6 +64,12 @@ def test_numbers_are_read_packed_and_one_by_one() -> None:
 @given(st.integers(-(1 << 63), (1 << 63) - 1))
 def test_a_number_keeps_its_sign(value: int) -> None:
     assert signed(value & (1 << 64) - 1) == value
+
+
+def test_an_empty_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "m").touch()
+    with pytest.raises(FormatError, match="a Core ML model was expected"), mapped(tmp_path / "m", "a Core ML model"):
+        pass
 
 
 def test_fields_have_an_end() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from perfpass.errors import LimitError, ShapeError
 from perfpass.importers.formats.paddle.call import Call, Tensor, value_of
 from perfpass.importers.formats.paddle.program import Op, Value
-from perfpass.importers.formats.shapes import Followed, broadcast, columns, einsum, places, same_padding, spread
+from perfpass.importers.formats.shapes import Followed, broadcast, columns, einsum, places, same_padding, spread, tiled
 from perfpass.importers.formats.tensorflow.folding import fold
 from perfpass.importers.formats.tensorflow.graph_def import Attributes, NodeDef
 
@@ -29,6 +29,11 @@ def test_broadcasting_is_numpys(shapes: list[tuple[int, ...]]) -> None:
             broadcast(shapes, "add")
     else:
         assert broadcast(shapes, "add") == expected
+
+
+@given(st.lists(st.integers(0, 4), max_size=4), st.lists(st.integers(0, 4), max_size=4))
+def test_tiling_is_numpys(shape: list[int], times: list[int]) -> None:
+    assert tiled(shape, times) == np.tile(np.zeros(shape), times).shape
 
 
 @given(*WINDOW)

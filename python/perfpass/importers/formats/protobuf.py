@@ -6,14 +6,20 @@ mapped: a weight of two gigabytes costs nothing but its length.
 
 from __future__ import annotations
 
+import mmap
+import os
 import struct
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import NamedTuple
 
+from perfpass.bounded_file import open_regular
 from perfpass.errors import FormatError, LimitError
 
 _VARINT, _FIXED64, BYTES, _FIXED32 = 0, 1, 2, 5
 LONGEST_TEXT = 1 << 16
+_LARGEST_BYTES = 32 * 2**30
 _WIDEST_VARINT = 70
 _FLAT = 1 << 16  # spans up to this length are copied once: reading bytes is quicker than reading a mapped file
 
@@ -37,6 +43,25 @@ class Span(NamedTuple):
 
 
 EMPTY = Span(b"", 0, 0)
+
+
+@contextmanager
+def mapped(path: Path, what: str) -> Iterator[Span]:
+    """The file ``path``, which is ``what`` ("a Core ML model"), mapped while it is read.
+
+    Raises FileError, FormatError for an empty one and LimitError over 32 GiB.
+    """
+    file = open_regular(path, what)
+    try:
+        size = os.fstat(file).st_size
+        if size > _LARGEST_BYTES:
+            raise LimitError(f"{size:,} bytes; of {what} at most 32 GiB are read")
+        if not size:
+            raise FormatError(f"an empty file; {what} was expected")
+        with mmap.mmap(file, 0, access=mmap.ACCESS_READ) as content, memoryview(content) as view:
+            yield Span(view, 0, size)
+    finally:
+        os.close(file)
 
 
 def fields(span: Span) -> Iterator[tuple[int, int, Span | None]]:

@@ -24,6 +24,13 @@ def broadcast(shapes: Sequence[Shape], what: str) -> Shape:
     return tuple(found)
 
 
+def tiled(shape: Sequence[int], times: Sequence[int]) -> Shape:
+    """Repeated along each axis; the shorter of both begins with ones (NumPy's rule)."""
+    rank = max(len(shape), len(times))
+    sizes, counts = ((*[1] * (rank - len(part)), *part) for part in (shape, times))
+    return tuple(size * count for size, count in zip(sizes, counts, strict=True))
+
+
 def places(
     extent: int, kernel: int, stride: int, dilation: int = 1, before: int = 0, after: int = 0, ceil: bool = False
 ) -> int:

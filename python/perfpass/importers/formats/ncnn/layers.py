@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from perfpass.errors import ShapeError
 from perfpass.importers.formats.ncnn.param import Layer
-from perfpass.importers.formats.shapes import Shape, einsum, places, same_padding, spread
+from perfpass.importers.formats.shapes import Shape, einsum, places, same_padding, spread, tiled
 
 Rule = Callable[[Layer, "Sequence[Shape]"], list[Shape]]
 _MISSING = -233
@@ -299,9 +299,7 @@ def _expanded(layer: Layer, given: Sequence[Shape]) -> list[Shape]:
 def _tiled(layer: Layer, given: Sequence[Shape]) -> list[Shape]:
     shape, times = list(given[0]), layer.list_of(2)
     if times:
-        rank = max(len(shape), len(times))
-        shape, times = [1] * (rank - len(shape)) + shape, [1] * (rank - len(times)) + times
-        return [tuple(size * n for size, n in zip(shape, times, strict=True))]
+        return [tiled(shape, times)]
     shape[layer.whole(0) % len(shape)] *= layer.whole(1, 1)
     return [tuple(shape)]
 

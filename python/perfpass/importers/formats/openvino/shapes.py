@@ -13,7 +13,7 @@ import numpy as np
 
 from perfpass.errors import ShapeError
 from perfpass.importers.formats.openvino.document import Layer
-from perfpass.importers.formats.shapes import Shape, broadcast, einsum, places, same_padding, spread
+from perfpass.importers.formats.shapes import Shape, broadcast, einsum, places, same_padding, spread, tiled
 
 MOST_VALUES = 4096
 
@@ -274,10 +274,7 @@ def _broadcast(layer: Layer, ins: list[Known]) -> list[Shape]:
 
 
 def _tile(layer: Layer, ins: list[Known]) -> list[Shape]:
-    x, times = ins[0].shape, given(ins[1])
-    rank = max(len(x), len(times))
-    padded = ((1,) * (rank - len(x)) + x, (1,) * (rank - len(times)) + tuple(times))
-    return [tuple(a * b for a, b in zip(*padded, strict=True))]
+    return [tiled(ins[0].shape, given(ins[1]))]
 
 
 def _range(layer: Layer, ins: list[Known]) -> list[Shape]:

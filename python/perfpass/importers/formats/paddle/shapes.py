@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from perfpass.errors import ShapeError
 from perfpass.importers.formats.paddle.call import Call
 from perfpass.importers.formats.paddle.kinds import ELEMENTWISE, REDUCTIONS, SAME
-from perfpass.importers.formats.shapes import Shape, broadcast, einsum, places, same_padding, spread
+from perfpass.importers.formats.shapes import Shape, broadcast, einsum, places, same_padding, spread, tiled
 
 Rule = Callable[[Call], list[Shape]]
 
@@ -244,10 +244,7 @@ def _expanded(call: Call) -> list[Shape]:
 
 
 def _tiled(call: Call) -> list[Shape]:
-    shape, times = call.shape(0), call.numbers(1, "repeat_times", "expand_times")
-    rank = max(len(shape), len(times))
-    shape, times = (1,) * (rank - len(shape)) + shape, [1] * (rank - len(times)) + times
-    return [tuple(size * n for size, n in zip(shape, times, strict=True))]
+    return [tiled(call.shape(0), call.numbers(1, "repeat_times", "expand_times"))]
 
 
 def _interleaved(call: Call) -> list[Shape]:
