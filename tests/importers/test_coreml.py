@@ -16,10 +16,10 @@ import perfpass
 from perfpass.errors import FormatError, LimitError, PerfPassError, ShapeError, UnsupportedError
 from perfpass.graph import OPERATORS, OpGraph, costs
 from perfpass.importers import torch as tracer
+from perfpass.importers.draft import Draft
 from perfpass.importers.formats import Content, Sizes, recognised
 from perfpass.importers.formats.coreml import inputs, network, operators, read
 from perfpass.importers.formats.coreml.program import Program
-from perfpass.importers.formats.draft import Draft
 from perfpass.importers.formats.protobuf import Budget, Message, Span
 
 FILES = Path(__file__).parent / "files"

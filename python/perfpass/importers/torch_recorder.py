@@ -18,7 +18,7 @@ from perfpass import _core
 from perfpass.errors import PerfPassError, UnsupportedError
 from perfpass.graph import OpGraph
 from perfpass.importers import operators
-from perfpass.importers.formats.draft import Draft, Node
+from perfpass.importers.draft import Draft, Node
 from perfpass.importers.torch_operators import Call, describe, tensors_in
 from perfpass.importers.torch_values import Values
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from perfpass.errors import FormatError, ShapeError, UnsupportedError
+from perfpass.importers.draft import Draft
 from perfpass.importers.formats.coreml.layer_kinds import BINARY, LAYERS, REDUCTIONS, UNARY
 from perfpass.importers.formats.coreml.program import Value
-from perfpass.importers.formats.draft import Draft
 from perfpass.importers.formats.protobuf import EMPTY, Message
 from perfpass.importers.formats.shapes import Shape, broadcast, columns, places, same_padding, spread
 

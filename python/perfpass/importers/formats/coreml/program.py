@@ -10,9 +10,9 @@ import math
 from dataclasses import dataclass, field
 
 from perfpass.errors import FormatError, LimitError, PerfPassError, ShapeError, UnsupportedError
+from perfpass.importers.draft import Draft
 from perfpass.importers.formats.coreml.operators import KIND_OF, ORDER
 from perfpass.importers.formats.coreml.weights import Compressed, Weights, bits_of_table
-from perfpass.importers.formats.draft import Draft
 from perfpass.importers.formats.protobuf import Message, Span
 from perfpass.importers.formats.shapes import Shape, columns, einsum, same_padding
 from perfpass.text import shown_value

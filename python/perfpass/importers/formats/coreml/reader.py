@@ -9,10 +9,10 @@ from pathlib import Path
 
 from perfpass.errors import FormatError, UnsupportedError, about
 from perfpass.graph import OpGraph
+from perfpass.importers.draft import Draft
 from perfpass.importers.formats.batch import scaled
 from perfpass.importers.formats.coreml import network, package
 from perfpass.importers.formats.coreml.program import DTYPES, Program, Value
-from perfpass.importers.formats.draft import Draft
 from perfpass.importers.formats.protobuf import Message
 from perfpass.importers.formats.sizes import Sizes, fixed
 from perfpass.importers.onnx import Input

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from perfpass.importers.formats.draft import Draft
+from perfpass.importers.draft import Draft
 from perfpass.importers.formats.openvino import shapes
 from perfpass.importers.formats.openvino.document import Layer
 from perfpass.importers.formats.openvino.operators import KIND_OF

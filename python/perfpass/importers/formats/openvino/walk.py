@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from perfpass.errors import FormatError, ShapeError
-from perfpass.importers.formats.draft import Draft
+from perfpass.importers.draft import Draft
 from perfpass.importers.formats.openvino import contents, shapes
 from perfpass.importers.formats.openvino.constants import Constants
 from perfpass.importers.formats.openvino.document import Body, Layer, Port

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from perfpass.errors import FormatError, LimitError, PerfPassError, ShapeError
 from perfpass.graph import OpGraph
-from perfpass.importers.formats.draft import Draft, Node
+from perfpass.importers.draft import Draft, Node
 from perfpass.importers.formats.paddle import shapes
 from perfpass.importers.formats.paddle.call import Call, Tensor, value_of
 from perfpass.importers.formats.paddle.program import Block, Op, Program, Slot

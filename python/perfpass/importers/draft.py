@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from perfpass import _core
 from perfpass.errors import LimitError
 from perfpass.graph import OpGraph, costs
-from perfpass.importers.formats.shapes import Shape
 
+Shape = tuple[int, ...]
 MOST_NODES = 1_000_000
 _BIASED = ("conv", "conv_transpose", "dense")
 
