@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
 
 def folds(runtime: str) -> bool:
-    """Whether a runtime computes what constants and shapes alone decide when it loads a model. PyTorch does it in every
-    pass, and compiled as well, because it may be trained."""
+    """Whether a runtime computes what constants and shapes alone decide when it loads a model; PyTorch does it in
+    every pass, compiled as well, because what it runs may be trained.
+    """
     return runtime not in ("torch", "torch.compile")
 
 
