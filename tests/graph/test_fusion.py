@@ -20,11 +20,11 @@ from twins import costs as costs_twin
 from twins import fusion as fusion_twin
 
 
-def tables(graph: OpGraph, runtime: str = "torch") -> tuple[OperatorTable, OperatorTable]:
+def tables(graph: OpGraph, runtime: str = "torch", kind: str = "gpu") -> tuple[OperatorTable, OperatorTable]:
     """The table as counted and as run."""
     counted = costs.count(graph)
     table = features.operator_table(graph, counted)
-    return table, as_run(graph, counted, runtime)
+    return table, as_run(graph, counted, runtime, kind)
 
 
 def kernels(table: OperatorTable) -> Counter[str]:
@@ -112,10 +112,12 @@ def test_every_spelling_of_a_hard_swish_is_one_kernel(written):
     assert_as_the_twin(graph, "onnxruntime")
 
 
-@pytest.mark.parametrize("runtime", ["torch", "onnxruntime"])
-def test_what_moves_nothing_in_a_traced_module_moves_nothing_in_its_file(examples, runtime):
-    found = kernels(tables(load(examples / "vit_base_patch16_224.onnx"), runtime)[1])
-    assert found["split"] == found["transpose"] == 0
+@pytest.mark.parametrize(
+    ("runtime", "kind", "splits"), [("torch", "cpu", 0), ("onnxruntime", "gpu", 0), ("onnxruntime", "cpu", 12)]
+)
+def test_what_moves_nothing_in_what_was_learned_moves_nothing_in_a_file(examples, runtime, kind, splits):
+    found = kernels(tables(load(examples / "vit_base_patch16_224.onnx"), runtime, kind)[1])
+    assert found["split"] == splits and (splits or not found["transpose"])
 
 
 def test_a_constant_that_is_read_twice_is_not_what_a_hard_swish_is_of():
@@ -194,12 +196,13 @@ def test_every_export_of_an_encoder_runs_the_kernels_of_its_module(tmp_path, run
 
 
 def assert_as_the_twin(graph: OpGraph, runtime: str) -> None:
-    counted = costs.count(graph)
-    found = as_run(graph, counted, runtime)
-    plain = fusion_twin.as_run(graph, costs_twin.count(graph), features.operator_table(graph, counted), runtime)
-    for field in fields(OperatorTable):
-        a, b = np.asarray(getattr(found, field.name)), np.asarray(getattr(plain, field.name))
-        assert a.shape == b.shape and (a == b).all(), field.name
+    counted, plain_costs, table = costs.count(graph), costs_twin.count(graph), features.operator_table(graph)
+    for kind in ("gpu", "cpu"):
+        found = as_run(graph, counted, runtime, kind)
+        plain = fusion_twin.as_run(graph, plain_costs, table, runtime, kind)
+        for field in fields(OperatorTable):
+            a, b = np.asarray(getattr(found, field.name)), np.asarray(getattr(plain, field.name))
+            assert a.shape == b.shape and (a == b).all(), (kind, field.name)
 
 
 @pytest.mark.parametrize("runtime", ["torch", "onnxruntime"])

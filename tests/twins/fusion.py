@@ -48,7 +48,7 @@ class _Fused:
     parts: np.ndarray
 
 
-def as_run(graph: OpGraph, costs: dict[str, list[int]], table: OperatorTable, runtime: str) -> OperatorTable:
+def as_run(graph: OpGraph, costs: dict[str, list[int]], table: OperatorTable, runtime: str, kind: str) -> OperatorTable:
     """``table`` of the graph with written-out operators put together, without shape arithmetic and what does nothing.
 
     ``costs`` are those of the twin.
@@ -57,7 +57,8 @@ def as_run(graph: OpGraph, costs: dict[str, list[int]], table: OperatorTable, ru
         return table
     links = _Links(graph)
     rows = _row_of_nodes(graph, costs)
-    table, rows = _show_by_strides(links, table, rows, np.asarray(graph.core.repeat))
+    if kind == "gpu" or runtime in ("torch", "torch.compile"):
+        table, rows = _show_by_strides(links, table, rows, np.asarray(graph.core.repeat))
     result = _Rows(table, rows, np.asarray(graph.core.repeat))
     for fused in (_layer_norms(links), _gelus(links), _silus(links), _hard_swishes(links), _linears(links)):
         result.merge(fused)

@@ -192,11 +192,11 @@ class Edited {
 
 }  // namespace
 
-OperatorTable table_as_run(const OpGraph& graph, const Costs& costs, bool folds, Placement* places) {
+OperatorTable table_as_run(const OpGraph& graph, const Costs& costs, bool strided, bool folds, Placement* places) {
   std::vector<std::int32_t> row_of;
   OperatorTable table = operator_table(graph, costs, &row_of);
   const Links links(graph);
-  show_by_strides(graph, links, table, row_of);
+  if (strided) show_by_strides(graph, links, table, row_of);
   Edited edited(graph, std::move(table), std::move(row_of));
   for (const Fused& fused :
        {detail::layer_norms(links), detail::gelus(links), detail::silus(links), detail::hard_swishes(links),

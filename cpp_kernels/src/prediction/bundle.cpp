@@ -184,6 +184,7 @@ CountingOptions counting_of(const Object& o) {
   CountingOptions found;
   found.float_as = dtype_from_name(o.text("float_as"));
   if (!is_floating(found.float_as)) refuse("counting.float_as", "'" + o.text("float_as") + "' is no floating type");
+  found.strided = o.flag("strided");
   found.folds = o.flag("folds");
   const auto whole = [&o](const char* name, double most) {
     const double value = o.number(name);

@@ -367,13 +367,15 @@ def run_of(
         optimizer=optimizer,
         sparsity=sparsity,
     )
-    graph = planned.graph
+    graph, kind = planned.graph, planned.way.device.kind
     counted = costs.count(graph, float_as=planned.float_as)
     if mode == "training" and graph.frozen:
         marks = frozen.flags(graph, graph.frozen)
-        table = frozen.table(graph, marks, lambda g: as_run(g, costs.count(g, float_as=planned.float_as), runtime))
+        table = frozen.table(
+            graph, marks, lambda g: as_run(g, costs.count(g, float_as=planned.float_as), runtime, kind)
+        )
     else:
-        table = as_run(graph, counted, runtime)
+        table = as_run(graph, counted, runtime, kind)
     if sparsity is not None:
         table = sparse.as_run(table, PRECISIONS[planned.way.precision][1], runtime)
     if planned.quantised is not None:

@@ -16,7 +16,7 @@ from perfpass.prediction import COVERAGE, LEVEL_WIDTHS
 from perfpass.predictors.inference import analytic, cpu_operators, operators
 from perfpass.predictors.inference.cpu import CpuPredictor
 from perfpass.predictors.inference.engines import ran_as
-from perfpass.predictors.inference.fusion import folds
+from perfpass.predictors.inference.fusion import folds, strided
 from perfpass.predictors.lane import predictor_of
 from perfpass.predictors.memory import allocation, process
 from perfpass.predictors.workload import check
@@ -67,6 +67,7 @@ def core_bundle(device: Device, *, runtime: str, precision: str = "fp32") -> dic
         "coverage": COVERAGE,
         "counting": {
             "float_as": work.float_as,
+            "strided": strided(runtime, device.kind),
             "folds": folds(runtime),
             "alignment_bytes": allocation.alignment_bytes(runtime),
             "allocator": allocation.allocator(device, runtime),

@@ -35,6 +35,7 @@ class Counting:
     """How graphs are counted (cpp_kernels/include/perfpass/counting.hpp); equal for all devices of one scorer."""
 
     float_as: str
+    strided: bool
     folds: bool
     alignment_bytes: int
     allocator: str
@@ -68,6 +69,7 @@ def count(models: Sequence[Any], defaults: Candidate, counting: Counting, thread
     columns, facts, failed = _core.count_graphs(
         items,
         counting.float_as,
+        counting.strided,
         counting.folds,
         counting.alignment_bytes,
         counting.allocator,

@@ -124,6 +124,7 @@ class Scorer:
         kinds = {allocation.allocator(way.device, runtime) for way in ways}
         self._counting = Counting(
             float_as=checked[0].float_as,
+            strided=all(fusion.strided(runtime, way.device.kind) for way in ways),
             folds=fusion.folds(runtime),
             alignment_bytes=allocation.alignment_bytes(runtime),
             allocator=max(kinds - {"none"}, default="none"),

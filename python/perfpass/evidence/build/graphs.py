@@ -189,7 +189,7 @@ class Graphs:
                 return None
             counted = costs.count(graph, float_as=float_as)
             elements = [float(prod(graph.shape(int(t)))) for t in graph.graph_inputs]
-            table = as_run(graph, counted, "tensorrt" if loaded else "torch")
+            table = as_run(graph, counted, "tensorrt" if loaded else "torch", "gpu")
             self._counted[at] = Counted.of(table, batch, counted.totals["parameters"], elements[0], 1.0)
         return self._counted[at]
 
