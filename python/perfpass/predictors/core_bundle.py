@@ -42,8 +42,8 @@ def core_bundle(device: Device, *, runtime: str, precision: str = "fp32") -> dic
             f"the products, here {work.precision}"
         )
     way = work.on(device)
-    # A bundle has no words for what stands in for another runtime, nor for quantised weights.
-    predictor = predictor_of(way) if work.quantised is None and way.as_measured is way else None
+    # A bundle has no words for what stands in for another runtime.
+    predictor = predictor_of(way) if way.as_measured is way else None
     found: dict[str, Any] | None = None
     ran, names = way, cpu_operators.FAMILIES
     if isinstance(predictor, CpuPredictor):
