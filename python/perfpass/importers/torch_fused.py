@@ -68,8 +68,8 @@ class FusedCalls(TorchFunctionMode):
         source = given["query"].transpose(0, 1)
         batch, length, width = source.shape
         projected = functional.linear(source, given["in_proj_weight"], given["in_proj_bias"])
-        heads = projected.view(batch, length, 3, given["num_heads"], -1).permute(2, 0, 3, 1, 4)
-        attended = self._attention(*heads.unbind(0)).transpose(1, 2).reshape(batch, length, width)
+        query, key, value = projected.view(batch, length, 3, given["num_heads"], -1).permute(2, 0, 3, 1, 4).unbind(0)
+        attended = self._attention(query, key, value).transpose(1, 2).reshape(batch, length, width)
         return functional.linear(attended, given["out_proj_weight"], given["out_proj_bias"]).transpose(0, 1)
 
     def _list(self, tensor: torch.Tensor) -> Any:
