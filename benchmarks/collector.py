@@ -61,20 +61,23 @@ ONNXRUNTIME = """
     import onnxruntime
     from perfpass.measure.configuration import Configuration
     from perfpass.measure.models import build
-    from perfpass.measure.runners.onnxruntime import OnnxRuntimeSession
-    plain = onnxruntime.SessionOptions
+    from perfpass.measure.runners import open_session
+    plain, opened, made = onnxruntime.SessionOptions, onnxruntime.InferenceSession, []
     def profiled():
         options = plain()
         options.enable_profiling = True
         return options
-    onnxruntime.SessionOptions = profiled
+    def kept(*arguments, **named):
+        made.append(opened(*arguments, **named))
+        return made[-1]
+    onnxruntime.SessionOptions, onnxruntime.InferenceSession = profiled, kept
     configuration = Configuration(model=sys.argv[1], runtime="onnxruntime")
     built = build(configuration, "cpu")
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        session = OnnxRuntimeSession(configuration, built)
+        session = open_session(configuration, built)
         laps = [session.lap() for _ in range(20 + 15 * BLOCKS)][20:]
-        with open(session._session.end_profiling()) as file:
+        with open(made[0].end_profiling()) as file:
             events = json.load(file)
     runs = [event["dur"] / 1e3 for event in events if event.get("name") == "model_run"][20:]
     blocks = range(0, len(laps), 15)

@@ -70,7 +70,7 @@ def measure(path: str) -> dict[str, Any]:
         "read": lambda: load(path),
         "count": lambda: costs.count(graph),
         "plan": lambda: liveness.plan(graph),
-        "table": lambda: as_run(graph, counted, "torch"),
+        "table": lambda: as_run(graph, counted, "torch", "cpu"),
         "predict": lambda: predict_graph(graph, DEVICE),
     }
     found = {}

@@ -282,7 +282,29 @@ class Writer(Maker):
         return made
 
     def constant(self) -> int:
-        return self.tensor((1,), self.random.choice(("literal", "weight", "input", "literal")))
+        made = self.given((1,), ("literal", "weight", "input", "literal"))
+        if self.random.random() < 0.8:
+            return made
+        return self.step("sqrt", self.step(self.random.choice(("cast", "shape_of", "random", "dequantize")), made))
+
+    def given(self, shape: tuple[int, ...], roles: tuple[str, ...]) -> int:
+        """A tensor that no node makes."""
+        role = self.random.choice(roles)
+        made = self.tensor(shape, role)
+        if role == "input":
+            self.inputs.append(made)
+        return made
+
+    def turned(self, x: int) -> int:
+        """The same sizes behind a transpose, its axes split, joined or left, and an index."""
+        shape = (2, 4, 8)
+        x = self.step("transpose", x, shape=(*shape[:-2], shape[-1], shape[-2]))
+        joined = self.random.choice((shape, (1, *shape), (shape[0], shape[1] * shape[2]), (2, 2, 2, *shape[2:])))
+        x = self.step("reshape", x, shape=joined)
+        if self.random.random() < 0.5:
+            index = self.given(self.random.choice(((), (1,), (2,))), ("literal", "input"))
+            x = self.step("gather", x, index)
+        return self.step("reshape", x, shape=shape)
 
     def layer_norm(self, x: int) -> int:
         mean = self.step("reduce_mean", x, shape=(2, 4, 1))
@@ -307,8 +329,24 @@ class Writer(Maker):
     def silu(self, x: int) -> int:
         return self.step("mul", x, self.step("sigmoid", x))
 
+    def hard_swish(self, x: int) -> int:
+        if self.random.random() < 0.2:
+            return self.step("mul", x, self.step("hard_sigmoid", x))
+        sixth = self.random.choice(
+            ((), ("first",), ("before",), ("behind",), ("first", "behind"), ("before", "behind"))
+        )
+        scaled = self.step("mul", x, self.constant()) if "first" in sixth else x
+        clipped = self.step("clip", self.step("add", scaled, self.constant()))
+        if "before" in sixth:
+            clipped = self.step("div", clipped, self.constant())
+        out = self.step("mul", x, clipped)
+        return self.step("mul", out, self.constant()) if "behind" in sixth else out
+
     def linear(self, x: int) -> int:
-        out = self.step("matmul", x, self.tensor((8, 8), "weight"))
+        weight = self.tensor((8, 8), "weight")
+        if self.random.random() < 0.4:
+            weight = self.step(self.random.choice(("transpose", "transpose", "cast")), weight)
+        out = self.step("matmul", x, weight)
         return self.step("add", out, self.constant()) if self.random.random() < 0.7 else out
 
     def scaled(self, x: int) -> int:
@@ -322,8 +360,13 @@ class Writer(Maker):
             scores = self.step(op, *([scores, self.constant()] if self.random.random() < 0.8 else [scores, scores]))
         probabilities = self.step("softmax", scores)
         if self.random.random() < 0.3:
+            test = self.step("is_special", probabilities)
+            probabilities = self.step("where", test, self.constant(), probabilities)
+        if self.random.random() < 0.3:
             probabilities = self.step("dropout", probabilities)
         out = self.step("matmul", probabilities, value, shape=(2, 4, 8))
+        if self.random.random() < 0.3:
+            out = self.step("reshape", out, shape=self.random.choice(((1, 2, 4, 8), (2, 4, 2, 4), (8, 8))))
         if self.random.random() < 0.6:
             out = self.step("transpose", out)
         return self.step("reshape", out) if self.random.random() < 0.6 else out
@@ -336,7 +379,10 @@ def written_out(draw: st.DrawFn, max_patterns: int = 6) -> OpGraph:
     x = maker.data((2, 4, 8))
     for _ in range(draw(st.integers(1, max_patterns))):
         pattern = maker.random.choice(
-            [maker.layer_norm, maker.gelu, maker.silu, maker.linear, maker.softmax_attention, maker.softmax_attention]
+            [
+                *(maker.layer_norm, maker.gelu, maker.silu, maker.hard_swish, maker.linear, maker.turned),
+                *(maker.softmax_attention, maker.softmax_attention),
+            ]
         )
         x = pattern(x)
         if maker.random.random() < 0.2:

@@ -50,16 +50,16 @@ void register_features(nb::module_& m) {
       nb::arg("graph"), nb::arg("costs"));
   m.def(
       "table_as_run",
-      [](const OpGraph& graph, const Costs& costs, bool strided) { return table_as_run(graph, costs, strided); },
-      nb::arg("graph"), nb::arg("costs"), nb::arg("strided"));
+      [](const OpGraph& graph, const Costs& costs, bool strided, bool folds) { return table_as_run(graph, costs, strided, folds); },
+      nb::arg("graph"), nb::arg("costs"), nb::arg("strided"), nb::arg("folds"));
   m.def(
       "rows_as_run",
-      [](const OpGraph& graph, const Costs& costs, bool strided) {
+      [](const OpGraph& graph, const Costs& costs, bool strided, bool folds) {
         Placement places;
-        table_as_run(graph, costs, strided, &places);
+        table_as_run(graph, costs, strided, folds, &places);
         return nb::make_tuple(own(std::move(places.row)), own(std::move(places.into)));
       },
-      nb::arg("graph"), nb::arg("costs"), nb::arg("strided"));
+      nb::arg("graph"), nb::arg("costs"), nb::arg("strided"), nb::arg("folds"));
   m.def(
       "node_features",
       [](const OpGraph& graph, const Costs& costs, std::string_view schema) {

@@ -1,3 +1,6 @@
+#include <filesystem>
+#include <fstream>
+
 #include "check.hpp"
 #include "flatbuffer/table.hpp"
 #include "flatbuffer_message.hpp"
@@ -190,6 +193,12 @@ TEST(a_session_of_onnx_runtime_is_read_as_its_model) {
   CHECK_EQUAL(read_graph.shape(read_graph.node_outputs(0)[0])[1], 3);
   CHECK_ERROR(read(ort_model(table({{2, list({ort_node("", {}, {text("y")}, {})})}})), FlatBufferFormat::ort),
               ErrorCode::format, "names no operator");
+  OnnxOptions one_node;
+  one_node.limits.nodes = 1;
+  const Item relu = ort_node("Relu", {text("x")}, {text("y")}, {});
+  const std::string two = ort_model(table({{2, list({relu, relu})}}));
+  CHECK_ERROR(read_flatbuffer_bytes(FlatBufferFormat::ort, span_of(two), one_node), ErrorCode::limit,
+              "2 nodes or more");
 }
 
 TEST(subgraphs_within_subgraphs_end_at_a_bound) {
@@ -220,6 +229,18 @@ TEST(offsets_that_lead_nowhere_are_refused) {
   std::memcpy(back.data() + root, &before, 4);
   CHECK_ERROR(read(back), ErrorCode::format, "before the file");
   CHECK_ERROR(read(std::string(4, '\0') + "TFL3"), ErrorCode::format, "offset of 0");
+}
+
+TEST(an_empty_list_at_the_very_end_of_a_file_is_within_it) {
+  // Files are read by blocks of 16 KiB: behind 24 whole ones there is no further.
+  const std::string path = (std::filesystem::temp_directory_path() / "perfpass_empty_list.tflite").string();
+  std::ofstream(path, std::ios::binary) << std::string(24 << 14, '\0');
+  {
+    const flatbuffer::Source source(path, 1 << 20);
+    CHECK_EQUAL(flatbuffer::Numbers<float>(source, (24 << 14) - 4).size(), 0U);
+    CHECK_ERROR(source.at((24 << 14) + 1, 0), ErrorCode::format, "damaged or cut short");
+  }
+  std::filesystem::remove(path);
 }
 
 TEST(lists_that_are_shared_a_thousandfold_are_refused) {

@@ -44,9 +44,20 @@ def command(*words: str, **environment: str) -> tuple[int, bytes, bytes]:
     return done.returncode, done.stdout, done.stderr
 
 
-def listening(path: Path) -> subprocess.Popen[bytes]:
+# One that has imported a further module of perfpass, from a file that a test may change.
+BROUGHT = """
+import sys, types
+module = types.ModuleType("perfpass.brought")
+module.__file__ = sys.argv.pop(1)
+sys.modules[module.__name__] = module
+from perfpass.cli import main
+sys.exit(main())
+"""
+
+
+def listening(path: Path, *program: str) -> subprocess.Popen[bytes]:
     """A resident process that answers on ``path``."""
-    words = [sys.executable, "-m", "perfpass", "serve", "--socket", str(path)]
+    words = [sys.executable, *(program or ("-m", "perfpass")), "serve", "--socket", str(path)]
     process = subprocess.Popen(words, stderr=subprocess.PIPE, cwd="/")
     assert process.stderr is not None
     assert process.stderr.readline() == f"perfpass answers on {path}\n".encode()
@@ -131,6 +142,68 @@ def test_what_is_not_of_the_same_code_is_sent_away(resident, place, change):
             assert line.recv(1) == asking.ACCEPTED
             line.sendall(b"\n")
         assert line.recv(1) == b""
+
+
+def accepted(path: Path) -> bool:
+    """Whether a resident process says that it takes a question."""
+    question = {"identity": asking.identity(), "words": ["devices"]}
+    with socket.socket(socket.AF_UNIX) as line:
+        line.connect(str(path))
+        line.sendall(json.dumps(question).encode() + b"\n")
+        return line.recv(1) == asking.ACCEPTED
+
+
+def test_one_whose_code_has_changed_on_the_disk_answers_no_more(place, tmp_path):
+    code, path = tmp_path / "brought.py", place.with_name("changed.sock")
+    code.write_text("A = 1\n")
+    with listening(path, "-c", BROUGHT, str(code)) as process:
+        try:
+            assert accepted(path)
+            code.write_text("A = 1\nB = 2\n")
+            assert not accepted(path)
+            code.unlink()
+            assert not accepted(path)
+        finally:
+            process.terminate()
+
+
+def test_modules_are_looked_for_where_who_asks_has_them(resident, place, tmp_path):
+    (tmp_path / "brought-1.dist-info").mkdir()
+    (tmp_path / "brought-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: brought\nVersion: 1\n")
+    (tmp_path / "brought-1.dist-info" / "entry_points.txt").write_text("[perfpass.readers]\nbrought = brought:READER\n")
+    here = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
+    words = ("compare", "resnet50.onnx", "--readers", "nonsense")
+    alone = command(*words, PERFPASS_SOCKET="", PYTHONPATH=here)
+    assert b"brought" in alone[2]
+    assert command(*words, PERFPASS_SOCKET=str(place), PYTHONPATH=here) == alone
+
+
+def test_a_traceback_that_is_asked_for_is_shown(resident, place):
+    words = ("predict", "none.onnx", "--device", "t4")
+    code, _, alone = command(*words, PERFPASS_SOCKET="", PERFPASS_DEBUG="1")
+    found, _, said = command(*words, PERFPASS_SOCKET=str(place), PERFPASS_DEBUG="1")
+    assert found == code == 1
+    assert said.splitlines()[-1] == alone.splitlines()[-1] and said.startswith(b"Traceback")
+
+
+def test_a_command_that_was_killed_is_run_by_nobody_else(tmp_path):
+    path = tmp_path / "ends.sock"
+    with socket.socket(socket.AF_UNIX) as door:
+        before = os.umask(0o177)
+        door.bind(str(path))
+        os.umask(before)
+        door.listen(1)
+        here = {**os.environ, "PERFPASS_SOCKET": str(path)}
+        words = [sys.executable, "-m", "perfpass", "devices", "t4"]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=here) as process:
+            line, _ = door.accept()
+            with line, line.makefile("rb") as stream:
+                stream.readline()
+                line.sendall(asking.ACCEPTED)
+                # Its files stay unread: so the other end sees a reset, as of a process that was killed.
+                socket.socket.recv(line, 1, socket.MSG_PEEK)
+            said, complained = process.communicate()
+    assert (process.returncode, said) == (asking.EXIT_INTERNAL, b"") and b"ended without an answer" in complained
 
 
 def test_damaged_questions_end_no_process(resident, place):

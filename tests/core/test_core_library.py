@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -77,9 +78,45 @@ def test_an_error_says_what_python_says(library: Library) -> None:
         library.graph((ROOT / "examples/deberta_v3_large_dynamic.onnx").read_bytes(), None)
 
 
-def test_what_only_python_predicts_is_refused() -> None:
-    with pytest.raises(UnsupportedError, match="in Python alone"):
-        core_bundle(device("a100-80gb"), runtime="torch", precision="fp32")
+@pytest.mark.parametrize(
+    ("where", "runtime", "precision"),
+    [
+        ("a100-80gb", "torch", "fp32"),
+        ("a100-80gb", "tensorrt", "w8a8"),
+        ("xeon-platinum-8380", "onnxruntime", "w4a16"),
+        ("xeon-platinum-8380", "openvino", "fp32"),
+    ],
+)
+def test_what_only_python_predicts_is_refused(where: str, runtime: str, precision: str) -> None:
+    with pytest.raises(UnsupportedError, match=f"{runtime} in {precision} .* in Python alone"):
+        core_bundle(device(where), runtime=runtime, precision=precision)
+
+
+@needs_library
+@pytest.mark.parametrize(
+    ("name", "value"), [("lanes", 0.5), ("lanes", 4096), ("sets_bytes", 0.5), ("sets_bytes", 1e30)]
+)
+def test_a_bundle_with_no_such_processor_is_refused(library: Library, name: str, value: float) -> None:
+    bundle = core_bundle(device("cpu"), runtime="tvm")
+    bundle["time"][name] = value
+    with pytest.raises(Refused, match=f"time.{name}: not from 1 to"):
+        library.predict(json.dumps(bundle).encode(), b"")
+
+
+# Of a header: members are indented, and a template, whose line stands before, is written out there.
+DECLARED = re.compile(r"(?<!>\n)^(?!inline|constexpr)\w[\w:<>&* ]* (\w+)\(", re.M)
+SHOWN = re.compile(r"\bperfpass::(\w+)(?:\[abi:\w+\])?\(")
+
+
+@needs_library
+@pytest.mark.skipif(shutil.which("nm") is None, reason="no nm")
+def test_the_shared_library_shows_every_function_of_the_installed_headers() -> None:
+    command = ["nm", "--dynamic", "--demangle", "--defined-only", str(SHARED)]
+    shown = set(SHOWN.findall(subprocess.check_output(command, text=True)))
+    headers = (PREFIX / "include/perfpass").glob("*.hpp")
+    declared = {name for header in headers for name in DECLARED.findall(header.read_text())}
+    assert {"read_onnx_file", "count_costs", "plan_memory"} <= declared
+    assert not declared - shown
 
 
 @needs_library

@@ -116,12 +116,14 @@ def test_slices_stand_beside_whole_devices_at_their_part_of_the_price():
     [
         ({"ttft_ms": 500, "latency_ms": 300}, "below --ttft 500 ms"),
         ({"p99_ms": 5, "latency_ms": 10}, "below --latency 10 ms"),
-        ({"ttft_ms": 0}, "--ttft must be a number above 0"),
+        ({"ttft_ms": 0}, r"--ttft must be a number above 0 and at most 1e\+\d+, got 0"),
         ({"tpot_ms": math.nan}, "--tpot must be"),
         ({"max_power_w": -1}, "--max-power must be"),
         ({"confidence": 1.0}, "between 0 and 1"),
         ({"rate": 1, "concurrency": 2}, "give one of them"),
-        ({"rate": math.inf}, "--rate must be above 0"),
+        ({"rate": math.inf}, r"--rate must be from 1e-06 to 1e\+09, got inf"),
+        ({"rate": 1e-323}, r"--rate must be from 1e-06 to 1e\+09, got 1e-323"),
+        ({"rate": None, "concurrency": 1e-323}, r"--concurrency must be from 1e-06 to 1e\+07, got 1e-323"),
         ({"p99_ms": 100, "rate": 2}, "--p99 of a served language model is no target"),
     ],
 )

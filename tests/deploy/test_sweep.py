@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import perfpass
 from perfpass.deploy.sweep import Sweep, sweep
 from perfpass.errors import ArgumentError, DeviceError, LimitError, PerfPassError, UnsupportedError
+from perfpass.llm.serving import CONCURRENCY
 
 SERVED = ("ttft_ms", "tpot_ms", "request_ms", "output_tokens_per_s", "energy_per_token_j", "power_w")
 DEVICES = ["h100", "l4", "mi300x", "a100-80gb:2g.20gb"]
@@ -25,6 +26,18 @@ def served():
         "llama-3.1-8b", DEVICES, precisions=["bf16", "fp8"], runtimes=["vllm", "trtllm"], tensor_parallel=[1, 2, 3],
         input_lengths=[200, 4000], output_lengths=[64], concurrencies=[1, 24, 3000], energy=True,
     )  # fmt: skip
+
+
+@pytest.mark.filterwarnings("error")
+def test_the_least_and_the_greatest_loads_have_finite_figures_or_a_reason():
+    found = sweep(
+        "llama-3.1-8b", ["h100"], input_lengths=[1, 10_000_000], output_lengths=[1, 10_000_000],
+        concurrencies=CONCURRENCY, tensor_parallel=[1, 8], energy=True,
+    )  # fmt: skip
+    answered = [point for point in found.rows() if not point["problem"]]
+    assert answered
+    for point in answered:
+        assert all(0 < point[name] < math.inf for name in (*SERVED, "usd_per_million_tokens"))
 
 
 @pytest.fixture(scope="module")
@@ -149,8 +162,9 @@ def test_bad_questions_are_one_clear_error(tmp_path):
         sweep("llama-3.1-8b", ["h1000"])
     with pytest.raises(ArgumentError, match="no device"):
         sweep("llama-3.1-8b", [])
-    with pytest.raises(ArgumentError, match="concurrencies must be above 0"):
-        sweep("llama-3.1-8b", ["h100"], concurrencies=[math.nan])
+    for load in (math.nan, 0, 1e-323):
+        with pytest.raises(ArgumentError, match="concurrencies must be from 1e-06 to 10,000,000, got"):
+            sweep("llama-3.1-8b", ["h100"], concurrencies=[load])
     with pytest.raises(ArgumentError, match="input_lengths must be whole numbers"):
         sweep("llama-3.1-8b", ["h100"], input_lengths=[0])
     with pytest.raises(ArgumentError, match="is of a served language model"):

@@ -20,11 +20,11 @@ from twins import costs as costs_twin
 from twins import fusion as fusion_twin
 
 
-def tables(graph: OpGraph, runtime: str = "torch") -> tuple[OperatorTable, OperatorTable]:
+def tables(graph: OpGraph, runtime: str = "torch", kind: str = "gpu") -> tuple[OperatorTable, OperatorTable]:
     """The table as counted and as run."""
     counted = costs.count(graph)
     table = features.operator_table(graph, counted)
-    return table, as_run(graph, counted, runtime)
+    return table, as_run(graph, counted, runtime, kind)
 
 
 def kernels(table: OperatorTable) -> Counter[str]:
@@ -112,19 +112,97 @@ def test_every_spelling_of_a_hard_swish_is_one_kernel(written):
     assert_as_the_twin(graph, "onnxruntime")
 
 
+@pytest.mark.parametrize(
+    ("runtime", "kind", "splits"), [("torch", "cpu", 0), ("onnxruntime", "gpu", 0), ("onnxruntime", "cpu", 12)]
+)
+def test_what_moves_nothing_in_what_was_learned_moves_nothing_in_a_file(examples, runtime, kind, splits):
+    found = kernels(tables(load(examples / "vit_base_patch16_224.onnx"), runtime, kind)[1])
+    assert found["split"] == splits and (splits or not found["transpose"])
+
+
+def test_a_constant_that_is_read_twice_is_not_what_a_hard_swish_is_of():
+    builder = _core.GraphBuilder()
+    shape = (1, 8, 4, 4)
+    x = builder.add_tensor("x", "float32", shape, "input")
+    number = builder.add_tensor("number", "float32", (), "literal")
+    made = [builder.add_tensor("", "float32", shape, "activation") for _ in range(3)]
+    for op, read, out in (("add", [number, x], 0), ("clip", [made[0]], 1), ("mul", [number, made[1]], 2)):
+        builder.add_node(op, op, "", {}, read, [made[out]])
+    graph = OpGraph(builder.finish([x], [made[2]]))
+    assert kernels(tables(graph, "onnxruntime")[1]) == {"add": 1, "clip": 1, "mul": 1}
+    assert_as_the_twin(graph, "onnxruntime")
+
+
+def _file(*steps: tuple[str, tuple[int, ...]], index: bool = False) -> OpGraph:
+    """A chain of operators by their results' shapes."""
+    builder = _core.GraphBuilder()
+    x = first = builder.add_tensor("x", "float32", (2, 12, 4, 8), "input")
+    for number, (op, shape) in enumerate(steps):
+        made = builder.add_tensor(f"y{number}", "float32", shape, "activation")
+        operands = [x, builder.add_tensor("i", "int64", (), "literal" if index else "input")] if op == "gather" else [x]
+        builder.add_node(op, op, "", {}, operands, [made])
+        x = made
+    return OpGraph(builder.finish([first], [x]))
+
+
+@pytest.mark.parametrize(
+    ("joined", "copies"), [((2, 4, 96), 1), ((8, 12, 8), 1), ((1, 2, 4, 12, 8), 0), ((2, 2, 2, 12, 8), 0)]
+)
+def test_a_transpose_is_copied_where_its_axes_are_joined_next(joined, copies):
+    graph = _file(("transpose", (2, 4, 12, 8)), ("reshape", joined))
+    assert kernels(tables(graph)[1])["transpose"] == copies
+    assert_as_the_twin(graph, "torch")
+
+
+@pytest.mark.parametrize("index", [True, False])
+def test_a_fixed_index_is_a_view_and_one_that_is_given_is_not(index):
+    graph = _file(("gather", (12, 4, 8)), index=index)
+    assert kernels(tables(graph)[1])["gather"] == (0 if index else 1)
+
+
+EXPORTS = ("legacy", "unfolded", "opset 14", "dynamo")
+
+
 @pytest.mark.parametrize("runtime", ["torch", "onnxruntime"])
-def test_transposes_are_strides_in_torch_and_copies_elsewhere(examples, runtime):
-    found = kernels(tables(load(examples / "vit_base_patch16_224.onnx"), runtime)[1])
-    assert found["split"] == (0 if runtime == "torch" else 12)
+def test_every_export_of_an_encoder_runs_the_kernels_of_its_module(tmp_path, runtime):
+    import torch
+    import transformers
+
+    class First(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.module = transformers.BertModel(config, add_pooling_layer=False)
+
+        def forward(self, input_ids):
+            return self.module(input_ids)[0]
+
+    config = transformers.BertConfig(num_hidden_layers=1, return_dict=False, hidden_size=64, num_attention_heads=4)
+    module = First().eval()
+    tokens = {"input_ids": ((32,), "int64")}
+    wanted = kernels(tables(load(module, input_shape=tokens, batch=1), runtime)[1])
+    wanted["gather"] += wanted.pop("embedding")
+    sample = (torch.zeros((1, 32), dtype=torch.int64),)
+    ways = {
+        "legacy": {"dynamo": False, "opset_version": 17},
+        "unfolded": {"dynamo": False, "opset_version": 17, "do_constant_folding": False},
+        "opset 14": {"dynamo": False, "opset_version": 14},
+        "dynamo": {"dynamo": True, "external_data": False, "verbose": False},
+    }
+    ways["unfolded"]["training"] = torch.onnx.TrainingMode.PRESERVE
+    for name in EXPORTS:
+        torch.onnx.export(module, sample, str(tmp_path / "m.onnx"), input_names=["input_ids"], **ways[name])
+        found = kernels(tables(load(tmp_path / "m.onnx"), runtime)[1])
+        assert +found == +wanted, name
 
 
 def assert_as_the_twin(graph: OpGraph, runtime: str) -> None:
-    counted = costs.count(graph)
-    found = as_run(graph, counted, runtime)
-    plain = fusion_twin.as_run(graph, costs_twin.count(graph), features.operator_table(graph, counted), runtime)
-    for field in fields(OperatorTable):
-        a, b = np.asarray(getattr(found, field.name)), np.asarray(getattr(plain, field.name))
-        assert a.shape == b.shape and (a == b).all(), field.name
+    counted, plain_costs, table = costs.count(graph), costs_twin.count(graph), features.operator_table(graph)
+    for kind in ("gpu", "cpu"):
+        found = as_run(graph, counted, runtime, kind)
+        plain = fusion_twin.as_run(graph, plain_costs, table, runtime, kind)
+        for field in fields(OperatorTable):
+            a, b = np.asarray(getattr(found, field.name)), np.asarray(getattr(plain, field.name))
+            assert a.shape == b.shape and (a == b).all(), (kind, field.name)
 
 
 @pytest.mark.parametrize("runtime", ["torch", "onnxruntime"])

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 
 from graph_strategies import graphs
 from perfpass import _core
-from perfpass.graph import OPERATORS, OpGraph, costs
+from perfpass.graph import DTYPES, OPERATORS, OpGraph, costs
 from perfpass.graph.quantised import BLOCK, quantised
 from small_networks import network
 
@@ -54,6 +54,26 @@ def test_a_weight_that_an_embedding_reads_too_stays():
     found = quantised(_layers(tied=True), 8)
     assert found.products == 1
     assert found.left == {"embedding": 1, "dense": 1}
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("also", ["a view's reader", "data of a product", "an output"])
+def test_a_weight_that_is_read_as_anything_else_stays(also, bits):
+    b = _core.GraphBuilder()
+    x = b.add_tensor("x", "float16", [2, 256], "input")
+    w, other = (b.add_tensor(name, "float16", [256, 256], "weight") for name in ("w", "other"))
+    view, z = (b.add_tensor(name, "float16", [256, 256], "activation") for name in ("view", "z"))
+    y = b.add_tensor("y", "float16", [2, 256], "activation")
+    b.add_node("transpose", "t", "seen", {"view": 1}, [w], [view])
+    b.add_node("matmul", "mm", "up", {}, [x, view], [y])
+    if also == "a view's reader":
+        b.add_node("relu", "r", "r", {}, [view], [z])
+    elif also == "data of a product":
+        b.add_node("matmul", "mm", "merged", {}, [view, other], [z])
+    graph = OpGraph(b.finish([x], [y, view if also == "an output" else z]))
+    found = quantised(graph, bits)
+    assert found.products == (1 if also == "data of a product" else 0)
+    assert DTYPES[found.graph.tensor_dtype[1]] == "float16"
 
 
 def test_convolutions_have_8_bits_and_never_4():

@@ -16,8 +16,11 @@ import perfpass
 from perfpass.errors import FormatError, LimitError, PerfPassError, ShapeError, UnsupportedError
 from perfpass.graph import OPERATORS, OpGraph, costs
 from perfpass.importers import torch as tracer
+from perfpass.importers.draft import Draft
 from perfpass.importers.formats import Content, Sizes, recognised
-from perfpass.importers.formats.coreml import inputs, operators, read
+from perfpass.importers.formats.coreml import inputs, network, operators, read
+from perfpass.importers.formats.coreml.program import Program
+from perfpass.importers.formats.protobuf import Budget, Message, Span
 
 FILES = Path(__file__).parent / "files"
 MODELS = sorted(path.name for path in FILES.glob("cm_*"))
@@ -47,6 +50,17 @@ def load(name: str) -> OpGraph:
 def specification(name: str) -> Path:
     path = FILES / name
     return path / "Data" / "com.apple.CoreML" / "model.mlmodel" if path.is_dir() else path
+
+
+def message(content: bytes) -> Message:
+    return Message(Span(content, 0, len(content)), Budget(99, "model"))
+
+
+def test_an_operation_and_a_layer_that_write_nothing_are_refused_by_name() -> None:
+    with pytest.raises(FormatError, match="'constexpr_cast' has arguments or outputs that do not fit"):
+        Program(Draft(), {}).block(message(field(3, field(1, b"constexpr_cast"))))
+    with pytest.raises(FormatError, match=r"layer 'held' .* writes nothing"):
+        network.add(message(field(1, field(1, b"held"))), Draft(), {})
 
 
 @pytest.mark.parametrize("name", ["cm_images.mlpackage", "cm_images.mlmodel"])

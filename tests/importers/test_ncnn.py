@@ -123,6 +123,15 @@ def test_what_is_no_network_is_refused_in_a_sentence(tmp_path: Path, wrong: str,
         perfpass.load(tmp_path / "m.param", input_shape={"a": (1, 8)})
 
 
+@pytest.mark.parametrize(
+    "layer", ["MultiHeadAttention r 1 1 a b 0=8 1=2 2=64 5=1", "Interp r 1 1 a b 0=2 1=1e999 2=2.0"]
+)
+def test_a_layer_that_does_not_fit_its_inputs_is_named(tmp_path: Path, layer: str) -> None:
+    (tmp_path / "m.param").write_text(f"7767517\n2 2\nInput a 0 1 a\n{layer}\n")
+    with pytest.raises(ShapeError, match=r"layer 'r'.*do not fit inputs"):
+        perfpass.load(tmp_path / "m.param", input_shape={"a": (1, 3, 8, 8)})
+
+
 @given(st.data())
 @settings(max_examples=80, deadline=None)
 def test_damage_is_one_of_our_errors(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:

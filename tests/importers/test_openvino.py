@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import shutil
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,7 +21,7 @@ from perfpass.errors import FormatError, LimitError, PerfPassError, ShapeError, 
 from perfpass.graph import OPERATORS, ROLES, OpGraph, costs
 from perfpass.importers import torch as tracer
 from perfpass.importers.formats import Content, Sizes, recognised
-from perfpass.importers.formats.openvino import inputs, operators, read
+from perfpass.importers.formats.openvino import contents, document, inputs, operators, read, shapes
 
 FILES = Path(__file__).parent / "files"
 OPEN = {"ov_images_open": {"x:2": 32, "x:3": 32}, "ov_block_open": {"ids:1": 8}}
@@ -78,6 +82,40 @@ def test_weights_of_a_file_that_fixes_its_sizes_are_never_opened(tmp_path: Path)
     path = Path(shutil.copy(FILES / "ov_block.xml", tmp_path))
     (tmp_path / "ov_block.bin").symlink_to("/dev/zero")
     assert total(read(path, Sizes())) == total(load("ov_block"))
+
+
+@pytest.mark.parametrize("name", ["ov_block_open", "ov_images_open"])
+def test_of_the_weights_numbers_are_read_that_a_size_depends_on_and_none_else(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def pread(file: int, size: int, offset: int, read: Callable[[int, int, int], bytes] = os.pread) -> bytes:
+        asked.append(offset)
+        return read(file, size, offset)
+
+    monkeypatch.setattr(os, "pread", pread)
+    load(name)
+    data = [layer.find("data") for layer in ElementTree.parse(FILES / f"{name}.xml").iter("layer")]
+    constants = [d.attrib for d in data if d is not None and "offset" in d.attrib]
+    types = {c["element_type"] for c in constants if int(c["offset"]) in asked}
+    assert asked and types <= {"i32", "i64"}
+
+
+def test_what_shape_arithmetic_makes_is_bounded_before_it_is_made() -> None:
+    def known(values: Sequence[int]) -> shapes.Known:
+        return shapes.Known("int64", np.shape(values), np.array(values))
+
+    layer = document.Layer(1, "r", "Range", "opset4", {}, [0, 1, 2], [document.Port(3, "I64", (1,), ())])
+    made = [shapes.Known("int64", (1,))]
+    contents.follow(layer, [known([0]), known([1 << 40]), known([1])], made)  # 8 TiB
+    assert made[0].values is None
+
+
+def test_a_body_of_a_layer_that_nobody_knows_is_an_unknown_operator(tmp_path: Path) -> None:
+    text = (FILES / "ov_control.xml").read_text()
+    (tmp_path / "model.xml").write_text(text.replace('type="TensorIterator"', 'type="Unheard"'))
+    assert read(tmp_path / "model.xml", Sizes()).unknown_operators["Unheard"] == 1
 
 
 def test_weights_are_counted_as_they_are_stored() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import struct
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ import perfpass
 from perfpass import _core
 from perfpass.errors import ArgumentError, FormatError, LimitError, PerfPassError, ShapeError, UnsupportedError
 from perfpass.graph import OpGraph, costs
-from perfpass.importers.formats import Content, recognised, stablehlo
+from perfpass.importers.formats import Content, mlir_content, recognised, stablehlo
 
 FILES = Path(__file__).parent / "files"
 CONVOLUTIONAL = FILES / "convolutional.mlir"
@@ -114,6 +115,64 @@ def test_without_jaxlib_bytecode_names_what_is_missing(monkeypatch: pytest.Monke
         perfpass.load(path.read_bytes())
 
 
+@pytest.mark.skipif(importlib.util.find_spec("jaxlib") is None, reason="jaxlib reads MLIR bytecode")
+def test_bytecode_whose_text_is_over_its_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    limited = stablehlo._LIMITED.replace(f"= {stablehlo._MOST_TEXT_BYTES},", "= 1000,")
+    monkeypatch.setattr(stablehlo, "_LIMITED", limited)
+    with pytest.raises(LimitError, match="whose text is over"):
+        perfpass.load(str(FILES / "convolutional.jax"), batch=2)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b" " * 4096,
+        b"\n \t" * 1365,
+        b"// a\n" * 819,
+        b"//\n \n" * 819,
+        b"// // " * 682,
+        b"/" * 4096,
+        b"#" + b"a." * 2047,
+        b"#a" + b" " * 4094,
+        b"#a =" + b" " * 4092,
+        b"#a = " + b"b" * 4091,
+        b"// a\n" * 700 + b"#a = " + b"b" * 500,
+        b"!" + b"$" * 4095,
+        b"module" + b" " * 4090,
+        b"module " + b"\n" * 2000 + b"attribute" + b" " * 2000,
+        b'"builtin.modul' + b"e" * 4000,
+        b"# a comment = loc(\nkey: value\n",
+        b"#!/bin/sh\n",
+        b"#define module(x)\n",
+        b"#include <module>\n",
+        b'module "network" {\n  source = "./network"\n}\n',
+        b"module Foo (input a);\nendmodule\n",
+        b"module Main where\n",
+        b"module Foo { header }\n",
+        b"modules {\n",
+        b"!include = other.yaml"[:9],
+        b"func.function {",
+        b"[model]\nname = x\n",
+        b'{"module": {}}',
+    ],
+)
+def test_what_only_begins_like_a_module_is_none(head: bytes) -> None:
+    """A search that goes back over its own steps would not end on the long ones."""
+    content = Content(Path("model"), head[:4096])
+    assert not mlir_content.is_text(content) and not mlir_content.is_bytecode(content)
+
+
+@given(st.lists(st.integers(0, 70), max_size=40), st.binary(max_size=200))
+def test_any_head_is_that_of_a_module_or_none(small: list[int], rest: bytes) -> None:
+    """Small numbers in front are what offsets of a FlatBuffer are."""
+    for head in (struct.pack(f"<{len(small)}I", *small) + rest, struct.pack(f"<{len(small)}H", *small) + rest, rest):
+        content = Content(Path("model"), head)
+        if mlir_content.is_text(content):
+            assert head.split()[0].startswith((b"//", b"module", b"builtin", b"func", b"#", b"!", b'"'))
+        place = mlir_content.module_at(head)
+        assert place is None or place > 4
+
+
 def test_bytes_of_text_are_read_like_the_file() -> None:
     graph = perfpass.load(CONVOLUTIONAL.read_bytes())
     assert names(graph) == names(perfpass.load(str(CONVOLUTIONAL)))
@@ -180,6 +239,49 @@ def test_a_function_that_calls_itself_is_refused() -> None:
     text = module("%0 = call @main(%x) : (tensor<4x8xf32>) -> tensor<4x8xf32>\nreturn %0 : tensor<4x8xf32>")
     with pytest.raises(UnsupportedError, match="calls itself"):
         read(text)
+
+
+def test_operators_of_more_results_than_a_module_has_are_refused() -> None:
+    line = "%{}:100000 = stablehlo.abs %x : tensor<4x8xf32>\n"
+    with pytest.raises(LimitError, match="values"):
+        read(module("".join(line.format(i) for i in range(170)) + "return %x : tensor<4x8xf32>"))
+
+
+def test_an_operator_without_its_result_is_refused() -> None:
+    with pytest.raises(FormatError, match="has no result"):
+        read(module("stablehlo.constant dense<1> : tensor<i32>\nreturn %x : tensor<4x8xf32>"))
+
+
+def test_what_is_recognised_is_looked_for_within_bounds() -> None:
+    """A maximum of itself 60 times over: 2^60 ways to what is below; and 200,000 activations on one another."""
+    same = "tensor<4x8xf32>"
+    doubled = "".join(f"%m{i + 1} = stablehlo.maximum %m{i}, %m{i} : {same}\n" for i in range(60))
+    softmax = (
+        f"%m0 = stablehlo.tanh %x : {same}\n{doubled}%s = stablehlo.subtract %x, %m60 : {same}\n"
+        f"%e = stablehlo.exponential %s : {same}\n%c = stablehlo.constant dense<0.0> : tensor<f32>\n"
+        f"%r = stablehlo.reduce(%e init: %c) applies stablehlo.add across dimensions = [1] : ({same}, tensor<f32>) -> "
+        f"tensor<4xf32>\n%b = stablehlo.broadcast_in_dim %r, dims = [0] : (tensor<4xf32>) -> {same}\n"
+        f"%d = stablehlo.divide %e, %b : {same}\nreturn %d : {same}"
+    )
+    assert names(read(module(softmax)))[-2:] == ["sub", "softmax"]
+    clipped = "".join(f"%{i + 1} = stablehlo.maximum %{i}, %c : {same}\n" for i in range(200_000))
+    text = (
+        f"%c = stablehlo.constant dense<0.0> : {same}\n%0 = stablehlo.tanh %x : {same}\n{clipped}"
+        f"%k = stablehlo.constant dense<1.0> : {same}\n%a = stablehlo.add %200000, %k : {same}\n"
+        f"%r = stablehlo.rsqrt %a : {same}\nreturn %r : {same}"
+    )
+    assert names(read(module(text)))[-3:] == ["relu", "add", "rsqrt"]
+
+
+def test_a_transposed_weight_of_another_rank_is_read_as_it_is_declared() -> None:
+    text = module(
+        "%w = stablehlo.constant dense_resource<w> : tensor<8x3xf32>\n"
+        "%t = stablehlo.transpose %w, dims = [1, 0] : (tensor<8x3xf32>) -> tensor<3x8x5xf32>\n"
+        "%0 = stablehlo.dot_general %x, %t, contracting_dims = [1] x [1] : (tensor<4x8xf32>, tensor<3x8x5xf32>) -> "
+        "tensor<4x3x5xf32>\nreturn %0 : tensor<4x3x5xf32>",
+        result="tensor<4x3x5xf32>",
+    )
+    assert costs.count(read(text)).totals["macs"] == 4 * 3 * 5 * 8
 
 
 @pytest.mark.parametrize("type_", ["tensor<281474976710657xf32>", "tensor<" + "1x" * 40 + "f32>", "tensor<*xf32>"])

@@ -72,6 +72,12 @@ def test_the_command_prints_formulas_and_strict_json(capsys):
     assert found["formulas"]["macs"]["terms"] == [{"coefficient": "4089184256", "powers": {"batch": 1}}]
 
 
+def test_bytes_are_a_files_content_and_no_name():
+    content = (EXAMPLES / "resnet50.onnx").read_bytes()
+    found = perfpass.symbolic(content)
+    assert str(found.formulas["macs"]) == "4089184256*batch"
+
+
 def test_an_operator_graph_has_no_open_size():
     graph = perfpass.load(str(EXAMPLES / "resnet50.onnx"))
     with pytest.raises((ArgumentError, UnsupportedError), match="fixed"):

@@ -142,3 +142,10 @@ def test_damage_is_one_of_our_errors(tmp_path_factory: pytest.TempPathFactory, d
             perfpass.load(path, batch=batch)
         except PerfPassError as error:
             assert str(error)
+
+
+def test_an_engine_itself_is_refused_with_what_to_give_instead(tmp_path):
+    path = tmp_path / "resnet50.engine"
+    path.write_bytes(b"ftrt" + bytes(60))
+    with pytest.raises(UnsupportedError, match=r"resnet50\.engine: .*--exportLayerInfo"):
+        perfpass.load(path)

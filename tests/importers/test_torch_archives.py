@@ -237,6 +237,28 @@ def test_a_program_calls_operators_of_pytorch_alone(before: str, after: str, say
         ("    return __import__('os').system('true')", UnsupportedError),
         ("    return [y for y in x]", UnsupportedError),
         ("    y = torch.zeros([1099511627776, 1099511627776])\n    return y", PerfPassError),
+        ("    y = 3\n    for i in range(64):\n      y = y * y\n    return x", LimitError),
+        ("    y = [1]\n    for i in range(64):\n      y = torch.add(y, y)\n    return x", LimitError),
+        ("    y = 1099511627776 * [1]\n    return x", LimitError),
+        ("    y = [1]\n    z = torch.extend(y, range(1099511627776))\n    return x", LimitError),
+        ("    y = [x]\n    for i in range(64):\n      y = [y, y]\n    return torch.cat(y)", LimitError),
+        ("    y = [x]\n    for i in range(64):\n      y = [y, y]\n    return y", LimitError),
+        ("    y = '%999999999999d' % 1\n    return x", FormatError),
+        ("    for y in torch.zeros([1099511627776]):\n      z = 1\n    return x", LimitError),
+        ("    y = torch.split(torch.zeros([1099511627776]), 1)\n    return x", LimitError),
+        ("    y = [0] * 1048576\n    for i in range(200):\n      z = torch.copy(y)\n    return x", LimitError),
+        ("    y = (1,)\n    for i in range(400):\n      y = (y,)\n    z = {y: 1}\n    return x", FormatError),
+        ("    y = (1,)\n    for i in range(400):\n      y = (y,)\n    return torch.cat(y)", LimitError),
+        (
+            "    y, z = (1,), (1,)\n    for i in range(64):\n      y, z = (y, y), (z, z)\n    w = y == z\n    return x",
+            LimitError,
+        ),
+        (
+            "    y = ('a',)\n    for i in range(64):\n      y = (y, y)\n    ops.prim.RaiseException(y)\n    return x",
+            UnsupportedError,
+        ),
+        ("    y = annotate()\n    return x", FormatError),
+        ("    y = [1]\n    y[7] = 1\n    return x", FormatError),
     ],
 )
 def test_a_hostile_program_is_refused(
@@ -252,6 +274,13 @@ def test_a_hostile_program_is_refused(
 
     with pytest.raises(kind):
         perfpass.load(written(rezipped(scripted(), other), tmp_path), input_shape={"x": (1, *IMAGE)})
+
+
+def test_the_text_of_a_program_is_bounded(tmp_path: Path) -> None:
+    """A syntax tree is a thousand times as large as its text."""
+    hostile = rezipped(scripted(), lambda name, entry: b"x=1\n" * (1 << 20) + entry if name.endswith(".py") else entry)
+    with pytest.raises(LimitError, match="larger than"):
+        perfpass.load(written(hostile, tmp_path), input_shape={"x": (1, *IMAGE)})
 
 
 def test_a_program_that_unpacks_to_more_than_its_limit_is_refused(
@@ -270,6 +299,59 @@ def test_sizes_of_a_pickle_are_read_as_data() -> None:
     assert isinstance(found, Record)
     stored = found.fields["convolution"].fields["weight"]
     assert isinstance(stored, StoredTensor) and stored.shape == (8, 3, 3, 3) and stored.dtype == "float32"
+
+
+def test_lists_that_hold_one_another_many_times_are_refused() -> None:
+    """A list, a pair of it, a pair of that pair: 60 pairs unfold to 2^60 lists."""
+    pairs = b"".join(b"h" + bytes([i]) + b"\x86q" + bytes([i + 1]) for i in range(60))
+    with pytest.raises(LimitError, match="within one another"):
+        ScriptPickle(b"\x80\x02]q\x00" + pairs + b".", "data.pkl")
+
+
+def number_node(target: str, *arguments: dict[str, Any]) -> dict[str, Any]:
+    inputs = [{"name": name, "arg": arg, "kind": 1} for name, arg in zip("ab", arguments, strict=False)]
+    return {"target": target, "inputs": inputs, "outputs": [{"as_sym_int": {"as_name": "n"}}], "metadata": {}}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "kind"),
+    [
+        (
+            [
+                number_node("_operator.mul", {"as_int": 1 << 40}, {"as_int": 1 << 40}),
+                *[number_node("_operator.mul", *[{"as_sym_int": {"as_name": "n"}}] * 2)] * 64,
+            ],
+            LimitError,
+        ),
+        ([number_node("_operator.mul", {"as_ints": [1]}, {"as_int": 1 << 40})], FormatError),
+        ([number_node("_operator.mod", {"as_string": "%999999999999d"}, {"as_int": 1})], FormatError),
+        ([number_node("_operator.floordiv", {"as_int": 1}, {"as_int": 0})], FormatError),
+    ],
+)
+def test_hostile_arithmetic_of_an_export_is_one_error(
+    nodes: list[dict[str, Any]], kind: type[PerfPassError], tmp_path: Path
+) -> None:
+    def other(name: str, entry: bytes) -> bytes:
+        if not name.endswith("models/model.json"):
+            return entry
+        program = json.loads(entry)
+        program["graph_module"]["graph"]["nodes"][:0] = nodes
+        return json.dumps(program).encode()
+
+    with pytest.raises(kind):
+        perfpass.load(written(rezipped(_EXPORTED, other), tmp_path))
+
+
+def test_an_input_that_says_nothing_is_one_error(tmp_path: Path) -> None:
+    def other(name: str, entry: bytes) -> bytes:
+        if not name.endswith("models/model.json"):
+            return entry
+        program = json.loads(entry)
+        program["graph_module"]["signature"]["input_specs"][-1]["user_input"]["arg"] = {}
+        return json.dumps(program).encode()
+
+    with pytest.raises(FormatError, match="damaged"):
+        perfpass.load(written(rezipped(_EXPORTED, other), tmp_path))
 
 
 @given(st.data())

@@ -62,6 +62,15 @@ def test_a_broken_file_is_one_error_of_either_runtime(tmp_path: Path) -> None:
             open_session(Configuration(model=f"file:{path}", runtime=runtime), None)
 
 
+def test_a_batch_that_a_file_does_not_have_is_an_error_of_the_argument() -> None:
+    from perfpass.measure.runners import open_session
+
+    pytest.importorskip("ai_edge_litert")
+    asked = Configuration(model=f"file:{FILES / 'block_fixed.tflite'}", runtime="litert", batch=7)
+    with pytest.raises(ArgumentError, match="has a fixed batch of 1, not 7"):
+        open_session(asked, None)
+
+
 @pytest.mark.parametrize("runtime", ["openvino", "litert"])
 def test_an_unmeasured_runtime_has_the_time_of_the_one_that_stands_in_and_a_wider_interval(runtime: str) -> None:
     graph = load(FILES / "ov_block.xml")

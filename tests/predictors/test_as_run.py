@@ -13,6 +13,7 @@ onnx = pytest.importorskip("onnx")
 from onnx import TensorProto, helper, numpy_helper
 
 import perfpass
+from perfpass.errors import UnsupportedError
 from perfpass.predictors.as_run import REWRITES, AsRun, as_run
 from perfpass.predictors.assemble import run_of
 from perfpass.predictors.by_node import node_times
@@ -147,6 +148,9 @@ def test_the_time_of_all_kernels_is_that_of_the_prediction():
 
 def test_every_runtime_that_is_predicted_by_itself_has_its_rewrites():
     assert set(REWRITES) == set(RUNTIMES) - set(STANDING_IN)
+    for runtime in STANDING_IN:
+        with pytest.raises(UnsupportedError, match=runtime):
+            believed(EXAMPLES / "resnet50.onnx", runtime, device="xeon-platinum-8380")
 
 
 def test_the_command_prints_kernels_and_strict_json(capsys):
@@ -171,3 +175,20 @@ def test_the_command_prints_kernels_and_strict_json(capsys):
     assert found["runtime"] == "tensorrt"
     assert all(kernel["nodes"] for kernel in found["kernels"])
     assert main(["inspect", str(EXAMPLES / "resnet50.onnx"), "--device", "t4"]) == 2
+    assert main([*asked, "--symbolic"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("runtime", "code", "says"),
+    [
+        *((runtime, 8, "was not measured; known are those of torch") for runtime in STANDING_IN),
+        ("tensorRT", 2, "did you mean tensorrt?"),
+        ("", 2, "allowed are torch, torch.compile, onnxruntime"),
+    ],
+)
+def test_a_runtime_whose_kernels_are_not_known_is_refused_before_the_model_is_read(runtime, code, says, capsys):
+    from perfpass.cli import main
+
+    for device in ("cpu", "a100"):
+        assert main(["inspect", "nowhere.onnx", "--as-run", runtime, "--device", device]) == code
+        assert says in capsys.readouterr().err

@@ -8,7 +8,8 @@ import pytest
 
 import perfpass
 from perfpass.devices import catalogue
-from perfpass.errors import DeviceError, UnsupportedError
+from perfpass.errors import ArgumentError, DeviceError, UnsupportedError
+from perfpass.predictors import predict_graph
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 LLAMA = str(EXAMPLES / "llama_1b_prefill.onnx")
@@ -38,6 +39,7 @@ def test_what_was_not_measured_so_is_said_and_the_interval_holds_the_run_without
         assert any(reason.startswith(f"{name}:") for reason in one.support.reasons)
         assert one.support.level != "in range"
         assert one.workload["precision"] == name
+        assert one.latency_ms.low <= found["fp16"].latency_ms.low
         assert one.latency_ms.high >= found["fp16"].latency_ms.median
 
 
@@ -54,6 +56,8 @@ def test_training_and_scoring_in_quantised_weights_are_refused():
 
     with pytest.raises(UnsupportedError, match="w4a16"):
         perfpass.predict(LLAMA, "a100", precision="w4a16", mode="training")
+    with pytest.raises(UnsupportedError, match="leave one of them out"):
+        perfpass.predict(LLAMA, "a100", precision="w4a16", runtime="tensorrt", sparsity="2:4")
     with pytest.raises(UnsupportedError, match="w8a8"):
         Scorer("a100", precision="w8a8")
     without = next(d for d in catalogue() if d.is_gpu and "fp16" in d.peak_flops and "int8" not in d.peak_flops)
@@ -81,3 +85,11 @@ def test_the_command_line_shows_the_change_against_the_model_as_it_is(capsys):
     found = json.loads(capsys.readouterr().out)
     assert found["quantized"]["from"] == "fp16"
     assert found["quantized"]["ratios"]["memory"]["ratio"] < 0.9
+    assert main(["predict", LLAMA, "--device", "a100", "--dim", "batch=1,2", "--quantize", "w4a16"]) == 2
+    assert "--quantize" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("precision", [["fp16"], {"w4a16": 1}])
+def test_a_precision_that_is_no_name_is_refused_as_an_unknown_one(precision):
+    with pytest.raises(ArgumentError, match="unknown precision"):
+        predict_graph(perfpass.load(LLAMA), "a100", precision=precision)

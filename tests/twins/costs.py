@@ -325,13 +325,13 @@ def bytes_read(node: Node, float_as: str | None) -> int:
 
 
 def shown_weight(node: Node, tensor: int) -> int:
-    """The weight that a product reads through views alone; -1 where there is none."""
+    """The weight that a product reads through views and transposes alone; -1 where there is none."""
     if node.attribute["view"] or node.op not in ("matmul", "dense"):
         return -1
     found = tensor
     while found >= 0 and (maker := int(node.graph.producer[found])) >= 0:
         view = Node(node.graph, maker)
-        if not view.attribute["view"]:
+        if not view.attribute["view"] and view.op != "transpose":
             return -1
         found = view.input(0)
     return found if found not in (tensor, -1) and node.role(found) == "weight" else -1

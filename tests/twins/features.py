@@ -234,22 +234,28 @@ def dippm_statics(graph: OpGraph, counted: dict[str, list[int]]) -> dict[str, fl
     return {"gmacs": sum(counted["macs"]) / 1e9, "batch": batch(graph), **counts}
 
 
-def onnx_tool_memory(node: Node, counted: dict[str, list[int]]) -> int:
-    return counted["weight_bytes"][node.index] + sum(size_in_bytes(node, t, None) for t in node.outputs if t >= 0)
+def onnx_tool_memory(graph: OpGraph) -> list[int]:
+    """[N] bytes of each node's outputs and of the weights that it is the first to read."""
+    found, read = [], set()
+    for node in (Node(graph, n) for n in range(graph.node_count)):
+        weights = {t for t in node.inputs if t >= 0 and node.role(t) == "weight"} - read
+        read |= weights
+        found.append(sum(size_in_bytes(node, t, None) for t in (*weights, *node.outputs) if t >= 0))
+    return found
 
 
-def trappm_row(node: Node, counted: dict[str, list[int]]) -> dict[str, float]:
+def trappm_row(node: Node, counted: dict[str, list[int]], memory: int) -> dict[str, float]:
     listed = _core.node_feature_names("trappm")[:97]  # the 98th is None
     name = node.source if node.source in listed else TRAPPM.get(node.op, "None")
     row = {name: 1.0}
     row |= {f"input_{i}": d for i, d in enumerate(padded(node.shape(node.input(0)), 6))}
     row |= {f"output_{i}": d for i, d in enumerate(padded(node.shape(node.output(0)), 6))}
     row |= {"macs": counted["macs"][node.index], "parameters": counted["parameters"][node.index]}
-    return row | {"memory_bytes": onnx_tool_memory(node, counted)}
+    return row | {"memory_bytes": memory}
 
 
 def trappm_statics(graph: OpGraph, counted: dict[str, list[int]]) -> dict[str, float]:
-    memory = sum(onnx_tool_memory(Node(graph, n), counted) for n in range(graph.node_count))
+    memory = sum(onnx_tool_memory(graph))
     sums = {"macs": sum(counted["macs"]), "parameters": sum(counted["parameters"]), "memory_bytes": memory}
     return {"batch": batch(graph), "nodes": graph.node_count, "edges": graph.edge_count, **sums}
 
@@ -304,7 +310,10 @@ def extract(graph: OpGraph, schema: str, counted: dict[str, list[int]]) -> tuple
     elif schema == "dippm":
         rows, statics = [dippm_row(n) for n in nodes], dippm_statics(graph, counted)
     elif schema == "trappm":
-        rows, statics = [trappm_row(n, counted) for n in nodes], trappm_statics(graph, counted)
+        rows, statics = (
+            [trappm_row(n, counted, m) for n, m in zip(nodes, onnx_tool_memory(graph), strict=True)],
+            trappm_statics(graph, counted),
+        )
     else:
         rows, statics = [nnlqp_row(n) for n in nodes], nnlqp_statics(graph, counted)
     node_names, static_names = features.names(schema)

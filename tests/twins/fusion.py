@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
+from itertools import accumulate
 from math import prod
+from operator import mul
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perfpass.graph import DTYPES, OPERATOR_CLASS_OF, OPERATORS, ROLES
+from perfpass.graph import DTYPES, OPERATOR_CLASS_OF, OPERATOR_CLASSES, OPERATORS, ROLES
 from twins import table as table_twin
 from twins.costs import Node, shown_weight
 
@@ -30,9 +32,10 @@ def _operators(*names: str) -> np.ndarray:
 
 
 _MASKING = _operators("add", "mul", "div", "where", "cast", "clip")
-_TRANSPOSE = _operators("transpose")
-# What torch does by changing strides, and an ONNX file by an operator that moves data.
-_STRIDED = _operators("transpose", "split", "slice", "expand")
+# What torch does by changing strides, and a file by an operator of its own.
+_STRIDED = _operators("transpose", "split", "slice", "expand", "gather")
+# Classes of operators that are computed when a model is loaded, where nothing but constants goes in.
+_FOLDED = {"activation", "elementwise", "reduction", "data_movement", "gather", "generator"}
 _NOTHING = _operators("identity", "dropout", "constant")
 
 
@@ -45,7 +48,7 @@ class _Fused:
     parts: np.ndarray
 
 
-def as_run(graph: OpGraph, costs: dict[str, list[int]], table: OperatorTable, runtime: str) -> OperatorTable:
+def as_run(graph: OpGraph, costs: dict[str, list[int]], table: OperatorTable, runtime: str, kind: str) -> OperatorTable:
     """``table`` of the graph with written-out operators put together, without shape arithmetic and what does nothing.
 
     ``costs`` are those of the twin.
@@ -54,19 +57,17 @@ def as_run(graph: OpGraph, costs: dict[str, list[int]], table: OperatorTable, ru
         return table
     links = _Links(graph)
     rows = _row_of_nodes(graph, costs)
-    view = np.asarray(table.view).astype(bool)
-    if runtime in ("torch", "torch.compile"):
-        strided = _STRIDED[table.op]
-        copied = rows[_copying_transposes(links)]
-        strided[copied[copied >= 0]] = False
-        view |= strided
-    result = _Rows(replace(table, view=view.astype(np.uint8)), rows, np.asarray(graph.core.repeat))
+    if kind == "gpu" or runtime in ("torch", "torch.compile"):
+        table, rows = _show_by_strides(links, table, rows, np.asarray(graph.core.repeat))
+    result = _Rows(table, rows, np.asarray(graph.core.repeat))
     for fused in (_layer_norms(links), _gelus(links), _silus(links), _hard_swishes(links), _linears(links)):
         result.merge(fused)
     attention = _attention(links)
     if len(attention.anchor):
         result.merge_attention(attention)
-    result.drop(_is_shape_arithmetic(table) | _NOTHING[table.op])
+    if runtime not in ("torch", "torch.compile"):
+        result.fold(links.fixed)
+    result.drop(_is_shape_arithmetic(table) | _NOTHING[np.asarray(table.op)])
     return result.table()
 
 
@@ -95,6 +96,14 @@ class _Links:
         outputs = np.asarray(graph.graph_outputs)
         made = self.producer[outputs[outputs >= 0]]
         self.next[made[made >= 0]] = -1  # the caller reads it too
+        self.readers = readers
+        constant = (self.role == _LITERAL) | (self.role == _WEIGHT)
+        self.fixed = np.zeros(len(self.op), dtype=bool)  # whether a node computes the same for all inputs
+        for node, kind in enumerate(OPERATORS[o] for o in self.op.tolist()):
+            read = [t for t in graph.node_inputs(node).tolist() if t >= 0]
+            alone = all(constant[t] or (self.producer[t] >= 0 and self.fixed[self.producer[t]]) for t in read)
+            folds = OPERATOR_CLASSES[OPERATOR_CLASS_OF[OPERATORS.index(kind)]] in _FOLDED and kind != "random"
+            self.fixed[node] = kind == "shape_of" or (folds and alone and node not in graph.stated_operators)
 
     def of(self, name: str) -> np.ndarray:
         """The nodes of one operator."""
@@ -109,6 +118,21 @@ class _Links:
     def _last(self) -> int:
         return len(self._inputs) - 1
 
+    def data(self, nodes: np.ndarray) -> np.ndarray:
+        """The first of two input tensors that is computed from data, else the first."""
+        first, second = self.tensor(nodes, 0), self.tensor(nodes, 1)
+        return np.where(~self.varies(first) & self.varies(second), second, first)
+
+    def varies(self, tensors: np.ndarray) -> np.ndarray:
+        """Whether tensors exist and are neither constants nor made of them and shapes alone."""
+        constant = (self.role[tensors] == _LITERAL) | (self.role[tensors] == _WEIGHT)
+        made = self.producer_of(tensors)
+        return (tensors >= 0) & ~constant & ~((made >= 0) & self.fixed[made])
+
+    def producer_of(self, tensors: np.ndarray) -> np.ndarray:
+        """The node that makes each tensor, else -1."""
+        return np.where(tensors >= 0, self.producer[tensors], -1)
+
     def maker(self, nodes: np.ndarray, slot: int) -> np.ndarray:
         """The node that makes input ``slot``."""
         tensor = self.tensor(nodes, slot)
@@ -119,11 +143,13 @@ class _Links:
         return (nodes >= 0) & _operators(*names)[self.op[nodes]]
 
     def has_constant(self, nodes: np.ndarray) -> np.ndarray:
-        """Whether one of the first two inputs is a weight or a literal."""
+        """Whether one of the first two inputs is a weight or a literal, or made of these and shapes alone."""
         constant = np.zeros(len(nodes), dtype=bool)
         for slot in (0, 1):
             tensor = self.tensor(nodes, slot)
             constant |= (tensor >= 0) & ((self.role[tensor] == _LITERAL) | (self.role[tensor] == _WEIGHT))
+            made = self.maker(nodes, slot)
+            constant |= (made >= 0) & self.fixed[made]
         return constant
 
     def after(self, nodes: np.ndarray, *names: str, constant: bool = False) -> np.ndarray:
@@ -199,10 +225,11 @@ def _hard_swishes(links: _Links) -> _Fused:
     clip = links.of("clip")
     shifted = links.maker(clip, 0)
     shifts = links.is_op(shifted, "add") & links.has_constant(shifted) & (links.next[shifted] == clip)
-    scaled = np.where(shifts, links.maker(shifted, 0), -1)
+    scaled = np.where(shifts, links.producer_of(links.data(shifted)), -1)
     scales = links.is_op(scaled, "mul", "div") & links.has_constant(scaled) & (links.next[scaled] == shifted)
+    scales &= ~links.is_op(scaled, "div") | (links.data(scaled) == links.tensor(scaled, 0))  # not a constant by x
     scaled = np.where(scales, scaled, -1)
-    x = np.where(scales, links.tensor(scaled, 0), links.tensor(shifted, 0))
+    x = np.where(scales, links.data(scaled), links.data(shifted))
     before = links.after(clip, "mul", "div", constant=True)
     product = _product_with(links, np.where(before >= 0, before, clip), x)
     whole = shifts & (product >= 0)
@@ -250,15 +277,33 @@ def _attention(links: _Links) -> _Fused:
         upstream = np.where(links.is_op(upstream, "matmul", "add", "mul", "div", "where", "cast"), upstream, -1)
         upstream = np.where(upstream >= 0, upstream, links.maker(scores, 1))
         scores = np.where(masked, upstream, scores)
-    probabilities = links.after(softmax, "cast", "dropout", "identity")
-    product = links.after(np.where(probabilities >= 0, probabilities, softmax), "matmul")
+    test, chosen = _guards(links, softmax)
+    probabilities = links.after(chosen, "cast", "dropout", "identity")
+    product = links.after(np.where(probabilities >= 0, probabilities, chosen), "matmul")
     whole = links.is_op(scores, "matmul") & (product >= 0)
     scaled = [_scaling(links, scores, slot) for slot in (0, 1)]
     # Fused kernels read and write any order of heads and positions, so the transposes around them move nothing.
     turned = [_transposed(links, scores, 0), _transposed(links, scores, 1), _transposed(links, product, 1)]
-    turned.append(links.after(product, "transpose"))
-    chain = np.stack([scores, softmax, probabilities, *between, *scaled, *turned])[:, whole]
+    split = links.after(product, "reshape")
+    split = np.array([-1 if n >= 0 and _joins_axes(links, n) else n for n in split], dtype=int)
+    turned.append(links.after(np.where(split >= 0, split, product), "transpose"))
+    guard = np.where(test >= 0, chosen, -1)
+    chain = np.stack([scores, softmax, test, guard, probabilities, *between, *scaled, *turned])[:, whole]
     return _Fused("attention", product[whole], chain)
+
+
+def _guards(links: _Links, softmax: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The test for what is no number and the choice of zero there after each softmax: -1 and the softmax without."""
+    test, chosen = np.full(len(softmax), -1), softmax.copy()
+    for choice in links.of("where"):
+        one = np.array([choice])
+        tested = links.maker(one, 0)
+        rows = links.maker(tested, 0)
+        guards = links.is_op(tested, "is_special") & (links.next[tested] == choice) & links.is_op(rows, "softmax")
+        guards &= (links.maker(one, 1) == rows) | (links.maker(one, 2) == rows)
+        if guards[0] and links.readers[rows[0]] == 2:
+            test[softmax == rows[0]], chosen[softmax == rows[0]] = tested[0], choice
+    return test, chosen
 
 
 def _scaling(links: _Links, products: np.ndarray, slot: int) -> np.ndarray:
@@ -275,10 +320,48 @@ def _transposed(links: _Links, products: np.ndarray, slot: int) -> np.ndarray:
     return np.where(links.is_op(maker, "transpose") & (links.next[maker] >= 0), maker, -1)
 
 
-def _copying_transposes(links: _Links) -> np.ndarray:
-    """Transposes whose result is reshaped: there even torch has to copy."""
-    transposes = np.flatnonzero(_TRANSPOSE[links.op])
-    return transposes[links.after(transposes, "reshape") >= 0]
+def _joins_axes(links: _Links, node: int) -> bool:
+    """Whether a reshape makes one axis of several: some axis of the result ends inside none of what it reads."""
+    read, made = links.whole.node_inputs(node), links.whole.node_outputs(node)
+    if not len(read) or read[0] < 0 or not len(made) or made[0] < 0:
+        return True
+    before, after = (list(links.whole.shape(int(t))) for t in (read[0], made[0]))
+    ends = [set(accumulate([1, *shape], mul)) for shape in (before, after)]
+    return 0 in ends[0] | ends[1] or not ends[0] <= ends[1] or prod(before) != prod(after)
+
+
+def _by_strides(links: _Links, node: int) -> bool:
+    """Whether a node shows what it reads by other strides; transposes whose axes are joined next are copied."""
+    name = OPERATORS[links.op[node]]
+    if name == "gather":
+        index = links.tensor(np.array([node]), 1)[0]
+        constant = index >= 0 and links.role[index] in (_LITERAL, _WEIGHT)
+        return bool(constant and prod(links.whole.shape(int(index))) == 1)
+    reshaped = links.after(np.array([node]), "reshape")[0] if name == "transpose" else -1
+    return bool(_STRIDED[links.op[node]]) and (reshaped < 0 or not _joins_axes(links, reshaped))
+
+
+def _show_by_strides(
+    links: _Links, table: OperatorTable, rows: np.ndarray, repeat: np.ndarray
+) -> tuple[OperatorTable, np.ndarray]:
+    """Nodes that move nothing in rows that are views: their own, or one like it behind all others."""
+    columns = {f.name: np.array(getattr(table, f.name)) for f in fields(table)}
+    shows = np.array([_by_strides(links, n) for n in range(len(rows))], dtype=bool)
+    rows = rows.copy()
+    for row in range(len(table)):
+        of_row = rows == row
+        shown = np.flatnonzero(of_row & shows)
+        if columns["view"][row] or not len(shown):
+            continue
+        if len(shown) < of_row.sum():
+            rows[shown] = len(columns["op"])
+            columns = {name: np.append(column, column[row]) for name, column in columns.items()}
+            columns["count"][-1] = sum(repeat[shown].tolist())
+            columns["count"][row] -= columns["count"][-1]
+            columns["view"][-1] = 1
+        else:
+            columns["view"][row] = 1
+    return type(table)(**columns), rows
 
 
 def _row_of_nodes(graph: OpGraph, costs: dict[str, list[int]]) -> np.ndarray:
@@ -297,6 +380,7 @@ class _Rows:
         self._repeat = repeat
         self._count = np.array(table.count, dtype=np.float64)
         self._added: list[dict[str, float]] = []
+        self._merged = np.zeros(len(row_of), dtype=bool)
 
     def _remove(self, nodes: np.ndarray) -> bool:
         """Takes the executions of nodes from their rows; False, and nothing taken, if a row is not known."""
@@ -304,7 +388,13 @@ class _Rows:
         if (rows < 0).any():
             return False
         np.subtract.at(self._count, rows, self._repeat[nodes])
+        self._merged[nodes] = True
         return True
+
+    def fold(self, fixed: np.ndarray) -> None:
+        """Takes nodes that compute the same for all inputs, where they are a row of their own still."""
+        mine = fixed & (self._row_of >= 0) & ~self._merged
+        np.subtract.at(self._count, self._row_of[mine], self._repeat[mine])
 
     def drop(self, rows: np.ndarray) -> None:
         """Takes every execution from the rows, given as a mask."""

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "perfpass/export.hpp"
 #include "perfpass/graph.hpp"
 #include "perfpass/onnx_reader.hpp"
 
@@ -16,11 +17,12 @@ namespace perfpass {
 
 enum class FlatBufferFormat : std::uint8_t { tflite, ort, executorch };
 
-OpGraph read_flatbuffer_file(FlatBufferFormat format, const std::string& path, const OnnxOptions& options = {});
-OpGraph read_flatbuffer_bytes(FlatBufferFormat format, std::span<const std::uint8_t> bytes,
-                              const OnnxOptions& options = {});
+PERFPASS_API OpGraph read_flatbuffer_file(FlatBufferFormat format, const std::string& path,
+                                          const OnnxOptions& options = {});
+PERFPASS_API OpGraph read_flatbuffer_bytes(FlatBufferFormat format, std::span<const std::uint8_t> bytes,
+                                           const OnnxOptions& options = {});
 /// The inputs as the file declares them.
-std::vector<OnnxInput> flatbuffer_inputs_file(FlatBufferFormat format, const std::string& path,
-                                              const OnnxLimits& limits = {});
+PERFPASS_API std::vector<OnnxInput> flatbuffer_inputs_file(FlatBufferFormat format, const std::string& path,
+                                                           const OnnxLimits& limits = {});
 
 }  // namespace perfpass

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "perfpass/export.hpp"
 #include "perfpass/graph.hpp"
 
 namespace perfpass {
@@ -30,11 +31,12 @@ struct StablehloInput {
 };
 
 /// The inputs; arguments that stand where operators have their parameters are none (src/stablehlo/roles.cpp).
-std::vector<StablehloInput> stablehlo_inputs(std::string_view text, const StablehloLimits& limits = {});
+PERFPASS_API std::vector<StablehloInput> stablehlo_inputs(std::string_view text, const StablehloLimits& limits = {});
 
 /// The graph of main. `input_shapes`: whole shapes of inputs by name; they have to fill every open dimension and to
 /// agree with what the text fixes. Error(format), Error(limit), Error(shape), Error(argument), Error(unsupported).
-OpGraph read_stablehlo(std::string_view text, const std::map<std::string, std::vector<std::int64_t>>& input_shapes = {},
-                       const StablehloLimits& limits = {});
+PERFPASS_API OpGraph read_stablehlo(std::string_view text,
+                                    const std::map<std::string, std::vector<std::int64_t>>& input_shapes = {},
+                                    const StablehloLimits& limits = {});
 
 }  // namespace perfpass

@@ -20,7 +20,8 @@ TensorId weight_behind(const OpGraph& graph, TensorId t) noexcept {
   const TensorId shown = t;
   while (t != kNone && graph.producer[t] != kNone) {
     const NodeId maker = graph.producer[t];
-    if (graph.attributes[maker].view == 0 || graph.node_inputs(maker).empty()) return kNone;
+    const bool shows = graph.attributes[maker].view != 0 || graph.op[maker] == OpKind::transpose;
+    if (!shows || graph.node_inputs(maker).empty()) return kNone;
     t = graph.node_inputs(maker)[0];
   }
   return t != kNone && t != shown && graph.tensor_role[t] == TensorRole::weight ? t : kNone;

@@ -1,12 +1,12 @@
 // What the plan and its delegates are made of: tensors that are declared, and nodes that read and write them.
 #pragma once
 
-#include <array>
 #include <memory_resource>
 #include <string>
 #include <vector>
 
 #include "flatbuffer/table.hpp"
+#include "onnx/attribute_list.hpp"
 #include "onnx/model.hpp"
 #include "onnx/operators/operators.hpp"
 
@@ -20,17 +20,7 @@ using onnx::Text;
 
 constexpr Text kDomain = "executorch";
 
-/// Attributes of a node, as many as a convolution has.
-class Options {
- public:
-  void integer(Text name, std::int64_t value);
-  void integers(Text name, std::span<const std::int64_t> values);
-  std::span<const onnx::Attribute> list() const noexcept { return {list_.data(), size_}; }
-
- private:
-  std::array<onnx::Attribute, 8> list_{};
-  std::size_t size_ = 0;
-};
+using Options = onnx::AttributeList;
 
 struct Nodes {
   std::pmr::memory_resource& arena;

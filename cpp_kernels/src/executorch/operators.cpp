@@ -178,20 +178,6 @@ const Operator& aten_operator(Text name) {
   return entry_of(found == index.end() ? OpKind::unknown : found->second);
 }
 
-void Options::integer(Text name, std::int64_t value) {
-  onnx::Attribute& attribute = list_.at(size_++);
-  attribute.name = name;
-  attribute.kind = onnx::Attribute::Kind::integer;
-  attribute.integer = value;
-}
-
-void Options::integers(Text name, std::span<const std::int64_t> values) {
-  onnx::Attribute& attribute = list_.at(size_++);
-  attribute.name = name;
-  attribute.kind = onnx::Attribute::Kind::integers;
-  attribute.integers = values;
-}
-
 void Nodes::add(const Operator* op, Text name, const std::vector<Text>& inputs, const std::vector<Text>& outputs,
                 const Options& options) {
   onnx::Node& node = nodes.emplace_back();

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <unordered_set>
 
 #include "executorch/nodes.hpp"
 #include "perfpass/error.hpp"
@@ -246,11 +247,11 @@ class Reader {
     const Text full = operators_.table(static_cast<std::size_t>(index)).text(0);
     const Text name = full.substr(full.rfind(':') == Text::npos ? 0 : full.rfind(':') + 1);
     const std::vector<Value*> results = tensors_of(arguments.back());
+    const std::unordered_set<const Value*> among(results.begin(), results.end());
     const auto is_result = [&](std::int32_t argument) {
       const auto parts = tensors_of(argument);
-      return argument == arguments.back() || (!parts.empty() && std::all_of(parts.begin(), parts.end(), [&](Value* v) {
-               return std::find(results.begin(), results.end(), v) != results.end();
-             }));
+      return argument == arguments.back() ||
+             (!parts.empty() && std::all_of(parts.begin(), parts.end(), [&](Value* v) { return among.contains(v); }));
     };
     std::size_t given = arguments.size() - 1;
     while (given > 0 && is_result(arguments[given - 1])) --given;

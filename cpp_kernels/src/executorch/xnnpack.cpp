@@ -114,7 +114,7 @@ struct Value {
   Text name;
   DType dtype = DType::undefined;
   std::span<const std::int64_t> shape;
-  bool is_constant = false;
+  bool is_constant = false, is_declared = false;
 };
 
 class Reader {
@@ -177,8 +177,8 @@ class Reader {
     const auto found = values_.find(id);
     if (found == values_.end()) return {};  // XNN_INVALID_VALUE_ID: absent
     Value& value = found->second;
-    if (!value.is_constant || declared_[id]) return value.name;
-    declared_[id] = true;
+    if (!value.is_constant || value.is_declared) return value.name;
+    value.is_declared = true;
     std::span<const std::int64_t> shape = value.shape;
     if (is_filter && shape.size() == 4) {  // [outputs, height, width, inputs], depthwise [1, height, width, outputs]
       const auto turned = arena_list<std::int64_t>(out_.arena, 4);
@@ -311,7 +311,6 @@ class Reader {
   std::span<const Text> externals_;
   Nodes& out_;
   std::map<std::uint32_t, Value> values_;
-  std::map<std::uint32_t, bool> declared_;
   std::vector<std::pair<Text, Text>> results_;
 };
 

@@ -1,14 +1,14 @@
 #include "perfpass/fusion.hpp"
 
 #include <algorithm>
-#include <array>
 #include <map>
-#include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "costs/node.hpp"
+#include "features/links.hpp"
+#include "features/patterns.hpp"
 #include "graph/operator_set.hpp"
 
 namespace perfpass {
@@ -16,272 +16,49 @@ namespace {
 
 constexpr double kNothingLeft = 1e-9;  // of a sum and its parts after rounding
 
-using detail::OperatorSet;
+using detail::Attentions;
+using detail::Fused;
+using detail::Links;
+using detail::Part;
 using enum OpKind;
-const OperatorSet kMasking{add, mul, div, where, cast, clip};
-const OperatorSet kMaskMaker{matmul, add, mul, div, where, cast};
-const OperatorSet kScaling{mul, div};
-const OperatorSet kSquare{OpKind::pow, mul};
-const OperatorSet kAfterSoftmax{cast, dropout, identity};
-// What torch does by changing strides, and an ONNX file by an operator that moves data.
-const OperatorSet kStrided{transpose, split, slice, expand};
-const OperatorSet kNothing{identity, dropout, constant};
+const detail::OperatorSet kNothing{identity, dropout, constant};
 
-/// Who makes what a node reads and who reads what it makes; kNone where there is none.
-class Links {
- public:
-  explicit Links(const OpGraph& graph) : g_(graph), next_(graph.node_count(), kNone) {
-    std::vector<std::int32_t> readers(graph.node_count(), 0);
-    for (std::size_t e = 0; e < graph.edge_count(); ++e) {
-      ++readers[graph.edge_producer[e]];
-      next_[graph.edge_producer[e]] = graph.edge_consumer[e];
-    }
-    for (std::size_t n = 0; n < readers.size(); ++n) {
-      if (readers[n] != 1) next_[n] = kNone;
-    }
-    for (const TensorId t : graph.graph_outputs) {
-      if (t != kNone && graph.producer[t] != kNone) next_[graph.producer[t]] = kNone;  // the caller reads it too
-    }
-  }
-
-  NodeId count() const noexcept { return static_cast<NodeId>(next_.size()); }
-  /// The one reader of a node's outputs.
-  NodeId next(NodeId n) const noexcept { return n == kNone ? kNone : next_[n]; }
-  bool is(NodeId n, OpKind op) const noexcept { return n != kNone && g_.op[n] == op; }
-  bool is(NodeId n, const OperatorSet& some) const noexcept { return n != kNone && some(g_.op[n]); }
-
-  TensorId tensor(NodeId n, std::size_t slot) const noexcept {
-    if (n == kNone) return kNone;
-    const auto inputs = g_.node_inputs(n);
-    return slot < inputs.size() ? inputs[slot] : kNone;
-  }
-  NodeId maker(NodeId n, std::size_t slot) const noexcept {
-    const TensorId t = tensor(n, slot);
-    return t == kNone ? kNone : g_.producer[t];
-  }
-  /// Whether one of the first two inputs is a weight or a literal.
-  bool has_constant(NodeId n) const noexcept {
-    for (const std::size_t slot : {0U, 1U}) {
-      const TensorId t = tensor(n, slot);
-      if (t != kNone && g_.is_constant(t)) return true;
-    }
-    return false;
-  }
-  /// The only reader of a node if it is one of the operators, else kNone.
-  template <typename Some>
-  NodeId after(NodeId n, const Some& some) const noexcept {
-    const NodeId reader = next(n);
-    return is(reader, some) ? reader : kNone;
-  }
-  /// The same, where that reader has a constant operand.
-  template <typename Some>
-  NodeId after_with_constant(NodeId n, const Some& some) const noexcept {
-    const NodeId reader = after(n, some);
-    return reader != kNone && has_constant(reader) ? reader : kNone;
-  }
-  template <typename Visit>
-  void each(OpKind op, const Visit& visit) const {
-    for (NodeId n = 0; n < count(); ++n) {
-      if (g_.op[n] == op) visit(n);
-    }
-  }
-
- private:
-  const OpGraph& g_;
-  std::vector<NodeId> next_;
-};
-
-/// A node that vanishes into another.
-struct Part {
-  NodeId node, into;
-};
-
-/// Nodes that become one: each of `anchor` stays, as operator `op`; `parts` vanish.
-struct Fused {
-  OpKind op;
-  std::vector<NodeId> anchor;
-  std::vector<Part> parts;
-
-  /// Of the last anchor.
-  void part(NodeId n) {
-    if (n != kNone) parts.push_back({n, anchor.back()});
-  }
-  /// A part of two patterns vanishes once.
-  Fused once() && {
-    std::stable_sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.node < b.node; });
-    const auto same = [](const Part& a, const Part& b) { return a.node == b.node; };
-    parts.erase(std::unique(parts.begin(), parts.end(), same), parts.end());
-    return std::move(*this);
-  }
-};
-
-/// (x - mean) / sqrt(mean((x - mean)^2) + eps) * weight + bias, as exporters before opset 17 write it.
-Fused layer_norms(const Links& links) {
-  Fused found{layer_norm, {}, {}};
-  links.each(sqrt, [&](NodeId root) {
-    const NodeId epsilon = links.maker(root, 0);
-    if (!links.is(epsilon, add)) return;
-    NodeId variance = links.maker(epsilon, 0);
-    if (!links.is(variance, reduce_mean)) variance = links.maker(epsilon, 1);
-    if (!links.is(variance, reduce_mean)) return;
-    const NodeId square = links.maker(variance, 0);
-    if (!links.is(square, kSquare)) return;
-    const NodeId centred = links.maker(square, 0);
-    if (!links.is(centred, sub)) return;
-    const NodeId mean = links.maker(centred, 1);
-    const NodeId divided = links.after(root, div);
-    if (!links.is(mean, reduce_mean) || divided == kNone) return;
-    const NodeId scaled = links.after_with_constant(divided, mul);
-    const NodeId shifted = links.after_with_constant(scaled, add);
-    const std::array chain{mean, centred, square, variance, epsilon, root, divided, scaled, shifted};
-    const NodeId last = shifted != kNone ? shifted : scaled != kNone ? scaled : divided;
-    found.anchor.push_back(last);
-    for (const NodeId n : chain) {
-      if (n != last) found.part(n);
-    }
+/// The new row, which is one like `row`.
+std::int32_t append_like(OperatorTable& table, std::int32_t row) {
+  for_each_column(table, [&](auto& column) {
+    const auto value = column[row];  // the vector may move
+    column.push_back(value);
   });
-  return std::move(found).once();
+  return static_cast<std::int32_t>(table.op.size() - 1);
 }
 
-/// GELU: x / sqrt(2) -> erf -> + 1 -> * x -> / 2, the halving before or after.
-Fused gelus(const Links& links) {
-  Fused found{gelu, {}, {}};
-  links.each(erf, [&](NodeId node) {
-    const NodeId plus_one = links.after_with_constant(node, add);
-    const NodeId times_x = links.after(plus_one, mul);
-    if (times_x == kNone) return;
-    found.anchor.push_back(node);
-    const NodeId scaled = links.maker(node, 0);
-    if (links.is(scaled, kScaling) && links.next(scaled) == node) found.part(scaled);
-    found.part(plus_one);
-    found.part(times_x);
-    const NodeId halved = links.after_with_constant(times_x, kScaling);
-    found.part(halved);
-    // Half of x, made before: the other operand of the product.
-    const NodeId other = links.maker(times_x, links.maker(times_x, 0) == plus_one ? 1 : 0);
-    if (halved == kNone && links.is(other, kScaling) && links.next(other) == times_x) found.part(other);
-  });
-  return std::move(found).once();
-}
-
-/// SiLU: x * sigmoid(x).
-Fused silus(const Links& links) {
-  Fused found{silu, {}, {}};
-  links.each(sigmoid, [&](NodeId node) {
-    const NodeId product = links.after(node, mul);
-    const TensorId x = links.tensor(node, 0);
-    if (product == kNone || (links.tensor(product, 0) != x && links.tensor(product, 1) != x)) return;
-    found.anchor.push_back(node);
-    found.part(product);
-  });
-  return found;
-}
-
-/// Hard swish: x * clip(x + 3, 0, 6) / 6, also with the sixth taken before the addition, or of the product.
-Fused hard_swishes(const Links& links) {
-  Fused found{hard_swish, {}, {}};
-  const auto product_with = [&](NodeId n, TensorId x) {
-    const NodeId product = links.after(n, mul);
-    return product != kNone && (links.tensor(product, 0) == x || links.tensor(product, 1) == x) ? product : kNone;
-  };
-  links.each(clip, [&](NodeId node) {
-    const NodeId shifted = links.maker(node, 0);
-    if (!links.is(shifted, add) || !links.has_constant(shifted) || links.next(shifted) != node) return;
-    NodeId scaled = links.maker(shifted, 0);
-    const bool scales = links.is(scaled, kScaling) && links.has_constant(scaled) && links.next(scaled) == shifted;
-    if (!scales) scaled = kNone;
-    const TensorId x = links.tensor(scales ? scaled : shifted, 0);
-    NodeId divided = links.after_with_constant(node, kScaling);
-    const NodeId product = product_with(divided != kNone ? divided : node, x);
-    if (product == kNone) return;
-    if (divided == kNone && !scales) divided = links.after_with_constant(product, kScaling);
-    found.anchor.push_back(node);
-    for (const NodeId n : {scaled, shifted, divided, product}) found.part(n);
-  });
-  links.each(hard_sigmoid, [&](NodeId node) {
-    const NodeId product = product_with(node, links.tensor(node, 0));
-    if (product == kNone) return;
-    found.anchor.push_back(node);
-    found.part(product);
-  });
-  return std::move(found).once();
-}
-
-/// Whether a tensor is a weight matrix seen through views, the same one for every sample.
-bool for_all_samples(const OpGraph& graph, TensorId t) {
-  const TensorId weight = detail::weight_behind(graph, t);
-  const auto shape = graph.shape(t);
-  return weight != kNone && shape.size() >= 2 &&
-         graph.elements(weight) == (detail::Count(shape[shape.size() - 2]) * shape.back()).value();
-}
-
-/// Products with a weight, and the addition of a constant right after: one kernel.
-Fused linears(const OpGraph& graph, const Links& links) {
-  Fused found{dense, {}, {}};
-  links.each(matmul, [&](NodeId node) {
-    const TensorId second = links.tensor(node, 1);
-    if (second == kNone || (graph.tensor_role[second] != TensorRole::weight && !for_all_samples(graph, second))) return;
-    found.anchor.push_back(node);
-    found.part(links.after_with_constant(node, add));
-  });
-  return found;
-}
-
-/// softmax(scale * q k + mask) v: both products, which become one, and what stands around them.
-struct Attentions {
-  std::vector<NodeId> first, second;
-  std::vector<Part> parts;
-};
-
-/// The multiplication by a constant that makes an operand of a product (through a transpose), else kNone.
-NodeId scaling_of(const Links& links, NodeId product, std::size_t slot) {
-  NodeId maker = links.maker(product, slot);
-  if (links.is(maker, transpose)) maker = links.maker(maker, 0);
-  const bool scales = links.is(maker, kScaling) && links.has_constant(maker) && links.next(maker) != kNone;
-  return scales ? maker : kNone;
-}
-
-/// The transpose that makes an operand of a product, else kNone.
-NodeId transposed(const Links& links, NodeId product, std::size_t slot) {
-  const NodeId maker = links.maker(product, slot);
-  return links.is(maker, transpose) && links.next(maker) != kNone ? maker : kNone;
-}
-
-Attentions attentions(const Links& links) {
-  Attentions found;
-  links.each(softmax, [&](NodeId node) {
-    NodeId scores = links.maker(node, 0);
-    std::array<NodeId, 4> between;
-    for (NodeId& step : between) {
-      const bool masked = links.is(scores, kMasking) && links.next(scores) != kNone;
-      step = masked ? scores : kNone;
-      if (!masked) continue;
-      // The mask may stand first: follow the operand that is not made from nothing but constants.
-      const NodeId upstream = links.maker(scores, 0);
-      scores = links.is(upstream, kMaskMaker) ? upstream : links.maker(scores, 1);
+/// Gives nodes that move nothing a row that is a view.
+void show_by_strides(const OpGraph& graph, const Links& links, OperatorTable& table,
+                     std::vector<std::int32_t>& row_of) {
+  std::map<std::int32_t, std::vector<NodeId>> shown;
+  std::vector<std::int32_t> others(table.op.size(), 0);
+  for (NodeId n = 0; n < links.count(); ++n) {
+    const std::int32_t row = row_of[n];
+    if (row == kNone || table.view[row] != 0) continue;
+    if (detail::by_strides(graph, links, n)) {
+      shown[row].push_back(n);
+    } else {
+      ++others[row];
     }
-    const NodeId probabilities = links.after(node, kAfterSoftmax);
-    const NodeId product = links.after(probabilities != kNone ? probabilities : node, matmul);
-    if (!links.is(scores, matmul) || product == kNone) return;
-    found.first.push_back(scores);
-    found.second.push_back(product);
-    // Fused kernels read and write any order of heads and positions, so the transposes around them move nothing.
-    const std::array around{scores,
-                            node,
-                            probabilities,
-                            scaling_of(links, scores, 0),
-                            scaling_of(links, scores, 1),
-                            transposed(links, scores, 0),
-                            transposed(links, scores, 1),
-                            transposed(links, product, 1),
-                            links.after(product, transpose)};
-    for (const auto& some : {std::span<const NodeId>(around), std::span<const NodeId>(between)}) {
-      for (const NodeId n : some) {
-        if (n != kNone) found.parts.push_back({n, product});
+  }
+  for (const auto& [row, nodes] : shown) {
+    std::int32_t into = row;
+    if (others[row] > 0) {
+      into = append_like(table, row);
+      table.count[into] = 0.0;
+      for (const NodeId n : nodes) {
+        table.count[into] += graph.repeat[n];
+        row_of[n] = into;
       }
+      table.count[row] -= table.count[into];
     }
-  });
-  return found;
+    table.view[into] = 1;
+  }
 }
 
 /// A table being edited: counts go down where nodes are merged, and merged rows are appended.
@@ -294,18 +71,6 @@ class Edited {
         runs_in_(row_of_),
         into_(row_of_.size(), kNone),
         rows_(t_.op.size()) {}
-
-  /// Transposes, splits, slices and expansions become views, but for transposes whose result is reshaped: there even
-  /// torch has to copy.
-  void by_strides(const Links& links) {
-    std::vector<bool> copies(rows_, false);
-    links.each(transpose, [&](NodeId n) {
-      if (row_of_[n] != kNone && links.after(n, reshape) != kNone) copies[row_of_[n]] = true;
-    });
-    for (std::size_t r = 0; r < rows_; ++r) {
-      if (kStrided(static_cast<OpKind>(t_.op[r])) && !copies[r]) t_.view[r] = 1;
-    }
-  }
 
   /// Anchors change their operator, parts go.
   void merge(const Fused& fused) {
@@ -341,6 +106,15 @@ class Edited {
     }
     for (std::size_t i = 0; i < fused.first.size(); ++i) {
       runs_in_[fused.second[i]] = merged[{row_of_[fused.first[i]], row_of_[fused.second[i]]}];
+    }
+  }
+
+  /// What constants and shapes alone decide, which a runtime that folds computes when the model is loaded.
+  void fold(const Links& links) {
+    for (NodeId n = 0; n < links.count(); ++n) {
+      if (!links.fixed(n) || runs_in_[n] == kNone || runs_in_[n] != row_of_[n]) continue;
+      t_.count[row_of_[n]] -= g_.repeat[n];
+      runs_in_[n] = kNone;
     }
   }
 
@@ -401,14 +175,11 @@ class Edited {
 
   /// The new row, which is one like `row` of another operator.
   std::int32_t append(std::int32_t row, OpKind op, double count) {
-    for_each_column(t_, [&](auto& column) {
-      const auto value = column[row];  // the vector may move
-      column.push_back(value);
-    });
+    const std::int32_t added = append_like(t_, row);
     t_.op.back() = static_cast<std::uint16_t>(op);
     t_.op_class.back() = static_cast<std::uint8_t>(op_class(op));
     t_.count.back() = count;
-    return static_cast<std::int32_t>(t_.op.size() - 1);
+    return added;
   }
 
   const OpGraph& g_;
@@ -421,17 +192,19 @@ class Edited {
 
 }  // namespace
 
-OperatorTable table_as_run(const OpGraph& graph, const Costs& costs, bool strided, Placement* places) {
+OperatorTable table_as_run(const OpGraph& graph, const Costs& costs, bool strided, bool folds, Placement* places) {
   std::vector<std::int32_t> row_of;
   OperatorTable table = operator_table(graph, costs, &row_of);
   const Links links(graph);
+  if (strided) show_by_strides(graph, links, table, row_of);
   Edited edited(graph, std::move(table), std::move(row_of));
-  if (strided) edited.by_strides(links);
   for (const Fused& fused :
-       {layer_norms(links), gelus(links), silus(links), hard_swishes(links), linears(graph, links)}) {
+       {detail::layer_norms(links), detail::gelus(links), detail::silus(links), detail::hard_swishes(links),
+        detail::linears(graph, links)}) {
     edited.merge(fused);
   }
-  edited.merge(attentions(links));
+  edited.merge(detail::attentions(graph, links));
+  if (folds) edited.fold(links);
   edited.drop_idle();
   return std::move(edited).finish(places);
 }

@@ -30,7 +30,7 @@ class Source {
   /// `length` bytes from `offset` on. Error(format) where they are not all in the file.
   const std::uint8_t* at(std::uint64_t offset, std::uint64_t length) const {
     if (length > reach_ || offset > reach_ - length) fail_outside(offset, length);
-    if (file_ != nullptr) load(offset, length);
+    if (file_ != nullptr && length > 0) load(offset, length);
     return data_ + offset;
   }
 
@@ -41,7 +41,7 @@ class Source {
  private:
   [[noreturn]] void fail_outside(std::uint64_t offset, std::uint64_t length) const;
   void load(std::uint64_t offset, std::uint64_t length) const {
-    const std::uint64_t last = (offset + std::max<std::uint64_t>(1, length) - 1) / kBlock;
+    const std::uint64_t last = (offset + length - 1) / kBlock;
     for (std::uint64_t block = offset / kBlock; block <= last; ++block) {
       if (!loaded_[block]) load_block(block);
     }

@@ -496,8 +496,9 @@ Model read_model(const Excerpt& file, const OnnxLimits& limits, std::pmr::memory
   } catch (const Error& e) {
     const std::string format = file.head().empty() ? "" : recognised_format(file.head());
     if (e.code() != ErrorCode::format || format.empty()) throw;
-    throw Error(ErrorCode::format, "found " + format + ", expected an ONNX model or a file of another framework "
-                                   "(docs/reference/formats.md lists what is read)");
+    throw Error(ErrorCode::format, "found " + format +
+                                       ", expected an ONNX model or a file of another framework "
+                                       "(docs/reference/formats.md lists what is read)");
   }
 }
 

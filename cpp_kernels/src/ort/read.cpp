@@ -117,6 +117,7 @@ class Reader {
     result.outputs = named(stored.references(graph::kOutputs));
 
     const References nodes = stored.references(graph::kNodes);
+    count_nodes(nodes.size());
     const auto list = arena_list<onnx::Node>(arena_, nodes.size());
     for (std::size_t i = 0; i < list.size(); ++i) list[i] = node_of(nodes.table(i), depth);
     result.nodes = list;
@@ -301,6 +302,13 @@ class Reader {
                                       "; dimensions must be 0 or more");
   }
 
+  void count_nodes(std::size_t more) {
+    nodes_ += more;
+    if (nodes_ <= limits_.nodes) return;
+    throw Error(ErrorCode::limit, "the model has " + std::to_string(nodes_) + " nodes or more; at most " +
+                                      std::to_string(limits_.nodes) + " are allowed");
+  }
+
   void check_depth(int depth) const {
     if (depth <= limits_.nesting) return;
     throw Error(ErrorCode::limit, "subgraphs or types nested more than " + std::to_string(limits_.nesting) +
@@ -326,6 +334,7 @@ class Reader {
   const flatbuffer::Source& file_;
   const OnnxLimits& limits_;
   std::pmr::memory_resource& arena_;
+  std::size_t nodes_ = 0;
 };
 
 }  // namespace

@@ -53,11 +53,12 @@ class Object {
     if (found.kind != Value::Kind::boolean) refuse(path(name), "not true or false");
     return found.number != 0.0;
   }
-  /// Of `size` numbers; 0: of any number above 0.
+  /// Of `size` numbers; 0: of 1 to 64.
   std::vector<double> numbers(const char* name, std::size_t size) const {
     const Value& found = at(name);
-    if (found.kind != Value::Kind::numbers || found.numbers.empty() || (size != 0 && found.numbers.size() != size)) {
-      refuse(path(name), "not a list of " + (size == 0 ? "" : std::to_string(size) + " ") + "numbers");
+    if (found.kind != Value::Kind::numbers || found.numbers.empty() ||
+        (size == 0 ? found.numbers.size() > 64 : found.numbers.size() != size)) {
+      refuse(path(name), "not a list of " + (size == 0 ? "1 to 64" : std::to_string(size)) + " numbers");
     }
     for (const double number : found.numbers) {
       if (!std::isfinite(number)) refuse(path(name), "a number that is not finite");
@@ -173,7 +174,9 @@ CpuTime cpu_of(const Object& o, const Families& families) {
   t.lost = o.number("lost"), t.least_s = o.positive("least_s"), t.smoothness = o.positive("smoothness");
   t.function_flops = o.number("function_flops"), t.sets_bytes = o.positive("sets_bytes");
   t.line_bytes = o.positive("line_bytes"), t.ways = o.positive("ways"), t.lanes = o.positive("lanes");
-  if (t.lanes > 1024) refuse("time.lanes", "more than 1024");
+  // They divide whole numbers.
+  if (t.lanes < 1 || t.lanes > 1024) refuse(o.path("lanes"), "not from 1 to 1024");
+  if (t.sets_bytes < 1 || t.sets_bytes > 1 << 30) refuse(o.path("sets_bytes"), "not from 1 to 2^30");
   return t;
 }
 
@@ -182,6 +185,7 @@ CountingOptions counting_of(const Object& o) {
   found.float_as = dtype_from_name(o.text("float_as"));
   if (!is_floating(found.float_as)) refuse("counting.float_as", "'" + o.text("float_as") + "' is no floating type");
   found.strided = o.flag("strided");
+  found.folds = o.flag("folds");
   const auto whole = [&o](const char* name, double most) {
     const double value = o.number(name);
     if (value < 1 || value > most || value != std::floor(value)) refuse(o.path(name), "not a whole number in range");
@@ -222,8 +226,9 @@ Bundle read_bundle(std::span<const std::uint8_t> bytes) {
   const Object top(value, "");
   if (!top.has("format") || top.text("format") != kFormat) refuse("format", "not a predictor bundle");
   if (top.number("version") != kVersion) {
-    throw Error(ErrorCode::unsupported, "predictor bundle: version " + std::to_string(top.number("version")) +
-                                            "; this library reads version 1: use one of the perfpass that wrote it");
+    throw Error(ErrorCode::unsupported,
+                "predictor bundle: its version is not 1, the one that this library reads; write the bundle and build "
+                "the library with the same version of perfpass");
   }
   Bundle found;
   found.version = top.text("perfpass");

@@ -15,22 +15,24 @@ namespace {
 constexpr std::size_t kMostIntegers = 256;  // of an attribute: lists as long as a tensor has dimensions, or twice
 
 std::string_view find_key(std::string_view text, std::string_view key) {
-  for (std::size_t p = 0;;) {
-    const std::size_t at = text.find(key, p);
-    if (at == std::string_view::npos) return {};
-    if (const std::size_t quote = text.find('"', p); quote < at) {
+  // Both places only go forward: a text of many strings or many keys is gone through once.
+  std::size_t at = text.find(key), quote = text.find('"');
+  while (at != std::string_view::npos) {
+    if (quote < at) {
       TextCursor skip(text, quote);
       skip.string();
-      p = skip.place();
+      quote = text.find('"', skip.place());
+      if (at < skip.place()) at = text.find(key, skip.place());
       continue;
     }
-    p = at + key.size();
-    if (at > 0 && is_word(text[at - 1])) continue;
-    TextCursor c(text, p);
-    if (!c.eat("=")) continue;
-    c.space();
-    return text.substr(c.place());
+    TextCursor c(text, at + key.size());
+    if ((at == 0 || !is_word(text[at - 1])) && c.eat("=")) {
+      c.space();
+      return text.substr(c.place());
+    }
+    at = text.find(key, at + key.size());
   }
+  return {};
 }
 
 std::int64_t read_integer(std::string_view text, std::size_t& used) {
@@ -77,14 +79,10 @@ Integers listed(std::string_view text, std::size_t most) {
   return values;
 }
 
-/// The text of a constant's value: what stands in dense<...>.
+/// The text of a constant's value from behind dense< on.
 std::string_view dense(const Operation& op) {
   for (const std::string_view source : {op.attributes, op.more_attributes}) {
-    const std::size_t at = source.find("dense<");
-    if (at == std::string_view::npos) continue;
-    TextCursor c(source, at + 5);
-    const std::string_view inner = c.balanced();
-    return inner.substr(1, inner.size() - 2);
+    if (const std::size_t at = source.find("dense<"); at != std::string_view::npos) return source.substr(at + 6);
   }
   return {};
 }
@@ -146,6 +144,11 @@ std::optional<std::int64_t> integer(const Operation& op, std::string_view key) {
   return used > 0 ? std::optional(value) : std::nullopt;
 }
 
+std::optional<std::int64_t> integer(const Operation& op, std::string_view key, std::string_view or_key) {
+  const auto found = integer(op, key);
+  return found ? found : integer(op, or_key);
+}
+
 namespace {
 
 std::string_view unquoted(std::string_view value) {
@@ -205,6 +208,18 @@ DimensionNumbers dimension_numbers(const Operation& op) {
     value.remove_prefix(close + 1);
   }
   return {parts[0], parts[1], parts[2]};
+}
+
+Code joins(const Module& module, const Operation& op) {
+  if (op.region_count == 0) {
+    const std::size_t found = op.attributes.find("applies ");
+    if (found == std::string_view::npos) return Code::other;
+    std::string_view name = op.attributes.substr(found + 8);
+    name = name.substr(0, name.find(' '));
+    return code_of(name.substr(name.find('.') + 1));
+  }
+  const Region& region = module.regions[op.region_begin];
+  return region.operations.size() == 2 ? module.operations[region.operations[0]].code : Code::other;
 }
 
 std::vector<char> letters(std::string_view part) {

@@ -24,6 +24,8 @@ struct FlatValue {
   std::int32_t known = kNobody;         // its integers
   const Operation* constant = nullptr;  // where it stands in the text
   bool is_constant = false;
+  bool is_number = false;  // a constant whose elements are all `number`
+  double number = 0.0;
 };
 
 struct FlatOp {
@@ -62,13 +64,13 @@ struct FlatGraph {
     const std::int32_t n = values[v].maker;
     return n == kNobody ? nullptr : &ops[static_cast<std::size_t>(n)];
   }
-  bool made_by(Value v, Code code) const {
-    const FlatOp* op = maker(v);
-    return op != nullptr && op->code == code;
-  }
   const Integers* known_of(Value v) const {
     const std::int32_t k = values[v].known;
     return k == kNobody ? nullptr : &known[static_cast<std::size_t>(k)];
+  }
+  /// The one number of a constant.
+  std::optional<double> number_of(Value v) const {
+    return values[v].is_number ? std::optional(values[v].number) : std::nullopt;
   }
   std::uint32_t add_type(Type type);
   Value add_value(std::uint32_t type) {

@@ -13,7 +13,9 @@
 
 namespace perfpass::stablehlo {
 
-constexpr std::int64_t kOpen = -1;  // a dimension without a size
+constexpr std::int64_t kOpen = -1;             // a dimension without a size
+constexpr std::size_t kMostValuesOfNode = 16;  // on average: operands and results
+constexpr std::size_t kLongestName = 4096;     // of a value or a place in the model
 
 struct Type {
   DType dtype = DType::undefined;

@@ -24,10 +24,6 @@ void fill_known(const FlatGraph& g, Type& result, Value shape) {
   if (const Integers* sizes = g.known_of(shape)) fill(result, *sizes);
 }
 
-std::int64_t at(const Integers& list, std::size_t i, std::int64_t otherwise) {
-  return i < list.size() ? list[i] : otherwise;
-}
-
 /// One axis under a window: the positions of a kernel, both dilated.
 std::int64_t window_positions(std::int64_t size, std::int64_t kernel, std::int64_t stride, std::int64_t low,
                               std::int64_t high, std::int64_t base, std::int64_t dilation) {
@@ -205,7 +201,7 @@ void infer(const FlatGraph& g, Code code, const Operation& op, std::span<const V
     case Code::broadcast_in_dim:
       return;
     case Code::concatenate: {
-      const std::int64_t axis = integer(op, "dim").value_or(integer(op, "dimension").value_or(0));
+      const std::int64_t axis = integer(op, "dim", "dimension").value_or(0);
       Dims dims = first;
       if (axis < 0 || axis >= static_cast<std::int64_t>(dims.size())) return;
       for (std::size_t i = 1; i < in.size(); ++i) {
@@ -215,7 +211,7 @@ void infer(const FlatGraph& g, Code code, const Operation& op, std::span<const V
           if (static_cast<std::int64_t>(d) != axis) {
             if (dims[d] == kOpen) dims[d] = other[d];
           } else if (dims[d] != kOpen) {
-            dims[d] = other[d] == kOpen ? kOpen : dims[d] + other[d];
+            if (other[d] == kOpen || __builtin_add_overflow(dims[d], other[d], &dims[d])) dims[d] = kOpen;
           }
         }
       }
@@ -314,7 +310,7 @@ std::optional<Integers> evaluate(const FlatGraph& g, Code code, const Operation&
   const auto count = static_cast<std::size_t>(elements_of(result));
   if (code == Code::constant) return constant_integers(op, count, most);
   if (code == Code::get_dimension_size) {
-    const auto axis = integer(op, "dim") ? integer(op, "dim") : integer(op, "dimension");
+    const auto axis = integer(op, "dim", "dimension");
     if (in.size() != 1 || !axis || *axis < 0) return std::nullopt;
     const Dims& dims = g.type(in[0]).dims;
     if (*axis >= static_cast<std::int64_t>(dims.size()) || dims[static_cast<std::size_t>(*axis)] == kOpen)
@@ -395,7 +391,10 @@ std::optional<Integers> evaluate(const FlatGraph& g, Code code, const Operation&
     case Code::concatenate: {
       if (result.dims.size() != 1) return std::nullopt;
       Integers values;
-      for (const Value v : in) values.insert(values.end(), g.known_of(v)->begin(), g.known_of(v)->end());
+      for (const Value v : in) {
+        if (values.size() > count) return std::nullopt;
+        values.insert(values.end(), g.known_of(v)->begin(), g.known_of(v)->end());
+      }
       return values.size() == count ? std::optional(std::move(values)) : std::nullopt;
     }
     case Code::slice: {
@@ -409,11 +408,11 @@ std::optional<Integers> evaluate(const FlatGraph& g, Code code, const Operation&
         step = {at(numbers, 2, 1)};
       }
       const std::int64_t from = begin[0], by = at(step, 0, 1);
+      if (count > 0 && (from < 0 || from > 4096 || by < 1 || by > 4096)) return std::nullopt;
       Integers values;
       for (std::size_t i = 0; i < count; ++i) {
         const std::int64_t k = from + static_cast<std::int64_t>(i) * by;
-        if (from < 0 || from > 4096 || by < 1 || by > 4096 || k >= static_cast<std::int64_t>(given[0]->size()))
-          return std::nullopt;
+        if (k >= static_cast<std::int64_t>(given[0]->size())) return std::nullopt;
         values.push_back((*given[0])[static_cast<std::size_t>(k)]);
       }
       return values;

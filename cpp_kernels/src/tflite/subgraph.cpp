@@ -2,9 +2,9 @@
 #include "tflite/subgraph.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 #include "onnx/contents.hpp"
-#include "onnx/name_table.hpp"
 #include "perfpass/error.hpp"
 #include "support/arena_list.hpp"
 #include "support/text.hpp"
@@ -93,6 +93,7 @@ Subgraph::Subgraph(const File& file, std::int64_t index) : file_(file), table_(s
   list(subgraph::kInputs, inputs_);
   list(subgraph::kOutputs, outputs_);
   for (const std::int32_t input : inputs_) tensors_[input].is_fed = true;
+  for (const std::int32_t output : outputs_) tensors_[output].is_output = true;
   const References operators = table_.references(subgraph::kOperators);
   for (std::size_t i = 0; i < operators.size(); ++i) {
     const auto written = operators.table(i).numbers<std::int32_t>(node::kOutputs);
@@ -106,14 +107,16 @@ Subgraph::Subgraph(const File& file, std::int64_t index) : file_(file), table_(s
 void Subgraph::read_tensors() {
   const References stored = table_.references(subgraph::kTensors);
   tensors_.resize(stored.size());
-  onnx::NameTable names(stored.size());
+  names_ = onnx::NameTable(stored.size());
+  named_.resize(stored.size());
+  std::iota(named_.begin(), named_.end(), 0);
   for (std::size_t i = 0; i < stored.size(); ++i) {
     const Table table = stored.table(i);
     Tensor& tensor = tensors_[i];
     tensor.name = table.text(tensor::kName);
-    if (tensor.name.empty() || !names.insert(tensor.name).second) {
+    if (tensor.name.empty() || !names_.insert(tensor.name).second) {
       tensor.name = joined(tensor.name, "#" + std::to_string(i));
-      if (!names.insert(tensor.name).second) {
+      if (!names_.insert(tensor.name).second) {
         throw Error(ErrorCode::graph, "two tensors are named " + quoted(tensor.name) + "; names must be unique");
       }
     }
@@ -152,8 +155,14 @@ std::int32_t Subgraph::tensor_number(std::int32_t number, bool may_be_absent) co
 
 void Subgraph::rename(std::int32_t tensor, Text name) {
   if (name.empty() || tensor < 0 || static_cast<std::size_t>(tensor) >= tensors_.size()) return;
-  const bool taken = std::any_of(tensors_.begin(), tensors_.end(), [&](const Tensor& t) { return t.name == name; });
-  if (!taken) tensors_[tensor].name = name;
+  const auto [position, is_new] = names_.insert(name);
+  if (is_new) {
+    named_.push_back(tensor);
+  } else if (tensors_[named_[position]].name == name) {
+    return;
+  }
+  named_[position] = tensor;
+  tensors_[tensor].name = name;
 }
 
 onnx::ValueInfo Subgraph::info_of(std::int32_t number) const {
@@ -232,9 +241,10 @@ Text Subgraph::operand(std::int32_t number, View view) {
   Text name = tensor.name;
   if (tensor.view != View::unused) {
     name = joined(name, "#" + std::to_string(static_cast<int>(view)));
-    if (std::any_of(constants_.begin(), constants_.end(), [&](const auto& c) { return c.name == name; })) return name;
+    if (!declared_.insert(name).second) return name;
   } else {
     tensor.view = view;
+    declared_.insert(name);
   }
   onnx::Constant& constant = constants_.emplace_back();
   constant.name = name;
@@ -296,27 +306,6 @@ std::optional<std::span<const std::int64_t>> Subgraph::contents(std::int32_t num
 
 std::span<const std::uint8_t> Subgraph::bytes_of(const Tensor& tensor) const {
   return {file_.source.at(tensor.data.at, tensor.data.length), static_cast<std::size_t>(tensor.data.length)};
-}
-
-void Subgraph::Options::integer(Text name, std::int64_t value) {
-  onnx::Attribute& attribute = list_[size_++];
-  attribute.name = name;
-  attribute.kind = onnx::Attribute::Kind::integer;
-  attribute.integer = value;
-}
-
-void Subgraph::Options::integers(Text name, std::span<const std::int64_t> values) {
-  onnx::Attribute& attribute = list_[size_++];
-  attribute.name = name;
-  attribute.kind = onnx::Attribute::Kind::integers;
-  attribute.integers = values;
-}
-
-void Subgraph::Options::text(Text name, Text value) {
-  onnx::Attribute& attribute = list_[size_++];
-  attribute.name = name;
-  attribute.kind = onnx::Attribute::Kind::text;
-  attribute.text = value;
 }
 
 void Subgraph::emit(const Operator* op, const Names& inputs, const Names& outputs, const Options& options) {

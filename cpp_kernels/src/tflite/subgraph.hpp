@@ -1,14 +1,15 @@
 // One subgraph of a file: its tensors, and its nodes as they are translated.
 #pragma once
 
-#include <array>
 #include <memory_resource>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "flatbuffer/table.hpp"
+#include "onnx/attribute_list.hpp"
 #include "onnx/model.hpp"
+#include "onnx/name_table.hpp"
 #include "tflite/operators.hpp"
 
 namespace perfpass::tflite {
@@ -29,6 +30,7 @@ struct Tensor {
   Extent data;
   bool has_shape = false, is_constant = false, is_quantized = false;
   bool is_fed = false;       // an input of the subgraph, or an operator's output
+  bool is_output = false;    // of the subgraph
   View view = View::unused;  // as which the constant is declared
   std::int32_t source = -1;  // the constant that this one is made of when the model is loaded
 };
@@ -75,18 +77,7 @@ class Subgraph {
 
  private:
   using Names = std::vector<Text>;
-
-  class Options {
-   public:
-    void integer(Text name, std::int64_t value);
-    void integers(Text name, std::span<const std::int64_t> values);
-    void text(Text name, Text value);
-    std::span<const onnx::Attribute> list() const noexcept { return {list_.data(), size_}; }
-
-   private:
-    std::array<onnx::Attribute, 8> list_{};
-    std::size_t size_ = 0;
-  };
+  using Options = onnx::AttributeList;
 
   struct Operation {
     Table table, options;
@@ -136,6 +127,9 @@ class Subgraph {
   const File& file_;
   Table table_;
   std::vector<Tensor> tensors_;
+  onnx::NameTable names_{0};         // of the tensors, those that they had before included
+  std::vector<std::int32_t> named_;  // the tensor that had a name last
+  onnx::NameTable declared_{0};      // of the constants that the file has
   std::vector<std::int32_t> inputs_, outputs_;
   std::vector<onnx::Node> nodes_;
   std::vector<onnx::Constant> constants_;

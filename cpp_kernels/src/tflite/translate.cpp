@@ -1,5 +1,5 @@
 // From an operator's options and operands to those that its rule of shapes reads (operators.hpp).
-#include <algorithm>
+#include <optional>
 
 #include "onnx/contents.hpp"
 #include "perfpass/error.hpp"
@@ -347,15 +347,13 @@ void Subgraph::moved(Operation& operation) {
       options.integer("exclusive", table.scalar<std::uint8_t>(0));
       options.integer("reverse", table.scalar<std::uint8_t>(1));
       break;
-    case Form::assign: {
-      finish(operation, operands(operation, 1), options);
-      break;
-    }
+    case Form::assign:
+      return finish(operation, operands(operation, 1), options);
     default:
       if (operation.op->kind == OpKind::l2_norm) options.integer("axis", -1);
       break;
   }
-  if (builtins()[operation.code].form != Form::assign) finish(operation, operands(operation), options);
+  finish(operation, operands(operation), options);
 }
 
 /// Constants that the kernel dequantizes or unpacks once: readers of the result read the constant, in its new type.
@@ -366,8 +364,7 @@ void Subgraph::fold(const Operation& operation) {
     const Tensor& from = tensors_[operation.inputs[0]];
     Tensor& to = tensors_[operation.outputs[0]];
     const std::int32_t origin = from.source >= 0 ? from.source : operation.inputs[0];
-    const bool is_output = std::find(outputs_.begin(), outputs_.end(), operation.outputs[0]) != outputs_.end();
-    if (tensors_[origin].is_constant && !tensors_[origin].is_fed && !is_output) {
+    if (tensors_[origin].is_constant && !tensors_[origin].is_fed && !to.is_output) {
       to.source = origin;
       to.is_fed = false;
       ++folded_;

@@ -10,6 +10,7 @@ import os
 import stat
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 # Commands that read and print, no more.
 HANDED = ("choose", "compare", "devices", "diff", "evidence", "fit", "inspect", "llm", "predict", "sweep")
@@ -29,12 +30,10 @@ def place() -> str | None:
 
 
 def identity() -> list[str]:
-    """What has to be the same for the same answer: the interpreter, its flags, and the code."""
+    """What has to be the same for the same answer: the interpreter, its flags, and where the code lies."""
     from perfpass import __version__
 
-    home = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
-    changed = str(os.stat(os.path.join(home, "__init__.py")).st_mtime_ns)
-    return [__version__, home, changed, sys.version, sys.prefix, str(tuple(sys.flags))]
+    return [__version__, os.path.realpath(__file__), sys.version, sys.prefix, str(tuple(sys.flags))]
 
 
 def owned(path: str) -> bool:
@@ -65,6 +64,7 @@ def ask(words: Sequence[str]) -> int | None:
             "words": list(words),
             "folder": os.getcwd(),
             "environment": dict(os.environ),
+            "path": sys.path,
             "umask": umask,
             "streams": [[s.encoding, s.errors, s.line_buffering] for s in streams],  # type: ignore[attr-defined]
         }
@@ -82,16 +82,28 @@ def ask(words: Sequence[str]) -> int | None:
             # Not before: whoever holds a file of a pipeline keeps its readers waiting.
             socket.send_fds(line, [b"\n"], [s.fileno() for s in streams])
             line.settimeout(None)
-            code = line.makefile("rb").readline()
+            code = _end(line)
     except (OSError, ValueError, AttributeError):
         return None
     except KeyboardInterrupt:
         print("perfpass: interrupted", file=sys.stderr)
         return 130
     if not code:
-        print("perfpass: error: the resident process ended without an answer; ask again", file=sys.stderr)
+        print(
+            "perfpass: error: the resident process, or the command in it, was ended without an answer; ask again, or "
+            f"with {PLACE}= for a process of its own",
+            file=sys.stderr,
+        )
         return EXIT_INTERNAL
     return int(code)
+
+
+def _end(line: Any) -> bytes:
+    """What the command ended with, b"" where it was killed. It may have printed: nobody runs it again."""
+    try:
+        return bytes(line.makefile("rb").readline())
+    except OSError:
+        return b""
 
 
 def same_user(line: object) -> bool:

@@ -59,9 +59,10 @@ def add(commands: Any) -> None:
 
 def run(options: Any) -> int:
     """Prints the inspection: inputs first, so that the symbolic dimensions to set can be seen."""
-    if options.as_run:
+    if options.as_run is not None:
         from perfpass.cli.inspect_kernels import kernels
 
+        refuse(options, ("symbolic",), "`perfpass inspect --as-run`")
         return kernels(options)
     refuse(options, ("device", "precision"), "`perfpass inspect` without --as-run")
     if options.symbolic:

@@ -19,10 +19,11 @@ _SHOWN = 60
 def kernels(options: Any) -> int:
     """Prints them, the model read once."""
     from perfpass.importers import load
-    from perfpass.predictors.as_run import as_run
+    from perfpass.predictors.as_run import as_run, check
     from perfpass.predictors.assemble import predict_graph, run_of
     from perfpass.predictors.by_node import node_times
 
+    check(options.as_run)  # before the model is read
     device = options.device or _DEVICE
     graph = load(options.model, **model_sizes(options))
     how = {"precision": options.precision, "runtime": options.as_run}

@@ -22,7 +22,8 @@ MODEL_FORMS = (
     "ONNX file or one of another framework, Hugging Face config.json or folder, name of a network (bert-base, resnet50,"
     " yolov8n), timm:NAME"
 )
-RUNTIMES = ("torch", "torch.compile", "onnxruntime", "tensorrt", "tvm", "relax", "openvino", "litert")
+RUNTIMES = ("torch", "torch.compile", "onnxruntime", "tensorrt", "tvm", "relax")
+_FOR_CPUS = ("openvino", "litert")
 
 
 def new_command(commands: Any, name: str, run: Callable[[Any], int], summary: str, epilog: str | None = None) -> Any:
@@ -132,7 +133,8 @@ def add_quantize(command: Any) -> None:
 def add_workload(command: Any) -> None:
     """How the model runs, and on what devices beyond the catalogue."""
     command.add_argument("--precision", default="fp32", metavar="P", help=f"{', '.join(_PRECISIONS)} (default: fp32)")
-    command.add_argument("--runtime", default=None, metavar="R", help=f"{', '.join(RUNTIMES)} (default: torch)")
+    runtimes = ", ".join((*RUNTIMES, *_FOR_CPUS))
+    command.add_argument("--runtime", default=None, metavar="R", help=f"{runtimes} (default: torch)")
     command.add_argument("--compiled", action="store_true", help="short for --runtime torch.compile")
     command.add_argument("--layout", default="nchw", metavar="L", help="nchw or nhwc (default: nchw)")
     command.add_argument("--mode", default="inference", metavar="M", help="inference, or training: one whole step")

@@ -135,7 +135,7 @@ def _swept(options: Any) -> int:
     """Prints a sweep over the sizes of --dim."""
     from perfpass.deploy.sweep import sweep
 
-    refuse(options, (*OF_RUN, *OF_LIMITS, "assume", "frozen", "sparsity", "explain"), "a range of --dim")
+    refuse(options, (*OF_RUN, *OF_LIMITS, "assume", "frozen", "sparsity", "quantize", "explain"), "a range of --dim")
     how = workload(options)
     found = sweep(
         options.model,

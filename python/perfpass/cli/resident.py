@@ -15,6 +15,7 @@ import signal
 import socket
 import sys
 from importlib import import_module
+from pathlib import Path
 from typing import Any, NoReturn
 
 from perfpass.cli import asking
@@ -73,14 +74,31 @@ def _read_beforehand() -> None:
     parser.build_parser(["predict"]).parse_args(["predict", "model", "--device", _BOARD])
 
 
+def _files() -> list[str]:
+    """The files of perfpass that may be in memory: modules that are imported, and whatever is no module."""
+    ours = [module for name, module in list(sys.modules.items()) if name.partition(".")[0] == "perfpass"]
+    home = Path(asking.__file__).resolve().parents[1]
+    data = (str(path) for path in home.rglob("*") if path.suffix not in (".py", ".pyc") and path.is_file())
+    return [*filter(None, (getattr(module, "__file__", None) for module in ours)), *data]
+
+
+def _states(files: list[str]) -> list[tuple[int, int]]:
+    """When each file was written, and its size. Raises OSError where one has gone."""
+    return [(found.st_mtime_ns, found.st_size) for found in map(os.stat, files)]
+
+
 class _Resident:
     def __init__(self, path: str) -> None:
         self._path = path
+        self._files: list[str] = []
+        self._states: list[tuple[int, int]] = []
         self._asking: dict[int, socket.socket] = {}  # by the process of the child
         self._ending = False
 
     def run(self) -> None:
         _read_beforehand()
+        self._files = _files()
+        self._states = _states(self._files)
         gc.collect()
         gc.freeze()  # what is there stays shared with the children
         woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC) if hasattr(os, "pipe2") else os.pipe()
@@ -161,6 +179,8 @@ class _Resident:
             question = json.loads(content)
             if question["identity"] != asking.identity() or question["words"][0] not in asking.HANDED:
                 raise ValueError
+            if _states(self._files) != self._states:  # installed or edited since: what is in memory is another's
+                raise ValueError
             line.sendall(asking.ACCEPTED)
             _, files, _, _ = socket.recv_fds(line, 1, 3)
             if len(files) != 3:
@@ -190,6 +210,7 @@ def _run(question: dict[str, Any], files: list[int], inherited: list[socket.sock
             os.close(file)
         os.environ.clear()
         os.environ.update(question["environment"])
+        sys.path[:] = question["path"]
         os.umask(question["umask"])
         os.chdir(question["folder"])
         modes = ("r", "w", "w")
@@ -208,6 +229,10 @@ def _run(question: dict[str, Any], files: list[int], inherited: list[socket.sock
         except SystemExit as left:
             code = left.code if isinstance(left.code, int) else 0 if left.code is None else 1
         sys.stdout.flush()
+        sys.stderr.flush()
+    except BaseException:  # as the interpreter ends: PERFPASS_DEBUG=1 lets it through
+        code = 1
+        sys.excepthook(*sys.exc_info())
         sys.stderr.flush()
     finally:
         os._exit(code)

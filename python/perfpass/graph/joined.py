@@ -33,9 +33,9 @@ def joined(parts: Sequence[Part], notes: Iterable[str] = (), assumed: tuple[Assu
             name = graph.string(int(graph.tensor_name[t]))
             kind, role = DTYPES[int(graph.tensor_dtype[t])], ROLES[int(graph.tensor_role[t])]
             number[t] = builder.add_tensor(f"{part.name}.{name}" if name else "", kind, list(graph.shape(t)), role)
-        attributes, repeat = graph.attributes, graph.repeat
+        attributes, repeat, stated = graph.attributes, graph.repeat, graph.stated
         for node in range(graph.node_count):
-            builder.add_node(
+            added = builder.add_node(
                 OPERATORS[int(graph.op[node])],
                 graph.source_op_name(node),
                 f"{part.name}.{graph.string(int(graph.node_name[node])) or node}",
@@ -44,6 +44,8 @@ def joined(parts: Sequence[Part], notes: Iterable[str] = (), assumed: tuple[Assu
                 [number[int(t)] for t in graph.node_outputs(node)],
                 float(repeat[node]) * part.runs,
             )
+            if node in stated:
+                builder.state(added, stated[node])
         inputs += [number[int(t)] for t in graph.graph_inputs]
         outputs = [number[int(t)] for t in graph.graph_outputs]
     for note in dict.fromkeys([*notes, *(note for part in parts for note in part.graph.notes)]):

@@ -7,7 +7,7 @@ What is made is what a reader gives of a file that ONNX Runtime's tools have qua
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -46,23 +46,30 @@ def quantised(graph: OpGraph, bits: int) -> Quantised:
             if weight >= 0 and _fits(graph, node, weight, bits):
                 found[node] = (weight, views)
     # All that reads a weight, directly or through views, has to be quantised with it.
-    while dropped := [node for node, (weight, _) in found.items() if not _alone(readers[weight], found)]:
-        for node in dropped:
-            del found[node]
+    between = {view for _, views in found.values() for view in views}
+    weights = {weight for weight, _ in found.values()}
+    shared = {weight for weight in weights if not _alone(graph, weight, readers, between, found)}
+    found = {node: one for node, one in found.items() if one[0] not in shared}
     left: dict[str, int] = {}
-    seen = {weight for weight, _ in found.values()}
+    weights -= shared
     for node in range(graph.node_count):
-        if node not in found and any(_is_matrix(graph, t) and t not in seen for t in graph.node_inputs(node).tolist()):
+        if node not in found and any(
+            _is_matrix(graph, t) and t not in weights for t in graph.node_inputs(node).tolist()
+        ):
             name = OPERATORS[int(graph.op[node])]
             left[name] = left.get(name, 0) + 1
     return Quantised(_rebuilt(graph, found, bits), len(found), left)
 
 
-def _readers(graph: OpGraph) -> dict[int, list[int]]:
-    found: dict[int, list[int]] = {}
+def _readers(graph: OpGraph) -> dict[int, list[tuple[int, int]]]:
+    """By tensor the nodes that read it, and as which of their inputs; node -1 is who runs the graph."""
+    found: dict[int, list[tuple[int, int]]] = {}
     for node in range(graph.node_count):
-        for tensor in set(graph.node_inputs(node).tolist()) - {-1}:
-            found.setdefault(tensor, []).append(node)
+        for place, tensor in enumerate(graph.node_inputs(node).tolist()):
+            if tensor >= 0:
+                found.setdefault(tensor, []).append((node, place))
+    for tensor in (*graph.graph_inputs.tolist(), *graph.graph_outputs.tolist()):
+        found.setdefault(tensor, []).append((-1, 0))
     return found
 
 
@@ -90,10 +97,22 @@ def _fits(graph: OpGraph, node: int, weight: int, bits: int) -> bool:
     return len(shape) == 2 and k in shape and not graph.attributes[node, _TRANSPOSED]
 
 
-def _alone(readers: Iterable[int], found: Mapping[int, tuple[int, list[int]]]) -> bool:
-    """Whether nothing but quantised products, and views that they see their weights through, reads a weight."""
-    known = {view for _, views in found.values() for view in views} | set(found)
-    return all(node in known for node in readers)
+def _alone(
+    graph: OpGraph,
+    weight: int,
+    readers: Mapping[int, list[tuple[int, int]]],
+    views: Container[int],
+    products: Container[int],
+) -> bool:
+    """Whether nothing but products as their weight, and views that they see it through, reads a weight."""
+    seen = [weight]
+    for tensor in seen:
+        for node, place in readers.get(tensor, ()):
+            if node in views and place == 0:
+                seen += [t for t in graph.node_outputs(node).tolist() if t >= 0]
+            elif node not in products or place != 1:
+                return False
+    return True
 
 
 def _is_matrix(graph: OpGraph, tensor: int) -> bool:

@@ -68,9 +68,11 @@ def load(
         model, input_shape, dims = opened(model, input_shape, dims)
     if mode == "training":
         return _known(_training(model, batch, input_shape, dims, optimizer, frozen, stated), stated)
-    from perfpass.importers.operators import applied
+    graph = _known(_forward(model, batch, input_shape, dims, stated), stated)
+    if not graph.op.all():  # what no reader knows
+        from perfpass.importers.operators import applied
 
-    graph = applied(_known(_forward(model, batch, input_shape, dims, stated), stated))
+        graph = applied(graph)
     if not len(frozen):
         return graph
     from perfpass.graph.frozen import matching

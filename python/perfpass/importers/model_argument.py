@@ -32,7 +32,7 @@ _FILE_KINDS: tuple[Kind, ...] = ("onnx", "file")
 _BUILT: tuple[Kind, ...] = ("timm", "torchvision", "definitions")
 _PICKLES = frozenset({".pt", ".pth", ".pkl", ".pickle", ".bin", ".ckpt", ".joblib", ".pt2"})
 _WEIGHTS = frozenset({".safetensors", ".npz", ".npy", ".msgpack"})
-_OTHER_FRAMEWORKS = {".engine": "TensorRT", ".plan": "TensorRT"}
+_ENGINES = frozenset({".engine", ".plan"})
 _FILES = (".onnx", ".json", ".gguf", ".keras", ".h5", ".pb")
 _CONFIGURATIONS = (".json", ".gguf")
 _TIMM = "timm/"  # the owner of timm's own checkpoints on the hub
@@ -142,10 +142,10 @@ def _refuse_unread(path: Path, suffix: str) -> None:
             f"{path}: {suffix} holds weights without the operators that use them; pass the model's ONNX file, its "
             "Hugging Face config.json, or the torch module"
         )
-    if suffix in _OTHER_FRAMEWORKS:
+    if suffix in _ENGINES:
         raise UnsupportedError(
-            f"{path}: {_OTHER_FRAMEWORKS[suffix]} files are not read; convert the model to ONNX (tf2onnx, paddle2onnx) "
-            "and pass that file"
+            f"{path}: TensorRT's engines are not read; give what one says of its layers (trtexec "
+            "--profilingVerbosity=detailed --exportLayerInfo=FILE), or the model that it was built from"
         )
 
 

@@ -15,7 +15,6 @@ from perfpass import _core
 from perfpass.errors import ArgumentError, about
 from perfpass.graph import OpGraph
 from perfpass.graph.assumed import DETECTIONS, Assumed, checked
-from perfpass.importers import operators
 from perfpass.text import shown_value
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ def read(
     """
     stated = checked(assume)
     arguments = reading(dims, input_shapes, batch)
-    arguments |= {"detections": stated.get(DETECTIONS, 0), "operators": operators.asked()}
+    arguments |= {"detections": stated.get(DETECTIONS, 0), "operators": _Described()}
     if isinstance(model, (str, os.PathLike)):
         with about(model):
             return with_load(OpGraph(_core.read_onnx_file(os.fsencode(model), **arguments)), stated)
@@ -70,6 +69,22 @@ def read(
             f"cannot read a model from {type(model).__name__}; give a path, bytes or an onnx.ModelProto"
         )
     return with_load(OpGraph(_core.read_onnx_bytes(serialize(), **arguments)), stated)
+
+
+class _Described:
+    """What the core asks of operators that it does not know (cpp_kernels/include/perfpass/onnx_reader.hpp): nothing of
+    descriptions is imported before it meets one.
+    """
+
+    def outputs(self, *node: Any) -> Any:
+        from perfpass.importers import operators
+
+        return operators.outputs_of(*node)
+
+    def lowered(self, *node: Any) -> Any:
+        from perfpass.importers import operators
+
+        return operators.lowered(*node)
 
 
 def with_load(graph: OpGraph, stated: Mapping[str, int]) -> OpGraph:

@@ -33,8 +33,7 @@ _UNSTATED = -1
 _MOST = 1000
 _WITH_MACS = ("convolution", "matmul", "attention", "recurrent")
 _LIKE = re.compile(r"x\[(\d{1,3})\]")
-# Bytes over those of all its tensors; more is a mistake of units (bits, or elements of 64 bits), not an operator.
-_MOST_TRIPS = 4096
+_MOST_PASSES = 4096  # over all its tensors in one execution: more bytes are those of a whole network
 
 
 class _Expression(Kind):
@@ -134,9 +133,9 @@ class Operator:
             )
         held = sum(t.bytes for t in (*inputs, *outputs) if t is not None)
         for name in ("bytes_read", "bytes_written"):
-            if costs.get(name, 0) > _MOST_TRIPS * (held + 1):
+            if costs.get(name, 0) > _MOST_PASSES * (held + 1):
                 raise ArgumentError(
-                    f"operator {self.name}: {name} {costs[name]} is over {_MOST_TRIPS} times the {held} bytes of its "
+                    f"operator {self.name}: {name} {costs[name]} is over {_MOST_PASSES} times the {held} bytes of its "
                     "tensors; state bytes, of one execution"
                 )
         return columns, tuple(costs.get(name, _UNSTATED) for name in COSTS)
@@ -214,44 +213,37 @@ def _find(name: str) -> Operator | None:
     return found
 
 
-class _Asked:
-    """What the core asks of operators that it does not know (cpp_kernels/include/perfpass/onnx_reader.hpp)."""
-
-    def outputs(
-        self, name: str, inputs: Sequence[Any], attributes: Mapping[str, Any], count: int
-    ) -> list[tuple[str, list[int]]] | None:
-        found = _find(name)
-        if found is None or not found.outputs:
-            return None
-        if len(found.outputs) != count:
-            raise ShapeError(f"operator {name}: {len(found.outputs)} outputs are described; a node of it has {count}")
-        return found.types(_types(inputs), attributes)
-
-    def lowered(
-        self, name: str, inputs: Sequence[Any], outputs: Sequence[Any], attributes: Mapping[str, Any]
-    ) -> tuple[str, dict[str, int], tuple[int, ...]] | None:
-        found = _find(name)
-        if found is None:
-            return None
-        return (found.resembles, *found.stated(_types(inputs), _types(outputs), attributes))
+_Types = Sequence[tuple[str, Sequence[int]] | None]  # of tensors, with their shapes, as readers have them
 
 
-def _types(tensors: Sequence[Any]) -> list[TensorType | None]:
+def _types(tensors: _Types) -> list[TensorType | None]:
     return [None if t is None else TensorType(t[0], tuple(t[1])) for t in tensors]
 
 
-def asked() -> _Asked:
-    """For a reader in the core. Nothing is looked for before it meets an operator that it does not know."""
-    return _Asked()
-
-
 def outputs_of(
-    name: str, inputs: Sequence[tuple[str, Sequence[int]] | None], attributes: Mapping[str, Any], count: int
+    name: str, inputs: _Types, attributes: Mapping[str, Any], count: int
 ) -> list[tuple[str, list[int]]] | None:
     """Types and shapes of the ``count`` outputs of an operator that a reader does not know; None where none are
     described. Raises as `Formula.value`, and ShapeError for another number of outputs.
     """
-    return _Asked().outputs(name, inputs, attributes, count)
+    found = _find(name)
+    if found is None or not found.outputs:
+        return None
+    if len(found.outputs) != count:
+        raise ShapeError(f"operator {name}: {len(found.outputs)} outputs are described; a node of it has {count}")
+    return found.types(_types(inputs), attributes)
+
+
+def lowered(
+    name: str, inputs: _Types, outputs: _Types, attributes: Mapping[str, Any]
+) -> tuple[str, dict[str, int], tuple[int, ...]] | None:
+    """The canonical operator of a node that a reader does not know, its attributes and `COSTS`; None where nothing
+    describes it. Raises as `Formula.value`.
+    """
+    found = _find(name)
+    if found is None:
+        return None
+    return (found.resembles, *found.stated(_types(inputs), _types(outputs), attributes))
 
 
 def applied(graph: OpGraph) -> OpGraph:

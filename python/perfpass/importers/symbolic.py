@@ -8,6 +8,7 @@ the peak is the largest of the polynomials that are live while one operator runs
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -117,7 +118,7 @@ def symbolic(
     """
     given = {"input_shape": input_shape, "assume": assume}
     fixed = {**(dims or {}), **({} if batch is None else {BATCH: batch})}
-    argument = understood(model) if isinstance(model, (str, bytes)) or hasattr(model, "__fspath__") else None
+    argument = understood(model) if isinstance(model, (str, os.PathLike)) else None
     opened, names = _open(argument, model, fixed)
     reader = _Reader(model, fixed, given, affine=opened)
     notes: list[str] = []

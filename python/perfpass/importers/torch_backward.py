@@ -84,7 +84,7 @@ class TrainingRecorder(Recorder):
         if id(tensor) not in self._known:
             index = self._places.get(_place(tensor))
             if index is None and (base := self._last.get(storage(tensor))) is not None:
-                index = self.tape.add(tensor, "activation")
+                index = self.put(tensor)
                 self._node("reshape", "alias", {"view": 1}, [base], [index])
             if index is not None:
                 self._remember(tensor, index)
@@ -92,11 +92,7 @@ class TrainingRecorder(Recorder):
 
     def shaped(self, like: torch.Tensor, shape: Sequence[int]) -> int:
         """A tensor on the tape that no framework object stands for."""
-        self.tape.names.append("")
-        self.tape.dtypes.append(self.tape.dtypes[self.index_of(like)])
-        self.tape.shapes.append(tuple(int(d) for d in shape))
-        self.tape.roles.append("activation")
-        return len(self.tape.names) - 1
+        return self.tape.tensor(self.tape.tensors[self.index_of(like)].dtype, map(int, shape))
 
     def _seen_as(self, tensor: torch.Tensor, shape: Sequence[int], source: str) -> int:
         """A view of a tensor with another order of axes; moves nothing."""
@@ -105,7 +101,7 @@ class TrainingRecorder(Recorder):
         return index
 
     def _output(self, tensor: torch.Tensor) -> int:
-        index = self.tape.add(tensor, "activation")
+        index = self.put(tensor)
         self._remember(tensor, index)
         return index
 
@@ -159,7 +155,7 @@ class TrainingRecorder(Recorder):
             inputs = [self.index_of(column[i]) for column in lists if i < len(column)]
             attributes = {"in_place": 1} if in_place else {}
             if in_place:
-                index = self.tape.add(first, "activation")
+                index = self.put(first)
                 memory = storage(first)
                 self._written[memory] = (self._written.get(memory, (0, 0))[0] + 1, index)
                 self._remember(first, index)

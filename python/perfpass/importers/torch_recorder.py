@@ -8,7 +8,6 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -19,6 +18,7 @@ from perfpass import _core
 from perfpass.errors import PerfPassError, UnsupportedError
 from perfpass.graph import OpGraph
 from perfpass.importers import operators
+from perfpass.importers.draft import Draft, Node
 from perfpass.importers.torch_operators import Call, describe, tensors_in
 from perfpass.importers.torch_values import Values
 
@@ -38,40 +38,12 @@ _DTYPES |= {getattr(torch, name): "float8" for name in _FLOAT8 if hasattr(torch,
 _ASSUMED = {True: "all() of a mask: nothing is padded", False: "any(): nothing unusual is there"}
 
 
-@dataclass
-class Node:
-    kind: str
-    source: str
-    name: str
-    attributes: dict[str, int]
-    inputs: list[int]
-    outputs: list[int]
-
-
-@dataclass
-class Tape:
-    """What was recorded: tensors as columns, nodes as a list."""
-
-    names: list[str] = field(default_factory=list)
-    dtypes: list[str] = field(default_factory=list)
-    shapes: list[tuple[int, ...]] = field(default_factory=list)
-    roles: list[str] = field(default_factory=list)
-    nodes: list[Node] = field(default_factory=list)
-
-    def add(self, tensor: torch.Tensor, role: str, name: str = "") -> int:
-        self.names.append(name)
-        self.dtypes.append(_DTYPES.get(tensor.dtype, "undefined"))
-        self.shapes.append(tuple(int(s) for s in tensor.shape))
-        self.roles.append(role)
-        return len(self.names) - 1
-
-
 class Recorder(TorchDispatchMode):
     """Records every ATen operator that touches a meta tensor."""
 
     def __init__(self, assume: Mapping[str, int] | None = None) -> None:
         super().__init__()
-        self.tape = Tape()
+        self.tape = Draft()
         self.values = Values(assume or {}, self._say)
         self.paused = False
         self.modules: list[str] = []  # names of the modules whose forward is running
@@ -89,9 +61,13 @@ class Recorder(TorchDispatchMode):
 
     # -- tensors ---------------------------------------------------------------------------------------------------
 
+    def put(self, tensor: torch.Tensor, role: str = "activation", name: str = "") -> int:
+        """A new tensor on the tape, of a framework's."""
+        return self.tape.tensor(_DTYPES.get(tensor.dtype, "undefined"), map(int, tensor.shape), role, name)
+
     def declare(self, tensor: torch.Tensor, role: str, name: str) -> int:
         """Put a tensor that no operator produced on the tape."""
-        index = self.tape.add(tensor, role, name)
+        index = self.put(tensor, role, name)
         self._remember(tensor, index)
         if role == "input" and not tensor.is_floating_point():
             self.values.tokens.add(id(tensor))
@@ -103,7 +79,7 @@ class Recorder(TorchDispatchMode):
 
     def name(self, tensor: torch.Tensor, name: str) -> None:
         """Call a tensor that an operator produced ``name``."""
-        self.tape.names[self.index_of(tensor)] = name
+        self.tape.tensors[self.index_of(tensor)].name = name
 
     def index_of(self, tensor: torch.Tensor) -> int:
         """The tape's index of a tensor, after any write to memory that it shares."""
@@ -115,7 +91,7 @@ class Recorder(TorchDispatchMode):
         if version == current:
             return index
         # The memory was written through another view: reading it now depends on that write.
-        merged = self.tape.add(tensor, "activation")
+        merged = self.put(tensor)
         self._node("identity", "alias_after_write", {"view": 1}, [index, writer], [merged])
         self._known[id(tensor)] = (merged, current)
         return merged
@@ -134,7 +110,7 @@ class Recorder(TorchDispatchMode):
         ids = [-1 if t is None else self.index_of(t) for t in inputs]
         made = []
         for tensor in tensors_in(outputs):
-            made.append(self.tape.add(tensor, "activation"))
+            made.append(self.put(tensor))
             self._remember(tensor, made[-1])
         self._node(kind, source, attributes, ids, made)
 
@@ -315,7 +291,7 @@ class Recorder(TorchDispatchMode):
         outputs = []
         for tensor in results or written:
             is_write = any(tensor is w for w in written)
-            index = self.tape.add(tensor, "activation")
+            index = self.put(tensor)
             if is_write:
                 memory_of = storage(tensor)
                 self._written[memory_of] = (self._written.get(memory_of, (0, 0))[0] + 1, index)
@@ -392,52 +368,34 @@ def assemble(recorder: Recorder, inputs: list[int], outputs: list[torch.Tensor])
     tape = recorder.tape
     results = list(dict.fromkeys(recorder.index_of(t) for t in outputs))
     nodes = _without_idle(tape, _with_folded_weights(tape), results)
-    builder = _core.GraphBuilder()
-    used = {t for node in nodes for t in (*node.inputs, *node.outputs) if t >= 0} | set(inputs) | set(results)
-    number: dict[int, int] = {-1: -1}
-    for t in sorted(used):
-        number[t] = builder.add_tensor(tape.names[t], tape.dtypes[t], tape.shapes[t], tape.roles[t])
-    for node in nodes:
-        builder.add_node(
-            node.kind,
-            node.source,
-            node.name,
-            node.attributes,
-            [number[t] for t in node.inputs],
-            [number[t] for t in node.outputs],
-        )
-    for note in recorder.notes:
-        builder.add_note(note)
-    core = builder.finish([number[t] for t in inputs], [number[t] for t in results])
-    return OpGraph(core, assumed=tuple(recorder.values.used.values())), nodes
+    graph = Draft(tape.tensors, nodes, inputs, results, recorder.notes).graph()
+    return OpGraph(graph.core, assumed=tuple(recorder.values.used.values())), nodes
 
 
-def _with_folded_weights(tape: Tape) -> list[Node]:
+def _with_folded_weights(tape: Draft) -> list[Node]:
     """Matrix products with a constant become dense layers on the weight itself: `t(weight)` is a flag, not a node."""
     transposed: dict[int, int] = {}
     for node in tape.nodes:
-        if node.kind == "transpose" and node.inputs and tape.roles[node.inputs[0]] in ("weight", "literal"):
-            shape = tape.shapes[node.inputs[0]]
-            if len(shape) == 2 and tape.shapes[node.outputs[0]] == shape[::-1]:
+        if node.kind == "transpose" and node.inputs and tape.is_constant(node.inputs[0]):
+            shape = tape.tensors[node.inputs[0]].shape
+            if len(shape) == 2 and tape.tensors[node.outputs[0]].shape == shape[::-1]:
                 transposed[node.outputs[0]] = node.inputs[0]
         elif node.kind == "matmul" and len(node.inputs) > 1:
             weight = node.inputs[1]
             if weight in transposed:
                 node.kind, node.inputs[1], node.attributes["transpose_b"] = "dense", transposed[weight], 1
-            elif tape.roles[weight] == "weight" and len(tape.shapes[weight]) == 2:
+            elif tape.tensors[weight].role == "weight" and len(tape.tensors[weight].shape) == 2:
                 node.kind = "dense"
     return tape.nodes
 
 
-def _without_idle(tape: Tape, nodes: list[Node], results: list[int]) -> list[Node]:
+def _without_idle(tape: Draft, nodes: list[Node], results: list[int]) -> list[Node]:
     """Drop what runs no kernel and has no reader: allocations, folded transposes of weights."""
     read = set(results)
     kept = []
     for node in reversed(nodes):
         source = node.source.split(".")[-1].removesuffix("_")
-        constant_view = node.attributes.get("view") and all(
-            t < 0 or tape.roles[t] in ("weight", "literal") for t in node.inputs
-        )
+        constant_view = node.attributes.get("view") and all(t < 0 or tape.is_constant(t) for t in node.inputs)
         if (source in _ALLOCATIONS or constant_view) and not any(t in read for t in node.outputs):
             continue
         read.update(node.inputs)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 # tgis: the text generation inference server that IBM forked from Hugging Face's in 2023.
 RUNTIMES = ("vllm", "trtllm", "sglang", "tgis")
 MODES = ("agg", "disagg")
+CONCURRENCY = (1e-6, 10_000_000)  # least and most; below 1 it is the share of the time with a request in flight
 # As runtimes number releases (0.18.0, v0.5.9.post1, 1.2.0rc6, 1.1.0-dev.2) and name nightly builds.
 _VERSION = re.compile(r"v?\d+(\.\d+){1,3}([.+-]?[a-z]+[.-]?\d*)*(\+[\w.]+)?|nightly(-[\w.]+)*", re.ASCII)
 _LONGEST_VERSION = 64
@@ -122,8 +123,9 @@ class Serving:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 10_000_000:
                 raise ArgumentError(f"{name} must be a whole number from 1 to 10,000,000, got {value!r}")
-        if not 0 < self.concurrency <= 10_000_000:
-            raise ArgumentError(f"concurrency must be above 0 and at most 10,000,000, got {self.concurrency!r}")
+        least, most = CONCURRENCY
+        if not least <= self.concurrency <= most:
+            raise ArgumentError(f"concurrency must be from {least} to {most:,}, got {self.concurrency!r}")
         if self.runtime not in RUNTIMES:
             raise ArgumentError(
                 f"{unknown('runtime', self.runtime, RUNTIMES)}. Others were measured without a server: "

@@ -7,6 +7,7 @@ from perfpass.predictors.assemble import predict, predict_graph
 __all__ = [
     "as_run",
     "assemble",
+    "breakdown",
     "by_node",
     "core_bundle",
     "decided",

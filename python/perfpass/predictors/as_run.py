@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfpass import _core
-from perfpass.graph import OPERATOR_CLASS_OF, OPERATOR_CLASSES, OPERATORS
-from perfpass.graph.costs import count
+from perfpass.errors import ArgumentError, UnsupportedError
+from perfpass.graph import ATTRIBUTES, OPERATOR_CLASS_OF, OPERATOR_CLASSES, OPERATORS
 from perfpass.predictors.inference.engines import ENGINES, EngineTimes, ran_as
-from perfpass.predictors.inference.fusion import moves_nothing
+from perfpass.predictors.inference.fusion import folds, strided
 from perfpass.predictors.inference.operators import work
+from perfpass.predictors.way import STANDING_IN
+from perfpass.text import unknown
 
 if TYPE_CHECKING:
     from perfpass.graph import OpGraph
@@ -40,14 +42,12 @@ def _of(*classes: str) -> frozenset[str]:
 class Rewrites:
     """What a runtime puts together, each only where nothing else reads what stands between.
 
-    ``constants``: what constants and shapes alone decide is computed once, when the model is loaded. ``folded``:
-    operators that vanish into the weights of the convolution before them. ``after_convolution``,
+    ``folded``: operators that vanish into the weights of the convolution before them. ``after_convolution``,
     ``after_product``: operators written with it; ``sums``: also the sum with another tensor (residuals) of convolutions
     and of matrix products. ``chains``: operators that are one kernel where they follow one another. ``gates``:
     activations that are one with the product of them and their own input (a hard swish). ``pairs``: two that are one.
     """
 
-    constants: bool = False
     folded: frozenset[str] = frozenset()
     after_convolution: frozenset[str] = frozenset()
     after_product: frozenset[str] = frozenset()
@@ -64,12 +64,11 @@ class Rewrites:
 _OF_ORT = frozenset({"relu", "leaky_relu", "sigmoid", "tanh", "clip", "hard_sigmoid"})
 _FREE = _of(*_POINTWISE) | {"batch_norm"}
 _MOVES = _of("data_movement")
-_TVM = Rewrites(True, frozenset({"batch_norm"}), _FREE | _MOVES, _FREE | _MOVES, (True, True), _FREE | _MOVES)
+_TVM = Rewrites(frozenset({"batch_norm"}), _FREE | _MOVES, _FREE | _MOVES, (True, True), _FREE | _MOVES)
 REWRITES: dict[str, Rewrites] = {
     "torch": Rewrites(),
     "torch.compile": Rewrites(chains=_FREE | _of(*_REDUCTIONS) | _MOVES),
     "onnxruntime": Rewrites(
-        True,
         frozenset({"batch_norm"}),
         _OF_ORT | {"hard_swish"},
         _OF_ORT,
@@ -77,7 +76,7 @@ REWRITES: dict[str, Rewrites] = {
         gates=frozenset({"hard_sigmoid"}),
         pairs=frozenset({("add", "layer_norm")}),
     ),
-    "tensorrt": Rewrites(True, frozenset({"batch_norm"}), _FREE, _FREE, (True, True), _FREE | _of("normalization")),
+    "tensorrt": Rewrites(frozenset({"batch_norm"}), _FREE, _FREE, (True, True), _FREE | _of("normalization")),
     "tvm": _TVM,
     "relax": _TVM,
 }
@@ -148,22 +147,30 @@ class _Group:
     last: int = -1  # the node whose output leaves the group
     row: int = -1
 
-    @property
-    def kind(self) -> str:
-        return OPERATOR_CLASSES[int(OPERATOR_CLASS_OF[OPERATORS.index(self.operator)])]
+
+def check(runtime: str) -> None:
+    """Raises UnsupportedError for a runtime whose kernels are not known, ArgumentError for a name that is none."""
+    if runtime in STANDING_IN:
+        raise UnsupportedError(
+            f"which kernels {runtime} makes of a graph was not measured; known are those of {', '.join(REWRITES)}"
+        )
+    if runtime not in REWRITES:
+        raise ArgumentError(unknown("runtime", runtime, tuple(REWRITES)))
 
 
 def as_run(run: Run, ms: Sequence[float]) -> AsRun:
-    """What `run`'s runtime makes of its graph; ``ms`` [N]: milliseconds by node (`perfpass.predictors.by_node`)."""
+    """What `run`'s runtime makes of its graph; ``ms`` [N]: milliseconds by node (`perfpass.predictors.by_node`).
+
+    Raises what `check` does.
+    """
     graph, way = run.graph, run.way
-    costs = count(graph, float_as=run.float_as)
-    row, into = (np.asarray(a) for a in _core.rows_as_run(graph.core, costs.core, moves_nothing(way.runtime)))
-    moved = np.asarray(run.table.view) == 0
+    check(way.runtime)
+    how = strided(way.runtime, way.device.kind), folds(way.runtime)
+    row, into = (np.asarray(a) for a in _core.rows_as_run(graph.core, run.costs.core, *how))
+    moved = (np.asarray(run.table.view) == 0)[row]
+    if folds(way.runtime):  # they run operators of a file that PyTorch does by strides; their time is in others'
+        moved |= graph.attributes[:, ATTRIBUTES.index("view")] == 0
     groups, views = _first(graph, row, into, moved, np.asarray(run.table.op))
-    if REWRITES[way.runtime].constants:
-        folded = _constant(graph)
-        groups = {n: g for n, g in groups.items() if g.anchor not in folded}
-        views = [n for n in views if n not in folded]
     for rule in _passes(REWRITES[way.runtime]):
         _put_together(graph, groups, rule)
     kernels = tuple(
@@ -183,20 +190,6 @@ def as_run(run: Run, ms: Sequence[float]) -> AsRun:
     return AsRun(way.runtime, way.precision, kernels, tuple(views), dropped, _launches(run))
 
 
-def _constant(graph: OpGraph) -> frozenset[int]:
-    """Nodes that nothing but constants and shapes decides."""
-    known = (graph.tensor_role >= 2).tolist()
-    found = []
-    for node in range(graph.node_count):
-        reads = [t for t in graph.node_inputs(node).tolist() if t >= 0]
-        name = OPERATORS[int(graph.op[node])]
-        if name == "shape_of" or (name != "random" and all(known[t] for t in reads)):
-            found.append(node)
-            for t in graph.node_outputs(node).tolist():
-                known[t] = known[t] or t >= 0
-    return frozenset(found)
-
-
 def _launches(run: Run) -> float | None:
     way = run.way
     if way.device.kind != "gpu":
@@ -214,7 +207,7 @@ def _first(
     views: list[int] = []
     runs = [n for n in range(graph.node_count) if row[n] >= 0]
     for node in runs:
-        if moved[row[node]]:
+        if moved[node]:
             name = OPERATORS[int(operator[row[node]])]
             groups[node] = _Group(name, node, [node], last=node, row=int(row[node]))
         else:

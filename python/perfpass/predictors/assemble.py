@@ -15,12 +15,12 @@ from perfpass.decision import Limits
 from perfpass.devices import Device
 from perfpass.devices import device as find_device
 from perfpass.errors import ArgumentError, ShapeError
-from perfpass.graph import DTYPES, OPERATOR_CLASSES, OPERATORS, OpGraph
-from perfpass.graph.assumed import STEPS
+from perfpass.graph import OpGraph
 from perfpass.graph.step import saved_activations
 from perfpass.prediction import SUPPORT_LEVELS, Interval, MigHint, Prediction, Support, SupportLevel
 from perfpass.predictors import loads, quantisation, registry
 from perfpass.predictors import sparsity as sparse
+from perfpass.predictors.breakdown import TOP_OPERATORS, breakdown
 from perfpass.predictors.decided import decided
 from perfpass.predictors.estimate import Bounds, Estimate, PlannedRun, Run
 from perfpass.predictors.inference.fusion import as_run
@@ -34,14 +34,9 @@ from perfpass.predictors.workload import PRECISIONS, check, leading_dim
 from perfpass.text import shown_value
 
 if TYPE_CHECKING:
-    from perfpass.features import OperatorTable
     from perfpass.graph.costs import Costs
-    from perfpass.graph.liveness import MemoryPlan
     from perfpass.predictors.calibration.posterior import Calibration
     from perfpass.predictors.calibration.schedules import Schedules
-
-TOP_OPERATORS = 10
-TOP_TENSORS = 10
 
 
 def predict(
@@ -249,9 +244,11 @@ def _predicted(
     """As `predict_graph`, before it is judged whether it fits."""
     if how.get("sparsity") is not None:
         return _sparse(graph, device, calibration=calibration, processes=processes, **how)
-    if how.get("precision") in tuple(quantisation.BITS):  # compared, not hashed: a mistaken list is refused below
-        return _quantised_run(graph, device, calibration=calibration, processes=processes, **how)
-    return _answered(run_of(graph, device, **how), how["mode"], calibration, processes)
+    run = run_of(graph, device, **how)
+    found = _answered(run, how["mode"], calibration, processes)
+    if run.quantised is None:
+        return found
+    return _with_quantised(found, run, graph, calibration=calibration, processes=processes, **how)
 
 
 def _sparse(graph: OpGraph, device: Device, *, sparsity: str, **how: Any) -> Prediction:
@@ -267,16 +264,13 @@ def _sparse(graph: OpGraph, device: Device, *, sparsity: str, **how: Any) -> Pre
     )
 
 
-def _quantised_run(graph: OpGraph, device: Device, *, precision: str, **how: Any) -> Prediction:
-    """With quantised weights: unless that was measured, the interval of the time holds the run without them too."""
-    rest = {key: how.pop(key) for key in ("calibration", "processes")}
-    mode = how.get("mode", "inference")
-    run = run_of(graph, device, precision=precision, **how)
-    found = _answered(run, mode, **rest)
+def _with_quantised(found: Prediction, run: Run, graph: OpGraph, *, precision: str, **how: Any) -> Prediction:
+    """``found`` of ``graph`` quantised: unless that was measured, the interval of the time holds ``graph``'s too."""
+    assert run.quantised is not None
     if not quantisation.measured(precision, run.way):
-        plain = _answered(run_of(graph, device, precision=run.way.precision, **how), mode, **rest)
+        plain = _predicted(graph, run.way.device, precision=run.way.precision, **how)
         found = replace(loads.stretched(found, plain), memory=found.memory)
-    said = quantisation.sentence(precision, quantisation.rewritten(graph, precision), run.way)
+    said = quantisation.sentence(precision, run.quantised, run.way)
     return replace(
         found, support=found.support.at_most("near", said), workload={**found.workload, "precision": precision}
     )
@@ -291,10 +285,10 @@ def _answered(run: Run, mode: str, calibration: bool | Calibration | Schedules, 
         from perfpass.predictors.training_step.predictor import StepPredictor
 
         estimate, step = StepPredictor.load().estimate(run)
-        breakdown = step_breakdown(run, step, estimate, TOP_OPERATORS)
+        parts = step_breakdown(run, step, estimate, TOP_OPERATORS)
     else:
         estimate = lane.estimate(run)
-        breakdown = _breakdown(run, estimate)
+        parts = breakdown(run, estimate)
     found = estimate.arrays()
     metrics = lane.metrics(found, np.array([run.batch]))
     level = lane.level(found, np.array([bool(graph.unknown_operators or graph.stated)]))
@@ -305,7 +299,7 @@ def _answered(run: Run, mode: str, calibration: bool | Calibration | Schedules, 
         memory=replace(estimate.memory, gradients_bytes=_gradients_bytes(run, mode)),
         mig=_mig(estimate, target),
         support=_support(SUPPORT_LEVELS[level[0]], estimate, graph),
-        breakdown=breakdown,
+        breakdown=parts,
         provenance=_provenance(graph, run.costs, target, estimate),
         workload={
             "device": target.id,
@@ -373,16 +367,18 @@ def run_of(
         optimizer=optimizer,
         sparsity=sparsity,
     )
-    graph = planned.graph
+    graph, kind = planned.graph, planned.way.device.kind
     counted = costs.count(graph, float_as=planned.float_as)
     if mode == "training" and graph.frozen:
         marks = frozen.flags(graph, graph.frozen)
-        table = frozen.table(graph, marks, lambda g: as_run(g, costs.count(g, float_as=planned.float_as), runtime))
+        table = frozen.table(
+            graph, marks, lambda g: as_run(g, costs.count(g, float_as=planned.float_as), runtime, kind)
+        )
     else:
-        table = as_run(graph, counted, runtime)
+        table = as_run(graph, counted, runtime, kind)
     if sparsity is not None:
         table = sparse.as_run(table, PRECISIONS[planned.way.precision][1], runtime)
-    if precision in quantisation.BITS:
+    if planned.quantised is not None:
         table = quantisation.as_run(table, planned.way)
     return Run(**vars(planned), costs=counted, table=table)
 
@@ -401,8 +397,8 @@ def _planned(graph: OpGraph, device: str | Device, *, runtime: str, **how: Any) 
         )
     target = find_device(device)
     workload = check(target, runtime=runtime, **how)
-    if workload.quantised is not None:
-        graph = quantisation.rewritten(graph, workload.quantised).graph
+    rewritten = None if workload.quantised is None else quantisation.rewritten(graph, workload.quantised)
+    graph = graph if rewritten is None else rewritten.graph
     plan = memory.plan(graph, float_as=workload.float_as, alignment_bytes=allocation.alignment_bytes(runtime))
     return PlannedRun(
         graph=graph,
@@ -410,6 +406,7 @@ def _planned(graph: OpGraph, device: str | Device, *, runtime: str, **how: Any) 
         batch=leading_dim(graph) if workload.batch is None else workload.batch,
         way=workload.on(target),
         float_as=workload.float_as,
+        quantised=rewritten,
     )
 
 
@@ -449,76 +446,6 @@ def _support(level: SupportLevel, estimate: Estimate, graph: OpGraph) -> Support
     for one in graph.assumed:
         found = found.at_most(level if one.stated or one.exact else "near", one.sentence())
     return found
-
-
-def _breakdown(run: Run, estimate: Estimate) -> dict[str, Any]:
-    graph, table = run.graph, run.table
-    classes = np.asarray(table.op_class)
-    per_class = np.bincount(classes, weights=estimate.row_ms, minlength=len(OPERATOR_CLASSES))
-    order = [int(c) for c in np.argsort(-per_class, kind="stable") if per_class[c] > 0]
-    rows = np.argsort(-estimate.row_ms, kind="stable")[:TOP_OPERATORS]
-    return {
-        "latency_ms": {OPERATOR_CLASSES[c]: float(per_class[c]) for c in order},
-        **_of_networks(run, estimate),
-        "memory_bytes": _memory(run, estimate),
-        "operators": [_operator(graph, table, int(row), float(estimate.row_ms[row])) for row in rows],
-        "peak": _peak(graph, run.plan),
-    }
-
-
-def _of_networks(run: Run, estimate: Estimate) -> dict[str, Any]:
-    """The time of each network of a pipeline; of a single network nothing."""
-    if not any(one.name == STEPS for one in run.graph.assumed):
-        return {}
-    from perfpass.predictors.by_node import component_ms
-
-    return {"component_ms": component_ms(run, estimate.row_ms)}
-
-
-def _memory(run: Run, estimate: Estimate) -> dict[str, float]:
-    """Bytes by what holds them; a language model's cache, which is among the planned activations, by itself."""
-    from perfpass.graph import kept_outputs
-
-    parts = {key: float(value) for key, value in estimate.memory_bytes.items()}
-    cache = min(float(kept_outputs.cache_bytes(run.graph, run.plan)), parts.get("activations", 0.0))
-    if not cache:
-        return parts
-    parts["activations"] -= cache
-    return {**parts, "cache": cache}
-
-
-def _operator(graph: OpGraph, table: OperatorTable, row: int, milliseconds: float) -> dict[str, Any]:
-    """One row of the operator table, named after its first node."""
-    node = int(table.first_node[row])
-    outputs = [int(t) for t in graph.node_outputs(node) if t >= 0]
-    return {
-        "operator": OPERATORS[int(table.op[row])],
-        "source_operator": graph.source_op_name(node),
-        "example": graph.label(node),
-        "output_shape": list(graph.shape(outputs[0])) if outputs else [],
-        "count": float(table.count[row]),
-        "macs": int(table.macs[row]),
-        "ms": milliseconds,
-    }
-
-
-def _peak(graph: OpGraph, plan: MemoryPlan) -> dict[str, Any]:
-    """The operator during which memory peaks and the largest tensors alive then."""
-    node = int(plan.peak_node)
-    tensors = [int(t) for t in plan.peak_tensors[:TOP_TENSORS]]
-    return {
-        "operator": graph.label(node) if node >= 0 else None,
-        "live_tensors": len(plan.peak_tensors),
-        "largest": [
-            {
-                "tensor": graph.string(int(graph.tensor_name[t])),
-                "shape": list(graph.shape(t)),
-                "dtype": DTYPES[int(graph.tensor_dtype[t])],
-                "producer": graph.label(int(graph.producer[t])) if graph.producer[t] >= 0 else "input",
-            }
-            for t in tensors
-        ],
-    }
 
 
 def _provenance(graph: OpGraph, counted: Costs, device: Device, estimate: Estimate) -> dict[str, Any]:

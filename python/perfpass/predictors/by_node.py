@@ -15,7 +15,7 @@ from perfpass import _core
 from perfpass.graph import frozen
 from perfpass.graph.costs import count
 from perfpass.graph.step import PHASES
-from perfpass.predictors.inference.fusion import as_run, moves_nothing
+from perfpass.predictors.inference.fusion import as_run, folds, strided
 from perfpass.predictors.lane import predictor_of
 from perfpass.predictors.training_step.predictor import StepPredictor
 
@@ -80,12 +80,13 @@ def _shared(of_row: np.ndarray, row: np.ndarray, repeat: np.ndarray, first: np.n
 
 
 def _rows(run: Run, training: bool) -> np.ndarray:
-    strided, runtime = moves_nothing(run.way.runtime), run.way.runtime
+    runtime, kind = run.way.runtime, run.way.device.kind
+    how = strided(runtime, kind), folds(runtime)
 
     def place(graph: OpGraph) -> np.ndarray:
-        return np.asarray(_core.rows_as_run(graph.core, count(graph, float_as=run.float_as).core, strided)[0])
+        return np.asarray(_core.rows_as_run(graph.core, count(graph, float_as=run.float_as).core, *how)[0])
 
     if not (training and run.graph.frozen):
         return place(run.graph)
     marks = frozen.flags(run.graph, run.graph.frozen)
-    return frozen.rows(run.graph, marks, lambda g: as_run(g, count(g, float_as=run.float_as), runtime), place)
+    return frozen.rows(run.graph, marks, lambda g: as_run(g, count(g, float_as=run.float_as), runtime, kind), place)

@@ -16,7 +16,7 @@ from perfpass.prediction import COVERAGE, LEVEL_WIDTHS
 from perfpass.predictors.inference import analytic, cpu_operators, operators
 from perfpass.predictors.inference.cpu import CpuPredictor
 from perfpass.predictors.inference.engines import ran_as
-from perfpass.predictors.inference.fusion import moves_nothing
+from perfpass.predictors.inference.fusion import folds, strided
 from perfpass.predictors.lane import predictor_of
 from perfpass.predictors.memory import allocation, process
 from perfpass.predictors.workload import check
@@ -31,13 +31,19 @@ def core_bundle(device: Device, *, runtime: str, precision: str = "fp32") -> dic
     """What the core predicts inference from, on ``device`` as nobody has calibrated it.
 
     Raises ArgumentError and DeviceError as `perfpass.predict`, and UnsupportedError where the formulas are in Python
-    alone: the trees of PyTorch on GPUs, other CPUs' rooflines, TVM on GPUs.
+    alone: the trees of PyTorch on GPUs, other CPUs' rooflines, TVM on GPUs, weights in fewer bits.
     """
     from perfpass import __version__
 
     work = check(device, batch=None, precision=precision, mode="inference", runtime=runtime, layout="nchw")
+    if work.quantised is not None:
+        raise UnsupportedError(
+            f"{precision} is predicted in Python alone (perfpass.predict); give the precision of what stands between "
+            f"the products, here {work.precision}"
+        )
     way = work.on(device)
-    predictor = predictor_of(way)
+    # A bundle has no words for what stands in for another runtime, nor for quantised weights.
+    predictor = predictor_of(way) if work.quantised is None and way.as_measured is way else None
     found: dict[str, Any] | None = None
     ran, names = way, cpu_operators.FAMILIES
     if isinstance(predictor, CpuPredictor):
@@ -46,7 +52,7 @@ def core_bundle(device: Device, *, runtime: str, precision: str = "fp32") -> dic
         found, ran, names = predictor.for_core(way), ran_as(way), operators.FAMILIES
     if found is None:
         raise UnsupportedError(
-            f"{runtime} in {way.precision} on {device.name} is predicted in Python alone; the core predicts tensorrt "
+            f"{runtime} in {precision} on {device.name} is predicted in Python alone; the core predicts tensorrt "
             "and onnxruntime on GPUs, and onnxruntime, tvm, relax and torch (of CPUs without records) in fp32 on CPUs"
         )
     of_operator, vector_attention = operators.families_for_core(ran)
@@ -61,7 +67,8 @@ def core_bundle(device: Device, *, runtime: str, precision: str = "fp32") -> dic
         "coverage": COVERAGE,
         "counting": {
             "float_as": work.float_as,
-            "strided": moves_nothing(runtime),
+            "strided": strided(runtime, device.kind),
+            "folds": folds(runtime),
             "alignment_bytes": allocation.alignment_bytes(runtime),
             "allocator": allocation.allocator(device, runtime),
             "weight_copies": allocation.weight_copies(way.precision, runtime),

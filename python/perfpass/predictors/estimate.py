@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from perfpass.graph import OpGraph
     from perfpass.graph.costs import Costs
     from perfpass.graph.liveness import MemoryPlan
+    from perfpass.graph.quantised import Quantised
     from perfpass.predictors.way import Way
 
 # What is known of N runs before they are scored, by name: arrays of length N, or [N, K].
@@ -27,13 +28,17 @@ Columns = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PlannedRun:
-    """A graph whose memory is planned, and how it runs. ``float_as`` is the type that floating tensors count as."""
+    """A graph whose memory is planned, and how it runs. ``float_as`` is the type that floating tensors count as.
+
+    ``quantised``: what quantisation as a what-if made of the graph (`perfpass.predictors.quantisation`), else None.
+    """
 
     graph: OpGraph
     plan: MemoryPlan
     batch: int
     way: Way
     float_as: str
+    quantised: Quantised | None = None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -17,12 +17,12 @@ import numpy as np
 
 from perfpass.errors import DeviceError
 from perfpass.graph import OPERATORS
-from perfpass.graph.quantised import Quantised, quantised
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
     from perfpass.features import OperatorTable
     from perfpass.graph import OpGraph
+    from perfpass.graph.quantised import Quantised
     from perfpass.predictors.way import Way
 
 BITS = {"w8a8": 8, "w4a16": 4}
@@ -41,6 +41,8 @@ def beside(scheme: str, device: Device) -> str:
 
 def rewritten(graph: OpGraph, scheme: str) -> Quantised:
     """The graph as it is stored."""
+    from perfpass.graph.quantised import quantised
+
     return quantised(graph, BITS[scheme])
 
 

@@ -38,7 +38,8 @@ PRECISIONS: dict[str, tuple[str, str]] = {
 }
 _PRECISION_ALIASES = {"amp_fp16": "amp", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float64": "fp64"}
 _FLOATING = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "fp64": "float64"}
-RUNTIMES = ("torch", "torch.compile", "onnxruntime", "tensorrt", "tvm", "relax", *STANDING_IN)
+_MEASURED = ("torch", "torch.compile", "onnxruntime", "tensorrt", "tvm", "relax")
+RUNTIMES = (*_MEASURED, *STANDING_IN)
 LAYOUTS = ("nchw", "nhwc")
 MAX_BATCH = 1 << 20
 DEFAULT_OPTIMIZER = "momentum"  # what the training records ran
@@ -96,15 +97,15 @@ def check(
     precision = precision if scheme is None else quantisation.beside(scheme, device)
     rate = PRECISIONS[precision][1]
     if rate not in device.peak_flops:
-        usable = [name for name, (_, needed) in PRECISIONS.items() if needed in device.peak_flops]
+        usable = [n for n, (_, need) in PRECISIONS.items() if need in device.peak_flops and n not in quantisation.BITS]
         raise DeviceError(
             f"{device.name} has no {rate} arithmetic, which precision {precision!r} needs; "
             f"it can run {', '.join(usable)}"
         )
     if runtime in STANDING_IN and (device.kind != "cpu" or precision != "fp32"):
         raise UnsupportedError(
-            f"{runtime} is predicted on CPUs in fp32, not on {device.name} in {precision}; quantised files keep their "
-            "types, and other runtimes answer elsewhere (--runtime onnxruntime)"
+            f"{runtime} is predicted on CPUs in fp32, not on {device.name} in {precision}; ask for a CPU in fp32 (a "
+            f"quantised file keeps its types), or for another runtime: {', '.join(_MEASURED)}"
         )
     if mode == "training":
         optimizer = DEFAULT_OPTIMIZER if optimizer is None else optimizer
@@ -113,6 +114,8 @@ def check(
             raise UnsupportedError(f"training in {precision} is not predicted; {', '.join(RATES)} are")
         if runtime not in ISSUE_S:
             raise UnsupportedError(f"training with {runtime} is not predicted; {', '.join(ISSUE_S)} are")
+    if sparsity is not None and scheme is not None:
+        raise UnsupportedError(f"sparsity {sparsity} beside {scheme} is not predicted; leave one of them out")
     if sparsity is not None:
         sparse.check(sparsity, device, rate, precision, runtime, mode)
     size = None if batch is None else check_batch(batch)

@@ -36,6 +36,7 @@ class Counting:
 
     float_as: str
     strided: bool
+    folds: bool
     alignment_bytes: int
     allocator: str
     weight_copies: int
@@ -69,6 +70,7 @@ def count(models: Sequence[Any], defaults: Candidate, counting: Counting, thread
         items,
         counting.float_as,
         counting.strided,
+        counting.folds,
         counting.alignment_bytes,
         counting.allocator,
         counting.weight_copies,

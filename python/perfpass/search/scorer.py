@@ -124,7 +124,8 @@ class Scorer:
         kinds = {allocation.allocator(way.device, runtime) for way in ways}
         self._counting = Counting(
             float_as=checked[0].float_as,
-            strided=fusion.moves_nothing(runtime),
+            strided=all(fusion.strided(runtime, way.device.kind) for way in ways),
+            folds=fusion.folds(runtime),
             alignment_bytes=allocation.alignment_bytes(runtime),
             allocator=max(kinds - {"none"}, default="none"),
             weight_copies=allocation.weight_copies(ways[0].precision, ways[0].runtime),

@@ -25,6 +25,7 @@ COMMON = (
 _PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "amp", "amp_bf16", "int8", "fp8")
 _ENGINES = ("vllm", "sglang", "trtllm", "llama.cpp", "transformers")
 _RUNTIMES = ("torch", "torch.compile", "onnxruntime", "tensorrt", "tvm", "relax", "openvino", "litert")
+_FOR_CPUS = ("relax", "openvino", "litert")
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ _FIT = (
     _number("concurrency", "Sequences at once", "1", hint="of a language model"),
     _number("context", "Context, tokens", "8,192", hint="of a language model: prompt and answer"),
     Field("precision", "Precision", assumed="as stored", hint="bf16, fp8, int4, q4_k_m, ..."),
-    _choice("runtime", "Engine or runtime", "vllm, torch", *_ENGINES, *_RUNTIMES[:-3]),  # none of those for CPUs alone
+    _choice("runtime", "Engine or runtime", "vllm, torch", *_ENGINES, *(r for r in _RUNTIMES if r not in _FOR_CPUS)),
     _BATCH,
     _MODE,
 )

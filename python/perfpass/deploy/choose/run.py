@@ -20,6 +20,7 @@ from perfpass.devices import device as find_device
 from perfpass.errors import ArgumentError, PerfPassError
 from perfpass.llm import LanguageModel
 from perfpass.llm.costs import Parallelism
+from perfpass.llm.serving import CONCURRENCY
 from perfpass.prediction import SUPPORT_LEVELS, Interval
 from perfpass.predictors.engine.queueing import expected
 from perfpass.predictors.serving.predictor import ServingPredictor
@@ -29,7 +30,7 @@ from perfpass.text import digits, shown_value
 IN_FLIGHT = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _COPIES_IN_FLIGHT = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-_MOST_RATE = 1e9
+_RATE = (1e-6, 1e9)
 _WITH_ENERGY = 8  # options, those that a table shows
 _TIMES = {True: ("ttft_ms", "tpot_ms", "request_ms", "requests_per_s", "output_tokens_per_s"),
           False: ("latency_ms", "throughput_per_s", "peak_memory_bytes")}  # fmt: skip
@@ -83,9 +84,9 @@ def choose(
     Raises ArgumentError for targets that contradict each other or the kind of model, and what `sweep` raises.
     """
     targets = Targets(ttft_ms, tpot_ms, latency_ms, p99_ms, max_usd_per_hour, max_power_w, confidence)
-    for name, value in (("rate", rate), ("concurrency", concurrency)):
-        if value is not None and (isinstance(value, bool) or not 0 < value <= _MOST_RATE):
-            raise ArgumentError(f"--{name} must be above 0 and at most {_MOST_RATE:g}, got {shown_value(value)}")
+    for name, value, (least, most) in (("rate", rate, _RATE), ("concurrency", concurrency, CONCURRENCY)):
+        if value is not None and (isinstance(value, bool) or not least <= value <= most):
+            raise ArgumentError(f"--{name} must be from {least:g} to {most:g}, got {shown_value(value)}")
     if rate is not None and concurrency is not None:
         raise ArgumentError("--rate and --concurrency are two loads; give one of them")
     options = where or cost.Options()

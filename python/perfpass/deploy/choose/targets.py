@@ -38,7 +38,7 @@ class Targets:
     def __post_init__(self) -> None:
         for name, value in self.limits().items():
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= _MOST:
-                raise ArgumentError(f"{OPTION[name]} must be a number above 0, got {value!r}")
+                raise ArgumentError(f"{OPTION[name]} must be a number above 0 and at most {_MOST:g}, got {value!r}")
         if isinstance(self.confidence, bool) or not 0.0 < self.confidence < 1.0:
             raise ArgumentError(f"--confidence is a probability between 0 and 1, got {self.confidence!r}")
         first, whole = self.ttft_ms, self.latency_ms

@@ -18,10 +18,11 @@ from perfpass.devices import device as find_device
 from perfpass.errors import ArgumentError, DeviceError, LimitError, PerfPassError, UnsupportedError, missing_package
 from perfpass.graph import OpGraph
 from perfpass.llm import LanguageModel, assumed, language_model
+from perfpass.llm.serving import CONCURRENCY
 from perfpass.text import shown_value
 
 MOST_POINTS = 5_000_000
-_LARGEST = 10_000_000  # of a length or load, as `perfpass.llm.serving.Serving` takes it
+_LARGEST = 10_000_000  # of a length, as `perfpass.llm.serving.Serving` takes it
 _LLM_ALONE = ("input_lengths", "output_lengths", "concurrencies", *served.SPLIT)
 _NETWORK_ALONE = ("batches", "layouts", "dims", "input_shape")
 Column = dict[str, np.ndarray]
@@ -221,10 +222,10 @@ def _wholes(name: str, values: Iterable[Any]) -> list[int]:
 
 
 def _loads(values: Iterable[Any]) -> list[float]:
-    out = list(dict.fromkeys(values))
+    out, (least, most) = list(dict.fromkeys(values)), CONCURRENCY
     for value in out:
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= _LARGEST:
-            raise ArgumentError(f"concurrencies must be above 0 and at most {_LARGEST:,}, got {shown_value(value)}")
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
+            raise ArgumentError(f"concurrencies must be from {least} to {most:,}, got {shown_value(value)}")
     return [float(value) for value in out]
 
 

@@ -17,7 +17,7 @@ from perfpass.errors import ArgumentError, DeviceError, PerfPassError
 from perfpass.features import Tables
 from perfpass.graph import costs
 from perfpass.predictors.assemble import run_of
-from perfpass.predictors.inference.fusion import as_run, moves_nothing
+from perfpass.predictors.inference.fusion import as_run, folds
 from perfpass.predictors.learned.ratios import fingerprint
 from perfpass.predictors.relative import work
 from perfpass.predictors.training_step.predictor import Derivation, options
@@ -182,14 +182,14 @@ class Graphs:
 
     def _traced_table(self, key: Key, row: Any, precision: str) -> Counted | None:
         """The table of a graph that is traced here."""
-        batch, float_as, moves = int(row.batch), PRECISIONS[precision][0], moves_nothing(row.runtime)
-        at = (key, batch, float_as, moves)
+        batch, float_as, loaded = int(row.batch), PRECISIONS[precision][0], folds(row.runtime)
+        at = (key, batch, float_as, loaded)
         if at not in self._counted:
             if (graph := self._graph(key, batch)) is None:
                 return None
             counted = costs.count(graph, float_as=float_as)
             elements = [float(prod(graph.shape(int(t)))) for t in graph.graph_inputs]
-            table = as_run(graph, counted, "torch" if moves else "tensorrt")
+            table = as_run(graph, counted, "tensorrt" if loaded else "torch", "gpu")
             self._counted[at] = Counted.of(table, batch, counted.totals["parameters"], elements[0], 1.0)
         return self._counted[at]
 

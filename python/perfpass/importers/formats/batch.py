@@ -9,8 +9,6 @@ from perfpass.graph import OPERATORS, ROLES, OpGraph, costs
 
 _INPUT, _ACTIVATION = ROLES.index("input"), ROLES.index("activation")
 _BATCH_NORM = OPERATORS.index("batch_norm")  # its further outputs are a channel's statistics
-# What an input's sizes alone decide stays as it is.
-_OF_SIZES = frozenset(OPERATORS.index(name) for name in ("shape", "size") if name in OPERATORS)
 
 
 def scaled(graph: OpGraph, declared: int | None, batch: int | None) -> OpGraph:
@@ -50,7 +48,7 @@ def _dependent(graph: OpGraph, batch: int) -> list[int]:
     reached[inputs] = True
     roles = graph.core.tensor_role
     for node, op in enumerate(graph.core.op.tolist()):
-        if op not in _OF_SIZES and reached[(read := graph.node_inputs(node))[read >= 0]].any():
+        if reached[(read := graph.node_inputs(node))[read >= 0]].any():
             written = graph.node_outputs(node)[: 1 if op == _BATCH_NORM else None]
             reached[written[written >= 0]] = True
     return [int(t) for t in np.flatnonzero(reached) if roles[t] in (_INPUT, _ACTIVATION)]

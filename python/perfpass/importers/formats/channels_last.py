@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from perfpass import _core
 from perfpass.errors import LimitError, ShapeError
 from perfpass.graph import OpGraph
+from perfpass.importers.formats.shapes import broadcast
 from perfpass.text import shown_value
 
 # What a node does to images.
@@ -166,19 +167,6 @@ class Program:
         if sorted(order) != list(range(len(x.shape))):
             raise ShapeError(f"{source} of {x.shape} by {list(order)}, which does not name each axis once")
         return self.one("transpose", source, [x], [x.shape[a] for a in order], view=view)
-
-
-def broadcast(shapes: Sequence[tuple[int, ...]], source: str) -> tuple[int, ...]:
-    """The shape of an element-wise result (NumPy's rule). Raises ShapeError where there is none."""
-    rank = max(map(len, shapes), default=0)
-    out = [1] * rank
-    for shape in shapes:
-        for axis, size in enumerate(shape, rank - len(shape)):
-            if size != 1 and out[axis] not in (1, size):
-                raise ShapeError(f"{source} of shapes {', '.join(map(str, shapes))}, which do not go together")
-            if size != 1:
-                out[axis] = size
-    return tuple(out)
 
 
 def _wider(inputs: Sequence[Tensor]) -> str:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from perfpass.bounded_file import open_regular, reason
 from perfpass.errors import FileError, shown
-from perfpass.importers.formats import archive
 
 HEAD_BYTES = 4096
 _ZIP = b"PK\x03\x04"
@@ -56,7 +55,11 @@ class Content:
                 return frozenset(entry.name for entry in os.scandir(self.path))
             except OSError as error:
                 raise FileError(f"{shown(self.path)}: cannot be listed: {reason(error)}") from error
-        return frozenset(archive.entries(self.path)) if self.is_archive else frozenset()
+        if not self.is_archive:
+            return frozenset()
+        from perfpass.importers.formats import archive
+
+        return frozenset(archive.entries(self.path))
 
     def any_entry(self, end: str) -> bool:
         """Whether an entry's path ends so: archives of PyTorch put all into a folder of any name."""

@@ -15,6 +15,7 @@ _NAME, _OPERATOR = 0x0A, 0x12
 # The root block of Paddle's ProgramDesc: its index 0, and -1 for its parent.
 _ROOT_BLOCK = b"\x08\x00\x10\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"
 _NCNN = 7767517
+OLD_PROGRAM = "serialized_exported_program.json"  # of torch.export before torch 2.8
 
 
 def is_tflite(content: Content) -> bool:
@@ -103,6 +104,24 @@ def is_tensorflow(content: Content) -> bool:
         return False
     text = head[operator : operator + _length(head, behind)]
     return len(text) > 0 and text.replace(b"_", b"").isalnum() and text.isascii()
+
+
+def is_export(content: Content) -> bool:
+    """What ``torch.export.save`` writes, or a compiled package in the same form (refused when read)."""
+    if not content.is_archive:
+        return False
+    return (
+        content.any_entry(OLD_PROGRAM)
+        or content.any_entry("archive_format")
+        or any("/data/aotinductor/" in f"/{name}" for name in content.entries)
+    )
+
+
+def is_torchscript(content: Content) -> bool:
+    """What ``torch.jit.save`` writes: pickled sizes beside a program in its own text."""
+    if not content.is_archive or not content.any_entry("constants.pkl"):
+        return False
+    return any("/code/" in f"/{name}" for name in content.entries) or content.any_entry("bytecode.pkl")
 
 
 def _at(head: bytes, place: int) -> int:

@@ -11,9 +11,11 @@ import struct
 from dataclasses import dataclass, field
 from typing import Any
 
-from perfpass.errors import FormatError, LimitError, UnsupportedError, shown
+from perfpass.errors import FormatError, LimitError, PerfPassError, UnsupportedError, shown
 
 _MOST_STEPS = 20_000_000
+_MOST_VALUES = 1 << 22
+_DEEPEST = 256
 _MOST_RANK = 16
 _STORAGES = {
     "FloatStorage": "float32",
@@ -62,6 +64,27 @@ class StoredTensor:
     offset: int
 
 
+def check_size(value: Any, what: str) -> int:
+    """How many values a list, dict or record holds, each counted as often as it stands there: one list may stand in
+    another many times, or in itself. Raises LimitError over 2^22 of them, or over 256 lists within one another.
+    """
+    held, level = 0, [value]
+    for _ in range(_DEEPEST):
+        inner: list[Any] = []
+        for one in level:
+            one = one.fields if isinstance(one, Record) else one
+            if not isinstance(one, (list, tuple, dict)):
+                continue
+            held += len(one)
+            if held > _MOST_VALUES:
+                raise LimitError(f"{what} holds over {_MOST_VALUES} values within one another")
+            inner.extend(one.values() if isinstance(one, dict) else one)
+        if not inner:
+            return held
+        level = inner
+    raise LimitError(f"{what} holds lists over {_DEEPEST} deep in one another")
+
+
 class ScriptPickle:
     """One pickle. `value` is what it holds: records, tensors' sizes, numbers, texts, lists, dicts."""
 
@@ -71,8 +94,11 @@ class ScriptPickle:
         self._memo: dict[int, Any] = {}
         try:
             self.value = self._run()
+        except PerfPassError:
+            raise
         except (struct.error, IndexError, KeyError, UnicodeDecodeError, TypeError, ValueError) as error:
             raise FormatError(f"{what} of the archive is damaged at byte {self._at}; save the model again") from error
+        check_size(self.value, f"{what} of the archive")
 
     def _take(self, size: int) -> bytes:
         if size < 0 or self._at + size > len(self._content):

@@ -8,7 +8,6 @@ functions, if, for, while - each step counted.
 from __future__ import annotations
 
 import ast
-import math
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,7 +16,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from perfpass.errors import FormatError, LimitError, UnsupportedError, shown
-from perfpass.importers.formats.script_pickle import Record
+from perfpass.importers.formats.bounded_arithmetic import computed
+from perfpass.importers.formats.script_operators import (
+    BINARY,
+    COMPARED,
+    NUMBERS,
+    OF_LISTS,
+    OF_NUMBERS,
+    OF_TENSORS,
+    UNARY,
+)
+from perfpass.importers.formats.script_pickle import Record, check_size
 
 if TYPE_CHECKING:
     from perfpass.importers.formats.torch_replay import Replay
@@ -26,7 +35,9 @@ _MOST_STEPS = 1_000_000
 _DEEPEST = 120  # calls within one another
 _MOST_NESTED = 200  # brackets of the text
 _LONGEST_LINE = 1 << 20
-_MOST_ITEMS = 1 << 20  # of a list that a program makes
+_MOST_LETTERS = 1 << 22  # of all files: a syntax tree takes a kilobyte a letter at worst
+_MOST_ITEMS = 1 << 20  # that a program goes through
+_VALUES_OF_STEP = 256  # of lists that an operator is given
 
 Source = Callable[[str], str | None]
 
@@ -50,7 +61,7 @@ class ScriptProgram:
     def __init__(self, source: Source, constants: tuple[Any, ...], replay: Replay) -> None:
         self._source, self._constants, self._replay = source, constants, replay
         self._files: dict[str, dict[str, ast.stmt]] = {}
-        self._steps = self._depth = 0
+        self._letters = self._steps = self._depth = 0
         self._modules: list[str] = []
 
     # -- what the archive defines --------------------------------------------------------------------------------------
@@ -66,6 +77,9 @@ class ScriptProgram:
         folder, _, last = name.rpartition(".")
         if folder not in self._files:
             text = self._source(folder.replace(".", "/") + ".py")
+            self._letters += len(text or "")
+            if self._letters > _MOST_LETTERS:
+                raise LimitError(f"the text of the program has over {_MOST_LETTERS} letters; save a part of the model")
             self._files[folder] = {} if text is None else _definitions(text, folder)
         return self._files[folder].get(last)
 
@@ -93,10 +107,18 @@ class ScriptProgram:
 
     # -- statements ----------------------------------------------------------------------------------------------------
 
-    def _count(self) -> None:
-        self._steps += 1
+    def _count(self, steps: int = 1) -> None:
+        self._steps += steps
         if self._steps > _MOST_STEPS:
             raise LimitError(f"the program takes over {_MOST_STEPS} steps; a loop of it may have no end")
+
+    def _count_values(self, values: Any) -> None:
+        """Counts a step for every 256 values that are gone through, however they stand in one another."""
+        self._count(check_size(values, "an argument of the program") // _VALUES_OF_STEP)
+
+    def _computed(self, function: Callable[..., Any], values: list[Any]) -> Any:
+        self._count_values(values)
+        return computed(function, values)
 
     def _follow(self, body: list[ast.stmt], scope: dict[str, Any]) -> None:
         for statement in body:
@@ -147,7 +169,7 @@ class ScriptProgram:
                     raise _unread(target)
                 record.fields[name] = value
             case ast.Subscript(value=owner, slice=key):
-                self._value(owner, scope)[self._value(key, scope)] = value
+                computed(operator.setitem, [self._value(owner, scope), self._key(key, scope), value])
             case _:
                 raise _unread(target)
 
@@ -163,9 +185,9 @@ class ScriptProgram:
         return list(value)
 
     def _truth(self, value: Any) -> bool:
-        return bool(self._number(value, "aten.Bool.Tensor"))
+        return bool(self._number(value))
 
-    def _number(self, value: Any, _: str = "") -> Any:
+    def _number(self, value: Any) -> Any:
         """The number in a tensor; the recorder says where none is known."""
         if isinstance(value, torch.Tensor):
             return self._replay.call("aten._local_scalar_dense.default", [value], {}, self._module())
@@ -184,8 +206,8 @@ class ScriptProgram:
             case ast.Name(id=name):
                 if name in scope:
                     return scope[name]
-                if name in _NUMBERS:
-                    return _NUMBERS[name]
+                if name in NUMBERS:
+                    return NUMBERS[name]
                 raise FormatError(f"the program reads {shown(name[:80])} before it has a value")
             case ast.Attribute():
                 return self._attribute(tree, scope)
@@ -197,17 +219,17 @@ class ScriptProgram:
                 return tuple(self._value(part, scope) for part in parts)
             case ast.Dict(keys=keys, values=values):
                 return {
-                    self._value(key, scope): self._value(value, scope)
+                    self._key(key, scope): self._value(value, scope)
                     for key, value in zip(keys, values, strict=True)
                     if key is not None
                 }
             case ast.Subscript(value=owner, slice=key):
-                return self._item(self._value(owner, scope), self._value(key, scope))
-            case ast.UnaryOp(op=op, operand=operand) if type(op) in _UNARY:
-                name, by_number = _UNARY[type(op)]
+                return self._item(self._value(owner, scope), self._key(key, scope))
+            case ast.UnaryOp(op=op, operand=operand) if type(op) in UNARY:
+                name, by_number = UNARY[type(op)]
                 return self._arithmetic(name, by_number, [self._value(operand, scope)])
-            case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
-                name, by_number = _BINARY[type(op)]
+            case ast.BinOp(left=left, op=op, right=right) if type(op) in BINARY:
+                name, by_number = BINARY[type(op)]
                 return self._arithmetic(name, by_number, [self._value(left, scope), self._value(right, scope)])
             case ast.BoolOp(op=op, values=parts):
                 for part in parts:
@@ -215,32 +237,32 @@ class ScriptProgram:
                     if found != isinstance(op, ast.And):
                         break
                 return found
-            case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _COMPARED:
-                name, by_number = _COMPARED[type(op)]
+            case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in COMPARED:
+                name, by_number = COMPARED[type(op)]
                 return self._arithmetic(name, by_number, [self._value(left, scope), self._value(right, scope)])
             case ast.IfExp(test=test, body=then, orelse=other):
                 return self._value(then if self._truth(self._value(test, scope)) else other, scope)
             case _:
                 raise _unread(tree)
 
+    def _key(self, tree: ast.expr, scope: dict[str, Any]) -> Any:
+        """A key of a list or a dict; a tuple's would be computed from all that stands in it."""
+        key = self._value(tree, scope)
+        if isinstance(key, (list, tuple, dict)):
+            raise FormatError(f"the program has a {type(key).__name__} for a key, which TorchScript does not write")
+        return key
+
     def _arithmetic(self, name: str, by_number: Callable[..., Any], values: list[Any]) -> Any:
         if any(isinstance(v, torch.Tensor) for v in values):
-            return self._replay.call(f"aten.{name}", values, {}, self._module())
-        return self._plain(by_number, values)
-
-    @staticmethod
-    def _plain(function: Callable[..., Any], values: list[Any]) -> Any:
-        try:
-            return function(*values)
-        except (ArithmeticError, TypeError, ValueError, LookupError, AttributeError) as error:
-            raise FormatError(f"the program's arithmetic fails: {type(error).__name__}: {str(error)[:100]}") from error
+            return self._replayed(f"aten.{name}", values, {})
+        return self._computed(by_number, values)
 
     def _item(self, owner: Any, key: Any) -> Any:
         if isinstance(owner, torch.Tensor):
             return self._replay.call("aten.select.int", [owner, 0, key], {}, self._module())
         if isinstance(owner, Record):
             owner = list(owner.fields.values())
-        return self._plain(operator.getitem, [owner, key])
+        return computed(operator.getitem, [owner, key])
 
     def _attribute(self, tree: ast.Attribute, scope: dict[str, Any]) -> Any:
         if (path := _dotted(tree, scope)).startswith("__torch__."):
@@ -248,8 +270,8 @@ class ScriptProgram:
         if isinstance(tree.value, ast.Name) and tree.value.id not in scope:
             if tree.value.id == "CONSTANTS":
                 return self._constant(tree.attr)
-            if tree.value.id == "torch" and tree.attr in _NUMBERS:
-                return _NUMBERS[tree.attr]
+            if tree.value.id == "torch" and tree.attr in NUMBERS:
+                return NUMBERS[tree.attr]
         return self._field(self._value(tree.value, scope), tree.attr)
 
     def _constant(self, name: str) -> Any:
@@ -304,7 +326,9 @@ class ScriptProgram:
         arguments = [self._value(argument, scope) for argument in tree.args]
         given = {k.arg: self._value(k.value, scope) for k in tree.keywords if k.arg is not None}
         if path == "getattr":
-            return self._field(arguments[0], str(arguments[1]))
+            if not isinstance(arguments[1], str):
+                raise FormatError(f"the program reads a field that a {type(arguments[1]).__name__} names")
+            return self._field(arguments[0], arguments[1])
         if path.startswith("__torch__."):
             return self._own(path, arguments, given)
         if path.startswith("torch."):
@@ -352,46 +376,40 @@ class ScriptProgram:
                 f"the program calls the operator {shown(path[:80])} of an extension, whose work is not known; export "
                 "the model to ONNX (torch.onnx.export), or save it without that extension"
             )
-        return self._replay.call(path, arguments, given, self._module())
+        return self._replayed(path, arguments, given)
 
     def _operator(self, name: str, arguments: list[Any], given: Mapping[str, Any]) -> Any:
         if name in _PRIM:
             return self._prim(name, arguments)
         with_tensor = any(isinstance(v, torch.Tensor) for v in (*arguments, *given.values()))
-        if name in _OF_LISTS and arguments and isinstance(arguments[0], (list, tuple, dict, str, range, Record)):
+        if name in OF_LISTS and arguments and isinstance(arguments[0], (list, tuple, dict, str, range, Record)):
             first = arguments[0]
             rest = [list(first.fields.values()) if isinstance(first, Record) else first, *arguments[1:]]
-            return self._plain(_OF_LISTS[name], rest)
-        if name in _OF_TENSORS and arguments and isinstance(arguments[0], torch.Tensor):
-            return self._plain(_OF_TENSORS[name], arguments)
-        if name in _OF_NUMBERS and not with_tensor:
-            return self._plain(_OF_NUMBERS[name], arguments)
-        return self._replay.call(f"aten.{name}", arguments, given, self._module())
+            return self._computed(OF_LISTS[name], rest)
+        if name in OF_TENSORS and arguments and isinstance(arguments[0], torch.Tensor):
+            return self._computed(OF_TENSORS[name], arguments)
+        if name in OF_NUMBERS and not with_tensor:
+            return self._computed(OF_NUMBERS[name], arguments)
+        return self._replayed(f"aten.{name}", arguments, given)
+
+    def _replayed(self, target: str, arguments: list[Any], given: Mapping[str, Any]) -> Any:
+        self._count_values([arguments, given])
+        return self._replay.call(target, arguments, given, self._module())
 
     def _prim(self, name: str, arguments: list[Any]) -> Any:
+        if name in _CASTS:
+            return computed(_CASTS[name], [self._number(arguments[0])])
         match name:
-            case "NumToTensor" | "data" | "detach_number" | "rethrow":
+            case "NumToTensor" | "data" | "rethrow":
                 return arguments[0]
-            case (
-                "int"
-                | "Int"
-                | "IntImplicit"
-                | "Float"
-                | "FloatImplicit"
-                | "ScalarImplicit"
-                | "item"
-                | "float"
-                | "bool"
-                | "Bool"
-            ):
-                found = self._number(arguments[0])
-                kind = {"i": int, "f": float, "b": bool}.get(name[0].lower() if name[0] != "S" else "")
-                return self._plain(kind, [found]) if kind is not None and name != "item" else found
+            case "ScalarImplicit" | "item":
+                return self._number(arguments[0])
             case "RaiseException":
+                said = arguments[0] if arguments else None
                 raise UnsupportedError(
-                    f"the program raises {shown(str(arguments[0])[:200]) if arguments else 'an error'} for these inputs"
+                    f"the program raises {shown(said[:200]) if isinstance(said, str) else 'an error'} for these inputs"
                 )
-            case "dtype" | "device" | "layout" | "shape" | "is_cuda" | "requires_grad":
+            case "dtype" | "layout" | "shape" | "is_cuda" | "requires_grad":
                 return self._field(arguments[0], name)
             case "__is__" | "__isnot__":
                 same = arguments[0] is arguments[1]
@@ -407,205 +425,41 @@ class ScriptProgram:
         raise UnsupportedError(f"the program calls {shown(name[:60])}, which is not followed")
 
 
-def _sized(value: Any, *axis: int) -> Any:
-    return value.shape[axis[0]] if axis else list(value.shape)
-
-
-def _append(values: list[Any], item: Any) -> list[Any]:
-    if len(values) >= _MOST_ITEMS:
-        raise LimitError(f"the program makes a list of over {_MOST_ITEMS} items")
-    values.append(item)
-    return values
-
-
-def _repeated(values: Any, times: int) -> Any:
-    if len(values) * max(times, 0) > _MOST_ITEMS:
-        raise LimitError(f"the program makes a list of over {_MOST_ITEMS} items")
-    return values * times
-
-
-def _mul(a: Any, b: Any) -> Any:
-    return _repeated(a, b) if isinstance(a, (list, tuple, str)) else a * b
-
-
-def _power(a: Any, b: Any) -> Any:
-    if isinstance(a, int) and isinstance(b, int) and abs(a) > 1 and b > 128:
-        raise LimitError("the program's arithmetic passes 128 bits")
-    return a**b
-
-
-def _sliced(values: Any, start: int | None = None, end: int | None = None, step: int = 1) -> Any:
-    return values[slice(start, end, step)]
-
-
-def _ranged(*bounds: int) -> list[int]:
-    found = range(*bounds)
-    if len(found) > _MOST_ITEMS:
-        raise LimitError(f"the program makes a list of over {_MOST_ITEMS} items")
-    return list(found)
-
-
-_OF_LISTS: dict[str, Callable[..., Any]] = {
-    "len": len,
-    "append": _append,
-    "extend": lambda a, b: [_append(a, v) for v in list(b)] and None,
-    "insert": lambda a, i, v: a.insert(i, v),
-    "pop": lambda a, *i: a.pop(*i),
-    "clear": lambda a: a.clear(),
-    "reverse": lambda a: a.reverse(),
-    "copy": lambda a: a.copy(),
-    "list": list,
-    "index": lambda a, v: a.index(v),
-    "__getitem__": operator.getitem,
-    "__contains__": lambda a, v: v in a,
-    "_set_item": operator.setitem,
-    "__setitem__": operator.setitem,
-    "slice": _sliced,
-    "add": operator.add,
-    "add_": lambda a, b: [_append(a, v) for v in list(b)] and a,
-    "mul": _mul,
-    "eq": operator.eq,
-    "ne": operator.ne,
-    "keys": lambda a: list(a.keys()),
-    "values": lambda a: list(a.values()),
-    "items": lambda a: list(a.items()),
-    "get": lambda a, k, *d: a.get(k, *d),
-    "sum": sum,
-    "max": max,
-    "min": min,
-    "sorted": sorted,
-    "all": all,
-    "any": any,
-    "join": lambda a, v: "",
-    "zip": lambda *v: list(zip(*v, strict=False)),
-    "enumerate": lambda v: list(enumerate(v)),
+_CASTS: dict[str, Callable[[Any], Any]] = {
+    "int": int,
+    "Int": int,
+    "IntImplicit": int,
+    "Float": float,
+    "FloatImplicit": float,
+    "float": float,
+    "bool": bool,
+    "Bool": bool,
 }
-_OF_TENSORS: dict[str, Callable[..., Any]] = {
-    "size": _sized,
-    "dim": lambda t: t.dim(),
-    "len": lambda t: t.shape[0],
-    "numel": lambda t: t.numel(),
-    "is_floating_point": lambda t: t.is_floating_point(),
-    "is_complex": lambda t: t.is_complex(),
-    "is_contiguous": lambda t, *_: t.is_contiguous(),
-    "stride": lambda t, *axis: t.stride(*axis) if axis else list(t.stride()),
-    "element_size": lambda t: t.element_size(),
-    "storage_offset": lambda t: t.storage_offset(),
-    "get_device": lambda _: 0,
-    "device": lambda _: torch.device("meta"),
-}
-_OF_NUMBERS: dict[str, Callable[..., Any]] = {
-    "add": operator.add,
-    "sub": operator.sub,
-    "rsub": lambda a, b: b - a,
-    "mul": _mul,
-    "div": operator.truediv,
-    "floordiv": operator.floordiv,
-    "floor_divide": operator.floordiv,
-    "remainder": operator.mod,
-    "fmod": math.fmod,
-    "neg": operator.neg,
-    "pow": _power,
-    "eq": operator.eq,
-    "ne": operator.ne,
-    "lt": operator.lt,
-    "le": operator.le,
-    "gt": operator.gt,
-    "ge": operator.ge,
-    "abs": abs,
-    "min": min,
-    "max": max,
-    "floor": math.floor,
-    "ceil": math.ceil,
-    "trunc": math.trunc,
-    "round": round,
-    "sqrt": math.sqrt,
-    "exp": math.exp,
-    "log": math.log,
-    "log2": math.log2,
-    "__and__": operator.and_,
-    "__or__": operator.or_,
-    "__xor__": operator.xor,
-    "__lshift__": lambda a, b: a << min(b, 64),
-    "__rshift__": operator.rshift,
-    "range": _ranged,
-    "__range_length": lambda low, high, step: len(range(low, high, step)),
-    "__derive_index": lambda index, start, step: start + index * step,
-    "device": lambda *_: torch.device("meta"),
-    "dict": dict,
-    "list": list,
-    "str": lambda v: "",
-    "ord": ord,
-    "chr": chr,
-    "_assert": lambda *_: None,
-}
-_PRIM = frozenset(
-    [
-        "NumToTensor",
-        "data",
-        "rethrow",
-        "int",
-        "Int",
-        "IntImplicit",
-        "Float",
-        "FloatImplicit",
-        "ScalarImplicit",
-        "item",
-        "float",
-        "bool",
-        "Bool",
-        "RaiseException",
-        "dtype",
-        "layout",
-        "shape",
-        "is_cuda",
-        "requires_grad",
-        "__is__",
-        "__isnot__",
-        "__not__",
-        "format",
-        "str",
-        "warn",
-        "print",
-        "percentFormat",
-        "fork",
-        "wait",
-        "manual_seed",
-        "save",
-        "load",
-    ]
-)
-_NUMBERS: dict[str, Any] = {"inf": math.inf, "nan": math.nan, "pi": math.pi}
-_UNARY: dict[type, tuple[str, Callable[..., Any]]] = {
-    ast.USub: ("neg", operator.neg),
-    ast.Not: ("logical_not", operator.not_),
-    ast.Invert: ("bitwise_not", operator.invert),
-    ast.UAdd: ("positive", operator.pos),
-}
-_BINARY: dict[type, tuple[str, Callable[..., Any]]] = {
-    ast.Add: ("add", operator.add),
-    ast.Sub: ("sub", operator.sub),
-    ast.Mult: ("mul", _mul),
-    ast.Div: ("div", operator.truediv),
-    ast.FloorDiv: ("floor_divide", operator.floordiv),
-    ast.Mod: ("remainder", operator.mod),
-    ast.Pow: ("pow", _power),
-    ast.BitAnd: ("__and__", operator.and_),
-    ast.BitOr: ("__or__", operator.or_),
-    ast.BitXor: ("__xor__", operator.xor),
-    ast.MatMult: ("matmul", operator.matmul),
-}
-_COMPARED: dict[type, tuple[str, Callable[..., Any]]] = {
-    ast.Eq: ("eq", operator.eq),
-    ast.NotEq: ("ne", operator.ne),
-    ast.Lt: ("lt", operator.lt),
-    ast.LtE: ("le", operator.le),
-    ast.Gt: ("gt", operator.gt),
-    ast.GtE: ("ge", operator.ge),
-    ast.Is: ("__is__", operator.is_),
-    ast.IsNot: ("__isnot__", operator.is_not),
-    ast.In: ("__contains__", lambda a, b: a in b),
-    ast.NotIn: ("__contains__", lambda a, b: a not in b),
+_PRIM = _CASTS.keys() | {
+    "NumToTensor",
+    "data",
+    "rethrow",
+    "ScalarImplicit",
+    "item",
+    "RaiseException",
+    "dtype",
+    "layout",
+    "shape",
+    "is_cuda",
+    "requires_grad",
+    "__is__",
+    "__isnot__",
+    "__not__",
+    "format",
+    "str",
+    "warn",
+    "print",
+    "percentFormat",
+    "fork",
+    "wait",
+    "manual_seed",
+    "save",
+    "load",
 }
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from perfpass.errors import ShapeError
 from perfpass.importers.formats.channels_last import AXIS, IMAGE, ROWS, Program, Tensor, kernel_first
+from perfpass.importers.formats.shapes import places, same_padding
 
 _HIGHEST_RANK = 3
 
@@ -20,13 +21,11 @@ def slid(size: int, kernel: int, stride: int, dilation: int, padding: str | tupl
     """(positions of a window along one axis, cells before it, cells after it). ``padding``: same, valid, causal, or
     the cells themselves.
     """
-    extent = (kernel - 1) * dilation + 1
     if padding == "same":
-        out = -(-size // stride)
-        missing = max((out - 1) * stride + extent - size, 0)
-        return out, missing // 2, missing - missing // 2
-    begin, end = padding if isinstance(padding, tuple) else (extent - 1 if padding == "causal" else 0, 0)
-    return max((size + begin + end - extent) // stride + 1, 0), begin, end
+        return -(-size // stride), *same_padding(size, kernel, stride, dilation)
+    causal = (kernel - 1) * dilation if padding == "causal" else 0
+    begin, end = padding if isinstance(padding, tuple) else (causal, 0)
+    return max(places(size, kernel, stride, dilation, begin, end), 0), begin, end
 
 
 def _columns(**columns: Sequence[int]) -> dict[str, int]:

@@ -30,6 +30,7 @@ _MOST_BYTES = 1 << 30
 _MOST_TEXT_BYTES = 1 << 30
 _SECONDS = 120.0
 _MOST_MEMORY_BYTES = 8 << 30
+_OVER_MOST = 65  # what the process exits with
 _AS_TEXT = """
 import sys
 from jaxlib.mlir import ir
@@ -38,11 +39,13 @@ with ir.Context() as context:
     for dialect in (chlo, sdy, stablehlo):
         dialect.register_dialect(context)
     content = sys.stdin.buffer.read()
-    if content[4:].startswith((b"\\rStableHLO_v", b"StableHLO_v")) or b"StableHLO_v" in content[:64]:
+    if b"StableHLO_v" in content[:64]:
         module = stablehlo.deserialize_portable_artifact(context, content)
     else:
         module = ir.Module.parse(content)
     out = module.operation.get_asm(binary=True, large_elements_limit=64, enable_debug_info=True)
+    if len(out) > most_text_bytes:
+        sys.exit(over_most)
     sys.stdout.buffer.write(out)
 """
 
@@ -111,7 +114,7 @@ def _as_text(bytecode: bytes) -> bytes:
         )
     except subprocess.TimeoutExpired as error:
         raise LimitError(f"MLIR bytecode that is not read within {_SECONDS:.0f} seconds; pass its text") from error
-    if len(done.stdout) > _MOST_TEXT_BYTES:
+    if done.returncode == _OVER_MOST:
         raise LimitError(f"MLIR bytecode whose text is over {_MOST_TEXT_BYTES} bytes; pass a part of the model")
     if done.returncode != 0:
         lines = [line for line in done.stderr.decode("utf-8", "replace").splitlines() if line.strip()]
@@ -122,5 +125,6 @@ def _as_text(bytecode: bytes) -> bytes:
 
 _LIMITED = f"""
 import resource
+most_text_bytes, over_most = {_MOST_TEXT_BYTES}, {_OVER_MOST}
 resource.setrlimit(resource.RLIMIT_AS, ({_MOST_MEMORY_BYTES}, {_MOST_MEMORY_BYTES}))
 """

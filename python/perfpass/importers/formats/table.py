@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
 from perfpass.errors import LimitError, about
-from perfpass.importers.formats import marks, mlir_content, torch_content
+from perfpass.importers.formats import marks, mlir_content
 
 if TYPE_CHECKING:
     from perfpass.graph import OpGraph
@@ -69,8 +69,8 @@ FORMATS: tuple[Format, ...] = (
     Format("ncnn", "an ncnn network", "ncnn", marks.is_ncnn),
     Format("stablehlo", "a StableHLO module", "stablehlo", mlir_content.is_text),
     Format("mlir_bytecode", "a module of MLIR bytecode", "stablehlo", mlir_content.is_bytecode, own=False),
-    Format("torch_export", "an archive of torch.export", "torch_export", torch_content.is_export),
-    Format("torchscript", "a TorchScript archive", "torchscript", torch_content.is_torchscript),
+    Format("torch_export", "an archive of torch.export", "torch_export", marks.is_export),
+    Format("torchscript", "a TorchScript archive", "torchscript", marks.is_torchscript),
 )
 
 

@@ -17,8 +17,9 @@ from perfpass import json_text
 from perfpass.errors import FormatError, LimitError, PerfPassError, ShapeError, UnsupportedError, shown
 from perfpass.importers.formats import archive, symbolic_size
 from perfpass.importers.formats.batch import scaled
+from perfpass.importers.formats.bounded_arithmetic import computed
+from perfpass.importers.formats.marks import OLD_PROGRAM
 from perfpass.importers.formats.sizes import fixed
-from perfpass.importers.formats.torch_content import OLD_PROGRAM
 from perfpass.importers.onnx import Input
 
 if TYPE_CHECKING:
@@ -94,6 +95,7 @@ _ARITHMETIC: dict[str, Callable[..., Any]] = {
     "torch.sym_sum": sum,
     "torch._sym_sqrt": math.sqrt,
 }
+_OF_LISTS = frozenset({"_operator.getitem", "torch.sym_sum"})  # the others take numbers alone
 _MODULE = re.compile(r"L\['self'\]\.?|L__self__[^,]*$")
 
 
@@ -135,14 +137,13 @@ class _Program:
             version = whole["schema_version"]["major"] if isinstance(whole["schema_version"], dict) else 0
             if version not in _SCHEMA_MAJORS:
                 raise UnsupportedError(
-                    f"a program of schema {version}; {_SCHEMA_MAJORS.start} to {_SCHEMA_MAJORS.stop - 1} are read "
-                    "(torch 2.3 to 2.13): save it again with such a version"
+                    f"a program of schema {shown(str(version)[:40])}; {_SCHEMA_MAJORS.start} to "
+                    f"{_SCHEMA_MAJORS.stop - 1} are read (torch 2.3 to 2.13): save it again with such a version"
                 )
             module = whole["graph_module"]
             self.graph: dict[str, Any] = module["graph"]
             self.input_specs: list[dict[str, Any]] = module["signature"]["input_specs"]
             self.values: dict[str, Any] = self.graph["tensor_values"]
-            self.arguments = [_named(entry) for entry in self.graph["inputs"]]
         except (KeyError, TypeError, AttributeError, IndexError) as error:
             raise _damaged(error) from error
         self.same = self._tied(path, names)
@@ -196,7 +197,9 @@ class _Program:
                 )
                 for name in self.user_inputs()
             )
-        except (KeyError, TypeError, AttributeError, IndexError) as error:
+        except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
+            if isinstance(error, PerfPassError):
+                raise
             raise _damaged(error) from error
 
 
@@ -298,7 +301,10 @@ class _Run:
             return self._higher_order(target.rpartition(".")[2], node, values, depth)
         positional = [n for n in node["inputs"] if n.get("kind") != 2]
         if target in _ARITHMETIC:
-            return _ARITHMETIC[target](*(self._argument(n["arg"], values) for n in positional))
+            given = [self._argument(n["arg"], values) for n in positional]
+            if target not in _OF_LISTS and not all(isinstance(v, (int, float, complex)) for v in given):
+                raise FormatError(f"the program computes {target} of what is no number; save it again")
+            return computed(_ARITHMETIC[target], given)
         module = _module_of(node.get("metadata") or {})
         name = target.removeprefix("torch.ops.")
         if name == target:

@@ -36,7 +36,16 @@ _CHECKS = frozenset(
         "warn",
     }
 )
+_SPLITS: dict[str, tuple[str, ...]] = {
+    "unbind": ("self", "dim"),
+    "split": ("self", "split_size", "dim"),
+    "unsafe_split": ("self", "split_size", "dim"),
+    "chunk": ("self", "chunks", "dim"),
+    "unsafe_chunk": ("self", "chunks", "dim"),
+    "tensor_split": ("self", "sections", "dim"),
+}
 _MOST_CALLS = 200_000
+_MOST_PARTS = 1 << 16  # of a tensor that one operator splits
 _MOST_ELEMENTS = 1 << 48
 _META = torch.device("meta")
 
@@ -113,6 +122,8 @@ class Replay:
         function, name = operator(target)
         if name in _CHECKS:
             return None
+        if name in _SPLITS:
+            _check_parts(dict(zip(_SPLITS[name], args, strict=False)) | dict(kwargs))
         args, given = self._on_meta(function, tuple(args), dict(kwargs))
         self.recorder.modules = [module] if module else []
         if name in _FUSED:
@@ -155,6 +166,17 @@ class Replay:
                     if makes or schema.name.endswith("_to_copy"):
                         kwargs["device"] = _META
         return args, kwargs
+
+
+def _check_parts(given: Mapping[str, Any]) -> None:
+    """Raises LimitError for more parts of a tensor than are made; what else is wrong the operator itself refuses."""
+    tensor: Any = given.get("self")
+    dim, step = given.get("dim", 0), given.get("split_size", 1)
+    parts = given.get("chunks", given.get("sections"))
+    if parts is None and _is_tensor(tensor) and isinstance(dim, int) and -tensor.dim() <= dim < tensor.dim():
+        parts = tensor.shape[dim] // step if isinstance(step, int) and step > 0 else 0
+    if isinstance(parts, int) and parts > _MOST_PARTS:
+        raise LimitError(f"the program splits a tensor into {parts} parts; at most {_MOST_PARTS} are made")
 
 
 def operator(target: str) -> tuple[Any, str]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from perfpass.errors import FormatError, PerfPassError, ShapeError, UnsupportedError
 from perfpass.importers.formats import archive
 from perfpass.importers.formats.batch import scaled
-from perfpass.importers.formats.script_pickle import Record, ScriptPickle, StoredTensor
+from perfpass.importers.formats.script_pickle import Record, ScriptPickle, StoredTensor, check_size
 from perfpass.importers.formats.sizes import fixed
 from perfpass.importers.onnx import Input
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from perfpass.importers.formats.sizes import Sizes
 
 _MOST_PICKLE_BYTES = 1 << 28
-_MOST_TEXT_BYTES = 1 << 26
+_MOST_TEXT_BYTES = 1 << 22
 _MOST_READ_ELEMENTS = 16  # of a constant of whole numbers, whose values may decide shapes
 _INTEGERS = {"int64": "q", "int32": "i", "int16": "h", "int8": "b", "uint8": "B", "bool": "?"}
 _MOST_DEEP = 64
@@ -122,6 +122,19 @@ class _Archive:
         self, shapes: Mapping[str, Sequence[int]], dtypes: Mapping[str, str], assume: Mapping[str, int]
     ) -> OpGraph:
         """The operators of forward on inputs of these shapes and types."""
+        try:
+            return self._followed(shapes, dtypes, assume)
+        except PerfPassError:
+            raise
+        except (LookupError, TypeError, AttributeError, ValueError) as error:
+            what = f"{type(error).__name__}: {error}"[:120]
+            raise FormatError(
+                f"the program of the archive is damaged ({what}); save it again (torch.jit.save)"
+            ) from error
+
+    def _followed(
+        self, shapes: Mapping[str, Sequence[int]], dtypes: Mapping[str, str], assume: Mapping[str, int]
+    ) -> OpGraph:
         import torch
 
         from perfpass.importers.formats.script_program import ScriptProgram
@@ -153,6 +166,7 @@ class _Archive:
                 )
         with replay.recording():
             outputs = program.call(forward, [module], arguments)
+        check_size(outputs, "what the program returns")
         return replay.graph(given, _plain(outputs))
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,25 @@ class Prepared:
     inputs: list[tuple[str, list[int], str]]
     facts: dict[str, Any]
     kernels: dict[str, str] = field(default_factory=dict)
+
+    def values(self) -> dict[str, np.ndarray]:
+        """Random values of its inputs, by name."""
+        return {name: random_input(shape, dtype) for name, shape, dtype in self.inputs}
+
+
+def compiled(
+    library: Any,
+    values: Mapping[str, np.ndarray],
+    facts: Mapping[str, Any],
+    folder: str,
+    kernels: Mapping[str, str] | None = None,
+) -> Prepared:
+    """What TVM has built for inputs like ``values``, as a shared library in ``folder``, weights inside."""
+    path = Path(folder) / "model.so"
+    library.export_library(str(path))
+    inputs = [(name, list(x.shape), str(x.dtype)) for name, x in values.items()]
+    size = {"model_file_bytes": path.stat().st_size}
+    return Prepared(str(path), inputs, {**facts, **size}, dict(kernels or {}))
 
 
 def random_input(shape: list[int], dtype: str) -> np.ndarray:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,55 +10,28 @@ import numpy as np
 from perfpass.errors import UnsupportedError
 from perfpass.measure.configuration import Configuration
 from perfpass.measure.models import Built
-from perfpass.measure.runners.prepared import Prepared, random_input
+from perfpass.measure.runners.on_host import HostSession
+from perfpass.measure.runners.prepared import Prepared, compiled
 
 
-class RelaxSession:
+def opened(configuration: Configuration, built: Built | None, prepared: Prepared | None = None) -> HostSession:
     """One configuration in TVM's virtual machine; without tuning records every operator is plain loops."""
+    import tvm
+    from tvm import relax
 
-    def __init__(self, configuration: Configuration, built: Built | None, prepared: Prepared | None = None) -> None:
-        import tvm
-        from tvm import relax
-
-        if prepared is None:
-            assert built is not None
-            executable, values, self.facts = _compile(configuration, built)
-        else:
-            executable = tvm.runtime.load_module(prepared.path)
-            values = {name: random_input(shape, dtype) for name, shape, dtype in prepared.inputs}
-            self.facts = prepared.facts
-        self._machine: Any = relax.VirtualMachine(executable, tvm.cpu())
-        self._inputs = [tvm.runtime.tensor(x) for x in values.values()]
-
-    def lap(self) -> float:
-        """One run of the machine; the CPU's are synchronous. In ms."""
-        start = time.perf_counter_ns()
-        self._machine["main"](*self._inputs)
-        return (time.perf_counter_ns() - start) / 1e6
-
-    def reset_memory(self) -> None:
-        """The machine keeps no peak."""
-
-    def memory(self) -> dict[str, int]:
-        """Nothing; the peak resident size of the process tells."""
-        return {}
-
-    def kernels(self) -> list[dict[str, Any]]:
-        """Nothing: kernels are measured in Relay's graph executor alone."""
-        return []
-
-    def close(self) -> None:
-        """Frees the machine."""
-        self._machine = None
+    if prepared is None:
+        assert built is not None
+        executable, values, facts = _compile(configuration, built)
+    else:
+        executable, values, facts = tvm.runtime.load_module(prepared.path), prepared.values(), prepared.facts
+    machine: Any = relax.VirtualMachine(executable, tvm.cpu())
+    inputs = [tvm.runtime.tensor(x) for x in values.values()]
+    return HostSession(lambda: machine["main"](*inputs), facts)
 
 
 def prepare(configuration: Configuration, built: Built, folder: str) -> Prepared:
     """The model as a shared library in ``folder``, weights inside."""
-    executable, values, facts = _compile(configuration, built)
-    path = Path(folder) / "model.so"
-    executable.export_library(str(path))
-    inputs = [(name, list(x.shape), str(x.dtype)) for name, x in values.items()]
-    return Prepared(str(path), inputs, facts | {"model_file_bytes": path.stat().st_size})
+    return compiled(*_compile(configuration, built), folder)
 
 
 def _compile(configuration: Configuration, built: Built) -> tuple[Any, dict[str, np.ndarray], dict[str, Any]]:

@@ -70,27 +70,27 @@ def open_session(configuration: Configuration, built: Built | None, prepared: Pr
     """
     if configuration.runtime == "onnxruntime":
         with needs("onnxruntime", "runtime onnxruntime"):
-            from perfpass.measure.runners.onnxruntime import OnnxRuntimeSession
+            from perfpass.measure.runners import onnxruntime
 
-        return OnnxRuntimeSession(configuration, built, prepared)
+        return onnxruntime.opened(configuration, built, prepared)
     if configuration.runtime == "openvino":
         with needs("openvino", "runtime openvino"):
-            from perfpass.measure.runners.openvino import OpenVinoSession
+            from perfpass.measure.runners import openvino
 
-        return OpenVinoSession(configuration, built, prepared)
+        return openvino.opened(configuration, built, prepared)
     if configuration.runtime == "litert":
         with needs("litert", "runtime litert"):
-            from perfpass.measure.runners.litert import LiteRtSession
+            from perfpass.measure.runners import litert
 
-        return LiteRtSession(configuration)
+        return litert.opened(configuration)
     if configuration.runtime == "tvm" and has_relay():
-        from perfpass.measure.runners.tvm import TvmSession
+        from perfpass.measure.runners import tvm
 
-        return TvmSession(configuration, built, prepared)
+        return tvm.opened(configuration, built, prepared)
     if configuration.runtime == "tvm":
-        from perfpass.measure.runners.relax import RelaxSession
+        from perfpass.measure.runners import relax
 
-        return RelaxSession(configuration, built, prepared)
+        return relax.opened(configuration, built, prepared)
     assert built is not None
     from perfpass.measure.runners.torch import TorchSession
 

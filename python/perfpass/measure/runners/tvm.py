@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import platform
-import time
 import warnings
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,60 +14,30 @@ from perfpass.errors import UnsupportedError, missing_package
 from perfpass.measure.configuration import Configuration
 from perfpass.measure.models import Built
 from perfpass.measure.runners import tvm_kernels
-from perfpass.measure.runners.prepared import Prepared, random_input
+from perfpass.measure.runners.on_host import HostSession
+from perfpass.measure.runners.prepared import Prepared, compiled
 
 
-class TvmSession:
+def opened(configuration: Configuration, built: Built | None, prepared: Prepared | None = None) -> HostSession:
     """One configuration in TVM's graph executor, opt_level 3, default schedules."""
+    tvm = _tvm(configuration)
+    from tvm.contrib import graph_executor
 
-    def __init__(self, configuration: Configuration, built: Built | None, prepared: Prepared | None = None) -> None:
-        tvm = _tvm(configuration)
-        from tvm.contrib import graph_executor
-
-        if prepared is None:
-            assert built is not None
-            library, values, self.facts = _compile(configuration, built)
-        else:
-            library = tvm.runtime.load_module(prepared.path)
-            values = {name: random_input(shape, dtype) for name, shape, dtype in prepared.inputs}
-            self.facts = prepared.facts
-        self._library, self._values = library, values
-        self._executor: Any = graph_executor.GraphModule(library["default"](tvm.cpu()))
-        for name, x in values.items():
-            self._executor.set_input(name, tvm.nd.array(x))
-
-    def lap(self) -> float:
-        """One run of the executor; the CPU's are synchronous. In ms."""
-        start = time.perf_counter_ns()
-        self._executor.run()
-        return (time.perf_counter_ns() - start) / 1e6
-
-    def reset_memory(self) -> None:
-        """TVM's executor keeps no peak; all of its memory is allocated when it is made."""
-
-    def memory(self) -> dict[str, int]:
-        """Nothing; the peak resident size of the process tells."""
-        return {}
-
-    def kernels(self) -> list[dict[str, Any]]:
-        """The time of every kernel in a run of the network (`tvm_kernels.timed`)."""
-        import tvm
-
-        return tvm_kernels.timed(self._library, tvm.cpu(), self._values)
-
-    def close(self) -> None:
-        """Frees the executor."""
-        self._executor = None
+    if prepared is None:
+        assert built is not None
+        library, values, facts = _compile(configuration, built)
+    else:
+        library, values, facts = tvm.runtime.load_module(prepared.path), prepared.values(), prepared.facts
+    executor: Any = graph_executor.GraphModule(library["default"](tvm.cpu()))
+    for name, x in values.items():
+        executor.set_input(name, tvm.nd.array(x))
+    return HostSession(executor.run, facts, partial(tvm_kernels.timed, library, tvm.cpu(), values))
 
 
 def prepare(configuration: Configuration, built: Built, folder: str) -> Prepared:
     """The model as a shared library in ``folder``, weights inside."""
     labelled: dict[str, str] = {}
-    library, values, facts = _compile(configuration, built, labelled)
-    path = Path(folder) / "model.so"
-    library.export_library(str(path))
-    inputs = [(name, list(x.shape), str(x.dtype)) for name, x in values.items()]
-    return Prepared(str(path), inputs, facts | {"model_file_bytes": path.stat().st_size}, labelled)
+    return compiled(*_compile(configuration, built, labelled), folder, labelled)
 
 
 def _tvm(configuration: Configuration) -> Any:

@@ -20,14 +20,24 @@ if TYPE_CHECKING:
     from perfpass.graph.costs import Costs
 
 
-def moves_nothing(runtime: str) -> bool:
-    """Whether a runtime transposes, splits, slices and expands by strides alone, as torch does."""
-    return runtime in ("torch", "torch.compile")
+def strided(runtime: str, kind: str) -> bool:
+    """Whether transposes, splits and slices of a file are views in what predictors learned of a runtime on a ``kind``
+    of device: PyTorch shows by strides, and what was measured on GPUs was learned from traces, in which that is so. On
+    CPUs they are counted as other runtimes run them.
+    """
+    return kind == "gpu" or not folds(runtime)
 
 
-def as_run(graph: OpGraph, costs: Costs, runtime: str) -> OperatorTable:
-    """The operator table of ``graph`` with written-out operators put together, without shape arithmetic and operators
-    that do nothing. Raises ArgumentError when ``costs`` belong to another graph.
-    """  # fmt: skip
-    core = _core.table_as_run(graph.core, costs.core, moves_nothing(runtime))
+def folds(runtime: str) -> bool:
+    """Whether a runtime computes what constants and shapes alone decide when it loads a model; PyTorch does it in
+    every pass, compiled as well, because what it runs may be trained.
+    """
+    return runtime not in ("torch", "torch.compile")
+
+
+def as_run(graph: OpGraph, costs: Costs, runtime: str, kind: str) -> OperatorTable:
+    """The operator table of ``graph`` on a ``kind`` of device ("gpu", "cpu") with written-out operators put together,
+    without shape arithmetic and operators that do nothing. Raises ArgumentError when ``costs`` belong to another graph.
+    """
+    core = _core.table_as_run(graph.core, costs.core, strided(runtime, kind), folds(runtime))
     return OperatorTable(**{field.name: getattr(core, field.name) for field in fields(OperatorTable)})

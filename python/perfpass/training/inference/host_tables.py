@@ -56,7 +56,7 @@ def counted(configuration: Configuration) -> pandas.DataFrame:
 
     graph = graph_of(configuration)
     known = costs.count(graph, float_as="float32")
-    table, torch = (as_run(graph, known, runtime) for runtime in ("onnxruntime", "torch"))
+    table, torch = (as_run(graph, known, runtime, "cpu") for runtime in ("onnxruntime", "torch"))
     rows = pandas.DataFrame({name: getattr(table, name) for name in COLUMNS} | {"torch_view": torch.view})
     for name, value in zip((*SIZES, "family"), (*size_of(configuration), family_of(configuration.model)), strict=True):
         rows[name] = value

@@ -120,7 +120,7 @@ def counted(text: str) -> pandas.DataFrame:
     from perfpass import importers
 
     graph = importers.load(tvm.relay.fromtext(text))
-    table = as_run(graph, costs.count(graph, float_as="float32"), "tvm")
+    table = as_run(graph, costs.count(graph, float_as="float32"), "tvm", "cpu")
     return pandas.DataFrame({name: getattr(table, name) for name in COLUMNS})
 
 

@@ -10,10 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from perfpass.errors import FormatError, ShapeError, UnsupportedError
+from perfpass.importers.draft import Draft
 from perfpass.importers.formats.coreml.layer_kinds import BINARY, LAYERS, REDUCTIONS, UNARY
 from perfpass.importers.formats.coreml.program import Value
-from perfpass.importers.formats.coreml.wire import Message
-from perfpass.importers.formats.draft import Draft, Shape, broadcast
+from perfpass.importers.formats.protobuf import EMPTY, Message
+from perfpass.importers.formats.shapes import Shape, broadcast, columns, places, same_padding, spread
 
 _ACTIVATIONS = {
     5: "mul", 10: "relu", 15: "leaky_relu", 20: "clip", 25: "prelu", 30: "tanh", 31: "tanh", 40: "sigmoid",
@@ -71,9 +72,11 @@ def _layer(message: Message, draft: Draft, names: dict[str, Value]) -> list[int]
             raise FormatError(f"layer '{name[:200]}' ({kind}) reads '{source[:200]}', which nothing writes before it")
         inputs.append(names[source])
     layer = Layer(kind, name, message.one(number), inputs, message.texts(3))
+    if not layer.outputs:
+        raise FormatError(f"layer '{name[:200]}' ({kind}) writes nothing; the file is damaged")
     try:
         found = _lowered(layer)
-    except (IndexError, ValueError, ZeroDivisionError):
+    except (IndexError, ValueError, OverflowError, ZeroDivisionError):
         shapes = ", ".join(str(v.shape) for v in inputs)
         raise ShapeError(f"layer '{name[:200]}' ({kind}) does not fit its inputs of shape {shapes or 'none'}") from None
     if len(found.shapes) < len(layer.outputs):
@@ -116,7 +119,7 @@ def _lowered(layer: Layer) -> Lowered:
     if kind in _RULES:
         return _RULES[kind](layer)
     if kind in BINARY:
-        return Lowered(BINARY[kind], [broadcast(*(v.shape for v in layer.inputs))], [], {})
+        return Lowered(BINARY[kind], [broadcast([v.shape for v in layer.inputs], layer.kind)], [], {})
     if kind in REDUCTIONS:
         return _reduction(layer)
     if kind in UNARY:
@@ -125,10 +128,6 @@ def _lowered(layer: Layer) -> Lowered:
         f"layer '{layer.name[:200]}' is a {kind}, whose sizes no rule here tells; convert the network as an ML Program "
         "(coremltools.convert(..., convert_to='mlprogram'))"
     )
-
-
-def _columns(name: str, values: list[int] | Shape) -> dict[str, int]:
-    return {f"{name}_{i}": max(-(2**31), min(2**31 - 1, int(v))) for i, v in enumerate(values[:3])}
 
 
 def _window(layer: Layer, extents: Shape, kernel: list[int], fields: tuple[int, int], ceil: bool = False):  # type: ignore[no-untyped-def]
@@ -140,20 +139,17 @@ def _window(layer: Layer, extents: Shape, kernel: list[int], fields: tuple[int, 
     begin, end = [0] * rank, [0] * rank
     if params.has(same):
         for i, extent in enumerate(extents):
-            total = max(0, (-(-extent // stride[i]) - 1) * stride[i] + dilation[i] * (kernel[i] - 1) + 1 - extent)
-            begin[i], end[i] = total // 2, total - total // 2
+            begin[i], end[i] = same_padding(extent, kernel[i], stride[i], dilation[i])
     elif params.has(32) and layer.kind == "pooling":
         begin = end = (params.one(32).integers(10) or [0] * rank)[:rank]
     else:
         for i, edge in enumerate(params.one(valid).one(1).all(10)[:rank]):
             begin[i], end[i] = edge.integer(1), edge.integer(2)
-    rooms = [e + begin[i] + end[i] - dilation[i] * (kernel[i] - 1) - 1 for i, e in enumerate(extents)]
-    out = tuple((-(-room // stride[i]) if ceil else room // stride[i]) + 1 for i, room in enumerate(rooms))
+    out = tuple(
+        places(extent, kernel[i], stride[i], dilation[i], begin[i], end[i], ceil) for i, extent in enumerate(extents)
+    )
     found = {"spatial_rank": rank}
-    for name, values in (
-        ("kernel", kernel), ("stride", stride), ("dilation", dilation), ("pad_begin", begin), ("pad_end", end)
-    ):  # fmt: skip
-        found |= _columns(name, values)
+    found |= columns(kernel=kernel, stride=stride, dilation=dilation, pad_begin=begin, pad_end=end)
     return found, out, stride, dilation, begin, end
 
 
@@ -168,7 +164,7 @@ def _convolution(layer: Layer) -> Lowered:
     if transposed:
         given = params.integers(100)
         extents = tuple(given) or tuple(
-            stride[i] * (x[2 + i] - 1) + dilation[i] * (k - 1) + 1 - begin[i] - end[i] for i, k in enumerate(kernel)
+            spread(x[2 + i], k, stride[i], dilation[i], begin[i], end[i]) for i, k in enumerate(kernel)
         )
     weight = (per_group, channels // groups, *kernel) if transposed else (channels, per_group, *kernel)
     weights = [(weight, params.one(90))] + ([((channels,), params.one(91))] if params.integer(70) else [])
@@ -180,7 +176,7 @@ def _pooling(layer: Layer) -> Lowered:
     params, x = layer.params, layer.x
     kind = {0: "max_pool", 1: "avg_pool", 2: "lp_pool"}.get(params.integer(1), "max_pool")
     if params.integer(60):
-        found = {"spatial_rank": 2} | _columns("kernel", x[2:])
+        found = {"spatial_rank": 2} | columns(kernel=x[2:])
         return Lowered(kind if kind == "lp_pool" else f"global_{kind}", [(*x[:2], 1, 1)], [], found)
     found, extents, *_ = _window(layer, x[2:], params.integers(10) or [3, 3], (30, 31), params.has(32))
     return Lowered(kind, [(*x[:2], *extents)], [], found)
@@ -221,7 +217,7 @@ def _batched_matmul(layer: Layer) -> Lowered:
     b = (*second[:-2], second[-1], second[-2]) if flip_b else second
     if a[-1] != b[-2]:
         raise ValueError
-    out = (*broadcast(a[:-2], b[:-2]), a[-2], b[-1])
+    out = (*broadcast([a[:-2], b[:-2]], layer.kind), a[-2], b[-1])
     return Lowered(kind, [out], weights, {"transpose_a": flip_a, "transpose_b": flip_b})
 
 
@@ -354,7 +350,7 @@ def _reduction(layer: Layer) -> Lowered:
     shape = tuple(1 if i in axes else size for i, size in enumerate(x) if keep or i not in axes)
     kind = REDUCTIONS[layer.kind]
     if kind == "reduce_mean" and keep and len(x) in (4, 5) and sorted(axes) == list(range(2, len(x))):
-        return Lowered("global_avg_pool", [shape], [], {"spatial_rank": len(x) - 2} | _columns("kernel", x[2:]))
+        return Lowered("global_avg_pool", [shape], [], {"spatial_rank": len(x) - 2} | columns(kernel=x[2:]))
     return Lowered(kind, [shape], [], {"axis": axes[0]} if axes else {})
 
 
@@ -402,8 +398,8 @@ def _recurrent(layer: Layer) -> Lowered:
     gates = {"gru": 3, "simpleRecurrent": 1}.get(layer.kind, 4)
     kind = {4: "lstm", 3: "gru", 1: "rnn"}[gates]
     rows = gates * hidden
-    weights = [((rows, inputs), Message(params.span(9999), params.budget))] * directions
-    weights += [((rows, hidden), Message(params.span(9999), params.budget))] * directions
+    weights = [((rows, inputs), Message(EMPTY, params.budget))] * directions
+    weights += [((rows, hidden), Message(EMPTY, params.budget))] * directions
     out = (*x[:2], hidden * directions, *x[3:])
     return Lowered(kind, [out], weights, {"hidden_size": hidden, "directions": directions})
 

@@ -1,21 +1,22 @@
-"""Where the specification of a Core ML model is: the file itself, or what the manifest of a package names."""
+"""Where the specification of a Core ML model is: the file itself, or what the manifest of a package names.
+
+Fields by number: Model.proto, MIL.proto, NeuralNetwork.proto and FeatureTypes.proto of Core ML's specification
+(coremltools 9.0).
+"""
 
 from __future__ import annotations
 
-import mmap
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
-from perfpass.bounded_file import open_regular
-from perfpass.errors import FormatError, LimitError, shown
-from perfpass.importers.formats.coreml.wire import Budget, Message, Span
+from perfpass.errors import FormatError, shown
+from perfpass.importers.formats.protobuf import Budget, Message, mapped
 from perfpass.json_text import read_json
 from perfpass.text import shown_value
 
 _LARGEST_MANIFEST = 1 << 20
-_LARGEST_BYTES = 32 * 2**30
+_MOST_FIELDS = 8_000_000
 _ROOT = "com.apple.CoreML"
 
 
@@ -25,21 +26,8 @@ def opened(path: Path) -> Iterator[Message]:
 
     Raises FileError, FormatError for a manifest that names no such file or one outside the folder, LimitError.
     """
-    descriptor = open_regular(specification(path), "a Core ML model")
-    try:
-        size = os.fstat(descriptor).st_size
-        if size > _LARGEST_BYTES:
-            raise LimitError(f"{shown(path)}: {size:,} bytes; at most 32 GiB are read")
-        if not size:
-            raise FormatError(f"{shown(path)}: an empty file, no Core ML model")
-        with mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ) as content:
-            view = memoryview(content)
-            try:
-                yield Message(Span(view, 0, size), Budget())
-            finally:
-                view.release()
-    finally:
-        os.close(descriptor)
+    with mapped(specification(path), "a Core ML model") as whole:
+        yield Message(whole, Budget(_MOST_FIELDS, "Core ML model"))
 
 
 def specification(path: Path) -> Path:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from perfpass.errors import FormatError, LimitError, ShapeError, UnsupportedError
+from perfpass.errors import FormatError, LimitError, PerfPassError, ShapeError, UnsupportedError
+from perfpass.importers.draft import Draft
 from perfpass.importers.formats.coreml.operators import KIND_OF, ORDER
 from perfpass.importers.formats.coreml.weights import Compressed, Weights, bits_of_table
-from perfpass.importers.formats.coreml.wire import Message, Span
-from perfpass.importers.formats.draft import Draft, Shape
+from perfpass.importers.formats.protobuf import Message, Span
+from perfpass.importers.formats.shapes import Shape, columns, einsum, same_padding
+from perfpass.text import shown_value
 
 DTYPES = {
     1: "bool", 2: "string", 10: "float16", 11: "float32", 12: "float64", 13: "bfloat16", 21: "int8", 22: "int16",
@@ -37,10 +39,6 @@ class Value:
     text: str = ""
     compressed: Compressed | None = None
     bits: int = 0
-
-    @property
-    def is_constant(self) -> bool:
-        return self.numbers is not None or self.tensor == -1
 
 
 @dataclass
@@ -100,7 +98,15 @@ class Program:
         if depth > _DEEPEST:
             raise LimitError(f"blocks more than {_DEEPEST} deep")
         for message in block.all(3):
-            self.operation(message, prefix, repeat, depth)
+            try:
+                self.operation(message, prefix, repeat, depth)
+            except PerfPassError:
+                raise
+            except (IndexError, ValueError, OverflowError, ZeroDivisionError) as error:
+                raise FormatError(
+                    f"an operation {shown_value(message.text(1))} has arguments or outputs that do not fit it; the "
+                    "file is damaged"
+                ) from error
         return block.texts(2)
 
     def operation(self, message: Message, prefix: str, repeat: float, depth: int) -> None:
@@ -224,7 +230,7 @@ class Program:
             inputs = [x_id, *scale, mean, variance]
         elif kind == "reduce_mean" and len(x) in (4, 5) and out == (*x[:2], *(1,) * (len(x) - 2)):
             kind = "global_avg_pool"
-            found |= {"spatial_rank": len(x) - 2} | _columns("kernel", list(x[2:]))
+            found |= {"spatial_rank": len(x) - 2} | columns(kernel=x[2:])
         elif kind == "layer_norm":
             axes = [a % max(len(x), 1) for a in op.numbers("axes")]
             found["axis"] = min(axes, default=max(len(x) - 1, 0))
@@ -237,7 +243,8 @@ class Program:
             found["directions"] = 2 if op.one("weight_hh_back") is not None else 1
         elif kind == "einsum":
             equation = op.one("equation")
-            found["contraction"] = contraction(equation.text if equation else "", shapes)
+            summed = einsum(equation.text if equation else "", shapes, strict=False)[2]
+            found["contraction"] = min(summed, 2**31 - 1)
         elif kind == "resize":
             found["spatial_rank"] = max(len(x) - 2, 0)
         elif kind in _WITH_AXIS and (axis := op.numbers("axis")) and x:
@@ -261,14 +268,9 @@ class Program:
             begin, end = pad[0::2], pad[1::2]
         elif pad_type is not None and pad_type.text.startswith("same") and len(x) == rank + 2:
             for i, extent in enumerate(x[2:]):
-                reach, step = dilation[i] * (kernel[i] - 1) + 1, max(strides[i], 1)
-                total = max(0, (-(-extent // step) - 1) * step + reach - extent)
-                begin[i], end[i] = total // 2, total - total // 2
+                begin[i], end[i] = same_padding(extent, kernel[i], max(strides[i], 1), dilation[i])
         op.attributes["spatial_rank"] = min(rank, 3)
-        for name, values in (
-            ("kernel", kernel), ("stride", strides), ("dilation", dilation), ("pad_begin", begin), ("pad_end", end)
-        ):  # fmt: skip
-            op.attributes |= _columns(name, values)
+        op.attributes |= columns(kernel=kernel, stride=strides, dilation=dilation, pad_begin=begin, pad_end=end)
 
     def constexpr(self, op: Operation) -> None:
         """A weight that is unpacked as the model is loaded: shown as it is stored."""
@@ -340,16 +342,3 @@ def _whole(span: Span, dtype: str) -> list[int]:
     content = bytes(span.data[span.begin : min(span.end, span.begin + _MOST_VALUES * 8)])
     signed = dtype.startswith("int")
     return [int.from_bytes(content[i : i + width], "little", signed=signed) for i in range(0, len(content), width)]
-
-
-def _columns(name: str, values: list[int]) -> dict[str, int]:
-    return {f"{name}_{i}": max(-(2**31), min(2**31 - 1, value)) for i, value in enumerate(values[:3])}
-
-
-def contraction(equation: str, shapes: list[Shape]) -> int:
-    """Product of the sizes of the labels that an einsum sums over."""
-    left, _, kept = equation.replace(" ", "").partition("->")
-    sizes: dict[str, int] = {}
-    for term, shape in zip(left.split(","), shapes, strict=False):
-        sizes |= dict(zip(term, shape, strict=False))
-    return min(math.prod(size for label, size in sizes.items() if label not in kept), 2**31 - 1)

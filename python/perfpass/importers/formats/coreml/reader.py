@@ -9,11 +9,11 @@ from pathlib import Path
 
 from perfpass.errors import FormatError, UnsupportedError, about
 from perfpass.graph import OpGraph
+from perfpass.importers.draft import Draft
 from perfpass.importers.formats.batch import scaled
 from perfpass.importers.formats.coreml import network, package
 from perfpass.importers.formats.coreml.program import DTYPES, Program, Value
-from perfpass.importers.formats.coreml.wire import Message
-from perfpass.importers.formats.draft import Draft
+from perfpass.importers.formats.protobuf import Message
 from perfpass.importers.formats.sizes import Sizes, fixed
 from perfpass.importers.onnx import Input
 
@@ -168,8 +168,8 @@ def _feature(kind: Message) -> tuple[str, tuple[int | str, ...] | None]:
 
 def _feature_array(array: Message) -> tuple[str, tuple[int | str, ...] | None]:
     shape = array.integers(1)
-    if not shape and array.has(21):
-        shape = array.one(21).all(1)[0].integers(1)
+    if not shape and (listed := array.one(21).all(1)):
+        shape = listed[0].integers(1)
     if not shape and array.has(31):
         shape = [max(one.integer(1), 1) for one in array.one(31).all(1)]
     return _ARRAY_TYPES.get(array.integer(2), "float32"), tuple(shape)

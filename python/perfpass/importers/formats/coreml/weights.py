@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from perfpass.importers.formats.draft import Draft, Shape
+from perfpass.importers.draft import Draft
+from perfpass.importers.formats.shapes import Shape
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,11 @@ from typing import Any
 
 from perfpass import _core
 from perfpass.errors import FormatError, ShapeError, UnsupportedError
-from perfpass.importers.formats.channels_last import AXIS, FREE, ROWS, Tensor, broadcast
+from perfpass.importers.formats.channels_last import AXIS, FREE, ROWS, Tensor
 from perfpass.importers.formats.keras.images import adaptive, pooled
 from perfpass.importers.formats.keras.layer import ACTIVATIONS, Layer, tensors_in
 from perfpass.importers.formats.keras.layers import filled, joined
+from perfpass.importers.formats.shapes import broadcast, tiled
 from perfpass.importers.formats.spatial import contraction, convolution, reduced
 from perfpass.text import shown_value
 
@@ -254,11 +255,7 @@ def get_item(layer: Layer, x: Tensor, key: Any = None, *_: Any, **__: Any) -> Te
 
 def tile(layer: Layer, x: Tensor, *_: Any, **__: Any) -> Tensor:
     """keras.ops.tile."""
-    repeats = layer.settings.shape("repeats")
-    rank = max(len(repeats), len(x.shape))
-    before = [1] * (rank - len(x.shape)) + list(x.shape)
-    times = [1] * (rank - len(repeats)) + repeats
-    shape = [s * t for s, t in zip(before, times, strict=True)]
+    shape = tiled(x.shape, layer.settings.shape("repeats"))
     return layer.program.one("tile", layer.class_name, [x], shape)
 
 

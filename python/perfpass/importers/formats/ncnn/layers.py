@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from perfpass.errors import PerfPassError, ShapeError
+from perfpass.errors import ShapeError
 from perfpass.importers.formats.ncnn.param import Layer
+from perfpass.importers.formats.shapes import Shape, einsum, places, same_padding, spread, tiled
 
-Shape = tuple[int, ...]
 Rule = Callable[[Layer, "Sequence[Shape]"], list[Shape]]
 _MISSING = -233
 # Order types of Permute: of (h, w), (c, h, w) and (c, d, h, w), which axis comes to each place.
@@ -27,18 +27,16 @@ _ORDERS = {
 
 
 def results(layer: Layer, given: Sequence[Shape]) -> list[Shape] | None:
-    """Shapes of a layer's outputs in order; None where there is no rule for the layer. Raises ShapeError."""
+    """Shapes of a layer's outputs in order; None where there is no rule for the layer.
+
+    Raises ShapeError, and what Python raises where parameters and inputs do not fit one another.
+    """
     rule = _RULES.get(layer.type)
     if rule is None:
         return None
-    try:
-        found = rule(layer, given)
-    except PerfPassError:
-        raise
-    except (IndexError, ValueError, ZeroDivisionError) as error:
-        raise ShapeError(f"{layer}: its parameters do not fit inputs of {list(given)}; check input_shapes") from error
+    found = rule(layer, given)
     if any(size < 0 or size >= 1 << 48 for shape in found for size in shape):
-        raise ShapeError(f"{layer}: inputs of {list(given)} leave {found} of its output; check input_shapes")
+        raise ShapeError(f"{layer}: inputs of {list(given)} leave {found} of its output; check input_shape")
     return found * len(layer.tops) if len(found) == 1 else found
 
 
@@ -66,8 +64,8 @@ def window(layer: Layer, sizes: Sequence[int], pooling: bool = False) -> list[tu
         if min(kernel, stride, dilation) < 1:
             raise ShapeError(f"{layer}: a kernel of {kernel} with stride {stride} and dilation {dilation}")
         if before in (-233, -234):  # as many zeros as keep size / stride
-            total = max((-(-size // stride) - 1) * stride + dilation * (kernel - 1) + 1 - size, 0)
-            before, after = (total // 2, total - total // 2) if before == -233 else (total - total // 2, total // 2)
+            less, more = same_padding(size, kernel, stride, dilation)
+            before, after = (less, more) if before == _MISSING else (more, less)
         found.append((kernel, stride, dilation, before, after))
     return found
 
@@ -75,11 +73,7 @@ def window(layer: Layer, sizes: Sequence[int], pooling: bool = False) -> list[tu
 def convolved(layer: Layer, given: Sequence[Shape]) -> list[Shape]:
     rank = 1 if "1D" in layer.type else 3 if "3D" in layer.type else 2
     sizes = given[0][-rank:]
-    out = [
-        (size + before + after - dilation * (kernel - 1) - 1) // stride + 1
-        for size, (kernel, stride, dilation, before, after) in zip(sizes, window(layer, sizes), strict=True)
-    ]
-    return [(layer.whole(0), *out)]
+    return [(layer.whole(0), *(places(size, *axis) for size, axis in zip(sizes, window(layer, sizes), strict=True)))]
 
 
 def _transposed(layer: Layer, given: Sequence[Shape]) -> list[Shape]:
@@ -90,7 +84,7 @@ def _transposed(layer: Layer, given: Sequence[Shape]) -> list[Shape]:
     first = 25 if rank == 3 else 20
     wanted = [layer.whole(first + i, layer.whole(first)) for i in range(rank)][::-1]
     out = [
-        (size - 1) * stride + dilation * (kernel - 1) + 1 - max(before, 0) - max(after, 0) + more
+        spread(size, kernel, stride, dilation, max(before, 0), max(after, 0), more)
         for size, (kernel, stride, dilation, before, after), more in zip(
             sizes, window(layer, sizes), extra[-rank:], strict=True
         )
@@ -109,8 +103,7 @@ def _pooled(layer: Layer, given: Sequence[Shape]) -> list[Shape]:
         return [(*outer, *(size if want == _MISSING else want for want, size in zip(wanted, sizes, strict=True)))]
     mode, out = layer.whole(5), []
     for size, (kernel, stride, _, before, after) in zip(sizes, window(layer, sizes, pooling=True), strict=True):
-        room = size + before + after - kernel
-        out.append(-(-size // stride) if mode > 1 else room // stride + 1 if mode == 1 else -(-room // stride) + 1)
+        out.append(-(-size // stride) if mode > 1 else places(size, kernel, stride, 1, before, after, ceil=mode != 1))
     return [(*outer, *out)]
 
 
@@ -152,7 +145,7 @@ def _completed(layer: Layer, shape: Shape, found: list[int]) -> Shape:
         rest = math.prod(size for size in found if size != -1)
         found[found.index(-1)] = math.prod(shape) // rest if rest else 0
     if math.prod(found) != math.prod(shape):
-        raise ShapeError(f"{layer}: {shape} cannot be shown as {tuple(found)}; check input_shapes")
+        raise ShapeError(f"{layer}: {shape} cannot be shown as {tuple(found)}; check input_shape")
     return tuple(found)
 
 
@@ -166,7 +159,7 @@ def _permuted(layer: Layer, given: Sequence[Shape]) -> list[Shape]:
 def _joined(layer: Layer, given: Sequence[Shape]) -> list[Shape]:
     axis = layer.whole(0) % max(len(given[0]), 1)
     if len({(*s[:axis], *s[axis + 1 :]) for s in given}) > 1:
-        raise ShapeError(f"{layer}: inputs of {list(given)} along axis {axis}; check input_shapes")
+        raise ShapeError(f"{layer}: inputs of {list(given)} along axis {axis}; check input_shape")
     return [tuple(sum(s[i] for s in given) if i == axis else size for i, size in enumerate(given[0]))]
 
 
@@ -180,7 +173,7 @@ def broadcast(layer: Layer, given: Sequence[Shape]) -> list[Shape]:
             places = list(range(rank - len(shape), rank))
         for place, size in zip(places, shape, strict=True):
             if size != 1 and found[place] not in (1, size) and len(shape) == rank:
-                raise ShapeError(f"{layer}: inputs of {list(given)} do not broadcast; check input_shapes")
+                raise ShapeError(f"{layer}: inputs of {list(given)} do not broadcast; check input_shape")
             found[place] = max(found[place], size)
     return [tuple(found)]
 
@@ -306,9 +299,7 @@ def _expanded(layer: Layer, given: Sequence[Shape]) -> list[Shape]:
 def _tiled(layer: Layer, given: Sequence[Shape]) -> list[Shape]:
     shape, times = list(given[0]), layer.list_of(2)
     if times:
-        rank = max(len(shape), len(times))
-        shape, times = [1] * (rank - len(shape)) + shape, [1] * (rank - len(times)) + times
-        return [tuple(size * n for size, n in zip(shape, times, strict=True))]
+        return [tiled(shape, times)]
     shape[layer.whole(0) % len(shape)] *= layer.whole(1, 1)
     return [tuple(shape)]
 
@@ -332,10 +323,7 @@ def _attended(layer: Layer, given: Sequence[Shape]) -> list[Shape]:
 
 
 def _einsum(layer: Layer, given: Sequence[Shape]) -> list[Shape]:
-    left, _, kept = layer.text(0).partition("->")
-    sizes: dict[str, int] = {}
-    for term, shape in zip(left.split(","), given, strict=True):
-        sizes |= dict(zip(term, shape, strict=True))
+    sizes, kept, _ = einsum(layer.text(0), given)
     if not set(kept) <= sizes.keys():
         raise ShapeError(f"{layer}: an equation of {layer.text(0)[:80]!r}")
     return [tuple(sizes[letter] for letter in kept)]
@@ -343,11 +331,9 @@ def _einsum(layer: Layer, given: Sequence[Shape]) -> list[Shape]:
 
 def _unfolded(layer: Layer, given: Sequence[Shape]) -> list[Shape]:
     c, *sizes = given[0]
-    steps = [
-        (size + before + after - dilation * (kernel - 1) - 1) // stride + 1
-        for size, (kernel, stride, dilation, before, after) in zip(sizes, window(layer, sizes), strict=True)
-    ]
-    return [(c * math.prod(w[0] for w in window(layer, sizes)), math.prod(steps))]
+    axes = window(layer, sizes)
+    steps = [places(size, *axis) for size, axis in zip(sizes, axes, strict=True)]
+    return [(c * math.prod(axis[0] for axis in axes), math.prod(steps))]
 
 
 def _chosen(layer: Layer, given: Sequence[Shape]) -> list[Shape]:

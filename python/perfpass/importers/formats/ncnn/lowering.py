@@ -6,10 +6,11 @@ import math
 from collections.abc import Mapping
 
 from perfpass import _core
-from perfpass.errors import FormatError, ShapeError, UnsupportedError
+from perfpass.errors import FormatError, PerfPassError, ShapeError, UnsupportedError
 from perfpass.graph import OpGraph
-from perfpass.importers.formats.ncnn.layers import Shape, gemm_sizes, results, window
+from perfpass.importers.formats.ncnn.layers import gemm_sizes, results, window
 from perfpass.importers.formats.ncnn.param import Layer
+from perfpass.importers.formats.shapes import Shape, einsum
 
 # Layers that are one operator without weights of their own.
 _KINDS = {
@@ -121,7 +122,13 @@ class _Lowering:
     def graph(self, layers: list[Layer]) -> OpGraph:
         read = {blob for layer in layers for blob in layer.bottoms}
         for layer in layers:
-            self.layer(layer)
+            try:
+                self.layer(layer)
+            except PerfPassError:
+                raise
+            except (IndexError, ValueError, OverflowError, ZeroDivisionError) as error:
+                given = [self.shape[blob] for blob in layer.bottoms]
+                raise ShapeError(f"{layer}: its parameters do not fit inputs of {given}; check input_shape") from error
         outputs = [
             self.tensor[top] for layer in layers for top in layer.tops if top not in read and layer.type != "Input"
         ]
@@ -222,9 +229,7 @@ class _Lowering:
             heads = [shape[0] for shape in shapes[:2]]
             attributes |= {"num_heads": heads[0], "num_kv_heads": heads[1]}
         elif layer.type == "Einsum":
-            left, _, kept = layer.text(0).partition("->")
-            sizes = {a: n for t, s in zip(left.split(","), shapes, strict=False) for a, n in zip(t, s, strict=False)}
-            attributes["contraction"] = math.prod(n for a, n in sizes.items() if a not in kept)
+            attributes["contraction"] = einsum(layer.text(0), shapes, strict=False)[2]
         self.node(_KINDS.get(layer.type, "unknown"), layer, inputs, outputs, **attributes)
 
     def _scaled(self, layer: Layer, inputs: list[int], outputs: list[int]) -> bool:
@@ -273,7 +278,7 @@ class _Lowering:
         transposed, deformed = layer.type.startswith("Deconvolution"), layer.type.startswith("Deformable")
         rank = 1 if "1D" in layer.type else 3 if "3D" in layer.type else 2
         if len(shapes[0]) <= rank:
-            raise ShapeError(f"{layer}: an input of {shapes[0]}, which has no channels; check input_shapes")
+            raise ShapeError(f"{layer}: an input of {shapes[0]}, which has no channels; check input_shape")
         sizes = shapes[0][-rank:]
         windows = window(layer, sizes)
         kernel = [w[0] for w in windows]
@@ -327,7 +332,7 @@ class _Lowering:
         columns = size // max(out, 1)
         flat = len(made) == 1
         if columns * out != size or columns != (math.prod(shape) if flat else shape[-1]):
-            raise ShapeError(f"{layer}: {size} weights for an input of {shape} and {out} outputs; check input_shapes")
+            raise ShapeError(f"{layer}: {size} weights for an input of {shape} and {out} outputs; check input_shape")
         if flat and len(shape) > 1:
             inputs = [self.activation((columns,))]
             self.builder.add_node("reshape", "Flatten", "", {"view": 1}, [self.tensor[layer.bottoms[0]]], inputs)
@@ -346,7 +351,7 @@ class _Lowering:
         a = self.weight(layer, "a", *((k, m) if layer.whole(2) else (m, k))) if layer.whole(4) else given.pop(0)
         b = self.weight(layer, "b", *((n, k) if layer.whole(3) else (k, n))) if layer.whole(5) else given.pop(0)
         if not layer.whole(4) and not layer.whole(5) and shapes[0][-2 if layer.whole(2) else -1] != k:
-            raise ShapeError(f"{layer}: inputs of {shapes}; check input_shapes")
+            raise ShapeError(f"{layer}: inputs of {shapes}; check input_shape")
         if layer.whole(6) and (kind := layer.whole(10)) >= 0:
             sizes = {0: (1,), 1: (m,), 2: (m, 1), 3: (m, n), 4: (n,)}.get(kind, (n,))
             given = [self.weight(layer, "c", *sizes)]

@@ -1,6 +1,7 @@
-"""Small whole numbers of the file of weights, which decide sizes where the model leaves its inputs' open.
+"""Numbers of the file of weights that decide sizes where the model leaves its inputs' open.
 
-Nothing else is read of it, and nothing at all where the document fixes every size.
+Read are whole numbers of 32 and 64 bits, at most 4,096, and at most 16 floats, where a rule of sizes asks for them.
+Nothing else is read of the file, and nothing at all where the document fixes every size.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ import numpy as np
 
 from perfpass.bounded_file import open_regular
 from perfpass.errors import FormatError, shown
-from perfpass.importers.formats.draft import Shape
 from perfpass.importers.formats.openvino.shapes import MOST_VALUES
+from perfpass.importers.formats.shapes import Shape
 
-_TYPES = {"i64": "<i8", "i32": "<i4", "i16": "<i2", "i8": "i1", "u64": "<u8", "u32": "<u4", "u8": "u1", "boolean": "?"}
+_TYPES = {"i64": "<i8", "i32": "<i4", "u64": "<u8", "u32": "<u4", "boolean": "?"}  # shorter ones are weights
 _FLOATS = {"f32": "<f4", "f16": "<f2", "f64": "<f8"}
-_MOST_FLOATS = 64
+_MOST_FLOATS = 16  # scales of a resize: one an axis at most
 
 
 class Constants:

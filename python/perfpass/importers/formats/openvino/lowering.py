@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from perfpass.importers.formats.draft import Draft, Shape
+from perfpass.importers.draft import Draft
 from perfpass.importers.formats.openvino import shapes
 from perfpass.importers.formats.openvino.document import Layer
 from perfpass.importers.formats.openvino.operators import KIND_OF
 from perfpass.importers.formats.openvino.shapes import Known, Unresolved, flag, numbers
+from perfpass.importers.formats.shapes import Shape, columns
 
 _PACKED = ("int8", "uint8", "int4", "uint4", "float8", "float4")
 _BITS = {"int8": 8, "uint8": 8, "float8": 8, "int4": 4, "uint4": 4, "float4": 4}
@@ -142,7 +143,7 @@ class Lowering:
                 kind = "dense"
         elif kind == "reduce_mean" and len(ins[0]) in (4, 5) and outs[0] == (*ins[0][:2], *(1,) * (len(ins[0]) - 2)):
             kind, tensors = "global_avg_pool", tensors[:1]
-            found |= {"spatial_rank": len(ins[0]) - 2, **_columns("kernel", ins[0][2:])}
+            found |= {"spatial_rank": len(ins[0]) - 2, **columns(kernel=ins[0][2:])}
         elif kind == "layer_norm":
             tensors, found["axis"] = tensors[:1], len(ins[0]) - 1
         elif kind == "batch_norm" and layer.opset == "opset1":
@@ -166,7 +167,7 @@ class Lowering:
             found["directions"] = 2 if data.get("direction") == "bidirectional" else 1
         elif kind == "einsum":
             try:
-                found["contraction"] = _bounded(shapes.einsum_sizes(layer, ins)[1])
+                found["contraction"] = _bounded(shapes.equation(layer, ins)[2])
             except (Unresolved, ValueError):
                 kind = "unknown"
         elif kind == "roi_pool":
@@ -193,9 +194,7 @@ class Lowering:
             if self.draft.is_constant(tensors[1]) and tensor.shape == weight:
                 tensor.shape = (weight[0] * weight[1], *weight[2:])
         found |= {"spatial_rank": len(kernel), "groups": groups, "weight_layout": 2 if transposed else 0}
-        for name, values in (("kernel", kernel), ("stride", stride), ("dilation", dilation)):
-            found |= _columns(name, values)
-        found |= _columns("pad_begin", begin) | _columns("pad_end", end)
+        found |= columns(kernel=kernel, stride=stride, dilation=dilation, pad_begin=begin, pad_end=end)
         if deformable:
             tensors[1], tensors[2] = tensors[2], tensors[1]
         elif transposed:
@@ -206,11 +205,12 @@ class Lowering:
         found["spatial_rank"] = len(extents)
         if layer.kind.startswith("Adaptive"):
             if all(size == 1 for size in results):
-                found |= _columns("kernel", extents)
+                found |= columns(kernel=extents)
                 return f"global_{kind}"
             sizes = list(zip(extents, results, strict=True))
-            found |= _columns("kernel", [-(-a // max(b, 1)) for a, b in sizes])
-            found |= _columns("stride", [max(a // max(b, 1), 1) for a, b in sizes])
+            found |= columns(
+                kernel=[-(-a // max(b, 1)) for a, b in sizes], stride=[max(a // max(b, 1), 1) for a, b in sizes]
+            )
             return kind
         try:
             stride, begin, end, dilation, kernel = shapes.window(layer, extents, tuple(numbers(layer.data, "kernel")))[
@@ -218,13 +218,8 @@ class Lowering:
             ]
         except Unresolved:
             return kind
-        found |= _columns("kernel", kernel) | _columns("stride", stride) | _columns("dilation", dilation)
-        found |= _columns("pad_begin", begin) | _columns("pad_end", end)
+        found |= columns(kernel=kernel, stride=stride, dilation=dilation, pad_begin=begin, pad_end=end)
         return kind
-
-
-def _columns(name: str, values: list[int] | Shape) -> dict[str, int]:
-    return {f"{name}_{i}": _bounded(value) for i, value in enumerate(values[:3])}
 
 
 def _bounded(value: int) -> int:

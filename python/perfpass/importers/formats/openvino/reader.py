@@ -10,8 +10,8 @@ from pathlib import Path
 
 from perfpass.errors import FormatError, about
 from perfpass.graph import OpGraph
+from perfpass.importers.draft import Draft
 from perfpass.importers.formats.batch import scaled
-from perfpass.importers.formats.draft import Draft
 from perfpass.importers.formats.openvino import document
 from perfpass.importers.formats.openvino.constants import Constants
 from perfpass.importers.formats.openvino.document import Body, Layer

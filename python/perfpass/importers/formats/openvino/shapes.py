@@ -12,19 +12,24 @@ from dataclasses import dataclass
 import numpy as np
 
 from perfpass.errors import ShapeError
-from perfpass.importers.formats.draft import Shape, broadcast
 from perfpass.importers.formats.openvino.document import Layer
+from perfpass.importers.formats.shapes import Shape, broadcast, einsum, places, same_padding, spread, tiled
 
 MOST_VALUES = 4096
 
 
 @dataclass
 class Known:
-    """A tensor: its type, sizes, and contents where they are followed."""
+    """A tensor: its type, sizes, and contents where they are followed; ``held``: themselves, or what reads them."""
 
     dtype: str
     shape: Shape
-    values: np.ndarray | None = None
+    held: np.ndarray | Callable[[], np.ndarray | None] | None = None
+
+    @property
+    def values(self) -> np.ndarray | None:
+        """The contents. A constant's are read when a rule asks for them, and not kept."""
+        return self.held() if callable(self.held) else self.held
 
 
 class Unresolved(Exception):
@@ -56,7 +61,7 @@ def shapes(layer: Layer, inputs: list[Known | None]) -> list[Shape]:
         if layer.kind in _SAME:
             return [found[0].shape] * len(layer.outputs)
         if layer.kind in _BROADCAST:
-            return [broadcast(*(k.shape for k in found))]
+            return [broadcast([k.shape for k in found], layer.label)]
     except (IndexError, ValueError, OverflowError, ZeroDivisionError) as error:
         raise Unresolved(str(error)) from None
     raise Unresolved("no rule for it")
@@ -72,28 +77,32 @@ def window(layer: Layer, extents: Shape, kernel: Shape) -> tuple[list[list[int]]
     auto, out = data.get("auto_pad", "explicit").lower(), []
     up = data.get("rounding_type", "floor")
     for i, extent in enumerate(extents):
-        reach, step = dilation[i] * (kernel[i] - 1) + 1, max(stride[i], 1)
+        step = max(stride[i], 1)
         if auto.startswith("same"):
             size = -(-extent // step)
-            total = max(0, (size - 1) * step + reach - extent)
-            small = total // 2
-            begin[i], end[i] = (small, total - small) if auto == "same_upper" else (total - small, small)
-        elif auto == "valid":
-            begin[i] = end[i] = 0
-            size = (extent - reach) // step + 1
+            less, more = same_padding(extent, kernel[i], step, dilation[i])
+            begin[i], end[i] = (less, more) if auto == "same_upper" else (more, less)
         else:
-            room = extent + begin[i] + end[i] - reach
-            size = (-(-room // step) if up.startswith("ceil") else room // step) + 1
-            if up == "ceil_torch" and (size - 1) * step >= extent + begin[i]:
+            if auto == "valid":
+                begin[i] = end[i] = 0
+            ceil = auto != "valid" and up.startswith("ceil")
+            size = places(extent, kernel[i], step, dilation[i], begin[i], end[i], ceil)
+            if ceil and up == "ceil_torch" and (size - 1) * step >= extent + begin[i]:
                 size -= 1
         out.append(size)
     return [stride, begin, end, dilation, list(kernel)], tuple(out)
 
 
-def given(known: Known) -> list[int]:
-    if known.values is None:
+def contents(known: Known) -> np.ndarray:
+    """What a tensor holds. Raises Unresolved where it is not known."""
+    values = known.values
+    if values is None:
         raise Unresolved("it depends on numbers that are not known")
-    return [int(v) for v in known.values.reshape(-1)]
+    return values
+
+
+def given(known: Known) -> list[int]:
+    return [int(v) for v in contents(known).reshape(-1)]
 
 
 def _axes(known: Known, rank: int) -> list[int]:
@@ -122,16 +131,8 @@ def _transposed(layer: Layer, ins: list[Known]) -> list[Shape]:
     begin, end, more = (numbers(data, n) or [0] * rank for n in ("pads_begin", "pads_end", "output_padding"))
     if data.get("auto_pad", "explicit").lower() != "explicit":
         begin = end = [0] * rank
-    return [
-        (
-            x[0],
-            channels,
-            *(
-                stride[i] * (x[2 + i] - 1) + dilation[i] * (kernel[i] - 1) + 1 - begin[i] - end[i] + more[i]
-                for i in range(rank)
-            ),
-        )
-    ]
+    axes = zip(x[2:], kernel, stride, dilation, begin, end, more, strict=True)
+    return [(x[0], channels, *(spread(*axis) for axis in axes))]
 
 
 def _pool(layer: Layer, ins: list[Known]) -> list[Shape]:
@@ -156,7 +157,7 @@ def _product(layer: Layer, ins: list[Known]) -> list[Shape]:
     if a[-1] != b[-2]:
         raise ShapeError(f"{layer.label} multiplies {a} by {b}; the inner sizes differ")
     rows, columns = (() if one_a else a[-2:-1]), (() if one_b else b[-1:])
-    return [(*broadcast(a[:-2], b[:-2]), *rows, *columns)]
+    return [(*broadcast([a[:-2], b[:-2]], layer.label), *rows, *columns)]
 
 
 def _concat(layer: Layer, ins: list[Known]) -> list[Shape]:
@@ -269,14 +270,11 @@ def _shape_of(layer: Layer, ins: list[Known]) -> list[Shape]:
 
 def _broadcast(layer: Layer, ins: list[Known]) -> list[Shape]:
     wanted = tuple(given(ins[1]))
-    return [broadcast(ins[0].shape, wanted) if layer.data.get("mode") == "bidirectional" else wanted]
+    return [broadcast([ins[0].shape, wanted], layer.label) if layer.data.get("mode") == "bidirectional" else wanted]
 
 
 def _tile(layer: Layer, ins: list[Known]) -> list[Shape]:
-    x, times = ins[0].shape, given(ins[1])
-    rank = max(len(x), len(times))
-    padded = ((1,) * (rank - len(x)) + x, (1,) * (rank - len(times)) + tuple(times))
-    return [tuple(a * b for a, b in zip(*padded, strict=True))]
+    return [tiled(ins[0].shape, given(ins[1]))]
 
 
 def _range(layer: Layer, ins: list[Known]) -> list[Shape]:
@@ -319,10 +317,7 @@ def _interpolate(layer: Layer, ins: list[Known]) -> list[Shape]:
         for axis, size in zip(axes, given(ins[1]), strict=False):
             padded[axis] = size
     else:
-        scales = ins[1 if newest else 2].values
-        if scales is None:
-            raise Unresolved("its scales are not known")
-        for axis, scale in zip(axes, scales.reshape(-1), strict=False):
+        for axis, scale in zip(axes, contents(ins[1 if newest else 2]).reshape(-1), strict=False):
             padded[axis] = math.floor(padded[axis] * float(scale) + 1e-6)
     return [tuple(padded)]
 
@@ -366,19 +361,17 @@ def _roi(layer: Layer, ins: list[Known]) -> list[Shape]:
 
 
 def _einsum(layer: Layer, ins: list[Known]) -> list[Shape]:
-    sizes, _, kept = einsum_sizes(layer, [k.shape for k in ins])
+    sizes, kept, _ = equation(layer, [k.shape for k in ins])
     return [tuple(sizes[label] for label in kept)]
 
 
-def einsum_sizes(layer: Layer, operands: list[Shape]) -> tuple[dict[str, int], int, str]:
-    """Size of every label, product of those that are summed, and the result's labels. Raises Unresolved."""
-    left, arrow, kept = layer.data.get("equation", "").replace(" ", "").partition("->")
+def equation(layer: Layer, operands: list[Shape]) -> tuple[dict[str, int], str, int]:
+    """What `einsum` tells of a layer's equation. Raises Unresolved where it leaves labels out."""
+    written = layer.data.get("equation", "")
+    left, arrow, _ = written.partition("->")
     if not arrow or "." in left:
         raise Unresolved("an equation without labels of its result, or with an ellipsis")
-    sizes: dict[str, int] = {}
-    for term, shape in zip(left.split(","), operands, strict=True):
-        sizes |= dict(zip(term, shape, strict=True))
-    return sizes, math.prod(size for label, size in sizes.items() if label not in kept), kept
+    return einsum(written, operands)
 
 
 def _random(layer: Layer, ins: list[Known]) -> list[Shape]:
@@ -429,103 +422,17 @@ _RULES: dict[str, Callable[[Layer, list[Known]], list[Shape]]] = {
     "RandomUniform": _random,
     "Eye": _eye,
 }
-_BROADCAST = frozenset(
-    [
-        "Add",
-        "Subtract",
-        "Multiply",
-        "Divide",
-        "Power",
-        "Maximum",
-        "Minimum",
-        "Mod",
-        "FloorMod",
-        "SquaredDifference",
-        "Equal",
-        "NotEqual",
-        "Greater",
-        "GreaterEqual",
-        "Less",
-        "LessEqual",
-        "LogicalAnd",
-        "LogicalOr",
-        "LogicalXor",
-        "Xor",
-        "BitwiseAnd",
-        "BitwiseOr",
-        "BitwiseXor",
-        "BitwiseLeftShift",
-        "BitwiseRightShift",
-        "Select",
-    ]
+_BROADCAST_KINDS = (
+    "Add Subtract Multiply Divide Power Maximum Minimum Mod FloorMod SquaredDifference Equal NotEqual Greater "
+    "GreaterEqual Less LessEqual LogicalAnd LogicalOr LogicalXor Xor BitwiseAnd BitwiseOr BitwiseXor "
+    "BitwiseLeftShift BitwiseRightShift Select"
 )
-_SAME = frozenset(
-    [
-        "Abs",
-        "Acos",
-        "Acosh",
-        "Asin",
-        "Asinh",
-        "Atan",
-        "Atanh",
-        "BatchNormInference",
-        "BitwiseNot",
-        "Ceiling",
-        "Clamp",
-        "Convert",
-        "ConvertLike",
-        "Cos",
-        "Cosh",
-        "CumSum",
-        "Elu",
-        "Erf",
-        "ErfInv",
-        "Exp",
-        "FakeConvert",
-        "Floor",
-        "Gelu",
-        "GRN",
-        "GroupNormalization",
-        "HSigmoid",
-        "HSwish",
-        "HardSigmoid",
-        "Identity",
-        "IsFinite",
-        "IsInf",
-        "IsNaN",
-        "LRN",
-        "Log",
-        "LogSoftmax",
-        "LogicalNot",
-        "MVN",
-        "Mish",
-        "Negative",
-        "NormalizeL2",
-        "PReLU",
-        "PRelu",
-        "ReLU",
-        "Relu",
-        "Reverse",
-        "ReverseSequence",
-        "Roll",
-        "Round",
-        "Selu",
-        "ShuffleChannels",
-        "Sigmoid",
-        "Sign",
-        "Sin",
-        "Sinh",
-        "SoftMax",
-        "SoftPlus",
-        "SoftSign",
-        "Softmax",
-        "Sqrt",
-        "Swish",
-        "Tan",
-        "Tanh",
-        "Assign",
-        "ReadValue",
-        "Inverse",
-        "RegionYolo",
-    ]
+_BROADCAST = frozenset(_BROADCAST_KINDS.split())
+_SAME_KINDS = (
+    "Abs Acos Acosh Asin Asinh Atan Atanh BatchNormInference BitwiseNot Ceiling Clamp Convert ConvertLike Cos "
+    "Cosh CumSum Elu Erf ErfInv Exp FakeConvert Floor Gelu GRN GroupNormalization HSigmoid HSwish HardSigmoid "
+    "Identity IsFinite IsInf IsNaN LRN Log LogSoftmax LogicalNot MVN Mish Negative NormalizeL2 PReLU PRelu ReLU "
+    "Relu Reverse ReverseSequence Roll Round Selu ShuffleChannels Sigmoid Sign Sin Sinh SoftMax SoftPlus "
+    "SoftSign Softmax Sqrt Swish Tan Tanh Assign ReadValue Inverse RegionYolo"
 )
+_SAME = frozenset(_SAME_KINDS.split())

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
 
 from perfpass.errors import FormatError, ShapeError
-from perfpass.importers.formats.draft import Draft, Shape
+from perfpass.importers.draft import Draft
 from perfpass.importers.formats.openvino import contents, shapes
 from perfpass.importers.formats.openvino.constants import Constants
 from perfpass.importers.formats.openvino.document import Body, Layer, Port
 from perfpass.importers.formats.openvino.lowering import Lowering, Operand, decompression
 from perfpass.importers.formats.openvino.operators import DTYPES, KIND_OF
 from perfpass.importers.formats.openvino.shapes import Known, Unresolved
+from perfpass.importers.formats.shapes import Followed, Shape
 
 _MOST_TRIPS = 10**9
 
@@ -35,6 +39,7 @@ class Walk:
         self.draft = draft
         self.lowering = Lowering(draft)
         self.constants = constants
+        self.followed = Followed()
         self.kept: list[int] = []  # what variables hold for the next run
 
     def run(self, scope: Scope, bound: dict[int, Operand]) -> None:
@@ -80,10 +85,8 @@ class Walk:
             raise FormatError(f"{layer.label} has shape {shape} and {port.shape} at once; the file is damaged")
         dtype = DTYPES.get(layer.data.get("element_type", ""), "undefined")
         self.check_size(layer, dtype, shape)
-        known = Known(dtype, shape)
-        if self.constants is not None:
-            known.values = self.constants.read(layer.data, shape)
-        return Operand(self.draft.constant(dtype, shape, layer.name), known)
+        held = None if self.constants is None else partial(self.constants.read, layer.data, shape)
+        return Operand(self.draft.constant(dtype, shape, layer.name), Known(dtype, shape, held))
 
     @staticmethod
     def check_size(layer: Layer, dtype: str, shape: Shape) -> None:
@@ -107,6 +110,7 @@ class Walk:
         outputs = self.outputs(layer, operands)
         if self.constants is not None:
             contents.follow(layer, [o.known for o in operands], outputs)
+            self.followed.take(sum(k.held.size for k in outputs if isinstance(k.held, np.ndarray)))
         packed = decompression(layer, operands, self.draft, outputs[0]) if outputs else None
         if packed is not None:
             self.write(scope, layer, [Operand(packed.weight, outputs[0], packed)])
@@ -198,7 +202,9 @@ class Walk:
     def joined(self, scope: Scope, layer: Layer, read: list[int], made: list[Known]) -> list[Operand]:
         """The control operator itself, behind what its bodies produce."""
         tensors = [self.draft.tensor(k.dtype, k.shape) for k in made]
-        self.draft.node(KIND_OF[layer.kind], layer.kind, scope.prefix + layer.name, {}, read, tensors, scope.repeat)
+        self.draft.node(
+            KIND_OF.get(layer.kind, "unknown"), layer.kind, scope.prefix + layer.name, {}, read, tensors, scope.repeat
+        )
         return [Operand(t, k) for t, k in zip(tensors, made, strict=True)]
 
     def part(self, inner: Scope, layer: Layer, outer: Operand, line: dict[str, str]) -> Operand:
@@ -233,13 +239,6 @@ class Walk:
                 if extent >= 0:
                     return min(extent // max(abs(_numbered(layer, line, "part_size", 1)), 1), _MOST_TRIPS), ""
         return 1, f"{layer.label}: the file does not say how often it runs; its body is counted once"
-
-    @staticmethod
-    def ends(
-        layer: Layer, line: dict[str, str], among: dict[int, Operand], outer: str = "external_port_id"
-    ) -> tuple[Operand | None, int]:
-        """What a line of a port map names among ``among``, and the layer of the body that it stands for."""
-        return among.get(_numbered(layer, line, outer)), _numbered(layer, line, "internal_layer_id")
 
     def branches(
         self, scope: Scope, layer: Layer, operands: list[Operand], by_port: dict[int, Operand]

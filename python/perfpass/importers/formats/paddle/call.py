@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -100,14 +101,21 @@ def value_of(call: Call) -> np.ndarray | None:
         return None
     if call.op.name not in _FROM_SHAPE and any(t.value is None for t in call.flat()):
         return None
+    given = [t.value for t in call.flat() if t.value is not None]
+    if sum(value.size for value in given) > 4 * MOST_ELEMENTS:
+        return None
     try:
-        found = np.asarray(how(call, [t.value for t in call.flat() if t.value is not None]))
+        with np.errstate(all="ignore"):
+            found = np.asarray(how(call, given))
     except (ValueError, IndexError, TypeError, OverflowError, ZeroDivisionError, KeyError, FloatingPointError):
         return None
     if found.size > MOST_ELEMENTS or found.dtype.kind not in "iufb":
         return None
     dtype = call.results[0].dtype if call.results else ""
-    return found.astype(dtype) if dtype.startswith(("int", "uint", "float32", "float64", "bool")) else found
+    if not dtype.startswith(("int", "uint", "float32", "float64", "bool")):
+        return found
+    with np.errstate(all="ignore"):
+        return found.astype(dtype)
 
 
 def _full(call: Call, given: list[np.ndarray]) -> Any:
@@ -143,8 +151,15 @@ def _scaled(call: Call, given: list[np.ndarray]) -> Any:
     return given[0] * by + bias if after is None or after else (given[0] + bias) * by
 
 
-def _whole(function: Callable[..., Any]) -> Callable[[Call, list[np.ndarray]], Any]:
-    return lambda call, given: function(*given)
+def _each(function: Callable[..., Any]) -> Callable[[Call, list[np.ndarray]], Any]:
+    """Element by element, where not too much comes of it."""
+
+    def compute(call: Call, given: list[np.ndarray]) -> Any:
+        if math.prod(np.broadcast_shapes(*(value.shape for value in given))) > MOST_ELEMENTS:
+            raise ValueError
+        return function(*given)
+
+    return compute
 
 
 def _ranged(call: Call, given: list[np.ndarray]) -> Any:
@@ -152,6 +167,12 @@ def _ranged(call: Call, given: list[np.ndarray]) -> Any:
     if not step or abs((float(end) - float(start)) / float(step)) > MOST_ELEMENTS:
         raise ValueError
     return np.arange(start, end, step)
+
+
+def _taken(call: Call, given: list[np.ndarray]) -> Any:
+    if given[1].size * given[0][:1].size > MOST_ELEMENTS:
+        raise ValueError
+    return np.take(given[0], given[1], axis=0)
 
 
 def _reduced(function: Callable[..., Any]) -> Callable[[Call, list[np.ndarray]], Any]:
@@ -181,22 +202,22 @@ _VALUES: dict[str, Callable[[Call, list[np.ndarray]], Any]] = {
     "increment": lambda call, given: given[0] + (call.attribute("value", "step") or 1),
     "concat": lambda call, given: np.concatenate([t.value for t in call.members(0)]),  # type: ignore[misc]
     "stack": lambda call, given: np.stack([t.value for t in call.members(0)]),  # type: ignore[misc]
-    "add": _whole(np.add),
-    "subtract": _whole(np.subtract),
-    "multiply": _whole(np.multiply),
-    "divide": _whole(np.true_divide),
-    "floor_divide": _whole(np.floor_divide),
-    "remainder": _whole(np.remainder),
-    "maximum": _whole(np.maximum),
-    "minimum": _whole(np.minimum),
-    "floor": _whole(np.floor),
-    "ceil": _whole(np.ceil),
-    "equal": _whole(np.equal),
-    "not_equal": _whole(np.not_equal),
-    "less_than": _whole(np.less),
-    "greater_than": _whole(np.greater),
-    "where": _whole(np.where),
-    "gather": lambda call, given: np.take(given[0], given[1], axis=0),
+    "add": _each(np.add),
+    "subtract": _each(np.subtract),
+    "multiply": _each(np.multiply),
+    "divide": _each(np.true_divide),
+    "floor_divide": _each(np.floor_divide),
+    "remainder": _each(np.remainder),
+    "maximum": _each(np.maximum),
+    "minimum": _each(np.minimum),
+    "floor": _each(np.floor),
+    "ceil": _each(np.ceil),
+    "equal": _each(np.equal),
+    "not_equal": _each(np.not_equal),
+    "less_than": _each(np.less),
+    "greater_than": _each(np.greater),
+    "where": _each(np.where),
+    "gather": _taken,
     "sum": _reduced(np.sum),
     "prod": _reduced(np.prod),
     "max": _reduced(np.max),

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from perfpass import _core
 from perfpass.errors import FormatError, LimitError, PerfPassError, ShapeError
-from perfpass.graph import OpGraph, costs
+from perfpass.graph import OpGraph
+from perfpass.importers.draft import Draft, Node
 from perfpass.importers.formats.paddle import shapes
 from perfpass.importers.formats.paddle.call import Call, Tensor, value_of
 from perfpass.importers.formats.paddle.program import Block, Op, Program, Slot
+from perfpass.importers.formats.shapes import Followed, einsum
 
 # Operands in the canonical order (docs/internals/costs.md), where Paddle has another.
 _ORDER = {"batch_norm": (0, 3, 4, 1, 2), "deform_conv": (0, 2, 1, 3), "embedding": (1, 0)}
@@ -46,21 +47,18 @@ def lowered(program: Program, sizes: Mapping[int, tuple[int, ...]]) -> OpGraph:
 class _Lowering:
     def __init__(self, program: Program, sizes: Mapping[int, tuple[int, ...]]) -> None:
         self.program, self.sizes = program, sizes
-        self.tensors: list[tuple[str, str, tuple[int, ...], str]] = []
-        self.nodes: list[tuple[str, str, dict[str, int], list[int], list[int]]] = []
-        self.branches: list[tuple[int, int, int]] = []  # begin, middle and end of both sides of a choice
-        self.notes: dict[str, None] = {}
+        self.draft = Draft()
         self.now: dict[int, Tensor] = {}
         self.read = Counter(program.outputs)  # value -> how often it is read
-        self.maker: dict[int, int] = {}  # tensor -> the node that makes it
-        self.pending: tuple[int, int, int] | None = None  # of a conditional block: its condition, begin, end
+        self.maker: dict[int, Node] = {}  # tensor -> the node that makes it
+        self.pending: tuple[int, list[Node]] | None = None  # of a conditional block: its condition and its nodes
+        self.followed = Followed()
         self.negated: dict[int, int] = {}  # value -> the value that it negates
 
     # -- tensors ---------------------------------------------------------------------------------------------------
 
     def tensor(self, dtype: str, shape: tuple[int, ...], role: str, name: str = "") -> Tensor:
-        self.tensors.append((name, dtype, shape, role))
-        return Tensor(len(self.tensors) - 1, dtype, shape, role)
+        return Tensor(self.draft.tensor(dtype, shape, role, name), dtype, shape, role)
 
     def find(self, number: int) -> Tensor:
         found = self.now.get(number)
@@ -86,43 +84,14 @@ class _Lowering:
                 raise FormatError(f"a Paddle program whose parameter {value.name!r} has shape {shape}; export it again")
             weight = shape and (value.dtype.startswith(("float", "bfloat")) or value.dtype in _INTEGER_BITS)
             self.now[number] = self.tensor(value.dtype, shape, "weight" if weight else "literal", value.name)
-        inputs = []
         for number in program.inputs:
             value = program.values[number]
             self.now[number] = self.tensor(value.dtype, self.sizes[number], "input", value.name)
-            inputs.append(self.now[number].index)
+            self.draft.inputs.append(self.now[number].index)
         self._note_reads(program.block)
         self.block(program.block)
-        outputs = list(dict.fromkeys(self.find(number).index for number in program.outputs))
-        repeat = [1.0] * len(self.nodes)
-        graph = self.emit(inputs, outputs, repeat)
-        if not self.branches:
-            return graph
-        counted = costs.count(graph)
-        for begin, middle, end in self.branches:
-            work = [
-                sum(int(counted.macs[n]) * repeat[n] + 1e-9 * int(counted.bytes_written[n]) for n in range(*side))
-                for side in ((begin, middle), (middle, end))
-            ]
-            for n in range(middle, end) if work[0] >= work[1] else range(begin, middle):
-                repeat[n] = 0.0
-            which = "first" if work[0] >= work[1] else "second"
-            self.notes[f"a choice: its {which} side is counted, the other has less to do and counts 0 times"] = None
-        return self.emit(inputs, outputs, repeat)
-
-    def emit(self, inputs: list[int], outputs: list[int], repeat: list[float]) -> OpGraph:
-        builder = _core.GraphBuilder()
-        used = {t for node in self.nodes for t in (*node[3], *node[4])} | set(inputs) | set(outputs)
-        number = {-1: -1}
-        for t in sorted(used - {-1}):
-            name, dtype, shape, role = self.tensors[t]
-            number[t] = builder.add_tensor(name, dtype, shape, role)
-        for (kind, source, attributes, given, made), times in zip(self.nodes, repeat, strict=True):
-            before, after = [number[t] for t in given], [number[t] for t in made]
-            builder.add_node(kind, source, "", attributes, before, after, times)
-        for note in self.notes:
-            builder.add_note(note)
-        return OpGraph(builder.finish([number[t] for t in inputs], [number[t] for t in outputs]))
+        self.draft.outputs = list(dict.fromkeys(self.find(number).index for number in program.outputs))
+        return self.draft.graph()
 
     def _note_reads(self, block: Block) -> None:
         for op in block.operators:
@@ -136,10 +105,17 @@ class _Lowering:
         for op in block.operators:
             if op.name == "yield":
                 return [t for slot in op.inputs for t in _flat(self.slot(slot))]
-            if op.blocks:
-                self.control(op)
-            else:
-                self.operator(op)
+            try:
+                if op.blocks:
+                    self.control(op)
+                else:
+                    self.operator(op)
+            except PerfPassError:
+                raise
+            except (IndexError, ValueError, KeyError, TypeError, OverflowError, ZeroDivisionError) as error:
+                raise FormatError(
+                    f"{op.source} of a Paddle program has operands or attributes that do not fit it; export it again"
+                ) from error
         return []
 
     # -- control flow ----------------------------------------------------------------------------------------------
@@ -147,7 +123,7 @@ class _Lowering:
     def control(self, op: Op) -> None:
         given = [t for slot in op.inputs for t in _flat(self.slot(slot))]
         kind = "loop" if op.name == "while" else "conditional"
-        begins, yields = [len(self.nodes)], []
+        sides, yields = [], []
         for block in op.blocks:
             carried = given[1:] if kind == "loop" else given
             for number, tensor in zip(block.arguments, carried, strict=False):
@@ -155,12 +131,13 @@ class _Lowering:
             if kind == "loop" and not block.arguments:  # by name: what the body writes is no constant in it
                 for tensor in carried:
                     tensor.value = None
+            begin = len(self.draft.nodes)
             yields.append(self.block(block))
-            begins.append(len(self.nodes))
+            sides.append(self.draft.nodes[begin:])
         if kind == "loop":
-            self.notes["a loop whose number of runs depends on values: its body is counted once"] = None
+            self.draft.notes["a loop whose number of runs depends on values: its body is counted once"] = None
             yields = [y[1:] if len(y) > len(op.outputs) else y for y in yields]
-        self._choice(op, begins)
+        self._choice(op, sides)
         made = []
         for i, number in enumerate(op.outputs):
             source = yields[0][i] if yields and i < len(yields[0]) else None
@@ -171,18 +148,18 @@ class _Lowering:
             made.append(self.tensor(source.dtype, source.shape, "activation"))
             self.now[number] = made[-1]
         read = dict.fromkeys(t.index for t in (*given[:1], *(t for y in yields for t in y)))
-        self.nodes.append((kind, op.source, {}, list(read), [t.index for t in made]))
+        self.draft.node(kind, op.source, "", {}, list(read), [t.index for t in made])
 
-    def _choice(self, op: Op, begins: list[int]) -> None:
+    def _choice(self, op: Op, sides: list[list[Node]]) -> None:
         """Notes both sides of a choice: two blocks, or two operators of one block with opposite conditions."""
-        if len(begins) == 3:
-            self.branches.append((begins[0], begins[1], begins[2]))
+        if len(sides) == 2:
+            self.draft.branches.append((sides[0], sides[1]))
         elif op.name == "if" and isinstance(op.inputs[0], int | list):
             first = op.inputs[0]
             condition = first if isinstance(first, int) else first[0]
-            before, self.pending = self.pending, (condition, begins[0], begins[1])
+            before, self.pending = self.pending, (condition, sides[0])
             if before is not None and self.negated.get(condition) == before[0]:
-                self.branches.append((before[1], before[2], begins[1]))
+                self.draft.branches.append((before[1], sides[0]))
                 self.pending = None
 
     # -- operators -------------------------------------------------------------------------------------------------
@@ -203,42 +180,38 @@ class _Lowering:
         ]
         self.now |= zip(op.outputs, made, strict=True)
         if value is not None and value.shape == made[0].shape:  # folded: it only says sizes
+            self.followed.take(value.size)
             made[0].value = value
             made[0].role = "literal"
-            name, dtype, shape, _ = self.tensors[made[0].index]
-            self.tensors[made[0].index] = (name, dtype, shape, "literal")
+            self.draft.tensors[made[0].index].role = "literal"
             return
-        try:
-            kind, attributes, given = self._described(call)
-        except PerfPassError:
-            raise
-        except (IndexError, ValueError, KeyError, TypeError, OverflowError) as error:
-            raise _unfit(op) from error
+        kind, attributes, given = self._described(call)
         if any(not -(1 << 31) <= value < 1 << 31 for value in attributes.values()):
             raise LimitError(f"{op.source} of a Paddle program has an attribute of over 32 bits: {attributes}")
         kept = [t.index for n, t in zip(op.outputs, made, strict=True) if n in self.read or n == op.outputs[0]]
-        self.maker[made[0].index] = len(self.nodes)
-        self.nodes.append((kind, op.source, attributes, [-1 if t is None else t.index for t in given], kept))
+        read = [-1 if t is None else t.index for t in given]
+        self.maker[made[0].index] = self.draft.node(kind, op.source, "", attributes, read, kept)
 
     def _is_bias(self, call: Call) -> bool:
         """Whether an addition is the bias of the layer before it, which takes it then, as runtimes run it."""
         (x, b), slots = call.flat(), call.op.inputs
-        place = self.maker.get(x.index, -1)
-        if place < 0 or not isinstance(slots[0], int) or self.read[slots[0]] != 1 or not isinstance(slots[1], int):
+        maker, last = self.maker.get(x.index), self.maker.get(b.index)
+        if maker is None or not isinstance(slots[0], int) or self.read[slots[0]] != 1 or not isinstance(slots[1], int):
             return False
-        kind, _, attributes, given, _ = self.nodes[place]
-        shown, last = b, len(self.nodes) - 1
-        if self.maker.get(b.index) == last and self.nodes[last][2].get("view") and self.read[slots[1]] == 1:
-            shown = Tensor(self.nodes[last][3][0], b.dtype, b.shape, self.tensors[self.nodes[last][3][0]][3])
-        if kind not in _WITH_BIAS or len(given) != 2 or shown.role != "weight":
+        shown = b
+        is_view = last is not None and last is self.draft.nodes[-1] and bool(last.attributes.get("view"))
+        if last is not None and is_view and self.read[slots[1]] == 1:
+            source = last.inputs[0]
+            shown = Tensor(source, b.dtype, b.shape, self.draft.tensors[source].role)
+        if maker.kind not in _WITH_BIAS or len(maker.inputs) != 2 or shown.role != "weight":
             return False
-        axis = len(x.shape) - 1 if kind == "dense" or attributes.get("channels_last") else 1
+        axis = len(x.shape) - 1 if maker.kind == "dense" or maker.attributes.get("channels_last") else 1
         wide = b.shape if len(b.shape) == len(x.shape) else (1,) * (len(x.shape) - len(b.shape)) + b.shape
         if any(size != (x.shape[i] if i == axis else 1) for i, size in enumerate(wide)):
             return False
         if shown is not b:
-            self.nodes.pop()
-        given.append(shown.index)
+            self.draft.nodes.pop()
+        maker.inputs.append(shown.index)
         return True
 
     def _idle(self, call: Call) -> bool:
@@ -259,12 +232,7 @@ class _Lowering:
         declared, op = call.declared(), call.op
         if all(shape is not None and -1 not in shape for shape in declared[:1]) and not self._open(op, declared):
             return [shape or () for shape in declared]
-        try:
-            found = shapes.results(call)
-        except PerfPassError:
-            raise
-        except (IndexError, ValueError, KeyError, TypeError, OverflowError, ZeroDivisionError) as error:
-            raise _unfit(op) from error
+        found = shapes.results(call)
         sizes = []
         for i, shape in enumerate(declared):
             rule = found[i] if found is not None and i < len(found) else None
@@ -325,7 +293,8 @@ class _Lowering:
             attributes["hidden_size"] = int(call.attribute("hidden_size") or 0)
             attributes["directions"] = 2 if call.attribute("is_bidirec") else 1
         elif kind == "einsum":
-            attributes["contraction"] = _contraction(call)
+            equation = str(call.attribute("equation") or "")
+            attributes["contraction"] = einsum(equation, [t.shape for t in call.members(0)], strict=False)[2]
         elif kind == "group_norm":
             attributes["groups"] = int(call.attribute("groups") or 1)
         elif kind == "layer_norm":
@@ -422,23 +391,6 @@ class _Lowering:
             heads = q[2]
         attributes["num_heads"] = int(heads or 1)
         attributes["num_kv_heads"] = k[0].shape[2] if k and len(k[0].shape) == 4 else int(heads or 1)
-
-
-def _unfit(op: Op) -> FormatError:
-    return FormatError(
-        f"{op.source} of a Paddle program has operands or attributes that do not fit it; export it again"
-    )
-
-
-def _contraction(call: Call) -> int:
-    left, _, kept = str(call.attribute("equation") or "").replace(" ", "").partition("->")
-    found: dict[str, int] = {}
-    for term, tensor in zip(left.split(","), call.members(0), strict=False):
-        found |= dict(zip(term, tensor.shape, strict=False))
-    size = 1
-    for letter, length in found.items():
-        size *= 1 if letter in kept else length
-    return size
 
 
 def _flat(slot: Tensor | list[Tensor] | None) -> list[Tensor]:

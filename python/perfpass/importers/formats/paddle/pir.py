@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from perfpass import json_text
-from perfpass.errors import FormatError, LimitError
+from perfpass.errors import FormatError, LimitError, PerfPassError
 from perfpass.importers.formats.paddle.program import MOST_DEPTH, MOST_OPERATORS, Block, Op, Program, Value
 
 _MOST_BYTES = 1 << 28
@@ -42,9 +42,9 @@ def read(path: Path) -> Program:
     content = json_text.read_json(path, "a Paddle program", _MOST_BYTES, any_number=True)
     try:
         return _Reader().program(content["program"])
-    except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
-        if isinstance(error, FormatError | LimitError):
-            raise
+    except PerfPassError:
+        raise
+    except (KeyError, IndexError, TypeError, AttributeError, ValueError, OverflowError) as error:
         raise FormatError(
             f"a Paddle program in which an operator or a type is not as PIR writes it ({type(error).__name__}: "
             f"{error}); export it again with paddle.jit.save"

@@ -6,16 +6,16 @@ PaddlePaddle 3.x (Apache-2.0).
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from perfpass.bounded_file import read_file
 from perfpass.errors import FormatError, LimitError
 from perfpass.importers.formats.paddle.program import MOST_DEPTH, MOST_OPERATORS, Block, Op, Program, Slot, Value
+from perfpass.importers.formats.protobuf import Budget, Message, Span
 
 _MOST_BYTES = 1 << 28
+_MOST_FIELDS = 1 << 25  # an operator has some 30
 _DTYPES = {
     0: "bool",
     1: "int16",
@@ -144,7 +144,7 @@ def read(path: Path) -> Program:
     content = read_file(path, "a Paddle program", _MOST_BYTES)
     try:
         return _Reader(content).program()
-    except (KeyError, IndexError, TypeError, ValueError, struct.error) as error:
+    except (IndexError, ValueError) as error:
         if isinstance(error, FormatError | LimitError):
             raise
         raise FormatError(
@@ -153,79 +153,15 @@ def read(path: Path) -> Program:
         ) from error
 
 
-def fields(content: memoryview) -> Iterator[tuple[int, Any]]:
-    """Number and content of the fields of a protobuf message: an int, or bytes for lengths and fixed widths.
-
-    Source: the encoding of Protocol Buffers. Raises FormatError for what does not end within the message.
-    """
-    at, end = 0, len(content)
-    while at < end:
-        key, at = _varint(content, at)
-        kind = key & 7
-        if kind == 0:
-            value, at = _varint(content, at)
-            yield key >> 3, value
-            continue
-        if kind == 2:
-            length, at = _varint(content, at)
-        elif kind in (1, 5):
-            length = 8 if kind == 1 else 4
-        else:
-            raise FormatError(f"a damaged Paddle program: a field of wire type {kind} at byte {at}; export it again")
-        if length > end - at:
-            raise FormatError(
-                f"a truncated Paddle program: a field of {length} bytes where {end - at} are left; export it again"
-            )
-        yield key >> 3, content[at : at + length]
-        at += length
-
-
-def _varint(content: memoryview, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while at < len(content) and shift < 70:
-        byte = content[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value & (1 << 64) - 1, at
-        shift += 7
-    raise FormatError("a damaged Paddle program: a number without an end; export it again")
-
-
-def _signed(value: int) -> int:
-    return value - (1 << 64) if value >= 1 << 63 else value
-
-
-def _text(content: memoryview) -> str:
-    return bytes(content).decode("utf-8", "replace")
-
-
-def _name(message: list[tuple[int, Any]], field: int) -> str:
-    found = next((value for number, value in message if number == field), None)
-    if not isinstance(found, memoryview):
+def _name(message: Message, field: int) -> str:
+    if not message.has(field):
         raise FormatError("a damaged Paddle program: an operator or an attribute without a name; export it again")
-    return _text(found)
-
-
-def _numbers(message: list[tuple[int, Any]], field: int) -> list[int]:
-    """A repeated number, packed or not."""
-    found: list[int] = []
-    for number, value in message:
-        if number != field:
-            continue
-        if isinstance(value, int):
-            found.append(_signed(value))
-            continue
-        at = 0
-        while at < len(value):
-            one, at = _varint(value, at)
-            found.append(_signed(one))
-    return found
+    return message.text(field)
 
 
 class _Reader:
     def __init__(self, content: bytes) -> None:
-        self.blocks = [value for number, value in fields(memoryview(content)) if number == 1]
+        self.blocks = Message(Span(content, 0, len(content)), Budget(_MOST_FIELDS, "Paddle program")).all(1)
         self.found = Program()
         self.count = 0
         self.next = 0
@@ -239,33 +175,22 @@ class _Reader:
         self.found.block = self.block(0, 0)
         return self.found
 
-    def variables(self, messages: list[memoryview]) -> None:
-        for content in messages:
-            name, shape, dtype, kept = "", None, "undefined", False
-            for number, value in fields(content):
-                if number == 1:
-                    name = _text(value)
-                elif number == 2:
-                    shape, dtype = self.type_of(value)
-                elif number in (3, 5):
-                    kept |= bool(value)
+    def variables(self, messages: list[Message]) -> None:
+        for message in messages:
+            name, (shape, dtype) = message.text(1), self.type_of(message.one(2))
             self.declared[name] = Value(dtype, shape, name)
+            kept = message.integer(3) or message.integer(5)
             if kept and shape is not None and name not in ("feed", "fetch"):
                 self.parameters.add(name)
 
-    def type_of(self, content: memoryview) -> tuple[tuple[int, ...] | None, str]:
-        for number, value in fields(content):
-            if number == 3:  # DenseTensorDesc -> TensorDesc
-                for _, tensor in ((n, v) for n, v in fields(value) if n == 1):
-                    message = list(fields(tensor))
-                    dims = tuple(_numbers(message, 2))
-                    if len(dims) > 64 or any(not -1 <= size < 1 << 48 for size in dims):
-                        raise FormatError(
-                            f"a Paddle program with a tensor of sizes {str(dims)[:80]}; sizes are -1 or more"
-                        )
-                    types = [v for n, v in message if n == 1]
-                    return dims, _DTYPES.get(types[0] if types else 5, "undefined")
-        return None, "undefined"
+    def type_of(self, kind: Message) -> tuple[tuple[int, ...] | None, str]:
+        if not kind.has(3) or not (described := kind.one(3)).has(1):  # DenseTensorDesc -> TensorDesc
+            return None, "undefined"
+        tensor = described.one(1)
+        dims = tuple(tensor.integers(2))
+        if len(dims) > 64 or any(not -1 <= size < 1 << 48 for size in dims):
+            raise FormatError(f"a Paddle program with a tensor of sizes {str(dims)[:80]}; sizes are -1 or more")
+        return dims, _DTYPES.get(tensor.integer(1, 5), "undefined")
 
     def make(self, name: str) -> int:
         """A new value of a variable: programs write one several times."""
@@ -286,21 +211,20 @@ class _Reader:
     def block(self, index: int, depth: int) -> Block:
         if depth > MOST_DEPTH:
             raise LimitError(f"a Paddle program with more than {MOST_DEPTH} blocks within blocks")
-        message = list(fields(self.blocks[index]))
-        self.variables([value for number, value in message if number == 3])
+        message = self.blocks[index]
+        self.variables(message.all(3))
         block = Block()
-        for number, value in message:
-            if number == 4:
-                self.count += 1
-                if self.count > MOST_OPERATORS:
-                    raise LimitError(f"a Paddle program of more than {MOST_OPERATORS} operators")
-                self.operator(list(fields(value)), block, depth)
+        for operator in message.spans(4):
+            self.count += 1
+            if self.count > MOST_OPERATORS:
+                raise LimitError(f"a Paddle program of more than {MOST_OPERATORS} operators")
+            self.operator(Message(operator, message.budget), block, depth)
         return block
 
-    def operator(self, message: list[tuple[int, Any]], block: Block, depth: int) -> None:
+    def operator(self, message: Message, block: Block, depth: int) -> None:
         source = _name(message, 3)
-        given, made = self.slots(message, 1), self.slots(message, 2)
-        attributes = dict(self.attribute(value) for number, value in message if number == 4)
+        given, made = ({slot.text(1): slot.texts(2) for slot in message.all(side)} for side in (1, 2))
+        attributes = dict(map(self.attribute, message.all(4)))
         if source == "feed":
             self.found.inputs += [self.make(name) for name in made.get("Out", ())]
             return
@@ -333,31 +257,16 @@ class _Reader:
             found.append(held if several and held else held[0] if held else None)
         return found
 
-    def slots(self, message: list[tuple[int, Any]], field: int) -> dict[str, list[str]]:
-        found: dict[str, list[str]] = {}
-        for content in (value for number, value in message if number == field):
-            parts = [(number, _text(value)) for number, value in fields(content)]
-            name = next((text for number, text in parts if number == 1), "")
-            found[name] = [text for number, text in parts if number == 2]
-        return found
-
-    def attribute(self, content: memoryview) -> tuple[str, Any]:
-        message = list(fields(content))
-        name = _name(message, 1)
-        kind = next((value for number, value in message if number == 2), 0)
+    def attribute(self, message: Message) -> tuple[str, Any]:
+        name, kind = _name(message, 1), message.integer(2)
         at = _ATTRIBUTE_FIELDS.get(kind)
-        values = [value for number, value in message if number == at]
-        if at is None or (not values and kind in (0, 1, 2, 6, 8, 9, 15)):
+        if at is None or (not message.has(at) and kind in (0, 1, 2, 6, 8, 9, 15)):
             return name, None
-        if kind == 2:
-            return name, _text(values[0])
-        if kind == 5:
-            return name, [_text(value) for value in values]
-        if kind in (1, 15):
-            return name, struct.unpack("<f" if kind == 1 else "<d", values[0])[0]
-        if kind in (4, 12):
-            width = 4 if kind == 4 else 8
-            packed = b"".join(bytes(value) for value in values)
-            return name, list(struct.unpack(f"<{len(packed) // width}{'f' if width == 4 else 'd'}", packed))
-        numbers = _numbers(message, at)
-        return name, (numbers if kind in (3, 7, 11) else numbers[0])
+        if kind in (2, 5):  # texts of any length: an engine within a program is one
+            texts = [one.content.decode("utf-8", "replace") for one in message.spans(at)]
+            return name, texts if kind == 5 else texts[0]
+        if kind in (1, 4, 12, 15):
+            numbers: list[Any] = message.reals(at, "f" if kind in (1, 4) else "d")
+        else:
+            numbers = message.integers(at)
+        return name, numbers if kind in (3, 4, 7, 11, 12) else numbers[0]

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from perfpass.errors import ShapeError
 from perfpass.importers.formats.paddle.call import Call
 from perfpass.importers.formats.paddle.kinds import ELEMENTWISE, REDUCTIONS, SAME
+from perfpass.importers.formats.shapes import Shape, broadcast, einsum, places, same_padding, spread, tiled
 
-Shape = tuple[int, ...]
 Rule = Callable[[Call], list[Shape]]
 
 
@@ -22,7 +22,7 @@ def results(call: Call) -> list[Shape] | None:
     if rule is not None:
         return rule(call)
     if call.kind in ELEMENTWISE:
-        return [broadcast(call)]
+        return [_elementwise(call)]
     if call.kind in SAME:
         return [call.shape(0)] * (2 if call.kind == "sort" else 1)
     if call.kind in REDUCTIONS:
@@ -32,27 +32,12 @@ def results(call: Call) -> list[Shape] | None:
     return None
 
 
-def broadcast(call: Call) -> Shape:
+def _elementwise(call: Call) -> Shape:
     shapes = [t.shape for t in call.flat()]
     axis = call.attribute("axis")
     if len(shapes) == 2 and len(shapes[1]) < len(shapes[0]) and isinstance(axis, int) and axis >= 0:
         return shapes[0]  # of Paddle 1: the second lies along the first from `axis` on
-    return joined(shapes)
-
-
-def joined(shapes: Sequence[Shape]) -> Shape:
-    """NumPy's broadcast of shapes."""
-    rank = max((len(s) for s in shapes), default=0)
-    found = [1] * rank
-    for shape in shapes:
-        for i, size in enumerate(shape, rank - len(shape)):
-            if size != 1:
-                if found[i] not in (1, size):
-                    raise ShapeError(
-                        f"shapes {', '.join(map(str, shapes))} do not broadcast; give sizes that fit one another"
-                    )
-                found[i] = size
-    return tuple(found)
+    return broadcast(shapes, call.op.source)
 
 
 def reduced(call: Call) -> Shape:
@@ -81,8 +66,7 @@ def windows(call: Call, sizes: Sequence[int], kernel: Sequence[int]) -> list[tup
             pairs[i] = (0, 0)
         elif how == "SAME":
             dilation[i] = 1  # as Paddle does
-            total = max((-(-size // stride[i]) - 1) * stride[i] + kernel[i] - size, 0)
-            pairs[i] = (total // 2, total - total // 2)
+            pairs[i] = same_padding(size, kernel[i], stride[i])
         found.append((int(kernel[i]), stride[i], dilation[i], *pairs[i]))
     return found
 
@@ -106,10 +90,7 @@ def _placed(call: Call, batch: int, channels: int, sizes: Sequence[int]) -> Shap
 def convolved(call: Call) -> Shape:
     data, weight = call.shape(0), call.shape(call.weight_slot())
     sizes = data[spatial(call, data)]
-    out = [
-        (size + before + after - dilation * (kernel - 1) - 1) // stride + 1
-        for size, (kernel, stride, dilation, before, after) in zip(sizes, windows(call, sizes, weight[2:]), strict=True)
-    ]
+    out = [places(size, *axis) for size, axis in zip(sizes, windows(call, sizes, weight[2:]), strict=True)]
     return _placed(call, data[0], weight[0], out)
 
 
@@ -118,12 +99,8 @@ def _transposed(call: Call) -> list[Shape]:
     sizes = data[spatial(call, data)]
     wanted = call.numbers(2, "output_size")
     extra = _each(call.attribute("output_padding"), len(sizes), 0)
-    out = [
-        (size - 1) * stride - before - after + dilation * (kernel - 1) + 1 + extra[i]
-        for i, (size, (kernel, stride, dilation, before, after)) in enumerate(
-            zip(sizes, windows(call, sizes, weight[2:]), strict=True)
-        )
-    ]
+    axes = zip(sizes, windows(call, sizes, weight[2:]), extra, strict=True)
+    out = [spread(size, *axis, more) for size, axis, more in axes]
     groups = max(int(call.attribute("groups") or 1), 1)
     return [_placed(call, data[0], weight[1] * groups, wanted or out)]
 
@@ -138,13 +115,9 @@ def _pooled(call: Call) -> list[Shape]:
     elif call.attribute("adaptive"):
         out = _each(kernel, len(sizes), 1)
     else:
-        up = 1 if call.attribute("ceil_mode") else 0
-        out = [
-            (size + before + after - window + up * (stride - 1)) // stride + 1
-            for size, (window, stride, _, before, after) in zip(
-                sizes, windows(call, sizes, _each(kernel, len(sizes), 1)), strict=True
-            )
-        ]
+        axes = zip(sizes, windows(call, sizes, _each(kernel, len(sizes), 1)), strict=True)
+        ceil = bool(call.attribute("ceil_mode"))
+        out = [places(size, width, stride, 1, before, after, ceil) for size, (width, stride, _, before, after) in axes]
     return [_placed(call, data[0], channels, out)] * 2
 
 
@@ -159,7 +132,7 @@ def _product(call: Call) -> list[Shape]:
     if call.op.name == "dot":
         return [a[:-1]]
     left, right = (a[-2:-1], b[-1:] if len(b) > 1 else ())
-    return [(*joined([a[:-2], b[:-2]]), *left, *right)]
+    return [(*broadcast([a[:-2], b[:-2]], call.op.source), *left, *right)]
 
 
 def _by_rows(call: Call) -> list[Shape]:
@@ -271,10 +244,7 @@ def _expanded(call: Call) -> list[Shape]:
 
 
 def _tiled(call: Call) -> list[Shape]:
-    shape, times = call.shape(0), call.numbers(1, "repeat_times", "expand_times")
-    rank = max(len(shape), len(times))
-    shape, times = (1,) * (rank - len(shape)) + shape, [1] * (rank - len(times)) + times
-    return [tuple(size * n for size, n in zip(shape, times, strict=True))]
+    return [tiled(call.shape(0), call.numbers(1, "repeat_times", "expand_times"))]
 
 
 def _interleaved(call: Call) -> list[Shape]:
@@ -395,10 +365,7 @@ def _unfolded(call: Call) -> list[Shape]:
     pads = call.numbers(9, "paddings")
     pads = pads * 2 if len(pads) == 2 else pads * 4 if len(pads) == 1 else pads
     stride, dilation = (_each(call.attribute(n), 2, 1) for n in ("strides", "dilations"))
-    out = [
-        (size + pads[i] + pads[i + 2] - dilation[i] * (kernel[i] - 1) - 1) // stride[i] + 1
-        for i, size in enumerate(sizes)
-    ]
+    out = [places(size, kernel[i], stride[i], dilation[i], pads[i], pads[i + 2]) for i, size in enumerate(sizes)]
     return [(batch, channels * math.prod(kernel), math.prod(out))]
 
 
@@ -420,10 +387,7 @@ def _attended(call: Call) -> list[Shape]:
 
 
 def _einsum(call: Call) -> list[Shape]:
-    left, _, kept = str(call.attribute("equation") or "").replace(" ", "").partition("->")
-    sizes: dict[str, int] = {}
-    for term, tensor in zip(left.split(","), call.members(0), strict=True):
-        sizes |= dict(zip(term, tensor.shape, strict=True))
+    sizes, kept, _ = einsum(str(call.attribute("equation") or ""), [t.shape for t in call.members(0)])
     return [tuple(sizes[letter] for letter in kept)]
 
 
@@ -483,7 +447,7 @@ _LISTED: tuple[tuple[str, Rule], ...] = (
     ("einsum", _einsum),
     ("swiglu", _gated),
     ("quantize_linear dequantize_linear", lambda call: [call.shape(0)]),
-    ("add_n", lambda call: [joined([t.shape for t in call.members(0)])]),
+    ("add_n", lambda call: [broadcast([t.shape for t in call.members(0)], call.op.source)]),
     ("meshgrid", lambda call: [tuple(t.shape[0] for t in call.members(0))] * len(call.op.outputs)),
 )
 _RULES = {name: rule for names, rule in _LISTED for name in names.split()}

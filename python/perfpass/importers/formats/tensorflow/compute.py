@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perfpass.errors import ShapeError, UnsupportedError
-from perfpass.importers.formats.channels_last import AXIS, FOLDED, IMAGE, ROWS, Tensor, broadcast
+from perfpass.importers.formats.channels_last import AXIS, FOLDED, IMAGE, ROWS, Tensor
+from perfpass.importers.formats.shapes import broadcast
 from perfpass.importers.formats.spatial import Pads, contraction, convolution, pool, reduced, transposed
 from perfpass.importers.formats.tensorflow.graph_def import NodeDef
 from perfpass.importers.formats.tensorflow.run import Operator, Run, Value

@@ -10,7 +10,6 @@ import numpy as np
 from perfpass.errors import FormatError, LimitError
 from perfpass.importers.formats.tensorflow.graph_def import NodeDef
 
-MOST_FLOATING = 2  # elements of a weight that takes part: the scales of an image's axes are no parameters
 _MOST_ELEMENTS = 4_096
 _BY_DTYPE = {
     "float32": np.float32, "float64": np.float64, "float16": np.float16, "int8": np.int8, "int16": np.int16,
@@ -79,6 +78,16 @@ def _reduced(node: NodeDef, values: list[np.ndarray]) -> np.ndarray:
     return np.asarray(found).astype(bool if node.op in ("All", "Any") else values[0].dtype)
 
 
+def _each(function: Callable[..., np.ndarray], operands: int) -> Callable[[NodeDef, list[np.ndarray]], np.ndarray]:
+    """Element by element, where not too much comes of it."""
+
+    def compute(_: NodeDef, values: list[np.ndarray]) -> np.ndarray:
+        _bounded(np.broadcast_shapes(*(value.shape for value in values[:operands])))
+        return function(*values[:operands])
+
+    return compute
+
+
 def _fill(_: NodeDef, values: list[np.ndarray]) -> np.ndarray:
     return np.full(_bounded(values[0].reshape(-1)), values[1])
 
@@ -104,11 +113,9 @@ def _cast(node: NodeDef, values: list[np.ndarray]) -> np.ndarray | None:
 def _gather(node: NodeDef, values: list[np.ndarray]) -> np.ndarray:
     if node.attributes.integer("batch_dims"):
         raise LimitError("a gather by batches is not followed")
-    return np.take(values[0], values[1], axis=int(values[2]) if len(values) > 2 else 0)
-
-
-def _select(_: NodeDef, values: list[np.ndarray]) -> np.ndarray:
-    return np.where(values[0], values[1], values[2])
+    axis = int(values[2]) if len(values) > 2 else 0
+    _bounded([values[1].size, *np.delete(values[0].shape, axis)])
+    return np.take(values[0], values[1], axis)
 
 
 def _tile(_: NodeDef, values: list[np.ndarray]) -> np.ndarray:
@@ -123,7 +130,7 @@ def _squeeze(node: NodeDef, values: list[np.ndarray]) -> np.ndarray:
 
 
 FOLDED: dict[str, Callable[[NodeDef, list[np.ndarray]], np.ndarray | None]] = {
-    **{name: lambda n, v, f=f: f(v[0], v[1]) for name, f in _TWO.items()},  # type: ignore[misc]
+    **{name: _each(f, 2) for name, f in _TWO.items()},
     **{name: lambda n, v, f=f: f(v[0]) for name, f in _ONE.items()},  # type: ignore[misc]
     **dict.fromkeys(_REDUCE, _reduced),
     "StridedSlice": _strided,
@@ -133,8 +140,8 @@ FOLDED: dict[str, Callable[[NodeDef, list[np.ndarray]], np.ndarray | None]] = {
     "Tile": _tile,
     "Gather": _gather,
     "GatherV2": _gather,
-    "Select": _select,
-    "SelectV2": _select,
+    "Select": _each(np.where, 3),
+    "SelectV2": _each(np.where, 3),
     "Squeeze": _squeeze,
     "Pack": lambda n, v: np.stack(v, n.attributes.integer("axis")),
     "ConcatV2": lambda n, v: np.concatenate(v[:-1], int(v[-1])),
@@ -156,6 +163,8 @@ FOLDED: dict[str, Callable[[NodeDef, list[np.ndarray]], np.ndarray | None]] = {
 
 def fold(node: NodeDef, values: list[np.ndarray]) -> list[np.ndarray] | None:
     """What a node makes of known values; None where that is too large to follow, or no arithmetic of these."""
+    if sum(value.size for value in values) > 4 * _MOST_ELEMENTS:
+        return None
     try:
         with np.errstate(all="ignore"):
             found = FOLDED[node.op](node, values)

@@ -1,4 +1,8 @@
-"""TensorFlow's graphs as they are written: nodes, attributes, functions, signatures."""
+"""TensorFlow's graphs as they are written: nodes, attributes, functions, signatures.
+
+Fields by number: tensorflow/core/framework (graph.proto, node_def.proto, attr_value.proto, function.proto,
+tensor.proto, tensor_shape.proto) and core/protobuf (saved_model.proto, meta_graph.proto).
+"""
 
 from __future__ import annotations
 
@@ -8,12 +12,24 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from perfpass.errors import FormatError, LimitError
-from perfpass.importers.formats.tensorflow.wire import Span, entry, fields, inside, name_first, packed, signed, text
+from perfpass.importers.formats.protobuf import (
+    BYTES,
+    LONGEST_TEXT,
+    Span,
+    entry,
+    fields,
+    inside,
+    packed,
+    signed,
+    text,
+    varint,
+)
 from perfpass.text import shown_value
 
 MOST_NODES = 400_000
 _MOST_ITEMS = 65_536  # of a list in an attribute
 _KNOWN_ELEMENTS = 4_096  # constants up to this size may decide shapes and are read
+MOST_FLOATING = 2  # of floating ones: the scales of an image's axes are no parameters
 # tensorflow/core/framework/types.proto
 DTYPES = {
     1: "float32", 2: "float64", 3: "int32", 4: "uint8", 5: "int16", 6: "int8", 7: "string", 8: "complex64", 9: "int64",
@@ -82,7 +98,7 @@ def constant(span: Span | None) -> Constant:
             listed.append((number, value, part))
     known = None
     count = math.prod(sizes)
-    if count <= _KNOWN_ELEMENTS and kind in _NUMPY:
+    if count <= (MOST_FLOATING if kind.startswith("float") else _KNOWN_ELEMENTS) and kind in _NUMPY:
         known = _values(kind, count, content, listed)
     return Constant(kind, sizes, None if known is None else known.reshape(sizes))
 
@@ -94,13 +110,13 @@ def _values(
     if content is not None and content.size:
         if content.size != count * form.itemsize:
             raise FormatError(f"a constant of {count} elements in {content.size} bytes; the file is damaged")
-        return np.frombuffer(bytes(content.data[content.begin : content.end]), form).copy()
+        return np.frombuffer(content.content, form).copy()
     values: list[float] = []
     for number, value, part in listed:
         if number in (5, 6):
             single = "<f4" if number == 5 else "<f8"
             width = 4 if number == 5 else 8
-            raw = value.to_bytes(width, "little") if part is None else bytes(part.data[part.begin : part.end])
+            raw = inside(part).content
             if len(raw) % width:
                 raise FormatError("a constant whose numbers are cut short; the file is damaged")
             values += np.frombuffer(raw, single).tolist()
@@ -235,6 +251,16 @@ def node(span: Span) -> NodeDef:
     return NodeDef(name, op, inputs, Attributes(entries))
 
 
+def _name_first(span: Span) -> str:
+    """The text of field 1 where the message begins with it, as writers of protobuf do; else wherever it is."""
+    data, place, end = span
+    if place < end and data[place] == (1 << 3 | BYTES):
+        length, place = varint(data, place + 1, end)
+        if length <= min(end - place, LONGEST_TEXT):
+            return bytes(data[place : place + length]).decode("utf-8", "replace")
+    return next((text(part) for number, _, part in fields(span) if number == 1), "")
+
+
 class Nodes:
     """The nodes of a graph or a function by name, each read when it is asked for: most are of training alone."""
 
@@ -246,7 +272,7 @@ class Nodes:
 
     def add(self, span: Span) -> None:
         """Takes a node. Raises FormatError where there is one of its name."""
-        name = name_first(span)
+        name = _name_first(span)
         if name in self._spans:
             raise FormatError(f"two nodes of the name {shown_value(name)}; the file is damaged")
         self._spans[name] = span
@@ -347,7 +373,7 @@ def graph(span: Span) -> Graph:
 def _function_name(span: Span) -> str:
     for number, _, part in fields(span):
         if number == 1:
-            return name_first(inside(part))
+            return _name_first(inside(part))
     return ""
 
 

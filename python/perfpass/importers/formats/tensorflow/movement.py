@@ -28,7 +28,7 @@ def constant(run: Run, node: NodeDef, inputs: list[Value]) -> list[Value]:
         return [None]
     made = run.program.weight(node.name, found.shape, found.dtype)
     if found.known is not None:
-        run.known[made] = found.known
+        run.follow(made, found.known)
     return [made]
 
 

@@ -14,8 +14,9 @@ import numpy as np
 
 from perfpass.errors import FormatError, GraphError, LimitError, ShapeError, UnsupportedError
 from perfpass.importers.formats.channels_last import FOLDED, Node, Program, Tensor
+from perfpass.importers.formats.shapes import Followed
 from perfpass.importers.formats.tensorflow import folding
-from perfpass.importers.formats.tensorflow.graph_def import Function, Graph, NodeDef, Nodes, Shape
+from perfpass.importers.formats.tensorflow.graph_def import MOST_FLOATING, Function, Graph, NodeDef, Nodes, Shape
 from perfpass.text import shown_value
 
 _DEEPEST = 60
@@ -78,6 +79,7 @@ class Run:
     resources: dict[str, Resource] = field(default_factory=dict)
     deferred: dict[Tensor, tuple[str, str, list[Tensor]]] = field(default_factory=dict)
     stood_in: dict[Tensor, Tensor] = field(default_factory=dict)
+    followed: Followed = field(default_factory=Followed)
     calls: int = 0
     depth: int = 0
 
@@ -198,7 +200,7 @@ class Run:
         values = []
         for value in inputs:
             own = self.known.get(value) if isinstance(value, Tensor) else None
-            if own is None or (value.role == "weight" and own.size > folding.MOST_FLOATING):  # type: ignore[union-attr]
+            if own is None or (value.role == "weight" and own.size > MOST_FLOATING):  # type: ignore[union-attr]
                 return None
             values.append(own)
         found = folding.fold(node, values)
@@ -207,8 +209,13 @@ class Run:
     def literal(self, value: np.ndarray) -> Tensor:
         """A constant that is known."""
         made = self.program.tensor(value.shape, folding.dtype_of(value), "literal")
-        self.known[made] = value
+        self.follow(made, value)
         return made
+
+    def follow(self, tensor: Tensor, value: np.ndarray) -> None:
+        """Takes note of what a tensor holds. Raises LimitError over 4 million numbers in all."""
+        self.followed.take(value.size)
+        self.known[tensor] = value
 
     def integers(self, value: Value, what: str) -> list[int]:
         """The whole numbers that a tensor holds. Raises UnsupportedError where only a run knows them."""

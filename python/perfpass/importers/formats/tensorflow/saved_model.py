@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import mmap
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
-from perfpass.bounded_file import open_regular
 from perfpass.errors import FormatError, UnsupportedError
 from perfpass.graph import OpGraph
 from perfpass.importers.formats.batch import scaled
 from perfpass.importers.formats.channels_last import Program, Tensor, shown
+from perfpass.importers.formats.protobuf import Span, entry, fields, inside, mapped, text
 from perfpass.importers.formats.sizes import Sizes, fixed
 from perfpass.importers.formats.tensorflow.compute import COMPUTE
 from perfpass.importers.formats.tensorflow.control import CONTROL
@@ -22,7 +19,6 @@ from perfpass.importers.formats.tensorflow.fusing import fused
 from perfpass.importers.formats.tensorflow.graph_def import Declared, Graph, Signature, graph, signature
 from perfpass.importers.formats.tensorflow.movement import MOVEMENT
 from perfpass.importers.formats.tensorflow.run import Run, Value
-from perfpass.importers.formats.tensorflow.wire import Span, entry, fields, inside, text
 from perfpass.importers.onnx import Input
 from perfpass.text import shown_value
 
@@ -90,16 +86,8 @@ def _inputs(declared: Sequence[Declared]) -> tuple[Input, ...]:
 def _opened(path: Path) -> Iterator[_Model]:
     """The graph and the signature of a model, whose file stays mapped while they are read."""
     file = path / SAVED_MODEL if path.is_dir() else path
-    descriptor = open_regular(file, "a TensorFlow model")
-    try:
-        size = os.fstat(descriptor).st_size
-        if size == 0:
-            raise FormatError("an empty file; a TensorFlow model was expected")
-        with mmap.mmap(descriptor, size, access=mmap.ACCESS_READ) as content:
-            whole = Span(cast(bytes, content), 0, size)
-            yield _frozen(whole) if content[:1] == b"\x0a" else _saved(whole)
-    finally:
-        os.close(descriptor)
+    with mapped(file, "a TensorFlow model") as whole:
+        yield _frozen(whole) if whole.data[0] == 0x0A else _saved(whole)
 
 
 def _saved(whole: Span) -> _Model:

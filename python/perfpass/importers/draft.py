@@ -1,4 +1,4 @@
-"""A graph while a file is read: tensors and nodes as lists, folded where runtimes always fold, then the core's."""
+"""A graph while it is read or traced: tensors and nodes as lists, joined where runtimes always join them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from perfpass import _core
-from perfpass.errors import LimitError, ShapeError
+from perfpass.errors import LimitError
 from perfpass.graph import OpGraph, costs
 
 Shape = tuple[int, ...]
@@ -40,7 +40,7 @@ class Node:
 
 @dataclass
 class Draft:
-    """What a reader has collected. Nodes may stand in any order.
+    """What a reader or a tracer has collected. Nodes may stand in any order.
 
     ``branches``: the nodes of either branch of every If, inner ones first.
     """
@@ -143,9 +143,11 @@ class Draft:
                 [sum(work[id(node)][i] * node.repeat for node in branch if id(node) in work) for i in range(2)]
                 for branch in branches
             ]
-            for node in branches[int(done[0] >= done[1])]:
+            then_counts = done[0] >= done[1]
+            for node in branches[int(then_counts)]:
                 node.repeat = 0.0
-            self.notes["an If: the branch with more to do is counted, the other counts 0 times"] = None
+            which = "then" if then_counts else "else"
+            self.notes[f"an If: the {which} branch is counted, the other has less to do and counts 0 times"] = None
         return self._built()
 
     def _built(self) -> OpGraph:
@@ -189,15 +191,3 @@ class Draft:
         if not sizes or axis < 1 or shape[axis:] != sizes:
             return False
         return len(maker.inputs) == 1 or self.tensors[maker.inputs[1]].shape[-len(sizes) :] == sizes
-
-
-def broadcast(*shapes: Shape) -> Shape:
-    """NumPy's rule. Raises ShapeError."""
-    rank = max((len(shape) for shape in shapes), default=0)
-    found = [1] * rank
-    for shape in shapes:
-        for i, size in enumerate(shape, rank - len(shape)):
-            if size != 1 and found[i] not in (1, size):
-                raise ShapeError(f"shapes {' and '.join(map(str, shapes))} do not go together")
-            found[i] = size if size != 1 else found[i]
-    return tuple(found)

@@ -1,0 +1,116 @@
+// Who makes what a node of a graph reads, who reads what it makes, and what no input decides.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "graph/operator_set.hpp"
+#include "perfpass/graph.hpp"
+#include "perfpass/operators.hpp"
+
+namespace perfpass::detail {
+
+/// Whether runtimes compute an operator of constants when a model is loaded: neither products nor what widens stored
+/// weights, which are read as they are stored.
+inline bool folds(OpKind op) noexcept {
+  switch (op_class(op)) {
+    case OpClass::activation:
+    case OpClass::elementwise:
+    case OpClass::reduction:
+    case OpClass::data_movement:
+    case OpClass::gather:
+      return true;
+    case OpClass::generator:
+      return op != OpKind::random;
+    default:
+      return false;
+  }
+}
+
+/// Who makes what a node reads and who reads what it makes; kNone where there is none.
+class Links {
+ public:
+  explicit Links(const OpGraph& graph)
+      : g_(graph), next_(graph.node_count(), kNone), readers_(graph.node_count(), 0), fixed_(graph.node_count()) {
+    for (std::size_t e = 0; e < graph.edge_count(); ++e) {
+      ++readers_[graph.edge_producer[e]];
+      next_[graph.edge_producer[e]] = graph.edge_consumer[e];
+    }
+    for (std::size_t n = 0; n < readers_.size(); ++n) {
+      if (readers_[n] != 1) next_[n] = kNone;
+    }
+    for (const TensorId t : graph.graph_outputs) {
+      if (t != kNone && graph.producer[t] != kNone) next_[graph.producer[t]] = kNone;  // the caller reads it too
+    }
+    for (NodeId n = 0; n < count(); ++n) fixed_[n] = computes_alone(n);
+  }
+
+  NodeId count() const noexcept { return static_cast<NodeId>(next_.size()); }
+  /// The one reader of a node's outputs.
+  NodeId next(NodeId n) const noexcept { return n == kNone ? kNone : next_[n]; }
+  /// How many nodes read a node's outputs, each tensor counted.
+  std::int32_t readers(NodeId n) const noexcept { return readers_[n]; }
+  bool is(NodeId n, OpKind op) const noexcept { return n != kNone && g_.op[n] == op; }
+  bool is(NodeId n, const OperatorSet& some) const noexcept { return n != kNone && some(g_.op[n]); }
+
+  TensorId tensor(NodeId n, std::size_t slot) const noexcept {
+    if (n == kNone) return kNone;
+    const auto inputs = g_.node_inputs(n);
+    return slot < inputs.size() ? inputs[slot] : kNone;
+  }
+  NodeId maker(NodeId n, std::size_t slot) const noexcept {
+    const TensorId t = tensor(n, slot);
+    return t == kNone ? kNone : g_.producer[t];
+  }
+  /// Whether what a node computes is the same for every input of these shapes.
+  bool fixed(NodeId n) const noexcept { return n != kNone && fixed_[n]; }
+  /// Whether one of the first two inputs is a weight or a literal, or computed from these and shapes alone.
+  bool has_constant(NodeId n) const noexcept {
+    for (const std::size_t slot : {0U, 1U}) {
+      const TensorId t = tensor(n, slot);
+      if (t != kNone && (g_.is_constant(t) || fixed(g_.producer[t]))) return true;
+    }
+    return false;
+  }
+  /// The first of two inputs that is computed from data, else the first.
+  std::size_t data_slot(NodeId n) const noexcept {
+    const auto varies = [&](TensorId t) { return t != kNone && !g_.is_constant(t) && !fixed(g_.producer[t]); };
+    return !varies(tensor(n, 0)) && varies(tensor(n, 1)) ? 1 : 0;
+  }
+  /// The only reader of a node if it is one of the operators, else kNone.
+  template <typename Some>
+  NodeId after(NodeId n, const Some& some) const noexcept {
+    const NodeId reader = next(n);
+    return is(reader, some) ? reader : kNone;
+  }
+  /// The same, where that reader has a constant operand.
+  template <typename Some>
+  NodeId after_with_constant(NodeId n, const Some& some) const noexcept {
+    const NodeId reader = after(n, some);
+    return reader != kNone && has_constant(reader) ? reader : kNone;
+  }
+  template <typename Visit>
+  void each(OpKind op, const Visit& visit) const {
+    for (NodeId n = 0; n < count(); ++n) {
+      if (g_.op[n] == op) visit(n);
+    }
+  }
+
+ private:
+  bool computes_alone(NodeId n) const noexcept {
+    if (g_.op[n] == OpKind::shape_of) return true;
+    if (!folds(g_.op[n]) || (!g_.stated.empty() && g_.stated.contains(n))) return false;
+    const auto inputs = g_.node_inputs(n);
+    return std::all_of(inputs.begin(), inputs.end(),
+                       [&](TensorId t) { return t == kNone || g_.is_constant(t) || fixed(g_.producer[t]); });
+  }
+
+  const OpGraph& g_;
+  std::vector<NodeId> next_;
+  std::vector<std::int32_t> readers_;
+  std::vector<bool> fixed_;
+};
+
+}  // namespace perfpass::detail

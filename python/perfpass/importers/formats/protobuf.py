@@ -1,0 +1,246 @@
+"""Messages of Protocol Buffers, field by field and each within bounds; what lies inside is read when it is asked for.
+
+Wire format: protobuf.dev/programming-guides/encoding. A message is the span of its bytes in the file, which may be
+mapped: a weight of two gigabytes costs nothing but its length.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from perfpass.bounded_file import open_regular
+from perfpass.errors import FormatError, LimitError
+
+_VARINT, _FIXED64, BYTES, _FIXED32 = 0, 1, 2, 5
+LONGEST_TEXT = 1 << 16
+_LARGEST_BYTES = 32 * 2**30
+_WIDEST_VARINT = 70
+_FLAT = 1 << 16  # spans up to this length are copied once: reading bytes is quicker than reading a mapped file
+
+
+class Span(NamedTuple):
+    """The bytes of one field."""
+
+    data: memoryview | bytes
+    begin: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return self.end - self.begin
+
+    @property
+    def content(self) -> bytes:
+        """A copy of the bytes."""
+        return bytes(self.data[self.begin : self.end])
+
+
+EMPTY = Span(b"", 0, 0)
+
+
+@contextmanager
+def mapped(path: Path, what: str) -> Iterator[Span]:
+    """The file ``path``, which is ``what`` ("a Core ML model"), mapped while it is read.
+
+    Raises FileError, FormatError for an empty one and LimitError over 32 GiB.
+    """
+    file = open_regular(path, what)
+    try:
+        size = os.fstat(file).st_size
+        if size > _LARGEST_BYTES:
+            raise LimitError(f"{size:,} bytes; of {what} at most 32 GiB are read")
+        if not size:
+            raise FormatError(f"an empty file; {what} was expected")
+        with mmap.mmap(file, 0, access=mmap.ACCESS_READ) as content, memoryview(content) as view:
+            yield Span(view, 0, size)
+    finally:
+        os.close(file)
+
+
+def fields(span: Span) -> Iterator[tuple[int, int, Span | None]]:
+    """Each field as (number, value of a varint, span of anything else). Raises FormatError."""
+    data, place, end = span
+    if not isinstance(data, bytes) and end - place <= _FLAT:
+        data, place, end = bytes(data[place:end]), 0, end - place
+    while place < end:
+        tag = data[place]
+        if tag < 128:
+            place += 1
+        else:
+            tag, place = varint(data, place, end)
+        kind = tag & 7
+        if kind == _VARINT:
+            value, place = varint(data, place, end)
+            yield tag >> 3, value, None
+            continue
+        if kind == BYTES:
+            if place < end and (length := data[place]) < 128:
+                place += 1
+            else:
+                length, place = varint(data, place, end)
+        elif kind in (_FIXED64, _FIXED32):
+            length = 8 if kind == _FIXED64 else 4
+        else:
+            raise FormatError(f"a field of wire type {kind}, which protobuf no longer has; the file is damaged")
+        if length > end - place:
+            raise FormatError(f"a field of {length} bytes where {end - place} are left; the file is cut short")
+        yield tag >> 3, 0, Span(data, place, place + length)
+        place += length
+
+
+def varint(data: memoryview | bytes, place: int, end: int) -> tuple[int, int]:
+    """A number at ``place`` and the place behind it. Raises FormatError."""
+    if place < end and (first := data[place]) < 128:
+        return first, place + 1
+    value = shift = 0
+    while place < end and shift < _WIDEST_VARINT:
+        byte = data[place]
+        place += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, place
+        shift += 7
+    raise FormatError("a number without an end; the file is damaged or no protobuf message")
+
+
+def signed(value: int) -> int:
+    """A varint as a 64-bit signed number."""
+    value &= (1 << 64) - 1
+    return value - (1 << 64) if value >> 63 else value
+
+
+def packed(value: int, span: Span | None) -> Iterator[int]:
+    """The varints of a repeated field, packed or not. Raises FormatError."""
+    if span is None:
+        yield value
+        return
+    data, place, end = span
+    while place < end:
+        number, place = varint(data, place, end)
+        yield number
+
+
+def text(span: Span | None) -> str:
+    """A name. Raises FormatError for one that is none."""
+    if span is None or span.size > LONGEST_TEXT:
+        raise FormatError("a name that is no text or longer than 64 KiB; the file is damaged")
+    return span.content.decode("utf-8", "replace")
+
+
+def entry(span: Span | None) -> tuple[str, Span]:
+    """The key and the value of a map's entry. Raises FormatError."""
+    key, value = "", None
+    if span is None:
+        raise FormatError("a map with a number for an entry; the file is damaged")
+    for number, _, part in fields(span):
+        if number == 1:
+            key = text(part)
+        elif number == 2:
+            value = part
+    return key, value if value is not None else EMPTY
+
+
+def inside(span: Span | None) -> Span:
+    """A field that must be a message. Raises FormatError."""
+    if span is None:
+        raise FormatError("a number where a message belongs; the file is damaged")
+    return span
+
+
+class Budget:
+    """How many fields may still be read of a file, which is ``what`` ("Core ML model")."""
+
+    def __init__(self, most_fields: int, what: str) -> None:
+        self.most, self.left, self.what = most_fields, most_fields, what
+
+    def take(self) -> None:
+        """Raises LimitError beyond that."""
+        self.left -= 1
+        if self.left < 0:
+            raise LimitError(f"more than {self.most:,} fields; no {self.what} that is read here has as many")
+
+
+class Message:
+    """The fields of one message by number, in the file's order."""
+
+    def __init__(self, span: Span, budget: Budget) -> None:
+        self.budget = budget
+        self.fields: dict[int, list[int | Span]] = {}
+        for number, value, part in fields(span):
+            budget.take()
+            self.fields.setdefault(number, []).append(value if part is None else part)
+
+    def has(self, number: int) -> bool:
+        return number in self.fields
+
+    def all(self, number: int) -> list[Message]:
+        """The messages of a repeated field. Raises FormatError."""
+        return [Message(one, self.budget) for one in self.spans(number)]
+
+    def one(self, number: int) -> Message:
+        """A message, empty where it is not set. Raises FormatError."""
+        return Message(self.span(number), self.budget)
+
+    def span(self, number: int) -> Span:
+        """The bytes of a field, empty where it is not set. Raises FormatError."""
+        given = self.fields.get(number)
+        return _span(given[-1]) if given else EMPTY
+
+    def spans(self, number: int) -> Iterator[Span]:
+        """The bytes of a repeated field. Raises FormatError."""
+        return map(_span, self.fields.get(number, ()))
+
+    def integer(self, number: int, default: int = 0) -> int:
+        """A whole number, signed. Raises FormatError."""
+        given = self.fields.get(number)
+        if not given:
+            return default
+        if isinstance(given[-1], Span):
+            raise FormatError("text where a number belongs; the file is damaged")
+        return signed(given[-1])
+
+    def integers(self, number: int) -> list[int]:
+        """The numbers of a repeated field, packed or one by one. Raises FormatError."""
+        found = []
+        for one in self.fields.get(number, ()):
+            if not isinstance(one, Span):
+                found.append(signed(one))
+                continue
+            for value in packed(0, one):
+                self.budget.take()
+                found.append(signed(value))
+        return found
+
+    def reals(self, number: int, code: str) -> list[float]:
+        """The numbers of a repeated field of fixed width, packed or not: "f" of 32 and "d" of 64 bits.
+
+        Raises FormatError.
+        """
+        content = b"".join(one.content for one in self.spans(number))
+        width = struct.calcsize(code)
+        if len(content) % width:
+            raise FormatError(f"{len(content)} bytes where numbers of {width} belong; the file is damaged")
+        return list(struct.unpack(f"<{len(content) // width}{code}", content))
+
+    def text(self, number: int) -> str:
+        """A name, "" where it is not set. Raises FormatError."""
+        given = self.fields.get(number)
+        return text(_span(given[-1])) if given else ""
+
+    def texts(self, number: int) -> list[str]:
+        return [text(one) for one in self.spans(number)]
+
+    def map(self, number: int) -> dict[str, Message]:
+        """A map of messages by name. Raises FormatError."""
+        return {entry.text(1): entry.one(2) for entry in self.all(number)}
+
+
+def _span(one: int | Span) -> Span:
+    return inside(None if isinstance(one, int) else one)
