@@ -420,9 +420,10 @@ def test_sizes_that_would_change_nothing_are_errors():
             load(graph, **unused)
 
 
+@pytest.mark.parametrize("heads", [1, 4])
 @pytest.mark.parametrize("batch", [1, 2, 16])
-def test_a_weight_that_is_broadcast_over_the_batch_is_read_once(batch):
-    """Torch's MultiheadAttention multiplies by an expanded weight from a batch of 2 on."""
+def test_a_weight_that_is_broadcast_over_the_batch_is_read_once(batch, heads):
+    """Torch's MultiheadAttention of an odd number of heads multiplies by an expanded weight from a batch of 2 on."""
     import torch
 
     from perfpass.graph import costs
@@ -430,7 +431,7 @@ def test_a_weight_that_is_broadcast_over_the_batch_is_read_once(batch):
     class Block(torch.nn.Module):
         def __init__(self):
             super().__init__()
-            self.attention = torch.nn.MultiheadAttention(64, 4, batch_first=True)
+            self.attention = torch.nn.MultiheadAttention(64, heads, batch_first=True)
 
         def forward(self, x):
             return self.attention(x, x, x, need_weights=False)[0]

@@ -14,7 +14,7 @@ transformers = pytest.importorskip("transformers")
 
 import perfpass
 from perfpass.errors import ArgumentError, UnsupportedError
-from perfpass.graph import costs
+from perfpass.graph import ATTRIBUTES, OpGraph, costs
 from perfpass.importers import huggingface, torchvision_schemas
 from perfpass.importers.model_sources import torchvision_image_model
 from perfpass.importers.torch import trace
@@ -94,6 +94,41 @@ def test_heads_of_torchs_own_layer_are_one_attention(default: str | None):
         graph = trace(module, (10, 16))
     assert kinds(graph).count("attention") == 1 and "softmax" not in kinds(graph)
     assert costs.count(graph).totals["macs"] == 10 * 4 * 16 * 16 + 2 * 10 * 10 * 16
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_heads_of_torchs_own_layer_move_no_more_than_timms(batch: int):
+    """In inference PyTorch runs them in a kernel of its own, which copies nothing around the attention."""
+    from timm.layers import Attention
+
+    class Timms(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = Attention(16, 4, qkv_bias=True)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.layer(x)
+
+    ours, timms = (trace(module, (10, 16), batch=batch) for module in (Heads(), Timms()))
+
+    def moved(graph: OpGraph) -> list[tuple[str, int]]:
+        counted, view = costs.count(graph), graph.attributes[:, ATTRIBUTES.index("view")]
+        read = zip(kinds(graph), counted.bytes_read, view, strict=True)
+        return [(kind, int(size)) for kind, size, is_view in read if not is_view]
+
+    assert moved(ours) == moved(timms) and len(moved(ours)) == 3
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [nn.MultiheadAttention(15, 3, batch_first=True), nn.MultiheadAttention(16, 4, batch_first=False)],
+    ids=["an odd number of heads", "the batch in the second place"],
+)
+def test_heads_that_torchs_kernel_refuses_keep_their_copies(layer: nn.MultiheadAttention):
+    module = Heads()
+    module.layer = layer
+    copies = kinds(trace(module, (10, layer.embed_dim), batch=3)).count("copy")
+    assert copies >= 1 and kinds(trace(Heads(), (10, 16), batch=3)).count("copy") == 0
 
 
 def test_torchs_functions_are_its_own_while_two_threads_trace(monkeypatch):

@@ -9,6 +9,7 @@ from network_sources import NONE, rows_of, written
 from perfpass.records import networks, schema
 from perfpass.records.build.networks import READERS
 from perfpass.records.location import data_directory
+from perfpass.records.named import questions
 from perfpass.records.readers import (
     bytetransformer,
     deeplearningexamples,
@@ -241,6 +242,22 @@ def test_deeplearningexamples_marks_what_a_servers_client_waited(tmp_path):
     rows = rows_of(examples(tmp_path, {}, triton, {**triton, "server_compute_infer_ms": 4.0}))
     assert ["time_of_a_servers_client" in c for c in rows.caveats] == [False, True, False]
     assert list(rows.latency_ms) == [10, 10, 4] and list(rows.server) == ["", "", "triton"]
+
+
+def test_a_servers_model_reads_texts_of_the_length_that_its_table_states(tmp_path):
+    triton = {"model_family": "BERT", "model_variant": "BERT-large", "server_compute_infer_ms": 4.0, "concurrency": 1}
+    padded = '{"triton: Max Seq Length": "384"}'
+    both = {**triton, "sequence_length": 128, "config": padded}
+    rows = rows_of(examples(tmp_path, {**triton, "config": padded}, triton, both))
+    assert list(rows.sequence) == [384, -1, 128]
+
+
+def test_berts_behind_triton_are_asked_at_their_length(stored):
+    asked = questions(stored)
+    behind = (stored.source == "deeplearningexamples") & (stored.server == "triton") & (stored.task == "language model")
+    assert asked[behind].network.value_counts().to_dict() == {"bert-4l-312": 36, "bert-6l-768": 36, "bert-large": 35}
+    assert set(asked[behind].table_size) == {384} and set(asked[behind].shape_from) == {"stated"}
+    assert set(asked[behind].refused) == {""}
 
 
 def test_a_server_that_does_not_wait_for_the_board_has_its_time_in_the_outputs(tmp_path):

@@ -5,7 +5,8 @@ These are scaled dot-product attention and the recurrent layers (cuDNN). And wha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from inspect import signature
 from types import FunctionType
 from typing import Any
 
@@ -17,6 +18,7 @@ from perfpass.errors import ShapeError
 from perfpass.importers.torch_operators import Call, describe
 from perfpass.importers.torch_recorder import Recorder
 
+_HEADS = signature(functional.multi_head_attention_forward)
 _GATES = {"lstm": "lstm", "gru": "gru", "rnn_tanh": "rnn", "rnn_relu": "rnn"}
 
 
@@ -51,11 +53,24 @@ class FusedCalls(TorchFunctionMode):
         So a copy of the function runs that has globals of its own; torch's module, which other threads use, stays as
         it is.
         """
+        given = _HEADS.bind(*args, **kwargs)
+        given.apply_defaults()
+        if _is_native(given.arguments):
+            return self._native(given.arguments), None
         plain = functional.multi_head_attention_forward
         own = {"scaled_dot_product_attention": self._attention, "has_torch_function": lambda tensors: False}
         copied = FunctionType(plain.__code__, vars(functional) | own, plain.__name__, plain.__defaults__)
         copied.__kwdefaults__ = plain.__kwdefaults__
         return copied(*args, **kwargs)
+
+    def _native(self, given: Mapping[str, Any]) -> torch.Tensor:
+        """torch._native_multi_head_attention on CUDA: two linear layers around an attention, and no copies."""
+        source = given["query"].transpose(0, 1)
+        batch, length, width = source.shape
+        projected = functional.linear(source, given["in_proj_weight"], given["in_proj_bias"])
+        query, key, value = projected.view(batch, length, 3, given["num_heads"], -1).permute(2, 0, 3, 1, 4).unbind(0)
+        attended = self._attention(query, key, value).transpose(1, 2).reshape(batch, length, width)
+        return functional.linear(attended, given["out_proj_weight"], given["out_proj_bias"]).transpose(0, 1)
 
     def _list(self, tensor: torch.Tensor) -> Any:
         """The values of a tensor, which `tolist` asks for without an operator. Raises UnsupportedError."""
@@ -141,3 +156,24 @@ class FusedCalls(TorchFunctionMode):
         for tensor in final:
             recorder._remember(tensor, recorder.index_of(current))
         return (current, *final)
+
+
+def _is_native(given: Mapping[str, Any]) -> bool:
+    """Whether torch.nn.MultiheadAttention runs its own kernel on a GPU instead, which the meta device refuses.
+
+    ``given``: the arguments of `multi_head_attention_forward`, which the layer calls otherwise, with its input turned
+    around if that has the batch first. As in torch.nn.modules.activation of PyTorch 2.
+    """
+    query, heads = given["query"], given["num_heads"]
+    if not (query is given["key"] is given["value"]) or query.dim() != 3 or heads % 2:
+        return False
+    length, _, width = query.shape
+    absent = ("bias_k", "bias_v", "key_padding_mask", "attn_mask")
+    other = ("training", "need_weights", "add_zero_attn", "use_separate_proj_weight")
+    return (
+        query.device.type == "meta"
+        and query.stride() == (width, length * width, 1)
+        and given["in_proj_bias"] is not None
+        and not any(given[name] for name in other)
+        and all(given[name] is None for name in absent)
+    )

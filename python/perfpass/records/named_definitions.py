@@ -129,9 +129,8 @@ _GPUNET = {
 DEFINITIONS: dict[str, Definition] = {
     "bert-base": _bert("bert-base"),
     "bert-large": _bert("bert-large"),
-    # The distilled BERTs behind Triton, on SQuAD at 384 tokens.
-    "bert-4l-312": _text("bert-4l-312/BertForQuestionAnswering", 384),
-    "bert-6l-768": _text("bert-6l-768/BertForQuestionAnswering", 384),
+    "bert-4l-312": _text("bert-4l-312/BertForQuestionAnswering"),
+    "bert-6l-768": _text("bert-6l-768/BertForQuestionAnswering"),
     "xlnet-base": _text("xlnet-base/XLNetModel"),
     "llama-7b": _text("llama-2-7b/LlamaForCausalLM"),
     "llama-2-7b": _text("llama-2-7b/LlamaForCausalLM"),

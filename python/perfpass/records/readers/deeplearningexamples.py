@@ -296,7 +296,8 @@ def _common(table: pandas.DataFrame) -> pandas.DataFrame:
     records = table[["variant", "config", "model_family", "model", "model_variant", "heading", "context"]]
     variants = records.fillna("").to_dict("records")
     names = [network_of(r["model_family"], r["model"], r["model_variant"]) for r in variants]
-    dims = [_config(r["config"]).get("dimension", "") for r in variants]
+    configs = [_config(r["config"]) for r in variants]
+    dims = [c.get("dimension", "") for c in configs]
     named = zip(names, dims, table.model_family, strict=True)
     names = [f"nnunet-{dim}d" if family == "nnU-Net" and dim else name for name, dim, family in named]
     vocoder = (table.model_family == "FastPitch") & (table.heading + table.context.fillna("")).str.contains(
@@ -309,7 +310,10 @@ def _common(table: pandas.DataFrame) -> pandas.DataFrame:
     licence = table.licence.str.split(" ").str[0]
     text = table.context.fillna("") + " " + table.heading
     year = networks.container_year(text)
-    sequence = table.sequence_length.where(table.model_family != "V-Net")  # there a volume's side
+    # Behind Triton every text is padded to the length that the model was exported for.
+    padded = _series(table, [float(c.get("triton: Max Seq Length", "nan")) for c in configs])
+    sequence = table.sequence_length.where(table.model_family != "V-Net").astype(float)  # there a volume's side
+    sequence = sequence.fillna(padded)
     rows = table[["device_as_reported"]].assign(
         licence=licence,
         device=table.device.mask(table.device == "CPU (as reported)", "2 x Xeon E5-2698 v4"),
