@@ -81,7 +81,7 @@ def module_of(model: str) -> Any:
             "bert-base": lambda: transformers.BertModel(
                 transformers.BertConfig(return_dict=False), add_pooling_layer=False
             ),
-            "gpt2": lambda: transformers.GPT2LMHeadModel(transformers.GPT2Config(use_cache=False, return_dict=False)),
+            "gpt2": lambda: transformers.GPT2LMHeadModel(transformers.GPT2Config(use_cache=False)),
             "whisper-tiny encoder": lambda: (
                 transformers.WhisperModel(
                     transformers.WhisperConfig(
