@@ -66,7 +66,8 @@ def read_schedules(source: Any) -> Schedules:
         raise ArgumentError(f"{named}: no usable tuning record ({why}); give records of runs that succeeded")
     if len(kinds) > 1:
         raise ArgumentError(f"{named}: records of {' and '.join(sorted(kinds))}; give those of one kind of device")
-    tables = [as_run(graph, costs.count(graph, float_as="float32"), "tvm") for graph, _ in best.values()]
+    # A transpose that was tuned was run, on GPUs too.
+    tables = [as_run(graph, costs.count(graph, float_as="float32"), "tvm", "cpu") for graph, _ in best.values()]
     return Schedules.of(
         tables, [seconds for _, seconds in best.values()], kinds.pop(), records=named[-200:], left_out=dict(left_out)
     )
