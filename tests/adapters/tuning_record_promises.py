@@ -70,7 +70,7 @@ def normalised():
 )
 def test_loops_tell_what_an_operator_is(function, sizes):
     graph = of_loops(function)
-    table = as_run(graph, costs.count(graph, float_as="float32"), "tvm")
+    table = as_run(graph, costs.count(graph, float_as="float32"), "tvm", "cpu")
     names = ("b", "m", "n", "k", "kernel_area", "stride", "groups")
     assert (OPERATORS[int(table.op[0])], *(int(getattr(table, name)[0]) for name in names)) == sizes
 

@@ -144,7 +144,7 @@ def test_fused_attention_apart_has_the_same_products():
     from perfpass.predictors.inference.fusion import as_run
 
     counted = costs.count(graph)
-    table = as_run(graph, counted, "torch")
+    table = as_run(graph, counted, "torch", "gpu")
     given = {"input_elements": 8 * 3 * 224 * 224, "width": 4.0}
     fused = backward.derive(table, StepOptions("none"), **given)
     apart = backward.derive(table, StepOptions("none", separate_attention=True), **given)

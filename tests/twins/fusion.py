@@ -57,16 +57,17 @@ def as_run(graph: OpGraph, costs: dict[str, list[int]], table: OperatorTable, ru
         return table
     links = _Links(graph)
     rows = _row_of_nodes(graph, costs)
-    if kind == "gpu" or runtime in ("torch", "torch.compile"):
-        table, rows = _show_by_strides(links, table, rows, np.asarray(graph.core.repeat))
+    folds = runtime not in ("torch", "torch.compile")
+    free = links.fixed & folds
+    if kind == "gpu" or not folds:
+        free |= np.array([_by_strides(links, n) for n in range(len(rows))], dtype=bool)
+    table, rows = _show(free, table, rows, np.asarray(graph.core.repeat))
     result = _Rows(table, rows, np.asarray(graph.core.repeat))
     for fused in (_layer_norms(links), _gelus(links), _silus(links), _hard_swishes(links), _linears(links)):
         result.merge(fused)
     attention = _attention(links)
     if len(attention.anchor):
         result.merge_attention(attention)
-    if runtime not in ("torch", "torch.compile"):
-        result.fold(links.fixed)
     result.drop(_is_shape_arithmetic(table) | _NOTHING[np.asarray(table.op)])
     return result.table()
 
@@ -341,12 +342,11 @@ def _by_strides(links: _Links, node: int) -> bool:
     return bool(_STRIDED[links.op[node]]) and (reshaped < 0 or not _joins_axes(links, reshaped))
 
 
-def _show_by_strides(
-    links: _Links, table: OperatorTable, rows: np.ndarray, repeat: np.ndarray
+def _show(
+    shows: np.ndarray, table: OperatorTable, rows: np.ndarray, repeat: np.ndarray
 ) -> tuple[OperatorTable, np.ndarray]:
-    """Nodes that move nothing in rows that are views: their own, or one like it behind all others."""
+    """The nodes ``shows`` in rows that are views: their own, or one like it behind all others."""
     columns = {f.name: np.array(getattr(table, f.name)) for f in fields(table)}
-    shows = np.array([_by_strides(links, n) for n in range(len(rows))], dtype=bool)
     rows = rows.copy()
     for row in range(len(table)):
         of_row = rows == row
@@ -380,7 +380,6 @@ class _Rows:
         self._repeat = repeat
         self._count = np.array(table.count, dtype=np.float64)
         self._added: list[dict[str, float]] = []
-        self._merged = np.zeros(len(row_of), dtype=bool)
 
     def _remove(self, nodes: np.ndarray) -> bool:
         """Takes the executions of nodes from their rows; False, and nothing taken, if a row is not known."""
@@ -388,13 +387,7 @@ class _Rows:
         if (rows < 0).any():
             return False
         np.subtract.at(self._count, rows, self._repeat[nodes])
-        self._merged[nodes] = True
         return True
-
-    def fold(self, fixed: np.ndarray) -> None:
-        """Takes nodes that compute the same for all inputs, where they are a row of their own still."""
-        mine = fixed & (self._row_of >= 0) & ~self._merged
-        np.subtract.at(self._count, self._row_of[mine], self._repeat[mine])
 
     def drop(self, rows: np.ndarray) -> None:
         """Takes every execution from the rows, given as a mask."""

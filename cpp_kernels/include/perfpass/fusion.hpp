@@ -25,8 +25,8 @@ struct Placement {
 
 /// The table with written-out operators put together, without shape arithmetic and operators that do nothing.
 /// `strided`: transposes, splits, slices, expansions and a fixed index change strides and move nothing, as in torch, but
-/// for transposes whose axes are joined next. `folds`: what constants and shapes alone decide is computed when the model is
-/// loaded, and never again. `places`, where asked for: where each node went. Error(argument) if the costs
+/// for transposes whose axes are joined next. `folds`: what constants and shapes alone decide is computed when the model
+/// is loaded: a view, whose bytes stay held. `places`, where asked for: where each node went. Error(argument) if the costs
 /// belong to another graph.
 PERFPASS_API OperatorTable table_as_run(const OpGraph& graph, const Costs& costs, bool strided, bool folds,
                                         Placement* places = nullptr);

@@ -32,15 +32,16 @@ std::int32_t append_like(OperatorTable& table, std::int32_t row) {
   return static_cast<std::int32_t>(table.op.size() - 1);
 }
 
-/// Gives nodes that move nothing a row that is a view.
-void show_by_strides(const OpGraph& graph, const Links& links, OperatorTable& table,
-                     std::vector<std::int32_t>& row_of) {
+/// Gives nodes that cost no run anything a row that is a view: what moves nothing, and what was computed when the model
+/// was loaded. Their bytes stay, since the runtime holds what it computed.
+void show(const OpGraph& graph, const Links& links, bool strided, bool folds, OperatorTable& table,
+          std::vector<std::int32_t>& row_of) {
   std::map<std::int32_t, std::vector<NodeId>> shown;
   std::vector<std::int32_t> others(table.op.size(), 0);
   for (NodeId n = 0; n < links.count(); ++n) {
     const std::int32_t row = row_of[n];
     if (row == kNone || table.view[row] != 0) continue;
-    if (detail::by_strides(graph, links, n)) {
+    if ((strided && detail::by_strides(graph, links, n)) || (folds && links.fixed(n))) {
       shown[row].push_back(n);
     } else {
       ++others[row];
@@ -109,12 +110,10 @@ class Edited {
     }
   }
 
-  /// What constants and shapes alone decide, which a runtime that folds computes when the model is loaded.
-  void fold(const Links& links) {
+  /// What is computed when the model is loaded runs nowhere.
+  void leave_out_fixed(const Links& links) {
     for (NodeId n = 0; n < links.count(); ++n) {
-      if (!links.fixed(n) || runs_in_[n] == kNone || runs_in_[n] != row_of_[n]) continue;
-      t_.count[row_of_[n]] -= g_.repeat[n];
-      runs_in_[n] = kNone;
+      if (links.fixed(n)) runs_in_[n] = kNone;
     }
   }
 
@@ -196,7 +195,7 @@ OperatorTable table_as_run(const OpGraph& graph, const Costs& costs, bool stride
   std::vector<std::int32_t> row_of;
   OperatorTable table = operator_table(graph, costs, &row_of);
   const Links links(graph);
-  if (strided) show_by_strides(graph, links, table, row_of);
+  show(graph, links, strided, folds, table, row_of);
   Edited edited(graph, std::move(table), std::move(row_of));
   for (const Fused& fused :
        {detail::layer_norms(links), detail::gelus(links), detail::silus(links), detail::hard_swishes(links),
@@ -204,7 +203,7 @@ OperatorTable table_as_run(const OpGraph& graph, const Costs& costs, bool stride
     edited.merge(fused);
   }
   edited.merge(detail::attentions(graph, links));
-  if (folds) edited.fold(links);
+  if (folds) edited.leave_out_fixed(links);
   edited.drop_idle();
   return std::move(edited).finish(places);
 }
