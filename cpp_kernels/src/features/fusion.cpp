@@ -110,13 +110,6 @@ class Edited {
     }
   }
 
-  /// What is computed when the model is loaded runs nowhere.
-  void leave_out_fixed(const Links& links) {
-    for (NodeId n = 0; n < links.count(); ++n) {
-      if (links.fixed(n)) runs_in_[n] = kNone;
-    }
-  }
-
   /// Rows that compute shapes or scalars, which runtimes fold or leave to the host, and rows that do nothing.
   void drop_idle() {
     for (std::size_t r = 0; r < rows_; ++r) {
@@ -203,7 +196,6 @@ OperatorTable table_as_run(const OpGraph& graph, const Costs& costs, bool stride
     edited.merge(fused);
   }
   edited.merge(detail::attentions(graph, links));
-  if (folds) edited.leave_out_fixed(links);
   edited.drop_idle();
   return std::move(edited).finish(places);
 }
