@@ -343,3 +343,12 @@ def test_encodings_of_a_search_space_are_scored_in_order():
     cells = [c for c in itertools.islice(itertools.product(ops, repeat=6), 2000, 2040) if nas_graphs.connected(c)]
     scores = Scorer("rtx-2080-ti").score(nas_graphs.graph("nasbench201", cell, 256) for cell in cells)
     assert scores.ok.all() and len(np.unique(scores.latency_ms.median)) > len(cells) / 2
+
+
+def test_a_scorer_over_cpus_and_gpus_says_of_a_file_what_a_prediction_says(examples):
+    file, devices = examples / "vit_base_patch16_224.onnx", ["xeon-platinum-8380", "t4", "a100-80gb"]
+    scorer = Scorer(devices, runtime="onnxruntime")
+    scored = scorer.score([file]).latency_ms.median[0]
+    by_features = scorer.score_features(scorer.features([file]).values).latency_ms.median[0]
+    asked = [perfpass.predict(file, device=on, runtime="onnxruntime").latency_ms.median for on in devices]
+    assert scored == pytest.approx(asked) and by_features == pytest.approx(asked)

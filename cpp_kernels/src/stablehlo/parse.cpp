@@ -56,6 +56,11 @@ bool Parser::top_level() {
   return true;
 }
 
+void Parser::empty_signature() {
+  for (const char* const text : {":", "(", ")", "->", "(", ")"}) c_.need(text);
+  skip_location();
+}
+
 bool Parser::generic_top_level() {
   const std::string_view name = c_.string();
   if (name == "builtin.module") {
@@ -74,13 +79,7 @@ bool Parser::generic_top_level() {
     c_.need(")");
     c_.space();
     if (c_.peek() == '{') c_.balanced();
-    c_.need(":");
-    c_.need("(");
-    c_.need(")");
-    c_.need("->");
-    c_.need("(");
-    c_.need(")");
-    skip_location();
+    empty_signature();
     --generic_modules_;
     return true;
   }
@@ -89,13 +88,7 @@ bool Parser::generic_top_level() {
     c_.need(")");
     c_.space();
     if (c_.peek() == '<') c_.balanced();
-    c_.need(":");
-    c_.need("(");
-    c_.need(")");
-    c_.need("->");
-    c_.need("(");
-    c_.need(")");
-    skip_location();
+    empty_signature();
     return true;
   }
   if (name != "func.func") refuse(name);

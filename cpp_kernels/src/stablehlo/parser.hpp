@@ -37,6 +37,8 @@ class Parser {
   bool generic_top_level();
   void alias();
   static std::string_view within(std::string_view brackets) { return brackets.substr(1, brackets.size() - 2); }
+  /// `: () -> ()` and where it stands in the source.
+  void empty_signature();
   std::string_view skip_location();
 
   // -- functions ------------------------------------------------------------------------------------------------------

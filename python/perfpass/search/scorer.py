@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -19,7 +19,7 @@ from perfpass.predictors.calibration.posterior import Calibration
 from perfpass.predictors.calibration.schedules import Schedules
 from perfpass.predictors.estimate import Bounds
 from perfpass.predictors.inference import fusion
-from perfpass.predictors.lane import Lane, Scored
+from perfpass.predictors.lane import Counted, Lane, Scored
 from perfpass.predictors.memory import allocation
 from perfpass.predictors.workload import check
 from perfpass.search.items import Candidate, Counting, chunks, count
@@ -122,9 +122,9 @@ class Scorer:
             raise UnsupportedError(f"{precision} is predicted for one model at a time (perfpass.predict), not scored")
         ways = [workload.on(target) for target, workload in zip(targets, checked, strict=True)]
         kinds = {allocation.allocator(way.device, runtime) for way in ways}
-        self._counting = Counting(
+        counting = Counting(
             float_as=checked[0].float_as,
-            strided=all(fusion.strided(runtime, way.device.kind) for way in ways),
+            strided=True,
             folds=fusion.folds(runtime),
             alignment_bytes=allocation.alignment_bytes(runtime),
             allocator=max(kinds - {"none"}, default="none"),
@@ -132,14 +132,15 @@ class Scorer:
             training=mode == "training",
             autocast=allocation.autocasts(ways[0].precision),
         )
+        # Files are read otherwise for CPUs than for GPUs (`fusion.strided`); lanes of one kind share what is counted.
+        self._countings = [replace(counting, strided=fusion.strided(runtime, way.device.kind)) for way in ways]
         self._lanes = [Lane(way, mode == "training", calibration, processes) for way in ways]
         self.devices: tuple[Device, ...] = tuple(targets)
 
     @cached_property
     def _columned(self) -> list[Lane]:
         """The lanes, which know their columns: one small network shows them."""
-        runs = count([_smallest()], Candidate(None), self._counting, 1)
-        for lane in self._lanes:
+        for lane, runs in zip(self._lanes, self._counted([_smallest()], Candidate(None), 1), strict=True):
             lane.prepare(runs)
         return self._lanes
 
@@ -180,9 +181,10 @@ class Scorer:
         """The same in parts of up to `CHUNK` models as they are ready, so that memory stays small for any number."""
         defaults = Candidate(None, batch, dims, input_shape)
         for part in chunks(models, CHUNK):
-            counted = count(part, defaults, self._counting, self._threads)
-            scored = [lane.score(lane.columns(counted, self._threads), self._threads) for lane in self._lanes]
-            yield self._scores(len(part), counted.problems, scored, counted.at)
+            counted = self._counted(part, defaults, self._threads)
+            of_lane = [lane.columns(runs, self._threads) for lane, runs in zip(self._lanes, counted, strict=True)]
+            scored = [lane.score(columns, self._threads) for lane, columns in zip(self._lanes, of_lane, strict=True)]
+            yield self._scores(len(part), counted[0].problems, scored, counted[0].at)
 
     def features(
         self,
@@ -196,14 +198,20 @@ class Scorer:
         defaults = Candidate(None, batch, dims, input_shape)
         values, problems = [], []
         for part in chunks(models, CHUNK):
-            counted = count(part, defaults, self._counting, self._threads)
+            counted = self._counted(part, defaults, self._threads)
             rows = np.full((len(part), len(self.feature_names)), np.nan)
-            rows[counted.at] = np.concatenate(
-                [lane.packed(lane.columns(counted, self._threads)) for lane in self._columned], axis=1
+            of_lane = zip(self._columned, counted, strict=True)
+            rows[counted[0].at] = np.concatenate(
+                [lane.packed(lane.columns(runs, self._threads)) for lane, runs in of_lane], axis=1
             )
             values.append(rows)
-            problems += counted.problems
+            problems += counted[0].problems
         return Features(np.concatenate([np.empty((0, len(self.feature_names))), *values]), tuple(problems))
+
+    def _counted(self, models: Sequence[Any], defaults: Candidate, threads: int) -> list[Counted]:
+        """The models as each lane counts them."""
+        found = {how: count(models, defaults, how, threads) for how in dict.fromkeys(self._countings)}
+        return [found[how] for how in self._countings]
 
     def score_features(self, values: np.ndarray) -> Scores:
         """Scores of N rows of features: ``values`` [N, K] as `features` gives them.
