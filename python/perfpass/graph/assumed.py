@@ -2,8 +2,8 @@
 
 ``experts``: over how many of a router's experts the tokens of a layer are shared, evenly. ``detections``: how many
 boxes of an image pass a score's threshold, and non-maximum suppression behind it. ``steps``: how often a pipeline of
-diffusion runs its network. ``frames``: how long a token of a text is spoken. All can be stated (``assume``); what is not is named in the support of a prediction, whose
-interval then holds the loads that are usual.
+diffusion runs its network. ``frames``: how long a token of a text is spoken. All can be stated (``assume``); what is
+not is named in the support of a prediction, whose interval then holds the loads that are usual.
 """
 
 from __future__ import annotations

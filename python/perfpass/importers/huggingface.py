@@ -132,7 +132,7 @@ def _filled_cache(model: Any, batch: int, sequence_length: int) -> tuple[Any, di
         raise UnsupportedError(f"{kind} reads pictures beside tokens; its decode is that of its text_config: pass that")
     before = {model.main_input_name: meta_tensor((batch, *tokens(model, sequence_length)), torch.int64)}
     cache = run(model, Recorder(), **before, use_cache=True).get("past_key_values")
-    layers = getattr(cache, "layers", None)
+    layers = getattr(getattr(cache, "self_attention_cache", cache), "layers", None)
     if not layers:
         raise UnsupportedError(f"{kind} keeps no cache of keys and values; decode cannot be traced")
     state = {

@@ -1,7 +1,7 @@
 """Shapes of what operators give on the meta device, each kind of call worked out once.
 
-PyTorch decides most of them in Python, at a few hundred microseconds a call; layers and the steps of a recurrence repeat
-the same calls thousands of times.
+PyTorch decides most of them in Python, at a few hundred microseconds a call; layers and the steps of a recurrence
+repeat the same calls thousands of times.
 """
 
 from __future__ import annotations
