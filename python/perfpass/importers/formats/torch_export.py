@@ -313,9 +313,9 @@ class _Run:
             return self._unknown(name, node, graph, values, module)
         # Older schemas name no kind: names are those of the operator's schema, and serve for both; but for `self` and
         # what stands before it (where's condition).
-        given = {n["name"]: self._argument(n["arg"], values) for n in node["inputs"]}
-        leading = [*given][: [*given].index("self") + 1] if "self" in given else []
-        return self.replay.call(name, [given.pop(n) for n in leading], given, module)
+        named = {n["name"]: self._argument(n["arg"], values) for n in node["inputs"]}
+        leading = [*named][: [*named].index("self") + 1] if "self" in named else []
+        return self.replay.call(name, [named.pop(n) for n in leading], named, module)
 
     def _unknown(
         self, name: str, node: Mapping[str, Any], graph: Mapping[str, Any], values: dict[str, Any], module: str
