@@ -93,7 +93,7 @@ _KINDS: dict[str, str] = {
     "fold": "col2im",
     "roll": "roll",
     "reverse": "flip rot90",
-    "copy": "clone contiguous copy",
+    "copy": "clone contiguous copy lift_fresh_copy",
     "identity": "conj _conj resolve_conj resolve_neg",
     "triangular": "tril triu",
     "gather": "index index_select gather take take_along_dim",
