@@ -311,8 +311,7 @@ def _network(
     stack = runtime or "torch"
     if stack not in RUN_BY:
         raise ArgumentError(
-            f"{found.name} is no language model that is served token by token; "
-            f"{unknown('runtime', stack, RUN_BY)}"
+            f"{found.name} is no language model that is served token by token; {unknown('runtime', stack, RUN_BY)}"
         )
     if not targets:
         raise ArgumentError(f"{found.name}: name a --device; without one only language models are answered")
