@@ -5,7 +5,7 @@
 One network in every format: blocks of a product with a weight, a bias, a Relu and a sum with the block's input. Ours
 ends with costs, node features and edges of the schema `operator`; the library's own reading ends with a model it could
 compile. Both in turns, so that a slow moment of the machine hits them alike, and in time of processor. A format whose
-library is not installed is left out: coremltools and jaxlib are no part of the environment of the tests.
+library is not installed is left out (coremltools and jaxlib are no part of the environment of the tests).
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from report import Timing, figure, publish, summary, table
+from report import publish, summary
+from result_tables import reader_table
 
 from perfpass import features, load
 from perfpass.graph import costs
@@ -50,8 +51,8 @@ def write_onnx(path: Path, blocks: int) -> None:
     for i in range(blocks):
         weights.append(helper.make_tensor(f"w{i}", TensorProto.FLOAT, [WIDTH, WIDTH], bytes(4 * WIDTH**2), raw=True))
         weights.append(helper.make_tensor(f"b{i}", TensorProto.FLOAT, [WIDTH], bytes(4 * WIDTH), raw=True))
-        steps = (("MatMul", [last, f"w{i}"]), ("Add", [f"p{i}", f"b{i}"]), ("Relu", [f"s{i}"]), ("Add", [f"r{i}", last]))
-        for (kind, inputs), made in zip(steps, "psrx", strict=True):
+        read = ([last, f"w{i}"], [f"p{i}", f"b{i}"], [f"s{i}"], [f"r{i}", last])
+        for kind, inputs, made in zip(("MatMul", "Add", "Relu", "Add"), read, "psrx", strict=True):
             nodes.append(helper.make_node(kind, inputs, [f"{made}{i}"], name=f"{kind}{made}{i}"))
         last = f"x{i}"
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [ROWS, WIDTH]) for name in ("x", last)]
@@ -146,7 +147,8 @@ def write_stablehlo(path: Path, blocks: int) -> None:
     last = "%x"
     for i in range(blocks):
         lines += [
-            f"    %p{i} = stablehlo.dot_general {last}, %w{i}, contracting_dims = [1] x [0] : ({rows}, {square}) -> {rows}",
+            f"    %p{i} = stablehlo.dot_general {last}, %w{i}, contracting_dims = [1] x [0] : "
+            f"({rows}, {square}) -> {rows}",
             f"    %c{i} = stablehlo.broadcast_in_dim %b{i}, dims = [1] : ({row}) -> {rows}",
             f"    %s{i} = stablehlo.add %p{i}, %c{i} : {rows}",
             f"    %r{i} = stablehlo.maximum %s{i}, %zero : {rows}",
@@ -159,19 +161,24 @@ def write_stablehlo(path: Path, blocks: int) -> None:
 def stablehlo_reader() -> Callable[[Path], Any]:
     """MLIR's parser with the dialect, of jaxlib."""
     from jaxlib.mlir import ir
-    from jaxlib.mlir.dialects import chlo, func, stablehlo  # noqa: F401 - func is registered by its import
+    from jaxlib.mlir._mlir_libs import _jax_mlir_ext
+    from jaxlib.mlir.dialects import stablehlo
+
+    registry = ir.DialectRegistry()
+    _jax_mlir_ext.register_dialects(registry)  # as JAX does: `func` among them
 
     def read(path: Path) -> Any:
         with ir.Context() as context:
+            context.append_dialect_registry(registry)
+            context.load_all_available_dialects()
             stablehlo.register_dialect(context)
-            chlo.register_dialect(context)
             return ir.Module.parse(path.read_text())
 
     return read
 
 
 def write_coreml(path: Path, blocks: int) -> None:
-    """linear with its weights as constants, relu, add: three operators a block."""
+    """A linear with its weights as constants, relu, add: three operators a block."""
     from coremltools.proto import MIL_pb2, Model_pb2
 
     def typed(into: Any, shape: list[int]) -> None:
@@ -262,7 +269,7 @@ def measured(way: Format, path: Path, blocks: int, runs: int) -> dict[str, Any]:
         "operators": operators,
         "mib": round(path.stat().st_size / 2**20, 1),
         "peer_name": way.peer,
-        **{name: summary(values[1:]) for name, values in times.items()},
+        **{name: asdict(summary(values[1:])) for name, values in times.items()},
     }
 
 
@@ -280,21 +287,8 @@ def main() -> None:
                 rows.append(measured(way, Path(folder) / f"blocks{way.suffix}", options.blocks, options.runs))
             except ImportError as error:
                 print(f"{way.name} is left out: {error}", file=sys.stderr)
-    header = ["format", "operators", "MiB", "load ms", "to features ms", "its own library", "ms", "ours over its"]
-    print(table(header, [cells(row) for row in rows]))
+    print(reader_table(rows))
     publish("format_readers", {"rows": rows}, PACKAGES, options.json)
-
-
-def cells(row: dict[str, Any]) -> list[str]:
-    """A row as the table shows it."""
-    load_ms, ours_ms, peer_ms = (
-        value.median_ms if isinstance(value, Timing) else value["median_ms"]
-        for value in (row["load"], row["ours"], row["peer"])
-    )
-    return [
-        *(row["format"], f"{row['operators']:,}", figure(row["mib"]), figure(load_ms), figure(ours_ms)),
-        *(row["peer_name"], figure(peer_ms), f"{ours_ms / peer_ms:.2f}"),
-    ]
 
 
 if __name__ == "__main__":

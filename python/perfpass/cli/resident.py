@@ -133,7 +133,8 @@ class _Start:
         plain = sys.orig_argv[1:2] == sys.argv[:1] and None not in (sys.stdin, sys.stdout, sys.stderr)
         self._beside = [__version__, os.path.realpath(sys.argv[0])] if plain else None
         self._environment = _of_python(os.environb)
-        self._streams = [[s.encoding, s.errors] for s in (sys.stdin, sys.stdout, sys.stderr)] if plain else []
+        streams = (sys.stdin, sys.stdout, sys.stderr) if plain else ()
+        self._streams = [(stream.encoding, stream.errors or "strict") for stream in streams]
 
     def is_of(self, question: _Question) -> bool:
         """Whether a process of who asks would be as this one."""
@@ -145,7 +146,8 @@ class _Start:
         """Encoding, handling of errors and whether lines are written at once, of stdin, stdout and stderr."""
         if told := question.streams:
             return [(told[at], told[at + 1], bool(told[at + 2])) for at in (0, 3, 6)]
-        return [(*kind, os.isatty(place) or place == 2) for place, kind in enumerate(self._streams)]
+        lines = [os.isatty(place) or place == 2 for place in range(3)]
+        return [(encoding, errors, each) for (encoding, errors), each in zip(self._streams, lines, strict=True)]
 
 
 def _of_python(environment: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
@@ -202,6 +204,7 @@ class _Resident:
                 self._standby.line.close()  # which ends it
             signal.set_wakeup_fd(before)
             gc.unfreeze()  # or the core's objects outlive the interpreter
+
     def _end(self, *_: Any) -> None:
         self._ending = True
 
@@ -241,10 +244,10 @@ class _Resident:
         """A child that has answered once and waits for a question."""
         line, other = socket.socketpair()
         child = os.fork()
-        if child:
-            other.close()
-            return _Standby(child, line)
-        _wait(other, self._start, [door, line])
+        if child == 0:
+            _wait(other, self._start, [door, line])
+        other.close()
+        return _Standby(child, line)
 
     def _answer(self, door: socket.socket) -> None:
         line, _ = door.accept()
