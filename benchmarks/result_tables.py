@@ -92,6 +92,20 @@ def format_readers(document: dict[str, Any]) -> str:
     return f"{reader_table(document['rows'])}\n\n{note}"
 
 
+def cpu_runtimes(document: dict[str, Any]) -> str:
+    """Runtimes on a CPU, predicted beside measured, before and after ten networks calibrated each."""
+    header = ["runtime", "calibrated by", "judged on", "MAPE", "median", "covered", "upper over lower"]
+    header.append("predicted over measured")
+    rows = []
+    for runtime in ("onnxruntime", "openvino", "litert"):
+        found = document[runtime]
+        for which, by in (("before", "-"), ("after", f"{found['calibrating']} networks")):
+            of = found[which]
+            errors = [f"{of[name]:.0f}%" for name in ("mape_pct", "median_error_pct", "coverage_pct")]
+            rows.append([runtime, by, str(found["networks"]), *errors, f"{of['width']:.1f}", f"{of['ratio']:.2f}"])
+    return f"{table(header, rows)}\n\n{_setting(document)}."
+
+
 def collector(document: dict[str, Any]) -> str:
     """The collector beside other ways of measuring, and the campaigns killed."""
     header = ["model", "runtime", "perfpass measure, ms", "the other way, ms", "difference", "spread of the two"]
@@ -418,6 +432,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "cold_start": cold_start,
     "format_readers": format_readers,
     "collector": collector,
+    "cpu_runtimes": cpu_runtimes,
     "faults": faults,
     "own_device": own_device,
     "advice_onnx": advice_onnx,

@@ -16,6 +16,7 @@ from perfpass.devices.host import host
 from perfpass.devices.spec import UNREAD
 from perfpass.devices.toml_file import read
 from perfpass.errors import ArgumentError, DeviceError, FileError, FormatError, LimitError, PerfPassError
+from perfpass.predictors import own_machine
 
 FILES = [shipped.FOLDER / f"{name}.toml" for name in shipped.FILES]
 
@@ -427,6 +428,31 @@ def test_this_machine_is_a_device():
     assert cpu == device("host")
     assert cpu.kind == "cpu" and cpu.sm_count >= 1 and cpu.memory_bytes > 2**28
     assert {"memory_bandwidth_bytes_s", "power_limit_w"} <= set(cpu.estimated)
+
+
+EPYC = """processor\t: {n}
+vendor_id\t: AuthenticAMD
+cpu family\t: {family}
+model\t: {model}
+model name\t: AMD EPYC
+core id\t: {n}
+cpu MHz\t: 2500.000
+flags\t: fpu sse2 avx avx2 fma avx512f avx512_vnni avx512_bf16
+"""
+# Zen 4, Zen 5 of servers, Zen 5 of laptops: a virtual machine calls the first two alike.
+GENERATIONS = [(25, 17, 32), (26, 2, 64), (26, 0x24, 32)]
+
+
+@pytest.mark.parametrize(("family", "model", "flop_per_cycle"), GENERATIONS)
+def test_cores_that_take_two_cycles_for_512_bits_are_told_apart(tmp_path, family, model, flop_per_cycle):
+    (tmp_path / "proc").mkdir()
+    blocks = [EPYC.format(n=n, family=family, model=model) for n in range(2)]
+    (tmp_path / "proc/cpuinfo").write_text("\n".join(blocks))
+    (tmp_path / "proc/meminfo").write_text("MemTotal:       8000000 kB\n")
+    cpu = host(tmp_path)
+    assert cpu.peak_flops["fp32"] == 2 * 2.5e9 * flop_per_cycle
+    assert cpu.peak_flops["int8"] == 4 * cpu.peak_flops["fp32"]
+    assert own_machine.is_measured(cpu, ["AMD EPYC"]) == (flop_per_cycle == 64)
 
 
 XEON = """processor\t: {n}

@@ -13,6 +13,9 @@ from perfpass.errors import DeviceError
 # Source: Intel 64 and IA-32 Architectures Optimization Reference Manual; AMD Software Optimization Guides (Zen 4,
 # Zen 5); Arm Neoverse N1 and V1 Software Optimization Guides. Cores with one 512-bit unit reach half: the notes say so.
 _FP32_PER_CYCLE = (("avx512f", 64), ("fma", 32), ("avx", 16), ("asimd", 16), ("sse2", 8))
+# AMD's cores run a 512-bit instruction in two halves: all of Zen 4 (family 25), and of Zen 5 (family 26) the models for
+# laptops (AMD Software Optimization Guide for family 1Ah: 256-bit data paths). In a cycle they do what AVX2 does.
+_HALVED_AVX512 = {25: range(256), 26: (*range(0x20, 0x30), *range(0x60, 0x70))}
 # AMX: 1,024 bf16 and 2,048 int8 multiply-adds (two operations each) per core and cycle (Intel Optimization Manual,
 # chapter on AMX).
 _AMX_BF16_PER_CYCLE = 2048
@@ -40,7 +43,11 @@ def host(root: Path = Path("/")) -> Device:
     memory = int(_fields(meminfo).get("MemTotal", "1048576 kB").split()[0]) * 1024
     l2, l3 = _caches(root, len(processors), cores)
 
-    rate = next((flop for flag, flop in _FP32_PER_CYCLE if flag in flags), 4) * cores * clock
+    halved = _halves_avx512(first)
+    vector, per_cycle = next(((flag, flop) for flag, flop in _FP32_PER_CYCLE if flag in flags), ("scalar", 4))
+    if vector == "avx512f" and halved:
+        per_cycle = dict(_FP32_PER_CYCLE)["fma"]
+    rate = per_cycle * cores * clock
     narrow_bf16 = 2.0 if "avx512_bf16" in flags else 0.5
     peaks = {
         "fp64": rate / 2,
@@ -55,10 +62,10 @@ def host(root: Path = Path("/")) -> Device:
     bandwidth = min(max(40e9, 8e9 * cores), 500e9)
     # 5 W a core and 20 W for the rest, the ratio of Intel's and AMD's server lines of 2019 to 2024.
     power = 20.0 + 5.0 * cores
-    vector = next((flag for flag, _ in _FP32_PER_CYCLE if flag in flags), "scalar")
     notes = [
         f"detected: {cores} cores, {vector}{', amx' if 'amx_bf16' in flags else ''}, {clock / 1e9:.2f} GHz",
-        "peaks are cores x FLOP per cycle x clock, for two vector units a core; a core with one reaches half",
+        "peaks are cores x FLOP per cycle x clock, for two vector units a core; "
+        + ("512 bits take two cycles on these cores" if halved else "a core with one reaches half"),
         "bandwidth (8 GB/s a core, 40 to 500) and power (20 W + 5 W a core) are estimated from the number of cores",
     ]
     if not clock_read:
@@ -87,6 +94,17 @@ def host(root: Path = Path("/")) -> Device:
         + (() if clock_read else ("clock_hz",)),
         notes=tuple(notes),
     )
+
+
+def _halves_avx512(fields: dict[str, str]) -> bool:
+    """Whether a core of AMD's takes two cycles for what an instruction of 512 bits says."""
+    if fields.get("vendor_id") != "AuthenticAMD":
+        return False
+    try:
+        family, model = int(fields["cpu family"]), int(fields["model"])
+    except (KeyError, ValueError):
+        return False
+    return model in _HALVED_AVX512.get(family, ())
 
 
 def _model_name(fields: dict[str, str]) -> str:
