@@ -67,38 +67,50 @@ def read(model: str) -> Reading:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.tflite"
         try:
-            network = _network(name)
-            path.write_bytes(_converted(network, kind))
+            made = network(name)
+            path.write_bytes(_converted(made, kind))
         except Exception as error:
             raise NotMadeError(f"{type(error).__name__}: {str(error)[:200]}") from error
         graph = perfpass.load(path, batch=1)
     explained = next((why for part, why in _EXPLAINED.items() if part in name), "")
-    return Reading(graph, reference_parameters=_folded(network), explained=explained)
+    return Reading(graph, reference_parameters=folded(made), explained=explained)
 
 
-def _folded(network: Any) -> int:
-    """Parameters once every batch norm is one vector in the convolution before it."""
+def folded(network: Any) -> int:
+    """Parameters once every batch norm is the bias of the convolution before it, or a product and a sum of vectors."""
     import keras
 
-    norms = [layer for layer in network.layers if isinstance(layer, keras.layers.BatchNormalization)]
-    return int(network.count_params()) - sum(layer.count_params() * 3 // 4 for layer in norms)
+    total = int(network.count_params())
+    for norm in network.layers:
+        if isinstance(norm, keras.layers.BatchNormalization):
+            before, each = norm.input._keras_history.operation, int(norm.moving_mean.shape[0])
+            folds = hasattr(before, "kernel") or hasattr(before, "depthwise_kernel")
+            total -= norm.count_params() - (each if folds else 2 * each)
+            total -= each if folds and before.bias is not None else 0
+    return total
 
 
-def _network(name: str) -> Any:
+def network(name: str) -> Any:
+    """A network of Keras with no two vectors alike: converters share buffers of equal contents."""
     import keras
     import numpy as np
 
     keras.utils.set_random_seed(0)
     if name in _APPLICATIONS:
         size = _APPLICATIONS[name][0]
-        network = getattr(keras.applications, name)(weights=None, input_shape=(size, size, 3))
+        made = getattr(keras.applications, name)(weights=None, input_shape=(size, size, 3))
     else:
-        network = _own()[name]()
+        made = _own()[name]()
     numbers = np.random.default_rng(0)
-    for weight in network.weights:  # converters share buffers of equal contents
+    for weight in made.weights:
         if weight.dtype == "float32" and len(weight.shape) == 1:
             weight.assign(numbers.uniform(0.1, 1.0, weight.shape))
-    return network
+    return made
+
+
+def networks() -> list[str]:
+    """Names of all networks."""
+    return [*_APPLICATIONS, *_OWN]
 
 
 def _converted(network: Any, kind: str) -> bytes:
