@@ -72,6 +72,26 @@ def cold_start(document: dict[str, Any]) -> str:
     return f"{table(['process', 'wall ms'], rows)}\n\n{note}"
 
 
+def reader_table(rows: list[dict[str, Any]]) -> str:
+    """Files of many operators read, beside each format's own library."""
+    header = ["format", "operators", "MiB", "load ms", "to features ms", "its own library", "ms", "ours over its"]
+    cells = [
+        [
+            *(row["format"], f"{row['operators']:,}", figure(row["mib"]), _median(row["load"]), _median(row["ours"])),
+            *(row["peer_name"], _median(row["peer"]), f"{row['ours']['median_ms'] / row['peer']['median_ms']:.2f}"),
+        ]
+        for row in rows
+    ]
+    return table(header, cells)
+
+
+def format_readers(document: dict[str, Any]) -> str:
+    """The same, with how it was measured."""
+    runs = document["rows"][0]["ours"]["runs"]
+    note = f"Milliseconds of processor, medians of {runs} readings in turns. {_setting(document)}."
+    return f"{reader_table(document['rows'])}\n\n{note}"
+
+
 def collector(document: dict[str, Any]) -> str:
     """The collector beside other ways of measuring, and the campaigns killed."""
     header = ["model", "runtime", "perfpass measure, ms", "the other way, ms", "difference", "spread of the two"]
@@ -396,6 +416,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "tuning_workloads": tuning_workloads,
     "featurize": featurize,
     "cold_start": cold_start,
+    "format_readers": format_readers,
     "collector": collector,
     "faults": faults,
     "own_device": own_device,

@@ -96,7 +96,7 @@ def main() -> None:
     runs = parser.parse_args().runs
     result = {
         "machine": f"{platform.machine()}, {platform.processor() or 'processor not named'}, Python "
-        f"{platform.python_version()}, shared with other work",
+        f"{platform.python_version()}",
         "runs": runs,
         "network": measured("network", network, _one_network, runs),
         "served": measured("served", served, _one_served, runs),

@@ -32,7 +32,7 @@ def names() -> list[str]:
 
 
 class Hidden(torch.nn.Module):
-    """A model of transformers that reads tokens alone and gives its last hidden states alone."""
+    """A model of transformers that reads tokens alone and gives its first result alone: hidden states, or logits."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()

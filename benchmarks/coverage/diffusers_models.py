@@ -10,7 +10,7 @@ from row import Reading
 
 import perfpass
 
-TITLE = "diffusers, configurations as written down here"
+TITLE = "diffusers, as written down here"
 PACKAGES = ("diffusers", "transformers", "torch")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from counted import by_torch, compared
 from row import NotMadeError, Reading
 
-from perfpass.importers import huggingface, model_sources, torchvision_schemas
+from perfpass.importers import huggingface, huggingface_inputs, model_sources, torchvision_schemas
 
 TITLE = "Hugging Face families"
 PACKAGES = ("torch", "transformers")
@@ -58,8 +58,9 @@ def read(model: str) -> Reading:
         content |= _few_layers(kind, content)
     graph = huggingface.trace_config(content)
     module: Any = model_sources.huggingface(content, dtype="float32", causal=False)
-    shapes = huggingface.inputs(module, huggingface.DEFAULT_SEQUENCE_LENGTH)
-    given = {"use_cache": True} if model_sources.is_decoder(module) else {}
+    length = huggingface.DEFAULT_SEQUENCE_LENGTH
+    shapes, given = huggingface_inputs.inputs(module, length), huggingface_inputs.values(module, 1, length)
+    given |= {"use_cache": True} if model_sources.is_decoder(module) else {}
     return compared(graph, module, by_torch(module, shapes, given))
 
 

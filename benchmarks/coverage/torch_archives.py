@@ -8,6 +8,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from converted import Hidden
 from row import NotMadeError, Reading
 
 import perfpass
@@ -90,8 +91,7 @@ def _module(name: str) -> tuple[Any, Any, Any]:
         import transformers
 
         configuration, kind, sizes = _TRANSFORMERS[model]
-        module = getattr(transformers, kind)(getattr(transformers, configuration)(**sizes)).eval()
-        module.config.return_dict = False
+        module = Hidden(getattr(transformers, kind)(getattr(transformers, configuration)(**sizes))).eval()
         return module, ((32,), "int64"), torch.zeros(1, 32, dtype=torch.int64)
     side = 299 if model == "inception_v3" else 224
     if library == "timm":

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # typing itself is a third of what a question to a resident process costs
 if TYPE_CHECKING:
+    from typing import Any
+
     from perfpass.annotation.file import annotate
     from perfpass.decision import Decision, Limits
     from perfpass.deploy.advise import advise
@@ -87,5 +87,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in _HOME:
+        from importlib import import_module
+
         return getattr(import_module(_HOME[name]), name)
     raise AttributeError(f"module 'perfpass' has no attribute {name!r}")

@@ -78,3 +78,14 @@ def test_help_and_version_need_no_numpy():
         "try: main(['--help'])\nfinally: assert 'numpy' not in sys.modules\n"
     )
     assert subprocess.run([sys.executable, "-c", program], capture_output=True).returncode == 0
+
+
+def test_to_ask_a_resident_process_imports_next_to_nothing():
+    program = (
+        "import sys\nbefore = set(sys.modules)\nfrom perfpass.cli.entry import main\n"
+        "from perfpass.cli.asking import packed\nmain.__module__, packed((), ())\n"
+        "print(*sorted(set(sys.modules) - before))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    allowed = {"__future__", "perfpass", "perfpass.cli", "perfpass.cli.asking", "perfpass.cli.entry"}
+    assert done.stdout and set(done.stdout.split()) <= allowed

@@ -13,7 +13,7 @@ from perfpass.cli.parser import COMMANDS, build_parser
 
 # Modules of perfpass.cli that are no command: what the commands share.
 SHARED = {"carried", "__init__", "compare_table", "options", "entry", "parser", "session"}
-SHARED |= {"asking", "inspect_kernels", "inspect_symbolic", "resident"}  # what a resident process and `inspect` add
+SHARED |= {"asking", "resident", "running", "inspect_kernels", "inspect_symbolic"}  # a resident process; `inspect`
 SHARED |= {"llm_arrivals", "llm_host", "llm_seams", "llm_switches"}  # options of `perfpass llm`
 
 

@@ -73,3 +73,11 @@ def test_a_command_of_one_size_refuses_several(capsys):
     assert main(["fit", MODEL, "--device", "a100", "--dim", "batch=1..4", "--dim", "sequence=64"]) == 2
     assert "several sizes" in capsys.readouterr().err
     assert main(["predict", MODEL, "--device", "a100", "--dim", "sequence=64..128", "--latency", "3"]) == 2
+
+
+@pytest.mark.parametrize("command", ["sweep", "predict"])
+@pytest.mark.parametrize(("sizes", "status"), [("128,9000000", 0), ("9000000,9000001", 1)])
+def test_a_sweep_without_any_figure_does_not_end_as_if_it_had_one(command, sizes, status, capsys):
+    assert main([command, MODEL, "--device", "a100", "--dim", f"sequence={sizes}", "--json"]) == status
+    points = json.loads(capsys.readouterr().out)["points"]
+    assert len(points) == 2 and all(point["problem"] for point in points[2 - status * 2 :])

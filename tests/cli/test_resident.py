@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -12,15 +11,20 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+import perfpass
 from perfpass.cli import asking
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+CLIENT = Path(__file__).parents[2] / "cpp_kernels" / "client" / "ask.cpp"
 QUESTIONS = (
     ["predict", "resnet50.onnx", "--device", "a100"],
     ["predict", "resnet50.onnx", "--device", "t4", "--mode", "training", "--json"],
@@ -57,7 +61,7 @@ sys.exit(main())
 
 def listening(path: Path, *program: str) -> subprocess.Popen[bytes]:
     """A resident process that answers on ``path``."""
-    words = [sys.executable, *(program or ("-m", "perfpass")), "serve", "--socket", str(path)]
+    words = [*(program or (sys.executable, "-m", "perfpass")), "serve", "--socket", str(path)]
     process = subprocess.Popen(words, stderr=subprocess.PIPE, cwd="/")
     assert process.stderr is not None
     assert process.stderr.readline() == f"perfpass answers on {path}\n".encode()
@@ -122,41 +126,56 @@ def test_only_this_user_can_ask(resident, place):
     assert not asking.owned(str(place.parent))
 
 
+def question(
+    identity: list[str] | None = None, words: Sequence[str] = ("devices",), environment: Sequence[str] = ()
+) -> bytes:
+    """What `asking.ask` sends."""
+    streams = ("utf-8", "strict", "") * 3
+    return asking.packed(identity or asking.identity(), words, ("/", "18"), environment, sys.path, streams)
+
+
 @pytest.mark.parametrize(
     "change",
-    [
-        {"identity": ["0.0.0"]},
-        {"words": ["serve"]},
-        {"words": []},
-        {},
-    ],
+    [{"identity": ["0.0.0"]}, {"words": ["serve"]}, {"words": []}, {}],
     ids=["another version", "a command that is not handed", "no command", "no files"],
 )
 def test_what_is_not_of_the_same_code_is_sent_away(resident, place, change):
-    question = {"identity": asking.identity(), "words": ["devices"], "folder": "/", "environment": {}, "umask": 18}
     with socket.socket(socket.AF_UNIX) as line:
         line.connect(str(place))
-        content = json.dumps({**question, "streams": [["utf-8", "strict", False]] * 3, **change}).encode() + b"\n"
-        line.sendall(content)
+        line.sendall(question(**change))
         if not change:
             assert line.recv(1) == asking.ACCEPTED
             line.sendall(b"\n")
         assert line.recv(1) == b""
 
 
+@given(st.lists(st.lists(st.binary(max_size=20).map(lambda text: text.replace(b"\0", b"")), max_size=5), max_size=7))
+def test_a_question_is_read_as_it_was_packed(sections):
+    length, _, content = asking.packed(*sections).partition(b"\n")
+    assert int(length) == len(content) and asking.unpacked(content) == sections
+
+
+@given(st.binary(max_size=60))
+def test_sections_that_do_not_fit_are_refused(content):
+    try:
+        found = asking.unpacked(content)
+    except ValueError:
+        return
+    assert asking.packed(*found).partition(b"\n")[2].count(b"\0") == content.count(b"\0")
+
+
 def accepted(path: Path) -> bool:
     """Whether a resident process says that it takes a question."""
-    question = {"identity": asking.identity(), "words": ["devices"]}
     with socket.socket(socket.AF_UNIX) as line:
         line.connect(str(path))
-        line.sendall(json.dumps(question).encode() + b"\n")
+        line.sendall(question())
         return line.recv(1) == asking.ACCEPTED
 
 
 def test_one_whose_code_has_changed_on_the_disk_answers_no_more(place, tmp_path):
     code, path = tmp_path / "brought.py", place.with_name("changed.sock")
     code.write_text("A = 1\n")
-    with listening(path, "-c", BROUGHT, str(code)) as process:
+    with listening(path, sys.executable, "-c", BROUGHT, str(code)) as process:
         try:
             assert accepted(path)
             code.write_text("A = 1\nB = 2\n")
@@ -197,8 +216,8 @@ def test_a_command_that_was_killed_is_run_by_nobody_else(tmp_path):
         words = [sys.executable, "-m", "perfpass", "devices", "t4"]
         with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=here) as process:
             line, _ = door.accept()
-            with line, line.makefile("rb") as stream:
-                stream.readline()
+            with line:
+                line.recv(1 << 20)
                 line.sendall(asking.ACCEPTED)
                 # Its files stay unread: so the other end sees a reset, as of a process that was killed.
                 socket.socket.recv(line, 1, socket.MSG_PEEK)
@@ -207,7 +226,9 @@ def test_a_command_that_was_killed_is_run_by_nobody_else(tmp_path):
 
 
 def test_damaged_questions_end_no_process(resident, place):
-    for content in (b"", b"\n", b"{}\n", b"\xff\n", b"[" * 5000 + b"\n", b"no end"):
+    whole = question()
+    endless = b"4\n9\0a\0"
+    for content in (b"", b"\n", b"-1\n", b"\xff\n", b"9" * 5000 + b"\n", b"no end", b"0\n", endless, whole[:-20]):
         with socket.socket(socket.AF_UNIX) as line:
             line.connect(str(place))
             line.sendall(content)
@@ -258,9 +279,84 @@ def test_who_goes_away_takes_the_command_along(resident, place):
         process.kill()
     os.close(read)
     deadline = time.monotonic() + 60
-    while Path(f"/proc/{resident.pid}/task/{resident.pid}/children").read_text().split():
+    while len(Path(f"/proc/{resident.pid}/task/{resident.pid}/children").read_text().split()) > 1:  # one stands by
         assert time.monotonic() < deadline, "the command of one who has gone still runs"
         time.sleep(0.05)
+
+
+def standing_by(process: subprocess.Popen[bytes]) -> int:
+    """The child that waits for the next question of a resident process."""
+    deadline = time.monotonic() + 60
+    while len(found := Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()) != 1:
+        assert time.monotonic() < deadline, f"no child stands by: {found}"
+        time.sleep(0.05)
+    return int(found[0])
+
+
+def test_a_child_that_stands_by_answers_and_another_takes_its_place(resident, place):
+    alone = command("devices", "t4", PERFPASS_SOCKET="")
+    first, deadline = standing_by(resident), time.monotonic() + 60
+    while standing_by(resident) == first:  # until it has answered once, others are made to answer
+        assert command("devices", "t4", PERFPASS_SOCKET=str(place)) == alone
+        assert time.monotonic() < deadline
+    second = standing_by(resident)
+    os.kill(second, signal.SIGKILL)
+    assert command("devices", "t4", PERFPASS_SOCKET=str(place)) == alone
+    assert standing_by(resident) != second
+
+
+@pytest.fixture(scope="module")
+def client(place):
+    """The compiled client beside a script `perfpass`, as they are installed."""
+    if sys.platform != "linux" or shutil.which("c++") is None:
+        pytest.skip("no compiler")
+    folder = place.parent
+    words = ("-std=c++20", "-Wall", "-Wextra", "-Werror", f'-DPERFPASS_VERSION="{perfpass.__version__}"')
+    program = folder / "perfpass-ask"
+    subprocess.run(["c++", *words, str(CLIENT), "-o", str(program)], check=True)
+    script = folder / "perfpass"
+    script.write_text(f"#!{sys.executable}\nimport sys\nfrom perfpass.cli import main\nsys.exit(main())\n")
+    script.chmod(0o755)
+    return program
+
+
+@pytest.fixture(scope="module")
+def of_the_script(client, place):
+    """A resident process of the script beside the client."""
+    path = place.with_name("script.sock")
+    with listening(path, str(client.with_name("perfpass"))) as process:
+        yield path
+        process.terminate()
+
+
+def asked_by(client: Path, *words: str, **environment: str) -> tuple[int, bytes, bytes]:
+    """As `command`, by the compiled client."""
+    here = {**os.environ, "PERFPASS_DEVICES": str(EXAMPLES / "custom_device.toml"), **environment}
+    done = subprocess.run([str(client), *words], capture_output=True, env=here, cwd=EXAMPLES, timeout=300)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("words", QUESTIONS, ids=" ".join)
+def test_the_compiled_client_gets_the_answer_of_a_process_of_its_own(client, of_the_script, words):
+    assert asked_by(client, *words, PERFPASS_SOCKET=str(of_the_script)) == command(*words, PERFPASS_SOCKET="")
+
+
+def test_the_compiled_client_starts_no_python_where_a_resident_process_answers(client, of_the_script):
+    script = client.with_name("perfpass")
+    script.chmod(0o644)  # cannot be run
+    try:
+        assert asked_by(client, "devices", "t4", PERFPASS_SOCKET=str(of_the_script))[0] == 0
+        # Whatever Python reads at its start may differ from what the resident process has read.
+        code, _, said = asked_by(client, "devices", "t4", PERFPASS_SOCKET=str(of_the_script), PYTHONOPTIMIZE="1")
+        assert code == 127 and b"cannot be run" in said
+        assert asked_by(client, "devices", "t4", PERFPASS_SOCKET="")[0] == 127
+    finally:
+        script.chmod(0o755)
+
+
+def test_the_compiled_client_leaves_other_commands_to_the_script(client, of_the_script):
+    code, said, _ = asked_by(client, "--version", PERFPASS_SOCKET=str(of_the_script))
+    assert (code, said.decode()) == (0, f"perfpass {perfpass.__version__}\n")
 
 
 def test_without_a_place_the_command_says_where_one_is_named():

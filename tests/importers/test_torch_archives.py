@@ -187,6 +187,33 @@ class Runs:
         return (print, ("this must never run",))
 
 
+class Chosen(torch.nn.Module):
+    """An operator whose `self` is not its first argument, and PyTorch's own layer of attention."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heads = torch.nn.MultiheadAttention(16, 4, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found, _ = self.heads(x, x, x, need_weights=False)
+        return torch.where(found > 0, found, x)
+
+
+@pytest.mark.parametrize("way", ["exported", "scripted"])
+def test_arguments_keep_their_order_and_attention_its_kernel(way: str, tmp_path: Path) -> None:
+    module, path, x = Chosen().eval(), tmp_path / "archive", torch.zeros(2, 6, 16)
+    if way == "exported":
+        torch.export.save(torch.export.export(module, (x,)), path)
+        found = perfpass.load(path)
+    else:
+        torch.jit.save(torch.jit.script(module), path)
+        found = perfpass.load(path, input_shape={"x": (2, 6, 16)})
+    whole = perfpass.load(module, input_shape=(6, 16), batch=2)
+    assert not found.unknown_operators
+    assert costs.count(found).totals["macs"] == costs.count(whole).totals["macs"]
+    assert costs.count(found).totals["parameters"] == costs.count(whole).totals["parameters"]
+
+
 def test_pickles_stay_refused_and_nothing_of_them_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "weights.pt"
     torch.save({"w": torch.ones(2)}, path)

@@ -1,7 +1,11 @@
 """A question handed to the resident process of `perfpass serve --socket`, where one of the same user and code listens.
 
 Whatever is not right (no socket, another owner, another version, no answer) is silently no resident process: the
-command runs here, as it would have. Nothing but the standard library is imported, and little of it.
+command runs here, as it would have. Nothing but the standard library is imported, and little of it: `_socket` without
+`socket`, whose enumerations take longer than the question.
+
+A question is its length in digits, a line's end, and `packed` sections: identity, words, (folder, umask), environment,
+path, streams. ``cpp_kernels/client/ask.cpp`` asks in the same way and leaves path and streams to the process.
 """
 
 from __future__ import annotations
@@ -9,8 +13,11 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Sequence
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from typing import Any
 
 # Commands that read and print, no more.
 HANDED = ("choose", "compare", "devices", "diff", "evidence", "fit", "inspect", "llm", "predict", "sweep")
@@ -45,6 +52,29 @@ def owned(path: str) -> bool:
     return stat.S_ISSOCK(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
 
 
+def packed(*sections: Iterable[str | bytes]) -> bytes:
+    """A question of ``sections``, with its length: the number of each one's texts, then they, each ended by a zero."""
+    parts: list[bytes] = []
+    for section in sections:
+        texts = [os.fsencode(text) for text in section]
+        parts += [b"%d" % len(texts), *texts]
+    content = b"".join(part + b"\0" for part in parts)
+    return b"%d\n" % len(content) + content
+
+
+def unpacked(content: bytes) -> list[list[bytes]]:
+    """The sections of a question without its length. Raises ValueError."""
+    parts = content.split(b"\0")
+    sections, at = [], 0
+    while at < len(parts) - 1:
+        end = at + 1 + int(parts[at])
+        if not at < end < len(parts):
+            raise ValueError("a section that ends behind the question")
+        sections.append(parts[at + 1 : end])
+        at = end
+    return sections
+
+
 def ask(words: Sequence[str]) -> int | None:
     """The exit code of the command ``words``, which the resident process has run; None where there is none."""
     if not words or words[0] not in HANDED or not hasattr(os, "fork"):
@@ -52,38 +82,39 @@ def ask(words: Sequence[str]) -> int | None:
     path = place()
     if path is None or not owned(path) or None in (sys.stdin, sys.stdout, sys.stderr):
         return None
-    import json
-    import socket
+    import _socket
 
-    streams = [sys.stdin, sys.stdout, sys.stderr]
+    streams: list[Any] = [sys.stdin, sys.stdout, sys.stderr]
     try:
         umask = os.umask(0)
         os.umask(umask)
-        question = {
-            "identity": identity(),
-            "words": list(words),
-            "folder": os.getcwd(),
-            "environment": dict(os.environ),
-            "path": sys.path,
-            "umask": umask,
-            "streams": [[s.encoding, s.errors, s.line_buffering] for s in streams],  # type: ignore[attr-defined]
-        }
-        content = json.dumps(question).encode() + b"\n"
+        question = packed(
+            identity(),
+            words,
+            (os.getcwd(), str(umask)),
+            (name + b"=" + value for name, value in os.environb.items()),
+            sys.path,
+            (text for s in streams for text in (s.encoding, s.errors, "lines" if s.line_buffering else "")),
+        )
         sys.stdout.flush()
         sys.stderr.flush()
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
+        line = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+        try:
             line.settimeout(_PATIENCE_S)
             line.connect(path)
             if not same_user(line):
                 return None
-            line.sendall(content)
+            line.sendall(question)
             if line.recv(1) != ACCEPTED:
                 return None
             # Not before: whoever holds a file of a pipeline keeps its readers waiting.
-            socket.send_fds(line, [b"\n"], [s.fileno() for s in streams])
+            files = b"".join(s.fileno().to_bytes(4, sys.byteorder) for s in streams)
+            line.sendmsg([b"\n"], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, files)])
             line.settimeout(None)
             code = _end(line)
-    except (OSError, ValueError, AttributeError):
+        finally:
+            line.close()
+    except (OSError, ValueError, AttributeError, TypeError):
         return None
     except KeyboardInterrupt:
         print("perfpass: interrupted", file=sys.stderr)
@@ -100,19 +131,20 @@ def ask(words: Sequence[str]) -> int | None:
 
 def _end(line: Any) -> bytes:
     """What the command ended with, b"" where it was killed. It may have printed: nobody runs it again."""
+    told = b""
     try:
-        return bytes(line.makefile("rb").readline())
+        while not told.endswith(b"\n") and (more := line.recv(16)):
+            told += more
     except OSError:
         return b""
+    return told
 
 
-def same_user(line: object) -> bool:
+def same_user(line: Any) -> bool:
     """Whether the other end of a connection is this user's, where the system tells."""
-    import socket
-    import struct
+    import _socket
 
-    if not hasattr(socket, "SO_PEERCRED"):
+    if not hasattr(_socket, "SO_PEERCRED"):
         return True  # the file's owner and mode stand for it
-    assert isinstance(line, socket.socket)
-    told = line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    return bool(struct.unpack("3i", told)[1] == os.geteuid())
+    told = line.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)  # process, user and group, of 4 bytes each
+    return int.from_bytes(told[4:8], sys.byteorder) == os.geteuid()

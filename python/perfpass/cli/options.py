@@ -74,7 +74,8 @@ def add_sizes(command: Any, *, assumes: bool = True) -> None:
             default=[],
             type=dim,
             metavar="NAME=N",
-            help="what the model's own values decide: experts=N that tokens are shared over, detections=N of an image",
+            help="what the model's own values decide: experts=N that tokens are shared over, detections=N of an image, "
+            "frames=N that a token is spoken for",
         )
 
 

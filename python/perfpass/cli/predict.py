@@ -133,6 +133,7 @@ def _shown(ratio: Ratio) -> str:
 
 def _swept(options: Any) -> int:
     """Prints a sweep over the sizes of --dim."""
+    from perfpass.cli.sweep import answered
     from perfpass.deploy.sweep import sweep
 
     refuse(options, (*OF_RUN, *OF_LIMITS, "assume", "frozen", "sparsity", "quantize", "explain"), "a range of --dim")
@@ -151,4 +152,4 @@ def _swept(options: Any) -> int:
         print_json(found.to_dict())
     else:
         print(found)
-    return 0
+    return answered(found)

@@ -1,7 +1,8 @@
 """The resident process of `perfpass serve --socket`: everything imported and read once, a fork for every question.
 
 A child runs the very command with the arguments, folder, environment and open files of whoever asks, and ends: so an
-answer is that of a process of its own, byte by byte, no question sees another's, and memory stays flat.
+answer is that of a process of its own, byte by byte, no question sees another's, and memory stays flat. One child is
+forked before it is asked and has answered a fixed question: what it writes to is its own already.
 """
 
 from __future__ import annotations
@@ -14,10 +15,13 @@ import select
 import signal
 import socket
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
+from perfpass import __version__
 from perfpass.cli import asking
 from perfpass.errors import ArgumentError, FileError, UnsupportedError
 
@@ -46,9 +50,7 @@ def serve(path: str) -> None:
 def _read_beforehand() -> None:
     """What questions need whatever they ask, and no file of the user or variable of the environment decides."""
     from perfpass.cli import parser
-    from perfpass.devices import device, lookup
-    from perfpass.prediction import prediction_table
-    from perfpass.predictors.assemble import predict
+    from perfpass.devices import lookup
     from perfpass.predictors.inference.analytic import AnalyticPredictor
     from perfpass.predictors.inference.cpu import CpuPredictor
     from perfpass.predictors.inference.engines import EngineTimes
@@ -66,7 +68,19 @@ def _read_beforehand() -> None:
         predictor.load().read_beforehand()
     for each in (AnalyticPredictor, CpuPredictor, EngineTimes, OperatorTimes, HostMemory, MemoryPredictor):
         each.load()
-    # What is made at first use is made here: classes, patterns, modules imported inside functions.
+    _answer_once()
+
+
+def _answer_once() -> None:
+    """Makes what is made at first use (classes, patterns, modules imported inside functions).
+
+    In a child: also its own copies of the pages that an answer writes to, which take longer than the answer.
+    """
+    from perfpass.cli import parser
+    from perfpass.devices import device
+    from perfpass.prediction import prediction_table
+    from perfpass.predictors.assemble import predict
+
     for mode, runtime in (("inference", "torch"), ("inference", "tensorrt"), ("training", "torch")):
         found = predict(_MODEL, device(_BOARD), mode=mode, runtime=runtime, calibration=False)
         prediction_table(found)
@@ -87,12 +101,67 @@ def _states(files: list[str]) -> list[tuple[int, int]]:
     return [(found.st_mtime_ns, found.st_size) for found in map(os.stat, files)]
 
 
+@dataclass(frozen=True)
+class _Question:
+    """What `asking` hands over; ``path`` and ``streams`` are empty where this process's own stand for them."""
+
+    identity: list[str]
+    words: list[str]
+    folder: str
+    umask: int
+    environment: dict[bytes, bytes]
+    path: list[str]
+    streams: list[str]
+
+    @classmethod
+    def of(cls, content: bytes) -> _Question:
+        """Raises ValueError."""
+        identity, words, (folder, umask), environment, path, streams = asking.unpacked(content)
+        texts = [[os.fsdecode(text) for text in section] for section in (identity, words, path, streams)]
+        pairs = (variable.partition(b"=") for variable in environment)
+        variables = {name: value for name, _, value in pairs if name}
+        return cls(texts[0], texts[1], os.fsdecode(folder), int(umask), variables, texts[2], texts[3])
+
+
+class _Start:
+    """How this process was started, which has to be the same for whoever asks."""
+
+    def __init__(self) -> None:
+        self._identity = asking.identity()
+        # A compiled client can tell neither flags nor encodings: the script beside it, run as it is, has those of this
+        # process where it is that script's and the environment's variables for them are the same.
+        plain = sys.orig_argv[1:2] == sys.argv[:1] and None not in (sys.stdin, sys.stdout, sys.stderr)
+        self._beside = [__version__, os.path.realpath(sys.argv[0])] if plain else None
+        self._environment = _of_python(os.environb)
+        streams = (sys.stdin, sys.stdout, sys.stderr) if plain else ()
+        self._streams = [(stream.encoding, stream.errors or "strict") for stream in streams]
+
+    def is_of(self, question: _Question) -> bool:
+        """Whether a process of who asks would be as this one."""
+        if question.identity == self._identity:
+            return len(question.streams) == 9
+        return question.identity == self._beside and _of_python(question.environment) == self._environment
+
+    def streams(self, question: _Question) -> list[tuple[str, str, bool]]:
+        """Encoding, handling of errors and whether lines are written at once, of stdin, stdout and stderr."""
+        if told := question.streams:
+            return [(told[at], told[at + 1], bool(told[at + 2])) for at in (0, 3, 6)]
+        lines = [os.isatty(place) or place == 2 for place in range(3)]
+        return [(encoding, errors, each) for (encoding, errors), each in zip(self._streams, lines, strict=True)]
+
+
+def _of_python(environment: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
+    return {name: value for name, value in environment.items() if name.startswith((b"PYTHON", b"LC_", b"LANG"))}
+
+
 class _Resident:
     def __init__(self, path: str) -> None:
         self._path = path
+        self._start = _Start()
         self._files: list[str] = []
         self._states: list[tuple[int, int]] = []
         self._asking: dict[int, socket.socket] = {}  # by the process of the child
+        self._standby: _Standby | None = None
         self._ending = False
 
     def run(self) -> None:
@@ -109,18 +178,21 @@ class _Resident:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         door = self._door()
         try:
+            self._standby = self._stand_by(door)
             print(f"perfpass answers on {self._path}", file=sys.stderr, flush=True)
             while not self._ending:
                 watched: list[Any] = [door, woken, *self._asking.values()]
                 ready, _, _ = select.select(watched, [], [])
                 if woken in ready:
                     os.read(woken, 4096)
-                self._bury()
+                ended = self._bury()
                 for child, line in list(self._asking.items()):
                     if line in ready and child in self._asking:
                         os.kill(child, signal.SIGKILL)  # who asked has gone
                 if door in ready:
                     self._answer(door)
+                elif ended and self._standby is None and not self._asking:  # while nobody waits for a processor
+                    self._standby = self._stand_by(door)
         finally:
             door.close()
             with contextlib.suppress(OSError):
@@ -128,6 +200,8 @@ class _Resident:
             for child in self._asking:
                 with contextlib.suppress(OSError):
                     os.kill(child, signal.SIGKILL)
+            if self._standby is not None:
+                self._standby.line.close()  # which ends it
             signal.set_wakeup_fd(before)
             gc.unfreeze()  # or the core's objects outlive the interpreter
 
@@ -151,17 +225,29 @@ class _Resident:
         door.listen(_MOST_AT_ONCE)
         return door
 
-    def _bury(self) -> None:
-        """Tells those who ask what their command ended with."""
-        while self._asking:
-            child, status = os.waitpid(-1, os.WNOHANG)
+    def _bury(self) -> bool:
+        """Ends the connections of commands that have ended; whether there were any."""
+        ended = False
+        while self._asking or self._standby is not None:
+            child, _ = os.waitpid(-1, os.WNOHANG)
             if child == 0:
-                return
-            line = self._asking.pop(child)
-            with contextlib.suppress(OSError):
-                if os.WIFEXITED(status):
-                    line.sendall(b"%d\n" % os.WEXITSTATUS(status))
-            line.close()
+                break
+            if self._standby is not None and child == self._standby.child:
+                self._standby.line.close()
+                self._standby = None
+            elif line := self._asking.pop(child, None):
+                line.close()
+                ended = True
+        return ended
+
+    def _stand_by(self, door: socket.socket) -> _Standby:
+        """A child that has answered once and waits for a question."""
+        line, other = socket.socketpair()
+        child = os.fork()
+        if child == 0:
+            _wait(other, self._start, [door, line])
+        other.close()
+        return _Standby(child, line)
 
     def _answer(self, door: socket.socket) -> None:
         line, _ = door.accept()
@@ -170,14 +256,9 @@ class _Resident:
             line.settimeout(_PATIENCE_S)
             if len(self._asking) >= _MOST_AT_ONCE or not asking.same_user(line):
                 raise ValueError
-            content = line.recv(1 << 16)
-            while not content.endswith(b"\n"):
-                more = line.recv(1 << 16)
-                if not more or len(content) > _LARGEST_QUESTION:
-                    raise ValueError
-                content += more
-            question = json.loads(content)
-            if question["identity"] != asking.identity() or question["words"][0] not in asking.HANDED:
+            content = _received(line)
+            question = _Question.of(content)
+            if not self._start.is_of(question) or question.words[0] not in asking.HANDED:
                 raise ValueError
             if _states(self._files) != self._states:  # installed or edited since: what is in memory is another's
                 raise ValueError
@@ -185,47 +266,113 @@ class _Resident:
             _, files, _, _ = socket.recv_fds(line, 1, 3)
             if len(files) != 3:
                 raise ValueError
-            child = os.fork()
-            if child == 0:
-                _run(question, files, [door, line, *self._asking.values()])
-            self._asking[child] = line
+            self._asking[self._child(question, content, line, files, door)] = line
         except Exception:  # whatever was asked: who asked runs it
             line.close()
         finally:
             for file in files:
                 os.close(file)
 
+    def _child(
+        self, question: _Question, content: bytes, line: socket.socket, files: list[int], door: socket.socket
+    ) -> int:
+        """The process that answers: the one that stands by, else a new one."""
+        standby = self._standby
+        if standby is not None and standby.is_ready():
+            self._standby = None
+            with standby.line:
+                standby.hand(content, [line.fileno(), *files])
+            return standby.child
+        child = os.fork()
+        if child == 0:
+            inherited = [door, *self._asking.values(), *([standby.line] if standby else [])]
+            _run(question, self._start, line, files, inherited)
+        return child
 
-def _run(question: dict[str, Any], files: list[int], inherited: list[socket.socket]) -> NoReturn:
+
+@dataclass(frozen=True)
+class _Standby:
+    """A child that waits for a question at the other end of ``line``."""
+
+    child: int
+    line: socket.socket
+
+    def is_ready(self) -> bool:
+        """Whether it has answered its first question. Asked once it was, it is so no more."""
+        return bool(select.select([self.line], [], [], 0)[0]) and self.line.recv(1) == asking.ACCEPTED
+
+    def hand(self, content: bytes, files: list[int]) -> None:
+        """Gives it a question, with the connection of who asks and three streams."""
+        socket.send_fds(self.line, [b"\n"], files)
+        self.line.sendall(b"%d\n" % len(content) + content)
+
+
+def _wait(line: socket.socket, start: _Start, inherited: list[socket.socket]) -> NoReturn:
+    """Answers once, then the question that comes; ends with the resident process."""
+    try:
+        _as_child(inherited)
+        _answer_once()
+        line.sendall(asking.ACCEPTED)
+        _, files, _, _ = socket.recv_fds(line, 1, 4)
+        if len(files) != 4:
+            os._exit(0)
+        question, asker = _Question.of(_received(line)), socket.socket(fileno=files[0])
+    except BaseException:
+        os._exit(asking.EXIT_INTERNAL)
+    _run(question, start, asker, files[1:], [line])
+
+
+def _as_child(inherited: list[socket.socket]) -> None:
+    """Leaves the signals and connections of the resident process to it."""
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
+        signal.signal(number, signal.SIG_DFL)
+    for line in inherited:
+        line.close()
+
+
+def _received(line: socket.socket) -> bytes:
+    """A question without its length. Raises ValueError."""
+    told, end, content = line.recv(1 << 16).partition(b"\n")
+    size = int(told) if end else -1
+    if not 0 <= size <= _LARGEST_QUESTION:
+        raise ValueError("no question, or a large one")
+    while len(content) < size:
+        more = line.recv(1 << 16)
+        if not more:
+            raise ValueError("the question ends early")
+        content += more
+    return content
+
+
+def _run(
+    question: _Question, start: _Start, line: socket.socket, files: list[int], inherited: list[socket.socket]
+) -> NoReturn:
     """The command, in the child; never returns."""
     code = asking.EXIT_INTERNAL
     try:
-        signal.set_wakeup_fd(-1)
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
-            signal.signal(number, signal.SIG_DFL)
-        for line in inherited:
-            line.close()
+        _as_child(inherited)
         for place, file in enumerate(files):
             os.dup2(file, place)
             os.close(file)
         os.environ.clear()
-        os.environ.update(question["environment"])
-        sys.path[:] = question["path"]
-        os.umask(question["umask"])
-        os.chdir(question["folder"])
+        os.environb.update(question.environment)
+        sys.path[:] = question.path or sys.path
+        os.umask(question.umask)
+        os.chdir(question.folder)
         modes = ("r", "w", "w")
         for name, place, mode, (encoding, errors, lines) in zip(
-            ("stdin", "stdout", "stderr"), range(3), modes, question["streams"], strict=True
+            ("stdin", "stdout", "stderr"), range(3), modes, start.streams(question), strict=True
         ):
             stream: Any = open(place, mode, -1, encoding, errors)  # noqa: SIM115 - it stays open
             stream.reconfigure(line_buffering=lines)
             setattr(sys, name, stream)
             setattr(sys, f"__{name}__", stream)
-        sys.argv = ["perfpass", *question["words"]]
-        from perfpass.cli.entry import main
+        sys.argv = ["perfpass", *question.words]
+        from perfpass.cli.running import run
 
         try:
-            code = main(question["words"])
+            code = run(question.words)
         except SystemExit as left:
             code = left.code if isinstance(left.code, int) else 0 if left.code is None else 1
         sys.stdout.flush()
@@ -235,4 +382,7 @@ def _run(question: dict[str, Any], files: list[int], inherited: list[socket.sock
         sys.excepthook(*sys.exc_info())
         sys.stderr.flush()
     finally:
+        with contextlib.suppress(OSError):
+            os.closerange(0, 3)  # whoever reads them waits for nothing more, while this process ends
+            line.sendall(b"%d\n" % (code & 0xFF))
         os._exit(code)

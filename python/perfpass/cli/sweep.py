@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from perfpass.cli.options import (
     add_device_file,
@@ -17,10 +17,13 @@ from perfpass.cli.options import (
     wholes,
 )
 
+if TYPE_CHECKING:
+    from perfpass.deploy.sweep import Sweep
+
 _EPILOG = """\
 MODEL is as for `perfpass predict`, or a language model that writes text as for `perfpass llm`; the second is served,
 unless --batches asks for one pass of it. Values of an option stand with commas between them. A combination that cannot
-be asked is a row with its reason. Columns and limits: docs/guides/deployer.md.
+be asked is a row with its reason; exit status 1 where that is all of them. Columns and limits: docs/guides/deployer.md.
 
 examples:
   perfpass sweep resnet50.onnx --device a100,l4,t4 --batches 1,8,64 --precision fp32,fp16 --pareto latency_ms,energy_j
@@ -102,6 +105,7 @@ def run(options: Any) -> int:
         progress=True,
         ray=options.ray,
     )
+    status = answered(found)
     if options.pareto:
         found = found.pareto(*options.pareto)
     if options.output:
@@ -112,4 +116,9 @@ def run(options: Any) -> int:
         print(f"{options.output}: {len(found):,} points, {int(found.ok.sum()):,} of them with figures")
     else:
         print(found)
-    return 0
+    return status
+
+
+def answered(found: Sweep) -> int:
+    """The exit status: 1 where no point has a figure."""
+    return 0 if found.ok.any() else 1

@@ -6,7 +6,6 @@ Only architectures that the installed transformers defines are built. A configur
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from perfpass.errors import ArgumentError, UnsupportedError, needs
 from perfpass.graph import OpGraph
 from perfpass.graph.frozen import named
+from perfpass.importers.huggingface_inputs import inputs, most_tokens, tokens, values
 from perfpass.importers.model_sources import huggingface as build
 from perfpass.importers.model_sources import is_decoder, read_configuration
 from perfpass.text import unknown
@@ -24,10 +24,6 @@ if TYPE_CHECKING:
     from perfpass.graph.traced_step import TrainingGraph
 
 DEFAULT_SEQUENCE_LENGTH = 128
-_CODECS = ("encodec", "mimi", "dac")  # read waveforms by channel: (channels, samples)
-_MOONSHINE_STRIDE = 64 * 3 * 2  # samples of a frame, which its configuration does not state
-_CLAP_FRAMES = 1001  # 10 s of sound at hops of 480 samples of 48 kHz
-_VIDEO = ("videomae", "timesformer", "vivit", "xclip")  # read frames: (frames, channels, height, width)
 MODES = ("prefill", "decode", "encoder")
 
 
@@ -68,11 +64,11 @@ def trace_config(
 
     if mode == "decode":
         cache, state = _filled_cache(model, batch, length)
-        token = {model.main_input_name: ((1,), "int64")}
+        token = {model.main_input_name: (tokens(model, 1), "int64")}
         given = {"past_key_values": cache, "use_cache": True}
         how: dict[str, Any] = {"given": given, "given_tensors": state, "assume": assume}
         return trace_owned(model, token, batch=batch, dtype=dtype, **how)
-    given = {"use_cache": mode == "prefill"} if decoder else {}
+    given = values(model, batch, length) | ({"use_cache": mode == "prefill"} if decoder else {})
     return trace_owned(model, inputs(model, length), batch=batch, dtype=dtype, given=given, assume=assume)
 
 
@@ -100,7 +96,7 @@ def trace_training(
     if is_decoder(model):
         model = build(content, dtype=dtype, causal=True)
     _refuse_unread(model, sequence_length)
-    given = {"use_cache": False} if is_decoder(model) else {}
+    given = values(model, batch, length) | ({"use_cache": False} if is_decoder(model) else {})
     held = named((name for name, _ in model.named_parameters()), frozen)
     how: dict[str, Any] = {"given": given, "frozen": held, "assume": assume}
     return trace_training_owned(model, inputs(model, length), batch=batch, dtype=dtype, optimizer=optimizer, **how)
@@ -117,68 +113,11 @@ def _refuse_unread(model: Any, sequence_length: int | None) -> None:
     """Raises ArgumentError where a length was asked for that no input of the model has."""
     if sequence_length is None:
         return
-    kind, most = model.config.model_type, _most_tokens(model.config)
+    kind, most = model.config.model_type, most_tokens(model.config)
     if inputs(model, 1) == inputs(model, 2):
         raise ArgumentError(f"{kind} has no sequence_length: its inputs are of fixed shapes")
     if most and sequence_length > most:
         raise ArgumentError(f"{kind} reads at most {most} tokens; sequence_length = {sequence_length}")
-
-
-def _most_tokens(configuration: Any) -> int | None:
-    """Of a text encoder of images, which may read few (CLIP: 77)."""
-    text = configuration if "text" in configuration.model_type else getattr(configuration, "text_config", None)
-    return getattr(text, "max_position_embeddings", None)
-
-
-def _image_shape(configuration: Any) -> tuple[int, ...]:
-    vision = getattr(configuration, "vision_config", configuration)
-    size = getattr(vision, "image_size", 224) or 224
-    height, width = size if isinstance(size, list | tuple) else (size, size)
-    return (int(getattr(vision, "num_channels", 3) or 3), int(height), int(width))
-
-
-def inputs(model: Any, sequence_length: int) -> dict[str, tuple[tuple[int, ...], str]]:
-    """Shapes (without the batch) and types of what a model of `transformers` reads, by name."""
-    configuration, main = model.config, model.main_input_name
-    shapes: dict[str, tuple[tuple[int, ...], str]] = {}
-    sequence_length = min(sequence_length, _most_tokens(configuration) or sequence_length)
-    if main == "pixel_values":
-        frames = getattr(configuration, "num_frames", None)
-        frames = frames or getattr(getattr(configuration, "vision_config", None), "num_frames", None)
-        video = (int(frames),) if frames and configuration.model_type in _VIDEO else ()
-        shapes[main] = ((*video, *_image_shape(configuration)), "float32")
-        if hasattr(configuration, "text_config"):
-            shapes["input_ids"] = ((sequence_length,), "int64")
-    elif main == "input_features" and configuration.model_type in ("speech_to_text", "wav2vec2-bert"):
-        bands = getattr(configuration, "input_feat_per_channel", None) or configuration.feature_projection_input_dim
-        shapes[main] = ((sequence_length, bands), "float32")
-    elif main == "input_features":
-        mel = getattr(configuration, "num_mel_bins", 80)
-        positions = getattr(configuration, "max_source_positions", None)
-        shapes[main] = ((mel, 2 * positions), "float32") if positions else ((sequence_length, mel), "float32")
-    elif main == "input_values" and configuration.model_type == "audio-spectrogram-transformer":
-        shapes[main] = ((configuration.max_length, configuration.num_mel_bins), "float32")
-    elif main == "input_values" and configuration.model_type in _CODECS:
-        samples = math.prod(getattr(configuration, "upsampling_ratios", None) or configuration.upsampling_rates)
-        shapes[main] = ((getattr(configuration, "audio_channels", 1), samples * sequence_length), "float32")
-    elif main == "input_values" and configuration.model_type.startswith("moonshine"):
-        shapes[main] = ((_MOONSHINE_STRIDE * (sequence_length + 1),), "float32")
-    elif main == "input_values":
-        # One frame of the feature extractor's output per step, and the rest of its first window.
-        samples = math.prod(getattr(configuration, "conv_stride", None) or [1])
-        shapes[main] = ((samples * (sequence_length + 1),), "float32")
-    else:
-        shapes[main] = ((sequence_length,), "int64")
-        vision = getattr(configuration, "vision_config", None)
-        if vision is not None and not model.can_generate():
-            shapes["pixel_values"] = (_image_shape(configuration), "float32")
-    if configuration.model_type == "vilt":
-        shapes["pixel_values"] = (_image_shape(configuration), "float32")
-    if configuration.model_type == "clap":
-        shapes["input_features"] = ((1, _CLAP_FRAMES, configuration.audio_config.num_mel_bins), "float32")
-    if getattr(configuration, "is_encoder_decoder", False):
-        shapes["decoder_input_ids"] = ((sequence_length,), "int64")
-    return shapes
 
 
 def _filled_cache(model: Any, batch: int, sequence_length: int) -> tuple[Any, dict[str, torch.Tensor]]:
@@ -188,11 +127,14 @@ def _filled_cache(model: Any, batch: int, sequence_length: int) -> tuple[Any, di
     from perfpass.importers.torch import meta_tensor, run
     from perfpass.importers.torch_recorder import Recorder
 
-    tokens = meta_tensor((batch, sequence_length), torch.int64)
-    cache = run(model, Recorder(), **{model.main_input_name: tokens}, use_cache=True).get("past_key_values")
-    layers = getattr(cache, "layers", None)
+    kind = model.config.model_type
+    if set(inputs(model, sequence_length)) != {model.main_input_name}:
+        raise UnsupportedError(f"{kind} reads pictures beside tokens; its decode is that of its text_config: pass that")
+    before = {model.main_input_name: meta_tensor((batch, *tokens(model, sequence_length)), torch.int64)}
+    cache = run(model, Recorder(), **before, use_cache=True).get("past_key_values")
+    layers = getattr(getattr(cache, "self_attention_cache", cache), "layers", None)
     if not layers:
-        raise UnsupportedError(f"{model.config.model_type} keeps no cache of keys and values; decode cannot be traced")
+        raise UnsupportedError(f"{kind} keeps no cache of keys and values; decode cannot be traced")
     state = {
         f"past.{index}.{name}": value
         for index, layer in enumerate(layers)

@@ -117,7 +117,7 @@ def huggingface(content: Mapping[str, Any], *, dtype: str, causal: bool, device:
             configuration.architectures = configuration.architectures or []  # of None transformers cannot choose
             names = content.get("architectures") or [] if kind == content["model_type"] else []
             named = getattr(transformers, names[0], None) if names else None
-            with torch.device(device), _default_dtype(dtype if device != "meta" else "float32"):
+            with torch.device(device), _host_sizes(), _default_dtype(dtype if device != "meta" else "float32"):
                 if isinstance(named, type) and issubclass(named, transformers.PreTrainedModel):
                     model = named(configuration)
                 elif causal and type(configuration) in transformers.AutoModelForCausalLM._model_mapping:
@@ -149,6 +149,27 @@ def is_decoder(model: Any) -> bool:
     if getattr(configuration, "is_encoder_decoder", False):
         return False
     return bool(model.can_generate()) or bool(getattr(configuration, "is_decoder", False))
+
+
+def _host_sizes() -> contextlib.AbstractContextManager[Any]:
+    """A whole number that a constructor keeps as a tensor (a stride, a padding) stays on the host: shapes follow it.
+
+    BatchNorm's number of batches names a device, if none, and goes where the rest goes: training writes it.
+    """
+    import torch
+    from torch.overrides import TorchFunctionMode
+
+    def whole(kwargs: dict) -> bool:
+        return kwargs.get("dtype") in (None, int, torch.int64, torch.int32, torch.int16, torch.int8)
+
+    class HostSizes(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+            kwargs = kwargs or {}
+            if func is torch.tensor and "device" not in kwargs and args and type(args[0]) is int and whole(kwargs):
+                kwargs = kwargs | {"device": "cpu"}
+            return func(*args, **kwargs)
+
+    return HostSizes()
 
 
 @contextlib.contextmanager

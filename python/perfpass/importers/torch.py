@@ -164,7 +164,10 @@ def make_inputs(input_shape: Any, batch: int, dtype: str) -> tuple[list[torch.Te
 
 
 def weightless_copy(module: torch.nn.Module, dtype: torch.dtype) -> torch.nn.Module:
-    """A deep copy whose parameters, buffers and large tensors are on the meta device; no weight is read or copied."""
+    """A deep copy whose parameters, buffers and large tensors are on the meta device; no weight is read or copied.
+
+    A whole number among the buffers (a stride, a padding) keeps its value: shapes follow it.
+    """
     memo: dict[int, Any] = {}
 
     def replace(tensor: torch.Tensor, parameter: bool) -> None:
@@ -178,7 +181,11 @@ def weightless_copy(module: torch.nn.Module, dtype: torch.dtype) -> torch.nn.Mod
 
     for part in module.modules():
         for name, tensor in [*part._parameters.items(), *part._buffers.items()]:
-            if tensor is not None and id(tensor) not in memo:
+            if tensor is None or id(tensor) in memo:
+                continue
+            if name in part._buffers and _is_size(part, tensor):
+                memo[id(tensor)] = tensor.detach().to("cpu", copy=True)
+            else:
                 replace(tensor, parameter=name in part._parameters)
         for value in vars(part).values():
             if not isinstance(value, torch.Tensor) or id(value) in memo:
@@ -192,3 +199,9 @@ def weightless_copy(module: torch.nn.Module, dtype: torch.dtype) -> torch.nn.Mod
             f"{type(module).__name__} cannot be copied without its weights ({type(error).__name__}: {error}); build it "
             "under `with torch.device('meta')` and remove attributes that cannot be copied"
         ) from error
+
+
+def _is_size(part: torch.nn.Module, buffer: torch.Tensor) -> bool:
+    whole = not (buffer.is_floating_point() or buffer.is_complex() or buffer.dtype == torch.bool)
+    counts_batches = isinstance(part, torch.nn.modules.batchnorm._NormBase)  # which training writes
+    return whole and buffer.dim() == 0 and buffer.device.type != "meta" and not counts_batches

@@ -5,7 +5,7 @@ These are scaled dot-product attention and the recurrent layers (cuDNN). And wha
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from inspect import signature
 from types import FunctionType
 from typing import Any
@@ -64,13 +64,9 @@ class FusedCalls(TorchFunctionMode):
         return copied(*args, **kwargs)
 
     def _native(self, given: Mapping[str, Any]) -> torch.Tensor:
-        """torch._native_multi_head_attention on CUDA: two linear layers around an attention, and no copies."""
+        weights = tuple(given[n] for n in ("in_proj_weight", "in_proj_bias", "out_proj_weight", "out_proj_bias"))
         source = given["query"].transpose(0, 1)
-        batch, length, width = source.shape
-        projected = functional.linear(source, given["in_proj_weight"], given["in_proj_bias"])
-        query, key, value = projected.view(batch, length, 3, given["num_heads"], -1).permute(2, 0, 3, 1, 4).unbind(0)
-        attended = self._attention(query, key, value).transpose(1, 2).reshape(batch, length, width)
-        return functional.linear(attended, given["out_proj_weight"], given["out_proj_bias"]).transpose(0, 1)
+        return native_attention(source, given["num_heads"], weights, self._attention).transpose(0, 1)
 
     def _list(self, tensor: torch.Tensor) -> Any:
         """The values of a tensor, which `tolist` asks for without an operator. Raises UnsupportedError."""
@@ -156,6 +152,24 @@ class FusedCalls(TorchFunctionMode):
         for tensor in final:
             recorder._remember(tensor, recorder.index_of(current))
         return (current, *final)
+
+
+def native_attention(
+    source: torch.Tensor,
+    heads: int,
+    weights: tuple[Any, Any, Any, Any],
+    attention: Callable[..., torch.Tensor] = functional.scaled_dot_product_attention,
+) -> torch.Tensor:
+    """torch._native_multi_head_attention on CUDA: two linear layers around an attention, and no copies.
+
+    ``source``: [batch, length, width]. ``weights``: weight and bias of the joint projection, and of that behind.
+    """
+    weight, bias, out_weight, out_bias = weights
+    batch, length, width = source.shape
+    projected = functional.linear(source, weight, bias)
+    query, key, value = projected.view(batch, length, 3, heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
+    attended = attention(query, key, value).transpose(1, 2).reshape(batch, length, width)
+    return functional.linear(attended, out_weight, out_bias)
 
 
 def _is_native(given: Mapping[str, Any]) -> bool:

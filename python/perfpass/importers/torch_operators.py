@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import torch
@@ -64,7 +65,7 @@ _KINDS: dict[str, str] = {
     "reduce_norm": "norm linalg_vector_norm",
     "reduce_log_sum_exp": "logsumexp",
     "reduce_variance": "var std var_mean std_mean",
-    "reduce_any": "any all",
+    "reduce_any": "any all _is_any_true _is_all_true",
     "arg_reduce": "argmax argmin",
     "cumulative": "cumsum cumprod cummax cummin logcumsumexp _cummax_helper _cummin_helper",
     "softmax": "_softmax _safe_softmax softmax",
@@ -92,7 +93,7 @@ _KINDS: dict[str, str] = {
     "fold": "col2im",
     "roll": "roll",
     "reverse": "flip rot90",
-    "copy": "clone contiguous copy",
+    "copy": "clone contiguous copy lift_fresh_copy",
     "identity": "conj _conj resolve_conj resolve_neg",
     "triangular": "tril triu",
     "gather": "index index_select gather take take_along_dim",
@@ -171,13 +172,27 @@ class Description:
 
 def tensors_in(value: Any) -> list[torch.Tensor]:
     """The tensors in nested lists, tuples and dicts, in order."""
+    found: list[torch.Tensor] = []
+    _collect(value, found)
+    return found
+
+
+def _collect(value: Any, found: list[torch.Tensor]) -> None:
     if isinstance(value, torch.Tensor):
-        return [value]
-    if isinstance(value, (list, tuple)):
-        return [t for item in value for t in tensors_in(item)]
-    if isinstance(value, dict):
-        return [t for item in value.values() for t in tensors_in(item)]
-    return []
+        found.append(value)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            _collect(item, found)
+    elif isinstance(value, dict):
+        for item in value.values():
+            _collect(item, found)
+
+
+@cache
+def written_arguments(func: Any) -> tuple[tuple[int, str], ...]:
+    """Positions and names of the arguments that an operator writes."""
+    schema = func._schema.arguments
+    return tuple((i, a.name) for i, a in enumerate(schema) if a.alias_info is not None and a.alias_info.is_write)
 
 
 def _spatial(attributes: dict[str, int], **columns: Any) -> dict[str, int]:
@@ -235,6 +250,16 @@ def _matrix_product(first: str, second: str, bias: str | None = None) -> Callabl
         return Description("matmul", inputs)
 
     return describe_product
+
+
+def _distance(call: Call) -> Description:
+    """All distances between rows of [..., N, D] and of [..., M, D], by one product, or a difference for each number."""
+    return Description("matmul", [call["x1"], call["x2"]], {"transpose_b": 1})
+
+
+def _triangular_solve(call: Call) -> Description:
+    """N unknowns a column: N (N + 1) / 2 products and nearly as many sums (LAPACK Working Note 41, xTRSM)."""
+    return Description("einsum", [call["self"], call["B"]], {"contraction": (int(call["self"].shape[-1]) + 1) // 2})
 
 
 def _linear(call: Call) -> Description:
@@ -347,6 +372,9 @@ _HANDLERS: dict[str, Callable[[Call], Description]] = {
     "dot": _matrix_product("self", "tensor"),
     "_grouped_mm": _matrix_product("self", "mat2"),
     "_scaled_mm": _matrix_product("self", "mat2", "bias"),
+    "_euclidean_dist": _distance,
+    "_cdist_forward": _distance,
+    "linalg_solve_triangular": _triangular_solve,
     "linear": _linear,
     "scaled_dot_product_attention": _attention,
     "_scaled_dot_product_flash_attention": _attention,

@@ -19,7 +19,8 @@ from perfpass.errors import PerfPassError, UnsupportedError
 from perfpass.graph import OpGraph
 from perfpass.importers import operators
 from perfpass.importers.draft import Draft, Node
-from perfpass.importers.torch_operators import Call, describe, tensors_in
+from perfpass.importers.torch_operators import Call, describe, tensors_in, written_arguments
+from perfpass.importers.torch_shapes import Shapes
 from perfpass.importers.torch_values import Values
 
 # Operators without a kernel whose output is their input under another name.
@@ -35,6 +36,7 @@ _DTYPES = {getattr(torch, name): name for name in _core.DTYPES if isinstance(get
 _FLOAT8 = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu")
 _DTYPES |= {getattr(torch, name): "float8" for name in _FLOAT8 if hasattr(torch, name)}
 # Forward passes ask such questions to skip a mask or to warn of padding: the usual input has neither.
+_ASKED = {"all": True, "_is_all_true": True, "any": False, "_is_any_true": False}
 _ASSUMED = {True: "all() of a mask: nothing is padded", False: "any(): nothing unusual is there"}
 
 
@@ -45,6 +47,7 @@ class Recorder(TorchDispatchMode):
         super().__init__()
         self.tape = Draft()
         self.values = Values(assume or {}, self._say)
+        self.shapes = Shapes()
         self.paused = False
         self.modules: list[str] = []  # names of the modules whose forward is running
         self.notes: dict[str, None] = {}  # in order, each once
@@ -122,7 +125,7 @@ class Recorder(TorchDispatchMode):
         given = tensors_in([args, kwargs])
         on_meta = any(t.device.type == "meta" for t in given)
         asked = args, kwargs
-        if on_meta and name not in ("_to_copy", "copy_"):
+        if on_meta and name not in ("_to_copy", "copy_") and any(t.device.type != "meta" for t in given):
             args, kwargs = self._to_meta(name, args, kwargs)
         if name == "_local_scalar_dense" and id(given[0]) in self._assumed and self.values.of(given[0]) is None:
             value = self._assumed[id(given[0])]
@@ -137,8 +140,8 @@ class Recorder(TorchDispatchMode):
             out = self._selection(name, args) if on_meta else None
             if out is None:
                 if name in _INDEXED and on_meta:
-                    args = (args[0], [self._as_indices(i) for i in args[1]], *args[2:])
-                out = func(*args, **kwargs)
+                    args = (args[0], [i for given in args[1] for i in self._as_indices(given)], *args[2:])
+                out = self.shapes.run(func, args, kwargs) if on_meta else func(*args, **kwargs)
         except PerfPassError:
             raise
         except (RuntimeError, NotImplementedError, TypeError) as error:
@@ -199,19 +202,20 @@ class Recorder(TorchDispatchMode):
             return out
         return None
 
-    def _as_indices(self, index: Any) -> Any:
-        """A mask as the indices that a kernel makes of it first; any other index as it is."""
+    def _as_indices(self, index: Any) -> list[Any]:
+        """A mask as the indices that a kernel makes of it first, one an axis; any other index as it is."""
         if not isinstance(index, torch.Tensor) or index.device.type != "meta" or index.dtype != torch.bool:
-            return index
-        if index.dim() != 1 or (count := self.values.selected(index)) is None:
-            return index
-        found = index.new_empty((count,), dtype=torch.int64)
+            return [index]
+        if not index.dim() or (count := self.values.selected(index)) is None:
+            return [index]
+        found = [index.new_empty((count,), dtype=torch.int64) for _ in range(index.dim())]
         self.record("non_zero", "aten.nonzero", {}, [index], found)
         value = self.values.of(index)
-        if value is not None:
-            self.values.put(found, value.nonzero()[:, 0])
-        elif self.values.assumes(index):
-            self.values.select(found)
+        for axis, places in enumerate(found):
+            if value is not None:
+                self.values.put(places, value.nonzero()[:, axis])
+            elif self.values.assumes(index):
+                self.values.select(places)
         return found
 
     def _on_meta(self, value: Any) -> Any:
@@ -275,12 +279,7 @@ class Recorder(TorchDispatchMode):
         schema = func._schema.arguments
         arguments = {a.name: a.default_value if a.has_default_value() else None for a in schema}
         arguments |= dict(zip((a.name for a in schema), args, strict=False)) | kwargs
-        written = [
-            tensor
-            for a in schema
-            if a.alias_info is not None and a.alias_info.is_write
-            for tensor in tensors_in(arguments[a.name])
-        ]
+        written = [tensor for _, argument in written_arguments(func) for tensor in tensors_in(arguments[argument])]
         plain = name if name.startswith("__") else name.removesuffix("_")
         description = describe(Call(plain, arguments, results))
         inputs = [-1 if t is None else self.index_of(t) for t in description.inputs]
@@ -299,8 +298,8 @@ class Recorder(TorchDispatchMode):
                     attributes["in_place"] = 1
             self._remember(tensor, index)
             outputs.append(index)
-        if plain in ("all", "any") and results[0].numel() == 1:
-            self._assumed[id(results[0])] = plain == "all"
+        if plain in _ASKED and results[0].numel() == 1:
+            self._assumed[id(results[0])] = _ASKED[plain]
         elif plain == "sum" and results[0].numel() == 1 and tensors_in(arguments["self"])[0].dtype == torch.bool:
             self._mask_sums.add(id(results[0]))
         elif plain == "eq" and id(arguments["self"]) in self._mask_sums:

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from perfpass.graph.assumed import DETECTIONS, EXPERTS, Assumed, merged
-from perfpass.importers.torch_operators import KIND_OF, tensors_in
+from perfpass.graph.assumed import DETECTIONS, EXPERTS, FRAMES, Assumed, merged
+from perfpass.importers.torch_operators import KIND_OF, tensors_in, written_arguments
 
 _MOST_ELEMENTS = 1 << 26  # of a value: half a GB of int64
 _LEVELS = 64  # of a tensor that counts as a choice between levels (feature pyramids have four or five)
@@ -27,7 +27,9 @@ _BOTH = frozenset({"logical_and", "bitwise_and", "__and__"})
 _SAME_MASK = frozenset({"reshape", "slice", "split", "copy", "identity", "gather", "transpose", "concat"})
 _PROBABILITY = frozenset({"sigmoid", "softmax"})
 # What leaves a score a score.
-_SAME_SCORE = _SAME_MASK | {"mul", "sqrt", "reduce_max", "expand", "cast"}
+_SAME_SCORE = _SAME_MASK | {"mul", "sqrt", "reduce_max", "max_pool", "where", "expand", "cast"}
+# What leaves a duration in frames a duration: masks, a speed, the one that was added before the logarithm.
+_SAME_DURATION = frozenset({"mul", "add", "sub"})
 _CHOSEN = {"topk": 1, "max": 1, "min": 1, "argmax": 0, "argmin": 0, "sort": 1, "argsort": 0}  # which result has indices
 
 Value = Callable[[], "torch.Tensor | None"]
@@ -51,6 +53,8 @@ class Values:
         self._probabilities: set[int] = set()
         self._sides: set[int] = set()
         self._rounded: set[int] = set()
+        self._exponentials: set[int] = set()
+        self._bounds: dict[int, bool] = {}  # id(mask of what is above a negative number or below a positive) -> above
         self._selected: set[int] = set()  # ids of tensors behind a selection whose size was assumed
 
     # -- what is asked ---------------------------------------------------------------------------------------------
@@ -136,6 +140,13 @@ class Values:
             self._choice(name, source, args, kwargs, results[_CHOSEN[name]])
         elif name in _COMPARED and id(source) in self._probabilities:
             self._by_score[id(result)] = name == "ge" and isinstance(args[1], int | float) and args[1] <= 0
+        elif name in _COMPARED and id(source) in self._selected and not source.is_floating_point():
+            self._by_score[id(result)] = True  # few of the places that were found lie at the border
+        elif name in _COMPARED and source.is_floating_point() and (above := _is_above(name, args[1])) is not None:
+            self._bounds[id(result)] = above
+        elif name in _BOTH and {self._bounds.get(id(t)) for t in tensors_in([args])} == {True, False}:
+            self._say("values are assumed to lie in an interval around zero that a function is made for")
+            self._set(result, lambda: torch.ones(result.shape, dtype=torch.bool))
         elif name == "ne" and id(source) in self.tokens and isinstance(args[1], int):
             self._say("nothing of the input is assumed to be padded")
             self._set(result, lambda: torch.ones(result.shape, dtype=torch.bool))
@@ -151,10 +162,14 @@ class Values:
                 self._by_score.update((id(t), holds) for t in results)
         elif name == "sub" and isinstance(args[1], torch.Tensor) and _memory(source) == _memory(args[1]):
             self._sides.add(id(result))  # of boxes: one coordinate less another
-        elif kind in _PROBABILITY or (kind in _SAME_SCORE and id(source) in self._probabilities):
+        elif kind in _PROBABILITY or (kind in _SAME_SCORE and self._are_scores(name, args)):
             self._probabilities.update(id(t) for t in results)
         elif name == "ceil" and id(source) in self._selected:  # sizes of boxes, which heat maps are resized to
             self._set(result, lambda: torch.full(result.shape, float(_BOX), dtype=result.dtype))
+        elif name == "exp" or (kind in _SAME_DURATION and id(source) in self._exponentials):
+            self._exponentials.add(id(result))
+        elif name in ("ceil", "round") and id(source) in self._exponentials:  # how long a token of a text is spoken
+            self._set(result, lambda: torch.full(result.shape, float(self._frames()), dtype=result.dtype))
         elif name in ("floor", "round", "ceil"):
             self._rounded.add(id(result))
         elif name == "clamp" and id(source) in self._rounded:
@@ -164,6 +179,10 @@ class Values:
         elif name == "_to_copy" and id(source) in self._selected and _are_corners(result):
             corners = torch.tensor([0, 0, _BOX - 1, _BOX - 1], dtype=result.dtype)
             self._set(result, lambda: corners.expand(result.shape))
+
+    def _are_scores(self, name: str, args: tuple) -> bool:
+        """Whether what leaves a score a score was given one; of a choice between two, either."""
+        return any(id(t) in self._probabilities for t in (tensors_in([args]) if name == "where" else args[:1]))
 
     def _choice(self, name: str, source: torch.Tensor, args: tuple, kwargs: dict, result: torch.Tensor) -> None:
         """Indices of the largest along an axis: each of its entries is chosen as often as any other."""
@@ -206,6 +225,11 @@ class Values:
     def _detections(self, of: int) -> int:
         found = Assumed.detections(of, self.assume.get(DETECTIONS))
         self.used[DETECTIONS] = merged(self.used.get(DETECTIONS), found)
+        return found.value
+
+    def _frames(self) -> int:
+        found = Assumed.frames(self.assume.get(FRAMES))
+        self.used[FRAMES] = found
         return found.value
 
     # -- values ----------------------------------------------------------------------------------------------------
@@ -270,6 +294,14 @@ def _part(call: Results, of: int) -> Value:
     return value
 
 
+def _is_above(name: str, bound: Any) -> bool | None:
+    """Whether a comparison asks what lies above a negative number (True) or below a positive one (False)."""
+    if not isinstance(bound, int | float):
+        return None
+    above = name in ("gt", "ge")
+    return above if bound and (bound < 0) == above else None
+
+
 def _are_edges(source: torch.Tensor, target: Any) -> bool:
     """Whether these are the two rows of a graph's edges, [2, E]."""
     rows = isinstance(target, torch.Tensor) and source.dim() == target.dim() == 1 and not source.is_floating_point()
@@ -286,10 +318,8 @@ def _memory(tensor: torch.Tensor) -> int:
 
 
 def _written(func: Any, args: tuple, kwargs: dict) -> list[torch.Tensor]:
-    schema = func._schema.arguments
-    arguments = dict(zip((a.name for a in schema), args, strict=False)) | kwargs
-    marked = (a.name for a in schema if a.alias_info is not None and a.alias_info.is_write)
-    return [t for name in marked for t in tensors_in(arguments.get(name))]
+    marked = written_arguments(func)
+    return [t for i, name in marked for t in tensors_in(args[i] if i < len(args) else kwargs.get(name))]
 
 
 def _run(func: Any, args: tuple, kwargs: dict) -> Any:

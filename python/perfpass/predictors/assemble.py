@@ -74,16 +74,16 @@ def predict(
     not trained, by their names, those of the modules that hold them, or patterns (``encoder``, ``*.bias``;
     initializers of an ONNX file); those of a torch module that do not require a gradient are frozen without being
     named. ``assume``: the load, where the model's own values decide it: ``{"experts": N}`` shares each layer's
-    tokens evenly over N experts of a mixture (all that the tokens can reach if not stated), ``{"detections": N}``
-    lets N boxes an image pass each threshold of a detector (100); what is not stated is named in the support and
-    widens the intervals. ``sparsity``: "2:4" where every product with weights is so sparse (inference in tensorrt;
-    in torch linear layers alone). ``calibration``: True takes what `perfpass calibrate` has stored of the
-    device, False ignores it; of inference alone, a Calibration is used itself, and so are the Schedules of TVM's tuning
-    records (``tvm_perfpass.read_schedules``). ``processes`` (inference alone): how many MPS processes share the
-    device, each running the model; the latency is that of one, the throughput that of all. ``predictor``: a name of
-    ``perfpass.predictors.registry.PREDICTORS``; published predictors answer what they know, and the rest stays
-    ours. ``limits``: what the run is to keep, and how surely; the prediction then has a ``decision``, with what the run
-    costs in each MIG slice of the device.
+    tokens evenly over N experts of a mixture (all that the tokens can reach if not stated), ``{"detections": N}`` lets
+    N boxes an image pass each threshold of a detector (100), ``{"frames": N}`` has a token of a text spoken for N
+    frames of sound (2); what is not stated is named in the support and widens the intervals. ``sparsity``: "2:4" where
+    every product with weights is so sparse (inference in tensorrt; in torch linear layers alone). ``calibration``: True
+    takes what `perfpass calibrate` has stored of the device, False ignores it; of inference alone, a Calibration is
+    used itself, and so are the Schedules of TVM's tuning records (``tvm_perfpass.read_schedules``). ``processes``
+    (inference alone): how many MPS processes share the device, each running the model; the latency is that of one, the
+    throughput that of all. ``predictor``: a name of ``perfpass.predictors.registry.PREDICTORS``; published predictors
+    answer what they know, and the rest stays ours. ``limits``: what the run is to keep, and how surely; the prediction
+    then has a ``decision``, with what the run costs in each MIG slice of the device.
 
     Raises ArgumentError, DeviceError, UnsupportedError and what reading the model raises (FileError, FormatError,
     LimitError, GraphError, ShapeError).

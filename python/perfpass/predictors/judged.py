@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from perfpass.devices import Device
 from perfpass.prediction import ABOVE_MEMORY, Interval, MemoryVerdict, Prediction, Support, fits
-from perfpass.predictors import remedies
 from perfpass.predictors.memory.allowance import driver_bytes
 from perfpass.predictors.memory.process import beside_high_bytes
 from perfpass.predictors.workload import PRECISIONS
@@ -92,6 +91,9 @@ def _remedies(
     peak_at: Callable[[int], float] | None,
     peak_in: Callable[[str], float],
 ) -> tuple[str, ...]:
+    # Imported here: most questions fit.
+    from perfpass.predictors import remedies
+
     workload, available = found.workload, device.memory_bytes / processes
     out = []
     if processes > 1 and found.peak_memory_bytes.high <= device.memory_bytes:

@@ -22,7 +22,6 @@ from perfpass.text import size, unknown
 
 _CONTEXT = 8192
 _CONFIDENCE = 0.9
-_NETWORK_RUNTIMES = ("torch", "torch.compile", "onnxruntime", "tensorrt", "tvm")
 _OF_LANGUAGE = ("context", "kv_cache", "tp", "pp", "utilization", "gpu_layers", "offload_gib", "concurrency")
 _OF_NETWORKS = ("batch", "dims", "input_shape", "mode", "optimizer", "layout")
 _WITHOUT_DEVICE = "h100-sxm5-80gb"  # whose vendor's devices are told first
@@ -307,12 +306,12 @@ def _network(
     given: Mapping[str, Any],
 ) -> Fit:
     from perfpass.deploy.fit.networks import Network, Workload, fitted
+    from perfpass.predictors.workload import RUNTIMES as RUN_BY
 
     stack = runtime or "torch"
-    if stack not in _NETWORK_RUNTIMES:
+    if stack not in RUN_BY:
         raise ArgumentError(
-            f"{found.name} is no language model that is served token by token; "
-            f"{unknown('runtime', stack, _NETWORK_RUNTIMES)}"
+            f"{found.name} is no language model that is served token by token; {unknown('runtime', stack, RUN_BY)}"
         )
     if not targets:
         raise ArgumentError(f"{found.name}: name a --device; without one only language models are answered")

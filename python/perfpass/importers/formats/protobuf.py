@@ -66,9 +66,20 @@ def mapped(path: Path, what: str) -> Iterator[Span]:
 
 def fields(span: Span) -> Iterator[tuple[int, int, Span | None]]:
     """Each field as (number, value of a varint, span of anything else). Raises FormatError."""
+    data, place, end = _flat(span)
+    for number, first, last in _walked(data, place, end):
+        yield (number, first, None) if last < 0 else (number, 0, Span(data, first, last))
+
+
+def _flat(span: Span) -> tuple[memoryview | bytes, int, int]:
     data, place, end = span
     if not isinstance(data, bytes) and end - place <= _FLAT:
-        data, place, end = bytes(data[place:end]), 0, end - place
+        return bytes(data[place:end]), 0, end - place
+    return data, place, end
+
+
+def _walked(data: memoryview | bytes, place: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """Each field as (number, value, -1) for a varint and (number, begin, end) for anything else."""
     while place < end:
         tag = data[place]
         if tag < 128:
@@ -78,7 +89,7 @@ def fields(span: Span) -> Iterator[tuple[int, int, Span | None]]:
         kind = tag & 7
         if kind == _VARINT:
             value, place = varint(data, place, end)
-            yield tag >> 3, value, None
+            yield tag >> 3, value, -1
             continue
         if kind == BYTES:
             if place < end and (length := data[place]) < 128:
@@ -91,7 +102,7 @@ def fields(span: Span) -> Iterator[tuple[int, int, Span | None]]:
             raise FormatError(f"a field of wire type {kind}, which protobuf no longer has; the file is damaged")
         if length > end - place:
             raise FormatError(f"a field of {length} bytes where {end - place} are left; the file is cut short")
-        yield tag >> 3, 0, Span(data, place, place + length)
+        yield tag >> 3, place, place + length
         place += length
 
 
@@ -157,8 +168,8 @@ def inside(span: Span | None) -> Span:
 class Budget:
     """How many fields may still be read of a file, which is ``what`` ("Core ML model")."""
 
-    def __init__(self, most_fields: int, what: str) -> None:
-        self.most, self.left, self.what = most_fields, most_fields, what
+    def __init__(self, mostfields: int, what: str) -> None:
+        self.most, self.left, self.what = mostfields, mostfields, what
 
     def take(self) -> None:
         """Raises LimitError beyond that."""
@@ -170,12 +181,19 @@ class Budget:
 class Message:
     """The fields of one message by number, in the file's order."""
 
+    __slots__ = ("_data", "budget", "fields")
+
     def __init__(self, span: Span, budget: Budget) -> None:
         self.budget = budget
-        self.fields: dict[int, list[int | Span]] = {}
-        for number, value, part in fields(span):
+        self._data, place, end = _flat(span)
+        self.fields: dict[int, list[int | tuple[int, int]]] = {}  # a varint, or where anything else lies
+        for number, first, last in _walked(self._data, place, end):
             budget.take()
-            self.fields.setdefault(number, []).append(value if part is None else part)
+            one = first if last < 0 else (first, last)
+            if number in self.fields:
+                self.fields[number].append(one)
+            else:
+                self.fields[number] = [one]
 
     def has(self, number: int) -> bool:
         return number in self.fields
@@ -191,18 +209,18 @@ class Message:
     def span(self, number: int) -> Span:
         """The bytes of a field, empty where it is not set. Raises FormatError."""
         given = self.fields.get(number)
-        return _span(given[-1]) if given else EMPTY
+        return self._span(given[-1]) if given else EMPTY
 
     def spans(self, number: int) -> Iterator[Span]:
         """The bytes of a repeated field. Raises FormatError."""
-        return map(_span, self.fields.get(number, ()))
+        return map(self._span, self.fields.get(number, ()))
 
     def integer(self, number: int, default: int = 0) -> int:
         """A whole number, signed. Raises FormatError."""
         given = self.fields.get(number)
         if not given:
             return default
-        if isinstance(given[-1], Span):
+        if not isinstance(given[-1], int):
             raise FormatError("text where a number belongs; the file is damaged")
         return signed(given[-1])
 
@@ -210,10 +228,10 @@ class Message:
         """The numbers of a repeated field, packed or one by one. Raises FormatError."""
         found = []
         for one in self.fields.get(number, ()):
-            if not isinstance(one, Span):
+            if isinstance(one, int):
                 found.append(signed(one))
                 continue
-            for value in packed(0, one):
+            for value in packed(0, self._span(one)):
                 self.budget.take()
                 found.append(signed(value))
         return found
@@ -232,7 +250,12 @@ class Message:
     def text(self, number: int) -> str:
         """A name, "" where it is not set. Raises FormatError."""
         given = self.fields.get(number)
-        return text(_span(given[-1])) if given else ""
+        if not given:
+            return ""
+        one = given[-1]
+        if isinstance(one, int) or one[1] - one[0] > LONGEST_TEXT:
+            raise FormatError("a name that is no text or longer than 64 KiB; the file is damaged")
+        return str(self._data[one[0] : one[1]], "utf-8", "replace")
 
     def texts(self, number: int) -> list[str]:
         return [text(one) for one in self.spans(number)]
@@ -241,6 +264,7 @@ class Message:
         """A map of messages by name. Raises FormatError."""
         return {entry.text(1): entry.one(2) for entry in self.all(number)}
 
-
-def _span(one: int | Span) -> Span:
-    return inside(None if isinstance(one, int) else one)
+    def _span(self, one: int | tuple[int, int]) -> Span:
+        if isinstance(one, int):
+            raise FormatError("a number where a message belongs; the file is damaged")
+        return Span(self._data, *one)

@@ -70,6 +70,7 @@ OF_TENSORS: dict[str, Callable[..., Any]] = {
     "stride": lambda t, *axis: t.stride(*axis) if axis else list(t.stride()),
     "element_size": lambda t: t.element_size(),
     "storage_offset": lambda t: t.storage_offset(),
+    "is_nested": lambda _: False,
     "get_device": lambda _: 0,
     "device": lambda _: torch.device("meta"),
 }
@@ -111,6 +112,7 @@ OF_NUMBERS: dict[str, Callable[..., Any]] = {
     "__range_length": lambda low, high, step: len(range(low, high, step)),
     "__derive_index": lambda index, start, step: start + index * step,
     "device": lambda *_: torch.device("meta"),
+    "type": lambda device: device.type,
     "dict": dict,
     "list": list,
     "ord": ord,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
@@ -40,7 +42,7 @@ class Format:
 
     def read(self, path: Path, sizes: Sizes) -> OpGraph:
         """The graph at these sizes. Raises as `perfpass.load` does."""
-        with about(path):
+        with about(path), _uncollected():
             try:
                 return self._of().read(path, sizes)
             except RecursionError as error:
@@ -48,11 +50,23 @@ class Format:
 
     def inputs(self, path: Path) -> tuple[Input, ...]:
         """What the file says of its inputs, before any size is set."""
-        with about(path):
+        with about(path), _uncollected():
             return self._of().inputs(path)
 
     def _of(self) -> _Module:
         return cast("_Module", importlib.import_module(f"perfpass.importers.formats.{self.module}"))
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """No search for cycles inside: a document is a hundred thousand young objects, and half of reading it was that."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 FORMATS: tuple[Format, ...] = (

@@ -311,12 +311,11 @@ class _Run:
             raise UnsupportedError(f"the program calls {shown(target[:80])}, which is not called here")
         if not self.is_known(name):
             return self._unknown(name, node, graph, values, module)
-        # Older schemas name no kind: names are those of the operator's schema, and serve for both.
-        kwargs = {n["name"]: self._argument(n["arg"], values) for n in node["inputs"]}
-        args: list[Any] = []
-        if "self" in kwargs:
-            args.append(kwargs.pop("self"))
-        return self.replay.call(name, args, kwargs, module)
+        # Older schemas name no kind: names are those of the operator's schema, and serve for both; but for `self` and
+        # what stands before it (where's condition).
+        named = {n["name"]: self._argument(n["arg"], values) for n in node["inputs"]}
+        leading = [*named][: [*named].index("self") + 1] if "self" in named else []
+        return self.replay.call(name, [named.pop(n) for n in leading], named, module)
 
     def _unknown(
         self, name: str, node: Mapping[str, Any], graph: Mapping[str, Any], values: dict[str, Any], module: str

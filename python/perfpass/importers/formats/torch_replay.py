@@ -18,14 +18,16 @@ from perfpass.errors import FormatError, LimitError, PerfPassError, ShapeError, 
 from perfpass.graph import OpGraph
 from perfpass.graph.assumed import checked
 from perfpass.importers import torchvision_schemas
-from perfpass.importers.torch_fused import FusedCalls
+from perfpass.importers.torch_fused import FusedCalls, native_attention
 from perfpass.importers.torch_recorder import Recorder, build
 
 _NAMESPACES = frozenset({"aten", "prims", "torchvision", "quantized_decomposed"})
 # It reads a file.
 _NEVER = frozenset({"from_file"})
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
-_FUSED = frozenset({"scaled_dot_product_attention", "lstm", "gru", "rnn_tanh", "rnn_relu"})
+_FUSED = frozenset(
+    {"scaled_dot_product_attention", "_native_multi_head_attention", "lstm", "gru", "rnn_tanh", "rnn_relu"}
+)
 _CHECKS = frozenset(
     {
         "_assert_async",
@@ -210,8 +212,17 @@ def _fused(function: Any, name: str) -> Callable[..., Any]:
     """The public function that `FusedCalls` keeps whole; the operator itself where it has another form."""
     if name == "scaled_dot_product_attention":
         return torch.nn.functional.scaled_dot_product_attention
+    if name == "_native_multi_head_attention":
+        return _native
     overload = function._overloadname if isinstance(function, torch._ops.OpOverload) else "input"
     return getattr(torch, name) if overload == "input" else function
+
+
+def _native(query: Any, key: Any, value: Any, width: int, heads: int, *given: Any) -> Any:
+    """torch.nn.MultiheadAttention in inference, as a script chooses it: of one tensor, without a mask."""
+    if not (query is key is value) or (len(given) > 4 and given[4] is not None):
+        return torch._native_multi_head_attention(query, key, value, width, heads, *given)
+    return native_attention(query, heads, given[:4]), None
 
 
 def _is_tensor(value: Any) -> bool:

@@ -92,6 +92,15 @@ class Program:
         self.draft = draft
         self.weights = Weights(draft)
         self.names = names
+        self._types: dict[bytes, Value] = {}  # a network has few types, and a type a dozen messages
+
+    def typed(self, message: Message, what: str) -> Value:
+        """A new value of the type in field 2 of ``message``. Raises as `typed`."""
+        content = message.span(2).content
+        if content not in self._types:
+            self._types[content] = typed(message.one(2), what)
+        known = self._types[content]
+        return Value(known.dtype, known.shape, bits=known.bits)
 
     def block(self, block: Message, prefix: str = "", repeat: float = 1.0, depth: int = 0) -> list[str]:
         """The operations of a block; the names of its outputs. Raises LimitError for blocks too deep."""
@@ -111,19 +120,18 @@ class Program:
 
     def operation(self, message: Message, prefix: str, repeat: float, depth: int) -> None:
         kind = message.text(1)
-        outputs = [(one.text(1), typed(one.one(2), f"the output of {kind}")) for one in message.all(3)]
-        attributes = message.map(5)
+        outputs = [(one.text(1), self.typed(one, f"the output of {kind}")) for one in message.all(3)]
         name = prefix + (outputs[0][0] if outputs else kind)
         if kind == "const":
             for output, value in outputs:
-                self.names[output] = self.constant(attributes.get("val"), value, output)
+                self.names[output] = self.constant(message.map(5).get("val"), value, output)
             return
         found = Operation(kind, name, self.arguments(message, kind), outputs, repeat)
         if message.has(4):
             self.control(found, message.all(4), prefix, depth)
         elif kind.startswith("constexpr_"):
-            for key, given in attributes.items():  # until iOS17 what is unpacked are attributes
-                found.arguments[key] = [self.constant(given, typed(given.one(2), f"an argument of {kind}"), "")]
+            for key, given in message.map(5).items():  # until iOS17 what is unpacked are attributes
+                found.arguments[key] = [self.constant(given, self.typed(given, f"an argument of {kind}"), "")]
             self.constexpr(found)
         else:
             self.add(found)
@@ -135,15 +143,14 @@ class Program:
             for binding in argument.all(1):
                 if binding.has(2):
                     given = binding.one(2)
-                    values.append(self.constant(given, typed(given.one(2), f"an argument of {kind}"), ""))
+                    values.append(self.constant(given, self.typed(given, f"an argument of {kind}"), ""))
                     continue
                 reference = binding.text(1)
                 if reference not in self.names:
                     raise FormatError(f"an operation {kind} reads '{reference[:200]}', which nothing writes before it")
                 values.append(self.names[reference])
             found[name] = values
-        order = {name: i for i, name in enumerate(ORDER)}
-        return dict(sorted(found.items(), key=lambda item: (order.get(item[0], len(order)), item[0])))
+        return dict(sorted(found.items(), key=lambda item: (_ORDER.get(item[0], len(_ORDER)), item[0])))
 
     def constant(self, given: Message | None, value: Value, name: str) -> Value:
         """A constant; its tensor is made where an operator reads it as data."""
@@ -332,6 +339,7 @@ class Program:
         self.draft.node(kind, op.kind, op.name, {}, list(dict.fromkeys(read)), self.made(op), op.repeat)
 
 
+_ORDER = {name: i for i, name in enumerate(ORDER)}
 _WHOLE = {"int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "int32": 4, "uint32": 4, "int64": 8, "uint64": 8, "bool": 1}
 _WITH_AXIS = ("softmax", "log_softmax", "concat", "split", "top_k", "cumulative", "gather", "scatter", "one_hot")
 _BY_INDEX = ("gather", "scatter", "embedding")

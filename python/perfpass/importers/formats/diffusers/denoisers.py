@@ -377,7 +377,7 @@ DENOISERS: dict[str, Callable[[Any, Latent], Given]] = {
         "hidden_states": _image(c, at),
         "timestep": _times(at),
         "encoder_hidden_states": _words(at, c.cap_feat_dim),
-        "encoder_attention_mask": _mask(at),
+        "encoder_attention_mask": torch.ones(at.batch, at.tokens, dtype=torch.bool),  # its sums are lengths
     },
     "MochiTransformer3DModel": _mochi,
     "QwenImageTransformer2DModel": _qwen_image,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -22,6 +23,7 @@ MOST_LAYERS = 250_000
 DEEPEST = 16  # bodies within one another
 _WIDEST = 2**48
 _VERSIONS = (10, 11)
+_ENDS = ("to-layer", "to-port", "from-layer", "from-port")
 _ENCODING = re.compile(rb"""encoding\s*=\s*["']([^"']{0,40})["']""")
 
 
@@ -114,12 +116,16 @@ def _body(root: ElementTree.Element, name: str, depth: int) -> Body:
         layers[layer.number] = layer
     sources: dict[tuple[int, int], tuple[int, int]] = {}
     for edge in () if edges is None else edges:
-        ends = [_integer(edge.get(k), name, k) for k in ("to-layer", "to-port", "from-layer", "from-port")]
-        if (ends[0], ends[1]) in sources:
-            raise FormatError(f"{name}: input {ends[1]} of layer {ends[0]} has two edges; the file is damaged")
-        if ends[0] not in layers or ends[2] not in layers:
-            raise FormatError(f"{name}: an edge between layers {ends[2]} and {ends[0]}, one of which is not there")
-        sources[ends[0], ends[1]] = (ends[2], ends[3])
+        try:
+            reader, port, writer, output = [int(edge.attrib[k]) for k in _ENDS]
+        except (KeyError, ValueError):
+            said = f"an edge of {shown_value(edge.attrib)}, not of four whole numbers"
+            raise FormatError(f"{name}: {said}; the file is damaged") from None
+        if (reader, port) in sources:
+            raise FormatError(f"{name}: input {port} of layer {reader} has two edges; the file is damaged")
+        if reader not in layers or writer not in layers:
+            raise FormatError(f"{name}: an edge between layers {writer} and {reader}, one of which is not there")
+        sources[reader, port] = (writer, output)
     return Body(_ordered(layers, sources, name), sources)
 
 
@@ -131,7 +137,7 @@ def _layer(element: ElementTree.Element, name: str, depth: int) -> Layer:
     found = Layer(number, element.get("name", ""), kind, element.get("version", ""), {})
     for part in element:
         if part.tag == "data":
-            found.data = dict(part.attrib)
+            found.data = part.attrib
         elif part.tag == "input":
             found.inputs = [_integer(port.get("id"), name, "the id of a port") for port in part]
         elif part.tag == "output":
@@ -144,19 +150,24 @@ def _layer(element: ElementTree.Element, name: str, depth: int) -> Layer:
 
 
 def _port(element: ElementTree.Element, name: str) -> Port:
-    number = _integer(element.get("id"), name, "the id of a port")
-    sizes: list[int] | None = []
-    for dim in element:
-        if dim.tag == "dim":
-            assert sizes is not None
-            sizes.append(_size(dim.text, name))
-        elif dim.tag == "rank" or dim.tag == "dynamic_rank":
-            sizes = None
-            break
-    if sizes is not None and len(sizes) > 16:
+    number, given = _integer(element.get("id"), name, "the id of a port"), element.get("names")
+    shape = _shape(tuple([(dim.tag, dim.text) for dim in element]), name)
+    names = tuple([n for n in given.split(",") if n]) if given else ()
+    return Port(number, element.get("precision", ""), shape, names)
+
+
+@lru_cache(maxsize=4096)  # a network has few shapes
+def _shape(dims: tuple[tuple[str, str | None], ...], name: str) -> tuple[int, ...] | None:
+    """Of the elements within a port; None where even the rank is open. Raises FormatError and LimitError."""
+    sizes = []
+    for tag, text in dims:
+        if tag == "dim":
+            sizes.append(_size(text, name))
+        elif tag in ("rank", "dynamic_rank"):
+            return None
+    if len(sizes) > 16:
         raise LimitError(f"{name}: a tensor of rank {len(sizes)}; at most 16 are read")
-    names = tuple(n for n in element.get("names", "").split(",") if n)
-    return Port(number, element.get("precision", ""), None if sizes is None else tuple(sizes), names)
+    return tuple(sizes)
 
 
 def _size(text: str | None, name: str) -> int:
@@ -172,15 +183,18 @@ def _size(text: str | None, name: str) -> int:
 
 def _integer(text: str | None, name: str, what: str) -> int:
     try:
-        if text is None or len(text) > 20:
-            raise ValueError
-        return int(text)
+        if text is not None and len(text) <= 20:
+            return int(text)
     except ValueError:
-        raise FormatError(f"{name}: {what} is {shown_value(text)}, not a whole number; the file is damaged") from None
+        pass
+    raise FormatError(f"{name}: {what} is {shown_value(text)}, not a whole number; the file is damaged")
 
 
 def _ordered(layers: dict[int, Layer], sources: dict[tuple[int, int], tuple[int, int]], name: str) -> list[Layer]:
     """Every layer after those that it reads, in the file's order where that is one."""
+    place = {number: i for i, number in enumerate(layers)}
+    if all(place[writer] < place[reader] for (reader, _), (writer, _) in sources.items()):
+        return list(layers.values())
     waits = dict.fromkeys(layers, 0)
     readers: dict[int, list[int]] = {}
     for (reader, _), (writer, _) in sources.items():
@@ -197,7 +211,4 @@ def _ordered(layers: dict[int, Layer], sources: dict[tuple[int, int], tuple[int,
                 ready.append(reader)
     if len(order) != len(layers):
         raise FormatError(f"{name}: its layers read one another in a circle; the file is damaged")
-    place = {number: i for i, number in enumerate(layers)}
-    if all(place[writer] < place[reader] for (reader, _), (writer, _) in sources.items()):
-        return list(layers.values())
     return [layers[number] for number in order]

@@ -1,0 +1,295 @@
+"""Files of 10,000 operators to graphs and features, beside what each format's own library takes to read the same file.
+
+    python benchmarks/format_readers.py [--json FILE] [--runs N] [--blocks N]
+
+One network in every format: blocks of a product with a weight, a bias, a Relu and a sum with the block's input. Ours
+ends with costs, node features and edges of the schema `operator`; the library's own reading ends with a model it could
+compile. Both in turns, so that a slow moment of the machine hits them alike, and in time of processor. A format whose
+library is not installed is left out (coremltools and jaxlib are no part of the environment of the tests).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from report import publish, summary
+from result_tables import reader_table
+
+from perfpass import features, load
+from perfpass.graph import costs
+
+ROWS, WIDTH = 8, 64
+PACKAGES = ("onnx", "openvino", "ai-edge-litert", "coremltools", "jaxlib")
+
+
+@dataclass(frozen=True)
+class Format:
+    """How a file is written, and how its own library reads it; both raise ImportError without the library."""
+
+    name: str
+    suffix: str
+    write: Callable[[Path, int], None]
+    peer: str
+    read: Callable[[], Callable[[Path], Any]]
+
+
+def write_onnx(path: Path, blocks: int) -> None:
+    """MatMul, Add, Relu, Add."""
+    import onnx
+    from onnx import TensorProto, helper
+
+    nodes, weights, last = [], [], "x"
+    for i in range(blocks):
+        weights.append(helper.make_tensor(f"w{i}", TensorProto.FLOAT, [WIDTH, WIDTH], bytes(4 * WIDTH**2), raw=True))
+        weights.append(helper.make_tensor(f"b{i}", TensorProto.FLOAT, [WIDTH], bytes(4 * WIDTH), raw=True))
+        read = ([last, f"w{i}"], [f"p{i}", f"b{i}"], [f"s{i}"], [f"r{i}", last])
+        for kind, inputs, made in zip(("MatMul", "Add", "Relu", "Add"), read, "psrx", strict=True):
+            nodes.append(helper.make_node(kind, inputs, [f"{made}{i}"], name=f"{kind}{made}{i}"))
+        last = f"x{i}"
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [ROWS, WIDTH]) for name in ("x", last)]
+    onnx.save(helper.make_model(helper.make_graph(nodes, "blocks", ends[:1], ends[1:], weights)), path)
+
+
+def onnx_reader() -> Callable[[Path], Any]:
+    """onnx.load."""
+    import onnx
+
+    return lambda path: onnx.load(path)
+
+
+def write_openvino(path: Path, blocks: int) -> None:
+    """MatMul, Add, Relu, Add, and a Const for each weight."""
+    import openvino
+    from openvino import opset13 as ops
+
+    fed = x = ops.parameter([ROWS, WIDTH], np.float32, name="x")
+    for _ in range(blocks):
+        product = ops.matmul(x, ops.constant(np.zeros((WIDTH, WIDTH), np.float32)), False, False)
+        x = ops.add(ops.relu(ops.add(product, ops.constant(np.zeros(WIDTH, np.float32)))), x)
+    openvino.save_model(openvino.Model([x], [fed], "blocks"), path, compress_to_fp16=False)
+
+
+def openvino_reader() -> Callable[[Path], Any]:
+    """Core.read_model."""
+    import openvino
+
+    core = openvino.Core()
+    return lambda path: core.read_model(path)
+
+
+def write_tflite(path: Path, blocks: int) -> None:
+    """FULLY_CONNECTED with its bias, RELU, ADD: three operators a block."""
+    import flatbuffers
+    from ai_edge_litert import schema_py_generated as schema
+
+    def tensor(name: str, shape: list[int], buffer: int = 0) -> int:
+        made = schema.TensorT()
+        made.name, made.shape, made.buffer, made.type = name, shape, buffer, schema.TensorType.FLOAT32
+        graph.tensors.append(made)
+        return len(graph.tensors) - 1
+
+    def operator(code: int, inputs: list[int], options: Any = None, kind: int = 0) -> int:
+        made = schema.OperatorT()
+        made.opcodeIndex, made.inputs = code, inputs
+        made.outputs = [tensor(f"t{len(graph.tensors)}", [ROWS, WIDTH])]
+        made.builtinOptions, made.builtinOptionsType = options, kind
+        graph.operators.append(made)
+        return made.outputs[0]
+
+    model, graph = schema.ModelT(), schema.SubGraphT()
+    graph.tensors, graph.operators, model.buffers = [], [], [schema.BufferT() for _ in range(3)]
+    for buffer, size in ((1, WIDTH**2), (2, WIDTH)):  # whose bytes all blocks share
+        model.buffers[buffer].data = np.zeros(4 * size, np.uint8)
+    model.version, model.subgraphs, model.operatorCodes = 3, [graph], []
+    for code in ("FULLY_CONNECTED", "RELU", "ADD"):
+        number = getattr(schema.BuiltinOperator, code)
+        made = schema.OperatorCodeT()
+        made.builtinCode = made.deprecatedBuiltinCode = number
+        made.version = 1
+        model.operatorCodes.append(made)
+    x = tensor("x", [ROWS, WIDTH])
+    graph.inputs = [x]
+    for i in range(blocks):
+        weight, bias = tensor(f"w{i}", [WIDTH, WIDTH], 1), tensor(f"b{i}", [WIDTH], 2)
+        dense = schema.BuiltinOptions.FullyConnectedOptions
+        product = operator(0, [x, weight, bias], schema.FullyConnectedOptionsT(), dense)
+        added = schema.BuiltinOptions.AddOptions
+        x = operator(2, [operator(1, [product]), x], schema.AddOptionsT(), added)
+    graph.outputs = [x]
+    builder = flatbuffers.Builder(1 << 20)
+    builder.Finish(model.Pack(builder), b"TFL3")
+    path.write_bytes(builder.Output())
+
+
+def tflite_reader() -> Callable[[Path], Any]:
+    """LiteRT's interpreter, which makes its graph of the file; no tensor is allocated."""
+    from ai_edge_litert.interpreter import Interpreter, OpResolverType
+
+    plain = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+    return lambda path: Interpreter(str(path), experimental_op_resolver_type=plain)
+
+
+def write_stablehlo(path: Path, blocks: int) -> None:
+    """dot_general, broadcast_in_dim, add, maximum, add; weights are arguments."""
+    rows, square, row = f"tensor<{ROWS}x{WIDTH}xf32>", f"tensor<{WIDTH}x{WIDTH}xf32>", f"tensor<{WIDTH}xf32>"
+    fed = "".join(f", %w{i}: {square}, %b{i}: {row}" for i in range(blocks))
+    lines = [f"module @blocks {{\n  func.func public @main(%x: {rows}{fed}) -> {rows} {{"]
+    lines.append(f"    %zero = stablehlo.constant dense<0.000000e+00> : {rows}")
+    last = "%x"
+    for i in range(blocks):
+        lines += [
+            f"    %p{i} = stablehlo.dot_general {last}, %w{i}, contracting_dims = [1] x [0] : "
+            f"({rows}, {square}) -> {rows}",
+            f"    %c{i} = stablehlo.broadcast_in_dim %b{i}, dims = [1] : ({row}) -> {rows}",
+            f"    %s{i} = stablehlo.add %p{i}, %c{i} : {rows}",
+            f"    %r{i} = stablehlo.maximum %s{i}, %zero : {rows}",
+            f"    %x{i} = stablehlo.add %r{i}, {last} : {rows}",
+        ]
+        last = f"%x{i}"
+    path.write_text("\n".join([*lines, f"    return {last} : {rows}", "  }", "}", ""]))
+
+
+def stablehlo_reader() -> Callable[[Path], Any]:
+    """MLIR's parser with the dialect, of jaxlib."""
+    from jaxlib.mlir import ir
+    from jaxlib.mlir._mlir_libs import _jax_mlir_ext
+    from jaxlib.mlir.dialects import stablehlo
+
+    registry = ir.DialectRegistry()
+    _jax_mlir_ext.register_dialects(registry)  # as JAX does: `func` among them
+
+    def read(path: Path) -> Any:
+        with ir.Context() as context:
+            context.append_dialect_registry(registry)
+            context.load_all_available_dialects()
+            stablehlo.register_dialect(context)
+            return ir.Module.parse(path.read_text())
+
+    return read
+
+
+def write_coreml(path: Path, blocks: int) -> None:
+    """A linear with its weights as constants, relu, add: three operators a block."""
+    from coremltools.proto import MIL_pb2, Model_pb2
+
+    def typed(into: Any, shape: list[int]) -> None:
+        into.tensorType.dataType, into.tensorType.rank = MIL_pb2.FLOAT32, len(shape)
+        for size in shape:
+            into.tensorType.dimensions.add().constant.size = size
+
+    def operation(kind: str, made: str, shape: list[int], **reads: str) -> Any:
+        found = block.operations.add(type=kind)
+        for name, source in reads.items():
+            found.inputs[name].arguments.add(name=source)
+        output = found.outputs.add(name=made)
+        typed(output.type, shape)
+        return found
+
+    def constant(made: str, shape: list[int], offset: int) -> None:
+        value = operation("const", made, shape).attributes["val"]
+        typed(value.type, shape)
+        value.blobFileValue.fileName, value.blobFileValue.offset = "@model_path/weights/weight.bin", offset
+
+    model = Model_pb2.Model(specificationVersion=8)
+    for features_of, name in ((model.description.input, "x"), (model.description.output, f"x{blocks - 1}")):
+        array = features_of.add(name=name).type.multiArrayType
+        array.dataType = 65568
+        array.shape.extend([ROWS, WIDTH])
+    function = model.mlProgram.functions["main"]
+    model.mlProgram.version, function.opset = 1, "CoreML7"
+    typed(function.inputs.add(name="x").type, [ROWS, WIDTH])
+    block, last = function.block_specializations["CoreML7"], "x"
+    for i in range(blocks):
+        constant(f"w{i}", [WIDTH, WIDTH], 64)
+        constant(f"b{i}", [WIDTH], 64)
+        operation("linear", f"p{i}", [ROWS, WIDTH], x=last, weight=f"w{i}", bias=f"b{i}")
+        operation("relu", f"r{i}", [ROWS, WIDTH], x=f"p{i}")
+        operation("add", f"x{i}", [ROWS, WIDTH], x=f"r{i}", y=last)
+        last = f"x{i}"
+    block.outputs.append(last)
+    path.write_bytes(model.SerializeToString())
+
+
+def coreml_reader() -> Callable[[Path], Any]:
+    """coremltools.models.utils.load_spec: the message parsed."""
+    from coremltools.models.utils import load_spec
+
+    return lambda path: load_spec(str(path))
+
+
+FORMATS = (
+    Format("ONNX", ".onnx", write_onnx, "onnx.load", onnx_reader),
+    Format("TensorFlow Lite", ".tflite", write_tflite, "LiteRT Interpreter", tflite_reader),
+    Format("StableHLO text", ".mlir", write_stablehlo, "jaxlib ir.Module.parse", stablehlo_reader),
+    Format("OpenVINO IR", ".xml", write_openvino, "openvino read_model", openvino_reader),
+    Format("Core ML", ".mlmodel", write_coreml, "coremltools load_spec", coreml_reader),
+)
+
+
+def featurized(path: Path) -> tuple[int, int]:
+    """(operators, MACs) of a file, read, counted, and its features made."""
+    graph = load(path)
+    counted = costs.count(graph)
+    features.extract(graph, "operator", counted)
+    return graph.node_count, counted.totals["macs"]
+
+
+def processor_ms(call: Callable[[], Any]) -> float:
+    """Time of processor that a call takes; what it returns is given back outside."""
+    start = time.process_time()
+    kept = call()
+    taken = 1e3 * (time.process_time() - start)
+    del kept
+    return taken
+
+
+def measured(way: Format, path: Path, blocks: int, runs: int) -> dict[str, Any]:
+    """A row: medians of ours and of the library, in turns."""
+    way.write(path, blocks)
+    read = way.read()
+    operators, macs = featurized(path)
+    if macs != blocks * ROWS * WIDTH**2:
+        sys.exit(f"{way.name}: wrong result, timings are void: {macs} MACs, {blocks * ROWS * WIDTH**2} by hand")
+    calls = {"load": lambda: load(path), "ours": lambda: featurized(path), "peer": lambda: read(path)}
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(runs + 1):
+        for name, call in calls.items():
+            times[name].append(processor_ms(call))
+    return {
+        "format": way.name,
+        "operators": operators,
+        "mib": round(path.stat().st_size / 2**20, 1),
+        "peer_name": way.peer,
+        **{name: asdict(summary(values[1:])) for name, values in times.items()},
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results here")
+    parser.add_argument("--runs", type=int, default=11, help="readings of each file (default 11)")
+    parser.add_argument("--blocks", type=int, default=2500, help="blocks of four operators (default 2500)")
+    options = parser.parse_args()
+    os.environ.setdefault("OPENVINO_LOG_LEVEL", "0")
+    rows: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for way in FORMATS:
+            try:
+                rows.append(measured(way, Path(folder) / f"blocks{way.suffix}", options.blocks, options.runs))
+            except ImportError as error:
+                print(f"{way.name} is left out: {error}", file=sys.stderr)
+    print(reader_table(rows))
+    publish("format_readers", {"rows": rows}, PACKAGES, options.json)
+
+
+if __name__ == "__main__":
+    main()

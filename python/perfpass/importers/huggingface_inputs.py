@@ -1,0 +1,137 @@
+"""What a model of `transformers` reads where nobody says: shapes and types by name, and values that shapes follow.
+
+They follow from the configuration and from the names in the signature of the model's forward pass.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from inspect import signature
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+Shape = tuple[tuple[int, ...], str]  # without the batch, and the type
+
+_CODECS = ("encodec", "mimi", "dac")  # read waveforms by channel: (channels, samples)
+_MOONSHINE_STRIDE = 64 * 3 * 2  # samples of a frame, which its configuration does not state
+_CLAP_FRAMES = 1001  # 10 s of sound at hops of 480 samples of 48 kHz
+_FLATTENED_PATCHES = 2048  # of a picture: `max_patches` of transformers' Pix2StructImageProcessor
+
+
+def inputs(model: Any, sequence_length: int) -> dict[str, Shape]:
+    """Shapes (without the batch) and types of what the model reads, by name."""
+    configuration, main, asked = model.config, model.main_input_name, signature(model.forward).parameters
+    length = min(sequence_length, most_tokens(configuration) or sequence_length)
+    vision = getattr(configuration, "vision_config", None)
+    if main == "pixel_values":
+        shapes = _pixels(configuration, asked)
+        if hasattr(configuration, "text_config"):
+            shapes["input_ids"] = ((_image_tokens(configuration, asked) + length,), "int64")
+    elif main == "flattened_patches":
+        shapes = {main: (_flattened(configuration), "float32")}
+    elif main in ("input_features", "input_values"):
+        shapes = {main: (_sound(configuration, main, length), "float32")}
+    else:
+        shapes = {main: (tokens(model, length), "int64")}
+        if "image_encoder_embeddings" in asked:  # text that attends to the pictures before it: one of them here
+            (picture, kind) = _pixels(configuration, asked)["pixel_values"]
+            shapes |= {"pixel_values": ((1, *picture), kind), "image_attention_mask": ((length, 1), "int64")}
+        elif (vision is not None or hasattr(configuration, "image_size")) and not model.can_generate():
+            shapes |= _pixels(configuration, asked) if "pixel_values" in asked else {}
+    if configuration.model_type == "clap":
+        shapes["input_features"] = ((1, _CLAP_FRAMES, configuration.audio_config.num_mel_bins), "float32")
+    if getattr(configuration, "is_encoder_decoder", False):
+        shapes["decoder_input_ids"] = ((length,), "int64")
+    return shapes
+
+
+def values(model: Any, batch: int, sequence_length: int) -> dict[str, torch.Tensor]:
+    """Further inputs whose values decide shapes, on the host, by name: where pictures stand, and how large they are."""
+    import torch
+
+    configuration, asked = model.config, signature(model.forward).parameters
+    found = {}
+    if "spatial_shapes" in asked:
+        side = math.isqrt(_vision(configuration).num_patches)
+        found["spatial_shapes"] = torch.tensor([[side, side]] * batch)
+    if "image_embeds_position_mask" in asked:
+        total = inputs(model, sequence_length)["input_ids"][0][0]
+        places = torch.arange(total) < _image_tokens(configuration, asked)
+        found["image_embeds_position_mask"] = places.expand(batch, total).contiguous()
+    return found
+
+
+def tokens(model: Any, length: int) -> tuple[int, ...]:
+    """The shape of so many tokens: by codebook where the model has a table of embeddings for each."""
+    from torch.nn import ModuleList
+
+    tables = model.get_input_embeddings() if model.can_generate() else None
+    return (len(tables), length) if isinstance(tables, ModuleList) else (length,)
+
+
+def most_tokens(configuration: Any) -> int | None:
+    """Of a text encoder of images, which may read few (CLIP: 77, ViLT: 40)."""
+    reads_text = "text" in configuration.model_type or hasattr(configuration, "image_size")
+    text = configuration if reads_text else getattr(configuration, "text_config", None)
+    return getattr(text, "max_position_embeddings", None)
+
+
+def _vision(configuration: Any) -> Any:
+    return getattr(configuration, "vision_config", configuration)
+
+
+def _pixels(configuration: Any, asked: Mapping[str, Any]) -> dict[str, Shape]:
+    """Pictures: one, the frames of a film, patches of one of any size, or one beside an example and its mask."""
+    vision = _vision(configuration)
+    channels, height, width = _image_shape(vision)
+    if "spatial_shapes" in asked:
+        patches = (vision.num_patches, channels * vision.patch_size**2)
+        return {"pixel_values": (patches, "float32"), "pixel_attention_mask": (patches[:1], "int64")}
+    if "prompt_pixel_values" in asked:  # image_size is that of the canvas with the example above the picture
+        names = ("pixel_values", "prompt_pixel_values", "prompt_masks")
+        return dict.fromkeys(names, ((channels, height // 2, width), "float32"))
+    frames = getattr(configuration, "num_frames", None) or getattr(vision, "num_frames", None)
+    film = (int(frames),) if frames else ()
+    return {"pixel_values": ((*film, channels, height, width), "float32")}
+
+
+def _image_shape(vision: Any) -> tuple[int, int, int]:
+    size = getattr(vision, "image_size", 224) or 224
+    height, width = size if isinstance(size, list | tuple) else (size, size)
+    return (int(getattr(vision, "num_channels", 3) or 3), int(height), int(width))
+
+
+def _image_tokens(configuration: Any, asked: Mapping[str, Any]) -> int:
+    """Places of the text that a picture takes."""
+    return int(configuration.latent_query_num) if "image_embeds_position_mask" in asked else 0
+
+
+def _flattened(configuration: Any) -> tuple[int, int]:
+    """Patches of a picture, each with its row and column before its pixels."""
+    vision = _vision(configuration)
+    most = getattr(vision, "max_num_patches", None) or min(_FLATTENED_PATCHES, vision.seq_len)
+    return int(most), 2 + int(vision.patch_embed_hidden_size)
+
+
+def _sound(configuration: Any, main: str, length: int) -> tuple[int, ...]:
+    """Frames of features, or samples for so many frames."""
+    kind = configuration.model_type
+    if main == "input_features" and kind in ("speech_to_text", "wav2vec2-bert"):
+        bands = getattr(configuration, "input_feat_per_channel", None) or configuration.feature_projection_input_dim
+        return (length, bands)
+    if main == "input_features":
+        mel = getattr(configuration, "num_mel_bins", 80)
+        positions = getattr(configuration, "max_source_positions", None)
+        return (mel, 2 * positions) if positions else (length, mel)
+    if kind == "audio-spectrogram-transformer":
+        return (configuration.max_length, configuration.num_mel_bins)
+    if kind in _CODECS:
+        samples = math.prod(getattr(configuration, "upsampling_ratios", None) or configuration.upsampling_rates)
+        return (getattr(configuration, "audio_channels", 1), samples * length)
+    if kind.startswith("moonshine"):
+        return (_MOONSHINE_STRIDE * (length + 1),)
+    # One frame of the feature extractor's output per step, and the rest of its first window.
+    return (math.prod(getattr(configuration, "conv_stride", None) or [1]) * (length + 1),)
