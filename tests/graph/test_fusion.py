@@ -112,6 +112,91 @@ def test_every_spelling_of_a_hard_swish_is_one_kernel(written):
     assert_as_the_twin(graph, "onnxruntime")
 
 
+class Written:
+    """A graph of operators one after another, as a source calls them."""
+
+    def __init__(self, prefix: str = "") -> None:
+        self.builder, self.prefix = _core.GraphBuilder(), prefix
+        self.x = self.builder.add_tensor("x", "float32", (2, 4, 8), "input")
+        self.number = self.builder.add_tensor("number", "float32", (), "literal")
+
+    def weight(self, *shape: int) -> int:
+        return self.builder.add_tensor("weight", "float32", shape, "weight")
+
+    def step(self, operator: str, *read: int, shape: tuple[int, ...] = (2, 4, 8)) -> int:
+        made = self.builder.add_tensor("", "float32", shape, "activation")
+        self.builder.add_node(operator, self.prefix + operator, "", {}, list(read), [made])
+        return made
+
+    def kernels(self, out: int) -> Counter[str]:
+        graph = OpGraph(self.builder.finish([self.x], [out]))
+        assert_as_the_twin(graph, "onnxruntime")
+        return kernels(tables(graph, "onnxruntime")[1])
+
+
+@pytest.mark.parametrize("written", ["root", "reciprocal", "inverse root"])
+def test_a_layer_norm_with_its_variance_as_one_operator_is_one_kernel(written):
+    g, row = Written(), (2, 4, 1)
+    mean = g.step("reduce_mean", g.x, shape=row)
+    spread = g.step("add", g.step("reduce_variance", g.x, mean, shape=row), g.number, shape=row)
+    centred = g.step("sub", g.x, mean)
+    if written == "root":
+        out = g.step("div", centred, g.step("sqrt", spread, shape=row))
+    elif written == "reciprocal":
+        out = g.step("mul", centred, g.step("div", g.number, g.step("sqrt", spread, shape=row), shape=row))
+    else:
+        out = g.step("mul", centred, g.step("rsqrt", spread, shape=row))
+    assert g.kernels(g.step("add", g.step("mul", out, g.weight(8)), g.weight(8))) == {"layer_norm": 1}
+
+
+def test_a_hard_sigmoid_that_gates_another_tensor_is_one_kernel():
+    g = Written()
+    gate = g.step("clip", g.step("add", g.step("mul", g.number, g.x), g.number))
+    assert g.kernels(g.step("mul", g.step("relu", g.x), gate)) == {"hard_sigmoid": 1, "relu": 1, "mul": 1}
+
+
+@pytest.mark.parametrize(("bias", "kernel"), [((4, 1), True), ((1, 4, 1), True), ((8,), False), ((2, 4, 8), False)])
+def test_a_bias_of_a_convolution_is_written_with_it(bias, kernel):
+    g = Written()
+    out = g.step("add", g.weight(*bias), g.step("conv", g.x, g.weight(4, 4, 1)))
+    assert g.kernels(out) == ({"conv": 1} if kernel else {"conv": 1, "add": 1})
+
+
+@pytest.mark.parametrize(("bias", "kernel"), [((8,), True), ((1, 1, 8), True), ((4, 1), False), ((2, 4, 8), False)])
+def test_a_bias_behind_the_reshape_of_a_dense_layer_is_written_with_it(bias, kernel):
+    g = Written()
+    out = g.step("dense", g.step("reshape", g.x, shape=(8, 8)), g.weight(8, 8), shape=(8, 8))
+    out = g.step("add", g.step("reshape", out), g.weight(*bias))
+    assert g.kernels(out)["add"] == (0 if kernel else 1)
+
+
+def _attention_of_three_axes(prefix: str = "") -> Counter[str]:
+    g, heads, flat, scores = Written(prefix), (2, 2, 4, 4), (4, 4, 4), (4, 4, 4)
+
+    def split() -> int:
+        x = g.step("transpose", g.step("reshape", g.x, shape=(2, 4, 2, 4)), shape=heads)
+        return g.step("reshape", g.step("mul", x, g.number, shape=heads), shape=flat)
+
+    key = g.step("transpose", split(), shape=flat)
+    p = g.step("reshape", g.step("matmul", split(), key, shape=scores), shape=heads)
+    p = g.step("softmax", g.step("add", p, g.number, shape=heads), shape=heads)
+    value = g.step("reshape", g.step("transpose", g.x, shape=heads), shape=flat)
+    out = g.step("matmul", g.step("reshape", p, shape=scores), value, shape=flat)
+    out = g.step("reshape", g.step("reshape", out, shape=heads), shape=heads)
+    return g.kernels(g.step("reshape", g.step("transpose", out, shape=(2, 4, 2, 4))))
+
+
+def test_attention_of_products_of_three_axes_is_one_kernel():
+    assert _attention_of_three_axes() == {"attention": 1, "reshape": 5}  # of heads, and behind it
+
+
+def test_what_pytorch_recorded_in_parts_ran_in_parts():
+    g = Written("aten.")
+    out = g.step("add", g.step("conv", g.x, g.weight(4, 4, 1)), g.weight(4, 1))
+    assert g.kernels(out) == {"conv": 1, "add": 1}
+    assert _attention_of_three_axes("aten.")["matmul"] == 2
+
+
 @pytest.mark.parametrize(
     ("runtime", "kind", "splits"), [("torch", "cpu", 0), ("onnxruntime", "gpu", 0), ("onnxruntime", "cpu", 12)]
 )

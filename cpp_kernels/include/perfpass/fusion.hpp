@@ -23,11 +23,14 @@ struct Placement {
   std::vector<NodeId> into;
 };
 
+/// [N] 1 for nodes that compute the same for every input of these shapes and that runtimes compute when they load a
+/// model: shapes, and what is made of these and constants alone, but neither products nor stored weights made wider.
+PERFPASS_API std::vector<std::uint8_t> fixed_nodes(const OpGraph& graph);
+
 /// The table with written-out operators put together, without shape arithmetic and operators that do nothing.
 /// `strided`: transposes, splits, slices, expansions and a fixed index change strides and move nothing, as in torch, but
-/// for transposes whose axes are joined next. `folds`: what constants and shapes alone decide is computed when the model
-/// is loaded: a view, whose bytes stay held. `places`, where asked for: where each node went. Error(argument) if the costs
-/// belong to another graph.
+/// for transposes whose axes are joined next. `folds`: fixed nodes are views, whose bytes stay held. `places`, where
+/// asked for: where each node went. Error(argument) if the costs belong to another graph.
 PERFPASS_API OperatorTable table_as_run(const OpGraph& graph, const Costs& costs, bool strided, bool folds,
                                         Placement* places = nullptr);
 

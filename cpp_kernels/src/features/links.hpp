@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "graph/operator_set.hpp"
@@ -66,6 +67,9 @@ class Links {
   }
   /// Whether what a node computes is the same for every input of these shapes.
   bool fixed(NodeId n) const noexcept { return n != kNone && fixed_[n]; }
+  /// Whether PyTorch recorded a node, so that it is a kernel that ran; files and compilers' modules write in parts what
+  /// runs as one.
+  bool traced(NodeId n) const { return g_.strings.at(g_.source_op[n]).starts_with("aten."); }
   /// Whether one of the first two inputs is a weight or a literal, or computed from these and shapes alone.
   bool has_constant(NodeId n) const noexcept {
     for (const std::size_t slot : {0U, 1U}) {
@@ -95,6 +99,12 @@ class Links {
   void each(OpKind op, const Visit& visit) const {
     for (NodeId n = 0; n < count(); ++n) {
       if (g_.op[n] == op) visit(n);
+    }
+  }
+  template <typename Visit>
+  void each(const OperatorSet& some, const Visit& visit) const {
+    for (NodeId n = 0; n < count(); ++n) {
+      if (some(g_.op[n])) visit(n);
     }
   }
 
