@@ -274,7 +274,7 @@ class Writer(Maker):
         super().__init__(random)
         self.prefix = "aten." if random.random() < 0.25 else ""
 
-    def step(self, op: str, *inputs: int, shape: tuple[int, ...] | None = None) -> int:
+    def step(self, op: str, *inputs: int, shape: tuple[int, ...] | None = None, source: str = "") -> int:
         """One node; its output has the shape of its first input unless one is given."""
         made = self.tensor(shape or self.shapes[inputs[0]], "activation")
         given = list(inputs)
@@ -283,7 +283,7 @@ class Writer(Maker):
         if self.random.random() < 0.04:
             op = self.random.choice(("add", "mul", "cast", "identity", "transpose", "sub"))
         repeat = self.random.choice((1.0,) * 30 + (3.0, 0.0, 2.5))
-        self.builder.add_node(op, self.prefix + op, "", {}, given, [made], repeat)
+        self.builder.add_node(op, source or self.prefix + op, "", {}, given, [made], repeat)
         self.made.append(made)
         self.pool.append(made)
         return made
@@ -336,6 +336,30 @@ class Writer(Maker):
             out = self.step(op, out, self.constant())
         return out
 
+    def layer_norm_by_sums(self, x: int) -> int:
+        """By x s + (bias - mean s), with reshapes or without."""
+        row = (2, 4, 1)
+        small = self.random.choice((row, (8,)))
+
+        def shown(t: int) -> int:
+            return self.step("reshape", t, shape=row) if small != row or self.random.random() < 0.2 else t
+
+        mean = self.step("reduce_mean", x, shape=small)
+        square = self.step("sub", x, shown(mean))
+        square = self.step("mul", square, square) if self.random.random() < 0.5 else square
+        variance = self.step("reduce_mean", square if self.random.random() < 0.9 else x, shape=small)
+        scale = self.step("rsqrt", self.step("add", variance, self.constant(), shape=small))
+        weighted = self.random.random() < 0.4
+        scale = self.step("mul", shown(scale), self.tensor((8,), "weight"), shape=(2, 4, 8)) if weighted else scale
+        product = self.step("mul", x, scale if weighted else shown(scale))
+        moved = self.step("mul", *((scale, shown(mean)) if self.random.random() < 0.5 else (shown(mean), scale)))
+        moved = self.step("sub", self.constant(), moved, shape=self.shapes[moved])
+        moved = moved if weighted else shown(moved)
+        out = self.step("add", *((product, moved) if self.random.random() < 0.5 else (moved, product)), shape=(2, 4, 8))
+        for op in ("mul", "add")[: self.size(0, 2)]:
+            out = self.step(op, out, self.constant())
+        return out
+
     def gelu(self, x: int) -> int:
         before = self.random.random() < 0.5
         half = self.step("mul", x, self.constant()) if before else x
@@ -370,8 +394,10 @@ class Writer(Maker):
             given = [x, self.tensor((4, 4, 1), "weight")]
         if self.random.random() < 0.2:
             given.append(self.tensor((8 if dense else 4,), "weight"))
-        operator = "dense" if dense else self.random.choice(("conv", "conv", "conv_transpose"))
-        out = self.step(operator, *given)
+        operator = "dense" if dense else self.random.choice(("conv", "conv", "conv_transpose", "max_pool"))
+        if not dense and self.random.random() < 0.4:
+            given[0] = self.step("pad", x, shape=(2, 4, 10), source=self.random.choice(("PAD", "PADV2", "Pad")))
+        out = self.step(operator, *given, shape=self.shapes[x] if not dense else None)
         if dense and self.random.random() < 0.7:
             out = self.step("reshape", out, shape=self.random.choice(((2, 4, 8), (2, 4, 8), (8, 4, 2))))
         channels = ((8,), (1, 8), (8, 1)) if dense else ((4,), (4, 1), (1, 4, 1))
@@ -433,7 +459,7 @@ def written_out(draw: st.DrawFn, max_patterns: int = 6) -> OpGraph:
         pattern = maker.random.choice(
             [
                 *(maker.layer_norm, maker.gelu, maker.silu, maker.hard_swish, maker.linear, maker.biased, maker.turned),
-                *(maker.softmax_attention, maker.softmax_attention),
+                *(maker.softmax_attention, maker.softmax_attention, maker.layer_norm_by_sums),
             ]
         )
         x = pattern(x)

@@ -13,12 +13,14 @@ import perfpass
 
 TITLE = "ExecuTorch"
 PACKAGES = ("executorch", "torch", "torchvision", "timm", "transformers")
-_WAYS = ("xnnpack", "portable")
+_PORTABLE = "torchvision:mobilenet_v3_small torchvision:resnet18 torchvision:shufflenet_v2_x1_0 torchvision:squeezenet1_1 "
+_PORTABLE += "timm:lcnet_050 timm:vit_tiny_patch16_224 transformers:albert transformers:bert transformers:distilbert "
+_PORTABLE += "transformers:gpt2 transformers:llama transformers:t5-encoder"
 
 
 def models() -> list[str]:
-    """SOURCE:NAME/WAY."""
-    return [f"{name}/{way}" for way in _WAYS for name in names()]
+    """SOURCE:NAME/WAY, each handed to XNNPACK, and some for portable kernels."""
+    return [*(f"{name}/xnnpack" for name in names()), *(f"{name}/portable" for name in _PORTABLE.split())]
 
 
 def read(model: str) -> Reading:

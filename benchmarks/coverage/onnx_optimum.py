@@ -34,7 +34,10 @@ _SIZES = {
 _OPEN = {"batch_size": 1, "num_channels": 3}  # other open sizes are an image's or a text's
 _EDGE = 64  # of images whose configuration states none: the exporter's own
 _LENGTH = 64
-_EXPLAINED = "constants of the graph are initializers, tied weights may be stored twice, and shapes of a cache are open"
+_EXPLAINED = (
+    "tensors of equal contents (norms before training) are stored once and tied weights may be stored twice, what no "
+    "output needs (a pooler) is gone, batch normalisations are folded, constants of the graph are initializers"
+)
 
 
 def models() -> list[str]:

@@ -9,12 +9,14 @@ import tflite_files
 from row import NotMadeError, Reading
 
 import perfpass
-from perfpass.graph import costs
 
 TITLE = "ONNX files by tf2onnx"
 PACKAGES = ("tf2onnx", "tensorflow_cpu", "keras")
 models = tflite_files.networks
-_FOLDED = "batch normalisations are folded into convolutions; an image's mean and variance are constants"
+_FOLDED = (
+    "batch normalisations are folded in part; an image's mean and variance and the states that loops begin with are "
+    "constants"
+)
 
 
 def read(model: str) -> Reading:
@@ -24,7 +26,7 @@ def read(model: str) -> Reading:
 
     made = tflite_files.network(model)
     with tempfile.TemporaryDirectory() as folder:
-        file, archive = Path(folder) / "model.onnx", Path(folder) / "model.keras"
+        file = Path(folder) / "model.onnx"
         try:
             declared = [tf.TensorSpec(i.shape, i.dtype, name=f"x{n}") for n, i in enumerate(made.inputs)]
             function = tf.function(lambda *given: made(list(given), training=False), input_signature=declared)
@@ -32,6 +34,5 @@ def read(model: str) -> Reading:
         except Exception as error:
             raise NotMadeError(f"tf2onnx: {type(error).__name__}: {str(error)[:200]}") from error
         graph = perfpass.load(file, batch=1)
-        made.save(archive)
-        macs = costs.count(perfpass.load(archive, batch=1)).totals["macs"]
+        macs = tflite_files.archive_macs(made, folder)
     return Reading(graph, macs, tflite_files.folded(made), _FOLDED)

@@ -168,7 +168,6 @@ def _script(model: str) -> Path:
 def _openvino(model: str) -> Path:
     def make(path: Path) -> None:
         import openvino
-
         import torch
 
         torch.backends.mha.set_fastpath_enabled(False)  # traced twice, it differs

@@ -21,8 +21,8 @@ _KERAS = (
     "NASNetMobile ResNet50 ResNet50V2 VGG16 Xception"
 )
 _EXPLAINED = {
-    "flax": "arguments are told apart by what reads them, and by names where the module has them: a table of rows and a "
-    "vector for every position count as parameters, and so does data that stands there",
+    "flax": "arguments are told apart by what reads them, and by names where the module has them: a table of rows and "
+    "a vector for every position count as parameters, and so does data that stands there",
     "keras": "a Normalization's mean, variance and counter are constants, or variables that no operator has as weights",
 }
 _NEEDED = "what no output needs (a BERT's pooler) is gone"

@@ -13,7 +13,7 @@ from typing import Any
 from row import NotMadeError, Reading
 
 TITLE = "TensorFlow Lite files (TensorFlow's converter, from Keras)"
-PACKAGES = ("tensorflow", "keras")
+PACKAGES = ("tensorflow_cpu", "keras")
 
 _APPLICATIONS = {
     "MobileNet": (128, "float32 int8"),
@@ -45,11 +45,20 @@ _OWN = {
     "conv3d": "float32",
     "wavenet": "float32",
 }
+_NORMS = "the converter folds vectors of layer norms into the products behind them"
+_SPLIT = "the converter folds some batch normalisations otherwise than counted here"
 _EXPLAINED = {
     "lstm": "the states that loops begin with are constants",
     "gru": "the states that loops begin with are constants",
     "rnn": "the states that loops begin with are constants",
     "wavenet": "a depthwise convolution without a bias gets one",
+    "Efficient": "an image's mean and variance are constants, and the counter of its Normalization is gone",
+    "ConvNeXt": _NORMS,
+    "bert": _NORMS,
+    "vit": _NORMS,
+    "DenseNet": _SPLIT,
+    "Xception": _SPLIT,
+    "NASNet": _SPLIT,
 }
 
 
@@ -60,7 +69,7 @@ def models() -> list[str]:
 
 
 def read(model: str) -> Reading:
-    """The file as perfpass reads it at a batch of 1, beside Keras's own count of parameters with batch norms folded."""
+    """The file at a batch of 1, beside the MACs of Keras's own archive and Keras's count with batch norms folded."""
     import perfpass
 
     name, kind = model.split("/")
@@ -72,8 +81,18 @@ def read(model: str) -> Reading:
         except Exception as error:
             raise NotMadeError(f"{type(error).__name__}: {str(error)[:200]}") from error
         graph = perfpass.load(path, batch=1)
-    explained = next((why for part, why in _EXPLAINED.items() if part in name), "")
-    return Reading(graph, reference_parameters=folded(made), explained=explained)
+        explained = next((why for part, why in _EXPLAINED.items() if part in name), "")
+        return Reading(graph, archive_macs(made, folder), folded(made), explained)
+
+
+def archive_macs(network: Any, folder: str) -> int:
+    """MACs that are counted on the network's own archive at a batch of 1."""
+    import perfpass
+    from perfpass.graph import costs
+
+    archive = Path(folder) / "model.keras"
+    network.save(archive)
+    return int(costs.count(perfpass.load(archive, batch=1)).totals["macs"])
 
 
 def folded(network: Any) -> int:

@@ -123,9 +123,9 @@ class Written:
     def weight(self, *shape: int) -> int:
         return self.builder.add_tensor("weight", "float32", shape, "weight")
 
-    def step(self, operator: str, *read: int, shape: tuple[int, ...] = (2, 4, 8)) -> int:
+    def step(self, operator: str, *read: int, shape: tuple[int, ...] = (2, 4, 8), source: str = "") -> int:
         made = self.builder.add_tensor("", "float32", shape, "activation")
-        self.builder.add_node(operator, self.prefix + operator, "", {}, list(read), [made])
+        self.builder.add_node(operator, source or self.prefix + operator, "", {}, list(read), [made])
         return made
 
     def kernels(self, out: int) -> Counter[str]:
@@ -149,9 +149,33 @@ def test_a_layer_norm_with_its_variance_as_one_operator_is_one_kernel(written):
     assert g.kernels(g.step("add", g.step("mul", out, g.weight(8)), g.weight(8))) == {"layer_norm": 1}
 
 
-def test_a_hard_sigmoid_that_gates_another_tensor_is_one_kernel():
+@pytest.mark.parametrize("weighted", [True, False])
+def test_a_layer_norm_of_a_product_and_a_sum_is_one_kernel(weighted):
+    g, row = Written(), (2, 4, 1)
+    mean = g.step("reduce_mean", g.x, shape=(8,))
+    shown = g.step("reshape", mean, shape=row)
+    variance = g.step("reduce_mean", g.step("sub", g.x, shown, source="SQUARED_DIFFERENCE"), shape=(8,))
+    root = g.step("rsqrt", g.step("add", variance, g.number, shape=(8,)), shape=(8,))
+    scale = g.step("reshape", root, shape=row)
+    if weighted:
+        scale = g.step("mul", scale, g.weight(8))
+        moved = g.step("sub", g.weight(8), g.step("mul", shown, scale))
+    else:
+        moved = g.step("sub", g.number, g.step("mul", root, mean, shape=(8,)), shape=(8,))
+        moved = g.step("reshape", moved, shape=row)
+    out = g.step("add", g.step("mul", g.x, scale), moved)
+    out = out if weighted else g.step("add", g.step("mul", out, g.weight(8)), g.weight(8))
+    found = g.kernels(out)
+    assert found.pop("reshape") and found == {"layer_norm": 1}
+
+
+@pytest.mark.parametrize("sixth", ["before", "behind"])
+def test_a_hard_sigmoid_that_gates_another_tensor_is_one_kernel(sixth):
     g = Written()
-    gate = g.step("clip", g.step("add", g.step("mul", g.number, g.x), g.number))
+    if sixth == "before":
+        gate = g.step("clip", g.step("add", g.step("mul", g.number, g.x), g.number))
+    else:
+        gate = g.step("mul", g.step("clip", g.step("add", g.x, g.number)), g.number)
     assert g.kernels(g.step("mul", g.step("relu", g.x), gate)) == {"hard_sigmoid": 1, "relu": 1, "mul": 1}
 
 
@@ -162,6 +186,13 @@ def test_a_bias_of_a_convolution_is_written_with_it(bias, kernel):
     assert g.kernels(out) == ({"conv": 1} if kernel else {"conv": 1, "add": 1})
 
 
+@pytest.mark.parametrize(("source", "pads"), [("PAD", 0), ("MIRROR_PAD", 1)])
+def test_zeros_around_what_a_convolution_reads_are_its_own(source, pads):
+    g = Written()
+    padded = g.step("pad", g.x, shape=(2, 4, 10), source=source)
+    assert g.kernels(g.step("conv", padded, g.weight(4, 4, 3), g.weight(4)))["pad"] == pads
+
+
 @pytest.mark.parametrize(("bias", "kernel"), [((8,), True), ((1, 1, 8), True), ((4, 1), False), ((2, 4, 8), False)])
 def test_a_bias_behind_the_reshape_of_a_dense_layer_is_written_with_it(bias, kernel):
     g = Written()
@@ -170,7 +201,7 @@ def test_a_bias_behind_the_reshape_of_a_dense_layer_is_written_with_it(bias, ker
     assert g.kernels(out)["add"] == (0 if kernel else 1)
 
 
-def _attention_of_three_axes(prefix: str = "") -> Counter[str]:
+def _attention_of_three_axes(prefix: str = "", split_by_mask: bool = False) -> Counter[str]:
     g, heads, flat, scores = Written(prefix), (2, 2, 4, 4), (4, 4, 4), (4, 4, 4)
 
     def split() -> int:
@@ -178,7 +209,8 @@ def _attention_of_three_axes(prefix: str = "") -> Counter[str]:
         return g.step("reshape", g.step("mul", x, g.number, shape=heads), shape=flat)
 
     key = g.step("transpose", split(), shape=flat)
-    p = g.step("reshape", g.step("matmul", split(), key, shape=scores), shape=heads)
+    p = g.step("matmul", split(), key, shape=scores)
+    p = p if split_by_mask else g.step("reshape", p, shape=heads)
     p = g.step("softmax", g.step("add", p, g.number, shape=heads), shape=heads)
     value = g.step("reshape", g.step("transpose", g.x, shape=heads), shape=flat)
     out = g.step("matmul", g.step("reshape", p, shape=scores), value, shape=flat)
@@ -188,6 +220,10 @@ def _attention_of_three_axes(prefix: str = "") -> Counter[str]:
 
 def test_attention_of_products_of_three_axes_is_one_kernel():
     assert _attention_of_three_axes() == {"attention": 1, "reshape": 5}  # of heads, and behind it
+
+
+def test_a_mask_of_four_axes_stands_for_the_reshape_of_the_scores():
+    assert _attention_of_three_axes(split_by_mask=True)["attention"] == 1
 
 
 def test_what_pytorch_recorded_in_parts_ran_in_parts():
@@ -214,7 +250,7 @@ def test_a_constant_that_is_read_twice_is_not_what_a_hard_swish_is_of():
     for op, read, out in (("add", [number, x], 0), ("clip", [made[0]], 1), ("mul", [number, made[1]], 2)):
         builder.add_node(op, op, "", {}, read, [made[out]])
     graph = OpGraph(builder.finish([x], [made[2]]))
-    assert kernels(tables(graph, "onnxruntime")[1]) == {"add": 1, "clip": 1, "mul": 1}
+    assert kernels(tables(graph, "onnxruntime")[1]) == {"hard_sigmoid": 1}
     assert_as_the_twin(graph, "onnxruntime")
 
 

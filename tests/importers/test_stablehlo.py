@@ -110,6 +110,21 @@ def test_a_hard_swish_of_pytorch_is_one_operator(six: str, kind: str) -> None:
     assert names(read(module(body)))[-1] == kind
 
 
+def test_a_hard_sigmoid_that_gates_another_tensor_is_one_operator() -> None:
+    body = """
+    %three = stablehlo.constant dense<3.0> : tensor<4x8xf32>
+    %six = stablehlo.constant dense<6.0> : tensor<4x8xf32>
+    %zero = stablehlo.constant dense<0.0> : tensor<4x8xf32>
+    %a = stablehlo.add %x, %three : tensor<4x8xf32>
+    %b = stablehlo.maximum %a, %zero : tensor<4x8xf32>
+    %c = stablehlo.minimum %six, %b : tensor<4x8xf32>
+    %d = stablehlo.divide %c, %six : tensor<4x8xf32>
+    %e = stablehlo.tanh %x : tensor<4x8xf32>
+    %y = stablehlo.multiply %d, %e : tensor<4x8xf32>
+    return %y : tensor<4x8xf32>"""
+    assert names(read(module(body))) == ["hard_sigmoid", "tanh", "mul"]
+
+
 @pytest.mark.parametrize(("bound", "kept"), [("0xFF800000", False), ("-1.0", True)])
 def test_rows_that_a_mask_empties_belong_to_the_softmax(bound: str, kept: bool) -> None:
     body = f"""

@@ -64,7 +64,7 @@ def as_run(graph: OpGraph, costs: dict[str, list[int]], table: OperatorTable, ru
     table, rows = _show(free, table, rows, np.asarray(graph.core.repeat))
     result = _Rows(table, rows, np.asarray(graph.core.repeat))
     patterns = (_layer_norms(links), _gelus(links), _silus(links), *_hard_activations(links), _linears(links))
-    for fused in (*patterns, _biases(links)):
+    for fused in (*patterns, _around_kernels(links)):
         result.merge(fused)
     attention = _attention(links)
     if len(attention.anchor):
@@ -203,7 +203,50 @@ def _layer_norms(links: _Links) -> _Fused:
     scaled = links.after(divided, "mul", constant=True)
     shifted = links.after(scaled, "add", constant=True)
     chain = [mean, centred, square, variance, epsilon, root, reciprocal, divided, scaled, shifted]
-    return _keep_last("layer_norm", np.stack(chain)[:, whole])
+    quotients, sums = _keep_last("layer_norm", np.stack(chain)[:, whole]), _sums_of_layer_norms(links)
+    parts = np.unique(np.concatenate([quotients.parts, sums.parts]))
+    return _Fused("layer_norm", np.concatenate([quotients.anchor, sums.anchor]), parts)
+
+
+def _sums_of_layer_norms(links: _Links) -> _Fused:
+    """Products and sums: x s + (bias - mean s) with s = weight / sqrt(variance + eps), reshapes between."""
+
+    def shown(nodes: np.ndarray, slot: np.ndarray | int) -> np.ndarray:
+        maker = np.where(np.asarray(slot) == 1, links.maker(nodes, 1), links.maker(nodes, 0))
+        return np.where(links.is_op(maker, "reshape"), links.maker(maker, 0), maker)
+
+    total = links.of("add")
+    second = links.is_op(shown(total, 1), "sub").astype(int)
+    difference, product = shown(total, second), shown(total, 1 - second)
+    subtracted = shown(difference, 1)
+    of_mean = 1 - links.is_op(shown(subtracted, 0), "reduce_mean").astype(int)
+    mean, scale = shown(subtracted, of_mean), shown(subtracted, 1 - of_mean)
+    of_scale = (shown(product, 0) != scale).astype(int)
+    x = np.where(of_scale == 1, links.tensor(product, 0), links.tensor(product, 1))
+    weighted = links.is_op(scale, "mul") & links.has_constant(scale)
+    root = np.where(weighted, shown(scale, links.data_slot(scale)), scale)
+    epsilon = links.maker(root, 0)
+    variance = shown(epsilon, links.data_slot(epsilon))
+    in_parts = links.is_op(variance, "reduce_mean")
+    square = np.where(in_parts, links.maker(variance, 0), -1)
+    centred = np.where(links.is_op(square, "pow", "mul"), links.maker(square, 0), square)
+    whole = (
+        ~links.traced[total]
+        & links.is_op(difference, "sub")
+        & links.is_op(product, "mul")
+        & links.is_op(subtracted, "mul")
+        & links.is_op(mean, "reduce_mean")
+        & (shown(product, of_scale) == scale)
+        & (links.tensor(mean, 0) == x)
+        & links.is_op(root, "rsqrt")
+        & links.is_op(epsilon, "add")
+        & links.is_op(variance, "reduce_mean", "reduce_variance")
+        & ((square < 0) | (links.is_op(centred, "sub") & (shown(centred, 1) == mean)))
+    )
+    scaled = np.where(weighted, -1, links.after(total, "mul", constant=True))
+    shifted = links.after(scaled, "add", constant=True)
+    chain = [mean, centred, square, variance, epsilon, root, scale, subtracted, difference, product]
+    return _keep_last("layer_norm", np.stack([*chain, total, scaled, shifted])[:, whole])
 
 
 def _keep_last(op: str, chain: np.ndarray) -> _Fused:
@@ -243,7 +286,7 @@ def _silus(links: _Links) -> _Fused:
 
 def _hard_activations(links: _Links) -> tuple[_Fused, _Fused]:
     """Hard swish: x * clip(x + 3, 0, 6) / 6, the sixth before the addition or of the product too. Hard sigmoid:
-    clip(a x + b, 0, 1) that is no part of one.
+    clip(a x + b, 0, 1) or clip(x + 3, 0, 6) / 6 that is no part of one.
     """
     clip = links.of("clip")
     shifted = links.maker(clip, 0)
@@ -256,14 +299,16 @@ def _hard_activations(links: _Links) -> tuple[_Fused, _Fused]:
     before = links.after(clip, "mul", "div", constant=True)
     product = _product_with(links, np.where(before >= 0, before, clip), x)
     whole = shifts & (product >= 0)
+    gate = shifts & (product < 0) & (scales | (before >= 0)) & ~links.traced[clip]
+    sixth = np.where(scales, -1, before)
     behind = np.where(scales, -1, links.after(product, "mul", "div", constant=True))
     parts = np.stack([scaled, shifted, np.where(before >= 0, before, behind), product])[:, whole]
     sigmoid = links.of("hard_sigmoid")
     times = _product_with(links, sigmoid, links.tensor(sigmoid, 0))
     anchor = np.concatenate([clip[whole], sigmoid[times >= 0]])
     swishes = _Fused("hard_swish", anchor, np.unique(np.concatenate([parts[parts >= 0], times[times >= 0]])))
-    gate = scales & (product < 0) & ~links.traced[clip]
-    return swishes, _Fused("hard_sigmoid", clip[gate], np.unique(np.concatenate([scaled[gate], shifted[gate]])))
+    parts = np.stack([scaled, shifted, sixth])[:, gate]
+    return swishes, _Fused("hard_sigmoid", clip[gate], np.unique(parts[parts >= 0]))
 
 
 def _product_with(links: _Links, nodes: np.ndarray, x: np.ndarray) -> np.ndarray:
@@ -289,14 +334,19 @@ def _linears(links: _Links) -> _Fused:
     return _Fused("dense", linear, added[added >= 0])
 
 
-def _biases(links: _Links) -> _Fused:
-    """Convolutions and dense layers without a bias, and the addition of one constant a channel."""
-    node = links.of("conv", "conv_transpose", "dense")
+def _around_kernels(links: _Links) -> _Fused:
+    """Kernels with the padding of one number before them, and the addition of one constant a channel right after."""
+    node = links.of("conv", "conv_transpose", "dense", "max_pool")
+    before = links.maker(node, 0)
+    zeros = np.array([links.whole.source_op_name(int(n)) in ("PAD", "PADV2") if n >= 0 else False for n in before])
+    padded = links.is_op(before, "pad") & (links.next[before] == node) & zeros.astype(bool)
+    padded &= ~links.is_op(node, "dense") & ~links.traced[node]
     dense = links.is_op(node, "dense")
     shown = np.where(dense, links.after(node, "reshape"), -1)
     added = links.next[np.where(shown >= 0, shown, node)]
     bias = np.where(links.data_slot(added) == 1, links.tensor(added, 0), links.tensor(added, 1))
     fits = links.is_op(added, "add") & links.has_constant(added) & (links.tensor(node, 2) < 0) & ~links.traced[node]
+    fits &= ~links.is_op(node, "max_pool")
     for i in np.flatnonzero(fits):
         made = links.whole.node_outputs(int(node[i]))
         shape = links.whole.shape(int(made[0])) if len(made) and made[0] >= 0 else ()
@@ -304,8 +354,8 @@ def _biases(links: _Links) -> _Fused:
         channels = 0 if len(shape) < 2 else shape[-1] if last else shape[1]
         added_shape = links.whole.shape(int(bias[i])) if bias[i] >= 0 else ()
         fits[i] = channels > 1 and prod(added_shape) == channels and (not last or added_shape[-1] == channels)
-    parts = np.concatenate([shown[fits], added[fits]])
-    return _Fused(None, node[fits], parts[parts >= 0])
+    parts = np.concatenate([before[padded], shown[fits], added[fits]])
+    return _Fused(None, node[fits | padded], parts[parts >= 0])
 
 
 def _attention(links: _Links) -> _Fused:
@@ -334,7 +384,7 @@ def _attention(links: _Links) -> _Fused:
         upstream = np.where(upstream >= 0, upstream, maker(scores, 1))
         scores = np.where(masked, upstream, scores)
     split = links.after(scores, "reshape")
-    whole = links.is_op(scores, "matmul") & (product >= 0) & ((split >= 0) == flat)
+    whole = links.is_op(scores, "matmul") & (product >= 0) & (flat | (split < 0))
     # Fused kernels read and write any order of heads and positions, so the transposes around them move nothing.
     around = [np.where(~flat, _scaling(links, scores, slot), -1) for slot in (0, 1)]
     around += [np.where(~flat, _transposed(links, *of), -1) for of in ((scores, 0), (scores, 1), (product, 1))]

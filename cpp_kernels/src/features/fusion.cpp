@@ -201,7 +201,7 @@ OperatorTable table_as_run(const OpGraph& graph, const Costs& costs, bool stride
   Edited edited(graph, std::move(table), std::move(row_of));
   const auto [swishes, sigmoids] = detail::hard_activations(links);
   for (const Fused& fused : {detail::layer_norms(links), detail::gelus(links), detail::silus(links), swishes, sigmoids,
-                             detail::linears(graph, links), detail::biases(graph, links)}) {
+                             detail::linears(graph, links), detail::around_kernels(graph, links)}) {
     edited.merge(fused);
   }
   edited.merge(detail::attentions(graph, links));

@@ -70,6 +70,11 @@ class Links {
   /// Whether PyTorch recorded a node, so that it is a kernel that ran; files and compilers' modules write in parts what
   /// runs as one.
   bool traced(NodeId n) const { return g_.strings.at(g_.source_op[n]).starts_with("aten."); }
+  /// Whether a padding is of one number: TensorFlow Lite's; other formats' operators say it by attributes.
+  bool pads_with_one_number(NodeId n) const {
+    const std::string_view source = g_.strings.at(g_.source_op[n]);
+    return source == "PAD" || source == "PADV2";
+  }
   /// Whether one of the first two inputs is a weight or a literal, or computed from these and shapes alone.
   bool has_constant(NodeId n) const noexcept {
     for (const std::size_t slot : {0U, 1U}) {

@@ -21,7 +21,7 @@ const OperatorSet kSquare{OpKind::pow, mul};
 const OperatorSet kRoot{OpKind::sqrt, rsqrt};
 const OperatorSet kMean{reduce_mean};
 const OperatorSet kVariance{reduce_mean, reduce_variance};
-const OperatorSet kBiased{conv, conv_transpose, dense};
+const OperatorSet kAround{conv, conv_transpose, dense, max_pool};
 const OperatorSet kAfterSoftmax{cast, dropout, identity};
 // What torch does by changing strides, and a file by an operator of its own.
 const OperatorSet kStrided{transpose, split, slice, expand, gather};
@@ -41,6 +41,50 @@ bool joins_axes(const OpGraph& graph, const Links& links, NodeId reshape_node) {
   }
   while (left == 1 && next < from.size()) left = from[next++];
   return left != 1;
+}
+
+}  // namespace
+
+namespace {
+
+/// What makes an operand, behind a reshape.
+NodeId shown_maker(const Links& links, NodeId n, std::size_t slot) {
+  const NodeId maker = links.maker(n, slot);
+  return links.is(maker, reshape) ? links.maker(maker, 0) : maker;
+}
+
+/// x s + (bias - mean s) with s = weight / sqrt(variance + eps), as TensorFlow's and PyTorch's converters write it.
+void add_sums(const Links& links, Fused& found) {
+  links.each(add, [&](NodeId sum) {
+    const std::size_t second = links.is(shown_maker(links, sum, 1), sub) ? 1 : 0;
+    const NodeId difference = shown_maker(links, sum, second), product = shown_maker(links, sum, 1 - second);
+    const NodeId subtracted = shown_maker(links, difference, 1);
+    if (links.traced(sum) || !links.is(difference, sub) || !links.is(product, mul) || !links.is(subtracted, mul))
+      return;
+    const std::size_t of_mean = links.is(shown_maker(links, subtracted, 0), reduce_mean) ? 0 : 1;
+    const NodeId mean = shown_maker(links, subtracted, of_mean), scale = shown_maker(links, subtracted, 1 - of_mean);
+    const std::size_t of_scale = shown_maker(links, product, 0) == scale ? 0 : 1;
+    if (!links.is(mean, reduce_mean) || shown_maker(links, product, of_scale) != scale) return;
+    if (links.tensor(mean, 0) != links.tensor(product, 1 - of_scale)) return;
+    const bool weighted = links.is(scale, mul) && links.has_constant(scale);
+    const NodeId root = weighted ? shown_maker(links, scale, links.data_slot(scale)) : scale;
+    const NodeId epsilon = links.maker(root, 0);
+    if (!links.is(root, rsqrt) || !links.is(epsilon, add)) return;
+    const NodeId variance = shown_maker(links, epsilon, links.data_slot(epsilon));
+    if (!links.is(variance, kVariance)) return;
+    const NodeId square = links.is(variance, reduce_mean) ? links.maker(variance, 0) : kNone;
+    const NodeId centred =
+        links.is(square, kSquare) ? links.maker(square, 0) : square;  // or the square of a difference
+    if (square != kNone && (!links.is(centred, sub) || shown_maker(links, centred, 1) != mean)) return;
+    const NodeId scaled = weighted ? kNone : links.after_with_constant(sum, mul);
+    const NodeId shifted = links.after_with_constant(scaled, add);
+    const NodeId last = shifted != kNone ? shifted : scaled != kNone ? scaled : sum;
+    found.anchor.push_back(last);
+    for (const NodeId n : {mean, centred, square, variance, epsilon, root, scale, subtracted, difference, product, sum,
+                           scaled, shifted}) {
+      if (n != last) found.part(n);
+    }
+  });
 }
 
 }  // namespace
@@ -79,6 +123,7 @@ Fused layer_norms(const Links& links) {
       if (n != last) found.part(n);
     }
   });
+  add_sums(links, found);
   return std::move(found).once();
 }
 
@@ -132,13 +177,12 @@ HardActivations hard_activations(const Links& links) {
     const TensorId x = links.tensor(first, links.data_slot(first));
     NodeId divided = links.after_with_constant(node, kScaling);
     const NodeId product = product_with(divided != kNone ? divided : node, x);
-    if (product == kNone && (!scales || links.traced(node))) return;
+    if (product == kNone && ((!scales && divided == kNone) || links.traced(node))) return;
+    if (product == kNone && scales) divided = kNone;
     if (product != kNone && divided == kNone && !scales) divided = links.after_with_constant(product, kScaling);
     Fused& one = product != kNone ? found.swishes : found.sigmoids;
     one.anchor.push_back(node);
-    for (const NodeId n : {scaled, shifted}) one.part(n);
-    if (product == kNone) return;
-    for (const NodeId n : {divided, product}) one.part(n);
+    for (const NodeId n : {scaled, shifted, divided, product}) one.part(n);
   });
   links.each(hard_sigmoid, [&](NodeId node) {
     const NodeId product = product_with(node, links.tensor(node, 0));
@@ -182,22 +226,34 @@ bool adds_bias(const OpGraph& graph, const Links& links, NodeId n, std::int64_t 
   return !last || graph.shape(bias).back() == channels;
 }
 
+/// The reshape right after a kernel, or none, and the addition of its bias.
+std::pair<NodeId, NodeId> bias_behind(const OpGraph& graph, const Links& links, NodeId node) {
+  const std::pair<NodeId, NodeId> none{kNone, kNone};
+  const auto made = graph.node_outputs(node);
+  if (links.is(node, max_pool) || links.tensor(node, 2) != kNone || made.empty() || made[0] == kNone) return none;
+  const auto shape = graph.shape(made[0]);
+  if (shape.size() < 2) return none;
+  const bool last = links.is(node, dense) || graph.attributes[node].channels_last != 0;
+  const std::int64_t channels = last ? shape.back() : shape[1];
+  // Relay's dense layers take two axes; the others come back behind them.
+  const NodeId shown = links.is(node, dense) ? links.after(node, reshape) : kNone;
+  const NodeId added = links.next(shown != kNone ? shown : node);
+  return adds_bias(graph, links, added, channels, last) ? std::pair{shown, added} : none;
+}
+
 }  // namespace
 
-Fused biases(const OpGraph& graph, const Links& links) {
+Fused around_kernels(const OpGraph& graph, const Links& links) {
   Fused found{std::nullopt, {}, {}};
-  links.each(kBiased, [&](NodeId node) {
-    const auto made = graph.node_outputs(node);
-    if (links.tensor(node, 2) != kNone || made.empty() || made[0] == kNone) return;
-    const auto shape = graph.shape(made[0]);
-    if (shape.size() < 2) return;
-    const bool last = links.is(node, dense) || graph.attributes[node].channels_last != 0;
-    const std::int64_t channels = last ? shape.back() : shape[1];
-    // Relay's dense layers take two axes; the others come back behind them.
-    const NodeId shown = links.is(node, dense) ? links.after(node, reshape) : kNone;
-    const NodeId added = links.next(shown != kNone ? shown : node);
-    if (!adds_bias(graph, links, added, channels, last) || links.traced(node)) return;
+  links.each(kAround, [&](NodeId node) {
+    if (links.traced(node)) return;
+    const NodeId before = links.maker(node, 0);
+    const bool padded = !links.is(node, dense) && links.is(before, pad) && links.next(before) == node &&
+                        links.pads_with_one_number(before);
+    const auto [shown, added] = bias_behind(graph, links, node);
+    if (!padded && added == kNone) return;
     found.anchor.push_back(node);
+    if (padded) found.part(before);
     found.part(shown);
     found.part(added);
   });
@@ -288,17 +344,17 @@ Attentions attentions(const OpGraph& graph, const Links& links) {
       const NodeId upstream = maker(scores, 0);
       scores = links.is(upstream, kMaskMaker) ? upstream : maker(scores, 1);
     }
-    const NodeId split = links.after(scores, reshape);
-    if (!links.is(scores, matmul) || (split != kNone) != (joined != kNone)) return;
+    const NodeId split = links.after(scores, reshape);  // none where a mask of four axes gives them back
+    if (!links.is(scores, matmul) || (split != kNone && joined == kNone)) return;
     found.first.push_back(scores);
     found.second.push_back(product);
     // Fused kernels read and write any order of heads and positions, so the transposes around them move nothing.
     // Relay's importer of ONNX leaves the file's own reshape behind that of the product.
-    const NodeId turned = transposed_result(graph, links, product, split != kNone ? 2 : 1);
+    const NodeId turned = transposed_result(graph, links, product, joined != kNone ? 2 : 1);
     std::vector<NodeId> around{scores, node, converted, split, joined, turned};
     if (chosen != node) around.insert(around.end(), {chosen, links.maker(chosen, 0)});
     around.insert(around.end(), between.begin(), between.end());
-    if (split != kNone) {
+    if (joined != kNone) {
       for (const std::size_t slot : {0U, 1U}) add_views(links, scores, slot, true, around);
       add_views(links, product, 1, false, around);
     } else {

@@ -7,7 +7,10 @@ void Recomposer::run() {
   for (std::size_t n = 0; n < g_.ops.size(); ++n) backward(g_.ops[n]);
   for (std::size_t n = 0; n < g_.ops.size(); ++n) forward(g_.ops[n]);
   for (std::size_t n = 0; n < g_.ops.size(); ++n) {
-    if (g_.ops[n].code == Code::add && !batch_norm(g_.ops[n])) bias(g_.ops[n]);
+    FlatOp& op = g_.ops[n];
+    if (op.code == Code::add && !batch_norm(op)) bias(op);
+    if (op.out_count != 1 || (op.code != Code::divide && op.code != Code::multiply)) continue;
+    if (const auto x = hard_sigmoid_of(op.out_begin)) become(op, Code::hard_sigmoid_, *x);  // no part of a hard swish
   }
 }
 
