@@ -310,6 +310,7 @@ class Writer(Maker):
         x = self.step("reshape", x, shape=joined)
         if self.random.random() < 0.5:
             index = self.given(self.random.choice(((), (1,), (2,))), ("literal", "input"))
+            index = self.step("where", index, index) if self.random.random() < 0.3 else index
             x = self.step("gather", x, index)
         return self.step("reshape", x, shape=shape)
 

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from graph_strategies import graphs, written_out
 from perfpass import _core, features
 from perfpass.features import OperatorTable
-from perfpass.graph import OPERATORS, OpGraph, costs
+from perfpass.graph import OPERATORS, ROLES, OpGraph, costs
 from perfpass.importers import load
 from perfpass.predictors.inference.fusion import as_run
 from twins import costs as costs_twin
+from twins import folding as folding_twin
 from twins import fusion as fusion_twin
 
 
@@ -279,6 +280,34 @@ def test_a_transpose_is_copied_where_its_axes_are_joined_next(joined, copies):
 def test_a_fixed_index_is_a_view_and_one_that_is_given_is_not(index):
     graph = _file(("gather", (12, 4, 8)), index=index)
     assert kernels(tables(graph)[1])["gather"] == (0 if index else 1)
+
+
+@pytest.mark.parametrize(("prefix", "copies"), [("", 0), ("aten.", 1)])
+def test_an_index_that_follows_from_shapes_is_fixed_in_files(prefix, copies):
+    g = Written(prefix)
+    sizes = g.step("shape_of", g.x, shape=(3,))
+    index = g.step("reduce_min", g.step("where", sizes, sizes, shape=(3,)), shape=())
+    assert g.kernels(g.step("gather", g.x, index, shape=(4, 8)))["gather"] == copies
+
+
+@settings(max_examples=200)
+@given(st.one_of(graphs(), written_out()))
+def test_what_no_input_decides_is_what_the_plain_twin_finds(graph):
+    for found, on_load in ((_core.fixed_nodes(graph.core), False), (_core.folded_nodes(graph.core), True)):
+        assert np.array_equal(found.astype(bool), folding_twin.fixed(graph, on_load))
+
+
+@settings(max_examples=100)
+@given(st.one_of(graphs(), written_out()))
+def test_what_a_runtime_folds_no_input_decides(graph):
+    fixed, folded = _core.fixed_nodes(graph.core), _core.folded_nodes(graph.core)
+    assert (folded <= fixed).all()
+    reads_input = [
+        any(graph.tensor_role[t] == ROLES.index("input") for t in graph.node_inputs(n) if t >= 0)
+        for n in range(graph.node_count)
+    ]
+    named = [graph.op_name(n) == "shape_of" for n in range(graph.node_count)]
+    assert not (fixed.astype(bool) & reads_input & ~np.array(named)).any()
 
 
 EXPORTS = ("legacy", "unfolded", "opset 14", "dynamo")

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perfpass.graph import ATTRIBUTES, DTYPES, OPERATOR_CLASS_OF, OPERATOR_CLASSES, OPERATORS, ROLES
+from perfpass.graph import ATTRIBUTES, DTYPES, OPERATOR_CLASS_OF, OPERATORS, ROLES
+from twins import folding
 from twins import table as table_twin
 from twins.costs import Node, shown_weight
 
@@ -34,8 +35,6 @@ def _operators(*names: str) -> np.ndarray:
 _MASKING = _operators("add", "mul", "div", "where", "cast", "clip")
 # What torch does by changing strides, and a file by an operator of its own.
 _STRIDED = _operators("transpose", "split", "slice", "expand", "gather")
-# Classes of operators that are computed when a model is loaded, where nothing but constants goes in.
-_FOLDED = {"activation", "elementwise", "reduction", "data_movement", "gather", "generator"}
 _NOTHING = _operators("identity", "dropout", "constant")
 
 
@@ -101,13 +100,7 @@ class _Links:
         self.readers = readers
         names = [graph.source_op_name(n) for n in range(graph.node_count)]
         self.traced = np.array([name.startswith("aten.") for name in names], dtype=bool)  # PyTorch ran it as it is
-        constant = (self.role == _LITERAL) | (self.role == _WEIGHT)
-        self.fixed = np.zeros(len(self.op), dtype=bool)  # whether a node computes the same for all inputs
-        for node, kind in enumerate(OPERATORS[o] for o in self.op.tolist()):
-            read = [t for t in graph.node_inputs(node).tolist() if t >= 0]
-            alone = all(constant[t] or (self.producer[t] >= 0 and self.fixed[self.producer[t]]) for t in read)
-            folds = OPERATOR_CLASSES[OPERATOR_CLASS_OF[OPERATORS.index(kind)]] in _FOLDED and kind != "random"
-            self.fixed[node] = kind == "shape_of" or (folds and alone and node not in graph.stated_operators)
+        self.fixed = folding.fixed(graph, on_load=True)
 
     def of(self, *names: str) -> np.ndarray:
         """The nodes of these operators."""
@@ -457,6 +450,8 @@ def _by_strides(links: _Links, node: int) -> bool:
     if name == "gather":
         index = links.tensor(np.array([node]), 1)[0]
         constant = index >= 0 and links.role[index] in (_LITERAL, _WEIGHT)
+        if not links.traced[node]:
+            constant = index >= 0 and not links.varies(np.array([index]))[0]
         return bool(constant and prod(links.whole.shape(int(index))) == 1)
     reshaped = links.after(np.array([node]), "reshape")[0] if name == "transpose" else -1
     return bool(_STRIDED[links.op[node]]) and (reshaped < 0 or not _joins_axes(links, reshaped))

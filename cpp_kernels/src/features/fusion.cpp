@@ -41,7 +41,7 @@ void show(const OpGraph& graph, const Links& links, bool strided, bool folds, Op
   for (NodeId n = 0; n < links.count(); ++n) {
     const std::int32_t row = row_of[n];
     if (row == kNone || table.view[row] != 0) continue;
-    if ((strided && detail::by_strides(graph, links, n)) || (folds && links.fixed(n))) {
+    if ((strided && detail::by_strides(graph, links, n)) || (folds && links.folded()[n])) {
       shown[row].push_back(n);
     } else {
       ++others[row];
@@ -187,10 +187,13 @@ class Edited {
 }  // namespace
 
 std::vector<std::uint8_t> fixed_nodes(const OpGraph& graph) {
+  const std::vector<bool> found = detail::fixed(graph, [&](NodeId n) { return graph.op[n] != random; });
+  return {found.begin(), found.end()};
+}
+
+std::vector<std::uint8_t> folded_nodes(const OpGraph& graph) {
   const Links links(graph);
-  std::vector<std::uint8_t> found(graph.node_count());
-  for (NodeId n = 0; n < links.count(); ++n) found[n] = links.fixed(n);
-  return found;
+  return {links.folded().begin(), links.folded().end()};
 }
 
 OperatorTable table_as_run(const OpGraph& graph, const Costs& costs, bool strided, bool folds, Placement* places) {

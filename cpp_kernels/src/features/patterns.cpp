@@ -374,7 +374,9 @@ bool by_strides(const OpGraph& graph, const Links& links, NodeId n) {
   if (!kStrided(graph.op[n])) return false;
   if (graph.op[n] == gather) {
     const TensorId index = links.tensor(n, 1);
-    return index != kNone && graph.is_constant(index) && graph.elements(index) == 1;
+    // Indices that follow from shapes alone, as Relax writes them, are learned as copies of traces.
+    const bool fixed = links.traced(n) ? index != kNone && graph.is_constant(index) : links.constant(index);
+    return fixed && graph.elements(index) == 1;
   }
   const NodeId next = graph.op[n] == transpose ? links.after(n, reshape) : kNone;
   return next == kNone || !joins_axes(graph, links, next);

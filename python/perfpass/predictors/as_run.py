@@ -172,7 +172,7 @@ def as_run(run: Run, ms: Sequence[float]) -> AsRun:
         moved |= graph.attributes[:, ATTRIBUTES.index("view")] == 0
     groups, views = _first(graph, row, into, moved, np.asarray(run.table.op))
     if folds(way.runtime):
-        folded = set(np.flatnonzero(_core.fixed_nodes(graph.core)).tolist())
+        folded = set(np.flatnonzero(_core.folded_nodes(graph.core)).tolist())
         groups = {n: g for n, g in groups.items() if g.anchor not in folded}
         views = [n for n in views if n not in folded]
     for rule in _passes(REWRITES[way.runtime]):
