@@ -96,24 +96,13 @@ class Links {
   /// Whether PyTorch recorded a node, so that it is a kernel that ran; files and compilers' modules write in parts what
   /// runs as one.
   bool traced(NodeId n) const { return g_.strings.at(g_.source_op[n]).starts_with("aten."); }
-<<<<<<< HEAD
   /// Whether a padding is of one number: TensorFlow Lite's; other formats' operators say it by attributes.
   bool pads_with_one_number(NodeId n) const {
     const std::string_view source = g_.strings.at(g_.source_op[n]);
     return source == "PAD" || source == "PADV2";
   }
-  /// Whether one of the first two inputs is a weight or a literal, or computed from these and shapes alone.
-  bool has_constant(NodeId n) const noexcept {
-    for (const std::size_t slot : {0U, 1U}) {
-      const TensorId t = tensor(n, slot);
-      if (t != kNone && (g_.is_constant(t) || fixed(g_.producer[t]))) return true;
-    }
-    return false;
-  }
-=======
   /// Whether one of the first two inputs is constant.
   bool has_constant(NodeId n) const noexcept { return constant(tensor(n, 0)) || constant(tensor(n, 1)); }
->>>>>>> dbe4ab425f696b44a194fda8491e156c77482910
   /// The first of two inputs that is computed from data, else the first.
   std::size_t data_slot(NodeId n) const noexcept {
     const auto varies = [&](TensorId t) { return t != kNone && !constant(t); };
