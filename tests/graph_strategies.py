@@ -265,18 +265,25 @@ def graphs(draw: st.DrawFn, max_nodes: int = 14) -> OpGraph:
 
 
 class Writer(Maker):
-    """Writes patterns out as exporters do, and now and then not quite: an operand turned, a second reader, a loop."""
+    """Writes patterns out as exporters do, and now and then not quite: an operand turned, a second reader, a loop.
 
-    def step(self, op: str, *inputs: int, shape: tuple[int, ...] | None = None) -> int:
+    ``prefix``: of the operators' names in their source.
+    """
+
+    def __init__(self, random: Random) -> None:
+        super().__init__(random)
+        self.prefix = "aten." if random.random() < 0.25 else ""
+
+    def step(self, op: str, *inputs: int, shape: tuple[int, ...] | None = None, source: str = "") -> int:
         """One node; its output has the shape of its first input unless one is given."""
         made = self.tensor(shape or self.shapes[inputs[0]], "activation")
         given = list(inputs)
-        if self.random.random() < 0.06:
+        if self.random.random() < 0.06 and len(given) < 3:
             given.reverse()
         if self.random.random() < 0.04:
             op = self.random.choice(("add", "mul", "cast", "identity", "transpose", "sub"))
         repeat = self.random.choice((1.0,) * 30 + (3.0, 0.0, 2.5))
-        self.builder.add_node(op, op, "", {}, given, [made], repeat)
+        self.builder.add_node(op, source or self.prefix + op, "", {}, given, [made], repeat)
         self.made.append(made)
         self.pool.append(made)
         return made
@@ -303,18 +310,53 @@ class Writer(Maker):
         x = self.step("reshape", x, shape=joined)
         if self.random.random() < 0.5:
             index = self.given(self.random.choice(((), (1,), (2,))), ("literal", "input"))
+            index = self.step("where", index, index) if self.random.random() < 0.3 else index
             x = self.step("gather", x, index)
         return self.step("reshape", x, shape=shape)
 
     def layer_norm(self, x: int) -> int:
         mean = self.step("reduce_mean", x, shape=(2, 4, 1))
         centred = self.step("sub", x, mean)
-        square = self.step("mul", centred, centred) if self.random.random() < 0.5 else self.step("pow", centred)
-        variance = self.step("reduce_mean", square, shape=(2, 4, 1))
+        if self.random.random() < 0.4:
+            read = self.random.choice(([x], [x, mean], [x, mean], [centred]))
+            variance = self.step("reduce_variance", *read, shape=(2, 4, 1))
+        else:
+            square = self.step("mul", centred, centred) if self.random.random() < 0.5 else self.step("pow", centred)
+            variance = self.step("reduce_mean", square, shape=(2, 4, 1))
         epsilon = self.constant()
         summed = [variance, epsilon] if self.random.random() < 0.5 else [epsilon, variance]
-        root = self.step("sqrt", self.step("add", *summed, shape=(2, 4, 1)))
-        out = self.step("div", centred, root)
+        summed = [self.step("add", *summed, shape=(2, 4, 1))]
+        if self.random.random() < 0.5:
+            out = self.step("div", centred, self.step("sqrt", *summed))
+        else:
+            direct = self.random.random() < 0.5
+            inverse = self.step("rsqrt", *summed) if direct else self.step("sqrt", *summed)
+            inverse = inverse if direct else self.step("div", self.constant(), inverse, shape=(2, 4, 1))
+            out = self.step("mul", centred, inverse)
+        for op in ("mul", "add")[: self.size(0, 2)]:
+            out = self.step(op, out, self.constant())
+        return out
+
+    def layer_norm_by_sums(self, x: int) -> int:
+        """By x s + (bias - mean s), with reshapes or without."""
+        row = (2, 4, 1)
+        small = self.random.choice((row, (8,)))
+
+        def shown(t: int) -> int:
+            return self.step("reshape", t, shape=row) if small != row or self.random.random() < 0.2 else t
+
+        mean = self.step("reduce_mean", x, shape=small)
+        square = self.step("sub", x, shown(mean))
+        square = self.step("mul", square, square) if self.random.random() < 0.5 else square
+        variance = self.step("reduce_mean", square if self.random.random() < 0.9 else x, shape=small)
+        scale = self.step("rsqrt", self.step("add", variance, self.constant(), shape=small))
+        weighted = self.random.random() < 0.4
+        scale = self.step("mul", shown(scale), self.tensor((8,), "weight"), shape=(2, 4, 8)) if weighted else scale
+        product = self.step("mul", x, scale if weighted else shown(scale))
+        moved = self.step("mul", *((scale, shown(mean)) if self.random.random() < 0.5 else (shown(mean), scale)))
+        moved = self.step("sub", self.constant(), moved, shape=self.shapes[moved])
+        moved = moved if weighted else shown(moved)
+        out = self.step("add", *((product, moved) if self.random.random() < 0.5 else (moved, product)), shape=(2, 4, 8))
         for op in ("mul", "add")[: self.size(0, 2)]:
             out = self.step(op, out, self.constant())
         return out
@@ -339,8 +381,32 @@ class Writer(Maker):
         clipped = self.step("clip", self.step("add", scaled, self.constant()))
         if "before" in sixth:
             clipped = self.step("div", clipped, self.constant())
-        out = self.step("mul", x, clipped)
+        gated = self.random.choice((x, x, x, self.constant()))
+        out = self.step("mul", gated, clipped, shape=(2, 4, 8))
         return self.step("mul", out, self.constant()) if "behind" in sixth else out
+
+    def biased(self, x: int) -> int:
+        """A convolution or a dense layer of two axes, and one constant a channel, or what has nearly its shape."""
+        dense = self.random.random() < 0.5
+        if dense:
+            read = self.step("reshape", x, shape=(8, 8))
+            given = [read, self.tensor((8, 8), "weight")]
+        else:
+            given = [x, self.tensor((4, 4, 1), "weight")]
+        if self.random.random() < 0.2:
+            given.append(self.tensor((8 if dense else 4,), "weight"))
+        operator = "dense" if dense else self.random.choice(("conv", "conv", "conv_transpose", "max_pool"))
+        if not dense and self.random.random() < 0.4:
+            given[0] = self.step("pad", x, shape=(2, 4, 10), source=self.random.choice(("PAD", "PADV2", "Pad")))
+        out = self.step(operator, *given, shape=self.shapes[x] if not dense else None)
+        if dense and self.random.random() < 0.7:
+            out = self.step("reshape", out, shape=self.random.choice(((2, 4, 8), (2, 4, 8), (8, 4, 2))))
+        channels = ((8,), (1, 8), (8, 1)) if dense else ((4,), (4, 1), (1, 4, 1))
+        bias = self.given(
+            self.random.choice((*channels * 2, (1,), (2, 4, 8))), ("weight", "literal", "weight", "input")
+        )
+        bias = self.step("reshape", bias) if self.random.random() < 0.3 else bias
+        return self.step("add", *((out, bias) if self.random.random() < 0.7 else (bias, out)), shape=(2, 4, 8))
 
     def linear(self, x: int) -> int:
         weight = self.tensor((8, 8), "weight")
@@ -352,10 +418,21 @@ class Writer(Maker):
     def scaled(self, x: int) -> int:
         return self.step("mul", x, self.constant()) if self.random.random() < 0.4 else x
 
+    def reshaped(self, x: int, shape: tuple[int, ...]) -> int:
+        """Behind a reshape as a rule, and behind transposes and a multiplication by a constant."""
+        if self.random.random() < 0.3:
+            x = self.scaled(self.step("transpose", x))
+        x = self.step("reshape", x, shape=shape) if self.random.random() < 0.9 else x
+        return self.scaled(x) if self.random.random() < 0.2 else x
+
     def softmax_attention(self, x: int) -> int:
         query, key, value = (self.scaled(self.linear(x)) for _ in range(3))
+        flat = self.random.random() < 0.4  # products of three axes, between reshapes
+        if flat:
+            query, key, value = (self.reshaped(t, (2, 4, 8)) for t in (query, key, value))
         key = self.step("transpose", key, shape=(2, 8, 4))
         scores = self.step("matmul", query, key, shape=(2, 4, 4))
+        scores = self.reshaped(scores, (1, 2, 4, 4)) if flat else scores
         for op in self.random.sample(("div", "add", "where", "cast", "clip"), self.size(0, 4)):
             scores = self.step(op, *([scores, self.constant()] if self.random.random() < 0.8 else [scores, scores]))
         probabilities = self.step("softmax", scores)
@@ -364,9 +441,11 @@ class Writer(Maker):
             probabilities = self.step("where", test, self.constant(), probabilities)
         if self.random.random() < 0.3:
             probabilities = self.step("dropout", probabilities)
+        probabilities = self.reshaped(probabilities, (2, 4, 4)) if flat else probabilities
         out = self.step("matmul", probabilities, value, shape=(2, 4, 8))
         if self.random.random() < 0.3:
-            out = self.step("reshape", out, shape=self.random.choice(((1, 2, 4, 8), (2, 4, 2, 4), (8, 8))))
+            for _ in range(self.size(1, 3)):
+                out = self.step("reshape", out, shape=self.random.choice(((1, 2, 4, 8), (2, 4, 2, 4), (8, 8))))
         if self.random.random() < 0.6:
             out = self.step("transpose", out)
         return self.step("reshape", out) if self.random.random() < 0.6 else out
@@ -380,8 +459,8 @@ def written_out(draw: st.DrawFn, max_patterns: int = 6) -> OpGraph:
     for _ in range(draw(st.integers(1, max_patterns))):
         pattern = maker.random.choice(
             [
-                *(maker.layer_norm, maker.gelu, maker.silu, maker.hard_swish, maker.linear, maker.turned),
-                *(maker.softmax_attention, maker.softmax_attention),
+                *(maker.layer_norm, maker.gelu, maker.silu, maker.hard_swish, maker.linear, maker.biased, maker.turned),
+                *(maker.softmax_attention, maker.softmax_attention, maker.layer_norm_by_sums),
             ]
         )
         x = pattern(x)

@@ -56,4 +56,4 @@ def read(model: str) -> Reading:
     with tempfile.TemporaryDirectory() as folder:
         path = _written(network, size, Path(folder))
         graph = perfpass.load(path, input_shape={"in0": (1, 3, size, size)})
-    return Reading(graph, by_torch(network, (3, size, size)))
+    return Reading(graph, by_torch(network.to("meta"), (3, size, size)))

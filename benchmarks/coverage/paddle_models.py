@@ -32,7 +32,8 @@ def models() -> list[str]:
     return [*_VISION.split(), *_OWN.split()]
 
 
-def _exported(name: str, to: str) -> Path:
+def exported(name: str, to: str) -> Path:
+    """The network's program. Raises NotMadeError."""
     import paddle
     from paddle.static import InputSpec
     from paddle_networks import networks, quantised
@@ -50,17 +51,28 @@ def _exported(name: str, to: str) -> Path:
     return Path(f"{to}.json")
 
 
+def sizes(path: Path) -> dict[str, tuple[int, ...]]:
+    """A size for every dimension of the program's inputs."""
+    declared = formats.named("paddle").inputs(path)
+    return {i.name: tuple(_size(axis, d) for axis, d in enumerate(i.shape or ())) for i in declared}
+
+
+def converted(path: Path) -> Path | None:
+    """The program's ONNX file beside it, made by a process of its own, which may abort; None where it is not made."""
+    file = path.with_suffix(".onnx")
+    arguments = [str(path), str(path.with_suffix(".pdiparams")), str(file)]
+    subprocess.run([sys.executable, "-W", "ignore", "-c", _CONVERT, *arguments], capture_output=True, check=False)
+    return file if file.exists() else None
+
+
 def read(model: str) -> Reading:
-    """The program, and what is counted on its ONNX file: paddle2onnx runs apart, since it may abort."""
+    """The program, and what is counted on its ONNX file."""
     with tempfile.TemporaryDirectory() as folder:
-        path = _exported(model, f"{folder}/model")
-        declared = formats.named("paddle").inputs(path)
-        shapes = {i.name: tuple(_size(axis, d) for axis, d in enumerate(i.shape or ())) for i in declared}
+        path = exported(model, f"{folder}/model")
+        shapes = sizes(path)
         graph = perfpass.load(path, input_shape=shapes)
-        file = f"{folder}/model.onnx"
-        arguments = [str(path), f"{folder}/model.pdiparams", file]
-        subprocess.run([sys.executable, "-W", "ignore", "-c", _CONVERT, *arguments], capture_output=True, check=False)
-        if not Path(file).exists():
+        file = converted(path)
+        if file is None:
             return Reading(graph, explained="paddle2onnx cannot write it")
         try:
             found = costs.count(perfpass.load(file, input_shape=shapes)).totals

@@ -1,10 +1,11 @@
 """The same network by every route into perfpass: parameters, MACs, operators, bytes written, predicted latency.
 
-    python benchmarks/coverage/routes.py [ROUTE ...] [--models NAME ...]
+    python benchmarks/coverage/routes.py [ROUTE ...] [--models NAME ...] [--files FOLDER]
 
-Rows are added to benchmarks/results/coverage_routes.json, so routes whose packages are in another environment are run
-by that one's Python. Weights are random; nothing is downloaded. Latency is asked with one stated runtime on one GPU and
-one processor: routes differ in the graph alone.
+A network's files are kept in FOLDER/NETWORK and written where they are not there: routes whose packages are in another
+environment are run once by that one's Python, then one command here reads all. Rows are added to
+benchmarks/results/coverage_routes.json. Weights are random; nothing is downloaded. Latency is asked with one stated
+runtime on one GPU and one processor: routes differ in the graph alone.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ MADE = HERE.parents[1] / "build" / "coverage" / "routes"
 RESULT = HERE.parent / "results" / "coverage_routes.json"
 GPU, PROCESSOR, RUNTIME = "a100-80gb", "xeon-platinum-8168", "onnxruntime"
 PACKAGES = ("torch", "torchvision", "transformers", "onnx", "apache-tvm", "xtc-tvm-python-bindings", "openvino")
+PACKAGES += ("litert-torch", "jax", "torchax")
 _IMAGES = {
     "resnet50": (3, 224, 224),
     "mobilenet_v3_large": (3, 224, 224),
@@ -99,9 +101,15 @@ def module_of(model: str) -> Any:
     return module.eval()
 
 
+class Files:
+    """Where the networks' files are."""
+
+    folder = MADE
+
+
 def _file(model: str, name: str, make: Callable[[Path], None]) -> Path:
     """A file of the network, made once."""
-    path = MADE / model.replace(" ", "_") / name
+    path = Files.folder / model.replace(" ", "_") / name
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
@@ -160,10 +168,32 @@ def _script(model: str) -> Path:
 def _openvino(model: str) -> Path:
     def make(path: Path) -> None:
         import openvino
+        import torch
 
-        openvino.save_model(openvino.convert_model(str(legacy(model))), str(path), compress_to_fp16=False)
+        torch.backends.mha.set_fastpath_enabled(False)  # traced twice, it differs
+        sample = _sample(model)
+        made = openvino.convert_model(module_of(model), example_input=sample, input=[list(t.shape) for t in sample])
+        openvino.save_model(made, str(path), compress_to_fp16=False)
 
     return _file(model, "model.xml", make)
+
+
+def _tflite(model: str) -> Path:
+    def make(path: Path) -> None:
+        import litert_torch
+
+        litert_torch.convert(module_of(model), _sample(model)).export(str(path))
+
+    return _file(model, "model.tflite", make)
+
+
+def _stablehlo(model: str) -> Path:
+    def make(path: Path) -> None:
+        from stablehlo_models import of_torch, written_as
+
+        path.write_bytes(written_as("named", *of_torch(module_of(model), *_sample(model))))
+
+    return _file(model, "model.mlir", make)
 
 
 def _relay(model: str) -> Any:
@@ -198,6 +228,8 @@ ROUTES: dict[str, Callable[[str], Any]] = {
     "Relay": _relay,
     "Relax": _relax,
     "OpenVINO": _openvino,
+    "TFLite": _tflite,
+    "StableHLO": _stablehlo,
 }
 
 
@@ -230,7 +262,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("routes", nargs="*", metavar="ROUTE", help=f"of {'; '.join(ROUTES)}; else all")
     parser.add_argument("--models", nargs="+", metavar="NAME", help=f"of {'; '.join(MODELS)}; else all")
+    parser.add_argument("--files", type=Path, default=MADE, metavar="FOLDER", help="of the files (%(default)s)")
     options = parser.parse_args()
+    Files.folder = options.files
     before = json.loads(RESULT.read_text()) if RESULT.exists() else {"versions": {}, "rows": []}
     rows = {(r["model"], r["route"]): r for r in before["rows"]}
     head = {"benchmark": "coverage_routes", "gpu": GPU, "processor": PROCESSOR, "runtime": RUNTIME}

@@ -13,7 +13,7 @@ from typing import Any
 from row import NotMadeError, Reading
 
 TITLE = "TensorFlow Lite files (TensorFlow's converter, from Keras)"
-PACKAGES = ("tensorflow", "keras")
+PACKAGES = ("tensorflow_cpu", "keras")
 
 _APPLICATIONS = {
     "MobileNet": (128, "float32 int8"),
@@ -45,11 +45,20 @@ _OWN = {
     "conv3d": "float32",
     "wavenet": "float32",
 }
+_NORMS = "the converter folds vectors of layer norms into the products behind them"
+_SPLIT = "the converter folds some batch normalisations otherwise than counted here"
 _EXPLAINED = {
     "lstm": "the states that loops begin with are constants",
     "gru": "the states that loops begin with are constants",
     "rnn": "the states that loops begin with are constants",
     "wavenet": "a depthwise convolution without a bias gets one",
+    "Efficient": "an image's mean and variance are constants, and the counter of its Normalization is gone",
+    "ConvNeXt": _NORMS,
+    "bert": _NORMS,
+    "vit": _NORMS,
+    "DenseNet": _SPLIT,
+    "Xception": _SPLIT,
+    "NASNet": _SPLIT,
 }
 
 
@@ -60,45 +69,67 @@ def models() -> list[str]:
 
 
 def read(model: str) -> Reading:
-    """The file as perfpass reads it at a batch of 1, beside Keras's own count of parameters with batch norms folded."""
+    """The file at a batch of 1, beside the MACs of Keras's own archive and Keras's count with batch norms folded."""
     import perfpass
 
     name, kind = model.split("/")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.tflite"
         try:
-            network = _network(name)
-            path.write_bytes(_converted(network, kind))
+            made = network(name)
+            path.write_bytes(_converted(made, kind))
         except Exception as error:
             raise NotMadeError(f"{type(error).__name__}: {str(error)[:200]}") from error
         graph = perfpass.load(path, batch=1)
-    explained = next((why for part, why in _EXPLAINED.items() if part in name), "")
-    return Reading(graph, reference_parameters=_folded(network), explained=explained)
+        explained = next((why for part, why in _EXPLAINED.items() if part in name), "")
+        return Reading(graph, archive_macs(made, folder), folded(made), explained)
 
 
-def _folded(network: Any) -> int:
-    """Parameters once every batch norm is one vector in the convolution before it."""
+def archive_macs(network: Any, folder: str) -> int:
+    """MACs that are counted on the network's own archive at a batch of 1."""
+    import perfpass
+    from perfpass.graph import costs
+
+    archive = Path(folder) / "model.keras"
+    network.save(archive)
+    return int(costs.count(perfpass.load(archive, batch=1)).totals["macs"])
+
+
+def folded(network: Any) -> int:
+    """Parameters once every batch norm is the bias of the convolution before it, or a product and a sum of vectors."""
     import keras
 
-    norms = [layer for layer in network.layers if isinstance(layer, keras.layers.BatchNormalization)]
-    return int(network.count_params()) - sum(layer.count_params() * 3 // 4 for layer in norms)
+    total = int(network.count_params())
+    for norm in network.layers:
+        if isinstance(norm, keras.layers.BatchNormalization):
+            before, each = norm.input._keras_history.operation, int(norm.moving_mean.shape[0])
+            folds = hasattr(before, "kernel") or hasattr(before, "depthwise_kernel")
+            total -= norm.count_params() - (each if folds else 2 * each)
+            total -= each if folds and before.bias is not None else 0
+    return total
 
 
-def _network(name: str) -> Any:
+def network(name: str) -> Any:
+    """A network of Keras with no two vectors alike: converters share buffers of equal contents."""
     import keras
     import numpy as np
 
     keras.utils.set_random_seed(0)
     if name in _APPLICATIONS:
         size = _APPLICATIONS[name][0]
-        network = getattr(keras.applications, name)(weights=None, input_shape=(size, size, 3))
+        made = getattr(keras.applications, name)(weights=None, input_shape=(size, size, 3))
     else:
-        network = _own()[name]()
+        made = _own()[name]()
     numbers = np.random.default_rng(0)
-    for weight in network.weights:  # converters share buffers of equal contents
+    for weight in made.weights:
         if weight.dtype == "float32" and len(weight.shape) == 1:
             weight.assign(numbers.uniform(0.1, 1.0, weight.shape))
-    return network
+    return made
+
+
+def networks() -> list[str]:
+    """Names of all networks."""
+    return [*_APPLICATIONS, *_OWN]
 
 
 def _converted(network: Any, kind: str) -> bytes:

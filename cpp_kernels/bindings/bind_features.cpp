@@ -50,8 +50,12 @@ void register_features(nb::module_& m) {
       nb::arg("graph"), nb::arg("costs"));
   m.def(
       "table_as_run",
-      [](const OpGraph& graph, const Costs& costs, bool strided, bool folds) { return table_as_run(graph, costs, strided, folds); },
+      [](const OpGraph& graph, const Costs& costs, bool strided, bool folds) {
+        return table_as_run(graph, costs, strided, folds);
+      },
       nb::arg("graph"), nb::arg("costs"), nb::arg("strided"), nb::arg("folds"));
+  m.def("fixed_nodes", [](const OpGraph& graph) { return own(fixed_nodes(graph)); }, nb::arg("graph"));
+  m.def("folded_nodes", [](const OpGraph& graph) { return own(folded_nodes(graph)); }, nb::arg("graph"));
   m.def(
       "rows_as_run",
       [](const OpGraph& graph, const Costs& costs, bool strided, bool folds) {

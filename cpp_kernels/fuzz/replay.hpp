@@ -1,8 +1,8 @@
 // What the fuzz targets share: any bytes give a graph or one perfpass::Error, and the same from memory and from a file.
 //
-// With clang: -fsanitize=fuzzer,address,undefined and PERFPASS_LIBFUZZER. With any compiler: a main that reads the
-// files and folders it is given and, with --mutate SECONDS, damages them at random (splices, flips, insertions) from a
-// fixed seed.
+// With clang and -DPERFPASS_LIBFUZZER=ON libFuzzer has the main. With any compiler: a main that reads the files and
+// folders it is given and, with --mutate SECONDS, damages them at random (splices, flips, insertions) from a fixed
+// seed.
 #pragma once
 
 #include <sys/mman.h>

@@ -7,6 +7,7 @@ import os
 import sys
 import types
 import warnings
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -17,9 +18,10 @@ import torch
 from torch import nn
 from tvm import relay
 
-from perfpass.graph import costs
+from perfpass.graph import OPERATORS, costs
 from perfpass.importers import onnx as onnx_importer
 from perfpass.importers import torch as torch_importer
+from perfpass.predictors.inference.fusion import as_run
 from tvm_perfpass import import_relay
 
 
@@ -124,6 +126,20 @@ def test_parameters_are_those_of_the_source(routes):
     assert parameters["relay from torch"] == parameters["torch"], parameters
     assert parameters["relay from onnx"] == parameters["onnx"], parameters
     assert parameters.get("relay from onnx, frozen", parameters["onnx"]) == parameters["onnx"], parameters
+
+
+def test_what_relay_writes_in_parts_is_one_kernel_as_in_the_file(routes):
+    def kernels(graph) -> Counter[str]:
+        table = as_run(graph, costs.count(graph), "onnxruntime", "gpu")
+        found: Counter[str] = Counter()
+        for op, count in zip(table.op[table.view == 0], table.count[table.view == 0], strict=True):
+            found[OPERATORS[op]] += int(count)
+        return found
+
+    wanted = kernels(routes["onnx"])
+    for route, graph in routes.items():
+        if route.startswith("relay from onnx"):
+            assert kernels(graph) == wanted, route
 
 
 def test_bytes_differ_by_what_relay_splits_off(routes):

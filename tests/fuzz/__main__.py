@@ -2,7 +2,7 @@
 
     python -m tests.fuzz --minutes 10                  all targets, with Atheris where it is installed
     python -m tests.fuzz --minutes 1 --target journal --engine hypothesis
-    python -m tests.fuzz --replay --coverage           the kept inputs alone; lines of the modules that they reach
+    python -m tests.fuzz --replay --coverage           lines reached by the kept inputs and those of the last campaign
     python -m tests.fuzz --keep                        keep inputs of the last campaign that reach more lines
 
 What a campaign leaves is in build/fuzz; problems, each with its smallest input, in tests/fuzz/corpus.
@@ -31,9 +31,10 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=5.0, help="of all targets together (default: 5)")
     parser.add_argument("--target", action="append", metavar="NAME", help="one target; may be given more than once")
     parser.add_argument("--engine", choices=("atheris", "hypothesis"), help="(default: Atheris where it is installed)")
+    parser.add_argument("--guide", default="perfpass", metavar="PACKAGE", help="whose coverage guides Atheris")
     parser.add_argument("--seed", type=int, default=1, help="of the engine's choices (default: 1)")
     parser.add_argument("--replay", action="store_true", help="give the kept inputs to perfpass, and no others")
-    parser.add_argument("--coverage", action="store_true", help="of the kept inputs, by module (needs coverage)")
+    parser.add_argument("--coverage", action="store_true", help="lines reached, by module (needs coverage)")
     parser.add_argument(
         "--keep", action="store_true", help="inputs of build/fuzz that reach more lines (needs coverage)"
     )
@@ -43,7 +44,7 @@ def main() -> int:
     if options.one:
         from .engines import fuzz
 
-        fuzz(options.engine, options.one, options.minutes * 60, PLACE / options.one, options.seed)
+        fuzz(options.engine, options.one, options.minutes * 60, PLACE / options.one, options.seed, options.guide)
         return 0
     if options.coverage or options.keep:
         from . import reach
@@ -79,6 +80,7 @@ def _campaign(options: argparse.Namespace) -> int:
     for name in names:
         command = [sys.executable, "-m", "tests.fuzz", "--one", name, "--engine", engine]
         command += ["--minutes", str(options.minutes / len(names)), "--seed", str(options.seed)]
+        command += ["--guide", options.guide]
         place = PLACE / name
         place.mkdir(parents=True, exist_ok=True)
         with (

@@ -33,6 +33,7 @@ class Notes:
         self.started = self.noted = time.monotonic()
         self.seconds = seconds
         (place / "problems.jsonl").write_text("")
+        self.store()
 
     def over(self) -> bool:
         """Whether the time is up."""
@@ -57,10 +58,16 @@ class Notes:
         (self.place / "counts.json").write_text(json.dumps(counts))
 
 
-def fuzz(engine: str, name: str, seconds: float, place: Path, seed: int) -> None:
-    """Fuzz one target for so many seconds; notes go to ``place``. With Atheris the process ends here."""
+def fuzz(engine: str, name: str, seconds: float, place: Path, seed: int, guide: str) -> None:
+    """Fuzz one target for so many seconds; notes go to ``place``. With Atheris the process ends here.
+
+    ``guide``: the package whose coverage guides Atheris.
+    """
     place.mkdir(parents=True, exist_ok=True)
-    {"atheris": _with_atheris, "hypothesis": _with_hypothesis}[engine](name, seconds, place, seed)
+    if engine == "atheris":
+        _with_atheris(name, seconds, place, seed, guide)
+    else:
+        _with_hypothesis(name, seconds, place, seed)
 
 
 def _starts(name: str, target: object) -> list[bytes]:
@@ -68,10 +75,10 @@ def _starts(name: str, target: object) -> list[bytes]:
     return [*seeds, *(one.data for one in corpus.read(name))]
 
 
-def _with_atheris(name: str, seconds: float, place: Path, seed: int) -> None:
+def _with_atheris(name: str, seconds: float, place: Path, seed: int, guide: str) -> None:
     import atheris
 
-    with atheris.instrument_imports(include=["perfpass"]):
+    with atheris.instrument_imports(include=[guide]):
         from .targets import TARGETS
 
         target = TARGETS[name]

@@ -11,7 +11,7 @@ _LONGEST_KEPT = 8000  # bytes
 
 
 def report(names: list[str] | None, place: Path) -> None:
-    """Prints lines reached by module, by all kept inputs of the targets."""
+    """Prints lines reached by module, by all kept inputs of the targets and what the last campaign left of each."""
     import coverage
 
     counted = coverage.Coverage(data_file=None, source=[str(ROOT / "python" / "perfpass")])
@@ -23,7 +23,8 @@ def report(names: list[str] | None, place: Path) -> None:
     modules: dict[str, None] = {}
     for name in names or TARGETS:
         target = TARGETS[name]
-        for data in [*target.seeds(), *(one.data for one in corpus.read(name))]:
+        left = (path.read_bytes() for path in sorted((place / name / "inputs").glob("*")))
+        for data in [*target.seeds(), *(one.data for one in corpus.read(name)), *left]:
             judged(target.run, data, target.seconds)
         modules |= dict.fromkeys(target.modules)
     counted.stop()

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from graph_strategies import graphs, written_out
 from perfpass import _core, features
 from perfpass.features import OperatorTable
-from perfpass.graph import OPERATORS, OpGraph, costs
+from perfpass.graph import OPERATORS, ROLES, OpGraph, costs
 from perfpass.importers import load
 from perfpass.predictors.inference.fusion import as_run
 from twins import costs as costs_twin
+from twins import folding as folding_twin
 from twins import fusion as fusion_twin
 
 
@@ -112,6 +113,127 @@ def test_every_spelling_of_a_hard_swish_is_one_kernel(written):
     assert_as_the_twin(graph, "onnxruntime")
 
 
+class Written:
+    """A graph of operators one after another, as a source calls them."""
+
+    def __init__(self, prefix: str = "") -> None:
+        self.builder, self.prefix = _core.GraphBuilder(), prefix
+        self.x = self.builder.add_tensor("x", "float32", (2, 4, 8), "input")
+        self.number = self.builder.add_tensor("number", "float32", (), "literal")
+
+    def weight(self, *shape: int) -> int:
+        return self.builder.add_tensor("weight", "float32", shape, "weight")
+
+    def step(self, operator: str, *read: int, shape: tuple[int, ...] = (2, 4, 8), source: str = "") -> int:
+        made = self.builder.add_tensor("", "float32", shape, "activation")
+        self.builder.add_node(operator, source or self.prefix + operator, "", {}, list(read), [made])
+        return made
+
+    def kernels(self, out: int) -> Counter[str]:
+        graph = OpGraph(self.builder.finish([self.x], [out]))
+        assert_as_the_twin(graph, "onnxruntime")
+        return kernels(tables(graph, "onnxruntime")[1])
+
+
+@pytest.mark.parametrize("written", ["root", "reciprocal", "inverse root"])
+def test_a_layer_norm_with_its_variance_as_one_operator_is_one_kernel(written):
+    g, row = Written(), (2, 4, 1)
+    mean = g.step("reduce_mean", g.x, shape=row)
+    spread = g.step("add", g.step("reduce_variance", g.x, mean, shape=row), g.number, shape=row)
+    centred = g.step("sub", g.x, mean)
+    if written == "root":
+        out = g.step("div", centred, g.step("sqrt", spread, shape=row))
+    elif written == "reciprocal":
+        out = g.step("mul", centred, g.step("div", g.number, g.step("sqrt", spread, shape=row), shape=row))
+    else:
+        out = g.step("mul", centred, g.step("rsqrt", spread, shape=row))
+    assert g.kernels(g.step("add", g.step("mul", out, g.weight(8)), g.weight(8))) == {"layer_norm": 1}
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+def test_a_layer_norm_of_a_product_and_a_sum_is_one_kernel(weighted):
+    g, row = Written(), (2, 4, 1)
+    mean = g.step("reduce_mean", g.x, shape=(8,))
+    shown = g.step("reshape", mean, shape=row)
+    variance = g.step("reduce_mean", g.step("sub", g.x, shown, source="SQUARED_DIFFERENCE"), shape=(8,))
+    root = g.step("rsqrt", g.step("add", variance, g.number, shape=(8,)), shape=(8,))
+    scale = g.step("reshape", root, shape=row)
+    if weighted:
+        scale = g.step("mul", scale, g.weight(8))
+        moved = g.step("sub", g.weight(8), g.step("mul", shown, scale))
+    else:
+        moved = g.step("sub", g.number, g.step("mul", root, mean, shape=(8,)), shape=(8,))
+        moved = g.step("reshape", moved, shape=row)
+    out = g.step("add", g.step("mul", g.x, scale), moved)
+    out = out if weighted else g.step("add", g.step("mul", out, g.weight(8)), g.weight(8))
+    found = g.kernels(out)
+    assert found.pop("reshape") and found == {"layer_norm": 1}
+
+
+@pytest.mark.parametrize("sixth", ["before", "behind"])
+def test_a_hard_sigmoid_that_gates_another_tensor_is_one_kernel(sixth):
+    g = Written()
+    if sixth == "before":
+        gate = g.step("clip", g.step("add", g.step("mul", g.number, g.x), g.number))
+    else:
+        gate = g.step("mul", g.step("clip", g.step("add", g.x, g.number)), g.number)
+    assert g.kernels(g.step("mul", g.step("relu", g.x), gate)) == {"hard_sigmoid": 1, "relu": 1, "mul": 1}
+
+
+@pytest.mark.parametrize(("bias", "kernel"), [((4, 1), True), ((1, 4, 1), True), ((8,), False), ((2, 4, 8), False)])
+def test_a_bias_of_a_convolution_is_written_with_it(bias, kernel):
+    g = Written()
+    out = g.step("add", g.weight(*bias), g.step("conv", g.x, g.weight(4, 4, 1)))
+    assert g.kernels(out) == ({"conv": 1} if kernel else {"conv": 1, "add": 1})
+
+
+@pytest.mark.parametrize(("source", "pads"), [("PAD", 0), ("MIRROR_PAD", 1)])
+def test_zeros_around_what_a_convolution_reads_are_its_own(source, pads):
+    g = Written()
+    padded = g.step("pad", g.x, shape=(2, 4, 10), source=source)
+    assert g.kernels(g.step("conv", padded, g.weight(4, 4, 3), g.weight(4)))["pad"] == pads
+
+
+@pytest.mark.parametrize(("bias", "kernel"), [((8,), True), ((1, 1, 8), True), ((4, 1), False), ((2, 4, 8), False)])
+def test_a_bias_behind_the_reshape_of_a_dense_layer_is_written_with_it(bias, kernel):
+    g = Written()
+    out = g.step("dense", g.step("reshape", g.x, shape=(8, 8)), g.weight(8, 8), shape=(8, 8))
+    out = g.step("add", g.step("reshape", out), g.weight(*bias))
+    assert g.kernels(out)["add"] == (0 if kernel else 1)
+
+
+def _attention_of_three_axes(prefix: str = "", split_by_mask: bool = False) -> Counter[str]:
+    g, heads, flat, scores = Written(prefix), (2, 2, 4, 4), (4, 4, 4), (4, 4, 4)
+
+    def split() -> int:
+        x = g.step("transpose", g.step("reshape", g.x, shape=(2, 4, 2, 4)), shape=heads)
+        return g.step("reshape", g.step("mul", x, g.number, shape=heads), shape=flat)
+
+    key = g.step("transpose", split(), shape=flat)
+    p = g.step("matmul", split(), key, shape=scores)
+    p = p if split_by_mask else g.step("reshape", p, shape=heads)
+    p = g.step("softmax", g.step("add", p, g.number, shape=heads), shape=heads)
+    value = g.step("reshape", g.step("transpose", g.x, shape=heads), shape=flat)
+    out = g.step("matmul", g.step("reshape", p, shape=scores), value, shape=flat)
+    out = g.step("reshape", g.step("reshape", out, shape=heads), shape=heads)
+    return g.kernels(g.step("reshape", g.step("transpose", out, shape=(2, 4, 2, 4))))
+
+
+def test_attention_of_products_of_three_axes_is_one_kernel():
+    assert _attention_of_three_axes() == {"attention": 1, "reshape": 5}  # of heads, and behind it
+
+
+def test_a_mask_of_four_axes_stands_for_the_reshape_of_the_scores():
+    assert _attention_of_three_axes(split_by_mask=True)["attention"] == 1
+
+
+def test_what_pytorch_recorded_in_parts_ran_in_parts():
+    g = Written("aten.")
+    out = g.step("add", g.step("conv", g.x, g.weight(4, 4, 1)), g.weight(4, 1))
+    assert g.kernels(out) == {"conv": 1, "add": 1}
+    assert _attention_of_three_axes("aten.")["matmul"] == 2
+
+
 @pytest.mark.parametrize(
     ("runtime", "kind", "splits"), [("torch", "cpu", 0), ("onnxruntime", "gpu", 0), ("onnxruntime", "cpu", 12)]
 )
@@ -129,7 +251,7 @@ def test_a_constant_that_is_read_twice_is_not_what_a_hard_swish_is_of():
     for op, read, out in (("add", [number, x], 0), ("clip", [made[0]], 1), ("mul", [number, made[1]], 2)):
         builder.add_node(op, op, "", {}, read, [made[out]])
     graph = OpGraph(builder.finish([x], [made[2]]))
-    assert kernels(tables(graph, "onnxruntime")[1]) == {"add": 1, "clip": 1, "mul": 1}
+    assert kernels(tables(graph, "onnxruntime")[1]) == {"hard_sigmoid": 1}
     assert_as_the_twin(graph, "onnxruntime")
 
 
@@ -158,6 +280,34 @@ def test_a_transpose_is_copied_where_its_axes_are_joined_next(joined, copies):
 def test_a_fixed_index_is_a_view_and_one_that_is_given_is_not(index):
     graph = _file(("gather", (12, 4, 8)), index=index)
     assert kernels(tables(graph)[1])["gather"] == (0 if index else 1)
+
+
+@pytest.mark.parametrize(("prefix", "copies"), [("", 0), ("aten.", 1)])
+def test_an_index_that_follows_from_shapes_is_fixed_in_files(prefix, copies):
+    g = Written(prefix)
+    sizes = g.step("shape_of", g.x, shape=(3,))
+    index = g.step("reduce_min", g.step("where", sizes, sizes, shape=(3,)), shape=())
+    assert g.kernels(g.step("gather", g.x, index, shape=(4, 8)))["gather"] == copies
+
+
+@settings(max_examples=200)
+@given(st.one_of(graphs(), written_out()))
+def test_what_no_input_decides_is_what_the_plain_twin_finds(graph):
+    for found, on_load in ((_core.fixed_nodes(graph.core), False), (_core.folded_nodes(graph.core), True)):
+        assert np.array_equal(found.astype(bool), folding_twin.fixed(graph, on_load))
+
+
+@settings(max_examples=100)
+@given(st.one_of(graphs(), written_out()))
+def test_what_a_runtime_folds_no_input_decides(graph):
+    fixed, folded = _core.fixed_nodes(graph.core), _core.folded_nodes(graph.core)
+    assert (folded <= fixed).all()
+    reads_input = [
+        any(graph.tensor_role[t] == ROLES.index("input") for t in graph.node_inputs(n) if t >= 0)
+        for n in range(graph.node_count)
+    ]
+    named = [graph.op_name(n) == "shape_of" for n in range(graph.node_count)]
+    assert not (fixed.astype(bool) & reads_input & ~np.array(named)).any()
 
 
 EXPORTS = ("legacy", "unfolded", "opset 14", "dynamo")

@@ -92,6 +92,12 @@ def test_a_file_is_counted_to_the_byte(written):
     assert perfpass.predict_llm(str(path), "rtx-4090").assumed["precision"] == "q8_0"
 
 
+def test_a_size_out_of_its_range_names_the_file(written):
+    with pytest.raises(FormatError, match="intermediate_size 8388736") as refused:
+        language_model(written(packed({**KEYS, "llama.feed_forward_length": 8388736})))
+    assert "tiny.gguf" in str(refused.value.subject)
+
+
 def test_the_command_takes_a_file_and_its_folder(written, capsys):
     from perfpass.cli import main
 

@@ -58,6 +58,101 @@ def test_both_forms_of_a_network_give_its_layers(name: str) -> None:
     assert counted.totals["macs"] == 221_184 + 73_728 + 256 and not graph.unknown_operators
 
 
+def test_what_changes_nothing_is_left_out_as_the_compiler_leaves_it_out() -> None:
+    body = """
+    %one = stablehlo.constant dense<1.000000e+00> : tensor<f32>
+    %ones = stablehlo.broadcast_in_dim %one, dims = [] : (tensor<f32>) -> tensor<4x8xf32>
+    %zeros = stablehlo.constant dense<0.000000e+00> : tensor<4x8xf32>
+    %a = stablehlo.multiply %ones, %x : tensor<4x8xf32>
+    %b = stablehlo.add %a, %zeros : tensor<4x8xf32>
+    %c = stablehlo.transpose %b, dims = [1, 0] : (tensor<4x8xf32>) -> tensor<8x4xf32>
+    %d = stablehlo.transpose %c, dims = [1, 0] : (tensor<8x4xf32>) -> tensor<4x8xf32>
+    %e = stablehlo.tanh %d : tensor<4x8xf32>
+    return %e : tensor<4x8xf32>"""
+    assert names(read(module(body))) == ["tanh"]
+    assert names(read(module(body.replace("1.000000e+00", "1.500000e+00")))) == ["mul", "tanh"]
+
+
+def test_a_linear_layer_of_pytorch_has_its_bias() -> None:
+    graph = read(
+        module(
+            """
+    %one = stablehlo.constant dense<1.000000e+00> : tensor<f32>
+    %wide = stablehlo.broadcast_in_dim %one, dims = [] : (tensor<f32>) -> tensor<8xf32>
+    %all = stablehlo.broadcast_in_dim %one, dims = [] : (tensor<f32>) -> tensor<4x8xf32>
+    %t = stablehlo.transpose %w, dims = [1, 0] : (tensor<8x8xf32>) -> tensor<8x8xf32>
+    %s = stablehlo.multiply %bias, %wide : tensor<8xf32>
+    %p = stablehlo.dot_general %x, %t, contracting_dims = [1] x [0]
+      : (tensor<4x8xf32>, tensor<8x8xf32>) -> tensor<4x8xf32>
+    %q = stablehlo.multiply %all, %p : tensor<4x8xf32>
+    %u = stablehlo.broadcast_in_dim %s, dims = [1] : (tensor<8xf32>) -> tensor<4x8xf32>
+    %y = stablehlo.add %u, %q : tensor<4x8xf32>
+    return %y : tensor<4x8xf32>""",
+            "%x: tensor<4x8xf32>, %w: tensor<8x8xf32>, %bias: tensor<8xf32>",
+        )
+    )
+    assert [name for name in names(graph) if name != "transpose"] == ["dense"]
+    assert costs.count(graph).totals["parameters"] == 72
+
+
+@pytest.mark.parametrize(("six", "kind"), [("6.0", "hard_swish"), ("5.0", "div")])
+def test_a_hard_swish_of_pytorch_is_one_operator(six: str, kind: str) -> None:
+    body = f"""
+    %three = stablehlo.constant dense<3.0> : tensor<4x8xf32>
+    %six = stablehlo.constant dense<{six}> : tensor<4x8xf32>
+    %zero = stablehlo.constant dense<0.0> : tensor<4x8xf32>
+    %a = stablehlo.add %x, %three : tensor<4x8xf32>
+    %b = stablehlo.maximum %zero, %a : tensor<4x8xf32>
+    %c = stablehlo.minimum %six, %b : tensor<4x8xf32>
+    %d = stablehlo.multiply %x, %c : tensor<4x8xf32>
+    %y = stablehlo.divide %d, %six : tensor<4x8xf32>
+    return %y : tensor<4x8xf32>"""
+    assert names(read(module(body)))[-1] == kind
+
+
+def test_a_hard_sigmoid_that_gates_another_tensor_is_one_operator() -> None:
+    body = """
+    %three = stablehlo.constant dense<3.0> : tensor<4x8xf32>
+    %six = stablehlo.constant dense<6.0> : tensor<4x8xf32>
+    %zero = stablehlo.constant dense<0.0> : tensor<4x8xf32>
+    %a = stablehlo.add %x, %three : tensor<4x8xf32>
+    %b = stablehlo.maximum %a, %zero : tensor<4x8xf32>
+    %c = stablehlo.minimum %six, %b : tensor<4x8xf32>
+    %d = stablehlo.divide %c, %six : tensor<4x8xf32>
+    %e = stablehlo.tanh %x : tensor<4x8xf32>
+    %y = stablehlo.multiply %d, %e : tensor<4x8xf32>
+    return %y : tensor<4x8xf32>"""
+    assert names(read(module(body))) == ["hard_sigmoid", "tanh", "mul"]
+
+
+@pytest.mark.parametrize(("bound", "kept"), [("0xFF800000", False), ("-1.0", True)])
+def test_rows_that_a_mask_empties_belong_to_the_softmax(bound: str, kept: bool) -> None:
+    body = f"""
+    %low = stablehlo.constant dense<{bound}> : tensor<4x8xf32>
+    %no = stablehlo.constant dense<false> : tensor<i1>
+    %zero = stablehlo.constant dense<0.0> : tensor<f32>
+    %least = stablehlo.constant dense<0xFF800000> : tensor<f32>
+    %zeros = stablehlo.constant dense<0.0> : tensor<4x8xf32>
+    %seen = stablehlo.compare NE, %x, %low, FLOAT : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xi1>
+    %any = stablehlo.reduce(%seen init: %no) applies stablehlo.or across dimensions = [1]
+      : (tensor<4x8xi1>, tensor<i1>) -> tensor<4xi1>
+    %none = stablehlo.not %any : tensor<4xi1>
+    %rows = stablehlo.broadcast_in_dim %none, dims = [0] : (tensor<4xi1>) -> tensor<4x8xi1>
+    %m = stablehlo.reduce(%x init: %least) applies stablehlo.maximum across dimensions = [1]
+      : (tensor<4x8xf32>, tensor<f32>) -> tensor<4xf32>
+    %mb = stablehlo.broadcast_in_dim %m, dims = [0] : (tensor<4xf32>) -> tensor<4x8xf32>
+    %d = stablehlo.subtract %x, %mb : tensor<4x8xf32>
+    %e = stablehlo.exponential %d : tensor<4x8xf32>
+    %t = stablehlo.reduce(%e init: %zero) applies stablehlo.add across dimensions = [1]
+      : (tensor<4x8xf32>, tensor<f32>) -> tensor<4xf32>
+    %tb = stablehlo.broadcast_in_dim %t, dims = [0] : (tensor<4xf32>) -> tensor<4x8xf32>
+    %p = stablehlo.divide %e, %tb : tensor<4x8xf32>
+    %y = stablehlo.select %rows, %zeros, %p : tensor<4x8xi1>, tensor<4x8xf32>
+    return %y : tensor<4x8xf32>"""
+    found = names(read(module(body)))
+    assert "softmax" in found and ("where" in found) == kept
+
+
 def test_open_sizes_have_the_names_that_jax_gave_them_and_are_set_by_batch_or_dims() -> None:
     path = str(FILES / "convolutional.open.mlir")
     (only,) = stablehlo.inputs(Path(path))

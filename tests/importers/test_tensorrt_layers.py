@@ -117,6 +117,11 @@ def test_sizes_of_a_range_are_asked_for_when_the_file_is_written(tmp_path: Path)
         perfpass.load(written(tmp_path, [{**LAYERS[0], "Inputs": [open_image]}, *LAYERS[1:]]))
 
 
+def test_half_a_character_in_a_name_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FormatError, match="half a character"):
+        perfpass.load(written(tmp_path, [{**LAYERS[0], "Name": "\ud800"}, *LAYERS[1:]]))
+
+
 def test_weights_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     wrong = {**LAYERS[1], "Weights": {"Type": "Half", "Count": 431}}
     with pytest.raises(FormatError, match="431 weights"):

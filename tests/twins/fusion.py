@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perfpass.graph import DTYPES, OPERATOR_CLASS_OF, OPERATOR_CLASSES, OPERATORS, ROLES
+from perfpass.graph import ATTRIBUTES, DTYPES, OPERATOR_CLASS_OF, OPERATORS, ROLES
+from twins import folding
 from twins import table as table_twin
 from twins.costs import Node, shown_weight
 
@@ -34,16 +35,14 @@ def _operators(*names: str) -> np.ndarray:
 _MASKING = _operators("add", "mul", "div", "where", "cast", "clip")
 # What torch does by changing strides, and a file by an operator of its own.
 _STRIDED = _operators("transpose", "split", "slice", "expand", "gather")
-# Classes of operators that are computed when a model is loaded, where nothing but constants goes in.
-_FOLDED = {"activation", "elementwise", "reduction", "data_movement", "gather", "generator"}
 _NOTHING = _operators("identity", "dropout", "constant")
 
 
 @dataclass(frozen=True)
 class _Fused:
-    """Nodes that become one: ``anchor`` [G] stays, as operator ``op``; ``parts`` [P] vanish."""
+    """Nodes that become one: ``anchor`` [G] stays, as operator ``op`` where one is given; ``parts`` [P] vanish."""
 
-    op: str
+    op: str | None
     anchor: np.ndarray
     parts: np.ndarray
 
@@ -63,7 +62,8 @@ def as_run(graph: OpGraph, costs: dict[str, list[int]], table: OperatorTable, ru
         free |= np.array([_by_strides(links, n) for n in range(len(rows))], dtype=bool)
     table, rows = _show(free, table, rows, np.asarray(graph.core.repeat))
     result = _Rows(table, rows, np.asarray(graph.core.repeat))
-    for fused in (_layer_norms(links), _gelus(links), _silus(links), _hard_swishes(links), _linears(links)):
+    patterns = (_layer_norms(links), _gelus(links), _silus(links), *_hard_activations(links), _linears(links))
+    for fused in (*patterns, _around_kernels(links)):
         result.merge(fused)
     attention = _attention(links)
     if len(attention.anchor):
@@ -98,17 +98,13 @@ class _Links:
         made = self.producer[outputs[outputs >= 0]]
         self.next[made[made >= 0]] = -1  # the caller reads it too
         self.readers = readers
-        constant = (self.role == _LITERAL) | (self.role == _WEIGHT)
-        self.fixed = np.zeros(len(self.op), dtype=bool)  # whether a node computes the same for all inputs
-        for node, kind in enumerate(OPERATORS[o] for o in self.op.tolist()):
-            read = [t for t in graph.node_inputs(node).tolist() if t >= 0]
-            alone = all(constant[t] or (self.producer[t] >= 0 and self.fixed[self.producer[t]]) for t in read)
-            folds = OPERATOR_CLASSES[OPERATOR_CLASS_OF[OPERATORS.index(kind)]] in _FOLDED and kind != "random"
-            self.fixed[node] = kind == "shape_of" or (folds and alone and node not in graph.stated_operators)
+        names = [graph.source_op_name(n) for n in range(graph.node_count)]
+        self.traced = np.array([name.startswith("aten.") for name in names], dtype=bool)  # PyTorch ran it as it is
+        self.fixed = folding.fixed(graph, on_load=True)
 
-    def of(self, name: str) -> np.ndarray:
-        """The nodes of one operator."""
-        return np.flatnonzero(self.op == _OP[name])
+    def of(self, *names: str) -> np.ndarray:
+        """The nodes of these operators."""
+        return np.flatnonzero(_operators(*names)[self.op])
 
     def tensor(self, nodes: np.ndarray, slot: int) -> np.ndarray:
         """Input tensor ``slot`` of each node."""
@@ -119,10 +115,13 @@ class _Links:
     def _last(self) -> int:
         return len(self._inputs) - 1
 
+    def data_slot(self, nodes: np.ndarray) -> np.ndarray:
+        """The first of two inputs that is computed from data, else the first."""
+        return (~self.varies(self.tensor(nodes, 0)) & self.varies(self.tensor(nodes, 1))).astype(int)
+
     def data(self, nodes: np.ndarray) -> np.ndarray:
-        """The first of two input tensors that is computed from data, else the first."""
-        first, second = self.tensor(nodes, 0), self.tensor(nodes, 1)
-        return np.where(~self.varies(first) & self.varies(second), second, first)
+        """The tensor in the slot of data."""
+        return np.where(self.data_slot(nodes) == 1, self.tensor(nodes, 1), self.tensor(nodes, 0))
 
     def varies(self, tensors: np.ndarray) -> np.ndarray:
         """Whether tensors exist and are neither constants nor made of them and shapes alone."""
@@ -163,27 +162,84 @@ class _Links:
 
 
 def _layer_norms(links: _Links) -> _Fused:
-    """(x - mean) / sqrt(mean((x - mean)^2) + eps) * weight + bias, as exporters before opset 17 write it."""
-    root = links.of("sqrt")
+    """(x - mean) / sqrt(variance + eps) * weight + bias, by the root or its inverse, the variance in parts or one."""
+    root = links.of("sqrt", "rsqrt")
     epsilon = links.maker(root, 0)
+    traced = links.traced[root]
+
+    def known(nodes: np.ndarray) -> np.ndarray:
+        return links.is_op(nodes, "reduce_mean") | (links.is_op(nodes, "reduce_variance") & ~traced)
+
     variance = np.where(links.is_op(epsilon, "add"), links.maker(epsilon, 0), -1)
-    variance = np.where(links.is_op(variance, "reduce_mean"), variance, links.maker(epsilon, 1))
-    square = links.maker(variance, 0)
-    centred = links.maker(square, 0)
+    variance = np.where(known(variance), variance, links.maker(epsilon, 1))
+    divided = np.where(links.is_op(root, "rsqrt"), links.after(root, "mul"), links.after(root, "div"))
+    inverts = links.is_op(divided, "div") & (links.data_slot(divided) == 1) & ~traced  # a constant by the root
+    reciprocal = np.where(inverts, divided, -1)
+    divided = np.where(inverts, links.after(divided, "mul"), divided)
+    inverse = np.where(inverts, reciprocal, root)
+    beside = np.where(links.maker(divided, 0) == inverse, links.maker(divided, 1), links.maker(divided, 0))
+    in_parts = links.is_op(variance, "reduce_mean")
+    square = np.where(in_parts, links.maker(variance, 0), -1)
+    centred = np.where(in_parts, links.maker(square, 0), beside)
     mean = links.maker(centred, 1)
-    divided = links.after(root, "div")
     whole = (
         links.is_op(epsilon, "add")
-        & links.is_op(variance, "reduce_mean")
-        & links.is_op(square, "pow", "mul")
-        & links.is_op(centred, "sub")
-        & links.is_op(mean, "reduce_mean")
+        & known(variance)
+        & (links.is_op(root, "sqrt") | ~traced)
         & (divided >= 0)
+        & (links.is_op(square, "pow", "mul") | ~in_parts)
+        & links.is_op(centred, "sub")
+        & (links.is_op(divided, "div") | (centred == beside))
+        & links.is_op(mean, "reduce_mean")
+        & (in_parts | (links.tensor(variance, 0) == links.tensor(centred, 0)))
     )
     scaled = links.after(divided, "mul", constant=True)
     shifted = links.after(scaled, "add", constant=True)
-    chain = np.stack([mean, centred, square, variance, epsilon, root, divided, scaled, shifted])[:, whole]
-    return _keep_last("layer_norm", chain)
+    chain = [mean, centred, square, variance, epsilon, root, reciprocal, divided, scaled, shifted]
+    quotients, sums = _keep_last("layer_norm", np.stack(chain)[:, whole]), _sums_of_layer_norms(links)
+    parts = np.unique(np.concatenate([quotients.parts, sums.parts]))
+    return _Fused("layer_norm", np.concatenate([quotients.anchor, sums.anchor]), parts)
+
+
+def _sums_of_layer_norms(links: _Links) -> _Fused:
+    """Products and sums: x s + (bias - mean s) with s = weight / sqrt(variance + eps), reshapes between."""
+
+    def shown(nodes: np.ndarray, slot: np.ndarray | int) -> np.ndarray:
+        maker = np.where(np.asarray(slot) == 1, links.maker(nodes, 1), links.maker(nodes, 0))
+        return np.where(links.is_op(maker, "reshape"), links.maker(maker, 0), maker)
+
+    total = links.of("add")
+    second = links.is_op(shown(total, 1), "sub").astype(int)
+    difference, product = shown(total, second), shown(total, 1 - second)
+    subtracted = shown(difference, 1)
+    of_mean = 1 - links.is_op(shown(subtracted, 0), "reduce_mean").astype(int)
+    mean, scale = shown(subtracted, of_mean), shown(subtracted, 1 - of_mean)
+    of_scale = (shown(product, 0) != scale).astype(int)
+    x = np.where(of_scale == 1, links.tensor(product, 0), links.tensor(product, 1))
+    weighted = links.is_op(scale, "mul") & links.has_constant(scale)
+    root = np.where(weighted, shown(scale, links.data_slot(scale)), scale)
+    epsilon = links.maker(root, 0)
+    variance = shown(epsilon, links.data_slot(epsilon))
+    in_parts = links.is_op(variance, "reduce_mean")
+    square = np.where(in_parts, links.maker(variance, 0), -1)
+    centred = np.where(links.is_op(square, "pow", "mul"), links.maker(square, 0), square)
+    whole = (
+        ~links.traced[total]
+        & links.is_op(difference, "sub")
+        & links.is_op(product, "mul")
+        & links.is_op(subtracted, "mul")
+        & links.is_op(mean, "reduce_mean")
+        & (shown(product, of_scale) == scale)
+        & (links.tensor(mean, 0) == x)
+        & links.is_op(root, "rsqrt")
+        & links.is_op(epsilon, "add")
+        & links.is_op(variance, "reduce_mean", "reduce_variance")
+        & ((square < 0) | (links.is_op(centred, "sub") & (shown(centred, 1) == mean)))
+    )
+    scaled = np.where(weighted, -1, links.after(total, "mul", constant=True))
+    shifted = links.after(scaled, "add", constant=True)
+    chain = [mean, centred, square, variance, epsilon, root, scale, subtracted, difference, product]
+    return _keep_last("layer_norm", np.stack([*chain, total, scaled, shifted])[:, whole])
 
 
 def _keep_last(op: str, chain: np.ndarray) -> _Fused:
@@ -221,8 +277,10 @@ def _silus(links: _Links) -> _Fused:
     return _Fused("silu", sigmoid[whole], product[whole])
 
 
-def _hard_swishes(links: _Links) -> _Fused:
-    """Hard swish: x * clip(x + 3, 0, 6) / 6, the sixth before the addition or of the product too."""
+def _hard_activations(links: _Links) -> tuple[_Fused, _Fused]:
+    """Hard swish: x * clip(x + 3, 0, 6) / 6, the sixth before the addition or of the product too. Hard sigmoid:
+    clip(a x + b, 0, 1) or clip(x + 3, 0, 6) / 6 that is no part of one.
+    """
     clip = links.of("clip")
     shifted = links.maker(clip, 0)
     shifts = links.is_op(shifted, "add") & links.has_constant(shifted) & (links.next[shifted] == clip)
@@ -234,12 +292,16 @@ def _hard_swishes(links: _Links) -> _Fused:
     before = links.after(clip, "mul", "div", constant=True)
     product = _product_with(links, np.where(before >= 0, before, clip), x)
     whole = shifts & (product >= 0)
+    gate = shifts & (product < 0) & (scales | (before >= 0)) & ~links.traced[clip]
+    sixth = np.where(scales, -1, before)
     behind = np.where(scales, -1, links.after(product, "mul", "div", constant=True))
     parts = np.stack([scaled, shifted, np.where(before >= 0, before, behind), product])[:, whole]
     sigmoid = links.of("hard_sigmoid")
     times = _product_with(links, sigmoid, links.tensor(sigmoid, 0))
     anchor = np.concatenate([clip[whole], sigmoid[times >= 0]])
-    return _Fused("hard_swish", anchor, np.unique(np.concatenate([parts[parts >= 0], times[times >= 0]])))
+    swishes = _Fused("hard_swish", anchor, np.unique(np.concatenate([parts[parts >= 0], times[times >= 0]])))
+    parts = np.stack([scaled, shifted, sixth])[:, gate]
+    return swishes, _Fused("hard_sigmoid", clip[gate], np.unique(parts[parts >= 0]))
 
 
 def _product_with(links: _Links, nodes: np.ndarray, x: np.ndarray) -> np.ndarray:
@@ -265,32 +327,83 @@ def _linears(links: _Links) -> _Fused:
     return _Fused("dense", linear, added[added >= 0])
 
 
+def _around_kernels(links: _Links) -> _Fused:
+    """Kernels with the padding of one number before them, and the addition of one constant a channel right after."""
+    node = links.of("conv", "conv_transpose", "dense", "max_pool")
+    before = links.maker(node, 0)
+    zeros = np.array([links.whole.source_op_name(int(n)) in ("PAD", "PADV2") if n >= 0 else False for n in before])
+    padded = links.is_op(before, "pad") & (links.next[before] == node) & zeros.astype(bool)
+    padded &= ~links.is_op(node, "dense") & ~links.traced[node]
+    dense = links.is_op(node, "dense")
+    shown = np.where(dense, links.after(node, "reshape"), -1)
+    added = links.next[np.where(shown >= 0, shown, node)]
+    bias = np.where(links.data_slot(added) == 1, links.tensor(added, 0), links.tensor(added, 1))
+    fits = links.is_op(added, "add") & links.has_constant(added) & (links.tensor(node, 2) < 0) & ~links.traced[node]
+    fits &= ~links.is_op(node, "max_pool")
+    for i in np.flatnonzero(fits):
+        made = links.whole.node_outputs(int(node[i]))
+        shape = links.whole.shape(int(made[0])) if len(made) and made[0] >= 0 else ()
+        last = bool(dense[i]) or links.whole.attributes[node[i], ATTRIBUTES.index("channels_last")] != 0
+        channels = 0 if len(shape) < 2 else shape[-1] if last else shape[1]
+        added_shape = links.whole.shape(int(bias[i])) if bias[i] >= 0 else ()
+        fits[i] = channels > 1 and prod(added_shape) == channels and (not last or added_shape[-1] == channels)
+    parts = np.concatenate([before[padded], shown[fits], added[fits]])
+    return _Fused(None, node[fits | padded], parts[parts >= 0])
+
+
 def _attention(links: _Links) -> _Fused:
     """softmax(scale * q k + mask) v; ``parts`` [steps, G] has the first product in row 0, -1 where a step is absent."""
     softmax = links.of("softmax")
-    scores = links.maker(softmax, 0)
+    test, chosen = _guards(links, softmax)
+    converted = links.after(chosen, "cast", "dropout", "identity")
+    probabilities = np.where(converted >= 0, converted, chosen)
+    joined = np.where(links.traced[softmax], -1, links.after(probabilities, "reshape"))
+    flat = joined >= 0  # products of three axes, between reshapes
+    product = links.after(np.where(flat, joined, probabilities), "matmul")
+
+    def maker(nodes: np.ndarray, slot: int) -> np.ndarray:
+        made = links.maker(nodes, slot)
+        behind = np.where(links.is_op(made, "reshape") & (links.next[made] >= 0), links.maker(made, 0), -1)
+        return np.where(flat & links.is_op(behind, "matmul") & (links.next[behind] == made), behind, made)
+
+    scores = maker(softmax, 0)
     between = [np.full(len(softmax), -1) for _ in range(4)]
     for step in between:
         masked = (scores >= 0) & _MASKING[links.op[scores]] & (links.next[scores] >= 0)
         step[:] = np.where(masked, scores, -1)
-        upstream = links.maker(scores, 0)
+        upstream = maker(scores, 0)
         # The mask may stand first: follow the operand that is not made from nothing but constants.
         upstream = np.where(links.is_op(upstream, "matmul", "add", "mul", "div", "where", "cast"), upstream, -1)
-        upstream = np.where(upstream >= 0, upstream, links.maker(scores, 1))
+        upstream = np.where(upstream >= 0, upstream, maker(scores, 1))
         scores = np.where(masked, upstream, scores)
-    test, chosen = _guards(links, softmax)
-    probabilities = links.after(chosen, "cast", "dropout", "identity")
-    product = links.after(np.where(probabilities >= 0, probabilities, chosen), "matmul")
-    whole = links.is_op(scores, "matmul") & (product >= 0)
-    scaled = [_scaling(links, scores, slot) for slot in (0, 1)]
+    split = links.after(scores, "reshape")
+    whole = links.is_op(scores, "matmul") & (product >= 0) & (flat | (split < 0))
     # Fused kernels read and write any order of heads and positions, so the transposes around them move nothing.
-    turned = [_transposed(links, scores, 0), _transposed(links, scores, 1), _transposed(links, product, 1)]
-    split = links.after(product, "reshape")
-    split = np.array([-1 if n >= 0 and _joins_axes(links, n) else n for n in split], dtype=int)
-    turned.append(links.after(np.where(split >= 0, split, product), "transpose"))
+    around = [np.where(~flat, _scaling(links, scores, slot), -1) for slot in (0, 1)]
+    around += [np.where(~flat, _transposed(links, *of), -1) for of in ((scores, 0), (scores, 1), (product, 1))]
+    for nodes, slot, scales in ((scores, 0, True), (scores, 1, True), (product, 1, False)):
+        around += _views(links, np.where(flat, nodes, -1), slot, scales)
+    made = product
+    for there in (np.full(len(flat), True), flat):  # behind one reshape, or two where products have three axes
+        apart = np.where(there, links.after(made, "reshape"), -1)
+        apart = np.array([-1 if n >= 0 and _joins_axes(links, n) else n for n in apart], dtype=int)
+        made = np.where(apart >= 0, apart, made)
+    around.append(links.after(made, "transpose"))
     guard = np.where(test >= 0, chosen, -1)
-    chain = np.stack([scores, softmax, test, guard, probabilities, *between, *scaled, *turned])[:, whole]
+    chain = np.stack([scores, softmax, test, guard, converted, split, joined, *between, *around])[:, whole]
     return _Fused("attention", product[whole], chain)
+
+
+def _views(links: _Links, products: np.ndarray, slot: int, scales: bool) -> list[np.ndarray]:
+    """What makes an operand of products of three axes: transposes, a reshape and a multiplication by a constant."""
+    maker, found = links.maker(products, slot), []
+    for names in (("transpose",), ("reshape",), ("mul", "div") if scales else (), ("transpose",)):
+        fits = links.is_op(maker, *names) & (links.next[maker] >= 0)
+        fits &= links.has_constant(maker) if "mul" in names else True
+        found.append(np.where(fits, maker, -1))
+        data = links.producer_of(links.data(maker) if "mul" in names else links.tensor(maker, 0))
+        maker = np.where(fits, data, maker)
+    return found
 
 
 def _guards(links: _Links, softmax: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -337,6 +450,8 @@ def _by_strides(links: _Links, node: int) -> bool:
     if name == "gather":
         index = links.tensor(np.array([node]), 1)[0]
         constant = index >= 0 and links.role[index] in (_LITERAL, _WEIGHT)
+        if not links.traced[node]:
+            constant = index >= 0 and not links.varies(np.array([index]))[0]
         return bool(constant and prod(links.whole.shape(int(index))) == 1)
     reshaped = links.after(np.array([node]), "reshape")[0] if name == "transpose" else -1
     return bool(_STRIDED[links.op[node]]) and (reshaped < 0 or not _joins_axes(links, reshaped))
@@ -400,7 +515,7 @@ class _Rows:
         anchors, inverse = np.unique(self._row_of[fused.anchor], return_inverse=True)
         counts = np.bincount(inverse, weights=self._repeat[fused.anchor], minlength=len(anchors))
         for row, count in zip(anchors.tolist(), counts.tolist(), strict=True):
-            self._append(row, fused.op, count)
+            self._append(row, fused.op or OPERATORS[self._source.op[row]], count)
 
     def merge_attention(self, fused: _Fused) -> None:
         """Both products in one row of the first one's sizes; the scores between them never leave the chip."""
@@ -411,7 +526,7 @@ class _Rows:
         counts = np.bincount(inverse.ravel(), weights=self._repeat[fused.anchor], minlength=pairs.shape[1])
         t = self._source
         for (first, second), count in zip(pairs.T.tolist(), counts.tolist(), strict=True):
-            row = self._append(first, fused.op, count)
+            row = self._append(first, "attention", count)
             row["macs"] = t.macs[first] + t.macs[second]
             row["flops"] = t.flops[first] + t.flops[second]
             row["bytes_read"] = max(t.bytes_read[first] + t.bytes_read[second] - t.bytes_written[first], 0)

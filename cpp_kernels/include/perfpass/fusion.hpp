@@ -23,11 +23,17 @@ struct Placement {
   std::vector<NodeId> into;
 };
 
+/// [N] 1 for nodes that compute the same for every input of these shapes: shapes, and what is made of these and
+/// constants alone.
+PERFPASS_API std::vector<std::uint8_t> fixed_nodes(const OpGraph& graph);
+/// [N] 1 for those of them that runtimes compute when they load a model: not products, stored weights made wider and
+/// operators of stated costs, nor what is made of these.
+PERFPASS_API std::vector<std::uint8_t> folded_nodes(const OpGraph& graph);
+
 /// The table with written-out operators put together, without shape arithmetic and operators that do nothing.
-/// `strided`: transposes, splits, slices, expansions and a fixed index change strides and move nothing, as in torch, but
-/// for transposes whose axes are joined next. `folds`: what constants and shapes alone decide is computed when the model
-/// is loaded: a view, whose bytes stay held. `places`, where asked for: where each node went. Error(argument) if the costs
-/// belong to another graph.
+/// `strided`: transposes, splits, slices, expansions and a fixed index change strides and move nothing, as in torch,
+/// but for transposes whose axes are joined next. `folds`: folded nodes are views, whose bytes stay held. `places`,
+/// where asked for: where each node went. Error(argument) if the costs belong to another graph.
 PERFPASS_API OperatorTable table_as_run(const OpGraph& graph, const Costs& costs, bool strided, bool folds,
                                         Placement* places = nullptr);
 

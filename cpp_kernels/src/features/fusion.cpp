@@ -41,7 +41,7 @@ void show(const OpGraph& graph, const Links& links, bool strided, bool folds, Op
   for (NodeId n = 0; n < links.count(); ++n) {
     const std::int32_t row = row_of[n];
     if (row == kNone || table.view[row] != 0) continue;
-    if ((strided && detail::by_strides(graph, links, n)) || (folds && links.fixed(n))) {
+    if ((strided && detail::by_strides(graph, links, n)) || (folds && links.folded()[n])) {
       shown[row].push_back(n);
     } else {
       ++others[row];
@@ -79,7 +79,9 @@ class Edited {
     std::map<std::int32_t, double> counts;
     for (const NodeId n : fused.anchor) counts[row_of_[n]] += g_.repeat[n];
     std::map<std::int32_t, std::int32_t> merged;
-    for (const auto& [row, count] : counts) merged[row] = append(row, fused.op, count);
+    for (const auto& [row, count] : counts) {
+      merged[row] = append(row, fused.op.value_or(static_cast<OpKind>(t_.op[row])), count);
+    }
     vanish(fused.parts);
     for (const NodeId n : fused.anchor) runs_in_[n] = merged[row_of_[n]];
   }
@@ -184,15 +186,25 @@ class Edited {
 
 }  // namespace
 
+std::vector<std::uint8_t> fixed_nodes(const OpGraph& graph) {
+  const std::vector<bool> found = detail::fixed(graph, [&](NodeId n) { return graph.op[n] != random; });
+  return {found.begin(), found.end()};
+}
+
+std::vector<std::uint8_t> folded_nodes(const OpGraph& graph) {
+  const Links links(graph);
+  return {links.folded().begin(), links.folded().end()};
+}
+
 OperatorTable table_as_run(const OpGraph& graph, const Costs& costs, bool strided, bool folds, Placement* places) {
   std::vector<std::int32_t> row_of;
   OperatorTable table = operator_table(graph, costs, &row_of);
   const Links links(graph);
   show(graph, links, strided, folds, table, row_of);
   Edited edited(graph, std::move(table), std::move(row_of));
-  for (const Fused& fused :
-       {detail::layer_norms(links), detail::gelus(links), detail::silus(links), detail::hard_swishes(links),
-        detail::linears(graph, links)}) {
+  const auto [swishes, sigmoids] = detail::hard_activations(links);
+  for (const Fused& fused : {detail::layer_norms(links), detail::gelus(links), detail::silus(links), swishes, sigmoids,
+                             detail::linears(graph, links), detail::around_kernels(graph, links)}) {
     edited.merge(fused);
   }
   edited.merge(detail::attentions(graph, links));

@@ -1,9 +1,9 @@
 // Who makes what a node of a graph reads, who reads what it makes, and what no input decides.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "graph/operator_set.hpp"
@@ -29,11 +29,35 @@ inline bool folds(OpKind op) noexcept {
   }
 }
 
+/// [N] nodes that shapes and constants alone decide, where `computes` takes them.
+template <typename Computes>
+std::vector<bool> fixed(const OpGraph& graph, const Computes& computes) {
+  std::vector<bool> found(graph.node_count());
+  for (NodeId n = 0; n < static_cast<NodeId>(found.size()); ++n) {
+    bool reads = false;
+    bool known = true;
+    for (const TensorId t : graph.node_inputs(n)) {
+      if (t == kNone) continue;
+      const NodeId maker = graph.producer[t];
+      reads = true;
+      known = known && (graph.is_constant(t) || (maker != kNone && found[maker]));
+    }
+    const bool begins = reads || op_class(graph.op[n]) == OpClass::generator;
+    found[n] = graph.op[n] == OpKind::shape_of || (begins && known && computes(n));
+  }
+  return found;
+}
+
 /// Who makes what a node reads and who reads what it makes; kNone where there is none.
 class Links {
  public:
   explicit Links(const OpGraph& graph)
-      : g_(graph), next_(graph.node_count(), kNone), readers_(graph.node_count(), 0), fixed_(graph.node_count()) {
+      : g_(graph),
+        next_(graph.node_count(), kNone),
+        readers_(graph.node_count(), 0),
+        folded_(fixed(graph, [&](NodeId n) {
+          return folds(graph.op[n]) && (graph.stated.empty() || !graph.stated.contains(n));
+        })) {
     for (std::size_t e = 0; e < graph.edge_count(); ++e) {
       ++readers_[graph.edge_producer[e]];
       next_[graph.edge_producer[e]] = graph.edge_consumer[e];
@@ -44,7 +68,6 @@ class Links {
     for (const TensorId t : graph.graph_outputs) {
       if (t != kNone && graph.producer[t] != kNone) next_[graph.producer[t]] = kNone;  // the caller reads it too
     }
-    for (NodeId n = 0; n < count(); ++n) fixed_[n] = computes_alone(n);
   }
 
   NodeId count() const noexcept { return static_cast<NodeId>(next_.size()); }
@@ -64,19 +87,25 @@ class Links {
     const TensorId t = tensor(n, slot);
     return t == kNone ? kNone : g_.producer[t];
   }
-  /// Whether what a node computes is the same for every input of these shapes.
-  bool fixed(NodeId n) const noexcept { return n != kNone && fixed_[n]; }
-  /// Whether one of the first two inputs is a weight or a literal, or computed from these and shapes alone.
-  bool has_constant(NodeId n) const noexcept {
-    for (const std::size_t slot : {0U, 1U}) {
-      const TensorId t = tensor(n, slot);
-      if (t != kNone && (g_.is_constant(t) || fixed(g_.producer[t]))) return true;
-    }
-    return false;
+  /// [N] nodes that runtimes compute when a model is loaded.
+  const std::vector<bool>& folded() const noexcept { return folded_; }
+  /// Whether a tensor is a weight or a literal, or computed from these and shapes alone.
+  bool constant(TensorId t) const noexcept {
+    return t != kNone && (g_.is_constant(t) || (g_.producer[t] != kNone && folded_[g_.producer[t]]));
   }
+  /// Whether PyTorch recorded a node, so that it is a kernel that ran; files and compilers' modules write in parts what
+  /// runs as one.
+  bool traced(NodeId n) const { return g_.strings.at(g_.source_op[n]).starts_with("aten."); }
+  /// Whether a padding is of one number: TensorFlow Lite's; other formats' operators say it by attributes.
+  bool pads_with_one_number(NodeId n) const {
+    const std::string_view source = g_.strings.at(g_.source_op[n]);
+    return source == "PAD" || source == "PADV2";
+  }
+  /// Whether one of the first two inputs is constant.
+  bool has_constant(NodeId n) const noexcept { return constant(tensor(n, 0)) || constant(tensor(n, 1)); }
   /// The first of two inputs that is computed from data, else the first.
   std::size_t data_slot(NodeId n) const noexcept {
-    const auto varies = [&](TensorId t) { return t != kNone && !g_.is_constant(t) && !fixed(g_.producer[t]); };
+    const auto varies = [&](TensorId t) { return t != kNone && !constant(t); };
     return !varies(tensor(n, 0)) && varies(tensor(n, 1)) ? 1 : 0;
   }
   /// The only reader of a node if it is one of the operators, else kNone.
@@ -97,20 +126,18 @@ class Links {
       if (g_.op[n] == op) visit(n);
     }
   }
-
- private:
-  bool computes_alone(NodeId n) const noexcept {
-    if (g_.op[n] == OpKind::shape_of) return true;
-    if (!folds(g_.op[n]) || (!g_.stated.empty() && g_.stated.contains(n))) return false;
-    const auto inputs = g_.node_inputs(n);
-    return std::all_of(inputs.begin(), inputs.end(),
-                       [&](TensorId t) { return t == kNone || g_.is_constant(t) || fixed(g_.producer[t]); });
+  template <typename Visit>
+  void each(const OperatorSet& some, const Visit& visit) const {
+    for (NodeId n = 0; n < count(); ++n) {
+      if (some(g_.op[n])) visit(n);
+    }
   }
 
+ private:
   const OpGraph& g_;
   std::vector<NodeId> next_;
   std::vector<std::int32_t> readers_;
-  std::vector<bool> fixed_;
+  std::vector<bool> folded_;
 };
 
 }  // namespace perfpass::detail

@@ -4,7 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <span>
+#include <optional>
+#include <utility>
+#include <vector>
 
 #include "costs/node.hpp"
 
@@ -16,6 +18,10 @@ const OperatorSet kMasking{add, mul, div, where, cast, clip};
 const OperatorSet kMaskMaker{matmul, add, mul, div, where, cast};
 const OperatorSet kScaling{mul, div};
 const OperatorSet kSquare{OpKind::pow, mul};
+const OperatorSet kRoot{OpKind::sqrt, rsqrt};
+const OperatorSet kMean{reduce_mean};
+const OperatorSet kVariance{reduce_mean, reduce_variance};
+const OperatorSet kAround{conv, conv_transpose, dense, max_pool};
 const OperatorSet kAfterSoftmax{cast, dropout, identity};
 // What torch does by changing strides, and a file by an operator of its own.
 const OperatorSet kStrided{transpose, split, slice, expand, gather};
@@ -39,30 +45,85 @@ bool joins_axes(const OpGraph& graph, const Links& links, NodeId reshape_node) {
 
 }  // namespace
 
+namespace {
+
+/// What makes an operand, behind a reshape.
+NodeId shown_maker(const Links& links, NodeId n, std::size_t slot) {
+  const NodeId maker = links.maker(n, slot);
+  return links.is(maker, reshape) ? links.maker(maker, 0) : maker;
+}
+
+/// x s + (bias - mean s) with s = weight / sqrt(variance + eps), as TensorFlow's and PyTorch's converters write it.
+void add_sums(const Links& links, Fused& found) {
+  links.each(add, [&](NodeId sum) {
+    const std::size_t second = links.is(shown_maker(links, sum, 1), sub) ? 1 : 0;
+    const NodeId difference = shown_maker(links, sum, second), product = shown_maker(links, sum, 1 - second);
+    const NodeId subtracted = shown_maker(links, difference, 1);
+    if (links.traced(sum) || !links.is(difference, sub) || !links.is(product, mul) || !links.is(subtracted, mul))
+      return;
+    const std::size_t of_mean = links.is(shown_maker(links, subtracted, 0), reduce_mean) ? 0 : 1;
+    const NodeId mean = shown_maker(links, subtracted, of_mean), scale = shown_maker(links, subtracted, 1 - of_mean);
+    const std::size_t of_scale = shown_maker(links, product, 0) == scale ? 0 : 1;
+    if (!links.is(mean, reduce_mean) || shown_maker(links, product, of_scale) != scale) return;
+    if (links.tensor(mean, 0) != links.tensor(product, 1 - of_scale)) return;
+    const bool weighted = links.is(scale, mul) && links.has_constant(scale);
+    const NodeId root = weighted ? shown_maker(links, scale, links.data_slot(scale)) : scale;
+    const NodeId epsilon = links.maker(root, 0);
+    if (!links.is(root, rsqrt) || !links.is(epsilon, add)) return;
+    const NodeId variance = shown_maker(links, epsilon, links.data_slot(epsilon));
+    if (!links.is(variance, kVariance)) return;
+    const NodeId square = links.is(variance, reduce_mean) ? links.maker(variance, 0) : kNone;
+    const NodeId centred =
+        links.is(square, kSquare) ? links.maker(square, 0) : square;  // or the square of a difference
+    if (square != kNone && (!links.is(centred, sub) || shown_maker(links, centred, 1) != mean)) return;
+    const NodeId scaled = weighted ? kNone : links.after_with_constant(sum, mul);
+    const NodeId shifted = links.after_with_constant(scaled, add);
+    const NodeId last = shifted != kNone ? shifted : scaled != kNone ? scaled : sum;
+    found.anchor.push_back(last);
+    for (const NodeId n : {mean, centred, square, variance, epsilon, root, scale, subtracted, difference, product, sum,
+                           scaled, shifted}) {
+      if (n != last) found.part(n);
+    }
+  });
+}
+
+}  // namespace
+
 Fused layer_norms(const Links& links) {
   Fused found{layer_norm, {}, {}};
-  links.each(sqrt, [&](NodeId root) {
+  links.each(kRoot, [&](NodeId root) {
     const NodeId epsilon = links.maker(root, 0);
     if (!links.is(epsilon, add)) return;
+    const bool traced = links.traced(root);
+    const OperatorSet& known = traced ? kMean : kVariance;
     NodeId variance = links.maker(epsilon, 0);
-    if (!links.is(variance, reduce_mean)) variance = links.maker(epsilon, 1);
-    if (!links.is(variance, reduce_mean)) return;
-    const NodeId square = links.maker(variance, 0);
-    if (!links.is(square, kSquare)) return;
-    const NodeId centred = links.maker(square, 0);
-    if (!links.is(centred, sub)) return;
+    if (!links.is(variance, known)) variance = links.maker(epsilon, 1);
+    if (!links.is(variance, known) || (traced && links.is(root, rsqrt))) return;
+    NodeId reciprocal_node = kNone, divided = links.is(root, rsqrt) ? links.after(root, mul) : links.after(root, div);
+    if (!traced && links.is(divided, div) && links.data_slot(divided) == 1) {  // a constant by the root
+      reciprocal_node = divided;
+      divided = links.after(reciprocal_node, mul);
+    }
+    if (divided == kNone) return;
+    const NodeId inverse = reciprocal_node != kNone ? reciprocal_node : root;
+    const NodeId beside = links.maker(divided, links.maker(divided, 0) == inverse ? 1 : 0);
+    const bool in_parts = links.is(variance, reduce_mean);
+    const NodeId square = in_parts ? links.maker(variance, 0) : kNone;
+    if (in_parts && !links.is(square, kSquare)) return;
+    const NodeId centred = in_parts ? links.maker(square, 0) : beside;
+    if (!links.is(centred, sub) || (links.is(divided, mul) && centred != beside)) return;
     const NodeId mean = links.maker(centred, 1);
-    const NodeId divided = links.after(root, div);
-    if (!links.is(mean, reduce_mean) || divided == kNone) return;
+    if (!links.is(mean, reduce_mean) || (!in_parts && links.tensor(variance, 0) != links.tensor(centred, 0))) return;
     const NodeId scaled = links.after_with_constant(divided, mul);
     const NodeId shifted = links.after_with_constant(scaled, add);
-    const std::array chain{mean, centred, square, variance, epsilon, root, divided, scaled, shifted};
+    const std::array chain{mean, centred, square, variance, epsilon, root, reciprocal_node, divided, scaled, shifted};
     const NodeId last = shifted != kNone ? shifted : scaled != kNone ? scaled : divided;
     found.anchor.push_back(last);
     for (const NodeId n : chain) {
       if (n != last) found.part(n);
     }
   });
+  add_sums(links, found);
   return std::move(found).once();
 }
 
@@ -98,8 +159,8 @@ Fused silus(const Links& links) {
   return found;
 }
 
-Fused hard_swishes(const Links& links) {
-  Fused found{hard_swish, {}, {}};
+HardActivations hard_activations(const Links& links) {
+  HardActivations found;
   const auto product_with = [&](NodeId n, TensorId x) {
     const NodeId product = links.after(n, mul);
     return product != kNone && (links.tensor(product, 0) == x || links.tensor(product, 1) == x) ? product : kNone;
@@ -116,18 +177,20 @@ Fused hard_swishes(const Links& links) {
     const TensorId x = links.tensor(first, links.data_slot(first));
     NodeId divided = links.after_with_constant(node, kScaling);
     const NodeId product = product_with(divided != kNone ? divided : node, x);
-    if (product == kNone) return;
-    if (divided == kNone && !scales) divided = links.after_with_constant(product, kScaling);
-    found.anchor.push_back(node);
-    for (const NodeId n : {scaled, shifted, divided, product}) found.part(n);
+    if (product == kNone && ((!scales && divided == kNone) || links.traced(node))) return;
+    if (product == kNone && scales) divided = kNone;
+    if (product != kNone && divided == kNone && !scales) divided = links.after_with_constant(product, kScaling);
+    Fused& one = product != kNone ? found.swishes : found.sigmoids;
+    one.anchor.push_back(node);
+    for (const NodeId n : {scaled, shifted, divided, product}) one.part(n);
   });
   links.each(hard_sigmoid, [&](NodeId node) {
     const NodeId product = product_with(node, links.tensor(node, 0));
     if (product == kNone) return;
-    found.anchor.push_back(node);
-    found.part(product);
+    found.swishes.anchor.push_back(node);
+    found.swishes.part(product);
   });
-  return std::move(found).once();
+  return {std::move(found.swishes).once(), std::move(found.sigmoids).once()};
 }
 
 namespace {
@@ -155,6 +218,50 @@ Fused linears(const OpGraph& graph, const Links& links) {
 
 namespace {
 
+/// Whether a node adds one constant a channel to what it reads.
+bool adds_bias(const OpGraph& graph, const Links& links, NodeId n, std::int64_t channels, bool last) {
+  if (!links.is(n, add) || !links.has_constant(n)) return false;
+  const TensorId bias = links.tensor(n, 1 - links.data_slot(n));
+  if (bias == kNone || channels < 2 || graph.elements(bias) != channels) return false;
+  return !last || graph.shape(bias).back() == channels;
+}
+
+/// The reshape right after a kernel, or none, and the addition of its bias.
+std::pair<NodeId, NodeId> bias_behind(const OpGraph& graph, const Links& links, NodeId node) {
+  const std::pair<NodeId, NodeId> none{kNone, kNone};
+  const auto made = graph.node_outputs(node);
+  if (links.is(node, max_pool) || links.tensor(node, 2) != kNone || made.empty() || made[0] == kNone) return none;
+  const auto shape = graph.shape(made[0]);
+  if (shape.size() < 2) return none;
+  const bool last = links.is(node, dense) || graph.attributes[node].channels_last != 0;
+  const std::int64_t channels = last ? shape.back() : shape[1];
+  // Relay's dense layers take two axes; the others come back behind them.
+  const NodeId shown = links.is(node, dense) ? links.after(node, reshape) : kNone;
+  const NodeId added = links.next(shown != kNone ? shown : node);
+  return adds_bias(graph, links, added, channels, last) ? std::pair{shown, added} : none;
+}
+
+}  // namespace
+
+Fused around_kernels(const OpGraph& graph, const Links& links) {
+  Fused found{std::nullopt, {}, {}};
+  links.each(kAround, [&](NodeId node) {
+    if (links.traced(node)) return;
+    const NodeId before = links.maker(node, 0);
+    const bool padded = !links.is(node, dense) && links.is(before, pad) && links.next(before) == node &&
+                        links.pads_with_one_number(before);
+    const auto [shown, added] = bias_behind(graph, links, node);
+    if (!padded && added == kNone) return;
+    found.anchor.push_back(node);
+    if (padded) found.part(before);
+    found.part(shown);
+    found.part(added);
+  });
+  return found;
+}
+
+namespace {
+
 /// The multiplication by a constant that makes an operand of a product (through a transpose), else kNone.
 NodeId scaling_of(const Links& links, NodeId product, std::size_t slot) {
   NodeId maker = links.maker(product, slot);
@@ -167,6 +274,24 @@ NodeId scaling_of(const Links& links, NodeId product, std::size_t slot) {
 NodeId transposed(const Links& links, NodeId product, std::size_t slot) {
   const NodeId maker = links.maker(product, slot);
   return links.is(maker, transpose) && links.next(maker) != kNone ? maker : kNone;
+}
+
+/// The transposes, the reshape and (where `scales`) the multiplication by a constant that make an operand of a product
+/// of three axes.
+void add_views(const Links& links, NodeId product, std::size_t slot, bool scales, std::vector<NodeId>& around) {
+  NodeId maker = links.maker(product, slot);
+  for (const OpKind op : {transpose, reshape, mul, transpose}) {
+    const bool scaled = scales && links.is(maker, kScaling) && links.has_constant(maker);
+    if (!(op == mul ? scaled : links.is(maker, op)) || links.next(maker) == kNone) continue;
+    around.push_back(maker);
+    maker = links.maker(maker, op == mul ? links.data_slot(maker) : 0);
+  }
+}
+
+/// The product of three axes whose result a reshape shows to one node alone, else the node given.
+NodeId product_behind(const Links& links, NodeId n) {
+  const NodeId product = links.is(n, reshape) && links.next(n) != kNone ? links.maker(n, 0) : kNone;
+  return links.is(product, matmul) && links.next(product) == n ? product : n;
 }
 
 /// Rows of nothing but masked scores are no number after a softmax; exporters choose zero there: `where(is_nan(p), 0,
@@ -182,10 +307,15 @@ std::map<NodeId, NodeId> guarded(const Links& links) {
   return found;
 }
 
-/// The transpose of a product's result, its heads split before it or not, else kNone.
-NodeId transposed_result(const OpGraph& graph, const Links& links, NodeId product) {
-  const NodeId split = links.after(product, reshape);
-  return links.after(split != kNone && !joins_axes(graph, links, split) ? split : product, transpose);
+/// The transpose of a product's result, its heads split before it (by as many reshapes as given) or not, else kNone.
+NodeId transposed_result(const OpGraph& graph, const Links& links, NodeId product, int reshapes) {
+  NodeId made = product;
+  for (int hop = 0; hop < reshapes; ++hop) {
+    const NodeId split = links.after(made, reshape);
+    if (split == kNone || joins_axes(graph, links, split)) break;
+    made = split;
+  }
+  return links.after(made, transpose);
 }
 
 }  // namespace
@@ -194,39 +324,47 @@ Attentions attentions(const OpGraph& graph, const Links& links) {
   Attentions found;
   const std::map<NodeId, NodeId> guards = guarded(links);
   links.each(softmax, [&](NodeId node) {
-    NodeId scores = links.maker(node, 0);
+    const auto guard = guards.find(node);
+    const NodeId chosen = guard == guards.end() ? node : guard->second;
+    const NodeId converted = links.after(chosen, kAfterSoftmax);
+    const NodeId probabilities = converted != kNone ? converted : chosen;
+    const NodeId joined = links.traced(node) ? kNone : links.after(probabilities, reshape);
+    const NodeId product = links.after(joined != kNone ? joined : probabilities, matmul);
+    if (product == kNone) return;
+    const auto maker = [&](NodeId n, std::size_t slot) {
+      return joined == kNone ? links.maker(n, slot) : product_behind(links, links.maker(n, slot));
+    };
+    NodeId scores = maker(node, 0);
     std::array<NodeId, 4> between;
     for (NodeId& step : between) {
       const bool masked = links.is(scores, kMasking) && links.next(scores) != kNone;
       step = masked ? scores : kNone;
       if (!masked) continue;
       // The mask may stand first: follow the operand that is not made from nothing but constants.
-      const NodeId upstream = links.maker(scores, 0);
-      scores = links.is(upstream, kMaskMaker) ? upstream : links.maker(scores, 1);
+      const NodeId upstream = maker(scores, 0);
+      scores = links.is(upstream, kMaskMaker) ? upstream : maker(scores, 1);
     }
-    const auto guard = guards.find(node);
-    const NodeId chosen = guard == guards.end() ? node : guard->second;
-    const NodeId probabilities = links.after(chosen, kAfterSoftmax);
-    const NodeId product = links.after(probabilities != kNone ? probabilities : chosen, matmul);
-    if (!links.is(scores, matmul) || product == kNone) return;
+    const NodeId split = links.after(scores, reshape);  // none where a mask of four axes gives them back
+    if (!links.is(scores, matmul) || (split != kNone && joined == kNone)) return;
     found.first.push_back(scores);
     found.second.push_back(product);
     // Fused kernels read and write any order of heads and positions, so the transposes around them move nothing.
-    const std::array around{scores,
-                            node,
-                            chosen == node ? kNone : links.maker(chosen, 0),
-                            chosen == node ? kNone : chosen,
-                            probabilities,
-                            scaling_of(links, scores, 0),
-                            scaling_of(links, scores, 1),
-                            transposed(links, scores, 0),
-                            transposed(links, scores, 1),
-                            transposed(links, product, 1),
-                            transposed_result(graph, links, product)};
-    for (const auto& some : {std::span<const NodeId>(around), std::span<const NodeId>(between)}) {
-      for (const NodeId n : some) {
-        if (n != kNone) found.parts.push_back({n, product});
+    // Relay's importer of ONNX leaves the file's own reshape behind that of the product.
+    const NodeId turned = transposed_result(graph, links, product, joined != kNone ? 2 : 1);
+    std::vector<NodeId> around{scores, node, converted, split, joined, turned};
+    if (chosen != node) around.insert(around.end(), {chosen, links.maker(chosen, 0)});
+    around.insert(around.end(), between.begin(), between.end());
+    if (joined != kNone) {
+      for (const std::size_t slot : {0U, 1U}) add_views(links, scores, slot, true, around);
+      add_views(links, product, 1, false, around);
+    } else {
+      for (const std::size_t slot : {0U, 1U}) {
+        around.insert(around.end(), {scaling_of(links, scores, slot), transposed(links, scores, slot)});
       }
+      around.push_back(transposed(links, product, 1));
+    }
+    for (const NodeId n : around) {
+      if (n != kNone) found.parts.push_back({n, product});
     }
   });
   return found;
@@ -236,7 +374,9 @@ bool by_strides(const OpGraph& graph, const Links& links, NodeId n) {
   if (!kStrided(graph.op[n])) return false;
   if (graph.op[n] == gather) {
     const TensorId index = links.tensor(n, 1);
-    return index != kNone && graph.is_constant(index) && graph.elements(index) == 1;
+    // Indices that follow from shapes alone, as Relax writes them, are learned as copies of traces.
+    const bool fixed = links.traced(n) ? index != kNone && graph.is_constant(index) : links.constant(index);
+    return fixed && graph.elements(index) == 1;
   }
   const NodeId next = graph.op[n] == transpose ? links.after(n, reshape) : kNone;
   return next == kNone || !joins_axes(graph, links, next);

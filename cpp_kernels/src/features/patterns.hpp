@@ -1,7 +1,12 @@
 // What exporters write out in parts, found in a graph: the nodes that every runtime runs as one.
+//
+// Predictors learned from PyTorch's traces. What a trace holds in parts PyTorch ran in parts, so that some spellings
+// are put together elsewhere alone: a variance of one operator, biases and padding that stand apart, hard sigmoids and
+// products of three axes.
 #pragma once
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -15,9 +20,9 @@ struct Part {
   NodeId node, into;
 };
 
-/// Nodes that become one: each of `anchor` stays, as operator `op`; `parts` vanish.
+/// Nodes that become one: each of `anchor` stays, as operator `op` where one is given; `parts` vanish.
 struct Fused {
-  OpKind op;
+  std::optional<OpKind> op;
   std::vector<NodeId> anchor;
   std::vector<Part> parts;
 
@@ -40,16 +45,28 @@ struct Attentions {
   std::vector<Part> parts;
 };
 
-/// (x - mean) / sqrt(mean((x - mean)^2) + eps) * weight + bias, as exporters before opset 17 write it.
+/// x * clip(x + 3, 0, 6) / 6, and clip(a x + b, 0, 1) or clip(x + 3, 0, 6) / 6 that is no part of it.
+struct HardActivations {
+  Fused swishes{OpKind::hard_swish, {}, {}};
+  Fused sigmoids{OpKind::hard_sigmoid, {}, {}};
+};
+
+/// (x - mean) / sqrt(variance + eps) * weight + bias: the variance in parts, as exporters before opset 17 write it, or
+/// one operator; divided by the root or multiplied by its reciprocal; or as a product and a sum, as TensorFlow Lite.
 Fused layer_norms(const Links& links);
 /// GELU: x / sqrt(2) -> erf -> + 1 -> * x -> / 2, the halving before or after.
 Fused gelus(const Links& links);
 /// SiLU: x * sigmoid(x).
 Fused silus(const Links& links);
-/// Hard swish: x * clip(x + 3, 0, 6) / 6, also with the sixth taken before the addition, or of the product.
-Fused hard_swishes(const Links& links);
+/// The sixth of a hard swish is also taken before the addition, or of the product.
+HardActivations hard_activations(const Links& links);
 /// Products with a weight, and the addition of a constant right after: one kernel.
 Fused linears(const OpGraph& graph, const Links& links);
+/// Convolutions, pooling and dense layers with the zeros that a node of its own puts around what they read, and (those
+/// without a bias) with the addition of one constant a channel right after or behind a reshape that keeps the channels
+/// last.
+Fused around_kernels(const OpGraph& graph, const Links& links);
+/// Also with products of three axes, which read and write theirs through reshapes, as Relay has them.
 Attentions attentions(const OpGraph& graph, const Links& links);
 /// Whether a node shows what it reads by other strides: transposes, splits, slices, expansions and one fixed index.
 /// Transposes whose axes are joined next are copied, as torch has to.

@@ -103,6 +103,8 @@ struct DotSides {
 /// Error(format) for dimensions that the operands do not have.
 DotSides dot_sides(const FlatGraph& graph, const Operation& at, std::span<const Value> in);
 
+/// Readers of a product with 1 or a sum with 0 read its other operand instead.
+void drop_identities(FlatGraph& graph);
 /// Sets MainArgument::is_weight.
 void find_weights(FlatGraph& graph);
 /// Groups of operators become one: softmax, normalisations, GELU, means, biases.

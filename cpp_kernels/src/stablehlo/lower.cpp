@@ -231,6 +231,8 @@ std::string_view Lowerer::source_of(const FlatOp& op) {
       return "sigmoid";
     case Code::hard_swish_:
       return "hard_swish";
+    case Code::hard_sigmoid_:
+      return "hard_sigmoid";
     case Code::softplus_:
       return "softplus";
     case Code::elu_:

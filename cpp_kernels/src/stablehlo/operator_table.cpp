@@ -130,6 +130,8 @@ Meaning meaning_of(Code code) noexcept {
       return each(OpKind::gelu);
     case Code::hard_swish_:
       return each(OpKind::hard_swish);
+    case Code::hard_sigmoid_:
+      return each(OpKind::hard_sigmoid);
     case Code::softplus_:
       return each(OpKind::softplus);
     case Code::elu_:

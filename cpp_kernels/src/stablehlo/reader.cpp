@@ -5,6 +5,7 @@ namespace perfpass {
 
 std::vector<StablehloInput> stablehlo_inputs(std::string_view text, const StablehloLimits& limits) {
   stablehlo::FlatGraph graph = stablehlo::flatten(stablehlo::parse(text, limits), {}, limits, true);
+  stablehlo::drop_identities(graph);
   stablehlo::find_weights(graph);
   std::vector<StablehloInput> inputs;
   for (const stablehlo::MainArgument& argument : graph.arguments) {
@@ -18,6 +19,7 @@ std::vector<StablehloInput> stablehlo_inputs(std::string_view text, const Stable
 OpGraph read_stablehlo(std::string_view text, const std::map<std::string, std::vector<std::int64_t>>& input_shapes,
                        const StablehloLimits& limits) {
   stablehlo::FlatGraph graph = stablehlo::flatten(stablehlo::parse(text, limits), input_shapes, limits, false);
+  stablehlo::drop_identities(graph);
   stablehlo::find_weights(graph);
   stablehlo::recompose(graph);
   return stablehlo::lower(graph);

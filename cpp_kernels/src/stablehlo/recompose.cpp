@@ -7,7 +7,10 @@ void Recomposer::run() {
   for (std::size_t n = 0; n < g_.ops.size(); ++n) backward(g_.ops[n]);
   for (std::size_t n = 0; n < g_.ops.size(); ++n) forward(g_.ops[n]);
   for (std::size_t n = 0; n < g_.ops.size(); ++n) {
-    if (g_.ops[n].code == Code::add && !batch_norm(g_.ops[n])) bias(g_.ops[n]);
+    FlatOp& op = g_.ops[n];
+    if (op.code == Code::add && !batch_norm(op)) bias(op);
+    if (op.out_count != 1 || (op.code != Code::divide && op.code != Code::multiply)) continue;
+    if (const auto x = hard_sigmoid_of(op.out_begin)) become(op, Code::hard_sigmoid_, *x);  // no part of a hard swish
   }
 }
 
@@ -72,7 +75,11 @@ std::optional<Value> Recomposer::hard_sigmoid_of(Value v) const {
   if (op == nullptr || op->in_count != 2 || (op->code != Code::divide && op->code != Code::multiply))
     return std::nullopt;
   if (!is_number(in(*op, 1), op->code == Code::divide ? 6.0 : 1.0 / 6.0)) return std::nullopt;
-  const FlatOp* clip = g_.maker(strip(in(*op, 0)));
+  return clipped(in(*op, 0));
+}
+
+std::optional<Value> Recomposer::clipped(Value v) const {
+  const FlatOp* clip = g_.maker(strip(v));
   if (clip == nullptr) return std::nullopt;
   std::optional<Value> inner;
   if (clip->code == Code::clamp && clip->in_count == 3 && is_number(in(*clip, 2), 6.0)) {
@@ -96,6 +103,13 @@ void Recomposer::divided(FlatOp& op) {
   if (op.in_count != 2) return;
   const Value above = in(op, 0), below = in(op, 1);
   if (const auto by = number(below)) {
+    // x clip(x + 3, 0, 6) / 6, as PyTorch's decomposition writes it.
+    if (const FlatOp* product = made(above, Code::multiply); product != nullptr && product->in_count == 2) {
+      for (const std::size_t i : {0U, 1U}) {
+        const auto of = is_number(below, 6.0) ? clipped(in(*product, i)) : std::nullopt;
+        if (of && *of == strip(in(*product, 1 - i))) return become(op, Code::hard_swish_, *of);
+      }
+    }
     if (const FlatOp* sum = reduced(above, Code::add); sum != nullptr && reduces(*sum, *by)) return mean(op, *sum);
     if (const FlatOp* window = made(above, Code::reduce_window); window != nullptr && joins(*window) == Code::add) {
       pool(op, *window);
@@ -151,6 +165,11 @@ void Recomposer::log_softmax(FlatOp& op) {
 void Recomposer::selected(FlatOp& op) {
   if (op.in_count != 3) return;
   const Value yes = in(op, 1), no = in(op, 2);
+  // PyTorch's attention gives 0 for what is masked throughout.
+  if (const FlatOp* weights = made(no, Code::softmax_);
+      weights != nullptr && is_number(yes, 0.0) && asks_for_empty_rows(in(op, 0), in(*weights, 0))) {
+    return become(op, Code::domain, no);
+  }
   if (const FlatOp* test = made(in(op, 0), Code::compare);
       test != nullptr && test->in_count == 2 && is_number(in(*test, 1), 0.0)) {
     const Value x = strip(in(*test, 0));
@@ -191,6 +210,19 @@ void Recomposer::selected(FlatOp& op) {
   const auto fill = number(no);
   const bool one = elements_of(g_.type(strip(in(op, 0)))) == 1;  // whether a mean is of any element at all
   if (fill && std::isnan(*fill) && (one || made(yes, Code::gather) != nullptr)) become(op, Code::domain, yes);
+}
+
+bool Recomposer::asks_for_empty_rows(Value condition, Value x) const {
+  const FlatOp* op = g_.maker(strip(condition));
+  for (int hop = 0; hop < kMostHops && op != nullptr; ++hop) {
+    if (op->code == Code::compare) {
+      const auto bound = op->in_count == 2 ? number(in(*op, 1)) : std::nullopt;
+      return bound && std::isinf(*bound) && strip(in(*op, 0)) == strip(x);
+    }
+    if (op->code != Code::not_ && op->code != Code::reduce) return false;
+    op = g_.maker(strip(in(*op, 0)));
+  }
+  return false;
 }
 
 void Recomposer::forward(FlatOp& op) {
@@ -257,7 +289,7 @@ void Recomposer::bias(FlatOp& op) {
     const FlatOp* maker = g_.maker(product);
     if (maker == nullptr || maker->in_count != 2 || user_[product] < 0 || !is_weight(added)) continue;
     if (maker->code != Code::convolution && maker->code != Code::dot_general && maker->code != Code::dot) continue;
-    if (maker->code != Code::convolution && !is_weight(strip(in(*maker, 1)))) continue;
+    if (maker->code != Code::convolution && !is_weight(strip(before_transpose(in(*maker, 1))))) continue;
     if (g_.type(added).dims.size() > 1 && maker->code == Code::convolution) continue;
     const std::array<Value, 3> operands{in(*maker, 0), in(*maker, 1), added};
     op.at = maker->at;

@@ -46,6 +46,10 @@ class Recomposer {
     }
     return v;
   }
+  Value before_transpose(Value v) const {
+    const FlatOp* op = g_.maker(v);
+    return op != nullptr && op->code == Code::transpose && op->in_count == 1 ? g_.in(*op)[0] : v;
+  }
   const FlatOp* made(Value v, Code code) const {
     const FlatOp* op = g_.maker(strip(v));
     return op != nullptr && op->code == code ? op : nullptr;
@@ -96,6 +100,8 @@ class Recomposer {
 
   void backward(FlatOp& op);
   void multiplied(FlatOp& op);
+  /// x of clip(x + 3, 0, 6).
+  std::optional<Value> clipped(Value v) const;
   /// x of clip(x + 3, 0, 6) / 6.
   std::optional<Value> hard_sigmoid_of(Value v) const;
   /// Whether a sum is over `count` elements for each result.
@@ -114,6 +120,8 @@ class Recomposer {
   /// s - log(sum(exp(s))) with s = x - max(x).
   void log_softmax(FlatOp& op);
   void selected(FlatOp& op);
+  /// Whether a condition asks only which rows of x are -inf throughout.
+  bool asks_for_empty_rows(Value condition, Value x) const;
 
   // -- groups that begin with one operator ----------------------------------------------------------------------------
 

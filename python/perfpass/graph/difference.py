@@ -23,7 +23,6 @@ SCHEMA_VERSION = 1
 FEATURES = ("macs", "parameters", "weight_bytes", "flops", "bytes_read", "bytes_written", "nodes", "edges")
 # Of one size before and after, and no arithmetic: what a compiler folds away or a frontend puts in.
 _VIEWS = frozenset({"reshape", "transpose", "identity", "copy", "cast", "dropout"})
-_MADE_OF_NOTHING = frozenset({"constant", "fill", "range", "eye", "shape_of"})
 _FAMILY = {"dense": "matmul", "einsum": "matmul", "embedding": "gather", "split": "slice"}
 # Linear in what flows through: with a constant operand, the weights or the bias of a neighbour can hold them.
 _LINEAR = frozenset({"add", "sub", "mul", "div", "batch_norm", "quantize", "dequantize", "dynamic_quantize"})
@@ -144,11 +143,13 @@ class Comparison:
 
 def summarise(graph: OpGraph, reader: str, version: str = "") -> Summary:
     """A graph as `compare` needs it. Raises what counting its costs raises."""
+    from perfpass import _core
     from perfpass.graph import OPERATOR_CLASS_OF, OPERATOR_CLASSES, ROLES, costs
 
     counted = costs.count(graph)
     constant = {ROLES.index("weight"), ROLES.index("literal")}
     producer, role = graph.producer.tolist(), graph.tensor_role.tolist()
+    fixed = _core.fixed_nodes(graph.core).tolist()
     columns = [c.tolist() for c in (counted.macs, counted.flops, counted.bytes_read, counted.bytes_written)]
     parameters = counted.parameters.tolist()
     nodes: list[Node] = []
@@ -157,7 +158,7 @@ def summarise(graph: OpGraph, reader: str, version: str = "") -> Summary:
         outputs = [int(t) for t in graph.node_outputs(index) if t >= 0]
         reads = tuple(producer[t] for t in inputs if producer[t] >= 0)
         op = graph.op_name(index)
-        constants = [role[t] in constant if producer[t] < 0 else nodes[producer[t]].folds for t in inputs]
+        varying = [role[t] not in constant if producer[t] < 0 else not fixed[producer[t]] for t in inputs]
         elements = _elements(graph, outputs)
         macs, flops, read, written = (column[index] for column in columns)
         nodes.append(
@@ -167,14 +168,14 @@ def summarise(graph: OpGraph, reader: str, version: str = "") -> Summary:
                 source_op=graph.source_op_name(index),
                 name=graph.label(index),
                 elements=elements,
-                operands=sum(not fixed for fixed in constants),
+                operands=sum(varying),
                 largest_operand=max((_elements(graph, [t]) for t in inputs), default=0),
                 macs=macs,
                 flops=flops,
                 moved_bytes=read + written,
                 parameters=parameters[index],
                 reads=reads,
-                folds=op == "shape_of" or (all(constants) and (bool(inputs) or op in _MADE_OF_NOTHING)),
+                folds=bool(fixed[index]),
                 view=op in _VIEWS and any(_elements(graph, [t]) == elements for t in inputs[:1]),
             )
         )

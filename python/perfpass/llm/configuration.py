@@ -15,7 +15,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from perfpass.declared import shown_value
-from perfpass.errors import UnsupportedError
+from perfpass.errors import UnsupportedError, about
 from perfpass.importers.model_argument import understood
 from perfpass.importers.model_sources import read_configuration
 from perfpass.llm import families, families_encoder_decoder, families_kin, families_recurrent
@@ -91,7 +91,8 @@ def language_model(config: str | os.PathLike[str] | Mapping[str, Any], name: str
     if path.lower().endswith(".gguf"):
         from perfpass.importers import gguf
 
-        return packed(gguf.read(path), called)
+        with about(path):
+            return packed(gguf.read(path), called)
     model = from_content(read_configuration(path, run_code=False), called)
     if found.repository:
         model = _checked(model, found.repository)

@@ -172,7 +172,7 @@ def as_run(run: Run, ms: Sequence[float]) -> AsRun:
         moved |= graph.attributes[:, ATTRIBUTES.index("view")] == 0
     groups, views = _first(graph, row, into, moved, np.asarray(run.table.op))
     if folds(way.runtime):
-        folded = _constant(graph)
+        folded = set(np.flatnonzero(_core.folded_nodes(graph.core)).tolist())
         groups = {n: g for n, g in groups.items() if g.anchor not in folded}
         views = [n for n in views if n not in folded]
     for rule in _passes(REWRITES[way.runtime]):
@@ -192,20 +192,6 @@ def as_run(run: Run, ms: Sequence[float]) -> AsRun:
     running = {n for k in kernels for n in k.nodes} | set(views)
     dropped = tuple(n for n in range(graph.node_count) if n not in running)
     return AsRun(way.runtime, way.precision, kernels, tuple(views), dropped, _launches(run))
-
-
-def _constant(graph: OpGraph) -> frozenset[int]:
-    """Nodes that nothing but constants and shapes decides."""
-    known = (graph.tensor_role >= 2).tolist()
-    found = []
-    for node in range(graph.node_count):
-        reads = [t for t in graph.node_inputs(node).tolist() if t >= 0]
-        name = OPERATORS[int(graph.op[node])]
-        if name == "shape_of" or (name != "random" and all(known[t] for t in reads)):
-            found.append(node)
-            for t in graph.node_outputs(node).tolist():
-                known[t] = known[t] or t >= 0
-    return frozenset(found)
 
 
 def _launches(run: Run) -> float | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import warnings
 
+import numpy as np
 import onnx
 import pytest
 import torch
@@ -15,8 +16,9 @@ from tvm.relax.frontend.onnx import from_onnx
 from tvm.relax.frontend.torch import from_exported_program
 
 from perfpass.errors import ShapeError
-from perfpass.graph import costs
+from perfpass.graph import OPERATORS, costs
 from perfpass.importers import onnx as onnx_importer
+from perfpass.predictors.inference.fusion import as_run
 from tvm_perfpass.relax import load
 
 BATCH, LENGTH, VOCABULARY = 2, 16, 50
@@ -158,6 +160,18 @@ def test_every_route_counts_the_same_macs(routes):
     macs = {route: costs.count(graph).totals["macs"] for route, graph in routes[0].items()}
     assert len(set(macs.values())) == 1, macs
     assert macs["onnx"] > 0
+
+
+def test_what_relax_writes_in_parts_is_one_kernel_as_in_the_file(routes):
+    def kernels(graph) -> list[int]:
+        table = as_run(graph, costs.count(graph), "onnxruntime", "gpu")
+        runs = [np.asarray(table.op == OPERATORS.index(name)) & (table.view == 0) for name in named]
+        return [int(table.count[run].sum()) for run in runs]
+
+    named = ("conv", "dense", "matmul", "attention", "gelu", "layer_norm", "softmax")
+    for route, graph in routes[0].items():
+        if route.startswith("relax from onnx"):
+            assert kernels(graph) == kernels(routes[0]["onnx"]), route
 
 
 def test_no_route_knows_an_operator_less(routes):

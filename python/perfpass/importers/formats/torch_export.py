@@ -424,6 +424,8 @@ def _bind(outputs: Sequence[Mapping[str, Any]], found: Any, values: dict[str, An
     results = found if len(outputs) > 1 else [found]
     if len(outputs) == 1 and isinstance(found, (list, tuple)) and _only(outputs[0])[0] != "as_tensors":
         results = found[:1]
+    if not isinstance(results, (list, tuple, type(None))):
+        raise ValueError(f"one result for {len(outputs)} outputs")
     for output, value in zip(outputs, results or (), strict=False):
         kind, what = _only(output)
         if kind == "as_tensors":

@@ -6,6 +6,8 @@ Source: ncnn's guide to its operators and its folder src/layer (BSD-3-Clause).
 from __future__ import annotations
 
 import math
+import operator
+import re
 from collections.abc import Callable, Sequence
 
 from perfpass.errors import ShapeError
@@ -14,6 +16,14 @@ from perfpass.importers.formats.shapes import Shape, einsum, places, same_paddin
 
 Rule = Callable[[Layer, "Sequence[Shape]"], list[Shape]]
 _MISSING = -233
+_BINARY: dict[str, Callable[[int, int], int]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "//": operator.floordiv,
+    "max": max,
+    "min": min,
+}
 # Order types of Permute: of (h, w), (c, h, w) and (c, d, h, w), which axis comes to each place.
 _OF_FOUR = (
     "whdc hwdc wdhc dwhc hdwc dhwc whcd hwcd wchd cwhd hcwd chwd wdch dwch wcdh cwdh dcwh cdwh hdcw dhcw hcdw chdw "
@@ -126,18 +136,24 @@ def _reshaped(layer: Layer, given: Sequence[Shape]) -> list[Shape]:
 
 
 def _by_expression(layer: Layer, given: Sequence[Shape]) -> Shape:
-    """Sizes as pnnx writes them, w first: whole numbers and axes of inputs ("0w", "1h")."""
-    found = []
-    for word in layer.text(6).split(","):
+    """Sizes as pnnx writes them, w first: whole numbers, axes of inputs ("0w", "1h") and operators before their two
+    operands ("//(768,2)"), so that the words are worked off from the last one.
+    """
+    found: list[int] = []
+    for word in reversed([w for w in re.split(r"[(),\s]+", layer.text(6)) if w]):
         if word.lstrip("-").isdigit():
             found.append(int(word))
+        elif len(word) == 2 and word[0].isdigit() and word[1] == "n":
+            found.append(1)  # a blob has no batch
         elif len(word) == 2 and word[0].isdigit() and word[1] in "whdc":
             shape = given[int(word[0])]
             axes = "whdc" if len(shape) == 4 else "whc"
             found.append(shape[::-1][axes.index(word[1])])
+        elif word in _BINARY and len(found) > 1:
+            found.append(_BINARY[word](found.pop(), found.pop()))
         else:
             raise ShapeError(f"{layer}: a size of {word[:40]!r}; export the model with fixed shapes")
-    return _completed(layer, given[0], found[::-1])
+    return _completed(layer, given[0], found)
 
 
 def _completed(layer: Layer, shape: Shape, found: list[int]) -> Shape:

@@ -1,0 +1,31 @@
+"""What no input of a graph decides, in plain Python."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from perfpass.graph import OPERATOR_CLASS_OF, OPERATOR_CLASSES, ROLES
+
+if TYPE_CHECKING:
+    from perfpass.graph import OpGraph
+
+# Classes of operators that are computed when a model is loaded, where nothing but constants goes in.
+_ON_LOAD = {"activation", "elementwise", "reduction", "data_movement", "gather", "generator"}
+
+
+def fixed(graph: OpGraph, on_load: bool) -> np.ndarray:
+    """[N] bool: whether a node computes the same for all inputs, and, ``on_load``, when the model is loaded."""
+    producer = graph.producer.tolist()
+    known = {t for t, role in enumerate(graph.tensor_role.tolist()) if ROLES[role] in ("weight", "literal")}
+    found = np.zeros(graph.node_count, dtype=bool)
+    for node in range(graph.node_count):
+        operator, kind = graph.op_name(node), OPERATOR_CLASSES[OPERATOR_CLASS_OF[graph.op[node]]]
+        read = [t for t in graph.node_inputs(node).tolist() if t >= 0]
+        takes = operator != "random" and (bool(read) or kind == "generator")
+        if on_load:
+            takes &= kind in _ON_LOAD and node not in graph.stated_operators
+        made = all(t in known or (producer[t] >= 0 and found[producer[t]]) for t in read)
+        found[node] = operator == "shape_of" or (takes and made)
+    return found
