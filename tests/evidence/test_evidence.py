@@ -97,6 +97,18 @@ def test_a_whole_query_stands_behind_every_timing_of_the_network_alone(records):
     assert found.total[0] > relative.FAR
 
 
+@pytest.mark.parametrize("device", ["apple-m2", "rtx-4090"])
+def test_an_engine_without_a_server_is_answered_by_its_own_records(records, device):
+    from perfpass.predictors.generation.predictor import predict_offline
+
+    how = {"runtime": "llama.cpp", "precision": "q4_k_m", "batch": 512, "input_tokens": 1024, "output_tokens": 128}
+    asked = predict_offline("llama-3.1-8b", device, **how).asked.question()
+    for quantity in ("first token", "token"):
+        found = relative.nearest(asked, records, quantity, limit=3)
+        assert {records.texts["runtime"][row] for row in found.rows} == {"llama.cpp"}
+        assert found.total[0] < relative.FAR and 0.01 < found.factor[0] < 100
+
+
 def test_what_every_source_timed_is_sorted(records):
     kind = np.array(records.texts["kind"].values)[records.texts["kind"].code]
     timed = np.array(records.texts["timing"].values)[records.texts["timing"].code]
