@@ -50,6 +50,16 @@ def test_copies_come_in_the_order_of_their_distance(records):
     assert found.distances.shape == (50, len(relative.DIMENSIONS)) and (found.distances >= 0).all()
 
 
+def test_every_record_of_a_known_device_is_a_question(records):
+    for row in range(0, len(records), 97):
+        if records.device(records.texts["device"][row]) is not None:
+            asked = records.question(row)
+            assert asked.devices >= 1 and asked.processes >= 1
+    unstated = np.flatnonzero(~(records.numbers["devices"] > 0))
+    known = [row for row in unstated.tolist() if records.device(records.texts["device"][row]) is not None]
+    assert known and records.question(known[-1]).devices == 1
+
+
 def test_scaling_there_and_back_is_one(records):
     first, second = measured(records, "time", kinds=("inference",))[1:3]
     there, back = records.question(first), records.question(second)

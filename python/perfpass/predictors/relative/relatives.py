@@ -84,7 +84,7 @@ class Relatives:
         at = {name: self.number(name, row) for name in (*WORK, "parameters", "active_parameters")}
         size = (at["parameters"], at["active_parameters"])
         print_ = int(self.network[row])
-        processes = self.number("processes", row)
+        devices, processes = self.number("devices", row), self.number("processes", row)
         return Question(
             kind=self.texts["kind"][row],
             device=target,
@@ -93,7 +93,7 @@ class Relatives:
             precision=self.texts["precision"][row],
             layout=self.texts["layout"][row],
             batch=self.number("batch", row),
-            devices=int(self.number("devices", row)),
+            devices=int(devices) if devices > 0 else 1,
             processes=int(processes) if processes > 0 else 1,
             input_tokens=self.number("input_tokens", row),
             output_tokens=self.number("output_tokens", row),
