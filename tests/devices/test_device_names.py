@@ -17,6 +17,12 @@ RECORDED = [
 ]
 
 WRITTEN = {
+    "MacBook Pro M3 Max": "apple-m3-max",
+    "Colab T4": "t4",
+    "H100 94GB": "h100-nvl-94gb",
+    "HL-225": "gaudi2-96gb",
+    "tpu-v5-lite-podslice": "tpu-v5e",  # GKE
+    "nvidia-h100-mega-80gb": "h100-sxm5-80gb",
     "GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-5c6c7d8a-0000)": "a100-sxm4-40gb",  # nvidia-smi -L
     "NVIDIA Corporation GA102 [GeForce RTX 3090] (rev a1)": "rtx-3090",  # lspci
     "AMD Corporation [AMD/ATI] Navi 31 [Radeon RX 7900 XT/7900 XTX/7900 GRE/7900M] (rev c8)": "rx-7900-xtx",
@@ -131,6 +137,7 @@ def test_of_boards_that_a_name_may_mean_those_of_its_memory_are_named():
         ("NVIDIA P104-100", "p104-100", {"p104-100-8gb"}),
         ("Quadro T1000", "quadro-t1000-laptop-gpu", {"t1000"}),
         ("[Radeon RX 7900 XT/7900 XTX/7900M]", "rx-7900-xt", {"rx-7900-xtx", "rx-7900m"}),
+        ("Inc. [AMD/ATI] Navi 31 [Radeon RX 7900 XT/7900 XTX/7900M] (rev c8)", "rx-7900-xt", {"rx-7900-xtx"}),
     ],
 )
 def test_what_a_shared_name_was_taken_for_is_said(name, expected, others):
@@ -170,6 +177,11 @@ def test_what_only_laptops_have_needs_no_word_for_it(name):
         ("NVIDIA A100 MIG instance (profile not stated)", "a MIG slice whose profile is not said"),
         ("NVIDIA GeForce RTX 4090 + RTX 3090 Ti", "several devices that differ"),
         ("AMD Radeon Graphics", "does not say which device"),
+        ("cuda:0", "does not say which device"),
+        ("sm_80", "does not say which device"),
+        ("GA100", "does not say which device"),
+        ("inf2.xlarge", "no figures stand in the catalogue"),
+        ("10de:20b5", "nvidia-smi -L"),
         ("AMD EPYC 7R13 Processor", "no figures stand in the catalogue"),
         ("not stated", "no device is named"),
     ],

@@ -13,6 +13,7 @@ import perfpass
 from perfpass import cli, evidence
 from perfpass.errors import ArgumentError, FormatError, PerfPassError, UnsupportedError
 from perfpass.predictors.relative import nearest as relative
+from perfpass.predictors.relative import scope
 from perfpass.text import WIDTH
 
 QUANTITIES = sorted(relative.QUANTITIES)
@@ -49,6 +50,16 @@ def test_copies_come_in_the_order_of_their_distance(records):
     assert found.distances.shape == (50, len(relative.DIMENSIONS)) and (found.distances >= 0).all()
 
 
+def test_every_record_of_a_known_device_is_a_question(records):
+    for row in range(0, len(records), 97):
+        if records.device(records.texts["device"][row]) is not None:
+            asked = records.question(row)
+            assert asked.devices >= 1 and asked.processes >= 1
+    unstated = np.flatnonzero(~(records.numbers["devices"] > 0))
+    known = [row for row in unstated.tolist() if records.device(records.texts["device"][row]) is not None]
+    assert known and records.question(known[-1]).devices == 1
+
+
 def test_scaling_there_and_back_is_one(records):
     first, second = measured(records, "time", kinds=("inference",))[1:3]
     there, back = records.question(first), records.question(second)
@@ -74,6 +85,44 @@ def test_the_baseline_never_copies_a_record_from_itself(records):
     assert np.isfinite(copied).all() and (copied > 0).all() and (far > 0).all()
     with pytest.raises(ArgumentError, match="leave_out"):
         relative.copies(records, "time", rows, leave_out=("weather",))
+
+
+@pytest.mark.parametrize("device", ["a100-sxm4-40gb:1g.5gb", "t4", "mi300x", "cpu"])
+def test_memory_is_answered_by_the_same_kind_of_device_alone(records, device):
+    asked = perfpass.predict("examples/resnet50.onnx", device, batch=8).asked.question()
+    found = relative.nearest(asked, records, "memory", limit=None)
+    kinds = {records.texts["memory_kind"][row] for row in found.rows}
+    assert kinds and (kinds == {"host_peak_rss"}) == (device == "cpu") and "" not in kinds
+    if device != "cpu":
+        assert {records.device(records.texts["device"][row]).kind for row in found.rows} == {"gpu"}
+
+
+def test_a_whole_query_stands_behind_every_timing_of_the_network_alone(records):
+    asked = perfpass.predict("examples/resnet50.onnx", "a100-sxm4-80gb", batch=1).asked.question()
+    found = relative.nearest(asked, records, "time", limit=None)
+    of_query = np.array([records.texts["source"][row] == "co2_inference" for row in found.rows])
+    apart = found.distances[:, relative.DIMENSIONS.index("scope")]
+    assert of_query.any() and not of_query[:10].any() and (apart[of_query] > relative.FAR).all()
+    found = relative.nearest(asked, records, "energy", limit=1)  # nothing else measured it, which is then said
+    assert found.total[0] > relative.FAR
+
+
+@pytest.mark.parametrize("device", ["apple-m2", "rtx-4090"])
+def test_an_engine_without_a_server_is_answered_by_its_own_records(records, device):
+    from perfpass.predictors.generation.predictor import predict_offline
+
+    how = {"runtime": "llama.cpp", "precision": "q4_k_m", "batch": 512, "input_tokens": 1024, "output_tokens": 128}
+    asked = predict_offline("llama-3.1-8b", device, **how).asked.question()
+    for quantity in ("first token", "token"):
+        found = relative.nearest(asked, records, quantity, limit=3)
+        assert {records.texts["runtime"][row] for row in found.rows} == {"llama.cpp"}
+        assert found.total[0] < relative.FAR and 0.01 < found.factor[0] < 100
+
+
+def test_what_every_source_timed_is_sorted(records):
+    kind = np.array(records.texts["kind"].values)[records.texts["kind"].code]
+    timed = np.array(records.texts["timing"].values)[records.texts["timing"].code]
+    assert set(timed[np.isin(kind, scope.TIMED_KINDS)]) == set(scope.SCOPES)
 
 
 def test_a_prediction_has_its_evidence_and_can_still_be_copied_and_pickled():

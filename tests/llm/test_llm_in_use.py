@@ -70,6 +70,13 @@ def test_generation_that_finds_no_room_does_not_fit_and_more_devices_help():
     assert two.fits and two.in_use.median < 0.6 * one.in_use.median
 
 
+@pytest.mark.parametrize("batch", [1, 4, 64])
+def test_no_generation_in_transformers_holds_less_than_its_weights(batch):
+    fit = in_eager_pytorch(LLAMA, device("a100-80gb"), 1, FP16, sequences=batch, prompt=256, answer=1)
+    assert min(fit.alive.low, fit.reserved.low, fit.in_use.low, fit.needed.low) >= fit.weights_bytes
+    assert min(fit.in_use.low, fit.needed.low) >= fit.weights_bytes + 2**28
+
+
 def test_more_sequences_tokens_and_bits_never_take_less():
     def needed(kind: str = "fp16", **more: int) -> float:
         asked = {"sequences": 2, "prompt": 64, "answer": 8} | more

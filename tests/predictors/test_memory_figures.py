@@ -51,6 +51,19 @@ def test_a_step_of_training_has_the_three_figures_too():
     assert step.gradients_bytes is None
 
 
+@pytest.mark.parametrize("precision", ["fp32", "amp", "fp16"])
+@pytest.mark.parametrize("optimizer", ["none", "momentum", "adamw"])
+def test_no_step_holds_less_than_weights_gradients_and_states(optimizer, precision):
+    parameters = predict_graph(network(batch=1), "cpu", precision="fp32").breakdown["memory_bytes"]["weights"] / 4
+    states = {"none": 0, "momentum": 1, "adamw": 2}[optimizer]
+    each = 2 if precision == "fp16" else 4
+    for batch in (1, 2, 3, 8, 64):
+        how = {"mode": "training", "optimizer": optimizer, "precision": precision}
+        memory = predict_graph(network(batch=batch), "a100-80gb", **how).memory
+        least = (2 + states) * each * parameters * (1 - 1e-9)
+        assert memory.alive.low >= least and memory.in_use.low >= least + 2**28
+
+
 def test_what_forgetting_no_grad_costs_is_counted_beside_the_figures():
     found = predict_graph(network(batch=64, blocks=6), "a100-80gb")
     deeper = predict_graph(network(batch=64, blocks=12), "a100-80gb")

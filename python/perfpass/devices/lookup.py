@@ -254,10 +254,10 @@ def _undressed(name: str) -> Device | None:
 
 def _first_of_several(name: str) -> Device | None:
     """The first board of a chip that several share, as `lspci` prints them: "[Radeon RX 7900 XT/7900 XTX/7900M]"."""
-    inside = re.search(r"\[([^\[\]]+/[^\[\]]+)\]", name)
-    if inside is None:
+    inside = re.findall(r"\[([^\[\]]+/[^\[\]]+)\]", name)  # the maker's stands first: "[AMD/ATI] Navi 31 [...]"
+    if not inside:
         return None
-    first, *further = re.split(r"\s*/\s*", inside[1].strip())
+    first, *further = re.split(r"\s*/\s*", inside[-1].strip())
     family = " ".join(itertools.takewhile(lambda word: not re.search(r"\d", word), first.split()))
     boards = [_find(first), *(_find(part) or _find(f"{family} {part}") for part in further)]
     known = list(dict.fromkeys(board.id for board in boards if board is not None))

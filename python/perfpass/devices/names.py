@@ -47,6 +47,7 @@ _PEELS = (
     r"[^:]*(?::(?:.+\son)?|\son))\s+(?P<name>[^:]+)$",
     r"(?P<name>(?:nvidia )?dgx-\d)\swith\s(?P<memory>\d+)G$",
     r"(?P<rest>virtualized|nvidia corporation|dual|cpu:|an|a|single)\s+(?P<name>.+)$",
+    r"(?P<rest>macbook(?: pro| air)?|mac ?studio|mac ?mini|imac|(?:google )?colab|kaggle)\s+(?P<name>.+)$",
     r"(?P<name>.+?)(?P<rest>[\s-]CTS|\sGPUs|\sgraphics|\sseries|\sinstances?|\saccelerators?|/PCIe/SSE2)$",
     r"(?P<name>.+?)(?P<rest>\sOAM|\sVF|\sLite Hash Rate|\s/ Max-Q)$",
     r"(?P<name>.+?)(?P<rest>\s(?:HBM\d?e?|GDDR\dX?|\d+ ?W))$",

@@ -201,6 +201,7 @@ def _next(question: Question, found: Nearest) -> dict[str, Any] | None:
         "precision": f"the same run in {question.precision}",
         "model": f"this model, or one of its kind, on {on}",
         "batch": f"the same run at {_load(question)}",
+        "scope": "the memory in use" if found.quantity == "memory" else "the network alone",
     }[worst]
     return {"dimension": worst, "distance": None if np.isinf(how_far) else round(how_far, 4), "text": what}
 

@@ -291,12 +291,15 @@ def in_eager_pytorch(
     fits = peaks(model, quantization, **asked, room_bytes=spare).fits
     share = _PACKED if ELEMENT_BYTES[quantization.gemm] < quantization.activation_bytes else 1.0
 
-    def around(low: float, median: float, context: tuple[float, float], most: float = math.inf) -> Interval:
-        found = share * median + context[1]
-        return interval(_LOW * low + context[0], found, MOST_ABOVE * found, most)
-
     split = Parallelism(pipeline=devices)
     weights = weight_bytes(model, split, quantization)
+    # Of one device that holds them unpacked, they are known: no run has less.
+    certain = float(weights) if devices == 1 and share == 1.0 else 0.0
+
+    def around(low: float, median: float, context: tuple[float, float], most: float = math.inf) -> Interval:
+        found = share * median + context[1]
+        return interval(max(_LOW * low, certain) + context[0], found, MOST_ABOVE * found, most)
+
     cache = sequences * sequence_bytes(model, split, quantization, prompt + answer, block_tokens=1)
     none, context = (0.0, 0.0), (least, CONTEXT_BYTES)
     full = max(whole, share * twice.alive + CONTEXT_BYTES)

@@ -54,6 +54,13 @@ SOURCES: dict[str, tuple[str, str]] = {
     "mlperf_tiny": ("mlcommons/tiny_results_v1.2", "cadb362343f5"),
     "lambda_diffusers": ("LambdaLabsML/lambda-diffusers", "8571d8d492c6"),
     "llm_training": ("several, by row", ""),
+    "strix_halo": ("lhl/strix-halo-testing", "5ee14b5b0ecf"),
+    "tensorrt_llm": ("NVIDIA/TensorRT-LLM", ""),
+    "ktransformers": ("kvcache-ai/ktransformers", "95009ea6856c"),
+    "lmdeploy": ("InternLM/lmdeploy", ""),
+    "exllama": ("turboderp/exllama @ 3b013cd53c7d, turboderp-org/exllamav2", "da07facd10b5"),
+    "megatron_lm": ("NVIDIA/Megatron-LM", "d98e8a64ddf3"),
+    "serving_misc": ("FMInference/FlexLLMGen", "004ffef82b46"),
     "own": ("perfpass, data/records/measured", ""),
 }
 # What `throughput_per_s` must count for a run's time to follow from it.
@@ -165,6 +172,19 @@ def _generation(t: pandas.DataFrame) -> pandas.DataFrame:
     )
 
 
+def _engines(t: pandas.DataFrame) -> pandas.DataFrame:
+    """Engines without a server: whole batches, prompts alone, and tokens alone after what the cache holds."""
+    t = t[t.source != "optimum_benchmark"].reset_index(drop=True)  # the same runs as in `networks`
+    whole = t["mode"] == "inference"
+    steady = whole & ~t.caveats.str.contains("requests_wait_for_each_other")
+    by_rate = (1e3 * t.batch * t.output_tokens / t.throughput_per_s).where(steady & (t.output_tokens > 0))
+    return t.assign(
+        kind="generation",
+        input_tokens=t.input_tokens.where(t.input_tokens > 0, t.context_tokens),
+        time_ms=t.latency_ms.where(whole).fillna(by_rate),
+    )
+
+
 def _mig(t: pandas.DataFrame) -> pandas.DataFrame:
     ran = t[t.fits]
     return ran.assign(kind="inference", time_ms=ran.latency_ms, network=ran.model)
@@ -212,6 +232,8 @@ _TABLES: dict[str, tuple[str, Callable[[pandas.DataFrame], pandas.DataFrame]]] =
     "serving": ("serving", _serving),
     "serving_load": ("serving", _serving),
     "generation": ("generation", _generation),
+    "generation_outside": ("generation", _engines),
+    "serving_outside": ("serving", _serving),
     "mig": ("mig", _mig),
     "nas": ("nas", _nas),
     "server_power": ("system", _system),

@@ -100,7 +100,8 @@ def step(columns: Columns, way: Way) -> tuple[dict[str, Any], MemoryBounds]:
     alive = Bounds.around(found.alive, *spread.bounds(steps.lacks(columns, found, way)))
     # What ran must fit: activations in place that the plan keeps beside their results, kernels that fuse.
     share = _IN_PLACE if way.runtime == "torch.compile" else _ALIVE_LOW
-    alive = replace(alive, low=np.minimum(alive.low, found.alive - (1.0 - share) * found.parts["activations"]))
+    least = np.minimum(alive.low, found.alive - (1.0 - share) * found.parts["activations"])
+    alive = replace(alive, low=np.maximum(least, found.certain))
     reserved = alive.scaled(steps.SLACK if device.kind != "cpu" else 1.0)
     low, middle, _ = inference_allowance(way).beside
     beside = known.runtime_bytes(device) if device.kind != "cpu" else middle
@@ -110,6 +111,7 @@ def step(columns: Columns, way: Way) -> tuple[dict[str, Any], MemoryBounds]:
     left = columns["convolutional"] * known.workspace_share(device) * reserved.median
     # An allocator that runs out gives back what it holds beyond live tensors.
     least = np.minimum(in_use.low, alive.low + min(low, beside))
+    least = np.maximum(least, found.certain + min(low, beside))
     in_use = Bounds(np.clip(of + left, least, in_use.high), least, in_use.high)
     parts: dict[str, Any] = dict(found.parts)
     workspace = min(WORKSPACE_BYTES[device.kind], beside)

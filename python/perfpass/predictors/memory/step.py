@@ -37,11 +37,15 @@ _FLOAT_BYTES = {"float64": 8.0, "float32": 4.0}
 
 @dataclass(frozen=True, eq=False)
 class Planned:
-    """[N] bytes: ``parts`` that sum to ``alive``; ``earlier``: what gradients of the step before add, where kept."""
+    """[N] bytes: ``parts`` that sum to ``alive``; ``earlier``: what gradients of the step before add, where kept.
+
+    ``certain``: weights, all gradients and the optimizer's states, which every update has alive at once.
+    """
 
     parts: dict[str, np.ndarray]
     alive: np.ndarray
     earlier: np.ndarray
+    certain: np.ndarray
 
 
 def planned(columns: Columns, way: Way) -> Planned:
@@ -65,7 +69,8 @@ def planned(columns: Columns, way: Way) -> Planned:
         "activations": np.where(updates, 0.0, columns["backward_bytes"]),
     }
     alive = np.asarray(sum(parts.values()))
-    return Planned(parts, alive, np.maximum(backward + states + gradients - early - alive, 0.0))
+    earlier = np.maximum(backward + states + gradients - early - alive, 0.0)
+    return Planned(parts, alive, earlier, lasting + gradients + states)
 
 
 def left_by_workspaces(columns: Columns, way: Way) -> np.ndarray:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from perfpass.errors import ArgumentError
+from perfpass.predictors.relative import scope
 from perfpass.predictors.relative.question import Question, plain
 from perfpass.predictors.roofline import sustained_bandwidth, sustained_flops
 from perfpass.text import unknown
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from perfpass.devices import Device
     from perfpass.predictors.relative.relatives import Coded, Relatives
 
-DIMENSIONS = ("device", "software", "precision", "model", "batch")
+DIMENSIONS = ("device", "software", "precision", "model", "batch", "scope")
 # Beyond these a record says little: the nearest is no evidence then, and is called so.
 FAR = 1.0
 FAR_FACTOR = 10.0
@@ -40,11 +41,12 @@ class Quantity(NamedTuple):
     powered: bool = False
 
 
+_MEMORY = "peak_memory_bytes"
 QUANTITIES: dict[str, Quantity] = {
     "time": Quantity("time_ms", "run_ms", "ms"),
     "first token": Quantity("ttft_ms", "prompt_ms", "ms"),
     "token": Quantity("tpot_ms", "token_ms", "ms"),
-    "memory": Quantity("peak_memory_bytes", "held_bytes", "byte"),
+    "memory": Quantity(_MEMORY, "held_bytes", "byte"),
     "energy": Quantity("energy_j", "run_ms", "J", powered=True),
     "request energy": Quantity("request_energy_j", "request_ms", "J", powered=True),
 }
@@ -113,7 +115,7 @@ def nearest(
         raise ArgumentError(f"limit must be at least 1, got {limit}")
     known = _candidates(question, relatives, what) & ~_left_out(relatives, leave_out or {})
     rows = np.flatnonzero(known)
-    apart = distances(question, relatives, rows)
+    apart = distances(question, relatives, rows, what)
     order = np.argsort(apart.sum(axis=1), kind="stable")[:limit]
     rows, apart = rows[order], apart[order]
     factor = scaling(question, relatives, rows, what)
@@ -158,11 +160,12 @@ def scaling(question: Question, relatives: Relatives, rows: np.ndarray, what: Qu
     return np.asarray(factor, dtype=np.float64)
 
 
-def distances(question: Question, relatives: Relatives, rows: np.ndarray) -> np.ndarray:
+def distances(question: Question, relatives: Relatives, rows: np.ndarray, what: Quantity) -> np.ndarray:
     """[K, len(DIMENSIONS)] how far each of ``rows`` is; see the module."""
     parts = (_device, _software, _precision, _model, _batch)
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.column_stack([part(question, relatives, rows) for part in parts])
+        apart = [part(question, relatives, rows) for part in parts]
+    return np.column_stack([*apart, _scope(question, relatives, rows, what)])
 
 
 def _quantity(name: str) -> Quantity:
@@ -174,9 +177,27 @@ def _quantity(name: str) -> Quantity:
 def _candidates(question: Question, relatives: Relatives, what: Quantity) -> np.ndarray:
     """[N] records of the right kind with the figure, that can be scaled or are of the very model."""
     kinds = _among(relatives.texts["kind"], ANSWERED_BY[question.kind])
+    if what.figure == _MEMORY:
+        kinds = kinds & _of_like_memory(question, relatives)
     named = _among(relatives.names, question.names)
     scaled = np.isfinite(relatives.numbers[what.work]) & (what.work in question.work)
     return np.asarray(kinds & np.isfinite(relatives.numbers[what.figure]) & (scaled | named))
+
+
+def _of_like_memory(question: Question, relatives: Relatives) -> np.ndarray:
+    """[N] records whose memory is that of the kind of device asked for.
+
+    A process's memory on a host says nothing of what a GPU has in use, and a phone's nothing of either.
+    """
+
+    def kind(name: str) -> float:
+        found = relatives.device(name)
+        return float(found is not None and found.kind == question.device.kind)
+
+    of_host = _among(relatives.texts["memory_kind"], {scope.HOST})
+    if question.device.kind == "cpu":
+        return of_host
+    return ~of_host & (_by_text(relatives.texts["device"], None, kind) > 0)
 
 
 def _left_out(relatives: Relatives, leave_out: Mapping[str, Collection[str]]) -> np.ndarray:
@@ -279,6 +300,15 @@ def bits(precision: str) -> float:
     if precision in ELEMENT_BYTES:
         return 8.0 * ELEMENT_BYTES[precision]
     return {"fp8": 8.0, "int8": 8.0, "int4": 4.0, "fp4": 4.0}.get(precision, np.nan)
+
+
+def _scope(question: Question, relatives: Relatives, rows: np.ndarray, what: Quantity) -> np.ndarray:
+    """What the figure holds: of memory its kind, of times and energies the timed region."""
+    if what.figure == _MEMORY:
+        kinds = relatives.texts["memory_kind"]
+        return _by_text(kinds, rows, lambda stated: scope.between_memories(question.memory_kind, stated))
+    timed = relatives.texts["timing"]
+    return _by_text(timed, rows, lambda text: scope.between_timings(question.timed, scope.of_timing(text)))
 
 
 def _precision(question: Question, relatives: Relatives, rows: np.ndarray) -> np.ndarray:

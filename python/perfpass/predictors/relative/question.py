@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfpass.errors import UnsupportedError
+from perfpass.predictors.relative import scope
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
@@ -33,6 +34,7 @@ class Question:
     ``size``: of a language model, its parameters and those that a token passes. ``fingerprint`` [P] of a graph
     (`perfpass.predictors.learned.ratios.fingerprints`), None where it is not counted. ``names``: under which sources
     may know the model, as `plain` writes them. ``work``: by name of `work.WORK`; what is absent was not counted.
+    ``timed``: a scope of `scope`, "" for whatever was timed; ``memory_kind`` as records state it, "" likewise.
     """
 
     kind: str
@@ -51,6 +53,8 @@ class Question:
     size: tuple[float, float] | None = None
     fingerprint: np.ndarray | None = None
     model: str = ""
+    timed: str = ""
+    memory_kind: str = ""
 
 
 def plain(name: str) -> str:
@@ -81,6 +85,8 @@ def of_run(run: Run, mode: str, model: str = "", processes: int | None = None) -
         model=model,
         work=counted,
         fingerprint=fingerprint,
+        timed=scope.NETWORK,
+        memory_kind=scope.HOST if way.device.kind == "cpu" else scope.IN_USE,
     )
 
 

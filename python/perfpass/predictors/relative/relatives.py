@@ -10,6 +10,7 @@ import numpy as np
 
 from perfpass.devices import Device, device
 from perfpass.errors import ArgumentError, DeviceError
+from perfpass.predictors.relative import scope
 from perfpass.predictors.relative.question import Question, plain
 from perfpass.predictors.relative.work import WORK
 
@@ -39,10 +40,10 @@ class Relatives:
     """N measured records.
 
     ``texts``: columns by name; needed are kind (`question.KINDS`; others are never compared), device (an id, with a MIG
-    profile after a colon), runtime, runtime_version, precision, layout, source, model and network (our name of the
-    definition, or empty). ``numbers`` [N] each, NaN where unknown: batch, devices, processes, input_tokens,
-    output_tokens, parameters, active_parameters, the figures that were measured, and those of `WORK`. ``network`` [N]
-    indexes ``fingerprints`` [M, P], -1 where the record's network is not counted.
+    profile after a colon), runtime, runtime_version, precision, layout, source, timing and memory_kind (`scope`), model
+    and network (our name of the definition, or empty). ``numbers`` [N] each, NaN where unknown: batch, devices,
+    processes, input_tokens, output_tokens, parameters, active_parameters, the figures that were measured, and those of
+    `WORK`. ``network`` [N] indexes ``fingerprints`` [M, P], -1 where the record's network is not counted.
     """
 
     texts: Mapping[str, Coded]
@@ -83,7 +84,7 @@ class Relatives:
         at = {name: self.number(name, row) for name in (*WORK, "parameters", "active_parameters")}
         size = (at["parameters"], at["active_parameters"])
         print_ = int(self.network[row])
-        processes = self.number("processes", row)
+        devices, processes = self.number("devices", row), self.number("processes", row)
         return Question(
             kind=self.texts["kind"][row],
             device=target,
@@ -92,7 +93,7 @@ class Relatives:
             precision=self.texts["precision"][row],
             layout=self.texts["layout"][row],
             batch=self.number("batch", row),
-            devices=int(self.number("devices", row)),
+            devices=int(devices) if devices > 0 else 1,
             processes=int(processes) if processes > 0 else 1,
             input_tokens=self.number("input_tokens", row),
             output_tokens=self.number("output_tokens", row),
@@ -101,4 +102,6 @@ class Relatives:
             work={name: at[name] for name in WORK if np.isfinite(at[name])},
             size=size if np.isfinite(size[1]) else None,
             fingerprint=self.fingerprints[print_] if print_ >= 0 else None,
+            timed=scope.of_timing(self.texts["timing"][row]) if self.texts["kind"][row] in scope.TIMED_KINDS else "",
+            memory_kind=self.texts["memory_kind"][row],
         )
