@@ -47,7 +47,7 @@ ALLOWED = {
     "python/perfpass/records/parquet.py": DOORS,
     "python/perfpass/whole_file.py": f"{WRITING}, its folder to be synced, and the end of a journal of its own",
     "python/perfpass/annotation/file.py": f"{WRITING}, and the folder to be synced",
-    "python/perfpass/cli/entry.py": "/dev/null in the place of closed streams",
+    "python/perfpass/cli/running.py": "/dev/null in the place of closed streams",
     "python/perfpass/cli/resident.py": "the question of a process of the same user, and its streams",
     "python/perfpass/deploy/advise/files.py": "onnx opens again what the door has looked at",
     "python/perfpass/deploy/advise/rewrites.py": "onnx opens again what the door has looked at",

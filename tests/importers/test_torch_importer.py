@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfpass.errors import ArgumentError, FormatError, ShapeError, UnsupportedError
-from perfpass.graph import ATTRIBUTES, OPERATORS, OpGraph, at_batch
+from perfpass.graph import ATTRIBUTES, OPERATORS, OpGraph, at_batch, costs
 from perfpass.importers import huggingface, load, torchvision_schemas
 from perfpass.importers.torch import trace
 
@@ -426,8 +426,6 @@ def test_a_weight_that_is_broadcast_over_the_batch_is_read_once(batch, heads):
     """Torch's MultiheadAttention of an odd number of heads multiplies by an expanded weight from a batch of 2 on."""
     import torch
 
-    from perfpass.graph import costs
-
     class Block(torch.nn.Module):
         def __init__(self):
             super().__init__()
@@ -444,3 +442,31 @@ def test_a_weight_that_is_broadcast_over_the_batch_is_read_once(batch, heads):
     activations = batch * 10 * 64 * 4
     # Every product reads its activations and its own weight: never a copy of the weight for each sample.
     assert int(counted.bytes_read[products].sum()) <= weights + 12 * activations
+
+
+def test_a_repeated_product_of_a_view_stays_a_view():
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.ModuleList(nn.Linear(8, 8, bias=False) for _ in range(3))
+
+        def forward(self, x):
+            x = x.permute(0, 2, 1)  # the product of such a tensor ends in a view that its schema does not name
+            for layer in self.layers:
+                x = layer(x)
+            return x
+
+    graph = trace(Twice(), (8, 4), batch=2)
+    written = np.asarray(costs.count(graph).bytes_written)
+    reshapes = [n for n in range(graph.node_count) if graph.op_name(n) == "reshape"]
+    plain = trace(Twice().layers[0], (4, 8), batch=2)
+    assert not written[reshapes].any()
+    assert kinds(graph)["gemm"] == 3 * kinds(plain)["gemm"]
+
+
+def test_a_mask_that_a_constructor_makes_needs_no_type_of_torch():
+    from perfpass.importers.model_sources import huggingface as build
+
+    tiny = {"model_type": "gpt_neo", "hidden_size": 8, "num_heads": 2, "num_layers": 1, "vocab_size": 16}
+    kept = {"attention_types": [[["global"], 1]], "max_position_embeddings": 32}
+    assert build({**tiny, **kept}, dtype="float32", causal=True).config.model_type == "gpt_neo"

@@ -159,12 +159,13 @@ def _host_sizes() -> contextlib.AbstractContextManager[Any]:
     import torch
     from torch.overrides import TorchFunctionMode
 
+    def whole(kwargs: dict) -> bool:
+        return kwargs.get("dtype") in (None, int, torch.int64, torch.int32, torch.int16, torch.int8)
+
     class HostSizes(TorchFunctionMode):
         def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
             kwargs = kwargs or {}
-            dtype = kwargs.get("dtype")
-            whole = dtype is None or not (dtype.is_floating_point or dtype.is_complex)
-            if func is torch.tensor and whole and "device" not in kwargs and args and type(args[0]) is int:
+            if func is torch.tensor and "device" not in kwargs and args and type(args[0]) is int and whole(kwargs):
                 kwargs = kwargs | {"device": "cpu"}
             return func(*args, **kwargs)
 

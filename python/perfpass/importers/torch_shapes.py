@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from perfpass.importers.torch_operators import tensors_in
+
 _DEPEND_ON_VALUES = {torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output}
 
 
@@ -30,7 +32,7 @@ class Shapes:
             shape, stride, dtype = known
             return torch.empty_strided(shape, stride, dtype=dtype, device="meta")
         out = func(*args, **kwargs)
-        if type(out) is torch.Tensor and out.device.type == "meta" and not out.is_complex():
+        if type(out) is torch.Tensor and out.device.type == "meta" and not out.is_complex() and _is_new(out, args):
             self._known[func, key] = out.shape, out.stride(), out.dtype
         return out
 
@@ -42,6 +44,11 @@ def _makes_one_tensor(func: Any) -> bool:
     alone = len(schema.returns) == 1 and isinstance(schema.returns[0].type, torch.TensorType)
     aliases = any(a.alias_info is not None for a in (*schema.arguments, *schema.returns))
     return alone and not aliases and not _DEPEND_ON_VALUES.intersection(func.tags)
+
+
+def _is_new(out: torch.Tensor, args: tuple) -> bool:
+    """Whether a result has memory of its own; `_unsafe_view` gives its input's, which its schema does not say."""
+    return all(t.untyped_storage()._cdata != out.untyped_storage()._cdata for t in tensors_in(args))
 
 
 def _key(value: Any) -> Any:
