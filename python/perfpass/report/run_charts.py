@@ -25,7 +25,6 @@ _DEEPEST = 14
 def said(found: Interval) -> str:
     """A median with its bounds: "5.9 ms (3.4 to 13.9, 90 %)"; a figure that has none is exact."""
     median, unit, bounds = cells(found.median, found.low, found.high, found.unit)
-    unit = "samples/s" if unit == "1/s" else unit
     if found.low == found.high:
         return f"{median} {unit}"
     return f"{median} {unit} ({bounds}, {found.coverage:.0%})".replace("%", " %")

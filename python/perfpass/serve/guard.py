@@ -34,8 +34,9 @@ def check_token(settings: Settings, headers: Headers) -> None:
     elif scheme.lower() != "bearer":
         found = b""
     if not hmac.compare_digest(found, settings.token.encode()):
-        how = {"WWW-Authenticate": 'Bearer, Basic realm="perfpass", charset="UTF-8"'}
-        raise Problem("token", "send Authorization: Bearer with the server's token", how)
+        # A browser asks its user for a password where Basic is all that it is offered.
+        how = 'Basic realm="perfpass", charset="UTF-8"' if "text/html" in headers.get("accept", "") else "Bearer"
+        raise Problem("token", "send Authorization: Bearer with the server's token", {"WWW-Authenticate": how})
 
 
 def _password(credentials: bytes) -> bytes:

@@ -102,12 +102,16 @@ def _named(p: Prediction) -> dict[str, Interval]:
     inner = {"memory reserved by the allocator": p.memory.reserved, "memory alive": p.memory.alive}
     return {
         "latency": p.latency_ms,
-        "throughput": p.throughput_per_s,
+        "throughput": _samples(p),
         "memory in use": p.memory.in_use,
         **{name: found for name, found in inner.items() if found is not None},
         "energy of a run": p.energy_j,
         "power": p.power_w,
     }
+
+
+def _samples(p: Prediction) -> Interval:
+    return p.throughput_per_s.scaled(1.0, "samples/s")
 
 
 def _time(p: Prediction, nodes: Nodes | None) -> Section:
@@ -256,7 +260,7 @@ def compared_page(predictions: Sequence[Prediction], costs: Sequence[Cost | None
     rows = [
         (
             label,
-            *(interval_cell(f) for f in (p.latency_ms, p.throughput_per_s, p.memory.in_use, p.energy_j)),
+            *(interval_cell(f) for f in (p.latency_ms, _samples(p), p.memory.in_use, p.energy_j)),
             _fit(p),
             _usd(c),
             p.support.level,
