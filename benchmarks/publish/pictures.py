@@ -30,11 +30,11 @@ def main() -> None:
         for kind in OF_RUN:
             if kind != "mig" or prediction.decision is not None:
                 save(getattr(prediction.plot, kind)(), name)
-    sweep = perfpass.sweep(
-        EXAMPLES / "resnet50.onnx", ["t4", "l4", BOARD], batches=[1, 2, 4, 8, 16, 32, 64], precisions=["fp16"]
-    )
-    for picture in (sweep.plot.batch(), sweep.plot.pareto()):
-        save(picture, "vision")
+    swept = {"vision": (EXAMPLES / "resnet50.onnx", "fp16"), "language": ("bert-base-uncased", "amp")}
+    for name, (model, precision) in swept.items():
+        sweep = perfpass.sweep(model, ["t4", "l4", BOARD], batches=[1, 2, 4, 8, 16, 32, 64], precisions=[precision])
+        for picture in (sweep.plot.batch(), sweep.plot.pareto()):
+            save(picture, name)
     served = perfpass.predict_llm("llama-3.1-8b", "h100-sxm", concurrency=16)
     for picture in (served.plot.intervals(), served.plot.memory()):
         save(picture, "llm")

@@ -45,3 +45,16 @@ def batches() -> perfpass.deploy.sweep.Sweep:
 def loads() -> perfpass.deploy.sweep.Sweep:
     """A served language model by load."""
     return perfpass.sweep("llama-3.1-8b", devices=["h100-sxm"], concurrencies=[1, 8, 64], tensor_parallel=[1])
+
+
+@pytest.fixture(scope="session")
+def served() -> perfpass.LlmPrediction:
+    """A served language model."""
+    return perfpass.predict_llm("llama-3.1-8b", "h100-sxm", concurrency=16)
+
+
+@pytest.fixture(scope="session")
+def fleet() -> perfpass.deploy.pack.Layout:
+    """Models on the slices of a GPU."""
+    pytest.importorskip("ortools")
+    return perfpass.pack(EXAMPLES / "fleet.toml")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import xml.etree.ElementTree as ElementTree
-from itertools import pairwise
+from itertools import pairwise, product
 
 import pytest
 from hypothesis import given
@@ -14,11 +14,13 @@ from hypothesis import strategies as st
 import perfpass
 from perfpass.errors import ArgumentError, UnsupportedError
 from perfpass.report import plots_of
-from perfpass.report.chart import Axis, Chart, Dot, Dots, Line, around
+from perfpass.report.chart import Axis, Chart, Dot, Dots, Line, Note, around
+from perfpass.report.interval_charts import TITLES, records
 from perfpass.report.layout import fitted, placed
 from perfpass.report.nodes import module_of
 from perfpass.report.palette import ROLES, SERIES, THEMES, colour, tint
 from perfpass.report.picture import Picture
+from perfpass.text import size
 from report_models import EXAMPLES
 
 RUN = ("roofline", "operators", "icicle", "flame", "memory", "mig", "intervals")
@@ -29,7 +31,8 @@ def pictures(request) -> list[Picture]:
     get = request.getfixturevalue
     found = [getattr(get("vision").plot, name)() for name in RUN]
     found += [getattr(get("step").plot, name)() for name in RUN if name != "mig"]
-    sweeps, loads = get("batches").plot, get("loads").plot
+    sweeps, loads, served = get("batches").plot, get("loads").plot, get("served").plot
+    found += [served.intervals(), served.memory(), get("fleet").plot.fleet()]
     return [*found, sweeps.batch(), sweeps.pareto(), loads.load(), loads.pareto("ttft_ms", "output_tokens_per_s")]
 
 
@@ -49,7 +52,8 @@ def test_every_picture_is_well_formed_with_a_title_and_words(drawn):
 
 def test_every_picture_shows_an_interval(drawn):
     for picture in drawn:
-        assert any("90 %" in chart.subtitle + chart.description for chart in picture.charts), picture.name
+        said = [chart.subtitle + chart.description for chart in picture.charts]
+        assert any("90 %" in text or "96 %" in text for text in said), picture.name
 
 
 def test_every_picture_says_its_figures_in_words_too(drawn):
@@ -57,6 +61,40 @@ def test_every_picture_says_its_figures_in_words_too(drawn):
         text = str(picture)
         for chart in picture.charts:
             assert chart.title in text and chart.rows and len({len(row) for row in (chart.head, *chart.rows)}) == 1
+
+
+@pytest.mark.parametrize("name", ["vision", "encoder", "step"])
+def test_a_buffer_has_the_bytes_of_its_shape_in_the_type_it_is_named_with(request, name):
+    chart = request.getfixturevalue(name).plot.memory().charts[1]
+    assert chart.rows
+    for _, shape, held in chart.rows:
+        sizes, dtype = shape.split(" ")
+        bits = int("".join(filter(str.isdigit, dtype)))
+        assert held == size(math.prod(map(int, sizes.split("x"))) * bits / 8), (shape, held)
+
+
+def test_records_that_are_far_away_are_not_shown_as_near(vision):
+    evidence = records(vision)
+    for (figure, part), far in product(evidence.items(), (False, True)):
+        chart = next(c for c in vision.plot.intervals().charts if c.title == TITLES[figure])
+        drawn = [p for m in chart.marks if isinstance(m, Dots) and ("far" in m.label) == far for p in m.points]
+        assert len(drawn) == sum(part.far(r) == far for r in part.records), (figure, far)
+    memory = evidence["peak_memory_bytes"]
+    assert any(map(memory.far, memory.records))
+
+
+def test_throughput_of_a_record_is_its_batch_over_its_time(vision):
+    evidence = records(vision)
+    for time, throughput in zip(evidence["latency_ms"].records, evidence["throughput_per_s"].records, strict=True):
+        assert throughput["copied"] * time["copied"] == pytest.approx(1e3 * vision.workload["batch"])
+        assert throughput["measured"] * time["measured"] == pytest.approx(1e3 * time["batch"])
+
+
+def test_names_of_a_front_stand_apart(batches):
+    chart = batches.plot.pareto().charts[0]
+    notes = [m for m in chart.marks if isinstance(m, Note)]
+    levels = sorted(chart.y.place(note.y) for note in notes)
+    assert notes and all(above - below > 0.03 for below, above in pairwise(levels))
 
 
 def test_nothing_of_a_roofline_stands_above_its_roof(drawn):

@@ -229,6 +229,9 @@ def test_who_has_the_token_may_ask_and_who_has_not_learns_nothing():
                 assert document(answer, 401)["type"] == "/problems/token"
                 assert answer.headers["www-authenticate"] == "Bearer"
         assert guarded.get("/health").status_code == 200
+        assert guarded.get("/devices", auth=("anyone", token)).status_code == 200  # as a browser sends it
+        for wrong in ("wrong", "", f"x{token}"):
+            assert guarded.get("/devices", auth=("anyone", wrong)).status_code == 401
         given = {"authorization": f"Bearer {token}"}
         description = guarded.get("/openapi.json", headers=given).json()
         assert description["security"] == [{"token": []}] and not description["paths"]["/health"]["get"]["security"]

@@ -154,6 +154,14 @@ def test_only_this_machine_is_answered_and_no_page_of_another_site():
         assert answer.status_code == status, (host, headers)
 
 
+def test_a_page_with_a_password_shows_nothing_without_it():
+    with TestClient(Pages(Settings(token="long-enough-to-be-one"))) as guarded:
+        for path in ("/", "/answers/x.json"):
+            refused = guarded.get(path, headers={"accept": "text/html,*/*"})
+            assert refused.status_code == 401 and refused.headers["www-authenticate"].startswith("Basic ")
+        assert guarded.get("/", auth=("me", "long-enough-to-be-one")).status_code == 200
+
+
 def test_sharing_is_off_and_says_why(capsys):
     assert main(["ui", "--share"]) == ArgumentError.exit_code
     assert "somebody else's server" in capsys.readouterr().err

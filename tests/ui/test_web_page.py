@@ -216,6 +216,21 @@ def test_tabs_are_reached_by_keyboard_and_files_by_dropping_them(opened, example
     assert "dropped.onnx fits on 2 of 2 devices" in headline(page)
 
 
+def test_a_browser_that_knows_the_password_is_shown_the_page(browser, tmp_path, examples):
+    (tmp_path / "token").write_text("a-password-of-some-length\n")
+    with shown(tmp_path, "--token-file", str(tmp_path / "token")) as (_, address):
+        for password, status in (("a-wrong-one-of-length", 401), ("a-password-of-some-length", 200)):
+            context = browser.new_context(http_credentials={"username": "me", "password": password})
+            context.set_default_timeout(1e3 * PATIENCE_S)
+            page = context.new_page()
+            assert page.goto(address).status == status
+        choose(page, examples / "resnet50.onnx")
+        ask(page)
+        assert "resnet50.onnx on NVIDIA H100" in headline(page)
+        assert json.loads(downloaded(page, "JSON"))["schema_version"] == 1
+        context.close()
+
+
 def test_training_says_the_quickest_layout_first(opened):
     page = opened("/?ask=train&model=llama-3.1-8b&device=h100-sxm5-80gb&gpus=8&search=true&tokens=1e10")
     assert re.search(r"of \d+ layouts \d+ fit; the quickest, [^;]+ takes", headline(page))

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstring>
 #include <string_view>
+#include <system_error>
 
 #include "onnx/model.hpp"
 #include "perfpass/error.hpp"

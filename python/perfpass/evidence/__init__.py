@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from perfpass.evidence.answer import Evidence
+from perfpass.evidence.answer import Evidence, Part
 from perfpass.evidence.asked import by_name, of, question_of
 from perfpass.evidence.table import load, path
 
-__all__ = ["Evidence", "by_name", "load", "of", "path", "question_of"]
+__all__ = ["Evidence", "Part", "by_name", "load", "of", "path", "question_of"]

@@ -65,6 +65,11 @@ class Part:
     note: str
     next: dict[str, Any] | None
 
+    @staticmethod
+    def far(record: Mapping[str, Any]) -> bool:
+        """Whether a record is so far away that a copy of it is a guess."""
+        return bool(record["distance"]["total"] > FAR)
+
     def to_dict(self) -> dict[str, Any]:
         """Strict JSON."""
         return {

@@ -58,6 +58,8 @@ def around(label: str, values: list[float], *, log: bool, form: Form = "number",
 
 def written(value: float, form: Form) -> str:
     """A figure at a tick."""
+    if form == "number" and 0 < abs(value) < 1e-4:
+        return f"{value:g}"
     return {"number": digits, "count": count, "size": size}[form](value)
 
 

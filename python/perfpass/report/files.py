@@ -74,6 +74,7 @@ def _figure(charts: Sequence[Chart], theme: Theme) -> Any:
 def _draw(axes: Any, shape: Placed, theme: Theme, within: tuple[float, float, float, float] | None) -> None:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Circle, Polygon, Rectangle
+    from matplotlib.patheffects import Normal, Stroke
 
     artist: Any
     if isinstance(shape, Words):
@@ -90,6 +91,9 @@ def _draw(axes: Any, shape: Placed, theme: Theme, within: tuple[float, float, fl
             color=colour(shape.colour, theme),
             weight="bold" if shape.bold else "normal",
         )
+        if shape.clear:
+            rim = Stroke(linewidth=3 * _POINTS, foreground=colour("paper", theme))
+            artist.set_path_effects([rim, Normal()])
     elif isinstance(shape, Area):
         artist = Rectangle((shape.x, shape.y), shape.width, shape.height, facecolor=tint(shape.colour, theme))
         artist.set_edgecolor(colour(shape.colour, theme))

@@ -19,7 +19,7 @@ _LONGEST_NAME = 40  # letters of a category
 
 @dataclass(frozen=True)
 class Words:
-    """A line of text; ``y`` is its baseline. ``turned``: upwards."""
+    """A line of text; ``y`` is its baseline. ``turned``: upwards. ``clear``: what is behind is kept off its letters."""
 
     x: float
     y: float
@@ -29,6 +29,7 @@ class Words:
     colour: Role = "ink"
     bold: bool = False
     turned: bool = False
+    clear: bool = False
 
 
 @dataclass(frozen=True)
@@ -208,7 +209,7 @@ def _shapes(chart: Chart, mark: Mark, plot: tuple[float, float, float, float]) -
         x, y = at(mark.x, mark.y)
         down = {"above": -5.0, "beside": 4.0, "below": 15.0}[mark.stands]
         right = {"start": 6.0, "middle": 0.0, "end": -6.0}[mark.anchor]
-        return [Words(x + right, y + down, mark.text, SMALL, mark.anchor, mark.colour)]
+        return [Words(x + right, y + down, mark.text, SMALL, mark.anchor, mark.colour, clear=True)]
     (left, top), (right, bottom) = at(mark.x0, mark.y1), at(mark.x1, mark.y0)
     shapes: list[Placed] = [Area(left, top, max(right - left, 0.4), bottom - top, mark.colour, mark.tip)]
     text = fitted(mark.text, right - left - 8)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -10,11 +10,15 @@ from perfpass.graph import DTYPES
 from perfpass.predictors.memory import allocation
 from perfpass.report.chart import Axis, Band, Box, Chart, Line, Mark, Note, Whisker, around
 from perfpass.report.nodes import Nodes
-from perfpass.report.run_charts import headline, said
+from perfpass.report.run_charts import a_run, headline, said
 from perfpass.text import digits, size
+
+if TYPE_CHECKING:
+    from perfpass.predictors.estimate import PlannedRun
 
 _MOST_POINTS = 500
 _TENSORS = 12
+_LETTERS = 40  # of a tensor's maker: the end of its name tells it from others
 _HOLDERS = ("weights", "gradients", "optimizer", "activations", "cache", "allocator", "workspace", "runtime")
 
 
@@ -40,13 +44,12 @@ def over_time(nodes: Nodes) -> Chart:
         tip, label = f"alive: {said(alive)}", "alive at the peak, predicted"
         marks.append(Whisker(float(ms[peak]), *bounds, "ink", tip, label, True))
         reach = max(reach, alive.high)
-    x = Axis("milliseconds of a run (median)", 0.0, float(ms[-1]) or 1.0)
+    x = Axis(f"milliseconds of {a_run(nodes.prediction)} (median)", 0.0, float(ms[-1]) or 1.0)
     y = around("bytes alive", [reach], log=False, form="size", margin=0.12)
     where = _peak_name(nodes, peak, training)
     at_left = ms[peak] < 0.6 * (ms[-1] or 1.0)
-    marks.append(
-        Note(float(ms[peak]), reach, f"peak {size(top[peak])}, in {where}"[:60], "start" if at_left else "end", "ink")
-    )
+    most = size(top[peak] if alive is None else alive.median)
+    marks.append(Note(float(ms[peak]), reach, f"peak {most}, in {where}"[:60], "start" if at_left else "end", "ink"))
     rows = tuple((name, size(float(held[peak])), size(float(held.max()))) for name, held in layers.items())
     how = (
         "what autograd keeps grows in the forward pass and is given back in the order of the backward pass, while the "
@@ -56,7 +59,7 @@ def over_time(nodes: Nodes) -> Chart:
     )
     description = (
         f"Planned from the graph: {how}. Most is alive in {where}: {size(top[peak])}, "
-        f"{size(float(top[0]))} at the begin. In use on the device, with what the runtime and its allocator hold "
+        f"{size(float(top[0]))} at the start. In use on the device, with what the runtime and its allocator hold "
         f"besides: {said(nodes.prediction.memory.in_use)}; plan for the upper bound."
     )
     return Chart(
@@ -91,8 +94,7 @@ def _training(nodes: Nodes) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     saved = allocation.saved(run)
     made = np.zeros(len(nodes.name))
     for t in saved.tensors.tolist():
-        width = 4.0 if DTYPES[int(run.graph.tensor_dtype[t])].endswith("32") else 2.0
-        made[max(int(run.graph.producer[t]), 0)] += width * float(np.prod(run.graph.shape(t)))
+        made[max(int(run.graph.producer[t]), 0)] += _kept_bytes(run, t)
     made *= saved.saved / max(float(made.sum()), 1.0)
     gradients = np.asarray(run.costs.weight_bytes, dtype=np.float64)
     forward, backward = nodes.times.ms[0], nodes.times.ms[1][::-1]
@@ -128,39 +130,56 @@ def _thinned(top: np.ndarray) -> np.ndarray:
     return np.array(sorted(chosen))
 
 
+def _dtype(run: PlannedRun, tensor: int) -> str:
+    """The type that a tensor is kept in: that of the run where it is floating, else its own."""
+    own = DTYPES[int(run.graph.tensor_dtype[tensor])]
+    return run.float_as if run.float_as and own.startswith(("float", "bfloat")) else own
+
+
+def _kept_bytes(run: PlannedRun, tensor: int) -> float:
+    """Of one tensor in its `_dtype`."""
+    bits = int("".join(filter(str.isdigit, _dtype(run, tensor))) or 8)
+    return bits / 8 * float(np.prod(run.graph.shape(tensor)))
+
+
 def at_peak(nodes: Nodes) -> Chart:
-    """The largest buffers alive at the peak of the plan, with the nodes that made them."""
-    graph, plan = nodes.run.graph, nodes.run.plan
+    """The largest buffers alive at the peak, with the nodes that made them; of training those that autograd keeps."""
+    run, plan = nodes.run, nodes.run.plan
+    if len(nodes.times.phases) > 1:
+        saved = allocation.saved(run)
+        kept = [(t, int(run.graph.producer[t]), _kept_bytes(run, t)) for t in saved.tensors[:_TENSORS].tolist()]
+        words = f"Of {size(saved.saved)} that autograd keeps between the passes, in {len(saved.tensors)} buffers"
+        return _buffers(nodes, "Kept for the backward pass", kept, words, saved.saved)
+    columns = (plan.peak_tensors, plan.peak_producers, plan.peak_bytes)
+    alive = list(zip(*(column[:_TENSORS].tolist() for column in columns), strict=True))
+    whole = plan.peak_activation_bytes
+    words = f"Of {size(whole)} of activations alive at the peak, in {len(plan.peak_tensors)} buffers"
+    return _buffers(nodes, "Alive at the peak", alive, words, whole)
+
+
+def _buffers(nodes: Nodes, title: str, buffers: list[tuple[int, int, float]], words: str, whole: float) -> Chart:
+    """``buffers``, the largest of ``whole`` bytes: tensor, its producer (-1: an input), its bytes."""
+    graph = nodes.run.graph
     found = []
-    for t, producer, held in zip(
-        plan.peak_tensors[:_TENSORS].tolist(),
-        plan.peak_producers[:_TENSORS].tolist(),
-        plan.peak_bytes[:_TENSORS].tolist(),
-        strict=True,
-    ):
+    for t, producer, held in buffers:
         shape = "x".join(map(str, graph.shape(t))) or "scalar"
         maker = nodes.name[producer] if producer >= 0 else f"input {graph.string(int(graph.tensor_name[t]))}"
-        found.append((maker, f"{shape} {DTYPES[int(graph.tensor_dtype[t])]}", float(held)))
+        found.append((maker, f"{shape} {_dtype(nodes.run, t)}", float(held)))
     marks: list[Mark] = []
     longest = max((held for *_, held in found), default=1.0)
     names = []
     for i, (maker, shape, held) in enumerate(found):
         y = float(len(found) - i)
-        names.append((y, maker[-40:]))
+        names.append((y, maker if len(maker) <= _LETTERS else f"…{maker[1 - _LETTERS :]}"))
         marks.append(Box(0.0, held, y - 0.36, y + 0.36, 3, tip=f"{maker}, {shape}: {size(held)}"))
         marks.append(Note(held, y, f"{size(held)}, {shape}", colour="ink", stands="beside"))
-    training = len(nodes.times.phases) > 1
-    rest = plan.peak_activation_bytes - sum(held for *_, held in found)
-    description = (
-        f"Of {size(plan.peak_activation_bytes)} of activations alive at the peak"
-        f"{' of the forward pass alone, without what autograd keeps' if training else ''}, in {len(plan.peak_tensors)} "
-        f"buffers, these are the largest; all others hold {size(max(rest, 0))}."
-    )
+    rest = whole - sum(held for *_, held in found)
+    description = f"{words}, these are the largest; all others hold {size(max(rest, 0))}."
     rows = tuple((maker, shape, size(held)) for maker, shape, held in found)
     x = Axis("bytes", 0.0, longest * 1.8, form="size")
     y_axis = Axis("", 0.3, len(found) + 0.7, names=tuple(names))
     return Chart(
-        "Alive at the peak",
+        title,
         headline(nodes.prediction),
         x,
         y_axis,
@@ -224,24 +243,30 @@ def holders_of_a_served_model(found: Any) -> Chart:
         text = f"{name} {size(held)}"
         marks.append(Box(start, start + held, 0.6, 1.4, colour, text, name, text, name))
         start += held
-    marks.append(
-        Line(((float(m.usable_bytes), 0.3), (float(m.usable_bytes), 1.6)), "ink", "what the engine may use", True)
-    )
-    x = around("bytes on each GPU", [start, float(m.usable_bytes)], log=False, form="size")
+    usable = float(m.usable_bytes)
+    marks.append(Line(((usable, -0.1), (usable, 1.6)), "ink", "what the engine may use", True))
+    reach, names, needed = [start, usable], [(1.0, "per GPU")], ""
+    if m.needed is not None:
+        bounds = (m.needed.low, m.needed.median, m.needed.high)
+        marks.append(Whisker(0.2, *bounds, "ink", f"needed: {said(m.needed)}", "needed, with its interval"))
+        reach.append(m.needed.high)
+        names.append((0.2, "needed"))
+        needed = f" Needed by this load: {said(m.needed)}."
+    x = around("bytes on each GPU", reach, log=False, form="size")
     description = (
         f"{size(start)} of {size(m.usable_bytes)} usable bytes are taken on each GPU; {m.most_requests:,} requests of "
-        f"this load fit at once. {digits(100 * m.cache_bytes / (start or 1))} % is the cache of those in flight. These "
-        "bytes are counted, not estimated."
+        f"this load fit at once. {digits(100 * m.cache_bytes / (start or 1))} % is the cache of those in flight. "
+        f"Weights, cache and activations are counted.{needed}"
     )
     rows = tuple((name, size(held)) for name, held in parts.items())
     return Chart(
         "Memory of each GPU",
-        f"{found.model['name']} on {found.device['name']}",
+        f"{found.model['name']} on {found.device['name']}" + (f": needs {said(m.needed)}" if m.needed else ""),
         x,
-        Axis("", 0.2, 1.6, names=((1.0, "per GPU"),)),
+        Axis("", -0.2, 1.6, names=tuple(names)),
         tuple(marks),
         description,
         ("what", "bytes"),
         rows,
-        height=70,
+        height=92,
     )

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 from perfpass.decision import Decision, percent
 from perfpass.devices import device as find_device
 from perfpass.errors import UnsupportedError
-from perfpass.report.chart import Axis, Box, Chart, Mark, Note
+from perfpass.report.chart import Axis, Box, Chart, Mark, Note, Whisker, around
 from perfpass.report.run_charts import said
 from perfpass.text import digits, size
 
 if TYPE_CHECKING:
+    from perfpass.decision import Limits
     from perfpass.devices import MigProfile
+    from perfpass.interval import Interval
 
 _KEPT, _MISSED, _UNSURE, _WHOLE = 2, 1, 4, 0
 _MOST_GPUS = 40
@@ -55,10 +57,10 @@ def slices(decision: Decision, subtitle: str) -> Chart:
                     word,
                     _SHORT[word],
                     f"{profile.name}: {text}",
-                    word,
+                    f"{word} ({_SHORT[word]})",
                 )
             )
-        marks.append(Note(whole + 0.15, y, time, colour="ink", stands="beside"))
+        marks.append(Note(whole + 0.15, y, _beside(chance, place.latency_ms), colour="ink", stands="beside"))
         rows.append(
             (profile.name, str(profile.max_instances), word, percent(chance), time, size(place.memory_bytes.high))
         )
@@ -72,7 +74,7 @@ def slices(decision: Decision, subtitle: str) -> Chart:
     y_axis = Axis("", 0.4, len(profiles) + 0.6, names=tuple(names))
     return Chart(
         f"MIG slices of {board.name}",
-        subtitle,
+        f"{subtitle}; P: {_asked(limits)}",
         x,
         y_axis,
         tuple(marks),
@@ -81,6 +83,20 @@ def slices(decision: Decision, subtitle: str) -> Chart:
         tuple(rows),
         height=34.0 * len(profiles) + 8,
     )
+
+
+def _asked(limits: Limits) -> str:
+    """What the probability is of."""
+    kept = [f"latency at most {digits(limits.latency_ms)} ms"] if limits.latency_ms is not None else []
+    kept += [f"memory at most {size(limits.memory_bytes)}"] if limits.memory_bytes is not None else []
+    kept += [f"energy at most {digits(limits.energy_j)} J"] if limits.energy_j is not None else []
+    return ", ".join(["it fits", *kept])
+
+
+def _beside(chance: float | None, time: Interval | None) -> str:
+    parts = [f"P {percent(chance)}"] if chance is not None else []
+    parts += [f"{digits(time.median)} ms ({digits(time.low)} to {digits(time.high)})"] if time is not None else []
+    return ", ".join(parts)
 
 
 def _verdict(chance: float | None, confidence: float) -> tuple[int, str]:
@@ -156,4 +172,35 @@ def fleet(layout: Mapping[str, Any]) -> Chart:
         ("GPU", "device", "profile", "model", "latency, 90 %", "P(fits)"),
         tuple(rows),
         height=34.0 * len(gpus) + 8,
+    )
+
+
+def fleet_times(layout: Mapping[str, Any]) -> Chart:
+    """The latency of what stands on the slices, with its interval: a row for each model and profile."""
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for gpu in layout["gpus"]:
+        for one in gpu["instances"]:
+            found.setdefault(f"{one['model']}, {one['profile']} of {gpu['device']}", []).append(one)
+    marks: list[Mark] = []
+    values: list[float] = []
+    names, rows = [], []
+    for i, (name, alike) in enumerate(list(found.items())[:_MOST_GPUS]):
+        y, time = float(len(found) - i), alike[0]["latency_ms"]
+        bounds = (time["low"], time["median"], time["high"])
+        figures = f"{digits(time['median'])} ms ({digits(time['low'])} to {digits(time['high'])})"
+        names.append((y, name))
+        values += bounds
+        marks.append(Whisker(y, *bounds, 0, f"{name}: {figures}", "predicted, 90 % interval"))
+        rows.append((name, str(len(alike)), figures, percent(alike[0]["p_meets"])))
+    return Chart(
+        "Latency on those slices",
+        layout["headline"],
+        around("ms; of a served model to the first token", values, log=True),
+        Axis("", 0.3, len(found) + 0.7, names=tuple(names)),
+        tuple(marks),
+        "Of each model on each profile, with its 90 % interval: of a network a run, of a served language model the "
+        "time to the first token.",
+        ("model and profile", "instances", "latency, 90 %", "P(meets)"),
+        tuple(rows),
+        height=30.0 * len(found) + 10,
     )

@@ -123,7 +123,7 @@ class FleetPlots:
 
     def fleet(self) -> Picture:
         """GPUs and what stands on their slices."""
-        return Picture("fleet", (mig_charts.fleet(self.layout),))
+        return Picture("fleet", (mig_charts.fleet(self.layout), mig_charts.fleet_times(self.layout)))
 
 
 def plots_of(result: Any) -> Any:

@@ -33,7 +33,12 @@ def said(found: Interval) -> str:
 def headline(prediction: Any) -> str:
     """Workload and time with its interval: what stands under the title of every picture of a run."""
     w, device = prediction.workload, prediction.provenance["device"]["name"]
-    return f"{workload_line(w, device, asked_of(prediction))}: {said(prediction.latency_ms)} a run"
+    return f"{workload_line(w, device, asked_of(prediction))}: {said(prediction.latency_ms)} {a_run(prediction)}"
+
+
+def a_run(prediction: Any) -> str:
+    """What the time is of: a run, or a step of training."""
+    return "a step" if prediction.workload["mode"] == "training" else "a run"
 
 
 def class_shape(name: str) -> Any:
@@ -150,7 +155,7 @@ def operators(prediction: Any) -> Chart:
         text = f"{_class_label(name)}: {digits(ms)} ms, {ms / total:.1%}"
         marks.append(Box(0.0, ms, places[name] - 0.36, places[name] + 0.36, class_colour(name), tip=text))
         marks.append(Note(ms, places[name], f"{digits(ms)} ms, {ms / total:.1%}", colour="ink", stands="beside"))
-    x = Axis("milliseconds of a run (median)", 0.0, longest * 1.28)
+    x = Axis(f"milliseconds of {a_run(prediction)} (median)", 0.0, longest * 1.28)
     y = Axis("", 0.3, len(names) + 0.7, names=tuple((places[n], _class_label(n)) for n in names))
     main = names[0] if names else "nothing"
     description = (
@@ -195,7 +200,7 @@ def icicle(nodes: Nodes, *, flame: bool = False) -> Chart:
         )
         colour = class_colour(kind) if level and kind else GREY
         marks.append(Box(start, start + frame.ms, y0, y1, colour, name, "", tip, label))
-    x = Axis("milliseconds of a run (median)", 0.0, tree.ms or 1.0)
+    x = Axis(f"milliseconds of {a_run(nodes.prediction)} (median)", 0.0, tree.ms or 1.0)
     largest = sorted(tree.walk(), key=lambda found: -found[2].ms)[:_ROWS]
     rows = tuple(
         (_where(path, frame), digits(frame.ms), f"{frame.ms / (tree.ms or 1.0):.1%}", _class_label(frame.main_class))

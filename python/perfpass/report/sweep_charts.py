@@ -26,6 +26,7 @@ _LABELS = {
 _MOST_SERIES = 6
 _MOST_WHISKERS = 12
 _ROWS = 40
+_LETTER, _LINE = 0.0105, 0.045  # of the plot's width and height, about
 
 
 def label_of(figure: str) -> str:
@@ -77,7 +78,8 @@ def pareto(sweep: Sweep, x: str = "", y: str = "") -> Chart:
         around(label_of(x), reach_x, log=log_x, form=forms[0]),
         around(label_of(y), reach_y, log=log_y, form=forms[1]),
     )
-    marks += [Note(fx[i], fy[i], _place(front, i)[:48], colour="ink") for i in range(min(len(front), 5))]
+    labels = [_place(front, i)[:48] for i in range(min(len(front), _MOST_WHISKERS))]
+    marks += _apart_notes(list(zip(fx, fy, labels, strict=False)), axes)
     first, last = _place(front, 0), _place(front, len(front) - 1)
     description = (
         f"{len(shown)} of {len(sweep)} points have both figures; {len(front)} of them are on the front, from {first} "
@@ -136,14 +138,17 @@ def _by(sweep: Sweep, setting: str, figure: str, title: str, label: str) -> Char
         at = [float(asked.columns[setting][i]) for i in members]
         low, median, high = (_values(asked.take(np.array(members)), f"{figure}{end}") for end in ("_low", "", "_high"))
         bands.append(Band(tuple(zip(at, low, high, strict=True)), colour, ""))
-        lines.append(Line(tuple(zip(at, median, strict=True)), colour, name))
+        lines.append(Line(tuple(zip(at, median, strict=True)), colour))
         tips = (
             f"{name}, {label} {digits(a)}: {digits(m)} ms ({digits(lo)} to {digits(hi)})"
             for a, lo, m, hi in zip(at, low, median, high, strict=True)
         )
         lines.append(
             Dots(
-                tuple(Dot(a, m, 0.08, tip) for a, m, tip in zip(at, median, tips, strict=True)), colour, SHAPES[colour]
+                tuple(Dot(a, m, 0.08, tip) for a, m, tip in zip(at, median, tips, strict=True)),
+                colour,
+                SHAPES[colour],
+                name,
             )
         )
         reach += [*low, *high]
@@ -171,6 +176,19 @@ def _by(sweep: Sweep, setting: str, figure: str, title: str, label: str) -> Char
         ("way", label, label_of(figure), "90 % interval"),
         tuple(rows[:_ROWS]),
     )
+
+
+def _apart_notes(points: Sequence[tuple[float, float, str]], axes: tuple[Axis, Axis]) -> list[Mark]:
+    """The names of points that have room: of those that would stand in one another the first."""
+    kept: list[tuple[float, float, float]] = []
+    notes: list[Mark] = []
+    for x, y, text in points:
+        wide, at_left = len(text) * _LETTER, axes[0].place(x) < 0.6
+        left, level = axes[0].place(x) - (0.0 if at_left else wide), axes[1].place(y)
+        if all(abs(level - other) > _LINE or left > end or left + wide < start for start, end, other in kept):
+            kept.append((left, left + wide, level))
+            notes.append(Note(x, y, text, "start" if at_left else "end", "ink"))
+    return notes
 
 
 def _apart(places: Sequence[float]) -> list[float]:

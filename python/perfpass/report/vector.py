@@ -41,6 +41,14 @@ class _Paint:
     def stroke(self, role: Role) -> str:
         return f' stroke="{colour(role, self._theme)}"' if self._theme else f' class="s-{role}"'
 
+    def words(self, role: Role, clear: bool) -> str:
+        """Of a text, with a rim of the paper's colour where it is kept ``clear``."""
+        if not clear:
+            return self.fill(role)
+        if self._theme is None:
+            return f' class="f-{role} clear"'
+        return f'{self.fill(role)} stroke="{colour("paper", self._theme)}" stroke-width="3" paint-order="stroke"'
+
     def edge(self) -> str:
         """Of shapes beside one another."""
         return f' stroke="{colour("paper", self._theme)}"' if self._theme else ""
@@ -94,7 +102,7 @@ def _one(shape: Placed, paint: _Paint) -> str:
             where = f'transform="translate({_n(shape.x)} {_n(shape.y)}) rotate(-90)"'
         anchor = "" if shape.anchor == "start" else f' text-anchor="{shape.anchor}"'
         weight = ' font-weight="600"' if shape.bold else ""
-        look = f'font-size="{_n(shape.size)}"{anchor}{weight}{paint.fill(shape.colour)}'
+        look = f'font-size="{_n(shape.size)}"{anchor}{weight}{paint.words(shape.colour, shape.clear)}'
         return f"<text {where} {look}>{_text(shape.text)}</text>"
     if isinstance(shape, Area):
         box = f'x="{_n(shape.x)}" y="{_n(shape.y)}" width="{_n(shape.width)}" height="{_n(shape.height)}"'

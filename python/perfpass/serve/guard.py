@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hmac
 import logging
 import re
@@ -23,12 +24,27 @@ OPEN = frozenset({"/health", "/ready"})
 
 
 def check_token(settings: Settings, headers: Headers) -> None:
-    """Raises Problem where a token is asked for and this is not it."""
+    """Raises Problem where a token is asked for and this is not it: as a bearer, or as a browser sends a password."""
     if not settings.token:
         return
     scheme, _, given = headers.get("authorization", "").partition(" ")
-    if scheme.lower() != "bearer" or not hmac.compare_digest(given.strip().encode(), settings.token.encode()):
-        raise Problem("token", "send Authorization: Bearer with the server's token", {"WWW-Authenticate": "Bearer"})
+    found = given.strip().encode()
+    if scheme.lower() == "basic":
+        found = _password(found)
+    elif scheme.lower() != "bearer":
+        found = b""
+    if not hmac.compare_digest(found, settings.token.encode()):
+        # A browser asks its user for a password where Basic is all that it is offered.
+        how = 'Basic realm="perfpass", charset="UTF-8"' if "text/html" in headers.get("accept", "") else "Bearer"
+        raise Problem("token", "send Authorization: Bearer with the server's token", {"WWW-Authenticate": how})
+
+
+def _password(credentials: bytes) -> bytes:
+    """Of RFC 7617, whoever the user is; empty where there is none."""
+    try:
+        return base64.b64decode(credentials, validate=True).partition(b":")[2]
+    except ValueError:
+        return b""
 
 
 class Bodies:

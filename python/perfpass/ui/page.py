@@ -73,12 +73,12 @@ def _body(settings: Settings) -> str:
 def _model(settings: Settings) -> str:
     ways = "".join(
         f'<label><input type="radio" name="way" value="{value}"{" checked" * (value == "file")}> {text}</label>'
-        for value, text in (("file", "ONNX file"), ("name", "Name"), ("config", "config.json"))
+        for value, text in (("file", "File"), ("name", "Name"), ("config", "config.json"))
     )
     return (
         f'<fieldset id="model"><legend>Model</legend><div class="ways">{ways}</div>'
         '<label class="drop" data-way="file"><span>Drop a model file here, or choose one</span>'
-        f"<small>up to {settings.body_mib:,} MiB; weights are not read</small>"
+        f"<small>ONNX and other formats; up to {settings.body_mib:,} MiB; weights are not read</small>"
         '<input type="file"></label>'
         '<label class="field" data-way="name" hidden>Name, as on Hugging Face or in timm'
         '<input name="model" list="names" placeholder="llama-3.1-8b" autocomplete="off" spellcheck="false"></label>'

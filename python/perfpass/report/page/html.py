@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from dataclasses import replace
 from functools import cache
 from html import escape
@@ -24,6 +25,7 @@ from perfpass.text import printable
 
 _MARKS = {"good": "✓", "bad": "✕", "unsure": "?", "plain": ""}
 _SPOKEN = {"good": "good", "bad": "bad", "unsure": "not certain", "plain": ""}
+_UNIT = re.compile(r"(?<=\d) (?=(?:%|ms|s|J|W|USD|[KMGT]i?B)(?!\w))")
 _FILTERED_ROWS = 12  # a table of more rows can be searched
 
 
@@ -81,7 +83,7 @@ def _parts(page: Page, level: int) -> tuple[str, str, str]:
     mark = f"<span class=mark aria-hidden=true>{_MARKS[page.tone]}</span>" if _MARKS[page.tone] else ""
     lead = "".join(f"<p>{_t(line)}</p>" for line in page.lead)
     top = (
-        f'<h{level} class="headline tone-{page.tone}">{mark}{spoken}{_t(page.headline)}</h{level}>{lead}'
+        f'<h{level} class="headline tone-{page.tone}">{mark}{spoken}{_kept(page.headline)}</h{level}>{lead}'
         f"{f'<dl class=keys>{keys}</dl>' if keys else ''}"
     )
     return top, links, sections
@@ -160,9 +162,9 @@ def _cell(cell: Cell, column: int, side: str) -> str:
     return f"<td{side}{value}>{_t(cell.text)}</td>"
 
 
-def _kept(bounds: str) -> str:
-    """Bounds, whose last line is no per cent sign alone."""
-    return _t(bounds).replace(" %", "\u00a0%")
+def _kept(text: str) -> str:
+    """Text in which no line begins with the unit of a figure."""
+    return _UNIT.sub("\u00a0", _t(text))
 
 
 def _t(text: str) -> str:

@@ -103,7 +103,8 @@ def fleet_page(found: Mapping[str, Any]) -> Page:
         chart = mig_charts.fleet(found)
         free = sum(g["free_compute"] for g in found["gpus"]), sum(g["free_memory"] for g in found["gpus"])
         left = Words(f"Left over: {free[0]} compute and {free[1]} memory slices.")
-        sections.append(Section("GPUs", (chart, left, table("Instances", chart.head, chart.rows))))
+        times = mig_charts.fleet_times(found)
+        sections.append(Section("GPUs", (chart, left, table("Instances", chart.head, chart.rows), times)))
     if problems := found.get("problems"):
         blocks: list[Block] = [Points(tuple(problems["reasons"]))]
         if problems["would_do"]:
@@ -134,7 +135,11 @@ def _step(step: Any) -> str:
 
 def diff_page(found: Mapping[str, Any]) -> Page:
     """What changed from one model to another, as ratios with their intervals."""
-    way = ", ".join(str(v) for v in found["workload"].values() if v is not None)
+    way = ", ".join(
+        f"batch {value}" if name == "batch" else str(value)
+        for name, value in found["workload"].items()
+        if value is not None
+    )
     otherwise = "".join(f", {name} {value}" for name, value in found["change"].items())
     tone: Tone = _TONES.get(found["answer"], "plain") if found["limits"] else "plain"
     lead = (f"{found['old']} -> {found['new']}{otherwise}", f"Ratios are new over old; {way}.")
@@ -260,7 +265,9 @@ def fit_page(found: Mapping[str, Any]) -> Page:
         for (name, needed), a in zip(intervals, answers, strict=True)
     ]
     blocks: list[Block] = [table("By device", ("device", "fits", "P(fits)", "needed", "of", "because"), rows)]
-    blocks += [whiskers("Memory needed on each device", "bytes", intervals)] if intervals else []
+    if intervals:
+        room = [float(a["limit_bytes"]) for a in answers]
+        blocks.append(whiskers("Memory needed on each device", "bytes", intervals, room, "what may be filled"))
     changes = [
         (a["device"], c["kind"], c["text"], _known(c["probability"]), Cell(size(c["needed_bytes"]), c["needed_bytes"]))
         for a in answers

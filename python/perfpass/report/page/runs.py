@@ -11,7 +11,7 @@ from perfpass.deploy.cost import Cost
 from perfpass.graph import OPERATORS
 from perfpass.prediction import HYPOTHETICAL, Interval, Prediction
 from perfpass.report import interval_charts, memory_charts, mig_charts, run_charts
-from perfpass.report.chart import Axis, Chart, Mark, Whisker, around
+from perfpass.report.chart import Axis, Chart, Line, Mark, Whisker, around
 from perfpass.report.nodes import Nodes, asked_of, workload_line
 from perfpass.report.page.blocks import (
     Block,
@@ -61,7 +61,7 @@ def _decision(p: Prediction, name: str) -> tuple[str, Tone]:
     if verdict is not None and verdict.fits != "yes":
         return f"{on}: {verdict.headline}", _FITS[verdict.fits]
     fits = "fits, and " if verdict is not None else ""
-    return f"{on}: {fits}takes {said(p.latency_ms)} a run", "good" if verdict is not None else "plain"
+    return f"{on}: {fits}takes {said(p.latency_ms)} {run_charts.a_run(p)}", "good" if verdict is not None else "plain"
 
 
 def _keys(p: Prediction) -> tuple[Key, ...]:
@@ -102,12 +102,16 @@ def _named(p: Prediction) -> dict[str, Interval]:
     inner = {"memory reserved by the allocator": p.memory.reserved, "memory alive": p.memory.alive}
     return {
         "latency": p.latency_ms,
-        "throughput": p.throughput_per_s,
+        "throughput": _samples(p),
         "memory in use": p.memory.in_use,
         **{name: found for name, found in inner.items() if found is not None},
         "energy of a run": p.energy_j,
         "power": p.power_w,
     }
+
+
+def _samples(p: Prediction) -> Interval:
+    return p.throughput_per_s.scaled(1.0, "samples/s")
 
 
 def _time(p: Prediction, nodes: Nodes | None) -> Section:
@@ -256,7 +260,7 @@ def compared_page(predictions: Sequence[Prediction], costs: Sequence[Cost | None
     rows = [
         (
             label,
-            *(interval_cell(f) for f in (p.latency_ms, p.throughput_per_s, p.memory.in_use, p.energy_j)),
+            *(interval_cell(f) for f in (p.latency_ms, _samples(p), p.memory.in_use, p.energy_j)),
             _fit(p),
             _usd(c),
             p.support.level,
@@ -303,22 +307,32 @@ def _usd(found: Cost | None) -> Cell:
     return interval_cell(found.usd if found else None)
 
 
-def whiskers(title: str, unit: str, found: Sequence[tuple[str, Interval]]) -> Chart:
-    """Intervals of one figure under one another."""
+def whiskers(
+    title: str, unit: str, found: Sequence[tuple[str, Interval]], room: Sequence[float] = (), called: str = ""
+) -> Chart:
+    """Intervals of one figure under one another; ``room``: what each may reach at most, ``called`` so."""
     marks: list[Mark] = []
     names = []
     for i, (name, value) in enumerate(found):
         y = float(len(found) - i)
         names.append((y, name))
         marks.append(Whisker(y, value.low, value.median, value.high, 0, f"{name}: {said(value)}"))
-    values = [v for _, value in found for v in (value.low, value.median, value.high)]
+    for i, limit in enumerate(room):
+        y = float(len(found) - i)
+        marks.append(Line(((limit, y - 0.35), (limit, y + 0.35)), "ink", called, True))
+    values = [*room, *(v for _, value in found for v in (value.low, value.median, value.high))]
     x = around(unit, values, log=min(values) > 0, form="size" if unit == "bytes" else "number")
     least = min(found, key=lambda item: item[1].median)
-    description = f"{title}, with 90 % intervals. Least by the median: {least[0]}, {said(least[1])}."
+    intervals = f"{least[1].coverage:.0%} intervals".replace("%", " %")
+    description = f"{title}, with {intervals}. "
+    if len({value.median for _, value in found}) > 1:
+        description += f"Least by the median: {least[0]}, {said(least[1])}."
+    else:
+        description += f"By the median {said(least[1])}{' on each' if len(found) > 1 else ''}."
     rows = tuple((name, said(value)) for name, value in found)
     return Chart(
         title,
-        "medians with 90 % intervals",
+        f"medians with {intervals}",
         x,
         Axis("", 0.3, len(found) + 0.7, names=tuple(names)),
         tuple(marks),

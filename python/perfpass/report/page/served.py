@@ -39,7 +39,8 @@ def served_page(found: LlmPrediction, loads: Sweep | None, cost: Cost | None) ->
     keys = [key("first token", found.ttft_ms), key("per token", found.tpot_ms), key("a request", found.request_ms)]
     keys += [key("output", found.output_tokens_per_s)]
     named = {label: getattr(found, attribute) for attribute, label in _NAMES.items()}
-    rows = [(label, interval_cell(value)) for label, value in named.items() if value is not None]
+    known = ((label, value) for label, value in named.items() if value is not None)
+    rows = [(label, interval_cell(v.scaled(1.0, "tokens/s") if v.unit == "1/s" else v)) for label, v in known]
     charts = interval_charts.intervals(found, name)
     sections = [
         Section("Figures", (table("All figures", ("figure", "median, and bounds of the interval"), rows), *charts))
