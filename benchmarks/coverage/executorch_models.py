@@ -13,7 +13,9 @@ import perfpass
 
 TITLE = "ExecuTorch"
 PACKAGES = ("executorch", "torch", "torchvision", "timm", "transformers")
-_PORTABLE = "torchvision:mobilenet_v3_small torchvision:resnet18 torchvision:shufflenet_v2_x1_0 torchvision:squeezenet1_1 "
+_PORTABLE = (
+    "torchvision:mobilenet_v3_small torchvision:resnet18 torchvision:shufflenet_v2_x1_0 torchvision:squeezenet1_1 "
+)
 _PORTABLE += "timm:lcnet_050 timm:vit_tiny_patch16_224 transformers:albert transformers:bert transformers:distilbert "
 _PORTABLE += "transformers:gpt2 transformers:llama transformers:t5-encoder"
 

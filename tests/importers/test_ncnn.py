@@ -80,7 +80,9 @@ def test_a_layer_without_a_rule_is_refused_unless_the_file_hints_its_shape(tmp_p
     ("sizes", "made"),
     [("//(768,*(2,0n)),2", (2, 384)), ("+(0w,-(0h,0h)),-1", (48, 16)), ("max(0w,min(7,0c)),48", (48, 16))],
 )
-def test_sizes_of_a_reshape_are_worked_out_as_pnnx_writes_them(sizes: str, made: tuple[int, ...], tmp_path: Path) -> None:
+def test_sizes_of_a_reshape_are_worked_out_as_pnnx_writes_them(
+    sizes: str, made: tuple[int, ...], tmp_path: Path
+) -> None:
     lines = ["7767517", "2 2", "Input in0 0 1 in0", f'Reshape r 1 1 in0 out0 0=0 6="{sizes}"']
     (tmp_path / "m.param").write_text("\n".join(lines) + "\n")
     graph = perfpass.load(tmp_path / "m.param", input_shape={"in0": (1, 3, 16, 16)})
