@@ -12,7 +12,7 @@ from typing import Any
 
 from row import NotMadeError, Reading
 
-TITLE = "TensorFlow Lite files (TensorFlow's converter, from Keras)"
+TITLE = "TensorFlow Lite of Keras"
 PACKAGES = ("tensorflow_cpu", "keras")
 
 _APPLICATIONS = {
