@@ -25,7 +25,7 @@ SURFACE = {
     "perfpass.importers": "load named_shapes",
     "perfpass.devices": "PRECISIONS Device MigGeometry MigProfile add_file catalogue device",
     "perfpass.predictors": "predict predict_graph",
-    "perfpass.evidence": "Evidence by_name load of path question_of",
+    "perfpass.evidence": "Evidence Part by_name load of path question_of",
     "perfpass.search": "Candidate Features Scorer Scores Template",
     "perfpass.llm": "EngineBatch LanguageModel Parallelism Quantization Serving MemoryFit Step StepCosts StepTime "
     "cache_bytes language_model step_costs step_time weight_bytes",
