@@ -16,7 +16,7 @@ from perfpass.devices.host import host
 from perfpass.devices.spec import UNREAD
 from perfpass.devices.toml_file import read
 from perfpass.errors import ArgumentError, DeviceError, FileError, FormatError, LimitError, PerfPassError
-from perfpass.predictors import own_machine
+from perfpass.predictors.way import Way
 
 FILES = [shipped.FOLDER / f"{name}.toml" for name in shipped.FILES]
 
@@ -452,7 +452,7 @@ def test_cores_that_take_two_cycles_for_512_bits_are_told_apart(tmp_path, family
     cpu = host(tmp_path)
     assert cpu.peak_flops["fp32"] == 2 * 2.5e9 * flop_per_cycle
     assert cpu.peak_flops["int8"] == 4 * cpu.peak_flops["fp32"]
-    assert own_machine.is_measured(cpu, ["AMD EPYC"]) == (flop_per_cycle == 64)
+    assert Way(cpu).on_measured_cpu(["AMD EPYC"]) == (flop_per_cycle == 64)
 
 
 XEON = """processor\t: {n}

@@ -17,7 +17,7 @@ from perfpass.predictors.estimate import Runs
 from perfpass.predictors.inference.analytic import AnalyticPredictor
 from perfpass.predictors.inference.cpu import CAUSES, CpuPredictor
 from perfpass.predictors.inference.cpu_operators import FAMILIES, NAMES, RUNTIMES, CpuTimes, families
-from perfpass.predictors.way import Way
+from perfpass.predictors.way import MEASURED_FLOP_PER_CYCLE, Way
 
 CPUS = ("epyc-7742", "core-i9-10940x", "xeon-platinum-8380")
 TIMES = CpuPredictor.load().times
@@ -138,7 +138,9 @@ def estimates(way):
 
 
 def test_an_unknown_cpu_and_its_cores_widen_the_interval_which_stays_usable():
-    known = replace(device("epyc-7742"), name="AMD EPYC", sm_count=2)
+    epyc = device("epyc-7742")
+    rate = 2 * MEASURED_FLOP_PER_CYCLE * epyc.clock_hz
+    known = replace(epyc, name="AMD EPYC", sm_count=2, peak_flops={**epyc.peak_flops, "fp32": rate})
     own, notes = estimates(Way(known, runtime="onnxruntime"))
     single, _ = estimates(Way(replace(known, sm_count=1), runtime="onnxruntime"))
     other, _ = estimates(Way(replace(known, name="another"), runtime="onnxruntime"))

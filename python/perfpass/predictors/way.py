@@ -6,11 +6,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from perfpass.devices import Device
 
 
 # Runtimes for CPUs that no shipped measurement speaks of: the measured one whose kernels and fusions are nearest.
 STANDING_IN = {"openvino": "onnxruntime", "litert": "onnxruntime"}
+# fp32 FLOP per core and cycle of the CPU of own records. Virtual machines call processors of several generations by one
+# name ("AMD EPYC"), of which some do half of that.
+MEASURED_FLOP_PER_CYCLE = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +38,12 @@ class Way:
     def as_measured(self) -> Way:
         """Itself; of a runtime without measurements that in the one that stands in for it."""
         return replace(self, runtime=STANDING_IN[self.runtime]) if self.runtime in STANDING_IN else self
+
+    def on_measured_cpu(self, names: Collection[str]) -> bool:
+        """Whether the device has the name, among ``names``, and the vector units of the CPU of own records."""
+        device = self.device
+        per_cycle = device.peak_flops["fp32"] / (max(device.sm_count, 1) * max(device.clock_hz, 1.0))
+        return device.name in names and round(per_cycle) == MEASURED_FLOP_PER_CYCLE
 
     @property
     def present(self) -> bool:

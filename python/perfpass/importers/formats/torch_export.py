@@ -197,7 +197,7 @@ class _Program:
                 )
                 for name in self.user_inputs()
             )
-        except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
+        except (KeyError, TypeError, AttributeError, IndexError, ValueError, OverflowError) as error:
             if isinstance(error, PerfPassError):
                 raise
             raise _damaged(error) from error
@@ -228,7 +228,7 @@ class _Run:
             return self.replay.graph(given, outputs)
         except PerfPassError:
             raise
-        except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
+        except (KeyError, TypeError, AttributeError, IndexError, ValueError, OverflowError) as error:
             raise _damaged(error) from error
 
     def _declared(self) -> tuple[dict[str, Any], list[int]]:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfpass.predictors import own_machine
 from perfpass.predictors.calibration import schedules as tuned
 from perfpass.predictors.estimate import Bounds, Columns, Estimate, Estimates, Notes, Runs
 from perfpass.predictors.inference import analytic
@@ -122,7 +121,7 @@ class CpuPredictor:
         return schedules.learned(priced).apply(runs.tables, family, row, rest)
 
     def _said(self, way: Way) -> str:
-        known = own_machine.is_measured(way.device, self._machines)
+        known = way.on_measured_cpu(self._machines)
         rest = "one machine of 2 cores" if known else "another CPU alone"
         return f"{way.runtime} on a CPU: time by its operators, as {self._corpus['networks']} networks took on {rest}"
 
@@ -142,7 +141,7 @@ class CpuPredictor:
         one = np.ones(len(found.total))
         doublings = max(0.0, float(np.log2(max(way.device.sm_count, 1) / _MEASURED_CORES)))
         parallel = float(way.device.sm_count > 1 and way.runtime not in ON_ONE_CORE)
-        unknown = float(not own_machine.is_measured(way.device, machines))
+        unknown = float(not way.on_measured_cpu(machines))
         return np.column_stack(
             [one, found.host / found.total, found.unscheduled]
             + [one * lack for lack in (parallel, unknown, unknown * doublings**2)]

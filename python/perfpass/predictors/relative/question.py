@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfpass.errors import UnsupportedError
-from perfpass.predictors.relative import scope
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
@@ -69,7 +68,7 @@ def plain(name: str) -> str:
 
 def of_run(run: Run, mode: str, model: str = "", processes: int | None = None) -> Question:
     """The question that a counted graph on a device is."""
-    from perfpass.predictors.relative import work
+    from perfpass.predictors.relative import scope, work
 
     counted, fingerprint, _ = work.of_run(run, mode)
     way = run.way

@@ -19,7 +19,6 @@ from perfpass.graph import step as backward
 from perfpass.graph.frozen import whole_tables
 from perfpass.graph.step import StepOptions, Steps, StepTable
 from perfpass.graph.table import Tables
-from perfpass.predictors import own_machine
 from perfpass.predictors.energy.power import PowerModel
 from perfpass.predictors.estimate import Bounds, Columns, Estimate, Estimates, Notes, Run, Runs, shares
 from perfpass.predictors.inference import operators
@@ -183,7 +182,7 @@ class StepPredictor(RatioTrees):
             return found
         # Widths of CPUs are of networks left out, on the machines that were measured.
         one = np.ones(sizes.size)
-        measured = own_machine.is_measured(way.device, self.manifest["machines"])
+        measured = way.on_measured_cpu(self.manifest["machines"])
         plain = way.precision == "fp32" and way.runtime == "torch"
         return found | {
             "device": one * (not measured), "vendor": 0.0 * one, "rare software": 0.0 * one,
