@@ -437,21 +437,23 @@ model\t: {model}
 model name\t: AMD EPYC
 core id\t: {n}
 cpu MHz\t: 2500.000
-flags\t: fpu sse2 avx avx2 fma avx512f avx512_vnni avx512_bf16
+flags\t: fpu sse2 avx avx2 fma{wide}
 """
-# Zen 4, Zen 5 of servers, Zen 5 of laptops: a virtual machine calls the first two alike.
-GENERATIONS = [(25, 17, 32), (26, 2, 64), (26, 0x24, 32)]
+WIDE = " avx512f avx512_vnni avx512_bf16"
+# Zen 3, Zen 4, Zen 5 of servers, Zen 5 of laptops: a virtual machine calls those of servers alike.
+GENERATIONS = [(25, 1, "", 32, False), (25, 17, WIDE, 32, True), (26, 2, WIDE, 64, False), (26, 0x24, WIDE, 32, True)]
 
 
-@pytest.mark.parametrize(("family", "model", "flop_per_cycle"), GENERATIONS)
-def test_cores_that_take_two_cycles_for_512_bits_are_told_apart(tmp_path, family, model, flop_per_cycle):
+@pytest.mark.parametrize(("family", "model", "wide", "flop_per_cycle", "halved"), GENERATIONS)
+def test_cores_that_take_two_cycles_for_512_bits_are_told_apart(tmp_path, family, model, wide, flop_per_cycle, halved):
     (tmp_path / "proc").mkdir()
-    blocks = [EPYC.format(n=n, family=family, model=model) for n in range(2)]
+    blocks = [EPYC.format(n=n, family=family, model=model, wide=wide) for n in range(2)]
     (tmp_path / "proc/cpuinfo").write_text("\n".join(blocks))
     (tmp_path / "proc/meminfo").write_text("MemTotal:       8000000 kB\n")
     cpu = host(tmp_path)
     assert cpu.peak_flops["fp32"] == 2 * 2.5e9 * flop_per_cycle
-    assert cpu.peak_flops["int8"] == 4 * cpu.peak_flops["fp32"]
+    assert cpu.peak_flops["int8"] == (4 if wide else 1) * cpu.peak_flops["fp32"]
+    assert any("512 bits take two cycles" in note for note in cpu.notes) == halved
     assert Way(cpu).on_measured_cpu(["AMD EPYC"]) == (flop_per_cycle == 64)
 
 

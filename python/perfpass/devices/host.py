@@ -13,8 +13,9 @@ from perfpass.errors import DeviceError
 # Source: Intel 64 and IA-32 Architectures Optimization Reference Manual; AMD Software Optimization Guides (Zen 4,
 # Zen 5); Arm Neoverse N1 and V1 Software Optimization Guides. Cores with one 512-bit unit reach half: the notes say so.
 _FP32_PER_CYCLE = (("avx512f", 64), ("fma", 32), ("avx", 16), ("asimd", 16), ("sse2", 8))
-# AMD's cores run a 512-bit instruction in two halves: all of Zen 4 (family 25), and of Zen 5 (family 26) the models for
-# laptops (AMD Software Optimization Guide for family 1Ah: 256-bit data paths). In a cycle they do what AVX2 does.
+# AMD's cores that run a 512-bit instruction in two halves: all of Zen 4 (family 25); of Zen 5 (family 26) the models
+# of Strix Point and Krackan Point. In a cycle they do what AVX2 does. Source: A. J. Yee, Zen 4's and Zen 5's AVX512
+# Teardown (numberworld.org, 2022 and 2024); which models those are is set by hand.
 _HALVED_AVX512 = {25: range(256), 26: (*range(0x20, 0x30), *range(0x60, 0x70))}
 # AMX: 1,024 bf16 and 2,048 int8 multiply-adds (two operations each) per core and cycle (Intel Optimization Manual,
 # chapter on AMX).
@@ -43,9 +44,9 @@ def host(root: Path = Path("/")) -> Device:
     memory = int(_fields(meminfo).get("MemTotal", "1048576 kB").split()[0]) * 1024
     l2, l3 = _caches(root, len(processors), cores)
 
-    halved = _halves_avx512(first)
     vector, per_cycle = next(((flag, flop) for flag, flop in _FP32_PER_CYCLE if flag in flags), ("scalar", 4))
-    if vector == "avx512f" and halved:
+    halved = vector == "avx512f" and _halves_avx512(first)
+    if halved:
         per_cycle = dict(_FP32_PER_CYCLE)["fma"]
     rate = per_cycle * cores * clock
     narrow_bf16 = 2.0 if "avx512_bf16" in flags else 0.5

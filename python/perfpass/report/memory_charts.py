@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from perfpass import _core
 from perfpass.graph import DTYPES
 from perfpass.predictors.memory import allocation
 from perfpass.report.chart import Axis, Band, Box, Chart, Line, Mark, Note, Whisker, around
@@ -138,7 +139,7 @@ def _dtype(run: PlannedRun, tensor: int) -> str:
 
 def _kept_bytes(run: PlannedRun, tensor: int) -> float:
     """Of one tensor in its `_dtype`."""
-    bits = int("".join(filter(str.isdigit, _dtype(run, tensor))) or 8)
+    bits: int = _core.DTYPE_BITS[DTYPES.index(_dtype(run, tensor))]
     return bits / 8 * float(np.prod(run.graph.shape(tensor)))
 
 
