@@ -169,6 +169,36 @@ def recurrent_macs(node: Node) -> int:
     return prod(x[:-1]) * weights
 
 
+def step_sizes(node: Node) -> tuple[int, int, int, int]:
+    """Steps, sequences, gates x directions x hidden and hidden of an LSTM, GRU or RNN; zeros elsewhere."""
+    if node.op not in ("lstm", "gru", "rnn"):
+        return 0, 0, 0, 0
+    x, weight = node.shape(node.input(0)), node.shape(node.input(1))
+    gates, directions = {"lstm": 4, "gru": 3, "rnn": 1}[node.op], max(1, node.attribute["directions"])
+    hidden = node.attribute["hidden_size"]
+    if hidden <= 0:
+        last = node.shape(node.input(2))
+        hidden = last[-1] if last else 1
+
+    def is_state(shape: tuple[int, ...]) -> bool:
+        other_direction = len(shape) == 2 and len(weight) != 3 and shape[0] == gates * hidden
+        return len(shape) >= 2 and shape[-1] == hidden and not other_direction
+
+    batch = 1
+    if len(x) >= 3:
+        states = [node.shape(t) for t in node.inputs[3:] if t >= 0 and is_state(node.shape(t))]
+        if states and len(weight) == 3:
+            batch = prod(states[-1]) // (hidden * directions)
+        elif states:
+            batch = states[-1][1] if len(states[-1]) == 3 else states[-1][0]
+        else:
+            batch = x[1] if len(weight) == 3 else x[0]
+    steps = prod(x) // (x[-1] if x else 1) // max(1, batch) if prod(x) else 0
+    if steps < 1 or hidden < 1:
+        return 0, 0, 0, 0
+    return steps, max(1, batch), gates * directions * hidden, hidden
+
+
 def moe_macs(node: Node) -> int:
     x = node.shape(node.input(0))
     width = node.attribute["weight_bits"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from perfpass.graph import OPERATOR_CLASS_OF, OPERATOR_CLASSES, OpGraph
-from twins.costs import Node, gemm, kernel_area
+from twins.costs import Node, gemm, kernel_area, step_sizes
 
 COLUMNS = ("op", "dtype", "view", "macs", "flops", "bytes_read", "bytes_written", "weight_bytes")
 COLUMNS += ("input_elements", "output_elements", "b", "m", "n", "k", "kernel_area", "stride", "groups", "constant")
@@ -26,7 +26,8 @@ def keys(graph: OpGraph, costs: dict[str, list[int]]) -> list[tuple[int, ...] | 
             total = costs[name][index]
             return total // int(repeat) if repeat == int(repeat) else round(total / repeat)
 
-        spatial = OPERATOR_CLASSES[OPERATOR_CLASS_OF[graph.op[index]]] in ("convolution", "pooling")
+        kind = OPERATOR_CLASSES[OPERATOR_CLASS_OF[graph.op[index]]]
+        spatial = kind in ("convolution", "pooling")
         found.append(
             (
                 int(graph.op[index]),
@@ -36,7 +37,7 @@ def keys(graph: OpGraph, costs: dict[str, list[int]]) -> list[tuple[int, ...] | 
                 costs["weight_bytes"][index],
                 node.elements(node.input(0)),
                 node.elements(node.output(0)),
-                *gemm(node),
+                *(step_sizes(node) if kind == "recurrent" else gemm(node)),
                 kernel_area(node) if spatial else 0,
                 node.attribute["stride_0"] if spatial else 0,
                 node.attribute["groups"] if spatial else 0,

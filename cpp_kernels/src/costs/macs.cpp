@@ -78,6 +78,26 @@ Count recurrent_macs(const NodeView& node) {
   return Count(divide(node.elements(node.input(0)), at(x, -1))) * weights;
 }
 
+/// The batch of the sequences that a recurrent operator runs over: what its state has where it reads one, else by the
+/// layout of its weights, [directions, gates x hidden, inputs] with time first (ONNX) or of rank 2 with the batch
+/// first.
+std::int64_t sequences(const NodeView& node, std::int64_t gates, std::int64_t hidden) {
+  const Shape x = node.shape(node.input(0));
+  const std::int64_t directions = std::max(1, node.attributes().directions);
+  const bool stacked = node.shape(node.input(1)).size() == 3;
+  for (std::size_t i = node.inputs().size() - 1; i >= 3; --i) {
+    const TensorId t = node.input(i);
+    if (t == kNone || x.size() < 3) continue;
+    const Shape state = node.shape(t);
+    if (state.size() < 2 || at(state, -1) != hidden) continue;
+    if (!stacked && state.size() == 2 && state[0] == gates * hidden) continue;  // the other direction's weights
+    if (stacked) return divide(node.elements(t), hidden * directions);
+    return state.size() == 3 ? state[1] : state[0];
+  }
+  if (x.size() < 3) return 1;
+  return stacked ? at(x, 1) : at(x, 0);
+}
+
 /// Experts per token stand in `contraction` (ONNX attribute k); every weight of rank 3 holds one matrix per expert.
 Count moe_macs(const NodeView& node) {
   const Shape x = node.shape(data_of(node));
@@ -286,6 +306,18 @@ Count node_macs(const NodeView& node) {
     default:
       return 0;
   }
+}
+
+GemmSizes step_sizes(const NodeView& node) {
+  if (node.op() != OpKind::lstm && node.op() != OpKind::gru && node.op() != OpKind::rnn) return {};
+  const Shape x = node.shape(data_of(node));
+  const std::int64_t gates = node.op() == OpKind::lstm ? 4 : node.op() == OpKind::gru ? 3 : 1;
+  std::int64_t hidden = node.attributes().hidden_size;
+  if (hidden <= 0) hidden = at(node.shape(require(node, node.input(2), "recurrence weight")), -1);
+  const std::int64_t batch = std::max<std::int64_t>(1, sequences(node, gates, hidden));
+  const std::int64_t steps = divide(divide(node.elements(node.input(0)), at(x, -1)), batch);
+  if (steps < 1 || hidden < 1) return {};
+  return {steps, batch, product(gates * std::max(1, node.attributes().directions), hidden), hidden};
 }
 
 GemmSizes gemm_sizes(const NodeView& node) {

@@ -87,6 +87,9 @@ struct AttentionSizes {
 /// MACs of one execution; 0 for operators without multiply-accumulates. Error(graph) when a needed input is absent.
 Count node_macs(const NodeView& node);
 GemmSizes gemm_sizes(const NodeView& node);
+/// Of an LSTM, GRU or RNN: b steps, one after the other, of m sequences by the recurrent weights [k, n] of all gates
+/// and directions. Zeros elsewhere.
+GemmSizes step_sizes(const NodeView& node);
 AttentionSizes attention_sizes(const NodeView& node);
 /// FLOPs of one execution, given its MACs (docs/internals/costs.md).
 Count node_flops(const NodeView& node, Count macs);

@@ -47,7 +47,8 @@ Row make_row(const detail::NodeView& node, const Costs& costs, bool constant) {
   const TensorId out = node.output(0);
   const OpClass cls = op_class(g.op[id]);
   const bool spatial = cls == OpClass::convolution || cls == OpClass::pooling;
-  const detail::GemmSizes gemm = detail::gemm_sizes(node);
+  const bool recurrent = cls == OpClass::recurrent;
+  const detail::GemmSizes gemm = recurrent ? detail::step_sizes(node) : detail::gemm_sizes(node);
   return {static_cast<std::int64_t>(g.op[id]),
           out == kNone ? 0 : static_cast<std::int64_t>(g.tensor_dtype[out]),
           node.attributes().view != 0,

@@ -142,6 +142,7 @@ EngineTime engine_of(const Object& o, const Families& families) {
   t.prologue = o.number("prologue"), t.attention_keys = o.number("attention_keys");
   t.generic_depthwise = o.positive("generic_depthwise"), t.generic_area = o.number("generic_area");
   t.cache_bytes = o.number("cache_bytes"), t.cache_speed = o.positive("cache_speed"), t.least_s = o.positive("least_s");
+  t.step_s = o.number("step_s"), t.step_bandwidth = o.positive("step_bandwidth");
   t.sms = o.positive("sms"), t.launch_s = o.number("launch_s"), t.issue_s = o.number("issue_s");
   t.call_s = o.positive("call_s"), t.smoothness = o.positive("smoothness");
   t.convolution_splits = o.positive("convolution_splits"), t.full_tile = o.positive("full_tile");

@@ -37,7 +37,7 @@ struct EngineTime {
   std::vector<std::pair<double, double>> tiles;
   std::vector<double> splits;
   double vector_exponent, matrix_exponent, prologue, attention_keys, generic_depthwise, generic_area;
-  double cache_bytes, cache_speed, least_s, sms, launch_s, issue_s, call_s, smoothness;
+  double cache_bytes, cache_speed, least_s, step_s, step_bandwidth, sms, launch_s, issue_s, call_s, smoothness;
   double convolution_splits, full_tile;
 };
 

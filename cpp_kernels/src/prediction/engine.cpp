@@ -19,6 +19,24 @@ std::size_t family_of(const EngineTime& t, const Families& families, const Opera
   return found == t.attention && families.vector_attention ? t.attention_vector : found;
 }
 
+bool has_steps(const OperatorTable& table, std::size_t r) {
+  const auto op = static_cast<OpKind>(table.op[r]);
+  return (op == OpKind::lstm || op == OpKind::gru || op == OpKind::rnn) && table.b[r] > 0;
+}
+
+/// Seconds that it takes to move bytes which the last-level cache holds in part.
+double moving_s(const EngineTime& t, double bandwidth, double bytes) {
+  const double resident = std::min(1.0, t.cache_bytes / std::max(bytes, 1.0));
+  return bytes * (1.0 - resident * (1.0 - 1.0 / t.cache_speed)) / bandwidth;
+}
+
+/// Bytes of the recurrent weights, which every step reads: their share of the MACs is that of the weights.
+double step_bytes(const OperatorTable& table, std::size_t r) {
+  const double rows = static_cast<double>(table.b[r]) * static_cast<double>(table.m[r]);
+  const double matrix = static_cast<double>(table.n[r]) * static_cast<double>(table.k[r]);
+  return matrix * rows * static_cast<double>(table.weight_bytes[r]) / std::max(static_cast<double>(table.macs[r]), 1.0);
+}
+
 /// FLOPs in whole waves of tiles over FLOPs.
 double tiled(const EngineTime& t, const OperatorTable& table, std::size_t r, bool on_matrix) {
   const auto at_least_1 = [](std::int64_t v) { return std::max(static_cast<double>(v), 1.0); };
@@ -64,16 +82,21 @@ PricedRun priced(const EngineTime& t, const Families& families, const OperatorTa
     const bool generic =
         f == t.conv_depthwise && table.kernel_area[r] > t.generic_area && !is_flat(table.kernel_area[r]);
     double compute = static_cast<double>(table.flops[r]) / (t.speed[f] * (generic ? t.generic_depthwise : 1.0));
-    if (t.product[f] && table.m[r] > 0 && f != t.conv_depthwise) compute *= tiled(t, table, r, on_matrix);
+    const bool stepped = has_steps(table, r);
+    if (t.product[f] && table.m[r] > 0 && f != t.conv_depthwise && !stepped) compute *= tiled(t, table, r, on_matrix);
     if (f == t.attention || f == t.attention_vector) {
       compute *= 1.0 + t.attention_keys / std::max(static_cast<double>(table.n[r]), 16.0);
     }
     const double moved =
         (static_cast<double>(table.bytes_read[r]) + static_cast<double>(table.bytes_written[r])) * t.kept[f];
     const double launches = table.view[r] != 0 || t.folded[table.op[r]] ? 0.0 : 1.0;
-    const double resident = std::min(1.0, t.cache_bytes / std::max(moved, 1.0));
-    const double memory = moved * (1.0 - resident * (1.0 - 1.0 / t.cache_speed)) / t.bandwidth[f];
-    const double seconds = smooth_maximum(compute, std::max(memory, t.least_s), t.smoothness) * launches;
+    double seconds = smooth_maximum(compute, std::max(moving_s(t, t.bandwidth[f], moved), t.least_s), t.smoothness);
+    if (stepped) {
+      const double reading_s = moving_s(t, t.step_bandwidth, step_bytes(table, r));
+      const double in_turn = static_cast<double>(table.b[r]) * (t.step_s + reading_s);
+      seconds = smooth_maximum(seconds, in_turn, t.smoothness);
+    }
+    seconds *= launches;
     const double times = launches * table.count[r] * t.launched[f];
     row[r] = seconds * table.count[r] * t.factor[f] + times * t.launch_s;
     issued[r] = times * t.issue_s;

@@ -378,8 +378,12 @@ def _attention(step: _Step, open_: np.ndarray) -> np.ndarray:
 
 def _recurrent(step: _Step, open_: np.ndarray) -> np.ndarray:
     mask = open_ & _class(step.t, "recurrent")
-    for part, written, wanted in ((DATA, step.x, step.wants_data), (WEIGHT, step.weight, step.learns)):
-        step.add(mask & wanted, part, bytes_read=step.read + step.y, bytes_written=written, weight_bytes=0)
+    step.add(mask & step.wants_data, DATA, bytes_read=step.read + step.y, bytes_written=step.x, weight_bytes=0)
+    # The gradients of the weights are products over all steps at once.
+    step.add(
+        mask & step.learns, WEIGHT, bytes_read=step.read + step.y, bytes_written=step.weight, weight_bytes=0,
+        b=0, m=0, n=0, k=0,
+    )  # fmt: skip
     return mask
 
 

@@ -90,6 +90,11 @@ _CACHE_SPEED = 2.5  # of the last-level cache over memory's bandwidth
 _CACHED_SHARE = 0.5  # of the cache that an operator finds its inputs and outputs in
 _GDDR_SHARE = 0.88  # of what HBM boards reach of their bandwidth (NeuSight's T4, P4 and L4)
 _LEAST_S = 1e-12  # of an operator without work
+# Recurrent layers run step after step, and every step reads the recurrent weights again. A step's own time: 11 us at
+# 256 units on a GTX 1080 Ti; the 139 to 234 us with 1,536 to 2,816 units on a TITAN Xp are within 30 % of this and the
+# reading (DeepBench's README).
+STEP_S = 10e-6
+_STEP_SHARE = 0.85  # of the bandwidth that reading recurrent weights reaches
 _GENERIC_AREA = 25  # depthwise kernels beyond it take the libraries' generic one
 GAP_S = 3e-6  # ramps of one kernel on the queue
 # The host, for one operator: dispatch of eager PyTorch and of graphs that are compiled or built.
@@ -117,6 +122,7 @@ _FAMILY_OF_OPERATOR = np.array(
 )  # fmt: skip
 _CONVOLUTION = OPERATOR_CLASSES.index("convolution")
 _BATCH_NORM = OPERATORS.index("batch_norm")
+_STEPPED = [OPERATORS.index(name) for name in ("lstm", "gru", "rnn")]
 _PRODUCTS = np.array([name.startswith(("conv", "dense", "matmul", "attention", "recurrent")) for name in FAMILIES])
 _CONVOLUTIONS = np.array([name.startswith("conv") for name in FAMILIES])
 _SHARES = np.array([EFFICIENCY[name] for name in FAMILIES])  # of vector units, matrix units, memory
@@ -235,7 +241,8 @@ def work(table: OperatorColumns, way: Way) -> Work:
     vector = np.where(kind == _F["conv3x3"], winograd, vector)
     speed = np.where(on_matrix, matrix * shares[:, 1], vector * shares[:, 0])
     compute = flops / speed
-    product = _PRODUCTS[kind] & (np.asarray(table.m) > 0) & (kind != _F["conv_depthwise"])
+    stepped = np.isin(table.op, _STEPPED) & (np.asarray(table.b) > 0)
+    product = _PRODUCTS[kind] & (np.asarray(table.m) > 0) & (kind != _F["conv_depthwise"]) & ~stepped
     if product.any():
         compute[product] *= _tiled(table, product, device, on_matrix)
     fused = (kind == _F["attention"]) | (kind == _F["attention_vector"])
@@ -248,12 +255,26 @@ def work(table: OperatorColumns, way: Way) -> Work:
         folded = np.asarray(table.op) == _BATCH_NORM
         moved = np.where(np.isin(kind, _KEPT), moved * _FUSED_KEPT, moved)
         issued = np.where(folded, 0.0, issued)
-    cache = _CACHED_SHARE * device.l2_bytes
-    resident = np.minimum(1.0, cache / np.maximum(moved, 1.0))
-    reached = sustained_bandwidth(device) * (1.0 if device.memory_type.upper().startswith("HBM") else _GDDR_SHARE)
-    memory = moved * (1.0 - resident * (1.0 - 1.0 / _CACHE_SPEED)) / (reached * shares[:, 2])
-    seconds = smooth_maximum(compute, np.maximum(memory, _LEAST_S))
+    memory = _moving_s(moved, shares[:, 2], device)
+    seconds = np.asarray(smooth_maximum(compute, np.maximum(memory, _LEAST_S)))
+    if stepped.any():
+        each = STEP_S + _moving_s(_step_bytes(table)[stepped], _STEP_SHARE, device)
+        in_turn = np.asarray(table.b, dtype=np.float64)[stepped] * each
+        seconds[stepped] = smooth_maximum(seconds[stepped], in_turn)
     return Work(seconds * issued, kind, issued)
+
+
+def _moving_s(moved: np.ndarray, share: np.ndarray | float, device: Device) -> np.ndarray:
+    """[R] seconds that ``moved`` bytes [R] take at ``share`` [R] of the bandwidths of memory and cache."""
+    resident = np.minimum(1.0, _CACHED_SHARE * device.l2_bytes / np.maximum(moved, 1.0))
+    reached = sustained_bandwidth(device) * (1.0 if device.memory_type.upper().startswith("HBM") else _GDDR_SHARE)
+    return np.asarray(moved * (1.0 - resident * (1.0 - 1.0 / _CACHE_SPEED)) / (reached * share))
+
+
+def _step_bytes(table: OperatorColumns) -> np.ndarray:
+    """[R] bytes of the recurrent weights, which every step reads: their share of the MACs is that of the weights."""
+    b, m, n, k = (np.asarray(c, dtype=np.float64) for c in (table.b, table.m, table.n, table.k))
+    return np.asarray(n * k * (b * m) * table.weight_bytes / np.maximum(np.asarray(table.macs, dtype=np.float64), 1.0))
 
 
 def _rates(table: Any, way: Way, kind: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -329,6 +350,8 @@ def for_core(way: Way) -> dict[str, Any]:
         "cache_bytes": _CACHED_SHARE * way.device.l2_bytes,
         "cache_speed": _CACHE_SPEED,
         "least_s": _LEAST_S,
+        "step_s": STEP_S,
+        "step_bandwidth": reached * _STEP_SHARE,
         "sms": max(way.device.sm_count, 1),
         "smoothness": SMOOTHNESS,
     }
