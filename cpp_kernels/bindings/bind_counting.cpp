@@ -119,8 +119,8 @@ void register_counting(nb::module_& m) {
         nb::dict table = columns(std::move(all));
         return nb::make_tuple(table, facts(std::move(all)), problems);
       },
-      nb::arg("items"), nb::arg("float_as"), nb::arg("strided"), nb::arg("folds"), nb::arg("alignment_bytes"), nb::arg("allocator"),
-      nb::arg("weight_copies"), nb::arg("training"), nb::arg("autocast"), nb::arg("threads"),
+      nb::arg("items"), nb::arg("float_as"), nb::arg("strided"), nb::arg("folds"), nb::arg("alignment_bytes"),
+      nb::arg("allocator"), nb::arg("weight_copies"), nb::arg("training"), nb::arg("autocast"), nb::arg("threads"),
       "Items are tuples (graph, or path as bytes, or (buffer,); batch or 0; dims; input shapes). Returns the columns "
       "of "
       "all operator tables as run, facts per graph, and (item, error class, message) of those that cannot be counted.");

@@ -24,9 +24,9 @@ namespace {
 constexpr const char* kPlace = "PERFPASS_SOCKET";
 constexpr timeval kPatience = {0, 500'000};  // for the word whether a question is taken; the answer may take longer
 constexpr int kFiles = 3;
-constexpr int kExitInternal = 70;     // EX_SOFTWARE of sysexits.h
+constexpr int kExitInternal = 70;      // EX_SOFTWARE of sysexits.h
 constexpr int kExitInterrupted = 130;  // 128 + SIGINT
-constexpr int kExitNotFound = 127;    // as a shell's
+constexpr int kExitNotFound = 127;     // as a shell's
 
 volatile sig_atomic_t interrupted = 0;
 
@@ -45,7 +45,7 @@ std::string place() {
 
 /// Whether `path` is a socket of this user that nobody else may use.
 bool owned(const std::string& path) {
-  struct stat found {};
+  struct stat found{};
   return lstat(path.c_str(), &found) == 0 && S_ISSOCK(found.st_mode) && found.st_uid == geteuid() &&
          (found.st_mode & 077) == 0;
 }
@@ -62,7 +62,8 @@ void add(std::string& content, const std::vector<std::string_view>& section) {
 /// The question with its length; "" where its folder or script cannot be told.
 std::string question(char** words) {
   std::array<char, PATH_MAX> folder{}, beside{};
-  if (getcwd(folder.data(), folder.size()) == nullptr || realpath(script().c_str(), beside.data()) == nullptr) return "";
+  if (getcwd(folder.data(), folder.size()) == nullptr || realpath(script().c_str(), beside.data()) == nullptr)
+    return "";
   const mode_t mask = umask(0);
   umask(mask);
   const std::string mask_text = std::to_string(mask);
@@ -140,7 +141,7 @@ int asked(char** words) {
     close(line);
     return -1;
   }
-  struct sigaction heard {};
+  struct sigaction heard{};
   heard.sa_handler = [](int) { interrupted = 1; };
   sigaction(SIGINT, &heard, nullptr);
   constexpr timeval kForever = {0, 0};
@@ -173,6 +174,7 @@ int main(int, char** words) {
   const std::string path = script();
   words[0] = const_cast<char*>(path.c_str());
   execv(path.c_str(), words);
-  std::fprintf(stderr, "perfpass-ask: %s cannot be run: %s; install perfpass anew\n", path.c_str(), std::strerror(errno));
+  std::fprintf(stderr, "perfpass-ask: %s cannot be run: %s; install perfpass anew\n", path.c_str(),
+               std::strerror(errno));
   return kExitNotFound;
 }

@@ -24,6 +24,7 @@ class Parser {
     m_.value_type.reserve(text.size() / 140);
   }
   Module run();
+
  private:
   struct Pending {
     std::string_view name;
