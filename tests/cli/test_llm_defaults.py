@@ -106,3 +106,13 @@ def test_heads_are_not_asked_of_a_runtime_that_splits_layers(capsys):
     assert of_json(capsys, "qwen2-7b", *road, "llama.cpp")["assumed"]["tp"] == 8
     main(["llm", "qwen2-7b", *road, "vllm"])
     assert "--tp 8" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("runtime", ["llama.cpp", "transformers"])
+def test_a_runtime_that_has_no_server_here_is_asked_alone_without_being_told_so(runtime, capsys):
+    asked = ("llama-3.1-8b", "--device", "rtx-4090", "--runtime", runtime)
+    assert printed(capsys, *asked) == printed(capsys, *asked, "--offline")
+    assert main(["llm", *asked, "--dp", "2"]) == 2
+    assert f"{runtime} predicts one batch without a server: leave out --dp" in capsys.readouterr().err
+    assert main(["llm", *asked, "--rate", "1"]) == 2
+    assert f"{runtime} predicts one batch without a server: leave out --rate" in capsys.readouterr().err

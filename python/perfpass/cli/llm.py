@@ -44,14 +44,17 @@ examples:
       --input-length 4096 --output-length 512 --concurrency 256 --runtime sglang --json
   perfpass llm llama-3.1-8b --device h100 --rate 3 --ttft 200 --tpot 20       tails at 3 requests a second
   perfpass llm llama-2-70b --device a100-80gb --tp 4 --offline --input-length 512 --output-length 128 --concurrency 16
-  perfpass llm llama-3.1-8b --device rtx-4090 --offline --runtime ollama
-  perfpass llm llama-2-7b --device a100-80gb --offline --runtime transformers --precision int4 --concurrency 8
+  perfpass llm llama-3.1-8b --device rtx-4090 --runtime ollama
+  perfpass llm llama-2-7b --device a100-80gb --runtime transformers --precision int4 --concurrency 8
   perfpass llm llama-2-7b --device h100 --predictor llm-trees --input-length 512 --output-length 512 --concurrency 16"""
-RUNTIMES = (
-    *("vllm", "trtllm", "sglang", "tgis", "deepspeed", "deepspeed-mii", "llama.cpp", "ollama", "sambaflow"),
-    *("transformers", "transformers-compiled", "bitsandbytes", "megatron", "fastertransformer", "tgi", "lmdeploy"),
-    *("exllama", "exllamav2", "mlc", "ktransformers"),
+_SERVERS = ("vllm", "trtllm", "sglang", "tgis")
+# Of these, batches alone were measured: they are predicted without a server, asked or not.
+_ALONE = (
+    *("deepspeed", "deepspeed-mii", "llama.cpp", "ollama", "sambaflow", "transformers", "transformers-compiled"),
+    *("bitsandbytes", "megatron", "fastertransformer", "tgi", "lmdeploy", "exllama", "exllamav2", "mlc"),
+    "ktransformers",
 )
+RUNTIMES = (*_SERVERS, *_ALONE)
 PRECISIONS = (
     *("bf16", "fp16", "fp32", "fp8", "fp8_block", "fp8_wo", "nvfp4", "fp4", "nvfp4_wo", "mxfp4"),
     *("int4", "int8", "int8_wo"),
@@ -75,8 +78,8 @@ def add(commands: Any) -> None:
         "--runtime",
         choices=RUNTIMES,
         metavar="NAME",
-        help=f"serving stack: {', '.join(RUNTIMES[:4])} (default: vllm; tgis: as of 2023); with --offline also "
-        f"{', '.join(RUNTIMES[4:])}",
+        help=f"serving stack: {', '.join(_SERVERS)} (default: vllm; tgis: as of 2023); without a server "
+        f"{', '.join(_ALONE)}",
     )
     command.add_argument(
         "--precision",
@@ -114,7 +117,8 @@ def add_load(command: Any) -> None:
     command.add_argument(
         "--offline",
         action="store_true",
-        help="without a server: all requests as one batch on --tp devices; the whole batch, its prompt, a token",
+        help="without a server: all requests as one batch on --tp devices; the whole batch, its prompt, a token "
+        "(the default where --runtime has no server)",
     )
 
 
@@ -137,7 +141,7 @@ def run(options: Any) -> int:
     from perfpass.predictors import registry
 
     arriving = arrive(options)
-    if options.offline or options.predictor != registry.DEFAULT:
+    if options.offline or options.predictor != registry.DEFAULT or _runs_alone(options):
         if arriving:
             raise ArgumentError(f"{_road(options)} predicts one batch without a server: leave out --rate and --trace")
         return _offline(options)
@@ -237,7 +241,14 @@ def alone(options: Any) -> Offline:
     return replace(registry.offline(options.predictor, batch), assumed=assumed)
 
 
+def _runs_alone(options: Any) -> bool:
+    """Whether the runtime has no server here. To propose settings for llama.cpp's (--tune) is another question."""
+    return options.runtime in _ALONE and not options.tune
+
+
 def _road(options: Any) -> str:
     from perfpass.predictors import registry
 
-    return "--offline" if options.predictor == registry.DEFAULT else str(options.predictor)
+    if options.predictor != registry.DEFAULT:
+        return str(options.predictor)
+    return "--offline" if options.offline else str(options.runtime)

@@ -103,7 +103,8 @@ def offline_table(found: Offline) -> str:
         interval_row("the whole batch", found.latency_s),
         interval_row("all tokens", found.tokens_per_s),
         interval_row("output tokens", found.output_tokens_per_s),
-        *(interval_row(label, value) for label, value in phases if value),
+        # In milliseconds, as of a server.
+        *(interval_row(label, value.scaled(1e3, "ms")) for label, value in phases if value),
         f"  {'memory per device':<22} {taken:>10} {unit:<10} of {size(found.memory.usable_bytes)} usable",
         *memory_rows(found.memory),
         *([f"  {'':<22} {'':>10} {found.memory.reason}"] if found.memory.reason else []),
