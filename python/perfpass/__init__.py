@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from perfpass.prediction import Interval, Prediction
     from perfpass.predictors import predict
     from perfpass.predictors.engine.simulate import simulate_llm
+    from perfpass.predictors.generation.predictor import predict_offline
     from perfpass.predictors.serving.predictor import predict_llm
     from perfpass.predictors.switches.switches import Switches
     from perfpass.serve.client import Client
@@ -53,6 +54,7 @@ _HOME = {
     "Prediction": "perfpass.prediction",
     "predict": "perfpass.predictors",
     "predict_llm": "perfpass.predictors.serving.predictor",
+    "predict_offline": "perfpass.predictors.generation.predictor",
     "simulate_llm": "perfpass.predictors.engine.simulate",
     "Switches": "perfpass.predictors.switches.switches",
     "Client": "perfpass.serve.client",
@@ -78,6 +80,7 @@ __all__ = [
     "pack",
     "predict",
     "predict_llm",
+    "predict_offline",
     "simulate_llm",
     "sweep",
     "symbolic",

@@ -8,6 +8,7 @@ import pytest
 
 import perfpass
 from perfpass.cli import main
+from perfpass.errors import ArgumentError
 from perfpass.importers.model_sources import CONFIGURATIONS
 
 SAID = ("--input-length", "1024", "--output-length", "128", "--concurrency", "1", "--runtime", "vllm")
@@ -116,3 +117,11 @@ def test_a_runtime_that_has_no_server_here_is_asked_alone_without_being_told_so(
     assert f"{runtime} predicts one batch without a server: leave out --dp" in capsys.readouterr().err
     assert main(["llm", *asked, "--rate", "1"]) == 2
     assert f"{runtime} predicts one batch without a server: leave out --rate" in capsys.readouterr().err
+
+
+def test_python_asks_a_batch_without_a_server_as_the_command_does(capsys):
+    asked = ("llama-3.1-8b", "--device", "rtx-4090", "--runtime", "llama.cpp", "--precision", "q4_k_m")
+    found = perfpass.predict_offline("llama-3.1-8b", "rtx-4090", runtime="llama.cpp", precision="q4_k_m")
+    assert json.loads(json.dumps(found.to_dict())) == of_json(capsys, *asked)
+    with pytest.raises(ArgumentError, match=r"ask perfpass\.predict_offline"):
+        perfpass.predict_llm("llama-3.1-8b", "rtx-4090", runtime="llama.cpp")

@@ -109,10 +109,10 @@ def test_a_whole_query_stands_behind_every_timing_of_the_network_alone(records):
 
 @pytest.mark.parametrize("device", ["apple-m2", "rtx-4090"])
 def test_an_engine_without_a_server_is_answered_by_its_own_records(records, device):
-    from perfpass.predictors.generation.predictor import predict_offline
+    from offline_batches import predict_batch
 
     how = {"runtime": "llama.cpp", "precision": "q4_k_m", "batch": 512, "input_tokens": 1024, "output_tokens": 128}
-    asked = predict_offline("llama-3.1-8b", device, **how).asked.question()
+    asked = predict_batch("llama-3.1-8b", device, **how).asked.question()
     for quantity in ("first token", "token"):
         found = relative.nearest(asked, records, quantity, limit=3)
         assert {records.texts["runtime"][row] for row in found.rows} == {"llama.cpp"}
@@ -150,13 +150,13 @@ def test_the_question_is_not_counted_before_it_is_asked(monkeypatch):
 
 
 def test_serving_and_a_batch_without_a_server_have_evidence():
-    from perfpass.predictors.generation.predictor import predict_offline
+    from offline_batches import predict_batch
 
     served = perfpass.predict_llm("llama-3.1-8b", "h100", concurrency=8).evidence.to_dict()
     names = [part["quantity"] for part in served["quantities"]]
     assert names == ["first token", "token", "request energy", "memory"]
     assert all(part["records"][0]["copied"] > 0 for part in served["quantities"][:2])
-    batch = predict_offline("llama-2-7b", "a100-40gb", batch=16, input_tokens=128, output_tokens=128).evidence
+    batch = predict_batch("llama-2-7b", "a100-40gb", batch=16, input_tokens=128, output_tokens=128).evidence
     assert batch.to_dict()["quantities"][0]["records"][0]["distance"]["total"] < 0.2
 
 

@@ -16,7 +16,8 @@ from house.imports import Sources
 # What users import; modules that a face lists beside it are for the other rooms (tests/house/test_layers.py).
 SURFACE = {
     "perfpass": "Client Decision Device Interval Limits OpGraph PerfPassError Prediction advise annotate choose "
-    "declare_operator device diff fit load pack predict predict_llm simulate_llm sweep symbolic Switches train_cost",
+    "declare_operator device diff fit load pack predict predict_llm predict_offline simulate_llm sweep symbolic "
+    "Switches train_cost",
     "perfpass.deploy.advise": "Advice advise",
     "perfpass.deploy.choose": "Choice Option Targets choose",
     "perfpass.deploy.sweep": "Sweep served_model sweep",

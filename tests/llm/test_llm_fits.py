@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import perfpass
+from offline_batches import predict_batch
 from perfpass.devices import device
 from perfpass.errors import ArgumentError, FileError
 from perfpass.llm import language_model
@@ -13,7 +14,7 @@ from perfpass.llm.llama_cpp import layers_alone
 from perfpass.llm.memory import served
 from perfpass.llm.serving import Serving
 from perfpass.predictors.generation.features import ONE_SEQUENCE, RUNTIMES, memory
-from perfpass.predictors.generation.predictor import Batch, batch_of, predict_offline
+from perfpass.predictors.generation.predictor import Batch, batch_of
 from perfpass.records import schema
 from perfpass.records.location import data_directory
 from perfpass.training.serving.dataset import serving_of
@@ -169,11 +170,11 @@ def test_layers_that_llama_cpp_leaves_to_the_host_are_counted():
 
 
 def test_a_batch_says_its_memory_and_a_refusal_says_the_layers():
-    found = predict_offline("llama-3.1-8b", "rtx-4060", runtime="llama.cpp", precision="q4_k_m", batch=512,
+    found = predict_batch("llama-3.1-8b", "rtx-4060", runtime="llama.cpp", precision="q4_k_m", batch=512,
                             input_tokens=512, output_tokens=512)  # fmt: skip
     assert found.memory.fits and found.to_dict()["memory"]["fits"] is True
     with pytest.raises(ArgumentError, match=r"does not fit into 1 x .*would leave \d+ of 80 layers to the host"):
-        predict_offline("llama-3.1-70b", "rtx-4090", runtime="llama.cpp", precision="q4_k_m", batch=512,
+        predict_batch("llama-3.1-70b", "rtx-4090", runtime="llama.cpp", precision="q4_k_m", batch=512,
                         input_tokens=512, output_tokens=512)  # fmt: skip
 
 
@@ -212,7 +213,7 @@ def test_fits_and_the_number_of_requests_agree():
 
 def test_a_split_of_heads_that_ran_is_not_refused():
     lengths = {"batch": 1, "input_tokens": 128, "output_tokens": 128}
-    found = predict_offline("qwen2.5-7b", "gaudi2-96gb", runtime="deepspeed", devices=8, precision="bf16", **lengths)
+    found = predict_batch("qwen2.5-7b", "gaudi2-96gb", runtime="deepspeed", devices=8, precision="bf16", **lengths)
     assert found.memory.fits and found.support.level == "near"
     with pytest.raises(ArgumentError, match="28 attention heads do not divide into 8"):
-        predict_offline("qwen2.5-7b", "gaudi2-96gb", runtime="vllm", devices=8, precision="bf16", **lengths)
+        predict_batch("qwen2.5-7b", "gaudi2-96gb", runtime="vllm", devices=8, precision="bf16", **lengths)

@@ -5,12 +5,13 @@ import json
 import pytest
 
 import perfpass
+from offline_batches import predict_batch
 from perfpass.errors import ArgumentError, DeviceError, FormatError, UnsupportedError
 from perfpass.importers.model_sources import CONFIGURATIONS
 from perfpass.llm import language_model
 from perfpass.llm.costs import ELEMENT_BYTES, UNITS
 from perfpass.llm.stored import METHODS
-from perfpass.predictors.generation.predictor import batch_of, predict_offline
+from perfpass.predictors.generation.predictor import batch_of
 
 LLAMA = json.loads((CONFIGURATIONS / "llama-3.1-8b.json").read_text())
 LOAD = {"input_length": 1024, "output_length": 128, "concurrency": 16}
@@ -163,7 +164,7 @@ def test_a_batch_without_a_server_takes_the_same_names_and_says_what_it_leaves_o
     assert batch_of(stored, "h100", **lengths).precision == "int4_wo"
     assert batch_of(quantized(quant_method="fbgemm_fp8"), "a100", **lengths).precision == "fp8_wo"
     assert batch_of("llama-2-7b", "h100", **lengths).precision == "fp16"
-    reasons = predict_offline(stored, "h100", **lengths, precision="fp16").support.reasons
+    reasons = predict_batch(stored, "h100", **lengths, precision="fp16").support.reasons
     assert any("stores int4_wo" in reason for reason in reasons)
     with pytest.raises(ArgumentError, match="fp3"):
         batch_of("llama-2-7b", "h100", **lengths, precision="fp3")

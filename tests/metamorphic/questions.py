@@ -122,9 +122,9 @@ class OfflineBatch(Question):
 
     def answer(self) -> Answer:
         """As `perfpass llm --offline` answers."""
-        from perfpass.predictors.generation.predictor import predict_offline
+        from perfpass.predictors.generation.predictor import batch_of, offline
 
-        found = predict_offline(**asdict(self))
+        found = offline(batch_of(**asdict(self)))
         names = ("latency_s", "tokens_per_s", "output_tokens_per_s", "prompt_s", "token_s")
         return Answer(_every(found, names), _evidence(found.support))
 

@@ -5,7 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from perfpass.predictors.generation.predictor import QUANTITY, GenerationPredictor, batch_of, predict_offline
+from offline_batches import predict_batch
+from perfpass.predictors.generation.predictor import QUANTITY, GenerationPredictor, batch_of
 from perfpass.predictors.learned.component_widths import CAUSES, WORDS, lacks
 
 RUN = {"batch": 16, "input_tokens": 512, "output_tokens": 512}
@@ -50,14 +51,14 @@ def test_evidence_of_no_kind_lacks_device_and_runtime():
 
 def test_one_more_token_moves_no_bound_by_much():
     for name, at in itertools.product(("input_tokens", "output_tokens"), (511, 512, 2048)):
-        one, other = (predict_offline("llama-2-7b", "a100-40gb", **{**RUN, name: n}).latency_s for n in (at, at + 1))
+        one, other = (predict_batch("llama-2-7b", "a100-40gb", **{**RUN, name: n}).latency_s for n in (at, at + 1))
         for part in ("low", "median", "high"):
             assert getattr(other, part) == pytest.approx(getattr(one, part), rel=0.02), (name, at, part)
 
 
 def test_support_agrees_with_the_width():
     for device in ("a100-40gb", "h100", "h200", "t4"):
-        found = predict_offline("llama-2-7b", device, **RUN)
+        found = predict_batch("llama-2-7b", device, **RUN)
         width = found.latency_s.high / found.latency_s.low
         assert found.support.level == "outside" or width <= 2.5
         assert found.support.level != "in range" or width <= 1.5

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import perfpass
+from offline_batches import predict_batch
 from perfpass.errors import ArgumentError, ArtefactError
 from perfpass.llm.configuration import language_model
 from perfpass.llm.costs import Parallelism
@@ -28,13 +29,7 @@ from perfpass.predictors.generation.engines import (
     token,
 )
 from perfpass.predictors.generation.features import COUNTED
-from perfpass.predictors.generation.predictor import (
-    GenerationPredictor,
-    assumed_batch,
-    batch_of,
-    offline,
-    predict_offline,
-)
+from perfpass.predictors.generation.predictor import GenerationPredictor, assumed_batch, batch_of, offline
 from perfpass.predictors.learned import artefacts
 
 LLAMA = language_model("llama-3.1-8b")
@@ -42,7 +37,7 @@ LLAMA = language_model("llama-3.1-8b")
 
 def ask(model=LLAMA, device="rtx-4090", precision="q4_k_m", inputs=1024, outputs=128, runtime="llama.cpp", **more):
     options = {"batch": 512, "input_tokens": inputs, "output_tokens": outputs, **more}
-    return predict_offline(model, device, runtime=runtime, precision=precision, **options)
+    return predict_batch(model, device, runtime=runtime, precision=precision, **options)
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,13 @@ import numpy as np
 import pandas
 import pytest
 
+from offline_batches import predict_batch
 from perfpass.devices import device
 from perfpass.errors import ArgumentError, ArtefactError
 from perfpass.llm.configuration import language_model
 from perfpass.llm.costs import Parallelism, Quantization, Step
 from perfpass.predictors.generation.features import FORM, rows_of
-from perfpass.predictors.generation.predictor import GenerationPredictor, batch_of, predict_offline
+from perfpass.predictors.generation.predictor import GenerationPredictor, batch_of
 from perfpass.predictors.learned import artefacts
 from perfpass.predictors.learned.adapt import adapt
 from perfpass.predictors.learned.components import Fitted, Form, Rows, Term
@@ -96,9 +97,7 @@ def test_predictions_are_near_what_was_measured():
 
 
 def test_throughput_is_tokens_over_latency_and_more_tokens_take_longer():
-    found = [
-        predict_offline("llama-2-7b", "a100", batch=16, input_tokens=512, output_tokens=n) for n in (128, 512, 2048)
-    ]
+    found = [predict_batch("llama-2-7b", "a100", batch=16, input_tokens=512, output_tokens=n) for n in (128, 512, 2048)]
     assert found[0].latency_s.median < found[1].latency_s.median < found[2].latency_s.median
     assert found[1].tokens_per_s.median == pytest.approx(16 * 1024 / found[1].latency_s.median)
     json.dumps(found[0].to_dict(), allow_nan=False)
@@ -108,7 +107,7 @@ def test_support_says_what_is_unknown_and_widens():
     options = {"batch": 16, "input_tokens": 512, "output_tokens": 512}
 
     def width(model, device, **more):
-        found = predict_offline(model, device, **{**options, **more})
+        found = predict_batch(model, device, **{**options, **more})
         return found.support, found.latency_s.high / found.latency_s.low
 
     known, narrow = width("llama-2-7b", "a100")
@@ -124,11 +123,11 @@ def test_support_says_what_is_unknown_and_widens():
 
 def test_a_model_too_large_or_a_wrong_word_is_refused():
     with pytest.raises(ArgumentError, match="does not fit"):
-        predict_offline("llama-2-70b", "a100", input_tokens=128, output_tokens=128)
+        predict_batch("llama-2-70b", "a100", input_tokens=128, output_tokens=128)
     with pytest.raises(ArgumentError, match="runtime 'vLLM'"):
-        predict_offline("llama-2-7b", "a100", runtime="vLLM", input_tokens=128, output_tokens=128)
+        predict_batch("llama-2-7b", "a100", runtime="vLLM", input_tokens=128, output_tokens=128)
     with pytest.raises(ArgumentError, match="output_tokens"):
-        predict_offline("llama-2-7b", "a100", input_tokens=128, output_tokens=0)
+        predict_batch("llama-2-7b", "a100", input_tokens=128, output_tokens=0)
 
 
 def test_measurements_of_an_own_device_correct_its_predictions():
@@ -228,7 +227,7 @@ def test_rows_have_the_width_of_the_form():
 def test_tokens_of_a_prompt_beyond_its_answer_cost_their_prefill_alone():
     asked = {"runtime": "vllm", "batch": 4}
     short, long = (
-        predict_offline("llama-2-7b", "a100-80gb", input_tokens=n, output_tokens=128, **asked).latency_s.median
+        predict_batch("llama-2-7b", "a100-80gb", input_tokens=n, output_tokens=128, **asked).latency_s.median
         for n in (128, 2048)
     )
     model, split = language_model("llama-2-7b"), Parallelism.of(1)

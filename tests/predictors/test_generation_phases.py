@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 import perfpass
+from offline_batches import predict_batch
 from perfpass.cli import main
 from perfpass.devices import device
 from perfpass.errors import ArgumentError
 from perfpass.llm.configuration import language_model
 from perfpass.predictors.generation.phase_features import Phase
 from perfpass.predictors.generation.phases import QUANTITIES, PhasePredictor
-from perfpass.predictors.generation.predictor import predict_offline
 from perfpass.records import schema
 from perfpass.records.location import data_directory
 from perfpass.training.components.grade import group_split, hold_out
@@ -78,21 +78,21 @@ def test_a_board_held_out_is_predicted_by_the_others():
 
 def test_a_batch_says_when_its_first_tokens_are_there_and_how_long_a_token_takes():
     run = {"devices": 4, "batch": 16, "input_tokens": 512, "output_tokens": 512}
-    found = predict_offline("llama-2-70b", "h100", **run)
+    found = predict_batch("llama-2-70b", "h100", **run)
     # Each is put in order over sizes and devices by itself.
     assert found.prompt_s.median + 511 * found.token_s.median == pytest.approx(found.latency_s.median, rel=0.02)
-    longer = predict_offline("llama-2-70b", "h100", **{**run, "input_tokens": 2048})
+    longer = predict_batch("llama-2-70b", "h100", **{**run, "input_tokens": 2048})
     assert longer.prompt_s.median > 2 * found.prompt_s.median
     shown = found.to_dict()
     assert shown["prompt_s"]["unit"] == "s" and shown["provenance"]["prompt"]["level"] == "in range"
     assert "time to first token" in str(found) and "time per output token" in str(found)
-    assert predict_offline("llama-2-70b", "h100", **{**run, "output_tokens": 1}).token_s is None
-    eight = predict_offline("llama-2-70b", "h100", **run, precision="fp8")
+    assert predict_batch("llama-2-70b", "h100", **{**run, "output_tokens": 1}).token_s is None
+    eight = predict_batch("llama-2-70b", "h100", **run, precision="fp8")
     assert eight.prompt_s is None and "time to first token" not in str(eight)
 
 
 def test_a_board_that_only_the_second_source_has_takes_its_tokens(predictor):
-    found = predict_offline("llama-2-70b", "a100-80gb", devices=4, batch=8, input_tokens=512, output_tokens=128)
+    found = predict_batch("llama-2-70b", "a100-80gb", devices=4, batch=8, input_tokens=512, output_tokens=128)
     alone = predictor.predict("decode", _phase(batch=8))
     for part in ("median", "low", "high"):
         assert getattr(found.token_s, part) == pytest.approx(getattr(alone.value, part))

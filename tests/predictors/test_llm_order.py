@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import perfpass
+from offline_batches import predict_batch
 from perfpass.devices import device
 from perfpass.devices.order import no_better
 from perfpass.llm.configuration import language_model
 from perfpass.llm.order import no_larger
 from perfpass.prediction import Interval
-from perfpass.predictors.generation.predictor import predict_offline
 from perfpass.predictors.learned import lattice
 from perfpass.predictors.learned.order import in_order
 
@@ -94,7 +94,7 @@ def test_a_smaller_model_is_no_slower_than_a_measured_one_of_its_family():
 @pytest.mark.parametrize("gpu", ["h100-sxm5-80gb", "v100-sxm2-32gb"])
 def test_offline_times_never_fall_as_work_grows(runtime, gpu):
     def ask(prompt: int, answer: int, batch: int) -> perfpass.predictors.generation.prediction.Offline:
-        return predict_offline(
+        return predict_batch(
             "llama-3.1-8b", gpu, runtime=runtime, batch=batch, input_tokens=prompt, output_tokens=answer
         )
 
@@ -113,7 +113,7 @@ def test_offline_times_never_fall_as_work_grows(runtime, gpu):
 def test_an_unmeasured_neighbour_has_no_wider_upper_bound():
     asked = {"runtime": "llama.cpp", "batch": 32, "input_tokens": 1024, "output_tokens": 128}
     for worse, better in (("a100-sxm4-40gb", "a100-sxm4-80gb"), ("h100-sxm5-80gb", "h200-sxm-141gb")):
-        first, second = (predict_offline("opt-6.7b", gpu, **asked).latency_s for gpu in (worse, better))
+        first, second = (predict_batch("opt-6.7b", gpu, **asked).latency_s for gpu in (worse, better))
         assert second.high <= first.high * ROUNDING and second.low <= first.low * ROUNDING
 
 

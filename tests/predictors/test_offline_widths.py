@@ -3,10 +3,11 @@
 import pytest
 
 import perfpass
+from offline_batches import predict_batch
 from perfpass.devices.toml_file import read
 from perfpass.errors import UnsupportedError
 from perfpass.prediction import WIDEST_FACTOR, Interval
-from perfpass.predictors.generation.predictor import GenerationPredictor, batch_of, predict_offline
+from perfpass.predictors.generation.predictor import GenerationPredictor, batch_of
 
 RUN = {"batch": 16, "input_tokens": 512, "output_tokens": 128}
 REQUIRED = """
@@ -26,18 +27,18 @@ def test_an_interval_of_many_orders_is_a_refusal_with_a_reason(on):
     asked = {"runtime": "llama.cpp", "precision": "q4_k_m", "batch": 64, "input_tokens": 4096, "output_tokens": 8}
     with pytest.raises(UnsupportedError, match=r"wider than a factor of 30.*(not q4_k_m|no measurement)"):
         GenerationPredictor.load().predict(batch_of("llama-3.1-8b", on, **asked))
-    assert predict_offline("llama-3.1-8b", on, **asked).latency_s.says_something  # it is counted instead
+    assert predict_batch("llama-3.1-8b", on, **asked).latency_s.says_something  # it is counted instead
 
 
 @pytest.mark.parametrize(("runtime", "on"), [("sambaflow", "a100-80gb"), ("deepspeed-mii", "mi300x")])
 def test_a_runtime_that_was_not_measured_there_says_so(runtime, on):
-    found = predict_offline("llama-2-7b", on, runtime=runtime, **RUN)
+    found = predict_batch("llama-2-7b", on, runtime=runtime, **RUN)
     assert found.support.level == "outside" and found.latency_s.high > 50 * found.latency_s.low
     assert any("no measurement" in reason or "not measured" in reason for reason in found.support.reasons)
 
 
 def test_an_engine_that_is_counted_like_others_is_less_sure_than_they_are():
-    measured, found = (predict_offline("llama-2-7b", "h100", runtime=r, **RUN) for r in ("transformers", "deepspeed"))
+    measured, found = (predict_batch("llama-2-7b", "h100", runtime=r, **RUN) for r in ("transformers", "deepspeed"))
     width, known = (f.latency_s.high / f.latency_s.low for f in (found, measured))
     assert found.support.level == "outside" and width > known
     assert any("no measurement" in reason or "not measured" in reason for reason in found.support.reasons)
@@ -50,7 +51,7 @@ def test_every_figure_that_is_given_says_something():
             if (runtime, on) == ("trtllm", "mi300x"):  # which does not exist
                 continue
             try:
-                found = predict_offline("llama-2-7b", on, runtime=runtime, **{**RUN, "devices": 2})
+                found = predict_batch("llama-2-7b", on, runtime=runtime, **{**RUN, "devices": 2})
             except UnsupportedError:
                 continue
             answered += 1
@@ -73,4 +74,4 @@ def test_the_required_keys_of_a_device_file_are_enough_for_language_models(tmp_p
     load = {"input_length": 512, "output_length": 128, "concurrency": 16}
     for options in ({}, {"tp": 2}, {"tp": 2, "pp": 2}):
         assert perfpass.predict_llm("llama-3.1-8b", mine, **load, **options).tpot_ms.median > 0
-    assert predict_offline("llama-3.1-8b", mine, devices=2, **RUN).latency_s.median > 0
+    assert predict_batch("llama-3.1-8b", mine, devices=2, **RUN).latency_s.median > 0

@@ -128,8 +128,8 @@ class Serving:
             raise ArgumentError(f"concurrency must be from {least} to {most:,}, got {self.concurrency!r}")
         if self.runtime not in RUNTIMES:
             raise ArgumentError(
-                f"{unknown('runtime', self.runtime, RUNTIMES)}. Others were measured without a server: "
-                "predict_offline, or `perfpass llm --offline`"
+                f"{unknown('runtime', self.runtime, RUNTIMES)}. Others were measured without a server: ask "
+                "perfpass.predict_offline, or `perfpass llm` without options of a server"
             )
         if self.mode not in MODES:
             raise ArgumentError(f"mode {self.mode!r}; allowed are {', '.join(MODES)}")

@@ -160,9 +160,43 @@ def _precision(device: Device, name: str | None, model: LanguageModel) -> str:
     return found
 
 
-def predict_offline(model: Any, device: str | Device, **options: Any) -> Offline:
-    """`batch_of` and `offline` in one."""
-    return offline(batch_of(model, device, **options))
+def predict_offline(
+    model: str | os.PathLike[str] | Mapping[str, Any] | LanguageModel,
+    device: str | Device,
+    *,
+    runtime: str | None = None,
+    tp: int | None = None,
+    concurrency: int | None = None,
+    input_length: int | None = None,
+    output_length: int | None = None,
+    precision: str | None = None,
+    host_layers: int | None = None,
+    host_experts: int | None = None,
+    host_bandwidth: float | None = None,
+) -> Offline:
+    """One batch of equal requests without a server, as `perfpass llm --offline` asks for it.
+
+    What is None is assumed, and named in the result's ``assumed``. ``runtime``: one of `ASKED_RUNTIMES`, else vllm.
+    ``tp``: devices that share the model, else the fewest that hold it. ``concurrency``: requests in the batch; of
+    llama.cpp, which runs one, prompt tokens at a time. ``input_length``, ``output_length``: tokens of a prompt and of
+    an answer. ``host_layers``, ``host_experts``, ``host_bandwidth`` (GB/s): as of `batch_of`.
+
+    Raises as `batch_of`, and ArgumentError where the model does not fit.
+    """
+    batch, taken = assumed_batch(
+        model,
+        device,
+        runtime=runtime,
+        tp=tp,
+        concurrency=concurrency,
+        input_length=input_length,
+        output_length=output_length,
+        precision=precision,
+        host_layers=host_layers,
+        host_experts=host_experts,
+        host_bandwidth=host_bandwidth,
+    )
+    return replace(offline(batch), assumed=taken)
 
 
 def offline(batch: Batch) -> Offline:
