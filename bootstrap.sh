@@ -152,6 +152,39 @@ install_package() {
   echo "$wanted" >"$1/.package"
 }
 
+# What pip loads, and what that takes on disk, in MB: Linux x86-64, Python 3.11, the versions of constraints.txt. Wheels of
+# .venv-relax that .venv has too are loaded once. PyTorch's CUDA build counts on top, on disk in each environment.
+declare -A TO_LOAD_MB=([.venv]=1000 [.venv-relax]=110) ON_DISK_MB=([.venv]=3800 [.venv-relax]=1500)
+CUDA_TO_LOAD_MB=2550 CUDA_ON_DISK_MB=3950
+
+# pytorch_is_for_cpu PYTHON: whether pip will take PyTorch's CPU build, which it prefers wherever it sees one.
+pytorch_is_for_cpu() {
+  [ "$(uname -s)" != Linux ] \
+    || "$1" -m pip index versions torch 2>/dev/null | grep -wF "$(sed -n 's/^torch==//p' requirements-test.txt)+cpu" >/dev/null
+}
+
+gigabytes() { echo "$(($1 / 1000)).$(($1 % 1000 / 100)) GB"; }
+
+# announce VENV...: before anything is loaded, what it will be and roughly how much, of those that are not there.
+announce() {
+  local venv venvs=() load=0 disk=0
+  for venv in "$@"; do
+    [ -f "$venv/.everything" ] && [ -x "$venv/bin/python" ] && continue
+    venvs+=("$venv")
+    load=$((load + TO_LOAD_MB[$venv])) disk=$((disk + ON_DISK_MB[$venv]))
+  done
+  [ ${#venvs[@]} -gt 0 ] || return 0
+  virtual_environment .venv
+  if pytorch_is_for_cpu .venv/bin/python; then
+    say "Python packages for ${venvs[*]}: about $(gigabytes $load) to load, $(gigabytes $disk) on disk; PyTorch is the CPU build"
+    return
+  fi
+  load=$((load + CUDA_TO_LOAD_MB)) disk=$((disk + CUDA_ON_DISK_MB * ${#venvs[@]}))
+  say "Python packages for ${venvs[*]}: about $(gigabytes $load) to load, $(gigabytes $disk) on disk;" \
+    "PyTorch is the CUDA build, $(gigabytes $CUDA_TO_LOAD_MB) of it, which the tests do not need:" \
+    "CONTRIBUTING.md says how pip finds the CPU build"
+}
+
 prediction_environment() {
   virtual_environment .venv
   requirements .venv runtime constraints.txt requirements.txt requirements-build.txt
@@ -159,6 +192,7 @@ prediction_environment() {
 }
 
 full_environment() {
+  announce .venv
   virtual_environment .venv
   requirements .venv everything constraints.txt requirements-test.txt
   install_package .venv
@@ -301,6 +335,7 @@ check() {
 }
 
 run_tests() {
+  announce .venv .venv-relax
   full_environment
   relax_environment
   onnxruntime_releases

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 
 # Before torch, onnxruntime or TVM are imported: two workers share two cores, and nothing may look for a hub.
@@ -15,6 +18,10 @@ os.environ.setdefault("TOPHUB_LOCATION", "NONE")
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 os.environ.setdefault("MPLCONFIGDIR", str(CACHE / "matplotlib"))
 os.environ.pop("PERFPASS_DEVICES", None)
+
+# PyTorch's CUDA build brings Triton, which ends a process that has TVM unless this stands before both.
+if find_spec("triton") is not None:
+    import tvm_perfpass  # noqa: F401
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -45,9 +52,26 @@ def examples(root: Path) -> Path:
 def pytest_configure(config: pytest.Config) -> None:
     # Workers take the environment over, so that each network is traced once.
     if not hasattr(config, "workerinput"):
+        check_that_triton_loads_beside_tvm()
         own = Path(tempfile.mkdtemp(prefix="perfpass-tests-"))
         config.add_cleanup(lambda: shutil.rmtree(own, ignore_errors=True))
         os.environ |= {"XDG_CACHE_HOME": str(own / "cache"), "XDG_CONFIG_HOME": str(own / "config")}
+
+
+def check_that_triton_loads_beside_tvm() -> None:
+    """One sentence in place of workers that die without a word."""
+    if find_spec("triton") is None or find_spec("tvm") is None:
+        return
+    program = [sys.executable, "-P", "-c", "import tvm_perfpass, tvm, triton._C.libtriton"]
+    run = subprocess.run(program, capture_output=True, text=True, errors="replace", check=False)
+    if run.returncode != 0:
+        said = next(reversed(run.stderr.split("\n\n")[0].strip().splitlines()), "nothing was said")
+        pytest.exit(
+            f"Triton, which PyTorch's CUDA build brings, does not load in a process that has TVM (exit status "
+            f"{run.returncode}: {said}), so tests would die without a word: put PyTorch's CPU build into "
+            f"{sys.prefix} (CONTRIBUTING.md says how)",
+            returncode=pytest.ExitCode.USAGE_ERROR,
+        )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,6 +1,7 @@
 """perfpass for Apache TVM: predictions as a Relay pass, inside a build, and at points of a build.
 
-Importing this package does not import TVM; using it does. Its names serve Relay (TVM 0.19); ``tvm_perfpass.relax``
+Importing this package does not import TVM; using it does. From then on Triton, which PyTorch's CUDA build imports
+unasked, can be loaded beside TVM. Its names serve Relay (TVM 0.19); ``tvm_perfpass.relax``
 serves today's TVM.
 """
 
@@ -10,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from tvm_perfpass import readers as _readers  # noqa: F401  (makes TVM known to perfpass)
+from tvm_perfpass import triton_beside as _triton_beside
 
 if TYPE_CHECKING:
     from tvm_perfpass.cost_model import read_schedules
@@ -27,6 +29,8 @@ _HOME = {
 }
 _OF_EVERY_TVM = {"read_schedules": "tvm_perfpass.cost_model"}
 __all__ = ["PerformanceInstrument", "PredictPerformance", "build", "import_relay", "read_prediction", "read_schedules"]
+
+_triton_beside.install()
 
 
 def __getattr__(name: str) -> Any:
