@@ -86,6 +86,8 @@ class MemoryFigures:
         return {**found, "gradients_bytes": self.gradients_bytes}
 
 
+# Inputs that a table names: a decoder that reads a cache has two a layer.
+_FEW = 4
 FitAnswer = Literal["yes", "perhaps", "no"]
 
 
@@ -274,6 +276,7 @@ def prediction_table(prediction: Prediction) -> str:
     lines = [
         f"{printable(device['name'])} ({device['id']})",
         f"batch {w['batch']}, {w['precision']}, {w['mode']}{optimizer}, {w['runtime']}, {w['layout']}",
+        *([textwrap.fill(reads, WIDTH, subsequent_indent="  ")] if (reads := read_words(w)) else []),
         *understood_line(device),
         *(["", *verdict] if verdict else []),
         *([HYPOTHETICAL] if p.memory_verdict and p.memory_verdict.fits == "no" else []),
@@ -287,6 +290,19 @@ def prediction_table(prediction: Prediction) -> str:
         *(paragraph("", f"- {reason}") for reason in p.support.reasons),
     ]
     return "\n".join(lines)
+
+
+def read_words(workload: Mapping[str, Any]) -> str:
+    """What the run reads, with the sizes that nobody asked for; "" of a prediction that does not say."""
+    inputs, left = workload.get("inputs") or (), workload.get("assumed") or ()
+    if not inputs:
+        return ""
+    shown = [f"{printable(i['name'])} {'x'.join(map(str, i['shape'])) or 'scalar'} {i['dtype']}" for i in inputs[:_FEW]]
+    text = "reads " + ", ".join(shown) + (f" and {len(inputs) - _FEW} more" if len(inputs) > _FEW else "")
+    if not left:
+        return text
+    by = " ".join(f"--dim {name}=N" for name in left)
+    return f"{text}; {' and '.join(left)} {'is' if len(left) == 1 else 'are'} assumed ({by})"
 
 
 def _gradients_lines(memory: MemoryFigures) -> list[str]:

@@ -16,6 +16,11 @@ RECORDED = [
     line.split("\t") for line in Path(__file__).with_name("recorded_names.tsv").read_text(encoding="utf-8").splitlines()
 ]
 
+# Names that were tried one by one: of drivers and lspci, of clouds' machines, of benchmarks, of people; each as above.
+TRIED = [
+    line.split("\t") for line in Path(__file__).with_name("written_names.tsv").read_text(encoding="utf-8").splitlines()
+]
+
 WRITTEN = {
     "MacBook Pro M3 Max": "apple-m3-max",
     "Colab T4": "t4",
@@ -77,6 +82,29 @@ def test_every_recorded_name_gives_its_device_or_a_reason(where):
         if found != expected:
             wrong.append((name, expected, found))
     assert not wrong
+
+
+def test_a_thousand_names_give_their_device_or_a_reason():
+    wrong = []
+    for name, expected, *reason in TRIED:
+        try:
+            found = device(name).id
+        except DeviceError as error:
+            found = "refused" if reason[0] in str(error) else str(error)
+        if found != expected:
+            wrong.append((name, expected, found))
+    assert not wrong
+    refused = sum(expected == "refused" for _, expected, *_ in TRIED)
+    assert len(TRIED) > 1000 and refused < 0.23 * len(TRIED)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("Tesla M4", "m40"), ("GeForce M2", None), ("Radeon T4", None), ("Apple T4", None)],
+)
+def test_a_maker_that_is_named_is_the_boards(name, expected):
+    with pytest.raises(DeviceError, match=f"did you mean .*{expected}" if expected else "unknown device"):
+        device(name)
 
 
 def test_the_names_of_the_community_are_known():

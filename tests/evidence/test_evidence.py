@@ -12,6 +12,7 @@ import pytest
 import perfpass
 from perfpass import cli, evidence
 from perfpass.errors import ArgumentError, FormatError, PerfPassError, UnsupportedError
+from perfpass.predictors.generation.predictor import predict_offline
 from perfpass.predictors.relative import nearest as relative
 from perfpass.predictors.relative import scope
 from perfpass.text import WIDTH
@@ -317,3 +318,37 @@ def test_a_table_that_is_none_is_one_error(spoil, tmp_path):
     with pytest.raises(PerfPassError) as caught:
         evidence.table.read(file)
     assert isinstance(caught.value, FormatError) and str(file) in str(caught.value)
+
+
+# Every board of which the table has runs, in the software and precision of the commonest of them.
+_ASKED = [
+    ("bert-base", "t4", "torch", "fp32"),
+    ("bert-base", "t4", "tensorrt", "fp16"),
+    ("resnet50", "t4", "tensorrt", "int8"),
+    ("resnet50", "l4", "torch", "amp"),
+    ("vit_base_patch16_224", "a100", "torch", "fp16"),
+    ("resnet50", "v100", "torch", "fp32"),
+    ("bert-large", "h100", "torch", "fp16"),
+    ("resnet50", "jetson-agx-orin-64gb", "tensorrt", "fp16"),
+]
+
+
+@pytest.mark.parametrize(("model", "device", "runtime", "precision"), _ASKED)
+@pytest.mark.parametrize("mode", ["inference", "training"])
+def test_support_never_says_that_nothing_was_measured(model, device, runtime, precision, mode):
+    """Reasons speak of what was learned from: records of the table stand beside them, which nothing learned."""
+    if mode == "training" and (runtime, precision) != ("torch", "fp32"):
+        runtime, precision = "torch", "amp"
+    found = perfpass.predict(model, device, runtime=runtime, precision=precision, mode=mode, batch=8)
+    assert found.evidence.parts[0].records
+    said = " ".join(found.support.reasons)
+    assert not any(words in said for words in ("no measurement", "not measured", "never measured", "measured network"))
+
+
+def test_requests_and_batches_never_say_that_nothing_was_measured():
+    served = perfpass.predict_llm("llama-3.1-8b", "l40s", concurrency=16)
+    offline = predict_offline("llama-2-7b", "a100", runtime="vllm", batch=16)
+    counted = predict_offline("llama-3.1-8b", "rtx-4090", runtime="llama.cpp", precision="q4_k_m")
+    for found in (served, offline, counted):
+        said = " ".join(found.support.reasons)
+        assert not any(words in said for words in ("no measurement", "not measured", "was measured"))

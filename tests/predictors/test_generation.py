@@ -117,7 +117,7 @@ def test_support_says_what_is_unknown_and_widens():
     assert known.level == "near" and {model.level, device.level} <= {"near", "outside"}
     assert narrow < wider < widest
     assert any("another laboratory" in reason for reason in known.reasons)
-    assert any("a device that was not measured" in reason for reason in device.reasons)
+    assert any("a device that was not learned from" in reason for reason in device.reasons)
     assert beyond.level == "outside" and "batch 2,048" in beyond.reasons[0]
 
 

@@ -12,7 +12,9 @@ from perfpass.toml_table import parse
 
 _SHIPPED = Path(__file__).with_name("clouds.toml")
 # Words that an instance type is written with or without: Azure's "Standard_", SageMaker's "ml.", a maker.
-_PREFIX = re.compile(r"^(?:standard[_ -]|ml\.|(?:google )?tpu |nvidia )")
+_PREFIX = re.compile(r"^(?:standard[_ -]|ml\.|(?:google )?tpu[ -]|nvidia )")
+# Alibaba's, of many sizes each.
+_SIZED = re.compile(r"(ecs\.[a-z0-9]+)[-.]")
 
 
 @dataclass(frozen=True)
@@ -43,8 +45,13 @@ class Instance:
 
 
 def instance(name: str) -> Instance | None:
-    """The instance type of a name, however it is punctuated; None for an unknown one."""
-    return _instances().get(_key(name))
+    """The instance type of a name, however it is punctuated; None for an unknown one.
+
+    A size of a family whose sizes are not listed (ecs.gn7i-c8g1.2xlarge) is read as the family.
+    """
+    found = _instances()
+    family = _SIZED.match(name.strip().lower())
+    return found.get(_key(name)) or (found.get(_key(family[1])) if family else None)
 
 
 def instance_names() -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from perfpass.devices.names import (
     all_joined,
     in_any_order,
     joined,
+    may_be_of,
     readings,
     refusal,
     shared,
@@ -187,7 +188,11 @@ def _shipped_namesakes(name: str) -> tuple[str, ...]:
 
 
 def _find(name: str) -> Device | None:
-    name = without_cpu_tail(name)
+    found = _found(without_cpu_tail(name))
+    return found if found is not None and may_be_of(name, found.vendor) else None
+
+
+def _found(name: str) -> Device | None:
     wanted, words, extras = joined(name), in_any_order(name), _extras()
     mine = [(d, {joined(s) for s in (d.id, d.name, *d.aliases)}) for d in extras.values()]
     found = next((d for d, spellings in reversed(mine) if wanted in spellings), None)  # the user's devices win
@@ -285,6 +290,8 @@ def _of_memory(found: Device, reading: Reading, name: str) -> Device:
     stated = reading.memory_gib or reading.driver_gib
     if not stated:
         return found
+    if found.unified_memory and reading.driver_gib is None and found.kind == "gpu" and found.vendor in ("Intel", "AMD"):
+        return found  # drivers name the share of the system's memory that a processor's GPU may take
     common = {*tokens(reading.name), *tokens(found.id)}
     boards = {found.id: found}
     for key in (*_shipped_namesakes(reading.name), *found.others):

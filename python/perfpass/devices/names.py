@@ -15,6 +15,12 @@ _SHIPPED = Path(__file__).with_name("names.toml")
 
 # Words that sources write or leave out at will; a name is the same with and without them.
 _MAKERS = {"nvidia", "amd", "intel", "apple", "google"}
+# Words of one maker's boards alone: a Tesla M4 is no Apple M4.
+_MAKER_OF = {
+    **dict.fromkeys(("nvidia", "tesla", "geforce", "quadro", "jetson"), "NVIDIA"),
+    **dict.fromkeys(("amd", "radeon", "instinct"), "AMD"),
+    **dict.fromkeys(("apple", "macbook", "imac"), "Apple"),
+}
 _FILLER = frozenset({*_MAKERS, "geforce", "tesla", "instinct", "radeon", "core", "xeon", "gpu", "cpu", "r", "tm"})
 # Spellings of one thing, in lower case: "Mobile", "Notebook" and "Laptop GPU"; "with Max-Q Design"; "80G", "80 GiB".
 _SAME = (
@@ -32,24 +38,29 @@ _PEELS = (
     r"(?P<name>.+?) \((?P<count>\d+)\) (?P<rest>(?:\((?:sm|compute)_\d+\) )?(?:\(\d+, \d+\) )?(?:cuda|hip):.*?)"
     r"(?: (?P<driver_memory>\d+)GB)?$",
     r"\['(?P<name>[^']+)'(?:, '(?P=name)')*\]$",  # a Python list of one name
+    r"(?P<name>gfx[0-9a-f]+)(?P<rest>:(?:sramecc|xnack)[-+:a-z]*)$",  # rocminfo
+    r"(?P<rest>(?:amd )?radeon(?:\(tm\))? graphics) \((?P<name>gfx[0-9a-f]+)\)$",  # torch on ROCm
+    r"(?P<rest>\d+th gen) (?P<name>intel.+)$",  # /proc/cpuinfo
+    r"(?P<rest>gx\d[a-z]?-\d+x\d+x)(?P<count>\d+)(?P<name>[a-z]+\d+[a-z]*)$",  # IBM Cloud
     r"GPU \d+: (?P<name>.+?)(?P<rest> \(UUID.*)?$",  # nvidia-smi -L
     r"(?P<rest>.*)\[(?P<name>[^\[\]']+)\](?: \(rev \w+\))?$",  # lspci
     r"(?P<rest>.+?)\((?P<count>\d+)\s*x\s*(?P<name>[^(),]+)(?:,[^)]*)?\)?$",  # SYSTEM (8x NAME, SOFTWARE)
     r"(?P<name>[^()]+?)\s*\(x(?P<count>\d+)\)(?P<rest>.*)$",
     r"(?P<name>[^()]+?)\s*\((?P<memory>\d+) ?Gi?B?\)(?P<rest>.*)$",
+    r"(?P<name>intel\(r\) .+?)\s*\((?P<memory>\d+) ?Gi?B?\)$",  # WMI
     r"(?P<name>[^()]+?)\s*(?P<rest>\([^()]*\)(?:,.*)?)$",
     r"\(?(?P<count>\d{1,5}|\d~\d)\)?\s?x[\s-]?(?P<name>(?:[a-z]|\d{3,4}D?(?![a-z0-9])).*)$",
     r"(?P<count>\d{1,5}) (?P<name>(?:NVIDIA|AMD|Intel|Google) .+?)(?P<rest>,.*)?$",
-    r"(?P<name>.+(?:[\db]|\s))[x*]\s?(?P<count>\d{1,3})$",
+    r"(?P<name>.+(?:[\dbs]|\s))[x*]\s?(?P<count>\d{1,3})$",
     r"(?P<name>.+?)(?P<rest>(?:, .*)?\swith\s(?:FP|TF|BF|INT)\d+)$",
     r"(?P<name>.+?)(?P<rest>\sand\s(?:PyTorch|TensorFlow)|\sLatency|(?<=[a-z])_\d{1,3}|_[a-z]+oci[-a-z]*|_dgxc)$",
     r"(?P<rest>[^:\[\]]*\b(?:performance|inference|training|tuning|leaderboard|offline|online|accuracy|section)\b"
     r"[^:]*(?::(?:.+\son)?|\son))\s+(?P<name>[^:]+)$",
     r"(?P<name>(?:nvidia )?dgx-\d)\swith\s(?P<memory>\d+)G$",
     r"(?P<rest>virtualized|nvidia corporation|dual|cpu:|an|a|single)\s+(?P<name>.+)$",
-    r"(?P<rest>macbook(?: pro| air)?|mac ?studio|mac ?mini|imac|(?:google )?colab|kaggle)\s+(?P<name>.+)$",
+    r"(?P<rest>macbook(?: pro| air)?|mac ?studio|mac ?mini|imac|mac|(?:google )?colab|kaggle)\s+(?P<name>.+)$",
     r"(?P<name>.+?)(?P<rest>[\s-]CTS|\sGPUs|\sgraphics|\sseries|\sinstances?|\saccelerators?|/PCIe/SSE2)$",
-    r"(?P<name>.+?)(?P<rest>\sOAM|\sVF|\sLite Hash Rate|\s/ Max-Q)$",
+    r"(?P<name>.+?)(?P<rest>\sOAM|\sVF|\sLite Hash Rate|\s/ Max-Q|\sDeveloper Kit|\sDual Slot|\sTensor Core GPU)$",
     r"(?P<name>.+?)(?P<rest>\s(?:HBM\d?e?|GDDR\dX?|\d+ ?W))$",
     r"(?P<name>.+?)[\s-]*\b(?P<memory>\d{1,3}) ?Gi?B?$",
 )
@@ -112,6 +123,12 @@ def _remarked_memory(rest: str) -> str | None:
         return None
     named = _REMARKED_MEMORY.findall(rest[: rest.index(")") if ")" in rest else None])
     return named[0] if len(named) == 1 else None
+
+
+def may_be_of(name: str, vendor: str) -> bool:
+    """Whether a name says nothing of a maker, or this one among others."""
+    makers = {_MAKER_OF[word] for word in re.findall(r"[a-z]+", name.lower()) if word in _MAKER_OF}
+    return not makers or vendor in makers or vendor not in _MAKER_OF.values()
 
 
 def refusal(name: str) -> str | None:

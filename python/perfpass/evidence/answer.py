@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfpass.errors import ArgumentError
+from perfpass.prediction import read_words
 from perfpass.predictors.relative.nearest import (
     DIMENSIONS,
     FAR,
@@ -114,10 +115,12 @@ def look_up(
     predicted: Mapping[str, Interval] | None = None,
     leave_out: Mapping[str, Collection[str]] | None = None,
     said: str = "",
+    read: Mapping[str, Any] | None = None,
 ) -> Evidence:
     """The ``limit`` records nearest to a question in each quantity. Raises ArgumentError.
 
-    ``predicted``: intervals by quantity; ``leave_out`` as of `perfpass.predictors.relative.nearest.nearest`.
+    ``predicted``: intervals by quantity; ``leave_out`` as of `perfpass.predictors.relative.nearest.nearest`; ``read``:
+    the workload of a prediction, whose inputs, and the sizes that nobody asked for, the question then says.
     """
     if limit < 1:
         raise ArgumentError(f"limit must be at least 1, got {limit}")
@@ -130,7 +133,8 @@ def look_up(
         parts.append(Part(name, unit, (predicted or {}).get(name), records, note, following))
     if question.kind == "named":  # of such a model it is not known what it could be asked
         parts = [part for part in parts if part.records]
-    return Evidence(_described(question), tuple(parts), said)
+    inputs = {name: (read or {}).get(name, []) for name in ("inputs", "assumed")}
+    return Evidence(_described(question) | inputs, tuple(parts), said)
 
 
 def _described(q: Question) -> dict[str, Any]:
@@ -229,6 +233,8 @@ def evidence_table(found: Evidence) -> str:
         at = [f"{q['input_tokens']:g} -> {q['output_tokens']:g} tokens", f"{q['batch']:g} at once"]
     words = [{"named": "by its name"}.get(q["kind"], q["kind"]), q["runtime"], q["precision"], *at]
     lines = [_wrapped(f"{printable(q['model'] or 'model')} on {device}: {', '.join(filter(None, words))}", "")]
+    if reads := read_words(q):
+        lines.append(_wrapped(reads, "  "))
     if found.said:
         lines.append(_wrapped(f"perfpass predicts nothing here: {found.said}", "  "))
     for part in found.parts:

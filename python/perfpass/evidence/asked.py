@@ -39,7 +39,8 @@ def of(
     question = question_of(asked)
     if isinstance(asked, UnsupportedError):
         return look_up(question, load(), limit=limit, leave_out=leave_out, said=str(asked))
-    return look_up(question, load(), limit=limit, predicted=_predicted(asked), leave_out=leave_out)
+    read = asked.workload if isinstance(asked, Prediction) else None
+    return look_up(question, load(), limit=limit, predicted=_predicted(asked), leave_out=leave_out, read=read)
 
 
 def question_of(asked: Prediction | LlmPrediction | Offline | UnsupportedError) -> Question:

@@ -36,11 +36,13 @@ class OpGraph:
     (executions per run). Per tensor: ``tensor_dtype`` [T] (index into ``DTYPES``), ``tensor_role`` [T] (index into
     ``ROLES``), ``producer`` [T]. Edges: ``edge_index`` [2, E], ``edge_tensor`` [E]. ``frozen``: the weights, as tensor
     ids, that training leaves as they are. ``assumed``: what values would decide (`perfpass.graph.assumed`).
+    ``unasked``: sizes of its inputs, by their names in ``dims``, that were taken since nobody asked for others.
     """
 
     core: _core.Graph
     frozen: frozenset[int] = field(default=frozenset(), kw_only=True)
     assumed: tuple[Assumed, ...] = field(default=(), kw_only=True)
+    unasked: tuple[str, ...] = field(default=(), kw_only=True)
 
     def __getattr__(self, name: str) -> Any:
         # The arrays and counts of the core object, by their own names (op, dims, node_count, ...).
@@ -130,4 +132,5 @@ def at_batch(first: OpGraph, second: OpGraph, batches: tuple[int, int], batch: i
     slope, remainder = np.divmod(b - a, high - low)
     if remainder.any():
         raise ArgumentError(f"a dimension is not affine in the batch size between {low} and {high}")
-    return OpGraph(first.core.with_dims(np.ascontiguousarray(a + slope * (batch - low))), assumed=first.assumed)
+    core = first.core.with_dims(np.ascontiguousarray(a + slope * (batch - low)))
+    return OpGraph(core, assumed=first.assumed, unasked=first.unasked)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfpass.errors import ArgumentError, UnsupportedError, about
-from perfpass.importers.model_argument import opened, understood
+from perfpass.importers.model_argument import opened, unasked, understood
 from perfpass.text import shown_value
 
 if TYPE_CHECKING:
@@ -65,10 +65,12 @@ def load(
     _check_dims(dims)
     stated = _stated(assume)
     with about(model) if isinstance(model, (str, os.PathLike)) else nullcontext():
+        left = unasked(model, input_shape, dims)
         model, input_shape, dims = opened(model, input_shape, dims)
     if mode == "training":
         return _known(_training(model, batch, input_shape, dims, optimizer, frozen, stated), stated)
     graph = _known(_forward(model, batch, input_shape, dims, stated), stated)
+    graph = replace(graph, unasked=left) if left else graph
     if not graph.op.all():  # what no reader knows
         from perfpass.importers.operators import applied
 

@@ -79,6 +79,19 @@ def several(name: str) -> str:
 
 
 @functools.cache
+def _parts() -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = {}
+    for pipeline in _table()["pipelines"]:
+        found |= dict.fromkeys((name.lower() for name in pipeline["names"]), pipeline["parts"])
+    return found
+
+
+def parts(name: str) -> Mapping[str, str]:
+    """Of a pipeline of diffusers that is known by name: part -> the name of the network; empty for any other name."""
+    return _parts().get(name.lower(), {})
+
+
+@functools.cache
 def _networks() -> dict[str, str]:
     found: dict[str, str] = {}
     for name, others in _table()["torchvision"].items():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from perfpass.errors import ArgumentError, UnsupportedError, needs
@@ -67,9 +68,10 @@ def trace_config(
         token = {model.main_input_name: (tokens(model, 1), "int64")}
         given = {"past_key_values": cache, "use_cache": True}
         how: dict[str, Any] = {"given": given, "given_tensors": state, "assume": assume}
-        return trace_owned(model, token, batch=batch, dtype=dtype, **how)
+        return _said(trace_owned(model, token, batch=batch, dtype=dtype, **how), model, sequence_length)
     given = values(model, batch, length) | ({"use_cache": mode == "prefill"} if decoder else {})
-    return trace_owned(model, inputs(model, length), batch=batch, dtype=dtype, given=given, assume=assume)
+    graph = trace_owned(model, inputs(model, length), batch=batch, dtype=dtype, given=given, assume=assume)
+    return _said(graph, model, sequence_length)
 
 
 def trace_training(
@@ -102,6 +104,17 @@ def trace_training(
     return trace_training_owned(model, inputs(model, length), batch=batch, dtype=dtype, optimizer=optimizer, **how)
 
 
+def _said(graph: OpGraph, model: Any, sequence_length: int | None) -> OpGraph:
+    """``graph``, which says where its length is one that nobody asked for."""
+    left = sequence_length is None and _has_length(model)
+    return replace(graph, unasked=("sequence_length",)) if left else graph
+
+
+def _has_length(model: Any) -> bool:
+    """Whether an input of the model is as long as one asks, and not of a fixed shape."""
+    return inputs(model, 1) != inputs(model, 2)
+
+
 def _length(batch: int, sequence_length: int | None) -> int:
     length = DEFAULT_SEQUENCE_LENGTH if sequence_length is None else sequence_length
     if batch < 1 or length < 1:
@@ -114,7 +127,7 @@ def _refuse_unread(model: Any, sequence_length: int | None) -> None:
     if sequence_length is None:
         return
     kind, most = model.config.model_type, most_tokens(model.config)
-    if inputs(model, 1) == inputs(model, 2):
+    if not _has_length(model):
         raise ArgumentError(f"{kind} has no sequence_length: its inputs are of fixed shapes")
     if most and sequence_length > most:
         raise ArgumentError(f"{kind} reads at most {most} tokens; sequence_length = {sequence_length}")

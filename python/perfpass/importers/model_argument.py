@@ -2,7 +2,8 @@
 
 ``timm:resnet50`` and ``torchvision:resnet50`` are built from the definitions installed here, without weights, and
 ``definitions:yolov8n`` from ours; ``hf:NAME`` and ``onnx:PATH`` say what a path or a name is, as `perfpass measure`
-writes it. A name alone is looked up in all of them; what stands at a path of that name comes first.
+writes it. A name alone is looked up in all of them; what stands at a path of that name comes first. A network within
+one stands behind a colon: ``openai/whisper-large-v3:encoder``, ``stabilityai/stable-diffusion-xl-base-1.0:unet``.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from perfpass.bounded_file import exists
-from perfpass.errors import ArgumentError, FileError, FormatError, UnsupportedError, shown
+from perfpass.errors import ArgumentError, FileError, FormatError, PerfPassError, UnsupportedError, shown
 from perfpass.importers import configuration_names, definitions, formats, library_names, model_names
 from perfpass.text import nearest
 
@@ -90,9 +91,11 @@ def understood(model: str | os.PathLike[str]) -> ModelArgument:
     one ONNX or GGUF file. A name is one of
     torchvision or timm (`perfpass.importers.library_names`), of our own definitions
     (`perfpass.importers.definitions`), one that ships (`perfpass.importers.model_names`), ``timm/NAME``, or OWNER/NAME
-    of a hub (`perfpass.importers.hub`), with the type of a GGUF file behind a colon where it has several. Raises
+    of a hub (`perfpass.importers.hub`), with the type of a GGUF file behind a colon where it has several. NAME:PART is
+    a part of a configuration (`perfpass.importers.model_parts`) or a network of a pipeline of diffusers. Raises
     FileError for what does not exist, with the nearest names; FormatError for a folder without one model,
-    UnsupportedError for files that are never read and for repositories that hold several networks.
+    UnsupportedError for files that are never read, for repositories that hold several networks and for a part that
+    there is not, with those there are.
     """
     text = os.fsdecode(model)
     source, colon, name = text.partition(":")
@@ -161,17 +164,22 @@ def _named(text: str, path: Path) -> ModelArgument:
         return ModelArgument("hf", found.configuration, found.stored, found.notes)
     if text.startswith(_TIMM):
         return ModelArgument("timm", text.removeprefix(_TIMM))
+    whole, _, part = text.rpartition(":")
+    if whole and part and not model_names.is_type(part) and (one := _part(whole, part)):
+        return one
     from perfpass.importers import hub
 
     if pipeline := hub.pipeline(text):
         return ModelArgument("file", str(pipeline), repository=text, format="diffusers")
     if what := configuration_names.several(text):
+        parts = ", ".join(f"{text}:{part}" for part in configuration_names.parts(text))
+        own = (
+            f"as {parts}" if parts else "exported to ONNX (torch.onnx.export), or as torch modules"
+        )
         raise UnsupportedError(
-            f"{shown(text)} is no single network: {what}. Ask for its networks one by one: a text encoder by its own "
-            "name (as openai/clip-vit-large-patch14), those of Stable Diffusion as stable-diffusion-1.5-unet, -2-unet, "
-            "-xl-unet and -vae-decoder, any other exported to ONNX (torch.onnx.export), or as a torch module in "
-            "perfpass.predict; a pipeline of diffusers whole, as its folder with model_index.json and the config.json "
-            "of each network (hf download NAME --include '*.json')"
+            f"{shown(text)} is no single network: {what}. Ask for its networks one by one: {own}; a pipeline of "
+            "diffusers is read whole, and FOLDER:NETWORK of it, from its folder with model_index.json and the "
+            "config.json of each network (hf download NAME --include '*.json')"
         )
     why = ""
     repository, _, kind = text.partition(":")
@@ -185,10 +193,36 @@ def _named(text: str, path: Path) -> ModelArgument:
     owner = text.partition("/")[0].lower() + "/"
     asked = (text, path.name) if any(name.lower().startswith(owner) for name in names) else (path.name, text)
     like = nearest(path.name, _models_in(path.parent)) or nearest(asked[0], names) or nearest(asked[1], names)
+    like = like or (nearest(whole, names) if whole else "")
     raise FileError(
         f"{shown(text)}: neither a file nor a known model;{like}{why} A model is an ONNX or GGUF file, a Hugging Face "
         "config.json or its folder, the name of a network or of a repository, timm:NAME or torchvision:NAME"
     )
+
+
+def _part(whole: str, part: str) -> ModelArgument | None:
+    """A part of a model that is known; None where the model is not. Raises UnsupportedError for another part."""
+    if parts := configuration_names.parts(whole):
+        if part.lower() in parts:
+            return understood(parts[part.lower()])
+        raise UnsupportedError(
+            f"{whole} has no part {shown(part)};{nearest(part, parts)} its parts are {', '.join(parts)}"
+        )
+    try:
+        found = understood(whole)
+    except PerfPassError:
+        return None
+    if found.format == "diffusers":
+        return ModelArgument("file", f"{found.name}:{part}", format=found.format)
+    if found.kind != "hf":
+        raise UnsupportedError(
+            f"{whole} is {found.described}, of which no part has a name, so not {shown(part)}; ask for {whole} alone"
+        )
+    from perfpass.importers.model_parts import part as part_of
+    from perfpass.importers.model_sources import read_configuration
+
+    name, _ = part_of(read_configuration(found.name, run_code=False), part, whole)
+    return ModelArgument("hf", f"{found.name}:{name}", found.stored, found.notes)
 
 
 def _built(text: str) -> ModelArgument | None:
@@ -256,6 +290,17 @@ def opened(
         )
     module, shape = getattr(model_sources, f"{found.kind}_image_model")(found.name, size)
     return module, input_shape or shape, None
+
+
+def unasked(model: Any, input_shape: Any, dims: Mapping[str, int] | None) -> tuple[str, ...]:
+    """The name of a size that nobody asked for, of a network that a library or we define: `OpGraph.unasked`."""
+    if dims or input_shape or not isinstance(model, (str, os.PathLike)):
+        return ()
+    found = understood(model)
+    if found.kind == "definitions":
+        sized_by = definitions.definition(found.name).sized_by
+        return (sized_by,) if sized_by else ()
+    return ("image_size",) if found.kind in _BUILT else ()
 
 
 def _defined(found: ModelArgument, input_shape: Any, dims: Mapping[str, int] | None) -> tuple[Any, Any]:

@@ -60,6 +60,11 @@ def find(name: str) -> Named | None:
     return Named(found, stored, (*_respelt(rest, found), note))
 
 
+def is_type(word: str) -> bool:
+    """Whether a word names how weights are stored ("Q4_K_M"), as it stands behind a name's colon."""
+    return bool(_STORED.fullmatch(f":{word.lower()}"))
+
+
 def plain(name: str) -> str | None:
     """The configuration of a name that says nothing of precisions: a known one, its publisher's, another spelling."""
     known = configuration_names.known()

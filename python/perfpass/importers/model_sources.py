@@ -7,6 +7,7 @@ core.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import inspect
 import os
 import warnings
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfpass.bounded_file import exists
 from perfpass.errors import FormatError, PerfPassError, UnsupportedError, needs
-from perfpass.importers import catalogue, configuration_ranges
+from perfpass.importers import catalogue, configuration_ranges, model_parts
 from perfpass.json_text import read_json
 from perfpass.text import nearest
 
@@ -38,7 +39,8 @@ LARGEST_CONFIG_BYTES = 16 * 2**20  # the largest public configurations (label li
 
 def read_configuration(config: str | os.PathLike[str] | Mapping[str, Any], *, run_code: bool = True) -> dict[str, Any]:
     """The content of a config.json, of the one in a folder, of a shipped one by its name (`CONFIGURATIONS`, the first
-    names of `perfpass.importers.catalogue`), or what the header of a GGUF file says.
+    names of `perfpass.importers.catalogue`), of a part of one behind a colon (`perfpass.importers.model_parts`), or
+    what the header of a GGUF file says.
 
     Raises FileError, FormatError for a file that is no configuration or has a field out of its range, and, where the
     model is to be built (``run_code``), UnsupportedError for one that needs code of its own (`auto_map`): that code
@@ -54,8 +56,11 @@ def read_configuration(config: str | os.PathLike[str] | Mapping[str, Any], *, ru
         if not here and path.name == str(config) and shipped.exists():
             path, here = shipped, True
         where = str(path)
+        whole, colon, asked = where.rpartition(":")
         if not here and catalogue.holds(where):
             content = _listed(where)
+        elif not here and colon and asked:
+            content = model_parts.part(read_configuration(whole, run_code=run_code), asked, whole)[1]
         elif path.suffix.lower() == ".gguf":
             from perfpass.importers import gguf
 
@@ -116,7 +121,7 @@ def huggingface(content: Mapping[str, Any], *, dtype: str, causal: bool, device:
             configuration = transformers.CONFIG_MAPPING[kind](**settings)
             configuration.architectures = configuration.architectures or []  # of None transformers cannot choose
             names = content.get("architectures") or [] if kind == content["model_type"] else []
-            named = getattr(transformers, names[0], None) if names else None
+            named = _class_of(configuration, names[0]) if names else None
             with torch.device(device), _host_sizes(), _default_dtype(dtype if device != "meta" else "float32"):
                 if isinstance(named, type) and issubclass(named, transformers.PreTrainedModel):
                     model = named(configuration)
@@ -131,6 +136,16 @@ def huggingface(content: Mapping[str, Any], *, dtype: str, causal: bool, device:
             raise
         raise UnsupportedError(f"{kind}: transformers cannot build this configuration: {error}") from error
     return model.to(getattr(torch, dtype)).eval()
+
+
+def _class_of(configuration: Any, name: str) -> Any:
+    """A class of transformers, or of the module beside a configuration's; None where there is none of the name."""
+    import transformers
+
+    if found := getattr(transformers, name, None):
+        return found
+    place = type(configuration).__module__.replace(".configuration_", ".modeling_")
+    return getattr(importlib.import_module(place), name, None)
 
 
 def _auto_class(configuration: Any) -> Any:

@@ -101,7 +101,9 @@ def trace_training_owned(
     state_ids = [t for t, name in enumerate(names) if held and name == f"{optimizer}_state"]
     held_states = np.array(state_ids, dtype=np.int64)
     outputs = np.asarray(graph.graph_outputs)
-    return TrainingGraph(graph.core, phase, outputs, held_states, optimizer, assumed=graph.assumed)
+    return TrainingGraph(
+        graph.core, phase, outputs, held_states, optimizer, assumed=graph.assumed, unasked=graph.unasked
+    )
 
 
 def _run(

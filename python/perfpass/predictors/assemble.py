@@ -15,7 +15,7 @@ from perfpass.decision import Limits
 from perfpass.devices import Device
 from perfpass.devices import device as find_device
 from perfpass.errors import ArgumentError, ShapeError
-from perfpass.graph import OpGraph
+from perfpass.graph import DTYPES, OpGraph
 from perfpass.graph.step import saved_activations
 from perfpass.prediction import SUPPORT_LEVELS, Interval, MigHint, Prediction, Support, SupportLevel
 from perfpass.predictors import loads, quantisation, registry
@@ -89,7 +89,7 @@ def predict(
     LimitError, GraphError, ShapeError).
     """
     from perfpass.importers import load
-    from perfpass.importers.model_argument import opened
+    from perfpass.importers.model_argument import opened, unasked
 
     target = find_device(device)
     # Before the model is read: a wrong argument should not cost the time of a large one.
@@ -98,10 +98,11 @@ def predict(
     if frozen and mode != "training":
         raise ArgumentError(f"frozen={shown_value(frozen)} needs mode='training'; inference trains nothing")
     registry.check(predictor)
-    stored, name = _quantised(model, precision), _name(model)
+    stored, name, left = _quantised(model, precision), _name(model), unasked(model, input_shape, dims)
     model, input_shape, dims = opened(model, input_shape, dims)
     source: dict[str, Any] = {"input_shape": input_shape, "dims": dims, "frozen": frozen}
     graph = load(model, batch=batch, assume=assume, **source)
+    graph = replace(graph, unasked=graph.unasked or left)
     how |= {"optimizer": optimizer, "sparsity": sparsity, "calibration": calibration, "processes": processes}
 
     recorded = mode == "training" and runtime == "torch" and _is_module(model)
@@ -310,6 +311,7 @@ def _answered(run: Run, mode: str, calibration: bool | Calibration | Schedules, 
             "layout": way.layout,
             **({"optimizer": way.optimizer} if mode == "training" else {}),
             **({} if processes is None else {"processes": processes}),
+            **_read(graph),
         },
     )
 
@@ -436,6 +438,19 @@ def _reasons(estimate: Estimate, graph: OpGraph) -> tuple[str, ...]:
 
 def _few(names: Mapping[str, int]) -> str:
     return ", ".join(f"{name} ({count})" for name, count in sorted(names.items(), key=lambda i: -i[1])[:5])
+
+
+def _read(graph: OpGraph) -> dict[str, Any]:
+    """What a run reads: each input's name, shape with the batch, and type, and the sizes that nobody asked for."""
+    inputs = [
+        {
+            "name": graph.string(int(graph.tensor_name[t])),
+            "shape": list(graph.shape(int(t))),
+            "dtype": DTYPES[int(graph.tensor_dtype[t])],
+        }
+        for t in graph.graph_inputs
+    ]
+    return {"inputs": inputs, "assumed": list(graph.unasked)}
 
 
 def _support(level: SupportLevel, estimate: Estimate, graph: OpGraph) -> Support:

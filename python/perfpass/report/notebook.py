@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfpass.prediction import Prediction
+from perfpass.prediction import Prediction, read_words
 from perfpass.report import run_charts, sweep_charts
 from perfpass.report.interval_charts import figures
 from perfpass.report.nodes import asked_of, workload_line
@@ -38,7 +38,16 @@ def _prediction(p: Prediction) -> str:
     line = workload_line(p.workload, p.provenance["device"]["name"], asked_of(p))
     rows = [(_NAMES[name], said(found)) for name, found in figures(p).items() if name in _NAMES]
     verdict = p.memory_verdict.headline if p.memory_verdict else ""
-    words = [w for w in (verdict, p.decision.headline if p.decision else "", f"support: {p.support.level}") if w]
+    words = [
+        w
+        for w in (
+            read_words(p.workload),
+            verdict,
+            p.decision.headline if p.decision else "",
+            f"support: {p.support.level}",
+        )
+        if w
+    ]
     picture = standalone((run_charts.operators(p),), "light")
     return f"{_said(line, words)}{_table(('', 'median, and bounds of the interval'), rows)}{picture}"
 

@@ -31,7 +31,7 @@ def scaled(graph: OpGraph, declared: int | None, batch: int | None) -> OpGraph:
         if not len(axes):
             raise _hidden(graph, declared, tensor)
         shape[axes[0]] = shape[axes[0]] // declared * batch
-    found = OpGraph(graph.core.with_dims(np.ascontiguousarray(dims)), assumed=graph.assumed)
+    found = OpGraph(graph.core.with_dims(np.ascontiguousarray(dims)), assumed=graph.assumed, unasked=graph.unasked)
     before, after = costs.count(graph).macs, costs.count(found).macs
     wrong = np.flatnonzero((after != before) & (after * declared != before * batch))
     if len(wrong):

@@ -43,15 +43,15 @@ CAUSES = (
 WORDS: Mapping[str, str] = {
     "measurement": "kernels and settings of one set-up differ",
     "builds": "builds and drivers of llama.cpp differ",
-    "model": "an architecture that was not measured",
-    "device": "a device that was not measured",
+    "model": "an architecture that was not learned from",
+    "device": "a device that was not learned from",
     "laboratory": "another laboratory's host, software and settings",
-    "engine": "an engine that was not measured",
+    "engine": "an engine that was not learned from",
     "stacked memory": "boards with HBM, of whose bandwidth llama.cpp reaches very unlike shares",
-    "file type": "a kind of file that was not measured with this engine",
+    "file type": "a kind of file that was not learned from with this engine",
     "host": "memory and processors of the host, to which a part is left",
     "prompts": "prompts, which were not timed with this engine",
-    "depth": "more tokens than were measured",
+    "depth": "more tokens than were learned from",
 }
 # Tokens up to which prompts and depths were measured.
 _MEASURED_TOKENS = 65_536
@@ -326,9 +326,9 @@ class Engines:
         if lacks["engine"]:
             like = ", ".join(ENGINES[n].shown for n in engine.like if n in self.habits)
             stated = "; prompts by figures of llama.cpp's own pull requests" if self._prompts_are_stated(batch) else ""
-            reasons.append(f"no measurement of {engine.shown}: what {like or 'engines of its kind'} reach{stated}")
+            reasons.append(f"no run of {engine.shown} to learn from: what {like or 'engines of its kind'} reach{stated}")
         elif lacks["device"]:
-            reasons.append(f"no measurement of {engine.shown} on {batch.device.name}; other boards carry over")
+            reasons.append(f"no run of {engine.shown} on {batch.device.name} to learn from; other boards carry over")
         if lacks["file type"]:
             timed = "16-bit" if is_packed(batch.precision) else "packed"
             reasons.append(f"with {engine.shown}, {timed} weights alone were timed")

@@ -387,14 +387,14 @@ def beyond_measured(b: Batch, ranges: Mapping[str, Sequence[float]]) -> list[str
         "parameters": b.model.parameters,
     }
     found = [
-        f"{name} {values[name]:,} is outside the measured {low:,.0f} to {high:,.0f}"
+        f"{name} {values[name]:,} is outside the {low:,.0f} to {high:,.0f} learned from"
         for name, (low, high) in ranges.items()
         if not low <= values[name] <= high
     ]
     if b.precision not in _16_BITS:
-        found.append(f"only 16-bit weights were measured, not {b.precision}")
+        found.append(f"only 16-bit weights were learned from, not {b.precision}")
     if b.input_tokens != b.output_tokens:
-        found.append("only prompts as long as their answers were measured")
+        found.append("only prompts as long as their answers were learned from")
     return found
 
 
@@ -402,15 +402,15 @@ def _latency_support(b: Batch, evidence: str, beyond: list[str]) -> Support:
     reasons = list(beyond)
     known = evidence.removesuffix(UNSEEN_MODEL)
     if known == "device unseen":
-        reasons.append(f"no measurement of {b.runtime} on {b.device.name}; boards of its vendor carry over")
+        reasons.append(f"no run of {b.runtime} on {b.device.name} to learn from; boards of its vendor carry over")
     elif known == "vendor unseen":
         reasons.append(
-            f"no measurement of {b.runtime} on any board of {b.device.vendor}; errors of a factor of 3 were seen"
+            f"no run of {b.runtime} on any board of {b.device.vendor} to learn from; errors of a factor of 3 were seen"
         )
     elif known == "runtime unseen":
-        reasons.append(f"{b.runtime} was not measured; errors of a factor of 3 were seen")
+        reasons.append(f"no run of {b.runtime} to learn from; errors of a factor of 3 were seen")
     if evidence.endswith(UNSEEN_MODEL):
-        reasons.append("this model's architecture was not measured")
+        reasons.append("no run of this model's architecture to learn from")
     if b.precision in _16_BITS and b.model.experts_stored_as not in _16_BITS:
         reasons.append(f"the checkpoint stores {b.model.experts_stored_as}; these are the times of {b.precision}")
     if b.runtime in ONE_SEQUENCE:

@@ -156,13 +156,13 @@ class AnalyticPredictor:
         time = "roofline with fixed efficiencies" if way.device.kind == "cpu" else "time by its operators"
         if way.device.kind == "gpu" and way.runtime in _COMPILED:
             return (
-                f"{time}; no measurement of {way.runtime} on a GPU stands behind it: its operator classes stay behind "
+                f"{time}; there was no run of {way.runtime} on a GPU to learn from: its operator classes stay behind "
                 "libraries half as far (in logarithms) as TVM's default schedules do on a CPU; the interval holds both"
             )
         if way.device.kind == "cpu" or way.runtime not in self._measured:
-            return f"{time}; no measurement of {way.runtime} stands behind it"
+            return f"{time}; there was no run of {way.runtime} to learn from"
         if way.precision not in self._measured[way.runtime]:
-            return f"{time}; {way.precision} was not measured in {way.runtime}"
+            return f"{time}; there was no run in {way.precision} to learn from in {way.runtime}"
         return f"{time}; its errors on networks in {way.runtime} make the interval"
 
     def _lacks(self, way: Way, host: np.ndarray, rare: np.ndarray) -> np.ndarray:

@@ -83,8 +83,8 @@ class CpuPredictor:
         notes.add(1, True, self._said(way), vouched=known, first=True)
         if asked is not way:
             said = (
-                f"{asked.runtime} was not measured: {way.runtime} stands in for it, bounds of the time a factor of 2 "
-                "further out and memory as it is"
+                f"there was no run of {asked.runtime} to learn from: {way.runtime} stands in for it, bounds of "
+                "the time a factor of 2 further out and memory as it is"
             )
             notes.add(1, True, said, first=True)
         notes.add(1, tables.any(np.asarray(table.op) == EIGHT_BITS), _OF_8_BITS)

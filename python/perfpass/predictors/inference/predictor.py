@@ -63,10 +63,10 @@ class InferencePredictor(RatioTrees):
         host=(1.35, 1.35),
         reference=None,
         trees_need_evidence=False,
-        nothing="no measurement",
+        nothing="no run",
         where="",
-        network="measured network",
-        networks="measured networks",
+        network="network learned from",
+        networks="networks learned from",
     )
 
     def __init__(self, folder: Path | str | None = None) -> None:

@@ -413,9 +413,9 @@ class KernelPredictor:
             ]
         reasons: list[str] = []
         if not here:
-            reasons.append(f"no kernel of this kind was measured on {device.name}")
+            reasons.append(f"no kernel of this kind on {device.name} to learn from")
         if not options:
-            reasons.append(f"{precision}{f' in {stack}' if stack else ''} was not measured on any device")
+            reasons.append(f"{precision}{f' in {stack}' if stack else ''} was not learned from on any device")
             blank = Software(device.id, capability, stack or "vllm", precision, version or "0", "default", 0, False)
             if kernel:
                 blank = replace(blank, family=family(kernel))
@@ -448,11 +448,11 @@ class KernelPredictor:
         if depth == 4:
             return chosen, "measured", reasons
         if not version_known:
-            reasons.append(f"{chosen.runtime} {chosen.version} was not measured; nearest is {best.version}")
+            reasons.append(f"no {chosen.runtime} {chosen.version} to learn from; nearest is {best.version}")
         if depth == 3:
-            return chosen, "version unseen", reasons or [f"{chosen.runtime} {chosen.version} was not measured here"]
+            return chosen, "version unseen", reasons or [f"no {chosen.runtime} {chosen.version} to learn from here"]
         if here:
-            reasons.append(f"{chosen.runtime} in {precision} was not measured on {device.name}")
+            reasons.append(f"no {chosen.runtime} in {precision} on {device.name} to learn from")
             return chosen, "software unseen", reasons
         if device.compute_capability is None:
             reasons.append(f"nor on any device of {device.vendor}")

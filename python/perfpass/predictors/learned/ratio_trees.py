@@ -103,7 +103,8 @@ class Settings:
     host: tuple[float, float]
     reference: str | None
     trees_need_evidence: bool
-    # Words of reasons: "..." on a device, ... was not measured "...", unlike every "...", among the "...".
+    # Words of reasons: "..." on a device to learn from, ... to learn from "...", unlike every "...", among the "...".
+    # They speak of what the predictor learned from, and never of what was measured: evidence has more records.
     nothing: str
     where: str
     network: str
@@ -434,16 +435,16 @@ class RatioTrees(ABC):
         notes, s, support = Notes(len(batch)), self.settings, self.manifest["support"]
         known, measured = self.manifest["measured"].get(device.id), self.measured(way)
         if known and self._rows(device) < s.known_rows:
-            few = f"only {self._rows(device)} records on {device.name}; predicted as if it had none"
+            few = f"only {self._rows(device)} runs on {device.name} to learn from; predicted as if there were none"
             notes.add(1, True, few, vouched=True)
         if not known:
             level, vouched = self.unseen(device)
-            reason = f"{s.nothing} on {device.name}; the roofline carries over what was learned on other devices"
+            reason = f"{s.nothing} on {device.name} to learn from; the roofline carries over what other devices taught"
             notes.add(level, True, reason, vouched=vouched)
         elif measured is None:
             what = sorted({f"{e['precision']} {e['runtime']} {e['layout']}" for e in known})
             asked = f"{way.precision} {way.runtime} {way.layout}"
-            reason = f"{asked} was not measured{s.where} on {device.name}; measured: {', '.join(what)}"
+            reason = f"nothing in {asked} to learn from{s.where} on {device.name}; there was {', '.join(what)}"
             notes.add(1, True, reason, vouched=True)
         near, far = (support["distance"][edge] for edge in ("near", "far"))
         beyond, instead = self._instead(way)
@@ -460,7 +461,7 @@ class RatioTrees(ABC):
             vouched=True,
         )
         no_convolution = ~tables.any(_CONVOLUTIONS[np.asarray(tables.table.op)])
-        only = instead or f", and only vision models were measured{s.where}"
+        only = instead or f", and only vision models were learned from{s.where}"
         reason = f"no convolution or patch embedding: not a vision model{only}"
         notes.add(beyond, no_convolution, reason, vouched=beyond < 2)
         _note_operators(notes, tables, self._known_operators, f"operators that no {s.network} has")
@@ -478,7 +479,7 @@ class RatioTrees(ABC):
         least, most = self._measured_batch(way)
         on = f"on {way.device.name} ({least} to {most})" if self.measured(way) else f"({least} to {most})"
         beside = (batch < least) | (batch > most)
-        notes.add(1, beside, lambda i: f"batch {batch[i]} is beside those measured {on}")
+        notes.add(1, beside, lambda i: f"batch {batch[i]} is beside those learned from {on}")
 
 
 def _seconds(

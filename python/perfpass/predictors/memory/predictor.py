@@ -116,7 +116,7 @@ class MemoryPredictor:
         width = median + FLOOR_BYTES
         seen = device.id in self.manifest["runtime_bytes"]
         extra = 0.0 if seen else float(self.manifest["unseen_device_bytes"][vendor(device)])
-        reasons = [] if seen else [f"no memory was measured on {device.name}; its context is that of other devices"]
+        reasons = [] if seen else [f"no memory on {device.name} to learn from; its context is that of other devices"]
         return PeakMemory(
             Interval(median, max(0.0, median + low * width - extra), median + high * width + extra, "byte"),
             parts,

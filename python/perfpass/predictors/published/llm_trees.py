@@ -93,18 +93,18 @@ class LlmTreesPredictor:
         measured = self.manifest["measured"]
         reasons = []
         if batch.device.id not in measured["devices"]:
-            reasons.append(f"no measurement on {batch.device.name}")
+            reasons.append(f"no run on {batch.device.name} to learn from")
         elif [batch.device.id, batch.runtime] not in measured["runtimes"]:
-            reasons.append(f"no measurement of {batch.runtime} on {batch.device.name}")
+            reasons.append(f"no run of {batch.runtime} on {batch.device.name} to learn from")
         evidence = "device unseen" if reasons else "seen"
         if batch.model.parameters not in measured["parameters"]:
-            reasons.append("this model was not measured")
+            reasons.append("no run of this model to learn from")
             evidence = evidence if evidence != "seen" else "model unseen"
         low, high = self._bounds[evidence]
         beyond = beyond_measured(batch, self.manifest["ranges"])
         runtimes = {r for _, r in measured["runtimes"]}
         if batch.runtime not in runtimes:
-            beyond.append(f"{batch.runtime} was not measured")
+            beyond.append(f"no run of {batch.runtime} to learn from")
         if beyond:
             low, high = low * _BEYOND, high * _BEYOND
         median, least, most = self._seconds(batch)

@@ -410,7 +410,7 @@ class ServingPredictor:
             low, high = self.manifest["ranges"][name]
             if not low <= value <= high:
                 said = f"{name.replace('_', ' ')} {figure(value)}"
-                out.append(f"{said} is outside of {figure(low)} to {figure(high)}, which were measured")
+                out.append(f"{said} is outside of {figure(low)} to {figure(high)}, which were learned from")
         out += self._kinds_beyond(device, serving)
         if not fits:
             out.append("the weights and one request do not fit into memory: the times are those of a larger device")
@@ -420,12 +420,12 @@ class ServingPredictor:
         """What of a deployment, whatever its load, is of no kind that was measured."""
         out = []
         if serving.parallelism.pipeline > 1:
-            out.append("no run with pipeline parallelism was measured")
+            out.append("no run with pipeline parallelism to learn from")
         if device.id not in self.manifest["measured"] and device.architecture not in self.manifest["architectures"]:
-            out.append(f"no device of architecture {device.architecture} was measured")
+            out.append(f"no device of architecture {device.architecture} to learn from")
         used = f"{serving.quantization.gemm}/{serving.quantization.moe}"
         if used not in self.manifest["quantizations"]:
-            out.append(f"precision {used} (dense/experts) was not measured")
+            out.append(f"no run in precision {used} (dense/experts) to learn from")
         return out
 
     def is_beyond(self, model: LanguageModel, device: Device, serving: Serving, sizes: Sizes) -> np.ndarray:
@@ -501,11 +501,11 @@ def _lattice(inputs: Sequence[float], loads: Sequence[float], answer: float) -> 
 
 def _support(family: str, device: Device, evidence: str, beyond: list[str]) -> Support:
     said = {
-        "measured": f"{family} was measured on {device.id}",
-        "apart": f"{family} and {device.id} were measured, but not together",
-        "model unseen": f"no model with the counts of {family} was measured",
-        "device unseen": f"{device.id} was not measured",
-        "both unseen": f"neither a model with the counts of {family} nor {device.id} was measured",
+        "measured": f"learned from runs of {family} on {device.id}",
+        "apart": f"learned from runs of {family} and runs on {device.id}, but of none of both",
+        "model unseen": f"no run of a model with the counts of {family} to learn from",
+        "device unseen": f"no run on {device.id} to learn from",
+        "both unseen": f"no run of a model with the counts of {family}, nor one on {device.id}, to learn from",
     }[evidence]
     if beyond:
         return Support("outside", (said, *beyond))

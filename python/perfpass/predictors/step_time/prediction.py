@@ -102,8 +102,8 @@ def _sizes(batch: EngineBatch, data: int, rows: int) -> Sizes:
 def _support(device: Device, runtime: str, steps: Steps, wide: list[str], first: Interval) -> Support:
     said = list(steps.reasons)
     if device.id not in kernel_boards():
-        said.insert(0, f"no kernel of a serving engine was measured on {device.name}")
+        said.insert(0, f"no kernel of a serving engine on {device.name} to learn from")
     if runtime not in RUNTIMES:
-        said.insert(0, f"no step of {runtime} was measured: those of {RUNTIMES[0]}")
+        said.insert(0, f"no step of {runtime} to learn from: those of {RUNTIMES[0]}")
     found: SupportLevel = "near" if said else "in range"
     return Support(width_words.level_of(first, found), tuple(dict.fromkeys((*said, *wide))))

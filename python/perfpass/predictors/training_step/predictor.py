@@ -53,7 +53,7 @@ _FOLDED = (
 )
 _MEMORY = "planned: what the backward pass of the forward graph holds, a loss (cross entropy) over its results included"
 _POWER = "the root of what the step uses of the board, by four boards of Zeus in training"
-_FROZEN = "a part of the parameters is frozen; only steps that train all of them were measured"
+_FROZEN = "a part of the parameters is frozen; only steps that train all of them were learned from"
 
 
 def options(device: Device, precision: str, optimizer: str) -> StepOptions:
@@ -110,10 +110,10 @@ class StepPredictor(RatioTrees):
         host=(1e-9, 1.0),
         reference="rtx-3090",  # the one board of which the newest release with records was measured
         trees_need_evidence=True,
-        nothing="no training step was measured",
+        nothing="no training step",
         where=" in training",
-        network="network measured in training",
-        networks="networks measured in training",
+        network="network learned from in training",
+        networks="networks learned from in training",
     )
 
     def __init__(self, folder: Path | str | None = None) -> None:
@@ -288,13 +288,13 @@ class StepPredictor(RatioTrees):
             rows = self.manifest["corpus"]["rows_on_cpus"]
             there = "one machine of 2 cores" + ("" if measured else ", another CPU")
             notes.add(1, True, f"time by its operators, as {rows} steps took on {there}", vouched=measured)
-            notes.add(2, way.precision != "fp32", f"on CPUs no step in {way.precision} was measured")
+            notes.add(2, way.precision != "fp32", f"on CPUs there was no step in {way.precision} to learn from")
         else:
             notes = super()._support(tables, batch, way, distance)
             newest = self.manifest["support"]["newest_torch"]
-            older = f"learned from steps with torch {newest} and older; newer releases were not measured"
+            older = f"learned from steps with torch {newest} and older, and from no newer release"
             notes.add(1, True, older, first=True)
-        notes.add(2, way.runtime == "torch.compile", "no compiled training step was measured", first=True)
+        notes.add(2, way.runtime == "torch.compile", "no compiled training step to learn from", first=True)
         return notes
 
 

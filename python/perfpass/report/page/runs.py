@@ -9,7 +9,7 @@ import numpy as np
 
 from perfpass.deploy.cost import Cost
 from perfpass.graph import OPERATORS
-from perfpass.prediction import HYPOTHETICAL, Interval, Prediction
+from perfpass.prediction import HYPOTHETICAL, Interval, Prediction, read_words
 from perfpass.report import interval_charts, memory_charts, mig_charts, run_charts
 from perfpass.report.chart import Axis, Chart, Line, Mark, Whisker, around
 from perfpass.report.nodes import Nodes, asked_of, workload_line
@@ -41,7 +41,8 @@ def run_page(prediction: Prediction, cost: Cost | None = None, model: str = "") 
     name = model or asked_of(prediction)
     headline, tone = _decision(prediction, name)
     device = prediction.provenance["device"]["name"]
-    lead = [workload_line(prediction.workload, device, name)]
+    reads = read_words(prediction.workload)
+    lead = [workload_line(prediction.workload, device, name), *([f"{reads[0].upper()}{reads[1:]}."] if reads else [])]
     lead.append(
         f"Support: {prediction.support.level}. Figures are medians with the bounds of nine in ten measured values."
     )

@@ -59,11 +59,14 @@ class Pipeline:
 
 @dataclass
 class Found:
-    """The networks as parts, notes of what runs and what is not counted, and the number of steps."""
+    """The networks as parts, notes of what runs and what is not counted, the number of steps, and the sizes that nobody
+    asked for.
+    """
 
     parts: list[Part]
     notes: list[str]
     steps: Assumed
+    unasked: tuple[str, ...]
 
 
 def read_index(path: Path) -> Pipeline:
@@ -161,7 +164,8 @@ class _Reading:
         counted = (f"{p.name} ({classes[p.name]}) runs {p.runs:g} time{'s' if p.runs != 1 else ''}" for p in parts)
         self.notes.insert(0, f"{self.pipeline.name}: {', '.join(counted)}")
         self.notes.insert(1, self.sizes(at, rule, vae))
-        return Found(parts, self.notes, self.steps)
+        left = (name for name in DIMS if name not in self.dims and (name != "frames" or at.frames > 1))
+        return Found(parts, self.notes, self.steps, tuple(left))
 
     def sizes(self, at: Any, rule: Any, vae: Any) -> str:
         side = rule.side(vae) if rule else 1

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perfpass.errors import ArgumentError
+from perfpass.errors import ArgumentError, UnsupportedError, shown
 from perfpass.importers.formats.diffusers.pipeline import networks, read_index
 from perfpass.importers.onnx import Input
+from perfpass.text import nearest
 
 if TYPE_CHECKING:
     from perfpass.graph import OpGraph
@@ -17,19 +19,35 @@ if TYPE_CHECKING:
 
 def inputs(path: Path) -> tuple[Input, ...]:
     """A prompt; sizes are those of the pipeline, and set by height, width, frames and tokens."""
-    read_index(path)
+    read_index(_split(path)[0])
     return (Input("prompt", "int64", None),)
 
 
 def read(path: Path, sizes: Sizes) -> OpGraph:
-    """One graph of every network that a prompt runs, in order and as often as it runs.
+    """One graph of every network that a prompt runs, in order and as often as it runs; of FOLDER:PART one run of that
+    network alone.
 
-    Raises FileError, FormatError, LimitError, ArgumentError, ShapeError, UnsupportedError.
+    Raises FileError, FormatError, LimitError, ArgumentError, ShapeError, UnsupportedError (also for another part, with
+    those there are).
     """
     from perfpass.graph.joined import joined
 
-    found = networks(read_index(path), _batch(sizes), sizes.dims, sizes.assume)
-    return joined(found.parts, found.notes, (found.steps,))
+    whole, part = _split(path)
+    found = networks(read_index(whole), _batch(sizes), sizes.dims, sizes.assume)
+    if not part:
+        return replace(joined(found.parts, found.notes, (found.steps,)), unasked=found.unasked)
+    by_name = {one.name: one.graph for one in found.parts}
+    if part not in by_name:
+        raise UnsupportedError(
+            f"{whole} has no part {shown(part)};{nearest(part, by_name)} its parts are {', '.join(by_name)}"
+        )
+    return replace(by_name[part], unasked=found.unasked)
+
+
+def _split(path: Path) -> tuple[Path, str]:
+    """The pipeline and the part of it that FOLDER:PART names, "" for all of it."""
+    whole, _, part = ("", "", "") if path.exists() else str(path).rpartition(":")
+    return (Path(whole), part) if whole else (path, "")
 
 
 def components(path: Path, sizes: Sizes) -> tuple[Part, ...]:
