@@ -18,7 +18,7 @@ from perfpass.importers.formats.shapes import Shape, broadcast, einsum, places, 
 MOST_VALUES = 4096
 
 
-@dataclass
+@dataclass(slots=True)
 class Known:
     """A tensor: its type, sizes, and contents where they are followed; ``held``: themselves, or what reads them."""
 
