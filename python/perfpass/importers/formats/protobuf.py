@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from perfpass import _core
 from perfpass.bounded_file import open_regular
 from perfpass.errors import FormatError, LimitError
 
@@ -22,6 +23,7 @@ LONGEST_TEXT = 1 << 16
 _LARGEST_BYTES = 32 * 2**30
 _WIDEST_VARINT = 70
 _FLAT = 1 << 16  # spans up to this length are copied once: reading bytes is quicker than reading a mapped file
+_WHOLE_FILE = 1 << 24  # and so are files
 
 
 class Span(NamedTuple):
@@ -47,7 +49,7 @@ EMPTY = Span(b"", 0, 0)
 
 @contextmanager
 def mapped(path: Path, what: str) -> Iterator[Span]:
-    """The file ``path``, which is ``what`` ("a Core ML model"), mapped while it is read.
+    """The file ``path``, which is ``what`` ("a Core ML model"), mapped while it is read; a short one is read whole.
 
     Raises FileError, FormatError for an empty one and LimitError over 32 GiB.
     """
@@ -58,6 +60,10 @@ def mapped(path: Path, what: str) -> Iterator[Span]:
             raise LimitError(f"{size:,} bytes; of {what} at most 32 GiB are read")
         if not size:
             raise FormatError(f"an empty file; {what} was expected")
+        if size <= _WHOLE_FILE:
+            whole = os.pread(file, size, 0)
+            yield Span(whole, 0, len(whole))
+            return
         with mmap.mmap(file, 0, access=mmap.ACCESS_READ) as content, memoryview(content) as view:
             yield Span(view, 0, size)
     finally:
@@ -171,9 +177,9 @@ class Budget:
     def __init__(self, mostfields: int, what: str) -> None:
         self.most, self.left, self.what = mostfields, mostfields, what
 
-    def take(self) -> None:
+    def take(self, count: int = 1) -> None:
         """Raises LimitError beyond that."""
-        self.left -= 1
+        self.left -= count
         if self.left < 0:
             raise LimitError(f"more than {self.most:,} fields; no {self.what} that is read here has as many")
 
@@ -185,15 +191,11 @@ class Message:
 
     def __init__(self, span: Span, budget: Budget) -> None:
         self.budget = budget
-        self._data, place, end = _flat(span)
-        self.fields: dict[int, list[int | tuple[int, int]]] = {}  # a varint, or where anything else lies
-        for number, first, last in _walked(self._data, place, end):
-            budget.take()
-            one = first if last < 0 else (first, last)
-            if number in self.fields:
-                self.fields[number].append(one)
-            else:
-                self.fields[number] = [one]
+        self._data, begin, end = span
+        # Of every number what was read in order: a varint, or where anything else lies.
+        self.fields: dict[int, list[int | tuple[int, int]]]
+        self.fields, count = _core.message_fields(self._data, begin, end, max(budget.left, 0))
+        budget.take(count)
 
     def has(self, number: int) -> bool:
         return number in self.fields
