@@ -20,6 +20,7 @@ from perfpass.errors import FormatError, LimitError
 
 _VARINT, _FIXED64, BYTES, _FIXED32 = 0, 1, 2, 5
 LONGEST_TEXT = 1 << 16
+_NO_MESSAGE = "a number where a message belongs; the file is damaged"
 _LARGEST_BYTES = 32 * 2**30
 _WIDEST_VARINT = 70
 _FLAT = 1 << 16  # spans up to this length are copied once: reading bytes is quicker than reading a mapped file
@@ -167,7 +168,7 @@ def entry(span: Span | None) -> tuple[str, Span]:
 def inside(span: Span | None) -> Span:
     """A field that must be a message. Raises FormatError."""
     if span is None:
-        raise FormatError("a number where a message belongs; the file is damaged")
+        raise FormatError(_NO_MESSAGE)
     return span
 
 
@@ -179,9 +180,9 @@ class Budget:
 
     def take(self, count: int = 1) -> None:
         """Raises LimitError beyond that."""
-        self.left -= count
-        if self.left < 0:
+        if count > self.left:
             raise LimitError(f"more than {self.most:,} fields; no {self.what} that is read here has as many")
+        self.left -= count
 
 
 class Message:
@@ -189,12 +190,12 @@ class Message:
 
     __slots__ = ("_data", "budget", "fields")
 
-    def __init__(self, span: Span, budget: Budget) -> None:
+    def __init__(self, span: Span | tuple[memoryview | bytes, int, int], budget: Budget) -> None:
         self.budget = budget
         self._data, begin, end = span
         # Of every number what was read in order: a varint, or where anything else lies.
         self.fields: dict[int, list[int | tuple[int, int]]]
-        self.fields, count = _core.message_fields(self._data, begin, end, max(budget.left, 0))
+        self.fields, count = _core.message_fields(self._data, begin, end, budget.left)
         budget.take(count)
 
     def has(self, number: int) -> bool:
@@ -202,11 +203,21 @@ class Message:
 
     def all(self, number: int) -> list[Message]:
         """The messages of a repeated field. Raises FormatError."""
-        return [Message(one, self.budget) for one in self.spans(number)]
+        found = []
+        for one in self.fields.get(number, ()):
+            if one.__class__ is int:
+                raise FormatError(_NO_MESSAGE)
+            found.append(Message((self._data, *one), self.budget))  # type: ignore[misc]
+        return found
 
     def one(self, number: int) -> Message:
         """A message, empty where it is not set. Raises FormatError."""
-        return Message(self.span(number), self.budget)
+        given = self.fields.get(number)
+        if not given:
+            return Message(EMPTY, self.budget)
+        if given[-1].__class__ is int:
+            raise FormatError(_NO_MESSAGE)
+        return Message((self._data, *given[-1]), self.budget)  # type: ignore[misc]
 
     def span(self, number: int) -> Span:
         """The bytes of a field, empty where it is not set. Raises FormatError."""
@@ -268,5 +279,5 @@ class Message:
 
     def _span(self, one: int | tuple[int, int]) -> Span:
         if isinstance(one, int):
-            raise FormatError("a number where a message belongs; the file is damaged")
+            raise FormatError(_NO_MESSAGE)
         return Span(self._data, *one)
