@@ -2,7 +2,8 @@
 
     python benchmarks/format_readers.py [--json FILE] [--runs N] [--blocks N]
 
-One network in every format: blocks of a product with a weight, a bias, a Relu and a sum with the block's input. Ours
+One network in every format: blocks of a product with a weight, a bias, a Relu and a sum with the block's input; fewer
+of them where the library takes minutes to write so many. Ours
 ends with costs, node features and edges of the schema `operator`; the library's own reading ends with a model it could
 compile. Both in turns, so that a slow moment of the machine hits them alike, and in time of processor. A format whose
 library is not installed is left out (coremltools and jaxlib are no part of the environment of the tests).
@@ -11,6 +12,7 @@ library is not installed is left out (coremltools and jaxlib are no part of the 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import tempfile
@@ -28,18 +30,22 @@ from perfpass import features, load
 from perfpass.graph import costs
 
 ROWS, WIDTH = 8, 64
-PACKAGES = ("onnx", "openvino", "ai-edge-litert", "coremltools", "jaxlib")
+PACKAGES = ("onnx", "openvino", "ai-edge-litert", "coremltools", "jaxlib", "ncnn", "torch")
 
 
 @dataclass(frozen=True)
 class Format:
-    """How a file is written, and how its own library reads it; both raise ImportError without the library."""
+    """How a file is written, and how its own library reads it; both raise ImportError without the library.
+
+    ``most``: blocks, where its library takes minutes to write more.
+    """
 
     name: str
     suffix: str
     write: Callable[[Path, int], None]
     peer: str
     read: Callable[[], Callable[[Path], Any]]
+    most: int = 1_000_000
 
 
 def write_onnx(path: Path, blocks: int) -> None:
@@ -226,12 +232,123 @@ def coreml_reader() -> Callable[[Path], Any]:
     return lambda path: load_spec(str(path))
 
 
+def write_ncnn(path: Path, blocks: int) -> None:
+    """Split, InnerProduct, ReLU, BinaryOp: a tensor that two layers read is split."""
+    lines, last = [f"Input x 0 1 x 0={WIDTH} 1={ROWS}"], "x"
+    for i in range(blocks):
+        lines += [
+            f"Split d{i} 1 2 {last} d{i} e{i}",
+            f"InnerProduct p{i} 1 1 d{i} p{i} 0={WIDTH} 1=1 2={WIDTH**2}",
+            f"ReLU r{i} 1 1 p{i} r{i}",
+            f"BinaryOp x{i} 2 1 r{i} e{i} x{i} 0=0",
+        ]
+        last = f"x{i}"
+    path.write_text("\n".join(["7767517", f"{len(lines)} {5 * blocks + 1}", *lines, ""]))
+
+
+def ncnn_reader() -> Callable[[Path], Any]:
+    """Net.load_param."""
+    import ncnn
+
+    def read(path: Path) -> Any:
+        net = ncnn.Net()
+        if net.load_param(str(path)):
+            raise RuntimeError("ncnn does not read its own format")
+        return net
+
+    return read
+
+
+def write_tensorrt(path: Path, blocks: int) -> None:
+    """A convolution of one by one with bias and activation, and a sum, as an engine's inspector lists them."""
+
+    def tensor(name: str) -> dict[str, Any]:
+        return {"Name": name, "Dimensions": [ROWS, WIDTH, 1, 1], "Format/Datatype": "Row major linear FP32"}
+
+    layers: list[dict[str, Any]] = []
+    last = "x"
+    for i in range(blocks):
+        window = {"Kernel": [1, 1], "PrePadding": [0, 0], "PostPadding": [0, 0], "Stride": [1, 1], "Dilation": [1, 1]}
+        weights = {"Weights": {"Type": "Float", "Count": WIDTH**2}, "Bias": {"Type": "Float", "Count": WIDTH}}
+        layers.append(
+            {"Name": f"p{i}", "LayerType": "CaskConvolution", "ParameterType": "Convolution", "Activation": "RELU"}
+            | {
+                "Inputs": [tensor(last)],
+                "Outputs": [tensor(f"p{i}")],
+                "OutMaps": WIDTH,
+                "Groups": 1,
+                **window,
+                **weights,
+            }
+        )
+        layers.append(
+            {"Name": f"x{i}", "LayerType": "ElementWise", "ParameterType": "ElementWise", "ParameterSubType": "Sum"}
+            | {"Inputs": [tensor(f"p{i}"), tensor(last)], "Outputs": [tensor(f"x{i}")]}
+        )
+        last = f"x{i}"
+    path.write_text(json.dumps({"Layers": layers, "Bindings": ["x", last]}))
+
+
+def tensorrt_reader() -> Callable[[Path], Any]:
+    """TensorRT writes this list and reads it nowhere: Python's parser of JSON."""
+    return lambda path: json.loads(path.read_text())
+
+
+def _torch_blocks(blocks: int) -> tuple[Any, Any]:
+    import torch
+
+    class Blocks(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = torch.nn.ModuleList(torch.nn.Linear(WIDTH, WIDTH) for _ in range(blocks))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for layer in self.layers:
+                x = torch.relu(layer(x)) + x
+            return x
+
+    return Blocks().eval(), torch.zeros(ROWS, WIDTH)
+
+
+def write_torchscript(path: Path, blocks: int) -> None:
+    """aten::linear, relu, add."""
+    import torch
+
+    torch.jit.trace(*_torch_blocks(blocks), check_trace=False).save(str(path))
+
+
+def torchscript_reader() -> Callable[[Path], Any]:
+    """torch.jit.load."""
+    import torch
+
+    return lambda path: torch.jit.load(str(path))
+
+
+def write_torch_export(path: Path, blocks: int) -> None:
+    """aten.linear, relu, add."""
+    import torch
+
+    module, example = _torch_blocks(blocks)
+    torch.export.save(torch.export.export(module, (example,)), str(path))
+
+
+def torch_export_reader() -> Callable[[Path], Any]:
+    """torch.export.load."""
+    import torch
+
+    return lambda path: torch.export.load(str(path))
+
+
 FORMATS = (
     Format("ONNX", ".onnx", write_onnx, "onnx.load", onnx_reader),
     Format("TensorFlow Lite", ".tflite", write_tflite, "LiteRT Interpreter", tflite_reader),
     Format("StableHLO text", ".mlir", write_stablehlo, "jaxlib ir.Module.parse", stablehlo_reader),
     Format("OpenVINO IR", ".xml", write_openvino, "openvino read_model", openvino_reader),
     Format("Core ML", ".mlmodel", write_coreml, "coremltools load_spec", coreml_reader),
+    Format("ncnn", ".param", write_ncnn, "ncnn load_param", ncnn_reader),
+    Format("TensorRT's list of layers", ".json", write_tensorrt, "json.loads", tensorrt_reader),
+    Format("TorchScript", ".pt", write_torchscript, "torch.jit.load", torchscript_reader, most=250),
+    Format("torch.export", ".pt2", write_torch_export, "torch.export.load", torch_export_reader, most=250),
 )
 
 
@@ -254,6 +371,7 @@ def processor_ms(call: Callable[[], Any]) -> float:
 
 def measured(way: Format, path: Path, blocks: int, runs: int) -> dict[str, Any]:
     """A row: medians of ours and of the library, in turns."""
+    blocks = min(blocks, way.most)
     way.write(path, blocks)
     read = way.read()
     operators, macs = featurized(path)

@@ -43,4 +43,5 @@ NB_MODULE(_core, m) {
   perfpass::bindings::register_counting(m);
   perfpass::bindings::register_quotient(m);
   perfpass::bindings::register_stablehlo(m);
+  perfpass::bindings::register_message(m);
 }

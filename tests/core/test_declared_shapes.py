@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 from onnx_runs import found_shapes
 
 from perfpass import errors
@@ -236,3 +237,61 @@ def test_a_sequence_of_unlike_tensors_is_named_as_the_reason() -> None:
     inputs = [value("x", [2, 3]), value("z", [4]), value("i", [], INT64)]
     with pytest.raises(errors.ShapeError, match="is part of a sequence: how many tensors"):
         importer.read(make(nodes, inputs, [value("y", None)]))
+
+
+def node(op: str, read: str, written: str, **attributes: Any) -> onnx.NodeProto:
+    return helper.make_node(op, read.split(), [written], **attributes)
+
+
+SEQUENCES = {
+    "parts of given lengths": [node("SplitToSequence", "x lengths", "s", axis=1), node("SequenceAt", "s one", "y")],
+    "parts of one length and a rest": [
+        node("SplitToSequence", "x two", "s", axis=1),
+        node("SequenceAt", "s last", "y"),
+    ],
+    "rows": [node("SplitToSequence", "x", "s", keepdims=0), node("SequenceAt", "s one", "y")],
+    "put in, taken out, joined": [
+        node("SequenceEmpty", "", "e"),
+        node("SequenceInsert", "e x", "a"),
+        node("SequenceInsert", "a z zero", "b"),
+        node("SequenceConstruct", "z x x", "c"),
+        node("SequenceErase", "c one", "d"),
+        node("SequenceAt", "d last", "f"),
+        node("SequenceInsert", "b f", "g"),
+        node("ConcatFromSequence", "g", "y", axis=0),
+    ],
+    "stacked": [node("SequenceConstruct", "x x", "s"), node("ConcatFromSequence", "s", "y", axis=-1, new_axis=1)],
+    "as many zeros": [
+        node("SplitToSequence", "x two", "s", axis=1),
+        node("SequenceLength", "s", "n"),
+        node("Reshape", "n minus", "m"),
+        node("ConstantOfShape", "m", "y"),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", SEQUENCES)
+def test_a_sequence_keeps_the_shape_of_each_of_its_tensors(name: str) -> None:
+    held = {"lengths": [2, 4, 1], "minus": [-1], "zero": 0, "one": 1, "two": 2, "last": -1}
+    constants = [numpy_helper.from_array(np.array(number, np.int64), key) for key, number in held.items()]
+    nodes = [*SEQUENCES[name], helper.make_node("Abs", ["y"], ["out"])]
+    model = make(nodes, [value("x", [3, 7]), value("z", [5, 7])], [value("out", None)])
+    model.graph.initializer.extend(constants)
+    given = {"x": np.zeros((3, 7), np.float32), "z": np.zeros((5, 7), np.float32)}
+    assert shape(model, "out") == ReferenceEvaluator(model).run(None, given)[0].shape
+
+
+@pytest.mark.parametrize(
+    ("nodes", "said"),
+    [
+        ([node("SplitToSequence", "x lengths", "s", axis=1)], r"parts of \[2, 4\] along an axis of 7"),
+        ([node("SequenceConstruct", "x x", "s"), node("SequenceAt", "s far", "y")], "position 9 of a sequence of 2"),
+        ([node("SequenceConstruct", "x z", "s"), node("ConcatFromSequence", "s", "y", axis=1)], "in one sequence"),
+    ],
+)
+def test_a_sequence_that_does_not_fit_is_refused(nodes: list[onnx.NodeProto], said: str) -> None:
+    model = make(nodes, [value("x", [3, 7]), value("z", [5, 7])], [value(nodes[-1].output[0], None)])
+    for key, number in {"lengths": [2, 4], "far": 9}.items():
+        model.graph.initializer.append(numpy_helper.from_array(np.array(number, np.int64), key))
+    with pytest.raises(errors.ShapeError, match=said):
+        importer.read(model)

@@ -290,6 +290,15 @@ def test_an_index_that_follows_from_shapes_is_fixed_in_files(prefix, copies):
     assert g.kernels(g.step("gather", g.x, index, shape=(4, 8)))["gather"] == copies
 
 
+@pytest.mark.parametrize(
+    ("source", "compared"), [("aten.new_zeros", 0), ("aten.zeros_like", 0), ("aten.fill", 1), ("FILL", 1)]
+)
+def test_a_tensor_made_like_another_one_takes_its_shape_alone(source, compared):
+    g = Written("aten.")
+    mask = g.step("compare", g.step("fill", g.x, source=source), g.number)
+    assert g.kernels(g.step("where", mask, g.x, g.number))["compare"] == compared
+
+
 @settings(max_examples=200)
 @given(st.one_of(graphs(), written_out()))
 def test_what_no_input_decides_is_what_the_plain_twin_finds(graph):

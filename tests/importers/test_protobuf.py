@@ -61,6 +61,25 @@ def test_numbers_are_read_packed_and_one_by_one() -> None:
         Message(spanned(b"\x12\x04abcd"), Budget(99, "file")).reals(2, "d")
 
 
+@given(st.binary(max_size=300), st.integers(0, 20))
+def test_the_core_finds_the_fields_that_plain_python_finds(content: bytes, begin: int) -> None:
+    span = Span(content, min(begin, len(content)), len(content))
+    try:
+        found: dict[int, list[int | bytes]] = {}
+        for number, value, part in fields(span):
+            found.setdefault(number, []).append(value & (1 << 64) - 1 if part is None else part.content)
+    except FormatError as error:
+        with pytest.raises(FormatError) as ours:
+            Message(span, Budget(999, "file"))
+        assert str(ours.value)[:20] == str(error)[:20]
+        return
+    message = Message(span, Budget(999, "file"))
+    assert {
+        number: [one if isinstance(one, int) else content[slice(*one)] for one in given]
+        for number, given in message.fields.items()
+    } == found
+
+
 @given(st.integers(-(1 << 63), (1 << 63) - 1))
 def test_a_number_keeps_its_sign(value: int) -> None:
     assert signed(value & (1 << 64) - 1) == value

@@ -470,3 +470,30 @@ def test_a_mask_that_a_constructor_makes_needs_no_type_of_torch():
     tiny = {"model_type": "gpt_neo", "hidden_size": 8, "num_heads": 2, "num_layers": 1, "vocab_size": 16}
     kept = {"attention_types": [[["global"], 1]], "max_position_embeddings": 32}
     assert build({**tiny, **kept}, dtype="float32", causal=True).config.model_type == "gpt_neo"
+
+
+@pytest.mark.parametrize("given", [{"enabled": False}, {"dtype": torch.float32}])
+def test_a_region_without_autocast_is_traced_and_the_class_stays_as_it_was(given):
+    class Rotary(nn.Module):
+        def forward(self, x):
+            with torch.autocast(x.device.type, **given):
+                return torch.sin(x.float()) + self.angles(x)
+
+        def angles(self, x, scale=2.0, *, shift=1.0):
+            with torch.amp.autocast(device_type=x.device.type, **given):
+                return x * scale + shift
+
+    module = nn.Sequential(Rotary())
+    forward = Rotary.forward
+    assert kinds(trace(module, (4,))) == {"trigonometric": 1, "mul": 1, "add": 2}
+    assert Rotary.forward is forward and "forward" not in vars(module[0])
+
+
+def test_a_region_that_casts_is_refused_with_the_device_that_knows_no_autocast():
+    class Casting(nn.Module):
+        def forward(self, x):
+            with torch.autocast(x.device.type, torch.bfloat16):
+                return x @ x.T
+
+    with pytest.raises(ShapeError, match="autocast device_type 'meta'"):
+        trace(Casting(), (4,))

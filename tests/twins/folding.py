@@ -6,13 +6,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perfpass.graph import OPERATOR_CLASS_OF, OPERATOR_CLASSES, ROLES
+from perfpass.graph import ATTRIBUTES, OPERATOR_CLASS_OF, OPERATOR_CLASSES, ROLES
 
 if TYPE_CHECKING:
     from perfpass.graph import OpGraph
 
 # Classes of operators that are computed when a model is loaded, where nothing but constants goes in.
 _ON_LOAD = {"activation", "elementwise", "reduction", "data_movement", "gather", "generator"}
+
+
+def takes_shape(graph: OpGraph, node: int) -> bool:
+    """Whether PyTorch made a tensor like another one, filled: of that it takes the shape alone."""
+    source, in_place = graph.source_op_name(node), graph.attributes[node, ATTRIBUTES.index("in_place")]
+    like = source.startswith("aten.new_") or (source.startswith("aten.") and source.endswith("_like"))
+    return graph.op_name(node) == "fill" and not in_place and like
 
 
 def fixed(graph: OpGraph, on_load: bool) -> np.ndarray:
@@ -22,7 +29,7 @@ def fixed(graph: OpGraph, on_load: bool) -> np.ndarray:
     found = np.zeros(graph.node_count, dtype=bool)
     for node in range(graph.node_count):
         operator, kind = graph.op_name(node), OPERATOR_CLASSES[OPERATOR_CLASS_OF[graph.op[node]]]
-        read = [t for t in graph.node_inputs(node).tolist() if t >= 0]
+        read = [t for t in graph.node_inputs(node).tolist() if t >= 0 and not takes_shape(graph, node)]
         takes = operator != "random" and (bool(read) or kind == "generator")
         if on_load:
             takes &= kind in _ON_LOAD and node not in graph.stated_operators

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -29,6 +30,13 @@ inline bool folds(OpKind op) noexcept {
   }
 }
 
+/// Whether a node takes nothing but the shape of what it reads: tensors that PyTorch makes like another one, filled.
+inline bool takes_shape(const OpGraph& graph, NodeId n) {
+  if (graph.op[n] != OpKind::fill || graph.attributes[n].in_place != 0) return false;
+  const std::string_view source = graph.strings.at(graph.source_op[n]);
+  return source.starts_with("aten.new_") || (source.starts_with("aten.") && source.ends_with("_like"));
+}
+
 /// [N] nodes that shapes and constants alone decide, where `computes` takes them.
 template <typename Computes>
 std::vector<bool> fixed(const OpGraph& graph, const Computes& computes) {
@@ -36,7 +44,7 @@ std::vector<bool> fixed(const OpGraph& graph, const Computes& computes) {
   for (NodeId n = 0; n < static_cast<NodeId>(found.size()); ++n) {
     bool reads = false;
     bool known = true;
-    for (const TensorId t : graph.node_inputs(n)) {
+    for (const TensorId t : takes_shape(graph, n) ? std::span<const TensorId>() : graph.node_inputs(n)) {
       if (t == kNone) continue;
       const NodeId maker = graph.producer[t];
       reads = true;

@@ -28,6 +28,16 @@ double half_to_double(std::uint16_t bits) {
 
 double bfloat_to_double(std::uint16_t bits) { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
 
+/// Elements stored as T, as the wider type of `into`: what most constants are, without a question per element.
+template <typename T, typename Wide>
+void widen(std::span<const std::uint8_t> data, std::span<Wide> into) noexcept {
+  for (std::size_t i = 0; i < into.size(); ++i) {
+    T element;
+    std::memcpy(&element, data.data() + i * sizeof(T), sizeof(T));
+    into[i] = static_cast<Wide>(element);
+  }
+}
+
 }  // namespace
 
 std::int64_t most_contents(DType dtype, const OnnxLimits& limits) noexcept {
@@ -81,19 +91,26 @@ double real_element(DType dtype, std::uint64_t bits) noexcept {
 void set_contents(Constant& constant, std::span<const std::uint8_t> data, std::size_t elements,
                   std::pmr::memory_resource& arena) {
   const std::size_t width = static_cast<std::size_t>(bits_of(constant.dtype)) / 8;
-  const auto list = [&](auto* first, auto value) {
-    for (std::size_t i = 0; i < elements; ++i) {
-      first[i] = value(element_bits(constant.dtype, data.subspan(i * width, width)));
-    }
-    return std::span(first, elements);
-  };
   void* memory = arena.allocate(std::max<std::size_t>(1, elements) * sizeof(std::int64_t), alignof(std::int64_t));
+  const auto bits = [&](std::size_t i) { return element_bits(constant.dtype, data.subspan(i * width, width)); };
   if (is_floating(constant.dtype)) {
-    constant.reals =
-        list(static_cast<double*>(memory), [&](std::uint64_t bits) { return real_element(constant.dtype, bits); });
+    const std::span<double> reals(static_cast<double*>(memory), elements);
+    if (constant.dtype == DType::float32) {
+      widen<float>(data, reals);
+    } else {
+      for (std::size_t i = 0; i < elements; ++i) reals[i] = real_element(constant.dtype, bits(i));
+    }
+    constant.reals = reals;
   } else {
-    constant.integers =
-        list(static_cast<std::int64_t*>(memory), [](std::uint64_t bits) { return static_cast<std::int64_t>(bits); });
+    const std::span<std::int64_t> integers(static_cast<std::int64_t*>(memory), elements);
+    if (constant.dtype == DType::int64) {
+      widen<std::int64_t>(data, integers);
+    } else if (constant.dtype == DType::int32) {
+      widen<std::int32_t>(data, integers);
+    } else {
+      for (std::size_t i = 0; i < elements; ++i) integers[i] = static_cast<std::int64_t>(bits(i));
+    }
+    constant.integers = integers;
   }
   constant.has_values = true;
 }

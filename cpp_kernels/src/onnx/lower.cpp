@@ -331,7 +331,7 @@ void Lowering::lower_operator(Scope& scope, const Node& node, std::uint32_t outp
       continue;
     }
     Value& value = output_values_[i];
-    value_budget_ -= std::min(value_budget_, value.integers.size() + value.reals.size());
+    value_budget_ -= std::min(value_budget_, value.integers.size() + value.reals.size() + value.elements.size());
     slot->value = value;
     slot->tensor = new_tensor(*slot);
     slot->value.is_constant = constant;

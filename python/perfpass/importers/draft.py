@@ -15,7 +15,7 @@ MOST_NODES = 1_000_000
 _BIASED = ("conv", "conv_transpose", "dense")
 
 
-@dataclass
+@dataclass(slots=True)
 class Tensor:
     """``role``: activation, input, weight or literal."""
 
@@ -25,7 +25,7 @@ class Tensor:
     name: str = ""
 
 
-@dataclass
+@dataclass(slots=True)
 class Node:
     """One operator; tensors by their number, -1 for an input that is left out. ``repeat``: executions a run."""
 

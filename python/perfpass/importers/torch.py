@@ -18,6 +18,7 @@ from perfpass.declared import shown_value
 from perfpass.errors import ArgumentError, LimitError, PerfPassError, ShapeError, UnsupportedError
 from perfpass.graph import ROLES, OpGraph
 from perfpass.graph.assumed import checked
+from perfpass.importers.torch_autocast import take_regions
 from perfpass.importers.torch_fused import FusedCalls
 from perfpass.importers.torch_operators import tensors_in
 from perfpass.importers.torch_outputs import output_tensors
@@ -76,6 +77,7 @@ def trace_owned(
     """
     args, kwargs = make_inputs(input_shape, batch, dtype)
     module.eval()
+    take_regions(module)
     recorder = Recorder(checked(assume))
     for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
         recorder.declare(tensor, "weight" if tensor.is_floating_point() and tensor.dim() > 0 else "literal", name)

@@ -335,10 +335,14 @@ bool infer_stft(InferContext&, const Operator&);
 bool infer_window(InferContext&, const Operator&);
 bool infer_mel_weights(InferContext&, const Operator&);
 
-// sequences.cpp: the Value of a sequence is its elements' type and common shape
+// sequences.cpp: the Value of a sequence is its elements' type and common shape, and each one's where all are known
 bool infer_sequence_construct(InferContext&, const Operator&);
 bool infer_sequence_insert(InferContext&, const Operator&);
 bool infer_sequence_element(InferContext&, const Operator&);
+bool infer_sequence_empty(InferContext&, const Operator&);
+bool infer_sequence_at(InferContext&, const Operator&);
+bool infer_sequence_erase(InferContext&, const Operator&);
+bool infer_sequence_joined(InferContext&, const Operator&);
 bool infer_sequence_length(InferContext&, const Operator&);
 bool infer_split_to_sequence(InferContext&, const Operator&);
 bool infer_has_element(InferContext&, const Operator&);

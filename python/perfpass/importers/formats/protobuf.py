@@ -14,14 +14,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from perfpass import _core
 from perfpass.bounded_file import open_regular
 from perfpass.errors import FormatError, LimitError
 
 _VARINT, _FIXED64, BYTES, _FIXED32 = 0, 1, 2, 5
 LONGEST_TEXT = 1 << 16
+_NO_MESSAGE = "a number where a message belongs; the file is damaged"
 _LARGEST_BYTES = 32 * 2**30
 _WIDEST_VARINT = 70
 _FLAT = 1 << 16  # spans up to this length are copied once: reading bytes is quicker than reading a mapped file
+_WHOLE_FILE = 1 << 24  # and so are files
 
 
 class Span(NamedTuple):
@@ -47,7 +50,7 @@ EMPTY = Span(b"", 0, 0)
 
 @contextmanager
 def mapped(path: Path, what: str) -> Iterator[Span]:
-    """The file ``path``, which is ``what`` ("a Core ML model"), mapped while it is read.
+    """The file ``path``, which is ``what`` ("a Core ML model"), mapped while it is read; a short one is read whole.
 
     Raises FileError, FormatError for an empty one and LimitError over 32 GiB.
     """
@@ -58,6 +61,10 @@ def mapped(path: Path, what: str) -> Iterator[Span]:
             raise LimitError(f"{size:,} bytes; of {what} at most 32 GiB are read")
         if not size:
             raise FormatError(f"an empty file; {what} was expected")
+        if size <= _WHOLE_FILE:
+            whole = os.pread(file, size, 0)
+            yield Span(whole, 0, len(whole))
+            return
         with mmap.mmap(file, 0, access=mmap.ACCESS_READ) as content, memoryview(content) as view:
             yield Span(view, 0, size)
     finally:
@@ -161,7 +168,7 @@ def entry(span: Span | None) -> tuple[str, Span]:
 def inside(span: Span | None) -> Span:
     """A field that must be a message. Raises FormatError."""
     if span is None:
-        raise FormatError("a number where a message belongs; the file is damaged")
+        raise FormatError(_NO_MESSAGE)
     return span
 
 
@@ -171,11 +178,11 @@ class Budget:
     def __init__(self, mostfields: int, what: str) -> None:
         self.most, self.left, self.what = mostfields, mostfields, what
 
-    def take(self) -> None:
+    def take(self, count: int = 1) -> None:
         """Raises LimitError beyond that."""
-        self.left -= 1
-        if self.left < 0:
+        if count > self.left:
             raise LimitError(f"more than {self.most:,} fields; no {self.what} that is read here has as many")
+        self.left -= count
 
 
 class Message:
@@ -183,28 +190,34 @@ class Message:
 
     __slots__ = ("_data", "budget", "fields")
 
-    def __init__(self, span: Span, budget: Budget) -> None:
+    def __init__(self, span: Span | tuple[memoryview | bytes, int, int], budget: Budget) -> None:
         self.budget = budget
-        self._data, place, end = _flat(span)
-        self.fields: dict[int, list[int | tuple[int, int]]] = {}  # a varint, or where anything else lies
-        for number, first, last in _walked(self._data, place, end):
-            budget.take()
-            one = first if last < 0 else (first, last)
-            if number in self.fields:
-                self.fields[number].append(one)
-            else:
-                self.fields[number] = [one]
+        self._data, begin, end = span
+        # Of every number what was read in order: a varint, or where anything else lies.
+        self.fields: dict[int, list[int | tuple[int, int]]]
+        self.fields, count = _core.message_fields(self._data, begin, end, budget.left)
+        budget.take(count)
 
     def has(self, number: int) -> bool:
         return number in self.fields
 
     def all(self, number: int) -> list[Message]:
         """The messages of a repeated field. Raises FormatError."""
-        return [Message(one, self.budget) for one in self.spans(number)]
+        found = []
+        for one in self.fields.get(number, ()):
+            if one.__class__ is int:
+                raise FormatError(_NO_MESSAGE)
+            found.append(Message((self._data, *one), self.budget))  # type: ignore[misc]
+        return found
 
     def one(self, number: int) -> Message:
         """A message, empty where it is not set. Raises FormatError."""
-        return Message(self.span(number), self.budget)
+        given = self.fields.get(number)
+        if not given:
+            return Message(EMPTY, self.budget)
+        if given[-1].__class__ is int:
+            raise FormatError(_NO_MESSAGE)
+        return Message((self._data, *given[-1]), self.budget)  # type: ignore[misc]
 
     def span(self, number: int) -> Span:
         """The bytes of a field, empty where it is not set. Raises FormatError."""
@@ -266,5 +279,5 @@ class Message:
 
     def _span(self, one: int | tuple[int, int]) -> Span:
         if isinstance(one, int):
-            raise FormatError("a number where a message belongs; the file is damaged")
+            raise FormatError(_NO_MESSAGE)
         return Span(self._data, *one)

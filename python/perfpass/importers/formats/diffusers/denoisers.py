@@ -208,7 +208,8 @@ def _mochi(c: Any, at: Latent) -> Given:
     return {
         "hidden_states": _video(c, at),
         "encoder_hidden_states": _words(at, c.text_embed_dim),
-        "encoder_attention_mask": _mask(at),
+        # On the host: its attention takes the tokens that hold, so that how many is asked; a prompt of full length.
+        "encoder_attention_mask": torch.ones((at.batch, at.tokens), dtype=torch.bool, device="cpu"),
         "timestep": _times(at),
     }
 

@@ -28,7 +28,7 @@ class Compressed:
     zero: int = -1
 
 
-@dataclass
+@dataclass(slots=True)
 class Operand:
     """An input of a layer: the number of its tensor, what is known of it, and whether it is a compressed weight."""
 

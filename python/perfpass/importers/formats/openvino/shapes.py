@@ -19,7 +19,7 @@ MOST_VALUES = 4096
 _WIDEST = 1 << 63
 
 
-@dataclass
+@dataclass(slots=True)
 class Known:
     """A tensor: its type, sizes, and contents where they are followed; ``held``: themselves, or what reads them."""
 
