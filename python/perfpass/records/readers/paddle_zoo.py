@@ -41,7 +41,7 @@ def network_of(model: str) -> str:
 def read(shared: Path) -> Reading:
     """Records of kind ``network``. Of frames per second ``latency_ms`` is the inverse (B4).
 
-    PaddleClas' script (tools/infer/predict.py) starts its clock before the pictures are copied to the device.
+    PaddleClas' script for TensorRT (tools/infer/predict.py) starts its clock before pictures are copied to the device.
     """
     reading = Reading("paddle_zoo")
     table = table_of(shared, "paddle_model_zoo", "infer_latency.parquet")
@@ -52,7 +52,7 @@ def read(shared: Path) -> Reading:
     lite = table.framework.str.contains("Lite")
     batch = batch.mask(batch.isna() & (rate | lite | (table.task != "Clas")), 1.0)
     table = reading.keep(table.assign(batch=batch), batch.notna(), "no batch stated").reset_index(drop=True)
-    rate, lite = table.latency_basis.str.startswith("derived"), table.framework.str.contains("Lite")
+    rate = table.latency_basis.str.startswith("derived")
     precision, precision_from = networks.precisions(table.precision)
     height, width = networks.pixels(table.image_size)
     from_figures = table.device_as_reported.str.contains("figures of the page")
@@ -67,14 +67,16 @@ def read(shared: Path) -> Reading:
         task=table.task.map(_TASKS),
         device_from=np.where(from_figures | v100, "inferred", "stated"),
         device_as_reported=(table.device + "; " + table.section).str[:120],
-        runtime=np.where(tensorrt, "paddle+tensorrt", np.where(lite, "paddle-lite", "paddle")),
+        runtime=np.where(
+            tensorrt, "paddle+tensorrt", np.where(table.framework.str.contains("Lite"), "paddle-lite", "paddle")
+        ),
         variant=table.threads.map(lambda t: f"{t} threads", na_action="ignore").fillna(""),
         precision=precision,
         precision_from=precision_from,
         batch=table.batch,
         img_height=height,
         img_width=width,
-        timing=np.where((table.task == "Clas") & ~lite, networks.INPUT_COPIED, "not stated"),
+        timing=np.where((table.task == "Clas") & tensorrt, networks.INPUT_COPIED, "not stated"),
         percentile=np.where(rate, "over_throughput", "reported"),
         latency_ms=table.latency_ms,
         throughput_per_s=table.throughput_samples_per_s,
