@@ -43,6 +43,30 @@ def test_steps_of_a_module_are_counted_in_both_layouts(name: str, batch_first: b
     assert _sizes(perfpass.load(layer, batch=shape[0], input_shape=shape[1:]), name) == (40, 3, GATES[name] * 16, 16)
 
 
+class _Handed(torch.nn.Module):
+    """A second layer that begins with the states that the first one ended with."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.first, self.second = (getattr(torch.nn, name)(8, 16, batch_first=True) for _ in range(2))
+
+    def forward(self, past: torch.Tensor, future: torch.Tensor) -> torch.Tensor:
+        _, states = self.first(past)
+        return self.second(future, states)[0]
+
+
+@pytest.mark.parametrize("name", ["LSTM", "GRU", "RNN"])
+def test_steps_are_those_of_a_layer_whatever_made_its_first_state(name: str) -> None:
+    graph = perfpass.load(_Handed(name), batch=3, input_shape=[(40, 8), (5, 8)])
+    table = operator_table(graph)
+    rows = np.flatnonzero(np.asarray(table.op) == OPERATORS.index(name.lower()))
+    assert [(int(table.b[r]), int(table.m[r])) for r in rows] == [(40, 3), (5, 3)]
+    # What the second reads of the first is its states alone.
+    states = (2 if name == "LSTM" else 1) * 3 * 16
+    weights = GATES[name] * 16 * (8 + 16 + 2)
+    assert int(table.bytes_read[rows[1]]) == 4 * (3 * 5 * 8 + weights + states)
+
+
 @pytest.mark.parametrize("state", [True, False])
 @pytest.mark.parametrize("name", ["LSTM", "GRU", "RNN"])
 def test_steps_of_an_onnx_operator_are_its_first_axis(name: str, state: bool) -> None:

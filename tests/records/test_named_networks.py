@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from perfpass.devices import device
+from perfpass.graph import OPERATORS
+from perfpass.predictors.roofline import PAGEABLE_COPY_BYTES_S
 from perfpass.predictors.way import Way
 from perfpass.records import schema, tables
 from perfpass.records.location import data_directory
@@ -42,6 +44,39 @@ def test_attention_runs_in_parts_in_frameworks_of_its_time(rows):
     runtime = rows[rows.source == "kernl"].runtime
     assert models[runtime == "torch"].str.endswith("+eager").all()
     assert not models[runtime == "tensorrt"].str.endswith("+eager").any()
+
+
+def test_attention_runs_in_parts_in_engines_of_a_general_graph_before_tensorrt_8_6(rows):
+    triton = rows[(rows.source == "deeplearningexamples") & rows.network.str.startswith("bert") & (rows.server != "")]
+    asked = questions(triton)
+    assert set(asked.runtime) >= {"tensorrt", "onnxruntime"}
+    assert asked.table_model.str.endswith("+eager").all()
+    plugins = rows[(rows.source == "demobert") & (rows.n_devices == 1)]
+    assert not questions(plugins).table_model.str.endswith("+eager").any()
+
+
+def test_a_copy_that_a_source_timed_is_not_the_networks_time(rows):
+    frame, _, _ = named.measured()
+    zoo = frame[(frame.source == "paddle_zoo") & (frame.network == "squeezenet1_1") & (frame.batch == 8)]
+    zoo = zoo[zoo.asked_runtime == "tensorrt"]
+    stated_s = rows.latency_ms[zoo.index] * 1e-3
+    assert len(zoo) == 1
+    assert (stated_s - zoo.measured_s).iloc[0] == pytest.approx(8 * 3 * 224 * 224 * 4 / PAGEABLE_COPY_BYTES_S)
+    kernl = frame[frame.source == "kernl"]
+    assert np.allclose(kernl.measured_s, rows.latency_ms[kernl.index] * 1e-3)
+
+
+@pytest.mark.parametrize("batch", [1, 64])
+def test_recurrent_layers_of_stored_tables_have_their_steps(known, batch):
+    table = known.table("definitions", "tft", 192, batch, 16)
+    rows = table.op == OPERATORS.index("lstm")
+    assert list(zip(table.b[rows], table.m[rows], strict=True)) == [(168, batch), (24, batch)]
+    assert (table.n[rows] == 4 * 128).all() and (table.k[rows] == 128).all()
+    table = tables.load().table("timm", "sequencer2d_s", 224, batch, 16)
+    rows = table.op == OPERATORS.index("lstm")
+    # Rows and columns of 32 by 32 pictures' patches, then of 16 by 16, both ways.
+    assert table.count[rows].tolist() == [8.0, 28.0] and table.b[rows].tolist() == [32, 16]
+    assert table.m[rows].tolist() == [32 * batch, 16 * batch]
 
 
 def test_what_a_backend_makes_of_a_model_is_what_is_asked(rows):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from network_sources import NONE, rows_of, written
+from perfpass.records.networks import INPUT_COPIED
 from perfpass.records.readers import co2_inference, detectron2, mmdeploy, openmmlab, paddle_zoo, vision_pages
 
 
@@ -42,6 +43,7 @@ def test_vision_zoos_refuse_what_names_no_device_or_is_half_a_step(tmp_path):
     rows = rows_of(reading)
     assert dict(reading.refused) == {"the board is not named": 1}
     assert list(rows.device_from) == ["inferred", "stated"] and list(rows.runtime) == ["paddle+tensorrt", "paddle"]
+    assert list(rows.timing) == [INPUT_COPIED, "not stated"]
     written(
         tmp_path,
         "mmdeploy/latency.csv",

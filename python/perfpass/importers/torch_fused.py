@@ -132,25 +132,20 @@ class FusedCalls(TorchFunctionMode):
         states = list(state) if isinstance(state, list | tuple) else [state]
         hidden, projected = weights[1].shape[0] // {"lstm": 4, "gru": 3}.get(name, 1), states[0].shape[-1]
         per_layer = len(weights) // layers
-        current = source
+        current, final = source, []
         for layer in range(layers):
             recorder.paused = True
             try:
                 out = current.new_empty((*source.shape[:-1], directions * projected))
+                if layer == layers - 1:
+                    # The final states are written by the last layer's kernel.
+                    final = [torch.empty_like(s) for s in states]
             finally:
                 recorder.paused = False
             attributes = {"hidden_size": hidden, "directions": directions}
             mine = weights[layer * per_layer : (layer + 1) * per_layer]
-            recorder.record(_GATES[name], f"aten.{name}", attributes, [current, *mine, *states], out)
+            recorder.record(_GATES[name], f"aten.{name}", attributes, [current, *mine, *states], [out, *final])
             current = out
-        # The final states are written by the last layer's kernel.
-        recorder.paused = True
-        try:
-            final = [torch.empty_like(s) for s in states]
-        finally:
-            recorder.paused = False
-        for tensor in final:
-            recorder._remember(tensor, recorder.index_of(current))
         return (current, *final)
 
 

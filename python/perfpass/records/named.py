@@ -52,6 +52,10 @@ ASKED_AS = {
 _EAGER = ("torch", "torch.compile", "torchscript", "tensorflow", "mxnet", "paddle")
 _FUSED_FROM_YEAR = 2024
 _FUSED_WORDS = ("BetterTransformer", "FlashAttention", "fa2", "xformers", "sdp")
+# (source, runtime) of engines that were built from a file with attention in parts and left it so. The container is that
+# of October 2021, and TensorRT makes one kernel of it from 8.6 (2023) on ("You will need TensorRT 8.6 to get those
+# fusions", its maintainers in issue 3280); ONNX Runtime looks for it behind layer norms of another form.
+_IN_PARTS = {("deeplearningexamples", "tensorrt"), ("deeplearningexamples", "onnxruntime")}
 # Of DeepLearningExamples' Triton rows: what the backend makes of the model.
 _TENSORRT, _AUTOMATIC_FP16 = "accelerator: NVIDIA TensorRT", "accelerator: Automatic FP16"
 _ORT_FP16 = "O4"  # onnxruntime's last level of optimum: everything in fp16
@@ -197,7 +201,8 @@ def _table_model(row: Any, definition: Definition, shape_from: str) -> str:
         return name
     eager = row.runtime in _EAGER and row.software_year < _FUSED_FROM_YEAR
     fused = any(word in row.variant for word in _FUSED_WORDS)
-    return name + (EAGER if eager and not fused else "")
+    parts = (row.source, row.runtime) in _IN_PARTS
+    return name + (EAGER if parts or (eager and not fused) else "")
 
 
 def _optimizer(row: Any) -> str:

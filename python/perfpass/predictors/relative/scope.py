@@ -23,7 +23,10 @@ _TIMED = {
         "on_train_batch_begin to on_train_batch_end, first iteration apart", "the benchmark's own rate over 60 steps",
     ),
     UNSTATED: ("not stated", "unknown", "see README", "derived from fps", "the README's benchmark script"),
-    COPIES: ("includes_h2d_copy", "the model in the server and its outputs' copy, without queue"),
+    COPIES: (
+        "includes_h2d_copy", "the model in the server and its outputs' copy, without queue",
+        "the input's copy to the device, the network, the output's copy back",
+    ),
     LOADING: (
         "one iteration, data loading included", "a whole step; data loading as the README's script has it",
     ),

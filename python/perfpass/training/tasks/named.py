@@ -23,12 +23,14 @@ from perfpass.prediction import SUPPORT_LEVELS
 from perfpass.predictors import sparsity
 from perfpass.predictors.estimate import Runs
 from perfpass.predictors.lane import predictor_of
+from perfpass.predictors.roofline import PAGEABLE_COPY_BYTES_S
 from perfpass.predictors.training_step.predictor import Derivation, StepPredictor, options
 from perfpass.predictors.way import Way
 from perfpass.predictors.workload import PRECISIONS
 from perfpass.records import schema, tables
 from perfpass.records.location import data_directory
 from perfpass.records.named import questions
+from perfpass.records.networks import INPUT_COPIED
 from perfpass.whole_file import replacing
 
 if TYPE_CHECKING:
@@ -75,8 +77,8 @@ def residuals(
 def measured(folder: Path | None = None) -> tuple[pandas.DataFrame, pandas.DataFrame, RecordedTables]:
     """Every question that can be asked, the rows that cannot with reasons, and the tables of networks.
 
-    Columns: those of the records, the table that was asked, ``measured_s``, ``roofline_s`` (FLOPs at the peak of the
-    precision) and ``above_peak``.
+    Columns: those of the records, the table that was asked, ``measured_s`` (without copies of the input),
+    ``roofline_s`` (FLOPs at the peak of the precision) and ``above_peak``.
     """
     import pandas
 
@@ -97,10 +99,20 @@ def measured(folder: Path | None = None) -> tuple[pandas.DataFrame, pandas.DataF
     )  # fmt: skip
     frame["optimizer"] = frame.optimizer.fillna("")
     refused = rows.loc[~good, _KEPT].assign(network=asked.network[~good], refused=asked.refused[~good])
+    frame["measured_s"] -= _copied_s(frame, known)
     floors = [_floor(part, way, known) for way, part in ways(frame)]
     frame["roofline_s"] = pandas.concat(floors) if floors else np.zeros(0)
     frame["above_peak"] = frame.roofline_s > ABOVE_PEAK * frame.measured_s
     return frame, refused, known
+
+
+def _copied_s(frame: pandas.DataFrame, known: RecordedTables) -> np.ndarray:
+    """[N] seconds that pictures in fp32 take to the device where a source timed that too; half of its time at most."""
+    copied = frame.timing.str.startswith(INPUT_COPIED).to_numpy()
+    keys = list(zip(frame.table_source, frame.table_model, frame.table_size, strict=True))
+    elements = {key: known.table(*key, 1).statics["input_elements_per_sample"] for key in set(keys)}
+    whole = 4.0 * np.array([elements[key] for key in keys]) * frame.batch.to_numpy() / PAGEABLE_COPY_BYTES_S
+    return np.where(copied, np.minimum(whole, 0.5 * frame.measured_s.to_numpy()), 0.0)
 
 
 def of_the_runtime(frame: pandas.DataFrame) -> pandas.Series:
